@@ -1,0 +1,107 @@
+"""Which classes can your data not tell apart, and how sure is that?
+
+Public names are imported when first used, so that ``import collidescope`` stays light.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    __version__: str
+    from collidescope import datasets
+    from collidescope.counting import count_collisions, repeated_rows
+    from collidescope.density import (
+        BayesOptimalClassifier,
+        ProbabilisticBayesClassifier,
+        collision_matrix_from_densities,
+        posteriors_from_densities,
+    )
+    from collidescope.divergence import Divergences, collision_divergence, divergences, divergences_from_posteriors
+    from collidescope.estimators import crossfit_posteriors, estimate_collisions, estimate_divergences
+    from collidescope.inference import CollisionAccumulator, collision_matrix_from_posteriors
+    from collidescope.matrix import CollisionMatrix, bayes_error_bounds
+    from collidescope.posterior import PosteriorErrorBound, posterior_error_bound, shift_priors, solve_posteriors
+    from collidescope.projection import Projection, project
+    from collidescope.recovery import Recovery, recover
+
+_HOME = {
+    "BayesOptimalClassifier": "density",
+    "CollisionAccumulator": "inference",
+    "CollisionMatrix": "matrix",
+    "Divergences": "divergence",
+    "PosteriorErrorBound": "posterior",
+    "ProbabilisticBayesClassifier": "density",
+    "Projection": "projection",
+    "Recovery": "recovery",
+    "bayes_error_bounds": "matrix",
+    "collision_divergence": "divergence",
+    "collision_matrix_from_densities": "density",
+    "collision_matrix_from_posteriors": "inference",
+    "count_collisions": "counting",
+    "crossfit_posteriors": "estimators",
+    "divergences": "divergence",
+    "divergences_from_posteriors": "divergence",
+    "estimate_collisions": "estimators",
+    "estimate_divergences": "estimators",
+    "posterior_error_bound": "posterior",
+    "posteriors_from_densities": "density",
+    "project": "projection",
+    "recover": "recovery",
+    "repeated_rows": "counting",
+    "shift_priors": "posterior",
+    "solve_posteriors": "posterior",
+}
+
+__all__ = [
+    "BayesOptimalClassifier",
+    "CollisionAccumulator",
+    "CollisionMatrix",
+    "Divergences",
+    "PosteriorErrorBound",
+    "ProbabilisticBayesClassifier",
+    "Projection",
+    "Recovery",
+    "bayes_error_bounds",
+    "collision_divergence",
+    "collision_matrix_from_densities",
+    "collision_matrix_from_posteriors",
+    "count_collisions",
+    "crossfit_posteriors",
+    "datasets",
+    "divergences",
+    "divergences_from_posteriors",
+    "estimate_collisions",
+    "estimate_divergences",
+    "posterior_error_bound",
+    "posteriors_from_densities",
+    "project",
+    "recover",
+    "repeated_rows",
+    "shift_priors",
+    "solve_posteriors",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "datasets":
+        return importlib.import_module("collidescope.datasets")
+    if name == "__version__":
+        return _version()
+    if name not in _HOME:
+        raise AttributeError(f"module 'collidescope' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"collidescope.{_HOME[name]}"), name)
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("collidescope")
+    except PackageNotFoundError:  # run from a source tree that is not installed
+        return "0+source"
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

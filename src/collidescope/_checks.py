@@ -1,0 +1,228 @@
+"""Input checks shared by every room of the house.
+
+Each check returns the input as a plain array, or raises a ``ValueError`` that names the argument,
+says what came and what to try. Nothing is repaired here except floating-point rounding, and where
+that happens the tolerance is a named constant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.intp]
+
+#: Probabilities produced in float32 sum to 1 within about K * 6e-8; rows closer than this to 1 are
+#: scaled to sum to exactly 1, rows further away are refused.
+SUM_TOLERANCE = 1e-5
+#: S and priors are float64: anything further from 1 was typed or rounded, and the caller should say so.
+STOCHASTIC_TOLERANCE = 1e-8
+#: A float32 softmax or a difference of float64 terms can leave a zero at -1e-9; below that is an error.
+NEGATIVE_TOLERANCE = 1e-9
+
+
+def check_finite(values: npt.ArrayLike, name: str, *, ndim: int | tuple[int, ...] | None = None) -> FloatArray:
+    """``values`` as a finite float64 array of ``ndim`` dimensions."""
+    try:
+        array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must hold numbers, got {_kind(values)} ({error})") from None
+    allowed = (ndim,) if isinstance(ndim, int) else ndim
+    if allowed is not None and array.ndim not in allowed:
+        wanted = " or ".join(f"{d}-dimensional" for d in allowed)
+        raise ValueError(f"{name} must be {wanted}, got shape {array.shape}")
+    if array.size == 0:
+        raise ValueError(f"{name} is empty (shape {array.shape}): pass at least one value")
+    bad = ~np.isfinite(array)
+    if bad.any():
+        where = tuple(int(i) for i in np.argwhere(bad)[0])
+        raise ValueError(
+            f"{name} must be finite, got {array[where]} at position {where} "
+            f"({int(bad.sum())} such values in all): drop or impute them first"
+        )
+    return array
+
+
+def check_square(values: npt.ArrayLike, name: str) -> FloatArray:
+    """``values`` as a finite K×K float64 array with K ≥ 2."""
+    array = check_finite(values, name, ndim=2)
+    if array.shape[0] != array.shape[1]:
+        raise ValueError(f"{name} must be square (K×K), got shape {array.shape}")
+    if array.shape[0] < 2:
+        raise ValueError(f"{name} must cover at least 2 classes, got {array.shape[0]}")
+    return array
+
+
+def check_non_negative(array: FloatArray, name: str, what: str) -> None:
+    """Refuse ``array`` when an entry is below zero; ``what`` says what to try."""
+    if (array < 0).any():
+        where = tuple(int(i) for i in np.unravel_index(int(array.argmin()), array.shape))
+        raise ValueError(f"{name} must not be negative, got {array[where]:.6g} at position {where}: {what}")
+
+
+def check_stochastic(values: npt.ArrayLike, name: str) -> FloatArray:
+    """``values`` as a square, non-negative matrix whose rows sum to 1."""
+    array = check_square(values, name)
+    check_non_negative(array, name, "a row of it is a probability distribution")
+    off = np.abs(array.sum(axis=1) - 1)
+    if off.max() > STOCHASTIC_TOLERANCE:
+        row = int(off.argmax())
+        raise ValueError(
+            f"every row of {name} must sum to 1, row {row} sums to {array[row].sum():.10g} "
+            f"(typed with few digits? divide by {name}.sum(axis=1, keepdims=True))"
+        )
+    return array
+
+
+def check_priors(priors: npt.ArrayLike, n_classes: int, name: str = "priors") -> FloatArray:
+    """``priors`` as K positive numbers that sum to 1."""
+    if isinstance(priors, str):
+        raise ValueError(f"{name} must be an array of {n_classes} probabilities, got the word {priors!r}")
+    array = check_finite(priors, name, ndim=1)
+    if array.shape[0] != n_classes:
+        raise ValueError(f"{name} must have one entry per class ({n_classes}), got {array.shape[0]}")
+    if (array <= 0).any():
+        k = int(array.argmin())
+        raise ValueError(f"{name} must be positive, got {array[k]:.6g} for class number {k}: leave such a class out")
+    if abs(array.sum() - 1) > STOCHASTIC_TOLERANCE:
+        raise ValueError(f"{name} must sum to 1, got {array.sum():.10g} (counts or class weights? divide by their sum)")
+    return array
+
+
+def check_posteriors(P: npt.ArrayLike, name: str = "P", n_classes: int | None = None) -> FloatArray:
+    """``P`` as an n×K array of probability rows (float64, rows sum to exactly 1 up to rounding)."""
+    array = check_finite(P, name, ndim=2)
+    if array.shape[1] < 2:
+        raise ValueError(
+            f"{name} must have one column per class, at least 2, got shape {array.shape} "
+            f"(binary scores? pass np.column_stack([1 - p, p]))"
+        )
+    if n_classes is not None and array.shape[1] != n_classes:
+        raise ValueError(f"{name} must have one column per class ({n_classes}), got {array.shape[1]}")
+    lowest = array.min()
+    if lowest < -NEGATIVE_TOLERANCE:
+        raise ValueError(f"{name} must hold probabilities, got {lowest:.6g} (logits? apply a softmax first)")
+    totals = array.sum(axis=1)
+    off = np.abs(totals - 1)
+    if off.max() > SUM_TOLERANCE:
+        row = int(off.argmax())
+        raise ValueError(
+            f"every row of {name} must sum to 1, row {row} sums to {totals[row]:.8g} (logits or one-vs-rest scores?)"
+        )
+    array = np.maximum(array, 0.0)
+    return array / array.sum(axis=1, keepdims=True)
+
+
+def check_weights(sample_weight: npt.ArrayLike | None, n_rows: int) -> FloatArray:
+    """``sample_weight`` as n non-negative numbers, not all zero; ones where it is None."""
+    if sample_weight is None:
+        return np.ones(n_rows)
+    array = check_finite(sample_weight, "sample_weight", ndim=1)
+    if array.shape[0] != n_rows:
+        raise ValueError(f"sample_weight must have one entry per row ({n_rows}), got {array.shape[0]}")
+    check_non_negative(array, "sample_weight", "use 0 to leave a row out")
+    if not array.any():
+        raise ValueError("sample_weight is zero for every row: nothing is left to estimate from")
+    return array
+
+
+def check_classes(classes: Sequence[Any] | npt.NDArray[Any], n_classes: int | None = None) -> npt.NDArray[Any]:
+    """``classes`` as a 1-d array of at least two distinct names, text as ``str``, mixed kinds as objects."""
+    if isinstance(classes, (str, bytes)) or not isinstance(classes, Iterable):
+        raise ValueError(f"classes must be a list of names, got {classes!r}")
+    names = (
+        classes.tolist()
+        if isinstance(classes, np.ndarray)
+        else [getattr(name, "tolist", lambda n=name: n)() for name in classes]
+    )
+    if not isinstance(names, list) or any(isinstance(name, (list, tuple, dict, set)) for name in names):
+        raise ValueError(f"classes must be a flat list of names, got {names!r}")
+    if n_classes is not None and len(names) != n_classes:
+        raise ValueError(f"classes must name each of the {n_classes} classes once, got {len(names)} names")
+    if len(names) < 2:
+        raise ValueError(f"classes must name at least 2 classes, got {names}")
+    if any(name is None or (isinstance(name, float) and not np.isfinite(name)) for name in names):
+        raise ValueError(f"classes must be names, got a missing or infinite value among {names}")
+    if len(set(names)) < len(names):
+        twice = next(name for k, name in enumerate(names) if name in names[:k])
+        raise ValueError(f"classes must be unique, {twice!r} occurs twice")
+    one_kind = len({type(name) for name in names}) == 1 and isinstance(names[0], (str, bool, int, float))
+    array = np.empty(len(names), dtype=object)
+    array[:] = names
+    return np.asarray(names) if one_kind else array
+
+
+def check_labels(y: npt.ArrayLike, name: str = "y") -> npt.NDArray[Any]:
+    """``y`` as a non-empty 1-d array of labels without gaps."""
+    array = np.asarray(y)
+    if array.ndim != 1:
+        raise ValueError(f"{name} must be a flat list of labels, got shape {array.shape}")
+    if array.shape[0] == 0:
+        raise ValueError(f"{name} is empty: pass at least one labelled row")
+    missing = np.fromiter((label is None or label != label for label in array.tolist()), bool, array.shape[0])
+    if array.dtype.kind in "fc":
+        missing |= ~np.isfinite(array)
+    if missing.any():
+        raise ValueError(
+            f"{name} has {int(missing.sum())} missing labels (first at row {int(missing.argmax())}): drop those rows"
+        )
+    return array
+
+
+def classes_of(y: npt.NDArray[Any], name: str = "y") -> npt.NDArray[Any]:
+    """The sorted distinct labels of ``y``, at least two."""
+    try:
+        classes = np.unique(y)
+    except TypeError:
+        kinds = sorted({type(label).__name__ for label in y.tolist()})
+        raise ValueError(f"{name} mixes labels of kinds {kinds} that cannot be sorted: convert them to str") from None
+    if classes.shape[0] < 2:
+        raise ValueError(f"{name} holds a single class ({classes[0]!r}): collisions need at least 2")
+    return classes
+
+
+def encode_labels(y: npt.ArrayLike, classes: npt.NDArray[Any], name: str = "y") -> IntArray:
+    """The position of every label of ``y`` in ``classes``."""
+    array = check_labels(y, name)
+    position = {label: k for k, label in enumerate(classes.tolist())}
+    codes = np.fromiter((position.get(label, -1) for label in array.tolist()), np.intp, array.shape[0])
+    if (codes < 0).any():
+        unknown = array[int((codes < 0).argmax())]
+        shown = ", ".join(repr(name) for name in classes.tolist()[:10]) + (", …" if len(classes) > 10 else "")
+        raise ValueError(f"{name} has the label {unknown!r}, which is not in classes ({shown})")
+    return codes
+
+
+def check_same_length(first: npt.NDArray[Any], second: npt.NDArray[Any], names: str) -> None:
+    """Refuse two arrays with different numbers of rows."""
+    if first.shape[0] != second.shape[0]:
+        raise ValueError(f"{names} must have the same number of rows, got {first.shape[0]} and {second.shape[0]}")
+
+
+def check_choice(value: str, choices: Sequence[str], name: str) -> str:
+    """``value``, when it is one of ``choices``."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+    return value
+
+
+def check_between(value: float, low: float, high: float, name: str) -> float:
+    """``value`` as a float strictly between ``low`` and ``high``."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or not low < value < high:
+        raise ValueError(f"{name} must be a number between {low:g} and {high:g}, got {value!r}")
+    return float(value)
+
+
+def check_count(value: int, name: str, least: int = 1) -> int:
+    """``value`` as a whole number of at least ``least``."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
+    return int(value)
+
+
+def _kind(values: object) -> str:
+    return f"{type(values).__name__} of dtype {values.dtype}" if hasattr(values, "dtype") else type(values).__name__

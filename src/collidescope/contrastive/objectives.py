@@ -1,0 +1,163 @@
+"""What an epoch shows: rows for the factorised model, sampled pairs for the pairwise one.
+
+Symbols: n rows, M members of a stack, each with its own training rows; B rows (pairs) per step. All data stay on the
+training device and a batch is a slice of index tensors: no loader, no copies per row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
+
+from collidescope.contrastive.config import TrainingConfig
+from collidescope.contrastive.losses import BalancedPairLoss
+from collidescope.contrastive.networks import PairModule
+from collidescope.contrastive.pairs import sample_pairs
+
+#: Rows whose pairs are all compared with one another. The pair loss costs as many logarithms per row; with 64 it
+#: stays well below the cost of a small network, with 1,024 it was 12 times the whole training.
+PAIR_BLOCK = 64
+#: Rows scored at once for the held-out loss.
+SCORING_BATCH = 8192
+#: Held-out pairs per held-out row: the loss on 4n pairs is nearly as certain as on all n².
+HELD_OUT_PAIRS = 4
+
+Split = tuple[Tensor, Tensor]
+
+
+class FactorisedObjective:
+    """Cross-entropy of p, the pair loss of p·p' over the pairs of each block, or their sum.
+
+    Parameters
+    ----------
+    X : tensor of shape (n, ...)
+    y : long tensor of shape (n,)
+    n_classes : int
+    splits : M pairs (training rows, held-out rows)
+    config : TrainingConfig
+    sample_weight : tensor of shape (n,), optional
+    """
+
+    def __init__(
+        self,
+        X: Tensor,
+        y: Tensor,
+        n_classes: int,
+        splits: Sequence[Split],
+        config: TrainingConfig,
+        sample_weight: Tensor | None = None,
+    ) -> None:
+        self.X, self.y, self.n_classes = X, y, n_classes
+        self.train_rows = [train for train, _ in splits]
+        self.held_out_rows = [held_out for _, held_out in splits]
+        # Members step together, so an epoch is as long as the smallest split (they differ by a row or two); rows are
+        # shuffled before they are cut, so none is left out for good.
+        self.epoch_length = min(len(rows) for rows in self.train_rows)
+        self.batch_size = min(config.batch_for(self.epoch_length), self.epoch_length)
+        self.loss_name = config.loss
+        self.pair_loss = BalancedPairLoss(n_classes, config.scheme, bounded=config.bounded)
+        self.weight = None if sample_weight is None else sample_weight / sample_weight.mean()
+
+    @property
+    def n_members(self) -> int:
+        return len(self.train_rows)
+
+    def batches(self, generator: torch.Generator) -> Iterator[Tensor]:
+        order = torch.stack([_shuffled(rows, generator)[: self.epoch_length] for rows in self.train_rows])
+        # A last batch of a few rows is a noisy step: it is left out when it is under half a batch.
+        last = self.epoch_length - self.batch_size // 2 if self.epoch_length > self.batch_size else self.epoch_length
+        for start in range(0, last, self.batch_size):
+            yield order[:, start : start + self.batch_size]
+
+    def loss(self, module: nn.Module, batch: Tensor) -> Tensor:
+        logits: Tensor = module(self.X[batch])
+        weight = None if self.weight is None else self.weight[batch]
+        return self._loss(logits, self.y[batch], weight)
+
+    def held_out_loss(self, module: nn.Module) -> Tensor:
+        losses = []
+        for member, rows in enumerate(self.held_out_rows):
+            logits = torch.cat([self._member_logits(module, member, part) for part in _parts(rows)])
+            weight = None if self.weight is None else self.weight[rows][None]
+            losses.append(self._loss(logits[None], self.y[rows][None], weight).squeeze(0))
+        return torch.stack(losses)
+
+    def _member_logits(self, module: nn.Module, member: int, rows: Tensor) -> Tensor:
+        x = self.X[rows]
+        if self.n_members == 1:
+            return module(x[None])[0]  # type: ignore[no-any-return]
+        return module.member(member, x)  # type: ignore[no-any-return, operator]
+
+    def _loss(self, logits: Tensor, labels: Tensor, weight: Tensor | None) -> Tensor:
+        total = torch.zeros(logits.shape[0], device=logits.device)
+        if self.loss_name != "pair":
+            each = cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none").view(labels.shape)
+            total = total + (each if weight is None else each * weight).mean(1)
+        if self.loss_name != "cross-entropy":
+            total = total + self._blocks_of_pairs(torch.softmax(logits, -1), labels, weight)
+        return total
+
+    def _blocks_of_pairs(self, p: Tensor, labels: Tensor, weight: Tensor | None) -> Tensor:
+        M, size = labels.shape
+        if size <= PAIR_BLOCK:
+            return self.pair_loss.all_pairs(p, labels, weight)
+        n_blocks = size // PAIR_BLOCK
+        used = n_blocks * PAIR_BLOCK
+        cut = None if weight is None else weight[:, :used].reshape(M, n_blocks, PAIR_BLOCK)
+        blocks = p[:, :used].reshape(M, n_blocks, PAIR_BLOCK, -1)
+        return self.pair_loss.all_pairs(blocks, labels[:, :used].reshape(M, n_blocks, PAIR_BLOCK), cut).mean(1)
+
+
+class PairwiseObjective:
+    """Cross-entropy of "same class" over as many sampled pairs per epoch as there are training rows.
+
+    The module learns V of the pairs as sampled; :mod:`~collidescope.contrastive.scoring` takes the shift off.
+    """
+
+    n_members = 1
+
+    def __init__(
+        self, X: Tensor, y: Tensor, split: Split, config: TrainingConfig, seed: int, sample_weight: Tensor | None = None
+    ) -> None:
+        self.X, self.y, self.scheme, self.bounded = X, y, config.scheme, config.bounded
+        self.rows, held_out = split
+        self.train_labels = y[self.rows]
+        self.train_weight = None if sample_weight is None else sample_weight[self.rows]
+        self.batch_size = min(config.batch_for(len(self.rows)), len(self.rows))
+        generator = torch.Generator(device=y.device).manual_seed(seed)
+        held_out_weight = None if sample_weight is None else sample_weight[held_out]
+        i, j, same = sample_pairs(y[held_out], HELD_OUT_PAIRS * len(held_out), self.scheme, generator, held_out_weight)
+        self.held_out = held_out[i], held_out[j], same
+
+    def batches(self, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        i, j, same = sample_pairs(self.train_labels, len(self.rows), self.scheme, generator, self.train_weight)
+        i, j, target = self.rows[i], self.rows[j], same.float()
+        for start in range(0, len(i), self.batch_size):
+            part = slice(start, start + self.batch_size)
+            yield i[part], j[part], target[part]
+
+    def loss(self, module: nn.Module, batch: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+        assert isinstance(module, PairModule)
+        i, j, target = batch
+        return self._loss(module.one_way(self.X[i], self.X[j]), target)
+
+    def held_out_loss(self, module: nn.Module) -> Tensor:
+        i, j, same = self.held_out
+        parts = [module(self.X[a], self.X[b]) for a, b in zip(_parts(i), _parts(j), strict=True)]
+        return self._loss(torch.cat(parts), same.float())
+
+    def _loss(self, logits: Tensor, target: Tensor) -> Tensor:
+        if self.bounded is None:
+            return binary_cross_entropy_with_logits(logits, target)[None]
+        return binary_cross_entropy_with_logits(logits, target, reduction="none").clamp_max(self.bounded).mean()[None]
+
+
+def _parts(rows: Tensor) -> Iterator[Tensor]:
+    return (rows[start : start + SCORING_BATCH] for start in range(0, len(rows), SCORING_BATCH))
+
+
+def _shuffled(rows: Tensor, generator: torch.Generator) -> Tensor:
+    return rows[torch.randperm(len(rows), generator=generator, device=rows.device)]

@@ -1,0 +1,264 @@
+"""Scores of trained models: posteriors p, similarities of pairs, and their class means.
+
+Symbols: n inputs X, m references per class, K classes. ``similarity`` gives Sim for every pair of two sets;
+``class_similarity`` gives q[x, k] = mean of Sim(x, r) over references r of class k (the paper's Algorithm 2) and never
+holds more than one block of pairs.
+
+A pair-wise network needs a forward pass per pair. Its first layer is linear in [x, x'], so W[x; x'] = W₁x + W₂x': each
+input is projected once, and a pair costs an addition there instead of a product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from collidescope.contrastive.networks import PairModule, PairwiseNetwork
+
+#: Bytes of activations per block of pairs: the last-level cache share of one core, where additions are not slowed
+#: down by memory. Measured best between 1 and 4 MiB; larger budgets only pay on accelerators.
+BLOCK_BYTES = 2 * 2**20
+ACCELERATOR_BLOCK_BYTES = 256 * 2**20
+ROWS_AT_ONCE = 8192
+
+
+def encode(module: nn.Module, X: Tensor, batch: int = ROWS_AT_ONCE) -> Tensor:
+    """P = softmax(module(x)) for all rows: float64, shape (n, K), on the CPU.
+
+    The members of a stack (M, B, K) are averaged as probabilities.
+    """
+    module.eval()
+    device = _device_of(module)
+    parts = []
+    with torch.inference_mode():
+        for rows in torch.split(X, batch):
+            p = torch.softmax(module(rows.to(device)), -1)
+            parts.append((p if p.ndim == 2 else p.mean(0)).double().cpu())
+    return torch.cat(parts) if parts else torch.empty(0, 0, dtype=torch.float64)
+
+
+def similarity(module: PairModule, A: Tensor, B: Tensor, shift: float = 0.0) -> Tensor:
+    """Sim of every row of A with every row of B: float32, shape (len A, len B).
+
+    Parameters
+    ----------
+    module : PairModule
+    A, B : tensors of shape (a, ...), (b, ...)
+    shift : float
+        Taken off the logit: :func:`~collidescope.contrastive.pairs.same_log_odds_shift` of the pairs it was trained on.
+    """
+    out = torch.empty(len(A), len(B))
+    with torch.inference_mode():
+        for rows, columns, logits in _blocks(module, A, B):
+            out[rows, columns] = torch.sigmoid_(logits.sub_(shift)).cpu()
+    return out
+
+
+class ClassSimilarity(NamedTuple):
+    """q and its standard error from having only m references per class, both float64 (n, K)."""
+
+    q: Tensor
+    stderr: Tensor
+
+
+def class_similarity(
+    module: PairModule,
+    X: Tensor,
+    references: Tensor,
+    reference_labels: Tensor,
+    n_classes: int,
+    exclude_self: bool | Tensor = False,
+    shift: float = 0.0,
+) -> ClassSimilarity:
+    """Mean similarity of every input to each class, streamed over blocks of references.
+
+    Parameters
+    ----------
+    module : PairModule
+    X : tensor of shape (n, ...)
+    references : tensor of shape (r, ...)
+    reference_labels : long tensor of shape (r,)
+    n_classes : int
+    exclude_self : bool or long tensor of shape (n,)
+        True when X *is* the references; or the place of each input among them, -1 for none. A pair of an input with
+        itself is then left out of the mean.
+    shift : float
+        As in :func:`similarity`.
+
+    Notes
+    -----
+    The standard error is √(variance of Sim within the class / m): infinite where only one reference is left, and 0 is
+    never claimed from a single one.
+    """
+    n, r = len(X), len(references)
+    if reference_labels.shape != (r,):
+        raise ValueError(
+            f"reference_labels must have one entry per reference ({r}), got {tuple(reference_labels.shape)}"
+        )
+    if r == 0 or n_classes < 1:
+        raise ValueError("references must hold at least one row of every class")
+    # References sorted by class make every class a slice: means are plain sums of columns.
+    order = torch.argsort(reference_labels.cpu(), stable=True)
+    labels = reference_labels.cpu()[order]
+    counts = torch.bincount(labels, minlength=n_classes)
+    if len(counts) > n_classes or bool((counts == 0).any()):
+        missing = torch.nonzero(counts[:n_classes] == 0).flatten().tolist()
+        raise ValueError(f"references must hold every class 0…{n_classes - 1} and no other, without rows: {missing}")
+    own = _own_places(exclude_self, n, r, order)
+    total = torch.zeros(n, n_classes, dtype=torch.float64)
+    squares = torch.zeros_like(total)
+    with torch.inference_mode():
+        for rows, columns, logits in _blocks(module, X, references[order.to(references.device)]):
+            scores = torch.sigmoid_(logits.sub_(shift)).cpu()
+            if own is not None:
+                scores.masked_fill_(own[rows, None] == torch.arange(columns.start, columns.stop), 0.0)
+            onto = torch.nn.functional.one_hot(labels[columns], n_classes).float()
+            total[rows] += scores @ onto
+            squares[rows] += (scores * scores) @ onto
+    m = counts.double().expand(n, n_classes).clone()
+    if own is not None:
+        inside = torch.nonzero(own >= 0).flatten()
+        m[inside, labels[own[inside]]] -= 1
+    if bool((m == 0).any()):
+        raise ValueError("exclude_self leaves a class without references: every class needs at least 2")
+    q = total / m
+    variance = (squares / m - q * q).clamp_min(0) * m / (m - 1)
+    stderr = torch.where(m > 1, (variance / m).sqrt(), torch.inf)
+    return ClassSimilarity(q, stderr)
+
+
+def factorised_class_similarity(
+    p: Tensor, reference_p: Tensor, reference_labels: Tensor, n_classes: int
+) -> ClassSimilarity:
+    """Class similarities of the factorised model: q[x, k] = p(x)·(mean p of class k), in O(nK²).
+
+    The inputs must not be among the references.
+    """
+    counts = torch.bincount(reference_labels, minlength=n_classes).double()
+    if bool((counts == 0).any()):
+        missing = torch.nonzero(counts == 0).flatten().tolist()
+        raise ValueError(f"reference_labels must hold every class, there are none of {missing}")
+    onto = torch.nn.functional.one_hot(reference_labels, n_classes).double() / counts
+    M = onto.T @ reference_p.double()
+    p = p.double()
+    q = p @ M.T
+    stderr = torch.empty_like(q)
+    for k in range(n_classes):
+        spread = reference_p[reference_labels == k].double() - M[k]
+        m = counts[k]
+        variance = ((p @ (spread.T @ spread)) * p).sum(1) / (m - 1) if m > 1 else torch.full((len(p),), torch.inf)
+        stderr[:, k] = (variance.clamp_min(0) / m).sqrt()
+    return ClassSimilarity(q, stderr)
+
+
+# ---------------------------------------------------------------- blocks of pairs
+
+
+def _blocks(module: PairModule, A: Tensor, B: Tensor) -> Iterator[tuple[slice, slice, Tensor]]:
+    """Symmetric logits block by block: rows of A, rows of B, logits (a, b)."""
+    module.eval()
+    device = _device_of(module)
+    layers = _plain_layers(module)
+    if layers is None:
+        yield from _generic_blocks(module, A, B, device)
+        return
+    first, rest = layers
+    d = first.in_features // 2
+    W1, W2 = first.weight[:, :d], first.weight[:, d:]
+    B = B.to(device)
+    B1, B2 = B @ W1.T + first.bias, B @ W2.T
+    widest = max([first.out_features, *(layer.out_features for layer in rest)])
+    height, width = _block_shape(len(A), len(B), widest * 4 * 2, device)
+    buffers: dict[int, Tensor] = {}
+    for a in range(0, len(A), height):
+        rows = slice(a, min(a + height, len(A)))
+        x = A[rows].to(device)
+        A1, A2 = x @ W1.T + first.bias, x @ W2.T
+        for b in range(0, len(B), width):
+            columns = slice(b, min(b + width, len(B)))
+            logits = _forward(A1, B2[columns], rest, buffers)
+            logits = (logits + _forward(A2, B1[columns], rest, buffers)) / 2
+            yield rows, columns, logits
+
+
+def _forward(left: Tensor, right: Tensor, rest: list[nn.Linear], buffers: dict[int, Tensor]) -> Tensor:
+    """Logits of all pairs from the two halves of the first layer, in buffers that stay in cache."""
+    if not rest:
+        return (left[:, None] + right).squeeze(-1)
+    shape = (len(left), len(right), left.shape[1])
+    h = _buffer(buffers, 0, shape)
+    torch.add(left[:, None], right, out=h)
+    h = h.view(-1, shape[2]).relu_()
+    for depth, layer in enumerate(rest[:-1], start=1):
+        out = _buffer(buffers, depth, (len(h), layer.out_features))
+        h = torch.addmm(layer.bias, h, layer.weight.T, out=out).relu_()
+    return torch.addmv(rest[-1].bias, h, rest[-1].weight[0]).view(shape[0], shape[1])
+
+
+def _buffer(buffers: dict[int, Tensor], depth: int, shape: tuple[int, ...]) -> Tensor:
+    held = buffers.get(depth)
+    size = int(torch.Size(shape).numel())
+    if held is None or held.numel() < size:
+        held = buffers[depth] = torch.empty(size)
+    return held[:size].view(shape)
+
+
+def _generic_blocks(
+    module: PairModule, A: Tensor, B: Tensor, device: torch.device
+) -> Iterator[tuple[slice, slice, Tensor]]:
+    """Any module: pairs are written out, a block of them at a time."""
+    height, width = _block_shape(len(A), len(B), max(A[:1].numel(), 1) * 4 * 16, device)
+    for a in range(0, len(A), height):
+        rows = slice(a, min(a + height, len(A)))
+        for b in range(0, len(B), width):
+            columns = slice(b, min(b + width, len(B)))
+            x, r = A[rows].to(device), B[columns].to(device)
+            left = x.repeat_interleave(len(r), 0)
+            right = r.repeat(len(x), *([1] * (r.ndim - 1)))
+            yield rows, columns, module(left, right).view(len(x), len(r))
+
+
+def _plain_layers(module: PairModule) -> tuple[nn.Linear, list[nn.Linear]] | None:
+    """First layer and the others when the module is a plain ReLU network on [x, x'], else None."""
+    if not isinstance(module, PairwiseNetwork) or not isinstance(module.body, nn.Sequential):
+        return None
+    layers = [layer for layer in module.body if not isinstance(layer, nn.Dropout)]
+    linear = [layer for layer in layers[0::2] if isinstance(layer, nn.Linear) and layer.bias is not None]
+    between = [layer for layer in layers[1::2] if isinstance(layer, nn.ReLU)]
+    if len(linear) + len(between) < len(layers) or len(linear) != len(between) + 1:
+        return None
+    return linear[0], linear[1:]
+
+
+def _block_shape(a: int, b: int, bytes_per_pair: int, device: torch.device) -> tuple[int, int]:
+    budget = BLOCK_BYTES if device.type == "cpu" else ACCELERATOR_BLOCK_BYTES
+    pairs = max(1, budget // bytes_per_pair)
+    width = max(1, min(b, pairs))
+    return max(1, min(a, pairs // width)), width
+
+
+def _own_places(exclude_self: bool | Tensor, n: int, r: int, order: Tensor) -> Tensor | None:
+    """The column of each input among the sorted references, -1 for none."""
+    if isinstance(exclude_self, bool):
+        if not exclude_self:
+            return None
+        if n != r:
+            raise ValueError(
+                f"exclude_self=True needs X to be the {r} references, got {n} rows: pass their places instead"
+            )
+        exclude_self = torch.arange(n)
+    places = exclude_self.cpu()
+    if places.shape != (n,) or bool((places >= r).any()):
+        raise ValueError(f"exclude_self must be {n} places below {r} (-1 for none), got shape {tuple(places.shape)}")
+    inverse = torch.empty(r, dtype=torch.long)
+    inverse[order] = torch.arange(r)
+    return torch.where(places >= 0, inverse[places.clamp_min(0)], -1)
+
+
+def _device_of(module: nn.Module) -> torch.device:
+    for tensor in (*module.parameters(), *module.buffers()):
+        return tensor.device
+    return torch.device("cpu")

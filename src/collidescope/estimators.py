@@ -1,0 +1,148 @@
+"""scikit-learn shells: they validate, call the pure functions and set attributes. No mathematics here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import clone
+from sklearn.model_selection import StratifiedKFold, cross_val_predict
+from sklearn.utils.validation import check_is_fitted
+
+from collidescope import _checks as check
+from collidescope._checks import FloatArray
+from collidescope.divergence import Divergences, divergences_from_posteriors
+from collidescope.inference import collision_matrix_from_posteriors
+from collidescope.matrix import CollisionMatrix
+from collidescope.posterior import shift_priors
+
+
+def estimate_collisions(
+    classifier: Any,
+    X: Any,
+    y: npt.ArrayLike,
+    *,
+    cv: int | str | Any = 5,
+    priors: npt.ArrayLike | str = "empirical",
+    sample_weight: npt.ArrayLike | None = None,
+    n_jobs: int | None = None,
+    random_state: int | None = 0,
+) -> CollisionMatrix:
+    """Collision matrix with intervals from any classifier that has ``predict_proba``, cross-fitted.
+
+    Parameters
+    ----------
+    classifier : scikit-learn classifier or pipeline
+        Cloned and refitted in every fold, unless ``cv="prefit"``.
+    X : array or DataFrame of n rows, whatever the classifier takes
+    y : array of n labels
+    cv : int, splitter or "prefit"
+        Folds; no row is scored by a model that trained on it. "prefit" uses a fitted classifier as it is, on rows that
+        it must not have seen.
+    priors : "empirical", "uniform" or array of shape (K,)
+        Population whose S is wanted.
+    sample_weight : array of n weights, optional
+        Weights of the rows in the estimate of S (the classifier is fitted unweighted).
+    n_jobs : int, optional
+        Folds in parallel (joblib).
+    random_state : int
+        Shuffles the rows into folds.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> X, y = load_iris(return_X_y=True)
+    >>> cm = estimate_collisions(LogisticRegression(max_iter=1000), X, y)
+    >>> cm.top_collisions(1)[["class", "other"]].to_numpy().tolist()
+    [[1, 2]]
+    """
+    labels = check.check_labels(y)
+    classes = check.classes_of(labels)
+    P = crossfit_posteriors(classifier, X, labels, cv=cv, n_jobs=n_jobs, random_state=random_state)
+    return collision_matrix_from_posteriors(P, labels, classes=classes, priors=priors, sample_weight=sample_weight)
+
+
+def crossfit_posteriors(
+    classifier: Any,
+    X: Any,
+    y: npt.ArrayLike,
+    *,
+    cv: int | str | Any = 5,
+    n_jobs: int | None = None,
+    random_state: int | None = 0,
+) -> FloatArray:
+    """Held-out posteriors of every row (columns in the order of the sorted labels): see :func:`estimate_collisions`."""
+    labels = check.check_labels(y)
+    classes = check.classes_of(labels)
+    if not hasattr(classifier, "predict_proba"):
+        raise ValueError(
+            f"classifier must have predict_proba, {type(classifier).__name__} has not "
+            f"(wrap it in sklearn.calibration.CalibratedClassifierCV)"
+        )
+    n_rows = X.shape[0] if hasattr(X, "shape") else len(X)
+    if n_rows != len(labels):
+        raise ValueError(f"X and y must have the same number of rows, got {n_rows} and {len(labels)}")
+    if isinstance(cv, str):
+        check.check_choice(cv, ["prefit"], "cv")
+        check_is_fitted(classifier)
+        if list(classifier.classes_) != list(classes):
+            raise ValueError(
+                f"y has classes {classes.tolist()}, the fitted classifier knows {list(classifier.classes_)}"
+            )
+        return np.asarray(classifier.predict_proba(X), dtype=np.float64)
+    if isinstance(cv, (int, np.integer)):
+        check_folds(labels, classes, int(cv))
+        cv = StratifiedKFold(int(cv), shuffle=True, random_state=random_state)
+    P = cross_val_predict(clone(classifier), X, labels, cv=cv, n_jobs=n_jobs, method="predict_proba")
+    return np.asarray(P, dtype=np.float64)
+
+
+def check_folds(y: npt.NDArray[Any], classes: npt.NDArray[Any], cv: int) -> None:
+    """Refuse fewer than 2 folds, and classes with fewer members than folds."""
+    check.check_count(cv, "cv", least=2)
+    counts = np.bincount(check.encode_labels(y, classes), minlength=len(classes))
+    if counts.min() < cv:
+        small = int(counts.argmin())
+        raise ValueError(
+            f"cv={cv} needs at least {cv} members of every class, class {classes.tolist()[small]!r} has {counts[small]}: "
+            f"use a smaller cv, gather more of it, or merge or drop it"
+        )
+
+
+def estimate_divergences(
+    classifier: Any,
+    first: Any,
+    second: Any,
+    *,
+    cv: int | Any = 5,
+    n_jobs: int | None = None,
+    random_state: int | None = 0,
+) -> tuple[Divergences, CollisionMatrix]:
+    """Divergences between the distributions behind two samples, through a classifier that tells them apart.
+
+    Returns the four divergences at equal priors (the collision divergence from the one-step estimate, the others
+    from the held-out posteriors) and the 2×2 collision matrix behind them, which has the intervals: the
+    divergence is 1 - 2 S₁₂.
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> rng = np.random.default_rng(0)
+    >>> result, cm = estimate_divergences(
+    ...     LogisticRegression(), rng.normal(-1, 1, (2000, 1)), rng.normal(1, 1, (2000, 1))
+    ... )
+    >>> round(result.collision, 1)
+    0.6
+    """
+    A, B = check.check_finite(first, "first", ndim=2), check.check_finite(second, "second", ndim=2)
+    if A.shape[1] != B.shape[1]:
+        raise ValueError(f"first and second must have the same columns, got {A.shape[1]} and {B.shape[1]}")
+    X, y = np.concatenate([A, B]), np.repeat([0, 1], [len(A), len(B)])
+    P = crossfit_posteriors(classifier, X, y, cv=cv, n_jobs=n_jobs, random_state=random_state)
+    cm = collision_matrix_from_posteriors(P, y, classes=[0, 1], priors="uniform")
+    shares = np.array([len(A), len(B)]) / len(X)
+    even = shift_priors(P, shares, [0.5, 0.5])
+    plug_in = divergences_from_posteriors(even[:, 0], sample_weight=1 / shares[y])
+    return plug_in._replace(collision=float(1 - 2 * cm.matrix[0, 1])), cm

@@ -1,0 +1,421 @@
+"""The collision matrix as a value: what every road of the package ends in.
+
+Symbols (K classes)::
+
+    S[i, j] = E_{x ~ D_i} y_j(x)      ``matrix``    row stochastic (the paper's Definition 3)
+    B = diag(priors) S                ``joint``     B[i, j] = E[y_i(x) y_j(x)]: symmetric, PSD, rows sum to priors
+    G = S Sᵀ                          ``gramian``   the row Gramian (the paper's Definition 7)
+    PBER = 1 - tr(B)                  ``pber``      error of the probabilistic Bayes classifier
+
+``priors`` are those at which S holds, and so those at which the probabilistic Bayes classifier decides. The
+population on which it is scored may have others: see :meth:`CollisionMatrix.precision`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import stdtrit
+
+from collidescope import _checks as check
+from collidescope._checks import FloatArray
+from collidescope._display import as_html, as_text
+from collidescope._files import read_json, write_json
+from collidescope._merging import delta_stderr, membership, merge_covariance, n_pairs
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FORMAT = "collidescope.collision-matrix"
+FORMAT_VERSION = 1
+#: Intervals allow for one more row of the class that would have added this much to the entry: where no collision was
+#: seen the standard error is near zero, yet n rows cannot rule out rates below about 1/n.
+UNSEEN = 0.5
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CollisionMatrix:
+    """How often an input seen in class i would be in class j if it were seen again.
+
+    Parameters
+    ----------
+    matrix : array of shape (K, K)
+        S: non-negative, every row sums to 1.
+    priors : array of shape (K,), default uniform
+        Class probabilities of the population that S describes.
+    classes : sequence of K distinct names, default 0 … K-1
+    stderr : array of shape (K, K), optional
+        Standard error of every entry of S.
+    pber_stderr : float, optional
+    counts : array of shape (K,), optional
+        Rows of each class behind the estimate (the effective number when rows are weighted).
+    covariance : array of shape (D, D), D = K(K+1)/2, optional
+        Covariance of the upper triangle of B, row by row: what merged classes need for their intervals.
+    coverage : float, optional
+        Share of the rows that the estimate speaks for (counted collisions).
+    info : mapping, optional
+        How the matrix was made: method, diagnostics. Text, numbers, booleans or None.
+
+    Examples
+    --------
+    >>> cm = CollisionMatrix([[0.9, 0.1], [0.2, 0.8]], priors=[2 / 3, 1 / 3], classes=["cat", "dog"])
+    >>> round(cm.pber, 4)
+    0.1333
+    >>> cm.top_collisions()[["class", "other", "rate"]].to_string(index=False)
+    'class other  rate\\n  dog   cat   0.2'
+    """
+
+    matrix: FloatArray
+    priors: FloatArray = None  # type: ignore[assignment]
+    classes: npt.NDArray[Any] = None  # type: ignore[assignment]
+    stderr: FloatArray | None = None
+    pber_stderr: float | None = None
+    counts: FloatArray | None = None
+    covariance: FloatArray | None = None
+    coverage: float | None = None
+    info: Mapping[str, str | float | bool | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        S = check.check_stochastic(self.matrix, "matrix")
+        k = S.shape[0]
+        priors = np.full(k, 1 / k) if self.priors is None else check.check_priors(self.priors, k)
+        classes = check.check_classes(range(k) if self.classes is None else self.classes, k)  # type: ignore[arg-type]
+        values: dict[str, Any] = {"matrix": S, "priors": priors, "classes": classes, "info": dict(self.info)}
+        for name, shape in (("stderr", (k, k)), ("counts", (k,)), ("covariance", (n_pairs(k), n_pairs(k)))):
+            given = getattr(self, name)
+            if given is not None:
+                values[name] = array = check.check_finite(given, name, ndim=len(shape))
+                if array.shape != shape:
+                    raise ValueError(f"{name} must have shape {shape} for {k} classes, got {array.shape}")
+                if name == "covariance":
+                    values[name] = (array + array.T) / 2
+                else:
+                    check.check_non_negative(array, name, "check where it comes from")
+        for name in ("pber_stderr", "coverage"):
+            if getattr(self, name) is not None:
+                value = float(check.check_finite(getattr(self, name), name, ndim=0))
+                if value < 0 or (name == "coverage" and value > 1):
+                    raise ValueError(
+                        f"{name} must be {'between 0 and 1' if name == 'coverage' else '≥ 0'}, got {value}"
+                    )
+                values[name] = value
+        for name, value in values.items():
+            if isinstance(value, np.ndarray):
+                value = value.copy()
+                value.setflags(write=False)
+            object.__setattr__(self, name, value)
+
+    # ---------------------------------------------------------------- the matrices
+
+    @property
+    def n_classes(self) -> int:
+        """K."""
+        return int(self.matrix.shape[0])
+
+    @property
+    def joint(self) -> FloatArray:
+        """B = diag(priors) S: the chance that two sightings of one input fall into classes i and j."""
+        return self.priors[:, None] * self.matrix
+
+    @property
+    def gramian(self) -> FloatArray:
+        """G = S Sᵀ: how likely an input of class i and one of class j share a class when drawn again."""
+        return self.matrix @ self.matrix.T
+
+    @property
+    def balance_gap(self) -> float:
+        """Largest entry of ``|B - Bᵀ|``: zero for every true collision matrix (detailed balance)."""
+        B = self.joint
+        return float(np.abs(B - B.T).max())
+
+    @property
+    def dominance_factor(self) -> float:
+        """The paper's ε = max_i Σ_{k≠i} S_ik / S_ii: below 1 when S is strictly diagonally dominant."""
+        diagonal = np.diag(self.matrix)
+        with np.errstate(divide="ignore"):
+            return float(np.max((1 - diagonal) / diagonal))
+
+    @property
+    def is_diagonally_dominant(self) -> bool:
+        """Is every class, seen again, more often itself than all others together?"""
+        return bool(np.all(np.diag(self.matrix) > 0.5))
+
+    # ---------------------------------------------------------------- uncertainty of S itself
+
+    def interval(self, level: float = 0.95) -> tuple[FloatArray, FloatArray] | None:
+        """(low, high), each K×K, or None where no standard error was estimated.
+
+        Student's t with the rows of class i less one as degrees of freedom, a little wider where no collision was
+        seen (``UNSEEN``), cut at 0 and 1.
+        """
+        check.check_between(level, 0, 1, "level")
+        if self.stderr is None:
+            return None
+        half = _half_width(self.stderr, None if self.counts is None else self.counts[:, None], level)
+        return np.maximum(self.matrix - half, 0.0), np.minimum(self.matrix + half, 1.0)
+
+    @property
+    def pber(self) -> float:
+        """Error of the probabilistic Bayes classifier: 1 - Σ priors_k S_kk.
+
+        The chance that an input, seen again, is found in another class; also the lowest Brier score
+        any model can reach.
+        """
+        return float(1 - self.priors @ np.diag(self.matrix))
+
+    def pber_interval(self, level: float = 0.95) -> tuple[float, float] | None:
+        """(low, high) for :attr:`pber`, or None where no standard error was estimated."""
+        check.check_between(level, 0, 1, "level")
+        if self.pber_stderr is None:
+            return None
+        half = float(_half_width(self.pber_stderr, None if self.counts is None else self.counts.sum(), level))
+        return max(self.pber - half, 0.0), min(self.pber + half, 1.0)
+
+    def bayes_error_bounds(self, level: float | None = None) -> tuple[float, float]:
+        """(low, high) around the Bayes error rate: no classifier on these features can err less than it.
+
+        Cover and Hart's inequality, from the PBER; with ``level`` from the ends of its interval.
+        """
+        low = high = self.pber
+        if level is not None:
+            interval = self.pber_interval(level)
+            if interval is None:
+                raise ValueError(
+                    "level needs an estimated standard error, and this matrix has none (pber_stderr is None)"
+                )
+            low, high = interval
+        return bayes_error_bounds(low, self.n_classes)[0], bayes_error_bounds(high, self.n_classes)[1]
+
+    # ---------------------------------------------------------------- the probabilistic Bayes classifier
+
+    def recall(self) -> FloatArray:
+        """Per class, the share of its inputs that the probabilistic Bayes classifier finds: S_kk."""
+        return np.diag(self.matrix).copy()
+
+    def precision(self, population_priors: npt.ArrayLike | str | None = None) -> FloatArray:
+        """Per class, how often a prediction of it is right: π_k S_kk / Σ_i π_i S_ik.
+
+        Parameters
+        ----------
+        population_priors : array of shape (K,), "empirical" or None
+            π: the class shares of the population that is predicted. None takes :attr:`priors`, where
+            precision equals recall (detailed balance); "empirical" takes the observed :attr:`counts`.
+            Estimating S at uniform priors and scoring at the natural ones gives the paper's figures.
+        """
+        flow = self._population(population_priors)[:, None] * self.matrix
+        total = flow.sum(axis=0)
+        # A class that is never predicted has no precision: nan, not a made-up number.
+        return np.divide(np.diag(flow), total, out=np.full(self.n_classes, np.nan), where=total > 0)
+
+    def false_negative_rate(self) -> FloatArray:
+        """Per class, the share of its inputs predicted as something else: 1 - S_kk."""
+        return 1 - self.recall()
+
+    def false_positive_rate(self, population_priors: npt.ArrayLike | str | None = None) -> FloatArray:
+        """Per class, the share of all other inputs predicted as it: Σ_{i≠k} π_i S_ik / Σ_{i≠k} π_i."""
+        priors = self._population(population_priors)
+        return (priors @ self.matrix - priors * self.recall()) / (1 - priors)
+
+    def _population(self, priors: npt.ArrayLike | str | None) -> FloatArray:
+        if priors is None:
+            return self.priors
+        if isinstance(priors, str):
+            check.check_choice(priors, ["empirical"], "population_priors")
+            if self.counts is None:
+                raise ValueError(
+                    "population_priors='empirical' needs class counts, and this matrix has none: pass an array"
+                )
+            return check.check_priors(self.counts / self.counts.sum(), self.n_classes, "population_priors")
+        return check.check_priors(priors, self.n_classes, "population_priors")
+
+    # ---------------------------------------------------------------- tables
+
+    def top_collisions(self, n: int = 5, level: float = 0.95) -> pd.DataFrame:
+        """The ``n`` most colliding pairs of classes, each once, in its stronger direction.
+
+        Columns: ``class``, ``other``, ``rate`` = S[class, other] with ``low`` and ``high`` (missing where not
+        estimated), and ``reverse`` = S[other, class].
+        """
+        import pandas as pd
+
+        check.check_count(n, "n", least=0)
+        i, j = np.triu_indices(self.n_classes, 1)
+        S = self.matrix
+        swap = S[j, i] > S[i, j]
+        i, j = np.where(swap, j, i), np.where(swap, i, j)
+        order = np.argsort(-S[i, j], kind="stable")[:n]
+        i, j = i[order], j[order]
+        interval = self.interval(level)
+        low, high = (np.full(len(i), np.nan),) * 2 if interval is None else (interval[0][i, j], interval[1][i, j])
+        columns = {"class": self.classes[i], "other": self.classes[j], "rate": S[i, j], "low": low, "high": high}
+        return pd.DataFrame(columns | {"reverse": S[j, i]})
+
+    def rates(self, population_priors: npt.ArrayLike | str | None = None) -> pd.DataFrame:
+        """Per class: prior, recall, precision, false-negative and false-positive rate of the probabilistic Bayes classifier."""
+        import pandas as pd
+
+        return pd.DataFrame(
+            {
+                "prior": self._population(population_priors),
+                "recall": self.recall(),
+                "precision": self.precision(population_priors),
+                "false_negative_rate": self.false_negative_rate(),
+                "false_positive_rate": self.false_positive_rate(population_priors),
+            },
+            index=pd.Index(self.classes, name="class"),
+        )
+
+    def to_frame(self) -> pd.DataFrame:
+        """S with class names on both sides."""
+        import pandas as pd
+
+        return pd.DataFrame(
+            self.matrix.copy(),
+            index=pd.Index(self.classes, name="seen in"),
+            columns=pd.Index(self.classes, name="seen again in"),
+        )
+
+    # ---------------------------------------------------------------- merging classes
+
+    def merge(self, groups: Sequence[Sequence[Any]], names: Sequence[Any] | None = None) -> CollisionMatrix:
+        """The collision matrix after merging classes: exact (B' = Aᵀ B A), with no retraining.
+
+        Parameters
+        ----------
+        groups : list of lists of class names
+            Classes that become one. Classes not named stay as they are.
+        names : list of names for the groups, optional
+            By default the members joined by "+". Class names of the result are text.
+
+        Notes
+        -----
+        Intervals follow by the delta method from :attr:`covariance`; without it they are left out.
+        """
+        A, merged_classes = membership(self.classes, groups, names)
+        B = A.T @ self.joint @ A
+        priors = A.T @ self.priors
+        covariance = stderr = pber_stderr = None
+        if self.covariance is not None:
+            covariance = merge_covariance(self.covariance, A)
+            stderr, pber_stderr = delta_stderr(B, covariance)
+        S = B / B.sum(axis=1, keepdims=True)
+        counts = None if self.counts is None else A.T @ self.counts
+        return CollisionMatrix(
+            S,
+            priors,
+            merged_classes,
+            stderr,
+            pber_stderr,
+            counts,
+            covariance,
+            self.coverage,
+            dict(self.info) | {"merged": True},
+        )
+
+    # ---------------------------------------------------------------- files
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain lists, numbers and text: what :meth:`to_json` writes."""
+        lower = None if self.covariance is None else self.covariance[np.tril_indices(len(self.covariance))].tolist()
+        arrays = {
+            name: None if (a := getattr(self, name)) is None else a.tolist() for name in ("priors", "stderr", "counts")
+        }
+        return {
+            "format": FORMAT,
+            "version": FORMAT_VERSION,
+            "classes": self.classes.tolist(),
+            "matrix": self.matrix.tolist(),
+            **arrays,
+            "pber_stderr": self.pber_stderr,
+            "coverage": self.coverage,
+            "covariance_lower": lower,
+            "info": dict(self.info),
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> CollisionMatrix:
+        """The inverse of :meth:`to_dict`, with every check of the constructor."""
+        if not isinstance(data, Mapping) or data.get("format") != FORMAT:
+            raise ValueError("data is not a collision matrix: it must be what CollisionMatrix.to_dict returned")
+        if data.get("version") != FORMAT_VERSION:
+            raise ValueError(
+                f"data has format version {data.get('version')!r}, this release reads {FORMAT_VERSION}: update collidescope"
+            )
+        names = (
+            "classes",
+            "matrix",
+            "priors",
+            "stderr",
+            "counts",
+            "pber_stderr",
+            "coverage",
+            "covariance_lower",
+            "info",
+        )
+        missing = [name for name in names if name not in data]
+        if missing:
+            raise ValueError(f"data lacks {', '.join(missing)}: the file was cut or edited")
+        values = {name: data[name] for name in names if name != "covariance_lower"}
+        if not isinstance(values["classes"], list) or not isinstance(values["info"], Mapping):
+            raise ValueError("data is damaged: classes must be a list and info a mapping")
+        lower = data["covariance_lower"]
+        if lower is not None:
+            size = n_pairs(len(values["classes"]))
+            flat = check.check_finite(lower, "covariance_lower", ndim=1)
+            if flat.shape != (n_pairs(size),):
+                raise ValueError(f"covariance_lower must have {n_pairs(size)} entries, got {flat.shape[0]}")
+            covariance = np.zeros((size, size))
+            covariance[np.tril_indices(size)] = flat
+            values["covariance"] = np.where(np.tri(size, dtype=bool), covariance, covariance.T)
+        return cls(**values)
+
+    def to_json(self, path: str | Path | None = None) -> str:
+        """Write the matrix to ``path`` (an existing file is replaced in one step) and return the text."""
+        return write_json(self.to_dict(), path)
+
+    @classmethod
+    def from_json(cls, source: str | Path) -> CollisionMatrix:
+        """Read a file written by :meth:`to_json`, or its text; every float comes back bit for bit."""
+        return cls.from_dict(read_json(source))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, CollisionMatrix) and self.to_dict() == other.to_dict()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        rows = "" if self.counts is None else f", {self.counts.sum():,.0f} rows"
+        return f"<CollisionMatrix: {self.n_classes} classes{rows}, PBER {self.pber:.4f}>"
+
+    def __str__(self) -> str:
+        return as_text(self)
+
+    def _repr_html_(self) -> str:
+        return as_html(self)
+
+
+def _half_width(stderr: npt.ArrayLike, counts: npt.ArrayLike | None, level: float) -> FloatArray:
+    if counts is None:
+        return np.asarray(stdtrit(np.inf, (1 + level) / 2) * np.asarray(stderr))
+    rows = np.asarray(counts)
+    return np.asarray(stdtrit(np.maximum(rows - 1, 1), (1 + level) / 2) * np.hypot(stderr, UNSEEN / rows))
+
+
+def bayes_error_bounds(pber: float, n_classes: int) -> tuple[float, float]:
+    """Cover and Hart's bounds on the Bayes error rate from the PBER of ``n_classes`` classes.
+
+    (K-1)/K · (1 - sqrt(1 - K/(K-1) · PBER)) ≤ BER ≤ PBER: the PBER is the asymptotic error of one nearest neighbour.
+
+    >>> bayes_error_bounds(0.5, 2)
+    (0.5, 0.5)
+    """
+    check.check_count(n_classes, "n_classes", least=2)
+    if not 0 <= pber <= 1:
+        raise ValueError(f"pber must be between 0 and 1, got {pber!r}")
+    most = (n_classes - 1) / n_classes
+    return most * (1 - float(np.sqrt(max(0.0, 1 - pber / most)))), float(pber)

@@ -1,0 +1,184 @@
+"""Posteriors of single inputs from expected similarities (the paper's Theorem 3 and Algorithm 2).
+
+q_i(x) = E_{x' ~ D_i} Sim(x, x') and q(x) = S y(x). Solving with S⁻¹ is the paper's way and amplifies noise in q
+wherever classes overlap; least squares on the probability simplex cannot leave it, and a small ridge towards the
+priors keeps it steady where S is nearly singular.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from collidescope import _checks as check
+from collidescope._checks import FloatArray
+from collidescope.recovery import condition_number
+
+#: The accelerated gradient stops when no posterior moves by more than this in a step.
+STEP_TOLERANCE = 1e-12
+MAX_STEPS = 20_000
+#: Above this κ∞(S) the inverse has lost every digit of a float64 q.
+SINGULAR = 1e14
+
+
+def solve_posteriors(
+    q: npt.ArrayLike,
+    S: npt.ArrayLike,
+    solver: str = "simplex",
+    ridge: float = 1e-3,
+    priors: npt.ArrayLike | None = None,
+) -> FloatArray:
+    """Posteriors y(x) from expected similarities q(x) = S y(x).
+
+    Parameters
+    ----------
+    q : array of shape (n, K) or (K,)
+        Expected similarity of each input to each class.
+    S : array of shape (K, K)
+    solver : {"simplex", "inverse"}
+        ``simplex``: argmin over probability vectors of ‖S y - q‖² + ridge ‖y - priors‖².
+        ``inverse``: S⁻¹ q, the paper's Algorithm 2, exactly as it comes: entries may be negative or exceed 1.
+    ridge : float ≥ 0
+        Pull towards ``priors``; used by ``simplex`` alone.
+    priors : array of shape (K,), default uniform
+
+    Returns
+    -------
+    array of the shape of ``q``
+
+    Examples
+    --------
+    >>> S = np.array([[0.8, 0.2], [0.2, 0.8]])
+    >>> solve_posteriors(S @ [0.3, 0.7], S, ridge=0).round(6)
+    array([0.3, 0.7])
+    """
+    S = check.check_stochastic(S, "S")
+    k = S.shape[0]
+    scores = check.check_finite(q, "q", ndim=(1, 2))
+    if scores.shape[-1] != k:
+        raise ValueError(f"q must have one column per class ({k}), got shape {scores.shape}")
+    check.check_choice(solver, ["simplex", "inverse"], "solver")
+    if ridge < 0 or not np.isfinite(ridge):
+        raise ValueError(f"ridge must be a number ≥ 0, got {ridge!r}")
+    centre = np.full(k, 1 / k) if priors is None else check.check_priors(priors, k)
+    rows = np.atleast_2d(scores)
+    solved = _solve_inverse(rows, S) if solver == "inverse" else _solve_simplex(rows, S, ridge, centre)
+    return solved.reshape(scores.shape)
+
+
+def _solve_inverse(q: FloatArray, S: FloatArray) -> FloatArray:
+    condition = condition_number(S)
+    if condition > SINGULAR:
+        raise ValueError(
+            f"S is singular (condition number {condition:.1g}): some classes are indistinguishable; "
+            f"use solver='simplex' or merge them"
+        )
+    return np.linalg.solve(S, q.T).T
+
+
+def _solve_simplex(q: FloatArray, S: FloatArray, ridge: float, centre: FloatArray) -> FloatArray:
+    H = S.T @ S + ridge * np.eye(S.shape[0])
+    linear = q @ S + ridge * centre
+    step = 1 / np.linalg.eigvalsh(H)[-1]
+    y = project_to_simplex(linear @ np.linalg.pinv(H))
+    ahead, momentum = y, np.ones(len(y))
+    active = np.arange(len(y))
+    for _ in range(MAX_STEPS):
+        new = project_to_simplex(ahead[active] - step * (ahead[active] @ H - linear[active]))
+        change = new - y[active]
+        # Restart the momentum of a row that overshoots (O'Donoghue and Candès): linear convergence without tuning.
+        overshoot = np.einsum("ij,ij->i", ahead[active] - new, change) > 0
+        momentum[active] = np.where(overshoot, 1.0, momentum[active])
+        grown = (1 + np.sqrt(1 + 4 * momentum[active] ** 2)) / 2
+        ahead[active] = new + ((momentum[active] - 1) / grown)[:, None] * change
+        momentum[active] = grown
+        y[active] = new
+        active = active[np.abs(change).max(axis=1) > STEP_TOLERANCE]
+        if len(active) == 0:
+            break
+    return y
+
+
+def project_to_simplex(points: npt.ArrayLike) -> FloatArray:
+    """The nearest probability vector to every row (Euclidean).
+
+    >>> project_to_simplex([[0.6, 0.6], [2.0, 0.0]])
+    array([[0.5, 0.5],
+           [1. , 0. ]])
+    """
+    rows = check.check_finite(points, "points", ndim=2)
+    ordered = -np.sort(-rows, axis=1)
+    excess = np.cumsum(ordered, axis=1) - 1
+    size = np.arange(1, rows.shape[1] + 1)
+    last = np.count_nonzero(ordered * size > excess, axis=1)
+    threshold = excess[np.arange(len(rows)), last - 1] / last
+    return np.maximum(rows - threshold[:, None], 0.0)
+
+
+def shift_priors(P: npt.ArrayLike, old: npt.ArrayLike, new: npt.ArrayLike) -> FloatArray:
+    """Posteriors at priors ``new`` from posteriors at priors ``old``: y_k ∝ y_k · new_k / old_k.
+
+    >>> shift_priors([[0.5, 0.5]], old=[0.5, 0.5], new=[0.9, 0.1])
+    array([[0.9, 0.1]])
+    """
+    posteriors = check.check_posteriors(P)
+    k = posteriors.shape[1]
+    shifted = posteriors * (check.check_priors(new, k, "new") / check.check_priors(old, k, "old"))
+    return shifted / shifted.sum(axis=1, keepdims=True)
+
+
+class PosteriorErrorBound(NamedTuple):
+    """Bounds on ‖ŷ - y‖∞ for ŷ = Ŝ⁻¹ q̂.
+
+    ``lemma`` is the paper's Lemma 2, a first-order statement (infinite where S is not diagonally dominant);
+    ``always`` holds whenever it is finite: κ/(1-r)·(‖Ŝ-S‖∞ + ‖q̂-q‖∞/‖q‖∞) with r = κ∞(S) ‖Ŝ-S‖∞ < 1.
+    """
+
+    always: float
+    lemma: float
+    dominance_factor: float
+    condition: float
+
+
+def posterior_error_bound(
+    S_hat: npt.ArrayLike, S: npt.ArrayLike, q_hat: npt.ArrayLike, q: npt.ArrayLike
+) -> PosteriorErrorBound:
+    """How far a posterior solved from estimates can be from the true one.
+
+    Parameters
+    ----------
+    S_hat, S : arrays of shape (K, K)
+        Estimated and true collision matrix.
+    q_hat, q : arrays of shape (K,)
+        Estimated and true expected similarities of one input.
+
+    Examples
+    --------
+    >>> S = np.array([[0.9, 0.1], [0.1, 0.9]])
+    >>> bound = posterior_error_bound(S, S, [0.52, 0.5], [0.5, 0.5])
+    >>> round(bound.always, 3), round(bound.lemma, 3)
+    (0.05, 0.1)
+    """
+    S = check.check_stochastic(S, "S")
+    k = S.shape[0]
+    S_hat = check.check_square(S_hat, "S_hat")
+    true_q, estimated_q = check.check_finite(q, "q", ndim=1), check.check_finite(q_hat, "q_hat", ndim=1)
+    if S_hat.shape != S.shape:
+        raise ValueError(f"S_hat must have the shape of S {S.shape}, got {S_hat.shape}")
+    for values, name in ((true_q, "q"), (estimated_q, "q_hat")):
+        if values.shape != (k,):
+            raise ValueError(f"{name} must have one entry per class ({k}), got shape {values.shape}")
+    if not true_q.any():
+        raise ValueError("q must not be all zeros: q = S y of a probability vector y is positive")
+    S_error = float(np.linalg.norm(S_hat - S, np.inf))
+    error = S_error + float(np.abs(estimated_q - true_q).max() / np.abs(true_q).max())
+    condition = condition_number(S)
+    diagonal = np.diag(S)
+    with np.errstate(divide="ignore"):
+        epsilon = float(np.max((S.sum(axis=1) - diagonal) / diagonal))
+    r = condition * S_error
+    always = condition / (1 - r) * error if r < 1 else float("inf")
+    lemma = 2 * (1 + epsilon) / (1 - epsilon) * error if epsilon < 1 else float("inf")
+    return PosteriorErrorBound(always, lemma, epsilon, condition)

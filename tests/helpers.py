@@ -1,0 +1,73 @@
+"""A zoo of planted problems: collision matrices that are true by construction."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def planted_population(
+    n_classes: int, ratio: float = 1.0, sharpness: float = 4.0, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """(P, weights) of a random finite population: posteriors at random inputs with random weights.
+
+    ``ratio``: prior of the most common class over the rarest, roughly. ``sharpness``: large is nearly separable (S ≈ I),
+    small is nearly indistinguishable (S nearly singular).
+    """
+    rng = np.random.default_rng(seed)
+    weights = rng.dirichlet(np.ones(4 * n_classes + 50))
+    logits = sharpness * rng.standard_normal((len(weights), n_classes)) + np.log(np.geomspace(1, 1 / ratio, n_classes))
+    P = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return P / P.sum(axis=1, keepdims=True), weights
+
+
+def planted(n_classes: int, ratio: float = 1.0, sharpness: float = 4.0, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """(S, priors) of :func:`planted_population`."""
+    P, weights = planted_population(n_classes, ratio, sharpness, seed)
+    B = P.T @ (weights[:, None] * P)
+    return B / B.sum(axis=1, keepdims=True), B.sum(axis=1) / B.sum()
+
+
+def blocks(sizes: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Classes indistinguishable within a block and separable across blocks: exactly singular S."""
+    n = sum(sizes)
+    S = np.zeros((n, n))
+    start = 0
+    for size in sizes:
+        S[start : start + size, start : start + size] = 1 / size
+        start += size
+    return S, np.full(n, 1 / n)
+
+
+#: name → (S, priors)
+ZOO = {
+    "identity": (np.eye(4), np.array([0.4, 0.3, 0.2, 0.1])),
+    "uniform": (np.full((3, 3), 1 / 3), np.full(3, 1 / 3)),
+    "blocks": blocks((2, 3, 1)),
+    "two classes": planted(2),
+    "two classes 100:1": planted(2, ratio=100, sharpness=1),
+    "dominant": planted(5, sharpness=8),
+    "not dominant": planted(5, sharpness=0.8),
+    "near singular": planted(6, sharpness=0.02),
+    "imbalanced": planted(6, ratio=100, sharpness=2),
+    "fifty classes": planted(50),
+    "fifty classes 100:1": planted(50, ratio=100),
+    "two hundred classes": planted(200),
+    "two hundred classes 100:1": planted(200, ratio=100),
+}
+
+
+def mean_tvd(S: np.ndarray, truth: np.ndarray) -> float:
+    """Mean over rows of the total variation distance."""
+    return float(np.abs(S - truth).sum(axis=1).mean() / 2)
+
+
+def random_posteriors(
+    rng: np.random.Generator, n: int, k: int, sharpness: float = 1.5
+) -> tuple[np.ndarray, np.ndarray]:
+    """(P, codes): posteriors at n inputs, every class present, labels drawn from them where possible."""
+    logits = sharpness * rng.standard_normal((n, k))
+    P = np.exp(logits - logits.max(axis=1, keepdims=True))
+    P /= P.sum(axis=1, keepdims=True)
+    codes = (rng.random((n, 1)) >= P.cumsum(axis=1)).sum(axis=1).clip(0, k - 1)
+    codes[:k] = np.arange(k)
+    return P, codes

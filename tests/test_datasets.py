@@ -1,0 +1,107 @@
+"""Generators whose truth is known: draws, posteriors and truth must tell the same story."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers import mean_tvd
+from scipy import stats
+
+from collidescope import collision_matrix_from_densities, collision_matrix_from_posteriors
+from collidescope.datasets import (
+    GaussianProblem,
+    equidistant,
+    imbalanced,
+    led,
+    ring,
+    scenario_a,
+    scenario_b,
+    with_label_noise,
+)
+
+NOISE = 0.85 * np.eye(3) + 0.15 * np.array([[0, 1, 0], [0, 0, 1], [0.5, 0.5, 0]])
+PROBLEMS = {
+    "A3": scenario_a(3),
+    "A4": scenario_a(4),
+    "A5": scenario_a(5),
+    "B": scenario_b(0.25),
+    "equidistant": equidistant(4, 6, 3.0, random_state=0),
+    "ring": ring(),
+    "imbalanced": imbalanced(4, 30, random_state=1),
+    "led": led(0.15),
+    "noisy labels": with_label_noise(scenario_a(3), NOISE),
+    "noisy led": with_label_noise(led(0.1), 0.9 * np.eye(10) + 0.01),
+}
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_draws_posteriors_and_truth_agree(name):
+    problem = PROBLEMS[name]
+    truth = problem.collision_matrix()
+    X, y = problem.sample(40_000, 0, stratified=False)
+    P = problem.posteriors(X)
+    cm = collision_matrix_from_posteriors(P, y, classes=problem.classes)
+    z = (cm.matrix - truth.matrix) / np.maximum(cm.stderr, 1e-5)
+    assert np.abs(z).max() < 5
+    assert abs(cm.pber - truth.pber) < 4 * cm.pber_stderr
+    # labels are drawn from the posteriors: calibrated in every class
+    codes = np.searchsorted(problem.classes, y)
+    residual = (np.eye(P.shape[1])[codes] - P).mean(axis=0)
+    assert np.abs(residual).max() < 4 * np.sqrt(0.25 / 40_000)
+    error = (P.argmax(axis=1) != codes).mean()
+    assert abs(error - problem.bayes_error()) < 4 * np.sqrt(0.25 / 40_000)
+
+
+def test_exact_truth_agrees_with_densities_by_monte_carlo_in_a_plane():
+    means = np.array([[0, 0, 0], [1, 0, 1], [0, 2, 0], [1, 1, 0.5]])
+    planar = GaussianProblem(means[:, [0, 1, 1]])  # rank 2 in 3 dimensions
+    cm = collision_matrix_from_densities([stats.multivariate_normal(m) for m in planar.means], random_state=0)
+    assert mean_tvd(cm.matrix, planar.collision_matrix().matrix) < 0.003
+
+
+def test_drawn_truth_agrees_with_quadrature():
+    line = GaussianProblem(np.outer([-1.0, 0.0, 2.0], [1.0, 1.0]))
+    drawn = super(GaussianProblem, line).nodes()
+    B = sum(P.T @ (w[:, None] * P) for P, w in drawn)
+    assert np.abs(B / B.sum(axis=1, keepdims=True) - line.collision_matrix().matrix).max() < 0.003
+
+
+def test_scenarios_are_those_of_the_paper():
+    assert scenario_a(3).means.tolist() == [[0.25] * 4, [-0.25] * 4, [1.25] * 4]
+    assert scenario_b(0.15).means[:, 0].tolist() == pytest.approx([-0.45, -0.15, 0.15, 0.75, 1.5])
+    assert scenario_b(0.15).means.shape == (5, 20)
+    assert scenario_b(0.35).bayes_error() < scenario_b(0.25).bayes_error() < scenario_b(0.15).bayes_error()
+
+
+def test_led_has_its_textbook_bayes_error():
+    """26% at 10% noise (Breiman and others, 1984)."""
+    assert led(0.1).bayes_error() == pytest.approx(0.26, abs=0.001)
+
+
+def test_equidistant_centres_lie_on_a_segment_of_the_given_length():
+    means = equidistant(5, 7, 3.0, random_state=3).means
+    steps = np.linalg.norm(np.diff(means, axis=0), axis=1)
+    assert np.allclose(steps, 0.75)
+    assert np.linalg.norm(means[-1] - means[0]) == pytest.approx(3)
+
+
+def test_stratified_samples_have_shares_as_near_as_whole_numbers_allow():
+    problem = imbalanced(3, 100)
+    _, y = problem.sample(1000, 0)
+    assert np.abs(np.bincount(y) - 1000 * problem.priors).max() < 1
+    assert (np.bincount(scenario_a(3).sample(750, 0)[1]) == 250).all()
+
+
+def test_seeds_reproduce_and_differ():
+    first, again, other = (scenario_a(3).sample(20, seed)[0] for seed in (1, 1, 2))
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+def test_noise_turns_clean_labels_into_collisions():
+    clean = GaussianProblem([[0.0], [100.0], [200.0]])
+    noisy = with_label_noise(clean, NOISE)
+    assert clean.collision_matrix().pber < 1e-9
+    # with separable inputs P(seen again in j | seen in i) mixes the rows of the transition by the source of i
+    source = (clean.priors[:, None] * NOISE) / noisy.priors
+    assert np.allclose(noisy.collision_matrix().matrix, source.T @ NOISE, atol=1e-9)

@@ -1,0 +1,91 @@
+"""Any classifier, cross-fitted: no row is scored by a model that saw it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from helpers import mean_tvd
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import KFold
+
+from collidescope import count_collisions, crossfit_posteriors, estimate_collisions, repeated_rows
+from collidescope.datasets import led, load_brfss, scenario_a
+
+
+class Memoriser(ClassifierMixin, BaseEstimator):
+    """Certain of what it saw, uniform elsewhere: betrays any row scored by a model trained on it."""
+
+    def fit(self, X, y):
+        self.classes_ = np.unique(y)
+        self.memory_ = {row.tobytes(): label for row, label in zip(np.asarray(X), y, strict=True)}
+        return self
+
+    def predict_proba(self, X):
+        out = np.full((len(X), len(self.classes_)), 1 / len(self.classes_))
+        for i, row in enumerate(np.asarray(X)):
+            if row.tobytes() in self.memory_:
+                out[i] = self.classes_ == self.memory_[row.tobytes()]
+        return out
+
+    def predict(self, X):
+        return self.classes_[self.predict_proba(X).argmax(axis=1)]
+
+
+def test_no_row_is_scored_by_a_model_that_trained_on_it():
+    X, y = scenario_a(3).sample(300, 0)
+    assert np.allclose(crossfit_posteriors(Memoriser(), X, y), 1 / 3)
+
+
+def test_a_good_model_recovers_the_truth_within_its_interval():
+    problem = scenario_a(3)
+    X, y = problem.sample(3000, 0)
+    names = np.array(["low", "middle", "high"])[y]
+    cm = estimate_collisions(LogisticRegression(), X, names)
+    order = [cm.classes.tolist().index(name) for name in ("low", "middle", "high")]
+    S = cm.matrix[np.ix_(order, order)]
+    truth = problem.collision_matrix().matrix
+    assert mean_tvd(S, truth) < 0.02
+    low, high = cm.interval()
+    assert ((low[np.ix_(order, order)] <= truth) & (truth <= high[np.ix_(order, order)])).mean() > 0.7
+
+
+def test_uniform_priors_weights_dataframes_and_splitters_are_taken():
+    X, y = scenario_a(3).sample(600, 1)
+    frame = pd.DataFrame(X, columns=list("abcd"))
+    cm = estimate_collisions(
+        LogisticRegression(),
+        frame,
+        pd.Series(y),
+        priors="uniform",
+        sample_weight=np.ones(600),
+        cv=KFold(3, shuffle=True, random_state=0),
+    )
+    assert np.allclose(cm.priors, 1 / 3)
+
+
+def test_a_fitted_classifier_is_used_as_it_is():
+    X, y = scenario_a(3).sample(1200, 2)
+    model = LogisticRegression().fit(X[:600], y[:600])
+    cm = estimate_collisions(model, X[600:], y[600:], cv="prefit")
+    assert cm.counts.sum() == 600
+
+
+def test_estimated_and_counted_collisions_agree_where_inputs_repeat():
+    X, y = led(0.1).sample(20_000, 0)
+    estimated = estimate_collisions(LogisticRegression(), X, y)  # noisy segments are log-linear
+    assert mean_tvd(estimated.matrix, count_collisions(X, y).matrix) < 0.01
+
+
+@pytest.mark.slow
+def test_estimated_and_counted_collisions_agree_on_a_quarter_of_a_million_people():
+    try:
+        X, y = load_brfss()
+    except FileNotFoundError as error:
+        pytest.skip(str(error))
+    X = X.drop(columns=["BMI", "MentHlth", "PhysHlth"])
+    repeated = repeated_rows(X)
+    estimated = estimate_collisions(HistGradientBoostingClassifier(random_state=0), X[repeated], y[repeated], cv=3)
+    assert mean_tvd(estimated.matrix, count_collisions(X, y).matrix) < 0.01

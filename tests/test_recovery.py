@@ -1,0 +1,131 @@
+"""G = S Sᵀ gives S back: exactly from an exact G, sensibly from a noisy one, honestly in every case."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers import ZOO, mean_tvd, planted, planted_population
+from scipy.linalg import sqrtm
+
+from collidescope import recover
+from collidescope.recovery import condition_number
+
+
+#: Two means closer than a tenth of a percent are a tie (indistinguishable classes: both return the same answer).
+TIE = 1.001
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_root_recovers_every_planted_matrix_from_its_exact_gramian(name):
+    S, priors = ZOO[name]
+    recovery = recover(S @ S.T, priors)
+    assert np.abs(recovery.matrix - S).max() < 1e-6
+    assert recovery.residual < 1e-6
+    assert recovery.converged
+    assert recovery.iterations == 0
+
+
+@pytest.mark.parametrize("n_classes", [2, 3, 10, 50, 200])
+@pytest.mark.parametrize("ratio", [1, 100])
+@pytest.mark.parametrize("sharpness", [8, 1, 0.02])
+def test_root_needs_neither_uniform_priors_nor_dominance(n_classes, ratio, sharpness):
+    S, priors = planted(n_classes, ratio, sharpness, seed=n_classes)
+    assert np.abs(recover(S @ S.T, priors).matrix - S).max() < 1e-6
+
+
+def test_root_agrees_with_the_schur_square_root_of_scipy_on_a_symmetric_matrix():
+    S = 0.6 * np.eye(5) + 0.4 * np.full((5, 5), 0.2)
+    S[0, 1] = S[1, 0] = S[0, 1] + 0.05
+    S[0, 0] -= 0.05
+    S[1, 1] -= 0.05
+    assert np.abs(recover(S @ S.T).matrix - np.real(sqrtm(S @ S.T))).max() < 1e-12
+
+
+def test_a_wrong_uniform_prior_is_the_wrong_answer():
+    """The symmetry the paper assumes matters: its square root of G is not S when priors are uneven."""
+    S, priors = planted(4, ratio=20, sharpness=2, seed=1)
+    right, wrong = recover(S @ S.T, priors), recover(S @ S.T)
+    assert mean_tvd(right.matrix, S) < 1e-8
+    assert mean_tvd(wrong.matrix, S) > 0.01
+
+
+@pytest.mark.parametrize(
+    ("n_classes", "ratio", "sharpness"),
+    [(2, 1, 4), (2, 100, 1), (3, 1, 1), (5, 1, 8), (5, 1, 0.8), (6, 1, 0.02), (6, 100, 2), (20, 1, 4), (50, 100, 4)],
+)
+def test_recovery_from_a_sampled_gramian_is_no_worse_than_clipping_and_rescaling_the_root(n_classes, ratio, sharpness):
+    P, weights = planted_population(n_classes, ratio, sharpness)
+    B = P.T @ (weights[:, None] * P)
+    priors = B.sum(axis=1)
+    S = B / priors[:, None]
+    ours, naive = [], []
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        rows = rng.choice(len(P), (40 if ratio == 1 else 400) * n_classes, p=weights)
+        y = (rng.random((len(rows), 1)) >= P[rows].cumsum(axis=1)).sum(axis=1).clip(0, n_classes - 1)
+        y[:n_classes] = np.arange(n_classes)
+        guess = P[rows] * np.exp(0.3 * rng.standard_normal((len(rows), n_classes)))
+        guess /= guess.sum(axis=1, keepdims=True)
+        means = np.stack([guess[y == k].mean(axis=0) for k in range(n_classes)])
+        G = means @ means.T
+        ours.append(mean_tvd(recover(G, priors).matrix, S))
+        values, vectors = np.linalg.eigh(priors[:, None] * G * priors)
+        root = (vectors * np.sqrt(np.maximum(values, 0))) @ vectors.T / priors[:, None]
+        fixed = np.maximum(root, 0)
+        naive.append(mean_tvd(fixed / fixed.sum(axis=1, keepdims=True), S))
+    assert np.mean(ours) <= TIE * np.mean(naive)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_noisy_recovery_is_a_possible_collision_matrix_and_says_how_far_it_moved(seed):
+    S, priors = planted(8, ratio=10, sharpness=5, seed=seed)
+    noise = 0.03 * np.random.default_rng(seed).standard_normal(S.shape)
+    recovery = recover(S @ S.T + noise, priors)
+    B = recovery.joint
+    assert recovery.matrix.min() >= 0
+    assert np.abs(B - B.T).max() < 1e-12
+    assert np.abs(recovery.matrix.sum(axis=1) - 1).max() < 1e-12
+    scale = np.sqrt(np.outer(priors, priors))
+    assert np.linalg.eigvalsh(B / scale)[0] > -1e-6
+    assert recovery.moved > 0
+    assert "projected" in recovery.status
+
+
+def test_gradient_descent_of_the_paper_reaches_the_same_matrix_as_the_root():
+    # a symmetric doubly stochastic, dominant S: the setting of the paper's Theorem 1
+    S = 0.7 * np.eye(4) + 0.3 * np.full((4, 4), 0.25)
+    descent = recover(S @ S.T, method="gradient", learning_rate=1e-3, tolerance=1e-3)
+    assert descent.converged
+    assert "reached the tolerance" in descent.status
+    assert mean_tvd(descent.matrix, S) < 2e-3
+    assert mean_tvd(recover(S @ S.T).matrix, S) < 1e-12
+
+
+def test_gradient_descent_says_so_when_it_stops_early():
+    S, priors = planted(4, sharpness=2, seed=0)
+    early = recover(S @ S.T, priors, method="gradient", max_iter=5)
+    assert not early.converged
+    assert "max_iter=5" in early.status
+
+
+def test_gradient_descent_says_so_when_it_stalls_above_its_tolerance():
+    G = 2 * np.eye(3)  # the Gramian of no stochastic matrix
+    stalled = recover(G, method="gradient", learning_rate=1e-2, tolerance=1e-9, max_iter=100_000)
+    assert "stalled" in stalled.status
+    assert stalled.iterations < 100_000
+
+
+def test_min_eigenvalue_reveals_a_matrix_that_is_no_gramian():
+    assert recover([[0.2, 0.8], [0.8, 0.2]]).min_eigenvalue < -0.5
+    assert recover(np.eye(2)).min_eigenvalue == pytest.approx(1)
+
+
+def test_condition_number_is_infinite_for_indistinguishable_classes():
+    assert condition_number(np.array([[0.5, 0.5], [0.5, 0.5]])) > 1e15
+    assert condition_number(np.eye(3)) == 1
+
+
+def test_recovery_becomes_a_collision_matrix_with_names():
+    cm = recover(np.eye(2)).to_collision_matrix(["cat", "dog"])
+    assert cm.classes.tolist() == ["cat", "dog"]
+    assert cm.stderr is None
