@@ -30,7 +30,8 @@ def main() -> None:
     rng = np.random.default_rng(SEED)
     rows = []
     print(
-        f"{'G':>8} {'K':>4} {'root ms':>9} {'gradient ms':>12} {'ratio':>8} {'root TVD':>10} {'gradient TVD':>13}  gradient ended"
+        f"{'G':>8} {'K':>4} {'root ms':>9} {'gradient ms':>12} {'ratio':>8} {'root TVD':>10} {'gradient TVD':>13}"
+        f"  gradient ended"
     )
     for k in (3, 5, 10, 20):
         S = planted(k, 3.0, rng)
@@ -63,7 +64,8 @@ def main() -> None:
     whole = best_of(lambda: recover(G), 3)
     large = {"K": k, "eigh_s": one, "recover_s": whole, "ratio": whole / one, "root_tvd": tvd(recover(G).matrix, S)}
     print(
-        f"K = {k}: recover {whole:.2f} s, one scipy.linalg.eigh {one:.2f} s: {whole / one:.1f} ×; TVD {large['root_tvd']:.1e}"
+        f"K = {k}: recover {whole:.2f} s, one scipy.linalg.eigh {one:.2f} s: {whole / one:.1f} ×; "
+        f"TVD {large['root_tvd']:.1e}"
     )
     save("recovery", {"seed": SEED}, {"root_against_gradient": rows, "large": large})
 

@@ -10,8 +10,8 @@ def planted_population(
 ) -> tuple[np.ndarray, np.ndarray]:
     """(P, weights) of a random finite population: posteriors at random inputs with random weights.
 
-    ``ratio``: prior of the most common class over the rarest, roughly. ``sharpness``: large is nearly separable (S ≈ I),
-    small is nearly indistinguishable (S nearly singular).
+    ``ratio``: prior of the most common class over the rarest, roughly. ``sharpness``: large is nearly separable
+    (S ≈ I), small is nearly indistinguishable (S nearly singular).
     """
     rng = np.random.default_rng(seed)
     weights = rng.dirichlet(np.ones(4 * n_classes + 50))

@@ -135,6 +135,8 @@ def bad_numbers(who, call, name, good):
     rows = [
         ("NaN", with_first(NAN), "nan"),
         ("infinity", with_first(INF), "inf"),
+        ("complex", good + 1j, "complex"),
+        ("masked", np.ma.masked_less(good, 0.5), "masked"),
         ("None", None, "(shape|None|number)"),
         ("a word", "many", "(str|'many')"),
         ("text", np.full(good.shape, "many").tolist(), "(list|str)"),

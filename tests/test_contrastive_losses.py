@@ -137,6 +137,16 @@ def test_gradients_are_finite_where_the_model_is_certain():
     assert bool(torch.isfinite(logits.grad).all())
 
 
+@pytest.mark.parametrize("scheme", ["balanced", "natural"])
+@pytest.mark.parametrize("bounded", [None, 1.5])
+def test_the_closed_form_gradient_is_the_numerical_one(scheme, bounded):
+    g = torch.Generator().manual_seed(4)
+    logits = torch.randn(2, 6, 3, generator=g, dtype=torch.float64, requires_grad=True)
+    labels = torch.tensor([[0, 0, 1, 1, 2, 2], [0, 1, 1, 1, 2, 0]])
+    loss = BalancedPairLoss(3, scheme, bounded=bounded)
+    assert torch.autograd.gradcheck(lambda z: loss.all_pairs(torch.softmax(z, -1), labels), [logits])
+
+
 def test_the_pac_bound_is_the_two_terms_of_the_theorem():
     n, K, d, delta, B = 5000, 4, 3, 0.1, 2.5
     bound = pac_bound(n, K, d, delta, B, constant=1.5)

@@ -40,9 +40,17 @@ def parameters(module):
 
 
 def run(
-    model="factorised", loss="cross-entropy", seed=3, dropout=0.2, n_splits=2, progress=None, checkpoint=None, **changes
+    model="factorised",
+    loss="cross-entropy",
+    seed=3,
+    dropout=0.2,
+    n_splits=2,
+    progress=None,
+    checkpoint=None,
+    data_seed=0,
+    **changes,
 ):
-    X, y, _ = gaussians()
+    X, y, _ = gaussians(seed=data_seed)
     config = TrainingConfig(model=model, loss=loss, dropout=dropout, **(FAST | changes))
     splits = inner_splits(y, n_splits, 0.2, seed)
     if model == "pairwise":
@@ -106,6 +114,8 @@ def test_a_checkpoint_of_other_settings_or_a_broken_one_is_refused_and_kept(tmp_
         run(seed=9, checkpoint=tmp_path)
     with pytest.raises(ValueError, match="learning_rate"):
         run(learning_rate=0.5, checkpoint=tmp_path)
+    with pytest.raises(ValueError, match="data"):
+        run(data_seed=1, checkpoint=tmp_path)
     (file,) = tmp_path.iterdir()
     whole = file.read_bytes()
     file.write_bytes(whole[: len(whole) // 2])

@@ -7,11 +7,11 @@ from itertools import permutations
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import mean_tvd
 
 from collidescope import collision_matrix_from_posteriors, count_collisions, repeated_rows
 from collidescope.counting import input_groups
 from collidescope.datasets import led, load_brfss
+from helpers import mean_tvd
 
 
 def by_pairs(X: list, y: list) -> tuple[np.ndarray, float]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers import mean_tvd
 from scipy import stats
 
 from collidescope import collision_matrix_from_densities, collision_matrix_from_posteriors
@@ -18,6 +17,7 @@ from collidescope.datasets import (
     scenario_b,
     with_label_noise,
 )
+from helpers import mean_tvd
 
 NOISE = 0.85 * np.eye(3) + 0.15 * np.array([[0, 1, 0], [0, 0, 1], [0.5, 0.5, 0]])
 PROBLEMS = {
@@ -105,3 +105,13 @@ def test_noise_turns_clean_labels_into_collisions():
     # with separable inputs P(seen again in j | seen in i) mixes the rows of the transition by the source of i
     source = (clean.priors[:, None] * NOISE) / noisy.priors
     assert np.allclose(noisy.collision_matrix().matrix, source.T @ NOISE, atol=1e-9)
+
+
+def test_gaussian_posteriors_hold_far_out():
+    even, uneven = GaussianProblem([[-1.0], [1.0]]), GaussianProblem([[-1.0], [1.0]], [1.0, 2.0])
+    assert even.posteriors([[1e17], [-1e200]]).tolist() == [[0, 1], [1, 0]]
+    assert uneven.posteriors([[1e17], [-1e200]]).tolist() == [[0, 1], [0, 1]]  # the wider one wins on both sides
+    shifted = GaussianProblem([[1e6 - 1], [1e6 + 1]])
+    np.testing.assert_allclose(shifted.posteriors([[1e6 + 0.5]]), even.posteriors([[0.5]]), rtol=1e-9)
+    with pytest.raises(ValueError, match="X is too far"):
+        GaussianProblem([[-9.0], [9.0]]).posteriors([[1.7e308]])

@@ -5,14 +5,22 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import mean_tvd
+from scipy.stats import norm
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import KFold
 
-from collidescope import count_collisions, crossfit_posteriors, estimate_collisions, repeated_rows
+from collidescope import (
+    BayesOptimalClassifier,
+    collision_matrix_from_posteriors,
+    count_collisions,
+    crossfit_posteriors,
+    estimate_collisions,
+    repeated_rows,
+)
 from collidescope.datasets import led, load_brfss, scenario_a
+from helpers import mean_tvd
 
 
 class Memoriser(ClassifierMixin, BaseEstimator):
@@ -71,6 +79,32 @@ def test_a_fitted_classifier_is_used_as_it_is():
     model = LogisticRegression().fit(X[:600], y[:600])
     cm = estimate_collisions(model, X[600:], y[600:], cv="prefit")
     assert cm.counts.sum() == 600
+
+
+def test_the_true_posteriors_serve_as_a_fitted_classifier():
+    truth = BayesOptimalClassifier([norm(-1), norm(1)], classes=["low", "high"])
+    rng = np.random.default_rng(0)
+    y = np.repeat(["high", "low"], 500)
+    X = rng.normal(np.where(y == "low", -1, 1))
+    with pytest.raises(ValueError, match="knows"):
+        estimate_collisions(truth, X, y, cv="prefit")  # its columns are not in the order of the sorted labels
+    truth = BayesOptimalClassifier([norm(1), norm(-1)], classes=["high", "low"])
+    cm = estimate_collisions(truth, X, y, cv="prefit")
+    assert cm == collision_matrix_from_posteriors(truth.predict_proba(X), y)
+
+
+class Unwanted(Memoriser):
+    def fit(self, X, y):
+        raise AssertionError("fitted")
+
+
+@pytest.mark.parametrize(
+    "bad", [{"priors": [0.5, 0.6, 0.1]}, {"priors": "even"}, {"sample_weight": [1.0]}, {"sample_weight": [-1.0] * 60}]
+)
+def test_priors_and_weights_are_checked_before_anything_is_fitted(bad):
+    X, y = scenario_a(3).sample(60, 0)
+    with pytest.raises(ValueError, match=next(iter(bad))):
+        estimate_collisions(Unwanted(), X, y, **bad)
 
 
 def test_estimated_and_counted_collisions_agree_where_inputs_repeat():

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
-from helpers import mean_tvd, random_posteriors
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collidescope import CollisionAccumulator, collision_matrix_from_posteriors, shift_priors
 from collidescope.datasets import imbalanced, scenario_a
 from collidescope.inference import MAX_COVARIANCE_CLASSES
+from helpers import mean_tvd, random_posteriors
 
 
 def textbook(P: np.ndarray, codes: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
@@ -103,7 +105,7 @@ def test_splits_and_merges_in_any_order_give_the_one_shot_answer(k, seed, cuts, 
     edges = sorted({0, 120, *cuts})
     parts = [
         CollisionAccumulator(range(k), priors).update(P[a:b], None if y is None else y[a:b], w[a:b])
-        for a, b in zip(edges[:-1], edges[1:], strict=True)
+        for a, b in itertools.pairwise(edges)
     ]
     order = rng.permutation(len(parts))
     left = CollisionAccumulator(range(k), priors)

@@ -6,12 +6,12 @@ import html
 
 import numpy as np
 import pytest
-from helpers import ZOO, planted, random_posteriors
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from collidescope import CollisionMatrix, bayes_error_bounds, collision_matrix_from_posteriors
 from collidescope.datasets import scenario_a, scenario_b
+from helpers import ZOO, planted, random_posteriors
 
 
 @pytest.mark.parametrize("name", ZOO)
@@ -30,7 +30,7 @@ def test_precision_equals_recall_at_the_priors_of_the_matrix(name):
 
 
 def test_decision_at_uniform_priors_on_an_uneven_population_gives_the_papers_precision():
-    """BRFSS diabetes: recall .665 at uniform decision priors is a precision of about one quarter at a prevalence of 13.9%."""
+    """BRFSS diabetes: recall .665 at uniform decision priors is a precision of about 1/4 at a prevalence of 13.9%."""
     cm = CollisionMatrix([[0.664, 0.336], [0.335, 0.665]], counts=[218_334, 35_346])
     precision = cm.precision(population_priors=[0.861, 0.139])
     assert precision[1] == pytest.approx(0.139 * 0.665 / (0.139 * 0.665 + 0.861 * 0.336))

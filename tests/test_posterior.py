@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers import planted
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from collidescope import posterior_error_bound, shift_priors, solve_posteriors
 from collidescope.posterior import project_to_simplex
+from helpers import planted
 
 S5, PRIORS5 = planted(5, ratio=5, sharpness=2, seed=4)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers import ZOO, planted
 from scipy.optimize import minimize
 
 from collidescope import project
 from collidescope.projection import balance
+from helpers import ZOO, planted
 
 
 @pytest.mark.parametrize("name", ZOO)
@@ -42,7 +42,7 @@ def test_the_result_is_feasible_and_closer_to_the_truth(seed):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_no_feasible_point_is_nearer(seed):
-    """Against a general-purpose solver (SLSQP over the upper triangle, K = 3), an independent road to the same point."""
+    """Against a general-purpose solver (SLSQP over the upper triangle, K = 3), an independent road to that point."""
     _, estimate, priors = noisy(seed, k=3, noise=0.3)
     scale = np.sqrt(np.outer(priors, priors))
     i, j = np.triu_indices(3)

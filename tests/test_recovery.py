@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers import ZOO, mean_tvd, planted, planted_population
 from scipy.linalg import sqrtm
 
 from collidescope import recover
 from collidescope.recovery import condition_number
-
+from helpers import ZOO, mean_tvd, planted, planted_population
 
 #: Two means closer than a tenth of a percent are a tie (indistinguishable classes: both return the same answer).
 TIE = 1.001

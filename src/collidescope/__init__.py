@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     __version__: str
     from collidescope import datasets
+    from collidescope.classifier import CollisionClassifier, CollisionWarning, load
     from collidescope.counting import count_collisions, repeated_rows
     from collidescope.density import (
         BayesOptimalClassifier,
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collidescope.estimators import crossfit_posteriors, estimate_collisions, estimate_divergences
     from collidescope.inference import CollisionAccumulator, collision_matrix_from_posteriors
     from collidescope.matrix import CollisionMatrix, bayes_error_bounds
+    from collidescope.persistence import ModelFileError
     from collidescope.posterior import PosteriorErrorBound, posterior_error_bound, shift_priors, solve_posteriors
     from collidescope.projection import Projection, project
     from collidescope.recovery import Recovery, recover
@@ -29,8 +31,11 @@ if TYPE_CHECKING:
 _HOME = {
     "BayesOptimalClassifier": "density",
     "CollisionAccumulator": "inference",
+    "CollisionClassifier": "classifier",
     "CollisionMatrix": "matrix",
+    "CollisionWarning": "classifier",
     "Divergences": "divergence",
+    "ModelFileError": "persistence",
     "PosteriorErrorBound": "posterior",
     "ProbabilisticBayesClassifier": "density",
     "Projection": "projection",
@@ -45,6 +50,7 @@ _HOME = {
     "divergences_from_posteriors": "divergence",
     "estimate_collisions": "estimators",
     "estimate_divergences": "estimators",
+    "load": "classifier",
     "posterior_error_bound": "posterior",
     "posteriors_from_densities": "density",
     "project": "projection",
@@ -57,8 +63,11 @@ _HOME = {
 __all__ = [
     "BayesOptimalClassifier",
     "CollisionAccumulator",
+    "CollisionClassifier",
     "CollisionMatrix",
+    "CollisionWarning",
     "Divergences",
+    "ModelFileError",
     "PosteriorErrorBound",
     "ProbabilisticBayesClassifier",
     "Projection",
@@ -74,6 +83,7 @@ __all__ = [
     "divergences_from_posteriors",
     "estimate_collisions",
     "estimate_divergences",
+    "load",
     "posterior_error_bound",
     "posteriors_from_densities",
     "project",

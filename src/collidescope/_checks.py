@@ -7,7 +7,7 @@ that happens the tolerance is a named constant.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,10 +27,14 @@ NEGATIVE_TOLERANCE = 1e-9
 
 def check_finite(values: npt.ArrayLike, name: str, *, ndim: int | tuple[int, ...] | None = None) -> FloatArray:
     """``values`` as a finite float64 array of ``ndim`` dimensions."""
+    if isinstance(values, np.ma.MaskedArray):
+        raise ValueError(f"{name} must not be a masked array: drop or fill what is masked, then pass a plain array")
     try:
+        if np.iscomplexobj(values):
+            raise TypeError("the imaginary part would be lost")
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} must hold numbers, got {_kind(values)} ({error})") from None
+        raise ValueError(f"{name} must hold real numbers, got {_kind(values)} ({error})") from None
     allowed = (ndim,) if isinstance(ndim, int) else ndim
     if allowed is not None and array.ndim not in allowed:
         wanted = " or ".join(f"{d}-dimensional" for d in allowed)
@@ -79,7 +83,7 @@ def check_stochastic(values: npt.ArrayLike, name: str) -> FloatArray:
 
 
 def check_priors(priors: npt.ArrayLike, n_classes: int, name: str = "priors") -> FloatArray:
-    """``priors`` as K positive numbers that sum to 1."""
+    """``priors`` as K positive numbers that sum to 1, in an array of their own."""
     if isinstance(priors, str):
         raise ValueError(f"{name} must be an array of {n_classes} probabilities, got the word {priors!r}")
     array = check_finite(priors, name, ndim=1)
@@ -90,7 +94,7 @@ def check_priors(priors: npt.ArrayLike, n_classes: int, name: str = "priors") ->
         raise ValueError(f"{name} must be positive, got {array[k]:.6g} for class number {k}: leave such a class out")
     if abs(array.sum() - 1) > STOCHASTIC_TOLERANCE:
         raise ValueError(f"{name} must sum to 1, got {array.sum():.10g} (counts or class weights? divide by their sum)")
-    return array
+    return array.copy()
 
 
 def check_posteriors(P: npt.ArrayLike, name: str = "P", n_classes: int | None = None) -> FloatArray:
@@ -147,6 +151,8 @@ def check_classes(classes: Sequence[Any] | npt.NDArray[Any], n_classes: int | No
         raise ValueError(f"classes must name at least 2 classes, got {names}")
     if any(name is None or (isinstance(name, float) and not np.isfinite(name)) for name in names):
         raise ValueError(f"classes must be names, got a missing or infinite value among {names}")
+    if not all(isinstance(name, Hashable) for name in names):
+        raise ValueError(f"classes must be names (text, numbers, booleans), got {names!r}")
     if len(set(names)) < len(names):
         twice = next(name for k, name in enumerate(names) if name in names[:k])
         raise ValueError(f"classes must be unique, {twice!r} occurs twice")
@@ -158,12 +164,17 @@ def check_classes(classes: Sequence[Any] | npt.NDArray[Any], n_classes: int | No
 
 def check_labels(y: npt.ArrayLike, name: str = "y") -> npt.NDArray[Any]:
     """``y`` as a non-empty 1-d array of labels without gaps."""
-    array = np.asarray(y)
+    try:
+        array = np.asarray(y)
+    except ValueError:
+        raise ValueError(f"{name} must be a flat list of labels, got lists of different lengths") from None
     if array.ndim != 1:
         raise ValueError(f"{name} must be a flat list of labels, got shape {array.shape}")
     if array.shape[0] == 0:
         raise ValueError(f"{name} is empty: pass at least one labelled row")
-    missing = np.fromiter((label is None or label != label for label in array.tolist()), bool, array.shape[0])
+    # As given, not as converted: numpy turns a nan among text into the word 'nan'.
+    given = array.tolist() if isinstance(y, np.ndarray) else list(y)  # type: ignore[arg-type]
+    missing = np.fromiter((_is_missing(label) for label in given), bool, array.shape[0])
     if array.dtype.kind in "fc":
         missing |= ~np.isfinite(array)
     if missing.any():
@@ -188,6 +199,8 @@ def classes_of(y: npt.NDArray[Any], name: str = "y") -> npt.NDArray[Any]:
 def encode_labels(y: npt.ArrayLike, classes: npt.NDArray[Any], name: str = "y") -> IntArray:
     """The position of every label of ``y`` in ``classes``."""
     array = check_labels(y, name)
+    if not all(isinstance(label, Hashable) for label in array.tolist()):
+        raise ValueError(f"{name} must hold labels (text, numbers, booleans), got {_kinds(array)}")
     position = {label: k for k, label in enumerate(classes.tolist())}
     codes = np.fromiter((position.get(label, -1) for label in array.tolist()), np.intp, array.shape[0])
     if (codes < 0).any():
@@ -217,11 +230,29 @@ def check_between(value: float, low: float, high: float, name: str) -> float:
     return float(value)
 
 
+def check_at_least(value: float, least: float, name: str) -> float:
+    """``value`` as a finite float of at least ``least``."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or not least <= value < np.inf:
+        raise ValueError(f"{name} must be a number of at least {least:g}, got {value!r}")
+    return float(value)
+
+
 def check_count(value: int, name: str, least: int = 1) -> int:
     """``value`` as a whole number of at least ``least``."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
         raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
     return int(value)
+
+
+def _is_missing(label: Any) -> bool:
+    try:
+        return label is None or bool(label != label)
+    except TypeError:  # pandas.NA compares to NA, which is neither true nor false
+        return True
+
+
+def _kinds(array: npt.NDArray[Any]) -> str:
+    return ", ".join(sorted({type(value).__name__ for value in array.tolist()}))
 
 
 def _kind(values: object) -> str:

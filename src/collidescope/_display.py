@@ -28,7 +28,8 @@ def headline(cm: CollisionMatrix) -> list[str]:
     ]
     if cm.info.get("method") == "one-step":
         lines.append(
-            "Both are upper limits: what the model could not learn counts as collision, so a better model may lower them."
+            "Both are upper limits: what the model could not learn counts as collision, "
+            "so a better model may lower them."
         )
     if cm.coverage is not None:
         lines.append(f"Counted on {cm.coverage:.1%} of the rows: those whose input occurs more than once.")

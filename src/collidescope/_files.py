@@ -11,7 +11,13 @@ from typing import Any
 
 def replace_file(path: str | Path, content: bytes) -> None:
     """Write ``content`` beside ``path``, flush it to disk, then rename: the old file stays whole until then."""
+    if not isinstance(path, str | os.PathLike):
+        raise ValueError(f"path must be a file name, got {path!r}")
     path = Path(path)
+    if path.is_dir():
+        raise ValueError(f"path must be a file name, got the folder {path}")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"path {path} is in a folder that does not exist")
     beside = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}")
     try:
         with open(beside, "xb") as file:
@@ -26,12 +32,17 @@ def replace_file(path: str | Path, content: bytes) -> None:
 
 def write_json(data: dict[str, Any], path: str | Path | None) -> str:
     """``data`` as JSON text with floats that read back bit for bit; also written to ``path`` when given."""
-    try:
-        text = json.dumps(data, allow_nan=False, ensure_ascii=False, indent=1)
-    except TypeError as error:
-        raise ValueError(
-            f"cannot be written as JSON: {error} (class names must be text, numbers or booleans)"
-        ) from None
+    parts = []  # key by key, so that the message can name the one at fault
+    for key, value in data.items():
+        try:
+            part = json.dumps({key: value}, allow_nan=False, ensure_ascii=False, indent=1)
+            part.encode()
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"{key} cannot be written as JSON (only text, finite numbers, booleans): {error}"
+            ) from None
+        parts.append(part.removeprefix("{\n").removesuffix("\n}"))
+    text = "{\n" + ",\n".join(parts) + "\n}"
     if path is not None:
         replace_file(path, text.encode())
     return text
@@ -39,8 +50,17 @@ def write_json(data: dict[str, Any], path: str | Path | None) -> str:
 
 def read_json(source: str | Path) -> Any:
     """The JSON value in the file ``source``, or in the text ``source`` when it starts with a brace."""
+    if not isinstance(source, str | os.PathLike):
+        raise ValueError(f"source must be a file name or JSON text, got {source!r}")
     is_text = isinstance(source, str) and source.lstrip().startswith("{")
-    text = source if is_text else Path(source).read_bytes()
+    if not str(source):
+        raise ValueError("source is empty: pass a file name or JSON text")
+    try:
+        text = str(source) if is_text else Path(source).read_bytes()
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError) as error:  # a folder, a name too long or with a zero byte: text that lost its start
+        raise ValueError(f"source cannot be read as a file ({str(source)[:80]!r}): {error}") from None
     where = "the text" if is_text else f"{source}"
     try:
         return json.loads(text, parse_constant=_refuse_constant)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from collidescope._checks import FloatArray
 
 def membership(
     classes: npt.NDArray[Any], groups: Sequence[Sequence[Any]], names: Sequence[Any] | None
-) -> tuple[FloatArray, list[str]]:
+) -> tuple[FloatArray, npt.NDArray[np.str_]]:
     """The K×L 0/1 matrix A of a grouping and its L names; a group stands where its first member stood.
 
     A class may be given by its name or by its name as text.
@@ -21,8 +21,10 @@ def membership(
     labels = classes.tolist()
     position: dict[Any, int] = {str(label): k for k, label in enumerate(labels)}
     position |= {label: k for k, label in enumerate(labels)}
-    if isinstance(groups, str) or any(isinstance(g, str) or not isinstance(g, Sequence | np.ndarray) for g in groups):
+    if not _is_list(groups) or not all(_is_list(group) for group in groups):
         raise ValueError(f"groups must be a list of lists of class names, got {groups!r}")
+    if names is not None and not _is_list(names):
+        raise ValueError(f"names must be a list with one name per group, got {names!r}")
     if names is not None and len(names) != len(groups):
         raise ValueError(f"names must have one entry per group ({len(groups)}), got {len(names)}")
     group_of: dict[int, int] = {}
@@ -30,7 +32,7 @@ def membership(
         if len(group) == 0:
             raise ValueError(f"groups must not be empty, group number {g} is")
         for name in group:
-            if name not in position:
+            if not isinstance(name, Hashable) or name not in position:
                 raise ValueError(f"groups names the class {name!r}, which is not in classes {labels}")
             if position[name] in group_of:
                 raise ValueError(f"groups must not overlap, class {name!r} occurs twice")
@@ -45,7 +47,14 @@ def membership(
     for column, (g, own) in enumerate(members.items()):
         A[own, column] = 1
         merged.append(str(names[g]) if names is not None and g >= 0 else "+".join(str(labels[k]) for k in own))
-    return A, merged
+    if len(set(merged)) < len(merged):
+        twice = next(name for name in merged if merged.count(name) > 1)
+        raise ValueError(f"names must differ from each other and from the classes left, {twice!r} occurs twice")
+    return A, np.array(merged)
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, Sequence | np.ndarray) and not isinstance(value, str)
 
 
 def n_pairs(k: int) -> int:

@@ -5,8 +5,8 @@ and n_i (n_i - 1) / (n (n-1)) on the diagonal. Averaged over rows this is an est
 population whose inputs repeat; the share of rows it covers is reported beside it.
 
 Standard errors: an input seen a few times is one independent unit. An input seen often would, as one unit, count the
-difference between its posterior and others' as noise; its rows are the units instead, each with the classes of the other
-rows as its posterior p, where the count is the one-step estimator (see :mod:`collidescope.inference`).
+difference between its posterior and others' as noise; its rows are the units instead, each with the classes of the
+other rows as its posterior p, where the count is the one-step estimator (see :mod:`collidescope.inference`).
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ from collidescope._checks import IntArray
 from collidescope.inference import Moments, keeps_covariance, row_blocks
 from collidescope.matrix import CollisionMatrix
 
-
-#: Inputs seen at most this often are one unit, others one unit a row. Both choices only ever overstate the error, the first
-#: more so for large groups and the second for pairs; around here they meet.
+#: Inputs seen at most this often are one unit, others one unit a row. Both choices only ever overstate the error, the
+#: first more so for large groups and the second for pairs; around here they meet.
 LARGE_GROUP = 4
 
 
@@ -101,7 +100,8 @@ def count_collisions(X: Any, y: npt.ArrayLike) -> CollisionMatrix:
     covered = sizes[groups] > 1
     if not covered.any():
         raise ValueError(
-            "X has no input that occurs twice, so nothing can be counted: use CollisionClassifier or estimate_collisions"
+            "X has no input that occurs twice, so nothing can be counted: "
+            "use CollisionClassifier or estimate_collisions"
         )
     # Rows of the covered groups only, renumbered from 0 in order of first appearance.
     _, kept = np.unique(groups[covered], return_inverse=True)

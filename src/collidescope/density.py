@@ -40,13 +40,18 @@ def as_generator(random_state: Seed) -> np.random.Generator:
 
 
 def log_density(density: Any, X: npt.ArrayLike) -> FloatArray:
-    """log f(x) of every row, from whichever of logpdf, logpmf, pdf, pmf the object has."""
+    """Return log f(x) of every row, from whichever of logpdf, logpmf, pdf, pmf the object has."""
     for name, logarithm in (("logpdf", False), ("logpmf", False), ("pdf", True), ("pmf", True)):
         if hasattr(density, name):
-            values = np.asarray(getattr(density, name)(X), dtype=np.float64)
+            try:
+                values = np.asarray(getattr(density, name)(X), dtype=np.float64).reshape(np.shape(X)[0])
+            except (TypeError, ValueError):
+                raise ValueError(
+                    f"X does not suit the densities ({type(density).__name__}.{name}): "
+                    f"got {np.asarray(X).dtype.name} of shape {np.shape(X)}"
+                ) from None
             with np.errstate(divide="ignore"):
-                values = np.log(values) if logarithm else values
-            return values.reshape(np.shape(X)[0])
+                return np.log(values) if logarithm else values
     raise ValueError(f"densities must have a logpdf, pdf, logpmf or pmf method, got {type(density).__name__}")
 
 
@@ -60,8 +65,12 @@ def posteriors_from_densities(
     array([[0.5, 0.5]])
     """
     shares = _check_densities(densities, priors)
-    if np.shape(X) == () or np.shape(X)[0] == 0:
-        raise ValueError(f"X must hold at least one input, got shape {np.shape(X)}")
+    try:
+        X = np.asarray(X)
+    except ValueError:
+        raise ValueError("X must be an array of inputs, got rows of different shapes") from None
+    if X.ndim == 0 or X.shape[0] == 0:
+        raise ValueError(f"X must hold at least one input, got shape {X.shape}")
     logs = np.column_stack([log_density(density, X) for density in densities]) + np.log(shares)
     top = logs.max(axis=1, keepdims=True)
     if not np.isfinite(top).all():
@@ -72,20 +81,25 @@ def posteriors_from_densities(
 
 
 def sample_mixture(
-    densities: Sequence[Any], priors: npt.ArrayLike | None, n_samples: int, random_state: Seed = None
+    densities: Sequence[Any],
+    priors: npt.ArrayLike | None,
+    n_samples: int,
+    random_state: Seed = None,
+    what: str = "densities",
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.intp]]:
     """Draw inputs and class numbers from the mixture of ``densities`` at ``priors``."""
     shares = _check_densities(densities, priors)
     check.check_count(n_samples, "n_samples", least=2)
     rng = as_generator(random_state)
     codes = np.repeat(np.arange(len(shares)), rng.multinomial(n_samples, shares))
-    draws = [
-        np.asarray(densities[k].rvs(size=int(m), random_state=rng))
-        for k, m in enumerate(np.bincount(codes, minlength=len(shares)))
-    ]
-    # scipy's multivariate distributions drop an axis when one point is drawn
-    shape = max((draw.shape[1:] for draw in draws), key=len)
-    return np.concatenate([draw.reshape(-1, *shape) for draw in draws if draw.size]), codes
+    draws = []
+    for density, size in zip(densities, np.bincount(codes, minlength=len(shares)).tolist(), strict=True):
+        # At least two: scipy's multivariate distributions drop an axis when one point is drawn.
+        draws.append(np.asarray(density.rvs(size=max(size, 2), random_state=rng))[:size])
+    shapes = [draw.shape[1:] for draw in draws]
+    if len(set(shapes)) > 1:
+        raise ValueError(f"{what} must have the same dimension, got draws of shapes {shapes}")
+    return np.concatenate(draws), codes
 
 
 def collision_matrix_from_densities(
@@ -107,12 +121,14 @@ def collision_matrix_from_densities(
            [0., 1.]])
     """
     shares = _check_densities(densities, priors)
-    names = check.check_classes(range(len(shares)) if classes is None else classes, len(shares))  # type: ignore[arg-type]
+    names = check.check_classes(range(len(shares)) if classes is None else classes, len(shares))
     X, _ = sample_mixture(densities, shares, n_samples, random_state)
-    sampled = CollisionAccumulator(names).update(posteriors_from_densities(X, densities, shares)).result()
+    P = posteriors_from_densities(X, densities, shares)
+    if not P.any(axis=0).all():
+        raise ValueError(f"n_samples={n_samples} is too few: class {names[~P.any(axis=0)].tolist()} was never drawn")
+    sampled = CollisionAccumulator(names).update(P).result()
     # The priors are known exactly; the draws only come close to them.
     B = balance(sampled.joint, shares)
-    info = {"method": "densities, Monte Carlo", "n_samples": n_samples}
     return CollisionMatrix(
         B / B.sum(axis=1, keepdims=True),
         shares,
@@ -120,7 +136,7 @@ def collision_matrix_from_densities(
         sampled.stderr,
         sampled.pber_stderr,
         covariance=sampled.covariance,
-        info=info,
+        info={"method": "densities, Monte Carlo", "n_samples": n_samples},
     )
 
 
@@ -133,7 +149,7 @@ class _BayesClassifier:
         self.priors = _check_densities(densities, priors)
         self.densities = list(densities)
         k = len(self.priors)
-        self.classes_ = check.check_classes(range(k) if classes is None else classes, k)  # type: ignore[arg-type]
+        self.classes_ = check.check_classes(range(k) if classes is None else classes, k)
 
     def predict_proba(self, X: npt.ArrayLike) -> FloatArray:
         """Posteriors of every row."""
@@ -180,15 +196,20 @@ class ProbabilisticBayesClassifier(_BayesClassifier):
         return 1 - (P**2).sum(axis=1)
 
 
-def _check_densities(densities: Sequence[Any], priors: npt.ArrayLike | None) -> FloatArray:
+def _check_densities(densities: Sequence[Any], priors: npt.ArrayLike | None, names: Sequence[str] = ()) -> FloatArray:
+    """The priors; ``names`` are those of the arguments that the densities came in, where there is one for each."""
     if not isinstance(densities, Sequence) or len(densities) < 2:
-        raise ValueError("densities must be a list of at least 2 distributions, one per class")
+        came = f"{len(densities)} of them" if isinstance(densities, Sequence) else type(densities).__name__
+        raise ValueError(f"densities must be a list of at least 2 distributions, one per class, got {came}")
+    what = " and ".join(names) or "densities"
     for k, density in enumerate(densities):
         if not hasattr(density, "rvs") or not any(
             hasattr(density, name) for name in ("logpdf", "pdf", "logpmf", "pmf")
         ):
             raise ValueError(
-                f"densities must have rvs and logpdf (or pdf, logpmf, pmf), number {k} is a {type(density).__name__}: "
-                f"a frozen distribution of scipy.stats has them"
+                f"{what} must have rvs and logpdf (or pdf, logpmf, pmf), {names[k] if names else f'number {k}'} "
+                f"is a {type(density).__name__}: a frozen distribution of scipy.stats has them"
             )
+    if len({hasattr(density, "logpdf") or hasattr(density, "pdf") for density in densities}) > 1:
+        raise ValueError(f"{what} must be all continuous or all discrete: a pdf and a pmf cannot be compared")
     return np.full(len(densities), 1 / len(densities)) if priors is None else check.check_priors(priors, len(densities))

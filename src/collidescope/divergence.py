@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray
-from collidescope.density import Seed, _check_densities, log_density, sample_mixture
+from collidescope.density import Seed, _check_densities, as_generator, log_density, sample_mixture
 
 #: Quadrature for one-dimensional densities: panels between these tail probabilities, Gauss-Legendre nodes in each.
 TAIL = 1e-14
@@ -54,7 +54,9 @@ def divergences(f1: Any, f2: Any, *, n_samples: int = 200_000, random_state: See
     >>> round(result.total_variation, 6), round(result.hellinger**2, 6), round(result.kl, 6)
     (0.682689, 0.393469, 2.0)
     """
-    _check_densities([f1, f2], None)
+    _check_densities([f1, f2], None, ("f1", "f2"))
+    check.check_count(n_samples, "n_samples", least=2)
+    random_state = as_generator(random_state)
     if all(
         hasattr(f, "ppf") and (hasattr(f, "logpdf") or hasattr(f, "pdf")) and not hasattr(f, "pmf") for f in (f1, f2)
     ):
@@ -67,7 +69,7 @@ def divergences(f1: Any, f2: Any, *, n_samples: int = 200_000, random_state: See
         log1, log2 = log_density(f1, x), log_density(f2, x)
         mass = np.exp(np.logaddexp(log1, log2)) / 2 * (half * weights).ravel()
     else:
-        x, _ = sample_mixture([f1, f2], None, n_samples, random_state)
+        x, _ = sample_mixture([f1, f2], None, n_samples, random_state, "f1 and f2")
         log1, log2 = log_density(f1, x), log_density(f2, x)
         mass = np.ones(len(x))
     inside = (mass > 0) & ~(np.isneginf(log1) & np.isneginf(log2))
@@ -107,6 +109,6 @@ def _from_log_odds(log_odds: FloatArray, weights: FloatArray) -> Divergences:
     return Divergences(
         collision=float(weights @ difference**2),
         total_variation=float(weights @ np.abs(difference)),
-        hellinger=float(np.sqrt(max(0.0, 1 - weights @ affinity))),
+        hellinger=float(np.sqrt(max(0.0, float(1 - weights @ affinity)))),
         kl=float(kl),
     )

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import clone
-from sklearn.model_selection import StratifiedKFold, cross_val_predict
-from sklearn.utils.validation import check_is_fitted
+from sklearn.model_selection import StratifiedKFold, check_cv, cross_val_predict
+from sklearn.utils import check_random_state
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray
 from collidescope.divergence import Divergences, divergences_from_posteriors
-from collidescope.inference import collision_matrix_from_posteriors
+from collidescope.inference import collision_matrix_from_posteriors, resolve_priors
 from collidescope.matrix import CollisionMatrix
 from collidescope.posterior import shift_priors
 
@@ -34,7 +34,7 @@ def estimate_collisions(
     Parameters
     ----------
     classifier : scikit-learn classifier or pipeline
-        Cloned and refitted in every fold, unless ``cv="prefit"``.
+        Cloned and refitted in every fold, unless ``cv="prefit"`` (where ``classes_`` and ``predict_proba`` will do).
     X : array or DataFrame of n rows, whatever the classifier takes
     y : array of n labels
     cv : int, splitter or "prefit"
@@ -60,6 +60,10 @@ def estimate_collisions(
     """
     labels = check.check_labels(y)
     classes = check.classes_of(labels)
+    # Before the folds are fitted, which may take hours.
+    weights = check.check_weights(sample_weight, len(labels))
+    counts = np.bincount(check.encode_labels(labels, classes), weights, len(classes))
+    resolve_priors(priors, np.asarray(counts, dtype=np.float64), classes)
     P = crossfit_posteriors(classifier, X, labels, cv=cv, n_jobs=n_jobs, random_state=random_state)
     return collision_matrix_from_posteriors(P, labels, classes=classes, priors=priors, sample_weight=sample_weight)
 
@@ -81,22 +85,54 @@ def crossfit_posteriors(
             f"classifier must have predict_proba, {type(classifier).__name__} has not "
             f"(wrap it in sklearn.calibration.CalibratedClassifierCV)"
         )
-    n_rows = X.shape[0] if hasattr(X, "shape") else len(X)
-    if n_rows != len(labels):
-        raise ValueError(f"X and y must have the same number of rows, got {n_rows} and {len(labels)}")
+    if isinstance(classifier, type):
+        name = classifier.__name__
+        raise ValueError(f"classifier must be an instance, got the class {name}: write {name}()")
+    shape = X.shape if hasattr(X, "shape") else (len(X),) if hasattr(X, "__len__") else ()
+    if not shape:
+        raise ValueError(f"X must be a table of rows, got {type(X).__name__} of shape ()")
+    if shape[0] != len(labels):
+        raise ValueError(f"X and y must have the same number of rows, got {shape[0]} and {len(labels)}")
     if isinstance(cv, str):
         check.check_choice(cv, ["prefit"], "cv")
-        check_is_fitted(classifier)
+        if not hasattr(classifier, "classes_"):
+            raise ValueError(
+                f"classifier is not fitted, and cv='prefit' needs it to be: {type(classifier).__name__} has no classes_"
+            )
         if list(classifier.classes_) != list(classes):
             raise ValueError(
                 f"y has classes {classes.tolist()}, the fitted classifier knows {list(classifier.classes_)}"
             )
-        return np.asarray(classifier.predict_proba(X), dtype=np.float64)
+        return _check_scores(classifier.predict_proba(X), len(labels), len(classes))
     if isinstance(cv, (int, np.integer)):
         check_folds(labels, classes, int(cv))
+        try:
+            check_random_state(random_state)
+        except ValueError:
+            raise ValueError(
+                f"random_state must be None, a whole number ≥ 0 or a RandomState, got {random_state!r}"
+            ) from None
         cv = StratifiedKFold(int(cv), shuffle=True, random_state=random_state)
-    P = cross_val_predict(clone(classifier), X, labels, cv=cv, n_jobs=n_jobs, method="predict_proba")
-    return np.asarray(P, dtype=np.float64)
+    else:
+        cv = check_cv(cv, labels, classifier=True)
+        tested = np.concatenate([test for _, test in cv.split(X, labels)])
+        if not np.array_equal(np.sort(tested), np.arange(len(labels))):
+            raise ValueError(f"cv must test every row exactly once, {cv!r} does not")
+    try:
+        model = clone(classifier)
+    except TypeError as error:
+        raise ValueError(
+            f"classifier of type {type(classifier).__name__} cannot be cloned for the folds: {error}"
+        ) from None
+    P = cross_val_predict(model, X, labels, cv=cv, n_jobs=n_jobs, method="predict_proba")
+    return _check_scores(P, len(labels), len(classes))
+
+
+def _check_scores(P: Any, n_rows: int, n_classes: int) -> FloatArray:
+    scores = check.check_posteriors(P, "predict_proba of classifier", n_classes)
+    if len(scores) != n_rows:
+        raise ValueError(f"predict_proba of classifier must give {n_rows} rows, got {len(scores)}")
+    return scores
 
 
 def check_folds(y: npt.NDArray[Any], classes: npt.NDArray[Any], cv: int) -> None:
@@ -106,7 +142,8 @@ def check_folds(y: npt.NDArray[Any], classes: npt.NDArray[Any], cv: int) -> None
     if counts.min() < cv:
         small = int(counts.argmin())
         raise ValueError(
-            f"cv={cv} needs at least {cv} members of every class, class {classes.tolist()[small]!r} has {counts[small]}: "
+            f"cv={cv} needs at least {cv} members of every class, "
+            f"class {classes.tolist()[small]!r} has {counts[small]}: "
             f"use a smaller cv, gather more of it, or merge or drop it"
         )
 

@@ -5,7 +5,7 @@ With held-out posteriors p, one-hot labels c and r = c - p::
     B̂ = mean(c pᵀ + p cᵀ - p pᵀ) = diag(class shares) - mean(r rᵀ)
 
 Its bias is -E[δ δᵀ] with δ = p - y: second order in the error of the posteriors, where class averages and the Gramian
-root are first order. 1 - tr(B̂) is the Brier score of p. Without labels B̂ = mean(p pᵀ) takes the posteriors at their word.
+root are first order. 1 - tr(B̂) is the Brier score of p. Without labels B̂ = mean(p pᵀ) takes the posteriors as true.
 
 Every road here is a mean over independent units u (rows; groups of equal inputs when counting) of a matrix
 Z = diag(a) + s h hᵀ, divided by a mean of its row sums ρ. :class:`Moments` keeps the sums such ratios need for
@@ -214,7 +214,9 @@ class CollisionAccumulator:
             raise ValueError(f"other has classes {other.classes.tolist()}, this one {self.classes.tolist()}")
         same = (self.priors is None) == (other.priors is None)
         if not same or (self.priors is not None and not np.array_equal(self.priors, other.priors)):  # type: ignore[arg-type]
-            raise ValueError("other was made with different priors: use the same in every part")
+            raise ValueError(
+                f"other was made with priors {other.priors}, this one with {self.priors}: use the same in every part"
+            )
         if None not in (self._labelled, other._labelled) and self._labelled != other._labelled:
             raise ValueError(
                 "other was updated with labels and this one without (or the reverse): they cannot be mixed"
@@ -250,8 +252,8 @@ class CollisionAccumulator:
         parts = [stratum.covariance() for stratum in self._strata]
         covariance = None
         if parts[0] is not None:
-            covariance = sum(share**2 * part for share, part in zip(priors, parts, strict=True))  # type: ignore[operator]
-        return finish(B, priors, self.classes, variance, pber_variance, counts, covariance, name)  # type: ignore[arg-type]
+            covariance = sum(share**2 * part for share, part in zip(priors, parts, strict=True))
+        return finish(B, priors, self.classes, variance, pber_variance, counts, covariance, name)
 
 
 def finish(
@@ -267,14 +269,20 @@ def finish(
     """Project an estimate of B and dress it as a :class:`CollisionMatrix`."""
     projection = project(B, priors)
     S = projection.joint / projection.joint.sum(axis=1, keepdims=True)
-    info = {
-        "method": method,
-        "moved": projection.moved,
-        "projection_iterations": projection.iterations,
-        "projection_converged": projection.converged,
-    }
     return CollisionMatrix(
-        S, priors, classes, np.sqrt(variance), float(np.sqrt(pber_variance)), counts, covariance, info=info
+        S,
+        priors,
+        classes,
+        np.sqrt(variance),
+        float(np.sqrt(pber_variance)),
+        counts,
+        covariance,
+        info={
+            "method": method,
+            "moved": projection.moved,
+            "projection_iterations": projection.iterations,
+            "projection_converged": projection.converged,
+        },
     )
 
 
@@ -327,7 +335,7 @@ def collision_matrix_from_posteriors(
         )
     codes = check.encode_labels(y, names)
     check.check_same_length(posteriors, codes, "P and y")
-    observed = np.bincount(codes, weights, k)
+    observed = np.asarray(np.bincount(codes, weights, k), dtype=np.float64)
     target = resolve_priors(priors, observed, names)
     shifted = shift_priors(posteriors, observed / observed.sum(), target)
     return CollisionAccumulator(names, target).update(shifted, y, weights).result()

@@ -14,7 +14,7 @@ population on which it is scored may have others: see :meth:`CollisionMatrix.pre
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 FORMAT = "collidescope.collision-matrix"
 FORMAT_VERSION = 1
+#: What a file holds as it is, beside half of the covariance and ``info``.
+SAVED = ("classes", "matrix", "priors", "stderr", "counts", "pber_stderr", "coverage")
 #: Intervals allow for one more row of the class that would have added this much to the entry: where no collision was
 #: seen the standard error is near zero, yet n rows cannot rule out rates below about 1/n.
 UNSEEN = 0.5
@@ -40,7 +42,7 @@ UNSEEN = 0.5
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CollisionMatrix:
-    """How often an input seen in class i would be in class j if it were seen again.
+    r"""How often an input seen in class i would be in class j if it were seen again.
 
     Parameters
     ----------
@@ -67,7 +69,7 @@ class CollisionMatrix:
     >>> round(cm.pber, 4)
     0.1333
     >>> cm.top_collisions()[["class", "other", "rate"]].to_string(index=False)
-    'class other  rate\\n  dog   cat   0.2'
+    'class other  rate\n  dog   cat   0.2'
     """
 
     matrix: FloatArray
@@ -84,7 +86,9 @@ class CollisionMatrix:
         S = check.check_stochastic(self.matrix, "matrix")
         k = S.shape[0]
         priors = np.full(k, 1 / k) if self.priors is None else check.check_priors(self.priors, k)
-        classes = check.check_classes(range(k) if self.classes is None else self.classes, k)  # type: ignore[arg-type]
+        classes = check.check_classes(range(k) if self.classes is None else self.classes, k)
+        if not isinstance(self.info, Mapping):
+            raise ValueError(f"info must be a mapping of text to values, got {self.info!r}")
         values: dict[str, Any] = {"matrix": S, "priors": priors, "classes": classes, "info": dict(self.info)}
         for name, shape in (("stderr", (k, k)), ("counts", (k,)), ("covariance", (n_pairs(k), n_pairs(k)))):
             given = getattr(self, name)
@@ -100,15 +104,14 @@ class CollisionMatrix:
             if getattr(self, name) is not None:
                 value = float(check.check_finite(getattr(self, name), name, ndim=0))
                 if value < 0 or (name == "coverage" and value > 1):
-                    raise ValueError(
-                        f"{name} must be {'between 0 and 1' if name == 'coverage' else '≥ 0'}, got {value}"
-                    )
+                    wanted = "between 0 and 1" if name == "coverage" else "≥ 0"
+                    raise ValueError(f"{name} must be {wanted}, got {value}")
                 values[name] = value
-        for name, value in values.items():
-            if isinstance(value, np.ndarray):
-                value = value.copy()
-                value.setflags(write=False)
-            object.__setattr__(self, name, value)
+        for name, given in values.items():
+            if isinstance(given, np.ndarray):
+                given = given.copy()
+                given.setflags(write=False)
+            object.__setattr__(self, name, given)
 
     # ---------------------------------------------------------------- the matrices
 
@@ -185,9 +188,7 @@ class CollisionMatrix:
         if level is not None:
             interval = self.pber_interval(level)
             if interval is None:
-                raise ValueError(
-                    "level needs an estimated standard error, and this matrix has none (pber_stderr is None)"
-                )
+                raise ValueError("level needs an estimated standard error, and this matrix has none")
             low, high = interval
         return bayes_error_bounds(low, self.n_classes)[0], bayes_error_bounds(high, self.n_classes)[1]
 
@@ -227,9 +228,7 @@ class CollisionMatrix:
         if isinstance(priors, str):
             check.check_choice(priors, ["empirical"], "population_priors")
             if self.counts is None:
-                raise ValueError(
-                    "population_priors='empirical' needs class counts, and this matrix has none: pass an array"
-                )
+                raise ValueError("population_priors='empirical' needs counts, and this matrix has none: pass an array")
             return check.check_priors(self.counts / self.counts.sum(), self.n_classes, "population_priors")
         return check.check_priors(priors, self.n_classes, "population_priors")
 
@@ -256,7 +255,7 @@ class CollisionMatrix:
         return pd.DataFrame(columns | {"reverse": S[j, i]})
 
     def rates(self, population_priors: npt.ArrayLike | str | None = None) -> pd.DataFrame:
-        """Per class: prior, recall, precision, false-negative and false-positive rate of the probabilistic Bayes classifier."""
+        """Per class: prior, recall, precision, false-negative and false-positive rate (the methods of these names)."""
         import pandas as pd
 
         return pd.DataFrame(
@@ -296,7 +295,7 @@ class CollisionMatrix:
         -----
         Intervals follow by the delta method from :attr:`covariance`; without it they are left out.
         """
-        A, merged_classes = membership(self.classes, groups, names)
+        A, merged = membership(self.classes, groups, names)
         B = A.T @ self.joint @ A
         priors = A.T @ self.priors
         covariance = stderr = pber_stderr = None
@@ -305,62 +304,34 @@ class CollisionMatrix:
             stderr, pber_stderr = delta_stderr(B, covariance)
         S = B / B.sum(axis=1, keepdims=True)
         counts = None if self.counts is None else A.T @ self.counts
-        return CollisionMatrix(
-            S,
-            priors,
-            merged_classes,
-            stderr,
-            pber_stderr,
-            counts,
-            covariance,
-            self.coverage,
-            dict(self.info) | {"merged": True},
-        )
+        info = dict(self.info) | {"merged": True}
+        return CollisionMatrix(S, priors, merged, stderr, pber_stderr, counts, covariance, self.coverage, info)
 
     # ---------------------------------------------------------------- files
 
     def to_dict(self) -> dict[str, Any]:
         """Plain lists, numbers and text: what :meth:`to_json` writes."""
+        data: dict[str, Any] = {"format": FORMAT, "version": FORMAT_VERSION}
+        for name in SAVED:
+            value = getattr(self, name)
+            data[name] = value.tolist() if isinstance(value, np.ndarray) else value
         lower = None if self.covariance is None else self.covariance[np.tril_indices(len(self.covariance))].tolist()
-        arrays = {
-            name: None if (a := getattr(self, name)) is None else a.tolist() for name in ("priors", "stderr", "counts")
-        }
-        return {
-            "format": FORMAT,
-            "version": FORMAT_VERSION,
-            "classes": self.classes.tolist(),
-            "matrix": self.matrix.tolist(),
-            **arrays,
-            "pber_stderr": self.pber_stderr,
-            "coverage": self.coverage,
-            "covariance_lower": lower,
-            "info": dict(self.info),
-        }
+        return data | {"covariance_lower": lower, "info": dict(self.info)}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> CollisionMatrix:
         """The inverse of :meth:`to_dict`, with every check of the constructor."""
         if not isinstance(data, Mapping) or data.get("format") != FORMAT:
             raise ValueError("data is not a collision matrix: it must be what CollisionMatrix.to_dict returned")
-        if data.get("version") != FORMAT_VERSION:
+        version = data.get("version")
+        if version != FORMAT_VERSION:
             raise ValueError(
-                f"data has format version {data.get('version')!r}, this release reads {FORMAT_VERSION}: update collidescope"
+                f"data has format version {version!r}, this release reads {FORMAT_VERSION}: update collidescope"
             )
-        names = (
-            "classes",
-            "matrix",
-            "priors",
-            "stderr",
-            "counts",
-            "pber_stderr",
-            "coverage",
-            "covariance_lower",
-            "info",
-        )
-        missing = [name for name in names if name not in data]
+        missing = [name for name in (*SAVED, "covariance_lower", "info") if name not in data]
         if missing:
             raise ValueError(f"data lacks {', '.join(missing)}: the file was cut or edited")
-        values = {name: data[name] for name in names if name != "covariance_lower"}
+        values = {name: data[name] for name in (*SAVED, "info")}
         if not isinstance(values["classes"], list) or not isinstance(values["info"], Mapping):
             raise ValueError("data is damaged: classes must be a list and info a mapping")
         lower = data["covariance_lower"]
@@ -382,6 +353,10 @@ class CollisionMatrix:
     def from_json(cls, source: str | Path) -> CollisionMatrix:
         """Read a file written by :meth:`to_json`, or its text; every float comes back bit for bit."""
         return cls.from_dict(read_json(source))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Through the constructor: unpickled and copied arrays would be writeable.
+        return type(self), tuple(getattr(self, f.name) for f in fields(self))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, CollisionMatrix) and self.to_dict() == other.to_dict()
@@ -415,7 +390,7 @@ def bayes_error_bounds(pber: float, n_classes: int) -> tuple[float, float]:
     (0.5, 0.5)
     """
     check.check_count(n_classes, "n_classes", least=2)
-    if not 0 <= pber <= 1:
+    if not isinstance(pber, (int, float, np.number)) or not 0 <= pber <= 1:
         raise ValueError(f"pber must be between 0 and 1, got {pber!r}")
     most = (n_classes - 1) / n_classes
     return most * (1 - float(np.sqrt(max(0.0, 1 - pber / most)))), float(pber)

@@ -60,8 +60,7 @@ def solve_posteriors(
     if scores.shape[-1] != k:
         raise ValueError(f"q must have one column per class ({k}), got shape {scores.shape}")
     check.check_choice(solver, ["simplex", "inverse"], "solver")
-    if ridge < 0 or not np.isfinite(ridge):
-        raise ValueError(f"ridge must be a number ≥ 0, got {ridge!r}")
+    check.check_at_least(ridge, 0, "ridge")
     centre = np.full(k, 1 / k) if priors is None else check.check_priors(priors, k)
     rows = np.atleast_2d(scores)
     solved = _solve_inverse(rows, S) if solver == "inverse" else _solve_simplex(rows, S, ridge, centre)
@@ -75,7 +74,7 @@ def _solve_inverse(q: FloatArray, S: FloatArray) -> FloatArray:
             f"S is singular (condition number {condition:.1g}): some classes are indistinguishable; "
             f"use solver='simplex' or merge them"
         )
-    return np.linalg.solve(S, q.T).T
+    return np.asarray(np.linalg.solve(S, q.T).T, dtype=np.float64)
 
 
 def _solve_simplex(q: FloatArray, S: FloatArray, ridge: float, centre: FloatArray) -> FloatArray:

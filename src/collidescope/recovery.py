@@ -188,8 +188,9 @@ def _gradient(
             if best_objective > window_objective * (1 - STALL_TOLERANCE):
                 converged = True
                 status = (
-                    f"stalled after {step} steps at an objective of {best_objective:.3g}, above the tolerance {tolerance:g}: "
-                    f"the step is too coarse or G is no Gramian of a stochastic matrix; try a smaller learning_rate"
+                    f"stalled after {step} steps at an objective of {best_objective:.3g}, "
+                    f"above the tolerance {tolerance:g}: the step is too coarse or "
+                    f"G is no Gramian of a stochastic matrix; try a smaller learning_rate"
                 )
                 break
             window_objective = best_objective

@@ -47,6 +47,8 @@ PAIRWISE_HIDDEN_SIZES: tuple[tuple[int, ...], ...] = ((64,), (128, 128))
 PAIR_LOSS_HIDDEN_SIZES: tuple[tuple[int, ...], ...] = ((), (64,), (128, 128))
 #: Products of inputs are tried up to this many features (d = 30): beyond it they cost more than a network.
 MOST_PRODUCTS = 500
+#: Rows per feature beyond which the penalty no longer matters and one will do.
+MANY_ROWS = 50
 #: Multiplications of one pass (rows × features × classes) up to which full-batch L-BFGS is affordable.
 MOST_WORK = 1_000_000_000
 #: Up to so many rows every row is held out once (5 splits); up to the second 3 splits; beyond it one.
@@ -135,7 +137,7 @@ class _FactorisedFit:
             self.add_network(())
         D = n_regression_features(d, quadratic=True)
         if D <= MOST_PRODUCTS and len(self.X) * D * self.K <= MOST_WORK:
-            self.add_regressions(QUADRATIC_SPECS)
+            self.add_regressions(QUADRATIC_SPECS if len(self.X) < MANY_ROWS * D else QUADRATIC_SPECS[-1:])
         for sizes in HIDDEN_SIZES:
             self.add_network(sizes)
 
@@ -203,6 +205,7 @@ class _FactorisedFit:
             weights = [1 / len(self.members)] * len(self.members)
         for member, weight in zip(self.members, weights, strict=True):
             member.weight = weight
+            member.held_out = member.held_out_rows = None  # served its purpose; n×K each
         return FoldModel(self.members, self.K, tuple(self.X.shape[1:]), self.priors, self.balanced, self.interrupted)
 
 

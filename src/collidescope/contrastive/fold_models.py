@@ -46,6 +46,14 @@ class FoldModel:
     def posteriors(self, X: Tensor) -> Tensor:
         """y(x) at the priors of the training rows, float64 (n, K)."""
         _check_shape(X, self.input_shape)
+        out = torch.empty(len(X), self.n_classes, dtype=torch.float64)
+        # By blocks of rows: with many classes the posteriors of all members at once would not fit.
+        for start in range(0, len(X), scoring.ROWS_AT_ONCE):
+            rows = slice(start, start + scoring.ROWS_AT_ONCE)
+            out[rows] = self._posteriors(X[rows])
+        return out
+
+    def _posteriors(self, X: Tensor) -> Tensor:
         priors = self.priors if self.balanced else None
         used = [member for member in self.members if member.weight > 0]
         parts = [member_posteriors(member, X, priors) for member in used]

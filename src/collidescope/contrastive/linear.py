@@ -22,10 +22,12 @@ from torch import Tensor, nn
 
 #: Products of robustly standardised inputs: without a limit one outlier of 100 sd would rule the fit.
 LARGEST_INPUT = 8.0
-#: Rows whose features are made at once, so that n×D is never stored for products.
+#: Rows whose features are made at once where n×D would be too large to keep.
 ROWS_AT_ONCE = 16384
-#: A step of L-BFGS that changes the mean loss by less than float32 resolution is the end.
-FLAT = 1e-9
+#: Features kept in memory (200 MB): making products anew in every step costs more than all the rest.
+MOST_KEPT = 50_000_000
+#: A step of L-BFGS that raises the log likelihood of all rows together by less than this is the end.
+FLAT = 1e-4
 MAX_ITERATIONS = 200
 #: Factors are not convex and creep at the end, where the held-out loss no longer changes.
 MAX_FACTOR_ITERATIONS = 100
@@ -134,9 +136,8 @@ class _Problem:
         self.w = (w / w.sum())[:, None]
         self.lam = spec.penalty / len(X)
         self.y = y[:, None]
-        one_block = len(X) <= ROWS_AT_ONCE
         self.blocks = [slice(i, i + ROWS_AT_ONCE) for i in range(0, len(X), ROWS_AT_ONCE)]
-        self.F = model.features(X) if one_block or not spec.quadratic else None
+        self.F = model.features(X) if len(X) * self.D <= MOST_KEPT else None
         self.X = X
         self.shares = torch.zeros(n_classes, device=X.device).index_add_(0, y, w) + START_COUNT
 
@@ -145,7 +146,7 @@ class _Problem:
         parts = [W0] if self.spec.rank is None else self._factors(W0)
         x0 = torch.cat([part.flatten() for part in (*parts, bias)]).double().cpu().numpy()
         limit = MAX_ITERATIONS if self.spec.rank is None else MAX_FACTOR_ITERATIONS
-        options = {"maxiter": limit, "ftol": FLAT, "gtol": 1e-6, "maxcor": 20}
+        options = {"maxiter": limit, "ftol": FLAT / len(self.y), "gtol": 1e-6, "maxcor": 20}
         found = minimize(self._loss_and_gradient, x0, jac=True, method="L-BFGS-B", options=options)  # type: ignore[call-overload]
         parts, bias = self._unpack(found.x)
         return (parts[0] if self.spec.rank is None else parts[0] @ parts[1].T), bias

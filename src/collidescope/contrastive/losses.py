@@ -9,7 +9,7 @@ that what is trained is Sim and nothing needs to be corrected afterwards. With `
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -107,16 +107,15 @@ class BalancedPairLoss(nn.Module):
         Costs B²K multiplications in one matrix product and B² logarithms: the cost per row grows with B, so cut large
         batches into blocks (p.reshape(-1, 64, K)) where time matters.
         """
-        V = p @ p.transpose(-1, -2)
         same = labels.unsqueeze(-1) == labels.unsqueeze(-2)
-        observed = torch.where(same, V, 1 - V).clamp_min(PROBABILITY_FLOOR)
-        if self.shift:
-            # odds × eˢ:  V → V eˢ / (1 + (eˢ - 1) V),  1 - V → (1 - V) / (1 + (eˢ - 1) V)
-            observed = torch.where(same, observed * math.exp(self.shift), observed) / (1 + math.expm1(self.shift) * V)
-        if self.bounded is not None:
-            observed = observed.clamp_min(math.exp(-self.bounded))
-        weights = self._batch_weights(labels, same, sample_weight)
-        return -(observed.log() * weights).sum((-1, -2))
+        if self.scheme == "natural" and sample_weight is None:
+            size = labels.shape[-1]
+            weights = torch.full((size, size), 1 / max(size * (size - 1), 1), dtype=p.dtype, device=p.device)
+            weights.fill_diagonal_(0)
+        else:
+            weights = self._batch_weights(labels, same, sample_weight).to(p.dtype)
+        loss: Tensor = _AllPairs.apply(p, same, weights, self.shift, self.bounded)  # type: ignore[no-untyped-call]
+        return loss
 
     def _pair_weights(self, first: Tensor, second: Tensor, same: Tensor) -> Tensor:
         if self.scheme == "natural":
@@ -153,6 +152,37 @@ class BalancedPairLoss(nn.Module):
         inside = pair * (0.5 / n_same) / within_row.unsqueeze(-1)
         across = pair * (0.5 / n_different) / (safe.unsqueeze(-1) * safe.unsqueeze(-2))
         return torch.where(same, inside, across)
+
+
+class _AllPairs(torch.autograd.Function):
+    """Weighted pair loss of V = p pᵀ with its gradient in closed form: about a quarter faster than recording each step.
+
+    With a = e^shift and D = V (same) or 1 - V (different), the probability of what was observed is
+    ``O = D · (a if same else 1) / (1 + (a - 1) V)``, so ``d log O / dV = ±1/D - (a - 1)/(1 + (a - 1) V)``, and since V
+    is symmetric in p the gradient of p is (E + Eᵀ) p with E = d loss / dV.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, p: Tensor, same: Tensor, weights: Tensor, shift: float, bounded: float | None) -> Tensor:
+        V = p @ p.transpose(-1, -2)
+        sign = same.to(p.dtype).mul_(2).sub_(1)
+        D = torch.addcmul((1 - sign).mul_(0.5), sign, V).clamp_min_(PROBABILITY_FLOOR)
+        log_observed = D.log()
+        slope = sign / D
+        if shift:
+            spread = V.mul(math.expm1(shift)).add_(1)
+            log_observed += same * shift - spread.log()
+            slope -= math.expm1(shift) / spread
+        if bounded is not None:
+            slope *= log_observed > -bounded
+            log_observed.clamp_min_(-bounded)
+        ctx.save_for_backward(p, slope.mul_(weights))
+        return -(log_observed * weights).sum((-1, -2))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        p, E = ctx.saved_tensors
+        return -gradients[0][..., None, None] * ((E + E.transpose(-1, -2)) @ p), None, None, None, None
 
 
 class PacBound(NamedTuple):

@@ -154,6 +154,9 @@ class StackedMLP(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
+        if self.n_members == 1:  # plain products are faster than batched ones of one, backwards above all
+            pairs = [(w.squeeze(0), b.flatten()) for w, b in zip(self.weights, self.biases, strict=True)]
+            return self._plain(x.flatten(0, -2), pairs).unsqueeze(0)
         if x.ndim == 2:
             x = x.expand(self.n_members, *x.shape)
         last = len(self.weights) - 1
@@ -165,12 +168,13 @@ class StackedMLP(nn.Module):
 
     def member(self, m: int, x: Tensor) -> Tensor:
         """Logits of member ``m`` alone: (B, d) → (B, K)."""
-        last = len(self.weights) - 1
-        for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
-            x = torch.addmm(bias[m], x, weight[m])
-            if layer < last:
-                x = self.dropout(torch.relu(x))
-        return x
+        return self._plain(x, [(w[m], b[m, 0]) for w, b in zip(self.weights, self.biases, strict=True)])
+
+    def _plain(self, x: Tensor, layers: list[tuple[Tensor, Tensor]]) -> Tensor:
+        for weight, bias in layers[:-1]:
+            x = self.dropout(torch.relu(torch.addmm(bias, x, weight)))
+        weight, bias = layers[-1]
+        return torch.addmm(bias, x, weight)
 
 
 class OneMember(nn.Module):

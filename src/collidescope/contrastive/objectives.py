@@ -17,9 +17,9 @@ from collidescope.contrastive.losses import BalancedPairLoss
 from collidescope.contrastive.networks import PairModule
 from collidescope.contrastive.pairs import sample_pairs
 
-#: Rows whose pairs are all compared with one another. The pair loss costs as many logarithms per row; with 64 it
-#: stays well below the cost of a small network, with 1,024 it was 12 times the whole training.
-PAIR_BLOCK = 64
+#: Rows whose pairs are all compared with one another. The pair loss costs as many logarithms per row; with 32 it
+#: stays below the cost of a small network, with 1,024 it was 12 times the whole training.
+PAIR_BLOCK = 32
 #: Rows scored at once for the held-out loss.
 SCORING_BATCH = 8192
 #: Held-out pairs per held-out row: the loss on 4n pairs is nearly as certain as on all n².
@@ -65,6 +65,10 @@ class FactorisedObjective:
     def n_members(self) -> int:
         return len(self.train_rows)
 
+    @property
+    def signature(self) -> list[float]:
+        return _signature(self.X, self.y)
+
     def batches(self, generator: torch.Generator) -> Iterator[Tensor]:
         order = torch.stack([_shuffled(rows, generator)[: self.epoch_length] for rows in self.train_rows])
         # A last batch of a few rows is a noisy step: it is left out when it is under half a batch.
@@ -73,9 +77,13 @@ class FactorisedObjective:
             yield order[:, start : start + self.batch_size]
 
     def loss(self, module: nn.Module, batch: Tensor) -> Tensor:
-        logits: Tensor = module(self.X[batch])
-        weight = None if self.weight is None else self.weight[batch]
-        return self._loss(logits, self.y[batch], weight)
+        rows = batch.reshape(-1)
+        logits: Tensor = module(self.X.index_select(0, rows).view(*batch.shape, *self.X.shape[1:]))
+        labels = self.y.index_select(0, rows)
+        if self.loss_name == "cross-entropy" and self.weight is None:
+            return cross_entropy(logits.flatten(0, 1), labels) * self.n_members
+        weight = None if self.weight is None else self.weight.index_select(0, rows).view(batch.shape)
+        return self._loss(logits, labels.view(batch.shape), weight).sum()
 
     def held_out_loss(self, module: nn.Module) -> Tensor:
         losses = []
@@ -92,13 +100,10 @@ class FactorisedObjective:
         return module.member(member, x)  # type: ignore[no-any-return, operator]
 
     def _loss(self, logits: Tensor, labels: Tensor, weight: Tensor | None) -> Tensor:
-        total = torch.zeros(logits.shape[0], device=logits.device)
-        if self.loss_name != "pair":
-            each = cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none").view(labels.shape)
-            total = total + (each if weight is None else each * weight).mean(1)
-        if self.loss_name != "cross-entropy":
-            total = total + self._blocks_of_pairs(torch.softmax(logits, -1), labels, weight)
-        return total
+        if self.loss_name == "cross-entropy":
+            return _cross_entropy(logits, labels, weight)
+        pairs = self._blocks_of_pairs(torch.softmax(logits, -1), labels, weight)
+        return pairs if self.loss_name == "pair" else pairs + _cross_entropy(logits, labels, weight)
 
     def _blocks_of_pairs(self, p: Tensor, labels: Tensor, weight: Tensor | None) -> Tensor:
         M, size = labels.shape
@@ -132,6 +137,10 @@ class PairwiseObjective:
         i, j, same = sample_pairs(y[held_out], HELD_OUT_PAIRS * len(held_out), self.scheme, generator, held_out_weight)
         self.held_out = held_out[i], held_out[j], same
 
+    @property
+    def signature(self) -> list[float]:
+        return _signature(self.X, self.y)
+
     def batches(self, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         i, j, same = sample_pairs(self.train_labels, len(self.rows), self.scheme, generator, self.train_weight)
         i, j, target = self.rows[i], self.rows[j], same.float()
@@ -142,17 +151,28 @@ class PairwiseObjective:
     def loss(self, module: nn.Module, batch: tuple[Tensor, Tensor, Tensor]) -> Tensor:
         assert isinstance(module, PairModule)
         i, j, target = batch
-        return self._loss(module.one_way(self.X[i], self.X[j]), target)
+        return self._loss(module.one_way(self.X.index_select(0, i), self.X.index_select(0, j)), target)
 
     def held_out_loss(self, module: nn.Module) -> Tensor:
         i, j, same = self.held_out
         parts = [module(self.X[a], self.X[b]) for a, b in zip(_parts(i), _parts(j), strict=True)]
-        return self._loss(torch.cat(parts), same.float())
+        return self._loss(torch.cat(parts), same.float())[None]
 
     def _loss(self, logits: Tensor, target: Tensor) -> Tensor:
         if self.bounded is None:
-            return binary_cross_entropy_with_logits(logits, target)[None]
-        return binary_cross_entropy_with_logits(logits, target, reduction="none").clamp_max(self.bounded).mean()[None]
+            return binary_cross_entropy_with_logits(logits, target)
+        return binary_cross_entropy_with_logits(logits, target, reduction="none").clamp_max(self.bounded).mean()
+
+
+def _cross_entropy(logits: Tensor, labels: Tensor, weight: Tensor | None) -> Tensor:
+    """Mean cross-entropy of each member, (M, B, K) → (M,)."""
+    each = cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none").view(labels.shape)
+    return (each if weight is None else each * weight).mean(1)
+
+
+def _signature(X: Tensor, y: Tensor) -> list[float]:
+    place = torch.arange(1, len(y) + 1, device=y.device)
+    return [len(y), float(X.sum(dtype=torch.float64)), int((y * place).sum())]
 
 
 def _parts(rows: Tensor) -> Iterator[Tensor]:

@@ -37,11 +37,15 @@ class Objective(Protocol):
     def n_members(self) -> int:
         """M, the number of networks trained side by side."""
 
+    @property
+    def signature(self) -> list[float]:
+        """A few numbers that other data would not share: a checkpoint is only resumed on its own data."""
+
     def batches(self, generator: torch.Generator) -> Iterator[Any]:
         """The batches of one epoch."""
 
     def loss(self, module: nn.Module, batch: Any) -> Tensor:
-        """Training loss of each member, shape (M,)."""
+        """Training loss summed over the members, a scalar."""
 
     def held_out_loss(self, module: nn.Module) -> Tensor:
         """Loss of each member on its held-out rows, shape (M,)."""
@@ -114,7 +118,11 @@ def fit_loop(
     best = BestWeights(module, objective.n_members)
     result = TrainingResult(module, best.loss)
     optimizer = make_optimizer(module, config)
-    store = None if checkpoint is None else Checkpoint(Path(checkpoint), name, {"seed": seed, **config.fingerprint()})
+    store = (
+        None
+        if checkpoint is None
+        else Checkpoint(Path(checkpoint), name, {"seed": seed, "data": objective.signature, **config.fingerprint()})
+    )
     if store is not None:
         result.history = store.restore(module, optimizer, best)
     # Dropout draws from the global generators: they are seeded per epoch and put back at the end.
@@ -163,9 +171,9 @@ def train_step(module: nn.Module, objective: Objective, optimizer: torch.optim.O
     """One gradient step. Members share no parameter, so the gradient of the sum is each member's own."""
     optimizer.zero_grad(set_to_none=True)
     loss = objective.loss(module, batch)
-    loss.sum().backward()  # type: ignore[no-untyped-call]
+    loss.backward()  # type: ignore[no-untyped-call]
     optimizer.step()
-    return loss.detach().mean()
+    return loss.detach() / objective.n_members
 
 
 def validate(module: nn.Module, objective: Objective) -> Tensor:

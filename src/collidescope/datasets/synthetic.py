@@ -1,8 +1,8 @@
 """Classification problems whose posteriors, collision matrix and Bayes error are known.
 
-A :class:`Problem` draws rows, gives the true posterior of any row, and knows its truth from *nodes*: blocks of posteriors
-with weights, over which B = Σ w y yᵀ and BER = 1 - Σ w max(y). Gaussians of equal scale whose centres span a line or a
-plane, and discrete problems, have exact nodes (quadrature); others draw them.
+A :class:`Problem` draws rows, gives the true posterior of any row, and knows its truth from *nodes*: blocks of
+posteriors with weights, over which B = Σ w y yᵀ and BER = 1 - Σ w max(y). Gaussians of equal scale whose centres span
+a line or a plane, and discrete problems, have exact nodes (quadrature); others draw them.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from collidescope.density import Seed, as_generator
 from collidescope.matrix import CollisionMatrix
 from collidescope.projection import balance
 
-#: Quadrature grid in units of the common scale. For S the trapezoid rule is exact to rounding; the kink of max(y) makes the
-#: Bayes error the harder one: its error is about step² / 50.
+#: Quadrature grid in units of the common scale. For S the trapezoid rule is exact to rounding; the kink of max(y) makes
+#: the Bayes error the harder one: its error is about step² / 50.
 GRID_STEP = {1: 0.001, 2: 0.02}
 GRID_MARGIN = 9.0
 #: Draws behind the truth of problems without exact nodes, and the seed that makes it the same every time.
@@ -46,7 +46,7 @@ class Problem(ABC):
         """True posterior of every row."""
 
     def nodes(self) -> Iterator[tuple[FloatArray, FloatArray]]:
-        """Blocks of (posteriors, weights); the weights of all blocks sum to 1. Drawn class by class unless overridden."""
+        """Blocks of (posteriors, weights), all weights summing to 1. Drawn class by class unless overridden."""
         rng = np.random.default_rng(TRUTH_SEED)
         per_class = TRUTH_DRAWS // len(self.priors)
         for k, prior in enumerate(self.priors):
@@ -109,15 +109,18 @@ class GaussianProblem(Problem):
         priors: npt.ArrayLike | None = None,
         classes: Sequence[Any] | None = None,
     ) -> None:
-        self.means = check.check_finite(means, "means", ndim=2)
+        self.means = check.check_finite(means, "means", ndim=2).copy()
         k = len(self.means)
         if k < 2:
             raise ValueError(f"means must have one row per class, at least 2, got {k}")
-        self.scales = np.broadcast_to(check.check_finite(scales, "scales", ndim=(0, 1)), (k,)).copy()
+        widths = check.check_finite(scales, "scales", ndim=(0, 1))
+        if widths.shape not in ((), (k,)):
+            raise ValueError(f"scales must be one number or one per class ({k}), got {len(widths)}")
+        self.scales = np.broadcast_to(widths, (k,)).copy()
         if (self.scales <= 0).any():
             raise ValueError(f"scales must be positive, got {self.scales.min():.6g}")
         self.priors = np.full(k, 1 / k) if priors is None else check.check_priors(priors, k)
-        self.classes = check.check_classes(range(k) if classes is None else classes, k)  # type: ignore[arg-type]
+        self.classes = check.check_classes(range(k) if classes is None else classes, k)
 
     def draw(self, codes: IntArray, rng: np.random.Generator) -> FloatArray:
         """One input from the distribution of each given class number."""
@@ -133,8 +136,15 @@ class GaussianProblem(Problem):
         return self._posteriors(X, self.means, d)
 
     def _posteriors(self, X: FloatArray, means: FloatArray, d: int) -> FloatArray:
-        squares = (X**2).sum(axis=1)[:, None] - 2 * X @ means.T + (means**2).sum(axis=1)
-        logs = np.log(self.priors) - d * np.log(self.scales) - np.maximum(squares, 0.0) / (2 * self.scales**2)
+        # ‖x - m‖² / σ² without its share ‖x‖² / max(σ)², the same for every class, which drowns the rest far out.
+        X, means = X - means.mean(axis=0), means - means.mean(axis=0)
+        precision = 1 / self.scales**2
+        with np.errstate(over="ignore", invalid="ignore"):
+            squares = np.minimum((X**2).sum(axis=1), np.finfo(np.float64).max)[:, None] * (precision - precision.min())
+            squares += ((means**2).sum(axis=1) - 2 * X @ means.T) * precision
+        logs = np.log(self.priors) - d * np.log(self.scales) - squares / 2
+        if not np.isfinite(logs.max(axis=1)).all():
+            raise ValueError(f"X is too far from every class for a posterior, got {np.abs(X).max():.6g}")
         weights = np.exp(logs - logs.max(axis=1, keepdims=True))
         return weights / weights.sum(axis=1, keepdims=True)
 
@@ -168,8 +178,16 @@ class LedProblem(Problem):
     #: Segments top, upper left, upper right, middle, lower left, lower right, bottom.
     SEGMENTS = np.array(
         [
-            [int(s) for s in code]
-            for code in "1110111 0010010 1011101 1011011 0111010 1101011 1101111 1010010 1111111 1111011".split()
+            [1, 1, 1, 0, 1, 1, 1],
+            [0, 0, 1, 0, 0, 1, 0],
+            [1, 0, 1, 1, 1, 0, 1],
+            [1, 0, 1, 1, 0, 1, 1],
+            [0, 1, 1, 1, 0, 1, 0],
+            [1, 1, 0, 1, 0, 1, 1],
+            [1, 1, 0, 1, 1, 1, 1],
+            [1, 0, 1, 0, 0, 1, 0],
+            [1, 1, 1, 1, 1, 1, 1],
+            [1, 1, 1, 1, 0, 1, 1],
         ]
     )
 
@@ -186,8 +204,10 @@ class LedProblem(Problem):
     def posteriors(self, X: npt.ArrayLike) -> FloatArray:
         """True posterior of every row."""
         X = check.check_finite(X, "X", ndim=2)
-        if X.shape[1] != 7 or not np.isin(X, (0, 1)).all():
-            raise ValueError(f"X must hold seven segments of 0 or 1 a row, got shape {X.shape}")
+        if X.shape[1] != 7:
+            raise ValueError(f"X must hold seven segments a row, got shape {X.shape}")
+        if not np.isin(X, (0, 1)).all():
+            raise ValueError(f"X must hold segments of 0 or 1, got {X[~np.isin(X, (0, 1))][0]:.6g}")
         joint = self._likelihood(X) * self.priors
         return joint / joint.sum(axis=1, keepdims=True)
 
@@ -205,11 +225,17 @@ class NoisyLabels(Problem):
     """Another problem whose labels are replaced at random: P(shown j | true i) = transition[i, j]."""
 
     def __init__(self, problem: Problem, transition: npt.ArrayLike) -> None:
+        if not isinstance(problem, Problem):
+            raise ValueError(f"problem must be a Problem of collidescope.datasets, got {type(problem).__name__}")
         self.problem = problem
-        self.transition = check.check_stochastic(transition, "transition")
+        self.transition = check.check_stochastic(transition, "transition").copy()
         k = len(problem.priors)
         if len(self.transition) != k:
             raise ValueError(f"transition must be {k}×{k} for this problem, got {self.transition.shape}")
+        never = (problem.priors @ self.transition) <= 0
+        if never.any():
+            hidden = problem.classes[never].tolist()
+            raise ValueError(f"transition must show every label, {hidden} has only zeros in its column")
         self.priors = check.check_priors(problem.priors @ self.transition, k, "the priors of the noisy labels")
         self.classes = problem.classes
 
@@ -232,7 +258,7 @@ class NoisyLabels(Problem):
 def scenario_a(n_classes: int = 3) -> GaussianProblem:
     """The paper's Scenario A: d = 4, K = 3, 4 or 5 unit Gaussians along the diagonal."""
     centres = {3: [0.25, -0.25, 1.25], 4: [-0.25, 0.25, 0.75, 2.5], 5: [-0.25, 0.25, 0.75, 2.5, -1.0]}
-    if n_classes not in centres:
+    if not isinstance(n_classes, (int, np.integer)) or n_classes not in centres:
         raise ValueError(f"n_classes must be 3, 4 or 5 in Scenario A, got {n_classes!r}: see equidistant for others")
     return GaussianProblem(np.outer(centres[n_classes], np.ones(4)))
 
@@ -250,7 +276,7 @@ def equidistant(
     priors: npt.ArrayLike | None = None,
     random_state: Seed = None,
 ) -> GaussianProblem:
-    """Unit Gaussians equally spaced along a segment of given length in a random direction (the paper's posterior experiments)."""
+    """Unit Gaussians equally spaced along a segment of random direction (the paper's posterior experiments)."""
     check.check_count(n_classes, "n_classes", least=2)
     check.check_count(n_features, "n_features")
     check.check_between(length, 0, np.inf, "length")
@@ -260,7 +286,10 @@ def equidistant(
 
 
 def ring(n_features: int = 6, radius: float = 1.8) -> GaussianProblem:
-    """Scenario D: six Gaussians of different widths on a ring in 2 of ``n_features`` dimensions, priors from 4 to 1: not log-linear."""
+    """Scenario D, not log-linear: six Gaussians of different widths on a ring in 2 of ``n_features`` dimensions.
+
+    The priors fall evenly, the first class four times as common as the last.
+    """
     check.check_count(n_features, "n_features", least=2)
     check.check_between(radius, 0, np.inf, "radius")
     angles = 2 * np.pi * np.arange(6) / 6
@@ -273,10 +302,9 @@ def ring(n_features: int = 6, radius: float = 1.8) -> GaussianProblem:
 def imbalanced(
     n_classes: int = 5, ratio: float = 100.0, n_features: int = 4, length: float = 6.0, random_state: Seed = None
 ) -> GaussianProblem:
-    """:func:`equidistant` with priors that fall geometrically, the first class ``ratio`` times as common as the last."""
+    """:func:`equidistant` with priors that fall geometrically, the first ``ratio`` times as common as the last."""
     check.check_count(n_classes, "n_classes", least=2)
-    if not ratio >= 1 or not np.isfinite(ratio):
-        raise ValueError(f"ratio must be at least 1, got {ratio!r}")
+    check.check_at_least(ratio, 1, "ratio")
     weights = np.geomspace(ratio, 1, n_classes)
     return equidistant(n_classes, n_features, length, weights / weights.sum(), random_state)
 
@@ -288,6 +316,4 @@ def led(noise: float = 0.1, priors: npt.ArrayLike | None = None) -> LedProblem:
 
 def with_label_noise(problem: Problem, transition: npt.ArrayLike) -> NoisyLabels:
     """``problem`` with labels replaced at random (see :class:`NoisyLabels`)."""
-    if not isinstance(problem, Problem):
-        raise ValueError(f"problem must be a Problem of collidescope.datasets, got {type(problem).__name__}")
     return NoisyLabels(problem, transition)

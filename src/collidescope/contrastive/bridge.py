@@ -1,0 +1,124 @@
+"""The way in and out of torch: numpy arrays to trained folds, folds to numpy arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from collidescope.contrastive.config import TrainingConfig
+from collidescope.contrastive.ensemble import fit_members
+from collidescope.contrastive.fold_models import FoldModel, PairwiseFoldModel
+from collidescope.contrastive.networks import EncoderFactory
+
+Fold = FoldModel | PairwiseFoldModel
+FloatArray = npt.NDArray[np.float64]
+#: Up to so many rows one thread trains the small networks: their matrices are too small to share, and threads that wait
+#: for one another on a busy machine made a fit a hundred times slower.
+ONE_THREAD_ROWS = 20_000
+
+
+def resolve_device(device: str) -> str:
+    """The device that ``"auto"`` means here: an accelerator where there is one, else the CPU."""
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"device {device!r} cannot be used here: {str(error).splitlines()[0]}") from None
+    return device
+
+
+def train_fold(
+    X: npt.NDArray[np.float32],
+    codes: npt.NDArray[np.intp],
+    n_classes: int,
+    config: TrainingConfig,
+    seed: int,
+    sample_weight: FloatArray | None = None,
+    factory: EncoderFactory | None = None,
+    progress: Callable[[dict[str, Any]], None] | None = None,
+    checkpoint: str | Path | None = None,
+) -> Fold:
+    """Train one fold's models on rows ``X``: see :func:`~collidescope.contrastive.ensemble.fit_members`."""
+    if config.device == "cpu" and factory is None and len(X) <= ONE_THREAD_ROWS:
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            return _train(X, codes, n_classes, config, seed, sample_weight, factory, progress, checkpoint)
+        finally:
+            torch.set_num_threads(threads)
+    return _train(X, codes, n_classes, config, seed, sample_weight, factory, progress, checkpoint)
+
+
+def _train(
+    X: npt.NDArray[np.float32],
+    codes: npt.NDArray[np.intp],
+    n_classes: int,
+    config: TrainingConfig,
+    seed: int,
+    sample_weight: FloatArray | None,
+    factory: EncoderFactory | None,
+    progress: Callable[[dict[str, Any]], None] | None,
+    checkpoint: str | Path | None,
+) -> Fold:
+    weight = None if sample_weight is None else torch.from_numpy(np.asarray(sample_weight, dtype=np.float32))
+    labels = torch.from_numpy(np.asarray(codes, dtype=np.int64))
+    return fit_members(_tensor(X), labels, n_classes, config, seed, weight, factory, progress, checkpoint)
+
+
+def posteriors(fold: FoldModel, X: npt.NDArray[np.float32]) -> FloatArray:
+    """y(x) of every row, at the priors of the rows the fold was trained on."""
+    return fold.posteriors(_tensor(X)).numpy()
+
+
+def pair_similarity(fold: PairwiseFoldModel, A: npt.ArrayLike, B: npt.ArrayLike, correction: bool) -> FloatArray:
+    """Sim of every pair of rows."""
+    return fold.similarity(_tensor(A), _tensor(B), correction).numpy()
+
+
+def class_similarity(
+    fold: PairwiseFoldModel,
+    X: npt.ArrayLike,
+    references: npt.ArrayLike,
+    reference_codes: npt.NDArray[np.intp],
+    exclude: npt.NDArray[np.intp] | None,
+    correction: bool,
+) -> tuple[FloatArray, FloatArray]:
+    """q(x) and its standard error; ``exclude`` is the place of each row among the references (-1 for none)."""
+    labels = torch.from_numpy(np.asarray(reference_codes, dtype=np.int64))
+    own: bool | torch.Tensor = False if exclude is None else torch.from_numpy(np.asarray(exclude, dtype=np.int64))
+    result = fold.class_similarity(_tensor(X), _tensor(references), labels, own, correction)
+    return result.q.numpy(), result.stderr.numpy()
+
+
+def export_fold(fold: Fold) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
+    """Plain arrays and a JSON-able description of a fold."""
+    tensors, description = fold.export()
+    return {name: tensor.numpy() for name, tensor in tensors.items()}, description
+
+
+def import_fold(
+    arrays: Mapping[str, npt.NDArray[Any]], description: Mapping[str, Any], factory: EncoderFactory | None
+) -> Fold:
+    """The inverse of :func:`export_fold`."""
+    kinds: dict[str, type[FoldModel] | type[PairwiseFoldModel]] = {
+        "factorised": FoldModel,
+        "pairwise": PairwiseFoldModel,
+    }
+    if description.get("model") not in kinds:
+        raise ValueError(
+            f"unknown kind of model {description.get('model')!r}: the file is damaged or from another release"
+        )
+    tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    return kinds[description["model"]].from_export(tensors, description, factory)
+
+
+def _tensor(X: npt.ArrayLike) -> torch.Tensor:
+    # torch cannot share read-only memory without a warning; a copy of a batch is cheap
+    array = np.ascontiguousarray(X, dtype=np.float32)
+    return torch.from_numpy(array if array.flags.writeable else array.copy())

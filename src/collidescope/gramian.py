@@ -1,0 +1,80 @@
+"""The row Gramian G[i, j] = E Sim(x, x') over x of class i and x' of class j, from held-out scores.
+
+Two roads, neither of which builds n² pairs:
+
+- posteriors p (the factorised model, Sim = p·p'): with M[i] the mean of p over class i, G = M Mᵀ, and on the diagonal the
+  pairs of a row with itself are left out;
+- class similarities q[x, j] = mean of Sim(x, ·) over references of class j (the pair-wise model): G[i, j] is the mean of q_j
+  over rows of class i (the paper's equation for Ĝ).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from collidescope import _checks as check
+from collidescope._checks import FloatArray, IntArray
+
+
+def gramian_from_posteriors(
+    P: npt.ArrayLike, codes: npt.ArrayLike, sample_weight: npt.ArrayLike | None = None
+) -> FloatArray:
+    """G from held-out posteriors, in O(n K²).
+
+    Parameters
+    ----------
+    P : array of shape (n, K)
+    codes : array of n class numbers 0 … K-1
+    sample_weight : array of n weights, optional
+
+    Examples
+    --------
+    >>> gramian_from_posteriors([[1, 0], [1, 0], [0, 1], [0, 1]], [0, 0, 1, 1])
+    array([[1., 0.],
+           [0., 1.]])
+    """
+    posteriors = check.check_posteriors(P)
+    n, k = posteriors.shape
+    weights = check.check_weights(sample_weight, n)
+    onto = _membership(codes, n, k, weights)
+    M = onto.T @ posteriors
+    G = M @ M.T
+    # weights of a class sum to 1, so Σw² is the share of pairs that are a row with itself
+    own = (onto**2).sum(axis=0)
+    itself = (onto**2).T @ (posteriors**2).sum(axis=1)
+    single = own >= 1
+    if single.any():
+        raise ValueError(f"codes has a single row of class number {int(single.argmax())}: a pair needs two")
+    np.fill_diagonal(G, (np.diag(G) - itself) / (1 - own))
+    return G
+
+
+def gramian_from_similarities(
+    q: npt.ArrayLike, codes: npt.ArrayLike, sample_weight: npt.ArrayLike | None = None
+) -> FloatArray:
+    """G from class similarities: mean of q over the rows of each class, then symmetrised.
+
+    >>> gramian_from_similarities([[0.9, 0.1], [0.3, 0.7]], [0, 1])
+    array([[0.9, 0.2],
+           [0.2, 0.7]])
+    """
+    scores = check.check_finite(q, "q", ndim=2)
+    n, k = scores.shape
+    G = _membership(codes, n, k, check.check_weights(sample_weight, n)).T @ scores
+    return (G + G.T) / 2
+
+
+def _membership(codes: npt.ArrayLike, n: int, k: int, weights: FloatArray) -> FloatArray:
+    """n×K: the weight of each row within its class (columns sum to 1)."""
+    numbers: IntArray = np.asarray(codes)
+    if numbers.shape != (n,) or numbers.dtype.kind not in "iu" or numbers.min() < 0 or numbers.max() >= k:
+        raise ValueError(
+            f"codes must be {n} class numbers from 0 to {k - 1}, got {numbers.dtype} of shape {numbers.shape}"
+        )
+    onto = np.zeros((n, k))
+    onto[np.arange(n), numbers] = weights
+    total = onto.sum(axis=0)
+    if not (total > 0).all():
+        raise ValueError(f"codes has no row of class number {int((total <= 0).argmax())}")
+    return onto / total
