@@ -21,14 +21,14 @@ ROOMS = [
     ["gramian"],
     ["posterior"],
     ["inference"],
-    ["counting", "density"],
+    ["counting", "density", "shrinkage"],
     ["divergence"],
     ["contrastive"],
     ["crossfit"],
     ["estimators", "persistence"],
+    ["controls"],
     ["classifier"],
     ["datasets"],
-    ["controls"],
     ["demo"],
 ]
 FLOOR = {room: depth for depth, rooms in enumerate(ROOMS) for room in rooms}

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     __version__: str
     from collidescope import datasets
     from collidescope.classifier import CollisionClassifier, CollisionWarning, load
+    from collidescope.controls import LearningCurve, ShuffledControl, learning_curve, shuffled_control
     from collidescope.counting import count_collisions, repeated_rows
     from collidescope.density import (
         BayesOptimalClassifier,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from collidescope.posterior import PosteriorErrorBound, posterior_error_bound, shift_priors, solve_posteriors
     from collidescope.projection import Projection, project
     from collidescope.recovery import Recovery, recover
+    from collidescope.shrinkage import shrunk_collision_matrix
 
 _HOME = {
     "BayesOptimalClassifier": "density",
@@ -35,11 +37,13 @@ _HOME = {
     "CollisionMatrix": "matrix",
     "CollisionWarning": "classifier",
     "Divergences": "divergence",
+    "LearningCurve": "controls",
     "ModelFileError": "persistence",
     "PosteriorErrorBound": "posterior",
     "ProbabilisticBayesClassifier": "density",
     "Projection": "projection",
     "Recovery": "recovery",
+    "ShuffledControl": "controls",
     "bayes_error_bounds": "matrix",
     "collision_divergence": "divergence",
     "collision_matrix_from_densities": "density",
@@ -50,6 +54,7 @@ _HOME = {
     "divergences_from_posteriors": "divergence",
     "estimate_collisions": "estimators",
     "estimate_divergences": "estimators",
+    "learning_curve": "controls",
     "load": "classifier",
     "posterior_error_bound": "posterior",
     "posteriors_from_densities": "density",
@@ -57,6 +62,8 @@ _HOME = {
     "recover": "recovery",
     "repeated_rows": "counting",
     "shift_priors": "posterior",
+    "shrunk_collision_matrix": "shrinkage",
+    "shuffled_control": "controls",
     "solve_posteriors": "posterior",
 }
 
@@ -67,11 +74,13 @@ __all__ = [
     "CollisionMatrix",
     "CollisionWarning",
     "Divergences",
+    "LearningCurve",
     "ModelFileError",
     "PosteriorErrorBound",
     "ProbabilisticBayesClassifier",
     "Projection",
     "Recovery",
+    "ShuffledControl",
     "bayes_error_bounds",
     "collision_divergence",
     "collision_matrix_from_densities",
@@ -83,6 +92,7 @@ __all__ = [
     "divergences_from_posteriors",
     "estimate_collisions",
     "estimate_divergences",
+    "learning_curve",
     "load",
     "posterior_error_bound",
     "posteriors_from_densities",
@@ -90,6 +100,8 @@ __all__ = [
     "recover",
     "repeated_rows",
     "shift_priors",
+    "shrunk_collision_matrix",
+    "shuffled_control",
     "solve_posteriors",
 ]
 

@@ -26,7 +26,7 @@ def headline(cm: CollisionMatrix) -> list[str]:
         f"An input seen again falls into another class with probability {pber}.   [PBER]",
         f"The best possible classifier on these inputs errs between {low:.2%} and {high:.2%}.   [Bayes error]",
     ]
-    if cm.info.get("method") == "one-step":
+    if str(cm.info.get("method")).startswith("one-step"):
         lines.append(
             "Both are upper limits: what the model could not learn counts as collision, "
             "so a better model may lower them."

@@ -14,6 +14,11 @@ LARGEST = 20.0
 #: Rows that decide the quantiles: more would not change them.
 QUANTILE_ROWS = 100_000
 BLOCK_ROWS = 65_536
+#: An interquartile range below this share of the median is rounding.
+ROUNDING = 1e-12
+#: The smallest number above 0: a scale must not be rounded to 0.
+SMALLEST = 5e-324
+LARGEST_FLOAT = float(np.finfo(np.float64).max)
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -21,8 +26,8 @@ FloatArray = npt.NDArray[np.float64]
 def fit_scaling(X: Any) -> tuple[FloatArray, FloatArray]:
     """(centre, scale) of every feature; of all values at once for images (more than 2 dimensions).
 
-    Median and interquartile range; the standard deviation where more than half of the values are equal; scale 0 takes out
-    a constant feature.
+    Median and interquartile range; mean and standard deviation where more than half of the values are equal; scale 0
+    takes out a constant feature. Any finite values will do, up to the largest and down to the smallest.
     """
     n = X.shape[0]
     rows = np.unique(np.linspace(0, n - 1, min(n, QUANTILE_ROWS)).astype(np.intp))
@@ -30,26 +35,31 @@ def fit_scaling(X: Any) -> tuple[FloatArray, FloatArray]:
     if sample.ndim > 2:
         sample = sample.reshape(-1, 1)[:: max(1, sample.size // (10 * QUANTILE_ROWS))]
     sample = sample.astype(np.float64)
-    low, centre, high = np.quantile(sample, [0.25, 0.5, 0.75], axis=0)
-    limit = np.finfo(np.float64).max ** 0.5
-    clipped = np.clip(sample, -limit, limit)
-    scale = (high - low) / NORMAL_IQR
-    plain = scale <= 1e-12 * np.maximum(np.abs(centre), 1e-300)
-    centre = np.where(plain, clipped.mean(axis=0), centre)
-    scale = np.where(plain, clipped.std(axis=0), scale)
     constant = sample.min(axis=0) == sample.max(axis=0)
-    return centre, np.where(constant, 0.0, scale)
+    # In units of the largest value no sum or square can overflow or vanish.
+    unit = np.abs(sample).max(axis=0)
+    sample /= np.where(unit > 0, unit, 1.0)
+    low, centre, high = np.quantile(sample, [0.25, 0.5, 0.75], axis=0)
+    scale = (high - low) / NORMAL_IQR
+    plain = scale <= ROUNDING * np.abs(centre)
+    centre = np.where(plain, sample.mean(axis=0), centre)
+    scale = np.where(plain, sample.std(axis=0), np.minimum(scale, 1.0))
+    return centre * unit, np.where(constant, 0.0, np.maximum(scale * unit, SMALLEST * (scale > 0)))
 
 
 def apply_scaling(X: Any, centre: FloatArray, scale: FloatArray) -> npt.NDArray[np.float32]:
     """Standardised float32 copy of ``X``, made block by block."""
-    factor = np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > 0)
+    divisor = np.where(scale > 0, scale, np.inf)
     out = np.empty(X.shape, dtype=np.float32)
     for start in range(0, X.shape[0], BLOCK_ROWS):
         block = slice(start, start + BLOCK_ROWS)
         part = _dense(X[block]).astype(np.float64)
         with np.errstate(over="ignore"):
-            out[block] = np.clip((part - centre) * factor, -LARGEST, LARGEST)
+            part -= centre
+            # an overflow is far out, not infinite: a constant feature must not become inf / inf
+            np.clip(part, -LARGEST_FLOAT, LARGEST_FLOAT, out=part)
+            part /= divisor
+        out[block] = np.clip(part, -LARGEST, LARGEST)
     return out
 
 

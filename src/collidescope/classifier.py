@@ -16,8 +16,9 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from collidescope import _checks as check
+from collidescope import controls
 from collidescope._checks import FloatArray, IntArray
-from collidescope.crossfit import CrossFit, HeldOut, PairSolver, cross_fit
+from collidescope.crossfit import CrossFit, HeldOut, PairSolver, check_pair_members, cross_fit
 from collidescope.estimators import check_folds
 from collidescope.gramian import gramian_from_posteriors
 from collidescope.inference import collision_matrix_from_posteriors, resolve_priors
@@ -25,7 +26,9 @@ from collidescope.matrix import CollisionMatrix
 from collidescope.persistence import ModelFileError, read_model, write_model
 from collidescope.posterior import shift_priors
 from collidescope.recovery import Recovery, recover
+from collidescope.shrinkage import shrunk_collision_matrix
 
+CollisionWarning = controls.CollisionWarning
 #: Parameters handed to the training as they are.
 TRAINING = (
     "loss",
@@ -37,14 +40,6 @@ TRAINING = (
     "learning_rate",
     "weight_decay",
 )
-#: Above this κ∞(S) some classes are practically indistinguishable, and S⁻¹ multiplies errors by as much.
-NEAR_SINGULAR = 1e3
-#: A Gramian whose root had to move by more than this was no Gramian of a collision matrix.
-MOVED_FAR = 0.1
-
-
-class CollisionWarning(UserWarning):
-    """Something about the estimate that its reader should know."""
 
 
 class CollisionClassifier(ClassifierMixin, BaseEstimator):
@@ -53,19 +48,21 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
     Parameters
     ----------
     model : "factorised", "pairwise" or callable
-        ``factorised``: V(x, x') = p(x)·p(x'), the exact form of the similarity. ``pairwise``: the paper's network on [x, x'].
-        A callable ``(d, k) -> torch.nn.Module`` builds the encoder (k logits) for images, text, anything.
+        ``factorised``: V(x, x') = p(x)·p(x'), the exact form of the similarity. ``pairwise``: the paper's network on
+        [x, x']. A callable ``(d, k) -> torch.nn.Module`` builds the encoder (k logits) for images, text, anything.
     loss : "cross-entropy", "pair" or "both"
         For the factorised model.
-    estimate : "one-step" or "gramian"
-        Point estimate of S. The one-step estimator forgives errors of the model and has intervals.
+    estimate : "shrunk", "one-step" or "gramian"
+        Point estimate of S. The one-step estimator forgives errors of the model and has intervals; ``shrunk`` draws it
+        towards the model's own word as far as the labels do not contradict it (see :mod:`collidescope.shrinkage`);
+        ``gramian`` is the paper's road and has no intervals.
     recovery : "root" or "gradient"
         How the Gramian is turned into S: closed form, or the paper's gradient descent.
     correction : "prior" or "none"
         Whether the pair-wise model's logit is shifted for the pairs it was trained on ("none" is the literal paper).
     solver : "simplex" or "inverse"
-        How the pair-wise model's similarities become posteriors; "inverse" is the paper's Algorithm 2, its result cut to
-        the simplex.
+        How the pair-wise model's similarities become posteriors; "inverse" is the paper's Algorithm 2, its result cut
+        to the simplex.
     priors : "empirical", "uniform" or array of shape (K,)
         The population whose S and posteriors are wanted.
     cv : int
@@ -93,14 +90,15 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
     recovery_ : Recovery
         S from ``gramian_``, with diagnostics.
     posteriors_ : array of shape (n, K)
-        Held-out posteriors of the training rows, at ``priors_`` (nan for rows of folds that were interrupted).
+        Held-out posteriors of the training rows, at ``priors_`` (nan for rows of folds that were interrupted, and for
+        rows of weight 0, which are left out).
     classes_, priors_, n_features_in_, history_, capacities_, interrupted_
 
     Examples
     --------
     >>> from sklearn.datasets import load_iris
     >>> X, y = load_iris(return_X_y=True)
-    >>> clf = CollisionClassifier(hidden_layer_sizes=(), max_epochs=30, random_state=0).fit(X, y)
+    >>> clf = CollisionClassifier(random_state=0).fit(X, y)
     >>> clf.collision_matrix_.top_collisions(1)[["class", "other"]].to_numpy().tolist()
     [[1, 2]]
     >>> clf.predict_proba(X[:1]).round(1)
@@ -111,7 +109,7 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         self,
         model: str | Callable[[int, int], Any] = "factorised",
         loss: str = "cross-entropy",
-        estimate: str = "one-step",
+        estimate: str = "shrunk",
         recovery: str = "root",
         correction: str = "prior",
         solver: str = "simplex",
@@ -157,7 +155,7 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
     def from_paper(cls, **changes: Any) -> CollisionClassifier:
         """Every literal choice of the paper at once.
 
-        A pair-wise network of 6 × 128 trained for 500 epochs with no early stopping and no weight decay, no logit shift,
+        A pair-wise network of 6 × 128 trained for 500 epochs: no early stopping, no weight decay, no logit shift,
         the Gramian turned into S by gradient descent, posteriors by S⁻¹, uniform priors. Scoring stays held-out.
         """
         literal: dict[str, Any] = {
@@ -190,19 +188,23 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         from collidescope.contrastive.bridge import resolve_device
 
         self._check_parameters()
-        X, y = self._validate(X, y=y)
+        X, y = self._validate(X, y)
         check_classification_targets(y)
+        n = len(y)
+        weights = None if sample_weight is None else _check_sample_weight(sample_weight, X, ensure_non_negative=True)
+        used = np.arange(n) if weights is None else np.flatnonzero(weights)
+        if len(used) < n and weights is not None:
+            X, y, weights = X[used], y[used], weights[used]
         self.classes_ = check.classes_of(check.check_labels(y))
         codes = np.searchsorted(self.classes_, y)
-        weights = None if sample_weight is None else _check_sample_weight(sample_weight, X, ensure_non_negative=True)
         check_folds(y, self.classes_, self.cv)
         counts = np.bincount(codes, weights, len(self.classes_)).astype(np.float64)
         self.priors_ = resolve_priors(self.priors, counts, self.classes_)
-        config = TrainingConfig(
-            model="pairwise" if self.model == "pairwise" else "factorised",
-            device=resolve_device(self.device),
-            **{name: getattr(self, name) for name in TRAINING},
-        )
+        settings = {name: getattr(self, name) for name in TRAINING}
+        if callable(self.model):  # one network; "auto" would train five of them a fold
+            settings["hidden_layer_sizes"] = ()
+        kind = "pairwise" if self.model == "pairwise" else "factorised"
+        config = TrainingConfig(model=kind, device=resolve_device(self.device), **settings)
         pairs = None
         if self.model == "pairwise":
             references = None if isinstance(self.n_references, str) else self.n_references
@@ -210,10 +212,13 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         # One stream for the folds, one for the choice of references, one for each fold's training.
         numbers = check_random_state(self.random_state).randint(2**31 - 1, size=self.cv + 2).tolist()
         folds = StratifiedKFold(self.cv, shuffle=True, random_state=numbers[0])
+        splits = list(folds.split(codes, codes))
+        if pairs is not None:
+            check_pair_members(codes, self.classes_, splits, config, numbers[2:])
         self._crossfit, held_out = cross_fit(
             X,
             codes,
-            list(folds.split(codes, codes)),
+            splits,
             config,
             numbers[2:],
             sample_weight=weights,
@@ -224,11 +229,17 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
             n_jobs=self.n_jobs,
             verbose=self.verbose,
         )
-        self._estimate(held_out, codes, weights)
-        self._warn()
+        self.posteriors_ = np.full((n, len(self.classes_)), np.nan)
+        self.posteriors_[used[held_out.rows]] = self._estimate(held_out, codes, weights)
+        notes = controls.cautions(self.collision_matrix_, self.one_step_, self.recovery_)
+        if self.interrupted_:
+            done = f"{len(self._crossfit.folds)} of {self.cv}"
+            notes.insert(0, f"the fit was interrupted: S and predictions are those of the {done} folds trained so far")
+        if notes:
+            warnings.warn("; ".join(notes), CollisionWarning, stacklevel=2)
         return self
 
-    def _estimate(self, held_out: HeldOut, codes: IntArray, weights: FloatArray | None) -> None:
+    def _estimate(self, held_out: HeldOut, codes: IntArray, weights: FloatArray | None) -> FloatArray:
         """Held-out posteriors → one-step estimate, Gramian and recovery, all at the wanted priors."""
         rows, P = held_out.rows, held_out.posteriors
         weight = None if weights is None else weights[rows]
@@ -237,50 +248,23 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         self.capacities_ = [fold.weights for fold in self._crossfit.folds]
         self.reference_stderr_ = held_out.reference_stderr
         shifted = shift_priors(P, self._crossfit.train_priors, self.priors_)
-        self.posteriors_ = np.full((len(codes), len(self.classes_)), np.nan)
-        self.posteriors_[rows] = shifted
         natural = isinstance(self.priors, str) and self.priors == "empirical"
-        self.one_step_ = collision_matrix_from_posteriors(
-            P,
-            self.classes_[codes[rows]],
-            classes=self.classes_,
-            priors="empirical" if natural else self.priors_,
-            sample_weight=weight,
-        )
+        sample: dict[str, Any] = {"classes": self.classes_, "sample_weight": weight}
+        sample["priors"] = "empirical" if natural else self.priors_
+        y = self.classes_[codes[rows]]
+        self.one_step_ = collision_matrix_from_posteriors(P, y, **sample)
         # The pair-wise model's own Gramian holds at uniform priors; at others it follows from the shifted posteriors.
-        own = held_out.gramian is not None and np.allclose(self.priors_, 1 / len(self.priors_))
-        self.gramian_ = held_out.gramian if own else gramian_from_posteriors(shifted, codes[rows], weight)
+        gramian = held_out.gramian
+        if gramian is None or not np.allclose(self.priors_, 1 / len(self.priors_)):
+            gramian = gramian_from_posteriors(shifted, codes[rows], weight)
+        self.gramian_ = gramian
         self.recovery_: Recovery = recover(self.gramian_, self.priors_, method=self.recovery)
-        from_gramian = self.recovery_.to_collision_matrix(self.classes_)
-        self.collision_matrix_: CollisionMatrix = self.one_step_ if self.estimate == "one-step" else from_gramian
-
-    def _warn(self) -> None:
-        """Say once, in plain words, what the reader should know about this estimate."""
-        notes = []
-        if self.interrupted_:
-            notes.append(
-                f"the fit was interrupted: S speaks for {len(self._crossfit.folds)} of {self.cv} folds, and the last of them is the best "
-                f"model so far"
-            )
-        if self.recovery_.condition > NEAR_SINGULAR:
-            notes.append(
-                f"S is nearly singular (condition number {self.recovery_.condition:.1e}): some classes are practically "
-                f"indistinguishable; merging them loses nothing (see top_collisions)"
-            )
-        interval = self.one_step_.pber_interval()
-        by_chance = 1 - float((self.priors_**2).sum())
-        if interval is not None and interval[1] >= by_chance:
-            notes.append(
-                f"the model does no better than the priors (PBER {self.one_step_.pber:.3f}, {by_chance:.3f} by chance): the inputs "
-                f"say nothing about the classes, or the model cannot see it"
-            )
-        if self.recovery_.moved > MOVED_FAR and self.estimate == "gramian":
-            notes.append(
-                f"the Gramian is far from that of any collision matrix (entries of S moved by {self.recovery_.moved:.2f}): "
-                f"more training, or correction='prior'"
-            )
-        if notes:
-            warnings.warn("; ".join(notes), CollisionWarning, stacklevel=3)
+        self.collision_matrix_: CollisionMatrix = self.one_step_
+        if self.estimate == "shrunk":
+            self.collision_matrix_ = shrunk_collision_matrix(P, y, **sample)
+        elif self.estimate == "gramian":
+            self.collision_matrix_ = self.recovery_.to_collision_matrix(self.classes_)
+        return shifted
 
     # ---------------------------------------------------------------- predicting
 
@@ -291,7 +275,8 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """The most likely class of new rows."""
-        return self.classes_[self.predict_proba(X).argmax(axis=1)]
+        posteriors = self.predict_proba(X)
+        return self.classes_[posteriors.argmax(axis=1)]
 
     def similarity(self, A: Any, B: Any) -> FloatArray:
         """Sim: the probability that a row of ``A`` and a row of ``B`` share a class, len(A) × len(B)."""
@@ -299,6 +284,16 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         if self.model != "pairwise":
             return self.predict_proba(A) @ self.predict_proba(B).T
         return self._crossfit.pair_similarity(self._validate(A), self._validate(B))
+
+    # ---------------------------------------------------------------- may it be trusted?
+
+    def shuffled_control(self, X: Any, y: Any) -> controls.ShuffledControl:
+        """Refit on shuffled labels: every row of S must fall to the priors (see :mod:`collidescope.controls`)."""
+        return controls.shuffled_control(self, X, y)
+
+    def learning_curve(self, X: Any, y: Any) -> controls.LearningCurve:
+        """Refit on n/4, n/2 and n rows: would more data still lower PBER? (see :mod:`collidescope.controls`)."""
+        return controls.learning_curve(self, X, y)
 
     # ---------------------------------------------------------------- files
 
@@ -309,34 +304,34 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         parameters = self.get_params(deep=False) | {"checkpoint": None, "random_state": None}
         if callable(self.model):
             parameters["model"] = None
-        parameters |= {name: value.tolist() for name, value in parameters.items() if isinstance(value, np.ndarray)}
         description |= {
             "parameters": parameters,
             "collision_matrix": self.collision_matrix_.to_dict(),
             "one_step": self.one_step_.to_dict(),
             "feature_names": list(getattr(self, "feature_names_in_", [])),
-            "n_features": self.n_features_in_,
             "history": self.history_,
             "capacities": self.capacities_,
+            "interrupted": self.interrupted_,
+            "reference_stderr": self.reference_stderr_,
         }
         write_model(path, arrays | {"gramian": self.gramian_, "priors": self.priors_}, description)
 
     # ---------------------------------------------------------------- checks
 
-    def _validate(self, X: Any, y: Any = None) -> Any:
+    def _validate(self, X: Any, *labels: Any) -> Any:
         options: dict[str, Any] = {
             "dtype": [np.float64, np.float32],
             "accept_sparse": "csr",
             "allow_nd": callable(self.model),
         }
-        if y is None:
-            return validate_data(self, X, reset=False, **options)
-        return validate_data(self, X, y, **options)
+        if labels:
+            return validate_data(self, X, *labels, ensure_min_samples=2, **options)
+        return validate_data(self, X, reset=False, **options)
 
     def _check_parameters(self) -> None:
         if not callable(self.model):
             check.check_choice(self.model, ["factorised", "pairwise"], "model")
-        check.check_choice(self.estimate, ["one-step", "gramian"], "estimate")
+        check.check_choice(self.estimate, ["shrunk", "one-step", "gramian"], "estimate")
         check.check_choice(self.recovery, ["root", "gradient"], "recovery")
         check.check_choice(self.correction, ["prior", "none"], "correction")
         check.check_choice(self.solver, ["simplex", "inverse"], "solver")
@@ -374,20 +369,25 @@ def load(path: str | Path, model: Callable[[int, int], Any] | None = None) -> Co
                 )
             parameters["model"] = model
         clf = CollisionClassifier(**parameters)
+        clf._check_parameters()
         clf._crossfit = CrossFit.from_export(arrays, description, model)
         clf.collision_matrix_ = CollisionMatrix.from_dict(description["collision_matrix"])
         clf.one_step_ = CollisionMatrix.from_dict(description["one_step"])
         clf.classes_ = np.array(clf.collision_matrix_.classes)
         clf.gramian_ = check.check_square(arrays["gramian"], "gramian")
         clf.priors_ = check.check_priors(arrays["priors"], len(clf.classes_))
+        if {len(clf.gramian_), clf.one_step_.n_classes, len(clf._crossfit.train_priors)} != {len(clf.classes_)}:
+            raise ValueError(f"its parts do not agree on {len(clf.classes_)} classes")
         clf.recovery_ = recover(clf.gramian_, clf.priors_, method=clf.recovery)
-        clf.n_features_in_ = int(description["n_features"])
-        if description["feature_names"]:
-            clf.feature_names_in_ = np.array(description["feature_names"], dtype=object)
+        clf.n_features_in_ = clf._crossfit.folds[0].input_shape[0]
+        if names := list(description["feature_names"]):
+            clf.feature_names_in_ = np.array(names, dtype=object)
+            if len(names) != clf.n_features_in_:
+                raise ValueError(f"it has {len(names)} feature names for {clf.n_features_in_} features")
         clf.history_, clf.capacities_ = description["history"], description["capacities"]
-        clf.interrupted_ = False
+        clf.interrupted_, clf.reference_stderr_ = bool(description["interrupted"]), description["reference_stderr"]
     except ModelFileError:
         raise
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError, RuntimeError) as error:
+    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RuntimeError) as error:
         raise ModelFileError(f"path {str(path)!r} is damaged or was edited: {type(error).__name__}: {error}") from None
     return clf

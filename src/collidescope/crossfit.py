@@ -1,8 +1,8 @@
 """Cross-fitting the pair model: every row is scored by a fold that did not train on it, new rows by all folds.
 
-Factorised folds give posteriors directly. Pair-wise folds give similarities to references (rows the fold did not train on,
-the row itself left out), which are solved for posteriors: q = S y (the paper's Algorithm 2), at uniform priors because pairs
-are sampled with classes in equal shares.
+Factorised folds give posteriors directly. Pair-wise folds give similarities to references (rows the fold did not train
+on, the row itself left out), which are solved for posteriors: q = S y (the paper's Algorithm 2), at uniform priors
+because pairs are sampled with classes in equal shares.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from joblib import Parallel, delayed
 
+from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
 from collidescope._progress import Progress
 from collidescope._scaling import apply_scaling, fit_scaling
@@ -78,11 +79,8 @@ class CrossFit:
     scale: FloatArray
     train_priors: FloatArray
     pairs: PairSolver | None
-
-    @property
-    def interrupted(self) -> bool:
-        """Was training ended by Ctrl-C?"""
-        return any(fold.interrupted for fold in self.folds)
+    #: Was training ended by Ctrl-C?
+    interrupted: bool = False
 
     def posteriors(self, X: Any) -> FloatArray:
         """Posteriors of new rows at ``train_priors``, averaged over the folds."""
@@ -108,7 +106,8 @@ class CrossFit:
         """Plain arrays and a JSON-able description."""
         from collidescope.contrastive import bridge
 
-        arrays = {"centre": self.centre, "scale": self.scale, "train_priors": self.train_priors}
+        arrays: dict[str, npt.NDArray[Any]] = {"centre": self.centre, "scale": self.scale}
+        arrays["train_priors"] = self.train_priors
         folds = []
         for i, fold in enumerate(self.folds):
             own, described = bridge.export_fold(fold)
@@ -133,16 +132,31 @@ class CrossFit:
         """The inverse of :meth:`export`; raises KeyError, TypeError or ValueError on what does not fit."""
         from collidescope.contrastive import bridge
 
+        priors = check.check_priors(arrays["train_priors"], len(arrays["train_priors"]), "train_priors")
         folds = []
         for i, described in enumerate(description["folds"]):
             prefix = f"fold{i}/"
             own = {name[len(prefix) :]: array for name, array in arrays.items() if name.startswith(prefix)}
             folds.append(bridge.import_fold(own, described, factory))
+        if not folds:
+            raise ValueError("folds must not be empty")
+        shape, k = folds[0].input_shape, len(priors)
+        for fold in folds:
+            if fold.input_shape != shape or fold.n_classes != k:
+                raise ValueError(f"folds must agree on rows of shape {shape} and {k} classes")
+        centre, scale = (check.check_finite(arrays[name], name, ndim=1) for name in ("centre", "scale"))
+        if centre.shape != scale.shape or len(centre) != (shape[0] if len(shape) == 1 else 1):
+            raise ValueError(f"centre and scale do not fit rows of shape {shape}, got {centre.shape}, {scale.shape}")
         pairs = None
         if description["pairs"] is not None:
-            references = [(arrays[f"pairs/{i}/rows"], arrays[f"pairs/{i}/codes"]) for i in range(len(folds))]
-            pairs = PairSolver(**description["pairs"], matrix=arrays["pairs/matrix"], references=references)
-        return cls(folds, arrays["centre"], arrays["scale"], arrays["train_priors"], pairs)
+            references = [_references(arrays, i, shape, k) for i in range(len(folds))]
+            matrix = check.check_stochastic(arrays["pairs/matrix"], "pairs/matrix")
+            pairs = PairSolver(**description["pairs"], matrix=matrix, references=references)
+            if len(matrix) != k:
+                raise ValueError(f"pairs/matrix must be {k}×{k}, got {matrix.shape}")
+        if any(described["model"] != ("pairwise" if pairs else "factorised") for described in description["folds"]):
+            raise ValueError("pairs and folds do not belong together")
+        return cls(folds, centre, scale, priors, pairs)
 
 
 @dataclass
@@ -172,7 +186,8 @@ def cross_fit(
 ) -> tuple[CrossFit, HeldOut]:
     """Train one fold per split and score every row of its other part.
 
-    After Ctrl-C the folds trained so far are kept, the last of them with its best weights, and ``HeldOut.rows`` are theirs.
+    After Ctrl-C the folds trained so far are kept, the last one with its best weights, and ``HeldOut.rows`` are theirs.
+    When nothing was trained yet there is nothing to keep, and KeyboardInterrupt is raised.
     """
     from collidescope.contrastive import bridge
 
@@ -188,18 +203,26 @@ def cross_fit(
         return bridge.train_fold(scaled[train], codes[train], k, config, seeds[number], weight, factory, report, where)
 
     folds: list[Any] = []
+    interrupted = False
     with Progress("training folds", len(splits), verbose) as progress:
         if n_jobs in (None, 1):
-            for number in range(len(splits)):
-                folds.append(one(number, progress.report))
-                progress.step()
-                if folds[-1].interrupted:
-                    break
+            trained = (one(number, progress.report) for number in range(len(splits)))
         else:
-            for fold in Parallel(n_jobs=n_jobs, return_as="generator")(delayed(one)(i) for i in range(len(splits))):
+            trained = Parallel(n_jobs=n_jobs, return_as="generator")(delayed(one)(i) for i in range(len(splits)))
+        try:
+            for fold in trained:
+                if not bridge.is_trained(fold):
+                    raise KeyboardInterrupt
                 folds.append(fold)
                 progress.step()
-    fitted = CrossFit(folds, centre, scale, counts / counts.sum(), pairs)
+                if fold.interrupted:
+                    interrupted = True
+                    break
+        except KeyboardInterrupt:
+            if not folds:
+                raise
+            interrupted = True
+    fitted = CrossFit(folds, centre, scale, counts / counts.sum(), pairs, interrupted)
     held_out = [test for _, test in splits[: len(folds)]]
     return fitted, _score(fitted, scaled, codes, sample_weight, held_out, rng)
 
@@ -233,4 +256,42 @@ def _score(
     G = gramian_from_similarities(q, labels, None if weights is None else weights[rows])
     pairs.matrix = recover(G, method=pairs.recovery).matrix
     pairs.choose_ridge(q, labels, fitted.train_priors)
-    return HeldOut(rows, pairs.solve(q, fitted.train_priors), G, float(np.mean(np.concatenate(noise))))
+    errors = np.concatenate(noise)
+    # a reference row has one fewer of its own class, and from a single one no standard error can be told
+    finite = errors[np.isfinite(errors)]
+    return HeldOut(rows, pairs.solve(q, fitted.train_priors), G, float(finite.mean()) if finite.size else None)
+
+
+def check_pair_members(
+    codes: IntArray,
+    classes: npt.NDArray[Any],
+    splits: Sequence[tuple[IntArray, IntArray]],
+    config: Any,
+    seeds: Sequence[int],
+) -> None:
+    """Refuse classes too small for pairs before any fold is trained."""
+    from collidescope.contrastive import bridge
+
+    k = len(classes)
+    for (train, test), seed in zip(splits, seeds, strict=True):
+        few = bridge.lacks_pairs(codes[train], k, config, seed) | (np.bincount(codes[test], minlength=k) < 2)
+        if few.any():
+            need = int(np.ceil(2 / config.validation_fraction / (1 - 1 / len(splits))))
+            own = np.bincount(codes, minlength=k)
+            small = int(np.where(few, own, own.max() + 1).argmin())
+            raise ValueError(
+                f"model='pairwise' with cv={len(splits)} needs about {need} members of every class, "
+                f"class {classes.tolist()[small]!r} has {own[small]}: "
+                f"use model='factorised', gather more of it, or merge or drop it"
+            )
+
+
+def _references(
+    arrays: Mapping[str, npt.NDArray[Any]], i: int, shape: tuple[int, ...], k: int
+) -> tuple[npt.NDArray[np.float32], IntArray]:
+    rows, codes = arrays[f"pairs/{i}/rows"], arrays[f"pairs/{i}/codes"]
+    if rows.shape != (len(codes), *shape) or codes.ndim != 1 or codes.dtype.kind != "i":
+        raise ValueError(f"references of fold {i} must be rows of shape {shape} with class numbers, got {rows.shape}")
+    if not np.isfinite(rows).all() or set(np.unique(codes)) != set(range(k)):
+        raise ValueError(f"references of fold {i} must be finite rows of every class")
+    return rows, codes

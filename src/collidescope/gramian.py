@@ -2,10 +2,10 @@
 
 Two roads, neither of which builds n² pairs:
 
-- posteriors p (the factorised model, Sim = p·p'): with M[i] the mean of p over class i, G = M Mᵀ, and on the diagonal the
-  pairs of a row with itself are left out;
-- class similarities q[x, j] = mean of Sim(x, ·) over references of class j (the pair-wise model): G[i, j] is the mean of q_j
-  over rows of class i (the paper's equation for Ĝ).
+- posteriors p (the factorised model, Sim = p·p'): with M[i] the mean of p over class i, G = M Mᵀ, and on the diagonal
+  the pairs of a row with itself are left out;
+- class similarities q[x, j] = mean of Sim(x, ·) over references of class j (the pair-wise model): G[i, j] is the mean
+  of q_j over rows of class i (the paper's equation for Ĝ).
 """
 
 from __future__ import annotations

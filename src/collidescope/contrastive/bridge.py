@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ import torch
 from collidescope.contrastive.config import TrainingConfig
 from collidescope.contrastive.ensemble import fit_members
 from collidescope.contrastive.fold_models import FoldModel, PairwiseFoldModel
+from collidescope.contrastive.linear import n_regression_features
 from collidescope.contrastive.networks import EncoderFactory
+from collidescope.contrastive.splits import inner_splits
 
 Fold = FoldModel | PairwiseFoldModel
 FloatArray = npt.NDArray[np.float64]
@@ -96,6 +99,20 @@ def class_similarity(
     return result.q.numpy(), result.stderr.numpy()
 
 
+def lacks_pairs(
+    codes: npt.NDArray[np.intp], n_classes: int, config: TrainingConfig, seed: int
+) -> npt.NDArray[np.bool_]:
+    """Which classes are too small for balanced pairs in one of the two parts a pair-wise fold is trained with."""
+    split = inner_splits(torch.from_numpy(np.asarray(codes, dtype=np.int64)), 1, config.validation_fraction, seed)[0]
+    trained, held_out = (np.bincount(codes[rows.numpy()], minlength=n_classes) for rows in split)
+    return np.asarray((trained < 2) | (held_out == 1))
+
+
+def is_trained(fold: Fold) -> bool:
+    """False when Ctrl-C came before the first epoch of the first model had ended."""
+    return not fold.interrupted or len(fold.members) > 1 or bool(fold.members[0].history)
+
+
 def export_fold(fold: Fold) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
     """Plain arrays and a JSON-able description of a fold."""
     tensors, description = fold.export()
@@ -114,8 +131,36 @@ def import_fold(
         raise ValueError(
             f"unknown kind of model {description.get('model')!r}: the file is damaged or from another release"
         )
+    _check_sizes(arrays, description)
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
     return kinds[description["model"]].from_export(tensors, description, factory)
+
+
+def _check_sizes(arrays: Mapping[str, npt.NDArray[Any]], description: Mapping[str, Any]) -> None:
+    """Refuse networks larger than the weights that came with them, before memory is taken for them."""
+    d, K = int(description["input_shape"][0]), int(description["n_classes"])
+    if min(d, K, len(description["members"])) < 1:
+        raise ValueError(f"a fold needs members, features and classes, got {len(description['members'])}, {d} and {K}")
+    if description["model"] == "factorised" and arrays["priors"].shape != (K,):
+        raise ValueError(f"priors of a fold must have {K} entries, got shape {arrays['priors'].shape}")
+    for i, member in enumerate(description["members"]):
+        hidden = [int(size) for size in member.get("hidden_layer_sizes", ())]
+        kind = member["kind"]
+        if kind == "regression":
+            D = n_regression_features(d, bool(member["quadratic"]))
+            own, wanted = arrays[f"{i}.weight"], D * K
+            present = own.size // max(own.shape[0], 1)
+        elif kind in ("network", "pairwise"):
+            sizes = [d, *hidden, K] if kind == "network" else [2 * d, *hidden, 1]
+            wanted = sum((a + 1) * b for a, b in pairwise(sizes))
+            present = sum(array.size for name, array in arrays.items() if name.startswith(f"{i}."))
+            present //= max(arrays[f"{i}.weights.0"].shape[0], 1) if kind == "network" else 1
+        else:
+            continue
+        if wanted != present:
+            raise ValueError(f"member {member.get('name')!r} needs {wanted} weights, the file holds {present}")
+        if not np.isfinite(float(member["weight"])):
+            raise ValueError(f"member {member.get('name')!r} has weight {member['weight']!r}")
 
 
 def _tensor(X: npt.ArrayLike) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 from collidescope.datasets.real import data_folder, load_brfss
 from collidescope.datasets.synthetic import (
+    ClusteredProblem,
     GaussianProblem,
     LedProblem,
     NoisyLabels,
@@ -12,10 +13,12 @@ from collidescope.datasets.synthetic import (
     ring,
     scenario_a,
     scenario_b,
+    tangled,
     with_label_noise,
 )
 
 __all__ = [
+    "ClusteredProblem",
     "GaussianProblem",
     "LedProblem",
     "NoisyLabels",
@@ -28,5 +31,6 @@ __all__ = [
     "ring",
     "scenario_a",
     "scenario_b",
+    "tangled",
     "with_label_noise",
 ]

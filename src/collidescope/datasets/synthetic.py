@@ -169,6 +169,42 @@ class GaussianProblem(Problem):
             yield self._posteriors(x, centres, rank), density * step**rank
 
 
+class ClusteredProblem(Problem):
+    """Several Gaussians a class, each with a covariance of its own: hard to learn, hardly ambiguous.
+
+    Parameters
+    ----------
+    means : array of shape (K, m, d)
+    factors : array of shape (K, m, d, d)
+        Cholesky factors of the covariances.
+    """
+
+    def __init__(self, means: FloatArray, factors: FloatArray) -> None:
+        self.means, self.factors = means, factors
+        k = len(means)
+        self.priors, self.classes = np.full(k, 1 / k), np.arange(k)
+        self._inverses = np.linalg.inv(factors)
+        self._log_scales = np.log(np.abs(np.linalg.det(factors)))
+
+    def draw(self, codes: IntArray, rng: np.random.Generator) -> FloatArray:
+        """One input from the distribution of each given class number."""
+        part = rng.integers(self.means.shape[1], size=len(codes))
+        noise = rng.standard_normal((len(codes), self.means.shape[2]))
+        return self.means[codes, part] + np.einsum("nij,nj->ni", self.factors[codes, part], noise)
+
+    def posteriors(self, X: npt.ArrayLike) -> FloatArray:
+        """True posterior of every row."""
+        rows = check.check_finite(X, "X", ndim=2)
+        if rows.shape[1] != self.means.shape[2]:
+            raise ValueError(f"X must have {self.means.shape[2]} columns, got {rows.shape[1]}")
+        logs = np.empty((len(rows), *self.means.shape[:2]))
+        for k, part in np.ndindex(*self.means.shape[:2]):
+            white = (rows - self.means[k, part]) @ self._inverses[k, part].T
+            logs[:, k, part] = -(white**2).sum(axis=1) / 2 - self._log_scales[k, part]
+        joint = np.exp(logs - logs.max(axis=(1, 2), keepdims=True)).sum(axis=2)
+        return joint / joint.sum(axis=1, keepdims=True)
+
+
 class LedProblem(Problem):
     """A digit shown on seven segments, each of which shows the wrong state with probability ``noise``.
 
@@ -297,6 +333,17 @@ def ring(n_features: int = 6, radius: float = 1.8) -> GaussianProblem:
     means[:, 0], means[:, 1] = radius * np.cos(angles), radius * np.sin(angles)
     weights = np.linspace(4, 1, 6)
     return GaussianProblem(means, [0.6, 1.4, 0.8, 1.2, 0.7, 1.0], weights / weights.sum())
+
+
+def tangled(n_classes: int = 6, n_parts: int = 3, n_features: int = 8, random_state: Seed = 0) -> ClusteredProblem:
+    """Classes of several Gaussians with random centres and covariances: little ambiguity, much to learn."""
+    check.check_count(n_classes, "n_classes", least=2)
+    check.check_count(n_parts, "n_parts")
+    check.check_count(n_features, "n_features")
+    rng = as_generator(random_state)
+    means = rng.standard_normal((n_classes, n_parts, n_features))
+    factors = rng.standard_normal((n_classes, n_parts, n_features, n_features)) / np.sqrt(n_features)
+    return ClusteredProblem(means, factors)
 
 
 def imbalanced(

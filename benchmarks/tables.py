@@ -1,0 +1,229 @@
+"""Write docs/benchmarks.md and the table of the README from the JSON files in results/. Nothing in them is typed."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from _record import RESULTS
+from accuracy import CASES, COVERAGE, PAPER, rivals
+
+ROOT = Path(__file__).parents[1]
+
+
+def load(name: str) -> dict[str, Any] | None:
+    path = RESULTS / f"{name}.json"
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def where(environment: dict[str, Any]) -> str:
+    versions = ", ".join(f"{name} {number}" for name, number in environment["versions"].items() if number)
+    return (
+        f"{environment['date']}, {environment['processor']} ({environment['cores']} cores), "
+        f"Python {environment['python']}, {versions}"
+    )
+
+
+def best(values: list[float], texts: list[str]) -> list[str]:
+    """The lowest in bold."""
+    return [f"**{text}**" if value == min(values) else text for value, text in zip(values, texts, strict=True)]
+
+
+def accuracy_table(stored: dict[str, Any], measure: str) -> str:
+    methods = ["collidescope", *rivals()]
+    rows = []
+    for case, (title, _, n, _) in CASES.items():
+        if case not in stored:
+            continue
+        runs = stored[case]["runs"]
+        limit = np.mean([run["limit"]["S"] for run in runs], axis=0)
+        if measure == "posterior":
+            values = [float(np.mean([run[m]["posterior"] for run in runs])) for m in methods]
+            texts = [f"{value:.4f}" for value in values]
+        else:
+            column = {"mean": 0, "max": 1}[measure]
+            values = [float(np.mean([run[m]["S"][column] for run in runs]) / limit[column]) for m in methods]
+            texts = [f"{value:.2f}" for value in values]
+        start = [title, f"{n:,}", str(len(runs))]
+        rows.append(start + ([] if measure == "posterior" else [f"{limit[column]:.4f}"]) + best(values, texts))
+    head = ["problem", "rows", "seeds", *([] if measure == "posterior" else ["limit"]), *methods]
+    return table(head, rows)
+
+
+def ours_table(stored: dict[str, Any]) -> str:
+    rows = []
+    names = {"S": "default", "one-step": "one-step", "gramian": "Gramian root", "averages": "class averages"}
+    for case, (title, *_) in CASES.items():
+        if case not in stored:
+            continue
+        runs = stored[case]["runs"]
+        limit = np.mean([run["limit"]["S"][0] for run in runs])
+        values = [float(np.mean([run["collidescope"][key][0] for run in runs]) / limit) for key in names]
+        seconds = np.mean([run["collidescope"]["seconds"] for run in runs])
+        rows.append([title, *best(values, [f"{v:.2f}" for v in values]), f"{seconds:.0f} s"])
+    return table(["problem", *names.values(), "fit, one core"], rows)
+
+
+def coverage_table(stored: dict[str, Any]) -> str:
+    rows = []
+    for case, (title, _, n, _) in COVERAGE.items():
+        if case in stored:
+            runs = stored[case]["runs"]
+            S, pber = np.mean([run["S"] for run in runs]), np.mean([run["PBER"] for run in runs])
+            rows.append([title, f"{n:,}", str(len(runs)), f"{S:.1%}", f"{pber:.1%}"])
+    return table(["problem", "rows", "fits", "entries of S", "PBER"], rows)
+
+
+def paper_table(stored: dict[str, Any]) -> str:
+    rows = []
+    for case, (title, *_) in PAPER.items():
+        if case in stored:
+            runs = stored[case]["runs"]
+            methods = [key for key in runs[0] if key not in ("case", "seed")]
+            mean = [f"{np.mean([run[m]['S'][0] for run in runs]):.4f}" for m in methods]
+            sums = [f"{np.mean([run[m]['gramian_row_sum'] for run in runs]):.2f}" for m in ("literal", "corrected")]
+            rows.append([title, str(len(runs)), *sums, *mean])
+    names = ["literal paper", "paper with the shift", "pair-wise, early-stopped, shift", "default"]
+    return table(["problem", "seeds", "row sums of Ĝ, literal", "with the shift", *(f"TVD: {n}" for n in names)], rows)
+
+
+def perturbed_table(stored: dict[str, Any]) -> str:
+    rows = [
+        [case, *(f"{row[key]:.1%}" for key in ("S", "worst_entry", "PBER", "merged"))]
+        for case, row in stored["results"].items()
+    ]
+    return table(["problem", "entries of S", "worst entry", "PBER", "merged S"], rows)
+
+
+def recovery_table(stored: dict[str, Any]) -> str:
+    rows = []
+    for r in stored["results"]["root_against_gradient"]:
+        times = [f"{r['root_ms']:.2f} ms", f"{r['gradient_ms']:.0f} ms", f"{r['ratio']:,.0f} ×"]
+        rows.append([r["gramian"], str(r["K"]), *times, f"{r['root_tvd']:.1e}", f"{r['gradient_tvd']:.1e}"])
+    large = stored["results"]["large"]
+    after = (
+        f"\n\nK = {large['K']:,}: the whole recovery takes {large['ratio']:.1f} × one `scipy.linalg.eigh` of that size."
+    )
+    return table(["Gramian", "K", "root", "gradient descent", "ratio", "TVD, root", "TVD, descent"], rows) + after
+
+
+def speed_text() -> str:
+    parts = []
+    if (models := load("speed-models")) is not None:
+        rows = [
+            [str(r["epochs"]), f"{r['factorised']:.1f} s", f"{r['pairwise']:.1f} s", f"{r['ratio']:.1f} ×"]
+            for r in models["results"]
+        ]
+        head = ["epochs", "factorised", "pairwise", "ratio"]
+        parts.append(
+            "Fit, S and the posteriors of 1,250 new rows on Scenario A (K = 5), a 6×128 network either way, the same "
+            f"number of epochs:\n\n{table(head, rows)}"
+        )
+    if (epochs := load("speed-epochs")) is not None:
+        names = list(epochs["results"][0]["ratio"])
+        rows = [[f"{r['rows']:,}", *(f"{r['ratio'][n]:.2f}" for n in names)] for r in epochs["results"]]
+        parts.append(
+            f"One epoch as a multiple of a plain classifier's, same network:\n\n{table(['rows', *names], rows)}"
+        )
+    if (scoring := load("speed-scoring")) is not None:
+        rows = [
+            [
+                "×".join(map(str, r["hidden_layer_sizes"])),
+                f"{r['scoring']:.0f}",
+                f"{r['large']:.0f}",
+                f"{r['share']:.0%}",
+            ]
+            for r in scoring["results"]
+        ]
+        head = ["network", "scoring, GFLOP/s", "matrix product, GFLOP/s", "share"]
+        parts.append(f"Pair-wise scoring against the float32 matrix product of the same run:\n\n{table(head, rows)}")
+    if (memory := load("speed-memory")) is not None:
+        rows = [
+            [f"{r['rows']:,} × {r['features']}", str(r["classes"]), f"{r['fit_s']:.0f} s", f"{r['peak_gb']:.2f} GB",
+             f"{1e6 * r['fit_s'] / r['rows']:.0f} µs"]
+            for r in memory["results"]
+        ]  # fmt: skip
+        head = ["rows × features", "K", "fit (2 folds, 3 epochs)", "peak memory", "fit per row"]
+        parts.append(f"Large fits, each in a process of its own:\n\n{table(head, rows)}")
+    return "\n\n".join(parts)
+
+
+def main() -> None:
+    accuracy = load("accuracy") or {}
+    machine = where(next(iter(accuracy.values()))["environment"]) if accuracy else ""
+    page = f"""# Benchmarks
+
+Generated by `benchmarks/tables.py` from `benchmarks/results/*.json`, where every run is kept with its seed.
+
+## Accuracy of S
+
+Mean total variation distance of the rows of S to the truth, as a multiple of the *limit*: the one-step estimator with
+the true posteriors of the same sample. Rivals are cross-fitted with the same folds and use the one-step estimator too. A
+value below 1 is possible: where many entries vouch for the model's calibration its own word is less noisy than labels.
+
+{accuracy_table(accuracy, "mean")}
+
+The same for the worst row of S:
+
+{accuracy_table(accuracy, "max")}
+
+## Accuracy of the posteriors
+
+Mean total variation distance to the true posteriors of 5,000 new rows:
+
+{accuracy_table(accuracy, "posterior")}
+
+## Which estimate of S?
+
+From the same fits, mean TVD as a multiple of the limit:
+
+{ours_table(accuracy)}
+
+## Do the intervals cover?
+
+Nominal 95% intervals of whole fits:
+
+{coverage_table(accuracy)}
+
+PBER is over-estimated by what the model has not learned yet, which no interval of a single fit can know: see
+`learning_curve`.
+
+The one-step estimator alone, with true posteriors made wrong by O(n^-1/2), 1,000 replicates:
+
+{perturbed_table(c) if (c := load("coverage")) else ""}
+
+## The logit shift that the paper lacks
+
+The pair-wise network as in the paper (6 × 128, 500 epochs, gradient descent on the Gramian), without and with the shift
+of its logit by log(K - 1), at uniform priors:
+
+{paper_table(accuracy)}
+
+Measured on {machine}.
+
+## Recovery of S from G
+
+{recovery_table(r) if (r := load("recovery")) else ""}
+
+## Speed and memory
+
+{speed_text()}
+"""
+    (ROOT / "docs" / "benchmarks.md").write_text(re.sub(r"\n{3,}", "\n\n", page))
+    readme = ROOT / "README.md"
+    block = f"<!-- benchmarks -->\n{accuracy_table(accuracy, 'mean')}\n<!-- /benchmarks -->"
+    text = readme.read_text()
+    readme.write_text(re.sub(r"<!-- benchmarks -->.*<!-- /benchmarks -->", lambda _: block, text, flags=re.DOTALL))
+    print("→ docs/benchmarks.md, README.md")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""The one-step estimate, drawn towards the model's own word as far as the labels do not contradict it.
+
+Two estimates of B from held-out posteriors p and one-hot labels c::
+
+    B₁ = mean(c pᵀ + p cᵀ - p pᵀ)     one-step: forgives errors of p, noisy because it uses the labels
+    B₀ = mean(p pᵀ)                   the model's word: hardly any noise, as biased as p
+
+Their difference Δ = mean(r pᵀ + p rᵀ), r = c - p, is pure noise when p is calibrated, with a variance V that the rows
+tell. The squared bias of B₀ is therefore about ‖Δ‖² - V, and B₀ + w Δ with w = bias² / (bias² + V) has the least
+expected error (James and Stein). Because a bias that cannot be seen may still be there, the *upper* end of what the
+data allow is used for it: with few classes w stays above one half, with many, where thousands of entries vouch for the
+model, it falls towards zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from collidescope import _checks as check
+from collidescope._checks import FloatArray, IntArray
+from collidescope.inference import collision_matrix_from_posteriors, resolve_priors, row_blocks
+from collidescope.matrix import CollisionMatrix
+from collidescope.posterior import shift_priors
+from collidescope.projection import balance, project
+
+#: How many standard deviations above its estimate the bias of the model's word is taken to be. From 1 to 2.5 results
+#: with well-pooled posteriors were alike; with poorly calibrated ones the larger is the safer.
+CAUTION = 2.5
+
+
+def shrunk_collision_matrix(
+    P: npt.ArrayLike,
+    y: npt.ArrayLike,
+    *,
+    classes: Sequence[Any] | npt.NDArray[Any] | None = None,
+    priors: npt.ArrayLike | str = "empirical",
+    sample_weight: npt.ArrayLike | None = None,
+) -> CollisionMatrix:
+    """Collision matrix from held-out posteriors of a model that is well calibrated.
+
+    Takes what :func:`collision_matrix_from_posteriors` takes, and has its standard errors: those of the one-step
+    estimate, an upper limit for the shrunk one. Where the calibration of the model is in doubt, stay with the one-step
+    estimate: it forgives what this one only notices.
+
+    ``info["one_step_share"]`` tells how much of the one-step estimate is in it: 0 is the model's word, 1 the one-step
+    estimate itself.
+
+    Examples
+    --------
+    >>> P = np.array([[0.9, 0.1], [0.4, 0.6], [0.7, 0.3], [0.2, 0.8]])
+    >>> shrunk_collision_matrix(P, ["a", "b", "a", "b"]).matrix.round(2)
+    array([[0.81, 0.19],
+           [0.19, 0.81]])
+    """
+    one_step = collision_matrix_from_posteriors(P, y, classes=classes, priors=priors, sample_weight=sample_weight)
+    posteriors = check.check_posteriors(P)
+    codes = check.encode_labels(y, one_step.classes)
+    weights = check.check_weights(sample_weight, len(codes))
+    k = one_step.n_classes
+    counts = np.bincount(codes, weights, k).astype(np.float64)
+    target = resolve_priors(priors, counts, one_step.classes)
+    # Every row weighs as its class does in the wanted population.
+    weights = weights * (target / counts)[codes]
+    weights /= weights.sum()
+    posteriors = shift_priors(posteriors, counts / counts.sum(), target)
+    word, labels, variance = _moments(posteriors, codes, weights, k)
+    word = balance(word, target)
+    share = one_step_share(labels - word, variance, target)
+    B = project(word + share * (labels - word), target).joint
+    info = dict(one_step.info) | {"method": "one-step, shrunk", "one_step_share": share}
+    return CollisionMatrix(
+        B / B.sum(axis=1, keepdims=True),
+        one_step.priors,
+        one_step.classes,
+        one_step.stderr,
+        one_step.pber_stderr,
+        one_step.counts,
+        one_step.covariance,
+        info=info,
+    )
+
+
+def one_step_share(difference: FloatArray, variance: FloatArray, priors: FloatArray) -> float:
+    """w: the share of the difference between the two estimates that is kept.
+
+    Parameters
+    ----------
+    difference : array of shape (K, K)
+        B₁ - B₀.
+    variance : array of shape (K, K)
+        Of its entries.
+    priors : array of shape (K,)
+        Entries are weighed as in :mod:`collidescope.projection`, by 1/(π_i π_j).
+
+    Examples
+    --------
+    >>> even = np.array([0.5, 0.5])
+    >>> D, V = np.array([[0.1, -0.1], [-0.1, 0.1]]), np.full((2, 2), 1e-4)
+    >>> round(one_step_share(D, V, even), 3), round(one_step_share(0 * D, V, even), 3)
+    (0.99, 0.6)
+    """
+    scale = np.outer(priors, priors)
+    noise = variance / scale
+    total = float(noise.sum())
+    if total <= 0:
+        return 1.0
+    # Σ of squares of about `free` independent normal terms has a standard deviation of total · √(2 / free);
+    # the matrix is symmetric, so half of its entries repeat the other half.
+    free = total**2 / float((noise**2).sum()) / 2
+    bias = float((difference**2 / scale).sum()) - total + CAUTION * total * np.sqrt(2 / max(free, 1.0))
+    return float(max(bias, 0.0) / (max(bias, 0.0) + total))
+
+
+def _moments(P: FloatArray, codes: IntArray, weights: FloatArray, k: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Weighted B₀, B₁ and the variance of the entries of B₁ - B₀, block by block."""
+    word, residual, square = np.zeros((k, k)), np.zeros((k, k)), np.zeros((k, k))
+    for block in row_blocks(len(P), k):
+        p, w = P[block], weights[block, None]
+        r = -p.copy()
+        r[np.arange(len(p)), codes[block]] += 1
+        word += p.T @ (w * p)
+        residual += r.T @ (w * r)
+        cross = (w * r**2).T @ (w * p**2)
+        square += cross + cross.T + 2 * (w * r * p).T @ (w * r * p)
+    shares = np.bincount(codes, weights, k)
+    labels = np.diag(shares) - residual
+    difference = labels - word
+    return word, labels, np.maximum(square - float(weights @ weights) * difference**2, 0.0)

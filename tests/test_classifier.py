@@ -1,0 +1,565 @@
+"""CollisionClassifier: S and posteriors from labelled data, and what it says when they are not to be trusted."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.exceptions import NotFittedError
+from torch import nn
+
+from collidescope import (
+    CollisionClassifier,
+    CollisionWarning,
+    collision_matrix_from_posteriors,
+    load,
+    recover,
+    shrunk_collision_matrix,
+)
+from collidescope.contrastive import training
+from collidescope.datasets import scenario_a
+from collidescope.gramian import gramian_from_posteriors
+from collidescope.posterior import shift_priors
+from helpers import mean_tvd
+
+#: A linear model that is near its optimum after a second.
+QUICK = {
+    "hidden_layer_sizes": (),
+    "max_epochs": 20,
+    "batch_size": 16,
+    "learning_rate": 0.03,
+    "cv": 2,
+    "random_state": 0,
+}
+SHORT = QUICK | {"max_epochs": 3, "patience": 0}
+PAIRWISE = QUICK | {"model": "pairwise", "hidden_layer_sizes": (16,), "learning_rate": 0.01}
+
+ignore_warnings = pytest.mark.filterwarnings("ignore::collidescope.CollisionWarning")
+
+
+@pytest.fixture(scope="module")
+def data():
+    return scenario_a(3).sample(750, 0)
+
+
+@pytest.fixture(scope="module")
+def fitted(data):
+    return CollisionClassifier(**QUICK).fit(*data)
+
+
+@pytest.fixture(scope="module")
+def pairwise(data):
+    return CollisionClassifier(**PAIRWISE).fit(*data)
+
+
+@pytest.fixture(scope="module")
+def small():
+    return scenario_a(3).sample(150, 1)
+
+
+# ---------------------------------------------------------------- the truth
+
+
+def test_s_is_nearly_as_close_to_the_truth_as_with_the_true_posteriors(data, fitted):
+    problem, (X, y) = scenario_a(3), data
+    truth = problem.collision_matrix().matrix
+    best = mean_tvd(collision_matrix_from_posteriors(problem.posteriors(X), y).matrix, truth)
+    assert mean_tvd(fitted.collision_matrix_.matrix, truth) < 1.5 * best + 0.01
+
+
+def test_posteriors_of_new_rows_are_close_to_the_true_ones(fitted):
+    problem = scenario_a(3)
+    X, _ = problem.sample(500, 99)
+    assert mean_tvd(fitted.predict_proba(X), problem.posteriors(X)) < 0.06
+
+
+def test_the_pairwise_model_finds_the_truth_too(pairwise):
+    problem = scenario_a(3)
+    truth = problem.collision_matrix().matrix
+    assert mean_tvd(pairwise.collision_matrix_.matrix, truth) < 0.06
+    assert mean_tvd(pairwise.recovery_.matrix, truth) < 0.08
+    X, _ = problem.sample(500, 99)
+    assert mean_tvd(pairwise.predict_proba(X), problem.posteriors(X)) < 0.12
+
+
+# ---------------------------------------------------------------- seeds, folds, order
+
+
+@ignore_warnings
+@pytest.mark.parametrize("model", ["factorised", "pairwise"])
+def test_one_seed_gives_the_same_bits_and_another_seed_others(small, model):
+    X, y = small
+    first, again, other = (
+        CollisionClassifier(**(SHORT | {"model": model, "random_state": seed})).fit(X, y) for seed in (0, 0, 1)
+    )
+    assert np.array_equal(first.collision_matrix_.matrix, again.collision_matrix_.matrix)
+    assert np.array_equal(first.predict_proba(X), again.predict_proba(X))
+    assert not np.array_equal(first.collision_matrix_.matrix, other.collision_matrix_.matrix)
+
+
+@ignore_warnings
+@pytest.mark.slow
+def test_folds_in_parallel_give_the_same_bits(small):
+    X, y = small
+    alone, parallel = (CollisionClassifier(**SHORT, n_jobs=jobs).fit(X, y) for jobs in (None, 2))
+    assert np.array_equal(parallel.collision_matrix_.matrix, alone.collision_matrix_.matrix)
+    assert np.array_equal(parallel.predict_proba(X), alone.predict_proba(X))
+
+
+def test_held_out_posteriors_are_not_those_of_all_folds(data, fitted):
+    X, _ = data
+    assert fitted.posteriors_.sum(axis=1) == pytest.approx(np.ones(750))
+    assert not np.allclose(fitted.posteriors_, fitted.predict_proba(X), atol=1e-4)
+
+
+class Memory(nn.Module):
+    """Knows by heart every row it was shown in training, and says so."""
+
+    def __init__(self, d, k):
+        super().__init__()
+        self.linear = nn.Linear(d, k)
+        self.seen = set()
+
+    def forward(self, x):
+        keys = [row.numpy().tobytes() for row in x.detach()]
+        if self.training:
+            self.seen.update(keys)
+        known = x.new_tensor([50.0 * (key in self.seen) for key in keys])
+        return self.linear(x) * 1e-3 + known[:, None] * nn.functional.one_hot(x.new_zeros(len(x)).long(), 3)
+
+
+@ignore_warnings
+def test_a_model_that_remembers_its_training_rows_recognises_none_of_them_in_the_held_out_scores(small):
+    X, y = small
+    clf = CollisionClassifier(model=lambda d, k: Memory(d, k), max_epochs=2, cv=3, random_state=0).fit(X, y)
+    assert clf.posteriors_.max() < 0.5
+    assert (clf.predict_proba(X)[:, 0] > 0.5).mean() > 0.9  # all folds together do know them
+
+
+@ignore_warnings
+def test_names_that_sort_alike_change_nothing(small):
+    X, y = small
+    names = np.array(["a", "b", "c"])[y]
+    assert np.array_equal(
+        CollisionClassifier(**SHORT).fit(X, names).collision_matrix_.matrix,
+        CollisionClassifier(**SHORT).fit(X, y).collision_matrix_.matrix,
+    )
+
+
+def test_other_names_and_another_order_of_rows_change_no_more_than_another_seed(data, fitted):
+    X, y = data
+    order = np.random.default_rng(0).permutation(len(y))
+    moved = CollisionClassifier(**QUICK).fit(X[order], np.array([2, 0, 1])[y[order]])
+    back = moved.collision_matrix_.matrix[np.ix_([2, 0, 1], [2, 0, 1])]
+    assert back == pytest.approx(fitted.collision_matrix_.matrix, abs=0.03)
+
+
+# ---------------------------------------------------------------- priors, estimates, recovery
+
+
+@pytest.mark.parametrize("priors", ["uniform", [0.7, 0.2, 0.1]])
+def test_other_priors_are_those_of_the_same_model_shifted(data, priors):
+    X, y = data
+    keep = np.r_[np.flatnonzero(y == 0)[:100], np.flatnonzero(y > 0)]
+    X, y = X[keep], y[keep]
+    natural = CollisionClassifier(**QUICK).fit(X, y)
+    other = CollisionClassifier(**QUICK, priors=priors).fit(X, y)
+    target = np.full(3, 1 / 3) if priors == "uniform" else np.array(priors)
+    shares = np.bincount(y) / len(y)
+    assert natural.priors_ == pytest.approx(shares)
+    assert other.priors_ == pytest.approx(target)
+    assert other.predict_proba(X) == pytest.approx(shift_priors(natural.predict_proba(X), shares, target))
+    for mine, road in (
+        (other.one_step_, collision_matrix_from_posteriors),
+        (other.collision_matrix_, shrunk_collision_matrix),
+    ):
+        assert mine.matrix == pytest.approx(road(natural.posteriors_, y, priors=target).matrix)
+        assert mine.priors == pytest.approx(target)
+
+
+def test_each_estimate_comes_from_where_it_says(data, fitted):
+    X, y = data
+    P = fitted.posteriors_
+    shrunk, one_step = shrunk_collision_matrix(P, y), collision_matrix_from_posteriors(P, y)
+    assert np.abs(shrunk.matrix - one_step.matrix).max() > 1e-4
+    plain, other = (CollisionClassifier(**QUICK, estimate=name).fit(X, y) for name in ("one-step", "gramian"))
+    assert fitted.collision_matrix_.matrix == pytest.approx(shrunk.matrix)
+    assert plain.collision_matrix_.matrix == pytest.approx(one_step.matrix)
+    for clf in (fitted, plain, other):
+        assert clf.one_step_.matrix == pytest.approx(one_step.matrix)
+        assert clf.one_step_.stderr == pytest.approx(one_step.stderr)
+    G = gramian_from_posteriors(P, y)
+    assert other.gramian_ == pytest.approx(G)
+    assert other.collision_matrix_.matrix == pytest.approx(recover(G, fitted.priors_).matrix)
+    assert other.collision_matrix_.stderr is None
+
+
+def test_gradient_descent_finds_nearly_the_root(data, fitted):
+    X, y = data
+    clf = CollisionClassifier(**QUICK, estimate="gramian", recovery="gradient").fit(X, y)
+    assert clf.recovery_.method == "gradient"
+    assert clf.recovery_.iterations > 0
+    assert clf.collision_matrix_.matrix == pytest.approx(fitted.recovery_.matrix, abs=0.03)
+
+
+def test_only_the_shifted_logit_gives_a_gramian_whose_rows_sum_to_one(data, pairwise):
+    literal = CollisionClassifier(**PAIRWISE, correction="none").fit(*data)
+    assert pairwise.gramian_.sum(axis=1) == pytest.approx(np.ones(3), abs=0.12)
+    assert literal.gramian_.sum(axis=1).min() > 1.2
+
+
+def test_the_paper_s_inverse_gives_posteriors_on_the_simplex(data, pairwise):
+    X, y = data
+    clf = CollisionClassifier(**PAIRWISE, solver="inverse").fit(X, y)
+    P = clf.predict_proba(X)
+    assert P.min() >= 0
+    assert P.sum(axis=1) == pytest.approx(np.ones(len(X)))
+    assert not np.allclose(P, pairwise.predict_proba(X), atol=1e-3)
+
+
+@ignore_warnings
+def test_fewer_references_cost_precision_and_the_standard_error_says_how_much(small):
+    X, y = small
+    settings = PAIRWISE | {"max_epochs": 5}
+    errors = [CollisionClassifier(**settings, n_references=m).fit(X, y).reference_stderr_ for m in (2, 4, 12, "all")]
+    assert errors == sorted(errors, reverse=True)
+    assert errors[1] / errors[2] == pytest.approx(np.sqrt(12 / 4), rel=0.35)
+    assert CollisionClassifier(**SHORT).fit(X, y).reference_stderr_ is None
+
+
+@ignore_warnings
+def test_from_paper_makes_every_literal_choice_and_takes_changes(small):
+    clf = CollisionClassifier.from_paper()
+    literal = {
+        "model": "pairwise",
+        "estimate": "gramian",
+        "recovery": "gradient",
+        "correction": "none",
+        "solver": "inverse",
+        "priors": "uniform",
+        "hidden_layer_sizes": (128,) * 6,
+        "max_epochs": 500,
+        "patience": 0,
+        "weight_decay": 0.0,
+    }
+    assert {name: clf.get_params()[name] for name in literal} == literal
+    changed = CollisionClassifier.from_paper(max_epochs=2, cv=2, hidden_layer_sizes=(8,), random_state=0)
+    assert (changed.max_epochs, changed.correction) == (2, "none")
+    changed.fit(*small)
+    assert changed.priors_ == pytest.approx(np.full(3, 1 / 3))
+    assert [len(history["pairwise-8"]) for history in changed.history_] == [2, 2]
+    with pytest.raises(TypeError, match="nonsense"):
+        CollisionClassifier.from_paper(nonsense=1)
+
+
+# ---------------------------------------------------------------- models of one's own
+
+
+@ignore_warnings
+def test_a_module_of_one_s_own_takes_the_encoder_s_place(data, fitted):
+    X, y = data
+    settings = {name: value for name, value in QUICK.items() if name != "hidden_layer_sizes"}
+    clf = CollisionClassifier(model=lambda d, k: nn.Sequential(nn.Linear(d, k)), **settings).fit(X, y)
+    assert clf.collision_matrix_.matrix == pytest.approx(fitted.collision_matrix_.matrix, abs=0.04)
+    assert [list(history) for history in clf.history_] == [["module-0"], ["module-0"]]  # one network a fold
+
+
+def test_images_reach_a_convolution_as_images():
+    rng = np.random.default_rng(0)
+    y = np.arange(120) % 2
+    X = rng.normal(size=(120, 1, 8, 8))
+    X[y == 1, :, :4] += 1.0  # the upper half is bright
+    clf = CollisionClassifier(
+        model=lambda d, k: nn.Sequential(nn.Conv2d(d, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, k)),
+        max_epochs=20,
+        batch_size=16,
+        cv=2,
+        random_state=0,
+    ).fit(X, y)
+    assert (clf.predict(X) == y).mean() > 0.95
+    assert clf.collision_matrix_.pber < 0.2
+    with pytest.raises(ValueError, match=r"rows of shape \(1, 8, 8\)"):
+        clf.predict(X[:, :, :5])
+
+
+def test_the_encoder_is_built_for_the_features_and_classes_there_are(small):
+    built = []
+
+    def factory(d, k):
+        built.append((d, k))
+        return nn.Linear(d, k)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CollisionWarning)
+        CollisionClassifier(model=factory, max_epochs=1, cv=2, random_state=0).fit(*small)
+    assert set(built) == {(4, 3)}
+
+
+# ---------------------------------------------------------------- weights and similarity
+
+
+@ignore_warnings
+@pytest.mark.parametrize("model", ["factorised", "pairwise"])
+def test_rows_of_weight_zero_might_as_well_not_be_there(small, model):
+    X, y = small
+    weight = np.ones(len(y))
+    weight[::10] = 0
+    wild = X.copy()
+    wild[::10] = 1e6
+    settings = SHORT | {"model": model}
+    clf = CollisionClassifier(**settings).fit(wild, y, sample_weight=weight)
+    kept = weight > 0
+    without = CollisionClassifier(**settings).fit(X[kept], y[kept], sample_weight=weight[kept])
+    assert np.array_equal(clf.collision_matrix_.matrix, without.collision_matrix_.matrix)
+    assert np.array_equal(clf.predict_proba(X), without.predict_proba(X))
+    assert np.array_equal(clf.posteriors_[kept], without.posteriors_)
+    assert np.isnan(clf.posteriors_[~kept]).all()
+
+
+def test_whole_weights_count_like_repeated_rows(data):
+    X, y = data
+    weight = np.where(y == 0, 3, 1)
+    weighted = CollisionClassifier(**QUICK).fit(X, y, sample_weight=weight)
+    repeated = CollisionClassifier(**QUICK).fit(np.repeat(X, weight, axis=0), np.repeat(y, weight))
+    assert weighted.priors_ == pytest.approx(repeated.priors_)
+    assert weighted.priors_ == pytest.approx([0.6, 0.2, 0.2])
+    assert weighted.collision_matrix_.matrix == pytest.approx(repeated.collision_matrix_.matrix, abs=0.05)
+
+
+def test_similarity_of_the_factorised_model_is_the_product_of_the_posteriors(data, fitted):
+    X, _ = data
+    sim = fitted.similarity(X[:20], X[30:60])
+    assert sim == pytest.approx(fitted.predict_proba(X[:20]) @ fitted.predict_proba(X[30:60]).T)
+    assert fitted.similarity(X[30:60], X[:20]) == pytest.approx(sim.T)
+    assert ((sim >= 0) & (sim <= 1)).all()
+
+
+def test_similarity_of_the_pairwise_model_is_symmetric_and_near_the_truth(data, pairwise):
+    problem, (X, _) = scenario_a(3), data
+    sim = pairwise.similarity(X[:40], X[40:100])
+    assert pairwise.similarity(X[40:100], X[:40]) == pytest.approx(sim.T, abs=1e-6)
+    assert ((sim >= 0) & (sim <= 1)).all()
+    truth = problem.posteriors(X[:40]) @ problem.posteriors(X[40:100]).T
+    assert np.abs(sim - truth).mean() < 0.1
+
+
+# ---------------------------------------------------------------- what the reader should know
+
+
+def warnings_of(clf, X, y):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        clf.fit(X, y)
+    return [str(warning.message) for warning in caught if issubclass(warning.category, CollisionWarning)]
+
+
+def test_nothing_is_said_where_nothing_is_wrong(data):
+    assert warnings_of(CollisionClassifier(**QUICK), *data) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [2, 3])
+def test_nothing_is_said_of_five_classes_that_overlap_but_differ(seed):
+    """κ(S) is 55. The Gramian's own root is singular from noise here; the S that is reported is not."""
+    X, y = scenario_a(5).sample(1250, seed)
+    clf = CollisionClassifier(cv=5, random_state=seed)
+    assert warnings_of(clf, X, y) == []
+
+
+def test_labels_that_are_noise_are_called_no_better_than_the_priors_once(data):
+    X, y = data
+    (message,) = warnings_of(CollisionClassifier(**QUICK), X, np.random.default_rng(0).permutation(y))
+    assert "no better than the priors" in message
+    assert "0.667 by chance" in message
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_two_names_for_one_class_make_s_nearly_singular(data, seed):
+    X, y = data
+    rng = np.random.default_rng(seed)
+    copied = np.where((y == 2) & (rng.random(len(y)) < 0.5), 3, y)
+    (message,) = warnings_of(CollisionClassifier(cv=2, random_state=seed), X, copied)
+    assert "nearly singular" in message
+    assert "no better" not in message
+
+
+def test_the_literal_gramian_is_called_far_from_any_collision_matrix():
+    X, y = scenario_a(5).sample(600, 0)
+    clf = CollisionClassifier.from_paper(
+        recovery="root",
+        hidden_layer_sizes=(16,),
+        max_epochs=20,
+        batch_size=16,
+        learning_rate=0.01,
+        cv=2,
+        random_state=0,
+    )
+    (message,) = warnings_of(clf, X, y)
+    assert "the Gramian is far from that of any collision matrix" in message
+    assert "correction='prior'" in message
+    # The one-step estimate forgives it.
+    assert not any("Gramian" in text for text in warnings_of(clf.set_params(estimate="one-step"), X, y))
+
+
+# ---------------------------------------------------------------- Ctrl-C and checkpoints
+
+
+def interrupt(monkeypatch, at):
+    original, calls = training.run_epoch, []
+
+    def run_epoch(*arguments):
+        calls.append(1)
+        if len(calls) == at:
+            raise KeyboardInterrupt
+        return original(*arguments)
+
+    monkeypatch.setattr(training, "run_epoch", run_epoch)
+
+
+def test_ctrl_c_keeps_the_folds_so_far_says_so_and_counts_their_rows_only(monkeypatch, tmp_path, data):
+    X, y = data
+    settings = QUICK | {"cv": 3, "patience": 0, "max_epochs": 6}
+    whole = CollisionClassifier(**settings).fit(X, y)
+    interrupt(monkeypatch, 10)  # the fourth epoch of the second fold
+    with pytest.warns(CollisionWarning, match="interrupted: S and predictions are those of the 2 of 3 folds"):
+        clf = CollisionClassifier(**settings).fit(X, y)
+    assert clf.interrupted_
+    assert not whole.interrupted_
+    assert [len(history["network-linear"]) for history in clf.history_] == [6, 3]
+    scored = ~np.isnan(clf.posteriors_[:, 0])
+    assert scored.sum() == 500
+    first = np.isclose(clf.posteriors_[:, 0], whole.posteriors_[:, 0], atol=0)
+    assert first.sum() >= 250  # the first fold is the undisturbed one
+    assert clf.collision_matrix_.counts.sum() == pytest.approx(500)
+    expected = collision_matrix_from_posteriors(clf.posteriors_[scored], y[scored])
+    assert clf.one_step_.matrix == pytest.approx(expected.matrix)
+    assert (clf.predict(X) == y).mean() > 0.5
+    clf.save(tmp_path / "model")
+    back = load(tmp_path / "model")
+    assert back.interrupted_
+    assert np.array_equal(back.predict_proba(X), clf.predict_proba(X))
+
+
+def test_ctrl_c_before_the_first_epoch_leaves_no_fit(monkeypatch, small):
+    interrupt(monkeypatch, 1)
+    clf = CollisionClassifier(**SHORT)
+    with pytest.raises(KeyboardInterrupt):
+        clf.fit(*small)
+    with pytest.raises(NotFittedError):
+        clf.predict(small[0])
+
+
+@ignore_warnings
+@pytest.mark.parametrize("model", ["factorised", "pairwise"])
+def test_a_fit_resumed_from_its_checkpoint_ends_where_an_undisturbed_one_does(monkeypatch, tmp_path, small, model):
+    X, y = small
+    settings = SHORT | {"model": model, "max_epochs": 4}
+    undisturbed = CollisionClassifier(**settings).fit(X, y)
+    with monkeypatch.context() as patch:
+        interrupt(patch, 7)
+        half = CollisionClassifier(**settings, checkpoint=tmp_path).fit(X, y)
+    assert half.interrupted_
+    assert not np.array_equal(half.collision_matrix_.matrix, undisturbed.collision_matrix_.matrix)
+    resumed = CollisionClassifier(**settings, checkpoint=tmp_path).fit(X, y)
+    assert not resumed.interrupted_
+    assert np.array_equal(resumed.collision_matrix_.matrix, undisturbed.collision_matrix_.matrix)
+    assert np.array_equal(resumed.predict_proba(X), undisturbed.predict_proba(X))
+    with pytest.raises(ValueError, match="learning_rate"):
+        CollisionClassifier(**(settings | {"learning_rate": 0.5}), checkpoint=tmp_path).fit(X, y)
+
+
+# ---------------------------------------------------------------- bad input
+
+
+@pytest.mark.parametrize(
+    "name", ["model", "loss", "estimate", "recovery", "correction", "solver", "priors", "hidden_layer_sizes"]
+)
+def test_a_word_that_is_no_choice_is_named_with_the_choices(small, name):
+    with pytest.raises(
+        ValueError, match=rf"{name} must be one of '.*, got 'nonsense'|{name} must be one of '.*'nonsense'"
+    ):
+        CollisionClassifier(**(SHORT | {name: "nonsense"})).fit(*small)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"cv": 1}, "cv must be a whole number of at least 2, got 1"),
+        ({"cv": 2.5}, "cv must be a whole number of at least 2, got 2.5"),
+        ({"n_references": "some"}, "n_references must be one of 'all', got 'some'"),
+        ({"n_references": 1}, "n_references must be a whole number of at least 2, got 1"),
+        ({"batch_size": "huge"}, "batch_size must be one of 'auto', got 'huge'"),
+        ({"max_epochs": 0}, "max_epochs must be a whole number of at least 1, got 0"),
+        ({"patience": -1}, "patience must be a whole number of at least 0, got -1"),
+        ({"dropout": 1.0}, "dropout must be at least 0 and below 1, got 1.0"),
+        ({"learning_rate": 0}, "learning_rate must be a positive number, got 0"),
+        ({"weight_decay": -1}, "weight_decay must be a non-negative number, got -1"),
+        ({"hidden_layer_sizes": (0,)}, "hidden_layer_sizes must be positive whole numbers"),
+        ({"hidden_layer_sizes": 8}, "hidden_layer_sizes must be a sequence of whole numbers, got 8"),
+        ({"device": "nonsense"}, "device 'nonsense' cannot be used here"),
+        ({"priors": [0.5, 0.6, 0.2]}, "priors must sum to 1, got 1.3"),
+        ({"priors": [0.5, 0.5]}, r"priors must have one entry per class \(3\), got 2"),
+        ({"priors": [1.0, 0.0, 0.0]}, "priors must be positive"),
+        ({"random_state": "x"}, "x"),
+    ],
+)
+def test_a_wrong_parameter_is_named_with_its_value(small, changes, message):
+    with pytest.raises(ValueError, match=message):
+        CollisionClassifier(**(SHORT | changes)).fit(*small)
+
+
+def test_a_class_too_small_for_the_folds_is_named_with_what_it_needs(small):
+    X, y = small
+    names = np.array(["a", "b", "c"], dtype=object)[y]
+    names[:3] = "rare"
+    with pytest.raises(ValueError, match=r"cv=4 needs at least 4 members of every class, class 'rare' has 3"):
+        CollisionClassifier(**(SHORT | {"cv": 4})).fit(X, names)
+    names[:12] = "rare"
+    with pytest.raises(ValueError, match=r"cv=2 needs about 40 members of every class, class 'rare' has 12"):
+        CollisionClassifier(**(SHORT | {"model": "pairwise"})).fit(X, names)
+
+
+def test_rows_of_weight_zero_do_not_help_a_class_that_is_too_small(small):
+    X, y = small
+    weight = np.ones(len(y))
+    weight[np.flatnonzero(y == 2)[1:]] = 0
+    with pytest.raises(ValueError, match="class 2 has 1"):
+        CollisionClassifier(**SHORT).fit(X, y, sample_weight=weight)
+
+
+def test_bad_rows_and_labels_are_refused(small):
+    X, y = small
+    clf = CollisionClassifier(**SHORT)
+    with pytest.raises(ValueError, match="single class"):
+        clf.fit(X, np.zeros(len(X)))
+    with pytest.raises(ValueError, match=r"inconsistent numbers of samples|same number of rows"):
+        clf.fit(X, y[:-1])
+    with pytest.raises(ValueError, match="requires y"):
+        clf.fit(X, None)
+    for value in (np.nan, np.inf):
+        bad = X.copy()
+        bad[3, 1] = value
+        with pytest.raises(ValueError, match=r"NaN|infinity"):
+            clf.fit(bad, y)
+    with pytest.raises(ValueError, match=r"[Uu]nknown label type|continuous"):
+        clf.fit(X, np.linspace(0, 1, len(X)))
+    with pytest.raises(ValueError, match=r"[Nn]egative"):
+        clf.fit(X, y, sample_weight=np.full(len(X), -1.0))
+    with pytest.raises(ValueError, match="2"):
+        clf.fit(X.reshape(len(X), 2, 2), y)  # images need a module of one's own
+
+
+@ignore_warnings
+def test_predicting_needs_a_fit_and_the_same_features(small):
+    X, y = small
+    clf = CollisionClassifier(**SHORT)
+    for method in (clf.predict, clf.predict_proba, lambda Z: clf.similarity(Z, Z)):
+        with pytest.raises(NotFittedError):
+            method(X)
+    clf.fit(X, y)
+    for method in (clf.predict, clf.predict_proba, lambda Z: clf.similarity(X, Z)):
+        with pytest.raises(ValueError, match="3 features, but CollisionClassifier is expecting 4"):
+            method(X[:, :3])
+    with pytest.raises(ValueError, match="NaN"):
+        clf.predict(np.full((2, 4), np.nan))
