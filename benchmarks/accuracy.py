@@ -47,7 +47,7 @@ CASES: dict[str, tuple[str, Any, int, int]] = {
     "A5": ("Scenario A, K=5", lambda: scenario_a(5), 1250, 30),
     "B15": ("Scenario B, β=0.15", lambda: scenario_b(0.15), 50_000, 3),
     "B25": ("Scenario B, β=0.25", lambda: scenario_b(0.25), 50_000, 3),
-    "B35": ("Scenario B, β=0.35", lambda: scenario_b(0.35), 50_000, 3),
+    "B35": ("Scenario B, β=0.35", lambda: scenario_b(0.35), 50_000, 14),
     "D3": ("Scenario D, 3,000 rows", ring, 3_000, 12),
     "D30": ("Scenario D, 30,000 rows", ring, 30_000, 4),
     "I": ("Imbalance 100:1, K=4", lambda: imbalanced(4, 100, random_state=0), 4_000, 12),
@@ -56,7 +56,7 @@ CASES: dict[str, tuple[str, Any, int, int]] = {
 #: name → (title, problem, rows, replicates): coverage of nominal 95% intervals from whole fits
 COVERAGE: dict[str, tuple[str, Any, int, int]] = {
     "cover-A": ("Scenario A, K=3", lambda: scenario_a(3), 750, 128),
-    "cover-B": ("Scenario B, β=0.15", lambda: scenario_b(0.15), 50_000, 16),
+    "cover-B": ("Scenario B, β=0.15", lambda: scenario_b(0.15), 50_000, 8),
     "cover-D": ("Scenario D, 3,000 rows", ring, 3_000, 48),
 }
 #: name → (title, problem, rows, seeds): the literal paper beside its correction

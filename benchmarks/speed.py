@@ -49,9 +49,7 @@ def models(epochs: tuple[int, ...] = (5, 20, 100)) -> list[dict[str, Any]]:
             times[model] = time.perf_counter() - start
         ratio = times["pairwise"] / times["factorised"]
         rows.append({"epochs": count, **times, "ratio": ratio})
-        print(
-            f"{count} epochs: factorised {times['factorised']:.1f} s, pairwise {times['pairwise']:.1f} s, ratio {ratio:.1f}"
-        )
+        print(f"{count} epochs: {times['factorised']:.1f} s and {times['pairwise']:.1f} s, ratio {ratio:.1f}")
     return rows
 
 

@@ -6,49 +6,50 @@ import numpy as np
 import pytest
 
 from collidescope import collision_matrix_from_posteriors, shrunk_collision_matrix
-from collidescope.datasets import ring, scenario_a
-from collidescope.shrinkage import CAUTION, _moments, one_step_share
+from collidescope.datasets import GaussianProblem, scenario_a
+from collidescope.shrinkage import _moments, one_step_share
 from helpers import mean_tvd, random_posteriors
 
 
+def thirty_classes() -> GaussianProblem:
+    return GaussianProblem(1.5 * np.random.default_rng(0).standard_normal((30, 4)))
+
+
 @pytest.mark.parametrize("priors", ["empirical", "uniform"])
-def test_with_true_posteriors_the_error_is_lower_and_intervals_still_cover(priors):
-    problem = scenario_a(4)
+def test_with_true_posteriors_of_many_classes_the_error_is_lower_and_intervals_still_cover(priors):
+    problem = thirty_classes()
     truth = problem.collision_matrix().matrix
     rng = np.random.default_rng(0)
     plain, shrunk, inside = [], [], []
-    for _ in range(60):
-        X, y = problem.sample(1000, rng)
+    for _ in range(10):
+        X, y = problem.sample(3000, rng)
         P = problem.posteriors(X)
         plain.append(mean_tvd(collision_matrix_from_posteriors(P, y, priors=priors).matrix, truth))
         cm = shrunk_collision_matrix(P, y, priors=priors)
         shrunk.append(mean_tvd(cm.matrix, truth))
         low, high = cm.interval()
         inside.append(((low <= truth) & (truth <= high)).mean())
-    assert np.mean(shrunk) < 0.85 * np.mean(plain)
+    assert np.mean(shrunk) < 0.7 * np.mean(plain)
     assert np.mean(inside) > 0.93
 
 
 def test_with_badly_calibrated_posteriors_it_is_nearly_the_one_step_estimate():
-    problem = ring()
+    problem = thirty_classes()
     truth = problem.collision_matrix().matrix
-    X, y = problem.sample(6000, 0)
+    X, y = problem.sample(20_000, 0)
     P = problem.posteriors(X) ** 0.4
     P /= P.sum(axis=1, keepdims=True)
     cm = shrunk_collision_matrix(P, y)
-    assert cm.info["one_step_share"] > 0.97
+    assert cm.info["one_step_share"] > 0.9
     one_step, word = (mean_tvd(collision_matrix_from_posteriors(P, labels).matrix, truth) for labels in (y, None))
     assert word > 2 * one_step
     assert mean_tvd(cm.matrix, truth) < 1.05 * one_step
 
 
-def test_many_classes_vouch_for_the_model_and_few_do_not():
-    shares = {}
-    for k in (2, 40):
-        P, codes = random_posteriors(np.random.default_rng(k), 200 * k, k, sharpness=3.0)
-        shares[k] = shrunk_collision_matrix(P, codes).info["one_step_share"]
-    assert shares[40] < 0.35
-    assert shares[2] > 0.5
+@pytest.mark.parametrize("k", [2, 5, 10])
+def test_few_classes_cannot_vouch_for_the_model_and_keep_the_one_step_estimate(k):
+    P, codes = random_posteriors(np.random.default_rng(k), 200 * k, k, sharpness=3.0)
+    assert shrunk_collision_matrix(P, codes) == collision_matrix_from_posteriors(P, codes)
 
 
 def test_the_variance_of_the_difference_is_that_over_repetitions():
@@ -65,22 +66,22 @@ def test_the_variance_of_the_difference_is_that_over_repetitions():
 
 
 def test_the_share_grows_with_the_bias_and_never_leaves_the_unit_interval():
-    priors, V = np.full(3, 1 / 3), np.full((3, 3), 1e-4)
-    pattern = np.eye(3) - 1 / 3
-    shares = [one_step_share(size * pattern, V, priors) for size in (0.0, 0.01, 0.03, 0.1, 1.0)]
+    k = 40
+    priors, V = np.full(k, 1 / k), np.full((k, k), 1e-8)
+    pattern = np.eye(k) - 1 / k
+    shares = [one_step_share(size * pattern, V, priors) for size in (0.0, 1e-4, 1e-3, 1e-2)]
     assert shares == sorted(shares)
-    assert 0 < shares[0] < shares[-1] <= 1
-    assert one_step_share(pattern, 0 * V, priors) == 1
-    assert CAUTION > 0
+    assert shares[0] == 0 < shares[-1] <= 1
 
 
 def test_standard_errors_priors_and_names_are_those_of_the_one_step_estimate():
-    P, codes = random_posteriors(np.random.default_rng(3), 400, 3)
-    names = np.array(["x", "y", "z"])[codes]
+    P, codes = random_posteriors(np.random.default_rng(3), 2000, 30, sharpness=3.0)
+    names = np.array([f"class {k:02}" for k in range(30)])[codes]
     shrunk, plain = (
-        f(P, names, sample_weight=np.ones(400)) for f in (shrunk_collision_matrix, collision_matrix_from_posteriors)
+        f(P, names, sample_weight=np.ones(2000)) for f in (shrunk_collision_matrix, collision_matrix_from_posteriors)
     )
     assert np.array_equal(shrunk.stderr, plain.stderr)
     assert np.array_equal(shrunk.priors, plain.priors)
-    assert shrunk.classes.tolist() == ["x", "y", "z"]
+    assert shrunk.classes.tolist() == plain.classes.tolist()
+    assert shrunk.info["method"] == "one-step, shrunk"
     assert shrunk.balance_gap < 1e-12

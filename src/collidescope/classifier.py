@@ -53,9 +53,9 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
     loss : "cross-entropy", "pair" or "both"
         For the factorised model.
     estimate : "shrunk", "one-step" or "gramian"
-        Point estimate of S. The one-step estimator forgives errors of the model and has intervals; ``shrunk`` draws it
-        towards the model's own word as far as the labels do not contradict it (see :mod:`collidescope.shrinkage`);
-        ``gramian`` is the paper's road and has no intervals.
+        Point estimate of S. The one-step estimator forgives errors of the model and has intervals; ``shrunk`` is the
+        same up to about 20 classes, and with more draws it towards the model's own word as far as the labels do not
+        contradict it (see :mod:`collidescope.shrinkage`); ``gramian`` is the paper's road and has no intervals.
     recovery : "root" or "gradient"
         How the Gramian is turned into S: closed form, or the paper's gradient descent.
     correction : "prior" or "none"
