@@ -583,6 +583,37 @@ def test_collisions_from_posteriors_refuse(call, pattern):
     refuses(call, pattern)
 
 
+def shrunk(P=P, y=Y, **options):
+    return cs.shrunk_collision_matrix(P, y, **options)
+
+
+@table(
+    bad_posteriors("shrunk_collision_matrix", lambda v: shrunk(v)),
+    bad_labels("shrunk_collision_matrix", lambda v: shrunk(y=v if v is not None else "None")),
+    bad_priors("shrunk_collision_matrix", lambda v: shrunk(priors=v), optional=False),
+    bad_weights("shrunk_collision_matrix", lambda v: shrunk(sample_weight=v)),
+    case("no labels", lambda: shrunk(y=None), r"\by\b"),
+)
+def test_the_shrunk_estimate_refuses(call, pattern):
+    refuses(call, pattern)
+
+
+@table(
+    bad_labels("shuffled_control", lambda v: cs.shuffled_control(DUMMY, P, v if v is not None else "None")),
+    bad_labels("learning_curve", lambda v: cs.learning_curve(DUMMY, P, v if v is not None else "None")),
+    case("an unknown model", lambda: cs.CollisionClassifier(model="forest").fit(P, Y), "model.*'forest'"),
+    case("a class with too few members", lambda: cs.CollisionClassifier(cv=3).fit(P, Y), "cv=3.*class.*has 2"),
+)
+def test_controls_and_the_classifier_refuse(call, pattern):
+    refuses(call, pattern)
+
+
+def test_a_model_file_that_is_not_there_or_no_model_is_refused(tmp_path):
+    refuses(lambda: cs.load(tmp_path / "none.collide"), "path.*none", FileNotFoundError)
+    (tmp_path / "text.collide").write_text("not a model, only some text")
+    refuses(lambda: cs.load(tmp_path / "text.collide"), "path.*text.*not a model", cs.ModelFileError)
+
+
 @table(
     bad_classes("CollisionAccumulator", lambda v: cs.CollisionAccumulator(v), sized=False),
     bad_priors("CollisionAccumulator", lambda v: accumulator(v)),
@@ -1187,6 +1218,17 @@ def test_no_function_changes_what_it_is_given(name, writeable):
         np.testing.assert_array_equal(array, before[key], err_msg=key)
 
 
+@table(
+    case("one class", lambda: datasets.tangled(n_classes=1), "n_classes.*1"),
+    case("no part", lambda: datasets.tangled(n_parts=0), "n_parts.*0"),
+    case("no feature", lambda: datasets.tangled(n_features=0), "n_features.*0"),
+    case("a word for a seed", lambda: datasets.tangled(random_state="x"), "random_state.*'x'"),
+    case("posteriors of other width", lambda: datasets.tangled().posteriors([[0.0]]), "X must have 8 columns, got 1"),
+)
+def test_tangled_classes_refuse(call, pattern):
+    refuses(call, pattern)
+
+
 def test_no_function_changes_a_table_or_a_list_it_is_given():
     table_, labels, rows = pd.DataFrame({"x": REPEATED, "z": [1, 1, 2, 2]}), list(Y), [list(row) for row in P]
     cs.count_collisions(table_, labels)
@@ -1199,6 +1241,7 @@ def test_every_public_name_is_under_test_here():
     """Result containers aside, which are made by the functions and check nothing."""
     with open(__file__, encoding="utf-8") as file:
         text = file.read()
-    untested = {"Divergences", "PosteriorErrorBound", "Projection", "Recovery", "Problem", "datasets"}
+    containers = {"Divergences", "LearningCurve", "PosteriorErrorBound", "Projection", "Recovery", "ShuffledControl"}
+    untested = containers | {"CollisionWarning", "Problem", "ClusteredProblem", "datasets"}
     assert [name for name in cs.__all__ if name not in untested and f"cs.{name}" not in text] == []
     assert [name for name in datasets.__all__ if name not in untested and f"datasets.{name}" not in text] == []

@@ -28,6 +28,8 @@ from collidescope.recovery import Recovery, condition_number
 
 #: Shares of the rows that the learning curve is made of; each doubles the last.
 SHARES = (0.25, 0.5, 1.0)
+#: Members of every class: two folds of a quarter of them.
+FEWEST_MEMBERS = 8
 #: PBER counts as settled when what more data would take off is expected to be below this share of it.
 SETTLED = 0.1
 #: A drop below this many standard errors may be luck.
@@ -148,6 +150,13 @@ def learning_curve(
         Chooses the rows.
     """
     labels = check.check_labels(y)
+    classes = check.classes_of(labels)
+    counts = np.bincount(check.encode_labels(labels, classes))
+    if counts.min() < FEWEST_MEMBERS:
+        raise ValueError(
+            f"y has {counts.min()} rows of class {classes.tolist()[int(counts.argmin())]!r}, a learning curve needs at "
+            f"least {FEWEST_MEMBERS} of every class: a quarter of them still has to be split into folds"
+        )
     rows = np.arange(len(labels))
     seed = check_random_state(random_state)
     nested = [rows]

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from sklearn.datasets import load_digits
-from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
-from collidescope.estimators import estimate_collisions
+from collidescope.classifier import CollisionClassifier
 
 
 def main() -> None:
-    """Print the collision matrix of scikit-learn's digits."""
+    """Fit scikit-learn's digits and print their collision matrix."""
     X, y = load_digits(return_X_y=True)
-    model = make_pipeline(StandardScaler(), LogisticRegression(C=0.1, max_iter=2000))
-    cm = estimate_collisions(model, X, y, cv=5)
+    print(f"Which digits in {len(y):,} images of 8×8 pixels cannot be told apart? (about half a minute)\n", flush=True)
+    cm = CollisionClassifier(random_state=0, verbose=1).fit(X, y).collision_matrix_
     print(cm)
     print("\nMost colliding pairs, with 95% intervals:")
-    print(cm.top_collisions(6).to_string(index=False, float_format="{:.4f}".format))
+    print(cm.top_collisions(5).to_string(index=False, float_format="{:.4f}".format))
+    worst = cm.top_collisions(1).iloc[0]
+    pair = [int(worst["class"]), int(worst["other"])]
+    merged = cm.merge([pair])
+    change = f"from {cm.pber:.2%} to {merged.pber:.2%}"
+    print(f"\nMerging {pair[0]} and {pair[1]} would lower the PBER {change}: no retraining needed to know.")
 
 
 if __name__ == "__main__":

@@ -30,8 +30,8 @@ from collidescope.projection import balance, project
 #: How many standard deviations above its estimate the bias of the model's word is taken to be. From 1 to 2.5 results
 #: with well-pooled posteriors were alike; with poorly calibrated ones the larger is the safer.
 CAUTION = 2.5
-#: Independent entries below which the one-step estimate is kept (10 classes have about 10, 30 about 40): with few, a bias
-#: as large as the noise goes unseen, and shrinking towards it cost a tenth in one scenario where it gained in others.
+#: Independent entries below which the one-step estimate is kept (10 classes have about 10, 30 about 40): with few, a
+#: bias as large as the noise goes unseen: shrinking then gained in some scenarios and cost a tenth in another.
 FEWEST_ENTRIES = 25
 
 
