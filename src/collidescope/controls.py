@@ -22,7 +22,7 @@ from sklearn.utils import _safe_indexing, check_random_state
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
-from collidescope.estimators import estimate_collisions
+from collidescope.estimators import check_rows, estimate_collisions
 from collidescope.matrix import CollisionMatrix
 from collidescope.recovery import Recovery, condition_number
 
@@ -150,6 +150,7 @@ def learning_curve(
         Chooses the rows.
     """
     labels = check.check_labels(y)
+    check_rows(X, labels)
     classes = check.classes_of(labels)
     counts = np.bincount(check.encode_labels(labels, classes))
     if counts.min() < FEWEST_MEMBERS:

@@ -88,11 +88,7 @@ def crossfit_posteriors(
     if isinstance(classifier, type):
         name = classifier.__name__
         raise ValueError(f"classifier must be an instance, got the class {name}: write {name}()")
-    shape = X.shape if hasattr(X, "shape") else (len(X),) if hasattr(X, "__len__") else ()
-    if not shape:
-        raise ValueError(f"X must be a table of rows, got {type(X).__name__} of shape ()")
-    if shape[0] != len(labels):
-        raise ValueError(f"X and y must have the same number of rows, got {shape[0]} and {len(labels)}")
+    check_rows(X, labels)
     if isinstance(cv, str):
         check.check_choice(cv, ["prefit"], "cv")
         if not hasattr(classifier, "classes_"):
@@ -133,6 +129,15 @@ def _check_scores(P: Any, n_rows: int, n_classes: int) -> FloatArray:
     if len(scores) != n_rows:
         raise ValueError(f"predict_proba of classifier must give {n_rows} rows, got {len(scores)}")
     return scores
+
+
+def check_rows(X: Any, y: npt.NDArray[Any]) -> None:
+    """Refuse an X that is no table, or has other rows than ``y``."""
+    shape = X.shape if hasattr(X, "shape") else (len(X),) if hasattr(X, "__len__") else ()
+    if not shape:
+        raise ValueError(f"X must be a table of rows, got {type(X).__name__} of shape ()")
+    if shape[0] != len(y):
+        raise ValueError(f"X and y must have the same number of rows, got {shape[0]} and {len(y)}")
 
 
 def check_folds(y: npt.NDArray[Any], classes: npt.NDArray[Any], cv: int) -> None:
