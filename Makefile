@@ -15,7 +15,7 @@ READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test lint format bench docs clean
+.PHONY: help setup demo test lint format bench accuracy docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,9 +50,12 @@ format: $(READY) ## apply ruff's fixes and format
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-bench: $(READY) ## every script in benchmarks/, one after the other
-	@set -e; for script in $(sort $(wildcard benchmarks/[a-z]*.py)); do \
-	  echo "== $$script"; $(BIN)/python "$$script" $(ARGS); done
+bench: $(READY) ## benchmarks of minutes, then the tables (make accuracy: the long one, hours on two cores)
+	@set -e; for script in recovery coverage counted speed tables; do \
+	  echo "== benchmarks/$$script.py"; $(BIN)/python benchmarks/$$script.py; done
+
+accuracy: $(READY) ## every scenario, rival and seed (ARGS="--jobs 16 A3 D3" for some)
+	@$(BIN)/python benchmarks/accuracy.py $(ARGS)
 
 docs: $(READY) ## the documentation, into docs/_build/html
 	@$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html

@@ -35,3 +35,12 @@ html_theme_options = {
     "secondary_sidebar_items": ["page-toc"],
 }
 html_show_sourcelink = False
+
+
+def skip_injected(app, what, name, obj, skip, options):
+    """scikit-learn adds metadata-routing methods whose text refers to its own glossary."""
+    return True if name.endswith("_request") or name == "get_metadata_routing" else None
+
+
+def setup(app):
+    app.connect("autodoc-skip-member", skip_injected)

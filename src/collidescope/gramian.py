@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csr_array
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
@@ -38,11 +39,12 @@ def gramian_from_posteriors(
     n, k = posteriors.shape
     weights = check.check_weights(sample_weight, n)
     onto = _membership(codes, n, k, weights)
-    M = onto.T @ posteriors
+    M = np.asarray(onto.T @ posteriors)
     G = M @ M.T
     # weights of a class sum to 1, so Σw² is the share of pairs that are a row with itself
-    own = (onto**2).sum(axis=0)
-    itself = (onto**2).T @ (posteriors**2).sum(axis=1)
+    squared = onto.power(2)
+    own = np.asarray(squared.sum(axis=0)).ravel()
+    itself = squared.T @ np.einsum("ij,ij->i", posteriors, posteriors)
     single = own >= 1
     if single.any():
         raise ValueError(f"codes has a single row of class number {int(single.argmax())}: a pair needs two")
@@ -61,20 +63,18 @@ def gramian_from_similarities(
     """
     scores = check.check_finite(q, "q", ndim=2)
     n, k = scores.shape
-    G = _membership(codes, n, k, check.check_weights(sample_weight, n)).T @ scores
+    G = np.asarray(_membership(codes, n, k, check.check_weights(sample_weight, n)).T @ scores)
     return (G + G.T) / 2
 
 
-def _membership(codes: npt.ArrayLike, n: int, k: int, weights: FloatArray) -> FloatArray:
-    """n×K: the weight of each row within its class (columns sum to 1)."""
+def _membership(codes: npt.ArrayLike, n: int, k: int, weights: FloatArray) -> csr_array:
+    """n×K, sparse: the weight of each row within its class (columns sum to 1)."""
     numbers: IntArray = np.asarray(codes)
     if numbers.shape != (n,) or numbers.dtype.kind not in "iu" or numbers.min() < 0 or numbers.max() >= k:
         raise ValueError(
             f"codes must be {n} class numbers from 0 to {k - 1}, got {numbers.dtype} of shape {numbers.shape}"
         )
-    onto = np.zeros((n, k))
-    onto[np.arange(n), numbers] = weights
-    total = onto.sum(axis=0)
+    total = np.bincount(numbers, weights, k)
     if not (total > 0).all():
         raise ValueError(f"codes has no row of class number {int((total <= 0).argmax())}")
-    return onto / total
+    return csr_array((weights / total[numbers], (np.arange(n), numbers)), shape=(n, k))

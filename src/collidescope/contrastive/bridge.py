@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -48,30 +49,21 @@ def train_fold(
     checkpoint: str | Path | None = None,
 ) -> Fold:
     """Train one fold's models on rows ``X``: see :func:`~collidescope.contrastive.ensemble.fit_members`."""
-    if config.device == "cpu" and factory is None and len(X) <= ONE_THREAD_ROWS:
-        threads = torch.get_num_threads()
-        torch.set_num_threads(1)
-        try:
-            return _train(X, codes, n_classes, config, seed, sample_weight, factory, progress, checkpoint)
-        finally:
-            torch.set_num_threads(threads)
-    return _train(X, codes, n_classes, config, seed, sample_weight, factory, progress, checkpoint)
-
-
-def _train(
-    X: npt.NDArray[np.float32],
-    codes: npt.NDArray[np.intp],
-    n_classes: int,
-    config: TrainingConfig,
-    seed: int,
-    sample_weight: FloatArray | None,
-    factory: EncoderFactory | None,
-    progress: Callable[[dict[str, Any]], None] | None,
-    checkpoint: str | Path | None,
-) -> Fold:
     weight = None if sample_weight is None else torch.from_numpy(np.asarray(sample_weight, dtype=np.float32))
     labels = torch.from_numpy(np.asarray(codes, dtype=np.int64))
-    return fit_members(_tensor(X), labels, n_classes, config, seed, weight, factory, progress, checkpoint)
+    with _one_thread(config.device == "cpu" and factory is None and len(X) <= ONE_THREAD_ROWS):
+        return fit_members(_tensor(X), labels, n_classes, config, seed, weight, factory, progress, checkpoint)
+
+
+@contextmanager
+def _one_thread(wanted: bool) -> Iterator[None]:
+    """Let torch use one thread within the block, when ``wanted``."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1 if wanted else threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def posteriors(fold: FoldModel, X: npt.NDArray[np.float32]) -> FloatArray:
