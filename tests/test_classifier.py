@@ -18,7 +18,7 @@ from collidescope import (
     shrunk_collision_matrix,
 )
 from collidescope.contrastive import training
-from collidescope.datasets import scenario_a
+from collidescope.datasets import GaussianProblem, scenario_a
 from collidescope.gramian import gramian_from_posteriors
 from collidescope.posterior import shift_priors
 from helpers import mean_tvd
@@ -181,10 +181,9 @@ def test_other_priors_are_those_of_the_same_model_shifted(data, priors):
 def test_each_estimate_comes_from_where_it_says(data, fitted):
     X, y = data
     P = fitted.posteriors_
-    shrunk, one_step = shrunk_collision_matrix(P, y), collision_matrix_from_posteriors(P, y)
-    assert np.abs(shrunk.matrix - one_step.matrix).max() > 1e-4
+    one_step = collision_matrix_from_posteriors(P, y)
     plain, other = (CollisionClassifier(**QUICK, estimate=name).fit(X, y) for name in ("one-step", "gramian"))
-    assert fitted.collision_matrix_.matrix == pytest.approx(shrunk.matrix)
+    assert fitted.collision_matrix_.matrix == pytest.approx(one_step.matrix)  # too few classes to shrink
     assert plain.collision_matrix_.matrix == pytest.approx(one_step.matrix)
     for clf in (fitted, plain, other):
         assert clf.one_step_.matrix == pytest.approx(one_step.matrix)
@@ -193,6 +192,17 @@ def test_each_estimate_comes_from_where_it_says(data, fitted):
     assert other.gramian_ == pytest.approx(G)
     assert other.collision_matrix_.matrix == pytest.approx(recover(G, fitted.priors_).matrix)
     assert other.collision_matrix_.stderr is None
+
+
+@pytest.mark.filterwarnings("ignore::collidescope.controls.CollisionWarning")
+def test_with_many_classes_the_default_is_the_shrunk_estimate():
+    problem = GaussianProblem(2 * np.random.default_rng(0).standard_normal((30, 4)))
+    X, y = problem.sample(1500, 0)
+    clf = CollisionClassifier(**QUICK).fit(X, y)
+    expected = shrunk_collision_matrix(clf.posteriors_, y)
+    assert expected.info["one_step_share"] < 1
+    assert clf.collision_matrix_.matrix == pytest.approx(expected.matrix)
+    assert np.abs(clf.collision_matrix_.matrix - clf.one_step_.matrix).max() > 1e-4
 
 
 def test_gradient_descent_finds_nearly_the_root(data, fitted):
