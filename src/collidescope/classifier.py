@@ -26,7 +26,7 @@ from collidescope.matrix import CollisionMatrix
 from collidescope.persistence import ModelFileError, read_model, write_model
 from collidescope.posterior import shift_priors
 from collidescope.recovery import Recovery, recover
-from collidescope.shrinkage import shrunk_collision_matrix
+from collidescope.shrinkage import shrink
 
 CollisionWarning = controls.CollisionWarning
 #: Parameters handed to the training as they are.
@@ -261,7 +261,9 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         self.recovery_: Recovery = recover(self.gramian_, self.priors_, method=self.recovery)
         self.collision_matrix_: CollisionMatrix = self.one_step_
         if self.estimate == "shrunk":
-            self.collision_matrix_ = shrunk_collision_matrix(P, y, **sample)
+            self.collision_matrix_ = shrink(
+                self.one_step_, P, codes[rows], np.ones(len(rows)) if weight is None else weight
+            )
         elif self.estimate == "gramian":
             self.collision_matrix_ = self.recovery_.to_collision_matrix(self.classes_)
         return shifted

@@ -22,7 +22,8 @@ import numpy.typing as npt
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
-from collidescope.inference import collision_matrix_from_posteriors, resolve_priors, row_blocks
+from collidescope._merging import n_pairs
+from collidescope.inference import collision_matrix_from_posteriors, row_blocks
 from collidescope.matrix import CollisionMatrix
 from collidescope.posterior import shift_priors
 from collidescope.projection import balance, project
@@ -61,12 +62,17 @@ def shrunk_collision_matrix(
     True
     """
     one_step = collision_matrix_from_posteriors(P, y, classes=classes, priors=priors, sample_weight=sample_weight)
-    posteriors = check.check_posteriors(P)
     codes = check.encode_labels(y, one_step.classes)
-    weights = check.check_weights(sample_weight, len(codes))
+    return shrink(one_step, check.check_posteriors(P), codes, check.check_weights(sample_weight, len(codes)))
+
+
+def shrink(one_step: CollisionMatrix, posteriors: FloatArray, codes: IntArray, weights: FloatArray) -> CollisionMatrix:
+    """The one-step estimate drawn towards the word of the posteriors it was made from (at the priors of the rows)."""
     k = one_step.n_classes
+    if n_pairs(k) < FEWEST_ENTRIES:
+        return one_step
     counts = np.bincount(codes, weights, k).astype(np.float64)
-    target = resolve_priors(priors, counts, one_step.classes)
+    target = one_step.priors
     # Every row weighs as its class does in the wanted population.
     weights = weights * (target / counts)[codes]
     weights /= weights.sum()
