@@ -19,6 +19,8 @@ from collidescope.recovery import condition_number
 #: The accelerated gradient stops when no posterior moves by more than this in a step.
 STEP_TOLERANCE = 1e-12
 MAX_STEPS = 20_000
+#: Priors that agree to rounding need no shift: with a thousand classes it is a costly pass over memory.
+SAME_PRIORS = 1e-12
 #: Above this κ∞(S) the inverse has lost every digit of a float64 q.
 SINGULAR = 1e14
 
@@ -124,7 +126,10 @@ def shift_priors(P: npt.ArrayLike, old: npt.ArrayLike, new: npt.ArrayLike) -> Fl
     """
     posteriors = check.check_posteriors(P)
     k = posteriors.shape[1]
-    shifted = posteriors * (check.check_priors(new, k, "new") / check.check_priors(old, k, "old"))
+    ratio = check.check_priors(new, k, "new") / check.check_priors(old, k, "old")
+    if np.abs(ratio - 1).max() <= SAME_PRIORS:
+        return posteriors
+    shifted = posteriors * ratio
     return shifted / shifted.sum(axis=1, keepdims=True)
 
 
