@@ -34,6 +34,8 @@ CAUTION = 2.5
 #: Independent entries below which the one-step estimate is kept (10 classes have about 10, 30 about 40): with few, a
 #: bias as large as the noise goes unseen: shrinking then gained in some scenarios and cost a tenth in another.
 FEWEST_ENTRIES = 25
+#: Rows that tell the variance: it only has to be known to a percent or so.
+VARIANCE_ROWS = 20_000
 
 
 def shrunk_collision_matrix(
@@ -130,16 +132,22 @@ def one_step_share(difference: FloatArray, variance: FloatArray, priors: FloatAr
 
 def _moments(P: FloatArray, codes: IntArray, weights: FloatArray, k: int) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Weighted B₀, B₁ and the variance of the entries of B₁ - B₀, block by block."""
-    word, residual, square = np.zeros((k, k)), np.zeros((k, k)), np.zeros((k, k))
+    word, residual, square, seen = np.zeros((k, k)), np.zeros((k, k)), np.zeros((k, k)), 0.0
+    # in an order of their own: rows may come sorted by class, and the first ones stand for all in the variance
+    order = np.random.default_rng(0).permutation(len(P)) if len(P) > VARIANCE_ROWS else np.arange(len(P))
     for block in row_blocks(len(P), k):
-        p, w = P[block], weights[block, None]
+        rows = order[block]
+        p, w = P[rows], weights[rows, None]
         r = -p.copy()
-        r[np.arange(len(p)), codes[block]] += 1
+        r[np.arange(len(p)), codes[rows]] += 1
         word += p.T @ (w * p)
         residual += r.T @ (w * r)
-        cross = (w * r**2).T @ (w * p**2)
-        square += cross + cross.T + 2 * (w * r * p).T @ (w * r * p)
+        if block.start < VARIANCE_ROWS:
+            cross = (w * r**2).T @ (w * p**2)
+            square += cross + cross.T + 2 * (w * r * p).T @ (w * r * p)
+            seen += float((w * w).sum())
     shares = np.bincount(codes, weights, k)
     labels = np.diag(shares) - residual
     difference = labels - word
-    return word, labels, np.maximum(square - float(weights @ weights) * difference**2, 0.0)
+    total = float(weights @ weights)
+    return word, labels, np.maximum(square * (total / seen) - total * difference**2, 0.0)
