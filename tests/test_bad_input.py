@@ -41,7 +41,7 @@ FOREIGN = re.compile(
 )
 
 
-def refuses(call, pattern, error=ValueError):
+def expect_refusal(call, pattern, error=ValueError):
     """``call`` raises ``error`` (of no other type) with a message of a few words that matches ``pattern``."""
     with pytest.raises(error) as caught:
         call()
@@ -290,7 +290,7 @@ def bad_choice(who, call, name, *values):
     case("info a word", lambda: cm(info="one-step"), "info.*(one-step|str)"),
 )
 def test_the_constructor_of_a_collision_matrix_refuses(call, pattern):
-    refuses(call, pattern)
+    expect_refusal(call, pattern)
 
 
 @table(
@@ -314,7 +314,7 @@ def test_the_constructor_of_a_collision_matrix_refuses(call, pattern):
     bad_choice("bayes_error_bounds", lambda v: cs.bayes_error_bounds(0.1, v), "n_classes", 1, 0, -2, 2.5, "2", True),
 )
 def test_the_questions_asked_of_a_collision_matrix_refuse(call, pattern):
-    refuses(call, pattern)
+    expect_refusal(call, pattern)
 
 
 @table(
@@ -335,7 +335,7 @@ def test_the_questions_asked_of_a_collision_matrix_refuse(call, pattern):
     case("a name that another class has", lambda: abc().merge([["a", "b"]], names=["c"]), "names.*'c'"),
 )
 def test_merging_classes_refuses(call, pattern):
-    refuses(call, pattern)
+    expect_refusal(call, pattern)
 
 
 # ------------------------------------------------------------------------------------------------- files
@@ -387,7 +387,7 @@ def edited(**changes):
     case("a path with a zero byte", lambda: read("cm\0.json"), "source"),
 )
 def test_damaged_json_is_refused(call, pattern):
-    refuses(call, pattern)
+    expect_refusal(call, pattern)
 
 
 @pytest.mark.parametrize(
@@ -398,7 +398,7 @@ def test_damaged_json_is_refused(call, pattern):
 def test_a_file_that_is_not_json_is_refused_by_its_name(tmp_path, content):
     path = tmp_path / "cm.json"
     path.write_bytes(content)
-    refuses(lambda: read(path), r"source.*cm\.json")
+    expect_refusal(lambda: read(path), r"source.*cm\.json")
 
 
 def test_a_truncated_file_is_refused_wherever_it_was_cut(tmp_path):
@@ -406,7 +406,7 @@ def test_a_truncated_file_is_refused_wherever_it_was_cut(tmp_path):
     whole = estimated().to_json(path)
     for end in range(1, len(whole), 37):
         path.write_text(whole[:end])
-        refuses(lambda: read(path), r"source.*cm\.json")
+        expect_refusal(lambda: read(path), r"source.*cm\.json")
 
 
 def test_a_missing_file_is_a_file_not_found_error_that_names_it(tmp_path):
@@ -415,13 +415,13 @@ def test_a_missing_file_is_a_file_not_found_error_that_names_it(tmp_path):
 
 
 def test_a_folder_is_not_a_file(tmp_path):
-    refuses(lambda: read(tmp_path), f"source.*{tmp_path.name}")
-    refuses(lambda: cm().to_json(tmp_path), f"path.*{tmp_path.name}")
+    expect_refusal(lambda: read(tmp_path), f"source.*{tmp_path.name}")
+    expect_refusal(lambda: cm().to_json(tmp_path), f"path.*{tmp_path.name}")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_path_that_is_none_of_the_kinds_of_path_is_refused():
-    refuses(lambda: cm().to_json(5), "path.*5")
+    expect_refusal(lambda: cm().to_json(5), "path.*5")
 
 
 def test_writing_into_a_folder_that_does_not_exist_names_the_path_and_makes_nothing(tmp_path):
@@ -447,7 +447,7 @@ def test_a_matrix_that_json_cannot_hold_leaves_the_old_file_as_it_was(tmp_path, 
     old = cm()
     old.to_json(path)
     before = path.read_bytes()
-    refuses(lambda: cm(**broken).to_json(path), pattern)
+    expect_refusal(lambda: cm(**broken).to_json(path), pattern)
     assert path.read_bytes() == before
     assert [entry.name for entry in tmp_path.iterdir()] == ["cm.json"]
     assert read(path) == old
@@ -487,7 +487,7 @@ def test_a_disk_that_fails_leaves_the_old_file_as_it_was(tmp_path, monkeypatch, 
     bad_classes("Recovery.to_collision_matrix", lambda v: cs.recover(G).to_collision_matrix(v)),
 )
 def test_recovery_refuses(call, pattern):
-    refuses(call, pattern)
+    expect_refusal(call, pattern)
 
 
 # ------------------------------------------------------------------------------------------------- projection.py
@@ -498,7 +498,7 @@ def test_recovery_refuses(call, pattern):
     bad_priors("project", lambda v: cs.project(B, v), optional=False),
 )
 def test_projection_refuses(call, pattern):
-    refuses(call, pattern)
+    expect_refusal(call, pattern)
 
 
 # ------------------------------------------------------------------------------------------------- posterior.py
@@ -519,7 +519,7 @@ def test_projection_refuses(call, pattern):
     ),
 )
 def test_solving_posteriors_refuses(call, pattern):
-    refuses(call, pattern)
+    expect_refusal(call, pattern)
 
 
 @table(
@@ -528,7 +528,7 @@ def test_solving_posteriors_refuses(call, pattern):
     bad_priors("shift_priors", lambda v: cs.shift_priors(P, HALF, v), "new", optional=False),
 )
 def test_shifting_priors_refuses(call, pattern):
-    refuses(call, pattern)
+    expect_refusal(call, pattern)
 
 
 @table(
@@ -542,7 +542,7 @@ def test_shifting_priors_refuses(call, pattern):
     case("q all zero", lambda: cs.posterior_error_bound(S, S, HALF, [0, 0]), r"\bq\b.*zeros"),
 )
 def test_the_posterior_error_bound_refuses(call, pattern):
-    refuses(call, pattern)
+    expect_refusal(call, pattern)
 
 
 # ------------------------------------------------------------------------------------------------- inference.py
@@ -580,7 +580,7 @@ def from_posteriors(P=P, y=Y, **options):
     case("an array of priors without y", lambda: from_posteriors(y=None, priors=HALF), "priors.*y"),
 )
 def test_collisions_from_posteriors_refuse(call, pattern):
-    refuses(call, pattern)
+    expect_refusal(call, pattern)
 
 
 def shrunk(P=P, y=Y, **options):
@@ -595,7 +595,7 @@ def shrunk(P=P, y=Y, **options):
     case("no labels", lambda: shrunk(y=None), r"\by\b"),
 )
 def test_the_shrunk_estimate_refuses(call, pattern):
-    refuses(call, pattern)
+    expect_refusal(call, pattern)
 
 
 @table(
@@ -605,13 +605,13 @@ def test_the_shrunk_estimate_refuses(call, pattern):
     case("a class with too few members", lambda: cs.CollisionClassifier(cv=3).fit(P, Y), "cv=3.*class.*has 2"),
 )
 def test_controls_and_the_classifier_refuse(call, pattern):
-    refuses(call, pattern)
+    expect_refusal(call, pattern)
 
 
 def test_a_model_file_that_is_not_there_or_no_model_is_refused(tmp_path):
-    refuses(lambda: cs.load(tmp_path / "none.collide"), "path.*none", FileNotFoundError)
+    expect_refusal(lambda: cs.load(tmp_path / "none.collide"), "path.*none", FileNotFoundError)
     (tmp_path / "text.collide").write_text("not a model, only some text")
-    refuses(lambda: cs.load(tmp_path / "text.collide"), "path.*text.*not a model", cs.ModelFileError)
+    expect_refusal(lambda: cs.load(tmp_path / "text.collide"), "path.*text.*not a model", cs.ModelFileError)
 
 
 @table(
@@ -649,7 +649,7 @@ def test_a_model_file_that_is_not_there_or_no_model_is_refused(tmp_path):
     case("merge of None", lambda: accumulator().merge(None), "other.*None"),
 )
 def test_the_accumulator_refuses(call, pattern):
-    refuses(call, pattern)
+    expect_refusal(call, pattern)
 
 
 BAD_UPDATES = {
@@ -729,7 +729,7 @@ def test_a_failed_merge_leaves_both_accumulators_as_they_were():
     ),
 )
 def test_counting_refuses(call, pattern):
-    refuses(call, pattern)
+    expect_refusal(call, pattern)
 
 
 # ------------------------------------------------------------------------------------------------- density.py
@@ -790,7 +790,7 @@ TAKES_DENSITIES = {
     ),
 )
 def test_densities_are_refused(call, pattern):
-    refuses(call, pattern)
+    expect_refusal(call, pattern)
 
 
 @table(
@@ -828,7 +828,7 @@ def test_densities_are_refused(call, pattern):
     ),
 )
 def test_inputs_without_a_posterior_are_refused(call, pattern):
-    refuses(call, pattern)
+    expect_refusal(call, pattern)
 
 
 def draws(n_samples=10, random_state=0):
@@ -866,7 +866,7 @@ def draws(n_samples=10, random_state=0):
     ),
 )
 def test_monte_carlo_refuses(call, pattern):
-    refuses(call, pattern)
+    expect_refusal(call, pattern)
 
 
 # ------------------------------------------------------------------------------------------------- divergence.py
@@ -894,7 +894,7 @@ def test_monte_carlo_refuses(call, pattern):
     bad_weights("divergences_from_posteriors", lambda v: cs.divergences_from_posteriors([0.1, 0.9, 0.5, 0.2], v)),
 )
 def test_divergences_refuse(call, pattern):
-    refuses(call, pattern)
+    expect_refusal(call, pattern)
 
 
 # ------------------------------------------------------------------------------------------------- estimators.py
@@ -992,7 +992,7 @@ CROSSFITS = {"estimate_collisions": cs.estimate_collisions, "crossfit_posteriors
     bad_weights("estimate_collisions", lambda v: cs.estimate_collisions(DUMMY, X, Y10, sample_weight=v), n=10),
 )
 def test_cross_fitting_refuses(call, pattern):
-    refuses(call, pattern)
+    expect_refusal(call, pattern)
 
 
 @table(
@@ -1007,7 +1007,7 @@ def test_cross_fitting_refuses(call, pattern):
     bad_choice("estimate_divergences", lambda v: cs.estimate_divergences(DUMMY, X, X, cv=v), "cv", 1, 0, "kfold", 2.5),
 )
 def test_divergences_between_samples_refuse(call, pattern):
-    refuses(call, pattern)
+    expect_refusal(call, pattern)
 
 
 # ------------------------------------------------------------------------------------------------- datasets
@@ -1072,20 +1072,20 @@ FLIP = [[0.9, 0.1], [0.1, 0.9]]
     bad_choice("ring", lambda v: datasets.ring(radius=v), "radius", 0, -1.0, NAN, INF, "wide"),
 )
 def test_problems_with_a_known_answer_refuse(call, pattern):
-    refuses(call, pattern)
+    expect_refusal(call, pattern)
 
 
 @pytest.mark.parametrize("call", [datasets.data_folder, datasets.load_brfss])
 def test_data_that_is_not_there_says_which_variable_to_set(call, tmp_path, monkeypatch):
     monkeypatch.delenv("COLLIDESCOPE_DATA", raising=False)
-    refuses(call, "set COLLIDESCOPE_DATA", FileNotFoundError)
+    expect_refusal(call, "set COLLIDESCOPE_DATA", FileNotFoundError)
     monkeypatch.setenv("COLLIDESCOPE_DATA", str(tmp_path / "gone"))
-    refuses(call, "COLLIDESCOPE_DATA.*gone", FileNotFoundError)
+    expect_refusal(call, "COLLIDESCOPE_DATA.*gone", FileNotFoundError)
 
 
 def test_a_data_folder_without_the_file_names_the_file(tmp_path, monkeypatch):
     monkeypatch.setenv("COLLIDESCOPE_DATA", str(tmp_path))
-    refuses(datasets.load_brfss, r"brfss2015_012\.npz", FileNotFoundError)
+    expect_refusal(datasets.load_brfss, r"brfss2015_012\.npz", FileNotFoundError)
 
 
 # ------------------------------------------------------------------------------------------------- values stay as given
@@ -1226,7 +1226,7 @@ def test_no_function_changes_what_it_is_given(name, writeable):
     case("posteriors of other width", lambda: datasets.tangled().posteriors([[0.0]]), "X must have 8 columns, got 1"),
 )
 def test_tangled_classes_refuse(call, pattern):
-    refuses(call, pattern)
+    expect_refusal(call, pattern)
 
 
 def test_no_function_changes_a_table_or_a_list_it_is_given():

@@ -6,6 +6,7 @@ Shapes: B rows, d features, K classes, M members of a stack. An *encoder* maps (
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
@@ -62,16 +63,16 @@ class FactorisedNetwork(nn.Module):
         return (self.posteriors(a) * self.posteriors(b)).sum(-1)
 
 
-class PairModule(nn.Module):
+class PairModule(nn.Module, ABC):
     """A pair-wise V: one logit for two inputs, made symmetric by averaging both orders.
 
     Subclasses give :meth:`one_way`. Training uses it directly: pairs are sampled as ordered pairs, so both orders are
     learned at half the cost. Scores always average.
     """
 
+    @abstractmethod
     def one_way(self, a: Tensor, b: Tensor) -> Tensor:
         """Logit of "same" for [a, b] in this order, shape (B,)."""
-        raise NotImplementedError
 
     def forward(self, a: Tensor, b: Tensor) -> Tensor:
         return (self.one_way(a, b) + self.one_way(b, a)) / 2
