@@ -180,6 +180,13 @@ def test_json_round_trip_is_bit_for_bit(classes, seed, labelled):
     assert again.info == cm.info
 
 
+def test_names_that_end_in_a_zero_character_stay_apart():
+    """Regression: numpy's text arrays cut them, so that "" and a lone zero character became one name."""
+    cm = CollisionMatrix(np.eye(3), classes=["", "0", "\x00"])
+    assert cm.classes.tolist() == ["", "0", "\x00"]
+    assert CollisionMatrix.from_json(cm.to_json()) == cm
+
+
 def test_json_file_round_trip(tmp_path):
     cm = CollisionMatrix(np.eye(2), classes=["ä", "雪"])
     path = tmp_path / "matrix.json"

@@ -156,10 +156,12 @@ def check_classes(classes: Sequence[Any] | npt.NDArray[Any], n_classes: int | No
     if len(set(names)) < len(names):
         twice = next(name for k, name in enumerate(names) if name in names[:k])
         raise ValueError(f"classes must be unique, {twice!r} occurs twice")
+    # numpy's text arrays drop zero characters at the end of a name, which can make two names one: objects keep them.
+    cut = any(isinstance(name, str) and name.endswith("\0") for name in names)
     one_kind = len({type(name) for name in names}) == 1 and isinstance(names[0], (str, bool, int, float))
     array = np.empty(len(names), dtype=object)
     array[:] = names
-    return np.asarray(names) if one_kind else array
+    return np.asarray(names) if one_kind and not cut else array
 
 
 def check_labels(y: npt.ArrayLike, name: str = "y") -> npt.NDArray[Any]:
