@@ -19,6 +19,8 @@ IntArray = npt.NDArray[np.intp]
 #: Probabilities produced in float32 sum to 1 within about K * 6e-8; rows closer than this to 1 are
 #: scaled to sum to exactly 1, rows further away are refused.
 SUM_TOLERANCE = 1e-5
+#: Rounding of a float64 sum over thousands of classes: rows this close to 1 are taken as they are.
+EXACT_SUM = 1e-12
 #: S and priors are float64: anything further from 1 was typed or rounded, and the caller should say so.
 STOCHASTIC_TOLERANCE = 1e-8
 #: A float32 softmax or a difference of float64 terms can leave a zero at -1e-9; below that is an error.
@@ -98,7 +100,7 @@ def check_priors(priors: npt.ArrayLike, n_classes: int, name: str = "priors") ->
 
 
 def check_posteriors(P: npt.ArrayLike, name: str = "P", n_classes: int | None = None) -> FloatArray:
-    """``P`` as an n×K array of probability rows (float64, rows sum to exactly 1 up to rounding)."""
+    """``P`` as an n×K array of probability rows (float64, rows sum to 1 up to rounding); not to be written to."""
     array = check_finite(P, name, ndim=2)
     if array.shape[1] < 2:
         raise ValueError(
@@ -117,6 +119,8 @@ def check_posteriors(P: npt.ArrayLike, name: str = "P", n_classes: int | None = 
         raise ValueError(
             f"every row of {name} must sum to 1, row {row} sums to {totals[row]:.8g} (logits or one-vs-rest scores?)"
         )
+    if lowest >= 0 and off.max() <= EXACT_SUM:  # as good as it gets: a copy of many rows costs more than all checks
+        return array
     array = np.maximum(array, 0.0)
     return array / array.sum(axis=1, keepdims=True)
 

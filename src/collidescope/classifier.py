@@ -229,8 +229,10 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
             n_jobs=self.n_jobs,
             verbose=self.verbose,
         )
-        self.posteriors_ = np.full((n, len(self.classes_)), np.nan)
-        self.posteriors_[used[held_out.rows]] = self._estimate(held_out, codes, weights)
+        self.posteriors_ = self._estimate(held_out, codes, weights)
+        if len(held_out.rows) < n:
+            scored, self.posteriors_ = self.posteriors_, np.full((n, len(self.classes_)), np.nan)
+            self.posteriors_[used[held_out.rows]] = scored
         notes = controls.cautions(self.collision_matrix_, self.one_step_, self.recovery_)
         if self.interrupted_:
             done = f"{len(self._crossfit.folds)} of {self.cv}"

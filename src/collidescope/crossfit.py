@@ -243,7 +243,7 @@ def _score(
     if pairs is None:
         for fold, test in zip(fitted.folds, held_out, strict=True):
             scores[test] = bridge.posteriors(fold, X[test])
-        return HeldOut(rows, scores[rows], None, None)
+        return HeldOut(rows, scores if len(rows) == len(scores) else scores[rows], None, None)
     noise = []
     for fold, test in zip(fitted.folds, held_out, strict=True):
         chosen = pairs.choose_references(codes[test], rng or np.random.default_rng())

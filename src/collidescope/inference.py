@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csr_array
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
@@ -31,6 +32,8 @@ from collidescope.projection import project
 MAX_COVARIANCE_CLASSES = 32
 #: Working memory of one block of rows, in numbers.
 BLOCK_NUMBERS = 2_000_000
+#: Entries other than zero below which a sparse product is the faster one.
+SPARSE_SHARE = 0.05
 #: A variance below this share of the second moment it is the difference of is rounding, not variance.
 VARIANCE_ROUNDING = 1e-14
 
@@ -59,14 +62,23 @@ class Moments:
 
     def add(self, a: FloatArray, s: FloatArray, H: FloatArray, rho: FloatArray, N: FloatArray) -> None:
         """Add units: ``a``, ``H``, ``rho`` are n×K, ``s`` and ``N`` have n entries."""
+        # Products of a matrix with itself take half the multiplications.
         square = H**2
-        Z = (s[:, None] * H).T @ H
-        ZZ = (s[:, None] ** 2 * square).T @ square
-        Zrho = (rho * s[:, None] * H).T @ H
+        if (s >= 0).all() or (s <= 0).all():
+            root = np.sqrt(np.abs(s))[:, None] * H
+            Z = (1.0 if s.max() > 0 else -1.0) * (root.T @ root)
+        else:
+            Z = (s[:, None] * H).T @ H
+        scaled = s[:, None] * square
+        ZZ = scaled.T @ scaled
+        left = rho * s[:, None] * H
+        if np.count_nonzero(left) < SPARSE_SHARE * left.size:  # with labels, ρ has one entry a row
+            left = csr_array(left)
+        Zrho = np.asarray(left.T @ H)
         np.einsum("ii->i", Z)[:] += a.sum(axis=0)
-        np.einsum("ii->i", ZZ)[:] += (a**2 + 2 * a * s[:, None] * square).sum(axis=0)
+        np.einsum("ii->i", ZZ)[:] += (a**2 + 2 * a * scaled).sum(axis=0)
         np.einsum("ii->i", Zrho)[:] += (rho * a).sum(axis=0)
-        e = N - a.sum(axis=1) - s * square.sum(axis=1)
+        e = N - a.sum(axis=1) - scaled.sum(axis=1)
         new: dict[str, Any] = {
             "units": float(len(N)),
             "N": N.sum(),

@@ -121,6 +121,8 @@ def project_to_simplex(points: npt.ArrayLike) -> FloatArray:
 def shift_priors(P: npt.ArrayLike, old: npt.ArrayLike, new: npt.ArrayLike) -> FloatArray:
     """Posteriors at priors ``new`` from posteriors at priors ``old``: y_k ∝ y_k · new_k / old_k.
 
+    Equal priors give back ``P`` itself (as float64), not a copy.
+
     >>> shift_priors([[0.5, 0.5]], old=[0.5, 0.5], new=[0.9, 0.1])
     array([[0.9, 0.1]])
     """

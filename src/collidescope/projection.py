@@ -24,9 +24,9 @@ ROUNDING = 1e-9
 #: Dykstra stops when both sets agree on every entry of C to this much: far below any standard error.
 AGREEMENT = 1e-7
 MAX_ITERATIONS = 2000
-#: Every step takes an `eigh` of about 10 K³ operations; from a few hundred classes on this limits the steps (to 50 at
+#: Every step takes an `eigh` of about 10 K³ operations; from a few hundred classes on this limits the steps (to 10 at
 #: K = 1,000) and what remains is left to the last scaling. `converged` tells.
-MAX_OPERATIONS = 5e11
+MAX_OPERATIONS = 1e11
 BALANCE_TOLERANCE = 1e-14
 BALANCE_ITERATIONS = 1000
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csr_array
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
@@ -132,22 +133,36 @@ def one_step_share(difference: FloatArray, variance: FloatArray, priors: FloatAr
 
 def _moments(P: FloatArray, codes: IntArray, weights: FloatArray, k: int) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Weighted B₀, B₁ and the variance of the entries of B₁ - B₀, block by block."""
-    word, residual, square, seen = np.zeros((k, k)), np.zeros((k, k)), np.zeros((k, k)), 0.0
-    # in an order of their own: rows may come sorted by class, and the first ones stand for all in the variance
-    order = np.random.default_rng(0).permutation(len(P)) if len(P) > VARIANCE_ROWS else np.arange(len(P))
+    residual = np.zeros((k, k))
     for block in row_blocks(len(P), k):
-        rows = order[block]
-        p, w = P[rows], weights[rows, None]
-        r = -p.copy()
-        r[np.arange(len(p)), codes[rows]] += 1
-        word += p.T @ (w * p)
-        residual += r.T @ (w * r)
-        if block.start < VARIANCE_ROWS:
-            cross = (w * r**2).T @ (w * p**2)
-            square += cross + cross.T + 2 * (w * r * p).T @ (w * r * p)
-            seen += float((w * w).sum())
-    shares = np.bincount(codes, weights, k)
-    labels = np.diag(shares) - residual
-    difference = labels - word
+        root = np.sqrt(weights[block, None]) * _residuals(P[block], codes[block])
+        residual += root.T @ root
+    labels = np.diag(np.bincount(codes, weights, k)) - residual
+    # B₀ from B₁ = mean(c pᵀ + p cᵀ) - B₀, where that mean takes one addition per entry of P.
+    onto = csr_array((weights, (codes, np.arange(len(P)))), shape=(k, len(P)))
+    sums = np.asarray(onto @ P)
+    word = sums + sums.T - labels
     total = float(weights @ weights)
-    return word, labels, np.maximum(square * (total / seen) - total * difference**2, 0.0)
+    return word, labels, np.maximum(total * (_mean_square(P, codes, weights, k) - (labels - word) ** 2), 0.0)
+
+
+def _mean_square(P: FloatArray, codes: IntArray, weights: FloatArray, k: int) -> FloatArray:
+    """Mean square of the entries of r pᵀ + p rᵀ, rows weighing w²; of a sample of the rows when they are many."""
+    rows = np.arange(len(P))
+    if len(P) > VARIANCE_ROWS:
+        rows = np.sort(np.random.default_rng(0).choice(rows, VARIANCE_ROWS, replace=False))
+    square = np.zeros((k, k))
+    for block in row_blocks(len(rows), k):
+        p, w = P[rows[block]], weights[rows[block], None]
+        r = _residuals(p, codes[rows[block]])
+        cross = (w * r**2).T @ (w * p**2)
+        product = w * r * p
+        square += cross + cross.T + 2 * product.T @ product
+    return square / float(weights[rows] @ weights[rows])
+
+
+def _residuals(p: FloatArray, codes: IntArray) -> FloatArray:
+    """Labels less posteriors: r = c - p."""
+    r = -p
+    r[np.arange(len(p)), codes] += 1
+    return r
