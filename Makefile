@@ -6,7 +6,7 @@
 PYTHON ?= python3
 # Set these on make's command line; the caller's environment does not reach them.
 VENV = .venv
-EXTRAS = dev,docs,plot
+EXTRAS = dev,docs,plot,baselines
 PIP_FLAGS =
 ARGS =
 
@@ -52,10 +52,10 @@ format: $(READY) ## apply ruff's fixes and format
 
 bench: $(READY) ## benchmarks of minutes, then the tables (make accuracy: the long one, hours on two cores)
 	@set -e; for script in recovery coverage counted speed tables; do \
-	  echo "== benchmarks/$$script.py"; $(BIN)/python benchmarks/$$script.py; done
+	  echo "== benchmarks/$$script.py"; $(BIN)/python -m benchmarks.$$script; done
 
 accuracy: $(READY) ## every scenario, rival and seed (ARGS="--jobs 16 A3 D3" for some)
-	@$(BIN)/python benchmarks/accuracy.py $(ARGS)
+	@$(BIN)/python -m benchmarks.accuracy $(ARGS)
 
 docs: $(READY) ## the documentation, into docs/_build/html
 	@$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html

@@ -4,8 +4,8 @@ The limit is the one-step estimator with the *true* posteriors of the same sampl
 be expected to beat it. Rivals are cross-fitted with the same folds and averaged over folds for new points, and S is
 estimated from their held-out posteriors by the one-step estimator and by class averages (the paper's Algorithm 3).
 
-    python benchmarks/accuracy.py --jobs 2 A3 A5        # some cases
-    python benchmarks/accuracy.py --jobs 16             # all of them
+    python -m benchmarks.accuracy --jobs 2 A3 A5        # some cases
+    python -m benchmarks.accuracy --jobs 16             # all of them
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # one core a job: set before numpy and torch are loaded
 
 import numpy as np
-from _record import RESULTS, environment
 from joblib import Parallel, delayed
 from sklearn.base import clone
 from sklearn.ensemble import HistGradientBoostingClassifier
@@ -30,7 +29,9 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from benchmarks._record import RESULTS
 from collidescope import CollisionClassifier, collision_matrix_from_posteriors
+from collidescope._environment import environment
 from collidescope.datasets import GaussianProblem, Problem, equidistant, imbalanced, ring, scenario_a, scenario_b
 
 TEST_ROWS = 5_000

@@ -6,9 +6,9 @@ import sys
 import time
 
 import numpy as np
-from _record import save
 from sklearn.ensemble import HistGradientBoostingClassifier
 
+from benchmarks._record import save
 from collidescope import count_collisions, estimate_collisions, repeated_rows
 from collidescope.datasets import load_brfss
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from _record import save
 
+from benchmarks._record import save
 from collidescope import collision_matrix_from_posteriors
 from collidescope.datasets import imbalanced, ring, scenario_a, scenario_b
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from _record import best_of, save
 from scipy.linalg import eigh
 
+from benchmarks._record import best_of, save
 from collidescope import recover
 
 SEED = 0

@@ -1,26 +1,26 @@
 """Speed as ratios measured side by side in one run, and peak memory of large fits in processes of their own.
 
-python benchmarks/speed.py              # everything (about ten minutes on two cores)
-python benchmarks/speed.py --part models
+python -m benchmarks.speed              # everything (about ten minutes on two cores)
+python -m benchmarks.speed --part models
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import resource
 import subprocess
 import sys
 import time
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from _record import best_of, save
 from torch import nn
 
+from benchmarks._record import best_of, save
 from collidescope import CollisionClassifier
 from collidescope.contrastive import PairwiseNetwork, TrainingConfig, mlp
 from collidescope.contrastive.objectives import FactorisedObjective, PairwiseObjective
@@ -180,9 +180,9 @@ def large(case: str) -> dict[str, Any]:
 def memory() -> list[dict[str, Any]]:
     out = []
     for case in ("rows", "K250", "K500", "K1000"):
-        code = f"import json, speed; print(json.dumps(speed.large({case!r})))"
+        code = f"import json; from benchmarks.speed import large; print(json.dumps(large({case!r})))"
         done = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, cwd=os.path.dirname(__file__) or "."
+            [sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[1]
         )
         if done.returncode:
             raise RuntimeError(done.stderr[-2000:])

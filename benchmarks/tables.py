@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _record import RESULTS
-from accuracy import CASES, COVERAGE, PAPER, rivals
+
+from benchmarks._record import RESULTS
+from benchmarks.accuracy import CASES, COVERAGE, PAPER, rivals
+from experiments.markdown import best, table, where
 
 ROOT = Path(__file__).parents[1]
 #: A case of each kind, whose machine stands for the others.
@@ -19,24 +21,6 @@ FIRST = {"accuracy": "A3", "coverage": "cover-A", "paper": "paper-3"}
 def load(name: str) -> dict[str, Any] | None:
     path = RESULTS / f"{name}.json"
     return json.loads(path.read_text()) if path.exists() else None
-
-
-def table(head: list[str], rows: list[list[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
-def where(environment: dict[str, Any]) -> str:
-    versions = ", ".join(f"{name} {number}" for name, number in environment["versions"].items() if number)
-    return (
-        f"{environment['date']}, {environment['processor']} ({environment['cores']} cores), "
-        f"Python {environment['python']}, {versions}"
-    )
-
-
-def best(values: list[float], texts: list[str]) -> list[str]:
-    """The lowest in bold."""
-    return [f"**{text}**" if value == min(values) else text for value, text in zip(values, texts, strict=True)]
 
 
 def accuracy_table(stored: dict[str, Any], measure: str) -> str:

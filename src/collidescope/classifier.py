@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from collidescope import _checks as check
 from collidescope import controls
 from collidescope._checks import FloatArray, IntArray
+from collidescope._models import ModelArgument, ModelChoice, parse_model, restored_model, stored_model
 from collidescope.crossfit import CrossFit, HeldOut, PairSolver, check_pair_members, cross_fit
 from collidescope.estimators import check_folds
 from collidescope.gramian import gramian_from_posteriors
@@ -47,9 +47,10 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
 
     Parameters
     ----------
-    model : "factorised", "pairwise" or callable
+    model : "factorised", "pairwise", callable or ("pairwise", callable)
         ``factorised``: V(x, x') = p(x)·p(x'), the exact form of the similarity. ``pairwise``: the paper's network on
-        [x, x']. A callable ``(d, k) -> torch.nn.Module`` builds the encoder (k logits) for images, text, anything.
+        [x, x']. A callable ``(d, k) -> torch.nn.Module`` builds the encoder (k logits) for images, text, anything;
+        within a tuple it is called with (2d, 1) and builds the pair-wise body on [x, x'] (images meet as channels).
     loss : "cross-entropy", "pair" or "both"
         For the factorised model.
     estimate : "shrunk", "one-step" or "gramian"
@@ -107,7 +108,7 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
 
     def __init__(
         self,
-        model: str | Callable[[int, int], Any] = "factorised",
+        model: ModelArgument = "factorised",
         loss: str = "cross-entropy",
         estimate: str = "shrunk",
         recovery: str = "root",
@@ -180,7 +181,7 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array, DataFrame or sparse matrix of shape (n, d); any shape (n, …) when ``model`` is a callable
+        X : array, DataFrame or sparse matrix of shape (n, d); any shape (n, …) with a module of one's own
         y : array of n labels
         sample_weight : array of n weights, optional
         """
@@ -201,12 +202,11 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         counts = np.bincount(codes, weights, len(self.classes_)).astype(np.float64)
         self.priors_ = resolve_priors(self.priors, counts, self.classes_)
         settings = {name: getattr(self, name) for name in TRAINING}
-        if callable(self.model):  # one network; "auto" would train five of them a fold
+        if self._choice.factory is not None:  # one network; "auto" would train five of them a fold
             settings["hidden_layer_sizes"] = ()
-        kind = "pairwise" if self.model == "pairwise" else "factorised"
-        config = TrainingConfig(model=kind, device=resolve_device(self.device), **settings)
+        config = TrainingConfig(model=self._choice.kind, device=resolve_device(self.device), **settings)
         pairs = None
-        if self.model == "pairwise":
+        if self._choice.kind == "pairwise":
             references = None if isinstance(self.n_references, str) else self.n_references
             pairs = PairSolver(self.recovery, self.correction == "prior", self.solver, references)
         # One stream for the folds, one for the choice of references, one for each fold's training.
@@ -222,7 +222,7 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
             config,
             numbers[2:],
             sample_weight=weights,
-            factory=self.model if callable(self.model) else None,
+            factory=self._choice.factory,
             pairs=pairs,
             rng=np.random.default_rng(numbers[1]),
             checkpoint=self.checkpoint,
@@ -285,7 +285,7 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
     def similarity(self, A: Any, B: Any) -> FloatArray:
         """Sim: the probability that a row of ``A`` and a row of ``B`` share a class, len(A) × len(B)."""
         check_is_fitted(self, "collision_matrix_")
-        if self.model != "pairwise":
+        if self._choice.kind != "pairwise":
             return self.predict_proba(A) @ self.predict_proba(B).T
         return self._crossfit.pair_similarity(self._validate(A), self._validate(B))
 
@@ -306,8 +306,7 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self, "collision_matrix_")
         arrays, description = self._crossfit.export()
         parameters = self.get_params(deep=False) | {"checkpoint": None, "random_state": None}
-        if callable(self.model):
-            parameters["model"] = None
+        parameters["model"] = stored_model(self.model)
         description |= {
             "parameters": parameters,
             "collision_matrix": self.collision_matrix_.to_dict(),
@@ -322,19 +321,23 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
 
     # ---------------------------------------------------------------- checks
 
+    @property
+    def _choice(self) -> ModelChoice:
+        """Kind of model and factory of one's own, as ``model`` says now."""
+        return parse_model(self.model)
+
     def _validate(self, X: Any, *labels: Any) -> Any:
         options: dict[str, Any] = {
             "dtype": [np.float64, np.float32],
             "accept_sparse": "csr",
-            "allow_nd": callable(self.model),
+            "allow_nd": self._choice.factory is not None,
         }
         if labels:
             return validate_data(self, X, *labels, ensure_min_samples=2, **options)
         return validate_data(self, X, reset=False, **options)
 
     def _check_parameters(self) -> None:
-        if not callable(self.model):
-            check.check_choice(self.model, ["factorised", "pairwise"], "model")
+        parse_model(self.model)
         check.check_choice(self.estimate, ["shrunk", "one-step", "gramian"], "estimate")
         check.check_choice(self.recovery, ["root", "gradient"], "recovery")
         check.check_choice(self.correction, ["prior", "none"], "correction")
@@ -352,29 +355,28 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         return tags
 
 
-def load(path: str | Path, model: Callable[[int, int], Any] | None = None) -> CollisionClassifier:
+def load(path: str | Path, model: ModelArgument | None = None) -> CollisionClassifier:
     """A :class:`CollisionClassifier` from a file written by its ``save``. No code of the file is run.
 
     Parameters
     ----------
     path : file
-    model : callable, optional
-        The factory of a model that was fitted with one: files hold weights, not code.
+    model : callable or ("pairwise", callable), optional
+        As in the fit, for a module of one's own: files hold weights, not code.
     """
+    if model is not None:
+        parse_model(model)
     arrays, description = read_model(path)
     try:
         parameters = dict(description["parameters"])
         if isinstance(parameters["hidden_layer_sizes"], list):
             parameters["hidden_layer_sizes"] = tuple(parameters["hidden_layer_sizes"])
-        if parameters["model"] is None:
-            if model is None:
-                raise ModelFileError(
-                    f"path {str(path)!r} holds a model with a module of your own: pass its factory as model="
-                )
-            parameters["model"] = model
+        parameters["model"] = restored_model(parameters["model"], model, path)
         clf = CollisionClassifier(**parameters)
         clf._check_parameters()
-        clf._crossfit = CrossFit.from_export(arrays, description, model)
+        clf._crossfit = CrossFit.from_export(arrays, description, clf._choice.factory)
+        if (clf._crossfit.pairs is None) != (clf._choice.kind == "factorised"):
+            raise ValueError(f"its folds are not those of a {clf._choice.kind} model")
         clf.collision_matrix_ = CollisionMatrix.from_dict(description["collision_matrix"])
         clf.one_step_ = CollisionMatrix.from_dict(description["one_step"])
         clf.classes_ = np.array(clf.collision_matrix_.classes)

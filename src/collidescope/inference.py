@@ -71,7 +71,7 @@ class Moments:
             Z = (s[:, None] * H).T @ H
         scaled = s[:, None] * square
         ZZ = scaled.T @ scaled
-        left = rho * s[:, None] * H
+        left: Any = rho * s[:, None] * H
         if np.count_nonzero(left) < SPARSE_SHARE * left.size:  # with labels, ρ has one entry a row
             left = csr_array(left)
         Zrho = np.asarray(left.T @ H)

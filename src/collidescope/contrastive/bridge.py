@@ -51,12 +51,12 @@ def train_fold(
     """Train one fold's models on rows ``X``: see :func:`~collidescope.contrastive.ensemble.fit_members`."""
     weight = None if sample_weight is None else torch.from_numpy(np.asarray(sample_weight, dtype=np.float32))
     labels = torch.from_numpy(np.asarray(codes, dtype=np.int64))
-    with _one_thread(config.device == "cpu" and factory is None and len(X) <= ONE_THREAD_ROWS):
+    with one_thread(config.device == "cpu" and factory is None and len(X) <= ONE_THREAD_ROWS):
         return fit_members(_tensor(X), labels, n_classes, config, seed, weight, factory, progress, checkpoint)
 
 
 @contextmanager
-def _one_thread(wanted: bool) -> Iterator[None]:
+def one_thread(wanted: bool) -> Iterator[None]:
     """Let torch use one thread within the block, when ``wanted``."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1 if wanted else threads)

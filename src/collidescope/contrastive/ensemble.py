@@ -164,8 +164,9 @@ class _FactorisedFit:
         self._train(name, module, {"kind": "network", "hidden_layer_sizes": list(sizes)}, self.splits)
 
     def add_module(self, factory: EncoderFactory) -> None:
+        ndim = self.X.ndim - 1
         for number, split in enumerate(self.splits):
-            module = seeded_module(lambda: OneMember(factory(self.X.shape[1], self.K)), self.seed + number)
+            module = seeded_module(lambda: OneMember(factory(self.X.shape[1], self.K), ndim), self.seed + number)
             self._train(f"module-{number}", module, {"kind": "module"}, [split])
 
     def _train(self, name: str, module: nn.Module, build: dict[str, Any], splits: list[Split]) -> None:

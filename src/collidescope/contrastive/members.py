@@ -107,7 +107,7 @@ def import_member(
     elif kind == "pairwise":
         module = PairwiseNetwork(shape[0], sizes)
     elif kind == "module" and factory is not None:
-        module = OneMember(factory(shape[0], K))
+        module = OneMember(factory(shape[0], K), len(shape))
     elif kind == "pairwise-module" and factory is not None:
         body = factory(2 * shape[0], 1)
         module = PairwiseNetwork(shape[0], body=body) if len(shape) == 1 else PairwiseImageNetwork(body)

@@ -179,16 +179,23 @@ class StackedMLP(nn.Module):
 
 
 class OneMember(nn.Module):
-    """Any encoder as a stack of one, so that the loop sees (1, B, …) → (1, B, K)."""
+    """Any encoder as a stack of one, so that the loop sees (1, B, …) → (1, B, K); a shared (B, …) will do too.
+
+    Parameters
+    ----------
+    encoder : nn.Module
+    row_ndim : int
+        Dimensions of one row (3 for an image with channels): a batch of one row is told from a stack of one by them.
+    """
 
     n_members = 1
 
-    def __init__(self, encoder: nn.Module) -> None:
+    def __init__(self, encoder: nn.Module, row_ndim: int = 1) -> None:
         super().__init__()
-        self.encoder = encoder
+        self.encoder, self.row_ndim = encoder, row_ndim
 
     def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.encoder(x.squeeze(0) if x.shape[0] == 1 else x)
+        logits: Tensor = self.encoder(x.squeeze(0) if x.ndim == self.row_ndim + 2 else x)
         return logits.unsqueeze(0)
 
 

@@ -144,7 +144,9 @@ class PairwiseObjective:
     def batches(self, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         i, j, same = sample_pairs(self.train_labels, len(self.rows), self.scheme, generator, self.train_weight)
         i, j, target = self.rows[i], self.rows[j], same.float()
-        for start in range(0, len(i), self.batch_size):
+        # A last batch of a single pair is left out: batch norm cannot take it.
+        last = len(i) - 1 if len(i) > self.batch_size > 1 else len(i)
+        for start in range(0, last, self.batch_size):
             part = slice(start, start + self.batch_size)
             yield i[part], j[part], target[part]
 

@@ -22,6 +22,8 @@ from collidescope.contrastive.networks import PairModule, PairwiseNetwork
 #: down by memory. Measured best between 1 and 4 MiB; larger budgets only pay on accelerators.
 BLOCK_BYTES = 2 * 2**20
 ACCELERATOR_BLOCK_BYTES = 256 * 2**20
+#: Scores of all pairs stay on a GPU up to this size and come back in one transfer.
+GPU_RESULT_BYTES = 2 * 2**30
 ROWS_AT_ONCE = 8192
 
 
@@ -50,11 +52,12 @@ def similarity(module: PairModule, A: Tensor, B: Tensor, shift: float = 0.0) -> 
     shift : float
         Taken off the logit: :func:`~collidescope.contrastive.pairs.same_log_odds_shift` of the pairs it was trained on.
     """
-    out = torch.empty(len(A), len(B))
+    place = _gathering_place(module, 4 * len(A) * len(B))
+    out = torch.empty(len(A), len(B), device=place)
     with torch.inference_mode():
         for rows, columns, logits in _blocks(module, A, B):
-            out[rows, columns] = torch.sigmoid_(logits.sub_(shift)).cpu()
-    return out
+            out[rows, columns] = torch.sigmoid_(logits.sub_(shift)).to(place)
+    return out.cpu()
 
 
 class ClassSimilarity(NamedTuple):
@@ -108,16 +111,23 @@ def class_similarity(
         missing = torch.nonzero(counts[:n_classes] == 0).flatten().tolist()
         raise ValueError(f"references must hold every class 0…{n_classes - 1} and no other, without rows: {missing}")
     own = _own_places(exclude_self, n, r, order)
-    total = torch.zeros(n, n_classes, dtype=torch.float64)
+    place = _gathering_place(module, 16 * n * n_classes)
+    total = torch.zeros(n, n_classes, dtype=torch.float64, device=place)
     squares = torch.zeros_like(total)
+    label, every_class = labels.to(place), torch.arange(n_classes, device=place)
+    itself = None if own is None else own.to(place)
+    # A GPU may round float32 factors to ten bits (TF32), which means of scores near 0 must not suffer.
+    dtype = torch.float64 if place.type == "cuda" else torch.float32
     with torch.inference_mode():
         for rows, columns, logits in _blocks(module, X, references[order.to(references.device)]):
-            scores = torch.sigmoid_(logits.sub_(shift)).cpu()
-            if own is not None:
-                scores.masked_fill_(own[rows, None] == torch.arange(columns.start, columns.stop), 0.0)
-            onto = torch.nn.functional.one_hot(labels[columns], n_classes).float()
+            scores = torch.sigmoid_(logits.sub_(shift)).to(place, dtype)
+            if itself is not None:
+                places = torch.arange(columns.start, columns.stop, device=place)
+                scores.masked_fill_(itself[rows, None] == places, 0.0)
+            onto = (label[columns, None] == every_class).to(dtype)
             total[rows] += scores @ onto
             squares[rows] += (scores * scores) @ onto
+    total, squares = total.cpu(), squares.cpu()
     m = counts.double().expand(n, n_classes).clone()
     if own is not None:
         inside = torch.nonzero(own >= 0).flatten()
@@ -189,36 +199,40 @@ def _forward(left: Tensor, right: Tensor, rest: list[nn.Linear], buffers: dict[i
     if not rest:
         return (left[:, None] + right).squeeze(-1)
     shape = (len(left), len(right), left.shape[1])
-    h = _buffer(buffers, 0, shape)
+    h = _buffer(buffers, 0, shape, left)
     torch.add(left[:, None], right, out=h)
     h = h.view(-1, shape[2]).relu_()
     for depth, layer in enumerate(rest[:-1], start=1):
-        out = _buffer(buffers, depth, (len(h), layer.out_features))
+        out = _buffer(buffers, depth, (len(h), layer.out_features), left)
         h = torch.addmm(layer.bias, h, layer.weight.T, out=out).relu_()
     return torch.addmv(rest[-1].bias, h, rest[-1].weight[0]).view(shape[0], shape[1])
 
 
-def _buffer(buffers: dict[int, Tensor], depth: int, shape: tuple[int, ...]) -> Tensor:
+def _buffer(buffers: dict[int, Tensor], depth: int, shape: tuple[int, ...], like: Tensor) -> Tensor:
     held = buffers.get(depth)
     size = int(torch.Size(shape).numel())
     if held is None or held.numel() < size:
-        held = buffers[depth] = torch.empty(size)
+        held = buffers[depth] = like.new_empty(size)
     return held[:size].view(shape)
 
 
 def _generic_blocks(
     module: PairModule, A: Tensor, B: Tensor, device: torch.device
 ) -> Iterator[tuple[slice, slice, Tensor]]:
-    """Any module: pairs are written out, a block of them at a time."""
+    """Any module: pairs are written out, a block of them at a time; inputs are moved to the device beforehand."""
     height, width = _block_shape(len(A), len(B), max(A[:1].numel(), 1) * 4 * 16, device)
-    for a in range(0, len(A), height):
-        rows = slice(a, min(a + height, len(A)))
-        for b in range(0, len(B), width):
-            columns = slice(b, min(b + width, len(B)))
-            x, r = A[rows].to(device), B[columns].to(device)
-            left = x.repeat_interleave(len(r), 0)
-            right = r.repeat(len(x), *([1] * (r.ndim - 1)))
-            yield rows, columns, module(left, right).view(len(x), len(r))
+    B = B.to(device)
+    band = height * max(1, ROWS_AT_ONCE // height)
+    for start in range(0, len(A), band):
+        held = A[start : start + band].to(device)
+        for a in range(0, len(held), height):
+            x = held[a : a + height]
+            rows = slice(start + a, start + a + len(x))
+            for b in range(0, len(B), width):
+                r = B[b : b + width]
+                left = x[:, None].expand(len(x), *r.shape).flatten(0, 1)
+                right = r.expand(len(x), *r.shape).flatten(0, 1)
+                yield rows, slice(b, b + len(r)), module(left, right).view(len(x), len(r))
 
 
 def _plain_layers(module: PairModule) -> tuple[nn.Linear, list[nn.Linear]] | None:
@@ -256,6 +270,12 @@ def _own_places(exclude_self: bool | Tensor, n: int, r: int, order: Tensor) -> T
     inverse = torch.empty(r, dtype=torch.long)
     inverse[order] = torch.arange(r)
     return torch.where(places >= 0, inverse[places.clamp_min(0)], -1)
+
+
+def _gathering_place(module: nn.Module, size: int) -> torch.device:
+    """Where results are collected: on the GPU, so that it need not wait for the host block by block, or the CPU."""
+    device = _device_of(module)
+    return device if device.type == "cuda" and size <= GPU_RESULT_BYTES else torch.device("cpu")
 
 
 def _device_of(module: nn.Module) -> torch.device:

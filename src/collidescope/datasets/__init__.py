@@ -1,6 +1,15 @@
 """Problems with a known answer, and loaders for real data."""
 
-from collidescope.datasets.real import data_folder, load_brfss
+from collidescope.datasets.real import (
+    data_folder,
+    load_adult,
+    load_brfss,
+    load_covertype,
+    load_german_credit,
+    load_law_school,
+    load_letter,
+    load_mnist,
+)
 from collidescope.datasets.synthetic import (
     ClusteredProblem,
     GaussianProblem,
@@ -27,7 +36,13 @@ __all__ = [
     "equidistant",
     "imbalanced",
     "led",
+    "load_adult",
     "load_brfss",
+    "load_covertype",
+    "load_german_credit",
+    "load_law_school",
+    "load_letter",
+    "load_mnist",
     "ring",
     "scenario_a",
     "scenario_b",

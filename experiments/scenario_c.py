@@ -1,0 +1,106 @@
+"""Scenario C: accuracy of S against the cost of training, at checkpoints of one and the same training.
+
+The problem with the most overlap of Scenario B. The Bayesian network goes through the paper's Algorithm 3, the
+pair-wise network through Algorithm 1 (with and without the logit shift), our encoder through the one-step estimator.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from collidescope import CollisionClassifier
+from collidescope.baselines import BayesianClassifier, class_averages
+from collidescope.datasets import scenario_b
+from experiments.measures import tvd
+from experiments.store import Cell, Experiment
+
+OVERLAP = 0.15
+BAYESIAN = "Bayesian network"
+PAIRWISE = "pair-wise network"
+ENCODER = "collidescope, one network"
+DEFAULT = "collidescope"
+
+
+def run(cell: Cell) -> dict[str, Any]:
+    """Error of S and seconds of training so far, at every checkpoint."""
+    problem = scenario_b(OVERLAP)
+    truth = problem.collision_matrix().matrix
+    X, y = problem.sample(cell["rows"], cell["seed"])
+    sizes = tuple(cell["hidden_layer_sizes"])
+    curve = []
+    for epochs, seconds, estimates in METHODS[cell["method"]](X, y, sizes, cell["checkpoints"], cell["seed"]):
+        errors = {name: tvd(S, truth) for name, S in estimates.items()}
+        curve.append({"epochs": epochs, "train_seconds": seconds, "S": errors})
+    return {"curve": curve}
+
+
+Curve = Iterator[tuple[int, float, dict[str, Any]]]
+
+
+def bayesian(X: Any, y: Any, sizes: tuple[int, ...], checkpoints: list[int], seed: int) -> Curve:
+    """Mean-field Bayesian network, trained on from checkpoint to checkpoint."""
+    model = BayesianClassifier(hidden_layer_sizes=sizes, warm_start=True, random_state=seed)
+    spent = 0.0
+    for epochs in checkpoints:
+        start = time.perf_counter()
+        model.set_params(max_epochs=epochs).fit(X, y)
+        spent += time.perf_counter() - start
+        yield epochs, spent, {BAYESIAN: class_averages(model.predict_proba(X), y).matrix}
+
+
+def pairwise(X: Any, y: Any, sizes: tuple[int, ...], checkpoints: list[int], seed: int) -> Curve:
+    """The paper's network; the second fit finds all epochs done and only scores again, with the shift."""
+    with TemporaryDirectory() as folder:
+        for epochs in checkpoints:
+            settings: dict[str, Any] = {"max_epochs": epochs, "hidden_layer_sizes": sizes, "checkpoint": folder}
+            settings |= {"n_references": 20, "recovery": "root", "random_state": seed}
+            literal = CollisionClassifier.from_paper(**settings).fit(X, y)
+            shifted = CollisionClassifier.from_paper(correction="prior", **settings).fit(X, y)
+            names = {"pair-wise, literal": literal, "pair-wise, with the shift": shifted}
+            yield epochs, _training_seconds(literal), {n: clf.collision_matrix_.matrix for n, clf in names.items()}
+
+
+def encoder(X: Any, y: Any, sizes: tuple[int, ...], checkpoints: list[int], seed: int) -> Curve:
+    """Our factorised model with the same network and no early stopping."""
+    with TemporaryDirectory() as folder:
+        for epochs in checkpoints:
+            clf = CollisionClassifier(
+                hidden_layer_sizes=sizes, max_epochs=epochs, patience=0, checkpoint=folder, random_state=seed
+            ).fit(X, y)
+            yield epochs, _training_seconds(clf), {ENCODER: clf.one_step_.matrix}
+
+
+def default(X: Any, y: Any, sizes: tuple[int, ...], checkpoints: list[int], seed: int) -> Curve:
+    """The estimator as it comes: a single point of the curve."""
+    start = time.perf_counter()
+    clf = CollisionClassifier(random_state=seed).fit(X, y)
+    yield 0, time.perf_counter() - start, {DEFAULT: clf.collision_matrix_.matrix}
+
+
+def _training_seconds(clf: CollisionClassifier) -> float:
+    """Seconds of all epochs of all folds, also of those done before the last checkpoint."""
+    return float(sum(entry["seconds"] for fold in clf.history_ for epochs in fold.values() for entry in epochs))
+
+
+METHODS = {BAYESIAN: bayesian, PAIRWISE: pairwise, ENCODER: encoder, DEFAULT: default}
+
+
+def cells(quick: bool) -> list[Cell]:
+    """Checkpoints: the Bayesian network needs the longest training, so it gets the paper's 500 epochs."""
+    if quick:
+        rows, sizes, plan, seeds = 300, [16], {method: [1, 2] for method in METHODS}, range(1)
+    else:
+        long = [2, 5, 10, 20, 50, 100, 200, 350, 500]
+        plan = {BAYESIAN: long, PAIRWISE: long[:5], ENCODER: long[:5], DEFAULT: [0]}
+        rows, sizes, seeds = 50_000, [128] * 6, range(1)
+    return [
+        {"method": method, "rows": rows, "seed": seed, "hidden_layer_sizes": sizes, "checkpoints": checkpoints}
+        for method, checkpoints in plan.items()
+        for seed in seeds
+    ]
+
+
+SCENARIO_C = Experiment("scenario-c", "Scenario C: accuracy against training cost", cells, run)

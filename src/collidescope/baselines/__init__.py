@@ -1,0 +1,32 @@
+"""The rivals of the paper, and some of other projects, as scikit-learn classifiers: one a file."""
+
+from collidescope.baselines.averages import average_collision_matrix, class_averages
+from collidescope.baselines.bayesian import BayesianClassifier
+from collidescope.baselines.ensemble import DeepEnsemble
+from collidescope.baselines.mc_dropout import DropoutClassifier
+from collidescope.baselines.networks import NetworkClassifier
+from collidescope.baselines.others import (
+    NeighbourBounds,
+    confident_joint_matrix,
+    knn_bayes_error,
+    overlapping_classes,
+)
+from collidescope.baselines.registry import careful_rivals, paper_rivals
+from collidescope.baselines.temperature import TemperatureScaledClassifier, expected_calibration_error
+
+__all__ = [
+    "BayesianClassifier",
+    "DeepEnsemble",
+    "DropoutClassifier",
+    "NeighbourBounds",
+    "NetworkClassifier",
+    "TemperatureScaledClassifier",
+    "average_collision_matrix",
+    "careful_rivals",
+    "class_averages",
+    "confident_joint_matrix",
+    "expected_calibration_error",
+    "knn_bayes_error",
+    "overlapping_classes",
+    "paper_rivals",
+]

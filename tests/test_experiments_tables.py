@@ -1,0 +1,160 @@
+"""Experiments on real tables, counted collisions and divergences: the quick size, and what their figures mean."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from collidescope import CollisionMatrix, collision_matrix_from_posteriors
+from experiments import figures_tables, store, tabular
+from experiments.counted import COUNTED, compare
+from experiments.divergences import DIVERGENCES, check_claims, inflections
+from experiments.runner import run
+from experiments.store import results
+from experiments.tabular import TABULAR, insight, summarise
+
+LARGEST_FIGURE = 150_000
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory):
+    """Records of every quick experiment, run once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store, "RESULTS", tmp_path_factory.mktemp("results"))
+        for experiment in (TABULAR, COUNTED, DIVERGENCES):
+            run(experiment, quick=True, verbose=0)
+        return {e.name: results(e.name, quick=True) for e in (TABULAR, COUNTED, DIVERGENCES)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("experiment", [TABULAR, COUNTED, DIVERGENCES], ids=lambda e: e.name)
+def test_the_quick_size_runs_every_cell(records, experiment):
+    assert [r["cell"] for r in records[experiment.name]] == experiment.cells(True)
+
+
+@pytest.mark.slow
+def test_every_s_is_stochastic_and_balanced_and_precision_equals_recall_at_its_own_priors(records):
+    for record in records["tabular"]:
+        result = record["result"]
+        for name in ("empirical", "uniform"):
+            S = np.array(result[name]["matrix"])
+            assert np.allclose(S.sum(axis=1), 1, atol=1e-5)
+            low, high = result[name]["bayes_error_bounds"]
+            assert 0 <= low <= high <= 0.5 + 1e-9
+        decided = result["decided"]["empirical"]
+        assert decided["recall"] == pytest.approx(decided["precision"], abs=1e-5)
+
+
+@pytest.mark.slow
+def test_counted_and_estimated_collisions_agree_on_the_quick_tables(records):
+    for record in records["counted"]:
+        difference = record["result"]["difference"]
+        assert difference["mean_tvd"] < 0.05
+        assert difference["largest_z"] < 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("suffix", ["png", "svg"])
+def test_figures_are_drawn_from_records_and_small(records, tmp_path, suffix):
+    for name in records:
+        path = tmp_path / f"{name}.{suffix}"
+        getattr(figures_tables, f"draw_{name}")(records[name], path)
+        assert 1_000 < path.stat().st_size < LARGEST_FIGURE
+
+
+def planted(rng: np.random.Generator, n: int, share: float) -> tuple[np.ndarray, np.ndarray]:
+    """Posteriors of a rare class and labels drawn from them."""
+    p = 1 / (1 + np.exp(-rng.normal(np.log(share / (1 - share)), 1.5, n)))
+    return np.stack([1 - p, p], axis=1), np.where(rng.random(n) < p, "rare", "usual")[:, None][:, 0]
+
+
+def test_precision_at_uniform_decisions_is_what_a_simulated_classifier_gets():
+    rng = np.random.default_rng(0)
+    P, y = planted(rng, 200_000, 0.1)
+    P = P[:, ::-1]  # columns in the order of the sorted labels
+    result = summarise(P, y)
+    assert result["positive"] == "rare"
+    prior = result["share"]
+    odds = P[:, 0] / P[:, 1] * (1 - prior) / prior
+    flagged = rng.random(len(y)) < odds / (1 + odds)
+    own = y == "rare"
+    decided = result["decided"]["uniform"]
+    assert decided["recall"] == pytest.approx(flagged[own].mean(), abs=0.01)
+    assert decided["precision"] == pytest.approx(own[flagged].mean(), abs=0.01)
+    assert decided["precision_interval"][0] < decided["precision"] < decided["precision_interval"][1]
+    best = result["optimal"]["empirical"]
+    assert best["by_labels"]["recall"] == pytest.approx(best["by_posteriors"]["recall"], abs=0.01)
+    assert best["by_labels"]["precision"] == pytest.approx(best["by_posteriors"]["precision"], abs=0.01)
+
+
+def test_nothing_flagged_has_no_precision():
+    P = np.tile([0.9, 0.1], (100, 1))
+    y = np.repeat(["usual", "rare"], [90, 10])[np.random.default_rng(0).permutation(100)]
+    best = summarise(P[:, ::-1], y)["optimal"]["empirical"]["by_labels"]
+    assert best == {"recall": 0.0, "precision": None}
+
+
+def result_with(recall: float = 0.7, precision: float = 0.3, pber: float = 0.2) -> dict:
+    return {
+        "decided": {"uniform": {"recall": recall, "precision": precision}},
+        "empirical": {"pber": pber, "pber_interval": [pber - 0.01, pber + 0.01]},
+        "positive": "diabetes",
+    }
+
+
+@pytest.mark.parametrize(
+    ("recall", "precision", "words"),
+    [
+        (0.67, 0.25, "67% of people with diabetes would be flagged, but only 25%"),
+        (0.67, 0.25, "not for a verdict"),
+        (0.90, 0.80, "most flags hold"),
+        (0.40, 0.80, "many are missed"),
+        (0.40, 0.20, "of little use"),
+    ],
+)
+def test_insight_follows_the_numbers(recall, precision, words):
+    assert words in insight(result_with(recall, precision))
+
+
+def test_insight_blames_the_features_only_where_neither_rows_nor_models_would_help():
+    curve = {"converged": True, "limit": 0.2}
+    settled = result_with() | {"learning_curve": curve}
+    assert "better features" in insight(settled, [result_with(pber=0.195)])
+    assert "more rows" in insight(settled | {"learning_curve": curve | {"converged": False}})
+    outdone = insight(settled, [result_with(pber=0.195), result_with(pber=0.15)])
+    assert "another model already sees more (PBER 0.150 instead of 0.200)" in outdone
+    assert "better features" not in outdone
+
+
+def test_encoding_spreads_categories_and_leaves_numbers():
+    import pandas as pd
+
+    X = pd.DataFrame({"kind": pd.Categorical(["a", "b", "a"]), "size": [1.5, 2.5, 3.5]})
+    assert tabular.encode(X).tolist() == [[1, 0, 1.5], [0, 1, 2.5], [1, 0, 3.5]]
+
+
+def test_equal_matrices_do_not_differ_and_unequal_ones_do_in_standard_errors():
+    rng = np.random.default_rng(0)
+    P = rng.dirichlet([1, 1], 5_000)
+    y = (rng.random(5_000) < P[:, 1]).astype(int)
+    cm = collision_matrix_from_posteriors(P, y)
+    same = compare(cm, cm)
+    assert (same["mean_tvd"], same["largest_z"], same["counted_inside_estimated"]) == (0, 0, 1)
+    other = CollisionMatrix(np.eye(2), cm.priors, cm.classes, cm.stderr, cm.pber_stderr, cm.counts)
+    apart = compare(cm, other)
+    assert apart["largest_z"] > 10
+    assert apart["counted_inside_estimated"] == 0
+
+
+def test_claims_on_divergences_are_all_checked_and_only_uniqueness_fails():
+    verdicts = {claim["claim"]: claim["holds"] for claim in check_claims([0.0, 0.5, 2.0], step=0.05)}
+    assert [claim for claim, holds in verdicts.items() if not holds] == [
+        "the shape is unique (for other divergences and scales as well)"
+    ]
+
+
+def test_inflection_points_are_where_calculus_puts_them():
+    bends = inflections(0.02)
+    assert bends["Hellinger squared"] == pytest.approx([1.0], abs=0.02)  # 1 - exp(-μ²/2)
+    assert bends["total variation"] == []
+    assert bends["KL"] == []

@@ -1,0 +1,299 @@
+"""Soft targets: rows of (1 - a) I + a S in every kind of container, the loss against them, and the choice of a."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression, RidgeClassifier
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from torch import nn
+
+from collidescope import CollisionMatrix, collision_matrix_from_posteriors
+from collidescope.applications import choose_smoothing, smooth_labels, smoothing_matrix
+from collidescope.applications.smoothing import expand
+from collidescope.contrastive import SmoothedCrossEntropy
+from collidescope.datasets import GaussianProblem, with_label_noise
+from helpers import ZOO, planted, random_posteriors
+
+NAMES = ["cat", "dog", "car", "van"]
+CM = CollisionMatrix(*planted(4, sharpness=1.5), classes=NAMES)
+Y = ["van", "cat", "dog", "dog", "car"]
+
+
+# ------------------------------------------------------------------------------------------------- targets
+
+
+@pytest.mark.parametrize("name", ZOO)
+@pytest.mark.parametrize("strength", [0, 0.1, 0.7, 1])
+def test_targets_are_distributions_and_strength_counts_from_labels_to_rows_of_S(name, strength):
+    S, priors = ZOO[name]
+    T = smoothing_matrix(CollisionMatrix(S, priors), strength)
+    assert np.allclose(T.sum(axis=1), 1, atol=1e-12)
+    assert T.min() >= 0
+    assert np.allclose(T - np.eye(len(S)), strength * (S - np.eye(len(S))), atol=1e-15)
+
+
+def test_strength_0_is_one_hot_and_strength_1_is_a_row_of_S():
+    codes = [NAMES.index(name) for name in Y]
+    assert np.array_equal(smooth_labels(Y, CM, 0), np.eye(4)[codes])
+    assert np.allclose(smooth_labels(Y, CM, 1), CM.matrix[codes], atol=1e-15)
+
+
+def test_smoothing_keeps_the_priors():
+    """Detailed balance: the mean of the targets of a sample at the priors is the priors, whatever the strength."""
+    for S, priors in ZOO.values():
+        assert np.allclose(priors @ smoothing_matrix(CollisionMatrix(S, priors), 0.6), priors, atol=1e-12)
+
+
+def test_lists_arrays_series_and_tensors_agree():
+    rows = smooth_labels(Y, CM, 0.3)
+    assert rows.dtype == np.float64
+    assert np.array_equal(smooth_labels(np.array(Y), CM, 0.3), rows)
+    frame = smooth_labels(pd.Series(Y, index=[3, 1, 4, 1, 5]), CM, 0.3)
+    assert frame.index.tolist() == [3, 1, 4, 1, 5]
+    assert frame.columns.tolist() == NAMES
+    assert np.array_equal(frame.to_numpy(), rows)
+    tensor = smooth_labels(torch.tensor([NAMES.index(name) for name in Y]), CM, 0.3)
+    assert tensor.dtype == torch.get_default_dtype()
+    assert np.allclose(tensor.numpy(), rows, atol=1e-7)
+
+
+def test_a_tensor_keeps_its_shape_and_takes_any_whole_numbers():
+    image = torch.tensor([[0, 1, 2], [3, 3, 0]], dtype=torch.uint8)
+    assert smooth_labels(image, CM).shape == (2, 3, 4)
+
+
+def test_expanded_rows_carry_the_targets():
+    T = smoothing_matrix(CM, 0.4)
+    codes = np.array([2, 0, 3, 3])
+    rows, labels, weights = expand(codes, T)
+    again = np.zeros((4, 4))
+    again[rows, labels] = weights
+    assert np.allclose(again, T[codes], atol=1e-6)
+    rows, labels, weights = expand(codes, np.eye(4))
+    assert (rows.tolist(), labels.tolist(), weights.tolist()) == ([0, 1, 2, 3], codes.tolist(), [1] * 4)
+
+
+# ------------------------------------------------------------------------------------------------- the torch loss
+
+
+def test_the_loss_is_the_cross_entropy_against_soft_targets():
+    rng = np.random.default_rng(0)
+    logits = rng.standard_normal((50, 4))
+    codes = rng.integers(0, 4, 50)
+    T = 0.7 * np.eye(4) + 0.3 * CM.matrix
+    log_p = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+    each = -(T[codes] * log_p).sum(axis=1)
+    inputs = torch.tensor(logits), torch.tensor(codes)
+    assert float(SmoothedCrossEntropy(CM, 0.3)(*inputs)) == pytest.approx(each.mean(), rel=1e-6)
+    assert float(SmoothedCrossEntropy(CM, 0.3, reduction="sum")(*inputs)) == pytest.approx(each.sum(), rel=1e-6)
+    assert SmoothedCrossEntropy(CM, 0.3, reduction="none")(*inputs).numpy() == pytest.approx(each, rel=1e-6)
+
+
+def test_strength_0_is_plain_cross_entropy_and_a_uniform_S_is_uniform_smoothing():
+    generator = torch.Generator().manual_seed(0)
+    logits, labels = torch.randn(30, 5, generator=generator), torch.arange(30) % 5
+    plain = nn.functional.cross_entropy(logits, labels)
+    assert torch.allclose(SmoothedCrossEntropy(np.full((5, 5), 0.2), 0)(logits, labels), plain)
+    uniform = nn.functional.cross_entropy(logits, labels, label_smoothing=0.15)
+    assert torch.allclose(SmoothedCrossEntropy(np.full((5, 5), 0.2), 0.15)(logits, labels), uniform)
+
+
+def test_the_gradient_is_the_softmax_less_the_target():
+    logits = torch.randn(6, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64, requires_grad=True)
+    labels = torch.tensor([0, 1, 2, 3, 0, 0])
+    SmoothedCrossEntropy(CM, 0.5, reduction="sum")(logits, labels).backward()
+    wanted = logits.detach().softmax(-1) - smooth_labels(labels, CM, 0.5)
+    assert torch.allclose(logits.grad, wanted, atol=1e-6)
+
+
+def test_images_of_labels_are_taken_as_by_torch():
+    logits = torch.randn(2, 4, 3, 3, generator=torch.Generator().manual_seed(2))
+    labels = torch.randint(0, 4, (2, 3, 3), generator=torch.Generator().manual_seed(3))
+    flat = SmoothedCrossEntropy(CM, 0.2)(logits.movedim(1, -1).reshape(-1, 4), labels.flatten())
+    assert torch.allclose(SmoothedCrossEntropy(CM, 0.2)(logits, labels), flat)
+
+
+def test_targets_travel_with_the_module():
+    loss, other = SmoothedCrossEntropy(CM, 0.2), SmoothedCrossEntropy(np.eye(4), 0.2)
+    assert list(loss.state_dict()) == ["targets"]
+    assert not list(loss.parameters())
+    other.load_state_dict(loss.state_dict())
+    assert torch.equal(other.targets, loss.targets)
+    assert loss.double().targets.dtype == torch.float64
+    assert loss.to("meta").targets.device.type == "meta"
+    assert "strength=0.2" in repr(other)
+
+
+def test_half_precision_logits_stay_in_half_precision():
+    logits = torch.zeros(3, 4, dtype=torch.bfloat16)
+    assert SmoothedCrossEntropy(CM, 0.2)(logits, torch.tensor([0, 1, 2])).dtype == torch.bfloat16
+
+
+def test_the_loss_is_lowest_at_the_mean_target():
+    """With one input for all rows the best answer is priors · T, which detailed balance makes the priors."""
+    S, priors = planted(3, ratio=3, sharpness=1)
+    labels = torch.tensor(np.repeat(np.arange(3), np.round(priors * 100_000).astype(int)))
+    logits = torch.tensor(np.log(priors), requires_grad=True)
+    SmoothedCrossEntropy(S, 0.8).double()(logits.expand(len(labels), 3), labels).backward()
+    assert torch.allclose(logits.grad, torch.zeros(3, dtype=torch.float64), atol=1e-5)
+
+
+# ------------------------------------------------------------------------------------------------- choosing
+
+
+def noisy(seed=0):
+    """Two classes that a line separates, each label wrong one time in four, features that invite overfitting."""
+    clean = GaussianProblem(np.outer([-3.0, 3.0], np.eye(12)[0]))
+    problem = with_label_noise(clean, [[0.75, 0.25], [0.25, 0.75]])
+    X, y = problem.sample(120, seed)
+    return X, y, problem.collision_matrix()
+
+
+EAGER = LogisticRegression(C=1e4, max_iter=2000)
+
+
+def test_noisy_labels_ask_for_smoothing():
+    X, y, cm = noisy()
+    choice = choose_smoothing(EAGER, X, y, cm)
+    assert choice.best >= 0.1
+    assert choice.gain > 0
+    assert choice.losses.min() == choice.losses[choice.strengths == choice.best]
+    assert choice.gain == pytest.approx(choice.losses[0] - choice.losses.min())
+    assert 0 < choice.gain_stderr < 1
+    assert "Best strength" in str(choice)
+    assert choice.to_frame().shape == (8, 2)
+
+
+def test_separable_classes_ask_for_none():
+    X, y = GaussianProblem(np.outer([-20.0, 20.0], np.ones(2))).sample(90, 0)
+    choice = choose_smoothing(LogisticRegression(), X, y, CollisionMatrix([[0.8, 0.2], [0.2, 0.8]]))
+    assert choice.best == 0
+    assert choice.gain == choice.gain_stderr == 0
+
+
+def test_losses_are_those_of_weighted_copies_made_by_hand():
+    """One fold by a slow reference: every row once for every class, with no copy left out."""
+    X, y, cm = noisy(1)
+    from sklearn.model_selection import StratifiedKFold
+
+    total = 0.0
+    for train, test in StratifiedKFold(2, shuffle=True, random_state=5).split(X, y):
+        soft = smooth_labels(y[train], cm, 0.5)
+        model = LogisticRegression().fit(
+            np.repeat(X[train], 2, axis=0), np.tile([0, 1], len(train)), sample_weight=soft.ravel()
+        )
+        total += -np.log(model.predict_proba(X[test])[np.arange(len(test)), y[test]]).sum()
+    choice = choose_smoothing(LogisticRegression(), X, y, cm, strengths=[0.5], cv=2, random_state=5)
+    assert choice.losses[0] == pytest.approx(total / len(y), rel=1e-6)
+
+
+def test_pipelines_frames_text_labels_and_absent_classes_are_taken():
+    P, codes = random_posteriors(np.random.default_rng(0), 300, 3)
+    cm = collision_matrix_from_posteriors(P, np.array(["a", "b", "c"])[codes])
+    keep = codes != 2
+    X, y = pd.DataFrame(np.log(P[keep])), np.array(["a", "b", "c"])[codes[keep]]
+    choice = choose_smoothing(make_pipeline(StandardScaler(), LogisticRegression()), X, y, cm, strengths=(0.2, 0), cv=2)
+    assert choice.strengths.tolist() == [0, 0.2]
+    assert np.isfinite(choice.losses).all()
+
+
+def test_the_choice_is_the_same_every_time():
+    X, y, cm = noisy(2)
+    first, second = (choose_smoothing(LogisticRegression(), X, y, cm, strengths=(0, 0.3)) for _ in range(2))
+    assert np.array_equal(first.losses, second.losses)
+
+
+# ------------------------------------------------------------------------------------------------- bad input
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: smoothing_matrix(CM.matrix), "cm must be a CollisionMatrix, got ndarray"),
+        (lambda: smoothing_matrix(CM, 1.5), "strength must be a number from 0.*got 1.5"),
+        (lambda: smoothing_matrix(CM, -0.1), "strength must be a number.*-0.1"),
+        (lambda: smoothing_matrix(CM, float("nan")), "strength.*nan"),
+        (lambda: smoothing_matrix(CM, "0.1"), "strength.*'0.1'"),
+        (lambda: smoothing_matrix(CM, True), "strength.*True"),
+        (lambda: smooth_labels(Y, None), "cm must be a CollisionMatrix, got NoneType"),
+        (lambda: smooth_labels([*Y, "cow"], CM), "y has the label .*'cow'.*not in classes"),
+        (lambda: smooth_labels([0, 1], CM), "y has the label .*0.*not in classes"),
+        (lambda: smooth_labels([], CM), "y is empty"),
+        (lambda: smooth_labels([Y], CM), r"y must be a flat list of labels, got shape \(1, 5\)"),
+        (lambda: smooth_labels(["cat", None], CM), "y has 1 missing labels"),
+        (lambda: smooth_labels(torch.tensor([0.0]), CM), "labels must be class numbers.*float32"),
+        (lambda: smooth_labels(torch.tensor([True]), CM), "labels must be class numbers.*bool"),
+        (lambda: smooth_labels(torch.tensor([0, -1]), CM), "labels must be class numbers from 0 to 3, got -1 to 0"),
+        (lambda: smooth_labels(torch.tensor([4]), CM), "labels must be class numbers from 0 to 3, got 4 to 4"),
+    ],
+)
+def test_soft_targets_refuse_in_words(call, says):
+    with pytest.raises(ValueError, match=says):
+        call()
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: SmoothedCrossEntropy([[0.5, 0.6], [0.5, 0.5]]), "row of matrix must sum to 1, row 0 sums to 1.1"),
+        (lambda: SmoothedCrossEntropy("S"), "matrix must hold real numbers"),
+        (lambda: SmoothedCrossEntropy(CM, 2), "strength must be a number from 0.*got 2"),
+        (lambda: SmoothedCrossEntropy(CM, None), "strength.*None"),
+        (lambda: SmoothedCrossEntropy(CM, reduction="max"), "reduction must be one of 'mean', 'sum', 'none'"),
+        (lambda: SmoothedCrossEntropy(CM)(torch.zeros(2, 3), torch.tensor([0, 1])), r"logits.*\(B, 4.*\(2, 3\)"),
+        (lambda: SmoothedCrossEntropy(CM)(torch.zeros(4), torch.tensor(0)), r"logits.*got \(4,\) for \(\)"),
+        (lambda: SmoothedCrossEntropy(CM)(torch.zeros(2, 4), torch.tensor([0])), r"\(2, 4\) for \(1,\)"),
+        (lambda: SmoothedCrossEntropy(CM)(torch.zeros(1, 4), torch.tensor([0.0])), "labels.*float32.*long"),
+        (lambda: SmoothedCrossEntropy(CM)(torch.zeros(1, 4), torch.tensor([7])), "labels.*from 0 to 3, got 7 to 7"),
+    ],
+)
+def test_the_loss_refuses_in_words(call, says):
+    with pytest.raises(ValueError, match=says):
+        call()
+
+
+AB = CollisionMatrix([[0.8, 0.2], [0.2, 0.8]], classes=["a", "b"])
+GOOD = {
+    "classifier": LogisticRegression(),
+    "X": np.arange(16.0).reshape(8, 2),
+    "y": list("abababab"),
+    "cm": AB,
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"cm": AB.matrix}, "cm must be a CollisionMatrix"),
+        (
+            {"classifier": LogisticRegression},
+            r"classifier must be an instance, got the class LogisticRegression: write LogisticRegression\(\)",
+        ),
+        ({"classifier": "logistic"}, "classifier must be a scikit-learn classifier, got 'logistic'"),
+        ({"classifier": RidgeClassifier()}, "classifier must have predict_proba, RidgeClassifier has not"),
+        ({"classifier": KNeighborsClassifier()}, "classifier must take sample_weight.*KNeighborsClassifier does not"),
+        (
+            {"classifier": make_pipeline(StandardScaler(), KNeighborsClassifier())},
+            "classifier must take sample_weight.*KNeighborsClassifier does not",
+        ),
+        ({"X": np.zeros((7, 2))}, "X and y must have the same number of rows, got 7 and 8"),
+        ({"X": 3.0}, "X must be a table"),
+        ({"y": list("abababaz")}, "y has the label .*'z'"),
+        ({"y": ["a"] * 8}, "y holds a single class .*'a'"),
+        ({"strengths": []}, "strengths is empty"),
+        ({"strengths": 0.5}, "strengths must be 1-dimensional"),
+        ({"strengths": [0, 2]}, "strengths must be a number from 0.*2"),
+        ({"strengths": ["low"]}, "strengths must hold real numbers"),
+        ({"cv": 1}, "cv must be a whole number of at least 2, got 1"),
+        ({"cv": 5}, "cv=5 needs at least 5 members.*has 4"),
+        ({"random_state": -1}, "random_state must be None or a whole number.*-1"),
+    ],
+)
+def test_choosing_refuses_in_words(changes, says):
+    with pytest.raises(ValueError, match=says):
+        choose_smoothing(**(GOOD | changes))
