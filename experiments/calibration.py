@@ -48,7 +48,7 @@ def _estimate(method: str, problem: Problem, X: Any, y: Any, seed: int) -> Any:
 def cells(quick: bool) -> list[Cell]:
     """Samples in groups, each a cell."""
     rows = {"A, K=3": 750, "A, K=5": 1250, "D": 3000}
-    samples, groups = (2, 1) if quick else (10, 6)
+    samples, groups = (2, 1) if quick else (10, 3)
     names = ["A, K=3"] if quick else list(PROBLEMS)
     return [
         {"problem": name, "method": method, "rows": rows[name], "samples": samples, "first_seed": samples * group}

@@ -21,6 +21,8 @@ CURVES = {
 MODELS = {"quadratic": ("o", "C0"), "linear": ("^", "0.35")}
 #: Entries of S that are smaller than this both ways are left out of the scatter: hundreds of them lie on the origin.
 SMALLEST_ENTRY = 0.02
+#: Much text: a coarser picture stays below 150 kB.
+TABLES_DPI = 85
 SHORT = {"<=50K": "≤50K", ">50K": ">50K"}
 
 
@@ -74,19 +76,17 @@ def draw_tabular(records: Records, path: Path) -> None:
     tables = [name for name in names if not name.endswith(AUTHORS)]
     rows = [(method, "") for method in (OURS, BOOSTING, NETWORK)]
     rows += [(method, AUTHORS) for method in (OURS, NETWORK) if any(name.endswith(AUTHORS) for name in names)]
-    size = (2.6 * len(tables) + 0.6, 2.75 * len(rows))
-    figure, panels = plt.subplots(len(rows), len(tables), figsize=size, squeeze=False)
+    size = (1.75 * len(tables) + 0.5, 1.85 * len(rows))
+    figure, panels = plt.subplots(len(rows), len(tables), figsize=size, dpi=TABLES_DPI, squeeze=False)
     for line, (method, variant) in zip(panels, rows, strict=True):
         for axes, table in zip(line, tables, strict=True):
             cell = {"dataset": table + variant, "method": method}
             own = [r["result"] for r in records if cell.items() <= r["cell"].items()]
             _heat_map(axes, own)
         label = method.replace(", ", ",\n") + ("\n(authors' encoding)" if variant else "")
-        line[0].set_ylabel(label, fontsize=9, labelpad=8)
-        if not line[0].has_data():
-            line[0].set_axis_on()
+        line[0].set_ylabel(label, fontsize=7.5, labelpad=5)
     for axes, table in zip(panels[0], tables, strict=True):
-        axes.set_title(f"{table}\n{axes.get_title()}", fontsize=10)
+        axes.annotate(table, (0.5, 1.3), xycoords="axes fraction", ha="center", fontsize=9, fontweight="bold")
     figure.tight_layout()
     save(figure, path)
 
@@ -100,14 +100,17 @@ def _heat_map(axes: Any, results: list[dict[str, Any]]) -> None:
     stderr = _stderr(results)
     for (i, j), value in np.ndenumerate(S):
         text = f"{value:.3f}" if stderr is None else f"{value:.3f}\n±{1.96 * stderr[i, j]:.3f}"
-        axes.text(j, i, text, ha="center", va="center", fontsize=9, color="white" if value > 0.6 else "black")
+        axes.text(j, i, text, ha="center", va="center", fontsize=7.5, color="white" if value > 0.6 else "black")
     first = results[0]
     names = [SHORT.get(name, name) for name in first["classes"]]
-    axes.set_xticks([0, 1], names, fontsize=8)
-    axes.set_yticks([0, 1], names, fontsize=8, rotation=90, va="center")
+    axes.set_xticks([0, 1], names, fontsize=7)
+    axes.set_yticks([0, 1], names, fontsize=7, rotation=90, va="center")
     decided = {name: np.mean([r["decided"]["uniform"][name] for r in results]) for name in ("recall", "precision")}
     positive = SHORT.get(first["positive"], first["positive"])
-    axes.set_title(f"{positive}: recall {decided['recall']:.0%}, precision {decided['precision']:.0%}", fontsize=8)
+    axes.tick_params(length=2, pad=2)
+    axes.set_title(
+        f"{positive}: recall {decided['recall']:.0%},\nprecision {decided['precision']:.0%}", fontsize=7, pad=3
+    )
 
 
 def _stderr(results: list[dict[str, Any]]) -> np.ndarray | None:

@@ -94,6 +94,18 @@ Time: encoder {spent["training"]:.0f} s of training and {spent["rest_of_fit"]:.0
 {measured(list(records.values()))}"""
 
 
+def headline() -> str:
+    """For the README: what the logit shift does to the paper's figure for MNIST."""
+    paired = next(r["result"]["corrections"] for r in results("mnist") if r["cell"]["model"] == "pairwise")
+    ours = next(r["result"] for r in results("mnist") if r["cell"]["model"] == "factorised")
+    literal, shifted = paired["none"]["S_gradient"][4][9], paired["prior"]["S"][4][9]
+    return (
+        f"On MNIST the paper found S[4,9] = 0.028. Its network, trained again, gives {literal:.3f}; with the logit "
+        f"shift that the paper lacks, {shifted:.3f}; the default with a convolutional encoder "
+        f"{ours['S'][4][9]:.4f} ({ours['low'][4][9]:.4f} to {ours['high'][4][9]:.4f})."
+    )
+
+
 def _interval(interval: Any) -> str:
     return "" if interval is None else f" ({interval[0]:.2f} to {interval[1]:.2f})"
 
@@ -136,11 +148,13 @@ def tables(figures: Path) -> str:
             ("diabetes: about three quarters of those flagged do not have it", f"{1 - precision:.0%}",
              abs(precision - 0.25) < 0.03),
         ]  # fmt: skip
-    adult = next((g[0]["result"] for k, g in groups.items() if k == ("adult", tabular.OURS)), None)
-    if adult is not None:
-        precision = adult["decided"]["uniform"]["precision"]
-        claim = "adult: most of those predicted to have a high income do not"
-        statements.append((claim, f"{1 - precision:.0%} of them, decided at uniform priors", precision < 0.5))
+    adults = {method: own[0]["result"] for (dataset, method), own in groups.items() if dataset == "adult"}
+    if adults:
+        # Of several models the one with the lowest held-out Brier score speaks for the data.
+        method = min(adults, key=lambda m: tabular.brier(adults[m])[0])
+        precision = adults[method]["decided"]["uniform"]["precision"]
+        text = f"{1 - precision:.0%} of them, decided at uniform priors ({method}, the lowest Brier score)"
+        statements.append(("adult: most of those predicted to have a high income do not", text, precision < 0.5))
     head = ["data", "method", "rows", "S diagonal, uniform priors", "recall = precision, natural priors"]
     head += ["recall, decided at uniform priors", "precision there", "held-out accuracy"]
     return f"""## Real tables

@@ -29,6 +29,9 @@ ORDER = [
     "Bayesian network",
     "deep ensemble",
 ]
+LOG_LINEAR = (
+    "(Scenarios A and B are log-linear: logistic regression is the true model there, and can tie. Scenario D is not.)"
+)
 #: What the paper compares with.
 PAPERS = ("temperature (paper)", "Monte-Carlo dropout", "Bayesian network")
 Found = dict[str, dict[Any, np.ndarray]]
@@ -76,10 +79,11 @@ def _leader(found: Found, columns: dict[Any, str]) -> str:
     """Where the default is not the lowest: of the methods that do not know the truth, and of its own variants."""
     rivals = [m for m in found if m != LIMIT and not m.startswith(f"{OURS}:")]
     variants = [m for m in found if m.startswith(f"{OURS}:")]
-    lines = _losses(found, columns, rivals) or ["The default has the lowest mean TVD of S in every column."]
+    lost = _losses(found, columns, rivals)
+    lines = [*lost, LOG_LINEAR] if lost else ["The default has the lowest mean TVD of S in every column."]
     own = _losses(found, columns, [OURS, *variants])
     if own:
-        lines += ["From the same fit:", *own, "(where the posteriors are this good, their averages need no labels)."]
+        lines += ["Other roads from the same fit:", *own, "Where posteriors are this good, averages need no labels."]
     return " ".join(lines)
 
 
@@ -356,6 +360,8 @@ def headline() -> str:
         lambda s: s["S"][0] if "S" in s else None,
     )
     shown = [LIMIT, OURS, CORRECTED, LITERAL, "plain network", *PAPERS, "Platt", "isotonic", "deep ensemble"]
-    shown += [m for m in found if m.endswith(": one-step")]
+    shown += [m for m in found if m.endswith((": one-step", ": averages"))]
     short = {m: {k: v.mean(keepdims=True) for k, v in found[m].items()} for m in shown if m in found}
-    return method_table(short, shown, columns, (LIMIT,))
+    others = [OURS, *(m for m in found if m != LIMIT and not m.startswith(OURS))]
+    notes = " ".join([*_losses(found, columns, others), LOG_LINEAR])
+    return f"{method_table(short, shown, columns, (LIMIT,))}\n\n{notes}"

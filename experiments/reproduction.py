@@ -31,7 +31,8 @@ def write() -> None:
     (ROOT / "docs" / "reproduction.md").write_text(re.sub(r"\n{3,}", "\n\n", page))
     (ROOT / "docs" / "errata.md").write_text(pages_errata.page())
     readme = ROOT / "README.md"
-    block = f"<!-- reproduction -->\n{pages_synthetic.headline()}\n<!-- /reproduction -->"
+    found = f"{pages_synthetic.headline()}\n\n{pages_real.headline()}"
+    block = f"<!-- reproduction -->\n{found}\n<!-- /reproduction -->"
     pattern = r"<!-- reproduction -->.*<!-- /reproduction -->"
     readme.write_text(re.sub(pattern, lambda _: block, readme.read_text(), flags=re.DOTALL))
     print("→ docs/reproduction.md, docs/errata.md, docs/figures, README.md")

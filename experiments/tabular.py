@@ -295,18 +295,19 @@ def insight(result: Result, others: Iterable[Result] = ()) -> str:
     join = "and" if trusted else "but only"
     curve = result.get("learning_curve")
     remedy = "better features, not a better model, would change this, as far as this model can see"
-    brier, lowest = _brier(result), min((_brier(other)[0] for other in others), default=np.inf)
-    if lowest < brier[1]:
-        remedy = f"another model already sees more (PBER {lowest:.3f} instead of {brier[0]:.3f})"
+    own, low = brier(result)
+    lowest = min((brier(other)[0] for other in others), default=np.inf)
+    if lowest < low:
+        remedy = f"another model already sees more (PBER {lowest:.3f} instead of {own:.3f})"
     elif curve is not None and not curve["converged"]:
-        remedy = f"more rows may still improve this (PBER {brier[0]:.3f}, towards {curve['limit']:.3f})"
+        remedy = f"more rows may still improve this (PBER {own:.3f}, towards {curve['limit']:.3f})"
     return (
         f"{recall:.0%} of {who} would be flagged, {join} {precision:.0%} of the flags would be right: "
         f"{verdict}; {remedy}."
     )
 
 
-def _brier(result: Result) -> tuple[float, float]:
+def brier(result: Result) -> tuple[float, float]:
     """PBER of the one-step estimate, which is the held-out Brier score, and the lower end of its interval."""
     found = result.get("one_step", result)["empirical"]
     return found["pber"], found["pber_interval"][0]
