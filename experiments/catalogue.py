@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from experiments.applications_audit import AUDIT
+from experiments.applications_merging import MERGING
+from experiments.applications_noise import NOISE
+from experiments.applications_sampling import SAMPLING
+from experiments.applications_smoothing import SMOOTHING
 from experiments.calibration import CALIBRATION
 from experiments.counted import COUNTED
 from experiments.divergences import DIVERGENCES
+from experiments.errata import ERRATA
 from experiments.mnist import MNIST
 from experiments.scenario_c import SCENARIO_C
 from experiments.store import Experiment
@@ -24,5 +30,11 @@ EXPERIMENTS: dict[str, Experiment] = {
         TABULAR,
         COUNTED,
         CALIBRATION,
+        ERRATA,
+        MERGING,
+        SMOOTHING,
+        SAMPLING,
+        AUDIT,
+        NOISE,
     )
 }

@@ -137,7 +137,7 @@ def draw_counted(records: Records, path: Path) -> None:
         axes.grid(alpha=0.3)
         axes.set_aspect("equal")
     panels[0, 0].set_ylabel("estimated on the same rows")
-    panels[0, 0].legend(frameon=False, fontsize=7, loc="lower right")
+    panels[0, -1].legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.02, 0.5))
     save(figure, path)
 
 

@@ -1,11 +1,11 @@
-"""Writes docs/reproduction.md, docs/errata.md, their figures and the README's table from the committed results."""
+"""Writes the generated pages of the documentation, their figures and the README's table from the committed results."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-from experiments import pages_errata, pages_real, pages_synthetic
+from experiments import pages_applications, pages_errata, pages_real, pages_synthetic
 
 ROOT = Path(__file__).parents[1]
 
@@ -30,9 +30,10 @@ def write() -> None:
     page = "\n\n".join([INTRODUCTION.strip(), *sections]) + "\n"
     (ROOT / "docs" / "reproduction.md").write_text(re.sub(r"\n{3,}", "\n\n", page))
     (ROOT / "docs" / "errata.md").write_text(pages_errata.page())
+    (ROOT / "docs" / "applications.md").write_text(pages_applications.page())
     readme = ROOT / "README.md"
     found = f"{pages_synthetic.headline()}\n\n{pages_real.headline()}"
     block = f"<!-- reproduction -->\n{found}\n<!-- /reproduction -->"
     pattern = r"<!-- reproduction -->.*<!-- /reproduction -->"
     readme.write_text(re.sub(pattern, lambda _: block, readme.read_text(), flags=re.DOTALL))
-    print("→ docs/reproduction.md, docs/errata.md, docs/figures, README.md")
+    print("→ docs/reproduction.md, docs/errata.md, docs/applications.md, docs/figures, README.md")

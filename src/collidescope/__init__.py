@@ -9,6 +9,22 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collidescope.applications import (
+        AdaptiveSampler,
+        AuditReport,
+        ConsolidationPlan,
+        SmoothingChoice,
+        active_learning_score,
+        ambiguous,
+        bayes_confusion,
+        choose_smoothing,
+        consolidate,
+        label_error_scores,
+        smooth_labels,
+        smoothing_matrix,
+    )
+    from collidescope.applications.audit import audit
+
     __version__: str
     from collidescope import datasets
     from collidescope.classifier import CollisionClassifier, CollisionWarning, load
@@ -31,11 +47,14 @@ if TYPE_CHECKING:
     from collidescope.shrinkage import shrunk_collision_matrix
 
 _HOME = {
+    "AdaptiveSampler": "applications",
+    "AuditReport": "applications",
     "BayesOptimalClassifier": "density",
     "CollisionAccumulator": "inference",
     "CollisionClassifier": "classifier",
     "CollisionMatrix": "matrix",
     "CollisionWarning": "classifier",
+    "ConsolidationPlan": "applications",
     "Divergences": "divergence",
     "LearningCurve": "controls",
     "ModelFileError": "persistence",
@@ -44,16 +63,24 @@ _HOME = {
     "Projection": "projection",
     "Recovery": "recovery",
     "ShuffledControl": "controls",
+    "SmoothingChoice": "applications",
+    "active_learning_score": "applications",
+    "ambiguous": "applications",
+    "audit": "applications",
+    "bayes_confusion": "applications",
     "bayes_error_bounds": "matrix",
+    "choose_smoothing": "applications",
     "collision_divergence": "divergence",
     "collision_matrix_from_densities": "density",
     "collision_matrix_from_posteriors": "inference",
+    "consolidate": "applications",
     "count_collisions": "counting",
     "crossfit_posteriors": "estimators",
     "divergences": "divergence",
     "divergences_from_posteriors": "divergence",
     "estimate_collisions": "estimators",
     "estimate_divergences": "estimators",
+    "label_error_scores": "applications",
     "learning_curve": "controls",
     "load": "classifier",
     "posterior_error_bound": "posterior",
@@ -64,15 +91,20 @@ _HOME = {
     "shift_priors": "posterior",
     "shrunk_collision_matrix": "shrinkage",
     "shuffled_control": "controls",
+    "smooth_labels": "applications",
+    "smoothing_matrix": "applications",
     "solve_posteriors": "posterior",
 }
 
 __all__ = [
+    "AdaptiveSampler",
+    "AuditReport",
     "BayesOptimalClassifier",
     "CollisionAccumulator",
     "CollisionClassifier",
     "CollisionMatrix",
     "CollisionWarning",
+    "ConsolidationPlan",
     "Divergences",
     "LearningCurve",
     "ModelFileError",
@@ -81,10 +113,17 @@ __all__ = [
     "Projection",
     "Recovery",
     "ShuffledControl",
+    "SmoothingChoice",
+    "active_learning_score",
+    "ambiguous",
+    "audit",
+    "bayes_confusion",
     "bayes_error_bounds",
+    "choose_smoothing",
     "collision_divergence",
     "collision_matrix_from_densities",
     "collision_matrix_from_posteriors",
+    "consolidate",
     "count_collisions",
     "crossfit_posteriors",
     "datasets",
@@ -92,6 +131,7 @@ __all__ = [
     "divergences_from_posteriors",
     "estimate_collisions",
     "estimate_divergences",
+    "label_error_scores",
     "learning_curve",
     "load",
     "posterior_error_bound",
@@ -102,13 +142,15 @@ __all__ = [
     "shift_priors",
     "shrunk_collision_matrix",
     "shuffled_control",
+    "smooth_labels",
+    "smoothing_matrix",
     "solve_posteriors",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "datasets":
-        return importlib.import_module("collidescope.datasets")
+    if name in ("baselines", "datasets"):
+        return importlib.import_module(f"collidescope.{name}")
     if name == "__version__":
         return _version()
     if name not in _HOME:

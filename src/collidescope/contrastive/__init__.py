@@ -1,4 +1,4 @@
-"""The pair-wise contrastive model: pair sampling, networks, losses, training, scoring. The only room with torch."""
+"""The pair-wise contrastive model: pair sampling, networks, losses, training, scoring."""
 
 from collidescope.contrastive.config import TrainingConfig
 from collidescope.contrastive.ensemble import fit_members
@@ -7,6 +7,7 @@ from collidescope.contrastive.losses import BalancedPairLoss, PacBound, pac_boun
 from collidescope.contrastive.networks import FactorisedNetwork, PairwiseImageNetwork, PairwiseNetwork, mlp
 from collidescope.contrastive.pairs import same_log_odds_shift, sample_pairs
 from collidescope.contrastive.scoring import ClassSimilarity, class_similarity, encode, similarity
+from collidescope.contrastive.smoothing import SmoothedCrossEntropy
 from collidescope.contrastive.training import TrainingResult, fit_loop
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "PairwiseFoldModel",
     "PairwiseImageNetwork",
     "PairwiseNetwork",
+    "SmoothedCrossEntropy",
     "TrainingConfig",
     "TrainingResult",
     "class_similarity",

@@ -1,0 +1,255 @@
+"""Label smoothing that knows which classes collide.
+
+Symbols: the target of label i is row i of ``T = (1 - a) I + a S``, a the *strength*. Uniform label smoothing spreads a
+over all classes alike; here a class gets as much of it as inputs of class i are found in it when seen again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import clone
+from sklearn.model_selection import StratifiedKFold
+from sklearn.pipeline import Pipeline
+from sklearn.utils import _safe_indexing, check_random_state
+from sklearn.utils.validation import has_fit_parameter
+
+from collidescope import _checks as check
+from collidescope._checks import FloatArray, IntArray
+from collidescope.applications._inputs import check_matrix, is_series
+from collidescope.estimators import check_folds, check_rows
+from collidescope.matrix import CollisionMatrix
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: Copies of a row with less weight than this are left out: together they could not move a loss in its fifth digit.
+LEAST_WEIGHT = 1e-6
+#: A class that a classifier rules out costs this much and not infinitely: the logarithm of float64's precision.
+LEAST_PROBABILITY = float(np.finfo(np.float64).eps)
+STRENGTHS = (0, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.0)
+
+
+def smoothing_matrix(cm: CollisionMatrix, strength: float = 0.1) -> FloatArray:
+    """The soft target of every class: K×K, row i is (1 - strength) e_i + strength S[i].
+
+    Examples
+    --------
+    >>> smoothing_matrix(CollisionMatrix([[0.8, 0.2], [0.4, 0.6]], [2 / 3, 1 / 3]), 0.5)
+    array([[0.9, 0.1],
+           [0.2, 0.8]])
+    """
+    check_matrix(cm)
+    a = check_strength(strength)
+    return (1 - a) * np.eye(cm.n_classes) + a * cm.matrix
+
+
+def smooth_labels(y: Any, cm: CollisionMatrix, strength: float = 0.1) -> Any:
+    """Soft targets: every label gives a little to the classes it collides with.
+
+    Parameters
+    ----------
+    y : array of n labels, Series, or torch tensor of class numbers
+        Labels are names of ``cm.classes``; a tensor holds their positions, as torch losses want them.
+    cm : CollisionMatrix
+        Estimate it on the training rows only.
+    strength : float from 0 to 1
+        0 leaves labels as they are (one-hot), 1 replaces each by its row of S. :func:`choose_smoothing` tries several.
+
+    Returns
+    -------
+    array of shape (n, K)
+        A DataFrame with a column per class and the same index for a Series, a tensor on the same device for a tensor.
+
+    Examples
+    --------
+    >>> cm = CollisionMatrix([[0.9, 0.1], [0.2, 0.8]], [2 / 3, 1 / 3], classes=["cat", "dog"])
+    >>> smooth_labels(["cat", "dog", "dog"], cm, strength=0.5)
+    array([[0.95, 0.05],
+           [0.1 , 0.9 ],
+           [0.1 , 0.9 ]])
+    """
+    T = smoothing_matrix(cm, strength)
+    if type(y).__module__.split(".")[0] == "torch":
+        from collidescope.contrastive.smoothing import smooth_tensor
+
+        return smooth_tensor(y, T)
+    rows = T[check.encode_labels(y, cm.classes)]
+    if not is_series(y):
+        return rows
+    import pandas as pd
+
+    return pd.DataFrame(rows, index=y.index, columns=pd.Index(cm.classes))
+
+
+@dataclass(frozen=True, eq=False)
+class SmoothingChoice:
+    """Held-out log loss by strength: see :func:`choose_smoothing`.
+
+    Attributes
+    ----------
+    strengths : array of shape (m,)
+    losses : array of shape (m,)
+        Mean log loss of the held-out rows, against their labels as they are.
+    best : float
+        The strength with the lowest loss; the smallest of them when several have it.
+    gain, gain_stderr : float
+        How much lower the loss is than at the smallest strength tried, and its standard error over rows (paired).
+    """
+
+    strengths: FloatArray
+    losses: FloatArray
+    best: float
+    gain: float
+    gain_stderr: float
+
+    def to_frame(self) -> pd.DataFrame:
+        """A row per strength."""
+        import pandas as pd
+
+        return pd.DataFrame({"strength": self.strengths, "log_loss": self.losses})
+
+    def __str__(self) -> str:
+        table = self.to_frame().to_string(index=False, float_format="{:.4f}".format)
+        words = (
+            f"Best strength {self.best:g}: held-out log loss {self.losses.min():.4f}, "
+            f"{self.gain:.4f} (standard error {self.gain_stderr:.4f}) lower than at {self.strengths.min():g}."
+        )
+        return f"{words}\n{table}"
+
+
+def choose_smoothing(
+    classifier: Any,
+    X: Any,
+    y: npt.ArrayLike,
+    cm: CollisionMatrix,
+    *,
+    strengths: Sequence[float] = STRENGTHS,
+    cv: int = 3,
+    random_state: int | None = 0,
+) -> SmoothingChoice:
+    """The strength with which a classifier predicts held-out labels best.
+
+    Any classifier whose ``fit`` takes ``sample_weight`` learns soft targets: each row is given once for every class,
+    weighted by its target.
+
+    Parameters
+    ----------
+    classifier : scikit-learn classifier, or a pipeline that ends in one
+        With ``predict_proba``; cloned for every strength and fold.
+    X : array or DataFrame of n rows
+    y : array of n labels
+    cm : CollisionMatrix
+    strengths : sequence of numbers from 0 to 1
+    cv : int
+        Folds, the same for every strength.
+    random_state : int
+        Shuffles the rows into folds.
+
+    Notes
+    -----
+    With S from the same rows, held-out labels have had a part in it: K² averages of n rows, little beside what is
+    chosen here. Where it matters, take S from other rows.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> X, y = load_iris(return_X_y=True)
+    >>> cm = CollisionMatrix([[1, 0, 0], [0, 0.95, 0.05], [0, 0.05, 0.95]])
+    >>> choice = choose_smoothing(LogisticRegression(C=100, max_iter=1000), X, y, cm, strengths=(0, 0.5, 1))
+    >>> choice.losses.shape
+    (3,)
+    """
+    check_matrix(cm)
+    codes = check.encode_labels(y, cm.classes)
+    check_rows(X, codes)
+    present = cm.classes[np.unique(codes)]
+    if len(present) < 2:
+        raise ValueError(f"y holds a single class ({present[0]!r}): a classifier needs at least 2")
+    check_folds(cm.classes[codes], present, cv)
+    tried = _check_strengths(strengths)
+    weight_name = _weight_argument(classifier)
+    try:
+        check_random_state(random_state)
+    except ValueError:
+        raise ValueError(f"random_state must be None or a whole number ≥ 0, got {random_state!r}") from None
+    folds = list(StratifiedKFold(cv, shuffle=True, random_state=random_state).split(codes, codes))
+    losses = np.empty((len(tried), len(codes)))
+    for s, strength in enumerate(tried):
+        T = smoothing_matrix(cm, strength)
+        for train, test in folds:
+            rows, labels, weights = expand(codes[train], T)
+            model = clone(classifier)
+            model.fit(_safe_indexing(X, train[rows]), cm.classes[labels], **{weight_name: weights})
+            P = check.check_posteriors(model.predict_proba(_safe_indexing(X, test)), "predict_proba of classifier")
+            column = {label: c for c, label in enumerate(np.asarray(model.classes_).tolist())}
+            own = [column[label] for label in cm.classes[codes[test]].tolist()]
+            losses[s, test] = -np.log(np.maximum(P[np.arange(len(test)), own], LEAST_PROBABILITY))
+    means = losses.mean(axis=1)
+    best, plain = int(means.argmin()), 0
+    difference = losses[plain] - losses[best]
+    stderr = float(difference.std(ddof=1) / np.sqrt(len(codes)))
+    return SmoothingChoice(tried, means, float(tried[best]), float(difference.mean()), stderr)
+
+
+def expand(codes: IntArray, T: FloatArray) -> tuple[IntArray, IntArray, FloatArray]:
+    """Rows with soft targets as weighted rows with hard ones.
+
+    Parameters
+    ----------
+    codes : array of n class numbers
+    T : array of shape (K, K)
+        Targets by class.
+
+    Returns
+    -------
+    rows, labels, weights
+        Which row, which class number, with what weight; copies that weigh next to nothing are left out.
+
+    Examples
+    --------
+    >>> rows, labels, weights = expand(np.array([1, 0]), np.array([[1.0, 0.0], [0.25, 0.75]]))
+    >>> rows.tolist(), labels.tolist(), weights.tolist()
+    ([0, 0, 1], [0, 1, 0], [0.25, 0.75, 1.0])
+    """
+    soft = T[codes]
+    rows, labels = np.nonzero(soft >= LEAST_WEIGHT)
+    return rows, labels, soft[rows, labels]
+
+
+def check_strength(value: float, name: str = "strength") -> float:
+    """``value`` as a float from 0 to 1."""
+    if check.check_at_least(value, 0, name) > 1:
+        raise ValueError(f"{name} must be a number from 0 (labels as they are) to 1 (rows of S), got {value!r}")
+    return float(value)
+
+
+def _check_strengths(strengths: Sequence[float]) -> FloatArray:
+    values = check.check_finite(strengths, "strengths", ndim=1)
+    return np.unique([check_strength(float(value), "strengths") for value in values])
+
+
+def _weight_argument(classifier: Any) -> str:
+    """What ``fit`` calls the weights."""
+    if isinstance(classifier, type):
+        name = classifier.__name__
+        raise ValueError(f"classifier must be an instance, got the class {name}: write {name}()")
+    if not hasattr(classifier, "fit") or not hasattr(classifier, "get_params"):
+        raise ValueError(f"classifier must be a scikit-learn classifier, got {classifier!r}")
+    if not hasattr(classifier, "predict_proba"):
+        raise ValueError(
+            f"classifier must have predict_proba, {type(classifier).__name__} has not "
+            f"(wrap it in sklearn.calibration.CalibratedClassifierCV)"
+        )
+    last = classifier.steps[-1] if isinstance(classifier, Pipeline) else ("", classifier)
+    if not has_fit_parameter(last[1], "sample_weight"):
+        raise ValueError(
+            f"classifier must take sample_weight in fit, {type(last[1]).__name__} does not: soft targets are weighted "
+            f"copies of rows (LogisticRegression, HistGradientBoostingClassifier and others take it)"
+        )
+    return f"{last[0]}__sample_weight" if last[0] else "sample_weight"

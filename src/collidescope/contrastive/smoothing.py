@@ -1,0 +1,91 @@
+"""Cross-entropy against targets that know which classes collide: the torch side of label smoothing.
+
+Symbols: the target of label i is row i of ``T = (1 - a) I + a S``, a the strength.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from collidescope import _checks as check
+from collidescope.matrix import CollisionMatrix
+
+REDUCTIONS = ("mean", "sum", "none")
+
+
+class SmoothedCrossEntropy(nn.Module):
+    """Cross-entropy against soft targets (1 - a) e_i + a S[i] in place of ``nn.CrossEntropyLoss``.
+
+    Parameters
+    ----------
+    matrix : CollisionMatrix or array of shape (K, K)
+        S, in the order of the network's outputs. Estimate it on the training rows only.
+    strength : float from 0 to 1
+        a: 0 is plain cross-entropy, 1 replaces each label by its row of S.
+    reduction : "mean", "sum" or "none"
+
+    Notes
+    -----
+    The targets are a buffer: they move with ``.to(device)`` and are saved in the ``state_dict``.
+
+    Examples
+    --------
+    >>> loss = SmoothedCrossEntropy([[0.8, 0.2], [0.2, 0.8]], strength=0.5)
+    >>> loss.targets
+    tensor([[0.9000, 0.1000],
+            [0.1000, 0.9000]])
+    >>> logits = torch.tensor([[0.0, 2.0]], requires_grad=True)
+    >>> round(float(loss(logits, torch.tensor([1])).detach()), 4)  # 0.9 · 0.1269 + 0.1 · 2.1269
+    0.3269
+    """
+
+    targets: Tensor
+
+    def __init__(self, matrix: CollisionMatrix | npt.ArrayLike, strength: float = 0.1, reduction: str = "mean") -> None:
+        super().__init__()
+        S = matrix.matrix if isinstance(matrix, CollisionMatrix) else check.check_stochastic(matrix, "matrix")
+        self.strength = a = check.check_at_least(strength, 0, "strength")
+        if a > 1:
+            raise ValueError(f"strength must be a number from 0 (plain labels) to 1 (rows of S), got {strength!r}")
+        self.reduction = check.check_choice(reduction, REDUCTIONS, "reduction")
+        targets = (1 - a) * np.eye(len(S)) + a * S
+        self.register_buffer("targets", torch.tensor(targets, dtype=torch.get_default_dtype()))
+
+    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Loss of a batch.
+
+        Parameters
+        ----------
+        logits : tensor of shape (B, K), or (B, K, …) as in ``nn.CrossEntropyLoss``
+        labels : tensor of class numbers of shape (B,) or (B, …)
+        """
+        soft = smooth_targets(labels, self.targets).to(logits.dtype).movedim(-1, min(1, labels.ndim))
+        if logits.ndim < 2 or logits.shape != soft.shape:
+            raise ValueError(
+                f"logits must have shape (B, {len(self.targets)}, …) for labels of shape (B, …), "
+                f"got {tuple(logits.shape)} for {tuple(labels.shape)}"
+            )
+        return nn.functional.cross_entropy(logits, soft, reduction=self.reduction)
+
+    def extra_repr(self) -> str:
+        return f"n_classes={len(self.targets)}, strength={self.strength:g}, reduction={self.reduction!r}"
+
+
+def smooth_targets(labels: Tensor, targets: Tensor) -> Tensor:
+    """The row of ``targets`` (K×K) of every label: shape (…, K)."""
+    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+        raise ValueError(f"labels must be class numbers (int64), got {labels.dtype}: convert them with .long()")
+    try:  # unlike indexing, an embedding refuses -1 instead of taking the last class
+        return nn.functional.embedding(labels.long(), targets)
+    except IndexError:
+        seen = f"{int(labels.min())} to {int(labels.max())}"
+        raise ValueError(f"labels must be class numbers from 0 to {len(targets) - 1}, got {seen}") from None
+
+
+def smooth_tensor(labels: Tensor, targets: npt.NDArray[np.float64]) -> Tensor:
+    """:func:`smooth_targets` from an array, in torch's default kind of number and on the device of the labels."""
+    table = torch.as_tensor(targets, dtype=torch.get_default_dtype(), device=labels.device)
+    return smooth_targets(labels, table)

@@ -1,0 +1,155 @@
+"""Ambiguous rows and suspect labels, told apart where the truth is planted."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.dummy import DummyClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import average_precision_score
+
+from collidescope import crossfit_posteriors
+from collidescope.applications import ambiguous, label_error_scores
+from collidescope.applications.ambiguity import stray_labels
+from collidescope.datasets import GaussianProblem
+from helpers import random_posteriors
+from test_bad_input import bad_choice, bad_posteriors, case, expect_refusal, family, table
+
+#: Two classes that overlap by half, two that stand alone.
+PROBLEM = GaussianProblem([[0, 0], [1, 0], [7, 0], [7, 7]], classes=["cat", "dog", "car", "bus"])
+
+
+def noisy(rate, kind, seed, n=1500):
+    """(X, shown labels, which are wrong): labels replaced by any other, or by the next class."""
+    rng = np.random.default_rng(seed)
+    X, y = PROBLEM.sample(n, rng)
+    codes = np.array([PROBLEM.classes.tolist().index(name) for name in y])
+    wrong = rng.random(n) < rate
+    step = rng.integers(1, 4, n) if kind == "symmetric" else np.ones(n, dtype=int)
+    return X, PROBLEM.classes[np.where(wrong, (codes + step) % 4, codes)], wrong
+
+
+def test_overlapping_classes_are_ambiguous_and_planted_errors_are_suspect():
+    X, y, wrong = noisy(0.05, "symmetric", 0)
+    P = PROBLEM.posteriors(X)
+    rows = ambiguous(P, y=y, classes=PROBLEM.classes).set_index("index").sort_index()
+    alone = P[:, 2:].max(axis=1) > 0.99
+    assert (rows["kind"].to_numpy()[alone & wrong] == "suspect label").all()
+    assert (rows["kind"].to_numpy()[alone & ~wrong] == "clear").all()
+    between = (P[:, 0] > 0.3) & (P[:, 1] > 0.3)
+    assert (rows["kind"].to_numpy()[between & ~wrong] == "ambiguous").all()
+    assert (rows["kind"] == "suspect label").sum() > 0.8 * (wrong & alone).sum()
+
+
+def test_columns_say_what_the_posteriors_say():
+    P = np.array([[0.6, 0.3, 0.1], [0.05, 0.05, 0.9], [0.2, 0.5, 0.3]])
+    rows = ambiguous(P, y=["x", "x", "z"], classes=["x", "y", "z"])
+    assert rows["index"].tolist() == [2, 0, 1]
+    assert rows["predicted"].tolist() == ["y", "x", "z"]
+    assert rows["second"].tolist() == ["z", "y", "x"]
+    assert rows["p_label"].tolist() == [0.3, 0.6, 0.05]
+    assert rows["p_first"].tolist() == [0.5, 0.6, 0.9]
+    assert rows["p_second"].tolist() == [0.3, 0.3, 0.05]
+    assert rows["kind"].tolist() == ["ambiguous", "ambiguous", "suspect label"]
+    assert np.allclose(rows["entropy"], [-(p * np.log(p)).sum() for p in P[[2, 0, 1]]])
+
+
+def test_the_order_follows_the_question():
+    rng = np.random.default_rng(0)
+    P, y = random_posteriors(rng, 200, 4)
+    assert ambiguous(P, y=y)["entropy"].is_monotonic_decreasing
+    margin = ambiguous(P, y=y, by="margin")
+    assert (margin["p_first"] - margin["p_second"]).is_monotonic_increasing
+    by_label = ambiguous(P, y=y, by="label", top=7)
+    assert by_label["index"].tolist() == np.argsort(-label_error_scores(P, y), kind="stable")[:7].tolist()
+
+
+def test_without_labels_nothing_is_suspect():
+    rows = ambiguous([[1.0, 0.0], [0.5, 0.5]])
+    assert rows["kind"].tolist() == ["ambiguous", "clear"]
+    assert rows["label"].isna().all()
+    assert rows["p_label"].isna().all()
+    assert rows["entropy"].tolist() == [np.log(2), 0.0]
+
+
+def test_a_classifier_is_asked_about_the_rows_it_is_given():
+    X, y, _ = noisy(0.0, "symmetric", 1, 400)
+    clf = LogisticRegression().fit(X[:200], y[:200])
+    table = ambiguous(clf, X[200:], y[200:])
+    same = ambiguous(clf.predict_proba(X[200:]), y=y[200:], classes=clf.classes_)
+    pd.testing.assert_frame_equal(table, same)
+
+
+def test_with_no_stray_labels_the_order_is_that_of_the_posterior_of_the_label():
+    rng = np.random.default_rng(1)
+    P, _ = random_posteriors(rng, 300, 5)
+    y = P.argmax(axis=1)
+    assert np.array_equal(np.argsort(-label_error_scores(P, y)), np.argsort(P[np.arange(300), y]))
+
+
+def test_of_two_classes_the_order_is_that_of_the_posterior_of_the_label():
+    rng = np.random.default_rng(2)
+    P, y = random_posteriors(rng, 300, 2)
+    scores = label_error_scores(P, y)
+    assert np.array_equal(np.argsort(-scores, kind="stable"), np.argsort(P[np.arange(300), y], kind="stable"))
+
+
+def test_stray_labels_are_counted_on_clear_rows_and_more_on_the_clearest():
+    P = np.array([[0.9, 0.05, 0.05]] * 6 + [[1.0, 0.0, 0.0]] + [[0.6, 0.4, 0.0]] * 50)
+    codes = np.array([0, 0, 1, 1, 1, 2] + [2] + [1] * 50)
+    R = stray_labels(P, codes)
+    # at 0.9, halfway between 0.8 and 1, a row counts a quarter; one label in either direction is imagined
+    assert np.allclose(R[0], [0, (3 / 4 + 1) / 4, (1 / 4 + 1 + 1) / 4])
+    assert np.allclose(R[1:], [[0.5, 0, 0.5], [0.5, 0.5, 0]])
+
+
+@pytest.mark.parametrize("kind", ["symmetric", "pair"])
+def test_label_errors_are_ranked_above_inherent_ambiguity(kind):
+    """Against the usual -p(label) and the margin, on the same cross-fitted posteriors: never worse than both."""
+    ours, confidence, margin = [], [], []
+    for seed in range(4):
+        X, y, wrong = noisy(0.1, kind, seed, 800)
+        P = crossfit_posteriors(LogisticRegression(), X, y)
+        codes = np.searchsorted(np.unique(y), y)
+        p_label = P[np.arange(len(y)), codes]
+        others = P.copy()
+        others[np.arange(len(y)), codes] = 0
+        ours.append(average_precision_score(wrong, label_error_scores(P, y)))
+        confidence.append(average_precision_score(wrong, -p_label))
+        margin.append(average_precision_score(wrong, others.max(axis=1) - p_label))
+    assert np.mean(ours) > max(np.mean(confidence), np.mean(margin)) - 0.01
+    assert np.mean(ours) > 0.75
+    if kind == "pair":
+        assert np.mean(ours) > np.mean(confidence) + 0.01
+
+
+def test_a_posterior_of_zero_still_has_a_finite_score():
+    scores = label_error_scores([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]], ["a", "b", "b"])
+    assert np.isfinite(scores).all()
+    assert scores.argmax() == 2
+
+
+P4 = [[0.9, 0.1], [0.4, 0.6], [0.7, 0.3], [0.2, 0.8]]
+Y4 = ["a", "b", "a", "b"]
+
+
+@table(
+    bad_posteriors("ambiguous", lambda v: ambiguous(v, y=Y4, classes=["a", "b"]), "clf_or_posteriors", True),
+    bad_posteriors("label_error_scores", lambda v: label_error_scores(v, Y4, classes=["a", "b"]), any_width=True),
+    family(
+        "ambiguous",
+        lambda v: ambiguous(P4, y=v, classes=["a", "b"]),
+        "y",
+        [("short", Y4[:3], "3"), ("missing", ["a", None, "a", "b"], "missing"), ("unknown", ["z", *Y4[1:]], "'z'")],
+    ),
+    family("label_error_scores", lambda v: label_error_scores(P4, v), "y", [("short", Y4[:3], "3")]),
+    bad_choice("ambiguous", lambda v: ambiguous(P4, by=v), "by", "doubt", None),
+    bad_choice("ambiguous", lambda v: ambiguous(P4, top=v), "top", -1, 2.5, True, "all"),
+    case("by label without labels", lambda: ambiguous(P4, by="label"), "y is needed"),
+    case("a classifier without X", lambda: ambiguous(DummyClassifier().fit([[0]] * 4, Y4)), "X is needed"),
+    case("a classifier not fitted", lambda: ambiguous(DummyClassifier(), [[0]] * 4), "clf_or_posteriors.*fit"),
+    case("labels fewer than columns", lambda: ambiguous([[0.2, 0.3, 0.5]] * 4, y=Y4), "y.*classes"),
+)
+def test_bad_input_is_refused(call, pattern):
+    expect_refusal(call, pattern)

@@ -1,0 +1,256 @@
+"""The audit: an exact split, planted weaknesses found, what is inherent left alone."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest
+from sklearn.dummy import DummyClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.naive_bayes import GaussianNB
+
+from collidescope.applications import audit, bayes_confusion
+from collidescope.applications._paired import mcnemar_p, paired_interval, wilson_interval
+from collidescope.datasets import GaussianProblem, led
+from helpers import random_posteriors
+from test_bad_input import bad_choice, bad_posteriors, case, expect_refusal, family, table
+
+#: a and b overlap, c and d differ mostly in the third feature, e and f not at all.
+MEANS = [[0, 0, 0], [1.2, 0, 0], [6, 0, 0], [6.8, 0, 3], [0, 8, 0], [0, 8, 0]]
+PROBLEM = GaussianProblem(MEANS, classes=list("abcdef"))
+BLIND = GaussianProblem(np.array(MEANS)[:, :2], classes=list("abcdef"))
+
+
+def rows(n=3000, seed=0):
+    X, y = PROBLEM.sample(n, seed, stratified=False)
+    return X, y, PROBLEM.posteriors(X)
+
+
+def best(P):
+    return PROBLEM.classes[P.argmax(axis=1)]
+
+
+def test_error_is_inherent_plus_fixable_and_pairs_add_up_to_it():
+    rng = np.random.default_rng(0)
+    for k in (2, 3, 8):
+        P, y = random_posteriors(rng, 400, k)
+        said = random_posteriors(rng, 400, k)[1]
+        report = audit(P, y_true=y, y_pred=said)
+        assert report.error == report.inherent + report.fixable
+        assert report.error == pytest.approx((said != y).mean(), abs=1e-15)
+        assert report.inherent == (P.argmax(axis=1) != y).mean()
+        assert report.pairs["points"].sum() == pytest.approx(report.fixable, abs=1e-12)
+        assert np.allclose(report.pairs["observed"] - report.pairs["inherent"], report.pairs["fixable"])
+
+
+def test_the_best_rule_audited_by_itself_has_nothing_to_fix():
+    X, y, P = rows()
+    report = audit(P, X, y, P)
+    assert report.fixable == 0
+    assert report.fixable_interval[0] < 0 < report.fixable_interval[1]
+    assert not report.pairs["flagged"].any()
+    assert "better features, not a better model" in report.verdict
+    assert report.error_interval[0] < PROBLEM.bayes_error() < report.error_interval[1]
+    assert report.bayes_bounds[0] < PROBLEM.bayes_error() < report.bayes_bounds[1]
+    assert report.bayes_error == pytest.approx(PROBLEM.bayes_error(), abs=0.01)
+    assert report.cautions == ()
+
+
+def test_a_classifier_blind_to_one_feature_is_caught_at_the_pair_it_needs_that_feature_for():
+    X, y, P = rows()
+    blind = BLIND.classes[BLIND.posteriors(X[:, :2]).argmax(axis=1)]
+    report = audit(P, y_true=y, y_pred=blind)
+    found = report.pairs[report.pairs["flagged"]]
+    assert set(zip(found["true"], found["predicted"], strict=True)) == {("c", "d"), ("d", "c")}
+    # independently: the distance of c and d is 0.8 without the feature and sqrt(0.64 + 9) with it
+    expected = GaussianProblem([[0.0], [0.8]]).bayes_error() - GaussianProblem([[0.0], [9.64**0.5]]).bayes_error()
+    for _, pair in found.iterrows():
+        assert pair["low"] < expected < pair["high"]
+    assert report.fixable_interval[0] > 0
+    assert "could be fixed by a better model" in report.verdict
+    assert ("c taken for d" in report.verdict) or ("d taken for c" in report.verdict)
+
+
+def test_rows_behind_a_pair_are_those_of_its_kind():
+    X, y, P = rows(seed=1)
+    blind = BLIND.classes[BLIND.posteriors(X[:, :2]).argmax(axis=1)]
+    report = audit(P, y_true=y, y_pred=blind)
+    everything = report.rows("c", "d", "all")
+    assert (y[everything] == "c").all()
+    assert (blind[everything] == "d").all()
+    assert len(everything) == ((y == "c") & (blind == "d")).sum()
+    parts = {kind: report.rows("c", "d", kind) for kind in ("fixable", "inherent", "other")}
+    assert np.array_equal(np.sort(np.concatenate(list(parts.values()))), everything)
+    assert (best(P)[parts["fixable"]] == "c").all()
+    assert (best(P)[parts["inherent"]] == "d").all()
+    # a fixable row is one that the hidden feature would have settled: c has it at 0, d at 3
+    assert (X[parts["fixable"], 2] < 2).all()
+    assert len(parts["fixable"]) > 5 * len(parts["inherent"])
+
+
+def test_trading_one_error_for_its_reverse_is_no_weakness():
+    """e and f are one distribution: whoever tosses a coin between them is as good as the rule that always says e."""
+    flags = 0
+    for seed in range(60):
+        _, y, P = rows(600, seed)
+        said = best(P)
+        twins = np.isin(said, ["e", "f"])
+        said[twins] = np.random.default_rng(seed).choice(["e", "f"], twins.sum())
+        report = audit(P, y_true=y, y_pred=said)
+        pair = report.pairs.query("true == 'e' and predicted == 'f'").iloc[0]
+        assert pair["fixable"] > 0.3
+        flags += int(report.pairs["flagged"].any())
+    # at a false discovery rate of 5% at most 3 are expected; 9 or more have a chance of 0.3%
+    assert flags <= 8
+
+
+def test_the_interval_of_what_is_fixable_covers():
+    problem, blind = led(0.15), led(0.15)
+    X, y = problem.sample(200_000, 1, stratified=False)
+
+    def said(X):  # a display whose middle segment is broken
+        dark = X.copy()
+        dark[:, 3] = 0
+        return blind.posteriors(dark).argmax(axis=1)
+
+    truth = (said(X) != y).mean() - (problem.posteriors(X).argmax(axis=1) != y).mean()
+    inside = 0
+    for start in range(0, 60_000, 300):
+        part = slice(start, start + 300)
+        report = audit(problem.posteriors(X[part]), y_true=y[part], y_pred=said(X[part]))
+        inside += report.fixable_interval[0] <= truth <= report.fixable_interval[1]
+    assert 180 <= inside <= 199  # of 200 at 95%
+
+
+def test_posteriors_that_know_less_than_the_classifier_are_said_to():
+    X, y, P = rows()
+    poor = BLIND.posteriors(X[:, :2])
+    report = audit(poor, y_true=y, y_pred=P)
+    assert report.fixable_interval[1] < 0
+    assert "Use better posteriors" in report.verdict
+    assert not report.pairs["flagged"].any()
+
+
+def test_posteriors_that_are_too_sure_are_called_so():
+    _, y, P = rows()
+    sharp = P**4 / (P**4).sum(axis=1, keepdims=True)
+    assert "over-confident" in audit(sharp, y_true=y, y_pred=P).cautions[0]
+    flat = P**0.25 / (P**0.25).sum(axis=1, keepdims=True)
+    assert "under-confident" in audit(flat, y_true=y, y_pred=P).cautions[0]
+
+
+def test_a_perfect_classifier_has_nothing_to_fix():
+    y = np.array([0, 1] * 50)
+    report = audit(np.eye(2)[y], y_true=y, y_pred=y)
+    assert (report.error, report.fixable, len(report.pairs)) == (0, 0, 0)
+    assert "nothing to fix" in report.verdict
+    assert str(report)
+    assert report._repr_html_()
+    assert audit(np.full((100, 2), 0.5), y_true=y, y_pred=y).fixable == -0.5
+
+
+def test_predictions_may_be_labels_posteriors_or_an_estimator():
+    X, y, _ = rows(1200)
+    train, test = slice(0, 600), slice(600, 1200)
+    model = LogisticRegression(max_iter=500).fit(X[train], y[train])
+    naive = GaussianNB().fit(X[train], y[train])
+    reports = [
+        audit(model, X[test], y[test], naive),
+        audit(model, X[test], y[test], naive.predict(X[test])),
+        audit(model.predict_proba(X[test]), None, y[test], naive.predict_proba(X[test])),
+        audit(model.predict_proba(X[test]), X[test], list(y[test]), naive, classes=list("abcdef")),
+    ]
+    for report in reports[1:]:
+        assert report.to_dict() == reports[0].to_dict()
+
+
+def test_a_class_without_rows_has_no_rates_and_the_report_still_is_json():
+    report = audit([[0.8, 0.1, 0.1], [0.2, 0.7, 0.1]], y_true=["a", "b"], y_pred=["a", "c"], classes=list("abc"))
+    assert np.isnan(report.confusion[2]).all()
+    data = json.loads(json.dumps(report.to_dict(), allow_nan=False))
+    assert data["confusion"] == [[1, 0, 0], [0, 0, 1], [None, None, None]]
+    assert data["pairs"][0]["true"] == "b"
+    assert data["verdict"] == report.verdict
+
+
+def test_names_are_escaped_in_html():
+    y = np.array(["<b>", "x&y"] * 20)
+    report = audit(np.tile([[0.9, 0.1], [0.2, 0.8]], (20, 1)), y_true=y, y_pred=y[::-1], classes=["<b>", "x&y"])
+    text = report._repr_html_()
+    assert "<b>" not in text
+    assert "&lt;b&gt;" in text
+    assert "x&amp;y" in text
+
+
+def test_bayes_confusion_with_and_without_labels_estimate_the_same():
+    problem = GaussianProblem([[-1.0], [1.0]], priors=[0.8, 0.2])
+    X, y = problem.sample(100_000, 0)
+    P = problem.posteriors(X)
+    assert np.allclose(bayes_confusion(P, y), bayes_confusion(P), atol=0.01)
+    edge = np.log(0.8 / 0.2) / 2  # where the posteriors are even
+    from scipy.stats import norm
+
+    assert bayes_confusion(P, y)[1, 0] == pytest.approx(norm.cdf(edge - 1), abs=0.01)
+
+
+def test_mcnemar_is_the_exact_sign_test():
+    for b, c in [(0, 0), (1, 0), (7, 2), (3, 9), (40, 20)]:
+        expected = binomtest(b, b + c, 0.5, alternative="greater").pvalue if b + c else 1.0
+        assert mcnemar_p(np.array([b]), np.array([c]))[0] == pytest.approx(expected)
+
+
+def test_intervals_hold_their_estimate_and_tend_to_walds():
+    for b, c, n in [(0, 0, 5), (5, 0, 5), (0, 3, 3), (10, 4, 30)]:
+        for level in (0.1, 0.95):
+            low, high = paired_interval(np.array(b), np.array(c), np.array(n), level)
+            assert -1 <= low <= (b - c) / n <= high <= 1
+    differences = np.repeat([1.0, -1.0, 0.0], [900, 600, 8500])
+    low, high = paired_interval(np.array(900), np.array(600), np.array(10_000), 0.95)
+    assert high - low == pytest.approx(2 * 1.96 * differences.std() / 100, rel=0.01)
+    expected = binomtest(7, 90).proportion_ci(0.9, method="wilson")
+    assert wilson_interval(7, 90, 0.9) == pytest.approx((expected.low, expected.high))
+
+
+P4 = [[0.9, 0.1], [0.4, 0.6], [0.7, 0.3], [0.2, 0.8]]
+Y4 = ["a", "b", "a", "b"]
+FITTED = DummyClassifier().fit([[0]] * 4, Y4)
+
+
+@table(
+    bad_posteriors("audit", lambda v: audit(v, y_true=Y4, y_pred=Y4, classes=["a", "b"]), "model_or_posteriors", True),
+    family(
+        "audit",
+        lambda v: audit(P4, y_true=v, y_pred=Y4),
+        "y_true",
+        [("None", None, "needed"), ("short", Y4[:3], "3"), ("missing", ["a", None, "a", "b"], "missing")],
+    ),
+    family(
+        "audit",
+        lambda v: audit(P4, y_true=Y4, y_pred=v),
+        "y_pred",
+        [
+            ("None", None, "needed"),
+            ("short", Y4[:3], "3"),
+            ("unknown", ["a", "z", "a", "b"], "'z'"),
+            ("ragged", [["a"], ["a", "b"]] * 2, "flat list"),
+            ("logits", [[2.0, -1.0]] * 4, "-1.*logits"),
+            ("too many columns", [[0.2, 0.3, 0.5]] * 4, "3"),
+            ("a class", LogisticRegression, "LogisticRegression"),
+        ],
+    ),
+    bad_choice("audit", lambda v: audit(P4, y_true=Y4, y_pred=Y4, level=v), "level", 0, 1, 95, "high"),
+    bad_choice("audit", lambda v: audit(P4, y_true=Y4, y_pred=Y4, fdr=v), "fdr", 0, 1, -0.1, None),
+    case("an estimator without X", lambda: audit(P4, y_true=Y4, y_pred=FITTED), "X is needed.*y_pred"),
+    case("a model without X", lambda: audit(FITTED, None, Y4, Y4), "X is needed.*model_or_posteriors"),
+    case("a model not fitted", lambda: audit(DummyClassifier(), [[0]] * 4, Y4, Y4), "model_or_posteriors.*fitted"),
+    case("a class for a model", lambda: audit(DummyClassifier, [[0]] * 4, Y4, Y4), "model_or_posteriors.*class"),
+    case("other classes than the model's", lambda: audit(FITTED, [[0]] * 4, Y4, Y4, classes=["b", "a"]), "classes"),
+    case("labels fewer than columns", lambda: audit([[0.2, 0.3, 0.5]] * 4, y_true=Y4, y_pred=Y4), "y_true.*classes"),
+    case("rows of an unknown class", lambda: audit(P4, y_true=Y4, y_pred=Y4).rows("z", "a"), "true.*'z'"),
+    case("rows taken for themselves", lambda: audit(P4, y_true=Y4, y_pred=Y4).rows("a", "a"), "predicted.*'a'"),
+    case("rows of an unknown kind", lambda: audit(P4, y_true=Y4, y_pred=Y4).rows("a", "b", "bad"), "kind.*'bad'"),
+)
+def test_bad_input_is_refused(call, pattern):
+    expect_refusal(call, pattern)

@@ -1,0 +1,465 @@
+"""Merging classes by plan: exact at every step, valid as a tree, obedient to constraints."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.cluster.hierarchy import dendrogram, fcluster, is_monotonic, is_valid_linkage
+
+from collidescope import CollisionMatrix, collision_matrix_from_posteriors
+from collidescope.applications import ConsolidationPlan, consolidate
+from helpers import ZOO, blocks, planted, random_posteriors
+
+SMALL = [name for name, (S, _) in ZOO.items() if len(S) <= 6]
+
+
+def estimated(k=6, rows=1500, seed=0, classes=None):
+    P, codes = random_posteriors(np.random.default_rng(seed), rows, k)
+    y = np.array(classes)[codes] if classes else codes
+    return collision_matrix_from_posteriors(P, y, classes=classes)
+
+
+def as_sets(groups):
+    return {frozenset(group) for group in groups}
+
+
+def apart(k):
+    """Classes numbered 0 … k-1 that collide with their neighbours, the more the higher the number."""
+    B = np.diag(np.full(k, 4.0 * k))
+    for i in range(k - 1):
+        B[i, i + 1] = B[i + 1, i] = i + 1
+    return CollisionMatrix(B / B.sum(axis=1, keepdims=True), B.sum(axis=1) / B.sum())
+
+
+# ------------------------------------------------------------------------------------------------- exactness
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_every_step_has_the_pber_of_the_merged_matrix(name):
+    cm = CollisionMatrix(*ZOO[name])
+    plan = consolidate(cm)
+    assert plan.path["n_groups"].tolist() == list(range(cm.n_classes, 0, -1))
+    assert plan.path["pber"].iloc[-1] == 0
+    for n in range(2, min(cm.n_classes, 12) + 1):
+        here = plan.at(n)
+        row = plan.path[plan.path["n_groups"] == n].iloc[0]
+        merged = cm.merge(here.groups)
+        assert here.n_groups == n == len(here.groups)
+        assert row["pber"] == pytest.approx(merged.pber, abs=1e-12)
+        assert (row["bayes_low"], row["bayes_high"]) == pytest.approx(merged.bayes_error_bounds(), abs=1e-6)
+        assert np.allclose(here.matrix.matrix, merged.matrix, atol=1e-15)
+        assert here.matrix.classes.tolist() == merged.classes.tolist()
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_gains_are_never_negative_and_add_up_to_the_pber(name):
+    cm = CollisionMatrix(*ZOO[name])
+    gain = consolidate(cm).path["gain"]
+    assert gain.min() >= 0
+    assert gain.sum() == pytest.approx(cm.pber, abs=1e-12)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(3, 8), st.integers(0, 10_000))
+def test_each_step_merges_the_pair_that_lowers_pber_most(k, seed):
+    cm = CollisionMatrix(*planted(k, ratio=5, sharpness=1.5, seed=seed))
+    plan = consolidate(cm)
+    for n in range(k, 2, -1):
+        groups, following = plan.at(n).groups, plan.at(n - 1).matrix.pber
+        rivals = [
+            cm.merge([*groups[:a], *groups[a + 1 : b], *groups[b + 1 :], groups[a] + groups[b]]).pber
+            for a in range(n)
+            for b in range(a + 1, n)
+        ]
+        assert following == pytest.approx(min(rivals), abs=1e-12)
+
+
+def test_intervals_along_the_path_are_those_of_the_merged_matrix():
+    cm = estimated()
+    plan = consolidate(cm)
+    assert (plan.path["pber_low"].iloc[0], plan.path["pber_high"].iloc[0]) == pytest.approx(cm.pber_interval())
+    for _, row in plan.path[plan.path["n_groups"] >= 2].iterrows():
+        here = plan.at(int(row["n_groups"]))
+        assert here.matrix.stderr is not None
+        assert (row["pber_low"], row["pber_high"]) == pytest.approx(cm.merge(here.groups).pber_interval(), abs=1e-12)
+    assert plan.path[["pber_low", "pber_high"]].iloc[-1].tolist() == [0, 0]
+
+
+def test_without_a_covariance_only_the_unmerged_step_has_an_interval():
+    full = estimated()
+    cm = CollisionMatrix(full.matrix, full.priors, stderr=full.stderr, pber_stderr=full.pber_stderr, counts=full.counts)
+    path = consolidate(cm).path
+    assert (path["pber_low"].iloc[0], path["pber_high"].iloc[0]) == pytest.approx(cm.pber_interval())
+    assert path["pber_low"].iloc[1:].isna().all()
+    assert consolidate(cm).matrix.pber_interval() == cm.pber_interval()
+    assert consolidate(CollisionMatrix(full.matrix, full.priors)).path["pber_low"].isna().all()
+
+
+def test_planted_blocks_are_found_and_cost_nothing():
+    sizes = (2, 3, 1, 4)
+    cm = CollisionMatrix(*blocks(sizes))
+    wanted = as_sets(np.split(np.arange(10), np.cumsum(sizes)[:-1]))
+    plan = consolidate(cm, n_groups=4)
+    assert as_sets(plan.groups) == wanted
+    assert plan.matrix.pber == pytest.approx(0, abs=1e-12)
+    assert as_sets(consolidate(cm, max_pber=0).groups) == wanted
+
+
+def test_max_pber_keeps_as_many_groups_as_it_allows():
+    cm = CollisionMatrix(*planted(8, sharpness=1.5))
+    plan = consolidate(cm, max_pber=0.3)
+    assert plan.matrix.pber <= 0.3 < plan.at(plan.n_groups + 1).matrix.pber
+    assert consolidate(cm, max_pber=1).n_groups == 8
+
+
+def test_without_a_goal_nothing_is_merged_yet():
+    plan = consolidate(CollisionMatrix(*planted(5), classes=list("abcde")))
+    assert plan.groups == [["a"], ["b"], ["c"], ["d"], ["e"]]
+    assert plan.matrix.n_classes == 5
+
+
+def test_ties_go_to_the_classes_that_come_first():
+    plan = consolidate(CollisionMatrix(np.full((6, 6), 0.02) + 0.88 * np.eye(6)))
+    assert plan.at(5).groups == [[0, 1], [2], [3], [4], [5]]
+    again = consolidate(CollisionMatrix(np.full((6, 6), 0.02) + 0.88 * np.eye(6)))
+    assert plan.path.equals(again.path)
+
+
+def test_a_matrix_out_of_balance_is_merged_as_it_is():
+    """Detailed balance holds for no typed matrix: the gain is B[a, b] + B[b, a]."""
+    cm = CollisionMatrix([[0.9, 0.1, 0.0], [0.0, 0.9, 0.1], [0.3, 0.0, 0.7]])
+    plan = consolidate(cm)
+    assert plan.at(2).groups == [[0, 2], [1]]
+    assert plan.path["pber"].iloc[1] == pytest.approx(cm.merge([[0, 2]]).pber, abs=1e-12)
+
+
+def test_two_classes_have_one_step():
+    plan = consolidate(CollisionMatrix(*ZOO["two classes"]))
+    assert len(plan.path) == 2
+    assert plan.linkage.shape == (1, 4)
+
+
+def test_a_thousand_classes_keep_their_planted_pairs():
+    """500 pairs of classes that only collide with each other."""
+    cm = CollisionMatrix(*blocks((2,) * 500))
+    plan = consolidate(cm, n_groups=500)
+    assert as_sets(plan.groups) == {frozenset((2 * i, 2 * i + 1)) for i in range(500)}
+    assert plan.matrix.pber == pytest.approx(0, abs=1e-12)
+    assert is_valid_linkage(plan.linkage)
+
+
+# ------------------------------------------------------------------------------------------------- optimal
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_the_best_grouping_is_never_worse_than_the_greedy_one(name):
+    cm = CollisionMatrix(*ZOO[name])
+    greedy, optimal = consolidate(cm), consolidate(cm, method="optimal")
+    assert optimal.path["n_groups"].tolist() == greedy.path["n_groups"].tolist()
+    assert (optimal.path["pber"] <= greedy.path["pber"] + 1e-12).all()
+    for n in range(2, cm.n_classes + 1):
+        assert optimal.at(n).matrix.pber == pytest.approx(optimal.path.set_index("n_groups")["pber"][n], abs=1e-12)
+
+
+def test_the_best_grouping_beats_the_greedy_one_where_the_first_step_misleads():
+    """One strong pair, and three classes with weaker pairs that together remove more."""
+    B = np.diag(np.full(5, 2.0))
+    B[0, 1] = B[1, 0] = 1.0
+    B[2:, 2:] = 0.7 + 1.3 * np.eye(3)
+    cm = CollisionMatrix(B / B.sum(axis=1, keepdims=True), B.sum(axis=1) / B.sum())
+    greedy, best = consolidate(cm, 3), consolidate(cm, 3, method="optimal")
+    assert greedy.groups == [[0, 1], [2, 3], [4]]
+    assert best.groups == [[0], [1], [2, 3, 4]]
+    assert greedy.matrix.pber - best.matrix.pber == pytest.approx(2 * (2.1 - 1.7) / B.sum())
+
+
+def test_all_groupings_of_five_classes_are_looked_at():
+    """Against a slow reference: every way of giving five classes one of three names."""
+    cm = CollisionMatrix(*planted(5, sharpness=1, seed=4))
+    lowest = 1.0
+    for names in np.ndindex(*(3,) * 5):
+        if len(set(names)) == 3:
+            lowest = min(lowest, cm.merge([np.flatnonzero(np.equal(names, g)).tolist() for g in range(3)]).pber)
+    assert consolidate(cm, 3, method="optimal").matrix.pber == pytest.approx(lowest, abs=1e-12)
+
+
+def test_the_best_groupings_have_no_tree_but_intervals():
+    cm = estimated(5)
+    plan = consolidate(cm, max_pber=cm.pber / 2, method="optimal")
+    assert plan.linkage is None
+    assert plan.matrix.pber <= cm.pber / 2
+    row = plan.path.set_index("n_groups").loc[plan.n_groups]
+    assert (row["pber_low"], row["pber_high"]) == pytest.approx(plan.matrix.pber_interval(), abs=1e-12)
+
+
+# ------------------------------------------------------------------------------------------------- constraints
+
+
+@pytest.mark.parametrize("method", ["greedy", "optimal"])
+def test_must_merge_comes_before_the_first_step(method):
+    cm = CollisionMatrix(*planted(6), classes=list("abcdef"))
+    plan = consolidate(cm, must_merge=[("a", "c"), ("c", "f")], method=method)
+    assert plan.groups == [["a", "c", "f"], ["b"], ["d"], ["e"]]
+    assert plan.path["n_groups"].iloc[0] == 4
+    assert plan.path["pber"].iloc[0] == pytest.approx(cm.merge([["a", "c", "f"]]).pber, abs=1e-12)
+    assert plan.at(2).mapping["a"] == plan.at(2).mapping["f"]
+
+
+@pytest.mark.parametrize("method", ["greedy", "optimal"])
+def test_cannot_merge_holds_at_every_step(method):
+    cm = apart(6)
+    assert consolidate(cm, 5).groups[-1] == [4, 5]
+    plan = consolidate(cm, cannot_merge=[(4, 5), (0, 5)], method=method)
+    assert plan.path["n_groups"].iloc[-1] == 2
+    for n in plan.path["n_groups"]:
+        mapping = plan.at(n).mapping
+        assert mapping[4] != mapping[5] != mapping[0]
+
+
+def test_a_group_of_three_in_cannot_merge_keeps_all_its_pairs_apart():
+    plan = consolidate(CollisionMatrix(*planted(5)), cannot_merge=[{0, 1, 2}])
+    assert plan.path["n_groups"].iloc[-1] == 3
+    assert len({plan.at(3).mapping[k] for k in (0, 1, 2)}) == 3
+
+
+@pytest.mark.parametrize("method", ["greedy", "optimal"])
+def test_a_hierarchy_lets_only_siblings_merge_level_by_level(method):
+    tree = {
+        "tabby": ("animal", "cat"),
+        "siamese": ("animal", "cat"),
+        "beagle": ("animal", "dog"),
+        "poodle": ("animal", "dog"),
+        "van": ("thing", "car"),
+        "cup": ("thing",),
+    }
+    cm = CollisionMatrix(*planted(6, sharpness=0.5, seed=3), classes=list(tree))
+    plan = consolidate(cm, hierarchy=tree, method=method)
+    allowed = as_sets(
+        [[name] for name in tree]
+        + [["tabby", "siamese"], ["beagle", "poodle"], ["van", "cup"], ["tabby", "siamese", "beagle", "poodle"]]
+    )
+    assert plan.path["n_groups"].tolist() == [6, 5, 4, 3, 2]
+    for n in range(2, 7):
+        assert as_sets(plan.at(n).groups) <= allowed
+    assert plan.at(2).groups == [["tabby", "siamese", "beagle", "poodle"], ["van", "cup"]]
+
+
+def test_a_common_root_lets_the_top_merge():
+    tree = {0: ("all", "low"), 1: ("all", "low"), 2: ("all", "high"), 3: ("all", "high")}
+    assert consolidate(CollisionMatrix(*planted(4)), hierarchy=tree).path["n_groups"].iloc[-1] == 1
+    flat = {str(k): path[1] for k, path in tree.items()}
+    assert consolidate(CollisionMatrix(*planted(4)), hierarchy=flat).path["n_groups"].iloc[-1] == 2
+
+
+def test_whole_parents_may_be_merged_by_must_merge():
+    tree = dict(enumerate([("x", "a"), ("x", "a"), ("x", "b"), ("x", "c"), ("x", "c")]))
+    plan = consolidate(CollisionMatrix(*planted(5)), must_merge=[(0, 1, 2)], hierarchy=tree)
+    assert plan.groups == [[0, 1, 2], [3], [4]]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10_000), st.lists(st.tuples(st.integers(0, 2), st.integers(0, 1)), min_size=7, max_size=7))
+def test_greedy_groups_under_a_hierarchy_are_always_among_the_legal_ones(seed, paths):
+    cm = CollisionMatrix(*planted(7, sharpness=1, seed=seed))
+    tree = dict(enumerate(paths))
+    greedy, optimal = (consolidate(cm, hierarchy=tree, method=method) for method in ("greedy", "optimal"))
+    assert greedy.path["n_groups"].tolist() == optimal.path["n_groups"].tolist()
+    assert (optimal.path["pber"] <= greedy.path["pber"] + 1e-12).all()
+
+
+# ------------------------------------------------------------------------------------------------- the tree
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_the_linkage_is_valid_and_its_heights_never_fall(name):
+    cm = CollisionMatrix(*ZOO[name])
+    Z = consolidate(cm).linkage
+    assert Z.shape == (cm.n_classes - 1, 4)
+    assert is_valid_linkage(Z)
+    assert is_monotonic(Z)
+    assert Z[-1, 2] == pytest.approx(cm.pber, abs=1e-12)
+    assert Z[-1, 3] == cm.n_classes
+
+
+def test_cutting_the_tree_gives_the_groups_of_the_plan():
+    plan = consolidate(CollisionMatrix(*planted(9, sharpness=1.5)))
+    for n in range(2, 10):
+        cut = fcluster(plan.linkage, n, "maxclust")
+        assert as_sets(plan.at(n).groups) == {frozenset(np.flatnonzero(cut == c).tolist()) for c in np.unique(cut)}
+
+
+def test_constraints_leave_the_tree_whole():
+    tree = {k: k % 3 for k in range(6)}
+    plan = consolidate(CollisionMatrix(*planted(6)), must_merge=[(0, 3)], cannot_merge=[(1, 4)], hierarchy=tree)
+    assert plan.linkage[0, :2].tolist() == [0, 3]
+    assert is_valid_linkage(plan.linkage)
+    assert is_monotonic(plan.linkage)
+
+
+def test_the_dendrogram_draws():
+    plt = pytest.importorskip("matplotlib.pyplot")
+    plt.switch_backend("Agg")
+    figure, axes = plt.subplots()
+    drawn = dendrogram(
+        consolidate(CollisionMatrix(*planted(6), classes=list("abcdef"))).linkage, ax=axes, labels=list("abcdef")
+    )
+    assert sorted(drawn["ivl"]) == list("abcdef")
+    plt.close(figure)
+
+
+# ------------------------------------------------------------------------------------------------- names and labels
+
+
+def test_transform_gives_every_label_its_group():
+    cm = apart(4)
+    plan = consolidate(cm, n_groups=3)
+    assert plan.mapping == {0: "0", 1: "1", 2: "2+3", 3: "2+3"}
+    assert plan.transform([3, 0, 2]).tolist() == ["2+3", "0", "2+3"]
+    y = pd.Series([3, 0, 2], index=[7, 8, 9], name="digit")
+    assert plan.transform(y).to_dict() == {7: "2+3", 8: "0", 9: "2+3"}
+    assert plan.transform(y).name == "digit"
+
+
+def test_counts_of_transformed_labels_are_the_priors_of_the_merged_matrix():
+    P, codes = random_posteriors(np.random.default_rng(1), 800, 5)
+    plan = consolidate(collision_matrix_from_posteriors(P, codes), n_groups=3)
+    shares = pd.Series(plan.transform(codes)).value_counts(normalize=True)
+    assert shares[plan.matrix.classes].to_numpy() == pytest.approx(plan.matrix.priors)
+
+
+def test_names_that_merging_would_double_get_a_number():
+    cm = CollisionMatrix(*blocks((2, 1, 2)), classes=["a", "b", "a+b", "c", "d"])
+    plan = consolidate(cm, n_groups=3)
+    assert plan.matrix.classes.tolist() == ["a+b (2)", "a+b", "c+d"]
+    assert plan.transform(["a", "a+b"]).tolist() == ["a+b (2)", "a+b"]
+    twice = consolidate(CollisionMatrix(*blocks((2, 2)), classes=["a", "b+c", "a+b", "c"]), n_groups=2)
+    assert twice.matrix.classes.tolist() == ["a+b+c", "a+b+c (2)"]
+    kinds = CollisionMatrix(*blocks((1, 1, 2)), classes=np.array([1, "1", 2, "2"], dtype=object))
+    assert consolidate(kinds, n_groups=3).mapping == {1: "1", "1": "1 (2)", 2: "2+2", "2": "2+2"}
+
+
+def test_names_can_be_given_or_made():
+    cm = apart(4)
+    assert consolidate(cm, 3, names=["zero", "one", "rest"]).mapping[3] == "rest"
+    assert consolidate(cm).at(3, names=lambda group: f"{len(group)} from {group[0]}").mapping[2] == "2 from 2"
+
+
+def test_words_tell_groups_and_gain():
+    plan = consolidate(estimated(4, classes=["<cat>", "dog", "car", "van"]), n_groups=2)
+    text = str(plan)
+    assert "4 classes in 2 groups" in text
+    assert f"{plan.matrix.pber:.2%} (95% interval" in text
+    assert all(name in text for name in plan.matrix.classes)
+    assert "&lt;cat&gt;" in plan._repr_html_()
+    assert "<cat>" not in plan._repr_html_()
+    assert repr(plan).startswith("<ConsolidationPlan: 4 classes in 2 groups, PBER 0.")
+
+
+def test_many_groups_are_summed_up_in_words():
+    plan = consolidate(CollisionMatrix(*planted(50)), n_groups=40)
+    assert "(28 more)" in str(plan)
+    assert len(str(plan).splitlines()) < 20
+
+
+def test_a_plan_is_frozen():
+    plan = consolidate(apart(4), 2)
+    assert isinstance(plan, ConsolidationPlan)
+    with pytest.raises(AttributeError):
+        plan.groups = []
+
+
+def test_planning_brings_no_torch():
+    code = (
+        "import sys; from collidescope import CollisionMatrix; from collidescope.applications import consolidate; "
+        "consolidate(CollisionMatrix([[.9, .1, 0], [.1, .9, 0], [0, 0, 1]]), 2); print('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+# ------------------------------------------------------------------------------------------------- bad input
+
+ABC = CollisionMatrix(0.7 * np.eye(4) + 0.075, classes=list("abcd"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"cm": ABC.matrix}, "cm must be a CollisionMatrix, got ndarray.*collision_matrix_"),
+        ({"n_groups": 1}, "n_groups must be a whole number of at least 2, got 1"),
+        ({"n_groups": 2.5}, "n_groups.*2.5"),
+        ({"n_groups": "3"}, "n_groups.*'3'"),
+        ({"n_groups": True}, "n_groups.*True"),
+        ({"n_groups": 5}, "n_groups must be from 2 to 4 here, got 5"),
+        ({"n_groups": 3, "max_pber": 0.1}, "n_groups or max_pber, not both"),
+        ({"max_pber": 1.5}, "max_pber.*1.5.*percentage"),
+        ({"max_pber": -0.1}, "max_pber.*-0.1"),
+        ({"max_pber": float("nan")}, "max_pber.*nan"),
+        ({"max_pber": "low"}, "max_pber.*'low'"),
+        ({"max_pber": 0.001}, "max_pber=0.001 is out of reach.*2 groups still have 0"),
+        ({"method": "best"}, "method must be one of 'greedy', 'optimal', got 'best'"),
+        ({"must_merge": "ab"}, "must_merge must be a list of groups.*'ab'"),
+        ({"must_merge": ["ab"]}, "must_merge must be a list of groups"),
+        ({"must_merge": 3}, "must_merge.*3"),
+        ({"must_merge": [("a", "z")]}, "must_merge names the class 'z', which is not in classes"),
+        ({"must_merge": [("a", ["b"])]}, r"must_merge names the class \['b'\]"),
+        ({"must_merge": [("a",)]}, r"must_merge.*two or more different classes, got \['a'\]"),
+        ({"must_merge": [("a", "a")]}, r"must_merge.*two or more different classes, got \['a', 'a'\]"),
+        ({"must_merge": [("a", "b"), ("b", "c"), ("d", "a")]}, "must_merge joins every class into one"),
+        ({"must_merge": [("a", "b")], "n_groups": 4}, "n_groups must be from 2 to 3 here, got 4: there are 3 groups"),
+        ({"cannot_merge": [("a", "z")]}, "cannot_merge names the class 'z'"),
+        ({"cannot_merge": [("a", "a")]}, "cannot_merge.*different classes"),
+        ({"cannot_merge": {"a": "b"}}, "cannot_merge must be a list of groups"),
+        (
+            {"cannot_merge": [("a", "c")], "must_merge": [("a", "b"), ("b", "c")]},
+            "must_merge joins 'a' and 'c', which cannot_merge keeps apart",
+        ),
+        ({"cannot_merge": [list("abcd")], "n_groups": 3}, "n_groups must be from 4 to 4 here.*keep 4 groups apart"),
+        ({"cannot_merge": [list("abcd")], "max_pber": 0.01}, "max_pber=0.01 is out of reach.*4 groups still have"),
+        ({"hierarchy": ["a", "b"]}, r"hierarchy must be a mapping.*\['a', 'b'\]"),
+        ({"hierarchy": {"a": "x"}}, "hierarchy must give every class a parent.*None for 'b'"),
+        ({"hierarchy": {"z": "x"} | dict.fromkeys("abcd", "x")}, "hierarchy names the class 'z'"),
+        ({"hierarchy": dict.fromkeys("abcd", ())}, r"hierarchy.*got \(\) for 'a'"),
+        ({"hierarchy": {name: {"x": 1} for name in "abcd"}}, "hierarchy.*{'x': 1} for 'a'"),
+        (
+            {"hierarchy": {"a": 0, "b": 0, "c": 1, "d": 1}, "must_merge": [("b", "c")]},
+            r"must_merge joins \['b', 'c'\], which hierarchy keeps apart",
+        ),
+        ({"hierarchy": {"a": 0, "b": 0, "c": 1, "d": 2}, "n_groups": 2}, "n_groups must be from 3 to 4 here"),
+        ({"n_groups": 3, "names": ["x"]}, r"names must have one entry per group \(3\), got 1"),
+        ({"n_groups": 3, "names": list("xxy")}, "names must differ.*'x' occurs twice"),
+        ({"n_groups": 3, "names": "xyz"}, "names must be a list.*'xyz'"),
+        ({"n_groups": 3, "names": lambda group: "x"}, "names must differ.*'x' occurs twice"),
+    ],
+)
+def test_consolidate_refuses_in_words(arguments, says):
+    with pytest.raises(ValueError, match=says):
+        consolidate(**{"cm": ABC} | arguments)
+
+
+def test_optimal_refuses_many_classes():
+    with pytest.raises(ValueError, match=r"method='optimal'.*at most 10 classes, got 11"):
+        consolidate(CollisionMatrix(*planted(11)), 2, method="optimal")
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda plan: plan.at(1), "n_groups.*at least 2, got 1"),
+        (lambda plan: plan.at("3"), "n_groups.*'3'"),
+        (lambda plan: plan.at(9), "n_groups must be from 2 to 4 here, got 9"),
+        (lambda plan: plan.at(3, names=["x"]), "names.*one entry per group"),
+        (lambda plan: plan.transform(["a", "z"]), r"y has the label .*'z'.*not in classes"),
+        (lambda plan: plan.transform([]), "y is empty"),
+        (lambda plan: plan.transform(["a", None]), "y has 1 missing labels"),
+        (lambda plan: plan.transform([["a"]]), r"y must be a flat list.*\(1, 1\)"),
+    ],
+)
+def test_a_plan_refuses_in_words(call, says):
+    with pytest.raises(ValueError, match=says):
+        call(consolidate(ABC))
