@@ -12,6 +12,8 @@ import numpy.typing as npt
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
+from experiments.drawing import save
+
 INK, ACCENT, QUIET = "#1f2a44", "#c8442c", "#9aa5b8"
 #: Rates below this (in per cent) share the lightest colour and are written as 0 when they round to it.
 LEAST = 0.01
@@ -24,7 +26,6 @@ STYLE = {
     "text.color": INK,
     "xtick.color": INK,
     "ytick.color": INK,
-    "svg.hashsalt": "collidescope",
 }
 
 
@@ -59,7 +60,7 @@ def draw_matrix(record: dict[str, Any], path: str | Path, correction: str = "pri
         ticks = [tick for tick in (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30) if norm.vmin <= tick <= norm.vmax]
         bar.set_ticks(ticks, labels=[f"{tick:g} %" for tick in ticks], minor=False)
         bar.ax.minorticks_off()
-        _save(figure, path)
+        save(figure, Path(path))
 
 
 def draw_ambiguous(record: dict[str, Any], path: str | Path) -> None:
@@ -84,7 +85,7 @@ def draw_ambiguous(record: dict[str, Any], path: str | Path) -> None:
             upper.set_yticks([])
             _bars(lower, image, first=column == 0)
         figure.supxlabel("held-out posterior of each digit; red is the label", fontsize=10)
-        _save(figure, path)
+        save(figure, Path(path))
 
 
 def draw_pairs(record: dict[str, Any], path: str | Path) -> None:
@@ -105,7 +106,7 @@ def draw_pairs(record: dict[str, Any], path: str | Path) -> None:
         axes.set_axisbelow(True)
         axes.spines[["top", "right", "left"]].set_visible(False)
         axes.tick_params(axis="y", length=0)
-        _save(figure, path)
+        save(figure, Path(path))
 
 
 def pixels_of(image: dict[str, Any], shape: list[int]) -> npt.NDArray[np.uint8]:
@@ -138,11 +139,3 @@ def _bars(axes: Any, image: dict[str, Any], first: bool) -> None:
 
 def _percent(value: float) -> str:
     return "0" if value < LEAST / 2 else f"{value:.2f}" if value < 10 else f"{value:.1f}"
-
-
-def _save(figure: Figure, path: str | Path) -> None:
-    """The same record gives the same bytes: no date, no version."""
-    named = Path(path)
-    named.parent.mkdir(parents=True, exist_ok=True)
-    metadata = {"Date": None} if named.suffix == ".svg" else {"Software": None}
-    figure.savefig(named, dpi=110, metadata=metadata)

@@ -22,18 +22,25 @@ the default estimator. Baselines go through the paper's Algorithm 3: trained on 
 """
 
 
-def write() -> None:
-    """Write every page, and say so."""
-    figures = ROOT / "docs" / "figures"
+def pages(figures: Path) -> dict[str, str]:
+    """Text of every generated file, by its path from the root; figures are drawn into ``figures``."""
     figures.mkdir(exist_ok=True)
     sections = [*pages_synthetic.sections(figures), *pages_real.sections(figures)]
-    page = "\n\n".join([INTRODUCTION.strip(), *sections]) + "\n"
-    (ROOT / "docs" / "reproduction.md").write_text(re.sub(r"\n{3,}", "\n\n", page))
-    (ROOT / "docs" / "errata.md").write_text(pages_errata.page())
-    (ROOT / "docs" / "applications.md").write_text(pages_applications.page())
-    readme = ROOT / "README.md"
+    reproduction = "\n\n".join([INTRODUCTION.strip(), *sections]) + "\n"
     found = f"{pages_synthetic.headline()}\n\n{pages_real.headline()}"
     block = f"<!-- reproduction -->\n{found}\n<!-- /reproduction -->"
     pattern = r"<!-- reproduction -->.*<!-- /reproduction -->"
-    readme.write_text(re.sub(pattern, lambda _: block, readme.read_text(), flags=re.DOTALL))
-    print("→ docs/reproduction.md, docs/errata.md, docs/applications.md, docs/figures, README.md")
+    return {
+        "docs/reproduction.md": re.sub(r"\n{3,}", "\n\n", reproduction),
+        "docs/errata.md": pages_errata.page(),
+        "docs/applications.md": pages_applications.page(),
+        "README.md": re.sub(pattern, lambda _: block, (ROOT / "README.md").read_text(), flags=re.DOTALL),
+    }
+
+
+def write() -> None:
+    """Write every page, and say so."""
+    texts = pages(ROOT / "docs" / "figures")
+    for name, text in texts.items():
+        (ROOT / name).write_text(text)
+    print(f"→ {', '.join(texts)}, docs/figures")

@@ -56,7 +56,7 @@ def pairwise(X: Any, y: Any, sizes: tuple[int, ...], checkpoints: list[int], see
     with TemporaryDirectory() as folder:
         for epochs in checkpoints:
             settings: dict[str, Any] = {"max_epochs": epochs, "hidden_layer_sizes": sizes, "checkpoint": folder}
-            settings |= {"n_references": 20, "recovery": "root", "random_state": seed}
+            settings |= {"n_references": 10, "recovery": "root", "random_state": seed}
             literal = CollisionClassifier.from_paper(**settings).fit(X, y)
             shifted = CollisionClassifier.from_paper(correction="prior", **settings).fit(X, y)
             names = {"pair-wise, literal": literal, "pair-wise, with the shift": shifted}
@@ -93,8 +93,8 @@ def cells(quick: bool) -> list[Cell]:
     if quick:
         rows, sizes, plan, seeds = 300, [16], {method: [1, 2] for method in METHODS}, range(1)
     else:
-        long = [2, 5, 10, 20, 50, 100, 200]
-        plan = {BAYESIAN: long, PAIRWISE: long[:5], ENCODER: long[:5], DEFAULT: [0]}
+        long = [2, 5, 10, 20, 50, 100]
+        plan = {BAYESIAN: long, PAIRWISE: long[:4], ENCODER: long[:5], DEFAULT: [0]}
         rows, sizes, seeds = 50_000, [128] * 6, range(1)
     return [
         {"method": method, "rows": rows, "seed": seed, "hidden_layer_sizes": sizes, "checkpoints": checkpoints}

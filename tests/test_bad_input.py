@@ -1237,11 +1237,75 @@ def test_no_function_changes_a_table_or_a_list_it_is_given():
     assert (labels, rows) == (Y, P)
 
 
+# ---------------------------------------------------------------------------------------------- applications
+
+BAD_POSTERIORS = [
+    ("not a number", [[NAN, 1.0]] * 4, "nan"),
+    ("logits", [[-3.0, 4.0]] * 4, "-3"),
+    ("one column", [[1.0]] * 4, "at least 2"),
+    ("empty", np.empty((0, 2)), "empty"),
+]
+
+
+@table(
+    family("bayes_confusion", lambda p: cs.bayes_confusion(p, Y), "P", BAD_POSTERIORS),
+    family("label_error_scores", lambda p: cs.label_error_scores(p, Y), "P", BAD_POSTERIORS),
+    family("active_learning_score", cs.active_learning_score, "P", BAD_POSTERIORS[:3]),
+    family("ambiguous", lambda p: cs.ambiguous(p, y=Y), "clf_or_posteriors", BAD_POSTERIORS),
+    family("audit", lambda p: cs.audit(p, y_true=Y, y_pred=Y), "model_or_posteriors", BAD_POSTERIORS),
+    case("too few labels", lambda: cs.bayes_confusion(P, Y[:3]), "4.*3"),
+    case("a label unheard of", lambda: cs.label_error_scores(P, ["a", "b", "a", "z"], classes=AB), "y.*'z'"),
+    case("an order unheard of", lambda: cs.ambiguous(P, y=Y, by="size"), "by.*'size'"),
+    case("fewer than no rows", lambda: cs.ambiguous(P, y=Y, top=-1), "top.*-1"),
+    case("a classifier without rows", lambda: cs.ambiguous(DUMMY), "X|fitted|predict"),
+    case("no labels to audit with", lambda: cs.audit(P, y_pred=Y), "y_true"),
+    case("nothing to audit", lambda: cs.audit(P, y_true=Y), "y_pred"),
+    case("a prediction unheard of", lambda: cs.audit(P, y_true=Y, y_pred=["a", "b", "a", "z"]), "y_pred.*'z'"),
+    case("a rate above 1", lambda: cs.audit(P, y_true=Y, y_pred=Y, fdr=1.5), r"fdr.*1\.5"),
+    case("a level above 1", lambda: cs.audit(P, y_true=Y, y_pred=Y, level=95), "level.*95"),
+    case("an array for a matrix", lambda: cs.AdaptiveSampler(S, Y), "cm.*CollisionMatrix"),
+    case("a cap below 1", lambda: cs.AdaptiveSampler(cm(), Y, cap=0.5), r"cap.*0\.5"),
+    case("a sampler's label unheard of", lambda: cs.AdaptiveSampler(cm(), ["a", "z"]), "'z'"),
+    case("predictions too few", lambda: cs.AdaptiveSampler(cm(), Y).update(Y, Y[:2]), "4.*2"),
+    case("an array to consolidate", lambda: cs.consolidate(S), "cm.*CollisionMatrix"),
+    case("no group", lambda: cs.consolidate(abc(), 0), "n_groups.*0"),
+    case("more groups than classes", lambda: cs.consolidate(abc(), 4), "n_groups.*4"),
+    case("two targets", lambda: cs.consolidate(abc(), 2, max_pber=0.1), "n_groups.*max_pber|max_pber.*n_groups"),
+    case("a class unheard of", lambda: cs.consolidate(abc(), 2, must_merge=[["a", "z"]]), "must_merge.*'z'"),
+    case("strength above 1", lambda: cs.smooth_labels(Y, cm(), strength=1.5), r"strength.*1\.5"),
+    case("strength not a number", lambda: cs.smoothing_matrix(cm(), NAN), "strength.*nan"),
+    case("a label that S lacks", lambda: cs.smooth_labels(["a", "z"], cm()), "'z'"),
+    case("no strength", lambda: cs.choose_smoothing(LogisticRegression(), X, Y10, cm(), strengths=()), "strengths"),
+)
+def test_applications_refuse(call, pattern):
+    expect_refusal(call, pattern)
+
+
+LOADERS = {
+    "load_adult": datasets.load_adult,
+    "load_brfss": datasets.load_brfss,
+    "load_covertype": datasets.load_covertype,
+    "load_german_credit": datasets.load_german_credit,
+    "load_law_school": datasets.load_law_school,
+    "load_letter": datasets.load_letter,
+    "load_mnist": datasets.load_mnist,
+}
+
+
+@pytest.mark.parametrize("name", LOADERS)
+def test_loaders_name_the_variable_or_the_missing_file(name, monkeypatch, tmp_path):
+    monkeypatch.delenv("COLLIDESCOPE_DATA", raising=False)
+    expect_refusal(LOADERS[name], "COLLIDESCOPE_DATA", FileNotFoundError)
+    monkeypatch.setenv("COLLIDESCOPE_DATA", str(tmp_path))
+    expect_refusal(LOADERS[name], re.escape(str(tmp_path)), FileNotFoundError)
+
+
 def test_every_public_name_is_under_test_here():
     """Result containers aside, which are made by the functions and check nothing."""
     with open(__file__, encoding="utf-8") as file:
         text = file.read()
     containers = {"Divergences", "LearningCurve", "PosteriorErrorBound", "Projection", "Recovery", "ShuffledControl"}
+    containers |= {"AuditReport", "ConsolidationPlan", "SmoothingChoice"}
     untested = containers | {"CollisionWarning", "Problem", "ClusteredProblem", "datasets"}
     assert [name for name in cs.__all__ if name not in untested and f"cs.{name}" not in text] == []
     assert [name for name in datasets.__all__ if name not in untested and f"datasets.{name}" not in text] == []

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments import claims, store
+from experiments import claims, reproduction, store
 from experiments.catalogue import EXPERIMENTS
 from experiments.runner import run
 from experiments.store import Experiment, key_of, load, path_of, results
@@ -121,6 +121,12 @@ def test_the_quick_size_runs(folder, name):
     run(EXPERIMENTS[name], quick=True, verbose=0)
     records = results(name, quick=True)
     assert len(records) == len(EXPERIMENTS[name].cells(True))
+
+
+@pytest.mark.slow
+def test_the_pages_say_what_the_records_say(tmp_path):
+    for name, text in reproduction.pages(tmp_path / "figures").items():
+        assert (ROOT / name).read_text() == text, f"{name} is stale: python -m experiments tables"
 
 
 def test_the_lowest_mean_is_bold_and_the_truth_does_not_compete():
