@@ -124,6 +124,23 @@ def _bayes_table(records: list[Record], columns: dict[Any, str]) -> str:
     return table(head, rows) if rows else ""
 
 
+def _pair_table(records: list[Record], columns: dict[Any, str]) -> str:
+    """How often each method that names pairs names the one that truly collides most."""
+    found: dict[str, dict[Any, list[bool]]] = {}
+    for key in columns:
+        own = [r["result"] for r in records if _column(r["cell"]) == key]
+        truth = next((r[LIMIT]["most_overlapping"] for r in own if LIMIT in r), None)
+        for result in own:
+            for method, scores in result.items():
+                if method != LIMIT and "most_overlapping" in scores:
+                    found.setdefault(method, {}).setdefault(key, []).append(scores["most_overlapping"] == truth)
+    rows = [
+        [method, *(f"{sum(hits[key])} of {len(hits[key])}" if key in hits else "" for key in columns)]
+        for method, hits in found.items()
+    ]
+    return table(["method", *columns.values()], rows)
+
+
 def _scenario_tables(records: list[Record], columns: dict[Any, str]) -> str:
     """Errors of S and of the posteriors of every method, and bounds on the Bayes error."""
     mean, worst, posterior = (_values(records, what) for what in ("mean", "max", "posterior"))
@@ -144,6 +161,10 @@ Mean TVD of the posteriors of new rows:
 Bayes error:
 
 {_bayes_table(records, columns)}
+
+Samples in which the most colliding pair of classes is named rightly (cleanlab: the first of its overlapping classes):
+
+{_pair_table(records, columns)}
 
 {measured(records)}"""
 
