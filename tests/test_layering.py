@@ -29,6 +29,7 @@ ROOMS = [
     ["_models", "controls"],
     ["classifier"],
     ["applications"],
+    ["plotting"],
     ["baselines", "datasets"],
     ["demo"],
 ]

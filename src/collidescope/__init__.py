@@ -41,6 +41,16 @@ if TYPE_CHECKING:
     from collidescope.inference import CollisionAccumulator, collision_matrix_from_posteriors
     from collidescope.matrix import CollisionMatrix, bayes_error_bounds
     from collidescope.persistence import ModelFileError
+    from collidescope.plotting import (
+        CollisionMatrixDisplay,
+        DendrogramDisplay,
+        DivergencesDisplay,
+        GramianDisplay,
+        HistoryDisplay,
+        IntervalsDisplay,
+        PosteriorDisplay,
+        PriorsDisplay,
+    )
     from collidescope.posterior import PosteriorErrorBound, posterior_error_bound, shift_priors, solve_posteriors
     from collidescope.projection import Projection, project
     from collidescope.recovery import Recovery, recover
@@ -53,12 +63,20 @@ _HOME = {
     "CollisionAccumulator": "inference",
     "CollisionClassifier": "classifier",
     "CollisionMatrix": "matrix",
+    "CollisionMatrixDisplay": "plotting",
     "CollisionWarning": "classifier",
     "ConsolidationPlan": "applications",
+    "DendrogramDisplay": "plotting",
     "Divergences": "divergence",
+    "DivergencesDisplay": "plotting",
+    "GramianDisplay": "plotting",
+    "HistoryDisplay": "plotting",
+    "IntervalsDisplay": "plotting",
     "LearningCurve": "controls",
     "ModelFileError": "persistence",
+    "PosteriorDisplay": "plotting",
     "PosteriorErrorBound": "posterior",
+    "PriorsDisplay": "plotting",
     "ProbabilisticBayesClassifier": "density",
     "Projection": "projection",
     "Recovery": "recovery",
@@ -103,12 +121,20 @@ __all__ = [
     "CollisionAccumulator",
     "CollisionClassifier",
     "CollisionMatrix",
+    "CollisionMatrixDisplay",
     "CollisionWarning",
     "ConsolidationPlan",
+    "DendrogramDisplay",
     "Divergences",
+    "DivergencesDisplay",
+    "GramianDisplay",
+    "HistoryDisplay",
+    "IntervalsDisplay",
     "LearningCurve",
     "ModelFileError",
+    "PosteriorDisplay",
     "PosteriorErrorBound",
+    "PriorsDisplay",
     "ProbabilisticBayesClassifier",
     "Projection",
     "Recovery",
