@@ -137,9 +137,9 @@ paired differences to uniform sampling.
 
 {table(head, rows)}
 
-Against the inherent confusion of the data as they are ("adaptive": the Bayes-optimal confusion, "adaptive, S": S itself)
-it is a null result: there is little excess to chase, because missing a rare class is what the best rule does too. With
-the reference at balanced priors it trades accuracy for balance, less of both than plain class-balanced sampling.
+Against the inherent confusion of the data as they are ("adaptive": the Bayes-optimal confusion, "adaptive, S": S
+itself) it is a null result: there is little excess to chase, because missing a rare class is what the best rule does
+too. With the reference at balanced priors it trades accuracy for balance, less of both than class-balanced sampling.
 
 {measured(records)}"""
 

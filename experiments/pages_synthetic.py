@@ -162,8 +162,8 @@ Bayes error:
 
 {_bayes_table(records, columns)}
 
-Samples in which the most colliding pair of classes is named rightly (cleanlab: the first of its overlapping classes). At
-K = 4 and in Scenario B two pairs of neighbours are as far apart and nearly tie:
+Samples in which the most colliding pair of classes is named rightly (cleanlab: the first of its overlapping classes).
+At K = 4 and in Scenario B two pairs of neighbours are as far apart and nearly tie:
 
 {_pair_table(records, columns)}
 
@@ -238,10 +238,10 @@ def scenario_c(figures: Path) -> str:
     points = [[name, str(e), f"{s:.0f} s", f"{error:.4f}"] for name, points in curves.items() for e, s, error in points]
     return f"""## Scenario C: accuracy against training cost
 
-The problem of Scenario B with the most overlap; S at checkpoints of one training ({_seeds(records)} sample). Cost counts
-training alone, all folds together, on one shared core (the default is timed as a whole and has no epochs of its own:
-0). The paper's Bayesian network is not described; ours has a cold posterior and a closed-form divergence, and learns
-sooner than the paper's seems to have done.
+The problem of Scenario B with the most overlap; S at checkpoints of one training ({_seeds(records)} sample). Cost
+counts training alone, all folds together, on one shared core (the default is timed as a whole and has no epochs of its
+own: 0). The paper's Bayesian network is not described; ours has a cold posterior and a closed-form divergence, and
+learns sooner than the paper's seems to have done.
 
 {claims(rows)}
 
