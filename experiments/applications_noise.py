@@ -25,8 +25,8 @@ Rows = tuple[np.ndarray, np.ndarray]
 Score = Callable[[np.ndarray, np.ndarray], np.ndarray]
 OURS = "collidescope"
 CLEANLAB = ("self_confidence", "normalized_margin", "confidence_weighted_entropy")
-#: The constants of the score were chosen on seeds 1,000 and 1,001: other samples and noise, but the same images of digits
-#: and the same table of letters.
+#: The constants of the score were chosen on seeds 1,000 and 1,001: other samples and noise, but the same images of
+#: digits and the same table of letters.
 SEEDS = range(10)
 FIT = {"hidden_layer_sizes": (64,), "max_epochs": 60, "patience": 8}
 #: Seeds of independent streams: rows, noise.
@@ -91,7 +91,7 @@ def run(cell: Cell) -> dict[str, Any]:
 
 
 def summary(records: list[dict[str, Any]], measure: str = "average_precision") -> list[dict[str, Any]]:
-    """One row a setting: mean of every score, and our lead over the best of cleanlab's (best in hindsight) with its stderr."""
+    """One row a setting: mean of every score, and our lead over that of cleanlab's which is the best in hindsight."""
     groups: dict[tuple[str, str, float], list[dict[str, Any]]] = {}
     for record in records:
         cell = record["cell"]

@@ -87,7 +87,7 @@ def test_torch_is_imported_where_networks_are_trained_and_nowhere_else():
 
 
 def test_importing_the_package_brings_no_heavy_library_with_it():
-    heavy = ("torch", "plotly", "dask", "pandas", "sklearn")
+    heavy = ("torch", "matplotlib", "plotly", "dask", "pandas", "sklearn")
     code = f"import collidescope, sys; print([m for m in {heavy} if m in sys.modules])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert out.strip() == "[]"

@@ -47,7 +47,7 @@ class DendrogramDisplay(Display):
     >>> plan = consolidate(CollisionMatrix(S, classes=["cat", "dog", "car", "van"]), n_groups=2)
     >>> display = DendrogramDisplay.from_plan(plan).plot()
     >>> [label.get_text() for label in display.ax_.get_yticklabels()]
-    ['cat', 'dog', 'car', 'van']
+    ['car', 'van', 'cat', 'dog']
     """
 
     dendrogram_: Mapping[str, Any]

@@ -40,7 +40,7 @@ class IntervalsDisplay(Display):
     >>> cm = collision_matrix_from_posteriors([[0.9, 0.1], [0.4, 0.6], [0.7, 0.3], [0.2, 0.8]], ["a", "b", "a", "b"])
     >>> display = IntervalsDisplay.from_matrix(cm).plot()
     >>> [label.get_text() for label in display.ax_.get_yticklabels()]
-    ['b → a']
+    ['a → b']
     """
 
     errorbar_: ErrorbarContainer

@@ -47,7 +47,7 @@ class PosteriorDisplay(Display):
     Examples
     --------
     >>> display = PosteriorDisplay.from_posteriors([[0.7, 0.3], [0.1, 0.9]], classes=["cat", "dog"]).plot()
-    >>> [bar.get_width() for bar in display.bars_[1]]
+    >>> [float(bar.get_width()) for bar in display.bars_[1]]
     [0.1, 0.9]
     """
 
