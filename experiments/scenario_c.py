@@ -92,7 +92,8 @@ METHODS = {BAYESIAN: bayesian, PAIRWISE: pairwise, ENCODER: encoder, DEFAULT: de
 def cells(quick: bool) -> list[Cell]:
     """Checkpoints: the Bayesian network needs the longest training, so it gets the most epochs."""
     if quick:
-        rows, sizes, plan, seeds = 300, [16], {method: [1, 2] for method in METHODS}, range(1)
+        rows, sizes, seeds = 300, [16], range(1)
+        plan = {method: [1, 2] for method in METHODS} | {PAIRWISE: [30]}
     else:
         long = [2, 5, 10, 20, 50, 100]
         plan = {BAYESIAN: long, PAIRWISE: long[:4], ENCODER: long[:5], DEFAULT: [0]}
