@@ -36,7 +36,7 @@ def draw_training_cost(points: Curves, path: Path) -> None:
         )
     axes.set(xscale="log", yscale="log", xlabel="seconds of training (one core)", ylabel="mean TVD of S to the truth")
     axes.grid(alpha=0.3)
-    axes.legend(frameon=False)
+    axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
     save(figure, path)
 
 
