@@ -99,7 +99,9 @@ def test_the_pairwise_record_reads_one_training_both_ways(records):
         assert np.array(each["gramian"]).sum(axis=1) == pytest.approx(each["row_sums"])
         assert each["S_4_9"]["root"] == pytest.approx(S[4, 9])
         assert each["S_4_9"]["gradient"] == pytest.approx(each["S_gradient"][4][9])
-        assert (len(each["top"]), len(each["top_gradient"]), each["posteriors"]) == (10, 10, 450)
+        # so short a training may leave S nearly singular, where only a few rows are solved for
+        rows = 450 if each["condition"] < mnist.NEARLY_SINGULAR else mnist.FEW_ROWS
+        assert (len(each["top"]), len(each["top_gradient"]), each["posteriors"]) == (10, 10, rows)
         assert each["accuracy"] > 0.2
     assert min(literal["row_sums"]) > max(shifted["row_sums"]) > 0.5
     assert result["pairs_scored"] == 450 * result["references"]
