@@ -264,7 +264,7 @@ def posterior_variance_cells(quick: bool) -> list[Cell]:
     if quick:
         return _cells([("line", [3, 2, 4.0], 150)], range(2), posterior_methods(3, [16]))
     grid: list[Case] = [("line", [4, 10, float(gap * 3)], 1000) for gap in (1, 2, 3)]
-    return _cells(grid, range(5), posterior_methods(200))
+    return _cells(grid, range(10), posterior_methods(200))
 
 
 SCENARIO_A = Experiment("scenario-a", "Scenario A: more classes (S and posteriors)", scenario_a_cells, run)
