@@ -111,7 +111,9 @@ def speed_text() -> str:
         head = ["epochs", "factorised", "pairwise", "ratio"]
         parts.append(
             "Fit, S and the posteriors of 1,250 new rows on Scenario A (K = 5), a 6×128 network either way, the same "
-            f"number of epochs:\n\n{table(head, rows)}"
+            f"number of epochs:\n\n{table(head, rows)}\n\n"
+            "A large part of the pair-wise time is the solver of its posteriors, slow where S is nearly singular, as "
+            "after 5 epochs: the first ratios flatter the factorised model."
         )
     if (epochs := load("speed-epochs")) is not None:
         names = list(epochs["results"][0]["ratio"])
