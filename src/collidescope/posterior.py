@@ -22,9 +22,11 @@ STEP_TOLERANCE = 1e-12
 MAX_STEPS = 20_000
 #: Steps after which a row that still moves is solved exactly: with a well-conditioned S few rows get there.
 GRADIENT_STEPS = 50
-#: Rounds of the exact solver (one or two are usual), and the numbers that it holds at once.
-MAX_PIVOTS = 30
+#: Rounds of the exact solver (two or three are usual), and the numbers that it holds at once.
+BLOCK_PIVOTS, SINGLE_PIVOTS = 10, 100
 PIVOT_ENTRIES = 2**22
+#: Share of the trace of SᵀS that is always added to its diagonal.
+SMALLEST_RIDGE = 1e-13
 #: Priors that agree to rounding need no shift: with a thousand classes it is a costly pass over memory.
 SAME_PRIORS = 1e-12
 #: Above this κ∞(S) the inverse has lost every digit of a float64 q.
@@ -49,7 +51,8 @@ def solve_posteriors(
         ``simplex``: argmin over probability vectors of ‖S y - q‖² + ridge ‖y - priors‖².
         ``inverse``: S⁻¹ q, the paper's Algorithm 2, exactly as it comes: entries may be negative or exceed 1.
     ridge : float ≥ 0
-        Pull towards ``priors``; used by ``simplex`` alone.
+        Pull towards ``priors``; used by ``simplex`` alone. With 0, equally good posteriors (indistinguishable
+        classes) still give the one nearest to ``priors``.
     priors : array of shape (K,), default uniform
 
     Returns
@@ -87,7 +90,10 @@ def _solve_inverse(q: FloatArray, S: FloatArray) -> FloatArray:
 
 def _solve_simplex(q: FloatArray, S: FloatArray, ridge: float, centre: FloatArray) -> FloatArray:
     """Accelerated gradient; what it has not settled after a few steps (S nearly singular) is solved exactly."""
-    H = S.T @ S + ridge * np.eye(S.shape[0])
+    H = S.T @ S
+    # A ridge below rounding makes the optimum unique: of equally good posteriors the one nearest to the centre.
+    ridge = max(ridge, SMALLEST_RIDGE * float(np.trace(H)))
+    H = H + ridge * np.eye(S.shape[0])
     linear = q @ S + ridge * centre
     y = project_to_simplex(linear @ np.linalg.pinv(H))
     active = _descend(y, np.arange(len(y)), H, linear, max(GRADIENT_STEPS, len(S)))
@@ -117,17 +123,18 @@ def _descend(y: FloatArray, active: IntArray, H: FloatArray, linear: FloatArray,
 
 
 def _pivot(y: FloatArray, active: IntArray, H: FloatArray, linear: FloatArray) -> IntArray:
-    """Primal-dual active sets on the rows ``active`` of ``y``, in place; the rows it could not settle.
+    """Block principal pivoting on the rows ``active`` of ``y``, in place; the rows it could not settle.
 
     With the classes that have any probability known, the optimum solves H y = linear + λ on them and Σ y = 1. Classes
     that come out negative leave, classes whose gradient is below λ enter; when neither happens the row is optimal.
+    All of them at once can go in circles; one at a time (the last, Murty's rule) cannot.
     """
     k = len(H)
     system = np.zeros((k + 1, k + 1))
     system[:k, :k], system[:k, k], system[k, :k] = H, -1, 1
     inside = y > 0
     left = active
-    for _ in range(MAX_PIVOTS):
+    for round_ in range(BLOCK_PIVOTS + SINGLE_PIVOTS):
         if len(left) == 0:
             break
         unsettled = []
@@ -135,17 +142,15 @@ def _pivot(y: FloatArray, active: IntArray, H: FloatArray, linear: FloatArray) -
             here = np.column_stack([inside[part], np.ones(len(part), dtype=bool)])
             masked = np.where(here[:, :, None] & here[:, None, :], system, np.eye(k + 1))
             right = np.column_stack([np.where(inside[part], linear[part], 0.0), np.ones(len(part))])
-            try:
-                solution = np.linalg.solve(masked, right[:, :, None])[:, :, 0]
-            except np.linalg.LinAlgError:  # S has lost a class altogether, and there is no ridge
-                unsettled.append(part)
-                continue
+            solution = np.linalg.solve(masked, right[:, :, None])[:, :, 0]
             new, multiplier = solution[:, :k], solution[:, k:]
             gradient = new @ H - linear[part] - multiplier
-            stays = np.where(inside[part], new > 0, gradient < -STEP_TOLERANCE)
-            optimal = (stays == inside[part]).all(axis=1)
-            inside[part] = stays
-            y[part[optimal]] = new[optimal]
+            wrong = np.where(inside[part], new, gradient) < -STEP_TOLERANCE
+            optimal = ~wrong.any(axis=1)
+            y[part[optimal]] = np.maximum(new[optimal], 0.0)
+            if round_ >= BLOCK_PIVOTS:
+                wrong &= np.cumsum(wrong[:, ::-1], axis=1)[:, ::-1] == 1
+            inside[part] ^= wrong
             unsettled.append(part[~optimal])
         left = np.concatenate(unsettled)
     return left
