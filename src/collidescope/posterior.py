@@ -26,7 +26,7 @@ GRADIENT_STEPS = 50
 BLOCK_PIVOTS, SINGLE_PIVOTS = 10, 100
 PIVOT_ENTRIES = 2**22
 #: Share of the trace of SᵀS that is always added to its diagonal.
-SMALLEST_RIDGE = 1e-13
+SMALLEST_RIDGE = 1e-12
 #: Priors that agree to rounding need no shift: with a thousand classes it is a costly pass over memory.
 SAME_PRIORS = 1e-12
 #: Above this κ∞(S) the inverse has lost every digit of a float64 q.
