@@ -11,7 +11,7 @@ from experiments import figures_synthetic
 from experiments.claims import Record, by_method, claims, measured, method_table
 from experiments.markdown import table
 from experiments.store import results
-from experiments.synthetic import CORRECTED, LIMIT, LITERAL, OURS
+from experiments.synthetic import CORRECTED, LARGE_BATCH, LIMIT, LITERAL, OURS
 
 ORDER = [
     LIMIT,
@@ -207,9 +207,8 @@ def scenario_b() -> str:
     rows.append(("the Bayesian network is ahead of Algorithm 1", text, not lost if won or lost else None))
     return f"""## Scenario B: more overlap, 20 dimensions
 
-10,000 points a class, K = 5, {_seeds(records)} samples for each overlap. The networks were trained for 50 epochs
-instead of 500 (10⁴ steps of 256 rows, as many as in Scenario A and beyond their best held-out loss; Scenario C has the
-long run); the pair-wise models have 50 references a class, the literal one two folds.
+10,000 points a class, K = 5, {_seeds(records)} samples for each overlap. The paper's networks have its 500 epochs, in
+batches of {LARGE_BATCH:,} rows (it names no size); the pair-wise models have 50 references a class.
 
 {claims(rows)}
 
@@ -222,30 +221,30 @@ def scenario_c(figures: Path) -> str:
         return ""
     curves = figures_synthetic.curves(records)
     figures_synthetic.draw_training_cost(curves, figures / "scenario-c.svg")
+    bayesian = {epochs: error for epochs, _, error in curves["Bayesian network"]}
+    least = min(bayesian.values())
     rows = []
-    names = ("pair-wise, literal", "pair-wise, with the shift", "collidescope, one network", "collidescope")
-    for name in names:
-        if name not in curves or "Bayesian network" not in curves:
-            continue
-        other = min(point[2] for point in curves[name])
-        cost = min(point[1] for point in curves[name] if point[2] == other)
-        ahead = [(e, s) for e, s, error in curves["Bayesian network"] if error < other]
-        text = f"{name} at its best {other:.4f} (after {cost:.0f} s of training); "
-        text += (
-            f"BNN below it first after {ahead[0][0]} epochs ({ahead[0][1]:.0f} s)" if ahead else "BNN never below it"
-        )
-        rows.append(("the Bayesian network gets ahead only after long training", text, not ahead or ahead[0][1] > cost))
+    for name in ("pair-wise, literal", "pair-wise, with the shift", "collidescope, one network", "collidescope"):
+        own = {epochs: error for epochs, _, error in curves[name]}
+        shared = sorted(own.keys() & bayesian.keys())
+        ahead = [epochs for epochs in shared if own[epochs] < bayesian[epochs]]
+        best = min(own.values())
+        text = f"{name}: ahead after {_numbers(ahead)} of {_numbers(shared)} epochs; " if shared else f"{name}: "
+        text += f"at its best {best:.4f}, the BNN {least:.4f}"
+        held = best < least if not shared else bool(ahead) and ahead[0] == shared[0]
+        rows.append(("the Bayesian network gets ahead only after long training, if at all", text, held))
     points = [[name, str(e), f"{s:.0f} s", f"{error:.4f}"] for name, points in curves.items() for e, s, error in points]
     return f"""## Scenario C: accuracy against training cost
 
-The problem of Scenario B with the most overlap; S at checkpoints of one training ({_seeds(records)} sample). Cost
-counts training alone, all folds together, on one shared core (the default is timed as a whole and has no epochs of its
-own: 0). The paper's Bayesian network is not described; ours has a cold posterior and a closed-form divergence, and
-learns sooner than the paper's seems to have done.
+The problem of Scenario B with the most overlap; S at checkpoints of one training, mean of {_seeds(records)} samples.
+The claim holds here if the method is ahead of the Bayesian network at the first checkpoint (the default, which has no
+epochs of its own: if its error is below the network's lowest). Seconds count training alone, all folds together, on a
+GPU that other runs shared; those of the Bayesian network include some seconds of starting up. The paper's Bayesian
+network is not described; ours has a cold posterior and a closed-form divergence.
 
 {claims(rows)}
 
-![S against seconds of training](figures/scenario-c.svg)
+![S against epochs of training](figures/scenario-c.svg)
 
 {table(["method", "epochs", "training", "mean TVD of S"], points)}
 
@@ -354,6 +353,10 @@ PBER, which what a model has not learned yet moves off its place (Scenario D).
 ![Coverage against nominal level](figures/coverage.svg)
 
 {measured(records)}"""
+
+
+def _numbers(values: list[int]) -> str:
+    return ", ".join(map(str, values)) or "none"
 
 
 def _seeds(records: list[Record]) -> int:
