@@ -31,15 +31,20 @@ from collidescope.datasets import GaussianProblem, scenario_a
 DEPTH = (128,) * 6  # the paper's architecture
 
 
-def models(epochs: tuple[int, ...] = (5, 10, 20, 50, 100)) -> list[dict[str, Any]]:
+#: Rows and epochs at which the two models are compared: pairs grow with the square of the rows, training does not.
+SIZES = ((1250, 1), (1250, 5), (1250, 20), (1250, 100), (5000, 1), (5000, 5), (5000, 20))
+
+
+def models() -> list[dict[str, Any]]:
     """Fit + score (S, and the posteriors of as many new rows) with either model: same network, same epochs."""
     warnings.simplefilter("ignore")
-    X, y = scenario_a(5).sample(1250, 0)
-    new, _ = scenario_a(5).sample(1250, 1)
     for model in ("factorised", "pairwise"):  # what is imported and compiled once is not part of a fit
-        CollisionClassifier(model, hidden_layer_sizes=(8,), max_epochs=1, device="cpu", random_state=0).fit(X, y)
+        clf = CollisionClassifier(model, hidden_layer_sizes=(8,), max_epochs=1, device="cpu", random_state=0)
+        clf.fit(*scenario_a(5).sample(1250, 0))
     rows = []
-    for count in epochs:
+    for n, count in SIZES:
+        X, y = scenario_a(5).sample(n, 0)
+        new, _ = scenario_a(5).sample(n, 1)
         times: dict[str, float] = {}
         for model in ("factorised", "pairwise"):
             clf = CollisionClassifier(
@@ -51,8 +56,8 @@ def models(epochs: tuple[int, ...] = (5, 10, 20, 50, 100)) -> list[dict[str, Any
             clf.predict_proba(new)
             times[model] = time.perf_counter() - start
         ratio = times["pairwise"] / times["factorised"]
-        rows.append({"epochs": count, **times, "ratio": ratio})
-        print(f"{count} epochs: {times['factorised']:.1f} s and {times['pairwise']:.1f} s, ratio {ratio:.1f}")
+        rows.append({"rows": n, "epochs": count, **times, "ratio": ratio})
+        print(f"{n} rows, {count} epochs: {times['factorised']:.1f} s and {times['pairwise']:.1f} s, ratio {ratio:.1f}")
     return rows
 
 
