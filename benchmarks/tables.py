@@ -132,8 +132,8 @@ def speed_text() -> str:
             "Fit, S and the posteriors of as many new rows on Scenario A (K = 5), a 6×128 network either way, the same "
             f"number of epochs:\n\n{table(head, rows)}\n\n"
             "The last column counts multiplications and additions: both models train at the same cost, pairs are "
-            "scored on top. It is what the ratio can come to when neither wastes time, and it grows with the rows (all pairs) "
-            "and falls with the epochs."
+            "scored on top. It is what the ratio can come to when neither wastes time; it grows with the rows (all "
+            "pairs) and falls with the epochs."
         )
     if (epochs := load("speed-epochs")) is not None:
         names = list(epochs["results"][0]["ratio"])
