@@ -35,8 +35,8 @@ $(READY): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) -c constraints.txt -e ".[$(EXTRAS)]"
 	@touch $@
 
-demo: $(READY) ## the main job on scikit-learn's digits
-	@$(BIN)/python -m collidescope.demo
+demo: $(READY) ## the main job on scikit-learn's digits, printed and as report.html
+	@$(BIN)/python -m collidescope demo
 
 test: $(READY) ## all tests and doctests
 	@$(BIN)/python -m pytest $(ARGS)
@@ -62,5 +62,5 @@ docs: $(READY) ## the documentation, into docs/_build/html
 	@echo "docs/_build/html/index.html"
 
 clean: ## remove everything that make made
-	rm -rf .venv .venv-ci build dist src/*.egg-info docs/_build docs/reference .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-ci build dist src/*.egg-info docs/_build docs/reference docs/gallery docs/sg_execution_times.rst .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

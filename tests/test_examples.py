@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("plot_*.py"))
+ROOT = Path(__file__).parents[1]
+EXAMPLES = sorted((ROOT / "examples").glob("plot_*.py"))
 
 
 @pytest.mark.slow
@@ -19,6 +21,10 @@ def test_an_example_runs_and_says_something(path, tmp_path):
     done = subprocess.run([sys.executable, str(path)], cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     assert len(done.stdout.split()) >= 10
+    if path.stem == "plot_images_own_network":  # quoted in the README and on the page of limits
+        found = re.search(r"PBER: convolutional ([\d.]+)%", done.stdout)
+        assert found is not None
+        assert abs(float(found[1]) - 1.99) < 0.5
 
 
 def test_there_is_an_example_of_every_application():
@@ -28,4 +34,21 @@ def test_there_is_an_example_of_every_application():
         "adaptive_sampling",
         "audit_classifier",
         "ambiguous_rows",
+        "images_own_network",
+        "own_probabilities",
     }
+
+
+def test_the_gallery_has_a_place_for_every_example():
+    listed = re.findall(r'"(plot_\w+\.py)"', (ROOT / "docs" / "conf.py").read_text(encoding="utf-8"))
+    assert sorted(listed) == [path.name for path in EXAMPLES]
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_has_a_title_prose_and_a_figure(path):
+    text = path.read_text(encoding="utf-8")
+    title, underline = text.splitlines()[1:3]
+    assert set(underline) == {"="}
+    assert len(underline) == len(title)
+    assert text.count("\n# %%\n") >= 4
+    assert "plt.show()" in text

@@ -1,9 +1,10 @@
-"""A collision matrix as text for terminals and as HTML for notebooks."""
+"""Results as text for terminals and as HTML for notebooks."""
 
 from __future__ import annotations
 
 import html
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -56,7 +57,7 @@ def as_text(cm: CollisionMatrix) -> str:
 
 def as_html(cm: CollisionMatrix) -> str:
     """A coloured table with intervals on hover; every name escaped."""
-    words = "".join(f"<p>{html.escape(line)}</p>" for line in headline(cm))
+    words = words_html(*headline(cm))
     if cm.n_classes > HTML_CLASSES:
         return words + cm.top_collisions(20).to_html(index=False, float_format="{:.4f}".format, escape=True)
     interval = cm.interval()
@@ -74,3 +75,25 @@ def as_html(cm: CollisionMatrix) -> str:
             )
         body += f"<tr><th scope='row'>{name}</th>{cells}</tr>"
     return f"{words}<table><thead><tr><th>seen in ↓, again in →</th>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def words_html(*lines: str) -> str:
+    """A paragraph for each line, escaped.
+
+    >>> words_html("a < b")
+    '<p>a &lt; b</p>'
+    """
+    return "".join(f"<p>{html.escape(line)}</p>" for line in lines)
+
+
+def facts_html(facts: Mapping[str, Any]) -> str:
+    """A small table of names and values, escaped; numbers in four digits.
+
+    >>> facts_html({"PBER": 0.03841})
+    "<table><tbody><tr><th scope='row'>PBER</th><td>0.03841</td></tr></tbody></table>"
+    """
+    body = ""
+    for name, value in facts.items():
+        shown = f"{value:.4g}" if isinstance(value, float) else f"{value:,}" if type(value) is int else str(value)
+        body += f"<tr><th scope='row'>{html.escape(name)}</th><td>{html.escape(shown)}</td></tr>"
+    return f"<table><tbody>{body}</tbody></table>"

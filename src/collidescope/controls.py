@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,9 +22,13 @@ from sklearn.utils import _safe_indexing, check_random_state
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
+from collidescope._display import words_html
 from collidescope.estimators import check_rows, estimate_collisions
 from collidescope.matrix import CollisionMatrix
 from collidescope.recovery import Recovery, condition_number
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 #: Shares of the rows that the learning curve is made of; each doubles the last.
 SHARES = (0.25, 0.5, 1.0)
@@ -77,6 +81,9 @@ class ShuffledControl:
             f"{self.largest_deviation:.3f} ({self.z:.1f} standard errors, limit {self.limit:.1f}), {verdict}."
         )
 
+    def _repr_html_(self) -> str:
+        return words_html(str(self))
+
 
 @dataclass(frozen=True)
 class LearningCurve:
@@ -109,6 +116,15 @@ class LearningCurve:
             f"part of what looks like ambiguity is what the model has not learned yet."
         )
 
+    def to_frame(self) -> pd.DataFrame:
+        """A row per number of rows: ``rows``, ``pber``, ``pber_stderr``."""
+        import pandas as pd
+
+        return pd.DataFrame({"rows": self.sizes, "pber": self.pber, "pber_stderr": self.pber_stderr})
+
+    def _repr_html_(self) -> str:
+        return words_html(str(self)) + self.to_frame().to_html(index=False, float_format="{:.4f}".format)
+
 
 def shuffled_control(
     estimator: Any, X: Any, y: npt.ArrayLike, random_state: int | np.random.RandomState | None = 0
@@ -120,6 +136,14 @@ def shuffled_control(
     estimator : CollisionClassifier, or any classifier for :func:`estimate_collisions`
     X, y : the data it was (or would be) fitted on
     random_state : int or RandomState
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> X, y = load_iris(return_X_y=True)
+    >>> shuffled_control(LogisticRegression(max_iter=1000), X, y).passed
+    True
     """
     from scipy.special import ndtri
 
@@ -148,6 +172,15 @@ def learning_curve(
     X, y : the data it was (or would be) fitted on
     random_state : int or RandomState
         Chooses the rows.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> X, y = load_iris(return_X_y=True)
+    >>> curve = learning_curve(LogisticRegression(max_iter=1000), X, y)
+    >>> curve.sizes, curve.converged
+    (array([ 37,  75, 150]), True)
     """
     labels = check.check_labels(y)
     check_rows(X, labels)

@@ -183,7 +183,15 @@ class BayesOptimalClassifier(_BayesClassifier):
 
 
 class ProbabilisticBayesClassifier(_BayesClassifier):
-    """A class drawn from the posterior (the paper's Definition 5): its confusion matrix is S, its error the PBER."""
+    """A class drawn from the posterior (the paper's Definition 5): its confusion matrix is S, its error the PBER.
+
+    Examples
+    --------
+    >>> from scipy.stats import norm
+    >>> classifier = ProbabilisticBayesClassifier([norm(-1), norm(1)])
+    >>> classifier.predict([-9.0, 9.0], random_state=0)
+    array([0, 1])
+    """
 
     def predict(self, X: npt.ArrayLike, random_state: Seed = None) -> npt.NDArray[Any]:
         """A class for every row, drawn from its posterior."""

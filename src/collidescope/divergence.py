@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray
+from collidescope._display import facts_html
 from collidescope.density import Seed, _check_densities, as_generator, log_density, sample_mixture
 
 #: Quadrature for one-dimensional densities: panels between these tail probabilities, Gauss-Legendre nodes in each.
@@ -35,6 +36,9 @@ class Divergences(NamedTuple):
     total_variation: float
     hellinger: float
     kl: float
+
+    def _repr_html_(self) -> str:
+        return facts_html(dict(zip(("collision", "total variation", "Hellinger", "KL"), self, strict=True)))
 
 
 def divergences(f1: Any, f2: Any, *, n_samples: int = 200_000, random_state: Seed = None) -> Divergences:

@@ -77,7 +77,16 @@ def crossfit_posteriors(
     n_jobs: int | None = None,
     random_state: int | None = 0,
 ) -> FloatArray:
-    """Held-out posteriors of every row (columns in the order of the sorted labels): see :func:`estimate_collisions`."""
+    """Held-out posteriors of every row (columns in the order of the sorted labels): see :func:`estimate_collisions`.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> X, y = load_iris(return_X_y=True)
+    >>> crossfit_posteriors(LogisticRegression(max_iter=1000), X, y).shape
+    (150, 3)
+    """
     labels = check.check_labels(y)
     classes = check.classes_of(labels)
     if not hasattr(classifier, "predict_proba"):

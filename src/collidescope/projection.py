@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray
+from collidescope._display import facts_html
 
 #: In C, entries and eigenvalues live in [0, 1]-ish units: below this a negative one is rounding of `eigh`.
 ROUNDING = 1e-9
@@ -53,6 +54,10 @@ class Projection:
     iterations: int
     converged: bool
     min_eigenvalue: float
+
+    def _repr_html_(self) -> str:
+        facts = {"largest change of an entry of S": self.moved, "smallest eigenvalue before": self.min_eigenvalue}
+        return facts_html(facts | {"steps": self.iterations, "converged": self.converged})
 
 
 def project(B: npt.ArrayLike, priors: npt.ArrayLike) -> Projection:

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray
+from collidescope._display import facts_html, words_html
 from collidescope.matrix import CollisionMatrix
 from collidescope.projection import balance, project
 
@@ -66,6 +67,16 @@ class Recovery:
     def joint(self) -> FloatArray:
         """B = diag(priors) S."""
         return self.priors[:, None] * self.matrix
+
+    def _repr_html_(self) -> str:
+        facts = {
+            "method": self.method,
+            "residual ‖S Sᵀ - G‖": self.residual,
+            "largest repair of an entry of S": self.moved,
+            "smallest eigenvalue of G": self.min_eigenvalue,
+            "condition number of S": self.condition,
+        }
+        return words_html(self.status) + facts_html(facts) + self.to_collision_matrix()._repr_html_()
 
     def to_collision_matrix(self, classes: npt.ArrayLike | None = None) -> CollisionMatrix:
         """The recovered S as a :class:`CollisionMatrix` (no intervals: those come from labels)."""

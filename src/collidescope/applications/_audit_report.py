@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
-from collidescope._display import OTHER
+from collidescope._display import OTHER, words_html
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -148,7 +148,7 @@ class AuditReport:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        words = "".join(f"<p>{html.escape(line)}</p>" for line in (self.verdict, *self.cautions))
+        words = words_html(self.verdict, *self.cautions)
         head = "".join(f"<th scope='col'>{name}</th>" for name in self.pairs.columns)
         body = ""
         for row in self.to_dict()["pairs"][:SHOWN_HTML]:

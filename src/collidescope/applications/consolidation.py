@@ -7,7 +7,6 @@ groups that collide most, again and again.
 
 from __future__ import annotations
 
-import html
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,7 @@ import numpy.typing as npt
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray
-from collidescope._display import HTML_CLASSES, TEXT_CLASSES
+from collidescope._display import HTML_CLASSES, TEXT_CLASSES, words_html
 from collidescope.applications._constraints import Constraints
 from collidescope.applications._grouping import TIE, Groupings, linkage_of
 from collidescope.applications._inputs import check_matrix, is_series
@@ -134,7 +133,7 @@ class ConsolidationPlan:
 
     def _repr_html_(self) -> str:
         table = self._table(HTML_CLASSES).to_html(index=False, float_format="{:.4f}".format, escape=True)
-        return "".join(f"<p>{html.escape(line)}</p>" for line in self._words()) + table
+        return words_html(*self._words()) + table
 
     def _words(self) -> list[str]:
         low, high = self.matrix.bayes_error_bounds()

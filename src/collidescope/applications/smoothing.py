@@ -20,6 +20,7 @@ from sklearn.utils.validation import has_fit_parameter
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
+from collidescope._display import words_html
 from collidescope.applications._inputs import check_matrix, is_series
 from collidescope.estimators import check_folds, check_rows
 from collidescope.matrix import CollisionMatrix
@@ -113,13 +114,17 @@ class SmoothingChoice:
 
         return pd.DataFrame({"strength": self.strengths, "log_loss": self.losses})
 
-    def __str__(self) -> str:
-        table = self.to_frame().to_string(index=False, float_format="{:.4f}".format)
-        words = (
+    def _words(self) -> str:
+        return (
             f"Best strength {self.best:g}: held-out log loss {self.losses.min():.4f}, "
             f"{self.gain:.4f} (standard error {self.gain_stderr:.4f}) lower than at {self.strengths.min():g}."
         )
-        return f"{words}\n{table}"
+
+    def __str__(self) -> str:
+        return f"{self._words()}\n{self.to_frame().to_string(index=False, float_format='{:.4f}'.format)}"
+
+    def _repr_html_(self) -> str:
+        return words_html(self._words()) + self.to_frame().to_html(index=False, float_format="{:.4f}".format)
 
 
 def choose_smoothing(
