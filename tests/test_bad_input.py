@@ -82,6 +82,7 @@ Y = ["a", "b", "a", "b"]
 AB = ["a", "b"]
 X = np.arange(20.0).reshape(10, 2)
 Y10 = np.array(AB * 5)
+FRAME = pd.DataFrame(X, columns=["u", "v"])
 P10 = np.tile([[0.8, 0.2], [0.3, 0.7]], (5, 1))
 REPEATED = ["x", "x", "y", "y"]
 NORMS = [norm(-1), norm(1)]
@@ -605,6 +606,19 @@ def test_the_shrunk_estimate_refuses(call, pattern):
     case("a class with too few members", lambda: cs.CollisionClassifier(cv=3).fit(P, Y), "cv=3.*class.*has 2"),
 )
 def test_controls_and_the_classifier_refuse(call, pattern):
+    expect_refusal(call, pattern)
+
+
+@table(
+    case("an array", lambda: cs.TableClassifier().fit(X, Y10), "X.*DataFrame.*ndarray"),
+    case("labels of other length", lambda: cs.TableClassifier().fit(FRAME, Y), "X and y.*10 and 4"),
+    case("a missing label", lambda: cs.TableClassifier().fit(FRAME, [None, *Y10[1:]]), "y has 1 missing label"),
+    case("another classifier", lambda: cs.TableClassifier(DUMMY).fit(FRAME, Y10), "classifier.*DummyClassifier"),
+    case("text for columns", lambda: cs.TableClassifier(drop="u").fit(FRAME, Y10), "drop.*list of columns.*'u'"),
+    case("no such column", lambda: cs.TableClassifier(drop=["U"]).fit(FRAME, Y10), "lacks a column.*'U'.*'u'"),
+    case("nothing left", lambda: cs.TableClassifier(drop=["u", "v"]).fit(FRAME, Y10), "X has no column.*as asked"),
+)
+def test_tables_refuse(call, pattern):
     expect_refusal(call, pattern)
 
 
@@ -1324,6 +1338,70 @@ def test_applications_refuse(call, pattern):
 )
 def test_displays_refuse(call, pattern):
     expect_refusal(call, pattern)
+
+
+# ---------------------------------------------------------------------------------------------- the report
+
+P_FIT = SimpleNamespace(collision_matrix_=estimated(), posteriors_=np.array(P))
+
+
+@table(
+    [row for row in bad_posteriors("summarise", lambda p: cs.summarise(p, y=Y), "source") if "None" not in row.id],
+    bad_labels("summarise", lambda y: cs.summarise(P, y=y)),
+    case("posteriors without labels", lambda: cs.summarise(P), "y is needed"),
+    case("fewer labels than posteriors", lambda: cs.summarise(P, y=Y[:3]), "source and y.*4 and 3"),
+    case("fewer labels than rows fitted", lambda: cs.summarise(P_FIT, y=Y[:3]), "y.*4 rows.*3"),
+    case("other rows than those fitted", lambda: cs.summarise(P_FIT, X, Y10), "X.*4 rows.*10"),
+    case("other rows than posteriors", lambda: cs.summarise(P, X, Y), "X and y.*10 and 4"),
+    case("a class for a source", lambda: cs.summarise(cs.CollisionClassifier), "source.*class CollisionClassifier"),
+    case("not fitted", lambda: cs.summarise(cs.CollisionClassifier()), "source.*collision_matrix_.*fit"),
+    case("another classifier", lambda: cs.summarise(DUMMY), "source.*DummyClassifier.*crossfit_posteriors"),
+    case("a file name for a source", lambda: cs.summarise("matrix.json"), "source.*str"),
+    case("nothing", lambda: cs.summarise(None), "source.*NoneType"),
+    case("a word for rows", lambda: cs.summarise(P_FIT, "rows", Y), "X.*str"),
+    case("an audit of a matrix", lambda: cs.summarise(cm(), y_pred=Y), "y_pred.*posteriors"),
+    case("an audit without labels", lambda: cs.summarise(P_FIT, y_pred=Y), "y_pred.*labels"),
+    case("too few predictions", lambda: cs.summarise(P_FIT, y=Y, y_pred=Y[:2]), "y_pred.*4.*2"),
+    case("a prediction unheard of", lambda: cs.summarise(P_FIT, y=Y, y_pred=list("abaz")), "y_pred.*'z'"),
+    case("too few rows to show", lambda: cs.summarise(P, y=Y, rows=pd.DataFrame({"x": [1]})), "rows.*4.*1"),
+    case("no table to show", lambda: cs.summarise(P, y=Y, rows=3), "rows.*DataFrame.*int"),
+    case("an image without rows", lambda: cs.summarise(P, y=Y, image_shape=(2, 2)), "image_shape needs X"),
+    case("an image too small", lambda: cs.summarise(P10, X, Y10, image_shape=(3, 3)), "image_shape.*9.*2 features"),
+    case("an image of one side", lambda: cs.summarise(P10, X, Y10, image_shape=(2,)), r"image_shape.*height.*\(2,\)"),
+    case("two channels", lambda: cs.summarise(P10, X, Y10, image_shape=(2, 2, 2)), "image_shape.*channels"),
+    case("a side of an image", lambda: cs.summarise(P10, X, Y10, image_shape=8), "image_shape.*tuple.*8"),
+    case("half a pixel", lambda: cs.summarise(P10, X, Y10, image_shape=(1, 2.0)), r"image_shape.*2\.0"),
+    case("another control", lambda: cs.summarise(cm(), control=True), "control.*ShuffledControl.*bool"),
+    case("a number for a title", lambda: cs.summarise(cm(), title=3), "title.*text.*3"),
+    case("a number among notes", lambda: cs.summarise(cm(), notes=["a", 3]), "notes.*text.*3"),
+    case("a number for notes", lambda: cs.summarise(cm(), notes=3), "notes.*int"),
+    case("no summary", lambda: cs.write_report({"pber": 0.1}, "report.html"), "summary.*summarise"),
+    case("a matrix for a summary", lambda: cs.write_report(cm().to_dict(), "report.html"), "summary.*summarise"),
+    case(
+        "a summary of another release",
+        lambda: cs.write_report(cs.summarise(cm()) | {"version": 99}, "report.html"),
+        "summary.*99.*update",
+    ),
+    case(
+        "half a summary",
+        lambda: cs.write_report({k: v for k, v in cs.summarise(cm()).items() if k != "joint"}, "report.html"),
+        "summary lacks joint",
+    ),
+    case(
+        "a summary that was edited",
+        lambda: cs.write_report(cs.summarise(cm()) | {"classes": ["a"]}, "report.html"),
+        "summary.*matrix.*1 classes",
+    ),
+    case("a folder for a file", lambda: cs.report(cm(), path="."), "path.*folder"),
+    case("a number for a file", lambda: cs.report(cm(), path=3), "path.*3"),
+    case("a name that is too long", lambda: cs.report(cm(), path="x" * 300), "path.*cannot be written"),
+)
+def test_reports_refuse(call, pattern):
+    expect_refusal(call, pattern)
+
+
+def test_a_report_in_a_folder_that_is_missing_is_refused(tmp_path):
+    expect_refusal(lambda: cs.report(cm(), path=tmp_path / "no" / "report.html"), "path.*folder", FileNotFoundError)
 
 
 LOADERS = {

@@ -7,6 +7,7 @@ import warnings
 import numpy as np
 import pytest
 from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GroupKFold, StratifiedGroupKFold, StratifiedKFold
 from torch import nn
 
 from collidescope import (
@@ -573,3 +574,67 @@ def test_predicting_needs_a_fit_and_the_same_features(small):
             method(X[:, :3])
     with pytest.raises(ValueError, match="NaN"):
         clf.predict(np.full((2, 4), np.nan))
+
+
+def copies(small, times=3):
+    """Every row several times: a row, its copies and which row it is a copy of."""
+    X, y = small
+    return np.repeat(X, times, axis=0), np.repeat(y, times), np.repeat(np.arange(len(y)), times)
+
+
+def test_splits_of_ones_own_are_the_folds(small):
+    first = np.random.RandomState(0).randint(2**31 - 1, size=2)[0]
+    splits = list(StratifiedKFold(2, shuffle=True, random_state=first).split(*small))
+    own = CollisionClassifier(**(SHORT | {"cv": splits})).fit(*small)
+    assert np.array_equal(own.posteriors_, CollisionClassifier(**SHORT).fit(*small).posteriors_)
+
+
+def test_rows_that_share_a_group_are_never_on_both_sides_of_a_fold(small):
+    X, y, group = copies(small)
+    splits = list(StratifiedGroupKFold(2, shuffle=True, random_state=0).split(X, y, group))
+    together = CollisionClassifier(**(SHORT | {"cv": splits})).fit(X, y).posteriors_
+    apart = CollisionClassifier(**SHORT).fit(X, y).posteriors_
+    assert np.ptp(together.reshape(-1, 3, 3), axis=1).max() < 1e-12  # one fold, one model, one answer
+    assert np.ptp(apart.reshape(-1, 3, 3), axis=1).max() > 1e-3
+
+
+def test_splits_count_the_rows_of_the_table_also_when_weights_leave_some_out(small):
+    X, y = small
+    splits = list(StratifiedKFold(2).split(X, y))
+    weight = np.where(np.arange(len(y)) % 5, 1.0, 0.0)
+    kept = np.flatnonzero(weight)
+    position = np.cumsum(weight > 0) - 1
+    fewer = [tuple(position[part[weight[part] > 0]] for part in split) for split in splits]
+    all_rows = CollisionClassifier(**(SHORT | {"cv": splits})).fit(X, y, sample_weight=weight)
+    only = CollisionClassifier(**(SHORT | {"cv": fewer})).fit(X[kept], y[kept])
+    assert np.allclose(all_rows.collision_matrix_.matrix, only.collision_matrix_.matrix, atol=1e-6)
+
+
+def test_a_file_keeps_the_number_of_folds_not_the_splits(small, tmp_path):
+    clf = CollisionClassifier(**(SHORT | {"cv": StratifiedKFold(3)})).fit(*small)
+    clf.save(tmp_path / "m.collide")
+    assert load(tmp_path / "m.collide").cv == 3
+
+
+@pytest.mark.parametrize(
+    ("cv", "message"),
+    [
+        ([(np.arange(75), np.arange(75, 150))], "cv must test every one of the 150 rows exactly once"),
+        (GroupKFold(2), "cv must be .*groups"),
+        ([([0], [1]), ([2], [900])], "cv"),
+        (object(), "cv must be a number of folds"),
+        ("prefit", "cv must be a whole number"),
+        (None, "cv must be a whole number"),
+    ],
+)
+def test_splits_that_cannot_be_used_are_refused(small, cv, message):
+    with pytest.raises(ValueError, match=message):
+        CollisionClassifier(**(SHORT | {"cv": cv})).fit(*small)
+
+
+def test_a_class_that_a_fold_cannot_learn_is_named(small):
+    X, y = small
+    rare = np.flatnonzero(y == 2)
+    splits = [(np.setdiff1d(np.arange(len(y)), rare), rare), (rare, np.setdiff1d(np.arange(len(y)), rare))]
+    with pytest.raises(ValueError, match="cv leaves class 2 out of the training rows of fold 0"):
+        CollisionClassifier(**(SHORT | {"cv": splits})).fit(X, y)

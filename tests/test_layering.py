@@ -28,10 +28,14 @@ ROOMS = [
     ["estimators", "persistence"],
     ["_models", "controls"],
     ["classifier"],
+    ["tables"],
     ["applications"],
     ["plotting"],
+    ["reporting"],
     ["baselines", "datasets"],
     ["demo"],
+    ["cli"],
+    ["__main__"],
 ]
 FLOOR = {room: depth for depth, rooms in enumerate(ROOMS) for room in rooms}
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     __version__: str
     from collidescope import datasets
-    from collidescope.classifier import CollisionClassifier, CollisionWarning, load
+    from collidescope.classifier import CollisionClassifier, CollisionWarning
     from collidescope.controls import LearningCurve, ShuffledControl, learning_curve, shuffled_control
     from collidescope.counting import count_collisions, repeated_rows
     from collidescope.density import (
@@ -54,7 +54,9 @@ if TYPE_CHECKING:
     from collidescope.posterior import PosteriorErrorBound, posterior_error_bound, shift_priors, solve_posteriors
     from collidescope.projection import Projection, project
     from collidescope.recovery import Recovery, recover
+    from collidescope.reporting import report, summarise, write_report
     from collidescope.shrinkage import shrunk_collision_matrix
+    from collidescope.tables import TableClassifier, load
 
 _HOME = {
     "AdaptiveSampler": "applications",
@@ -82,6 +84,7 @@ _HOME = {
     "Recovery": "recovery",
     "ShuffledControl": "controls",
     "SmoothingChoice": "applications",
+    "TableClassifier": "tables",
     "active_learning_score": "applications",
     "ambiguous": "applications",
     "audit": "applications",
@@ -100,18 +103,21 @@ _HOME = {
     "estimate_divergences": "estimators",
     "label_error_scores": "applications",
     "learning_curve": "controls",
-    "load": "classifier",
+    "load": "tables",
     "posterior_error_bound": "posterior",
     "posteriors_from_densities": "density",
     "project": "projection",
     "recover": "recovery",
     "repeated_rows": "counting",
+    "report": "reporting",
     "shift_priors": "posterior",
     "shrunk_collision_matrix": "shrinkage",
     "shuffled_control": "controls",
     "smooth_labels": "applications",
     "smoothing_matrix": "applications",
     "solve_posteriors": "posterior",
+    "summarise": "reporting",
+    "write_report": "reporting",
 }
 
 __all__ = [
@@ -140,6 +146,7 @@ __all__ = [
     "Recovery",
     "ShuffledControl",
     "SmoothingChoice",
+    "TableClassifier",
     "active_learning_score",
     "ambiguous",
     "audit",
@@ -165,12 +172,15 @@ __all__ = [
     "project",
     "recover",
     "repeated_rows",
+    "report",
     "shift_priors",
     "shrunk_collision_matrix",
     "shuffled_control",
     "smooth_labels",
     "smoothing_matrix",
     "solve_posteriors",
+    "summarise",
+    "write_report",
 ]
 
 

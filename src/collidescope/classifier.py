@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.model_selection import StratifiedKFold
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
@@ -19,7 +18,7 @@ from collidescope import controls
 from collidescope._checks import FloatArray, IntArray
 from collidescope._models import ModelArgument, ModelChoice, parse_model, restored_model, stored_model
 from collidescope.crossfit import CrossFit, HeldOut, PairSolver, check_pair_members, cross_fit
-from collidescope.estimators import check_folds
+from collidescope.estimators import resolve_splits
 from collidescope.gramian import gramian_from_posteriors
 from collidescope.inference import collision_matrix_from_posteriors, resolve_priors
 from collidescope.matrix import CollisionMatrix
@@ -66,8 +65,9 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         to the simplex.
     priors : "empirical", "uniform" or array of shape (K,)
         The population whose S and posteriors are wanted.
-    cv : int
-        Folds. No row is ever scored by a model that trained on it.
+    cv : int, splitter or list of (training rows, held-out rows)
+        Folds. No row is ever scored by a model that trained on it. Rows that belong together (one patient, one
+        document) must share a fold: ``cv=list(GroupKFold(5).split(X, y, groups))``.
     hidden_layer_sizes : "auto" or tuple of int
         ``auto`` trains from linear to deep and weighs by held-out loss; a tuple is one network.
     max_epochs, patience, batch_size, learning_rate, weight_decay, dropout
@@ -115,7 +115,7 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         correction: str = "prior",
         solver: str = "simplex",
         priors: str | npt.ArrayLike = "empirical",
-        cv: int = 5,
+        cv: Any = 5,
         hidden_layer_sizes: str | tuple[int, ...] = "auto",
         max_epochs: int = 200,
         patience: int = 12,
@@ -198,7 +198,6 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
             X, y, weights = X[used], y[used], weights[used]
         self.classes_ = check.classes_of(check.check_labels(y))
         codes = np.searchsorted(self.classes_, y)
-        check_folds(y, self.classes_, self.cv)
         counts = np.bincount(codes, weights, len(self.classes_)).astype(np.float64)
         self.priors_ = resolve_priors(self.priors, counts, self.classes_)
         settings = {name: getattr(self, name) for name in TRAINING}
@@ -210,9 +209,10 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
             references = None if isinstance(self.n_references, str) else self.n_references
             pairs = PairSolver(self.recovery, self.correction == "prior", self.solver, references)
         # One stream for the folds, one for the choice of references, one for each fold's training.
-        numbers = check_random_state(self.random_state).randint(2**31 - 1, size=self.cv + 2).tolist()
-        folds = StratifiedKFold(self.cv, shuffle=True, random_state=numbers[0])
-        splits = list(folds.split(codes, codes))
+        draw = check_random_state(self.random_state)
+        numbers = draw.randint(2**31 - 1, size=2).tolist()
+        splits = resolve_splits(self.cv, y, self.classes_, numbers[0], used)
+        numbers += draw.randint(2**31 - 1, size=len(splits)).tolist()
         if pairs is not None:
             check_pair_members(codes, self.classes_, splits, config, numbers[2:])
         self._crossfit, held_out = cross_fit(
@@ -235,7 +235,7 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
             self.posteriors_[used[held_out.rows]] = scored
         notes = controls.cautions(self.collision_matrix_, self.one_step_, self.recovery_)
         if self.interrupted_:
-            done = f"{len(self._crossfit.folds)} of {self.cv}"
+            done = f"{len(self._crossfit.folds)} of {len(splits)}"
             notes.insert(0, f"the fit was interrupted: S and predictions are those of the {done} folds trained so far")
         if notes:
             warnings.warn("; ".join(notes), CollisionWarning, stacklevel=2)
@@ -303,10 +303,16 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
 
     def save(self, path: str | Path) -> None:
         """Write the fitted model to one file (safetensors with a JSON header): see :func:`collidescope.load`."""
+        write_model(path, *self.export())
+
+    def export(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
+        """What :meth:`save` writes: arrays and a JSON-able description."""
         check_is_fitted(self, "collision_matrix_")
         arrays, description = self._crossfit.export()
         parameters = self.get_params(deep=False) | {"checkpoint": None, "random_state": None}
         parameters["model"] = stored_model(self.model)
+        if not isinstance(self.cv, int):  # a splitter is code, and a list of splits belongs to its rows
+            parameters["cv"] = len(self._crossfit.folds)
         description |= {
             "parameters": parameters,
             "collision_matrix": self.collision_matrix_.to_dict(),
@@ -317,7 +323,7 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
             "interrupted": self.interrupted_,
             "reference_stderr": self.reference_stderr_,
         }
-        write_model(path, arrays | {"gramian": self.gramian_, "priors": self.priors_}, description)
+        return arrays | {"gramian": self.gramian_, "priors": self.priors_}, description
 
     # ---------------------------------------------------------------- checks
 
@@ -342,7 +348,6 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         check.check_choice(self.recovery, ["root", "gradient"], "recovery")
         check.check_choice(self.correction, ["prior", "none"], "correction")
         check.check_choice(self.solver, ["simplex", "inverse"], "solver")
-        check.check_count(self.cv, "cv", least=2)
         if isinstance(self.n_references, str):
             check.check_choice(self.n_references, ["all"], "n_references")
         else:

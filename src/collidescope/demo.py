@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 from sklearn.datasets import load_digits
 
 from collidescope.classifier import CollisionClassifier
 
 
-def main() -> None:
-    """Fit scikit-learn's digits and print their collision matrix."""
+def main(report: str | Path = "report.html", verbose: int = 1) -> None:
+    """Fit scikit-learn's digits, print their collision matrix and write the report."""
     X, y = load_digits(return_X_y=True)
     print(f"Which digits in {len(y):,} images of 8×8 pixels cannot be told apart? (about half a minute)\n", flush=True)
-    cm = CollisionClassifier(random_state=0, verbose=1).fit(X, y).collision_matrix_
+    clf = CollisionClassifier(random_state=0, verbose=verbose).fit(X, y)
+    cm = clf.collision_matrix_
     print(cm)
     print("\nMost colliding pairs, with 95% intervals:")
     print(cm.top_collisions(5).to_string(index=False, float_format="{:.4f}".format))
@@ -19,7 +23,19 @@ def main() -> None:
     pair = [int(worst["class"]), int(worst["other"])]
     merged = cm.merge([pair])
     change = f"from {cm.pber:.2%} to {merged.pber:.2%}"
-    print(f"\nMerging {pair[0]} and {pair[1]} would lower the PBER {change}: no retraining needed to know.")
+    print(f"\nMerging {pair[0]} and {pair[1]} would lower the PBER {change}: no retraining needed to know.", flush=True)
+    _write(clf, X, y, report)
+
+
+def _write(clf: CollisionClassifier, X: Any, y: Any, path: str | Path) -> None:
+    from collidescope.reporting import report
+
+    try:
+        report(clf, X, y, path, image_shape=(8, 8), title="Which handwritten digits collide?")
+    except ImportError as error:
+        print(f"\nNo report: {error}")
+    else:
+        print(f"\nThe whole answer, with the images that are ambiguous: {path}")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from sklearn.model_selection import StratifiedKFold, check_cv, cross_val_predict
 from sklearn.utils import check_random_state
 
 from collidescope import _checks as check
-from collidescope._checks import FloatArray
+from collidescope._checks import FloatArray, IntArray
 from collidescope.divergence import Divergences, divergences_from_posteriors
 from collidescope.inference import collision_matrix_from_posteriors, resolve_priors
 from collidescope.matrix import CollisionMatrix
@@ -109,27 +109,20 @@ def crossfit_posteriors(
                 f"y has classes {classes.tolist()}, the fitted classifier knows {list(classifier.classes_)}"
             )
         return _check_scores(classifier.predict_proba(X), len(labels), len(classes))
-    if isinstance(cv, (int, np.integer)):
-        check_folds(labels, classes, int(cv))
-        try:
-            check_random_state(random_state)
-        except ValueError:
-            raise ValueError(
-                f"random_state must be None, a whole number ≥ 0 or a RandomState, got {random_state!r}"
-            ) from None
-        cv = StratifiedKFold(int(cv), shuffle=True, random_state=random_state)
-    else:
-        cv = check_cv(cv, labels, classifier=True)
-        tested = np.concatenate([test for _, test in cv.split(X, labels)])
-        if not np.array_equal(np.sort(tested), np.arange(len(labels))):
-            raise ValueError(f"cv must test every row exactly once, {cv!r} does not")
+    try:
+        check_random_state(random_state)
+    except ValueError:
+        raise ValueError(
+            f"random_state must be None, a whole number ≥ 0 or a RandomState, got {random_state!r}"
+        ) from None
+    splits = resolve_splits(cv, labels, classes, random_state)
     try:
         model = clone(classifier)
     except TypeError as error:
         raise ValueError(
             f"classifier of type {type(classifier).__name__} cannot be cloned for the folds: {error}"
         ) from None
-    P = cross_val_predict(model, X, labels, cv=cv, n_jobs=n_jobs, method="predict_proba")
+    P = cross_val_predict(model, X, labels, cv=splits, n_jobs=n_jobs, method="predict_proba")
     return _check_scores(P, len(labels), len(classes))
 
 
@@ -149,8 +142,38 @@ def check_rows(X: Any, y: npt.NDArray[Any]) -> None:
         raise ValueError(f"X and y must have the same number of rows, got {shape[0]} and {len(y)}")
 
 
-def check_folds(y: npt.NDArray[Any], classes: npt.NDArray[Any], cv: int) -> None:
-    """Refuse fewer than 2 folds, and classes with fewer members than folds."""
+def resolve_splits(
+    cv: Any, y: npt.NDArray[Any], classes: npt.NDArray[Any], random_state: Any, used: IntArray | None = None
+) -> list[tuple[IntArray, IntArray]]:
+    """(training rows, held-out rows) of every fold: stratified for a number, else what ``cv`` says, checked.
+
+    ``used`` are the numbers of the rows of ``y`` in the table that a list of splits counts, if some were left out.
+    """
+    if cv is None or np.isscalar(cv):
+        return list(StratifiedKFold(check_folds(y, classes, cv), shuffle=True, random_state=random_state).split(y, y))
+    try:
+        splits = list(check_cv(cv, y, classifier=True).split(y, y))
+        if used is not None and not hasattr(cv, "split"):
+            kept = [[np.asarray(part)[np.isin(part, used)] for part in split] for split in splits]
+            splits = [(np.searchsorted(used, train), np.searchsorted(used, test)) for train, test in kept]
+    except (TypeError, ValueError, IndexError) as error:
+        raise ValueError(
+            f"cv must be a number of folds, a splitter or a list of (training rows, held-out rows): {error} "
+            f"(a splitter that needs groups: cv=list(splitter.split(X, y, groups)))"
+        ) from None
+    if not np.array_equal(np.sort(np.concatenate([test for _, test in splits])), np.arange(len(y))):
+        raise ValueError(f"cv must test every one of the {len(y)} rows exactly once, {type(cv).__name__} does not")
+    for number, (train, _) in enumerate(splits):
+        if len(missing := np.setdiff1d(classes, y[train])):
+            raise ValueError(
+                f"cv leaves class {missing.tolist()[0]!r} out of the training rows of fold {number}: "
+                f"every class must be in every fold's training rows"
+            )
+    return splits
+
+
+def check_folds(y: npt.NDArray[Any], classes: npt.NDArray[Any], cv: Any) -> int:
+    """The number of folds; fewer than 2, or more than a class has members, are refused."""
     check.check_count(cv, "cv", least=2)
     counts = np.bincount(check.encode_labels(y, classes), minlength=len(classes))
     if counts.min() < cv:
@@ -160,6 +183,7 @@ def check_folds(y: npt.NDArray[Any], classes: npt.NDArray[Any], cv: int) -> None
             f"class {classes.tolist()[small]!r} has {counts[small]}: "
             f"use a smaller cv, gather more of it, or merge or drop it"
         )
+    return int(cv)
 
 
 def estimate_divergences(

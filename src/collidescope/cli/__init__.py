@@ -1,0 +1,30 @@
+"""The command line. Arguments, words and exit codes only: the work is done by the rooms below.
+
+Exit codes: 0 all is well, 2 something about the input (an option, a file, a column), 1 an unexpected failure, 130 ended
+by Ctrl-C. Results go to standard output, everything else to standard error.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+MISSING = 'collidescope: the command line needs typer, skrub and pyarrow: pip install "collidescope[cli]"'
+
+
+def main() -> None:
+    """Run the command line."""
+    # Small batches gain little from threads, and lose much when other programs want the cores: folds run in parallel
+    # instead. This must be said before numpy and torch are loaded.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a terminal that knows no "×" or "→" must not end the run
+    try:
+        from collidescope.cli.app import app
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] not in ("typer", "rich"):
+            raise
+        print(MISSING, file=sys.stderr)
+        sys.exit(2)
+    app(prog_name="collidescope")

@@ -1,0 +1,142 @@
+"""What the user sees: results on standard output, the rest on standard error; errors as one paragraph."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+BAD_INPUT, FAILURE, INTERRUPTED = 2, 1, 130
+#: Set it to see where an error comes from.
+DEBUG = "COLLIDESCOPE_TRACEBACK"
+PACKAGE = str(Path(__file__).parents[1])
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class _State:
+    quiet = False
+
+
+def set_quiet(quiet: bool) -> None:
+    """Whether notes and progress are left out."""
+    _State.quiet = quiet
+
+
+def is_quiet() -> bool:
+    """Are notes and progress left out?"""
+    return _State.quiet
+
+
+def say(text: str, style: str = "", *, always: bool = False) -> None:
+    """A line for the user, on standard error."""
+    if always or not _State.quiet:
+        Console(stderr=True, soft_wrap=True, highlight=False).print(Text(text, style=style))
+
+
+def note(text: str) -> None:
+    """Something worth knowing."""
+    say(f"· {text}", "yellow")
+
+
+def show(text: str) -> None:
+    """A line of the result, on standard output."""
+    print(text, flush=True)
+
+
+def show_json(value: Any) -> None:
+    """The result for machines: JSON and nothing else on standard output."""
+    show(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False))
+
+
+@contextmanager
+def warnings_as_notes() -> Iterator[list[str]]:
+    """Collect what the package warns about, say it once at the end, and keep other libraries quiet."""
+    from collidescope.controls import CollisionWarning
+
+    said: list[str] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("always", CollisionWarning)
+        yield said
+    for warning in caught:
+        if issubclass(warning.category, CollisionWarning) and str(warning.message) not in said:
+            said.append(str(warning.message))
+            note(said[-1])
+
+
+def guarded(command: Callable[P, R]) -> Callable[P, R]:
+    """``command`` with every failure told in a paragraph and an exit code that says which kind it was."""
+
+    @functools.wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return command(*args, **kwargs)
+        except typer.Exit:
+            raise
+        except KeyboardInterrupt:
+            say("Stopped by Ctrl-C before there was anything to keep; nothing was written.", "bold", always=True)
+            raise typer.Exit(INTERRUPTED) from None
+        except BrokenPipeError:  # the reader, such as head, has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(FAILURE) from None
+        except Exception as error:
+            if os.environ.get(DEBUG):
+                traceback.print_exc()
+            raise typer.Exit(_explain(error)) from None
+
+    return run
+
+
+def _explain(error: Exception) -> int:
+    """Say what went wrong; the exit code."""
+    words = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, MemoryError):
+        say("Error: not enough memory. Try --sample 50000 for a first look.", "bold red", always=True)
+        return FAILURE
+    if isinstance(error, FileNotFoundError | IsADirectoryError | PermissionError) and error.strerror:
+        words = f"{error.strerror}: {error.filename}"
+        say(f"Error: {words}", "bold red", always=True)
+        return BAD_INPUT
+    ours = isinstance(error, ValueError | ImportError | FileNotFoundError) and _raised_here(error)
+    if ours or isinstance(error, OSError):
+        say(f"Error: {words}", "bold red", always=True)
+        return BAD_INPUT if ours else FAILURE
+    say(
+        f"Unexpected error ({type(error).__name__}): {words}. This is not your mistake. Set {DEBUG}=1 and run the same "
+        f"command again to see where it comes from, and please report it.",
+        "bold red",
+        always=True,
+    )
+    return FAILURE
+
+
+def _raised_here(error: BaseException) -> bool:
+    """Was it raised by this package, whose checks speak of the input, rather than by a library under it?"""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and trace.tb_frame.f_code.co_filename.startswith(PACKAGE)
+
+
+def duration(seconds: float) -> str:
+    """A time in words.
+
+    >>> duration(3), duration(78), duration(3900)
+    ('3 s', '1.3 min', '1.1 h')
+    """
+    if seconds < 60:
+        return f"{max(seconds, 1):.0f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 3600 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,76 @@
+"""The application: its commands, in the order in which a new user needs them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from collidescope.cli import _options as opt
+from collidescope.cli import fitting, matrices, predicting
+from collidescope.cli._console import guarded, set_quiet, show
+
+START, USE, OWN = "Start here", "Go on from a model or a matrix", "From numbers of your own"
+
+app = typer.Typer(
+    name="collidescope",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        import collidescope
+
+        show(f"collidescope {collidescope.__version__}")
+        raise typer.Exit
+
+
+@app.callback(
+    epilog="Exit codes: 0 all is well; 2 something about the input (an option, a file, a column); 1 an unexpected "
+    "failure; 130 ended by Ctrl-C. Results go to standard output, notes and progress to standard error."
+)
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+) -> None:
+    """Which classes can your data not tell apart, and how sure is that?
+
+    Show the same input again: how often would it carry another label? That is the collision matrix S. It says what no
+    model, however good, can get right on these inputs, which classes to merge, and where a classifier can still
+    improve. Every number comes with an interval.
+
+    Ten minutes: `collidescope fit table.csv --label COLUMN --report report.html`, then open the report.
+    """
+
+
+@guarded
+def demo(
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE.html", help="Where the report goes.")] = Path(
+        "report.html"
+    ),
+    quiet: opt.Quiet = False,
+) -> None:
+    """The main job on handwritten digits that come with scikit-learn: half a minute, nothing to prepare."""
+    from collidescope.cli._inputs import check_outputs
+    from collidescope.demo import main as run
+
+    set_quiet(quiet)
+    check_outputs([], [out])
+    run(out, verbose=0 if quiet else 1)
+
+
+app.command(rich_help_panel=START)(demo)
+app.command(rich_help_panel=START)(fitting.fit)
+app.command(rich_help_panel=USE)(predicting.predict)
+app.command(rich_help_panel=USE)(predicting.audit)
+app.command(rich_help_panel=USE)(matrices.merge)
+app.command(rich_help_panel=USE)(matrices.report)
+app.command(rich_help_panel=OWN)(matrices.posteriors)
+app.command(rich_help_panel=OWN)(matrices.count)

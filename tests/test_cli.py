@@ -1,0 +1,503 @@
+"""The command line: results on standard output, one paragraph for every mistake, exit codes that mean something."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import collidescope as cs
+from collidescope.cli import _console
+from collidescope.cli._cost import expected_cost, fold_seconds
+from collidescope.cli._writing import as_csv
+from collidescope.cli.app import app
+from collidescope.tables import TableClassifier
+
+FAST = ["--cv", "2", "--epochs", "2"]
+COMMANDS = ["demo", "fit", "predict", "posteriors", "count", "merge", "audit", "report"]
+
+
+def run(*args):
+    return CliRunner().invoke(app, [str(arg) for arg in args])
+
+
+def good(*args):
+    done = run(*args)
+    assert done.exit_code == 0, done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A small table with an id, gaps, text levels, dates; a model and a matrix fitted on it."""
+    path = tmp_path_factory.mktemp("cli")
+    rng = np.random.default_rng(1)
+    n = 300
+    plan = rng.choice(["basic", "plus", "premium"], n, p=[0.5, 0.3, 0.2])
+    table = pd.DataFrame(
+        {
+            "customer_id": [f"C{i}" for i in rng.permutation(10**5)[:n]],
+            "spend": (np.select([plan == "basic", plan == "plus"], [20, 24], 90) * rng.lognormal(0, 0.4, n)).round(2),
+            "city": rng.choice(["Paris", "Lyon", None], n),
+            "joined": pd.to_datetime("2020-01-01") + pd.to_timedelta(rng.integers(0, 900, n), unit="D"),
+            "visits": rng.integers(0, 3, n),
+            "plan": plan,
+        }
+    )
+    table.loc[:4, "plan"] = None
+    table.to_csv(path / "shop.csv", index=False)
+    test = table.iloc[200:].assign(said=np.where(table["spend"][200:] > 50, "premium", "basic"))
+    test.to_csv(path / "test.csv", index=False)
+    done = good(
+        *("fit", path / "shop.csv", "--label", "plan", *FAST, "--save", path / "m.collide"),
+        *("--matrix", path / "m.json", "--out", path / "heldout.csv", "--report", path / "r.html"),
+    )
+    (path / "fit.out").write_text(done.stdout)
+    (path / "fit.err").write_text(done.stderr)
+    return path
+
+
+# ---------------------------------------------------------------- fit
+
+
+def test_fit_prints_the_answer_how_sure_it_is_and_what_to_do(folder):
+    said = (folder / "fit.out").read_text()
+    assert said.startswith("Collision matrix of 3 classes from 295 rows")
+    for part in ("95% interval", "basic     0.", "Most colliding pairs", "What to do about it:\n- "):
+        assert part in said
+    assert str(cs.load(folder / "m.collide").collision_matrix_) in said
+
+
+def test_fit_says_on_standard_error_what_it_found_left_out_and_expects(folder):
+    said = (folder / "fit.err").read_text()
+    assert "shop.csv: 295 labelled rows, 5 columns; 3 classes in 'plan': basic " in said
+    assert "5 of 300 rows have no label in 'plan' and are left out" in said
+    assert "column 'customer_id' is left out: every value differs" in said
+    assert re.search(r"missing cells \(of 295 rows\): city \d+", said)
+    assert re.search(r"295 rows × 4 columns → \d+ features, 3 classes: about \d+ s and \d\.\d GB", said)
+    assert "training folds: 2 of 2" in said
+    assert re.search(r"Took \d+ s and \d\.\d GB", said)
+    assert f"collidescope merge {folder / 'm.json'}" in said
+
+
+def test_fit_writes_model_matrix_posteriors_and_report(folder):
+    model = cs.load(folder / "m.collide")
+    assert isinstance(model, TableClassifier)
+    assert cs.CollisionMatrix.from_json(folder / "m.json") == model.collision_matrix_
+    heldout = pd.read_csv(folder / "heldout.csv")
+    assert heldout.columns.tolist() == ["row", "predicted", "p_basic", "p_plus", "p_premium"]
+    assert heldout["row"].tolist() == list(range(5, 300))  # the first five have no label
+    assert heldout.filter(like="p_").sum(axis=1).to_numpy() == pytest.approx(1, abs=1e-4)
+    page = (folder / "r.html").read_text(encoding="utf-8")
+    assert "customer_id" in page
+    assert "<html" in page
+
+
+def test_json_is_the_summary_and_nothing_else_is_on_standard_output(folder, tmp_path):
+    done = good("fit", folder / "shop.csv", "-l", "plan", *FAST, "--json")
+    summary = json.loads(done.stdout)
+    assert summary["format"] == "collidescope.summary"
+    assert summary["classes"] == ["basic", "plus", "premium"]
+    assert any("customer_id" in note for note in summary["notes"])
+    assert summary["matrix"] == cs.load(folder / "m.collide").collision_matrix_.matrix.tolist()
+    (tmp_path / "s.json").write_text(done.stdout)
+    good("report", tmp_path / "s.json", "--out", tmp_path / "s.html", "--title", "Plans & more")
+    assert "Plans &amp; more" in (tmp_path / "s.html").read_text(encoding="utf-8")
+
+
+def test_quiet_leaves_the_result_only(folder):
+    done = good("fit", folder / "shop.csv", "-l", "plan", *FAST, "--quiet")
+    assert done.stdout == (folder / "fit.out").read_text()  # the seed makes it the same
+    assert done.stderr == ""
+
+
+def test_a_sample_is_a_first_look_and_says_so(folder):
+    done = good("fit", folder / "shop.csv", "-l", "plan", *FAST, "--sample", "100")
+    assert "Collision matrix of 3 classes from 100 rows" in done.stdout
+    assert "a first look at 100 of 295 rows" in done.stderr
+
+
+def test_a_column_that_gives_the_label_away_is_the_first_advice(folder, tmp_path):
+    table = pd.read_csv(folder / "shop.csv").assign(invoice=lambda t: t["plan"].str.upper())
+    table.to_csv(tmp_path / "t.csv", index=False)
+    done = good("fit", tmp_path / "t.csv", "-l", "plan", *FAST)
+    assert "What to do about it:\n- column 'invoice' alone gives the label away on 100.0% of held-out" in done.stdout
+    assert "'invoice'" not in good("fit", tmp_path / "t.csv", "-l", "plan", *FAST, "--drop", "invoice").stdout
+
+
+def test_shuffled_labels_are_the_control(folder):
+    done = good("fit", folder / "shop.csv", "-l", "plan", *FAST, "--control", "--json")
+    assert json.loads(done.stdout)["trust"]["control"]["passed"] in (True, False)
+    assert "With shuffled labels every row of S should be the priors" in done.stderr
+
+
+def test_rows_of_a_group_are_never_scored_by_a_model_that_saw_the_group(tmp_path):
+    """Every person has one label and one fingerprint: only a model that knows the person can be right."""
+    rng = np.random.default_rng(0)
+    person = np.repeat(np.arange(60), 8)
+    table = pd.DataFrame(
+        {"person": person, "print": rng.normal(size=60)[person], "y": rng.choice(["a", "b"], 60)[person]}
+    )
+    table.to_csv(tmp_path / "t.csv", index=False)
+    pber = {}
+    for name, more in (("apart", []), ("together", ["--group", "person"])):
+        good(
+            "fit",
+            tmp_path / "t.csv",
+            "-l",
+            "y",
+            "--cv",
+            3,
+            "--epochs",
+            60,
+            "--drop",
+            "person",
+            *more,
+            "--matrix",
+            tmp_path / "m",
+        )
+        pber[name] = cs.CollisionMatrix.from_json(tmp_path / "m").pber
+    assert pber["together"] > pber["apart"] + 0.02
+    assert run("fit", tmp_path / "t.csv", "-l", "y", "--group", "Person").exit_code == 2
+
+
+def test_a_reader_that_closes_the_output_does_not_cost_the_files(folder, tmp_path):
+    command = [sys.executable, "-m", "collidescope", "merge", folder / "m.json", "--json", "--matrix", tmp_path / "m"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as done:
+        done.stdout.close()
+        said = done.stderr.read()
+    assert "Traceback" not in said
+    assert cs.CollisionMatrix.from_json(tmp_path / "m").n_classes == 3
+
+
+def test_a_class_too_small_for_the_folds_brings_advice_that_works(tmp_path):
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"x": rng.normal(size=60), "y": ["a"] * 30 + ["b"] * 28 + ["rare"] * 2})
+    table.to_csv(tmp_path / "t.csv", index=False)
+    done = run("fit", tmp_path / "t.csv", "-l", "y")
+    assert done.exit_code == 2
+    assert "too few rows for 5 folds in 'rare' (2)" in done.stderr
+    assert "--drop-rare 5" in done.stderr
+    assert "of 2 classes" in good("fit", tmp_path / "t.csv", "-l", "y", *FAST, "--drop-rare", "5").stdout
+
+
+def test_a_table_without_header_is_fitted_and_predicted_alike(tmp_path):
+    rng = np.random.default_rng(0)
+    lines = [f"{a:.2f}, {'u' if a + e > 0 else 'v'}, {'A' if a > 0 else 'B'}" for a, e in rng.normal(size=(80, 2))]
+    (tmp_path / "t.data").write_text("\n".join(lines))
+    good("fit", tmp_path / "t.data", "--no-header", "--label", "3", *FAST, "--save", tmp_path / "m")
+    done = good("predict", tmp_path / "m", tmp_path / "t.data")
+    assert len(done.stdout.splitlines()) == 81
+    assert "read alike" in done.stderr
+    assert run("fit", tmp_path / "t.data", "--label", "income").stderr.count("--no-header") == 1
+
+
+# ---------------------------------------------------------------- predict and audit
+
+
+def test_predict_takes_raw_rows_in_a_new_process(folder):
+    new = pd.read_csv(folder / "shop.csv").drop(columns=["plan"]).head(20)
+    new.loc[0, "city"] = "Rome"
+    new.assign(more=1).to_csv(folder / "new.csv", index=False)
+    command = [sys.executable, "-m", "collidescope", "predict", "m.collide", "new.csv", "--out", "p.parquet"]
+    done = subprocess.run([*command, "--with", "customer_id"], cwd=folder, capture_output=True, text=True, check=True)
+    assert "column 'city': 1 of 20 cells are levels that training did not have (such as 'Rome')" in done.stderr
+    assert "columns that the model does not know are ignored: 'more'" in done.stderr
+    found = pd.read_parquet(folder / "p.parquet")
+    assert found.columns.tolist() == ["row", "customer_id", "predicted", "p_basic", "p_plus", "p_premium"]
+    model = cs.load(folder / "m.collide")
+    with pytest.warns(cs.CollisionWarning, match="Rome"):
+        assert np.array_equal(found.filter(like="p_").to_numpy(), model.predict_proba(new))
+
+
+def test_predict_prints_csv_or_json_without_a_file(folder):
+    done = good("predict", folder / "m.collide", folder / "test.csv")
+    assert done.stdout.splitlines()[0] == "row,predicted,p_basic,p_plus,p_premium"
+    told = json.loads(good("predict", folder / "m.collide", folder / "test.csv", "--json").stdout)
+    assert told["classes"] == ["basic", "plus", "premium"]
+    assert np.array(told["posteriors"]).shape == (100, 3)
+
+
+def test_a_missing_column_is_named(folder, tmp_path):
+    table = pd.read_csv(folder / "test.csv").rename(columns={"spend": "Spend "}).drop(columns="joined")
+    table.to_csv(tmp_path / "t.csv", index=False)
+    done = run("predict", folder / "m.collide", tmp_path / "t.csv")
+    assert done.exit_code == 2
+    assert "lacks columns that the model was fitted on: 'spend', 'joined'" in done.stderr
+    assert "is 'spend' now called 'Spend'?" in done.stderr
+
+
+def test_audit_is_that_of_python_and_speaks_in_words(folder):
+    done = good("audit", folder / "m.collide", folder / "test.csv", "--label", "plan", "--predicted", "said")
+    test, model = pd.read_csv(folder / "test.csv"), cs.load(folder / "m.collide")
+    expected = cs.audit(
+        model.predict_proba(test.drop(columns=["plan", "said"])),
+        y_true=test["plan"],
+        y_pred=test["said"],
+        classes=model.classes_,
+    )
+    assert done.stdout.strip() == str(expected).strip()
+    told = json.loads(
+        good("audit", folder / "m.collide", folder / "test.csv", "-l", "plan", "-p", "said", "--json").stdout
+    )
+    assert told["verdict"] == expected.verdict
+
+
+def test_audit_writes_a_report_with_the_verdict(folder, tmp_path):
+    page = tmp_path / "a.html"
+    good("audit", folder / "m.collide", folder / "test.csv", "-l", "plan", "-p", "said", "--report", page)
+    assert "classifier errs on" in page.read_text(encoding="utf-8")
+
+
+# ---------------------------------------------------------------- posteriors, count, merge, report
+
+
+def test_posteriors_with_labels_give_the_matrix_of_python(folder, tmp_path):
+    table = pd.read_csv(folder / "heldout.csv").drop(columns=["row", "predicted"])
+    table["plan"] = pd.read_csv(folder / "shop.csv")["plan"].dropna().to_numpy()
+    table.to_parquet(tmp_path / "h.parquet")
+    table.rename(columns=lambda name: name.removeprefix("p_")).to_csv(tmp_path / "h.csv", index=False)
+    P = table[["p_basic", "p_plus", "p_premium"]].to_numpy()
+    expected = cs.collision_matrix_from_posteriors(P, table["plan"])
+    for name in ("h.parquet", "h.csv"):
+        good("posteriors", tmp_path / name, "--label", "plan", "--matrix", tmp_path / "m.json")
+        assert cs.CollisionMatrix.from_json(tmp_path / "m.json").matrix == pytest.approx(expected.matrix, abs=1e-9)
+    done = run("posteriors", tmp_path / "h.csv", "--label", "premium")
+    assert done.exit_code == 2
+
+
+def test_posteriors_without_a_column_for_a_class_say_which(tmp_path):
+    pd.DataFrame({"p_a": [0.2, 0.9], "y": ["b", "a"]}).loc[[0, 1] * 5].to_csv(tmp_path / "t.csv", index=False)
+    done = run("posteriors", tmp_path / "t.csv", "-l", "y")
+    assert done.exit_code == 2
+    assert "no column of probabilities for class 'b'" in done.stderr
+    assert "p_a is 1 - p_b" in done.stderr
+
+
+def test_count_is_that_of_python_with_its_coverage(folder, tmp_path):
+    done = good(
+        "count", folder / "shop.csv", "-l", "plan", "--drop", "spend", "--drop", "joined", "--matrix", tmp_path / "m"
+    )
+    table = pd.read_csv(folder / "shop.csv").dropna(subset="plan")
+    assert cs.CollisionMatrix.from_json(tmp_path / "m") == cs.count_collisions(table[["city", "visits"]], table["plan"])
+    assert "Counted on 100.0% of the rows" in done.stdout
+    alone = run("count", folder / "shop.csv", "-l", "plan", "--keep", "customer_id")
+    assert alone.exit_code == 2
+    assert "no two rows of shop.csv are alike" in alone.stderr
+
+
+def test_merge_is_that_of_python_from_a_matrix_or_a_model(folder, tmp_path):
+    plan = cs.consolidate(cs.CollisionMatrix.from_json(folder / "m.json"), 2)
+    for source in ("m.json", "m.collide"):
+        told = json.loads(good("merge", folder / source, "--groups", 2, "--json").stdout)
+        assert told["groups"] == plan.groups
+        assert told["pber"] == plan.matrix.pber
+    good("merge", folder / "m.json", "--groups", 2, "--matrix", tmp_path / "merged.json")
+    assert cs.CollisionMatrix.from_json(tmp_path / "merged.json") == plan.matrix
+    kept = json.loads(good("merge", folder / "m.json", "--groups", 2, "--apart", "basic,plus", "--json").stdout)
+    assert not any({"basic", "plus"} <= set(group) for group in kept["groups"])
+    assert "Choose with --groups N or --max-pber" in good("merge", folder / "m.json").stderr
+    assert "PBER" in good("merge", folder / "m.json", "--max-pber", 0.5).stdout
+
+
+@pytest.mark.parametrize("source", ["m.json", "m.collide"])
+def test_a_report_of_a_matrix_or_a_model(folder, tmp_path, source):
+    good("report", folder / source, "-o", tmp_path / "r.html")
+    assert "premium" in (tmp_path / "r.html").read_text(encoding="utf-8")
+
+
+def test_a_report_of_a_model_shows_rows_it_is_given(folder, tmp_path):
+    good("report", folder / "m.collide", "-o", tmp_path / "r.html", "--table", folder / "test.csv", "-l", "plan")
+    assert (tmp_path / "r.html").stat().st_size > 10_000
+
+
+# ---------------------------------------------------------------- mistakes
+
+MISTAKES = {
+    "no such file": (["fit", "shpo.csv", "-l", "plan"], r"did you mean shop\.csv\?"),
+    "no such folder": (["fit", "nowhere/x.csv", "-l", "plan"], "no folder nowhere"),
+    "no label": (["fit", "shop.csv"], "--label 'plan' for example: shop.csv has 'customer_id'"),
+    "no such label": (["fit", "shop.csv", "-l", "Plans"], "no column 'Plans' in shop.csv: did you mean 'plan'"),
+    "a number as label": (["fit", "shop.csv", "-l", "spend"], "bin it first"),
+    "an id as label": (["fit", "shop.csv", "-l", "customer_id"], "not classes. Is it the right column"),
+    "no such column to drop": (["fit", "shop.csv", "-l", "plan", "--drop", "citty"], "'citty'.*'city'"),
+    "output over the input": (["predict", "m.collide", "test.csv", "--out", "test.csv"], "is the file that is read"),
+    "output in no folder": (["fit", "shop.csv", "-l", "plan", "--save", "no/m"], "folder no of m does not exist"),
+    "one file for two results": (["fit", "shop.csv", "-l", "plan", "--save", "x", "--matrix", "x"], "two results"),
+    "an output of no format": (["predict", "m.collide", "test.csv", "--out", "p.xlsx"], r"end in \.csv"),
+    "no model": (["predict", "shop.csv", "test.csv"], "not a model"),
+    "a matrix as model": (["predict", "m.json", "test.csv"], "is no model"),
+    "a table as matrix": (["merge", "shop.csv"], "not a model"),
+    "other JSON": (["merge", "other.json"], "neither a matrix .* nor a summary"),
+    "both kinds of goal": (["merge", "m.json", "--groups", "2", "--max-pber", "0.1"], "not both"),
+    "a percentage": (["merge", "m.json", "--max-pber", "5"], "divide by 100"),
+    "no predictions": (["audit", "m.collide", "test.csv", "-l", "plan"], "--predicted"),
+    "labels of another model": (
+        ["audit", "m.collide", "test.csv", "-l", "city", "-p", "said"],
+        "not classes of the model",
+    ),
+    "rows for a matrix": (["report", "m.json", "--table", "test.csv"], "--table needs a model"),
+    "a delimiter too long": (["count", "shop.csv", "-l", "plan", "--delimiter", "ab"], "one character"),
+    "unknown priors": (["fit", "shop.csv", "-l", "plan", "--priors", "x"], "empirical or uniform"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_one_paragraph_exit_code_2_and_no_traceback(folder, monkeypatch, name):
+    args, pattern = MISTAKES[name]
+    monkeypatch.chdir(folder)
+    Path("other.json").write_text("{}")
+    before = sorted(path.name for path in folder.iterdir())
+    done = run(*args)
+    assert done.exit_code == 2, done.stderr
+    assert done.stdout == ""
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("Error: ")
+    assert re.search(pattern, last), last
+    assert "Traceback" not in done.stderr
+    assert sorted(path.name for path in folder.iterdir()) == before
+
+
+def test_unknown_options_and_commands_are_exit_code_2():
+    assert run("fit", "--nonsense").exit_code == 2
+    assert run("fitt").exit_code == 2
+    assert run("merge", "m.json", "--groups", "1").exit_code == 2
+
+
+def test_an_unexpected_failure_is_exit_code_1_and_says_how_to_see_more(folder, monkeypatch):
+    def broken(*_, **__):
+        raise ZeroDivisionError("inner trouble")
+
+    monkeypatch.setattr(TableClassifier, "train", broken)
+    done = run("fit", folder / "shop.csv", "-l", "plan", *FAST)
+    assert done.exit_code == 1
+    assert "Unexpected error (ZeroDivisionError): inner trouble" in done.stderr
+    assert _console.DEBUG in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_ctrl_c_before_anything_was_learned_is_exit_code_130(folder, monkeypatch, tmp_path):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(TableClassifier, "train", interrupted)
+    done = run("fit", folder / "shop.csv", "-l", "plan", *FAST, "--save", tmp_path / "m")
+    assert done.exit_code == 130
+    assert "nothing was written" in done.stderr
+    assert not (tmp_path / "m").exists()
+
+
+def test_ctrl_c_in_the_middle_keeps_what_was_learned_and_is_exit_code_130(folder, monkeypatch, tmp_path):
+    from collidescope.contrastive import bridge
+
+    train, calls = bridge.train_fold, []
+
+    def once(*args, **kwargs):
+        calls.append(1)
+        if len(calls) > 1:
+            raise KeyboardInterrupt
+        return train(*args, **kwargs)
+
+    monkeypatch.setattr(bridge, "train_fold", once)
+    done = run(
+        "fit", folder / "shop.csv", "-l", "plan", *FAST, "--save", tmp_path / "m", "--report", tmp_path / "r.html"
+    )
+    assert done.exit_code == 130
+    assert "this is what 1 of 2 folds say" in done.stderr
+    assert cs.load(tmp_path / "m").interrupted_
+    assert (tmp_path / "r.html").exists()
+
+
+# ---------------------------------------------------------------- the rest
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_teaches_by_example(command):
+    done = good(command, "--help")
+    assert command == "demo" or f"collidescope {command} " in re.sub(r"\s+", " ", done.stdout)
+
+
+def test_exit_codes_stand_in_the_help():
+    words = re.sub(r"\s+", " ", good("--help").stdout)
+    assert "0 all is well; 2 something about the input" in words
+    assert "130 ended by Ctrl-C" in words
+
+
+def test_the_module_and_the_version():
+    done = subprocess.run(
+        [sys.executable, "-m", "collidescope", "--version"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == f"collidescope {cs.__version__}"
+
+
+def test_help_is_quick_because_nothing_heavy_is_loaded():
+    code = (
+        "import sys; from collidescope.cli.app import app; "
+        "print([m for m in ('torch', 'pandas', 'sklearn', 'skrub', 'numpy') if m in sys.modules])"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out.strip() == "[]"
+
+
+def test_a_missing_extra_is_one_line_that_names_it():
+    code = "import sys; sys.modules['typer'] = None; from collidescope.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.strip().endswith('pip install "collidescope[cli]"')
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_cells_that_a_spreadsheet_would_run_are_disarmed():
+    table = pd.DataFrame({"=name": ["=1+1", "@x", "-1", "+2.5", "ok", None], "n": [-1, 2, 3, 4, 5, 6]})
+    assert as_csv(table).splitlines() == ["'=name,n", "'=1+1,-1", "'@x,2", "-1,3", "+2.5,4", "ok,5", ",6"]
+
+
+def test_class_names_that_are_formulas_survive_the_way_through_files(tmp_path):
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"x": rng.normal(size=60), "y": ["=cmd()", "@b"] * 30})
+    table.to_csv(tmp_path / "t.csv", index=False)
+    good("fit", tmp_path / "t.csv", "-l", "y", *FAST, "--save", tmp_path / "m")
+    good("predict", tmp_path / "m", tmp_path / "t.csv", "--out", tmp_path / "p.csv")
+    said = pd.read_csv(tmp_path / "p.csv")
+    assert set(said["predicted"]) <= {"'=cmd()", "'@b"}
+    table.assign(said=said["predicted"]).to_csv(tmp_path / "a.csv", index=False)
+    good("audit", tmp_path / "m", tmp_path / "a.csv", "-l", "y", "-p", "said")
+
+
+def test_expected_costs_grow_with_the_work_and_probe_only_what_is_long():
+    small = fold_seconds(1000, 10, 2, 200, 12)
+    assert small < fold_seconds(100_000, 10, 2, 200, 12)
+    assert small < fold_seconds(1000, 10, 20, 200, 12)
+    assert fold_seconds(1000, 10, 2, 5, 12) < small
+    X, y = np.random.default_rng(0).normal(size=(200, 3)).astype(np.float32), np.arange(200) % 2
+    cost = expected_cost(X, y, {"cv": 5, "max_epochs": 200, "n_jobs": None})
+    assert cost.seconds < 20
+    assert re.fullmatch(r"about \d+ s and 0\.\d GB", str(cost))
+
+
+needs_data = pytest.mark.skipif(not os.environ.get("COLLIDESCOPE_DATA"), reason="COLLIDESCOPE_DATA is not set")
+
+
+@pytest.mark.slow
+@needs_data
+def test_adult_as_it_is_distributed_goes_from_file_to_report(tmp_path):
+    source = Path(os.environ["COLLIDESCOPE_DATA"]) / "adult"
+    good(
+        *("fit", source / "adult.data.gz", "--no-header", "--label", "15", "--quick", "--sample", "8000"),
+        *("--save", tmp_path / "m", "--report", tmp_path / "r.html"),
+    )
+    model = cs.load(tmp_path / "m")
+    assert model.classes_.tolist() == ["<=50K", ">50K"]
+    assert 0.15 < model.collision_matrix_.pber < 0.25  # boosting and forests agree on 0.18 to 0.19
+    done = good("predict", tmp_path / "m", source / "adult.test.gz", "--skip-lines", 1, "--out", tmp_path / "p.csv")
+    assert "read alike" in done.stderr
+    test = pd.read_csv(source / "adult.test.gz", header=None, skiprows=1, skipinitialspace=True)
+    assert (pd.read_csv(tmp_path / "p.csv")["predicted"] == test[14].str.rstrip(".")).mean() > 0.84

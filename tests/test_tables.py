@@ -1,0 +1,508 @@
+"""Tables: files are read as they are meant, columns become numbers that a saved model makes again, traps are named."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.preprocessing import OneHotEncoder
+
+import collidescope as cs
+from collidescope.persistence import read_model, write_model
+from collidescope.tables import TableClassifier, TableEncoder, read_table, screen
+from collidescope.tables.labels import clean_labels, match_labels
+
+pytestmark = pytest.mark.filterwarnings("ignore::collidescope.CollisionWarning")
+
+ROWS = 240
+
+
+@pytest.fixture(scope="module")
+def mixed():
+    """Numbers, levels, dates, booleans, text, with gaps of every kind."""
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(
+        {
+            "age": rng.normal(40, 10, ROWS).round(1),
+            "stamp": 1.7e9 + rng.normal(0, 3, ROWS),
+            "colour": rng.choice(["red", "green", "blue"], ROWS),
+            "sex": rng.choice(["f", "m"], ROWS),
+            "flag": rng.random(ROWS) > 0.5,
+            "asked": rng.choice(np.array([True, False, None], dtype=object), ROWS),
+            "when": pd.date_range("2024-01-01", periods=ROWS, freq="7h").strftime("%d/%m/%Y %H:%M"),
+            "day": pd.date_range("2024-01-01", periods=ROWS),
+            "note": [f"order {rng.integers(900)} to {rng.choice(['rome', 'paris'])}" for _ in range(ROWS)],
+            "empty": [None] * ROWS,
+            "same": "x",
+            "ones": 1,
+        }
+    )
+    table.loc[3, "age"] = np.nan
+    table.loc[5:9, "colour"] = None
+    table.loc[7, "when"] = None
+    table.loc[11, "note"] = "?"
+    return table
+
+
+@pytest.fixture(scope="module")
+def encoder(mixed):
+    return TableEncoder.fit(mixed)
+
+
+def stored(encoder, path):
+    """The encoder after a trip through a file."""
+    write_model(path, *encoder.export())
+    return TableEncoder.from_export(*read_model(path))
+
+
+# ---------------------------------------------------------------- encoding
+
+
+def test_skrub_s_kinds_are_kept_and_columns_that_say_nothing_are_left_out(encoder):
+    assert encoder.kinds() == {
+        "number": ["age", "stamp", "flag", "asked"],
+        "category": ["colour", "sex"],
+        "date": ["when", "day"],
+        "text": ["note"],
+    }
+    assert encoder.left_out == {
+        "empty": "it has no values",
+        "same": "it has the same value in every row",
+        "ones": "it has the same value in every row",
+    }
+
+
+def test_a_stored_encoder_gives_the_same_numbers_bit_for_bit(mixed, encoder, tmp_path):
+    back = stored(encoder, tmp_path / "encoder")
+    odd = mixed.astype(object)
+    odd.loc[0, "colour"], odd.loc[1, "age"], odd.loc[2, "when"], odd.loc[4, "note"] = "violet", "old", "soon", None
+    for table in (mixed, odd, mixed.head(1), mixed.assign(when=None, note=None, colour=None)):
+        ours, notes = encoder.transform(table)
+        theirs, again = back.transform(table)
+        assert np.array_equal(ours, theirs)
+        assert ours.dtype == np.float32
+        assert np.isfinite(ours).all()
+        assert notes == again
+    assert back.feature_names == encoder.feature_names
+    assert back.left_out == encoder.left_out
+
+
+def test_what_is_stored_is_plain_json_and_arrays_of_numbers(encoder):
+    arrays, description = encoder.export()
+    assert json.loads(json.dumps(description)) == description
+    assert {array.dtype.kind for array in arrays.values()} <= set("fu")
+
+
+def column(encoder, table, name):
+    """The features of one column, by name."""
+    features, _ = encoder.transform(table)
+    own = next(c for c in encoder.columns if c.name == name).outputs()
+    return dict(zip(own, features[:, [encoder.feature_names.index(o) for o in own]].T, strict=True))
+
+
+def test_numbers_are_centred_at_the_median_which_stands_in_for_gaps(mixed, encoder):
+    age = column(encoder, mixed, "age")
+    assert age["age"] == pytest.approx((mixed["age"] - mixed["age"].median()).fillna(0).to_numpy(), abs=1e-5)
+    assert age["age missing"].nonzero()[0].tolist() == [3]
+    # 1.7e9 has 128 between neighbours in float32: without centring nothing of it would be left
+    stamp = column(encoder, mixed, "stamp")["stamp"]
+    assert stamp == pytest.approx((mixed["stamp"] - mixed["stamp"].median()).to_numpy(), abs=1e-4)
+
+
+def test_levels_are_those_of_scikit_learn_s_one_hot_encoder(mixed, encoder):
+    reference = OneHotEncoder(sparse_output=False, categories=[["blue", "green", "red"]], handle_unknown="ignore")
+    colours = mixed[["colour"]].astype(object).fillna("(none)")
+    ours = column(encoder, mixed, "colour")
+    assert list(ours) == ["colour=blue", "colour=green", "colour=red", "colour missing"]
+    assert np.array_equal(np.column_stack(list(ours.values())[:3]), reference.fit_transform(colours))
+    assert ours["colour missing"].nonzero()[0].tolist() == [5, 6, 7, 8, 9]
+    assert np.array_equal(column(encoder, mixed, "sex")["sex=m"], (mixed["sex"] == "m").to_numpy(dtype=np.float32))
+
+
+def test_an_unseen_level_is_zero_everywhere_or_half_way_between_two_and_is_said(mixed, encoder):
+    new = mixed.head(4).assign(colour="violet", sex="x")
+    assert not np.any(list(column(encoder, new, "colour").values()))
+    assert column(encoder, new, "sex")["sex=m"].tolist() == [0.5] * 4
+    notes = encoder.transform(new)[1]
+    assert "column 'colour': 4 of 4 cells are levels that training did not have (such as 'violet')" in notes
+
+
+def test_text_is_what_skrub_s_string_encoder_makes_of_it(mixed, encoder):
+    from skrub import StringEncoder
+
+    texts = mixed["note"].where(mixed["note"] != "?").rename("note")
+    reference = StringEncoder(30, random_state=0).fit_transform(texts).to_numpy()
+    ours = np.column_stack(list(column(encoder, mixed, "note").values())[:-1])
+    assert ours == pytest.approx(reference, abs=1e-4)
+
+
+def test_dates_become_their_parts_in_the_format_of_training(mixed, encoder):
+    when = column(encoder, mixed, "when")
+    truth = pd.to_datetime(mixed["when"], format="%d/%m/%Y %H:%M")
+    for part in ("month", "hour"):
+        values = getattr(truth.dt, part)
+        assert when[f"when {part}"] == pytest.approx((values - values.median()).fillna(0).to_numpy(), abs=1e-4)
+    assert when["when missing"].nonzero()[0].tolist() == [7]
+    assert "day hour" not in encoder.feature_names  # no time of day was seen
+
+
+def test_the_same_table_from_csv_and_parquet_gives_the_same_numbers(mixed, encoder, tmp_path):
+    mixed.to_csv(tmp_path / "t.csv", index=False)
+    mixed.drop(columns="empty").to_parquet(tmp_path / "t.parquet")
+    tables = [read_table(tmp_path / name, text=encoder.text_names).frame for name in ("t.csv", "t.parquet")]
+    features = [encoder.transform(table)[0] for table in (mixed, *tables)]
+    assert np.array_equal(features[0], features[2])
+    assert features[1] == pytest.approx(features[0], abs=1e-4)
+
+
+def test_codes_with_leading_zeros_stay_what_they_are(tmp_path):
+    codes = ["007", "7", "A1"] * 20
+    pd.DataFrame({"code": codes, "x": range(60)}).to_csv(tmp_path / "t.csv", index=False)
+    encoder = TableEncoder.fit(read_table(tmp_path / "t.csv").frame)
+    pd.DataFrame({"code": ["007", "7"], "x": 1}).to_csv(tmp_path / "new.csv", index=False)
+    features, notes = encoder.transform(read_table(tmp_path / "new.csv", text=encoder.text_names).frame)
+    assert notes == []
+    assert not np.array_equal(features[0], features[1])
+
+
+def test_numbers_named_as_categories_are_levels():
+    table = pd.DataFrame({"region": [1, 2, 3] * 20, "x": np.arange(60.0)})
+    assert TableEncoder.fit(table, categories=["region"]).feature_names == ["region=1", "region=2", "region=3", "x"]
+    assert TableEncoder.fit(table).feature_names == ["region", "x"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda t: t.drop(columns=["age", "sex"]), r"lacks columns .*fitted on: 'age', 'sex'"),
+        (lambda t: t.rename(columns={"age": "Age "}), r"is 'age' now called 'Age '\?"),
+        (lambda t: t.head(0), "no rows"),
+        (lambda t: pd.concat([t, t[["age"]]], axis=1), "'age' more than once"),
+        (lambda t: t.to_numpy(), "pandas DataFrame"),
+    ],
+    ids=["missing", "renamed", "no rows", "twice", "array"],
+)
+def test_a_table_that_does_not_fit_is_refused_in_words(mixed, encoder, change, message):
+    with pytest.raises(ValueError, match=message):
+        encoder.transform(change(mixed))
+
+
+def test_more_columns_than_known_are_ignored_and_said(mixed, encoder):
+    features, notes = encoder.transform(mixed.assign(extra=1))
+    assert np.array_equal(features, encoder.transform(mixed)[0])
+    assert "columns that the model does not know are ignored: 'extra'" in notes
+
+
+def test_a_table_of_which_nothing_is_left_is_refused():
+    with pytest.raises(ValueError, match=r"no column that could tell classes apart.*'a': it has the same value"):
+        TableEncoder.fit(pd.DataFrame({"a": [1, 1], "b": [None, None]}))
+
+
+def test_numbers_with_units_are_taken_as_text_and_pointed_out():
+    amounts = [f"{i},{i % 10}00 kg" for i in range(1, 61)]
+    table = pd.DataFrame({"weight": amounts, "code": [f"A{i}" for i in range(60)], "x": np.arange(60.0)})
+    doubts = TableEncoder.fit(table).doubts(table)
+    assert len(doubts) == 1
+    assert "column 'weight' is taken as text, but looks like numbers (such as '1,100 kg')" in doubts[0]
+
+
+# ---------------------------------------------------------------- reading
+
+HEADER = "name{0}height{0}city\n"
+LINES = "anna{0}1.5{0}Köln\nbob{0}1.75{0}Paris\n"
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"], ids=["comma", "semicolon", "tab", "bar"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "latin-1", "utf-16"])
+def test_delimiter_and_encoding_are_found_out_and_said(tmp_path, delimiter, encoding):
+    path = tmp_path / "t.csv"
+    path.write_bytes((HEADER + LINES).format(delimiter).encode(encoding))
+    found = read_table(path)
+    assert found.frame.to_dict("list") == {"name": ["anna", "bob"], "height": [1.5, 1.75], "city": ["Köln", "Paris"]}
+    said = " ".join(found.notes)
+    assert ("Latin-1" in said) == (encoding == "latin-1")
+    assert ("cut at" in said) == (delimiter != ",")
+
+
+def test_a_comma_inside_quotes_and_a_line_break_are_part_of_a_cell(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text('a,b\n"x, y",1\n"line\nbreak",2\n')
+    assert read_table(path).frame["a"].tolist() == ["x, y", "line\nbreak"]
+
+
+def test_decimal_commas_are_found_out_and_said(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("a;b\n1,5;x\n2,25;y\n")
+    found = read_table(path)
+    assert found.frame["a"].tolist() == [1.5, 2.25]
+    assert "decimal comma" in found.notes[-1]
+
+
+def test_compressed_files_are_read(tmp_path):
+    with gzip.open(tmp_path / "t.csv.gz", "wt") as file:
+        file.write(HEADER.format(",") + LINES.format(","))
+    assert read_table(tmp_path / "t.csv.gz").frame.shape == (2, 3)
+
+
+def test_a_table_without_a_header_has_numbered_columns(tmp_path):
+    (tmp_path / "t.csv").write_text("a remark\n1, x\n2, y\n")
+    assert read_table(tmp_path / "t.csv", header=False, skip_lines=1).frame.to_dict("list") == {
+        "c1": [1, 2],
+        "c2": ["x", "y"],
+    }
+
+
+def test_columns_cut_at_spaces_are_read(tmp_path):
+    (tmp_path / "t.data").write_text("A11 6 x\nA12 48  y \n")
+    assert read_table(tmp_path / "t.data", header=False).frame.to_numpy().tolist() == [
+        ["A11", 6, "x"],
+        ["A12", 48, "y"],
+    ]
+
+
+def test_words_for_a_missing_cell_are_missing_but_none_is_an_answer_in_the_label(tmp_path):
+    (tmp_path / "t.csv").write_text("x,y\nNA,None\n?,none\nNone,NA\n3,b\n")
+    frame = read_table(tmp_path / "t.csv", label="y").frame
+    assert frame["x"].isna().tolist() == [True, True, True, False]
+    assert frame["y"].fillna("(gap)").tolist() == ["None", "none", "(gap)", "b"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "empty"),
+        ("\n\n", "no lines"),
+        ("a,b\n", "one line only"),
+        ("a,b\n1,2\n3,4,5\n6,7\n", "line 3: 3 cells, but the first line has 2.*unquoted delimiter"),
+        ("a,b\n1,2\n3\n", "line 3: 1 cells, but the first line has 2.*cut short"),
+        ("a,b\n1,2,3\n4,5,6\n", r"line 2: 3 cells.*row\.names=FALSE"),
+        ('a,b,c\n1,"x,1\n2,y,1\n3,z,0\n', r'A quote \("\) opens in line 2 and closes only in line 4'),
+        ("a,b,a\n1,2,3\n", "column 'a' more than once: rename"),
+        ("1,2,1\n3,4,5\n", "--no-header"),
+        (b"PK\x03\x04rest", "Excel workbook.*CSV or Parquet"),
+        (b"PAR1 and nonsense", "cannot be read as Parquet"),
+    ],
+    ids=["empty", "blank", "header", "long", "short", "row names", "quote", "twice", "data", "excel", "parquet"],
+)
+def test_a_file_that_is_no_table_is_refused_with_the_line(tmp_path, content, message):
+    path = tmp_path / "t.csv"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(ValueError, match=message):
+        read_table(path)
+
+
+def test_a_missing_file_has_its_neighbours_named(tmp_path):
+    (tmp_path / "table.csv").write_text("a\n1\n")
+    with pytest.raises(FileNotFoundError, match=r"did you mean table\.csv\?"):
+        read_table(tmp_path / "tabel.csv")
+    with pytest.raises(ValueError, match="is a folder"):
+        read_table(tmp_path)
+
+
+# ---------------------------------------------------------------- labels
+
+
+@pytest.mark.parametrize(
+    ("values", "classes"),
+    [
+        (["b", "a ", " a", "b"], ["a", "b"]),
+        ([1.0, 2.0, None, 1.0, 2.0], [1, 2]),
+        ([True, False, True, False], [False, True]),
+        (["007", "08", "007", "08"], ["007", "08"]),
+        ([0.5, 1.5, 0.5, 1.5], ["0.5", "1.5"]),
+    ],
+    ids=["text", "floats with gaps", "booleans", "codes", "halves"],
+)
+def test_labels_keep_their_kind(values, classes):
+    assert np.unique(clean_labels(pd.Series(values, name="y")).y).tolist() == classes
+
+
+def test_rows_without_a_label_are_left_out_and_counted():
+    labels = clean_labels(pd.Series(["a", None, "b", "NA", "a", "b"], name="y"))
+    assert labels.rows.tolist() == [True, False, True, False, True, True]
+    assert labels.notes == ["2 of 6 rows have no label in 'y' and are left out"]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (np.random.default_rng(0).normal(size=300), "looks like a number to predict, not classes; bin it first"),
+        (np.arange(1000), "looks like a number to predict"),
+        ([f"name {i}" for i in range(100)], "100 different values in 100 rows.*right column"),
+        (["a"] * 5, "single value"),
+        ([None] * 5, "no values"),
+    ],
+    ids=["amounts", "counts", "names", "one class", "empty"],
+)
+def test_a_column_that_holds_no_classes_is_refused(values, message):
+    with pytest.raises(ValueError, match=message):
+        clean_labels(pd.Series(values, name="y"))
+
+
+def test_two_spellings_of_a_class_are_pointed_out():
+    assert "differ only in spelling" in clean_labels(pd.Series([">50K", ">50K.", "<=50K"] * 4, name="y")).notes[0]
+
+
+def test_labels_of_another_file_are_matched_by_what_they_say():
+    y, rows = match_labels(pd.Series(["1.0", 0, None, 1.0]), [0, 1], "label")
+    assert y.tolist() == [1, 0, 1]
+    assert rows.tolist() == [True, True, False, True]
+    with pytest.raises(ValueError, match=r"'>50K\.'.*same as '>50K'\?"):
+        match_labels(pd.Series([">50K."], name="income"), ["<=50K", ">50K"], "label")
+
+
+# ---------------------------------------------------------------- ids and leaks
+
+
+def test_ids_are_found_and_measurements_are_not():
+    rng = np.random.default_rng(0)
+    n = 400
+    table = pd.DataFrame(
+        {
+            "unnamed 1": np.arange(n),
+            "customer_id": rng.permutation(10**6)[:n],
+            "code": [f"x{i:04}" for i in rng.permutation(n)],
+            "weight": rng.permutation(10**6)[:n],
+            "height": rng.normal(size=n),
+            "when": pd.date_range("2020-01-01", periods=n).astype(str),
+            "text": [f"a text with number {i} in it" for i in range(n)],
+            "few": rng.integers(0, 9, n),
+        }
+    )
+    found = screen(table, rng.choice(["a", "b"], n))
+    assert set(found.ids) == {"unnamed 1", "customer_id", "code"}
+    assert set(found.suspects) == {"weight"}
+    assert found.leaks == {}
+    assert set(screen(table, rng.choice(["a", "b"], n), keep=["code"]).ids) == {"unnamed 1", "customer_id"}
+
+
+@pytest.mark.parametrize("imbalance", [0.5, 0.97])
+def test_a_column_that_determines_the_label_is_found_and_a_good_one_is_not(imbalance):
+    rng = np.random.default_rng(1)
+    n = 2000
+    y = np.where(rng.random(n) < imbalance, "no", "yes")
+    wrong = rng.random(n) < 0.05
+    table = pd.DataFrame(
+        {
+            "copy": np.where(y == "yes", "accepted", "refused"),
+            "amount": np.where(y == "yes", rng.uniform(1, 9, n), 0.0),
+            "good": np.where(wrong, "x", y),
+            "constant": "x",
+            "many": rng.integers(0, 1000, n).astype(str),
+        }
+    )
+    assert set(screen(table, y).leaks) == {"copy", "amount"}
+
+
+def test_few_rows_decide_nothing():
+    found = screen(pd.DataFrame({"id": range(10), "leak": list("ab") * 5}), np.array(list("ab") * 5))
+    assert (found.ids, found.leaks) == ({}, {})
+
+
+# ---------------------------------------------------------------- the model
+
+SHORT = {"max_epochs": 2, "cv": 2, "random_state": 0, "hidden_layer_sizes": (4,)}
+
+
+@pytest.fixture(scope="module")
+def model(mixed):
+    y = np.where(mixed["age"].fillna(40) + 5 * (mixed["colour"] == "red") > 41, "old", "young")
+    return TableClassifier(cs.CollisionClassifier(**SHORT), drop=["stamp"]).fit(mixed, y)
+
+
+def test_a_saved_table_model_takes_raw_rows_in_a_new_process(mixed, model, tmp_path):
+    model.save(tmp_path / "model.collide")
+    mixed.to_parquet(tmp_path / "rows.parquet")
+    code = (
+        "import sys, numpy, pandas, collidescope as cs; "
+        "model = cs.load(sys.argv[1]); print(type(model).__name__); "
+        "numpy.save(sys.argv[3], model.predict_proba(pandas.read_parquet(sys.argv[2])))"
+    )
+    args = [str(tmp_path / name) for name in ("model.collide", "rows.parquet", "out.npy")]
+    done = subprocess.run([sys.executable, "-c", code, *args], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "TableClassifier"
+    assert np.array_equal(np.load(args[2]), model.predict_proba(mixed))
+
+
+def test_what_was_left_out_and_missing_is_in_the_notes_and_comes_back(model, tmp_path):
+    assert "column 'stamp' is left out: as asked" in model.notes_
+    assert any(note.startswith("missing cells (of 240 rows): age 1, colour 5") for note in model.notes_)
+    model.save(tmp_path / "model")
+    back = cs.load(tmp_path / "model")
+    assert back.notes_ == model.notes_
+    assert back.collision_matrix_ == model.collision_matrix_
+    assert back.classes_.tolist() == ["old", "young"]
+    assert back.drop == ["stamp"]
+    assert not hasattr(back, "posteriors_")
+
+
+def test_odd_rows_are_warned_about_in_python(mixed, model):
+    with pytest.warns(cs.CollisionWarning, match="'colour': 3 of 3 cells are levels that training did not have"):
+        model.predict(mixed.head(3).assign(colour="violet"))
+
+
+def test_a_leak_is_warned_about_in_python():
+    table = pd.DataFrame({"x": np.random.default_rng(0).normal(size=100), "copy": list("ab") * 50})
+    with pytest.warns(cs.CollisionWarning, match="'copy' alone gives the label away"):
+        TableClassifier(cs.CollisionClassifier(**SHORT)).fit(table, list("ab") * 50)
+
+
+def test_a_plain_classifier_still_comes_back_as_one(tmp_path):
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    cs.CollisionClassifier(**SHORT).fit(X, np.arange(40) % 2).save(tmp_path / "model")
+    assert type(cs.load(tmp_path / "model")) is cs.CollisionClassifier
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (["columns"], []),
+        (["columns", 0, "kind"], "os.system"),
+        (["columns", 0, "median"], None),
+        (["columns", 0, "name"], 3),
+        (["columns", 0, "has_missing"], False),
+        (["columns", 1, "levels"], []),
+        (["columns", 1, "levels"], ["a", "a"]),
+        (["columns", 5, "parts"], ["century"]),
+        (["columns", 5, "date_format"], 7),
+        (["left_out"], 3),
+        (["drop"], None),
+    ],
+    ids=str,
+)
+def test_an_edited_table_is_refused_when_it_is_loaded(model, tmp_path, path, value):
+    model.save(tmp_path / "model")
+    arrays, description = read_model(tmp_path / "model")
+    place = description["table"]
+    for key in path[:-1]:
+        place = place[key]
+    assert path[-1] in place if isinstance(place, dict) else path[-1] < len(place)
+    place[path[-1]] = value
+    write_model(tmp_path / "model", arrays, description)
+    with pytest.raises(cs.ModelFileError, match="damaged or was edited"):
+        cs.load(tmp_path / "model")
+
+
+def test_arrays_of_a_table_that_are_missing_or_cut_are_noticed(model, tmp_path):
+    model.save(tmp_path / "model")
+    arrays, description = read_model(tmp_path / "model")
+    own = [name for name in arrays if name.startswith("table/")]
+    assert len(own) == 3
+    for name in own:
+        for changed in ({}, {name: arrays[name][: len(arrays[name]) // 2]}):
+            rest = {other: array for other, array in arrays.items() if other != name}
+            write_model(tmp_path / "model", rest | changed, description)
+            with pytest.raises(cs.ModelFileError):
+                cs.load(tmp_path / "model")
+
+
+def test_table_classifiers_are_cloned_like_any_estimator():
+    from sklearn.base import clone
+
+    model = TableClassifier(cs.CollisionClassifier(cv=3), drop=["a"])
+    assert clone(model).get_params()["classifier__cv"] == 3
