@@ -629,6 +629,25 @@ def test_a_model_file_that_is_not_there_or_no_model_is_refused(tmp_path):
 
 
 @table(
+    bad_classes("accumulate", lambda v: cs.accumulate([(P, Y)], v), sized=False),
+    bad_priors("accumulate", lambda v: cs.accumulate([(P, Y)], AB, priors=v)),
+    bad_posteriors("accumulate", lambda v: cs.accumulate([(v, Y)], AB)),
+    bad_labels("accumulate", lambda v: cs.accumulate([(P, v)], AB), chunk=True),
+    case("a file in the place of chunks", lambda: cs.accumulate("x.parquet", AB), "chunks.*posterior_batches"),
+    case("a number in the place of chunks", lambda: cs.accumulate(3, AB), "chunks.*int"),
+    case("nothing to accumulate", lambda: cs.accumulate([], AB), "empty"),
+)
+def test_streams_are_refused(call, pattern):
+    expect_refusal(call, pattern)
+
+
+def test_files_of_posteriors_that_are_not_there_or_no_parquet_are_refused(tmp_path):
+    expect_refusal(lambda: cs.posterior_batches(tmp_path / "none.parquet"), "path.*none", FileNotFoundError)
+    (tmp_path / "text.parquet").write_text("no Parquet")
+    expect_refusal(lambda: cs.posterior_batches(tmp_path / "text.parquet"), "path.*text.*no Parquet")
+
+
+@table(
     bad_classes("CollisionAccumulator", lambda v: cs.CollisionAccumulator(v), sized=False),
     bad_priors("CollisionAccumulator", lambda v: accumulator(v)),
     case("the word uniform", lambda: accumulator("uniform"), "priors.*'uniform'"),

@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "collidescope"
 
 #: From the top down; rooms on one line do not import each other.
 ROOMS = [
-    ["_checks", "_environment", "_files", "_progress", "_scaling"],
+    ["_checks", "_dask", "_environment", "_files", "_progress", "_scaling"],
     ["_merging", "_display"],
     ["matrix"],
     ["projection"],
@@ -21,6 +21,7 @@ ROOMS = [
     ["gramian"],
     ["posterior"],
     ["inference"],
+    ["streams"],
     ["counting", "density", "shrinkage"],
     ["divergence"],
     ["contrastive"],

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     )
     from collidescope.divergence import Divergences, collision_divergence, divergences, divergences_from_posteriors
     from collidescope.estimators import crossfit_posteriors, estimate_collisions, estimate_divergences
-    from collidescope.inference import CollisionAccumulator, collision_matrix_from_posteriors
+    from collidescope.inference import CollisionAccumulator
     from collidescope.matrix import CollisionMatrix, bayes_error_bounds
     from collidescope.persistence import ModelFileError
     from collidescope.plotting import (
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from collidescope.recovery import Recovery, recover
     from collidescope.reporting import report, summarise, write_report
     from collidescope.shrinkage import shrunk_collision_matrix
+    from collidescope.streams import accumulate, collision_matrix_from_posteriors, posterior_batches
     from collidescope.tables import TableClassifier, load
 
 _HOME = {
@@ -85,6 +86,7 @@ _HOME = {
     "ShuffledControl": "controls",
     "SmoothingChoice": "applications",
     "TableClassifier": "tables",
+    "accumulate": "streams",
     "active_learning_score": "applications",
     "ambiguous": "applications",
     "audit": "applications",
@@ -93,7 +95,7 @@ _HOME = {
     "choose_smoothing": "applications",
     "collision_divergence": "divergence",
     "collision_matrix_from_densities": "density",
-    "collision_matrix_from_posteriors": "inference",
+    "collision_matrix_from_posteriors": "streams",
     "consolidate": "applications",
     "count_collisions": "counting",
     "crossfit_posteriors": "estimators",
@@ -104,6 +106,7 @@ _HOME = {
     "label_error_scores": "applications",
     "learning_curve": "controls",
     "load": "tables",
+    "posterior_batches": "streams",
     "posterior_error_bound": "posterior",
     "posteriors_from_densities": "density",
     "project": "projection",
@@ -147,6 +150,7 @@ __all__ = [
     "ShuffledControl",
     "SmoothingChoice",
     "TableClassifier",
+    "accumulate",
     "active_learning_score",
     "ambiguous",
     "audit",
@@ -167,6 +171,7 @@ __all__ = [
     "label_error_scores",
     "learning_curve",
     "load",
+    "posterior_batches",
     "posterior_error_bound",
     "posteriors_from_densities",
     "project",

@@ -40,7 +40,7 @@ class Progress:
                 TimeRemainingColumn(),
             )
             self._bar = Bar(*columns, console=Console(stderr=True))
-            self._task = self._bar.add_task(self.what, total=self.total)
+            self._task = self._bar.add_task(self.what, total=self.total or None)
             self._bar.start()
         return self
 
@@ -57,10 +57,11 @@ class Progress:
             self._bar.update(self._task, completed=self.done, description=self.what)
         elif self.verbose:
             elapsed = time.perf_counter() - self._started
-            left = elapsed / self.done * (self.total - self.done)
-            print(
-                f"{self.what}: {self.done} of {self.total}, {elapsed:.0f} s, about {left:.0f} s left", file=sys.stderr
-            )
+            text = f"{self.what}: {self.done}, {elapsed:.0f} s"
+            if self.total:
+                left = elapsed / self.done * (self.total - self.done)
+                text = f"{self.what}: {self.done} of {self.total}, {elapsed:.0f} s, about {left:.0f} s left"
+            print(text, file=sys.stderr)
 
     @property
     def report(self) -> Callable[[dict[str, Any]], None] | None:

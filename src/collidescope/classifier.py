@@ -10,22 +10,30 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from collidescope import _checks as check
-from collidescope import controls
+from collidescope import _dask, controls
 from collidescope._checks import FloatArray, IntArray
-from collidescope._models import ModelArgument, ModelChoice, parse_model, restored_model, stored_model
+from collidescope._models import (
+    ModelArgument,
+    ModelChoice,
+    parse_model,
+    restored_model,
+    restored_names,
+    restored_training,
+    stored_model,
+)
 from collidescope.crossfit import CrossFit, HeldOut, PairSolver, check_pair_members, cross_fit
-from collidescope.estimators import resolve_splits
+from collidescope.estimators import check_targets, resolve_splits, validated
 from collidescope.gramian import gramian_from_posteriors
-from collidescope.inference import collision_matrix_from_posteriors, resolve_priors
+from collidescope.inference import resolve_priors
 from collidescope.matrix import CollisionMatrix
 from collidescope.persistence import ModelFileError, read_model, write_model
 from collidescope.posterior import shift_priors
 from collidescope.recovery import Recovery, recover
 from collidescope.shrinkage import shrink
+from collidescope.streams import collision_matrix_from_posteriors
 
 CollisionWarning = controls.CollisionWarning
 #: Parameters handed to the training as they are.
@@ -190,13 +198,13 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
 
         self._check_parameters()
         X, y = self._validate(X, y)
-        check_classification_targets(y)
+        present = check_targets(y)
         n = len(y)
-        weights = None if sample_weight is None else _check_sample_weight(sample_weight, X, ensure_non_negative=True)
+        weights = None if sample_weight is None else check.unit_weights(check.check_weights(sample_weight, n))
         used = np.arange(n) if weights is None else np.flatnonzero(weights)
         if len(used) < n and weights is not None:
             X, y, weights = X[used], y[used], weights[used]
-        self.classes_ = check.classes_of(check.check_labels(y))
+        self.classes_ = check.classes_of(y)
         codes = np.searchsorted(self.classes_, y)
         counts = np.bincount(codes, weights, len(self.classes_)).astype(np.float64)
         self.priors_ = resolve_priors(self.priors, counts, self.classes_)
@@ -234,6 +242,8 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
             scored, self.posteriors_ = self.posteriors_, np.full((n, len(self.classes_)), np.nan)
             self.posteriors_[used[held_out.rows]] = scored
         notes = controls.cautions(self.collision_matrix_, self.one_step_, self.recovery_)
+        if len(lost := np.setdiff1d(present, self.classes_)):
+            notes.insert(0, f"classes {lost.tolist()} have weight 0 in every row: S is about the other classes only")
         if self.interrupted_:
             done = f"{len(self._crossfit.folds)} of {len(splits)}"
             notes.insert(0, f"the fit was interrupted: S and predictions are those of the {done} folds trained so far")
@@ -273,8 +283,10 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
     # ---------------------------------------------------------------- predicting
 
     def predict_proba(self, X: Any) -> FloatArray:
-        """Posteriors of new rows at ``priors_`` (the paper's Algorithm 2), averaged over the folds."""
+        """Posteriors of new rows at ``priors_`` (the paper's Algorithm 2), averaged over the folds; lazy for Dask."""
         check_is_fitted(self, "collision_matrix_")
+        if _dask.is_dask(X):
+            return _dask.map_rows(self.predict_proba, X, self.classes_.tolist())
         return shift_priors(self._crossfit.posteriors(self._validate(X)), self._crossfit.train_priors, self.priors_)
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
@@ -333,14 +345,7 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         return parse_model(self.model)
 
     def _validate(self, X: Any, *labels: Any) -> Any:
-        options: dict[str, Any] = {
-            "dtype": [np.float64, np.float32],
-            "accept_sparse": "csr",
-            "allow_nd": self._choice.factory is not None,
-        }
-        if labels:
-            return validate_data(self, X, *labels, ensure_min_samples=2, **options)
-        return validate_data(self, X, reset=False, **options)
+        return validated(self, X, *labels, images=self._choice.factory is not None)
 
     def _check_parameters(self) -> None:
         parse_model(self.model)
@@ -373,12 +378,14 @@ def load(path: str | Path, model: ModelArgument | None = None) -> CollisionClass
         parse_model(model)
     arrays, description = read_model(path)
     try:
-        parameters = dict(description["parameters"])
+        # what a file may not choose: where a refit writes, and its seed
+        parameters = dict(description["parameters"]) | {"checkpoint": None, "random_state": None}
         if isinstance(parameters["hidden_layer_sizes"], list):
             parameters["hidden_layer_sizes"] = tuple(parameters["hidden_layer_sizes"])
         parameters["model"] = restored_model(parameters["model"], model, path)
         clf = CollisionClassifier(**parameters)
         clf._check_parameters()
+        check.check_count(clf.cv, "cv", least=1)  # a file holds the number of folds, never the folds
         clf._crossfit = CrossFit.from_export(arrays, description, clf._choice.factory)
         if (clf._crossfit.pairs is None) != (clf._choice.kind == "factorised"):
             raise ValueError(f"its folds are not those of a {clf._choice.kind} model")
@@ -391,12 +398,13 @@ def load(path: str | Path, model: ModelArgument | None = None) -> CollisionClass
             raise ValueError(f"its parts do not agree on {len(clf.classes_)} classes")
         clf.recovery_ = recover(clf.gramian_, clf.priors_, method=clf.recovery)
         clf.n_features_in_ = clf._crossfit.folds[0].input_shape[0]
-        if names := list(description["feature_names"]):
+        if names := restored_names(description["feature_names"], clf.n_features_in_):
             clf.feature_names_in_ = np.array(names, dtype=object)
-            if len(names) != clf.n_features_in_:
-                raise ValueError(f"it has {len(names)} feature names for {clf.n_features_in_} features")
-        clf.history_, clf.capacities_ = description["history"], description["capacities"]
-        clf.interrupted_, clf.reference_stderr_ = bool(description["interrupted"]), description["reference_stderr"]
+        clf.history_, clf.capacities_ = restored_training(description, len(clf._crossfit.folds))
+        clf.interrupted_, stderr = bool(description["interrupted"]), description["reference_stderr"]
+        clf.reference_stderr_ = (
+            None if stderr is None else float(check.check_finite(stderr, "stderr", ndim=0))
+        )
     except ModelFileError:
         raise
     except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RuntimeError) as error:

@@ -9,13 +9,17 @@ import numpy.typing as npt
 from sklearn.base import clone
 from sklearn.model_selection import StratifiedKFold, check_cv, cross_val_predict
 from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import validate_data
 
 from collidescope import _checks as check
+from collidescope import _dask
 from collidescope._checks import FloatArray, IntArray
 from collidescope.divergence import Divergences, divergences_from_posteriors
-from collidescope.inference import collision_matrix_from_posteriors, resolve_priors
+from collidescope.inference import resolve_priors
 from collidescope.matrix import CollisionMatrix
 from collidescope.posterior import shift_priors
+from collidescope.streams import collision_matrix_from_posteriors
 
 
 def estimate_collisions(
@@ -35,7 +39,7 @@ def estimate_collisions(
     ----------
     classifier : scikit-learn classifier or pipeline
         Cloned and refitted in every fold, unless ``cv="prefit"`` (where ``classes_`` and ``predict_proba`` will do).
-    X : array or DataFrame of n rows, whatever the classifier takes
+    X : array or DataFrame of n rows, whatever the classifier takes; with ``cv="prefit"`` also a Dask collection
     y : array of n labels
     cv : int, splitter or "prefit"
         Folds; no row is scored by a model that trained on it. "prefit" uses a fitted classifier as it is, on rows that
@@ -58,14 +62,32 @@ def estimate_collisions(
     >>> cm.top_collisions(1)[["class", "other"]].to_numpy().tolist()
     [[1, 2]]
     """
+    if _dask.is_dask(X):
+        return _estimate_lazily(classifier, X, y, cv, priors, sample_weight)
     labels = check.check_labels(y)
     classes = check.classes_of(labels)
     # Before the folds are fitted, which may take hours.
-    weights = check.check_weights(sample_weight, len(labels))
+    weights = check.unit_weights(check.check_weights(sample_weight, len(labels)))
     counts = np.bincount(check.encode_labels(labels, classes), weights, len(classes))
     resolve_priors(priors, np.asarray(counts, dtype=np.float64), classes)
     P = crossfit_posteriors(classifier, X, labels, cv=cv, n_jobs=n_jobs, random_state=random_state)
     return collision_matrix_from_posteriors(P, labels, classes=classes, priors=priors, sample_weight=sample_weight)
+
+
+def _estimate_lazily(
+    classifier: Any, X: Any, y: Any, cv: Any, priors: npt.ArrayLike | str, sample_weight: npt.ArrayLike | None
+) -> CollisionMatrix:
+    """One pass over a Dask collection: every block is scored and accumulated where it is."""
+    if not isinstance(cv, str) or cv != "prefit":
+        raise ValueError(
+            f"cv must be 'prefit' with a Dask X, got {cv!r}: fit the classifier on rows that are left out of X first"
+        )
+    if not hasattr(classifier, "classes_") or not hasattr(classifier, "predict_proba"):
+        raise ValueError(f"classifier must be fitted and have predict_proba, {type(classifier).__name__} is or has not")
+    P = _dask.map_rows(classifier.predict_proba, X, list(classifier.classes_))
+    return collision_matrix_from_posteriors(
+        P, y, classes=classifier.classes_, priors=priors, sample_weight=sample_weight
+    )
 
 
 def crossfit_posteriors(
@@ -88,7 +110,7 @@ def crossfit_posteriors(
     (150, 3)
     """
     labels = check.check_labels(y)
-    classes = check.classes_of(labels)
+    classes = check_targets(labels)
     if not hasattr(classifier, "predict_proba"):
         raise ValueError(
             f"classifier must have predict_proba, {type(classifier).__name__} has not "
@@ -133,11 +155,57 @@ def _check_scores(P: Any, n_rows: int, n_classes: int) -> FloatArray:
     return scores
 
 
+def check_table(X: Any) -> None:
+    """Refuse masked values, which scikit-learn would use as if they were not, and two columns of one name."""
+    if np.ma.is_masked(X):
+        raise ValueError("X has masked values, which would be used as if they were not: fill them, or drop those rows")
+    names = [str(name) for name in getattr(X, "columns", [])]
+    if len(set(names)) < len(names):
+        twice = next(name for k, name in enumerate(names) if name in names[:k])
+        raise ValueError(f"X has the column {twice!r} more than once: rename one of them")
+
+
+def check_targets(y: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The sorted distinct labels; those that scikit-learn does not take for classes are refused."""
+    classes = check.classes_of(check.check_labels(y))
+    kinds = sorted({type(label).__name__ for label in y[:1000].tolist()})
+    try:
+        check_classification_targets(y)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"y must hold classes (text, whole numbers or booleans), got {', '.join(kinds)}: {error}"
+        ) from None
+    return classes
+
+
+def validated(estimator: Any, X: Any, *labels: Any, images: bool = False) -> Any:
+    """X as an array of floats, and the labels where given: scikit-learn's checks, in words that name ``X``."""
+    check_table(X)
+    options: dict[str, Any] = {"dtype": [np.float64, np.float32], "accept_sparse": "csr", "allow_nd": images}
+    try:
+        if not labels:
+            return validate_data(estimator, X, reset=False, **options)
+        return validate_data(estimator, X, *map(plain_labels, labels), ensure_min_samples=2, **options)
+    except ValueError as error:
+        if str(error).startswith("could not convert"):
+            raise ValueError(f"X must hold numbers: {error} (a table with text? TableClassifier takes it)") from None
+        if str(error).startswith("Complex data"):
+            raise ValueError("X must hold real numbers: Complex data not supported") from None
+        raise
+
+
+def plain_labels(y: Any) -> Any:
+    """Labels as they are, before scikit-learn makes text or floats of them; arrays of numbers and of columns pass."""
+    numbers = y is None or (isinstance(y, np.ndarray) and y.dtype.kind in "biuf")
+    return y if numbers or getattr(y, "ndim", 1) != 1 else check.check_labels(y)
+
+
 def check_rows(X: Any, y: npt.NDArray[Any]) -> None:
     """Refuse an X that is no table, or has other rows than ``y``."""
     shape = X.shape if hasattr(X, "shape") else (len(X),) if hasattr(X, "__len__") else ()
     if not shape:
         raise ValueError(f"X must be a table of rows, got {type(X).__name__} of shape ()")
+    check_table(X)
     if shape[0] != len(y):
         raise ValueError(f"X and y must have the same number of rows, got {shape[0]} and {len(y)}")
 

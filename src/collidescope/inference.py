@@ -26,7 +26,6 @@ from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
 from collidescope._merging import n_pairs
 from collidescope.matrix import CollisionMatrix
-from collidescope.posterior import shift_priors
 from collidescope.projection import project
 
 MAX_COVARIANCE_CLASSES = 32
@@ -181,6 +180,9 @@ class CollisionAccumulator:
         """Add rows: posteriors ``P`` (n×K) that no model saw in training, and their labels ``y`` where known."""
         posteriors = check.check_posteriors(P, n_classes=len(self.classes))
         weights = check.check_weights(sample_weight, len(posteriors))
+        if weights.max() > check.LARGEST_WEIGHT or weights.min(where=weights > 0, initial=1.0) < check.SMALLEST_WEIGHT:
+            low, high = check.SMALLEST_WEIGHT, check.LARGEST_WEIGHT
+            raise ValueError(f"sample_weight must be 0 or between {low:g} and {high:g}: divide all of it by one number")
         labelled = y is not None
         if self._labelled not in (None, labelled):
             raise ValueError("y must be given in every update or in none: the two estimators cannot be mixed")
@@ -296,61 +298,6 @@ def finish(
             "projection_converged": projection.converged,
         },
     )
-
-
-def collision_matrix_from_posteriors(
-    P: npt.ArrayLike,
-    y: npt.ArrayLike | None = None,
-    *,
-    classes: Sequence[Any] | npt.NDArray[Any] | None = None,
-    priors: npt.ArrayLike | str = "empirical",
-    sample_weight: npt.ArrayLike | None = None,
-) -> CollisionMatrix:
-    """Collision matrix from held-out posteriors, with intervals.
-
-    Parameters
-    ----------
-    P : array of shape (n, K)
-        Posteriors of rows that the model did not see in training, for the population the rows come from.
-    y : array of n labels, optional
-        With labels the one-step estimator; without them the mean of p pᵀ, as right as the posteriors are.
-    classes : K names in the order of the columns, default the sorted distinct labels
-    priors : "empirical", "uniform" or array of shape (K,)
-        Population whose S is wanted; the posteriors are shifted to it. Needs ``y`` unless "empirical".
-    sample_weight : array of n weights, optional
-
-    Examples
-    --------
-    >>> cm = collision_matrix_from_posteriors([[0.9, 0.1], [0.4, 0.6], [0.7, 0.3], [0.2, 0.8]], ["a", "b", "a", "b"])
-    >>> cm.matrix.round(3)
-    array([[0.85, 0.15],
-           [0.15, 0.85]])
-    """
-    posteriors = check.check_posteriors(P)
-    n, k = posteriors.shape
-    weights = check.check_weights(sample_weight, n)
-    if classes is not None:
-        names = check.check_classes(classes, k)
-    elif y is None:
-        names = np.arange(k)
-    else:
-        names = check.classes_of(check.check_labels(y))
-        if len(names) != k:
-            raise ValueError(
-                f"P has {k} columns and y has {len(names)} distinct labels: pass classes, in the order of the columns"
-            )
-    if isinstance(priors, str) and priors == "empirical":
-        return CollisionAccumulator(names).update(posteriors, y, weights).result()
-    if y is None:
-        raise ValueError(
-            "priors other than 'empirical' need y: without labels use shift_priors and sample_weight first"
-        )
-    codes = check.encode_labels(y, names)
-    check.check_same_length(posteriors, codes, "P and y")
-    observed = np.asarray(np.bincount(codes, weights, k), dtype=np.float64)
-    target = resolve_priors(priors, observed, names)
-    shifted = shift_priors(posteriors, observed / observed.sum(), target)
-    return CollisionAccumulator(names, target).update(shifted, y, weights).result()
 
 
 def resolve_priors(priors: npt.ArrayLike | str, counts: FloatArray, classes: npt.NDArray[Any]) -> FloatArray:

@@ -24,10 +24,11 @@ from scipy.sparse import csr_array
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
 from collidescope._merging import n_pairs
-from collidescope.inference import collision_matrix_from_posteriors, row_blocks
+from collidescope.inference import row_blocks
 from collidescope.matrix import CollisionMatrix
 from collidescope.posterior import shift_priors
 from collidescope.projection import balance, project
+from collidescope.streams import collision_matrix_from_posteriors
 
 #: How many standard deviations above its estimate the bias of the model's word is taken to be. From 1 to 2.5 results
 #: with well-pooled posteriors were alike; with poorly calibrated ones the larger is the safer.
