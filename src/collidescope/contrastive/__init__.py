@@ -1,6 +1,7 @@
 """The pair-wise contrastive model: pair sampling, networks, losses, training, scoring."""
 
 from collidescope.contrastive.config import TrainingConfig
+from collidescope.contrastive.distributed import gather_rows
 from collidescope.contrastive.ensemble import fit_members
 from collidescope.contrastive.fold_models import FoldModel, PairwiseFoldModel
 from collidescope.contrastive.losses import BalancedPairLoss, PacBound, pac_bound
@@ -26,6 +27,7 @@ __all__ = [
     "encode",
     "fit_loop",
     "fit_members",
+    "gather_rows",
     "mlp",
     "pac_bound",
     "same_log_odds_shift",

@@ -21,6 +21,8 @@ from torch import Tensor, nn
 
 from collidescope.contrastive.checkpoint import Checkpoint
 from collidescope.contrastive.config import TrainingConfig
+from collidescope.contrastive.distributed import average_gradients, own_part, world
+from collidescope.contrastive.objectives import PAIR_BLOCK
 
 #: An epoch counts as better when the held-out loss falls by more than this: over a few thousand held-out rows less than
 #: a nat in all, which is luck, and separable data would creep on by less for ever.
@@ -39,8 +41,8 @@ class Objective(Protocol):
         """M, the number of networks trained side by side."""
 
     @property
-    def signature(self) -> list[float]:
-        """A few numbers that other data would not share: a checkpoint is only resumed on its own data."""
+    def signature(self) -> str:
+        """Text that other data or weights would not share: a checkpoint is only resumed on its own data."""
 
     def batches(self, generator: torch.Generator) -> Iterator[Any]:
         """The batches of one epoch."""
@@ -141,7 +143,7 @@ def fit_loop(
                 entry = {"epoch": epoch, "train_loss": train_loss, "val_loss": float(val_loss.mean())}
                 entry["seconds"] = time.perf_counter() - started
                 result.history.append(entry)
-                if store is not None:
+                if store is not None and world()[0] == 0:
                     store.save(module, optimizer, best, result.history)
                 if progress is not None:
                     progress({"name": name, "max_epochs": config.max_epochs, **entry})
@@ -171,8 +173,10 @@ def run_epoch(
 def train_step(module: nn.Module, objective: Objective, optimizer: torch.optim.Optimizer, batch: Any) -> Tensor:
     """One gradient step. Members share no parameter, so the gradient of the sum is each member's own."""
     optimizer.zero_grad(set_to_none=True)
-    loss = objective.loss(module, batch)
+    own, weight = own_part(batch, PAIR_BLOCK)
+    loss = objective.loss(module, own)
     loss.backward()  # type: ignore[no-untyped-call]
+    average_gradients(module, weight)
     optimizer.step()
     return loss.detach() / objective.n_members
 
@@ -196,16 +200,20 @@ class BestWeights:
 
     def update(self, module: nn.Module, val_loss: Tensor, epoch: int, always: bool = False) -> None:
         better = torch.full_like(self.loss, True, dtype=torch.bool) if always else val_loss < self.loss - MINIMUM_GAIN
-        self.waited = torch.where(better, 0, self.waited + 1)
-        if not bool(better.any()):
-            return
-        for name, tensor in module.state_dict().items():
-            if self.loss.shape[0] == 1:
-                self.state[name].copy_(tensor)
-            else:
-                self.state[name][better] = tensor[better]
-        self.loss = torch.where(better, val_loss.to(self.loss), self.loss)
-        self.epoch = torch.where(better, epoch, self.epoch)
+        waited, state, loss, at = torch.where(better, 0, self.waited + 1), self.state, self.loss, self.epoch
+        if bool(better.any()):
+            state = {name: self._better(name, tensor, better) for name, tensor in module.state_dict().items()}
+            loss = torch.where(better, val_loss.to(loss), loss)
+            at = torch.where(better, epoch, at)
+        # At once: Ctrl-C between two layers would leave weights of two epochs.
+        self.waited, self.state, self.loss, self.epoch = waited, state, loss, at
+
+    def _better(self, name: str, tensor: Tensor, better: Tensor) -> Tensor:
+        if self.loss.shape[0] == 1:
+            return tensor.detach().clone()
+        kept: Tensor = self.state[name].clone()
+        kept[better] = tensor.detach()[better]
+        return kept
 
     def exhausted(self, patience: int) -> bool:
         """Whether no member has improved for ``patience`` epochs."""

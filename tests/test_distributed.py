@@ -1,0 +1,118 @@
+"""Two processes under torchrun train to what one process trains to, and form pairs across processes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from collidescope import CollisionClassifier
+from collidescope.contrastive import BalancedPairLoss
+from collidescope.contrastive.distributed import average_gradients, gather_rows, own_part, world
+from collidescope.datasets import scenario_a
+
+SETTINGS = {"hidden_layer_sizes": (16,), "max_epochs": 8, "patience": 0, "cv": 2, "random_state": 0, "device": "cpu"}
+
+FIT = """
+import sys
+import numpy as np, torch, torch.distributed as dist
+from collidescope import CollisionClassifier
+from collidescope.datasets import scenario_a
+torch.set_num_threads(1)
+dist.init_process_group("gloo")
+X, y = scenario_a(3).sample(600, 0)
+for loss in ("cross-entropy", "pair"):
+    clf = CollisionClassifier(loss=loss, **eval(sys.argv[2])).fit(X, y)
+    np.save(f"{sys.argv[1]}/{loss}-{dist.get_rank()}.npy", clf.collision_matrix_.matrix)
+dist.destroy_process_group()
+"""
+
+PAIRS = """
+import sys
+import torch, torch.distributed as dist
+from collidescope.contrastive import BalancedPairLoss
+from collidescope.contrastive.distributed import gather_rows
+torch.set_num_threads(1)
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+given = torch.load(f"{sys.argv[1]}/batch.pt", weights_only=True)
+model = torch.nn.Linear(4, 3)
+model.load_state_dict(given["state"])
+rows = slice(20 * rank, 20 * rank + 20)
+p = torch.softmax(model(given["x"][rows]), -1)
+everything, labels = gather_rows(p, given["y"][rows])
+loss = BalancedPairLoss(3).all_pairs(everything, labels)
+loss.backward()
+for parameter in model.parameters():  # as DistributedDataParallel does
+    dist.all_reduce(parameter.grad)
+    parameter.grad /= dist.get_world_size()
+torch.save({"loss": loss.detach(), "grad": model.weight.grad}, f"{sys.argv[1]}/{rank}.pt")
+dist.destroy_process_group()
+"""
+
+
+def torchrun(script: str, folder, *arguments: str) -> None:
+    path = folder / "script.py"
+    path.write_text(script)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(path)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run([*command, str(folder), *arguments], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::collidescope.CollisionWarning")
+def test_two_processes_find_the_s_of_one(tmp_path):
+    torchrun(FIT, tmp_path, repr(SETTINGS))
+    X, y = scenario_a(3).sample(600, 0)
+    for loss in ("cross-entropy", "pair"):
+        alone = CollisionClassifier(loss=loss, **SETTINGS).fit(X, y).collision_matrix_
+        found = [np.load(tmp_path / f"{loss}-{rank}.npy") for rank in (0, 1)]
+        assert np.array_equal(*found)
+        assert (np.abs(found[0] - alone.matrix) < 0.1 * alone.stderr).all()
+
+
+@pytest.mark.slow
+def test_pairs_are_formed_across_processes(tmp_path):
+    generator = torch.Generator().manual_seed(0)
+    model = torch.nn.Linear(4, 3)
+    x, y = torch.randn(40, 4, generator=generator), torch.randint(0, 3, (40,), generator=generator)
+    torch.save({"x": x, "y": y, "state": model.state_dict()}, tmp_path / "batch.pt")
+    torchrun(PAIRS, tmp_path)
+    loss = BalancedPairLoss(3).all_pairs(torch.softmax(model(x), -1), y)
+    loss.backward()
+    for rank in (0, 1):
+        found = torch.load(tmp_path / f"{rank}.pt", weights_only=True)
+        assert torch.allclose(found["loss"], loss.detach(), atol=1e-6)
+        assert torch.allclose(found["grad"], model.weight.grad, atol=1e-6)
+
+
+def test_parts_cover_every_row_once_and_weigh_as_much_as_they_hold(monkeypatch):
+    for n, block in ((100, 1), (97, 32), (40, 32), (1, 1)):
+        batch, pairs, weights, rows = torch.arange(2 * n).reshape(2, n), (torch.arange(n),) * 3, [], []
+        for rank in range(3):
+            monkeypatch.setattr("collidescope.contrastive.distributed.world", lambda rank=rank: (rank, 3))
+            part, weight = own_part(batch, block)
+            assert torch.equal(own_part(pairs, block)[0][0], part[0])
+            weights.append(weight)
+            rows.append(part[0])
+        assert sum(weights) == pytest.approx(1)
+        if n // block >= 3:
+            assert torch.equal(torch.cat(rows), torch.arange(n))
+        else:  # too few for everyone: each does all of it
+            assert all(torch.equal(own, torch.arange(n)) for own in rows)
+
+
+def test_one_process_is_left_alone():
+    assert world() == (0, 1)
+    module = torch.nn.Linear(2, 1)
+    module(torch.ones(1, 2)).sum().backward()
+    before = module.weight.grad.clone()
+    average_gradients(module, 1.0)
+    assert torch.equal(module.weight.grad, before)
+    rows = torch.ones(3)
+    assert gather_rows(rows)[0] is rows
