@@ -32,7 +32,7 @@ def world() -> tuple[int, int]:
 def own_part(batch: Tensor | tuple[Tensor, ...], block: int = 1) -> tuple[Any, float]:
     """The part of a batch that is this process's, and the weight of its gradient.
 
-    The last dimension is cut, in whole blocks. Where there are fewer blocks than processes, every process does all of it.
+    The last dimension is cut, in whole blocks. With fewer blocks than processes, every process does all of it.
 
     >>> own_part(torch.arange(6).reshape(2, 3))[1]
     1.0
