@@ -472,6 +472,7 @@ def test_a_plain_classifier_still_comes_back_as_one(tmp_path):
         (["columns", 5, "date_format"], 7),
         (["left_out"], 3),
         (["drop"], None),
+        (["label"], 3),
     ],
     ids=str,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 import sys
 import traceback
 import warnings
@@ -17,6 +18,8 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+#: What a terminal obeys instead of showing it, and characters that turn the direction of writing.
+CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 BAD_INPUT, FAILURE, INTERRUPTED = 2, 1, 130
 #: Set it to see where an error comes from.
 DEBUG = "COLLIDESCOPE_TRACEBACK"
@@ -43,7 +46,7 @@ def is_quiet() -> bool:
 def say(text: str, style: str = "", *, always: bool = False) -> None:
     """A line for the user, on standard error."""
     if always or not _State.quiet:
-        Console(stderr=True, soft_wrap=True, highlight=False).print(Text(text, style=style))
+        Console(stderr=True, soft_wrap=True, highlight=False).print(Text(printable(text), style=style))
 
 
 def note(text: str) -> None:
@@ -53,12 +56,22 @@ def note(text: str) -> None:
 
 def show(text: str) -> None:
     """A line of the result, on standard output."""
-    print(text, flush=True)
+    print(printable(text), flush=True)
+
+
+def printable(text: str) -> str:
+    r"""Text from files as a terminal may see it: control characters, which it would obey, as ``\x1b``.
+
+    >>> printable("cat\x1b[2J")
+    'cat\\x1b[2J'
+    """
+    return CONTROL.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
 
 
 def show_json(value: Any) -> None:
     """The result for machines: JSON and nothing else on standard output."""
-    show(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False))
+    text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
+    show(CONTROL.sub(lambda found: f"\\u{ord(found.group()):04x}", text))
 
 
 @contextmanager

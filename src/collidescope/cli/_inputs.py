@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from collidescope._files import read_json
 from collidescope.matrix import FORMAT as MATRIX_FORMAT
 from collidescope.matrix import CollisionMatrix
 from collidescope.tables.encoder import listed, near_name
@@ -188,10 +188,7 @@ def load_source(path: Path) -> Any:
         from collidescope.tables import load
 
         return load(path)
-    try:
-        content = json.loads(path.read_bytes())
-    except ValueError as error:
-        raise ValueError(f"{path} is not valid JSON: {error}") from None
+    content = read_json(path)
     kind = content.get("format") if isinstance(content, dict) else None
     if kind == MATRIX_FORMAT:
         return CollisionMatrix.from_dict(content)

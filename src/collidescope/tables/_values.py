@@ -24,7 +24,8 @@ MISSING_WORDS = (
 #: In the label column "none" is an answer like any other.
 MISSING_LABELS = tuple(word for word in MISSING_WORDS if word.lower() != "none")
 TRUTH = {"true": 1.0, "false": 0.0}
-FLOAT32_MAX = float(np.finfo(np.float32).max)
+#: The largest feature: float32 could hold more, but not a sum of it over the rows.
+LARGEST = 1e30
 
 
 def as_levels(column: pd.Series, missing: tuple[str, ...] = MISSING_WORDS) -> tuple[IntArray, list[str]]:
@@ -98,4 +99,4 @@ def as_dates(column: pd.Series, date_format: str | None) -> pd.Series:
 
 def float32(values: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
     """As float32, far out rather than infinite."""
-    return np.clip(values, -FLOAT32_MAX, FLOAT32_MAX).astype(np.float32)
+    return np.clip(values, -LARGEST, LARGEST).astype(np.float32)

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray
-from collidescope.tables._values import as_dates, as_levels, as_numbers, as_text, float32
+from collidescope.tables._values import LARGEST, as_dates, as_levels, as_numbers, as_text, float32
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -94,23 +94,31 @@ class Column:
 
 @dataclass(frozen=True)
 class NumberColumn(Column):
-    """Numbers less their median."""
+    """Numbers less their median, in units that float32 can hold: 1, unless they are very large or very small."""
 
     kind = "number"
     median: float
+    unit: float = 1.0
 
     @classmethod
     def fit(cls, column: pd.Series) -> NumberColumn:
-        """Learn the median."""
+        """Learn the median and the unit."""
         numbers = as_numbers(column)
-        return cls(str(column.name), bool(np.isnan(numbers).any()), float(np.nanmedian(numbers)))
+        largest = float(np.nanmax(np.abs(numbers)))
+        unit = 1.0 if largest == 0 or 1 / LARGEST < largest < LARGEST else 2.0 ** np.frexp(largest)[1].clip(-1074, 1023)
+        median = float(np.nanmedian(numbers / unit)) * unit
+        return cls(str(column.name), bool(np.isnan(numbers).any()), median, unit)
 
     def state(self) -> dict[str, Any]:
-        return super().state() | {"median": self.median}
+        return super().state() | {"median": self.median, "unit": self.unit}
 
     @classmethod
     def restore(cls, state: Mapping[str, Any], arrays: Arrays) -> NumberColumn:
-        return cls(*_common(state), float(check.check_finite(state["median"], "median", ndim=0)))
+        own = {"unit": 1.0} | dict(state)  # which files of the first release do not have
+        median, unit = (float(check.check_finite(own[name], name, ndim=0)) for name in ("median", "unit"))
+        if unit <= 0:
+            raise ValueError(f"unit of column {state['name']!r} must be above 0, got {unit}")
+        return cls(*_common(state), median, unit)
 
     def _names(self) -> list[str]:
         return [self.name]
@@ -120,7 +128,7 @@ class NumberColumn(Column):
         none = np.isnan(numbers)
         empty = _is_missing(column)
         with np.errstate(over="ignore"):
-            features = float32(np.where(none, 0.0, numbers - self.median))[:, None]
+            features = float32(np.where(none, 0.0, numbers / self.unit - self.median / self.unit))[:, None]
         if self.has_missing:
             features = np.column_stack([features, float32(none)])
         strange = none & ~empty

@@ -184,7 +184,7 @@ def column_kinds(table: pd.DataFrame, n_rows: int) -> dict[str, tuple[str, str |
         low_cardinality="passthrough",
         high_cardinality="passthrough",
     )
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), np.errstate(over="ignore"):  # skrub tries float32 on every number
         warnings.simplefilter("ignore", UserWarning)  # of formats that dates might have
         vectorizer.fit(table)
     found: dict[str, tuple[str, str | None]] = {}
@@ -236,6 +236,8 @@ def check_columns(table: Any, names: Sequence[str], *, learned: bool = False) ->
     if len(set(have)) < len(have):
         twice = next(name for k, name in enumerate(have) if name in have[:k])
         raise ValueError(f"X has the column {twice!r} more than once: rename one of them")
+    if unreal := [name for name, kind in zip(have, table.dtypes, strict=True) if pd.api.types.is_complex_dtype(kind)]:
+        raise ValueError(f"X has complex numbers in the column {unreal[0]!r}: pass their parts as two columns")
     missing = [name for name in names if name not in have]
     if missing:
         near = {name: near_name(name, have) for name in missing}

@@ -63,7 +63,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
     >>> model = TableClassifier(CollisionClassifier(cv=2, max_epochs=5, random_state=0)).fit(rows, animal)
     >>> model.notes_
     ['missing cells (of 120 rows): weight 20']
-    >>> model.predict(pd.DataFrame({"weight": [29], "fur": ["curly"]}))
+    >>> model.predict(pd.DataFrame({"weight": [29], "fur": ["short"]}))
     array(['dog'], dtype='<U3')
     """
 
@@ -221,6 +221,8 @@ def load(path: str | Path, model: ModelArgument | None = None) -> CollisionClass
         table.classifier_ = clf
         table.encoder_ = TableEncoder.from_export(own, described)
         table.notes_, table.label_ = list(map(str, described["notes"])), described["label"]
+        if not isinstance(table.label_, str | None):
+            raise ValueError(f"its label must be the name of a column, got {table.label_!r}")
         if table.encoder_.n_features != clf.n_features_in_:
             raise ValueError(f"it encodes {table.encoder_.n_features} features for {clf.n_features_in_}")
     except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:

@@ -8,6 +8,7 @@ import gzip
 import io
 import lzma
 import re
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -34,6 +35,8 @@ MAGIC = {
     b"\x1f\x8b": "compressed by gzip: call it .gz",
 }
 UTF16 = (b"\xff\xfe", b"\xfe\xff")
+#: A compressed table that grows to more than so many times its size, and beyond so many characters, is a bomb.
+MOST_GROWTH, HARMLESS = 200, 50_000_000
 #: Longer cells than the csv module's 128 KiB do occur in free text.
 LONGEST_CELL = 2**24
 
@@ -92,16 +95,20 @@ def read_table(
         return Table(frame, [], True)
     if kind is not None:
         raise ValueError(f"{path} is {kind}: save the table as CSV or Parquet")
+    import pandas as pd
+
     notes: list[str] = []
-    encoding = _encoding(path, notes)
-    delimiter = delimiter or _delimiter(path, encoding, skip_lines, notes)
-    scan = _scan(path, encoding, delimiter, skip_lines)
-    names = _names(scan.first) if header else [f"c{k}" for k in range(1, len(scan.first) + 1)]
-    if header:
-        _check_names(path, names, scan)
-    return Table(
-        _read_text(path, encoding, delimiter, names, scan, label, text, header, skip_lines, notes), notes, header
-    )
+    try:
+        encoding = _encoding(path, notes)
+        delimiter = delimiter or _delimiter(path, encoding, skip_lines, notes)
+        scan = _scan(path, encoding, delimiter, skip_lines)
+        names = _names(scan.first) if header else [f"c{k}" for k in range(1, len(scan.first) + 1)]
+        if header:
+            _check_names(path, names, scan)
+        frame = _read_text(path, encoding, delimiter, names, scan, label, text, header, skip_lines, notes)
+    except (UnicodeError, csv.Error, OSError, EOFError, lzma.LZMAError, zlib.error, pd.errors.ParserError) as error:
+        raise ValueError(f"{path} cannot be read: {_first_line(error)}") from None
+    return Table(frame, notes, header)
 
 
 def existing(path: str | Path) -> Path:
@@ -153,9 +160,24 @@ def _bytes(path: Path) -> Any:
     return opener(path, "rb")
 
 
+def _check_growth(path: Path) -> None:
+    """Refuse a compressed file that unpacks to far more than a table would."""
+    read, most = 0, max(HARMLESS, MOST_GROWTH * path.stat().st_size)
+    with _bytes(path) as file:
+        while part := file.read(2**20):
+            read += len(part)
+            if read > most:
+                raise ValueError(
+                    f"{path} grows to more than {MOST_GROWTH} times its size when unpacked: if that is right, unpack "
+                    f"it and give the file that comes out"
+                )
+
+
 def _encoding(path: Path, notes: list[str]) -> str:
     """UTF-8 where it is valid, else UTF-16 by its mark, else Latin-1."""
     try:
+        if path.suffix.lower() in OPENERS:
+            _check_growth(path)
         with _bytes(path) as file:
             start = file.read(4)
         if start.startswith(UTF16):
@@ -167,8 +189,6 @@ def _encoding(path: Path, notes: list[str]) -> str:
     except UnicodeDecodeError:
         notes.append(f"{path.name} is not UTF-8: it is read as Latin-1 (Western European), check names with accents")
         return "latin-1"
-    except (OSError, EOFError, lzma.LZMAError) as error:
-        raise ValueError(f"{path} cannot be read: {_first_line(error)}") from None
     return "utf-8-sig"
 
 
@@ -185,7 +205,7 @@ def _delimiter(path: Path, encoding: str, skip_lines: int, notes: list[str]) -> 
         lines = [line for line in islice(file, skip_lines, skip_lines + SNIFFED) if line.strip()]
     best, cells, steady = ",", 1, 0.0
     for candidate in DELIMITERS:
-        counts = [len(_cells(row)) for row in _rows(io.StringIO("".join(lines)), candidate) if row]  # type: ignore[arg-type]
+        counts = [len(_cells(row)) for row in _rows(io.StringIO("".join(lines), newline=""), candidate) if row]  # type: ignore[arg-type]
         usual = max(set(counts), key=counts.count) if counts else 1
         share = counts.count(usual) / len(counts) if counts else 0.0
         if usual > 1 and (share, usual) > (steady, cells) and not (candidate == " " and cells > 1):

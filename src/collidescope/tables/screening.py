@@ -16,8 +16,8 @@ from collidescope.tables._values import as_levels, as_numbers
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Fewer rows than this cannot tell an id from a measurement, or a leak from luck.
-FEWEST_ROWS = 50
+#: Fewer rows than these cannot tell an id from a measurement, or a leak from luck.
+FEWEST_ROWS, FEWEST_FOR_LEAKS = 20, 50
 #: Rows that a leak is looked for in; more would not change the verdict.
 MOST_ROWS = 20_000
 #: A leak is right on at least this share of the rows held out …
@@ -84,6 +84,8 @@ def screen(table: pd.DataFrame, y: npt.NDArray[Any], *, keep: Container[str] = (
             continue
         if verdict is not None and name not in keep:
             found.suspects[name] = verdict[1]
+        if len(table) < FEWEST_FOR_LEAKS:
+            continue
         right = one_column_accuracy(column.iloc[rows], codes[rows], half, len(classes))
         largest = float(np.bincount(codes[rows]).max() / len(rows))
         if right >= LEAK and 1 - right <= ERRORS_LEFT * (1 - largest):
