@@ -29,6 +29,7 @@ ROOMS = [
     ["estimators", "persistence"],
     ["_models", "controls"],
     ["classifier"],
+    ["loading"],
     ["tables"],
     ["applications"],
     ["plotting"],

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::collidescope.CollisionWarning")
 
 BY_ROW = (
     "folds, inner validation splits and batches are drawn by row, so a row of weight 2 and the row twice give "
-    "different draws (the check also passes a list of splits as cv, which is a number of folds here)"
+    "different draws"
 )
 EXPECTED_FAILURES = {
     "check_sample_weight_equivalence_on_dense_data": BY_ROW,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -65,3 +66,32 @@ def restored_model(stored: Any, given: Any, path: str | Path) -> Any:
     else:
         raise ValueError(f"unknown model {stored!r}")
     raise ModelFileError(f"path {str(path)!r} holds {wanted}")
+
+
+def restored_names(stored: Any, n_features: int) -> list[str]:
+    """Feature names of a file: none, or a text for each feature."""
+    if not isinstance(stored, list) or not all(isinstance(name, str) for name in stored):
+        raise ValueError("feature_names must be a list of texts")
+    if stored and len(stored) != n_features:
+        raise ValueError(f"it has {len(stored)} feature names for {n_features} features")
+    return stored
+
+
+def restored_training(description: Mapping[str, Any], n_folds: int) -> tuple[list[Any], list[Any]]:
+    """(history, capacities) of a file, fold by fold: epochs of every network, and how much every capacity counts."""
+    history, capacities = description["history"], description["capacities"]
+    for name, value in (("history", history), ("capacities", capacities)):
+        if not isinstance(value, list) or len(value) != n_folds or not all(isinstance(fold, dict) for fold in value):
+            raise ValueError(f"{name} must be a list of mappings, one for each of {n_folds} folds")
+    runs = [run for fold in history for run in fold.values()]
+    epochs = [entry for run in runs for entry in (run if isinstance(run, list) else [None])]
+    if not all(isinstance(entry, dict) and all(map(_is_number, entry.values())) for entry in epochs):
+        raise ValueError("history must hold numbers, epoch by epoch")
+    weights = [weight for fold in capacities for weight in fold.values()]
+    if not all(_is_number(weight) and 0 <= weight < math.inf for weight in weights):  # they need not sum to 1
+        raise ValueError("capacities must be finite weights of at least 0")
+    return history, capacities
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -22,6 +22,8 @@ from collidescope.cli._console import duration
 STEP, MULTIPLICATIONS = 1.1e-3, 4e10
 #: Seconds a value (row × feature) of all iterations of a regression: plain (for up to 4 classes), with products.
 LINEAR, QUADRATIC = 2.5e-7, 4.5e-7
+#: Seconds of growing one tree: at least, and for every value (row × feature).
+TREE, TREE_VALUE = 1e-3, 6e-9
 #: Epochs beyond ``patience``: large samples need few, small ones many.
 EPOCHS, MORE_EPOCHS, SMALL = 12, 25, 1500
 #: Rows of the probe, and what must be expected before one is worth its second or two.
@@ -33,6 +35,7 @@ LIBRARIES, WORKER, COPIES, PRODUCT_COPIES = 0.45e9, 0.25e9, 6, 3.5
 PARALLEL_FROM, MOST_MEMORY, SHARE = 15.0, 2.8e9, 0.25
 #: As in the room that trains: up to so many features products are tried; rows up to which there are 5 and 3 splits.
 MOST_PRODUCTS, FIVE_SPLITS, THREE_SPLITS, MANY_ROWS = 500, 6_000, 15_000, 50
+MAX_ROUNDS, MAX_TREES, MOST_TREE_CLASSES, FEWEST_TREE_ROWS = 200, 3_000, 150, 500
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ def machine_memory() -> float:
         return 0.0
 
 
-def fold_seconds(n: int, d: int, k: int, max_epochs: int, patience: int) -> float:
+def fold_seconds(n: int, d: int, k: int, max_epochs: int, patience: int, trees: bool = False) -> float:
     """One core, one fold of ``n`` training rows, ``d`` features and ``k`` classes.
 
     >>> 5 < fold_seconds(50_000, 21, 3, 200, 12) < 50
@@ -76,7 +79,15 @@ def fold_seconds(n: int, d: int, k: int, max_epochs: int, patience: int) -> floa
     steps = max(1.0, rows / splits / batch)
     epochs = min(max_epochs, patience + EPOCHS + MORE_EPOCHS * min(1.0, SMALL / n))
     work = 3 * batch * splits * (128 * d + 128**2 + 128 * k)
+    if trees and k <= MOST_TREE_CLASSES and n >= FEWEST_TREE_ROWS:
+        grown = min(MAX_ROUNDS * (1 if k == 2 else k), MAX_TREES)
+        seconds += grown * (splits * TREE + rows * d * TREE_VALUE)
     return float(seconds + epochs * steps * (STEP + work / MULTIPLICATIONS))
+
+
+def _fold(n: int, d: int, k: int, settings: Mapping[str, Any]) -> float:
+    cv, patience = int(settings["cv"]), int(settings.get("patience", 12))
+    return fold_seconds(n * (cv - 1) // cv, d, k, int(settings["max_epochs"]), patience, bool(settings.get("trees")))
 
 
 def fit_memory(n: int, d: int, jobs: int) -> float:
@@ -90,7 +101,7 @@ def fit_memory(n: int, d: int, jobs: int) -> float:
 def jobs_for(n: int, d: int, k: int, settings: Mapping[str, Any]) -> int | None:
     """Folds at a time: as many as there are cores and memory for when the fit is long, else one after the other."""
     cv = int(settings["cv"])
-    alone = cv * fold_seconds(n * (cv - 1) // cv, d, k, settings["max_epochs"], settings.get("patience", 12))
+    alone = cv * _fold(n, d, k, settings)
     if alone < PARALLEL_FROM or settings.get("device", "cpu") != "cpu":
         return None
     limit = max(MOST_MEMORY, SHARE * machine_memory())
@@ -101,11 +112,10 @@ def expected_cost(X: npt.NDArray[Any], y: npt.NDArray[Any], settings: Mapping[st
     """Of fitting ``X`` with these settings; long fits are probed first."""
     n, d = X.shape
     k = len(np.unique(y))
-    cv, epochs, patience = int(settings["cv"]), int(settings["max_epochs"]), int(settings.get("patience", 12))
+    cv = int(settings["cv"])
     jobs, device = max(1, settings["n_jobs"] or 1), str(settings.get("device", "cpu"))
-    fold = fold_seconds(n * (cv - 1) // cv, d, k, epochs, patience)
     rounds = int(np.ceil(cv / jobs))
-    seconds = rounds * fold
+    seconds = rounds * _fold(n, d, k, settings)
     if seconds > PROBE_FROM:
         seconds *= probe(X, y, device)
     return Cost(refits * (seconds + (4.0 if jobs > 1 else 1.0)), fit_memory(n, d, jobs))

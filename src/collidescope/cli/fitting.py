@@ -142,6 +142,7 @@ def fit(
         "cv": folds,
         "max_epochs": epochs or (QUICK["max_epochs"] if quick else EPOCHS),
         "priors": priors,
+        "trees": not quick,
         "device": device,
         "random_state": seed,
         "verbose": 0 if is_quiet() else 1,

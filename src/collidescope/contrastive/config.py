@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from collidescope import _checks as check
 from collidescope.contrastive.networks import check_sizes
 from collidescope.contrastive.pairs import SCHEMES
@@ -30,6 +32,8 @@ class TrainingConfig:
         balanced for the pairwise one (the paper).
     hidden_layer_sizes : "auto" or tuple of int
         A tuple is one network. ``"auto"`` trains from linear to deep and weighs by held-out loss.
+    trees : bool
+        Whether gradient-boosted trees join the pool of ``"auto"``.
     dropout : float
     max_epochs, patience : int
         Training stops when the held-out loss has not fallen for ``patience`` epochs, and the best weights are kept.
@@ -51,6 +55,7 @@ class TrainingConfig:
     loss: str = "cross-entropy"
     sampling: str = "auto"
     hidden_layer_sizes: str | tuple[int, ...] = "auto"
+    trees: bool = False
     dropout: float = 0.0
     max_epochs: int = 200
     patience: int = 12
@@ -70,6 +75,7 @@ class TrainingConfig:
             check.check_choice(self.hidden_layer_sizes, ("auto",), "hidden_layer_sizes")
         else:
             object.__setattr__(self, "hidden_layer_sizes", check_sizes(self.hidden_layer_sizes))
+        self._check_trees()
         check.check_count(self.max_epochs, "max_epochs")
         check.check_count(self.patience, "patience", least=0)
         for name in ("batch_size", "n_splits"):
@@ -87,6 +93,16 @@ class TrainingConfig:
         check.check_between(self.validation_fraction, 0, 1, "validation_fraction")
         if self.bounded is not None:
             check.check_between(self.bounded, 0, math.inf, "bounded")
+
+    def _check_trees(self) -> None:
+        if not isinstance(self.trees, (bool, np.bool_)):
+            raise ValueError(f"trees must be True or False, got {self.trees!r}")
+        pooled = self.model == "factorised" and self.loss == "cross-entropy" and self.hidden_layer_sizes == "auto"
+        if self.trees and not pooled:
+            raise ValueError(
+                f"trees=True joins the pool of model='factorised', loss='cross-entropy', hidden_layer_sizes='auto'; "
+                f"got {self.model!r}, {self.loss!r}, {self.hidden_layer_sizes!r}"
+            )
 
     @property
     def scheme(self) -> str:

@@ -2,8 +2,8 @@
 
 The recipe for the factorised model with ``hidden_layer_sizes="auto"``: inner splits of the fold's rows; on each, the
 convex capacities of :mod:`~collidescope.contrastive.linear` (linear, low rank, quadratic) to their optimum and the
-networks with early stopping on the held-out part; the splits' members averaged; capacities pooled with weights from
-all held-out predictions. A tuple of sizes is one network with one split.
+networks with early stopping on the held-out part, and boosted trees where asked; the splits' members averaged;
+capacities pooled with weights from all held-out predictions. A tuple of sizes is one network with one split.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from collidescope.contrastive.pairs import same_log_odds_shift
 from collidescope.contrastive.pooling import held_out_weights
 from collidescope.contrastive.splits import Split, inner_splits
 from collidescope.contrastive.training import Progress, epoch_generator, fit_loop, seeded_module
+from collidescope.contrastive.trees import FEWEST_TREE_ROWS, MOST_TREE_CLASSES, BoostedTrees, grow
 
 #: Capacities of ``"auto"``.
 LINEAR_SPECS = (LinearSpec(0.3), LinearSpec(1.0, rank=1), LinearSpec(3.0, rank=FULL_RANK))
@@ -140,6 +141,24 @@ class _FactorisedFit:
             self.add_regressions(QUADRATIC_SPECS if len(self.X) < MANY_ROWS * D else QUADRATIC_SPECS[-1:])
         for sizes in HIDDEN_SIZES:
             self.add_network(sizes)
+        if self.config.trees and self.K <= MOST_TREE_CLASSES and len(self.X) >= FEWEST_TREE_ROWS:
+            self.add_trees()
+
+    def add_trees(self) -> None:
+        if self.interrupted and self.members:
+            return
+        weight = None if self.row_weight is None else self.row_weight.cpu().numpy()
+        X, y = self.X.cpu().numpy(), self.y.cpu().numpy()
+        forests = []
+        for number, split in enumerate(self.splits):
+            try:
+                forests.append(grow(X, y, weight, split, self.K, self.seed + number))
+            except KeyboardInterrupt:
+                self.interrupted = True
+                return
+        self._add(Member("trees", BoostedTrees(forests, self.K), {"kind": "trees"}))
+        if self.progress is not None:
+            self.progress({"name": "trees", "epoch": 1, "max_epochs": 1, "val_loss": self.members[-1].val_loss})
 
     def add_regressions(self, specs: Sequence[LinearSpec]) -> None:
         fitted: SoftmaxRegression | None = None
@@ -200,7 +219,8 @@ class _FactorisedFit:
             assert rows is not None
             w = None if self.sample_weight is None else self.sample_weight.cpu()[rows]
             held_out = [member.held_out for member in self.members if member.held_out is not None]
-            choices = [len(self.splits) if member.history else 0 for member in self.members]
+            chose = [member.build["kind"] != "regression" for member in self.members]
+            choices = [len(self.splits) if own else 0 for own in chose]
             weights = held_out_weights(held_out, self.y.cpu()[rows], w, choices, self.seed)
         else:
             weights = [1 / len(self.members)] * len(self.members)

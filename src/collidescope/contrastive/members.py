@@ -19,6 +19,7 @@ from collidescope.contrastive.networks import (
     PairwiseNetwork,
     StackedMLP,
 )
+from collidescope.contrastive.trees import BoostedTrees
 
 #: Posteriors below this are float32 rounding; their logarithm must exist to be pooled.
 SMALLEST_PROBABILITY = 1e-9
@@ -104,6 +105,8 @@ def import_member(
         module = SoftmaxRegression(state["weight"].shape[0], shape[0], K, bool(described["quadratic"]))
     elif kind == "network":
         module = StackedMLP(state["weights.0"].shape[0], shape[0], K, sizes)
+    elif kind == "trees":
+        module = BoostedTrees.from_state(state, shape[0], K)
     elif kind == "pairwise":
         module = PairwiseNetwork(shape[0], sizes)
     elif kind == "module" and factory is not None:

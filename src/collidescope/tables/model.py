@@ -13,10 +13,10 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
 from collidescope import _checks as check
-from collidescope import classifier as core
 from collidescope._checks import FloatArray
-from collidescope._models import ModelArgument
+from collidescope._models import ModelArgument, parse_model
 from collidescope.classifier import CollisionClassifier, CollisionWarning
+from collidescope.loading import restore
 from collidescope.matrix import CollisionMatrix
 from collidescope.persistence import ModelFileError, read_model, write_model
 from collidescope.tables.columns import Float32Array
@@ -121,7 +121,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
 
     def train(self, encoded: npt.NDArray[Any], y: Any) -> TableClassifier:
         """The second half of :meth:`fit`: what may take minutes."""
-        base = CollisionClassifier() if self.classifier is None else self.classifier
+        base = CollisionClassifier(trees=True) if self.classifier is None else self.classifier
         self.classifier_: CollisionClassifier = clone(base).fit(encoded, y)
         return self
 
@@ -210,8 +210,10 @@ def load(path: str | Path, model: ModelArgument | None = None) -> CollisionClass
     model : callable or ("pairwise", callable), optional
         As in the fit, for a module of one's own: files hold weights, not code.
     """
-    clf = core.load(path, model)
+    if model is not None:
+        parse_model(model)
     arrays, description = read_model(path)
+    clf = restore(arrays, description, path, model)
     if KEY not in description:
         return clf
     own = {name.removeprefix(f"{KEY}/"): array for name, array in arrays.items() if name.startswith(f"{KEY}/")}

@@ -142,6 +142,12 @@ def _read_parquet(path: Path) -> pd.DataFrame:
     except ImportError:
         raise ImportError('Parquet files need pyarrow: pip install "collidescope[cli]"') from None
     try:
+        claims = pq.read_metadata(path)
+        if claims.num_rows * claims.num_columns > max(HARMLESS, MOST_GROWTH * path.stat().st_size):
+            raise ValueError(
+                f"it claims {claims.num_rows:,} rows of {claims.num_columns:,} columns, more than {MOST_GROWTH} cells "
+                f"for each of its bytes: if that is right, give a sample of it"
+            )
         frame: pd.DataFrame = pq.read_table(path).to_pandas(ignore_metadata=True)
     except Exception as error:
         raise ValueError(f"{path} cannot be read as Parquet: {_first_line(error)}") from None
