@@ -128,6 +128,7 @@ def tables(figures: Path) -> str:
                 dataset,
                 method,
                 f"{first['rows']:,}",
+                f"{mean(lambda r: tabular.brier(r)[0]):.4f}",
                 ", ".join(f"{mean(lambda r, i=i: r['uniform']['matrix'][i][i]):.3f}" for i in (0, 1)),
                 f"{mean(lambda r: r['decided']['empirical']['recall']):.2f}",
                 f"{mean(lambda r: r['decided']['uniform']['recall']):.2f}{_interval(decided['recall_interval'])}",
@@ -155,7 +156,7 @@ def tables(figures: Path) -> str:
         precision = adults[method]["decided"]["uniform"]["precision"]
         text = f"{1 - precision:.0%} of them, decided at uniform priors ({method}, the lowest Brier score)"
         statements.append(("adult: most of those predicted to have a high income do not", text, precision < 0.5))
-    head = ["data", "method", "rows", "S diagonal, uniform priors", "recall = precision, natural priors"]
+    head = ["data", "method", "rows", "PBER", "S diagonal, uniform priors", "recall = precision, natural priors"]
     head += ["recall, decided at uniform priors", "precision there", "held-out accuracy"]
     return f"""## Real tables
 

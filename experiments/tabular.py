@@ -45,6 +45,7 @@ Table = tuple[pd.DataFrame, np.ndarray]
 Result = dict[str, Any]
 
 OURS = "collidescope"
+WITH_TREES = "collidescope, trees=True"
 BOOSTING = "gradient boosting, one-step"
 NETWORK = "the paper's network"
 AUTHORS = " (authors' encoding)"
@@ -134,7 +135,7 @@ def posteriors(method: str, X: Any, y: np.ndarray, seed: int, settings: dict[str
     settings = {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}
     if method == BOOSTING:
         return crossfit_posteriors(boosting(seed, **settings), X, y, random_state=seed), {}
-    if method == OURS:
+    if method in (OURS, WITH_TREES):
         clf = CollisionClassifier(random_state=seed, **settings).fit(encode(X), y)
         return clf.posteriors_, {}
     clf = CollisionClassifier.from_paper(random_state=seed, **settings).fit(encode(X), y)
@@ -344,6 +345,7 @@ def _cells(quick: bool) -> list[Cell]:
             cell = {"dataset": name, "seed": seed, "rows": None}
             cells.append(cell | {"method": OURS, "settings": {}})
             if not name.endswith(AUTHORS):
+                cells.append(cell | {"method": WITH_TREES, "settings": {"trees": True}})
                 cells.append(cell | {"method": BOOSTING, "settings": BOOSTING_SETTINGS})
             rows = NETWORK_ROWS if name == "diabetes" else None
             cells.append(cell | {"method": NETWORK, "rows": rows, "settings": _network(name)})
