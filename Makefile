@@ -15,7 +15,7 @@ READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test lint format bench accuracy docs clean
+.PHONY: help setup demo test lint format bench accuracy stress docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,10 +57,14 @@ bench: $(READY) ## benchmarks of minutes, then the tables (make accuracy: the lo
 accuracy: $(READY) ## every scenario, rival and seed (ARGS="--jobs 16 A3 D3" for some)
 	@$(BIN)/python -m benchmarks.accuracy $(ARGS)
 
+stress: $(READY) ## long campaigns of faults and hostile files (a quarter of an hour), then their tables
+	@set -e; for script in kills fuzz tables; do \
+	  echo "== stress/$$script.py"; OMP_NUM_THREADS=1 $(BIN)/python -m stress.$$script; done
+
 docs: $(READY) ## the documentation, into docs/_build/html
 	@$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
 	@echo "docs/_build/html/index.html"
 
 clean: ## remove everything that make made
 	rm -rf .venv .venv-ci build dist src/*.egg-info docs/_build docs/reference docs/gallery docs/sg_execution_times.rst .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests benchmarks stress -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -113,6 +113,32 @@ def arithmetic_ratio(rows: int, epochs: int, width: int = 128, layers: int = 6, 
     return (training + scoring) / training
 
 
+def scale_text() -> str:
+    parts = []
+    if (parquet := load("scale-parquet")) is not None:
+        *sizes, last = parquet["results"]
+        rows = [
+            [f"{r['rows']:,.0f}", f"{r['file_mb']:,.0f} MB", f"{r['seconds']:.1f} s", f"{r['peak_mb']:.0f} MB"]
+            for r in sizes
+        ]
+        parts.append(
+            "S of ten classes from Parquet files in one pass (`accumulate(posterior_batches(path, label), classes)`), "
+            f"each in a process of its own:\n\n{table(['rows', 'file', 'time', 'peak memory'], rows)}\n\n"
+            f"From the second to the third the time grows with the rows to the power of {last['exponent']:.2f}."
+        )
+    if (cluster := load("scale-cluster")) is not None:
+        found = cluster["results"]
+        rows = [
+            [name, f"{found[name]['seconds']:.1f} s", f"{found[name]['difference']:.1e}"]
+            for name in ("both alive", "one killed")
+        ]
+        parts.append(
+            f"The same {found['rows']:,} rows through a Dask cluster of two processes, beside the S of one process:"
+            f"\n\n{table(['workers', 'time', 'largest difference of an entry of S'], rows)}"
+        )
+    return "\n\n".join(parts)
+
+
 def speed_text() -> str:
     parts = []
     if (models := load("speed-models")) is not None:
@@ -232,6 +258,10 @@ of its logit by log(K - 1), at uniform priors:
 ## Speed and memory
 
 {speed_text()}
+
+## More rows than memory
+
+{scale_text()}
 """
     (ROOT / "docs" / "benchmarks.md").write_text(re.sub(r"\n{3,}", "\n\n", page))
     readme = ROOT / "README.md"

@@ -25,6 +25,11 @@ EXACT_SUM = 1e-12
 STOCHASTIC_TOLERANCE = 1e-8
 #: A float32 softmax or a difference of float64 terms can leave a zero at -1e-9; below that is an error.
 NEGATIVE_TOLERANCE = 1e-9
+#: Errors of S are divided by the squares of priors, and sums of squared weights are kept: beyond these they overflow.
+SMALLEST_PRIOR = 1e-100
+SMALLEST_WEIGHT, LARGEST_WEIGHT = 1e-100, 1e100
+#: Networks are trained in float32, where a weight this far below the largest is none.
+WEIGHT_RANGE = 1e30
 
 
 def check_finite(values: npt.ArrayLike, name: str, *, ndim: int | tuple[int, ...] | None = None) -> FloatArray:
@@ -32,10 +37,11 @@ def check_finite(values: npt.ArrayLike, name: str, *, ndim: int | tuple[int, ...
     if isinstance(values, np.ma.MaskedArray):
         raise ValueError(f"{name} must not be a masked array: drop or fill what is masked, then pass a plain array")
     try:
-        if np.iscomplexobj(values):
+        raw = np.asarray(values)
+        if np.iscomplexobj(raw):
             raise TypeError("the imaginary part would be lost")
-        array = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
+        array = np.asarray(raw, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError) as error:  # a whole number beyond the largest float overflows
         raise ValueError(f"{name} must hold real numbers, got {_kind(values)} ({error})") from None
     allowed = (ndim,) if isinstance(ndim, int) else ndim
     if allowed is not None and array.ndim not in allowed:
@@ -91,7 +97,7 @@ def check_priors(priors: npt.ArrayLike, n_classes: int, name: str = "priors") ->
     array = check_finite(priors, name, ndim=1)
     if array.shape[0] != n_classes:
         raise ValueError(f"{name} must have one entry per class ({n_classes}), got {array.shape[0]}")
-    if (array <= 0).any():
+    if (array < SMALLEST_PRIOR).any():
         k = int(array.argmin())
         raise ValueError(f"{name} must be positive, got {array[k]:.6g} for class number {k}: leave such a class out")
     if abs(array.sum() - 1) > STOCHASTIC_TOLERANCE:
@@ -138,6 +144,17 @@ def check_weights(sample_weight: npt.ArrayLike | None, n_rows: int) -> FloatArra
     return array
 
 
+def unit_weights(weights: FloatArray) -> FloatArray:
+    """Weights in units of a power of two near the largest: the same shares to the last bit, and no square overflows."""
+    largest, used = weights.max(), weights[weights > 0]
+    if used.min() < largest / WEIGHT_RANGE:
+        raise ValueError(
+            f"sample_weight reaches from {used.min():.3g} to {largest:.3g}, which no estimate can use together: "
+            f"set the small ones to 0, or the large ones lower"
+        )
+    return np.asarray(np.ldexp(weights, -np.frexp(largest)[1] + 1))
+
+
 def check_classes(classes: Sequence[Any] | npt.NDArray[Any], n_classes: int | None = None) -> npt.NDArray[Any]:
     """``classes`` as a 1-d array of at least two distinct names, text as ``str``, mixed kinds as objects."""
     if isinstance(classes, (str, bytes)) or not isinstance(classes, Iterable):
@@ -178,8 +195,8 @@ def check_labels(y: npt.ArrayLike, name: str = "y") -> npt.NDArray[Any]:
         raise ValueError(f"{name} must be a flat list of labels, got shape {array.shape}")
     if array.shape[0] == 0:
         raise ValueError(f"{name} is empty: pass at least one labelled row")
-    # As given, not as converted: numpy turns a nan among text into the word 'nan'.
-    given = array.tolist() if isinstance(y, np.ndarray) else list(y)  # type: ignore[arg-type]
+    # As given, not as converted: numpy turns a nan among text into the word 'nan', and 1 into '1'.
+    given = list(y) if isinstance(y, Iterable) and not isinstance(y, np.ndarray) else array.tolist()
     missing = np.fromiter((_is_missing(label) for label in given), bool, array.shape[0])
     if array.dtype.kind in "fc":
         missing |= ~np.isfinite(array)
@@ -187,15 +204,25 @@ def check_labels(y: npt.ArrayLike, name: str = "y") -> npt.NDArray[Any]:
         raise ValueError(
             f"{name} has {int(missing.sum())} missing labels (first at row {int(missing.argmax())}): drop those rows"
         )
+    kinds = {type(label) for label in given}
+    text = {kind for kind in kinds if issubclass(kind, str)}
+    truth = {kind for kind in kinds if issubclass(kind, (bool, np.bool_))}
+    cut = array.dtype.kind == "U" and any(str(label).endswith("\0") for label in given)
+    if array.dtype.kind != "O" and ((text and kinds - text) or (truth and kinds - truth) or cut):
+        # numpy would make one label of 1 and "1", of 1 and True, of "a" and "a\0": objects stay apart
+        array = np.empty(len(given), dtype=object)
+        array[:] = given
     return array
 
 
 def classes_of(y: npt.NDArray[Any], name: str = "y") -> npt.NDArray[Any]:
     """The sorted distinct labels of ``y``, at least two."""
+    kinds = sorted({type(label).__name__ for label in y.tolist()}) if y.dtype.kind == "O" else []
     try:
+        if "bool" in kinds and len(kinds) > 1:
+            raise TypeError("True == 1")
         classes = np.unique(y)
     except TypeError:
-        kinds = sorted({type(label).__name__ for label in y.tolist()})
         raise ValueError(f"{name} mixes labels of kinds {kinds} that cannot be sorted: convert them to str") from None
     if classes.shape[0] < 2:
         raise ValueError(f"{name} holds a single class ({classes[0]!r}): collisions need at least 2")

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import json
 import os
-import threading
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+#: Characters of a file's name that its half-written stand-in keeps: names have a limit of 255 bytes.
+KEPT_NAME = 40
+
 
 def replace_file(path: str | Path, content: bytes) -> None:
-    """Write ``content`` beside ``path``, flush it to disk, then rename: the old file stays whole until then."""
+    """Write ``content`` to ``path`` in one step or not at all: see :func:`replacing`."""
+    with replacing(path) as beside:
+        beside.write_bytes(content)
+
+
+@contextmanager
+def replacing(path: str | Path) -> Iterator[Path]:
+    """A name beside ``path`` to write to; then it is flushed to disk and renamed. Until then the old file is whole."""
     if not isinstance(path, str | os.PathLike):
         raise ValueError(f"path must be a file name, got {path!r}")
     path = Path(path)
@@ -18,16 +30,24 @@ def replace_file(path: str | Path, content: bytes) -> None:
         raise ValueError(f"path must be a file name, got the folder {path}")
     if not path.parent.is_dir():
         raise FileNotFoundError(f"path {path} is in a folder that does not exist")
-    beside = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}")
+    beside = path.with_name(f"{unfinished_prefix(path)}{secrets.token_hex(8)}")  # no process id: these come again
     try:
-        with open(beside, "xb") as file:
-            file.write(content)
-            file.flush()
+        yield beside
+        with open(beside, "r+b") as file:
             os.fsync(file.fileno())
         os.replace(beside, path)
+    except OSError as error:  # a full disk, a folder that may not be written to
+        beside.unlink(missing_ok=True)
+        words = f"{error.strerror or error}: {path} cannot be written; what was there before is as it was"
+        raise OSError(*([] if error.errno is None else [error.errno]), words) from None
     except BaseException:
         beside.unlink(missing_ok=True)
         raise
+
+
+def unfinished_prefix(path: Path) -> str:
+    """How the names of half-written stand-ins for ``path`` start: a process that is killed leaves one behind."""
+    return f".{path.name[:KEPT_NAME]}.new-"
 
 
 def write_json(data: dict[str, Any], path: str | Path | None) -> str:

@@ -38,6 +38,8 @@ def input_groups(X: Any) -> IntArray:
 
     if isinstance(X, (pd.DataFrame, pd.Series)):
         table = X.to_frame() if isinstance(X, pd.Series) else X
+    elif np.ma.is_masked(X):
+        raise ValueError("X has masked values, which would count as if they were not: fill them, or drop those rows")
     elif hasattr(X, "toarray"):
         raise ValueError("X is a sparse matrix: pass X.toarray(), or the table it was encoded from")
     else:

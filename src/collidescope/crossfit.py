@@ -8,6 +8,7 @@ because pairs are sampled with classes in equal shares.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import BrokenExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,10 @@ from collidescope.recovery import recover
 #: Ridges tried for the pair-wise model's posteriors; the one with the lowest held-out log loss is kept.
 RIDGES = (0.0, 1e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0)
 SMALLEST_PROBABILITY = 1e-6
+
+
+class WorkerError(RuntimeError):
+    """A process that trained a fold (``n_jobs``) died."""
 
 
 @dataclass
@@ -133,8 +138,11 @@ class CrossFit:
         from collidescope.contrastive import bridge
 
         priors = check.check_priors(arrays["train_priors"], len(arrays["train_priors"]), "train_priors")
+        centre, scale = (check.check_finite(arrays[name], name, ndim=1) for name in ("centre", "scale"))
         folds = []
         for i, described in enumerate(description["folds"]):
+            if described["n_classes"] != len(priors):  # before memory is taken for as many as it says
+                raise ValueError(f"fold {i} must have {len(priors)} classes, got {described['n_classes']!r}")
             prefix = f"fold{i}/"
             own = {name[len(prefix) :]: array for name, array in arrays.items() if name.startswith(prefix)}
             folds.append(bridge.import_fold(own, described, factory))
@@ -144,14 +152,13 @@ class CrossFit:
         for fold in folds:
             if fold.input_shape != shape or fold.n_classes != k:
                 raise ValueError(f"folds must agree on rows of shape {shape} and {k} classes")
-        centre, scale = (check.check_finite(arrays[name], name, ndim=1) for name in ("centre", "scale"))
         if centre.shape != scale.shape or len(centre) != (shape[0] if len(shape) == 1 else 1):
             raise ValueError(f"centre and scale do not fit rows of shape {shape}, got {centre.shape}, {scale.shape}")
         pairs = None
         if description["pairs"] is not None:
             references = [_references(arrays, i, shape, k) for i in range(len(folds))]
             matrix = check.check_stochastic(arrays["pairs/matrix"], "pairs/matrix")
-            pairs = PairSolver(**description["pairs"], matrix=matrix, references=references)
+            pairs = PairSolver(**_solver_settings(description["pairs"]), matrix=matrix, references=references)
             if len(matrix) != k:
                 raise ValueError(f"pairs/matrix must be {k}×{k}, got {matrix.shape}")
         if any(described["model"] != ("pairwise" if pairs else "factorised") for described in description["folds"]):
@@ -222,6 +229,11 @@ def cross_fit(
             if not folds:
                 raise
             interrupted = True
+        except BrokenExecutor as error:
+            raise WorkerError(
+                f"a worker process died with {len(folds)} of {len(splits)} folds trained, mostly because the system "
+                f"ended it for want of memory: use n_jobs=1. With checkpoint= the same fit goes on from its last epochs"
+            ) from error
     fitted = CrossFit(folds, centre, scale, counts / counts.sum(), pairs, interrupted)
     held_out = [test for _, test in splits[: len(folds)]]
     return fitted, _score(fitted, scaled, codes, sample_weight, held_out, rng)
@@ -284,6 +296,16 @@ def check_pair_members(
                 f"class {classes.tolist()[small]!r} has {own[small]}: "
                 f"use model='factorised', gather more of it, or merge or drop it"
             )
+
+
+def _solver_settings(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """What a file says of the solver, checked when it is read rather than when rows are scored."""
+    check.check_choice(stored["recovery"], ["root", "gradient"], "recovery")
+    check.check_choice(stored["solver"], ["simplex", "inverse"], "solver")
+    check.check_at_least(stored["ridge"], 0.0, "ridge")
+    if stored["n_references"] is not None:
+        check.check_count(stored["n_references"], "n_references", least=2)
+    return dict(stored) | {"correction": bool(stored["correction"])}
 
 
 def _references(

@@ -332,8 +332,10 @@ class CollisionMatrix:
         if missing:
             raise ValueError(f"data lacks {', '.join(missing)}: the file was cut or edited")
         values = {name: data[name] for name in (*SAVED, "info")}
-        if not isinstance(values["classes"], list) or not isinstance(values["info"], Mapping):
-            raise ValueError("data is damaged: classes must be a list and info a mapping")
+        info = values["info"].values() if isinstance(values["info"], Mapping) else [{}]
+        if not isinstance(values["classes"], list) or any(isinstance(value, list | dict) for value in info):
+            raise ValueError("data is damaged: classes must be a list and info a mapping to plain values")
+        write_json({name: values[name] for name in ("classes", "info")}, None)  # what could not be written again
         lower = data["covariance_lower"]
         if lower is not None:
             size = n_pairs(len(values["classes"]))

@@ -31,7 +31,7 @@ def write_model(path: str | Path, arrays: Mapping[str, npt.NDArray[Any]], descri
     from safetensors.numpy import save
 
     content = {"format": FORMAT, "version": FORMAT_VERSION, **description}
-    content = json.loads(json.dumps(content, allow_nan=False, default=_plain))
+    content = json.loads(_text(content))
     contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     header = json.dumps({CHECKSUM: checksum(contiguous, content), **content})
     replace_file(path, save(contiguous, metadata={KEY: header}))
@@ -48,6 +48,7 @@ def read_model(path: str | Path) -> tuple[dict[str, npt.NDArray[Any]], dict[str,
             metadata = file.metadata() or {}
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
         description = json.loads(metadata.get(KEY, "null"))
+        _text(description)
         found = description.pop(CHECKSUM, None) if isinstance(description, dict) else None
         expected = checksum(arrays, description)
     except Exception as error:  # strange bytes fail in strange ways (types numpy lacks, numbers too long, deep nesting)
@@ -64,6 +65,13 @@ def read_model(path: str | Path) -> tuple[dict[str, npt.NDArray[Any]], dict[str,
     if found != expected:
         raise ModelFileError(f"path {str(path)!r} is damaged or was edited: its content does not match its checksum")
     return arrays, description
+
+
+def _text(description: Any) -> str:
+    """As JSON that any reader takes: NaN, infinities (1e999 reads as one) and halves of characters are refused."""
+    text = json.dumps(description, allow_nan=False, ensure_ascii=False, default=_plain)
+    text.encode()
+    return text
 
 
 def _plain(value: Any) -> Any:

@@ -149,6 +149,17 @@ def posterior_batches(
         Columns of the posteriors, in the order of the classes; by default all but ``label``.
     batch_size : int
         Rows in memory at once.
+
+    Examples
+    --------
+    >>> import pandas as pd, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     table = pd.DataFrame({"a": [0.9, 0.4, 0.7, 0.2], "b": [0.1, 0.6, 0.3, 0.8], "y": ["a", "b", "a", "b"]})
+    ...     table.to_parquet(f"{folder}/heldout.parquet")
+    ...     cm = accumulate(posterior_batches(f"{folder}/heldout.parquet", "y"), ["a", "b"])
+    >>> cm.matrix.round(3)
+    array([[0.85, 0.15],
+           [0.15, 0.85]])
     """
     try:
         from pyarrow import dataset

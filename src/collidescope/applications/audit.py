@@ -14,7 +14,9 @@ the rule exists and does avoid these errors on rows it has not seen.
 A pair is flagged when its excess is beyond luck (exact McNemar test on the rows of class i where only one of the two
 says j) **and** so is that of both directions together, i → j and j → i. Two rules that are equally good can differ in
 where they draw the line between i and j: one then makes more of the one error and fewer of the other, which no better
-model mends. Benjamini and Hochberg's procedure keeps the expected share of false flags below ``fdr``.
+model mends. Nor is a pair flagged whose rows, all errors counted, come out no worse: of classes that nobody can tell
+apart one rule may prefer these, another rule others. Benjamini and Hochberg's procedure keeps the expected share of
+false flags below ``fdr``.
 """
 
 from __future__ import annotations

@@ -26,11 +26,12 @@ from torch import Tensor, nn
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
 from collidescope._scaling import apply_scaling, fit_scaling
-from collidescope.contrastive.bridge import ONE_THREAD_ROWS, one_thread, resolve_device
+from collidescope.contrastive.bridge import ONE_THREAD_ROWS, resolve_device
 from collidescope.contrastive.config import TrainingConfig
 from collidescope.contrastive.networks import StackedMLP, check_sizes
 from collidescope.contrastive.objectives import FactorisedObjective, Split
 from collidescope.contrastive.splits import inner_splits
+from collidescope.contrastive.threads import one_thread
 from collidescope.contrastive.training import TrainingResult, epoch_generator, fit_loop
 
 #: Parameters of an estimator that are handed to the training as they are.

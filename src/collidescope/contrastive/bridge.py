@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from itertools import pairwise
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +11,14 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from collidescope.contrastive.claims import check_claims
 from collidescope.contrastive.config import TrainingConfig
 from collidescope.contrastive.ensemble import fit_members
+from collidescope.contrastive.faults import said_plainly
 from collidescope.contrastive.fold_models import FoldModel, PairwiseFoldModel
-from collidescope.contrastive.linear import n_regression_features
 from collidescope.contrastive.networks import EncoderFactory
 from collidescope.contrastive.splits import inner_splits
+from collidescope.contrastive.threads import one_thread
 
 Fold = FoldModel | PairwiseFoldModel
 FloatArray = npt.NDArray[np.float64]
@@ -51,29 +52,23 @@ def train_fold(
     """Train one fold's models on rows ``X``: see :func:`~collidescope.contrastive.ensemble.fit_members`."""
     weight = None if sample_weight is None else torch.from_numpy(np.asarray(sample_weight, dtype=np.float32))
     labels = torch.from_numpy(np.asarray(codes, dtype=np.int64))
-    with one_thread(config.device == "cpu" and factory is None and len(X) <= ONE_THREAD_ROWS):
+    plainly = said_plainly(
+        "training", "lower batch_size, use smaller networks, or fit a sample of the rows", config.device
+    )
+    with plainly, one_thread(config.device == "cpu" and factory is None and len(X) <= ONE_THREAD_ROWS):
         return fit_members(_tensor(X), labels, n_classes, config, seed, weight, factory, progress, checkpoint)
-
-
-@contextmanager
-def one_thread(wanted: bool) -> Iterator[None]:
-    """Let torch use one thread within the block, when ``wanted``."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1 if wanted else threads)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def posteriors(fold: FoldModel, X: npt.NDArray[np.float32]) -> FloatArray:
     """y(x) of every row, at the priors of the rows the fold was trained on."""
-    return fold.posteriors(_tensor(X)).numpy()
+    with one_thread(False), _scoring(fold):
+        return fold.posteriors(_tensor(X)).numpy()
 
 
 def pair_similarity(fold: PairwiseFoldModel, A: npt.ArrayLike, B: npt.ArrayLike, correction: bool) -> FloatArray:
     """Sim of every pair of rows."""
-    return fold.similarity(_tensor(A), _tensor(B), correction).numpy()
+    with one_thread(False), _scoring(fold):
+        return fold.similarity(_tensor(A), _tensor(B), correction).numpy()
 
 
 def class_similarity(
@@ -87,7 +82,8 @@ def class_similarity(
     """q(x) and its standard error; ``exclude`` is the place of each row among the references (-1 for none)."""
     labels = torch.from_numpy(np.asarray(reference_codes, dtype=np.int64))
     own: bool | torch.Tensor = False if exclude is None else torch.from_numpy(np.asarray(exclude, dtype=np.int64))
-    result = fold.class_similarity(_tensor(X), _tensor(references), labels, own, correction)
+    with one_thread(False), _scoring(fold):
+        result = fold.class_similarity(_tensor(X), _tensor(references), labels, own, correction)
     return result.q.numpy(), result.stderr.numpy()
 
 
@@ -123,36 +119,14 @@ def import_fold(
         raise ValueError(
             f"unknown kind of model {description.get('model')!r}: the file is damaged or from another release"
         )
-    _check_sizes(arrays, description)
+    check_claims(arrays, description)
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
     return kinds[description["model"]].from_export(tensors, description, factory)
 
 
-def _check_sizes(arrays: Mapping[str, npt.NDArray[Any]], description: Mapping[str, Any]) -> None:
-    """Refuse networks larger than the weights that came with them, before memory is taken for them."""
-    d, K = int(description["input_shape"][0]), int(description["n_classes"])
-    if min(d, K, len(description["members"])) < 1:
-        raise ValueError(f"a fold needs members, features and classes, got {len(description['members'])}, {d} and {K}")
-    if description["model"] == "factorised" and arrays["priors"].shape != (K,):
-        raise ValueError(f"priors of a fold must have {K} entries, got shape {arrays['priors'].shape}")
-    for i, member in enumerate(description["members"]):
-        hidden = [int(size) for size in member.get("hidden_layer_sizes", ())]
-        kind = member["kind"]
-        if kind == "regression":
-            D = n_regression_features(d, bool(member["quadratic"]))
-            own, wanted = arrays[f"{i}.weight"], D * K
-            present = own.size // max(own.shape[0], 1)
-        elif kind in ("network", "pairwise"):
-            sizes = [d, *hidden, K] if kind == "network" else [2 * d, *hidden, 1]
-            wanted = sum((a + 1) * b for a, b in pairwise(sizes))
-            present = sum(array.size for name, array in arrays.items() if name.startswith(f"{i}."))
-            present //= max(arrays[f"{i}.weights.0"].shape[0], 1) if kind == "network" else 1
-        else:
-            continue
-        if wanted != present:
-            raise ValueError(f"member {member.get('name')!r} needs {wanted} weights, the file holds {present}")
-        if not np.isfinite(float(member["weight"])):
-            raise ValueError(f"member {member.get('name')!r} has weight {member['weight']!r}")
+def _scoring(fold: Fold) -> AbstractContextManager[None]:
+    device = next((str(t.device) for member in fold.members for t in member.module.state_dict().values()), "cpu")
+    return said_plainly("scoring rows", "score fewer rows at a time, or move to a machine with more memory", device)
 
 
 def _tensor(X: npt.ArrayLike) -> torch.Tensor:

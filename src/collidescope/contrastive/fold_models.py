@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from collidescope.contrastive import scoring
+from collidescope.contrastive.faults import halved
 from collidescope.contrastive.members import Member, export_members, import_member, member_posteriors
 from collidescope.contrastive.networks import EncoderFactory, PairModule
 from collidescope.contrastive.pooling import pool
@@ -49,8 +50,9 @@ class FoldModel:
         out = torch.empty(len(X), self.n_classes, dtype=torch.float64)
         # By blocks of rows: with many classes the posteriors of all members at once would not fit.
         for start in range(0, len(X), scoring.ROWS_AT_ONCE):
-            rows = slice(start, start + scoring.ROWS_AT_ONCE)
-            out[rows] = self._posteriors(X[rows])
+            block = slice(start, min(start + scoring.ROWS_AT_ONCE, len(X)))
+            for rows, _, p in halved(lambda rows, _: self._posteriors(X[rows]), block, slice(0, 1)):
+                out[rows] = p
         return out
 
     def _posteriors(self, X: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ training device and a batch is a slice of index tensors: no loader, no copies pe
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -50,7 +51,7 @@ class FactorisedObjective:
         config: TrainingConfig,
         sample_weight: Tensor | None = None,
     ) -> None:
-        self.X, self.y, self.n_classes = X, y, n_classes
+        self.X, self.y, self.n_classes, self.given_weight = X, y, n_classes, sample_weight
         self.train_rows = [train for train, _ in splits]
         self.held_out_rows = [held_out for _, held_out in splits]
         # Members step together, so an epoch is as long as the smallest split (they differ by a row or two); rows are
@@ -66,8 +67,8 @@ class FactorisedObjective:
         return len(self.train_rows)
 
     @property
-    def signature(self) -> list[float]:
-        return _signature(self.X, self.y)
+    def signature(self) -> str:
+        return _signature(self.X, self.y, self.given_weight)
 
     def batches(self, generator: torch.Generator) -> Iterator[Tensor]:
         order = torch.stack([_shuffled(rows, generator)[: self.epoch_length] for rows in self.train_rows])
@@ -128,6 +129,7 @@ class PairwiseObjective:
         self, X: Tensor, y: Tensor, split: Split, config: TrainingConfig, seed: int, sample_weight: Tensor | None = None
     ) -> None:
         self.X, self.y, self.scheme, self.bounded = X, y, config.scheme, config.bounded
+        self.given_weight = sample_weight
         self.rows, held_out = split
         self.train_labels = y[self.rows]
         self.train_weight = None if sample_weight is None else sample_weight[self.rows]
@@ -138,8 +140,8 @@ class PairwiseObjective:
         self.held_out = held_out[i], held_out[j], same
 
     @property
-    def signature(self) -> list[float]:
-        return _signature(self.X, self.y)
+    def signature(self) -> str:
+        return _signature(self.X, self.y, self.given_weight)
 
     def batches(self, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         i, j, same = sample_pairs(self.train_labels, len(self.rows), self.scheme, generator, self.train_weight)
@@ -172,9 +174,14 @@ def _cross_entropy(logits: Tensor, labels: Tensor, weight: Tensor | None) -> Ten
     return (each if weight is None else each * weight).mean(1)
 
 
-def _signature(X: Tensor, y: Tensor) -> list[float]:
-    place = torch.arange(1, len(y) + 1, device=y.device)
-    return [len(y), float(X.sum(dtype=torch.float64)), int((y * place).sum())]
+def _signature(*data: Tensor | None) -> str:
+    """Of every bit: sums would differ with the number of threads, and agree for rows in another order."""
+    digest = hashlib.sha256()
+    for tensor in data:
+        digest.update(f"{None if tensor is None else tuple(tensor.shape)}".encode())
+        if tensor is not None:
+            digest.update(tensor.cpu().contiguous().numpy().data)
+    return digest.hexdigest()[:16]
 
 
 def _parts(rows: Tensor) -> Iterator[Tensor]:

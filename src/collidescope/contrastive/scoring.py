@@ -16,6 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from collidescope.contrastive.faults import halved
 from collidescope.contrastive.networks import PairModule, PairwiseNetwork
 
 #: Bytes of activations per block of pairs: the last-level cache share of one core, where additions are not slowed
@@ -187,11 +188,18 @@ def _blocks(module: PairModule, A: Tensor, B: Tensor) -> Iterator[tuple[slice, s
         rows = slice(a, min(a + height, len(A)))
         x = A[rows].to(device)
         A1, A2 = x @ W1.T + first.bias, x @ W2.T
+
+        def logits(part: slice, columns: slice, a: int = a, A1: Tensor = A1, A2: Tensor = A2) -> Tensor:
+            own = slice(part.start - a, part.stop - a)
+            try:
+                there = _forward(A1[own], B2[columns], rest, buffers)
+                return (there + _forward(A2[own], B1[columns], rest, buffers)) / 2
+            except (MemoryError, RuntimeError):
+                buffers.clear()
+                raise
+
         for b in range(0, len(B), width):
-            columns = slice(b, min(b + width, len(B)))
-            logits = _forward(A1, B2[columns], rest, buffers)
-            logits = (logits + _forward(A2, B1[columns], rest, buffers)) / 2
-            yield rows, columns, logits
+            yield from halved(logits, rows, slice(b, min(b + width, len(B))))
 
 
 def _forward(left: Tensor, right: Tensor, rest: list[nn.Linear], buffers: dict[int, Tensor]) -> Tensor:
@@ -226,13 +234,17 @@ def _generic_blocks(
     for start in range(0, len(A), band):
         held = A[start : start + band].to(device)
         for a in range(0, len(held), height):
-            x = held[a : a + height]
-            rows = slice(start + a, start + a + len(x))
-            for b in range(0, len(B), width):
-                r = B[b : b + width]
+            rows = slice(start + a, start + min(a + height, len(held)))
+
+            def logits(rows: slice, columns: slice, start: int = start, held: Tensor = held) -> Tensor:
+                x, r = held[rows.start - start : rows.stop - start], B[columns]
                 left = x[:, None].expand(len(x), *r.shape).flatten(0, 1)
                 right = r.expand(len(x), *r.shape).flatten(0, 1)
-                yield rows, slice(b, b + len(r)), module(left, right).view(len(x), len(r))
+                scores: Tensor = module(left, right)
+                return scores.view(len(x), len(r))
+
+            for b in range(0, len(B), width):
+                yield from halved(logits, rows, slice(b, min(b + width, len(B))))
 
 
 def _plain_layers(module: PairModule) -> tuple[nn.Linear, list[nn.Linear]] | None:

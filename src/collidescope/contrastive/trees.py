@@ -39,6 +39,10 @@ class Forest(NamedTuple):
     base: npt.NDArray[np.float64]
 
 
+#: Kinds of the arrays of a forest: joined, pointers of several kinds would pass as one.
+FOREST_KINDS = (np.int64, np.float64, np.int64, np.int64, np.float64, np.int64, np.float64)
+
+
 def grow(
     X: npt.NDArray[Any], y: npt.NDArray[Any], weight: npt.NDArray[Any] | None, split: Split, n_classes: int, seed: int
 ) -> Forest:
@@ -112,8 +116,7 @@ class BoostedTrees(nn.Module):
             arrays = (forest.feature, forest.threshold, forest.left, forest.right)
             if (
                 any(array.shape != (size,) for array in arrays)
-                or pointers.dtype != np.int64
-                or forest.feature.dtype != np.int64
+                or any(array.dtype != kind for array, kind in zip(forest, FOREST_KINDS, strict=True))
                 or not size
                 or pointers.min() < 0
                 or pointers.max() >= size

@@ -1,0 +1,56 @@
+"""How many threads torch may use: one for small networks, and one in a forked child, where more would wait for ever."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+
+class _State:
+    """Blocks that are running now in any thread, and the number of threads before the first of them."""
+
+    def __init__(self, forked: bool) -> None:
+        self.lock = threading.Lock()
+        self.running = 0
+        self.before = 0
+        self.forked = forked
+
+
+_state = _State(forked=False)
+
+
+def _in_child() -> None:
+    """Of OpenMP's threads a forked child has none, yet the library believes in them."""
+    global _state
+    _state = _State(forked=True)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_child)
+
+
+@contextmanager
+def one_thread(wanted: bool) -> Iterator[None]:
+    """Let torch use one thread within the block, when ``wanted`` or after a fork.
+
+    Blocks may run at once in several threads: each leaves the number that was there before the first of them.
+    """
+    state = _state
+    if not (wanted or state.forked):
+        yield
+        return
+    with state.lock:
+        if state.running == 0:
+            state.before = torch.get_num_threads()
+        state.running += 1
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        with state.lock:
+            state.running -= 1
+        torch.set_num_threads(state.before)

@@ -1,0 +1,140 @@
+"""One fitted estimator gives the same bits from many threads, after a fork, in a fresh process, and from its file."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import subprocess
+import sys
+import threading
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+import collidescope as cs
+from collidescope.datasets import scenario_a
+
+#: A child that hangs is killed after so many seconds.
+PATIENCE = 60
+TINY = {"max_epochs": 5, "batch_size": 32, "cv": 2, "random_state": 0}
+MODELS = {
+    "one network": {"hidden_layer_sizes": (8,)},
+    "pair-wise": {"model": "pairwise", "hidden_layer_sizes": (8,), "n_references": 20},
+}
+X, y = scenario_a(3).sample(150, 0)
+NEW, _ = scenario_a(3).sample(3000, 1)
+
+pytestmark = pytest.mark.filterwarnings("ignore::collidescope.CollisionWarning")
+
+
+def fit(**changes):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", cs.CollisionWarning)
+        return cs.CollisionClassifier(**(TINY | changes)).fit(X, y)
+
+
+@pytest.fixture(scope="module", params=MODELS.values(), ids=MODELS)
+def fitted(request):
+    clf = fit(**request.param)
+    return clf, clf.predict_proba(NEW)
+
+
+def predict(clf, rows=NEW):
+    return clf.predict_proba(rows)
+
+
+def test_eight_threads_get_the_same_bits(fitted):
+    clf, expected = fitted
+    parts = [NEW[number : number + 2000] for number in range(8)]
+    alone = [clf.predict_proba(part) for part in parts]
+    gate = threading.Barrier(8)
+
+    def at_once(part):
+        gate.wait(timeout=PATIENCE)
+        return clf.predict_proba(part)
+
+    with ThreadPoolExecutor(8) as pool:
+        together = list(pool.map(at_once, parts))
+    assert all(np.array_equal(*pair) for pair in zip(alone, together, strict=True))
+    assert np.array_equal(clf.predict_proba(NEW), expected)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_child_gets_the_same_bits(fitted):
+    clf, expected = fitted
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        for result in [pool.apply_async(predict, (clf,)) for _ in range(2)]:
+            assert np.array_equal(result.get(timeout=PATIENCE), expected)
+
+
+#: What a fresh interpreter does with pickles and saved files; then it uses two threads, and forks.
+CHILD = """
+import multiprocessing, os, pickle, sys
+from pathlib import Path
+import numpy as np
+import collidescope as cs
+
+def many():
+    return clf.predict_proba(rows)
+
+for folder in map(Path, sys.argv[1:]):
+    rows = np.load(folder / "rows.npy")
+    with open(folder / "model.pickle", "rb") as file:
+        np.save(folder / "pickled.npy", pickle.load(file).predict_proba(rows))
+    clf = cs.load(folder / "model.safetensors")
+    np.save(folder / "loaded.npy", clf.predict_proba(rows))
+if hasattr(os, "fork"):
+    import torch
+    torch.set_num_threads(2)
+    clf = cs.load(Path(sys.argv[1]) / "model.safetensors")
+    rows = np.tile(rows, (20, 1))
+    expected = many()
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        forked = pool.apply_async(many).get(timeout=30)
+    print("forked: same" if np.array_equal(forked, expected) else "forked: other")
+"""
+
+
+def test_a_fresh_process_and_its_forked_child_get_the_same_bits_from_pickles_and_files(tmp_path):
+    """The forked child once waited for ever for the threads of OpenMP, which a fork does not copy."""
+    expected = {}
+    for number, settings in enumerate(MODELS.values()):
+        clf, folder = fit(**settings), tmp_path / str(number)
+        folder.mkdir()
+        np.save(folder / "rows.npy", NEW)
+        (folder / "model.pickle").write_bytes(pickle.dumps(clf))
+        clf.save(folder / "model.safetensors")
+        expected[folder] = clf.predict_proba(NEW)
+    command = [sys.executable, "-c", CHILD, *map(str, expected)]
+    done = subprocess.run(command, check=True, timeout=PATIENCE, capture_output=True, text=True)
+    for folder, posteriors in expected.items():
+        for name in ("pickled", "loaded"):
+            assert np.array_equal(np.load(folder / f"{name}.npy"), posteriors), (folder.name, name)
+    assert "forked: same" in done.stdout or not hasattr(os, "fork")
+
+
+def test_fits_at_the_same_time_in_threads_get_the_bits_of_fits_one_by_one():
+    """No seed, thread count or cache of one fit reaches another."""
+    import torch
+
+    threads = torch.get_num_threads()
+    alone = [fit(hidden_layer_sizes=(8,), random_state=seed).posteriors_ for seed in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(lambda s: fit(hidden_layer_sizes=(8,), random_state=s).posteriors_, range(4)))
+    assert all(np.array_equal(*pair) for pair in zip(alone, together, strict=True))
+    assert torch.get_num_threads() == threads
+
+
+def test_a_fit_leaves_the_random_numbers_of_the_process_alone():
+    import torch
+
+    np.random.seed(0)  # noqa: NPY002 - the global generator is what is asked about
+    torch.manual_seed(0)
+    before, numbers = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
+    fit(hidden_layer_sizes=(8,))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert np.array_equal(np.random.get_state()[1], numbers)  # noqa: NPY002

@@ -1,0 +1,171 @@
+"""Statistics that hold: no alarm beyond the nominal rate where there is nothing, S = I where classes are separable,
+and no dependence on what should not matter. `stress/statistics.py` measures the same with more repetitions.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+from sklearn.linear_model import LogisticRegression
+from sklearn.naive_bayes import GaussianNB
+
+import collidescope as cs
+from collidescope import _scaling, inference
+from collidescope.datasets import scenario_a
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+statistics = importlib.import_module("stress.statistics")
+
+TINY = {"hidden_layer_sizes": (), "max_epochs": 15, "batch_size": 32, "learning_rate": 0.05, "cv": 2, "random_state": 0}
+
+pytestmark = pytest.mark.filterwarnings("ignore::collidescope.CollisionWarning")
+
+
+@pytest.fixture(scope="module")
+def data():
+    return scenario_a(3).sample(240, 0)
+
+
+def most(repetitions: int, rate: float = 0.05) -> int:
+    """So many alarms at the nominal rate that more have a chance below 1 in 1,000."""
+    return int(binom.isf(1e-3, repetitions, rate))
+
+
+def test_labels_that_are_noise_raise_no_more_alarms_than_promised():
+    """Intervals of S and PBER and the shuffled control at 95%, the audit's flags at a false discovery rate of 5%."""
+    repetitions = 30
+    found = [statistics.null_once(4, 240, "logistic regression", seed) for seed in range(repetitions)]
+    for name in ("pber_missed", "structure_claimed", "audit_flagged", "control_failed"):
+        assert sum(row[name] for row in found) <= most(repetitions), name
+    assert np.mean([row["entries_missed"] for row in found]) <= 0.08
+
+
+def test_a_preference_among_classes_nobody_can_tell_apart_is_nothing_to_fix():
+    """Two rules on noise, each with its favourites: the one confused its own more often and was flagged for it."""
+    flags, repetitions = 0, 40
+    for seed in range(repetitions):
+        rng = np.random.default_rng(seed)
+        y = np.arange(3000) % 5
+        best, said = rng.choice(5, 3000, p=[0.1, 0.1, 0.2, 0.3, 0.3]), rng.choice(5, 3000, p=[0.3, 0.3, 0.2, 0.1, 0.1])
+        report = cs.audit(0.2 * np.eye(5)[best] + 0.16, y_true=y, y_pred=said)
+        flags += bool(report.pairs["flagged"].any())
+    assert flags <= most(repetitions)
+
+
+def test_a_weakness_of_one_pair_is_still_flagged():
+    rng = np.random.default_rng(0)
+    y = np.arange(3000) % 5
+    said = np.where((y == 1) & (rng.random(3000) < 0.1), 2, y)  # a tenth of class 1 is taken for class 2
+    report = cs.audit(0.9 * np.eye(5)[y] + 0.02, y_true=y, y_pred=said)
+    assert report.pairs.query("flagged")[["true", "predicted"]].to_numpy().tolist() == [[1, 2]]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_separable_classes_give_the_identity_within_the_intervals(seed):
+    found = statistics.separable_once(3, 150, "logistic regression", seed)
+    assert found["entries_missed"] == 0
+    assert found["pber_missed"] == 0
+
+
+@pytest.mark.slow
+def test_separable_classes_give_the_identity_with_the_default_model():
+    X, y = statistics.separable_data(3, 90, 0)
+    cm = cs.CollisionClassifier(cv=2, random_state=0).fit(X, y).collision_matrix_
+    low, high = cm.interval()
+    assert (low <= np.eye(3) + 1e-12).all()
+    assert (np.eye(3) <= high + 1e-12).all()
+    assert cm.pber < 1e-3
+
+
+def test_counted_collisions_do_not_depend_on_the_order_of_rows_at_all():
+    rng = np.random.default_rng(0)
+    X, y = rng.integers(0, 5, 200), rng.integers(0, 3, 200)
+    order = rng.permutation(200)
+    one, other = cs.count_collisions(X, y), cs.count_collisions(X[order], y[order])
+    assert other.matrix == pytest.approx(one.matrix, abs=1e-14)
+    assert other.stderr == pytest.approx(one.stderr, abs=1e-12)
+
+
+def test_the_estimate_from_posteriors_depends_on_no_order_and_no_name(data):
+    X, y = data
+    P = scenario_a(3).posteriors(X)
+    one = cs.collision_matrix_from_posteriors(P, y)
+    rows, order = np.random.default_rng(0).permutation(len(y)), np.array([2, 0, 1])
+    shuffled = cs.collision_matrix_from_posteriors(P[rows], y[rows])
+    assert shuffled.matrix == pytest.approx(one.matrix, abs=1e-13)
+    names = np.array(["z", "a", "m"])  # sorted: a m z
+    renamed = cs.collision_matrix_from_posteriors(P[:, [1, 2, 0]], names[y])
+    assert renamed.matrix == pytest.approx(one.matrix[np.ix_([1, 2, 0], [1, 2, 0])], abs=1e-13)
+    assert order[y].tolist() != y.tolist()
+
+
+def test_what_should_not_matter_changes_a_fit_no_more_than_another_seed(data):
+    X, y = data
+
+    def fit(features, labels, seed):
+        return cs.CollisionClassifier(**(TINY | {"random_state": seed})).fit(features, labels).one_step_.matrix
+
+    base = [fit(X, y, seed) for seed in range(4)]
+    by_seed = np.mean([np.abs(base[a] - base[b]).mean() for a in range(4) for b in range(a)])
+    assert by_seed > 1e-4  # else there is nothing to compare with
+    changes: dict[str, list[float]] = {}
+    for seed in range(4):
+        for name, (Z, labels, back) in statistics.variants(X, y, seed).items():
+            S = fit(Z, labels, seed)[np.ix_(back, back)]
+            changes.setdefault(name, []).append(float(np.abs(S - base[seed]).mean()))
+    assert changes.pop("other names") == [0.0] * 4
+    for name, values in changes.items():
+        assert np.mean(values) < 2 * by_seed, name
+
+
+def test_parallel_folds_change_no_bit(data):
+    X, y = data
+    together = cs.estimate_collisions(LogisticRegression(), X, y, n_jobs=2)
+    assert together == cs.estimate_collisions(LogisticRegression(), X, y)
+    one = cs.CollisionClassifier(**TINY).fit(X, y)
+    two = cs.CollisionClassifier(**TINY, n_jobs=2).fit(X, y)
+    assert np.array_equal(one.posteriors_, two.posteriors_)
+    assert one.collision_matrix_ == two.collision_matrix_
+
+
+@pytest.mark.parametrize("numbers", [50, 1000])
+def test_the_size_of_blocks_changes_nothing(data, monkeypatch, numbers):
+    X, y = data
+    P = cs.crossfit_posteriors(GaussianNB(), X, y)
+    whole = cs.collision_matrix_from_posteriors(P, y)
+    clf = cs.CollisionClassifier(**TINY).fit(X, y)
+    monkeypatch.setattr(inference, "BLOCK_NUMBERS", numbers)
+    monkeypatch.setattr(_scaling, "BLOCK_ROWS", 7)
+    assert cs.collision_matrix_from_posteriors(P, y).matrix == pytest.approx(whole.matrix, abs=1e-13)
+    assert cs.collision_matrix_from_posteriors(P, y).stderr == pytest.approx(whole.stderr, abs=1e-12)
+    assert np.array_equal(cs.CollisionClassifier(**TINY).fit(X, y).posteriors_, clf.posteriors_)
+
+
+@pytest.mark.parametrize("size", [1, 7, 240])
+def test_rows_scored_in_chunks_are_scored_alike(data, size):
+    X, y = data
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        clf = cs.CollisionClassifier(**TINY).fit(X, y)
+    parts = [clf.predict_proba(X[start : start + size]) for start in range(0, 240, size)]
+    # networks compute in float32, whose last bits depend on the shape of the matrices
+    assert np.concatenate(parts) == pytest.approx(clf.predict_proba(X), abs=1e-6)
+
+
+def test_the_page_shows_what_was_measured():
+    record = json.loads((ROOT / "stress" / "results" / "statistics.json").read_text())
+    start, end = statistics.MARKS
+    text = statistics.PAGE.read_text(encoding="utf-8")
+    shown = text[text.index(start) + len(start) : text.index(end)].strip()
+    assert shown == statistics.page(record["results"]), "run `python -m stress.statistics`"
+    for row in record["results"]["null"]:
+        for name in ("pber_missed", "structure_claimed", "audit_flagged", "control_failed"):
+            assert row.get(name, 0) * row["repetitions"] <= most(row["repetitions"]), (row, name)

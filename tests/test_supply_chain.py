@@ -1,0 +1,146 @@
+"""What comes with the package, and what it never does: no network at import, fit, predict or report; pins, licences."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "collidescope"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+PINS = {
+    canonicalize_name(line.split("==")[0]): line.split("==")[1].strip()
+    for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    if line.strip() and not line.startswith("#")
+}
+REQUIREMENTS = [
+    Requirement(text)
+    for texts in [PROJECT["dependencies"], *PROJECT["optional-dependencies"].values()]
+    for text in texts
+]
+
+# ---------------------------------------------------------------- no network
+
+#: Every way of Python's to reach another machine raises an error, and is noted in case the error is swallowed.
+BLOCKED = """
+import sys
+touched = []
+FORBIDDEN = {"socket.connect", "socket.getaddrinfo", "socket.gethostbyname", "socket.gethostbyaddr",
+             "socket.sendto", "socket.sendmsg", "socket.bind", "urllib.Request", "http.client.connect",
+             "ftplib.connect", "smtplib.connect", "webbrowser.open"}
+def guard(event, arguments):
+    if event == "socket.bind" and arguments[1][0] in ("::1", "127.0.0.1"):
+        return  # urllib3 asks so whether the machine knows IPv6 when it is imported: nothing leaves the machine
+    if event in FORBIDDEN:
+        touched.append((event, str(arguments)))
+        raise OSError(f"the network was touched: {event} {arguments}")
+sys.addaudithook(guard)
+"""
+
+ALL_OF_IT = """
+import warnings
+warnings.simplefilter("ignore")
+import numpy as np
+import pandas as pd
+import collidescope as cs
+for name in cs.__all__:
+    getattr(cs, name)
+X, y = cs.datasets.scenario_a(3).sample(90, 0)
+clf = cs.CollisionClassifier(hidden_layer_sizes=(), max_epochs=3, cv=2, random_state=0).fit(X, y)
+clf.predict_proba(X)
+clf.shuffled_control(X, y)
+clf.save(sys.argv[1] + "/model.safetensors")
+cs.load(sys.argv[1] + "/model.safetensors").predict(X)
+frame = pd.DataFrame(X, columns=list("abcd")).assign(word=[f"level {k % 4}" for k in range(90)])
+cs.TableClassifier(clf).fit(frame, y).predict(frame)
+cs.count_collisions(y, y)
+cs.report(clf, X, y, sys.argv[1] + "/report.html")
+print("touched", touched)
+"""
+
+
+def run(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=120)
+
+
+def test_import_fit_predict_save_and_report_touch_no_network(tmp_path):
+    done = run(BLOCKED + ALL_OF_IT, str(tmp_path))
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "touched []" in done.stdout
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    loads = re.findall(
+        r"""<(?:script|img|iframe)[^>]+src=["'](?!data:)[^"']+|<link[^>]+href=["'](?!data:)[^"']+""", page
+    )
+    assert loads == [], "the report asks for something when it is opened"
+
+
+def test_the_guard_does_see_the_network():
+    done = run(BLOCKED + "import urllib.request\nurllib.request.urlopen('http://127.0.0.1:9')")
+    assert done.returncode == 1
+    assert "the network was touched" in done.stderr
+
+
+def test_the_package_imports_nothing_that_speaks_to_other_machines():
+    network = {"socket", "ssl", "urllib", "http", "ftplib", "smtplib", "requests", "httpx", "aiohttp", "urllib3"}
+    guilty = []
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.level == 0:
+                names = [node.module or ""]
+            guilty += [f"{path.name}: {name}" for name in names if name.split(".")[0] in network]
+    assert guilty == []
+
+
+# ---------------------------------------------------------------- pins and floors
+
+
+def test_every_dependency_is_pinned_for_the_tests_within_its_floor():
+    for requirement in REQUIREMENTS:
+        name = canonicalize_name(requirement.name)
+        assert name in PINS, f"{name} has no pin in constraints.txt"
+        assert requirement.specifier.contains(PINS[name]), f"{name}=={PINS[name]} is not {requirement.specifier}"
+
+
+def test_every_dependency_has_a_floor_and_no_ceiling():
+    for requirement in REQUIREMENTS:
+        assert [clause.operator for clause in requirement.specifier] == [">="], str(requirement)
+
+
+def test_pins_are_exact():
+    assert all(re.fullmatch(r"[\w.+!-]+", version) for version in PINS.values())
+
+
+# ---------------------------------------------------------------- licences
+
+
+@pytest.fixture(scope="module")
+def licences():
+    spec = importlib.util.spec_from_file_location("licences", ROOT / "docs" / "licences.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    if module.missing():
+        pytest.skip(f"not all extras are installed: {module.missing()[0]}")
+    return module
+
+
+def test_the_page_of_licences_is_what_is_installed(licences):
+    assert licences.PAGE.read_text(encoding="utf-8") == licences.page(), "run `python docs/licences.py`"
+
+
+def test_every_licence_is_known_and_lets_one_use_the_package_anywhere(licences):
+    for line in licences.table().splitlines()[2:]:
+        name, licence = (cell.strip() for cell in line.strip("|").split("|")[:2])
+        assert re.search(r"BSD|MIT|Apache|PSF|MPL|ISC|0BSD|Unlicense", licence), f"{name}: {licence}"
+        assert not re.search(r"\bA?GPL|SSPL|BUSL|Commercial", licence), f"{name}: {licence}"
