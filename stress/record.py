@@ -1,0 +1,21 @@
+"""Campaigns and what they found, with what one needs to repeat them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from collidescope._environment import environment
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def save(name: str, config: dict[str, Any], results: Any) -> Path:
+    """Write ``results/NAME.json`` and say so."""
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{name}.json"
+    content = {"command": f"python -m stress.{name}", "config": config, "environment": environment()}
+    path.write_text(json.dumps(content | {"results": results}, indent=1) + "\n")
+    print(f"→ stress/results/{name}.json")
+    return path

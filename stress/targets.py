@@ -1,0 +1,308 @@
+"""What is fuzzed: how a case is made from a seed, how it is read, and what counts as an honest end.
+
+A case ends well when the file is refused with the error that the documentation names, or when it is accepted and what
+came of it works. A target's ``read`` returns one of these two words and lets any other error through.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+import collidescope as cs
+from collidescope.datasets import scenario_a
+from collidescope.persistence import CHECKSUM, KEY, checksum, read_model
+from stress import mutations as spoil
+from stress.watch import Finding, out_of_memory, place
+
+REFUSED, ACCEPTED = "refused", "accepted"
+SHORT: dict[str, Any] = {"max_epochs": 1, "cv": 2, "random_state": 0}
+TINY: dict[str, Any] = {**SHORT, "hidden_layer_sizes": (3,)}
+
+
+def refused(error: BaseException) -> str:
+    if out_of_memory(error):
+        raise Finding(f"memory: an allocation failed behind {type(error).__name__} {place(error)}") from error
+    return REFUSED
+
+
+def small_table(n: int = 60, seed: int = 0) -> tuple[pd.DataFrame, list[str]]:
+    """Every kind of column."""
+    rng = np.random.default_rng(seed)
+    kind = rng.integers(0, 2, n)
+    words = np.array(["oak", "elm", "ash", "fir", "yew"])
+    frame = pd.DataFrame(
+        {
+            "width": np.where(rng.random(n) < 0.1, np.nan, rng.normal(size=n) + kind),
+            "tree": words[rng.integers(0, 5, n)],
+            "day": pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 90, n), unit="D"),
+            "note": [" ".join(rng.choice(words, 4)) + f" {i % 50}" for i in range(n)],
+        }
+    )
+    return frame, ["cat" if k else "dog" for k in kind]
+
+
+class ModelFiles:
+    """``cs.load``: bits, containers, descriptions and arrays, the last two with a checksum that fits."""
+
+    def __init__(self, folder: Path) -> None:
+        X, y = scenario_a(3).sample(150, 0)
+        self.X = X[:4]
+        self.table, labels = small_table()
+        models: dict[str, Any] = {
+            "factorised": cs.CollisionClassifier(**TINY).fit(X, y),
+            "auto": cs.CollisionClassifier(**SHORT).fit(X, np.array(["a", "b", "c"])[y]),
+            "pair loss": cs.CollisionClassifier(loss="pair", **TINY).fit(X, y),
+            "pairwise": cs.CollisionClassifier(model="pairwise", n_references=5, **TINY).fit(X, y),
+            "table": cs.TableClassifier(cs.CollisionClassifier(**TINY)).fit(self.table, labels),
+        }
+        self.keep(models, folder)
+
+    def keep(self, models: dict[str, Any], folder: Path) -> None:
+        self.files = []
+        for name, model in models.items():
+            path = folder / name
+            model.save(path)
+            self.files.append((path.read_bytes(), *read_model(path)))
+
+    def make(self, rng: np.random.Generator) -> tuple[bytes, str]:
+        from safetensors.numpy import save
+
+        data, arrays, description = self.files[int(rng.integers(len(self.files)))]
+        what = rng.random()
+        if what < 0.25:
+            return spoil.blind(rng, data), ".collide"
+        if what < 0.4:
+            return spoil.spoil_header(rng, data), ".collide"
+        if what < 0.8 or what > 0.95:
+            description = spoil.spoil_json(rng, description)
+        if what >= 0.8:
+            arrays = spoil.spoil_arrays(rng, arrays)
+        text = spoil.dump(description)
+        with contextlib.suppress(ValueError, RecursionError):
+            text = f'{{"{CHECKSUM}": "{checksum(arrays, json.loads(text))}", {text[1:]}' if text[0] == "{" else text
+        return save(arrays, metadata={KEY: text}), ".collide"
+
+    def read(self, path: Path) -> str:
+        try:
+            model = cs.load(path)
+        except cs.ModelFileError as error:
+            return refused(error)
+        rows = self.table[:4] if isinstance(model, cs.TableClassifier) else self.X
+        try:
+            P = model.predict_proba(rows)
+        except ValueError as error:
+            if "X lacks" in str(error):  # an honest rename of a column
+                return ACCEPTED
+            raise
+        if P.shape != (4, len(model.classes_)) or not np.isfinite(P).all() or abs(P.sum(axis=1) - 1).max() > 1e-6:
+            raise Finding("accepted, and predictions are no probabilities")
+        use_matrix(model.collision_matrix_)
+        model.save(path)
+        return ACCEPTED
+
+
+class TreeFiles(ModelFiles):
+    """Models with boosted trees, whose arrays point into one another."""
+
+    def __init__(self, folder: Path) -> None:
+        X, y = scenario_a(3).sample(1200, 0)
+        self.X = X[:4]
+        self.keep({"trees": cs.CollisionClassifier(trees=True, **SHORT).fit(X, y)}, folder)
+
+
+class MatrixFiles:
+    """``CollisionMatrix.from_json``."""
+
+    def __init__(self, folder: Path) -> None:
+        X, y = scenario_a(3).sample(90, 0)
+        cm = cs.CollisionClassifier(**TINY).fit(X, y).collision_matrix_
+        plain = cs.CollisionMatrix([[0.9, 0.1], [0.2, 0.8]], priors=[2 / 3, 1 / 3], classes=["cat", "ä"])
+        self.files = [json.loads(matrix.to_json()) for matrix in (cm, plain)]
+
+    def make(self, rng: np.random.Generator) -> tuple[bytes, str]:
+        value = self.files[int(rng.integers(len(self.files)))]
+        if rng.random() < 0.2:
+            return spoil.blind(rng, json.dumps(value).encode()), ".json"
+        return spoil.dump(spoil.spoil_json(rng, value)).encode(), ".json"
+
+    def read(self, path: Path) -> str:
+        try:
+            cm = cs.CollisionMatrix.from_json(path)
+        except ValueError as error:
+            return refused(error)
+        use_matrix(cm)
+        return ACCEPTED
+
+
+def use_matrix(cm: cs.CollisionMatrix) -> None:
+    """What anyone does with a matrix; none of it may fail."""
+    if cs.CollisionMatrix.from_json(cm.to_json()) != cm:
+        raise Finding("accepted, and does not survive a second file")
+    str(cm).encode()
+    cm._repr_html_().encode()
+    cm.top_collisions()
+    cm.interval()
+    cm.pber_interval()
+    if cm.n_classes > 2:
+        cm.merge([cm.classes[:2].tolist()])
+
+
+class Checkpoints:
+    """A fit that finds a spoiled checkpoint: it is refused, or the result is that of an undisturbed fit."""
+
+    def __init__(self, folder: Path) -> None:
+        import torch
+
+        self.X, self.y = scenario_a(3).sample(60, 0)
+        self.folder = folder / "run"
+        self.fit()
+        self.path = next(self.folder.rglob("*.safetensors"))
+        self.data = self.path.read_bytes()
+        self.undisturbed = self.fit()
+        self.torch = torch
+
+    def fit(self) -> Any:
+        clf = cs.CollisionClassifier(**{**TINY, "max_epochs": 2}, checkpoint=self.folder)
+        return clf.fit(self.X, self.y).collision_matrix_.matrix
+
+    def make(self, rng: np.random.Generator) -> tuple[bytes, str]:
+        self.blind = bool(rng.random() < 0.5)
+        return (spoil.blind if self.blind else spoil.spoil_header)(rng, self.data), ".safetensors"
+
+    def read(self, path: Path) -> str:
+        os.replace(path, self.path)
+        try:
+            S = self.fit()
+        except ValueError as error:
+            return refused(error)
+        finally:
+            for other in self.folder.rglob("*.safetensors"):
+                if other != self.path:
+                    continue
+                other.write_bytes(self.data)
+        if not np.array_equal(S, self.undisturbed):
+            raise Finding("a damaged checkpoint was used")
+        return ACCEPTED
+
+
+class CommandLine:
+    """A command on a spoiled file: exit 0 or 2, never a traceback, no control character on the terminal."""
+
+    def __init__(self, folder: Path) -> None:
+        from collidescope.cli.app import app
+
+        self.app, self.folder = app, folder
+        table, labels = small_table(40)
+        table = table.assign(day=table["day"].dt.strftime("%Y-%m-%d"), width=table["width"].round(1), label=labels)
+        self.lines = [list(table.columns), *(list(map(str, row)) for row in table.to_numpy().tolist())]
+        repeated = table[["tree", "label"]]
+        self.frame = table
+        self.repeated = [list(repeated.columns), *(list(map(str, row)) for row in repeated.to_numpy().tolist())]
+        self.model = folder / "model.collide"
+        model = cs.TableClassifier(cs.CollisionClassifier(**TINY)).fit(table.drop(columns="label"), labels)
+        model.save(self.model)
+
+    def command(self, path: Path) -> list[str]:
+        if path.name.endswith("p") or self.kind == "predict":
+            return ["predict", str(self.model), str(path), "--out", str(self.folder / "out.csv")]
+        return ["count", str(path), "--label", "label", "--json"]
+
+    kind = "count"
+
+    def make(self, rng: np.random.Generator) -> tuple[bytes, str]:
+        self.kind = "count" if rng.random() < 0.5 else "predict"
+        return spoil.spoil_csv(rng, self.repeated if self.kind == "count" else self.lines)
+
+    def read(self, path: Path) -> str:
+        from typer.testing import CliRunner
+
+        (self.folder / "out.csv").unlink(missing_ok=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            result = CliRunner().invoke(self.app, self.command(path))
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        said = result.output
+        if result.exit_code not in (0, 2) or "Unexpected error" in said:
+            raise Finding(f"exit {result.exit_code}: {said[-300:]}")
+        if any(ord(c) < 32 and c not in "\n\t" for c in said):
+            raise Finding(f"control characters on the terminal: {said[-200:]!r}")
+        out = self.folder / "out.csv"
+        if out.exists():
+            _no_formulas(out)
+        return ACCEPTED if result.exit_code == 0 else REFUSED
+
+
+def _no_formulas(path: Path) -> None:
+    import csv
+
+    for row in csv.reader(io.StringIO(path.read_text(), newline="")):
+        for cell in row:
+            if cell[:1] in ("=", "@", "\t", "\r") or (cell[:1] in ("+", "-") and not _number(cell)):
+                raise Finding(f"a spreadsheet would run {cell[:40]!r}")
+
+
+def _number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+class ParquetFiles(CommandLine):
+    """The same with Parquet."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        buffer, short = io.BytesIO(), io.BytesIO()
+        self.frame.to_parquet(buffer)
+        self.frame[["tree", "label"]].to_parquet(short, compression=None)
+        self.data = [buffer.getvalue(), short.getvalue()]
+
+    def make(self, rng: np.random.Generator) -> tuple[bytes, str]:
+        which = int(rng.integers(2))
+        self.kind = "count" if which else "predict"
+        data = self.data[which]
+        if rng.random() < 0.5:  # the footer, where shapes and kinds stand
+            length = int.from_bytes(data[-8:-4], "little")
+            start = len(data) - 8 - length
+            footer = (spoil.flip_bits if rng.random() < 0.7 else spoil.noise)(rng, data[start:-8])
+            return data[:start] + footer + len(footer).to_bytes(4, "little") + b"PAR1", ".parquet"
+        return spoil.blind(rng, data), ".parquet"
+
+
+class MatrixCommands(MatrixFiles):
+    """``collidescope merge`` on spoiled matrices and models."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.line = CommandLine(folder)
+        self.line.command = lambda path: ["merge", str(path), "--groups", "2"]  # type: ignore[method-assign]
+        self.models = ModelFiles(folder)
+
+    def make(self, rng: np.random.Generator) -> tuple[bytes, str]:
+        return (super().make if rng.random() < 0.7 else self.models.make)(rng)
+
+    def read(self, path: Path) -> str:
+        return self.line.read(path)
+
+
+TARGETS: dict[str, type[Any]] = {
+    "model": ModelFiles,
+    "trees": TreeFiles,
+    "matrix": MatrixFiles,
+    "checkpoint": Checkpoints,
+    "csv": CommandLine,
+    "parquet": ParquetFiles,
+    "merge": MatrixCommands,
+}
