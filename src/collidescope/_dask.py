@@ -7,6 +7,8 @@ from typing import Any
 
 #: Results that one task merges: a tree of a thousand blocks is then three levels deep.
 FAN_IN = 16
+#: Columns that labels and weights are while they travel with P.
+MORE_COLUMNS = ("collidescope: y", "collidescope: sample_weight")
 
 
 def is_dask(value: Any) -> bool:
@@ -25,33 +27,47 @@ def delayed(function: Callable[..., Any]) -> Any:
     return lazy(function, pure=False)
 
 
-def blocks(P: Any, *others: Any) -> list[tuple[Any, ...]]:
-    """Lazy blocks of rows of ``P`` with the matching blocks of the others (None stays None).
-
-    Arrays are brought to the row blocks of ``P``. The partitions of DataFrames must match as they are: their lengths
-    are not known before they are computed.
-    """
-    if hasattr(P, "rechunk"):
-        P = P.rechunk({1: -1})
-    found = [P.to_delayed().ravel().tolist() if hasattr(P, "rechunk") else P.to_delayed()]
-    for name, other in zip(("y", "sample_weight"), others, strict=False):
+def blocks(P: Any, y: Any, sample_weight: Any) -> list[tuple[Any, Any, Any]]:
+    """Lazy blocks of rows of ``P`` with the matching blocks of the others (None stays None)."""
+    for name, other in (("y", y), ("sample_weight", sample_weight)):
         if other is None:
-            found.append([None] * len(found[0]))
             continue
         if not is_dask(other):
             raise ValueError(f"{name} must be a Dask collection as P is, got {type(other).__name__}")
         if hasattr(other, "rechunk") != hasattr(P, "rechunk"):
             raise ValueError(f"{name} and P must both be Dask arrays or both Dask DataFrames")
-        if hasattr(other, "rechunk"):
-            if other.shape[0] != P.shape[0] and other.shape[0] == other.shape[0]:
-                raise ValueError(f"P and {name} must have the same number of rows, got {P.shape[0]} and {other.shape}")
-            other = other.rechunk((P.chunks[0],))
-        parts = other.to_delayed()
-        parts = parts.ravel().tolist() if hasattr(parts, "ravel") else parts
-        if len(parts) != len(found[0]):
-            raise ValueError(f"P and {name} must have the same partitions, got {len(found[0])} and {len(parts)}")
-        found.append(parts)
-    return list(zip(*found, strict=True))
+        if hasattr(other, "rechunk") and len({P.shape[0], other.shape[0]}) > 1:
+            raise ValueError(f"P and {name} must have the same number of rows, got {P.shape[0]} and {other.shape[0]}")
+    return _array_blocks(P, y, sample_weight) if hasattr(P, "rechunk") else _frame_blocks(P, y, sample_weight)
+
+
+def _array_blocks(P: Any, *others: Any) -> list[Any]:
+    P = P.rechunk({1: -1})
+    parts = [P.to_delayed().ravel().tolist()]
+    for other in others:
+        own = None if other is None else other.rechunk((P.chunks[0],)).to_delayed().ravel().tolist()
+        parts.append([None] * len(parts[0]) if own is None else own)
+    return list(zip(*parts, strict=True))
+
+
+def _frame_blocks(P: Any, y: Any, sample_weight: Any) -> list[Any]:
+    """As one table: read on their own, few columns of a file would come in other partitions than many."""
+    more = {name: other for name, other in zip(MORE_COLUMNS, (y, sample_weight), strict=True) if other is not None}
+    if clash := [name for name in P.columns if name in MORE_COLUMNS]:
+        raise ValueError(f"P must not have a column called {clash[0]!r}")
+    try:
+        table = P.assign(**more) if more else P
+        parts = table.to_delayed()
+    except (ValueError, NotImplementedError) as error:
+        raise ValueError(f"P and y must be columns of one table, or have the same partitions: {error}") from None
+    take = delayed(_take)
+    return [
+        (take(part, None), *(take(part, name) if name in more else None for name in MORE_COLUMNS)) for part in parts
+    ]
+
+
+def _take(part: Any, name: str | None) -> Any:
+    return part[name] if name is not None else part.drop(columns=[c for c in MORE_COLUMNS if c in part.columns])
 
 
 def tree(parts: list[Any], merge: Callable[[list[Any]], Any]) -> Any:

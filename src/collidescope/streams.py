@@ -162,31 +162,40 @@ def posterior_batches(
            [0.15, 0.85]])
     """
     try:
-        from pyarrow import dataset
+        from pyarrow import ArrowException
+        from pyarrow.parquet import ParquetFile
     except ImportError as error:
         raise ImportError(f'Parquet files need pyarrow ({error}): pip install "collidescope[cli]"') from error
     check.check_count(batch_size, "batch_size", least=1)
     if not Path(path).exists():
         raise FileNotFoundError(f"path {str(path)!r} does not exist")
-    try:
-        table = dataset.dataset(path, format="parquet")
-        names = table.schema.names
-    except (OSError, ValueError) as error:
-        raise ValueError(f"path {str(path)!r} is no Parquet file: {error}") from None
-    wanted = [name for name in names if name != label] if columns is None else list(columns)
-    missing = [name for name in [*wanted, *([] if label is None else [label])] if name not in names]
-    if missing:
-        raise ValueError(f"path {str(path)!r} has no column {missing[0]!r}, its columns are {names[:20]}")
-    return _batches(table, wanted, label, batch_size)
+    files = sorted(Path(path).rglob("*.parquet")) if Path(path).is_dir() else [Path(path)]
+    if not files:
+        raise ValueError(f"path {str(path)!r} is a folder without a .parquet file")
+    for file in files:
+        try:
+            names = ParquetFile(file).schema_arrow.names
+        except (OSError, ValueError, ArrowException) as error:
+            raise ValueError(f"path {str(file)!r} is no Parquet file: {error}") from None
+        wanted = [name for name in names if name != label] if columns is None else list(columns)
+        missing = [name for name in [*wanted, *([] if label is None else [label])] if name not in names]
+        if missing:
+            raise ValueError(f"path {str(file)!r} has no column {missing[0]!r}, its columns are {names[:20]}")
+        columns = wanted  # the order of the first file holds for all
+    return _batches(files, wanted, label, batch_size)
 
 
-def _batches(table: Any, wanted: list[str], label: str | None, batch_size: int) -> Iterator[Any]:
+def _batches(files: list[Path], wanted: list[str], label: str | None, batch_size: int) -> Iterator[Any]:
+    from pyarrow.parquet import ParquetFile
+
     columns = wanted if label is None else [*wanted, label]
-    # Few row groups ahead: what is read but not yet used must not grow with the file.
-    for batch in table.to_batches(columns=columns, batch_size=batch_size, batch_readahead=1, fragment_readahead=1):
-        if batch.num_rows:
-            P = np.column_stack([batch.column(name).to_numpy(zero_copy_only=False) for name in wanted])
-            yield P if label is None else (P, batch.column(label).to_numpy(zero_copy_only=False))
+    for file in files:
+        # Not ahead, and one row group at a time: what is in memory must not grow with the file.
+        with ParquetFile(file, pre_buffer=False) as table:
+            for batch in table.iter_batches(batch_size, columns=columns, use_threads=False):
+                if batch.num_rows:
+                    P = np.column_stack([batch.column(name).to_numpy(zero_copy_only=False) for name in wanted])
+                    yield P if label is None else (P, batch.column(label).to_numpy(zero_copy_only=False))
 
 
 def _from_dask(

@@ -224,13 +224,12 @@ class NetworkBase(PosteriorClassifier):
 def validation_split(y: Tensor, validation_fraction: float, seed: int) -> Split:
     """(training rows, held-out rows), stratified; refused when nothing can be held out."""
     check.check_between(validation_fraction, 0, 1, "validation_fraction")
-    train, held_out = inner_splits(y, 1, validation_fraction, seed)[0]
-    if not len(held_out):
+    if int(torch.bincount(y).max()) < 2:
         raise ValueError(
             f"validation_fraction={validation_fraction} of {len(y)} rows holds out none: "
             f"no class has a row to spare, gather more rows or train without a validation part"
         )
-    return train, held_out
+    return inner_splits(y, 1, validation_fraction, seed)[0]
 
 
 def stack_of(weights: Sequence[Tensor], biases: Sequence[Tensor]) -> StackedMLP:
