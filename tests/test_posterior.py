@@ -58,7 +58,7 @@ def test_simplex_solver_agrees_with_a_general_purpose_one(ridge):
 @pytest.mark.parametrize("overlap", [1e-1, 1e-2, 1e-4, 0.0])
 @pytest.mark.parametrize("k", [2, 5, 30])
 def test_the_simplex_solver_is_optimal_also_where_s_is_nearly_singular(k, overlap, ridge):
-    """Gradient steps alone stopped far from the optimum there: posteriors were off by up to 0.96."""
+    """Gradient steps alone stopped far from the optimum there."""
     rng = np.random.default_rng(5)
     S = (1 - overlap) / k + overlap * rng.dirichlet(np.ones(k), k)
     q = rng.dirichlet(np.full(k, 0.3), 100) @ S.T + 0.02 * rng.standard_normal((100, k))

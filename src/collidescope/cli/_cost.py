@@ -17,6 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from collidescope.cli._console import duration
+from collidescope.contrastive.ensemble import FIVE_SPLITS, MANY_ROWS, MOST_PRODUCTS, THREE_SPLITS
+from collidescope.contrastive.linear import n_regression_features
+from collidescope.contrastive.trees import FEWEST_TREE_ROWS, MAX_ROUNDS, MAX_TREES, MOST_TREE_CLASSES
 
 #: One step of a network: seconds of overhead, and multiplications a second.
 STEP, MULTIPLICATIONS = 1.1e-3, 4e10
@@ -33,9 +36,6 @@ LIBRARIES, WORKER, COPIES, PRODUCT_COPIES = 0.45e9, 0.25e9, 6, 3.5
 #: Folds in parallel need workers that take seconds to start and have memory of their own: they must be worth it, and
 #: stay below this many bytes, or this share of what the machine has.
 PARALLEL_FROM, MOST_MEMORY, SHARE = 15.0, 2.8e9, 0.25
-#: As in the room that trains: up to so many features products are tried; rows up to which there are 5 and 3 splits.
-MOST_PRODUCTS, FIVE_SPLITS, THREE_SPLITS, MANY_ROWS = 500, 6_000, 15_000, 50
-MAX_ROUNDS, MAX_TREES, MOST_TREE_CLASSES, FEWEST_TREE_ROWS = 200, 3_000, 150, 500
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def fold_seconds(n: int, d: int, k: int, max_epochs: int, patience: int, trees: 
     """
     splits = 5 if n <= FIVE_SPLITS else 3 if n <= THREE_SPLITS else 1
     rows = n * (splits - 1) if splits > 1 else 0.9 * n
-    products = d + d * (d + 1) // 2
+    products = n_regression_features(d, quadratic=True)
     classes = max(1.0, k / 4) ** 0.3
     seconds = (3 if k > 2 else 1) * rows * d * LINEAR * classes
     if products <= MOST_PRODUCTS:
@@ -92,7 +92,7 @@ def _fold(n: int, d: int, k: int, settings: Mapping[str, Any]) -> float:
 
 def fit_memory(n: int, d: int, jobs: int) -> float:
     """Bytes of a fit of ``n`` rows in ``jobs`` processes."""
-    products = d + d * (d + 1) // 2
+    products = n_regression_features(d, quadratic=True)
     table = 4.0 * n * d * COPIES
     fold = table + (4.0 * 0.72 * n * products * PRODUCT_COPIES if products <= MOST_PRODUCTS else 0.0)
     return LIBRARIES + table + (fold if jobs == 1 else jobs * (WORKER + fold))
