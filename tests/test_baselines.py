@@ -170,7 +170,7 @@ def test_an_interrupted_fit_does_not_pass_for_a_fit(data, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(_base.AllRowsObjective, "loss", interrupt)
+    monkeypatch.setattr(_base.AllRowsObjective, "backward", interrupt)
     for warm_start in (False, True):
         clf = rivals.NetworkClassifier(**TINY, warm_start=warm_start)
         with pytest.raises(KeyboardInterrupt):

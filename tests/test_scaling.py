@@ -97,7 +97,7 @@ def test_images_share_one_scale_so_that_their_contrast_survives():
 def test_many_rows_are_scaled_block_by_block_to_the_same_numbers(monkeypatch):
     X = np.random.default_rng(0).normal(size=(1000, 3))
     whole = scaled(X)
-    monkeypatch.setattr(_scaling, "BLOCK_ROWS", 7)
+    monkeypatch.setattr(_scaling, "BLOCK_NUMBERS", 20)
     assert np.array_equal(scaled(X), whole)
 
 

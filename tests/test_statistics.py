@@ -17,7 +17,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 
 import collidescope as cs
-from collidescope import _scaling, inference
+from collidescope import _scaling, moments
 from collidescope.datasets import scenario_a
 
 ROOT = Path(__file__).parents[1]
@@ -142,8 +142,8 @@ def test_the_size_of_blocks_changes_nothing(data, monkeypatch, numbers):
     P = cs.crossfit_posteriors(GaussianNB(), X, y)
     whole = cs.collision_matrix_from_posteriors(P, y)
     clf = cs.CollisionClassifier(**TINY).fit(X, y)
-    monkeypatch.setattr(inference, "BLOCK_NUMBERS", numbers)
-    monkeypatch.setattr(_scaling, "BLOCK_ROWS", 7)
+    monkeypatch.setattr(moments, "BLOCK_NUMBERS", numbers)
+    monkeypatch.setattr(_scaling, "BLOCK_NUMBERS", 20)
     assert cs.collision_matrix_from_posteriors(P, y).matrix == pytest.approx(whole.matrix, abs=1e-13)
     assert cs.collision_matrix_from_posteriors(P, y).stderr == pytest.approx(whole.stderr, abs=1e-12)
     assert np.array_equal(cs.CollisionClassifier(**TINY).fit(X, y).posteriors_, clf.posteriors_)

@@ -13,7 +13,8 @@ NORMAL_IQR = 1.349
 LARGEST = 20.0
 #: Rows that decide the quantiles: more would not change them.
 QUANTILE_ROWS = 100_000
-BLOCK_ROWS = 65_536
+#: Numbers that are worked on at once (32 MB in double precision).
+BLOCK_NUMBERS = 4_000_000
 #: An interquartile range below this share of the median is rounding.
 ROUNDING = 1e-12
 #: The smallest number above 0: a scale must not be rounded to 0.
@@ -34,7 +35,14 @@ def fit_scaling(X: Any) -> tuple[FloatArray, FloatArray]:
     sample = _dense(X[rows])
     if sample.ndim > 2:
         sample = sample.reshape(-1, 1)[:: max(1, sample.size // (10 * QUANTILE_ROWS))]
-    sample = sample.astype(np.float64)
+    width = max(1, BLOCK_NUMBERS // len(sample))
+    parts = [_centre_and_scale(sample[:, k : k + width]) for k in range(0, sample.shape[1], width)]
+    centre, scale = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    return centre, scale
+
+
+def _centre_and_scale(columns: npt.NDArray[Any]) -> tuple[FloatArray, FloatArray]:
+    sample = columns.astype(np.float64)
     constant = sample.min(axis=0) == sample.max(axis=0)
     # In units of the largest value no sum or square can overflow or vanish.
     unit = np.abs(sample).max(axis=0)
@@ -51,16 +59,24 @@ def apply_scaling(X: Any, centre: FloatArray, scale: FloatArray) -> npt.NDArray[
     """Standardised float32 copy of ``X``, made block by block."""
     divisor = np.where(scale > 0, scale, np.inf)
     out = np.empty(X.shape, dtype=np.float32)
-    for start in range(0, X.shape[0], BLOCK_ROWS):
-        block = slice(start, start + BLOCK_ROWS)
+    at_once = max(1, BLOCK_NUMBERS // max(1, int(np.prod(X.shape[1:]))))
+    for start in range(0, X.shape[0], at_once):
+        block = slice(start, start + at_once)
         part = _dense(X[block]).astype(np.float64)
         with np.errstate(over="ignore"):
             part -= centre
             # an overflow is far out, not infinite: a constant feature must not become inf / inf
             np.clip(part, -LARGEST_FLOAT, LARGEST_FLOAT, out=part)
             part /= divisor
-        out[block] = np.clip(part, -LARGEST, LARGEST)
+        out[block] = np.clip(part, -LARGEST, LARGEST, out=part)
     return out
+
+
+def lies_in_a_file(X: Any) -> bool:
+    """Whether an array, or what it is a view of, is a memory map."""
+    while X is not None and not isinstance(X, np.memmap):
+        X = getattr(X, "base", None)
+    return X is not None
 
 
 def _dense(X: Any) -> npt.NDArray[Any]:

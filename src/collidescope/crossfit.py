@@ -18,9 +18,10 @@ import numpy.typing as npt
 from joblib import Parallel, delayed
 
 from collidescope import _checks as check
+from collidescope import _dask
 from collidescope._checks import FloatArray, IntArray
 from collidescope._progress import Progress
-from collidescope._scaling import apply_scaling, fit_scaling
+from collidescope._scaling import fit_scaling
 from collidescope.gramian import gramian_from_similarities
 from collidescope.posterior import shift_priors, solve_posteriors
 from collidescope.recovery import recover
@@ -28,6 +29,10 @@ from collidescope.recovery import recover
 #: Ridges tried for the pair-wise model's posteriors; the one with the lowest held-out log loss is kept.
 RIDGES = (0.0, 1e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0)
 SMALLEST_PROBABILITY = 1e-6
+#: Held-out posteriors of more numbers than this are kept in float32: half of the memory, and networks know no more.
+DOUBLE_NUMBERS = 2**26
+#: Posteriors that are computed at once, in numbers (float64, and a few copies on the way).
+SCORED_NUMBERS = 2**24
 
 
 class WorkerError(RuntimeError):
@@ -91,19 +96,24 @@ class CrossFit:
         """Posteriors of new rows at ``train_priors``, averaged over the folds."""
         from collidescope.contrastive import bridge
 
-        scaled = apply_scaling(X, self.centre, self.scale)
+        held = self._hold(X)
         if self.pairs is None:
-            return np.asarray(np.mean([bridge.posteriors(fold, scaled) for fold in self.folds], axis=0))
+            return np.asarray(sum(bridge.posteriors(fold, held) for fold in self.folds) / len(self.folds))
         parts = zip(self.folds, self.pairs.references, strict=True)
-        q = [bridge.class_similarity(fold, scaled, *refs, None, self.pairs.correction)[0] for fold, refs in parts]
+        q = [bridge.class_similarity(fold, held, *refs, None, self.pairs.correction)[0] for fold, refs in parts]
         return self.pairs.solve(np.mean(q, axis=0), self.train_priors)
+
+    def _hold(self, X: Any) -> Any:
+        from collidescope.contrastive import bridge
+
+        return bridge.hold(X, self.centre, self.scale, bridge.device_of(self.folds[0]))
 
     def pair_similarity(self, A: Any, B: Any) -> FloatArray:
         """Sim of every pair of new rows from the pair-wise folds, at uniform priors."""
         from collidescope.contrastive import bridge
 
         assert self.pairs is not None
-        first, second = (apply_scaling(Z, self.centre, self.scale) for Z in (A, B))
+        first, second = self._hold(A), self._hold(B)
         scores = [bridge.pair_similarity(fold, first, second, self.pairs.correction) for fold in self.folds]
         return np.asarray(np.mean(scores, axis=0))
 
@@ -168,10 +178,13 @@ class CrossFit:
 
 @dataclass
 class HeldOut:
-    """Held-out scores of the training rows: posteriors at the training priors, and the Gramian of a pair-wise model."""
+    """Held-out scores of the training rows: posteriors at the training priors, and the Gramian of a pair-wise model.
+
+    Posteriors of more than ``DOUBLE_NUMBERS`` numbers are float32. Whoever takes them may overwrite them.
+    """
 
     rows: IntArray
-    posteriors: FloatArray
+    posteriors: npt.NDArray[Any]
     gramian: FloatArray | None
     reference_stderr: float | None
 
@@ -200,20 +213,23 @@ def cross_fit(
 
     k = int(codes.max()) + 1
     centre, scale = fit_scaling(X)
-    scaled = apply_scaling(X, centre, scale)
+    held = bridge.hold(X, centre, scale, config.device)
     counts = np.bincount(codes, sample_weight, k)
 
     def one(number: int, report: Any = None) -> Any:
         train = splits[number][0]
         where = None if checkpoint is None else Path(checkpoint) / f"fold-{number}"
         weight = None if sample_weight is None else sample_weight[train]
-        return bridge.train_fold(scaled[train], codes[train], k, config, seeds[number], weight, factory, report, where)
+        rows = bridge.rows_of(held, train)
+        return bridge.train_fold(rows, codes[train], k, config, seeds[number], weight, factory, report, where)
 
     folds: list[Any] = []
     interrupted = False
     with Progress("training folds", len(splits), verbose) as progress:
         if n_jobs in (None, 1):
             trained = (one(number, progress.report) for number in range(len(splits)))
+        elif (cluster := _dask.cluster()) is not None:
+            trained = _dask.results(cluster, one, len(splits))
         else:
             trained = Parallel(n_jobs=n_jobs, return_as="generator")(delayed(one)(i) for i in range(len(splits)))
         try:
@@ -236,12 +252,12 @@ def cross_fit(
             ) from error
     fitted = CrossFit(folds, centre, scale, counts / counts.sum(), pairs, interrupted)
     held_out = [test for _, test in splits[: len(folds)]]
-    return fitted, _score(fitted, scaled, codes, sample_weight, held_out, rng)
+    return fitted, _score(fitted, held, codes, sample_weight, held_out, rng)
 
 
 def _score(
     fitted: CrossFit,
-    X: npt.NDArray[np.float32],
+    held: Any,
     codes: IntArray,
     weights: FloatArray | None,
     held_out: list[IntArray],
@@ -250,19 +266,24 @@ def _score(
     from collidescope.contrastive import bridge
 
     rows = np.sort(np.concatenate(held_out))
-    scores = np.full((len(X), len(fitted.train_priors)), np.nan)
-    pairs = fitted.pairs
+    k, pairs = len(fitted.train_priors), fitted.pairs
     if pairs is None:
+        scores = np.empty((len(rows), k), np.float32 if len(rows) * k > DOUBLE_NUMBERS else np.float64)
         for fold, test in zip(fitted.folds, held_out, strict=True):
-            scores[test] = bridge.posteriors(fold, X[test])
-        return HeldOut(rows, scores if len(rows) == len(scores) else scores[rows], None, None)
+            for part in np.array_split(test, 1 + len(test) * k // SCORED_NUMBERS):
+                scores[np.searchsorted(rows, part)] = bridge.posteriors(fold, bridge.rows_of(held, part))
+        return HeldOut(rows, scores, None, None)
+    scores = np.full((len(held), k), np.nan)
     noise = []
     for fold, test in zip(fitted.folds, held_out, strict=True):
         chosen = pairs.choose_references(codes[test], rng or np.random.default_rng())
         exclude = np.full(len(test), -1, dtype=np.intp)
         exclude[chosen] = np.arange(len(chosen))
-        pairs.references.append((X[test[chosen]], codes[test[chosen]]))
-        scores[test], stderr = bridge.class_similarity(fold, X[test], *pairs.references[-1], exclude, pairs.correction)
+        pairs.references.append((np.asarray(bridge.rows_of(held, test[chosen])), codes[test[chosen]]))
+        rows_of_fold = bridge.rows_of(held, test)
+        scores[test], stderr = bridge.class_similarity(
+            fold, rows_of_fold, *pairs.references[-1], exclude, pairs.correction
+        )
         noise.append(stderr)
     q, labels = scores[rows], codes[rows]
     G = gramian_from_similarities(q, labels, None if weights is None else weights[rows])

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from collidescope._files import replace_file
 
 FORMAT = "collidescope.model"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 KEY = "collidescope"
 CHECKSUM = "sha256"
 

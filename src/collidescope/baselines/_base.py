@@ -209,7 +209,7 @@ class NetworkBase(PosteriorClassifier):
         In float64: float32 would round otherwise in other company, in digits that log-posteriors show.
         """
         networks = copy.deepcopy(self._networks()).double().eval()
-        device = networks.weights[0].device
+        device = networks.weight.device
         rows = torch.from_numpy(apply_scaling(X, self._centre, self._scale))
         with torch.inference_mode():
             for part in torch.split(rows, max(1, SCORED_AT_ONCE // networks.n_members)):
@@ -238,5 +238,6 @@ def stack_of(weights: Sequence[Tensor], biases: Sequence[Tensor]) -> StackedMLP:
     sizes = [weight.shape[2] for weight in weights]
     # A generator of its own: the initial weights are thrown away and must not move the global one.
     stack = StackedMLP(M, n_in, sizes[-1], sizes[:-1], generator=torch.Generator())
-    stack.weights, stack.biases = nn.ParameterList(weights), nn.ParameterList(biases)
+    stack.weight = nn.Parameter(torch.cat([weight.flatten(1) for weight in weights], 1))
+    stack.bias = nn.Parameter(torch.cat([bias.flatten(1) for bias in biases], 1))
     return stack

@@ -98,7 +98,7 @@ class ElboObjective(AllRowsObjective):
         z = pyro.sample("z", prior.to_event(1).mask(False))
         pyro.factor("divergence", -self.kl_weight * module.divergence())
         with pyro.plate("rows", len(self.y), subsample=rows):
-            logits = module.logits(z, self.X.index_select(0, rows))
+            logits = module.logits(z, self.X[rows])
             pyro.sample("y", pyro.distributions.Categorical(logits=logits), obs=self.y.index_select(0, rows))
 
     def _guide(self, module: MeanField, rows: Tensor) -> None:

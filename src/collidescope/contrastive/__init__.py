@@ -5,7 +5,7 @@ from collidescope.contrastive.distributed import gather_rows
 from collidescope.contrastive.ensemble import fit_members
 from collidescope.contrastive.fold_models import FoldModel, PairwiseFoldModel
 from collidescope.contrastive.losses import BalancedPairLoss, PacBound, pac_bound
-from collidescope.contrastive.networks import FactorisedNetwork, PairwiseImageNetwork, PairwiseNetwork, mlp
+from collidescope.contrastive.networks import Bfloat16, FactorisedNetwork, PairwiseImageNetwork, PairwiseNetwork, mlp
 from collidescope.contrastive.pairs import same_log_odds_shift, sample_pairs
 from collidescope.contrastive.scoring import ClassSimilarity, class_similarity, encode, similarity
 from collidescope.contrastive.smoothing import SmoothedCrossEntropy
@@ -13,6 +13,7 @@ from collidescope.contrastive.training import TrainingResult, fit_loop
 
 __all__ = [
     "BalancedPairLoss",
+    "Bfloat16",
     "ClassSimilarity",
     "FactorisedNetwork",
     "FoldModel",

@@ -11,12 +11,14 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from collidescope._scaling import apply_scaling, lies_in_a_file
 from collidescope.contrastive.claims import check_claims
 from collidescope.contrastive.config import TrainingConfig
 from collidescope.contrastive.ensemble import fit_members
 from collidescope.contrastive.faults import said_plainly
 from collidescope.contrastive.fold_models import FoldModel, PairwiseFoldModel
 from collidescope.contrastive.networks import EncoderFactory
+from collidescope.contrastive.rows import Rows, as_rows
 from collidescope.contrastive.splits import inner_splits
 from collidescope.contrastive.threads import one_thread
 
@@ -25,6 +27,8 @@ FloatArray = npt.NDArray[np.float64]
 #: Up to so many rows one thread trains the small networks: their matrices are too small to share, and threads that wait
 #: for one another on a busy machine made a fit a hundred times slower.
 ONE_THREAD_ROWS = 20_000
+#: Numbers of a sparse matrix that are written out in memory (2 GB): faster than batch by batch.
+MOST_DENSE = 500_000_000
 
 
 def resolve_device(device: str) -> str:
@@ -38,8 +42,28 @@ def resolve_device(device: str) -> str:
     return device
 
 
+def hold(X: Any, centre: FloatArray, scale: FloatArray, device: str) -> Rows:
+    """Rows ``X`` as training and scoring want them: standardised at once in memory, or batch by batch from a file.
+
+    A sparse matrix is written out up to :data:`MOST_DENSE` numbers, and beyond it batch by batch.
+    """
+    if lies_in_a_file(X) or (hasattr(X, "toarray") and X.shape[0] * X.shape[1] > MOST_DENSE):
+        return Rows(X, device, (centre, scale))
+    return as_rows(torch.from_numpy(apply_scaling(X, centre, scale)), device)
+
+
+def rows_of(held: Rows, index: npt.NDArray[np.intp]) -> Rows:
+    """Some of the rows, in the order of ``index``."""
+    return held.subset(torch.from_numpy(np.asarray(index, dtype=np.int64)))
+
+
+def device_of(fold: Fold) -> str:
+    """Where the fold's weights are, and its rows are wanted."""
+    return next((str(t.device) for member in fold.members for t in member.module.state_dict().values()), "cpu")
+
+
 def train_fold(
-    X: npt.NDArray[np.float32],
+    X: npt.NDArray[np.float32] | Rows,
     codes: npt.NDArray[np.intp],
     n_classes: int,
     config: TrainingConfig,
@@ -56,13 +80,13 @@ def train_fold(
         "training", "lower batch_size, use smaller networks, or fit a sample of the rows", config.device
     )
     with plainly, one_thread(config.device == "cpu" and factory is None and len(X) <= ONE_THREAD_ROWS):
-        return fit_members(_tensor(X), labels, n_classes, config, seed, weight, factory, progress, checkpoint)
+        return fit_members(_rows(X), labels, n_classes, config, seed, weight, factory, progress, checkpoint)
 
 
-def posteriors(fold: FoldModel, X: npt.NDArray[np.float32]) -> FloatArray:
+def posteriors(fold: FoldModel, X: npt.NDArray[np.float32] | Rows) -> FloatArray:
     """y(x) of every row, at the priors of the rows the fold was trained on."""
     with one_thread(False), _scoring(fold):
-        return fold.posteriors(_tensor(X)).numpy()
+        return fold.posteriors(_rows(X)).numpy()
 
 
 def pair_similarity(fold: PairwiseFoldModel, A: npt.ArrayLike, B: npt.ArrayLike, correction: bool) -> FloatArray:
@@ -125,11 +149,17 @@ def import_fold(
 
 
 def _scoring(fold: Fold) -> AbstractContextManager[None]:
-    device = next((str(t.device) for member in fold.members for t in member.module.state_dict().values()), "cpu")
-    return said_plainly("scoring rows", "score fewer rows at a time, or move to a machine with more memory", device)
+    remedy = "score fewer rows at a time, or move to a machine with more memory"
+    return said_plainly("scoring rows", remedy, device_of(fold))
 
 
-def _tensor(X: npt.ArrayLike) -> torch.Tensor:
+def _rows(X: Any) -> torch.Tensor | Rows:
+    return X if isinstance(X, Rows) else _tensor(X)
+
+
+def _tensor(X: npt.ArrayLike | Rows) -> torch.Tensor:
+    if isinstance(X, Rows):
+        return X[:]
     # torch cannot share read-only memory without a warning; a copy of a batch is cheap
     array = np.ascontiguousarray(X, dtype=np.float32)
     return torch.from_numpy(array if array.flags.writeable else array.copy())

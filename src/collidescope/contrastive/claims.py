@@ -61,7 +61,7 @@ def _check_member(i: int, member: Mapping[str, Any], own: Arrays, d: int, K: int
         sizes = [d, *hidden, K] if kind == "network" else [2 * d, *hidden, 1]
         wanted = sum((a + 1) * b for a, b in pairwise(sizes))
         present = sum(array.size for array in own.values())
-        present //= max(own[f"{i}.weights.0"].shape[0], 1) if kind == "network" else 1
+        present //= max(own[f"{i}.weight"].shape[0], 1) if kind == "network" else 1
     elif kind == "trees":  # a row is scored with all of them at once; where they point is checked later
         if max(len(array) for name, array in own.items() if name.startswith(f"{i}.roots")) > MAX_TREES:
             raise ValueError(f"member {member.get('name')!r} must not have more than {MAX_TREES} trees a forest")

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -36,6 +37,7 @@ from collidescope.contrastive.networks import (
 from collidescope.contrastive.objectives import FactorisedObjective, PairwiseObjective
 from collidescope.contrastive.pairs import same_log_odds_shift
 from collidescope.contrastive.pooling import held_out_weights
+from collidescope.contrastive.rows import Rows, as_rows
 from collidescope.contrastive.splits import Split, inner_splits
 from collidescope.contrastive.training import Progress, epoch_generator, fit_loop, seeded_module
 from collidescope.contrastive.trees import FEWEST_TREE_ROWS, MOST_TREE_CLASSES, BoostedTrees, grow
@@ -57,7 +59,7 @@ FIVE_SPLITS, THREE_SPLITS = 6_000, 15_000
 
 
 def fit_members(
-    X: Tensor,
+    X: Tensor | Rows,
     y: Tensor,
     n_classes: int,
     config: TrainingConfig,
@@ -71,7 +73,7 @@ def fit_members(
 
     Parameters
     ----------
-    X : float32 tensor of shape (n, d), standardised; or (n, C, H, W) with a ``factory``
+    X : float32 tensor of shape (n, d), standardised, or Rows; (n, C, H, W) with a ``factory``
     y : long tensor of shape (n,)
         Class numbers 0 … K-1; every class must occur.
     n_classes : int
@@ -83,7 +85,7 @@ def fit_members(
         (2d, 1) and builds the body on the concatenated inputs (channels).
     progress, checkpoint : see :func:`~collidescope.contrastive.training.fit_loop`
     """
-    X = X.to(config.device, torch.float32)
+    X = as_rows(X, config.device)
     y = y.to(config.device, torch.long)
     w = None if sample_weight is None else sample_weight.to(config.device, torch.float32)
     _check_data(X, y, n_classes, config, factory)
@@ -104,7 +106,7 @@ class _FactorisedFit:
 
     def __init__(
         self,
-        X: Tensor,
+        X: Rows,
         y: Tensor,
         n_classes: int,
         config: TrainingConfig,
@@ -148,7 +150,7 @@ class _FactorisedFit:
         if self.interrupted and self.members:
             return
         weight = None if self.row_weight is None else self.row_weight.cpu().numpy()
-        X, y = self.X.cpu().numpy(), self.y.cpu().numpy()
+        X, y = np.asarray(self.X), self.y.cpu().numpy()
         forests = []
         for number, split in enumerate(self.splits):
             try:
@@ -200,11 +202,12 @@ class _FactorisedFit:
         splits = self.splits if splits is None else splits
         if self.config.loss == "pair":
             uniform = torch.full_like(self.priors, 1 / self.K)
-            member.align(self.X, self.y, self.K, uniform if self.balanced else self.priors)
+            member.align(self.X[:], self.y, self.K, uniform if self.balanced else self.priors)
         parts = []
         for m, (_, held_out) in enumerate(splits):
-            p = member_posteriors(member, self.X[held_out], self.priors if self.balanced else None, split=m)
-            parts.append(p.log())
+            for x in self.X.subset(held_out).blocks():
+                p = member_posteriors(member, x, self.priors if self.balanced else None, split=m)
+                parts.append(p.log())
         member.held_out = torch.cat(parts)
         rows = torch.cat([held_out for _, held_out in splits]).cpu()
         member.held_out_rows = rows
@@ -231,7 +234,7 @@ class _FactorisedFit:
 
 
 def _fit_pairwise(
-    X: Tensor,
+    X: Rows,
     y: Tensor,
     n_classes: int,
     config: TrainingConfig,
@@ -279,11 +282,11 @@ def _n_splits(config: TrainingConfig, n: int) -> int:
     return 5 if n <= FIVE_SPLITS else 3
 
 
-def _check_data(X: Tensor, y: Tensor, n_classes: int, config: TrainingConfig, factory: EncoderFactory | None) -> None:
+def _check_data(X: Rows, y: Tensor, n_classes: int, config: TrainingConfig, factory: EncoderFactory | None) -> None:
     if len(X) != len(y) or y.ndim != 1:
-        raise ValueError(f"X and y must have the same number of rows, got {tuple(X.shape)} and {tuple(y.shape)}")
+        raise ValueError(f"X and y must have the same number of rows, got {X.shape} and {tuple(y.shape)}")
     if X.ndim != 2 and factory is None:
-        raise ValueError(f"X must be (rows, features), got {tuple(X.shape)}: flatten it, or pass a module factory")
+        raise ValueError(f"X must be (rows, features), got {X.shape}: flatten it, or pass a module factory")
     counts = torch.bincount(y, minlength=n_classes)
     if len(counts) != n_classes or bool((counts == 0).any()):
         raise ValueError(f"y must hold every class 0…{n_classes - 1} and no other, got counts {counts.tolist()[:20]}")

@@ -16,6 +16,7 @@ from collidescope.contrastive.faults import halved
 from collidescope.contrastive.members import Member, export_members, import_member, member_posteriors
 from collidescope.contrastive.networks import EncoderFactory, PairModule
 from collidescope.contrastive.pooling import pool
+from collidescope.contrastive.rows import Rows
 
 
 class FoldModel:
@@ -44,13 +45,14 @@ class FoldModel:
         self.members, self.n_classes, self.input_shape = members, n_classes, input_shape
         self.priors, self.balanced, self.interrupted = priors, balanced, interrupted
 
-    def posteriors(self, X: Tensor) -> Tensor:
+    def posteriors(self, X: Tensor | Rows) -> Tensor:
         """y(x) at the priors of the training rows, float64 (n, K)."""
         _check_shape(X, self.input_shape)
         out = torch.empty(len(X), self.n_classes, dtype=torch.float64)
         # By blocks of rows: with many classes the posteriors of all members at once would not fit.
-        for start in range(0, len(X), scoring.ROWS_AT_ONCE):
-            block = slice(start, min(start + scoring.ROWS_AT_ONCE, len(X)))
+        at_once = max(1, min(scoring.ROWS_AT_ONCE, scoring.NUMBERS_AT_ONCE // self.n_classes))
+        for start in range(0, len(X), at_once):
+            block = slice(start, min(start + at_once, len(X)))
             for rows, _, p in halved(lambda rows, _: self._posteriors(X[rows]), block, slice(0, 1)):
                 out[rows] = p
         return out
@@ -191,6 +193,6 @@ class PairwiseFoldModel:
         return cls(members, K, shape, float(description["shift"]), str(description["scheme"]), False)
 
 
-def _check_shape(X: Tensor, input_shape: tuple[int, ...]) -> None:
+def _check_shape(X: Tensor | Rows, input_shape: tuple[int, ...]) -> None:
     if tuple(X.shape[1:]) != input_shape:
         raise ValueError(f"X must have rows of shape {input_shape} as in training, got {tuple(X.shape[1:])}")

@@ -20,6 +20,8 @@ import torch
 from scipy.optimize import minimize
 from torch import Tensor, nn
 
+from collidescope.contrastive.rows import Rows, as_rows
+
 #: Products of robustly standardised inputs: without a limit one outlier of 100 sd would rule the fit.
 LARGEST_INPUT = 8.0
 #: Rows whose features are made at once where n×D would be too large to keep.
@@ -88,7 +90,7 @@ def n_regression_features(n_in: int, quadratic: bool) -> int:
 
 
 def fit_softmax_regression(
-    X: Tensor,
+    X: Tensor | Rows,
     y: Tensor,
     n_classes: int,
     train_rows: Sequence[Tensor],
@@ -100,7 +102,7 @@ def fit_softmax_regression(
 
     Parameters
     ----------
-    X : float tensor of shape (n, d)
+    X : float tensor of shape (n, d), or Rows
     y : long tensor of shape (n,)
     n_classes : int
     train_rows : J long tensors
@@ -109,7 +111,8 @@ def fit_softmax_regression(
     start : SoftmaxRegression, optional
         A fit with the same features and another penalty. A fit of rank r starts from its leading directions.
     """
-    model = SoftmaxRegression(len(train_rows), X.shape[1], n_classes, spec.quadratic).to(X.device)
+    X = as_rows(X, y.device)
+    model = SoftmaxRegression(len(train_rows), X.shape[1], n_classes, spec.quadratic).to(y.device)
     if start is None or start.quadratic != spec.quadratic:
         _standardise(model, X)
     else:
@@ -199,10 +202,10 @@ def _expand(x: Tensor, quadratic: bool) -> Tensor:
     return torch.cat([x, x[:, i] * x[:, j]], 1)
 
 
-def _standardise(model: SoftmaxRegression, X: Tensor) -> None:
+def _standardise(model: SoftmaxRegression, X: Rows) -> None:
     total = torch.zeros_like(model.mean, dtype=torch.float64)
     squares = torch.zeros_like(total)
-    for rows in torch.split(X, ROWS_AT_ONCE):
+    for rows in X.blocks(ROWS_AT_ONCE):
         f = _expand(rows, model.quadratic).double()
         total += f.sum(0)
         squares += (f * f).sum(0)

@@ -104,7 +104,7 @@ def import_member(
     if kind == "regression":
         module = SoftmaxRegression(state["weight"].shape[0], shape[0], K, bool(described["quadratic"]))
     elif kind == "network":
-        module = StackedMLP(state["weights.0"].shape[0], shape[0], K, sizes)
+        module = StackedMLP(state["weight"].shape[0], shape[0], K, sizes)
     elif kind == "trees":
         module = BoostedTrees.from_state(state, shape[0], K)
     elif kind == "pairwise":

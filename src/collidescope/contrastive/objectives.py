@@ -1,7 +1,7 @@
 """What an epoch shows: rows for the factorised model, sampled pairs for the pairwise one.
 
-Symbols: n rows, M members of a stack, each with its own training rows; B rows (pairs) per step. All data stay on the
-training device and a batch is a slice of index tensors: no loader, no copies per row.
+Symbols: n rows, M members of a stack, each with its own training rows; B rows (pairs) per step. A batch is a slice of
+index tensors, and :class:`~collidescope.contrastive.rows.Rows` brings its inputs: no loader, no copies per row.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from collidescope.contrastive.config import TrainingConfig
 from collidescope.contrastive.losses import BalancedPairLoss
-from collidescope.contrastive.networks import PairModule
+from collidescope.contrastive.networks import PairModule, StackedMLP
 from collidescope.contrastive.pairs import sample_pairs
+from collidescope.contrastive.rows import Rows, as_rows
 
 #: Rows whose pairs are all compared with one another. The pair loss costs as many logarithms per row; with 32 it
 #: stays below the cost of a small network, with 1,024 it was 12 times the whole training.
@@ -34,7 +35,7 @@ class FactorisedObjective:
 
     Parameters
     ----------
-    X : tensor of shape (n, ...)
+    X : tensor of shape (n, ...), or Rows
     y : long tensor of shape (n,)
     n_classes : int
     splits : M pairs (training rows, held-out rows)
@@ -44,14 +45,14 @@ class FactorisedObjective:
 
     def __init__(
         self,
-        X: Tensor,
+        X: Tensor | Rows,
         y: Tensor,
         n_classes: int,
         splits: Sequence[Split],
         config: TrainingConfig,
         sample_weight: Tensor | None = None,
     ) -> None:
-        self.X, self.y, self.n_classes, self.given_weight = X, y, n_classes, sample_weight
+        self.X, self.y, self.n_classes, self.given_weight = as_rows(X, y.device), y, n_classes, sample_weight
         self.train_rows = [train for train, _ in splits]
         self.held_out_rows = [held_out for _, held_out in splits]
         # Members step together, so an epoch is as long as the smallest split (they differ by a row or two); rows are
@@ -78,13 +79,20 @@ class FactorisedObjective:
             yield order[:, start : start + self.batch_size]
 
     def loss(self, module: nn.Module, batch: Tensor) -> Tensor:
+        x, labels, weight = self._batch(batch)
+        return self._loss(module(x), labels, weight).sum()
+
+    def backward(self, module: nn.Module, batch: Tensor) -> Tensor:
+        if self.loss_name == "cross-entropy" and isinstance(module, StackedMLP) and module.dropout.p == 0:
+            return module.backpropagate(*self._batch(batch))
+        return backpropagate(module, self.loss(module, batch))
+
+    def _batch(self, batch: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Rows (M, B, …), their labels and weights (M, B)."""
         rows = batch.reshape(-1)
-        logits: Tensor = module(self.X.index_select(0, rows).view(*batch.shape, *self.X.shape[1:]))
-        labels = self.y.index_select(0, rows)
-        if self.loss_name == "cross-entropy" and self.weight is None:
-            return cross_entropy(logits.flatten(0, 1), labels) * self.n_members
         weight = None if self.weight is None else self.weight.index_select(0, rows).view(batch.shape)
-        return self._loss(logits, labels.view(batch.shape), weight).sum()
+        x = self.X[rows].view(*batch.shape, *self.X.shape[1:])
+        return x, self.y.index_select(0, rows).view(batch.shape), weight
 
     def held_out_loss(self, module: nn.Module) -> Tensor:
         losses = []
@@ -126,9 +134,15 @@ class PairwiseObjective:
     n_members = 1
 
     def __init__(
-        self, X: Tensor, y: Tensor, split: Split, config: TrainingConfig, seed: int, sample_weight: Tensor | None = None
+        self,
+        X: Tensor | Rows,
+        y: Tensor,
+        split: Split,
+        config: TrainingConfig,
+        seed: int,
+        sample_weight: Tensor | None = None,
     ) -> None:
-        self.X, self.y, self.scheme, self.bounded = X, y, config.scheme, config.bounded
+        self.X, self.y, self.scheme, self.bounded = as_rows(X, y.device), y, config.scheme, config.bounded
         self.given_weight = sample_weight
         self.rows, held_out = split
         self.train_labels = y[self.rows]
@@ -155,7 +169,10 @@ class PairwiseObjective:
     def loss(self, module: nn.Module, batch: tuple[Tensor, Tensor, Tensor]) -> Tensor:
         assert isinstance(module, PairModule)
         i, j, target = batch
-        return self._loss(module.one_way(self.X.index_select(0, i), self.X.index_select(0, j)), target)
+        return self._loss(module.one_way(self.X[i], self.X[j]), target)
+
+    def backward(self, module: nn.Module, batch: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+        return backpropagate(module, self.loss(module, batch))
 
     def held_out_loss(self, module: nn.Module) -> Tensor:
         i, j, same = self.held_out
@@ -168,15 +185,22 @@ class PairwiseObjective:
         return binary_cross_entropy_with_logits(logits, target, reduction="none").clamp_max(self.bounded).mean()
 
 
+def backpropagate(module: nn.Module, loss: Tensor) -> Tensor:
+    """Leave the gradient of a loss in every parameter; returns the loss."""
+    module.zero_grad(set_to_none=True)
+    loss.backward()  # type: ignore[no-untyped-call]
+    return loss.detach()
+
+
 def _cross_entropy(logits: Tensor, labels: Tensor, weight: Tensor | None) -> Tensor:
     """Mean cross-entropy of each member, (M, B, K) → (M,)."""
     each = cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none").view(labels.shape)
     return (each if weight is None else each * weight).mean(1)
 
 
-def _signature(*data: Tensor | None) -> str:
+def _signature(X: Rows, *data: Tensor | None) -> str:
     """Of every bit: sums would differ with the number of threads, and agree for rows in another order."""
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(X.digest().encode())
     for tensor in data:
         digest.update(f"{None if tensor is None else tuple(tensor.shape)}".encode())
         if tensor is not None:

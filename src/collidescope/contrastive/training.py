@@ -47,8 +47,8 @@ class Objective(Protocol):
     def batches(self, generator: torch.Generator) -> Iterator[Any]:
         """The batches of one epoch."""
 
-    def loss(self, module: nn.Module, batch: Any) -> Tensor:
-        """Training loss summed over the members, a scalar."""
+    def backward(self, module: nn.Module, batch: Any) -> Tensor:
+        """Leave the gradient of the training loss, summed over the members, in the parameters; returns that loss."""
 
     def held_out_loss(self, module: nn.Module) -> Tensor:
         """Loss of each member on its held-out rows, shape (M,)."""
@@ -172,13 +172,11 @@ def run_epoch(
 
 def train_step(module: nn.Module, objective: Objective, optimizer: torch.optim.Optimizer, batch: Any) -> Tensor:
     """One gradient step. Members share no parameter, so the gradient of the sum is each member's own."""
-    optimizer.zero_grad(set_to_none=True)
     own, weight = own_part(batch, PAIR_BLOCK)
-    loss = objective.loss(module, own)
-    loss.backward()  # type: ignore[no-untyped-call]
+    loss = objective.backward(module, own)
     average_gradients(module, weight)
     optimizer.step()
-    return loss.detach() / objective.n_members
+    return loss / objective.n_members
 
 
 def validate(module: nn.Module, objective: Objective) -> Tensor:
