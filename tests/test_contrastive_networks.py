@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from collidescope.contrastive.networks import (
+    Bfloat16,
     FactorisedNetwork,
     OneMember,
     PairwiseImageNetwork,
@@ -77,6 +78,41 @@ def test_a_stack_takes_separate_inputs_for_its_members():
     stack = StackedMLP(2, 4, 3, (8,), generator=torch.Generator().manual_seed(1))
     x = torch.randn(2, 5, 4)
     assert torch.allclose(stack(x)[1], stack(x[1])[1], atol=1e-6)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("sizes", [(), (8,), (16, 8, 4)])
+@pytest.mark.parametrize("members", [1, 3])
+def test_gradients_written_out_are_those_of_autograd(members, sizes, weighted):
+    generator = torch.Generator().manual_seed(1)
+    stack = StackedMLP(members, 5, 4, sizes, generator=generator)
+    x, y = torch.randn(members, 20, 5, generator=generator), torch.randint(0, 4, (members, 20), generator=generator)
+    w = torch.rand(members, 20, generator=generator) if weighted else None
+    each = nn.functional.cross_entropy(stack(x).flatten(0, 1), y.flatten(), reduction="none").view(members, 20)
+    loss = (each if w is None else each * w).mean(1).sum()
+    loss.backward()
+    expected = [p.grad.clone() for p in stack.parameters()]
+    for _ in range(2):  # the second time into what the first left
+        assert float(stack.backpropagate(x, y, w)) == pytest.approx(float(loss), rel=1e-6)
+        for p, gradient in zip(stack.parameters(), expected, strict=True):
+            assert torch.allclose(p.grad, gradient, atol=1e-7)
+
+
+def test_bfloat16_is_left_to_gpus():
+    """On one processor products in bfloat16 were an illegal instruction, which ends the interpreter."""
+    body = mlp(64, 3, (64,))
+    x = torch.randn(50, 64)
+    assert torch.equal(Bfloat16(body)(x), body(x))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no accelerator here")
+def test_bfloat16_changes_the_products_and_neither_weights_nor_output():
+    body = mlp(64, 3, (64,)).cuda()
+    x = torch.randn(50, 64, device="cuda")
+    low = Bfloat16(body)(x)
+    assert low.dtype == body[0].weight.dtype == torch.float32
+    assert not torch.equal(low, body(x))
+    assert torch.allclose(low, body(x), atol=0.05)
 
 
 def test_any_encoder_can_stand_in_for_a_stack_of_one():

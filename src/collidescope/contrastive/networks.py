@@ -65,9 +65,10 @@ class FactorisedNetwork(nn.Module):
 
 
 class Bfloat16(nn.Module):
-    """Runs a module in bfloat16 where torch holds that safe (matrix products, convolutions), weights stay float32.
+    """Runs a module in bfloat16 on a GPU where torch holds that safe (products, convolutions); weights stay float32.
 
-    ``model=lambda d, k: Bfloat16(my_network(d, k))``: on recent GPUs large networks train and score faster.
+    ``model=lambda d, k: Bfloat16(my_network(d, k))``: large networks train and score faster. On a CPU it changes
+    nothing (processors that claim bfloat16 and do not have it end the interpreter).
 
     >>> Bfloat16(mlp(4, 3, (8,)))(torch.zeros(5, 4)).dtype
     torch.float32
@@ -78,7 +79,9 @@ class Bfloat16(nn.Module):
         self.body = body
 
     def forward(self, x: Tensor) -> Tensor:
-        with torch.autocast(x.device.type, torch.bfloat16):
+        if not x.is_cuda:
+            return self.body(x)  # type: ignore[no-any-return]
+        with torch.autocast("cuda", torch.bfloat16):
             out: Tensor = self.body(x)
         return out.float()
 
