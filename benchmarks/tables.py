@@ -1,4 +1,7 @@
-"""Write docs/benchmarks.md and the table of the README from the JSON files in results/. Nothing in them is typed."""
+"""Write docs/benchmarks.md and the tables of docs/scale.md and the README from the JSON files in results/.
+
+Nothing in them is typed.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import purchase
 from benchmarks._record import RESULTS
 from benchmarks.accuracy import CASES, COVERAGE, PAPER, rivals
+from benchmarks.tables_gpu import gpu_text
 from experiments.markdown import best, table, where
 
 ROOT = Path(__file__).parents[1]
@@ -136,7 +141,100 @@ def scale_text() -> str:
             f"The same {found['rows']:,} rows through a Dask cluster of two processes, beside the S of one process:"
             f"\n\n{table(['workers', 'time', 'largest difference of an entry of S'], rows)}"
         )
+    if (fits := load("scale-fit")) is not None:
+        rows = [
+            [
+                f"{r['rows']:,}",
+                f"{r['table_mb']:,.0f} MB",
+                f"{r['posteriors_mb']:,.0f} MB",
+                f"{r['spool_s']:.1f} s",
+                f"{r['spool_mb'] - r['start_mb']:,.0f} MB",
+                f"{r['fit_s']:.0f} s",
+                f"{r['fit_mb'] - r['start_mb']:,.0f} MB",
+            ]
+            for r in fits["results"]
+        ]
+        config = fits["config"]
+        head = ["rows", "table", "posteriors", "`spool`", "memory of it", "`fit`", "memory of it"]
+        parts.append(
+            f"From Parquet files of {config['features']} features (float32), {config['classes']} classes, to a fitted "
+            f"model (`clf.fit(*spool(path, label))`, {config['cv']} folds, {config['max_epochs']} epoch, one layer of "
+            f"{config['hidden_layer_sizes'][0]} units), each in a process of its own. Seconds are those of one core. "
+            f"Memory is what was added to that of the imported libraries; pages of the file that the system keeps for "
+            f"speed are not counted:\n\n{table(head, rows)}"
+        )
     return "\n\n".join(parts)
+
+
+def growth_text() -> str:
+    """Time against rows and features, with exponents; predicted against measured cost."""
+    parts = []
+    if (growth := load("scale-growth")) is not None:
+        found, upper = growth["results"], growth["config"]["upper"]
+        rows = [
+            [f"{r['rows']:,}", *(f"{r[name]:.2f} s" for name in ("fit_s", "score_s", "stream_s")),
+             f"{r['peak_bytes'] / 1e9:.2f} GB"]
+            for r in found["rows"]
+        ]  # fmt: skip
+        d, k = found["rows"][0]["features"], found["rows"][0]["classes"]
+        wide = [[str(r["features"]), f"{r['fit_s']:.2f} s", f"{r['score_s']:.2f} s"] for r in found["features"]]
+        power = found["exponents"]
+        parts.append(
+            f"### Growth\n\nOne network of 64 units, two folds, two epochs, {d} features, {k} classes: the fit with "
+            "its S, the posteriors of as many rows, and S of a stream of posteriors of ten classes:\n\n"
+            f"{table(['rows', 'fit', 'posteriors', 'S of a stream', 'peak memory of the fit'], rows)}\n\n"
+            f"Over the largest {upper} sizes time grows with the rows to the power of {power['fit_s in n']:.2f} (fit), "
+            f"{power['score_s in n']:.2f} (posteriors) and {power['stream_s in n']:.2f} (stream).\n\n"
+            f"{found['features'][0]['rows']:,} rows:\n\n{table(['features', 'fit', 'posteriors'], wide)}\n\n"
+            f"With the features it grows to the power of {power['fit_s in d']:.2f} (fit) and "
+            f"{power['score_s in d']:.2f} (posteriors). {where(growth['environment'])}."
+        )
+    if (cost := load("scale-cost")) is not None:
+        rows = [
+            [f"{r['rows']:,} × {r['features']}, K = {r['classes']}",
+             ", ".join(f"{name}={value}" for name, value in r["settings"].items()) or "default",
+             f"{r['predicted']['seconds']:.1f} s", f"{r['fit_s']:.1f} s", f"{r['ratio']:.2f}",
+             f"{r['predicted']['memory'] / 1e9:.2f} GB", f"{r['peak_bytes'] / 1e9:.2f} GB"]
+            for r in cost["results"]
+        ]  # fmt: skip
+        head = ["table", "settings", "said", "took", "ratio", "memory, said", "held"]
+        parts.append(
+            "### Does the predicted cost come true?\n\n`estimate_cost` of each fit, with a probe of this machine just "
+            f"before it, and what it took:\n\n{table(head, rows)}"
+        )
+    return "\n\n".join(parts)
+
+
+def classes_text() -> str:
+    if (stored := load("scale-classes")) is None:
+        return ""
+    *sizes, last = stored["results"]
+    config, exponents = stored["config"], last["exponents"]
+    stages = ["train", "score", "moments", "one step", "recovery", "shrink", "fit", "predict", "file", "report"]
+    rows = [
+        [
+            f"{r['classes']:,}",
+            *(f"{r['seconds'][name]:.1f}" for name in stages),
+            f"{r['fit_gb']:.2f}",
+            f"{r['peak_gb']:.2f}",
+            "yes" if r["one_step"]["projection_converged"] else f"no ({r['one_step']['projection_iterations']} steps)",
+        ]
+        for r in sizes
+    ]
+    growth = [f"{exponents[name]:.1f}" for name in stages]
+    rows.append(["exponent", *growth, f"{exponents['memory']:.1f}", "", ""])
+    head = ["K", *stages, "GB, fit", "GB, all", "projection settled"]
+    largest = sizes[-1]["bytes"]
+    return (
+        f"{config['rows']:,} rows × {config['features']} features, one hidden layer of 128, 2 folds, 2 epochs, "
+        f"{config['threads']} thread, each K in a process of its own; seconds, and peak memory of the fit and of "
+        f"everything:\n\n{table(head, rows)}\n\n"
+        "`moments` is the pass over the held-out posteriors, `file` writing and reading S as .npz, `report` the page "
+        "with the rows to look at. Exponents are those of growth from 500 classes on (of memory: what the fit adds). "
+        f"With {sizes[-1]['classes']:,} classes the file of S has {largest['file'] / 2**20:,.0f} MB, the ten largest "
+        f"entries of every row as JSON {largest['top'] / 2**20:.1f} MB, the report {largest['report'] / 2**20:.1f} MB. "
+        f"({where(stored['environment'])}.)"
+    )
 
 
 def speed_text() -> str:
@@ -262,13 +360,24 @@ of its logit by log(K - 1), at uniform priors:
 ## More rows than memory
 
 {scale_text()}
+
+## Many classes
+
+{classes_text()}
+
+{growth_text()}
+
+## A GPU
+
+{gpu_text(load)}
 """
     (ROOT / "docs" / "benchmarks.md").write_text(re.sub(r"\n{3,}", "\n\n", page))
+    purchase.PAGE.write_text(purchase.fill(purchase.PAGE.read_text()))
     readme = ROOT / "README.md"
     block = f"<!-- benchmarks -->\n{accuracy_table(accuracy, 'mean')}\n<!-- /benchmarks -->"
     text = readme.read_text()
     readme.write_text(re.sub(r"<!-- benchmarks -->.*<!-- /benchmarks -->", lambda _: block, text, flags=re.DOTALL))
-    print("→ docs/benchmarks.md, README.md")
+    print("→ docs/benchmarks.md, docs/scale.md, README.md")
 
 
 if __name__ == "__main__":

@@ -35,6 +35,7 @@ TUTORIALS = [
     "plot_merge_classes.py",
     "plot_ambiguous_rows.py",
     "plot_images_own_network.py",
+    "plot_own_trainer.py",
     "plot_own_probabilities.py",
     "plot_label_smoothing.py",
     "plot_adaptive_sampling.py",

@@ -300,6 +300,7 @@ def test_the_constructor_of_a_collision_matrix_refuses(call, pattern):
         for who in ("interval", "pber_interval", "bayes_error_bounds")
         for bad in bad_choice(who, lambda v, who=who: getattr(estimated(), who)(v), "level", 0, 1, -0.5, 95, NAN, "95%")
     ],
+    bad_choice("top_k", lambda v: abc().top_k(v), "k", -1, 1.5, "many", None, True),
     bad_choice("top_collisions", lambda v: cm().top_collisions(level=v), "level", 0, 1, 2.0, "95%"),
     bad_choice("top_collisions", lambda v: cm().top_collisions(v), "n", -1, 2.5, "all", True, None),
     case("a level asked of a matrix without errors", lambda: cm().bayes_error_bounds(0.9), "level.*none"),
@@ -389,6 +390,22 @@ def edited(**changes):
 )
 def test_damaged_json_is_refused(call, pattern):
     expect_refusal(call, pattern)
+
+
+def test_a_matrix_file_that_is_damaged_or_none_is_refused(tmp_path):
+    path = tmp_path / "matrix.npz"
+    expect_refusal(lambda: cs.CollisionMatrix.from_npz(path), "path.*matrix.npz", FileNotFoundError)
+    estimated().to_npz(path)
+    content = path.read_bytes()
+    for damaged in (b"", b"no archive", content[:-30], content[:200]):
+        path.write_bytes(damaged)
+        expect_refusal(lambda: cs.CollisionMatrix.from_npz(path), "path.*matrix.npz.*to_npz")
+    np.savez(path, matrix=np.eye(2))
+    expect_refusal(lambda: cs.CollisionMatrix.from_npz(path), "path.*matrix.npz.*to_npz")
+    np.savez(path, description=np.array("[1]"))
+    expect_refusal(lambda: cs.CollisionMatrix.from_npz(path), "data.*collision matrix")
+    np.savez(path, matrix=np.array([{}], dtype=object), description=np.array("{}"))  # would need pickle
+    expect_refusal(lambda: cs.CollisionMatrix.from_npz(path), "path.*matrix.npz")
 
 
 @pytest.mark.parametrize(
@@ -636,6 +653,12 @@ def test_a_model_file_that_is_not_there_or_no_model_is_refused(tmp_path):
     case("a file in the place of chunks", lambda: cs.accumulate("x.parquet", AB), "chunks.*posterior_batches"),
     case("a number in the place of chunks", lambda: cs.accumulate(3, AB), "chunks.*int"),
     case("nothing to accumulate", lambda: cs.accumulate([], AB), "empty"),
+    # images have more dimensions, and any label will do
+    [c for c in bad_numbers("spool", lambda v: cs.spool([(v, Y)]), "x", P) if "dimension too many" not in c.id],
+    [c for c in bad_labels("spool", lambda v: cs.spool([(P, v)]), chunk=True) if "outside classes" not in c.id],
+    case("nothing to spool", lambda: cs.spool([]), "source holds no rows"),
+    case("an array to spool", lambda: cs.spool(X), "source.*ndarray.*fit"),
+    case("a file without a target", lambda: cs.spool("x.parquet"), "target must name"),
 )
 def test_streams_are_refused(call, pattern):
     expect_refusal(call, pattern)
@@ -643,6 +666,7 @@ def test_streams_are_refused(call, pattern):
 
 def test_files_of_posteriors_that_are_not_there_or_no_parquet_are_refused(tmp_path):
     expect_refusal(lambda: cs.posterior_batches(tmp_path / "none.parquet"), "path.*none", FileNotFoundError)
+    expect_refusal(lambda: cs.spool(tmp_path / "none.parquet", "y"), "path.*none", FileNotFoundError)
     (tmp_path / "text.parquet").write_text("no Parquet")
     expect_refusal(lambda: cs.posterior_batches(tmp_path / "text.parquet"), "path.*text.*no Parquet")
 
@@ -1442,12 +1466,27 @@ def test_loaders_name_the_variable_or_the_missing_file(name, monkeypatch, tmp_pa
     expect_refusal(LOADERS[name], re.escape(str(tmp_path)), FileNotFoundError)
 
 
+@table(
+    bad_choice("predict_cost", lambda v: cs.predict_cost(v, 5, 3), "n", 1, 0, -5, 2.5, "many", None, True),
+    bad_choice("predict_cost", lambda v: cs.predict_cost(100, v, 3), "d", 0, 2.5, "many", None, True),
+    bad_choice("predict_cost", lambda v: cs.predict_cost(100, 5, v), "k", 1, 2.5, "many", None, True),
+    bad_choice("predict_cost", lambda v: cs.predict_cost(100, 5, 3, n_jobs=v), "n_jobs", 0, 1.5, "all", True),
+    bad_choice("predict_cost", lambda v: cs.predict_cost(100, 5, 3, max_epochs=v), "max_epochs", 0, 1.5, "all"),
+    case("a number for a speed", lambda: cs.predict_cost(100, 5, 3, speed=3.0), "speed.*float.*Speed.measure"),
+    case("a setting without a cost", lambda: cs.predict_cost(100, 5, 3, priors="uniform"), "priors"),
+    bad_choice("Speed", lambda v: cs.Speed(product=v), "product", 0, -1.0, NAN, INF, "fast", None),
+    case("a device that is not there", lambda: cs.Speed.measure("abacus"), "device.*abacus"),
+)
+def test_predictions_of_a_cost_refuse(call, pattern):
+    expect_refusal(call, pattern)
+
+
 def test_every_public_name_is_under_test_here():
     """Result containers aside, which are made by the functions and check nothing."""
     with open(__file__, encoding="utf-8") as file:
         text = file.read()
     containers = {"Divergences", "LearningCurve", "PosteriorErrorBound", "Projection", "Recovery", "ShuffledControl"}
-    containers |= {"AuditReport", "ConsolidationPlan", "SmoothingChoice"}
+    containers |= {"AuditReport", "ConsolidationPlan", "Cost", "SmoothingChoice", "SparseCollisions"}
     untested = containers | {"CollisionWarning", "Problem", "ClusteredProblem", "datasets"}
     assert [name for name in cs.__all__ if name not in untested and f"cs.{name}" not in text] == []
     assert [name for name in datasets.__all__ if name not in untested and f"datasets.{name}" not in text] == []

@@ -16,7 +16,6 @@ from typer.testing import CliRunner
 
 import collidescope as cs
 from collidescope.cli import _console
-from collidescope.cli._cost import expected_cost, fold_seconds
 from collidescope.cli._writing import as_csv
 from collidescope.cli.app import app
 from collidescope.tables import TableClassifier
@@ -308,6 +307,18 @@ def test_merge_is_that_of_python_from_a_matrix_or_a_model(folder, tmp_path):
     assert "PBER" in good("merge", folder / "m.json", "--max-pber", 0.5).stdout
 
 
+def test_a_matrix_is_binary_where_its_name_says_so_or_its_classes_are_too_many(folder, tmp_path, monkeypatch):
+    good("merge", folder / "m.json", "--groups", 2, "--matrix", tmp_path / "merged.npz")
+    merged = cs.CollisionMatrix.from_npz(tmp_path / "merged.npz")
+    assert merged == cs.consolidate(cs.CollisionMatrix.from_json(folder / "m.json"), 2).matrix
+    good("report", tmp_path / "merged.npz", "-o", tmp_path / "r.html")
+    monkeypatch.setattr("collidescope.cli._results.JSON_CLASSES", 1)
+    done = good("merge", folder / "m.json", "--groups", 2, "--matrix", tmp_path / "large.json")
+    assert "large.npz" in done.stderr
+    assert not (tmp_path / "large.json").exists()
+    assert cs.CollisionMatrix.from_npz(tmp_path / "large.npz") == merged
+
+
 @pytest.mark.parametrize("source", ["m.json", "m.collide"])
 def test_a_report_of_a_matrix_or_a_model(folder, tmp_path, source):
     good("report", folder / source, "-o", tmp_path / "r.html")
@@ -470,17 +481,6 @@ def test_class_names_that_are_formulas_survive_the_way_through_files(tmp_path):
     assert set(said["predicted"]) <= {"'=cmd()", "'@b"}
     table.assign(said=said["predicted"]).to_csv(tmp_path / "a.csv", index=False)
     good("audit", tmp_path / "m", tmp_path / "a.csv", "-l", "y", "-p", "said")
-
-
-def test_expected_costs_grow_with_the_work_and_probe_only_what_is_long():
-    small = fold_seconds(1000, 10, 2, 200, 12)
-    assert small < fold_seconds(100_000, 10, 2, 200, 12)
-    assert small < fold_seconds(1000, 10, 20, 200, 12)
-    assert fold_seconds(1000, 10, 2, 5, 12) < small
-    X, y = np.random.default_rng(0).normal(size=(200, 3)).astype(np.float32), np.arange(200) % 2
-    cost = expected_cost(X, y, {"cv": 5, "max_epochs": 200, "n_jobs": None})
-    assert cost.seconds < 20
-    assert re.fullmatch(r"about \d+ s and 0\.\d GB", str(cost))
 
 
 needs_data = pytest.mark.skipif(not os.environ.get("COLLIDESCOPE_DATA"), reason="COLLIDESCOPE_DATA is not set")

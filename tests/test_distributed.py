@@ -1,18 +1,22 @@
-"""Two processes under torchrun train to what one process trains to, and form pairs across processes."""
+"""Two processes train to what one does: under torchrun, with pairs across processes, and on a Dask cluster."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from functools import partial
+from pathlib import Path
 
+import joblib
 import numpy as np
 import pytest
 import torch
 
-from collidescope import CollisionClassifier
+from collidescope import CollisionClassifier, _dask
 from collidescope.contrastive import BalancedPairLoss
 from collidescope.contrastive.distributed import average_gradients, gather_rows, own_part, world
+from collidescope.crossfit import WorkerError
 from collidescope.datasets import scenario_a
 
 SETTINGS = {"hidden_layer_sizes": (16,), "max_epochs": 8, "patience": 0, "cv": 2, "random_state": 0, "device": "cpu"}
@@ -55,6 +59,23 @@ dist.destroy_process_group()
 """
 
 
+#: The loop of the example, cut where it starts to train.
+LOOP = """
+import sys
+from pathlib import Path
+import torch, torch.distributed as dist
+torch.set_num_threads(1)
+text = Path(sys.argv[2]).read_text(encoding="utf-8")
+setup, found, _ = text.partition("encoder, losses = train(")
+assert found
+exec(setup)
+EPOCHS = 3
+encoder, losses = train(X_encoder, y_encoder)
+rank, size = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+torch.save({"state": encoder.state_dict(), "losses": losses}, f"{sys.argv[1]}/{rank}-of-{size}.pt")
+"""
+
+
 def torchrun(script: str, folder, *arguments: str) -> None:
     path = folder / "script.py"
     path.write_text(script)
@@ -91,6 +112,20 @@ def test_pairs_are_formed_across_processes(tmp_path):
         assert torch.allclose(found["grad"], model.weight.grad, atol=1e-6)
 
 
+@pytest.mark.slow
+def test_the_loop_of_the_example_trains_the_same_encoder_in_two_processes(tmp_path):
+    pytest.importorskip("accelerate")
+    example = str(Path(__file__).parents[1] / "examples" / "plot_own_trainer.py")
+    torchrun(LOOP, tmp_path, example)
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    subprocess.run([sys.executable, str(tmp_path / "script.py"), str(tmp_path), example], env=environment, check=True)
+    alone, *both = (torch.load(tmp_path / f"{name}.pt", weights_only=True) for name in ("0-of-1", "0-of-2", "1-of-2"))
+    for found in both:
+        assert found["losses"] == pytest.approx(alone["losses"], abs=1e-4)
+        for name, weight in alone["state"].items():
+            assert torch.allclose(found["state"][name], weight, atol=1e-3)
+
+
 def test_parts_cover_every_row_once_and_weigh_as_much_as_they_hold(monkeypatch):
     for n, block in ((100, 1), (97, 32), (40, 32), (1, 1)):
         batch, pairs, weights, rows = torch.arange(2 * n).reshape(2, n), (torch.arange(n),) * 3, [], []
@@ -116,3 +151,74 @@ def test_one_process_is_left_alone():
     assert torch.equal(module.weight.grad, before)
     rows = torch.ones(3)
     assert gather_rows(rows)[0] is rows
+
+
+# ---------------------------------------------------------------- a Dask cluster
+
+
+@pytest.fixture
+def dask_cluster():
+    """Two worker processes, which joblib is told to use."""
+    distributed = pytest.importorskip("distributed")
+    options = {"n_workers": 2, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
+    with (
+        distributed.LocalCluster(**options) as local,
+        distributed.Client(local) as client,
+        joblib.parallel_config(backend="dask", wait_for_workers_timeout=60),
+    ):
+        yield client
+
+
+def replicate(seed: int) -> np.ndarray:
+    """S of a sample of its own, as a study of coverage draws many."""
+    X, y = scenario_a(3).sample(200, seed)
+    clf = CollisionClassifier(hidden_layer_sizes=(), max_epochs=2, cv=2, random_state=seed, device="cpu")
+    return clf.fit(X, y).collision_matrix_.matrix
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::collidescope.CollisionWarning")
+def test_folds_and_replicates_on_a_dask_cluster_are_those_of_one_process(dask_cluster):
+    X, y = scenario_a(3).sample(300, 0)
+    settings = SETTINGS | {"max_epochs": 2}
+    for model in ("factorised", "pairwise"):
+        alone = CollisionClassifier(model=model, **settings).fit(X, y)
+        spread = CollisionClassifier(model=model, n_jobs=-1, **settings).fit(X, y)
+        assert np.allclose(spread.collision_matrix_.matrix, alone.collision_matrix_.matrix, rtol=0, atol=1e-6)
+        assert np.allclose(spread.predict_proba(X), alone.predict_proba(X), rtol=0, atol=1e-6)
+    found = joblib.Parallel()(joblib.delayed(replicate)(seed) for seed in range(3))
+    assert np.allclose(found, [replicate(seed) for seed in range(3)], rtol=0, atol=1e-6)
+
+
+def encoder(d: int, k: int, *, marker: str = "", always: bool = False) -> torch.nn.Module:
+    """Linear; the first process that builds it (every one, if ``always``) dies of it."""
+    if always:
+        os._exit(9)
+    if marker:
+        try:
+            os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            pass
+        else:
+            os._exit(9)
+    return torch.nn.Linear(d, k)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::collidescope.CollisionWarning")
+def test_a_fold_whose_worker_dies_is_trained_by_another_and_given_up_when_that_dies_too(dask_cluster, tmp_path):
+    X, y = scenario_a(3).sample(300, 0)
+    settings = SETTINGS | {"max_epochs": 2}
+    alone = CollisionClassifier(model=encoder, **settings).fit(X, y).collision_matrix_
+    dies_once = partial(encoder, marker=str(tmp_path / "died"))
+    found = CollisionClassifier(model=dies_once, n_jobs=-1, **settings).fit(X, y).collision_matrix_
+    assert (tmp_path / "died").exists()
+    assert np.allclose(found.matrix, alone.matrix, rtol=0, atol=1e-6)
+    with pytest.raises(WorkerError, match=r"a worker process died with 0 of 2 folds trained"):
+        CollisionClassifier(model=partial(encoder, always=True), n_jobs=-1, **settings).fit(X, y)
+
+
+def test_there_is_no_cluster_where_none_was_named():
+    assert _dask.cluster() is None
+    with joblib.parallel_config(backend="threading"):
+        assert _dask.cluster() is None

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collidescope import CollisionAccumulator, collision_matrix_from_posteriors, shift_priors
+from collidescope import CollisionAccumulator, collision_matrix_from_posteriors, shift_priors, streams
 from collidescope.datasets import imbalanced, scenario_a
-from collidescope.inference import MAX_COVARIANCE_CLASSES
+from collidescope.moments import MAX_COVARIANCE_CLASSES
 from helpers import mean_tvd, random_posteriors
 
 
@@ -201,3 +201,22 @@ def test_one_step_forgives_wrong_posteriors_that_averages_do_not():
     averages = mean_tvd(np.stack([P[y == k].mean(axis=0) for k in range(3)]), truth)
     assert one_step < averages / 3
     assert one_step < no_labels / 3
+
+
+def test_beyond_so_many_classes_given_priors_weigh_the_rows(monkeypatch):
+    P, codes = random_posteriors(np.random.default_rng(5), 4000, 6, sharpness=3.0)
+    target = np.linspace(1, 3, 6) / 12
+    apart = collision_matrix_from_posteriors(P, codes, priors=target)
+    monkeypatch.setattr(streams, "MAX_STRATA", 5)
+    weighed = collision_matrix_from_posteriors(P, codes, priors=target)
+    assert weighed.priors == pytest.approx(target)
+    assert weighed.matrix == pytest.approx(apart.matrix, abs=1e-9)
+    assert weighed.counts == pytest.approx(apart.counts)
+    # the shares of the classes count as chance: never narrower, and not by much wider
+    assert (weighed.stderr >= 0.999 * apart.stderr).all()
+    assert (weighed.stderr <= 1.3 * apart.stderr).all()
+
+
+def test_an_accumulator_of_too_many_classes_with_priors_says_what_to_do_instead():
+    with pytest.raises(ValueError, match=r"priors with 500 classes.*sample_weight"):
+        CollisionAccumulator(range(500), np.full(500, 1 / 500))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import html
+import json
 
 import numpy as np
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 from collidescope import CollisionMatrix, bayes_error_bounds, collision_matrix_from_posteriors
 from collidescope.datasets import scenario_a, scenario_b
@@ -220,3 +222,202 @@ def test_matrices_compare_by_value():
     assert CollisionMatrix(np.eye(2)) == CollisionMatrix(np.eye(2))
     assert CollisionMatrix(np.eye(2)) != CollisionMatrix(np.eye(2), classes=["a", "b"])
     assert CollisionMatrix(np.eye(2)) != "something else"
+
+
+def test_intervals_are_students_with_room_for_what_was_not_seen():
+    S, se = np.array([[0.7, 0.3], [0.4, 0.6]]), np.array([[0.01, 0.02], [0.03, 0.04]])
+    low, high = CollisionMatrix(S, stderr=se, counts=[30, 12]).interval(0.9)
+    rows = np.array([[30.0], [12.0]])
+    half = stats.t.ppf(0.95, rows - 1) * np.sqrt(se**2 + (0.5 / rows) ** 2)
+    assert np.allclose(low, S - half)
+    assert np.allclose(high, S + half)
+    low, high = CollisionMatrix(S, stderr=se).interval()
+    assert np.allclose((high - low) / 2, stats.norm.ppf(0.975) * se)
+    single = CollisionMatrix(S, stderr=se / 100, counts=[1.2, 1]).interval()  # one degree of freedom at least
+    assert (single[1] - single[0] == 1).all()
+    cm = CollisionMatrix(S, pber_stderr=0.02, counts=[30, 12])
+    half = stats.t.ppf(0.975, 41) * np.hypot(0.02, 0.5 / 42)
+    assert cm.pber_interval() == pytest.approx((cm.pber - half, cm.pber + half))
+    wide = CollisionMatrix(S, pber_stderr=2.0)
+    assert wide.pber_interval() == (0, 1)
+
+
+def test_bayes_bounds_are_those_of_cover_and_hart():
+    low, high = bayes_error_bounds(0.3, 3)
+    assert high == 0.3
+    # The PBER of a problem where every input has the same posterior (1 - e, e/2, e/2), e the Bayes error.
+    e = low
+    assert 1 - (1 - e) ** 2 - 2 * (e / 2) ** 2 == pytest.approx(0.3)
+    assert bayes_error_bounds(1.0, 2)[0] == 0.5  # beyond what two classes can have
+    cm = CollisionMatrix([[0.9, 0.1], [0.1, 0.9]], pber_stderr=0.01)
+    ends = cm.pber_interval(0.9)
+    assert cm.bayes_error_bounds(0.9) == (bayes_error_bounds(ends[0], 2)[0], bayes_error_bounds(ends[1], 2)[1])
+
+
+def test_top_collisions_come_with_their_intervals_five_by_default():
+    S, priors = planted(6, ratio=50, sharpness=1)
+    cm = CollisionMatrix(S, priors, list("abcdef"), stderr=np.full((6, 6), 0.01), counts=np.full(6, 50.0))
+    top = cm.top_collisions()
+    assert len(top) == 5
+    assert len(cm.top_collisions(0)) == 0
+    low, high = cm.interval()
+    for _, row in top.iterrows():
+        i, j = (cm.classes.tolist().index(row[name]) for name in ("class", "other"))
+        assert (row["rate"], row["reverse"]) == (S[i, j], S[j, i])
+        assert (row["low"], row["high"]) == (low[i, j], high[i, j])
+    assert top["rate"].iloc[0] == S[~np.eye(6, dtype=bool)].max()
+    assert (cm.top_collisions(level=0.5)["low"] > top["low"]).all()
+    ties = CollisionMatrix(np.full((3, 3), 1 / 3)).top_collisions()
+    assert ties[["class", "other"]].to_numpy().tolist() == [[0, 1], [0, 2], [1, 2]]
+
+
+def test_everything_but_intervals_survives_a_merge_and_a_covariance_is_made_symmetric():
+    uneven = np.array([[2.0, 1.0, 0.0], [0.0, 2.0, 1.0], [0.0, 0.0, 2.0]])
+    cm = CollisionMatrix(
+        [[0.9, 0.1], [0.2, 0.8]], [2 / 3, 1 / 3], covariance=uneven, coverage=0.5, info={"method": "x"}
+    )
+    assert cm.covariance.tolist() == [[2, 0.5, 0], [0.5, 2, 0.5], [0, 0.5, 2]]
+    merged = cm.merge([[0], [1]])
+    assert merged.coverage == 0.5
+    assert dict(merged.info) == {"method": "x", "merged": True}
+    assert CollisionMatrix([[0.9, 0.1], [0.2, 0.8]]).merge([[0], [1]]).stderr is None
+    again = CollisionMatrix.from_dict(cm.to_dict())
+    assert again == cm
+    assert again.coverage == 0.5
+
+
+def test_rates_speak_of_the_population_asked_for():
+    cm = CollisionMatrix([[0.8, 0.2], [0.1, 0.9]], [1 / 3, 2 / 3], ["a", "b"], counts=[30, 10])
+    rates = cm.rates("empirical")
+    assert rates.index.tolist() == ["a", "b"]
+    assert rates["prior"].tolist() == [0.75, 0.25]
+    assert rates["precision"].tolist() == pytest.approx([0.6 / 0.625, 0.225 / 0.375])
+    assert rates["false_positive_rate"].tolist() == pytest.approx([0.1, 0.2])
+    assert rates["recall"].tolist() == [0.8, 0.9]
+    assert cm.pber == pytest.approx(1 - 0.8 / 3 - 1.8 / 3)
+
+
+@pytest.mark.parametrize("k", [0, 1, 3, 7, 100])
+def test_top_k_keeps_the_diagonal_and_the_largest_others_of_every_row(k):
+    S, priors = planted(8, ratio=5, sharpness=1.0, seed=2)
+    cm = CollisionMatrix(S, priors, [f"class {i}" for i in range(8)], stderr=S / 10)
+    top = cm.top_k(k)
+    for i in range(8):
+        others = sorted((j for j in range(8) if j != i), key=lambda j: -S[i, j])[:k]
+        expected = np.where(np.isin(np.arange(8), [i, *others]), S[i], 0.0)
+        assert np.array_equal(top.matrix.toarray()[i], expected)
+        assert top.rest[i] == pytest.approx(1 - expected.sum(), abs=1e-12)
+    assert top.stderr.toarray() == pytest.approx(top.matrix.toarray() / 10)
+    assert top.classes.tolist() == cm.classes.tolist()
+    frame = top.to_frame()
+    assert len(frame) == top.matrix.nnz
+    kept = top.matrix.toarray()[3]
+    assert frame["rate"].to_numpy()[frame["class"] == "class 3"].tolist() == sorted(kept[kept > 0], reverse=True)
+
+
+def test_top_k_holds_no_zeros_and_ties_go_to_the_class_that_comes_first():
+    S = np.full((4, 4), 0.1) + 0.6 * np.eye(4)
+    assert CollisionMatrix(S).top_k(1).matrix.toarray()[3].tolist() == [0.1, 0, 0, 0.7]
+    top = CollisionMatrix(np.eye(3)).top_k(2)
+    assert top.matrix.nnz == 3
+    assert top.stderr is None
+    assert np.isnan(top.to_frame()["stderr"]).all()
+    data = json.loads(top.to_json())
+    assert (data["row"], data["column"], data["rate"], data["rest"]) == ([0, 1, 2], [0, 1, 2], [1.0] * 3, [0.0] * 3)
+
+
+@pytest.mark.parametrize("n", [0, 1, 4, 28, 1000])
+def test_top_collisions_are_in_the_order_of_a_full_sort(n):
+    S, priors = planted(8, ratio=5, sharpness=1.0, seed=3)
+    S = S.round(2)
+    S[np.diag_indices(8)] += 1 - S.sum(axis=1)  # rounding makes ties
+    pairs = [(i, j) if S[i, j] >= S[j, i] else (j, i) for i in range(8) for j in range(i + 1, 8)]
+    expected = sorted(pairs, key=lambda pair: -S[pair])[:n]
+    found = CollisionMatrix(S, priors).top_collisions(n)
+    assert list(zip(found["class"], found["other"], strict=True)) == expected
+
+
+def test_npz_round_trip_is_bit_for_bit(tmp_path):
+    P, codes = random_posteriors(np.random.default_rng(0), 300, 4)
+    names = np.array(["a", "b", 3, True], dtype=object)
+    cm = collision_matrix_from_posteriors(P, names[codes], classes=names)
+    path = tmp_path / "matrix.npz"
+    cm.to_npz(path)
+    again = CollisionMatrix.from_npz(path)
+    assert again == cm
+    assert again.classes.tolist() == names.tolist()
+    assert again.covariance.tolist() == cm.covariance.tolist()
+    CollisionMatrix(np.eye(2)).to_npz(path)
+    assert CollisionMatrix.from_npz(path) == CollisionMatrix(np.eye(2))
+
+
+def test_two_thousand_classes_are_refused_by_json_and_saved_as_npz_and_listed(tmp_path):
+    k = 2000
+    S = 0.9 * np.eye(k) + 0.1 * np.roll(np.eye(k), 1, axis=1) / 2 + 0.1 * np.roll(np.eye(k), -1, axis=1) / 2
+    cm = CollisionMatrix(S, stderr=S / 10)
+    with pytest.raises(ValueError, match=r"2,000 classes.*to_npz.*top_k"):
+        cm.to_json()
+    cm.to_npz(tmp_path / "matrix.npz")
+    assert CollisionMatrix.from_npz(tmp_path / "matrix.npz") == cm
+    top = cm.top_k(5)
+    assert top.matrix.nnz == 3 * k
+    assert np.abs(top.rest).max() < 1e-12
+    assert len(cm.top_collisions(3)) == 3
+
+
+def test_limits_of_coverage_and_errors_are_allowed():
+    for share in (0, 1):
+        assert CollisionMatrix(np.eye(2), coverage=share, pber_stderr=0).coverage == share
+    assert CollisionMatrix(np.eye(2), pber_stderr=0).pber_stderr == 0
+    with pytest.raises(ValueError, match="coverage must be between 0 and 1"):
+        CollisionMatrix(np.eye(2), coverage=1.5)
+    with pytest.raises(ValueError, match="pber_stderr must be ≥ 0"):
+        CollisionMatrix(np.eye(2), pber_stderr=-1.5)
+    assert not CollisionMatrix([[0.5, 0.5], [0.1, 0.9]]).is_diagonally_dominant
+    assert (CollisionMatrix(np.eye(2)) == 3) is False
+
+
+def test_one_row_has_one_degree_of_freedom():
+    low, high = CollisionMatrix([[0.5, 0.5], [0.5, 0.5]], stderr=np.full((2, 2), 0.01), counts=[1, 2]).interval(0.1)
+    expected = stats.t.ppf(0.55, 1) * np.hypot(0.01, 0.5 / np.array([1.0, 2.0]))
+    assert (high - low)[:, 0] / 2 == pytest.approx(expected)
+
+
+def test_tables_have_names_on_their_sides_and_are_the_callers_own():
+    cm = CollisionMatrix([[0.9, 0.1], [0.2, 0.8]], classes=["cat", "dog"])
+    frame = cm.to_frame()
+    assert (frame.index.name, frame.columns.name) == ("seen in", "seen again in")
+    assert frame.index.tolist() == frame.columns.tolist() == ["cat", "dog"]
+    assert cm.rates().index.name == "class"
+    frame.iloc[0, 0] = 5.0
+    recall = cm.recall()
+    recall[0] = 5.0
+    assert cm.matrix[0, 0] == 0.9
+
+
+def test_infinities_and_missing_precisions_raise_no_warning():
+    with np.errstate(divide="raise", invalid="raise"):
+        assert CollisionMatrix([[0.0, 1.0], [0.0, 1.0]]).dominance_factor == np.inf
+        assert np.isnan(CollisionMatrix([[1.0, 0.0], [1.0, 0.0]]).precision()[1])
+
+
+@pytest.mark.parametrize("name", ["matrix", "stderr", "counts", "covariance"])
+def test_arrays_given_stay_the_callers_and_only_those_nobody_can_change_are_shared(name):
+    shapes = {"matrix": np.full((2, 2), 0.5), "stderr": np.ones((2, 2)), "counts": np.ones(2), "covariance": np.eye(3)}
+
+    def kept(array):
+        return getattr(CollisionMatrix(**{"matrix": np.eye(2)} | {name: array}), name)
+
+    given = shapes[name].copy()
+    inside = kept(given)
+    given[...] = 9.0
+    assert np.array_equal(inside, shapes[name])
+    base = shapes[name].copy()
+    view = base[:]
+    view.setflags(write=False)  # whoever has the base can still write
+    inside = kept(view)
+    base[...] = 9.0
+    assert np.array_equal(inside, shapes[name])
+    frozen = shapes[name].copy()
+    frozen.setflags(write=False)
+    assert (kept(frozen) is frozen) == (name != "covariance")  # that one is made symmetric first

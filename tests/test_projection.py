@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from collidescope import project
-from collidescope.projection import balance
+from collidescope import project, projection
+from collidescope.projection import _onto_spectral, _operations, balance
 from helpers import ZOO, planted
 
 
@@ -84,3 +84,143 @@ def test_balance_scales_to_the_priors_and_keeps_psd():
 def test_balance_returns_a_matrix_without_a_scaling_as_it_is():
     B = np.array([[-1.0, 0.5], [0.5, 0.1]])
     assert balance(B, np.array([0.5, 0.5])) is B
+
+
+@pytest.mark.parametrize("noise", [0.03, 0.3])
+def test_the_accelerated_steps_lead_where_dykstras_algorithm_does(noise):
+    _, estimate, priors = noisy(1, k=8, noise=noise)
+    v = np.sqrt(priors)
+    start = (estimate + estimate.T) / 2 / np.outer(v, v)
+    Q = np.eye(8) - np.outer(v, v)
+    C, kept = start, [np.zeros((8, 8)), np.zeros((8, 8))]
+    for _ in range(3000):
+        values, vectors = np.linalg.eigh(Q @ (C + kept[0]) @ Q)
+        spectral = np.outer(v, v) + (vectors * np.maximum(values, 0)) @ vectors.T
+        kept[0] = C + kept[0] - spectral
+        C = np.maximum(spectral + kept[1], 0)
+        kept[1] = spectral + kept[1] - C
+    assert project(estimate, priors).joint == pytest.approx(C * np.outer(v, v), abs=1e-6)
+
+
+@pytest.mark.parametrize("operations", [0.0, 5 * 10 * 20**3])
+def test_a_projection_that_is_cut_short_says_so_and_is_still_a_table_of_rates(monkeypatch, operations):
+    _, estimate, priors = noisy(3, k=20, noise=1.0)
+    assert project(estimate, priors).converged
+    monkeypatch.setattr(projection, "MAX_OPERATIONS", operations)
+    result = project(estimate, priors)
+    assert not result.converged
+    assert result.iterations == (1 if operations == 0 else 4)
+    assert result.joint.min() >= 0
+    assert np.abs(result.joint.sum(axis=1) - priors).max() < 1e-12
+
+
+def test_the_smallest_eigenvalue_is_reported_where_it_is_negative_and_zero_elsewhere():
+    S, priors = planted(6, ratio=2, sharpness=4, seed=0)
+    assert project(priors[:, None] * S, priors).min_eigenvalue == 0
+    flipped = np.array([[0.1, 0.4], [0.4, 0.1]])  # C has the eigenvalues 1 and -0.6
+    assert project(flipped, [0.5, 0.5]).min_eigenvalue == pytest.approx(-0.6)
+
+
+def test_momentum_saves_most_of_the_steps():
+    problems = [noisy(seed, k=20, noise=1.0)[1:] for seed in (0, 2, 4)]
+    assert sum(project(*problem).iterations for problem in problems) < 520
+    estimate, priors = problems[1]
+    v = np.sqrt(priors)
+    start = (estimate + estimate.T) / 2 / np.outer(v, v)
+    C, Y = _onto_spectral(start, v)[0], np.zeros_like(start)
+    for _ in range(400):  # the same steps without momentum
+        Y = np.maximum(Y - C, 0.0)
+        C = _onto_spectral(start + Y, v)[0]
+    assert np.abs(np.maximum(Y - C, 0.0) - Y).max() > 1e-7
+
+
+def test_steps_are_those_of_nesterov_on_the_multipliers(monkeypatch):
+    _, estimate, priors = noisy(0, k=8, noise=1.0)
+    v = np.sqrt(priors)
+    start = (estimate + estimate.T) / 2 / np.outer(v, v)
+    Y = ahead = np.zeros_like(start)
+    t = 1.0
+    for _ in range(4):
+        new = np.maximum(ahead - _onto_spectral(start + ahead, v)[0], 0.0)
+        assert np.vdot(ahead - new, new - Y) <= 0  # no restart on the way
+        following = 0.5 + np.sqrt(0.25 + t**2)
+        Y, ahead, t = new, new + (t - 1) / following * (new - Y), following
+    expected = np.maximum(_onto_spectral(start + ahead, v)[0], 0.0) * np.outer(v, v)
+    monkeypatch.setattr(projection, "MAX_ITERATIONS", 4)
+    result = project(estimate, priors)
+    assert (result.iterations, result.converged) == (4, False)
+    assert np.allclose(result.joint, balance(expected, priors), atol=1e-12)
+    assert result.moved == pytest.approx(np.abs((result.joint - estimate) / priors[:, None]).max())
+
+
+@pytest.mark.parametrize("shift", [0.0, 5.0])
+def test_the_spectral_set_is_projected_onto_by_its_formula(shift):
+    rng = np.random.default_rng(0)
+    v = np.sqrt(rng.dirichlet(np.ones(6)))
+    C = rng.standard_normal((6, 6))
+    C = C + C.T + shift * np.eye(6)
+    across = (np.eye(6) - np.outer(v, v)) @ C @ (np.eye(6) - np.outer(v, v))
+    values, vectors = np.linalg.eigh(across)
+    expected = np.outer(v, v) + (vectors * np.maximum(values, 0.0)) @ vectors.T
+    kept = C.copy()
+    ours, lowest = _onto_spectral(C, v)
+    assert np.allclose(ours, expected, atol=1e-12)
+    assert lowest == pytest.approx(min(values[0], 0.0), abs=1e-12)
+    assert np.array_equal(C, kept)
+    assert np.allclose(ours @ v, v)
+
+
+def test_work_is_counted_by_what_it_costs():
+    assert _operations(0.0, 30) == pytest.approx(30**3 / 3)
+    assert _operations(-0.1, 30) == 10 * 30**3
+
+
+def test_balance_scales_from_both_sides_until_row_sums_fit():
+    rng = np.random.default_rng(1)
+    B = rng.random((5, 5)) ** 3
+    B = B + B.T + 1e-3 * np.eye(5)
+    priors = np.array([0.01, 0.09, 0.2, 0.3, 0.4])
+    kept, scaled = B.copy(), balance(B, priors)
+    assert np.abs(scaled.sum(axis=1) / priors - 1).max() < 1e-13
+    d = np.sqrt(np.diag(scaled) / np.diag(B))
+    assert np.allclose(scaled, B * np.outer(d, d))
+    assert np.array_equal(B, kept)
+    zero = np.array([[0.0, 0.0], [0.0, 1.0]])
+    assert balance(zero, np.array([0.5, 0.5])) is zero
+
+
+def test_an_estimate_that_is_not_symmetric_is_made_so_first():
+    B, priors = np.array([[0.30, 0.24], [0.16, 0.30]]), np.array([0.5, 0.5])
+    assert project(B, priors).joint == pytest.approx(np.array([[0.3, 0.2], [0.2, 0.3]]))
+    assert project(B, priors).moved == pytest.approx(0.08)
+
+
+class Counted(np.ndarray):
+    """Counts its products with vectors."""
+
+    products = 0
+
+    def __matmul__(self, other):
+        type(self).products += 1
+        return np.asarray(self) @ other
+
+
+def test_balance_ends_when_row_sums_fit_whether_they_were_too_large_or_too_small():
+    S, priors = planted(5, ratio=5, sharpness=2, seed=0)
+    B = priors[:, None] * S
+    for factor, most in ((1.0, 2), (0.5, 10), (3.0, 10)):
+        Counted.products = 0
+        scaled = balance((factor * B).view(Counted), priors)
+        assert np.allclose(scaled, B, atol=1e-12)
+        assert Counted.products <= most
+
+
+@pytest.mark.parametrize("name", ["blocks", "dominant", "uniform"])
+def test_a_possible_matrix_costs_no_eigenvalues_even_where_it_is_singular(name, monkeypatch):
+    S, priors = ZOO[name]
+
+    def never(matrix):
+        raise AssertionError("Cholesky suffices")
+
+    monkeypatch.setattr(np.linalg, "eigh", never)
+    assert project(priors[:, None] * S, priors).moved < 1e-9

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from scipy.linalg import sqrtm
 
-from collidescope import recover
+from collidescope import projection, recover
 from collidescope.recovery import condition_number
 from helpers import ZOO, mean_tvd, planted, planted_population
 
@@ -128,3 +129,90 @@ def test_recovery_becomes_a_collision_matrix_with_names():
     cm = recover(np.eye(2)).to_collision_matrix(["cat", "dog"])
     assert cm.classes.tolist() == ["cat", "dog"]
     assert cm.stderr is None
+
+
+def descent(G, penalty, learning_rate, steps):
+    """The paper's objective by automatic differentiation: (S of the lowest objective, its objective)."""
+    S = torch.eye(len(G), dtype=torch.float64)
+    G = torch.as_tensor(G)
+    best, lowest = S, np.inf
+    for _ in range(steps + 1):
+        S.requires_grad_()
+        away = (S.sum(1) - 1).abs().sum() + torch.where(S < 0, -S, 0.0).sum()
+        objective = torch.linalg.matrix_norm(S @ S.T - G) + penalty * away
+        if float(objective.detach()) < lowest:
+            best, lowest = S.detach(), float(objective.detach())
+        S = S.detach() - learning_rate * torch.autograd.grad(objective, S)[0]
+    return best.numpy(), lowest
+
+
+@pytest.mark.parametrize("penalty", [0.1, 1.0])
+def test_gradient_descent_takes_the_steps_of_the_papers_objective(penalty):
+    # No Gramian of a stochastic matrix: rows leave the simplex, so that both penalties count.
+    G = np.array([[0.9, -0.3, 0.2], [-0.3, 0.7, 0.1], [0.2, 0.1, 0.4]])
+    best, lowest = descent(G, penalty, 0.03, 12)
+    assert best.min() < 0
+    found = recover(G, method="gradient", penalty=penalty, learning_rate=0.03, tolerance=1e-6, max_iter=12)
+    positive = np.maximum(best, 0)
+    expected = positive / positive.sum(axis=1, keepdims=True)
+    assert np.allclose(found.matrix, expected, atol=1e-12)
+    assert found.moved == pytest.approx(np.abs(expected - best).max())
+    assert found.iterations == 12
+    assert f"{lowest:.3g}" in found.status
+
+
+def test_a_recovery_tells_what_it_is_judged_by():
+    S, priors = np.array([[0.9, 0.1], [0.3, 0.7]]), np.array([0.75, 0.25])
+    G = S @ S.T + [[0.02, 0.01], [-0.01, 0.0]]
+    found = recover(G, priors)
+    even = (G + G.T) / 2
+    assert found.residual == pytest.approx(np.sqrt(((found.matrix @ found.matrix.T - even) ** 2).sum()))
+    assert found.min_eigenvalue == pytest.approx(np.linalg.eigvalsh(even)[0])
+    assert np.allclose(found.joint, priors[:, None] * found.matrix)
+    root = np.real(sqrtm(priors[:, None] * even * priors)) / priors[:, None]
+    assert found.moved == pytest.approx(np.abs(found.matrix - root).max())
+    assert np.array_equal(found.priors, priors)
+    assert recover(G).priors.tolist() == [0.5, 0.5]
+    info = found.to_collision_matrix().info
+    assert (info["moved"], info["residual"], info["method"]) == (found.moved, found.residual, "gramian root")
+    assert np.array_equal(found.to_collision_matrix().priors, priors)
+
+
+def test_the_condition_number_is_that_of_the_row_sum_norm():
+    # inverse ((0.7, -0.1), (-0.3, 0.9)) / 0.6: its largest row sum is 2
+    assert condition_number(np.array([[0.9, 0.1], [0.3, 0.7]])) == pytest.approx(2)
+    assert condition_number(np.array([[2.0, 0.0], [0.0, 0.5]])) == pytest.approx(4)
+
+
+def test_descent_ends_at_its_tolerance_and_stalls_only_after_a_whole_window():
+    S = 0.7 * np.eye(3) + 0.1
+    start = float(np.linalg.norm(np.eye(3) - S @ S.T))
+    at_once = recover(S @ S.T, method="gradient", tolerance=start * (1 + 1e-12))
+    assert (at_once.iterations, at_once.converged) == (0, True)
+    assert np.array_equal(at_once.matrix, np.eye(3))
+    stalled = recover(2 * np.eye(3), method="gradient", learning_rate=1e-2, tolerance=1e-9, max_iter=100_000)
+    assert stalled.iterations % 2000 == 0 < stalled.iterations
+    assert stalled.converged
+
+
+def test_the_defaults_are_those_that_are_documented():
+    S, _ = planted(3, sharpness=2, seed=0)
+    plain = recover(S @ S.T, method="gradient", max_iter=40)
+    stated = {"penalty": 0.1, "learning_rate": 1e-4, "tolerance": 1e-4, "max_iter": 40}
+    assert np.array_equal(plain.matrix, recover(S @ S.T, method="gradient", **stated).matrix)
+    assert plain.iterations == 40
+    assert plain.condition == condition_number(plain.matrix)
+    for off, steps in ((0.99e-4, 0), (1.01e-4, 1)):  # ‖I - G‖ just below and just above the tolerance
+        assert recover(np.diag([1 - off, 1.0]), method="gradient", max_iter=1).iterations == steps
+
+
+def test_a_recovery_whose_projection_was_cut_short_says_so(monkeypatch):
+    rng = np.random.default_rng(0)
+    E = rng.standard_normal((30, 30))
+    G = 0.3 * np.eye(30) + 0.2 * (E + E.T)
+    monkeypatch.setattr(projection, "MAX_OPERATIONS", 0.0)
+    result = recover(G)
+    assert not result.converged
+    assert "cut short after 1 steps" in result.status
+    assert result.matrix.min() >= 0
+    assert result.matrix.sum(axis=1) == pytest.approx(np.ones(30))

@@ -7,7 +7,7 @@ import pytest
 
 from collidescope import collision_matrix_from_posteriors, shrunk_collision_matrix
 from collidescope.datasets import GaussianProblem, scenario_a
-from collidescope.shrinkage import _moments, one_step_share
+from collidescope.shrinkage import labelled_moments, one_step_share, word_and_labels
 from helpers import mean_tvd, random_posteriors
 
 
@@ -58,7 +58,7 @@ def test_the_variance_of_the_difference_is_that_over_repetitions():
     differences, variances = [], []
     for _ in range(400):
         X, y = problem.sample(500, rng, stratified=False)
-        word, labels, variance = _moments(problem.posteriors(X), y, np.full(500, 1 / 500), 3)
+        word, labels, variance = word_and_labels(labelled_moments(problem.posteriors(X), y, None, 3))
         differences.append(labels - word)
         variances.append(variance)
     assert np.mean(variances, axis=0) == pytest.approx(np.var(differences, axis=0), rel=0.25)

@@ -60,6 +60,26 @@ def test_chunks_of_any_kind_give_the_s_of_the_whole(stream):
     assert np.allclose(unlabelled.matrix, cs.collision_matrix_from_posteriors(P).matrix, atol=1e-10)
 
 
+class Endless(torch.utils.data.IterableDataset):
+    """Rows whose number nobody knows beforehand: len() of its loader is an error."""
+
+    def __init__(self, P, codes):
+        self.pairs = list(zip(torch.from_numpy(P), torch.from_numpy(codes), strict=True))
+
+    def __iter__(self):
+        return iter(self.pairs)
+
+
+def test_a_loader_may_not_know_its_length(stream):
+    P, y, _ = stream
+    loader = torch.utils.data.DataLoader(Endless(P, np.searchsorted(NAMES, y)), batch_size=512)
+    with pytest.raises(TypeError):
+        len(loader)
+    assert np.allclose(
+        cs.accumulate(loader, [0, 1, 2]).matrix, cs.collision_matrix_from_posteriors(P, y).matrix, atol=1e-10
+    )
+
+
 def test_a_memory_map_is_read_in_slices(stream, tmp_path):
     P, y, _ = stream
     np.save(tmp_path / "p.npy", P)
@@ -117,6 +137,17 @@ def test_parquet_is_accumulated_batch_by_batch(stream, parquet):
 def test_parquet_that_is_not_as_said_is_refused(parquet, arguments, message):
     with pytest.raises(ValueError, match=message):
         cs.posterior_batches(parquet, **arguments)
+
+
+def test_a_parquet_file_of_labels_alone_or_with_damaged_rows_is_refused(parquet):
+    pd.DataFrame({"label": ["a", "b"]}).to_parquet(parquet.parent / "labels.parquet")
+    with pytest.raises(ValueError, match="must have a column beside 'label'"):
+        cs.posterior_batches(parquet.parent / "labels.parquet", "label")
+    content = bytearray(parquet.read_bytes())
+    content[100 : len(content) // 2] = bytes(len(content) // 2 - 100)
+    parquet.write_bytes(content)
+    with pytest.raises(ValueError, match=r"p\.parquet' cannot be read to its end"):
+        cs.accumulate(cs.posterior_batches(parquet, "label"), NAMES)
 
 
 def test_files_that_are_no_parquet_are_refused(tmp_path):

@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collidescope._sparse import SparseCollisions
     from collidescope.applications import (
         AdaptiveSampler,
         AuditReport,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from collidescope import datasets
     from collidescope.classifier import CollisionClassifier, CollisionWarning
     from collidescope.controls import LearningCurve, ShuffledControl, learning_curve, shuffled_control
+    from collidescope.cost import Cost, Speed, predict_cost
     from collidescope.counting import count_collisions, repeated_rows
     from collidescope.density import (
         BayesOptimalClassifier,
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
     from collidescope.recovery import Recovery, recover
     from collidescope.reporting import report, summarise, write_report
     from collidescope.shrinkage import shrunk_collision_matrix
+    from collidescope.sources import spool
     from collidescope.streams import accumulate, collision_matrix_from_posteriors, posterior_batches
     from collidescope.tables import TableClassifier, load
 
@@ -69,6 +72,7 @@ _HOME = {
     "CollisionMatrixDisplay": "plotting",
     "CollisionWarning": "classifier",
     "ConsolidationPlan": "applications",
+    "Cost": "cost",
     "DendrogramDisplay": "plotting",
     "Divergences": "divergence",
     "DivergencesDisplay": "plotting",
@@ -85,6 +89,8 @@ _HOME = {
     "Recovery": "recovery",
     "ShuffledControl": "controls",
     "SmoothingChoice": "applications",
+    "SparseCollisions": "_sparse",
+    "Speed": "cost",
     "TableClassifier": "tables",
     "accumulate": "streams",
     "active_learning_score": "applications",
@@ -109,6 +115,7 @@ _HOME = {
     "posterior_batches": "streams",
     "posterior_error_bound": "posterior",
     "posteriors_from_densities": "density",
+    "predict_cost": "cost",
     "project": "projection",
     "recover": "recovery",
     "repeated_rows": "counting",
@@ -119,6 +126,7 @@ _HOME = {
     "smooth_labels": "applications",
     "smoothing_matrix": "applications",
     "solve_posteriors": "posterior",
+    "spool": "sources",
     "summarise": "reporting",
     "write_report": "reporting",
 }
@@ -133,6 +141,7 @@ __all__ = [
     "CollisionMatrixDisplay",
     "CollisionWarning",
     "ConsolidationPlan",
+    "Cost",
     "DendrogramDisplay",
     "Divergences",
     "DivergencesDisplay",
@@ -149,6 +158,8 @@ __all__ = [
     "Recovery",
     "ShuffledControl",
     "SmoothingChoice",
+    "SparseCollisions",
+    "Speed",
     "TableClassifier",
     "accumulate",
     "active_learning_score",
@@ -174,6 +185,7 @@ __all__ = [
     "posterior_batches",
     "posterior_error_bound",
     "posteriors_from_densities",
+    "predict_cost",
     "project",
     "recover",
     "repeated_rows",
@@ -184,6 +196,7 @@ __all__ = [
     "smooth_labels",
     "smoothing_matrix",
     "solve_posteriors",
+    "spool",
     "summarise",
     "write_report",
 ]

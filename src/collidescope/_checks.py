@@ -128,7 +128,8 @@ def check_posteriors(P: npt.ArrayLike, name: str = "P", n_classes: int | None = 
     if lowest >= 0 and off.max() <= EXACT_SUM:  # as good as it gets: a copy of many rows costs more than all checks
         return array
     array = np.maximum(array, 0.0)
-    return array / array.sum(axis=1, keepdims=True)
+    array /= array.sum(axis=1, keepdims=True)
+    return array
 
 
 def check_weights(sample_weight: npt.ArrayLike | None, n_rows: int) -> FloatArray:
@@ -195,6 +196,8 @@ def check_labels(y: npt.ArrayLike, name: str = "y") -> npt.NDArray[Any]:
         raise ValueError(f"{name} must be a flat list of labels, got shape {array.shape}")
     if array.shape[0] == 0:
         raise ValueError(f"{name} is empty: pass at least one labelled row")
+    if isinstance(y, np.ndarray) and array.dtype.kind in "iub":  # nothing can be missing or mixed
+        return array
     # As given, not as converted: numpy turns a nan among text into the word 'nan', and 1 into '1'.
     given = list(y) if isinstance(y, Iterable) and not isinstance(y, np.ndarray) else array.tolist()
     missing = np.fromiter((_is_missing(label) for label in given), bool, array.shape[0])
@@ -232,10 +235,15 @@ def classes_of(y: npt.NDArray[Any], name: str = "y") -> npt.NDArray[Any]:
 def encode_labels(y: npt.ArrayLike, classes: npt.NDArray[Any], name: str = "y") -> IntArray:
     """The position of every label of ``y`` in ``classes``."""
     array = check_labels(y, name)
-    if not all(isinstance(label, Hashable) for label in array.tolist()):
+    if array.dtype.kind == "O" and not all(isinstance(label, Hashable) for label in array.tolist()):
         raise ValueError(f"{name} must hold labels (text, numbers, booleans), got {_kinds(array)}")
-    position = {label: k for k, label in enumerate(classes.tolist())}
-    codes = np.fromiter((position.get(label, -1) for label in array.tolist()), np.intp, array.shape[0])
+    if array.dtype.kind == classes.dtype.kind == "i":
+        order = np.argsort(classes, kind="stable")
+        places = np.minimum(np.searchsorted(classes, array, sorter=order), len(classes) - 1)
+        codes = np.where(classes[order[places]] == array, order[places], -1)
+    else:
+        position = {label: k for k, label in enumerate(classes.tolist())}
+        codes = np.fromiter((position.get(label, -1) for label in array.tolist()), np.intp, array.shape[0])
     if (codes < 0).any():
         unknown = array[int((codes < 0).argmax())]
         shown = ", ".join(repr(name) for name in classes.tolist()[:10]) + (", …" if len(classes) > 10 else "")

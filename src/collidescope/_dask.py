@@ -1,8 +1,9 @@
-"""Dask collections, block by block. Nothing here imports dask before it meets a collection of it."""
+"""Dask collections, block by block, and calls on a Dask cluster. Nothing here imports dask before it meets one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import BrokenExecutor, CancelledError
 from typing import Any
 
 #: Results that one task merges: a tree of a thousand blocks is then three levels deep.
@@ -78,6 +79,12 @@ def tree(parts: list[Any], merge: Callable[[list[Any]], Any]) -> Any:
     return parts[0].compute()
 
 
+def frames(table: Any) -> Iterator[Any]:
+    """The partitions of a Dask DataFrame as pandas DataFrames, one in memory at a time."""
+    for part in table.to_delayed():
+        yield part.compute()
+
+
 def map_rows(function: Callable[[Any], Any], X: Any, columns: list[Any]) -> Any:
     """``function`` of every block of rows, lazily: an array for an array, a DataFrame for a DataFrame."""
     if hasattr(X, "rechunk"):
@@ -89,3 +96,49 @@ def map_rows(function: Callable[[Any], Any], X: Any, columns: list[Any]) -> Any:
         return pd.DataFrame(function(part) if len(part) else None, index=part.index, columns=columns, dtype="float64")
 
     return X.map_partitions(frame, meta=pd.DataFrame(columns=columns, dtype="float64"))
+
+
+def cluster() -> Any | None:
+    """The client of the cluster that ``joblib.parallel_config(backend="dask")`` names; None where there is none.
+
+    None too on a worker of it: a task that waits for tasks of its own needs joblib's care not to block them.
+
+    >>> cluster() is None
+    True
+    """
+    from joblib.parallel import get_active_backend
+
+    backend = get_active_backend()[0]
+    if not hasattr(backend, "client"):
+        return None
+    from distributed import get_worker
+
+    try:
+        get_worker()
+    except ValueError:  # this is no worker
+        backend.effective_n_jobs(-1)  # waits some seconds for a worker, then says that there is none
+        return backend.client
+    return None
+
+
+def results(client: Any, function: Callable[[int], Any], n_calls: int) -> Generator[Any, None, None]:
+    """``function(0)``, ``function(1)``, … from the workers, in order; again on another one when a worker is lost.
+
+    Raises ``BrokenExecutor`` when Dask gives a call up. joblib's own way to Dask waits forever then.
+    """
+    from distributed import KilledWorker
+
+    # What the function holds, its rows, goes to every worker once and not with each call.
+    everywhere = client.scatter(function, broadcast=True, hash=False)
+    calls = [client.submit(_call, everywhere, number, pure=False) for number in range(n_calls)]
+    try:
+        for call in calls:
+            yield call.result()
+    except (KilledWorker, CancelledError) as error:
+        raise BrokenExecutor(f"Dask gave a call up: {error}") from error
+    finally:
+        client.cancel([*calls, everywhere])
+
+
+def _call(function: Callable[[int], Any], number: int) -> Any:
+    return function(number)

@@ -50,9 +50,9 @@ class Progress:
         if self._bar is not None:
             self._bar.stop()
 
-    def step(self) -> None:
-        """One more step is done."""
-        self.done += 1
+    def step(self, count: int = 1) -> None:
+        """``count`` more steps are done."""
+        self.done += count
         if self._bar is not None:
             self._bar.update(self._task, completed=self.done, description=self.what)
         elif self.verbose:

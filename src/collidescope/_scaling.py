@@ -11,8 +11,9 @@ import numpy.typing as npt
 NORMAL_IQR = 1.349
 #: Values further out than this many scales are brought back to it: a single 1e30 must not own the network.
 LARGEST = 20.0
-#: Rows that decide the quantiles: more would not change them.
-QUANTILE_ROWS = 100_000
+#: Rows that decide the quantiles: more would not change them. Of wide tables fewer, down to the second, so that they
+#: stay below this many numbers.
+QUANTILE_ROWS, FEWEST_ROWS, QUANTILE_NUMBERS = 100_000, 10_000, 64_000_000
 #: Numbers that are worked on at once (32 MB in double precision).
 BLOCK_NUMBERS = 4_000_000
 #: An interquartile range below this share of the median is rounding.
@@ -31,7 +32,8 @@ def fit_scaling(X: Any) -> tuple[FloatArray, FloatArray]:
     takes out a constant feature. Any finite values will do, up to the largest and down to the smallest.
     """
     n = X.shape[0]
-    rows = np.unique(np.linspace(0, n - 1, min(n, QUANTILE_ROWS)).astype(np.intp))
+    wide = QUANTILE_NUMBERS // max(1, int(np.prod(X.shape[1:])))
+    rows = np.unique(np.linspace(0, n - 1, min(n, QUANTILE_ROWS, max(wide, FEWEST_ROWS))).astype(np.intp))
     sample = _dense(X[rows])
     if sample.ndim > 2:
         sample = sample.reshape(-1, 1)[:: max(1, sample.size // (10 * QUANTILE_ROWS))]

@@ -4,33 +4,31 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from collidescope import _checks as check
 from collidescope import _dask, controls
 from collidescope._checks import FloatArray, IntArray
-from collidescope._models import (
-    ModelArgument,
-    ModelChoice,
-    parse_model,
-    stored_model,
-)
+from collidescope._matrix_files import as_arrays
+from collidescope._models import ModelArgument, ModelChoice, parse_model, stored_model
 from collidescope.crossfit import HeldOut, PairSolver, check_pair_members, cross_fit
 from collidescope.estimators import check_targets, resolve_splits, validated
-from collidescope.gramian import gramian_from_posteriors
+from collidescope.gramian import gramian_from_moments
 from collidescope.inference import resolve_priors
 from collidescope.matrix import CollisionMatrix
 from collidescope.persistence import write_model
-from collidescope.posterior import shift_priors
+from collidescope.posterior import shift_in_place, shift_priors
 from collidescope.recovery import Recovery, recover
-from collidescope.shrinkage import shrink
-from collidescope.streams import collision_matrix_from_posteriors
+from collidescope.shrinkage import one_step_and_moments, shrink
+
+if TYPE_CHECKING:
+    from collidescope.cost import Cost
 
 CollisionWarning = controls.CollisionWarning
 #: Parameters handed to the training as they are.
@@ -101,7 +99,7 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         S from ``gramian_``, with diagnostics.
     posteriors_ : array of shape (n, K)
         Held-out posteriors of the training rows, at ``priors_`` (nan for rows of folds that were interrupted, and for
-        rows of weight 0, which are left out).
+        rows of weight 0, which are left out). Beyond 67 million numbers they are float32.
     classes_, priors_, n_features_in_, history_, capacities_, interrupted_
 
     Examples
@@ -196,9 +194,6 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         y : array of n labels
         sample_weight : array of n weights, optional
         """
-        from collidescope.contrastive import TrainingConfig
-        from collidescope.contrastive.bridge import resolve_device
-
         self._check_parameters()
         X, y = self._validate(X, y)
         present = check_targets(y)
@@ -211,10 +206,7 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         codes = np.searchsorted(self.classes_, y)
         counts = np.bincount(codes, weights, len(self.classes_)).astype(np.float64)
         self.priors_ = resolve_priors(self.priors, counts, self.classes_)
-        settings = {name: getattr(self, name) for name in TRAINING}
-        if self._choice.factory is not None:  # one network; "auto" would train five of them a fold
-            settings["hidden_layer_sizes"] = ()
-        config = TrainingConfig(model=self._choice.kind, device=resolve_device(self.device), **settings)
+        config = self._training_config()
         pairs = None
         if self._choice.kind == "pairwise":
             references = None if isinstance(self.n_references, str) else self.n_references
@@ -242,7 +234,8 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         )
         self.posteriors_ = self._estimate(held_out, codes, weights)
         if len(held_out.rows) < n:
-            scored, self.posteriors_ = self.posteriors_, np.full((n, len(self.classes_)), np.nan)
+            scored = self.posteriors_
+            self.posteriors_ = np.full((n, len(self.classes_)), np.nan, scored.dtype)
             self.posteriors_[used[held_out.rows]] = scored
         notes = controls.cautions(self.collision_matrix_, self.one_step_, self.recovery_)
         if len(lost := np.setdiff1d(present, self.classes_)):
@@ -262,26 +255,22 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         self.history_ = [fold.history for fold in self._crossfit.folds]
         self.capacities_ = [fold.weights for fold in self._crossfit.folds]
         self.reference_stderr_ = held_out.reference_stderr
-        shifted = shift_priors(P, self._crossfit.train_priors, self.priors_)
         natural = isinstance(self.priors, str) and self.priors == "empirical"
-        sample: dict[str, Any] = {"classes": self.classes_, "sample_weight": weight}
-        sample["priors"] = "empirical" if natural else self.priors_
-        y = self.classes_[codes[rows]]
-        self.one_step_ = collision_matrix_from_posteriors(P, y, **sample)
+        target = None if natural else self.priors_
+        self.one_step_, moments = one_step_and_moments(P, codes[rows], weight, self.classes_, target)
         # The pair-wise model's own Gramian holds at uniform priors; at others it follows from the shifted posteriors.
         gramian = held_out.gramian
         if gramian is None or not np.allclose(self.priors_, 1 / len(self.priors_)):
-            gramian = gramian_from_posteriors(shifted, codes[rows], weight)
+            gramian = gramian_from_moments(moments)
         self.gramian_ = gramian
         self.recovery_: Recovery = recover(self.gramian_, self.priors_, method=self.recovery)
         self.collision_matrix_: CollisionMatrix = self.one_step_
         if self.estimate == "shrunk":
-            self.collision_matrix_ = shrink(
-                self.one_step_, P, codes[rows], np.ones(len(rows)) if weight is None else weight
-            )
+            self.collision_matrix_ = shrink(self.one_step_, moments)
         elif self.estimate == "gramian":
             self.collision_matrix_ = self.recovery_.to_collision_matrix(self.classes_)
-        return shifted
+        shift_in_place(P, self._crossfit.train_priors, self.priors_)
+        return P
 
     # ---------------------------------------------------------------- predicting
 
@@ -303,6 +292,36 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         if self._choice.kind != "pairwise":
             return self.predict_proba(A) @ self.predict_proba(B).T
         return self._crossfit.pair_similarity(self._validate(A), self._validate(B))
+
+    # ---------------------------------------------------------------- what will it cost?
+
+    def estimate_cost(self, X: Any, y: Any, *, probe: bool | None = None) -> Cost:
+        """Time and memory that :meth:`fit` will take with these settings: see :class:`Cost`, which prints in words.
+
+        Good to about a factor of two: when networks stop to learn is not known beforehand. A module of one's own is
+        tried for a few steps.
+
+        Parameters
+        ----------
+        X, y : as for :meth:`fit`
+        probe : bool, optional
+            Whether to measure this machine first, for a second or two; by default where the fit will be long, and on
+            accelerators.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> cost = CollisionClassifier().estimate_cost(*load_iris(return_X_y=True))
+        >>> cost.seconds < 60, cost.memory < 1e9
+        (True, True)
+        """
+        from collidescope.cost import table_cost
+
+        fresh = clone(self)  # what a fitted model knows of its columns must not change
+        fresh._check_parameters()
+        X, y = fresh._validate(X, y)
+        settings = {name: getattr(self, name) for name in ("cv", "n_references", "n_jobs", "estimate", "recovery")}
+        return table_cost(X, y, self._training_config(), self._choice.factory, probe, **settings)
 
     # ---------------------------------------------------------------- may it be trusted?
 
@@ -330,17 +349,28 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
             parameters["cv"] = len(self._crossfit.folds)
         description |= {
             "parameters": parameters,
-            "collision_matrix": self.collision_matrix_.to_dict(),
-            "one_step": self.one_step_.to_dict(),
             "feature_names": list(getattr(self, "feature_names_in_", [])),
             "history": self.history_,
             "capacities": self.capacities_,
             "interrupted": self.interrupted_,
             "reference_stderr": self.reference_stderr_,
         }
+        for name, cm in (("collision_matrix", self.collision_matrix_), ("one_step", self.one_step_)):
+            own, description[name] = as_arrays(cm)
+            arrays |= {f"{name}/{part}": array for part, array in own.items()}
         return arrays | {"gramian": self.gramian_, "priors": self.priors_}, description
 
     # ---------------------------------------------------------------- checks
+
+    def _training_config(self) -> Any:
+        """How the folds are trained, checked."""
+        from collidescope.contrastive import TrainingConfig
+        from collidescope.contrastive.bridge import resolve_device
+
+        settings = {name: getattr(self, name) for name in TRAINING}
+        if self._choice.factory is not None:  # one network; "auto" would train five of them a fold
+            settings["hidden_layer_sizes"] = ()
+        return TrainingConfig(model=self._choice.kind, device=resolve_device(self.device), **settings)
 
     @property
     def _choice(self) -> ModelChoice:

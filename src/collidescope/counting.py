@@ -18,8 +18,8 @@ import numpy.typing as npt
 
 from collidescope import _checks as check
 from collidescope._checks import IntArray
-from collidescope.inference import Moments, keeps_covariance, row_blocks
 from collidescope.matrix import CollisionMatrix
+from collidescope.moments import Moments, keeps_covariance, row_blocks
 
 #: Inputs seen at most this often are one unit, others one unit a row. Both choices only ever overstate the error, the
 #: first more so for large groups and the second for pairs; around here they meet.

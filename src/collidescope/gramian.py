@@ -16,6 +16,7 @@ from scipy.sparse import csr_array
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
+from collidescope.moments import Moments
 
 
 def gramian_from_posteriors(
@@ -39,15 +40,28 @@ def gramian_from_posteriors(
     n, k = posteriors.shape
     weights = check.check_weights(sample_weight, n)
     onto = _membership(codes, n, k, weights)
-    M = np.asarray(onto.T @ posteriors)
-    G = M @ M.T
-    # weights of a class sum to 1, so Σw² is the share of pairs that are a row with itself
     squared = onto.power(2)
-    own = np.asarray(squared.sum(axis=0)).ravel()
     itself = squared.T @ np.einsum("ij,ij->i", posteriors, posteriors)
+    return _gramian(np.asarray(onto.T @ posteriors), np.asarray(squared.sum(axis=0), np.float64).ravel(), itself)
+
+
+def gramian_from_moments(moments: Moments) -> FloatArray:
+    """G from the sums of labelled rows (with ``word``), at the priors of those sums."""
+    t = moments.sums
+    M = -t["cr"] / t["ρ"][:, None]
+    np.einsum("ii->i", M)[:] += 1
+    return _gramian(M, t["ρρ"] / t["ρ"] ** 2, t["pp"] / t["ρ"] ** 2)
+
+
+def _gramian(M: FloatArray, own: FloatArray, itself: FloatArray) -> FloatArray:
+    """M Mᵀ of class means without the pairs of a row with itself.
+
+    ``own`` is their share of the pairs of a class (Σ w² of weights that sum to 1), ``itself`` what they add.
+    """
     single = own >= 1
     if single.any():
         raise ValueError(f"codes has a single row of class number {int(single.argmax())}: a pair needs two")
+    G = M @ M.T
     np.fill_diagonal(G, (np.diag(G) - itself) / (1 - own))
     return G
 

@@ -7,10 +7,7 @@ With held-out posteriors p, one-hot labels c and r = c - p::
 Its bias is -E[δ δᵀ] with δ = p - y: second order in the error of the posteriors, where class averages and the Gramian
 root are first order. 1 - tr(B̂) is the Brier score of p. Without labels B̂ = mean(p pᵀ) takes the posteriors as true.
 
-Every road here is a mean over independent units u (rows; groups of equal inputs when counting) of a matrix
-Z = diag(a) + s h hᵀ, divided by a mean of its row sums ρ. :class:`Moments` keeps the sums such ratios need for
-their value and their variance: O(K²) numbers, plus those behind the covariance of B for up to
-``MAX_COVARIANCE_CLASSES`` classes (at most 2 MB), which merged classes need for their intervals.
+The sums behind value and variance are those of :mod:`collidescope.moments`.
 """
 
 from __future__ import annotations
@@ -20,129 +17,15 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
-from collidescope._merging import n_pairs
 from collidescope.matrix import CollisionMatrix
+from collidescope.moments import Moments, keeps_covariance, row_blocks
 from collidescope.projection import project
 
-MAX_COVARIANCE_CLASSES = 32
-#: Working memory of one block of rows, in numbers.
-BLOCK_NUMBERS = 2_000_000
-#: Entries other than zero below which a sparse product is the faster one.
-SPARSE_SHARE = 0.05
-#: A variance below this share of the second moment it is the difference of is rounding, not variance.
-VARIANCE_ROUNDING = 1e-14
-
-
-class Moments:
-    """Sums over units with Z = diag(a) + s h hᵀ, row sums ρ and size N; adds up in any order and any blocks."""
-
-    def __init__(self, n_classes: int, covariance: bool) -> None:
-        k, d = n_classes, n_pairs(n_classes) if covariance else 0
-        self.sums: dict[str, Any] = {
-            "units": 0.0,
-            "N": 0.0,
-            "NN": 0.0,
-            "Z": np.zeros((k, k)),
-            "ZZ": np.zeros((k, k)),
-            "Zρ": np.zeros((k, k)),
-            "ρ": np.zeros(k),
-            "ρρ": np.zeros(k),
-            "ee": 0.0,  # e = N - tr Z: the unit's share of the PBER
-            "eN": 0.0,
-            "V": np.zeros(d),  # V: upper triangle of Z
-            "VN": np.zeros(d),
-            "VV": np.zeros((d, d)),
-        }
-        self._pairs = np.triu_indices(k) if covariance else None
-
-    def add(self, a: FloatArray, s: FloatArray, H: FloatArray, rho: FloatArray, N: FloatArray) -> None:
-        """Add units: ``a``, ``H``, ``rho`` are n×K, ``s`` and ``N`` have n entries."""
-        # Products of a matrix with itself take half the multiplications.
-        square = H**2
-        if (s >= 0).all() or (s <= 0).all():
-            root = np.sqrt(np.abs(s))[:, None] * H
-            Z = (1.0 if s.max() > 0 else -1.0) * (root.T @ root)
-        else:
-            Z = (s[:, None] * H).T @ H
-        scaled = s[:, None] * square
-        ZZ = scaled.T @ scaled
-        left: Any = rho * s[:, None] * H
-        if np.count_nonzero(left) < SPARSE_SHARE * left.size:  # with labels, ρ has one entry a row
-            left = csr_array(left)
-        Zrho = np.asarray(left.T @ H)
-        np.einsum("ii->i", Z)[:] += a.sum(axis=0)
-        np.einsum("ii->i", ZZ)[:] += (a**2 + 2 * a * scaled).sum(axis=0)
-        np.einsum("ii->i", Zrho)[:] += (rho * a).sum(axis=0)
-        e = N - a.sum(axis=1) - scaled.sum(axis=1)
-        new: dict[str, Any] = {
-            "units": float(len(N)),
-            "N": N.sum(),
-            "NN": N @ N,
-            "Z": Z,
-            "ZZ": ZZ,
-            "Zρ": Zrho,
-            "ρ": rho.sum(axis=0),
-            "ρρ": (rho**2).sum(axis=0),
-            "ee": e @ e,
-            "eN": e @ N,
-        }
-        if self._pairs is not None:
-            i, j = self._pairs
-            V = s[:, None] * H[:, i] * H[:, j]
-            V[:, i == j] += a
-            new |= {"V": V.sum(axis=0), "VN": V.T @ N, "VV": V.T @ V}
-        for name, value in new.items():
-            self.sums[name] = self.sums[name] + value
-
-    def merge(self, other: Moments) -> None:
-        """Add the sums of another part of the data."""
-        for name, value in other.sums.items():
-            self.sums[name] = self.sums[name] + value
-
-    def _bessel(self) -> float:
-        units = self.sums["units"]
-        return float(units / (units - 1)) if units > 1 else 1.0
-
-    def ratio(self) -> tuple[FloatArray, FloatArray]:
-        """ΣZ_ij / Σρ_i and its variance Σ(Z_ij - ratio ρ_i)² / (Σρ_i)²."""
-        t = self.sums
-        rho = t["ρ"][:, None]
-        m = t["Z"] / rho
-        variance = t["ZZ"] - 2 * m * t["Zρ"] + m**2 * t["ρρ"][:, None]
-        variance[variance < VARIANCE_ROUNDING * t["ZZ"]] = 0.0
-        return m, self._bessel() * variance / rho**2
-
-    def error(self) -> tuple[float, float]:
-        """1 - ΣtrZ / ΣN (the PBER) and its variance."""
-        t = self.sums
-        m = 1 - np.trace(t["Z"]) / t["N"]
-        variance = t["ee"] - 2 * m * t["eN"] + m**2 * t["NN"]
-        return float(m), self._bessel() * max(variance, 0.0) / t["N"] ** 2
-
-    def covariance(self) -> FloatArray | None:
-        """Covariance of the upper triangle of ΣZ / ΣN, or None when it was not kept."""
-        if self._pairs is None:
-            return None
-        t = self.sums
-        m = t["V"] / t["N"]
-        cross = np.outer(m, t["VN"])
-        return self._bessel() * (t["VV"] - cross - cross.T + t["NN"] * np.outer(m, m)) / t["N"] ** 2
-
-
-def keeps_covariance(n_classes: int) -> bool:
-    """Is the full covariance of B kept for this many classes?"""
-    return n_classes <= MAX_COVARIANCE_CLASSES
-
-
-def row_blocks(n_rows: int, n_classes: int) -> list[slice]:
-    """Slices of rows whose temporaries stay near ``BLOCK_NUMBERS``."""
-    width = n_pairs(n_classes) if keeps_covariance(n_classes) else 6 * n_classes
-    size = max(1, BLOCK_NUMBERS // width)
-    return [slice(start, start + size) for start in range(0, n_rows, size)]
+#: Classes up to which the sums of every class are kept apart when priors are given: K³ numbers, 1.5 GB here.
+MAX_STRATA = 400
 
 
 class CollisionAccumulator:
@@ -153,7 +36,8 @@ class CollisionAccumulator:
     classes : sequence of K class names, in the order of the columns of P
     priors : array of shape (K,), optional
         Known priors of the population to estimate for, at which the posteriors must already hold (see
-        :func:`shift_priors`). By default the priors are those of the rows. Takes K times the memory.
+        :func:`shift_priors`). By default the priors are those of the rows. Takes K times the memory, and so not more
+        than 400 classes.
 
     Examples
     --------
@@ -169,6 +53,12 @@ class CollisionAccumulator:
         self.classes = check.check_classes(classes)
         k = len(self.classes)
         self.priors = None if priors is None else check.check_priors(priors, k)
+        if priors is not None and k > MAX_STRATA:
+            raise ValueError(
+                f"priors with {k:,} classes take the sums of every class apart, {24 * k**3 / 2**30:,.0f} GB: leave "
+                f"priors out and give rows a sample_weight of wanted over observed share of their class (as "
+                f"collision_matrix_from_posteriors does by itself)"
+            )
         self.n_rows = 0
         self._labelled: bool | None = None
         self._counts = np.zeros((2, k))  # weights and squared weights of each class
@@ -207,13 +97,13 @@ class CollisionAccumulator:
             self._counts += np.stack([w @ P, w**2 @ P])
             return
         k = P.shape[1]
+        self._counts += np.stack([np.bincount(codes, w, k), np.bincount(codes, w**2, k)])
+        if self.priors is None:
+            self._strata[0].add_labelled(P, codes, w)
+            return
         c = np.zeros_like(P)
         c[np.arange(len(P)), codes] = 1.0
-        self._counts += np.stack([w @ c, w**2 @ c])
         a, r = w[:, None] * c, c - P
-        if self.priors is None:
-            self._strata[0].add(a, -w, r, a, w)
-            return
         for stratum in np.unique(codes):
             own = codes == stratum
             sizes = w[own]
@@ -253,11 +143,7 @@ class CollisionAccumulator:
         counts = weights**2 / squares
         name = "one-step" if self._labelled else "mean of p pᵀ"
         if self.priors is None:
-            S, variance = self._strata[0].ratio()
-            priors = self._strata[0].sums["ρ"] / self._strata[0].sums["N"]
-            _, pber_variance = self._strata[0].error()
-            covariance = self._strata[0].covariance()
-            return finish(priors[:, None] * S, priors, self.classes, variance, pber_variance, counts, covariance, name)
+            return of_moments(self._strata[0], self.classes, counts, name)
         priors = self.priors
         ratios = [stratum.ratio() for stratum in self._strata]
         B = sum(share * m for share, (m, _) in zip(priors, ratios, strict=True))
@@ -268,6 +154,18 @@ class CollisionAccumulator:
         if parts[0] is not None:
             covariance = sum(share**2 * part for share, part in zip(priors, parts, strict=True))
         return finish(B, priors, self.classes, variance, pber_variance, counts, covariance, name)
+
+
+def of_moments(
+    moments: Moments, classes: npt.NDArray[Any], counts: FloatArray | None = None, method: str = "one-step"
+) -> CollisionMatrix:
+    """The projected estimate at the priors of the rows that ``moments`` hold; of rows with labels they tell counts."""
+    if counts is None:
+        counts = moments.sums["ρ"] ** 2 / moments.sums["ρρ"]
+    S, variance = moments.ratio()
+    priors = moments.sums["ρ"] / moments.sums["N"]
+    S *= priors[:, None]
+    return finish(S, priors, classes, variance, moments.error()[1], counts, moments.covariance(), method)
 
 
 def finish(

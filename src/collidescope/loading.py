@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collidescope import _checks as check
+from collidescope._matrix_files import from_arrays
 from collidescope._models import ModelArgument, restored_model, restored_names, restored_training
 from collidescope.classifier import CollisionClassifier
 from collidescope.crossfit import CrossFit
@@ -40,8 +41,10 @@ def restore(
         clf._crossfit = CrossFit.from_export(arrays, description, clf._choice.factory)
         if (clf._crossfit.pairs is None) != (clf._choice.kind == "factorised"):
             raise ValueError(f"its folds are not those of a {clf._choice.kind} model")
-        clf.collision_matrix_ = CollisionMatrix.from_dict(description["collision_matrix"])
-        clf.one_step_ = CollisionMatrix.from_dict(description["one_step"])
+        clf.collision_matrix_, clf.one_step_ = (
+            CollisionMatrix(**from_arrays(_under(arrays, f"{name}/"), description[name]))
+            for name in ("collision_matrix", "one_step")
+        )
         clf.classes_ = np.array(clf.collision_matrix_.classes)
         clf.gramian_ = check.check_square(arrays["gramian"], "gramian")
         clf.priors_ = check.check_priors(arrays["priors"], len(clf.classes_))
@@ -59,3 +62,7 @@ def restore(
     except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RuntimeError) as error:
         raise ModelFileError(f"path {str(path)!r} is damaged or was edited: {type(error).__name__}: {error}") from None
     return clf
+
+
+def _under(arrays: Mapping[str, npt.NDArray[Any]], prefix: str) -> dict[str, npt.NDArray[Any]]:
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}

@@ -26,15 +26,13 @@ from collidescope import _checks as check
 from collidescope._checks import FloatArray
 from collidescope._display import as_html, as_text
 from collidescope._files import read_json, write_json
+from collidescope._matrix_files import arguments, as_plain, contents, read_npz, write_npz
 from collidescope._merging import delta_stderr, membership, merge_covariance, n_pairs
+from collidescope._sparse import SparseCollisions, largest_of_rows, largest_pairs
 
 if TYPE_CHECKING:
     import pandas as pd
 
-FORMAT = "collidescope.collision-matrix"
-FORMAT_VERSION = 1
-#: What a file holds as it is, beside half of the covariance and ``info``.
-SAVED = ("classes", "matrix", "priors", "stderr", "counts", "pber_stderr", "coverage")
 #: Intervals allow for one more row of the class that would have added this much to the entry: where no collision was
 #: seen the standard error is near zero, yet n rows cannot rule out rates below about 1/n.
 UNSEEN = 0.5
@@ -108,7 +106,7 @@ class CollisionMatrix:
                     raise ValueError(f"{name} must be {wanted}, got {value}")
                 values[name] = value
         for name, given in values.items():
-            if isinstance(given, np.ndarray):
+            if isinstance(given, np.ndarray) and (given.flags.writeable or not given.flags.owndata):
                 given = given.copy()
                 given.setflags(write=False)
             object.__setattr__(self, name, given)
@@ -243,16 +241,30 @@ class CollisionMatrix:
         import pandas as pd
 
         check.check_count(n, "n", least=0)
-        i, j = np.triu_indices(self.n_classes, 1)
         S = self.matrix
+        i, j = largest_pairs(np.maximum(S, S.T), n)
         swap = S[j, i] > S[i, j]
         i, j = np.where(swap, j, i), np.where(swap, i, j)
-        order = np.argsort(-S[i, j], kind="stable")[:n]
-        i, j = i[order], j[order]
         interval = self.interval(level)
         low, high = (np.full(len(i), np.nan),) * 2 if interval is None else (interval[0][i, j], interval[1][i, j])
         columns = {"class": self.classes[i], "other": self.classes[j], "rate": S[i, j], "low": low, "high": high}
         return pd.DataFrame(columns | {"reverse": S[j, i]})
+
+    def top_k(self, k: int = 10) -> SparseCollisions:
+        """Of every row of S the diagonal and the ``k`` largest other entries, sparse, with what is left out.
+
+        Where :meth:`top_collisions` ranks pairs of all classes, this keeps every class.
+
+        >>> S = [[0.8, 0.15, 0.05], [0.15, 0.8, 0.05], [0.05, 0.05, 0.9]]
+        >>> top = CollisionMatrix(S, classes=["cat", "dog", "owl"]).top_k(1)
+        >>> top.matrix.toarray()
+        array([[0.8 , 0.15, 0.  ],
+               [0.15, 0.8 , 0.  ],
+               [0.05, 0.  , 0.9 ]])
+        >>> top.rest.round(2)
+        array([0.05, 0.05, 0.05])
+        """
+        return largest_of_rows(self.matrix, self.classes, self.stderr, k)
 
     def rates(self, population_priors: npt.ArrayLike | str | None = None) -> pd.DataFrame:
         """Per class: prior, recall, precision, false-negative and false-positive rate (the methods of these names)."""
@@ -311,44 +323,18 @@ class CollisionMatrix:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain lists, numbers and text: what :meth:`to_json` writes."""
-        data: dict[str, Any] = {"format": FORMAT, "version": FORMAT_VERSION}
-        for name in SAVED:
-            value = getattr(self, name)
-            data[name] = value.tolist() if isinstance(value, np.ndarray) else value
-        lower = None if self.covariance is None else self.covariance[np.tril_indices(len(self.covariance))].tolist()
-        return data | {"covariance_lower": lower, "info": dict(self.info)}
+        return as_plain(self)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> CollisionMatrix:
         """The inverse of :meth:`to_dict`, with every check of the constructor."""
-        if not isinstance(data, Mapping) or data.get("format") != FORMAT:
-            raise ValueError("data is not a collision matrix: it must be what CollisionMatrix.to_dict returned")
-        version = data.get("version")
-        if version != FORMAT_VERSION:
-            raise ValueError(
-                f"data has format version {version!r}, this release reads {FORMAT_VERSION}: update collidescope"
-            )
-        missing = [name for name in (*SAVED, "covariance_lower", "info") if name not in data]
-        if missing:
-            raise ValueError(f"data lacks {', '.join(missing)}: the file was cut or edited")
-        values = {name: data[name] for name in (*SAVED, "info")}
-        info = values["info"].values() if isinstance(values["info"], Mapping) else [{}]
-        if not isinstance(values["classes"], list) or any(isinstance(value, list | dict) for value in info):
-            raise ValueError("data is damaged: classes must be a list and info a mapping to plain values")
-        write_json({name: values[name] for name in ("classes", "info")}, None)  # what could not be written again
-        lower = data["covariance_lower"]
-        if lower is not None:
-            size = n_pairs(len(values["classes"]))
-            flat = check.check_finite(lower, "covariance_lower", ndim=1)
-            if flat.shape != (n_pairs(size),):
-                raise ValueError(f"covariance_lower must have {n_pairs(size)} entries, got {flat.shape[0]}")
-            covariance = np.zeros((size, size))
-            covariance[np.tril_indices(size)] = flat
-            values["covariance"] = np.where(np.tri(size, dtype=bool), covariance, covariance.T)
-        return cls(**values)
+        return cls(**arguments(data))
 
     def to_json(self, path: str | Path | None = None) -> str:
-        """Write the matrix to ``path`` (an existing file is replaced in one step) and return the text."""
+        """Write the matrix to ``path`` (an existing file is replaced in one step) and return the text.
+
+        Up to 1,000 classes; more take gigabytes as text: see :meth:`to_npz` and :meth:`top_k`.
+        """
         return write_json(self.to_dict(), path)
 
     @classmethod
@@ -356,12 +342,27 @@ class CollisionMatrix:
         """Read a file written by :meth:`to_json`, or its text; every float comes back bit for bit."""
         return cls.from_dict(read_json(source))
 
+    def to_npz(self, path: str | Path) -> None:
+        """Write all of the matrix to a binary file of numpy's: 16 bytes an entry, for any number of classes."""
+        write_npz(self, path)
+
+    @classmethod
+    def from_npz(cls, path: str | Path) -> CollisionMatrix:
+        """Read a file written by :meth:`to_npz`, with every check of the constructor; no code in it is run."""
+        return cls(**read_npz(path))
+
     def __reduce__(self) -> tuple[Any, ...]:
         # Through the constructor: unpickled and copied arrays would be writeable.
         return type(self), tuple(getattr(self, f.name) for f in fields(self))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, CollisionMatrix) and self.to_dict() == other.to_dict()
+        if not isinstance(other, CollisionMatrix):
+            return False
+        theirs = contents(other)
+        return all(
+            np.array_equal(value, theirs[name]) if isinstance(value, np.ndarray) else value == theirs[name]
+            for name, value in contents(self).items()
+        )
 
     __hash__ = None  # type: ignore[assignment]
 

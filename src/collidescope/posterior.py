@@ -7,7 +7,7 @@ priors keeps it steady where S is nearly singular.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,7 @@ import numpy.typing as npt
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
 from collidescope._display import facts_html
+from collidescope.moments import row_blocks
 from collidescope.recovery import condition_number
 
 #: The accelerated gradient stops when no posterior moves by more than this in a step.
@@ -185,8 +186,22 @@ def shift_priors(P: npt.ArrayLike, old: npt.ArrayLike, new: npt.ArrayLike) -> Fl
     ratio = check.check_priors(new, k, "new") / check.check_priors(old, k, "old")
     if np.abs(ratio - 1).max() <= SAME_PRIORS:
         return posteriors
-    shifted = posteriors * ratio
-    return shifted / shifted.sum(axis=1, keepdims=True)
+    return shift_rows(posteriors, ratio)
+
+
+def shift_rows(P: npt.NDArray[Any], ratio: FloatArray) -> npt.NDArray[Any]:
+    """Posteriors times the ratio of new to old priors, scaled to sum to 1; of the kind (float32, float64) of ``P``."""
+    shifted = P * ratio.astype(P.dtype)
+    shifted /= shifted.sum(axis=1, keepdims=True)
+    return shifted
+
+
+def shift_in_place(P: npt.NDArray[Any], old: FloatArray, new: FloatArray) -> None:
+    """:func:`shift_priors` where ``P`` stands, a block of rows after the other: there may be no memory for another."""
+    ratio = new / old
+    if np.abs(ratio - 1).max() > SAME_PRIORS:
+        for block in row_blocks(*P.shape):
+            P[block] = shift_rows(P[block], ratio)
 
 
 class PosteriorErrorBound(NamedTuple):

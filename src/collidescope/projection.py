@@ -4,9 +4,13 @@ Every joint collision matrix B lies in the convex set { B = Bᵀ, B ≥ 0, B 1 =
 true one does too, so projecting an estimate onto it cannot take it further from the truth (in the norm used).
 
 The norm: with v = √π and C = B / (v vᵀ) the set becomes { C = Cᵀ, C ≥ 0, C v = v, C PSD }, where the two conditions
-on eigenvalues and row sums project together in one ``eigh``: C → v vᵀ + [(I - v vᵀ) C (I - v vᵀ)]₊. Distances in C
-weigh rare and common classes alike; distances in B would let the common ones decide. Dykstra's algorithm alternates
-between that set and { C ≥ 0 }.
+on eigenvalues and row sums project together: C → v vᵀ + [(I - v vᵀ) C (I - v vᵀ)]₊. Distances in C weigh rare and
+common classes alike; distances in B would let the common ones decide.
+
+The two sets meet in the dual: with multipliers Y ≥ 0 for C ≥ 0, C(Y) is the projection of C₀ + Y onto the second set,
+and Y → max(Y - C(Y), 0) is Dykstra's algorithm: a gradient step of length one. It is accelerated here (Nesterov, with
+restarts). A Cholesky factorisation tells whether anything is negative definite, at a tenth of what ``eigh`` costs, and
+in most steps nothing is.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from scipy.linalg import LinAlgError, cholesky
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray
@@ -22,12 +27,12 @@ from collidescope._display import facts_html
 
 #: In C, entries and eigenvalues live in [0, 1]-ish units: below this a negative one is rounding of `eigh`.
 ROUNDING = 1e-9
-#: Dykstra stops when both sets agree on every entry of C to this much: far below any standard error.
+#: The steps end when multipliers and entries of C fit each other to this much: far below any standard error.
 AGREEMENT = 1e-7
 MAX_ITERATIONS = 2000
-#: Every step takes an `eigh` of about 10 K³ operations; from a few hundred classes on this limits the steps (to 10 at
-#: K = 1,000) and what remains is left to the last scaling. `converged` tells.
-MAX_OPERATIONS = 1e11
+#: A step takes K³/3 operations (Cholesky) and 10 K³ more when there are negative eigenvalues (`eigh`). From a thousand
+#: classes on this limits the steps, though never to none, and what remains is left to the last scaling: `converged`.
+MAX_OPERATIONS = 2e11
 BALANCE_TOLERANCE = 1e-14
 BALANCE_ITERATIONS = 1000
 
@@ -72,7 +77,7 @@ def project(B: npt.ArrayLike, priors: npt.ArrayLike) -> Projection:
     Examples
     --------
     >>> result = project([[0.52, -0.02], [-0.02, 0.52]], [0.5, 0.5])
-    >>> result.joint
+    >>> result.joint.round(6)
     array([[0.5, 0. ],
            [0. , 0.5]])
     >>> round(result.moved, 6)
@@ -81,24 +86,29 @@ def project(B: npt.ArrayLike, priors: npt.ArrayLike) -> Projection:
     estimate = check.check_square(B, "B")
     priors = check.check_priors(priors, estimate.shape[0])
     v = np.sqrt(priors)
-    scale = np.outer(v, v)
-    start = (estimate + estimate.T) / 2 / scale
+    start = estimate + estimate.T
+    start /= 2 * v[:, None] * v
 
     C, min_eigenvalue = _onto_spectral(start, v)
     iterations, converged = 0, bool(C.min() >= -ROUNDING)
-    if not converged:
-        # Dykstra: each set remembers the correction it made, so the limit is the projection, not just a common point.
-        kept_spectral, kept_sign = start - C, np.zeros_like(C)
-        limit = int(np.clip(MAX_OPERATIONS / (10 * len(v) ** 3), 10, MAX_ITERATIONS))
-        for iterations in range(1, limit + 1):  # noqa: B007
-            positive = np.maximum(C + kept_sign, 0.0)
-            kept_sign = C + kept_sign - positive
-            C, _ = _onto_spectral(positive + kept_spectral, v)
-            kept_spectral = positive + kept_spectral - C
-            if np.abs(C - positive).max() <= AGREEMENT:
-                converged = True
-                break
-    joint = balance(np.maximum(C, 0.0) * scale, priors)
+    multiplier = ahead = np.zeros(1)  # Y, and the point beyond it from which the next step is taken
+    momentum, spent = 1.0, _operations(min_eigenvalue, len(v))
+    while not converged and iterations < MAX_ITERATIONS and (spent < MAX_OPERATIONS or not iterations):
+        iterations += 1
+        stepped = np.maximum(ahead - C, 0.0)
+        if np.vdot(ahead - stepped, stepped - multiplier) > 0:  # it overshot
+            momentum = 1.0
+        grown = (1 + np.sqrt(1 + 4 * momentum**2)) / 2
+        ahead = stepped + (momentum - 1) / grown * (stepped - multiplier)
+        multiplier, momentum = stepped, grown
+        C, lowest = _onto_spectral(start + ahead, v)
+        spent += _operations(lowest, len(v))
+        converged = bool(np.abs(np.maximum(ahead - C, 0.0) - ahead).max() <= AGREEMENT)
+    np.maximum(C, 0.0, out=C)
+    if converged:
+        C[multiplier >= C] = 0.0  # what a multiplier holds at zero, exactly
+    C *= v[:, None] * v
+    joint = balance(C, priors)
     moved = float(np.abs((joint - estimate) / priors[:, None]).max())
     return Projection(joint, moved, iterations, converged, min_eigenvalue)
 
@@ -121,15 +131,24 @@ def balance(B: FloatArray, priors: FloatArray) -> FloatArray:
 
 
 def _onto_spectral(C: FloatArray, v: FloatArray) -> tuple[FloatArray, float]:
-    """Projection onto { C v = v, C PSD }, and the smallest eigenvalue of the part of C across v."""
-    # (I - v vᵀ) C (I - v vᵀ) without building the projector.
+    """Projection onto { C v = v, C PSD }, and the smallest eigenvalue of the part of C across v: 0 at most."""
+    # v vᵀ + (I - v vᵀ) C (I - v vᵀ) without building the projector: a change of rank two.
     Cv = C @ v
-    across = C - np.outer(v, Cv) - np.outer(Cv, v) + (v @ Cv) * np.outer(v, v)
-    values, vectors = np.linalg.eigh((across + across.T) / 2)
-    # `across` always has v itself with eigenvalue 0, so its smallest eigenvalue is at most that.
-    negative = int(np.searchsorted(values, 0.0))
-    if negative:
-        N = vectors[:, :negative]
-        across = across - (N * values[:negative]) @ N.T
-    result = across + np.outer(v, v)
-    return (result + result.T) / 2, float(values[0])
+    half = np.outer(Cv - (v @ Cv + 1) / 2 * v, v)
+    result = C - (half + half.T)
+    shifted = result.copy()
+    np.einsum("ii->i", shifted)[:] += ROUNDING
+    try:
+        cholesky(shifted.T, overwrite_a=True, check_finite=False)
+    except LinAlgError:
+        values, vectors = np.linalg.eigh(result)
+        N = vectors[:, values < 0]
+        N *= np.sqrt(-values[values < 0])
+        result += N @ N.T
+        return result, min(float(values[0]), 0.0)
+    return result, 0.0
+
+
+def _operations(lowest: float, k: int) -> float:
+    """What a projection onto the second set took, by the smallest eigenvalue that it met."""
+    return float(k) ** 3 * (1 / 3 if lowest == 0 else 10)

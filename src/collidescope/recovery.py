@@ -21,7 +21,7 @@ from collidescope import _checks as check
 from collidescope._checks import FloatArray
 from collidescope._display import facts_html, words_html
 from collidescope.matrix import CollisionMatrix
-from collidescope.projection import balance, project
+from collidescope.projection import MAX_ITERATIONS, balance, project
 
 #: The gradient descent has stalled when its best objective improved by less than this share over one window.
 STALL_TOLERANCE = 1e-4
@@ -169,6 +169,11 @@ def _root(G: FloatArray, priors: FloatArray, **_: float) -> _Outcome:
         status = f"closed form; scaling it to the priors moved entries by up to {moved:.2g}"
     elif result.converged:
         status = f"closed form, then projected in {result.iterations} steps: entries moved by up to {moved:.2g}"
+    elif result.iterations < MAX_ITERATIONS:
+        status = (
+            f"closed form, then projected; with {len(G):,} classes the projection was cut short after "
+            f"{result.iterations} steps (entries moved by up to {moved:.2g})"
+        )
     else:
         status = (
             f"the projection did not settle in {result.iterations} steps: G is far from any Gramian of a collision "

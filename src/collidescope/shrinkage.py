@@ -19,14 +19,14 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
 from collidescope._merging import n_pairs
-from collidescope.inference import row_blocks
+from collidescope.inference import MAX_STRATA, of_moments
 from collidescope.matrix import CollisionMatrix
-from collidescope.posterior import shift_priors
+from collidescope.moments import Moments, keeps_covariance, row_blocks
+from collidescope.posterior import shift_rows
 from collidescope.projection import balance, project
 from collidescope.streams import collision_matrix_from_posteriors
 
@@ -36,8 +36,6 @@ CAUTION = 2.5
 #: Independent entries below which the one-step estimate is kept (10 classes have about 10, 30 about 40): with few, a
 #: bias as large as the noise goes unseen: shrinking then gained in some scenarios and cost a tenth in another.
 FEWEST_ENTRIES = 25
-#: Rows that tell the variance: it only has to be known to a percent or so.
-VARIANCE_ROWS = 20_000
 
 
 def shrunk_collision_matrix(
@@ -65,28 +63,65 @@ def shrunk_collision_matrix(
     >>> shrunk_collision_matrix(P, y).info["one_step_share"] < 0.5
     True
     """
+    natural = isinstance(priors, str) and priors == "empirical"
     one_step = collision_matrix_from_posteriors(P, y, classes=classes, priors=priors, sample_weight=sample_weight)
     codes = check.encode_labels(y, one_step.classes)
-    return shrink(one_step, check.check_posteriors(P), codes, check.check_weights(sample_weight, len(codes)))
+    weights = check.unit_weights(check.check_weights(sample_weight, len(codes)))
+    target = None if natural else one_step.priors
+    return shrink(one_step, labelled_moments(check.check_posteriors(P), codes, weights, one_step.n_classes, target))
 
 
-def shrink(one_step: CollisionMatrix, posteriors: FloatArray, codes: IntArray, weights: FloatArray) -> CollisionMatrix:
-    """The one-step estimate drawn towards the word of the posteriors it was made from (at the priors of the rows)."""
-    k = one_step.n_classes
-    if n_pairs(k) < FEWEST_ENTRIES:
+def one_step_and_moments(
+    P: npt.NDArray[Any],
+    codes: IntArray,
+    weights: FloatArray | None,
+    classes: npt.NDArray[Any],
+    target: FloatArray | None,
+) -> tuple[CollisionMatrix, Moments]:
+    """The one-step estimate at priors ``target`` (None: those of the rows), and what :func:`shrink` takes beside it.
+
+    In one pass where it can be: with many classes every further one is a costly read of memory.
+    """
+    moments = labelled_moments(P, codes, weights, len(classes), target)
+    if target is None or len(classes) > MAX_STRATA:
+        return of_moments(moments, classes), moments
+    sample: dict[str, Any] = {"classes": classes, "priors": target, "sample_weight": weights}
+    return collision_matrix_from_posteriors(P, classes[codes], **sample), moments
+
+
+def labelled_moments(
+    P: npt.NDArray[Any], codes: IntArray, weights: FloatArray | None, n_classes: int, target: FloatArray | None = None
+) -> Moments:
+    """Sums of all rows for :func:`shrink`, :func:`~collidescope.inference.of_moments` and the Gramian, in one pass.
+
+    With priors ``target`` posteriors are shifted to them, and every row weighs as its class does in that population.
+    """
+    weights = np.ones(len(codes)) if weights is None else weights
+    ratio = None
+    if target is not None:
+        counts = np.bincount(codes, weights, n_classes)
+        ratio = target / (counts / counts.sum())
+        weights = weights * ratio[codes]
+    moments = Moments(n_classes, keeps_covariance(n_classes))
+    for block in row_blocks(len(codes), n_classes):
+        p = P[block] if ratio is None else shift_rows(P[block], ratio)
+        moments.add_labelled(p, codes[block], weights[block], word=True)
+    return moments
+
+
+def shrink(one_step: CollisionMatrix, moments: Moments) -> CollisionMatrix:
+    """The one-step estimate drawn towards the word of the posteriors, whose moments are those at its priors."""
+    if n_pairs(one_step.n_classes) < FEWEST_ENTRIES:
         return one_step
-    counts = np.bincount(codes, weights, k).astype(np.float64)
-    target = one_step.priors
-    # Every row weighs as its class does in the wanted population.
-    weights = weights * (target / counts)[codes]
-    weights /= weights.sum()
-    posteriors = shift_priors(posteriors, counts / counts.sum(), target)
-    word, labels, variance = _moments(posteriors, codes, weights, k)
-    word = balance(word, target)
-    share = one_step_share(labels - word, variance, target)
-    B = project(word + share * (labels - word), target).joint
+    word, labels, variance = word_and_labels(moments)
+    word = balance(word, one_step.priors)
+    labels -= word
+    share = one_step_share(labels, variance, one_step.priors)
     if share == 1:
         return one_step
+    labels *= share
+    labels += word
+    B = project(labels, one_step.priors).joint
     info = dict(one_step.info) | {"method": "one-step, shrunk", "one_step_share": share}
     return CollisionMatrix(
         B / B.sum(axis=1, keepdims=True),
@@ -132,38 +167,17 @@ def one_step_share(difference: FloatArray, variance: FloatArray, priors: FloatAr
     return float(max(bias, 0.0) / (max(bias, 0.0) + total))
 
 
-def _moments(P: FloatArray, codes: IntArray, weights: FloatArray, k: int) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Weighted B₀, B₁ and the variance of the entries of B₁ - B₀, block by block."""
-    residual = np.zeros((k, k))
-    for block in row_blocks(len(P), k):
-        root = np.sqrt(weights[block, None]) * _residuals(P[block], codes[block])
-        residual += root.T @ root
-    labels = np.diag(np.bincount(codes, weights, k)) - residual
-    # B₀ from B₁ = mean(c pᵀ + p cᵀ) - B₀, where that mean takes one addition per entry of P.
-    onto = csr_array((weights, (codes, np.arange(len(P)))), shape=(k, len(P)))
-    sums = np.asarray(onto @ P)
-    word = sums + sums.T - labels
-    total = float(weights @ weights)
-    return word, labels, np.maximum(total * (_mean_square(P, codes, weights, k) - (labels - word) ** 2), 0.0)
+def word_and_labels(moments: Moments) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """B₀, B₁ and the variance of the entries of B₁ - B₀.
 
-
-def _mean_square(P: FloatArray, codes: IntArray, weights: FloatArray, k: int) -> FloatArray:
-    """Mean square of the entries of r pᵀ + p rᵀ, rows weighing w²; of a sample of the rows when they are many."""
-    rows = np.arange(len(P))
-    if len(P) > VARIANCE_ROWS:
-        rows = np.sort(np.random.default_rng(0).choice(rows, VARIANCE_ROWS, replace=False))
-    square = np.zeros((k, k))
-    for block in row_blocks(len(rows), k):
-        p, w = P[rows[block]], weights[rows[block], None]
-        r = _residuals(p, codes[rows[block]])
-        cross = (w * r**2).T @ (w * p**2)
-        product = w * r * p
-        square += cross + cross.T + 2 * product.T @ product
-    return square / float(weights[rows] @ weights[rows])
-
-
-def _residuals(p: FloatArray, codes: IntArray) -> FloatArray:
-    """Labels less posteriors: r = c - p."""
-    r = -p
-    r[np.arange(len(p)), codes] += 1
-    return r
+    With R = Σ w c rᵀ, Σ w c pᵀ = diag(Σ w c) - R, and B₁ = mean(c pᵀ + p cᵀ) - B₀. The squares of the entries of
+    r pᵀ + p rᵀ add up to 4 Σ w² r² r²ᵀ plus what differs in the line and the column of the label, where p = 1 - r.
+    """
+    t = moments.sums
+    labels = t["Z"] / t["N"]
+    word = -(t["cr"] + t["cr"].T) / t["N"] - labels
+    np.einsum("ii->i", word)[:] += 2 * t["ρ"] / t["N"]
+    squares = 4 * t["ZZ"] - t["crr"] - t["crr"].T
+    np.einsum("ii->i", squares)[:] += 2 * t["hh"] - 4 * t["ZZ of c"]
+    squares -= t["NN"] * (labels - word) ** 2
+    return word, labels, np.maximum(squares, 0.0) / t["N"] ** 2

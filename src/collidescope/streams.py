@@ -5,8 +5,9 @@ Every road ends in :class:`~collidescope.inference.CollisionAccumulator`, whose 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence, Sized
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from operator import length_hint
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from collidescope import _checks as check
 from collidescope import _dask
 from collidescope._checks import FloatArray
 from collidescope._progress import Progress
-from collidescope.inference import CollisionAccumulator, resolve_priors
+from collidescope.inference import MAX_STRATA, CollisionAccumulator, resolve_priors
 from collidescope.matrix import CollisionMatrix
 from collidescope.posterior import shift_priors
 
@@ -81,8 +82,7 @@ def collision_matrix_from_posteriors(
     check.check_same_length(posteriors, codes, "P and y")
     observed = np.asarray(np.bincount(codes, weights, k), dtype=np.float64)
     target = resolve_priors(priors, observed, names)
-    shifted = shift_priors(posteriors, observed / observed.sum(), target)
-    return CollisionAccumulator(names, target).update(shifted, y, weights).result()
+    return _block(posteriors, y, weights, names=names, observed=observed / observed.sum(), target=target).result()
 
 
 def accumulate(
@@ -118,19 +118,18 @@ def accumulate(
             f"for a Parquet file pass posterior_batches(path, label)"
         )
     accumulator = CollisionAccumulator(classes, priors)
-    total = len(chunks) if isinstance(chunks, Sized) else 0
-    with Progress("accumulating", total, verbose) as progress:
+    with Progress("accumulating", length_hint(chunks), verbose) as progress:
         for number, chunk in enumerate(chunks):
             parts = tuple(chunk) if isinstance(chunk, (tuple, list)) and len(chunk) in (2, 3) else (chunk,)
             try:
-                accumulator.update(*(_to_numpy(part) for part in parts))
+                accumulator.update(*(to_numpy(part) for part in parts))
             except ValueError as error:
                 raise ValueError(f"chunk {number} of chunks: {error}") from None
             progress.step()
     return accumulator.result()
 
 
-def _to_numpy(part: Any) -> Any:
+def to_numpy(part: Any) -> Any:
     """Tensors come from any device; everything else is left to the checks of the accumulator."""
     return part.detach().cpu().numpy() if hasattr(part, "detach") else part
 
@@ -161,12 +160,18 @@ def posterior_batches(
     array([[0.85, 0.15],
            [0.15, 0.85]])
     """
+    check.check_count(batch_size, "batch_size", least=1)
+    files, wanted = parquet_files(path, label, columns)
+    return parquet_batches(files, wanted, label, batch_size)
+
+
+def parquet_files(path: str | Path, label: str | None, columns: Sequence[str] | None) -> tuple[list[Path], list[str]]:
+    """The Parquet files at ``path`` and the columns to be read from each, all of them checked to be there."""
     try:
         from pyarrow import ArrowException
         from pyarrow.parquet import ParquetFile
     except ImportError as error:
         raise ImportError(f'Parquet files need pyarrow ({error}): pip install "collidescope[cli]"') from error
-    check.check_count(batch_size, "batch_size", least=1)
     if not Path(path).exists():
         raise FileNotFoundError(f"path {str(path)!r} does not exist")
     files = sorted(Path(path).rglob("*.parquet")) if Path(path).is_dir() else [Path(path)]
@@ -181,21 +186,28 @@ def posterior_batches(
         missing = [name for name in [*wanted, *([] if label is None else [label])] if name not in names]
         if missing:
             raise ValueError(f"path {str(file)!r} has no column {missing[0]!r}, its columns are {names[:20]}")
+        if not wanted:
+            raise ValueError(f"path {str(file)!r} must have a column beside {label!r}, its columns are {names}")
         columns = wanted  # the order of the first file holds for all
-    return _batches(files, wanted, label, batch_size)
+    return files, wanted
 
 
-def _batches(files: list[Path], wanted: list[str], label: str | None, batch_size: int) -> Iterator[Any]:
+def parquet_batches(files: list[Path], wanted: list[str], label: str | None, batch_size: int) -> Iterator[Any]:
+    """The columns ``wanted`` as one array, with the labels where ``label`` names them, some rows at a time."""
+    from pyarrow import ArrowException
     from pyarrow.parquet import ParquetFile
 
     columns = wanted if label is None else [*wanted, label]
     for file in files:
-        # Not ahead, and one row group at a time: what is in memory must not grow with the file.
-        with ParquetFile(file, pre_buffer=False) as table:
-            for batch in table.iter_batches(batch_size, columns=columns, use_threads=False):
-                if batch.num_rows:
-                    P = np.column_stack([batch.column(name).to_numpy(zero_copy_only=False) for name in wanted])
-                    yield P if label is None else (P, batch.column(label).to_numpy(zero_copy_only=False))
+        try:
+            # Not ahead, and one row group at a time: what is in memory must not grow with the file.
+            with ParquetFile(file, pre_buffer=False) as table:
+                for batch in table.iter_batches(batch_size, columns=columns, use_threads=False):
+                    if batch.num_rows:
+                        P = np.column_stack([batch.column(name).to_numpy(zero_copy_only=False) for name in wanted])
+                        yield P if label is None else (P, batch.column(label).to_numpy(zero_copy_only=False))
+        except (OSError, ArrowException) as error:
+            raise ValueError(f"path {str(file)!r} cannot be read to its end (damaged?): {error}") from None
 
 
 def _from_dask(
@@ -227,10 +239,17 @@ def _from_dask(
 
 
 def _block(P: Any, y: Any, w: Any, *, names: Any, observed: Any, target: Any) -> CollisionAccumulator:
-    accumulator = CollisionAccumulator(names, target)
+    apart = target is not None and len(names) <= MAX_STRATA
+    accumulator = CollisionAccumulator(names, target if apart else None)
     if not len(P):
         return accumulator
-    return accumulator.update(P if target is None else shift_priors(P, observed, target), y, w)
+    if target is None:
+        return accumulator.update(P, y, w)
+    if not apart:
+        # Every row weighs as its class does in the wanted population. Intervals are a little wide: they allow for
+        # the shares of the classes, which are known.
+        w = check.check_weights(w, len(P)) * (target / observed)[check.encode_labels(y, names)]
+    return accumulator.update(shift_priors(P, observed, target), y, w)
 
 
 def _merge(parts: list[CollisionAccumulator]) -> CollisionAccumulator:

@@ -99,8 +99,7 @@ def ambiguous(
         check.check_same_length(P, codes, "the posteriors and y")
     rows = np.arange(n)
     # Ties go to the class that comes first, as in argmax.
-    order = np.argsort(-P, axis=1, kind="stable")
-    first, second = order[:, 0], order[:, 1]
+    first, second = _first_two(P)
     p_first, p_second = P[rows, first], P[rows, second]
     entropy = entropies(P)
     kind = np.where(p_first >= CLEAR, "clear", "ambiguous")
@@ -175,6 +174,14 @@ def _scores(P: FloatArray, codes: IntArray) -> FloatArray:
     R = stray_labels(P, codes)
     strayed = np.einsum("nj,nj->n", P, R.T[codes])  # R[l, l] = 0: the label's own class adds nothing
     return np.log(np.maximum(strayed, SMALLEST * R[R > 0].min())) - np.log(np.maximum(P[rows, codes], SMALLEST))
+
+
+def _first_two(P: FloatArray) -> tuple[IntArray, IntArray]:
+    """The two likeliest classes of every row, without sorting all of them."""
+    first, rows = P.argmax(axis=1), np.arange(len(P))
+    others = P.copy()
+    others[rows, first] = -1.0
+    return first, others.argmax(axis=1)
 
 
 def entropies(P: FloatArray) -> FloatArray:

@@ -142,14 +142,3 @@ def _raised_here(error: BaseException) -> bool:
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
     return trace is not None and trace.tb_frame.f_code.co_filename.startswith(PACKAGE)
-
-
-def duration(seconds: float) -> str:
-    """A time in words.
-
-    >>> duration(3), duration(78), duration(3900)
-    ('3 s', '1.3 min', '1.1 h')
-    """
-    if seconds < 60:
-        return f"{max(seconds, 1):.0f} s"
-    return f"{seconds / 60:.1f} min" if seconds < 3600 else f"{seconds / 3600:.1f} h"

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collidescope._files import read_json
-from collidescope.matrix import FORMAT as MATRIX_FORMAT
+from collidescope._matrix_files import FORMAT as MATRIX_FORMAT
 from collidescope.matrix import CollisionMatrix
 from collidescope.tables.encoder import listed, near_name
 from collidescope.tables.labels import clean_labels
@@ -184,6 +184,8 @@ def load_source(path: Path) -> Any:
     path = existing(path)
     with open(path, "rb") as file:
         start = file.read(64).lstrip(b"\xef\xbb\xbf \t\r\n")
+    if start.startswith(b"PK"):
+        return CollisionMatrix.from_npz(path)
     if not start.startswith(b"{"):
         from collidescope.tables import load
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from collidescope._matrix_files import JSON_CLASSES
 from collidescope.cli._console import say, show, show_json
 from collidescope.matrix import CollisionMatrix
 
@@ -52,8 +53,7 @@ def finish(
     files = dict(written or {})
     # Files first: a reader of the output, such as head, may close it.
     if matrix is not None:
-        cm.to_json(matrix)
-        files["matrix"] = matrix
+        files["matrix"] = write_matrix(cm, matrix)
     if report is not None:
         from collidescope.reporting import write_report
 
@@ -64,6 +64,16 @@ def finish(
     else:
         print_matrix(cm, summary)
     say_written(files)
+
+
+def write_matrix(cm: CollisionMatrix, path: Path) -> Path:
+    """S as JSON, or in binary where ``path`` ends in .npz or there are too many classes; the file that was written."""
+    if path.suffix != ".npz" and cm.n_classes <= JSON_CLASSES:
+        cm.to_json(path)
+        return path
+    path = path.with_suffix(".npz")
+    cm.to_npz(path)
+    return path
 
 
 def say_written(files: dict[str, Path]) -> None:

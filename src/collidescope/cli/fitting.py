@@ -11,10 +11,10 @@ from typing import Annotated, Any
 
 import typer
 
+from collidescope._words import duration
 from collidescope.cli import _options as opt
 from collidescope.cli._console import (
     INTERRUPTED,
-    duration,
     guarded,
     is_quiet,
     note,
@@ -188,8 +188,8 @@ def _prepare(
 ) -> tuple[Any, Any]:
     """The model with its encoder, and the encoded table; says what was found and what it will cost."""
     from collidescope.classifier import CollisionClassifier
-    from collidescope.cli._cost import cores, expected_cost, jobs_for
     from collidescope.contrastive.bridge import resolve_device
+    from collidescope.cost import cores, jobs_for
     from collidescope.tables.model import TableClassifier
 
     model = TableClassifier(None, list(drop), list(keep), list(categories))
@@ -198,11 +198,11 @@ def _prepare(
         note(line)
     n, d = encoded.shape
     k = len(set(rows.y.tolist()))
-    # The model keeps the word "auto": it may be used where there is no accelerator.
-    here = settings | {"device": resolve_device(settings["device"])}
-    settings["n_jobs"] = jobs_for(n, d, k, here) if n_jobs is None else cores() if n_jobs == -1 else n_jobs
-    model.classifier = CollisionClassifier(**settings)
-    cost = expected_cost(encoded, rows.y, here | {"n_jobs": settings["n_jobs"]}, refits=2 if control else 1)
+    if n_jobs is None:
+        known = {name: settings[name] for name in ("cv", "max_epochs", "patience", "trees") if name in settings}
+        n_jobs = jobs_for(n, d, k, **known, device=resolve_device(settings["device"]))
+    model.classifier = CollisionClassifier(**settings, n_jobs=cores() if n_jobs == -1 else n_jobs)
+    cost = model.classifier.estimate_cost(encoded, rows.y).repeated(2 if control else 1)
     say(f"{n:,} rows × {len(model.encoder_.columns)} columns → {d} features, {k} classes: {cost}", "bold")
     if cost.seconds > LONG:
         say("For a first look in less time: --sample 20000, or --quick.", "dim")

@@ -202,7 +202,7 @@ def merge(
     """
     from collidescope.applications import consolidate
     from collidescope.cli import _inputs as inputs
-    from collidescope.cli._results import say_written
+    from collidescope.cli._results import say_written, write_matrix
 
     set_quiet(quiet)
     inputs.check_outputs([source], [matrix])
@@ -218,7 +218,7 @@ def merge(
     columns = ["n_groups", "first", "second", "pber", "pber_low", "pber_high", "bayes_low", "bayes_high", "gain"]
     path = plan.path[columns]
     if matrix is not None:
-        plan.matrix.to_json(matrix)
+        matrix = write_matrix(plan.matrix, matrix)
     if as_json:
         steps = path.astype(object).where(path.notna(), None)
         show_json(

@@ -67,17 +67,22 @@ def gather_rows(*tensors: Tensor) -> tuple[Tensor, ...]:
     """
     if world()[1] == 1:
         return tensors
-    return tuple(torch.cat(list(_differentiable(t) if t.is_floating_point() else _plain(t))) for t in tensors)
+    return tuple(_Gather.apply(t) for t in tensors)  # type: ignore[no-untyped-call]
 
 
-def _differentiable(tensor: Tensor) -> tuple[Tensor, ...]:
-    from torch.distributed.nn.functional import all_gather
+class _Gather(torch.autograd.Function):
+    """All processes' rows; a row's gradient is the sum of those that it has in all of them."""
 
-    gathered: tuple[Tensor, ...] = all_gather(tensor)  # type: ignore[no-untyped-call]
-    return gathered
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor) -> Tensor:
+        rank, size = world()
+        ctx.own = slice(rank * len(tensor), (rank + 1) * len(tensor))
+        parts = [torch.empty_like(tensor, memory_format=torch.contiguous_format) for _ in range(size)]
+        dist.all_gather(parts, tensor.contiguous())
+        return torch.cat(parts)
 
-
-def _plain(tensor: Tensor) -> list[Tensor]:
-    parts = [torch.empty_like(tensor) for _ in range(world()[1])]
-    dist.all_gather(parts, tensor.contiguous())
-    return parts
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        total = gradients[0].contiguous().clone()
+        dist.all_reduce(total)
+        return total[ctx.own]

@@ -26,6 +26,8 @@ ACCELERATOR_BLOCK_BYTES = 256 * 2**20
 #: Scores of all pairs stay on a GPU up to this size and come back in one transfer.
 GPU_RESULT_BYTES = 2 * 2**30
 ROWS_AT_ONCE = 8192
+#: Posteriors of one block of rows, in numbers: beyond a thousand classes blocks are shorter.
+NUMBERS_AT_ONCE = 2**23
 
 
 def encode(module: nn.Module, X: Tensor, batch: int = ROWS_AT_ONCE) -> Tensor:

@@ -14,6 +14,7 @@ import numpy as np
 
 from collidescope._checks import FloatArray
 from collidescope._environment import environment
+from collidescope._sparse import largest_pairs
 from collidescope.applications.audit import audit, bayes_confusion
 from collidescope.applications.consolidation import consolidate
 from collidescope.controls import cautions
@@ -42,13 +43,9 @@ def shown_part(cm: CollisionMatrix) -> tuple[CollisionMatrix, list[int]]:
     K = cm.n_classes
     if K <= WHOLE:
         return numbered(cm), list(range(K))
-    B = np.triu(cm.joint + cm.joint.T, 1)
-    chosen: dict[int, None] = {}
-    for flat in np.argsort(-B, axis=None, kind="stable"):
-        for k in divmod(int(flat), K):
-            chosen.setdefault(k)
-        if len(chosen) >= MOST_COLLIDING:
-            break
+    # One pair more than those classes have among themselves: enough to name as many.
+    pairs = np.stack(largest_pairs(cm.joint + cm.joint.T, MOST_COLLIDING * (MOST_COLLIDING - 1) // 2 + 1), axis=1)
+    chosen = dict.fromkeys(pairs.ravel().tolist())
     keep = sorted(list(chosen)[:MOST_COLLIDING])
     others = np.setdiff1d(np.arange(K), keep)
     A = np.zeros((K, len(keep) + 1))

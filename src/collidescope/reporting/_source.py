@@ -89,11 +89,12 @@ def _from_model(model: Any, X: Any, y: npt.ArrayLike | None) -> Source:
     fresh = held_out is None and X is not None and hasattr(model, "predict_proba")
     if held_out is None and not fresh:
         return Source(cm, n_given=_n_rows(X), model=model)
-    P = np.asarray(model.predict_proba(X) if fresh else held_out, dtype=np.float64)
+    P = np.asarray(model.predict_proba(X) if fresh else held_out)
     if P.ndim != 2 or P.shape[1] != cm.n_classes:
         raise ValueError(f"the posteriors of source must have shape (n, {cm.n_classes}), got {P.shape}")
     rows = np.flatnonzero(~np.isnan(P).any(axis=1))
-    scored = check.check_posteriors(P[rows], "the posteriors of source", cm.n_classes)
+    scored = P if len(rows) == len(P) else P[rows]
+    scored = check.check_posteriors(scored, "the posteriors of source", cm.n_classes)
     given = _n_rows(X)
     if given is not None and given != len(P):
         raise ValueError(

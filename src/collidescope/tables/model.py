@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,9 @@ from collidescope.persistence import ModelFileError, read_model, write_model
 from collidescope.tables.columns import Float32Array
 from collidescope.tables.encoder import TableEncoder, check_columns
 from collidescope.tables.screening import Screening, screen
+
+if TYPE_CHECKING:
+    from collidescope.cost import Cost
 
 #: Where a model file keeps the encoder, in its description and as the start of the names of its arrays.
 KEY = "table"
@@ -121,9 +124,19 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
 
     def train(self, encoded: npt.NDArray[Any], y: Any) -> TableClassifier:
         """The second half of :meth:`fit`: what may take minutes."""
-        base = CollisionClassifier(trees=True) if self.classifier is None else self.classifier
-        self.classifier_: CollisionClassifier = clone(base).fit(encoded, y)
+        self.classifier_: CollisionClassifier = clone(self._base).fit(encoded, y)
         return self
+
+    def estimate_cost(self, X: Any, y: Any, *, probe: bool | None = None) -> Cost:
+        """Time and memory of :meth:`fit`: the table is encoded, which takes seconds, and the training predicted.
+
+        See :meth:`CollisionClassifier.estimate_cost`.
+        """
+        return self._base.estimate_cost(clone(self).prepare(X, y), y, probe=probe)
+
+    @property
+    def _base(self) -> CollisionClassifier:
+        return CollisionClassifier(trees=True) if self.classifier is None else self.classifier
 
     def encode(self, X: Any) -> Float32Array:
         """Raw rows as the classifier sees them; what is odd about them is a :class:`CollisionWarning`."""
