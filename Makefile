@@ -1,6 +1,6 @@
 # `make demo` and `make test` set up what they need: .venv, from Python ≥ 3.11 alone.
 #   make PYTHON=python3.12 test                another interpreter
-#   make test ARGS="-m 'not slow' -n auto"     options for pytest
+#   make test ARGS="-m 'not slow'"             options for pytest (ARGS="-n 0": one test after another)
 #   make PIP_FLAGS="--extra-index-url …" demo  options for pip
 
 PYTHON ?= python3
@@ -12,10 +12,12 @@ ARGS =
 
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# A process for each core; one that has nothing left takes over tests of another. tests/conftest.py: a thread for each.
+PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 8 --dist worksteal
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test lint format bench accuracy stress docs clean
+.PHONY: help setup demo test coverage audit lint format bench accuracy stress mutants docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,7 +41,17 @@ demo: $(READY) ## the main job on scikit-learn's digits, printed and as report.h
 	@$(BIN)/python -m collidescope demo
 
 test: $(READY) ## all tests and doctests
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(PYTEST) $(ARGS)
+
+coverage: $(READY) ## all tests, with the lines and branches that they reach, then the tables (fails below 95%)
+	@$(PYTEST) --cov --cov-report= $(ARGS)
+	@$(BIN)/python -m stress.coverage
+	@$(BIN)/python -m stress.tables
+
+audit: ## known vulnerabilities of the versions in constraints.txt (asks the package index, in an environment of its own)
+	@test -x .venv-audit/bin/pip-audit || { $(PYTHON) -m venv .venv-audit && \
+	  .venv-audit/bin/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) pip-audit; }
+	@.venv-audit/bin/pip-audit --strict --no-deps --disable-pip -r constraints.txt $(ARGS)
 
 lint: $(READY) ## ruff (rules and format) and mypy
 	@$(BIN)/ruff check .
@@ -61,10 +73,14 @@ stress: $(READY) ## long campaigns of faults and hostile files (a quarter of an 
 	@set -e; for script in kills fuzz tables; do \
 	  echo "== stress/$$script.py"; OMP_NUM_THREADS=1 $(BIN)/python -m stress.$$script; done
 
+mutants: $(READY) ## does a test notice each small mistake in an equation? (ARGS="--jobs 16"; an hour on two cores)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m stress.mutants $(ARGS)
+	@$(BIN)/python -m stress.tables
+
 docs: $(READY) ## the documentation, into docs/_build/html
 	@$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
 	@echo "docs/_build/html/index.html"
 
 clean: ## remove everything that make made
-	rm -rf .venv .venv-ci build dist src/*.egg-info docs/_build docs/reference docs/gallery docs/sg_execution_times.rst .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-ci .venv-audit .coverage build dist src/*.egg-info docs/_build docs/reference docs/gallery docs/sg_execution_times.rst .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src tests benchmarks stress -name __pycache__ -type d -prune -exec rm -rf {} +

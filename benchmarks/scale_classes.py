@@ -1,7 +1,7 @@
 """Time of every stage and peak memory against the number of classes, each in a process of its own.
 
 python -m benchmarks.scale_classes                 all numbers of classes (a few minutes on one core)
-python -m benchmarks.scale_classes --classes 5000  this one alone, printed and not saved
+python -m benchmarks.scale_classes --learned       5,000 classes with rows and epochs enough to learn something of them
 """
 
 from __future__ import annotations
@@ -29,7 +29,11 @@ SETTINGS: dict[str, Any] = {"hidden_layer_sizes": (128,), "cv": 2, "max_epochs":
 LARGE = 500
 
 
-def one(k: int) -> dict[str, Any]:
+#: Rows, epochs, rows of a step and threads of the case that learns.
+LEARNED = (100_000, 8, 1024, 8)
+
+
+def one(k: int, rows: int = ROWS, **changes: Any) -> dict[str, Any]:
     """In this process: fit, predict, file and report of ``k`` classes; seconds of every stage."""
     import torch
 
@@ -58,7 +62,7 @@ def one(k: int) -> dict[str, Any]:
 
     rng = np.random.default_rng(0)
     make = GaussianProblem(rng.standard_normal((k, FEATURES)) * 0.6)
-    X, y = make.sample(ROWS, 1)
+    X, y = make.sample(rows, 1)
     X = X.astype(np.float32)
     torch.optim.AdamW([torch.zeros(1, requires_grad=True)])  # imports half of torch, once
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
@@ -68,7 +72,7 @@ def one(k: int) -> dict[str, Any]:
     timed(classifier, "recover", "recovery")
     timed(classifier, "shrink", "shrink")
     start = time.perf_counter()
-    clf = CollisionClassifier(**SETTINGS).fit(X, y)
+    clf = CollisionClassifier(**(SETTINGS | changes)).fit(X, y)
     stage("fit", start)
     seconds["one step"] -= seconds["moments"]
     seconds["train"] = seconds["fit"] - sum(
@@ -105,24 +109,27 @@ def one(k: int) -> dict[str, Any]:
     }
 
 
-def classes(threads: int = 1, sizes: tuple[int, ...] = CLASSES) -> list[dict[str, Any]]:
+def apart(threads: int, *arguments: Any, **options: Any) -> dict[str, Any]:
+    """What :func:`one` finds in a process of its own."""
+    code = f"import json; from benchmarks.scale_classes import one; print(json.dumps(one(*{arguments}, **{options})))"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[1],
+        env=os.environ | {"OMP_NUM_THREADS": str(threads)},
+    )
+    if done.returncode:
+        raise RuntimeError(done.stderr[-2000:])
+    row: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    parts = ", ".join(f"{name} {value:.1f}" for name, value in row["seconds"].items())
+    print(f"K = {row['classes']:,}: {parts} s; peak {row['peak_gb']:.2f} GB, PBER {row['pber']:.3f}", flush=True)
+    return row
+
+
+def classes(threads: int = 1) -> list[dict[str, Any]]:
     """One entry for each number of classes, and at the end the exponents of growth from ``LARGE`` classes on."""
-    found = []
-    for k in sizes:
-        code = f"import json; from benchmarks.scale_classes import one; print(json.dumps(one({k})))"
-        done = subprocess.run(
-            [sys.executable, "-c", code],
-            capture_output=True,
-            text=True,
-            cwd=Path(__file__).parents[1],
-            env=os.environ | {"OMP_NUM_THREADS": str(threads)},
-        )
-        if done.returncode:
-            raise RuntimeError(done.stderr[-2000:])
-        row = json.loads(done.stdout.splitlines()[-1])
-        parts = ", ".join(f"{name} {value:.1f}" for name, value in row["seconds"].items())
-        print(f"K = {k:,}: {parts} s; peak {row['peak_gb']:.2f} GB", flush=True)
-        found.append(row)
+    found = [apart(threads, k) for k in CLASSES]
     large = [row for row in found if row["classes"] >= LARGE]
     exponents = {}
     if len(large) > 1:
@@ -138,10 +145,12 @@ def classes(threads: int = 1, sizes: tuple[int, ...] = CLASSES) -> list[dict[str
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--classes", type=int, action="append", help="measure these alone; nothing is saved")
+    parser.add_argument("--learned", action="store_true")
     options = parser.parse_args()
-    if options.classes:
-        classes(options.threads, tuple(options.classes))
+    if options.learned:
+        rows, epochs, batch, threads = LEARNED
+        config = {"rows": rows, "features": FEATURES, "threads": threads, "epochs": epochs, "batch_size": batch}
+        save("scale-classes-learned", config, apart(threads, CLASSES[-1], rows, max_epochs=epochs, batch_size=batch))
         return
     config = {"rows": ROWS, "features": FEATURES, "threads": options.threads, "settings": SETTINGS}
     save("scale-classes", config, classes(options.threads))

@@ -25,7 +25,16 @@ import numpy as np
 RESULTS = Path(__file__).parent / "results"
 FINDINGS = RESULTS / "findings"
 #: Cases a target; together with what the test suite does on every run.
-CASES = {"model": 6000, "trees": 1000, "matrix": 5000, "checkpoint": 600, "csv": 2500, "parquet": 1000, "merge": 600}
+CASES = {
+    "model": 6000,
+    "trees": 1000,
+    "matrix": 5000,
+    "checkpoint": 600,
+    "forged": 1200,
+    "csv": 2500,
+    "parquet": 1000,
+    "merge": 600,
+}
 SEED = 20260
 #: A child that has not finished a case for so long hangs in C code.
 STALL = 120

@@ -11,11 +11,11 @@ from collidescope._environment import environment
 RESULTS = Path(__file__).parent / "results"
 
 
-def save(name: str, config: dict[str, Any], results: Any) -> Path:
-    """Write ``results/NAME.json`` and say so."""
+def save(name: str, config: dict[str, Any], results: Any, path: Path | None = None) -> Path:
+    """Write ``results/NAME.json`` (or ``path``) and say so."""
     RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"{name}.json"
+    path = path or RESULTS / f"{name}.json"
     content = {"command": f"python -m stress.{name}", "config": config, "environment": environment()}
     path.write_text(json.dumps(content | {"results": results}, indent=1) + "\n")
-    print(f"→ stress/results/{name}.json")
+    print(f"→ {path}")
     return path

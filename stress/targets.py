@@ -160,38 +160,77 @@ class Checkpoints:
     """A fit that finds a spoiled checkpoint: it is refused, or the result is that of an undisturbed fit."""
 
     def __init__(self, folder: Path) -> None:
-        import torch
-
         self.X, self.y = scenario_a(3).sample(60, 0)
         self.folder = folder / "run"
         self.fit()
         self.path = next(self.folder.rglob("*.safetensors"))
         self.data = self.path.read_bytes()
-        self.undisturbed = self.fit()
-        self.torch = torch
+        self.undisturbed = self.fit().collision_matrix_.matrix
 
-    def fit(self) -> Any:
-        clf = cs.CollisionClassifier(**{**TINY, "max_epochs": 2}, checkpoint=self.folder)
-        return clf.fit(self.X, self.y).collision_matrix_.matrix
+    def fit(self, max_epochs: int = 2) -> Any:
+        clf = cs.CollisionClassifier(**{**TINY, "max_epochs": max_epochs}, checkpoint=self.folder)
+        return clf.fit(self.X, self.y)
 
     def make(self, rng: np.random.Generator) -> tuple[bytes, str]:
-        self.blind = bool(rng.random() < 0.5)
-        return (spoil.blind if self.blind else spoil.spoil_header)(rng, self.data), ".safetensors"
+        return (spoil.blind if rng.random() < 0.5 else spoil.spoil_header)(rng, self.data), ".safetensors"
 
     def read(self, path: Path) -> str:
         os.replace(path, self.path)
         try:
-            S = self.fit()
-        except ValueError as error:
+            clf = self.fit()
+        except (ValueError, FloatingPointError) as error:  # the latter: training went astray from there, which is said
             return refused(error)
         finally:
-            for other in self.folder.rglob("*.safetensors"):
-                if other != self.path:
-                    continue
-                other.write_bytes(self.data)
-        if not np.array_equal(S, self.undisturbed):
-            raise Finding("a damaged checkpoint was used")
+            self.path.write_bytes(self.data)
+        self.judge(clf)
         return ACCEPTED
+
+    def judge(self, clf: Any) -> None:
+        if not np.array_equal(clf.collision_matrix_.matrix, self.undisturbed):
+            raise Finding("a damaged checkpoint was used")
+
+
+class ForgedCheckpoints(Checkpoints):
+    """Content changed and the checksum made to fit: refused, or a fit that works (other weights, no damage)."""
+
+    def __init__(self, folder: Path) -> None:
+        from collidescope.contrastive.checkpoint import _read
+
+        super().__init__(folder)
+        self.files = []
+        for epochs in (1, 2):  # trained on from there, and trained to the end
+            self.path.unlink()
+            self.fit(max_epochs=epochs)
+            header, tensors, _ = _read(self.path)
+            self.files.append((header, {name: tensor.numpy() for name, tensor in tensors.items()}))
+
+    def make(self, rng: np.random.Generator) -> tuple[bytes, str]:
+        from safetensors.numpy import save
+        from safetensors.torch import load
+
+        from collidescope.contrastive import checkpoint
+
+        header, arrays = self.files[int(rng.integers(len(self.files)))]
+        what = rng.random()
+        if what < 0.25:  # the part that another run's settings do not protect
+            header = header | {"history": spoil.spoil_json(rng, header["history"])}
+        elif what < 0.35:
+            header = spoil.spoil_json(rng, header)
+        if what >= 0.3:
+            arrays = spoil.spoil_arrays(rng, arrays)
+        text = spoil.dump(header)
+        with contextlib.suppress(ValueError, RecursionError, AttributeError):
+            fits = checkpoint._checksum(load(save(arrays)), json.loads(text))
+            text = f'{{"{checkpoint.CHECKSUM}": "{fits}", {text[1:]}' if text[0] == "{" else text
+        return save(arrays, metadata={"json": text}), ".safetensors"
+
+    def judge(self, clf: Any) -> None:
+        P = clf.predict_proba(self.X)
+        if not np.isfinite(P).all() or abs(P.sum(axis=1) - 1).max() > 1e-6:
+            raise Finding("accepted, and predictions are no probabilities")
+        use_matrix(clf.collision_matrix_)
+        clf.save(self.folder / "model.collide")
+        cs.load(self.folder / "model.collide")
 
 
 class CommandLine:
@@ -302,6 +341,7 @@ TARGETS: dict[str, type[Any]] = {
     "trees": TreeFiles,
     "matrix": MatrixFiles,
     "checkpoint": Checkpoints,
+    "forged": ForgedCheckpoints,
     "csv": CommandLine,
     "parquet": ParquetFiles,
     "merge": MatrixCommands,

@@ -1,11 +1,15 @@
 """Property tests draw the same examples in every run, so that a failure is a change.
 
-``HYPOTHESIS_PROFILE=explore`` draws new ones.
+``HYPOTHESIS_PROFILE=explore`` draws new ones. Processes of pytest-xdist use one thread each, and so do their children:
+two that each start a thread for every core wait for one another more than they work.
 """
 
 from __future__ import annotations
 
 import os
+
+if "PYTEST_XDIST_WORKER" in os.environ:  # before numpy and torch are imported, which read it once
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from hypothesis import settings
 

@@ -104,6 +104,10 @@ def test_leading_dimensions_are_separate_batches():
     assert torch.allclose(
         loss.all_pairs(p, labels), torch.stack([loss.all_pairs(a, b) for a, b in zip(p, labels, strict=True)])
     )
+    w = torch.rand(4, 8, generator=g) + 0.1
+    for weighted in (loss, BalancedPairLoss(3, "natural")):
+        alone = [weighted.all_pairs(a, b, c) for a, b, c in zip(p, labels, w, strict=True)]
+        assert torch.allclose(weighted.all_pairs(p, labels, w), torch.stack(alone))
 
 
 @pytest.mark.parametrize("scheme", ["balanced", "natural"])
@@ -176,3 +180,95 @@ def test_a_bound_that_does_not_exist_says_why(arguments, message):
 def test_a_loss_with_impossible_settings_is_refused(bad):
     with pytest.raises(ValueError, match="must be"):
         BalancedPairLoss(**bad)
+
+
+def risk(V, labels, weights):
+    """The balanced risk over what the batch has: half for classes with a pair, half for pairs of classes."""
+    same, different = [], []
+    for k in set(labels):
+        for other in set(labels):
+            rows = [(a, b) for a in range(len(labels)) for b in range(len(labels)) if a != b]
+            rows = [(a, b) for a, b in rows if labels[a] == k and labels[b] == other and weights[a] * weights[b] > 0]
+            if rows:
+                w = [weights[a] * weights[b] for a, b in rows]
+                losses = [-math.log(V[a][b] if k == other else 1 - V[a][b]) for a, b in rows]
+                mean = sum(x * y for x, y in zip(w, losses, strict=True)) / sum(w)
+                (same if k == other else different).append(mean)
+    return sum(sum(part) / len(part) / 2 for part in (same, different) if part)
+
+
+@pytest.mark.parametrize(
+    ("labels", "weights"),
+    [
+        ([0, 0, 1], [1, 1, 1]),  # one class with a pair
+        ([0, 0, 0, 0], [1, 2, 3, 4]),  # no pair of two classes
+        ([0, 1, 2], [1, 1, 1]),  # no pair of one class
+        ([0, 0, 1, 1, 2, 2], [1, 2, 3, 4, 5, 6]),
+        ([0, 0, 1, 1, 2, 2], [1e-5, 2e-5, 3e-5, 4e-5, 5e-5, 6e-5]),  # weights as small as rounding errors
+        ([0, 0, 1, 1, 2, 2], [1, 2, 3, 4, 0, 0]),  # a class without weight
+        ([0, 0, 1, 1, 2, 2], [1, 2, 3, 4, 5, 0]),  # a row alone in its class
+    ],
+)
+def test_weights_and_missing_pairs_leave_the_risk_of_what_is_there(labels, weights):
+    g = torch.Generator().manual_seed(5)
+    p = torch.softmax(torch.randn(len(labels), 3, generator=g, dtype=torch.float64), 1)
+    loss = BalancedPairLoss(3, shift=0.0)
+    w = torch.tensor(weights, dtype=torch.float64)
+    expected = risk((p @ p.T).tolist(), labels, weights)
+    assert float(loss.all_pairs(p, torch.tensor(labels), w)) == pytest.approx(expected, rel=1e-5)
+    if len(set(weights)) == 1:
+        assert float(loss.all_pairs(p, torch.tensor(labels))) == pytest.approx(expected, rel=1e-5)
+
+
+def test_single_pairs_are_weighed_by_kind_and_one_pair_has_all_the_weight_of_its_half():
+    loss = BalancedPairLoss(3, shift=0.0)
+    z = torch.tensor([0.3, -0.7, 1.1, 0.2], dtype=torch.float64)
+    first, second = torch.tensor([0, 0, 0, 1]), torch.tensor([0, 0, 1, 2])
+    # same pairs of one kind share a half, the two kinds of different pairs have a quarter each
+    each = torch.nn.functional.softplus(torch.tensor([-0.3, 0.7, 1.1, 0.2], dtype=torch.float64))
+    expected = float((each * torch.tensor([0.25, 0.25, 0.25, 0.25])).sum())
+    assert float(loss(z, first, second)) == pytest.approx(expected)
+    assert float(loss(z[:1], first[:1], second[:1])) == pytest.approx(float(each[0]) / 2)
+    assert float(loss(z[2:3], first[2:3], second[2:3])) == pytest.approx(float(each[2]) / 2)
+    natural = BalancedPairLoss(3, "natural")
+    assert natural.shift == 0
+    assert float(natural(z[:1], first[:1], second[:1])) == pytest.approx(float(each[0]))
+    assert float(natural(z, first, second)) == pytest.approx(float(each.mean()))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_natural_pairs_of_a_batch_weigh_as_their_rows_do(weighted):
+    g = torch.Generator().manual_seed(6)
+    labels = torch.tensor([0, 0, 1, 2])
+    p = torch.softmax(torch.randn(4, 3, generator=g, dtype=torch.float64), 1)
+    w = torch.tensor([1.0, 2.0, 0.5, 3.0], dtype=torch.float64) if weighted else torch.ones(4, dtype=torch.float64)
+    i, j = all_ordered_pairs(4)
+    V = (p[i] * p[j]).sum(1)
+    each = torch.where(labels[i] == labels[j], -V.log(), -(1 - V).log())
+    expected = float((each * w[i] * w[j]).sum() / (w[i] * w[j]).sum())
+    loss = BalancedPairLoss(3, "natural")
+    assert float(loss.all_pairs(p, labels, w if weighted else None)) == pytest.approx(expected, rel=1e-12)
+    assert float(loss.all_pairs(p[:1], labels[:1])) == 0  # one row, no pair
+    assert float(loss.all_pairs(p[:1], labels[:1], w[:1])) == 0
+
+
+def test_certain_errors_cost_the_floor_and_no_more():
+    p = torch.tensor([[1.0, 0.0], [0.0, 1.0]], dtype=torch.float64)
+    assert float(BalancedPairLoss(2, "natural").all_pairs(p, torch.tensor([0, 0]))) == pytest.approx(-math.log(1e-7))
+
+
+def test_the_pac_bound_has_the_defaults_it_says_and_exists_as_soon_as_it_can():
+    assert pac_bound(100, 2, 2) == pac_bound(100, 2, 2, delta=0.05, loss_bound=1.0, constant=1.0)
+    assert pac_bound(10, 3, 2).total > 0
+    assert math.isfinite(pac_bound(5, 2, 0.5, delta=0.999).total)
+    for name in ("d", "loss_bound", "constant"):
+        with pytest.raises(ValueError, match=f"{name} must be positive and finite"):
+            pac_bound(**({"n": 100, "K": 3, "d": 2} | {name: math.nan}))
+    with pytest.raises(ValueError, match="delta"):
+        pac_bound(100, 3, 2, delta=0.0)
+
+
+def test_two_classes_are_enough_and_have_no_shift():
+    assert BalancedPairLoss(2).shift == 0
+    assert BalancedPairLoss(5).shift == pytest.approx(math.log(4))
+    assert BalancedPairLoss(5, shift=0.5).shift == 0.5

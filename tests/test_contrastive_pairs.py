@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collidescope.contrastive.pairs import same_log_odds_shift, sample_pairs
+from collidescope.contrastive.pairs import _Pool, _uniform, same_log_odds_shift, sample_pairs
 
 
 def generator(seed=0):
@@ -121,3 +121,56 @@ def test_impossible_requests_say_what_is_wrong(labels, scheme, weights, message)
     w = None if weights is None else torch.tensor(weights)
     with pytest.raises(ValueError, match=message):
         sample_pairs(torch.tensor(labels), 10, scheme, None, w)
+
+
+def test_two_rows_are_enough_and_weights_of_two():
+    i, j, same = sample_pairs(torch.tensor([0, 1]), 20, "natural", generator())
+    assert bool((i + j == 1).all())
+    assert not bool(same.any())
+    i, j, _ = sample_pairs(torch.tensor([0, 1, 1]), 20, "natural", generator(), torch.tensor([1.0, 0.0, 1.0]))
+    assert bool((i + j == 2).all())
+
+
+def test_numbers_that_make_no_sense_are_refused():
+    with pytest.raises(ValueError, match="n_pairs must not be negative, got -1"):
+        sample_pairs(torch.tensor([0, 1]), -1, "natural")
+    with pytest.raises(ValueError, match="labels must be at least 2 class numbers"):
+        sample_pairs(torch.tensor([0.0, 1.0]), 1)
+    with pytest.raises(ValueError, match="scheme must be one of"):
+        same_log_odds_shift("halved", [1, 1])
+    with pytest.raises(ValueError, match="at least 2 classes, got 1"):
+        same_log_odds_shift("natural", [5, 0])
+    assert same_log_odds_shift("balanced", [1, 5, 7]) == pytest.approx(math.log(2))
+
+
+@pytest.mark.parametrize("stuck", ["first", "last"])
+def test_a_partner_that_rounding_puts_on_the_row_itself_becomes_its_neighbour_in_the_class(stuck, monkeypatch):
+    labels = torch.tensor([0, 0, 1, 1, 1, 2, 2])
+    pool = _Pool(labels, None, by_class=True)
+    at = {"first": pool.first, "last": pool.last - 1}[stuck]
+    monkeypatch.setattr(_Pool, "_find", lambda self, point, group: at[group])
+    group = torch.tensor([0, 1, 2])
+    i, j = pool.two_of_one(group, generator())
+    assert torch.equal(i, at)
+    assert torch.equal(j, at + (1 if stuck == "first" else -1))
+    assert torch.equal(labels[pool.order[i]], labels[pool.order[j]])
+
+
+def test_weights_add_up_in_float64_whatever_came():
+    # In float32 a sum of 2²⁴ no longer grows by ones: later rows would never be drawn.
+    for weight in (None, torch.ones(6, dtype=torch.float32), torch.ones(6, dtype=torch.int64)):
+        pool = _Pool(torch.tensor([0, 0, 0, 1, 1, 1]), weight, by_class=True)
+        assert pool.cumulative.dtype == torch.float64
+    assert _uniform(torch.zeros(3), generator()).dtype == torch.float64
+    heavy = torch.ones(4, dtype=torch.float32)
+    heavy[0] = 2.0**25
+    assert _Pool(torch.tensor([0, 0, 0, 0]), heavy, by_class=False).cumulative[-1] == 2**25 + 3
+
+
+def test_points_on_the_edge_of_a_class_stay_in_it():
+    pool = _Pool(torch.tensor([1, 0, 1, 0]), torch.tensor([1.0, 2.0, 3.0, 4.0]), by_class=True)
+    group = torch.tensor([0, 0, 1, 1])
+    point = torch.stack([pool.group_start, pool.group_end], 1).flatten()
+    place = pool._find(point, group)
+    assert place.tolist() == [0, 1, 2, 3]
+    assert pool.order.tolist() == [1, 3, 0, 2]

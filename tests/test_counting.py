@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from collidescope import collision_matrix_from_posteriors, count_collisions, repeated_rows
+from collidescope import collision_matrix_from_posteriors, count_collisions, moments, repeated_rows
 from collidescope.counting import input_groups
 from collidescope.datasets import led, load_brfss
 from helpers import mean_tvd
@@ -89,6 +89,12 @@ def test_arrays_of_any_dtype_and_plain_lists_work():
         assert count_collisions(X, y).matrix.tolist() == [[0, 1], [1, 0]]
 
 
+def test_masked_values_are_refused_and_a_mask_without_any_is_not():
+    with pytest.raises(ValueError, match="X has masked values"):
+        count_collisions(np.ma.masked_array([1, 1, 2, 2], mask=[0, 0, 0, 1]), ["a", "b", "a", "b"])
+    assert input_groups(np.ma.masked_array([1, 1, 2, 2])).tolist() == [0, 0, 1, 1]
+
+
 def test_many_columns_of_many_levels_do_not_overflow():
     rng = np.random.default_rng(0)
     X = rng.integers(0, 2**31, (500, 60))
@@ -105,6 +111,69 @@ def test_row_order_and_names_of_columns_do_not_matter():
         other = count_collisions(pd.DataFrame(X[mixed][:, list(order)], columns=["same", "same"]), y[mixed])
         assert np.allclose(other.matrix, cm.matrix)
         assert np.allclose(other.stderr, cm.stderr)
+
+
+def by_ratio(units: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    """ΣZ/Σρ and its standard error, unit by unit."""
+    Z, rho = (np.array(part) for part in zip(*units, strict=True))
+    m = Z.sum(axis=0) / rho.sum(axis=0)[:, None]
+    left = Z - m * rho[:, :, None]
+    return m, np.sqrt(len(Z) / (len(Z) - 1) * (left**2).sum(axis=0)) / rho.sum(axis=0)[:, None]
+
+
+def test_an_input_seen_up_to_four_times_is_one_unit_of_the_standard_error():
+    rng = np.random.default_rng(3)
+    X = np.repeat(np.arange(60), rng.integers(1, 5, 60))
+    y = rng.integers(0, 3, len(X))
+    units = []
+    for x in range(60):
+        n = np.bincount(y[x == X], minlength=3).astype(float)
+        if n.sum() > 1:
+            units.append(((np.outer(n, n) - np.diag(n)) / (n.sum() - 1), n))
+    m, stderr = by_ratio(units)
+    cm = count_collisions(X, y)
+    assert np.allclose(cm.matrix, m, atol=1e-12)
+    assert np.allclose(cm.stderr, stderr, rtol=1e-9)
+    off, sizes = np.array([n.sum() - np.trace(Z) for Z, n in units]), np.array([n.sum() for _, n in units])
+    left = off - cm.pber * sizes
+    assert cm.pber_stderr == pytest.approx(np.sqrt(len(off) / (len(off) - 1) * left @ left) / sizes.sum())
+    assert cm.counts.tolist() == np.bincount(y[np.isin(X, np.flatnonzero(np.bincount(X) > 1))]).tolist()
+    assert np.allclose(cm.priors, cm.counts / cm.counts.sum())
+    assert cm.info["distinct_inputs"] == len(units)
+    assert np.allclose(cm.merge([[0], [1], [2]]).stderr, cm.stderr)
+
+
+@pytest.mark.parametrize("times", [5, 9])
+def test_an_input_seen_more_often_is_one_unit_a_row_with_the_other_rows_as_its_posterior(times):
+    rng = np.random.default_rng(4)
+    X = np.repeat(np.arange(40), times)
+    y = (X + (rng.random(len(X)) < 0.3)) % 3
+    others = (X[:, None] == X).astype(int) - np.eye(len(X), dtype=int)
+    P = others @ np.eye(3)[y] / (times - 1)
+    cm, one_step = count_collisions(X, y), collision_matrix_from_posteriors(P, y)
+    assert one_step.info["moved"] < 1e-9
+    assert np.allclose(cm.stderr, one_step.stderr, rtol=1e-9)
+    assert np.allclose(cm.covariance, one_step.covariance, rtol=1e-9)
+    assert cm.pber_stderr == pytest.approx(one_step.pber_stderr)
+
+
+def test_blocks_of_inputs_change_nothing(monkeypatch):
+    rng = np.random.default_rng(5)
+    X, y = rng.integers(0, 60, 300), rng.integers(0, 3, 300)
+    whole = count_collisions(X, y)
+    monkeypatch.setattr(moments, "BLOCK_NUMBERS", 42)  # seven inputs, or rows, at a time
+    blocked = count_collisions(X, y)
+    for name in ("matrix", "priors", "stderr", "counts", "covariance"):
+        assert np.allclose(getattr(blocked, name), getattr(whole, name), rtol=1e-9, atol=1e-15)
+    assert blocked.pber_stderr == pytest.approx(whole.pber_stderr)
+
+
+def test_no_entry_is_negative_not_even_by_rounding():
+    rng = np.random.default_rng(6)
+    for _ in range(50):
+        X, y = rng.integers(0, 4, 14), np.r_[0, 1, 2, rng.integers(0, 3, 11)]
+        if (np.bincount(X)[X] > 1).all():
+            assert count_collisions(X, y).matrix.min() >= 0
 
 
 def test_a_group_of_one_large_input_gives_its_class_shares():

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 from sklearn.model_selection import StratifiedKFold
 
+from collidescope import CollisionClassifier, crossfit
 from collidescope.contrastive import TrainingConfig, bridge
 from collidescope.contrastive.fold_models import FoldModel, PairwiseFoldModel
 from collidescope.contrastive.members import Member
 from collidescope.contrastive.networks import StackedMLP
 from collidescope.crossfit import RIDGES, CrossFit, PairSolver, check_pair_members, cross_fit
+from collidescope.datasets import scenario_a
 from collidescope.posterior import shift_priors
 from helpers import ZOO, random_posteriors
 
@@ -254,3 +258,19 @@ def test_auto_is_a_device_that_works_and_nonsense_is_refused_with_the_reason():
     assert bridge.resolve_device("cpu") == "cpu"
     with pytest.raises(ValueError, match="device 'nonsense' cannot be used here"):
         bridge.resolve_device("nonsense")
+
+
+def test_very_many_posteriors_are_kept_in_float32_and_give_the_same_matrix(monkeypatch):
+    X, y = scenario_a(4).sample(400, 0)
+    settings = {"hidden_layer_sizes": (8,), "max_epochs": 2, "cv": 2, "random_state": 0, "priors": "uniform"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        double = CollisionClassifier(**settings).fit(X, y)
+        monkeypatch.setattr(crossfit, "DOUBLE_NUMBERS", 100)
+        monkeypatch.setattr(crossfit, "SCORED_NUMBERS", 50)
+        single = CollisionClassifier(**settings).fit(X, y)
+    assert double.posteriors_.dtype == np.float64
+    assert single.posteriors_.dtype == np.float32
+    assert single.posteriors_ == pytest.approx(double.posteriors_, abs=1e-6)
+    assert single.collision_matrix_.matrix == pytest.approx(double.collision_matrix_.matrix, abs=1e-6)
+    assert single.gramian_ == pytest.approx(double.gramian_, abs=1e-6)

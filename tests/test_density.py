@@ -13,6 +13,8 @@ from collidescope import (
     posteriors_from_densities,
 )
 from collidescope.datasets import scenario_a
+from collidescope.density import _BayesClassifier, as_generator, log_density, sample_mixture
+from collidescope.inference import CollisionAccumulator
 
 
 def gaussians(problem):
@@ -80,3 +82,109 @@ def test_a_seed_gives_the_same_matrix_twice():
         collision_matrix_from_densities([stats.norm(0), stats.norm(1)], n_samples=500, random_state=7) for _ in range(2)
     ]
     assert runs[0] == runs[1]
+
+
+class Only:
+    """A distribution with one of the four ways to tell its density."""
+
+    def __init__(self, distribution, name):
+        self.rvs = distribution.rvs
+        setattr(self, name, getattr(distribution, name))
+
+
+@pytest.mark.parametrize(("family", "names"), [(stats.norm, ["logpdf", "pdf"]), (stats.poisson, ["logpmf", "pmf"])])
+def test_densities_may_be_given_as_they_are_or_as_logarithms(family, names):
+    X = np.array([0, 1, 2, 5])
+    pair = [family(1), family(3)]
+    expected = pair[0].pdf(X) if names[0] == "logpdf" else pair[0].pmf(X)
+    for name in names:
+        assert np.allclose(log_density(Only(pair[0], name), X), np.log(expected))
+        P = posteriors_from_densities(X, [Only(f, name) for f in pair], [0.3, 0.7])
+        assert np.allclose(P, posteriors_from_densities(X, pair, [0.3, 0.7]))
+
+
+def test_where_one_density_is_zero_the_other_class_is_certain():
+    with np.errstate(divide="raise"):
+        P = posteriors_from_densities([0.5, 1.5], [Only(stats.uniform(0, 1), "pdf"), Only(stats.uniform(0, 2), "pdf")])
+    assert np.allclose(P, [[2 / 3, 1 / 3], [0, 1]])
+
+
+def test_a_seed_may_be_a_number_a_generator_or_a_legacy_state():
+    assert as_generator(3).random() == np.random.default_rng(3).random()
+    generator = np.random.default_rng(3)
+    assert as_generator(generator) is generator
+    first, again = (as_generator(np.random.RandomState(3)).random() for _ in range(2))
+    assert first == again != as_generator(np.random.RandomState(4)).random()
+    expected = np.random.default_rng(np.random.RandomState(3).randint(2**31)).random()
+    assert first == expected
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_draws_of_a_mixture_come_with_the_class_that_they_were_drawn_from(seed):
+    # So few draws that classes with one draw and with none occur.
+    places = [stats.multivariate_normal([10 * k, -10 * k], 1e-6) for k in range(3)]
+    X, codes = sample_mixture(places, [0.2, 0.3, 0.5], 3, seed)
+    assert X.shape == (3, 2)
+    assert np.rint(X[:, 0] / 10).tolist() == codes.tolist()
+    assert np.rint(X[:, 1] / -10).tolist() == codes.tolist()
+    many = sample_mixture(places, [0.2, 0.3, 0.5], 4000, seed)[1]
+    assert np.bincount(many) / 4000 == pytest.approx([0.2, 0.3, 0.5], abs=0.04)
+
+
+@pytest.mark.parametrize("kind", [BayesOptimalClassifier, ProbabilisticBayesClassifier])
+def test_the_error_rate_is_a_mean_over_the_mixture_with_its_standard_error(kind):
+    classifier = kind([stats.norm(-1), stats.norm(1)], [0.7, 0.3])
+    X, _ = sample_mixture(classifier.densities, [0.7, 0.3], 5, 0)
+    P = classifier.predict_proba(X)
+    losses = 1 - (P.max(axis=1) if kind is BayesOptimalClassifier else (P**2).sum(axis=1))
+    estimate = classifier.error_rate(5, 0)
+    assert estimate.value == pytest.approx(losses.mean())
+    assert estimate.stderr == pytest.approx(np.sqrt(((losses - losses.mean()) ** 2).sum() / 4 / 5))
+    assert len({classifier.error_rate(n, 0) for n in (100, 101)}) == 2
+    with pytest.raises(ValueError, match="use BayesOptimalClassifier"):
+        _BayesClassifier([stats.norm(-1), stats.norm(1)]).error_rate(5)
+
+
+def test_the_matrix_of_densities_is_that_of_the_posteriors_of_its_draws_at_the_given_priors():
+    densities, priors = [stats.norm(-1), stats.norm(1), stats.norm(4)], np.array([0.5, 0.3, 0.2])
+    cm = collision_matrix_from_densities(densities, priors, classes=["a", "b", "c"], n_samples=50, random_state=1)
+    X, _ = sample_mixture(densities, priors, 50, 1)
+    drawn = CollisionAccumulator(["a", "b", "c"]).update(posteriors_from_densities(X, densities, priors)).result()
+    assert cm.priors.tolist() == priors.tolist()
+    assert np.allclose(cm.joint.sum(axis=0), priors)
+    d = np.sqrt(np.diag(cm.joint) / np.diag(drawn.joint))  # D B D, from both sides
+    assert np.allclose(cm.joint, drawn.joint * np.outer(d, d))
+    assert np.array_equal(cm.stderr, drawn.stderr)
+    assert cm.pber_stderr == drawn.pber_stderr
+    assert np.array_equal(cm.covariance, drawn.covariance)
+    assert cm.classes.tolist() == ["a", "b", "c"]
+    assert cm.info["n_samples"] == 50
+    assert collision_matrix_from_densities(densities, n_samples=50).classes.tolist() == [0, 1, 2]
+    assert BayesOptimalClassifier(densities).classes_.tolist() == [0, 1, 2]
+    assert BayesOptimalClassifier(densities).priors.tolist() == [1 / 3] * 3
+
+
+def test_a_class_is_drawn_as_often_as_its_posterior_says():
+    classifier = ProbabilisticBayesClassifier(
+        [stats.norm(0), stats.norm(0), stats.norm(0)], [0.2, 0.3, 0.5], list("abc")
+    )
+    drawn = classifier.predict(np.zeros(20_000), random_state=0)
+    assert [np.mean(drawn == name) for name in "abc"] == pytest.approx([0.2, 0.3, 0.5], abs=0.015)
+
+
+def test_classes_that_never_meet_have_the_identity():
+    apart = [stats.uniform(0, 1), stats.uniform(5, 1)]
+    cm = collision_matrix_from_densities(apart, n_samples=200, random_state=0)
+    assert np.allclose(cm.matrix, np.eye(2), atol=1e-12)
+
+
+def test_two_draws_are_enough_and_what_has_no_density_is_refused():
+    X, codes = sample_mixture([stats.norm(0), stats.norm(9)], None, 2, 0)
+    assert len(X) == len(codes) == 2
+    with pytest.raises(ValueError, match="densities must have a logpdf, pdf, logpmf or pmf method, got object"):
+        log_density(object(), [0.0])
+
+
+def test_continuous_densities_may_be_given_in_different_ways():
+    pair = [stats.norm(0), Only(stats.norm(2), "pdf")]
+    assert np.allclose(posteriors_from_densities([1.0], pair), 0.5)

@@ -14,12 +14,14 @@ import numpy as np
 import pytest
 import torch
 from safetensors.numpy import save as save_tensors
+from safetensors.torch import save_file as save_torch
 from torch import nn
 from typer.testing import CliRunner
 
 import collidescope as cs
 from collidescope.cli._console import printable, show_json
 from collidescope.cli.app import app
+from collidescope.contrastive import checkpoint
 from collidescope.contrastive.trees import FOREST_KINDS, BoostedTrees, Forest
 from collidescope.datasets import scenario_a
 from collidescope.persistence import KEY, checksum, read_model, write_model
@@ -76,7 +78,10 @@ def edit(description, *path, value):
 # ---------------------------------------------------------------- mutations
 
 
-@pytest.mark.parametrize(("target", "cases"), [("model", 60), ("matrix", 100), ("checkpoint", 20), ("csv", 30)])
+MUTATIONS = {"model": 60, "matrix": 100, "checkpoint": 20, "forged": 40, "csv": 30}
+
+
+@pytest.mark.parametrize(("target", "cases"), MUTATIONS.items())
 def test_a_mutated_file_is_refused_with_our_own_error_or_works(tmp_path, target, cases):
     """``read`` lets any other error through, and raises where something accepted does not work."""
     subject = TARGETS[target](tmp_path)
@@ -300,6 +305,40 @@ def test_a_flipped_bit_in_a_checkpoint_is_noticed(tmp_path, data):
     file.write_bytes(bytes(content))
     with pytest.raises(ValueError, match="checksum"):
         clf.fit(*data)
+
+
+FORGERIES = {
+    "optimizer.0.exp_avg_sq is missing": lambda header, tensors: tensors.pop("optimizer.0.exp_avg_sq"),
+    "optimizer.0.step has kind": lambda header, tensors: tensors.update({"optimizer.0.step": torch.ones(3)}),
+    "optimizer.0.exp_avg_sq must lie": lambda header, tensors: tensors["optimizer.0.exp_avg_sq"].fill_(-1),
+    "waited has kind": lambda header, tensors: tensors.update(waited=tensors["waited"].double()),
+    r"best\..* must lie": lambda header, tensors: first(tensors, "best.").fill_(torch.nan),
+    r"module\..* must lie": lambda header, tensors: first(tensors, "module.").fill_(1e30),
+    "module.more is missing or too many": lambda header, tensors: tensors.update({"module.more": torch.ones(1)}),
+    "history must": lambda header, tensors: header["history"][0].update(val_loss=float("nan")),
+    "history must hold": lambda header, tensors: header["history"][0].update(seconds="soon"),
+    "history must hold finite": lambda header, tensors: header["history"][0].update(train_loss=10**400),
+    "history must hold finite numbers": lambda header, tensors: header["history"].append([]),
+    "history must hold finite numbers,": lambda header, tensors: header.update(history=7),
+}
+
+
+def first(tensors, prefix):
+    return next(tensor for name, tensor in sorted(tensors.items()) if name.startswith(prefix))
+
+
+@pytest.mark.parametrize(("said", "forge"), FORGERIES.items(), ids=range(len(FORGERIES)))
+def test_a_checkpoint_edited_with_a_checksum_that_fits_is_refused_before_it_is_trained_on(tmp_path, data, said, forge):
+    """State of the optimiser was a KeyError in the middle of a step; history and weights made models unreadable."""
+    settings = {**TINY, "checkpoint": tmp_path}
+    cs.CollisionClassifier(**settings).fit(*data)
+    file = sorted(tmp_path.rglob("*.safetensors"))[0]
+    header, tensors, _ = checkpoint._read(file)
+    forge(header, tensors)
+    header[checkpoint.CHECKSUM] = checkpoint._checksum(tensors, header)
+    save_torch(tensors, file, metadata={"json": json.dumps(header)})
+    with pytest.raises(ValueError, match=f"does not fit this network .{said}"):
+        cs.CollisionClassifier(**(settings | {"max_epochs": 2})).fit(*data)
 
 
 # ---------------------------------------------------------------- tables

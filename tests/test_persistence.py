@@ -326,6 +326,17 @@ def edited(description, path, value):
     return copy
 
 
+@pytest.mark.parametrize("name", ["collision_matrix/matrix", "collision_matrix/stderr", "one_step/priors", "gramian"])
+def test_arrays_of_a_matrix_that_do_not_fit_are_refused(saved, name):
+    arrays, description = read_model(saved)
+    for wrong in (-arrays[name], arrays[name][:-1], np.full_like(arrays[name], np.nan)):
+        if name == "gramian" and wrong.shape == arrays[name].shape and np.isfinite(wrong).all():
+            continue  # any finite square matrix may be an estimate of it
+        write_model(saved, arrays | {name: wrong}, description)
+        with pytest.raises(ModelFileError):
+            load(saved)
+
+
 @pytest.mark.parametrize(
     ("path", "value"),
     [
@@ -353,7 +364,8 @@ def edited(description, path, value):
         (["collision_matrix"], {}),
         (["collision_matrix", "classes"], ["a", "b"]),
         (["collision_matrix", "classes"], ["a", "a", "b"]),
-        (["collision_matrix", "matrix", 0, 0], 7.0),
+        (["collision_matrix", "matrix"], [[0.5, 0.5], [0.5, 0.5]]),
+        (["collision_matrix", "arrays"], ["matrix", "priors"]),
         (["one_step", "priors"], [1.0, 2.0, 3.0]),
         (["feature_names"], ["a", "b"]),
         (["feature_names"], 5),

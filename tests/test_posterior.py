@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from collidescope import posterior_error_bound, shift_priors, solve_posteriors
-from collidescope.posterior import project_to_simplex
+from collidescope import posterior, posterior_error_bound, shift_priors, solve_posteriors
+from collidescope.posterior import _descend, _pivot, project_to_simplex
 from helpers import planted
 
 S5, PRIORS5 = planted(5, ratio=5, sharpness=2, seed=4)
@@ -156,3 +158,206 @@ def test_the_lemma_does_not_apply_without_dominance():
     bound = posterior_error_bound(S, S, [0.5, 0.5], [0.5, 0.5])
     assert bound.lemma == np.inf
     assert bound.always == 0
+
+
+def test_the_two_bounds_are_their_formulas():
+    S = np.array([[0.8, 0.2], [0.3, 0.7]])
+    S_hat = S + np.array([[0.01, -0.02], [0.0, 0.005]])
+    q, q_hat = np.array([0.5, 0.4]), np.array([0.52, 0.37])
+    bound = posterior_error_bound(S_hat, S, q_hat, q)
+    inverse = np.array([[0.7, -0.2], [-0.3, 0.8]]) / 0.5
+    kappa = 1.0 * max(abs(inverse).sum(axis=1))
+    error = 0.03 + 0.03 / 0.5  # the largest row sum of |Ŝ - S|, and the relative error of q
+    epsilon = 0.3 / 0.7
+    assert bound.condition == pytest.approx(kappa)
+    assert bound.dominance_factor == pytest.approx(epsilon)
+    assert bound.always == pytest.approx(kappa / (1 - kappa * 0.03) * error)
+    assert bound.lemma == pytest.approx(2 * (1 + epsilon) / (1 - epsilon) * error)
+    exactly_one = posterior_error_bound(np.diag([2.0, 1.0]), np.eye(2), q, q)
+    assert exactly_one.always == np.inf  # r = 1
+    assert posterior_error_bound(np.eye(2)[::-1], np.eye(2)[::-1], q, q).dominance_factor == np.inf
+
+
+def test_equal_priors_leave_the_posteriors_as_they_are():
+    P, priors = np.array([[0.2, 0.8], [0.6, 0.4]]), np.array([0.3, 0.7])
+    assert shift_priors(P, priors, priors) is P
+    assert np.array_equal(shift_priors(P, priors, priors * (1 + 1e-14)), P)
+    assert not np.array_equal(shift_priors(P, [0.5, 0.5], [0.5 + 1e-9, 0.5 - 1e-9]), P)
+
+
+def test_one_input_or_many_any_priors():
+    q = S5 @ [0.1, 0.2, 0.3, 0.2, 0.2]
+    for solver in ("simplex", "inverse"):
+        alone, among = solve_posteriors(q, S5, solver), solve_posteriors(np.stack([q, q]), S5, solver)
+        assert alone.shape == (5,)
+        assert np.allclose(among, alone)
+    pulled = solve_posteriors(q, S5, ridge=0.05, priors=PRIORS5)
+    even = solve_posteriors(q, S5, ridge=0.05)
+    assert np.abs(pulled - PRIORS5).sum() < np.abs(even - PRIORS5).sum()
+    assert np.allclose(even, solve_posteriors(q, S5, ridge=0.05, priors=np.full(5, 0.2)))
+    assert np.array_equal(solve_posteriors(q, S5), solve_posteriors(q, S5, ridge=1e-3))
+
+
+def test_many_rows_are_pivoted_in_parts(monkeypatch):
+    rng = np.random.default_rng(7)
+    S = 0.9 / 6 + 0.1 * rng.dirichlet(np.ones(6), 6)
+    q = rng.dirichlet(np.full(6, 0.3), 40) @ S.T + 0.02 * rng.standard_normal((40, 6))
+    whole = solve_posteriors(q, S, ridge=1e-9)
+    monkeypatch.setattr(posterior, "PIVOT_ENTRIES", 200)
+    assert np.allclose(solve_posteriors(q, S, ridge=1e-9), whole, atol=1e-10)
+
+
+def problem(k=6, n=30, overlap=0.5, noise=0.1, ridge=1e-3, seed=8):
+    """(H, linear, start) of least squares on the simplex, and the gap of a solution to its optimality."""
+    rng = np.random.default_rng(seed)
+    S = (1 - overlap) / k + overlap * rng.dirichlet(np.ones(k), k)
+    H = S.T @ S + ridge * np.eye(k)
+    linear = (rng.dirichlet(np.full(k, 0.3), n) @ S.T + noise * rng.standard_normal((n, k))) @ S + ridge / k
+
+    def gap(y):
+        gradient = y @ H - linear
+        return float(((gradient * y).sum(axis=1) - gradient.min(axis=1)).max())
+
+    return H, linear, np.full((n, k), 1 / k), gap
+
+
+def test_gradient_steps_alone_settle_every_row_in_far_fewer_steps_than_without_momentum():
+    H, linear, y, gap = problem(ridge=1e-3)
+    slow, step = y.copy(), 1 / np.linalg.eigvalsh(H)[-1]
+    left = _descend(y, np.arange(len(y)), H, linear, 360)
+    assert len(left) == 0
+    assert gap(y) < 1e-11
+    for _ in range(1000):
+        slow = project_to_simplex(slow - step * (slow @ H - linear))
+    assert gap(slow) > 1e-7
+
+
+def test_steps_are_those_of_nesterov():
+    H, linear, y, _ = problem(noise=0.0, ridge=1e-2, n=1)
+    expected, ahead, t, step = y.copy(), y.copy(), 1.0, 1 / np.linalg.eigvalsh(H)[-1]
+    for _ in range(5):
+        new = project_to_simplex(ahead - step * (ahead @ H - linear))
+        assert ((ahead - new) * (new - expected)).sum() <= 0  # no restart on the way
+        following = 0.5 + np.sqrt(0.25 + t**2)
+        ahead = new + (t - 1) / following * (new - expected)
+        expected, t = new, following
+    _descend(y, np.arange(1), H, linear, 5)
+    assert np.allclose(y, expected, atol=1e-14)
+
+
+def test_gradient_steps_touch_only_the_rows_they_are_given_and_name_those_that_still_move():
+    H, linear, y, _ = problem()
+    start = y.copy()
+    left = _descend(y, np.array([2, 5]), H, linear, 3)
+    assert left.tolist() == [2, 5]
+    moved = np.flatnonzero((y != start).any(axis=1))
+    assert moved.tolist() == [2, 5]
+    first = project_to_simplex(start - (start @ H - linear) / np.linalg.eigvalsh(H)[-1])
+    one = start.copy()
+    _descend(one, np.arange(len(one)), H, linear, 1)
+    assert np.allclose(one, first)
+
+
+@pytest.mark.parametrize("block", [0, 10])
+@pytest.mark.parametrize("overlap", [0.5, 1e-3])
+def test_pivots_alone_end_at_the_optimum_all_at_once_or_one_at_a_time(monkeypatch, block, overlap):
+    monkeypatch.setattr(posterior, "BLOCK_PIVOTS", block)
+    H, linear, y, gap = problem(overlap=overlap, noise=0.3)
+    rng = np.random.default_rng(9)
+    y[:] = np.where(rng.random(y.shape) < 0.5, y, 0.0)  # any classes to begin with
+    y[~y.any(axis=1), 0] = 1
+    left = _pivot(y, np.arange(len(y)), H, linear)
+    assert len(left) == 0
+    assert y.min() >= 0
+    assert np.allclose(y.sum(axis=1), 1)
+    assert gap(y) < 1e-10
+
+
+def test_one_pivot_at_a_time_changes_the_last_wrong_class_alone(monkeypatch):
+    monkeypatch.setattr(posterior, "BLOCK_PIVOTS", 0)
+    H, linear, y, _ = problem(noise=0.3, n=200)
+    supports, true_solve = [], np.linalg.solve
+
+    def watched(masked, right):
+        # A class that is left out has the row of the identity.
+        supports.append(~(np.abs(masked - np.eye(masked.shape[-1])).sum(axis=2) == 0)[0, :-1])
+        return true_solve(masked, right)
+
+    monkeypatch.setattr(np.linalg, "solve", watched)
+    for row in range(20):
+        supports.clear()
+        _pivot(y, np.array([row]), H, linear)
+        assert all((a != b).sum() == 1 for a, b in itertools.pairwise(supports))
+
+
+def test_what_pivots_hold_at_once_stays_within_its_limit(monkeypatch):
+    H, linear, y, gap = problem(n=50)
+    sizes, true_solve = [], np.linalg.solve
+    monkeypatch.setattr(posterior, "PIVOT_ENTRIES", 500)
+    monkeypatch.setattr(np.linalg, "solve", lambda a, b: sizes.append(a.size) or true_solve(a, b))
+    assert len(_pivot(y, np.arange(50), H, linear)) == 0
+    assert gap(y) < 1e-10
+    assert 400 < max(sizes) <= 500 + 49  # parts differ by one row of 49 numbers
+
+
+def test_posteriors_shifted_in_place_are_those_of_a_copy(monkeypatch):
+    rng = np.random.default_rng(10)
+    P, old, new = rng.dirichlet(np.ones(3), 20), np.array([0.2, 0.3, 0.5]), np.array([0.5, 0.4, 0.1])
+    for kind in (np.float64, np.float32):
+        here = P.astype(kind)
+        posterior.shift_in_place(here, old, new)
+        assert here.dtype == kind
+        assert np.allclose(here, shift_priors(P, old, new), atol=1e-6 if kind is np.float32 else 1e-14)
+        same = P.astype(kind)
+        posterior.shift_in_place(same, old, old * (1 + 1e-14))
+        assert np.array_equal(same, P.astype(kind))
+    lower = P.copy()
+    posterior.shift_in_place(lower, np.array([0.5, 0.5, 1e-9]), np.array([0.5, 0.5, 0.5e-9]))
+    assert not np.array_equal(lower, P)  # a prior that falls counts as one that rises does
+
+
+def test_bounds_raise_no_warning_where_they_are_infinite():
+    S = np.array([[0.0, 1.0], [1.0, 0.0]])
+    with np.errstate(divide="raise"):
+        assert posterior_error_bound(S, S, [0.5, 0.5], [0.5, 0.5]).lemma == np.inf
+    half = np.array([[0.5, 0.5], [0.2, 0.8]])
+    assert posterior_error_bound(half, half, [0.5, 0.5], [0.5, 0.5]).lemma == np.inf  # dominance factor exactly 1
+    negative = posterior_error_bound(np.eye(2), np.eye(2), [0.1, -0.6], [0.1, -0.5])
+    assert negative.always == pytest.approx(0.1 / 0.5)
+
+
+def test_the_simplex_takes_rows_alone():
+    with pytest.raises(ValueError, match="points"):
+        project_to_simplex([0.5, 0.5])
+
+
+def test_the_solver_starts_at_the_projected_free_optimum_and_ends_what_its_first_steps_leave(monkeypatch):
+    seen = []
+
+    def watched(y, active, H, linear, steps):
+        seen.append((y.copy(), steps))
+        return _descend(y, active, H, linear, steps)
+
+    monkeypatch.setattr(posterior, "_descend", watched)
+    Y = np.random.default_rng(11).dirichlet(np.ones(5), 20)
+    solve_posteriors(Y @ S5.T, S5, ridge=0)
+    assert np.abs(seen[0][0] - Y).max() < 1e-6
+    solve_posteriors(Y @ S5.T + 0.3, S5)
+    assert np.allclose(seen[2][0].sum(axis=1), 1)
+    assert seen[2][0].min() >= 0
+    k = 60  # more classes than steps are usual: as many steps as classes
+    solve_posteriors(np.full((1, k), 1 / k), 0.5 * np.eye(k) + 0.5 / k)
+    assert seen[4][1] == k
+    # Where pivots settle nothing the gradient goes on to the optimum.
+    monkeypatch.setattr(posterior, "_pivot", lambda y, active, H, linear: active)
+    S = 0.5 / 5 + 0.5 * S5
+    q = Y @ S.T + 0.1 * np.random.default_rng(12).standard_normal((20, 5))
+    y = solve_posteriors(q, S, ridge=0)
+    gradient = (y @ S.T - q) @ S
+    assert ((gradient * y).sum(axis=1) - gradient.min(axis=1)).max() < 1e-9
+
+
+def test_a_rare_class_that_gets_rarer_counts_though_the_others_hardly_change():
+    old, new = np.array([0.5, 0.5 - 1e-13, 1e-13]), np.array([0.5, 0.5 - 5e-14, 5e-14])
+    P = np.array([[0.3, 0.3, 0.4]])
+    assert np.allclose(shift_priors(P, old, new), [[0.375, 0.375, 0.25]])

@@ -1,4 +1,4 @@
-"""One fitted estimator gives the same bits from many threads, after a fork, in a fresh process, and from its file."""
+"""One fitted estimator gives the same bits from many threads, forked or spawned, in a fresh process, from its file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import collidescope as cs
 from collidescope.datasets import scenario_a
 
 #: A child that hangs is killed after so many seconds.
-PATIENCE = 60
+PATIENCE = 120
 TINY = {"max_epochs": 5, "batch_size": 32, "cv": 2, "random_state": 0}
 MODELS = {
     "one network": {"hidden_layer_sizes": (8,)},
@@ -71,6 +71,14 @@ def test_a_forked_child_gets_the_same_bits(fitted):
             assert np.array_equal(result.get(timeout=PATIENCE), expected)
 
 
+def test_spawned_processes_get_the_same_bits(fitted):
+    """Spawned children share nothing: the estimator and the rows go to them as pickles, by multiprocessing itself."""
+    clf, expected = fitted
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        for result in [pool.apply_async(predict, (clf,)) for _ in range(4)]:
+            assert np.array_equal(result.get(timeout=PATIENCE), expected)
+
+
 #: What a fresh interpreter does with pickles and saved files; then it uses two threads, and forks.
 CHILD = """
 import multiprocessing, os, pickle, sys
@@ -94,7 +102,7 @@ if hasattr(os, "fork"):
     rows = np.tile(rows, (20, 1))
     expected = many()
     with multiprocessing.get_context("fork").Pool(1) as pool:
-        forked = pool.apply_async(many).get(timeout=30)
+        forked = pool.apply_async(many).get(timeout=60)
     print("forked: same" if np.array_equal(forked, expected) else "forked: other")
 """
 

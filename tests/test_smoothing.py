@@ -297,3 +297,9 @@ GOOD = {
 def test_choosing_refuses_in_words(changes, says):
     with pytest.raises(ValueError, match=says):
         choose_smoothing(**(GOOD | changes))
+
+
+def test_full_strength_replaces_every_label_by_its_row():
+    assert torch.equal(
+        SmoothedCrossEntropy([[0.75, 0.25], [0.5, 0.5]], strength=1).targets, torch.tensor([[0.75, 0.25], [0.5, 0.5]])
+    )

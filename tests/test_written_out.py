@@ -28,7 +28,7 @@ def test_moments_are_the_sums_over_units_written_out(sign, sparse):
     rng = np.random.default_rng(7)
     n, k = 30, 4
     a, H, rho, N = rng.normal(size=(n, k)), rng.normal(size=(n, k)), rng.random((n, k)), rng.random(n) + 0.5
-    s = rng.normal(size=n)
+    s = rng.uniform(-0.9, 0.9, n)
     s = np.abs(s) * {"positive": 1, "negative": -1, "both": np.sign(s)}[sign]
     if sparse:
         rho = np.where(rng.random((n, k)) < 0.03, rho, 0.0)
@@ -283,13 +283,14 @@ def test_weights_whose_squares_would_overflow_or_vanish_are_refused(weight):
     assert CollisionAccumulator(range(2)).update(P, codes, w).n_rows == 10
 
 
-@pytest.mark.parametrize("kind", ["twos", "zeros", "tiny posteriors"])
+@pytest.mark.parametrize("kind", ["twos", "zeros", "millionths", "tiny posteriors"])
 @pytest.mark.parametrize("single", [False, True])
 def test_equal_weights_weights_of_zero_and_tiny_posteriors_add_up_as_all_others(monkeypatch, kind, single):
     rng = np.random.default_rng(15)
     n, k = 60, 3
     P, codes = random_posteriors(rng, n, k)
-    w = {"twos": np.full(n, 2.0), "zeros": np.where(np.arange(n) % 3, 1e6, 0.0)}.get(kind, np.ones(n))
+    weights = {"twos": 2.0, "zeros": np.where(np.arange(n) % 3, 1e6, 0.0), "millionths": 1e-6}
+    w = np.ones(n) * weights.get(kind, 1.0)
     if kind == "tiny posteriors":
         P[::2, 0] = 1e-30
         P /= P.sum(axis=1, keepdims=True)

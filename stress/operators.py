@@ -1,0 +1,212 @@
+"""Small wrong changes of a Python source, one at a time: what a good test must notice.
+
+The kinds are those of the usual tools (mutmut, cosmic-ray, PIT): see ``KINDS``. Left alone are text (messages,
+docstrings, names of options), annotations, decorators, imports, asserts (they are for the type checker), what stands
+inside a ``raise``, methods that only display (``DISPLAY``), calls that change the type and not the value
+(``CONVERSIONS``), and keywords that change nothing where all goes well (``IDLE``).
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+KINDS = {
+    "arithmetic": "+ and -, * and /, ** and *, @ and *, & and | change places; x += y becomes x = y",
+    "sign": "-x, ~x and not x become x",
+    "comparison": "< becomes <= and >=, and so on; == and !=, is and is not, in and not in change places",
+    "logic": "and and or change places; a condition that is no comparison is negated",
+    "number": "n becomes n + 1; True and False change places",
+    "return": "a value becomes None",
+    "call": "f(x, …) becomes x, x.f(…) becomes x, a call for its effect is left out",
+    "keyword": "a keyword argument is left out",
+    "jump": "break and continue change places; raise becomes pass",
+}
+DISPLAY = {"_repr_html_", "__repr__", "__str__", "extra_repr"}
+CONVERSIONS = {
+    *("float", "int", "bool", "str", "list", "dict", "tuple", "tolist", "asarray", "astype", "as_tensor", "double"),
+    *("cpu", "numpy", "to", "contiguous", "detach"),
+}
+#: ``zip(…, strict=True)``; the device, where there is only one.
+IDLE = {"strict", "device"}
+
+_ARITHMETIC = {
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Div,
+    ast.Div: ast.Mult,
+    ast.FloorDiv: ast.Div,
+    ast.Mod: ast.Div,
+    ast.Pow: ast.Mult,
+    ast.MatMult: ast.Mult,
+    ast.BitAnd: ast.BitOr,
+    ast.BitOr: ast.BitAnd,
+    ast.BitXor: ast.BitAnd,
+}
+_COMPARISON = {
+    ast.Lt: (ast.LtE, ast.GtE),
+    ast.LtE: (ast.Lt, ast.Gt),
+    ast.Gt: (ast.GtE, ast.LtE),
+    ast.GtE: (ast.Gt, ast.Lt),
+    ast.Eq: (ast.NotEq,),
+    ast.NotEq: (ast.Eq,),
+    ast.Is: (ast.IsNot,),
+    ast.IsNot: (ast.Is,),
+    ast.In: (ast.NotIn,),
+    ast.NotIn: (ast.In,),
+}
+#: Fields that hold no behaviour of their own, or one that only speaks.
+_SKIPPED = {"annotation", "returns", "decorator_list", "type_params", "exc", "cause", "bases"}
+
+
+@dataclass
+class Mutant:
+    """One change: ``holder.field`` (or its item ``index``) becomes ``new``."""
+
+    where: str
+    line: int
+    kind: str
+    what: str  # with the line that it stands in: names the mutant, also when lines above it come or go
+    holder: ast.AST
+    field: str
+    index: int | None
+    new: ast.AST
+
+    def apply(self) -> None:
+        """Change the tree that it was made from. It is spoiled then: work on a copy, or in a process of its own."""
+        if self.index is None:
+            setattr(self.holder, self.field, self.new)
+        else:
+            getattr(self.holder, self.field)[self.index] = self.new
+
+
+def mutants(source: str) -> tuple[ast.Module, list[Mutant]]:
+    """The tree of a source and all its mutants, in the order of the text."""
+    tree = ast.parse(source)
+    lines = source.splitlines()
+    modules = {
+        alias.asname or alias.name.split(".")[0]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+    }
+    found = list(_walk(tree, "module", modules))
+    seen: Counter[tuple[str, str]] = Counter()
+    for mutant in found:
+        mutant.what = f"{lines[mutant.line - 1].strip()} | {mutant.what}"
+        seen[mutant.where, mutant.what] += 1
+        if seen[mutant.where, mutant.what] > 1:
+            mutant.what += f" (no. {seen[mutant.where, mutant.what]})"
+    return tree, found
+
+
+def _walk(node: ast.AST, where: str, modules: set[str]) -> Iterator[Mutant]:
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        if node.name in DISPLAY:
+            return
+        where = node.name if where == "module" else f"{where}.{node.name}"
+    for field, value in ast.iter_fields(node):
+        if field in _SKIPPED or (isinstance(node, ast.ClassDef) and field == "keywords"):
+            continue
+        for index, child in enumerate(value) if isinstance(value, list) else ((None, value),):
+            if not isinstance(child, ast.AST) or _is_silent(child):
+                continue
+            if not (isinstance(node, ast.Expr) and isinstance(child, ast.Call)):  # left out as a whole
+                for kind, new in _changes(child, modules):
+                    what = f"{_short(child)} → {_short(new)}"
+                    yield Mutant(where, child.lineno, kind, what, node, field, index, new)
+            yield from _walk(child, where, modules)
+
+
+def _is_silent(node: ast.AST) -> bool:
+    """Is this left alone, with all that is in it?"""
+    return (
+        isinstance(node, ast.Assert | ast.JoinedStr)
+        or (isinstance(node, ast.keyword) and node.arg in IDLE)
+        or (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
+    )
+
+
+def _short(node: ast.AST) -> str:
+    if isinstance(node, ast.If | ast.While):
+        return f"if {ast.unparse(node.test)}"
+    if isinstance(node, ast.Raise):
+        return "raise"
+    text = " ".join(ast.unparse(node).split())
+    return text if len(text) <= 90 else text[:60] + " … " + text[-25:]
+
+
+def _with(node: Any, **changes: Any) -> Any:
+    new = copy.copy(node)
+    for name, value in changes.items():
+        setattr(new, name, value)
+    return new
+
+
+def _changes(node: Any, modules: set[str]) -> Iterator[tuple[str, ast.AST]]:
+    match node:
+        case ast.BinOp() if type(node.op) in _ARITHMETIC and not _is_type(node):
+            yield "arithmetic", _with(node, op=_ARITHMETIC[type(node.op)]())
+        case ast.AugAssign():
+            if type(node.op) in _ARITHMETIC:
+                yield "arithmetic", _with(node, op=_ARITHMETIC[type(node.op)]())
+            yield "arithmetic", ast.copy_location(ast.Assign([node.target], node.value), node)
+        case ast.UnaryOp():
+            yield "sign", node.operand
+        case ast.Compare():
+            for i, op in enumerate(node.ops):
+                for other in _COMPARISON[type(op)]:
+                    yield "comparison", _with(node, ops=[*node.ops[:i], other(), *node.ops[i + 1 :]])
+        case ast.BoolOp():
+            yield "logic", _with(node, op=ast.Or() if isinstance(node.op, ast.And) else ast.And())
+        case ast.If() | ast.IfExp() | ast.While() if not isinstance(node.test, ast.Compare | ast.UnaryOp):
+            yield "logic", _with(node, test=ast.UnaryOp(ast.Not(), node.test))
+        case ast.Constant(value=bool()):
+            yield "number", ast.copy_location(ast.Constant(not node.value), node)
+        case ast.Constant(value=int() | float()):
+            yield "number", ast.copy_location(ast.Constant(node.value + 1), node)
+        case ast.Return(value=ast.expr()) if not (isinstance(node.value, ast.Constant) and node.value.value is None):
+            yield "return", _with(node, value=ast.Constant(None))
+        case ast.Expr(value=ast.Call()):
+            yield "call", ast.copy_location(ast.Pass(), node)
+        case ast.Raise():
+            yield "jump", ast.copy_location(ast.Pass(), node)
+        case ast.Break():
+            yield "jump", ast.copy_location(ast.Continue(), node)
+        case ast.Continue():
+            yield "jump", ast.copy_location(ast.Break(), node)
+        case ast.Call():
+            yield from _call_changes(node, modules)
+
+
+def _call_changes(node: ast.Call, modules: set[str]) -> Iterator[tuple[str, ast.AST]]:
+    for i, keyword in enumerate(node.keywords):
+        if keyword.arg is not None and keyword.arg not in IDLE:
+            yield "keyword", _with(node, keywords=node.keywords[:i] + node.keywords[i + 1 :])
+    root = node.func
+    if (root.attr if isinstance(root, ast.Attribute) else ast.unparse(root)) in CONVERSIONS:
+        return
+    while isinstance(root, ast.Attribute):
+        root = root.value
+    of_module = isinstance(node.func, ast.Name) or (isinstance(root, ast.Name) and root.id in modules)
+    if not of_module and isinstance(node.func, ast.Attribute):
+        if not (isinstance(node.func.value, ast.Call) and ast.unparse(node.func.value) == "super()"):
+            yield "call", node.func.value
+    elif node.args and not isinstance(node.args[0], ast.Starred):
+        yield "call", node.args[0]
+
+
+def _is_type(node: ast.BinOp) -> bool:
+    """``A | B`` between names of types is a union, as in ``isinstance(x, Sequence | np.ndarray)``."""
+    return isinstance(node.op, ast.BitOr) and all(
+        (isinstance(side, ast.Name) and side.id[0].isupper() and len(side.id) > 1)
+        or (isinstance(side, ast.Name) and side.id in {"int", "float", "str", "list", "dict", "None"})
+        or (isinstance(side, ast.Attribute) and side.attr in {"ndarray", "Generator", "RandomState"})
+        or (isinstance(side, ast.Constant) and side.value is None)
+        or (isinstance(side, ast.BinOp) and _is_type(side))
+        for side in (node.left, node.right)
+    )

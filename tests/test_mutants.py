@@ -1,0 +1,121 @@
+"""The small mistakes are made as promised, none is made where it would mean nothing, and the recorded campaign holds.
+
+The campaign itself is ``make mutants``.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from stress import tables
+from stress.mutants import TESTS, _name, source_of
+from stress.operators import KINDS, mutants
+
+ROOT = Path(__file__).parents[1]
+#: Of every module, at least this share of the mutants is killed.
+KILLED = 0.9
+
+
+def changed(source: str) -> dict[str, list[str]]:
+    """Kind → texts of the source with one mistake of that kind."""
+    texts: dict[str, list[str]] = {}
+    for number, mutant in enumerate(mutants(source)[1]):
+        tree, found = mutants(source)
+        found[number].apply()
+        texts.setdefault(mutant.kind, []).append(ast.unparse(ast.fix_missing_locations(tree)))
+    return texts
+
+
+@pytest.mark.parametrize(
+    ("source", "kind", "expected"),
+    [
+        ("z = x + y", "arithmetic", ["z = x - y"]),
+        ("z = A @ x", "arithmetic", ["z = A * x"]),
+        ("z /= 2 * y", "arithmetic", ["z *= 2 * y", "z = 2 * y", "z /= 2 / y"]),
+        ("z = -x", "sign", ["z = x"]),
+        ("z = x < y", "comparison", ["z = x <= y", "z = x >= y"]),
+        ("z = a is None", "comparison", ["z = a is not None"]),
+        ("z = a and b", "logic", ["z = a or b"]),
+        ("z = a if b else c", "logic", ["z = a if not b else c"]),
+        ("z = 1.5", "number", ["z = 2.5"]),
+        ("z = True", "number", ["z = False"]),
+        ("def f(x):\n    return x", "return", ["def f(x):\n    return None"]),
+        ("import math\nz = math.sqrt(x)", "call", ["import math\nz = x"]),
+        ("z = x.clip(0)", "call", ["z = x"]),
+        ("x.sort()", "call", ["pass"]),
+        ("z = x.sum(axis=a, out=b)", "keyword", ["z = x.sum(out=b)", "z = x.sum(axis=a)"]),
+        ("for i in x:\n    break", "jump", ["for i in x:\n    continue"]),
+        ("raise ValueError(x + y)", "jump", ["pass"]),
+    ],
+)
+def test_each_kind_of_mistake_is_made(source, kind, expected):
+    assert kind in KINDS
+    assert changed(source)[kind] == expected
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        '"""Text."""',
+        "z: int | None",
+        "def f(x: A | B) -> A | B:\n    ...",
+        "@decorated(1 + 2)\ndef f():\n    ...",
+        "assert x is not None",
+        "import numpy as np",
+        'z = f"{x + 1}"',
+        "class A(B, frozen=True):\n    def __repr__(self):\n        return str(1 + 1)",
+        "if TYPE_CHECKING:\n    import pandas",
+        "z = float(x)",
+        "z = isinstance(x, Sequence | int)",
+    ],
+)
+def test_text_types_and_displays_are_left_alone(source):
+    found = [mutant.what for mutant in mutants(source)[1] if "isinstance(" not in mutant.what.split(" | ", 1)[1]]
+    assert not found
+
+
+@pytest.mark.parametrize("module", TESTS)
+def test_every_mutant_of_the_equations_compiles_differs_and_has_a_name_of_its_own(module):
+    source = source_of(module).read_text()
+    right = ast.unparse(ast.parse(source))
+    names = [_name(mutant) for mutant in mutants(source)[1]]
+    assert len(set(names)) == len(names) > 30
+    for number in range(0, len(names), 25):
+        tree, found = mutants(source)
+        found[number].apply()
+        assert ast.unparse(ast.fix_missing_locations(tree)) != right
+        compile(tree, module, "exec")
+
+
+def test_the_tests_that_a_campaign_asks_are_there():
+    for tests in TESTS.values():
+        for test in tests:
+            file, _, name = test.partition("::")
+            assert f"def {name}" in (ROOT / "tests" / file).read_text()
+
+
+def test_the_recorded_campaign_killed_nine_of_ten_and_every_survivor_is_argued():
+    recorded = json.loads((ROOT / "stress" / "results" / "mutants.json").read_text())["results"]
+    assert list(recorded) == list(TESTS)
+    argued = tables.arguments()
+    for module, result in recorded.items():
+        assert result["killed"] + result["timed out"] + len(result["survived"]) == result["tried"]
+        assert 1 - len(result["survived"]) / result["tried"] >= KILLED, module
+        assert {s["mutant"] for s in result["survived"]} <= set(argued.get(module, {})), module
+
+
+@pytest.mark.slow
+def test_a_campaign_kills_what_is_wrong_and_writes_it_down(tmp_path):
+    out = tmp_path / "mutants.json"
+    command = [sys.executable, "-m", "stress.mutants", "gramian", "--sample", "6", "--out", str(out)]
+    subprocess.run(command, cwd=ROOT, check=True, timeout=600)
+    result = json.loads(out.read_text())["results"]["gramian"]
+    assert result["tried"] == 6
+    assert result["killed"] >= 3
+    assert result["killed"] + result["timed out"] + len(result["survived"]) == 6
