@@ -39,8 +39,8 @@ SUMS = 6
 #: Published for an NVIDIA H200: float32 operations and bytes of its memory a second, bytes of memory.
 PEAK, BANDWIDTH, GPU_MEMORY = 67e12, 4.8e12, 141e9
 #: Of the peak, or of a large product, what the training of convolutions reaches: an assumption until it is measured.
-#: So is what an activation moves: twelve times
-#: the four bytes of its value, forward and back. Layers are launched by the host.
+#: So is what an activation moves: twelve times the four bytes of its value, forward and back. Layers are launched by
+#: the host.
 REACHED, MOVED = 0.4, 12 * 4
 
 
@@ -145,7 +145,10 @@ def fill(text: str) -> str:
     """The page with its tables and the word on the GPU written anew."""
     images, how = images_per_second("training")
     assumed = "" if how == "measured" else f", at {REACHED:.0%} of products, which is assumed,"
-    words = f"The speed of the H200 is {gpu()[1]}; a ResNet-50 then{assumed} trains on {images:,.0f} images a second."
+    words = (
+        f"The speed of the H200 is {gpu()[1]}; what an activation takes is assumed, from its published bandwidth. "
+        f"A ResNet-50 then{assumed} trains on {images:,.0f} images a second."
+    )
     parts = {"billion": billion(), "imagenet": imagenet(), "gpu": words}
     for name, part in parts.items():
         block = f"<!-- {name} -->\n{part}\n<!-- /{name} -->"

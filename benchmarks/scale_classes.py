@@ -1,7 +1,6 @@
 """Time of every stage and peak memory against the number of classes, each in a process of its own.
 
 python -m benchmarks.scale_classes                 all numbers of classes (a few minutes on one core)
-python -m benchmarks.scale_classes --learned       5,000 classes with rows and epochs enough to learn something of them
 """
 
 from __future__ import annotations
@@ -29,11 +28,7 @@ SETTINGS: dict[str, Any] = {"hidden_layer_sizes": (128,), "cv": 2, "max_epochs":
 LARGE = 500
 
 
-#: Rows, epochs, rows of a step and threads of the case that learns.
-LEARNED = (100_000, 8, 1024, 8)
-
-
-def one(k: int, rows: int = ROWS, **changes: Any) -> dict[str, Any]:
+def one(k: int) -> dict[str, Any]:
     """In this process: fit, predict, file and report of ``k`` classes; seconds of every stage."""
     import torch
 
@@ -62,7 +57,7 @@ def one(k: int, rows: int = ROWS, **changes: Any) -> dict[str, Any]:
 
     rng = np.random.default_rng(0)
     make = GaussianProblem(rng.standard_normal((k, FEATURES)) * 0.6)
-    X, y = make.sample(rows, 1)
+    X, y = make.sample(ROWS, 1)
     X = X.astype(np.float32)
     torch.optim.AdamW([torch.zeros(1, requires_grad=True)])  # imports half of torch, once
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
@@ -72,7 +67,7 @@ def one(k: int, rows: int = ROWS, **changes: Any) -> dict[str, Any]:
     timed(classifier, "recover", "recovery")
     timed(classifier, "shrink", "shrink")
     start = time.perf_counter()
-    clf = CollisionClassifier(**(SETTINGS | changes)).fit(X, y)
+    clf = CollisionClassifier(**SETTINGS).fit(X, y)
     stage("fit", start)
     seconds["one step"] -= seconds["moments"]
     seconds["train"] = seconds["fit"] - sum(
@@ -109,9 +104,9 @@ def one(k: int, rows: int = ROWS, **changes: Any) -> dict[str, Any]:
     }
 
 
-def apart(threads: int, *arguments: Any, **options: Any) -> dict[str, Any]:
+def apart(threads: int, k: int) -> dict[str, Any]:
     """What :func:`one` finds in a process of its own."""
-    code = f"import json; from benchmarks.scale_classes import one; print(json.dumps(one(*{arguments}, **{options})))"
+    code = f"import json; from benchmarks.scale_classes import one; print(json.dumps(one({k})))"
     done = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,
@@ -145,13 +140,7 @@ def classes(threads: int = 1) -> list[dict[str, Any]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--learned", action="store_true")
     options = parser.parse_args()
-    if options.learned:
-        rows, epochs, batch, threads = LEARNED
-        config = {"rows": rows, "features": FEATURES, "threads": threads, "epochs": epochs, "batch_size": batch}
-        save("scale-classes-learned", config, apart(threads, CLASSES[-1], rows, max_epochs=epochs, batch_size=batch))
-        return
     config = {"rows": ROWS, "features": FEATURES, "threads": options.threads, "settings": SETTINGS}
     save("scale-classes", config, classes(options.threads))
 

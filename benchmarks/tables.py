@@ -233,22 +233,9 @@ def classes_text() -> str:
         "with the rows to look at. Exponents are those of growth from 500 classes on (of memory: what the fit adds). "
         f"With {sizes[-1]['classes']:,} classes the file of S has {largest['file'] / 2**20:,.0f} MB, the ten largest "
         f"entries of every row as JSON {largest['top'] / 2**20:.1f} MB, the report {largest['report'] / 2**20:.1f} MB. "
-        f"({where(stored['environment'])}.)\n\n{learned_text(sizes[-1])}"
-    )
-
-
-def learned_text(bare: dict[str, Any]) -> str:
-    """A fit of as many classes with rows enough to learn something of them."""
-    if (stored := load("scale-classes-learned")) is None:
-        return ""
-    config, found = stored["config"], stored["results"]
-    steps = found["one_step"]["projection_iterations"]
-    settled = "settled" if found["one_step"]["projection_converged"] else "was cut short"
-    return (
-        f"From four rows a class a network learns nothing (PBER {bare['pber']:.4f} in the last line), and S of nothing "
-        f"is easily projected. With {config['rows']:,} rows and {config['epochs']} epochs the same {found['classes']:,} "
-        f"classes reach a PBER of {found['pber']:.2f}; the fit takes {found['seconds']['fit']:.0f} s on "
-        f"{config['threads']} threads and {found['fit_gb']:.1f} GB, its projection {settled} after {steps} steps. "
+        f"From so few rows a class a network learns little of many classes (the PBER is {sizes[-1]['pber']:.4f} in the "
+        f"last line, {sizes[-3]['pber']:.2f} with {sizes[-3]['classes']:,}), and S of nothing needs no projection: "
+        "with more rows that part grows with the cube of the classes until it is cut short. "
         f"({where(stored['environment'])}.)"
     )
 

@@ -163,6 +163,8 @@ def check_command(command: str) -> None:
             assert f'"{words[3]}"' in usage, f"experiments has no command {words[3]}"
     elif words[0] in ("python", ".ci/run"):
         assert (ROOT / words[-1]).is_file()
+    elif words[0] == ".ci/versions":
+        assert f"{words[1]}|" in (ROOT / words[0]).read_text(encoding="utf-8")
     elif words[:2] == ["pip", "install"]:
         extras = re.search(r"\[(.+)\]", words[2])
         assert extras is None or set(extras[1].split(",")) <= set(PROJECT["optional-dependencies"])

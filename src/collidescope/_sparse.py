@@ -33,6 +33,18 @@ class SparseCollisions:
     classes : array of K names, of rows and columns
     stderr : scipy.sparse.csr_array of shape (K, K) or None
         Standard errors of the same entries.
+
+    Examples
+    --------
+    >>> from collidescope import CollisionMatrix
+    >>> cm = CollisionMatrix([[0.7, 0.2, 0.1], [0.2, 0.8, 0.0], [0.1, 0.0, 0.9]], classes=["cat", "lynx", "dog"])
+    >>> top = cm.top_k(1)
+    >>> top.matrix.toarray()
+    array([[0.7, 0.2, 0. ],
+           [0.2, 0.8, 0. ],
+           [0.1, 0. , 0.9]])
+    >>> top.rest.round(6)
+    array([0.1, 0. , 0. ])
     """
 
     matrix: csr_array

@@ -243,7 +243,7 @@ class CollisionMatrix:
         check.check_count(n, "n", least=0)
         S = self.matrix
         i, j = largest_pairs(np.maximum(S, S.T), n)
-        swap = S[j, i] > S[i, j]
+        swap = S[j, i] > S[i, j] + 1e-12  # with equal priors both are the same, up to rounding
         i, j = np.where(swap, j, i), np.where(swap, i, j)
         interval = self.interval(level)
         low, high = (np.full(len(i), np.nan),) * 2 if interval is None else (interval[0][i, j], interval[1][i, j])

@@ -104,7 +104,7 @@ def project(B: npt.ArrayLike, priors: npt.ArrayLike) -> Projection:
         C, lowest = _onto_spectral(start + ahead, v)
         spent += _operations(lowest, len(v))
         converged = bool(np.abs(np.maximum(ahead - C, 0.0) - ahead).max() <= AGREEMENT)
-    np.maximum(C, 0.0, out=C)
+    C = np.maximum((C + C.T) / 2, 0.0)  # products of a matrix with itself are symmetric up to rounding only
     if converged:
         C[multiplier >= C] = 0.0  # what a multiplier holds at zero, exactly
     C *= v[:, None] * v
