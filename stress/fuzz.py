@@ -29,6 +29,7 @@ CASES = {
     "model": 6000,
     "trees": 1000,
     "matrix": 5000,
+    "npz": 3000,
     "checkpoint": 600,
     "forged": 1200,
     "csv": 2500,

@@ -13,6 +13,7 @@ NAMES = {
     "trees": "model files with boosted trees",
     "matrix": "matrices (`CollisionMatrix.from_json`)",
     "checkpoint": "checkpoints (a fit that finds one)",
+    "npz": "matrices (`CollisionMatrix.from_npz`)",
     "forged": "checkpoints changed, with a checksum that fits",
     "csv": "CSV through `count` and `predict`",
     "parquet": "Parquet through `count` and `predict`",

@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 
 import collidescope as cs
+from collidescope._matrix_files import as_arrays
 from collidescope.datasets import scenario_a
 from collidescope.persistence import CHECKSUM, KEY, checksum, read_model
 from stress import mutations as spoil
@@ -141,6 +142,55 @@ class MatrixFiles:
             return refused(error)
         use_matrix(cm)
         return ACCEPTED
+
+
+class ArrayFiles(MatrixFiles):
+    """``CollisionMatrix.from_npz``: bytes, descriptions, arrays, and entries that claim more than they hold."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.parts = [as_arrays(cs.CollisionMatrix.from_dict(value)) for value in self.files]
+
+    def make(self, rng: np.random.Generator) -> tuple[bytes, str]:
+        arrays, description = self.parts[int(rng.integers(len(self.parts)))]
+        entries: dict[str, Any] = dict(arrays)
+        way = int(rng.integers(5))
+        if way == 1:
+            description = spoil.spoil_json(rng, description)
+        elif way == 2:
+            name = str(rng.choice(list(entries)))
+            entries[name] = spoil_array(rng, entries[name])
+        elif way == 3:
+            entries.pop(str(rng.choice(list(entries))))
+        buffer = io.BytesIO()
+        text = np.array(spoil.dump(description))
+        (np.savez_compressed if way == 4 and rng.random() < 0.5 else np.savez)(buffer, description=text, **entries)
+        data = buffer.getvalue()
+        if way == 4:  # another shape in a header, of the same length
+            at = data.find(b"'shape': (")
+            claim = b"'shape': (%d" % int(rng.integers(10, 10**9))
+            data = data[:at] + claim + data[at + len(claim) :]
+        return (spoil.blind(rng, data) if way == 0 else data), ".npz"
+
+    def read(self, path: Path) -> str:
+        try:
+            cm = cs.CollisionMatrix.from_npz(path)
+        except ValueError as error:
+            return refused(error)
+        use_matrix(cm)
+        return ACCEPTED
+
+
+def spoil_array(rng: np.random.Generator, array: np.ndarray) -> np.ndarray:
+    """Other numbers, kinds or shapes."""
+    out = np.array(array, dtype=np.float64)
+    value = [np.nan, np.inf, -1.0, 1e300, 5e-324, 2.0][int(rng.integers(6))]
+    out.reshape(-1)[rng.integers(out.size, size=int(rng.integers(1, 4)))] = value
+    kinds: list[Any] = [np.float32, np.int8, np.complex128, "U8", bool]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        changed = [out, out.ravel(), out[:1], out[..., None], out.astype(kinds[int(rng.integers(len(kinds)))])]
+    return changed[int(rng.integers(len(changed)))]
 
 
 def use_matrix(cm: cs.CollisionMatrix) -> None:
@@ -340,6 +390,7 @@ TARGETS: dict[str, type[Any]] = {
     "model": ModelFiles,
     "trees": TreeFiles,
     "matrix": MatrixFiles,
+    "npz": ArrayFiles,
     "checkpoint": Checkpoints,
     "forged": ForgedCheckpoints,
     "csv": CommandLine,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import gzip
 import json
 import sys
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -78,7 +79,7 @@ def edit(description, *path, value):
 # ---------------------------------------------------------------- mutations
 
 
-MUTATIONS = {"model": 60, "matrix": 100, "checkpoint": 20, "forged": 40, "csv": 30}
+MUTATIONS = {"model": 60, "matrix": 100, "npz": 80, "checkpoint": 20, "forged": 40, "csv": 30}
 
 
 @pytest.mark.parametrize(("target", "cases"), MUTATIONS.items())
@@ -436,3 +437,24 @@ def test_the_page_on_reliability_shows_the_last_campaigns_and_they_were_large_an
     assert all(target["found"] == 0 for target in fuzz.values())
     assert kills["kills"] >= 20
     assert kills["same"] == kills["fits"]
+
+
+# ---------------------------------------------------------------- matrices in arrays
+
+
+def test_a_matrix_file_cannot_claim_more_memory_than_it_has_bytes(tmp_path):
+    """numpy takes the memory that a header claims before it reads, and unpacks whatever is packed."""
+    path = tmp_path / "matrix.npz"
+    np.save(tmp_path / "matrix.npy", np.eye(2))
+    content = (tmp_path / "matrix.npy").read_bytes()
+    claim = b"'shape': (99999999999, 9), }"
+    at = content.find(b"'shape': (2, 2), }")
+    with zipfile.ZipFile(path, "w") as archive:  # with a CRC that fits
+        archive.writestr("matrix.npy", content[:at] + claim + content[at + len(claim) :])
+    with pytest.raises(ValueError, match=r"matrix\.npz.*claims shape"):
+        cs.CollisionMatrix.from_npz(path)
+    with open(path, "wb") as file:
+        np.savez_compressed(file, description=np.array("{}"), matrix=np.zeros((2000, 2000)))
+    assert path.stat().st_size < 100_000
+    with pytest.raises(ValueError, match=r"matrix\.npz.*is compressed, which to_npz never does"):
+        cs.CollisionMatrix.from_npz(path)

@@ -324,7 +324,8 @@ def test_a_source_that_fails_is_heard_and_leaves_nothing(rows, here, error):
 @pytest.mark.slow
 def test_ctrl_c_in_the_midst_of_it_leaves_nothing(here):
     script = (
-        "import time, numpy as np, collidescope as cs\n"
+        "import signal, time, numpy as np, collidescope as cs\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell in the background has it ignored
         "def batches():\n"
         "    while True:\n"
         "        yield np.ones((10, 2)), np.arange(10) % 2\n"
