@@ -29,7 +29,7 @@ from collidescope.persistence import KEY, checksum, read_model, write_model
 from collidescope.tables import reading
 from stress import mutations as spoil
 from stress import tables
-from stress.targets import ACCEPTED, REFUSED, TARGETS, TINY, use_matrix
+from stress.targets import ACCEPTED, REFUSED, TARGETS, TINY, small_table, use_matrix
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -458,3 +458,15 @@ def test_a_matrix_file_cannot_claim_more_memory_than_it_has_bytes(tmp_path):
     assert path.stat().st_size < 100_000
     with pytest.raises(ValueError, match=r"matrix\.npz.*is compressed, which to_npz never does"):
         cs.CollisionMatrix.from_npz(path)
+
+
+def test_the_arrays_of_a_table_without_its_description_are_refused(tmp_path):
+    """Such a file passed for a model of as many plain features as the table had been encoded to."""
+    table, labels = small_table(120)
+    path = tmp_path / "model"
+    cs.TableClassifier(cs.CollisionClassifier(**TINY)).fit(table, labels).save(path)
+    arrays, description = read_model(path)
+    description.pop("table")
+    write_model(path, arrays, description)
+    with pytest.raises(cs.ModelFileError, match="holds arrays of a table it lacks"):
+        cs.load(path)

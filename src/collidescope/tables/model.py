@@ -227,9 +227,11 @@ def load(path: str | Path, model: ModelArgument | None = None) -> CollisionClass
         parse_model(model)
     arrays, description = read_model(path)
     clf = restore(arrays, description, path, model)
-    if KEY not in description:
-        return clf
     own = {name.removeprefix(f"{KEY}/"): array for name, array in arrays.items() if name.startswith(f"{KEY}/")}
+    if KEY not in description:
+        if own:
+            raise ModelFileError(f"path {str(path)!r} is damaged or was edited: it holds arrays of a table it lacks")
+        return clf
     try:
         described = description[KEY]
         table = TableClassifier(clf, *(list(map(str, described[name])) for name in ("drop", "keep", "categories")))
