@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from concurrent.futures import BrokenExecutor, CancelledError
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import joblib
 import numpy as np
@@ -222,3 +224,35 @@ def test_there_is_no_cluster_where_none_was_named():
     assert _dask.cluster() is None
     with joblib.parallel_config(backend="threading"):
         assert _dask.cluster() is None
+
+
+class ForgetfulClient:
+    """Loses the rows, and all calls with them, the first ``times`` times that it is asked for the second call."""
+
+    def __init__(self, times):
+        self.times, self.sent = times, 0
+
+    def scatter(self, function, **_):
+        self.sent += 1
+        return function
+
+    def submit(self, call, function, number, **_):
+        return SimpleNamespace(result=lambda: self.result(call, function, number))
+
+    def result(self, call, function, number):
+        if number == 1 and self.sent <= self.times:
+            raise CancelledError("already forgotten")
+        return call(function, number)
+
+    def cancel(self, calls):
+        pass
+
+
+def test_rows_that_were_lost_with_their_workers_are_sent_again_and_calls_that_are_done_are_not_repeated():
+    """On a busy machine both workers fell silent, and with them the only copies of the rows."""
+    asked = []
+    found = _dask.results(ForgetfulClient(2), lambda number: asked.append(number) or number, 3)
+    assert list(found) == [0, 1, 2]
+    assert asked == [0, 1, 2]
+    with pytest.raises(BrokenExecutor, match="Dask gave a call up"):
+        list(_dask.results(ForgetfulClient(3), abs, 3))

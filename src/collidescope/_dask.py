@@ -8,6 +8,8 @@ from typing import Any
 
 #: Results that one task merges: a tree of a thousand blocks is then three levels deep.
 FAN_IN = 16
+#: How often rows are sent out when every worker that had them was lost.
+ATTEMPTS = 3
 #: Columns that labels and weights are while they travel with P.
 MORE_COLUMNS = ("collidescope: y", "collidescope: sample_weight")
 
@@ -128,16 +130,23 @@ def results(client: Any, function: Callable[[int], Any], n_calls: int) -> Genera
     """
     from distributed import KilledWorker
 
-    # What the function holds, its rows, goes to every worker once and not with each call.
-    everywhere = client.scatter(function, broadcast=True, hash=False)
-    calls = [client.submit(_call, everywhere, number, pure=False) for number in range(n_calls)]
-    try:
-        for call in calls:
-            yield call.result()
-    except (KilledWorker, CancelledError) as error:
-        raise BrokenExecutor(f"Dask gave a call up: {error}") from error
-    finally:
-        client.cancel([*calls, everywhere])
+    done = 0
+    for attempt in range(1, ATTEMPTS + 1):
+        # What the function holds, its rows, goes to every worker once and not with each call.
+        everywhere = client.scatter(function, broadcast=True, hash=False)
+        calls = [client.submit(_call, everywhere, number, pure=False) for number in range(done, n_calls)]
+        try:
+            for call in calls:
+                yield call.result()
+                done += 1
+            return
+        except CancelledError as error:  # all workers that had the rows were lost, and the rows with them
+            if attempt == ATTEMPTS:
+                raise BrokenExecutor(f"Dask gave a call up: {error}") from error
+        except KilledWorker as error:
+            raise BrokenExecutor(f"Dask gave a call up: {error}") from error
+        finally:
+            client.cancel([*calls, everywhere])
 
 
 def _call(function: Callable[[int], Any], number: int) -> Any:
