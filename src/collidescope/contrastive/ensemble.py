@@ -30,9 +30,9 @@ from collidescope.contrastive.networks import (
     EncoderFactory,
     OneMember,
     PairModule,
-    PairwiseImageNetwork,
     PairwiseNetwork,
     StackedMLP,
+    pair_module,
 )
 from collidescope.contrastive.objectives import FactorisedObjective, PairwiseObjective
 from collidescope.contrastive.pairs import same_log_odds_shift
@@ -253,8 +253,7 @@ def _fit_pairwise(
         def build(sizes: tuple[int, ...] = sizes) -> PairModule:
             if factory is None:
                 return PairwiseNetwork(X.shape[1], sizes, config.dropout)
-            body = factory(2 * X.shape[1], 1)
-            return PairwiseNetwork(X.shape[1], body=body) if X.ndim == 2 else PairwiseImageNetwork(body)
+            return pair_module(factory, X.shape[1], X.ndim - 1)
 
         name = "pairwise-" + ("module" if factory else "x".join(map(str, sizes)) or "linear")
         objective = PairwiseObjective(X, y, split, config, seed, sample_weight)

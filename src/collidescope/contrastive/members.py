@@ -15,9 +15,9 @@ from collidescope.contrastive.linear import SoftmaxRegression
 from collidescope.contrastive.networks import (
     EncoderFactory,
     OneMember,
-    PairwiseImageNetwork,
     PairwiseNetwork,
     StackedMLP,
+    pair_module,
 )
 from collidescope.contrastive.trees import BoostedTrees
 
@@ -112,8 +112,7 @@ def import_member(
     elif kind == "module" and factory is not None:
         module = OneMember(factory(shape[0], K), len(shape))
     elif kind == "pairwise-module" and factory is not None:
-        body = factory(2 * shape[0], 1)
-        module = PairwiseNetwork(shape[0], body=body) if len(shape) == 1 else PairwiseImageNetwork(body)
+        module = pair_module(factory, shape[0], len(shape))
     else:
         raise ValueError(f"unknown kind of member {kind!r}: the file is from another release or damaged")
     try:

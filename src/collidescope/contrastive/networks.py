@@ -148,6 +148,12 @@ class PairwiseImageNetwork(PairModule):
         return logits.flatten()
 
 
+def pair_module(factory: EncoderFactory, n_features: int, row_ndim: int) -> PairModule:
+    """V around a body of one's own: ``factory(2d, 1)`` on concatenated rows, or on images that meet as channels."""
+    body = factory(2 * n_features, 1)
+    return PairwiseNetwork(n_features, body=body) if row_ndim == 1 else PairwiseImageNetwork(body)
+
+
 class StackedMLP(nn.Module):
     """M plain networks of one shape, computed by batched matrix products.
 

@@ -24,9 +24,8 @@ from collidescope.contrastive.networks import (
     EncoderFactory,
     OneMember,
     PairModule,
-    PairwiseImageNetwork,
-    PairwiseNetwork,
     StackedMLP,
+    pair_module,
 )
 from collidescope.contrastive.objectives import FactorisedObjective, PairwiseObjective
 from collidescope.contrastive.threads import one_thread
@@ -93,7 +92,7 @@ def module_times(
     objective: Any
     with _own_randomness(config.device):
         if config.model == "pairwise":
-            module = seeded_module(lambda: _pair_module(factory, rows), 0)
+            module = seeded_module(lambda: pair_module(factory, rows.shape[1], rows.ndim - 1), 0)
             natural = replace(config, sampling="natural")  # some rows need not have two of every class
             objective = PairwiseObjective(rows, y, (everything, everything), natural, 0)
             one_batch: Any = (step_rows, step_rows.flip(0), torch.zeros(batch, device=config.device))
@@ -106,11 +105,6 @@ def module_times(
         step = _step(module, objective, one_batch, config)
         row = _row(module, rows[:SCORED], config.device)
     return ModuleTimes(step, row, sum(p.numel() for p in module.parameters()), kept)
-
-
-def _pair_module(factory: EncoderFactory, X: Tensor) -> PairModule:
-    body = factory(2 * X.shape[1], 1)
-    return PairwiseNetwork(X.shape[1], body=body) if X.ndim == 2 else PairwiseImageNetwork(body)
 
 
 def _network_step(shape: tuple[int, int, tuple[int, ...], int], device: str) -> float:
