@@ -188,18 +188,20 @@ class StackedMLP(nn.Module):
     @property
     def weights(self) -> list[Tensor]:
         """The weights of every layer, (M, a, b), as views."""
-        return self._weights_of(self.weight)
+        return self.weights_of(self.weight)
 
     @property
     def biases(self) -> list[Tensor]:
         """The biases of every layer, (M, 1, b), as views."""
-        return self._biases_of(self.bias)
+        return self.biases_of(self.bias)
 
-    def _weights_of(self, flat: Tensor) -> list[Tensor]:
+    def weights_of(self, flat: Tensor) -> list[Tensor]:
+        """Views of every layer, (M, a, b), into a tensor of the shape of ``weight``."""
         parts = torch.split(flat, [a * b for a, b in self.shapes], 1)
         return [part.view(-1, a, b) for part, (a, b) in zip(parts, self.shapes, strict=True)]
 
-    def _biases_of(self, flat: Tensor) -> list[Tensor]:
+    def biases_of(self, flat: Tensor) -> list[Tensor]:
+        """Views of every layer, (M, 1, b), into a tensor of the shape of ``bias``."""
         return [part.unsqueeze(1) for part in torch.split(flat, [b for _, b in self.shapes], 1)]
 
     def forward(self, x: Tensor) -> Tensor:
@@ -213,46 +215,6 @@ class StackedMLP(nn.Module):
         weight, bias = layers[-1]
         return torch.baddbmm(bias, x, weight)
 
-    def backpropagate(self, x: Tensor, labels: Tensor, row_weight: Tensor | None = None) -> Tensor:
-        """Leave the gradient of the cross-entropy in both parameters; returns that loss, summed over the members.
-
-        What ``cross_entropy(self(x), labels).backward()`` does, written out: networks this small spend more time in
-        the bookkeeping of gradients than in products. Without dropout only.
-
-        Parameters
-        ----------
-        x : tensor of shape (M, B, d)
-        labels : long tensor of shape (M, B)
-        row_weight : tensor of shape (M, B), optional
-        """
-        if self.weight.grad is None or self.bias.grad is None:
-            self.weight.grad, self.bias.grad = torch.empty_like(self.weight), torch.empty_like(self.bias)
-        with torch.no_grad():
-            W, b = self.weights, self.biases
-            dW, db = self._weights_of(self.weight.grad), self._biases_of(self.bias.grad)
-            product: Any = torch.baddbmm
-            products: Any = torch.bmm
-            if self.n_members == 1:
-                x, labels, product, products = x[0], labels[0], torch.addmm, torch.mm
-                W, b, dW, db = ([each[0] for each in tensors] for tensors in (W, b, dW, db))
-            h = [x]
-            for weight, bias in zip(W[:-1], b[:-1], strict=True):
-                h.append(product(bias, h[-1], weight).relu_())
-            log_p = torch.log_softmax(product(b[-1], h[-1], W[-1]), -1)
-            own = labels.unsqueeze(-1)
-            share = torch.full_like(own, 1 / labels.shape[-1], dtype=log_p.dtype)
-            if row_weight is not None:
-                share *= row_weight.view_as(share)
-            loss = -(log_p.gather(-1, own) * share).sum()
-            # ∂loss/∂logits = (p - onehot(y)) · share
-            gradient = log_p.exp_().scatter_add_(-1, own, torch.full_like(share, -1.0)).mul_(share)
-            for layer in reversed(range(len(W))):
-                products(h[layer].mT, gradient, out=dW[layer])
-                torch.sum(gradient, -2, keepdim=True, out=db[layer])
-                if layer:
-                    gradient = torch.ops.aten.threshold_backward(products(gradient, W[layer].mT), h[layer], 0)
-        return loss
-
     def member(self, m: int, x: Tensor) -> Tensor:
         """Logits of member ``m`` alone: (B, d) → (B, K)."""
         return self._plain(x, [(w[m], b[m, 0]) for w, b in zip(self.weights, self.biases, strict=True)])
@@ -262,6 +224,63 @@ class StackedMLP(nn.Module):
             x = self.dropout(torch.relu(torch.addmm(bias, x, weight)))
         weight, bias = layers[-1]
         return torch.addmm(bias, x, weight)
+
+
+class Backpropagation:
+    """Leaves the gradient of a stack's cross-entropy in its two parameters.
+
+    What ``cross_entropy(module(x), labels).backward()`` does, written out: networks this small spend more time in the
+    bookkeeping of gradients, and of views into the two parameters, than in products. Without dropout only.
+
+    Parameters
+    ----------
+    module : StackedMLP
+        On its device: the views are made once, and hold as long as its parameters are changed in place.
+    """
+
+    def __init__(self, module: StackedMLP) -> None:
+        self.module = module
+        weight, bias = module.weight.detach(), module.bias.detach()
+        module.weight.grad, module.bias.grad = torch.empty_like(weight), torch.empty_like(bias)
+        self.W, self.dW = module.weights_of(weight), module.weights_of(module.weight.grad)
+        self.b, self.db = module.biases_of(bias), module.biases_of(module.bias.grad)
+        self.affine: Any = torch.baddbmm
+        self.product: Any = torch.bmm
+        if module.n_members == 1:  # plain products are faster than batched ones of one
+            self.affine, self.product = torch.addmm, torch.mm
+            self.W, self.b, self.dW, self.db = ([e[0] for e in each] for each in (self.W, self.b, self.dW, self.db))
+        self.transposed = [weight.mT for weight in self.W]
+
+    @torch.no_grad()
+    def __call__(self, x: Tensor, labels: Tensor, row_weight: Tensor | None = None) -> Tensor:
+        """The cross-entropy of a batch, summed over the members.
+
+        Parameters
+        ----------
+        x : tensor of shape (M, B, d)
+        labels : long tensor of shape (M, B)
+        row_weight : tensor of shape (M, B), optional
+        """
+        if self.module.n_members == 1:
+            x, labels = x[0], labels[0]
+        h = [x]
+        for weight, bias in zip(self.W[:-1], self.b[:-1], strict=True):
+            h.append(self.affine(bias, h[-1], weight).relu_())
+        log_p = torch.log_softmax(self.affine(self.b[-1], h[-1], self.W[-1]), -1)
+        own = labels.unsqueeze(-1)
+        share: Any = 1 / labels.shape[-1]
+        if row_weight is not None:
+            share = row_weight.view_as(own) * share
+        loss: Tensor = -(log_p.gather(-1, own) * share).sum()
+        # ∂loss/∂logits = (p - onehot(y)) · share
+        gradient = log_p.exp_().scatter_add_(-1, own, torch.full_like(own, -1.0, dtype=log_p.dtype)).mul_(share)
+        for layer in reversed(range(len(self.W))):
+            self.product(h[layer].mT, gradient, out=self.dW[layer])
+            torch.sum(gradient, -2, keepdim=True, out=self.db[layer])
+            if layer:
+                gradient = self.product(gradient, self.transposed[layer])
+                gradient = torch.ops.aten.threshold_backward(gradient, h[layer], 0)
+        return loss
 
 
 class OneMember(nn.Module):

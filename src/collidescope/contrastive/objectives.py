@@ -15,7 +15,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from collidescope.contrastive.config import TrainingConfig
 from collidescope.contrastive.losses import BalancedPairLoss
-from collidescope.contrastive.networks import PairModule, StackedMLP
+from collidescope.contrastive.networks import Backpropagation, PairModule, StackedMLP
 from collidescope.contrastive.pairs import sample_pairs
 from collidescope.contrastive.rows import Rows, as_rows
 
@@ -62,6 +62,7 @@ class FactorisedObjective:
         self.loss_name = config.loss
         self.pair_loss = BalancedPairLoss(n_classes, config.scheme, bounded=config.bounded)
         self.weight = None if sample_weight is None else sample_weight / sample_weight.mean()
+        self._backpropagation: Backpropagation | None = None
 
     @property
     def n_members(self) -> int:
@@ -84,7 +85,9 @@ class FactorisedObjective:
 
     def backward(self, module: nn.Module, batch: Tensor) -> Tensor:
         if self.loss_name == "cross-entropy" and isinstance(module, StackedMLP) and module.dropout.p == 0:
-            return module.backpropagate(*self._batch(batch))
+            if self._backpropagation is None or self._backpropagation.module is not module:
+                self._backpropagation = Backpropagation(module)
+            return self._backpropagation(*self._batch(batch))
         return backpropagate(module, self.loss(module, batch))
 
     def _batch(self, batch: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:

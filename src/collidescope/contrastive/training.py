@@ -135,7 +135,7 @@ def fit_loop(
             for epoch in range(len(result.history) + 1, config.max_epochs + 1):
                 if best.exhausted(config.patience):
                     break
-                torch.manual_seed(epoch_generator(seed, epoch).initial_seed())
+                _seed(epoch_generator(seed, epoch).initial_seed(), devices)
                 started = time.perf_counter()
                 train_loss = run_epoch(module, objective, optimizer, epoch_generator(seed, epoch, config.device))
                 val_loss = validate(module, objective)
@@ -155,14 +155,22 @@ def fit_loop(
     return result
 
 
+def _seed(seed: int, devices: list[torch.device]) -> None:
+    """The global generators in use; ``torch.manual_seed`` prepares every kind of device, at a millisecond an epoch."""
+    torch.default_generator.manual_seed(seed)
+    for device in devices:
+        with torch.cuda.device(device):
+            torch.cuda.manual_seed(seed)
+
+
 def run_epoch(
     module: nn.Module, objective: Objective, optimizer: torch.optim.Optimizer, generator: torch.Generator
 ) -> float:
-    """One pass over the objective's batches; returns the mean training loss."""
+    """One pass over the objective's batches; returns the mean training loss of a member."""
     module.train()
     losses = [train_step(module, objective, optimizer, batch) for batch in objective.batches(generator)]
     # One transfer per epoch: asking each step for its number would make an accelerator wait for the host.
-    mean = float(torch.stack(losses).mean()) if losses else math.nan
+    mean = float(torch.stack(losses).mean()) / objective.n_members if losses else math.nan
     if losses and not math.isfinite(mean):
         raise FloatingPointError(
             f"the training loss became {mean}: lower learning_rate, or check X for values far outside the usual range"
@@ -176,7 +184,7 @@ def train_step(module: nn.Module, objective: Objective, optimizer: torch.optim.O
     loss = objective.backward(module, own)
     average_gradients(module, weight)
     optimizer.step()
-    return loss / objective.n_members
+    return loss
 
 
 def validate(module: nn.Module, objective: Objective) -> Tensor:
