@@ -1,6 +1,7 @@
 """Time of every stage and peak memory against the number of classes, each in a process of its own.
 
-python -m benchmarks.scale_classes                 all numbers of classes (a few minutes on one core)
+python -m benchmarks.scale_classes                            all numbers of classes (a few minutes on one core)
+python -m benchmarks.scale_classes --learned --device cuda    5,000 classes with enough rows to learn them
 """
 
 from __future__ import annotations
@@ -24,11 +25,14 @@ from benchmarks._record import save
 CLASSES = (2, 10, 100, 250, 500, 1000, 2000, 5000)
 ROWS, FEATURES, NEW_ROWS = 20_000, 64, 1000
 SETTINGS: dict[str, Any] = {"hidden_layer_sizes": (128,), "cv": 2, "max_epochs": 2, "device": "cpu", "random_state": 0}
+#: Twenty rows a class, classes that lie apart and as many epochs as it takes: what 5,000 classes cost when S says much.
+LEARNED: dict[str, Any] = {"k": 5000, "rows": 100_000, "spread": 0.8}
+LEARNED_SETTINGS: dict[str, Any] = {"hidden_layer_sizes": (256,), "cv": 2, "max_epochs": 30, "random_state": 0}
 #: Exponents are fitted from here on: with fewer classes most of the time is what every fit takes.
 LARGE = 500
 
 
-def one(k: int) -> dict[str, Any]:
+def one(k: int, rows: int, spread: float, settings: dict[str, Any]) -> dict[str, Any]:
     """In this process: fit, predict, file and report of ``k`` classes; seconds of every stage."""
     import torch
 
@@ -56,8 +60,8 @@ def one(k: int) -> dict[str, Any]:
         seconds[name] = time.perf_counter() - start
 
     rng = np.random.default_rng(0)
-    make = GaussianProblem(rng.standard_normal((k, FEATURES)) * 0.6)
-    X, y = make.sample(ROWS, 1)
+    make = GaussianProblem(rng.standard_normal((k, FEATURES)) * spread)
+    X, y = make.sample(rows, 1)
     X = X.astype(np.float32)
     torch.optim.AdamW([torch.zeros(1, requires_grad=True)])  # imports half of torch, once
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
@@ -67,14 +71,15 @@ def one(k: int) -> dict[str, Any]:
     timed(classifier, "recover", "recovery")
     timed(classifier, "shrink", "shrink")
     start = time.perf_counter()
-    clf = CollisionClassifier(**SETTINGS).fit(X, y)
+    clf = CollisionClassifier(**settings).fit(X, y)
     stage("fit", start)
     seconds["one step"] -= seconds["moments"]
     seconds["train"] = seconds["fit"] - sum(
         seconds[name] for name in ("score", "moments", "one step", "recovery", "shrink")
     )
+    new, own = make.sample(NEW_ROWS, 2)
     start = time.perf_counter()
-    clf.predict(X[:NEW_ROWS])
+    accuracy = float((clf.predict(new.astype(np.float32)) == own).mean())
     stage("predict", start)
     fitted = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     cm = clf.collision_matrix_
@@ -99,14 +104,15 @@ def one(k: int) -> dict[str, Any]:
         "bytes": sizes,
         "came back the same": bool(same),
         "pber": cm.pber,
+        "accuracy": accuracy,
         "one_step": {name: clf.one_step_.info[name] for name in ("projection_iterations", "projection_converged")},
         "recovery": clf.recovery_.status,
     }
 
 
-def apart(threads: int, k: int) -> dict[str, Any]:
+def apart(threads: int, case: dict[str, Any]) -> dict[str, Any]:
     """What :func:`one` finds in a process of its own."""
-    code = f"import json; from benchmarks.scale_classes import one; print(json.dumps(one({k})))"
+    code = f"import json; from benchmarks.scale_classes import one; print(json.dumps(one(**{case!r})))"
     done = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,
@@ -124,7 +130,7 @@ def apart(threads: int, k: int) -> dict[str, Any]:
 
 def classes(threads: int = 1) -> list[dict[str, Any]]:
     """One entry for each number of classes, and at the end the exponents of growth from ``LARGE`` classes on."""
-    found = [apart(threads, k) for k in CLASSES]
+    found = [apart(threads, {"k": k, "rows": ROWS, "spread": 0.6, "settings": SETTINGS}) for k in CLASSES]
     large = [row for row in found if row["classes"] >= LARGE]
     exponents = {}
     if len(large) > 1:
@@ -140,7 +146,14 @@ def classes(threads: int = 1) -> list[dict[str, Any]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--learned", action="store_true")
+    parser.add_argument("--device", default="cpu")
     options = parser.parse_args()
+    if options.learned:
+        settings = LEARNED_SETTINGS | {"device": options.device}
+        case = LEARNED | {"settings": settings}
+        save(f"scale-learned-{options.device}", case | {"features": FEATURES}, apart(options.threads, case))
+        return
     config = {"rows": ROWS, "features": FEATURES, "threads": options.threads, "settings": SETTINGS}
     save("scale-classes", config, classes(options.threads))
 
