@@ -131,7 +131,7 @@ def balance(B: FloatArray, priors: FloatArray) -> FloatArray:
 
 
 def _onto_spectral(C: FloatArray, v: FloatArray) -> tuple[FloatArray, float]:
-    """Projection onto { C v = v, C PSD }, and the smallest eigenvalue of the part of C across v: 0 at most."""
+    """Projection onto { C v = v, C PSD }, and the smallest eigenvalue of the part of C across v (0: none is negative)."""
     # v vᵀ + (I - v vᵀ) C (I - v vᵀ) without building the projector: a change of rank two.
     Cv = C @ v
     half = np.outer(Cv - (v @ Cv + 1) / 2 * v, v)
@@ -142,10 +142,10 @@ def _onto_spectral(C: FloatArray, v: FloatArray) -> tuple[FloatArray, float]:
         cholesky(shifted.T, overwrite_a=True, check_finite=False)
     except LinAlgError:
         values, vectors = np.linalg.eigh(result)
-        N = vectors[:, values < 0]
-        N *= np.sqrt(-values[values < 0])
+        negative = values < 0
+        N = vectors[:, negative] * np.sqrt(-values[negative])
         result += N @ N.T
-        return result, min(float(values[0]), 0.0)
+        return result, float(values[0])
     return result, 0.0
 
 
