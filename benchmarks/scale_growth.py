@@ -1,6 +1,6 @@
 """How time grows with rows and features, and whether the cost that is said beforehand comes true.
 
-python -m benchmarks.scale_growth                  all parts (about five minutes on two idle cores)
+python -m benchmarks.scale_growth                  all parts (about a quarter of an hour on two idle cores)
 python -m benchmarks.scale_growth --part growth    fits, scores and streamed estimates against n, fits against d
 python -m benchmarks.scale_growth --part cost      predicted against measured seconds and bytes
 python -m benchmarks.scale_growth --part speed     the speed of one core, as the cost formulas take it
@@ -37,8 +37,10 @@ FEATURES = (4, 16, 64, 128, 256, 512)
 FEATURE_ROWS, CLASSES, STREAMED_CLASSES = 100_000, 5, 10
 #: Rows of a chunk of the stream.
 CHUNK = 50_000
-#: Sizes, from the largest down, that an exponent is fitted to.
+#: Sizes, from the largest down, that the second exponent is fitted to: there the time of every fit no longer shows.
 UPPER = 3
+#: Runs of every size, the fastest of which counts: equal runs differ by up to 40% where a machine is shared.
+REPEATS = 3
 #: n, d, K and settings of the fits whose cost is predicted.
 CASES: tuple[tuple[int, int, int, dict[str, Any]], ...] = (
     (2_000, 10, 5, {}),
@@ -115,29 +117,39 @@ def streamed(n: int) -> float:
     return time.perf_counter() - start
 
 
-def exponent(sizes: list[int], seconds: list[float]) -> float:
-    """Slope of log seconds over log sizes, least squares on the largest sizes."""
-    return float(np.polyfit(np.log(sizes[-UPPER:]), np.log(seconds[-UPPER:]), 1)[0])
+def exponent(sizes: tuple[int, ...], seconds: list[float]) -> float:
+    """Slope of log seconds over log sizes, least squares."""
+    return float(np.polyfit(np.log(sizes), np.log(seconds), 1)[0])
+
+
+def fastest(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """The smallest of every number of several runs."""
+    return {name: min(run[name] for run in runs) for name in runs[0]}
 
 
 def growth() -> dict[str, Any]:
     streamed(ROWS[0])  # what is loaded once is not part of it
-    by_rows = []
-    for n in ROWS:
-        entry = apart(n, 10, CLASSES, dict(CAPPED)) | {"stream_s": streamed(n)}
-        print({name: round(value, 3) for name, value in entry.items()}, flush=True)
-        by_rows.append(entry)
-    by_features = []
-    for d in FEATURES:
-        by_features.append(apart(FEATURE_ROWS, d, CLASSES, dict(CAPPED)))
-        print({name: round(value, 3) for name, value in by_features[-1].items()}, flush=True)
-    found: dict[str, Any] = {"rows": by_rows, "features": by_features, "exponents": {}}
-    for name in ("fit_s", "score_s", "stream_s"):
-        found["exponents"][f"{name} in n"] = exponent(list(ROWS), [entry[name] for entry in by_rows])
-    for name in ("fit_s", "score_s"):
-        found["exponents"][f"{name} in d"] = exponent(list(FEATURES), [entry[name] for entry in by_features])
-    print(found["exponents"])
-    return found
+    by_rows: list[list[dict[str, Any]]] = [[] for _ in ROWS]
+    by_features: list[list[dict[str, Any]]] = [[] for _ in FEATURES]
+    for _ in range(REPEATS):  # in turns, so that a slow moment of the machine does not meet one size alone
+        for n, runs in zip(ROWS, by_rows, strict=True):
+            runs.append(apart(n, 10, CLASSES, dict(CAPPED)) | {"stream_s": streamed(n)})
+            print({name: round(value, 3) for name, value in runs[-1].items()}, flush=True)
+        for d, runs in zip(FEATURES, by_features, strict=True):
+            runs.append(apart(FEATURE_ROWS, d, CLASSES, dict(CAPPED)))
+            print({name: round(value, 3) for name, value in runs[-1].items()}, flush=True)
+    rows, features = [fastest(runs) for runs in by_rows], [fastest(runs) for runs in by_features]
+    exponents = {}
+    for what, sizes, found, names in (
+        ("n", ROWS, rows, ("fit_s", "score_s", "stream_s")),
+        ("d", FEATURES, features, ("fit_s", "score_s")),
+    ):
+        for name in names:
+            seconds = [entry[name] for entry in found]
+            exponents[f"{name} in {what}"] = exponent(sizes, seconds)
+            exponents[f"{name} in {what}, upper"] = exponent(sizes[-UPPER:], seconds[-UPPER:])
+    print(exponents)
+    return {"rows": rows, "features": features, "exponents": exponents}
 
 
 def cost() -> list[dict[str, Any]]:
@@ -182,7 +194,7 @@ def main() -> None:
         return
     for name in options.part or [name for name in PARTS if name != "gpu"]:
         print(f"-- {name}")
-        save(f"scale-{name}", {"settings": CAPPED, "chunk": CHUNK, "upper": UPPER}, PARTS[name]())
+        save(f"scale-{name}", {"settings": CAPPED, "chunk": CHUNK, "upper": UPPER, "repeats": REPEATS}, PARTS[name]())
 
 
 if __name__ == "__main__":

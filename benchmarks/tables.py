@@ -183,11 +183,15 @@ def growth_text() -> str:
             f"### Growth\n\nOne network of 64 units, two folds, two epochs, {d} features, {k} classes: the fit with "
             "its S, the posteriors of as many rows, and S of a stream of posteriors of ten classes:\n\n"
             f"{table(['rows', 'fit', 'posteriors', 'S of a stream', 'peak memory of the fit'], rows)}\n\n"
-            f"Over the largest {upper} sizes time grows with the rows to the power of {power['fit_s in n']:.2f} (fit), "
-            f"{power['score_s in n']:.2f} (posteriors) and {power['stream_s in n']:.2f} (stream).\n\n"
+            f"Time grows with the rows to the power of {power['fit_s in n']:.2f} (fit), {power['score_s in n']:.2f} "
+            f"(posteriors) and {power['stream_s in n']:.2f} (stream) over all sizes; over the largest {upper}, where "
+            f"what every fit takes no longer shows, {power['fit_s in n, upper']:.2f}, "
+            f"{power['score_s in n, upper']:.2f} and {power['stream_s in n, upper']:.2f}.\n\n"
             f"{found['features'][0]['rows']:,} rows:\n\n{table(['features', 'fit', 'posteriors'], wide)}\n\n"
             f"With the features it grows to the power of {power['fit_s in d']:.2f} (fit) and "
-            f"{power['score_s in d']:.2f} (posteriors). {where(growth['environment'])}."
+            f"{power['score_s in d']:.2f} (posteriors), over the largest {upper} {power['fit_s in d, upper']:.2f} and "
+            f"{power['score_s in d, upper']:.2f}. The fastest of {growth['config']['repeats']} runs each. "
+            f"{where(growth['environment'])}."
         )
     if (cost := load("scale-cost")) is not None:
         rows = [
@@ -237,6 +241,30 @@ def classes_text() -> str:
         f"last line, {sizes[-3]['pber']:.2f} with {sizes[-3]['classes']:,}), and S of nothing needs no projection: "
         "with more rows that part grows with the cube of the classes until it is cut short. "
         f"({where(stored['environment'])}.)"
+        f"{learned_text(stages)}"
+    )
+
+
+def learned_text(stages: list[str]) -> str:
+    """5,000 classes that were learned, on each device that it was run on."""
+    runs = [run for device in ("cuda", "cpu") if (run := load(f"scale-learned-{device}")) is not None]
+    if not runs:
+        return ""
+    rows, wheres = [], []
+    for run in runs:
+        r, device = run["results"], run["config"]["settings"]["device"]
+        seconds = (f"{r['seconds'][name]:.1f}" for name in stages)
+        rows.append([device, *seconds, f"{r['fit_gb']:.2f}", f"{r['peak_gb']:.2f}", f"{r['pber']:.2f}"])
+        wheres.append(f"{device}: {where(run['environment'])}")
+    config, r = runs[0]["config"], runs[0]["results"]
+    settings = config["settings"]
+    return (
+        f"\n\nThe same with enough rows to learn them: {config['k']:,} classes, {config['rows']:,} rows × "
+        f"{config['features']} features, one hidden layer of {settings['hidden_layer_sizes'][0]}, {settings['cv']} folds, "
+        f"up to {settings['max_epochs']} epochs; {r['accuracy']:.0%} of new rows get their own class:\n\n"
+        f"{table(['device', *stages, 'GB, fit', 'GB, all', 'PBER'], rows)}\n\n"
+        "Here S has thousands of negative eigenvalues to begin with, and the projection is cut short "
+        f"({r['one_step']['projection_iterations']} steps): {r['recovery']}. ({'; '.join(wheres)}.)"
     )
 
 

@@ -127,7 +127,8 @@ def check_posteriors(P: npt.ArrayLike, name: str = "P", n_classes: int | None = 
         )
     if lowest >= 0 and off.max() <= EXACT_SUM:  # as good as it gets: a copy of many rows costs more than all checks
         return array
-    array = np.maximum(array, 0.0)
+    copied = isinstance(P, np.ndarray) and P.dtype != array.dtype  # with thousands of classes once is enough
+    array = np.maximum(array, 0.0, out=array if copied else None)
     array /= array.sum(axis=1, keepdims=True)
     return array
 

@@ -131,7 +131,7 @@ def balance(B: FloatArray, priors: FloatArray) -> FloatArray:
 
 
 def _onto_spectral(C: FloatArray, v: FloatArray) -> tuple[FloatArray, float]:
-    """Projection onto { C v = v, C PSD }, and the smallest eigenvalue of the part of C across v (0: none is negative)."""
+    """Projection onto { C v = v, C PSD }, and the smallest eigenvalue of C across v (0 when none is negative)."""
     # v vᵀ + (I - v vᵀ) C (I - v vᵀ) without building the projector: a change of rank two.
     Cv = C @ v
     half = np.outer(Cv - (v @ Cv + 1) / 2 * v, v)

@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
+from collidescope.moments import row_blocks
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -101,7 +102,7 @@ def ambiguous(
     # Ties go to the class that comes first, as in argmax.
     first, second = _first_two(P)
     p_first, p_second = P[rows, first], P[rows, second]
-    entropy = entropies(P)
+    entropy = np.concatenate([entropies(P[block]) for block in row_blocks(*P.shape)])
     kind = np.where(p_first >= CLEAR, "clear", "ambiguous")
     p_label = np.full(n, np.nan)
     labels: npt.NDArray[Any] = np.full(n, None)
@@ -172,16 +173,22 @@ def stray_labels(P: FloatArray, codes: IntArray) -> FloatArray:
 def _scores(P: FloatArray, codes: IntArray) -> FloatArray:
     rows = np.arange(len(P))
     R = stray_labels(P, codes)
-    strayed = np.einsum("nj,nj->n", P, R.T[codes])  # R[l, l] = 0: the label's own class adds nothing
+    towards = np.ascontiguousarray(R.T)
+    strayed = np.empty(len(P))
+    for block in row_blocks(*P.shape):
+        # R[l, l] = 0: the label's own class adds nothing
+        strayed[block] = np.einsum("nj,nj->n", P[block], towards[codes[block]])
     return np.log(np.maximum(strayed, SMALLEST * R[R > 0].min())) - np.log(np.maximum(P[rows, codes], SMALLEST))
 
 
 def _first_two(P: FloatArray) -> tuple[IntArray, IntArray]:
     """The two likeliest classes of every row, without sorting all of them."""
-    first, rows = P.argmax(axis=1), np.arange(len(P))
-    others = P.copy()
-    others[rows, first] = -1.0
-    return first, others.argmax(axis=1)
+    first, second = P.argmax(axis=1), np.empty(len(P), dtype=np.intp)
+    for block in row_blocks(*P.shape):
+        others = P[block].copy()
+        np.put_along_axis(others, first[block, None], -1.0, axis=1)
+        second[block] = others.argmax(axis=1)
+    return first, second
 
 
 def entropies(P: FloatArray) -> FloatArray:
