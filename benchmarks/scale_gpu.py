@@ -132,6 +132,7 @@ def precision() -> list[dict[str, Any]]:
     x, y = torch.rand(1024, 1, 28, 28, device="cuda"), torch.randint(0, 10, (1024,), device="cuda")
     for width in (32, 128):
         for name, options in VARIANTS.items():
+            torch.compiler.reset()  # after eight modules of one shape it would no longer compile
             module = encoder(1, 10, width=width, **options).cuda()
             optimizer = torch.optim.AdamW(module.parameters(), fused=True)
 

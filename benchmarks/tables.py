@@ -260,8 +260,8 @@ def learned_text(stages: list[str]) -> str:
     settings = config["settings"]
     return (
         f"\n\nThe same with enough rows to learn them: {config['k']:,} classes, {config['rows']:,} rows × "
-        f"{config['features']} features, one hidden layer of {settings['hidden_layer_sizes'][0]}, {settings['cv']} folds, "
-        f"up to {settings['max_epochs']} epochs; {r['accuracy']:.0%} of new rows get their own class:\n\n"
+        f"{config['features']} features, one hidden layer of {settings['hidden_layer_sizes'][0]}, {settings['cv']} "
+        f"folds, up to {settings['max_epochs']} epochs; {r['accuracy']:.0%} of new rows get their own class:\n\n"
         f"{table(['device', *stages, 'GB, fit', 'GB, all', 'PBER'], rows)}\n\n"
         "Here S has thousands of negative eigenvalues to begin with, and the projection is cut short "
         f"({r['one_step']['projection_iterations']} steps): {r['recovery']}. ({'; '.join(wheres)}.)"

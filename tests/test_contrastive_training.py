@@ -17,6 +17,7 @@ from collidescope.contrastive.networks import OneMember, PairwiseNetwork, Stacke
 from collidescope.contrastive.objectives import FactorisedObjective, PairwiseObjective
 from collidescope.contrastive.pooling import held_out_weights, pool
 from collidescope.contrastive.splits import inner_splits
+from collidescope.contrastive.threads import tiny_is_zero
 from collidescope.contrastive.training import fit_loop, seeded_module
 
 FAST = {"max_epochs": 6, "patience": 3, "batch_size": 32}
@@ -355,3 +356,37 @@ def test_epochs_of_neighbouring_seeds_share_no_stream():
 
     seeds = [epoch_generator(s, e).initial_seed() for s, e in itertools.product(range(60), range(60))]
     assert len(set(seeds)) == len(seeds)
+
+
+# -------------------------------------------------------------------------------------------------- tiny numbers
+
+
+def tiny_numbers_are_kept() -> bool:
+    return bool((torch.full((4,), 1e-40) * 1.0 > 0).all())
+
+
+def test_training_takes_tiny_numbers_for_zero_and_leaves_the_processor_as_it_was():
+    """Averages of gradients that fade below 1e-38 made a step three times slower after a few dozen epochs."""
+    assert tiny_numbers_are_kept()
+    with tiny_is_zero():
+        assert not tiny_numbers_are_kept()
+        with tiny_is_zero():
+            assert not tiny_numbers_are_kept()
+        assert not tiny_numbers_are_kept()  # as it was, not as it usually is
+    assert tiny_numbers_are_kept()
+
+
+def test_the_processor_is_left_as_it_was_after_ctrl_c_too():
+    def stop(_):
+        raise KeyboardInterrupt
+
+    run(progress=stop)
+    assert tiny_numbers_are_kept()
+
+
+def test_a_run_takes_tiny_numbers_for_zero():
+    met = []
+    run(progress=lambda _: met.append(tiny_numbers_are_kept()))
+    assert met
+    assert not any(met)
+    assert tiny_numbers_are_kept()

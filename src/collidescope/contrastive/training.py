@@ -23,6 +23,7 @@ from collidescope.contrastive.checkpoint import Checkpoint
 from collidescope.contrastive.config import TrainingConfig
 from collidescope.contrastive.distributed import average_gradients, own_part, world
 from collidescope.contrastive.objectives import PAIR_BLOCK
+from collidescope.contrastive.threads import tiny_is_zero
 
 #: An epoch counts as better when the held-out loss falls by more than this: over a few thousand held-out rows less than
 #: a nat in all, which is luck, and separable data would creep on by less for ever.
@@ -130,7 +131,7 @@ def fit_loop(
         result.history = store.restore(module, optimizer, best)
     # Dropout draws from the global generators: they are seeded per epoch and put back at the end.
     devices = [torch.device(config.device)] if str(config.device).startswith("cuda") else []
-    with torch.random.fork_rng(devices=devices):
+    with torch.random.fork_rng(devices=devices), tiny_is_zero():
         try:
             for epoch in range(len(result.history) + 1, config.max_epochs + 1):
                 if best.exhausted(config.patience):
