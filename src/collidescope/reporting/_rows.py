@@ -14,6 +14,7 @@ import numpy.typing as npt
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
 from collidescope.applications.ambiguity import CLEAR, SUSPECT, ambiguous
+from collidescope.moments import row_blocks
 from collidescope.reporting._source import Source
 
 #: Rows shown, of each kind.
@@ -91,8 +92,11 @@ def expected_suspects(P: FloatArray) -> float:
     >>> round(expected_suspects(np.array([[0.95, 0.05]] * 100)), 1)
     5.0
     """
-    clear = P[P.max(axis=1) >= CLEAR]
-    return float(clear[clear <= SUSPECT].sum())
+    total = 0.0
+    for block in row_blocks(*P.shape):
+        clear = P[block][P[block].max(axis=1) >= CLEAR]
+        total += float(clear.sum(where=clear <= SUSPECT))
+    return total
 
 
 def _bars(p: FloatArray, names: list[str], label: int | None) -> list[dict[str, Any]]:
