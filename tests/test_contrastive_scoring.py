@@ -77,10 +77,41 @@ def test_streamed_class_means_equal_the_dense_ones(exclude, block_bytes, monkeyp
             assert float(result.stderr[x, k]) == pytest.approx(float(values.std() / len(values) ** 0.5), abs=1e-5)
 
 
-def test_the_standard_error_is_the_spread_over_draws_of_references():
+@pytest.mark.parametrize("exclude", [False, True])
+@pytest.mark.parametrize("block_bytes", [4000, 2**21])
+def test_weighted_class_means_equal_the_dense_ones(exclude, block_bytes, monkeypatch):
+    monkeypatch.setattr(scoring, "BLOCK_BYTES", block_bytes)
+    module = PairwiseNetwork(3, (8, 8)).eval()
+    references, labels = torch.randn(20, 3), torch.tensor([2, 0, 1, 2] * 5)
+    weight = torch.rand(20, dtype=torch.float64) + 0.1
+    result = class_similarity(module, references, references, labels, 3, exclude, 0.3, weight)
+    dense = naive(module, references, references, 0.3).double()
+    for x in range(20):
+        for k in range(3):
+            kept = (labels == k) & (torch.arange(20) != (x if exclude else -1))
+            values, w = dense[x, kept], weight[kept]
+            mean = float((values * w).sum() / w.sum())
+            m = float(w.sum() ** 2 / (w * w).sum())
+            variance = float((w * w * (values - mean) ** 2).sum() / (w * w).sum()) * m / (m - 1)
+            assert float(result.q[x, k]) == pytest.approx(mean, abs=1e-6)
+            assert float(result.stderr[x, k]) == pytest.approx((variance / m) ** 0.5, abs=1e-5)
+
+
+def test_references_of_one_weight_count_as_without_weights():
+    module = PairwiseNetwork(3, (8,)).eval()
+    X, references, labels = torch.randn(4, 3), torch.randn(12, 3), torch.arange(12) % 2
+    plain = class_similarity(module, X, references, labels, 2)
+    same = class_similarity(module, X, references, labels, 2, reference_weight=torch.full((12,), 0.25))
+    assert torch.allclose(same.q, plain.q, atol=1e-7)
+    assert torch.allclose(same.stderr, plain.stderr, atol=1e-6)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_standard_error_is_the_spread_over_draws_of_references(weighted):
     module = PairwiseNetwork(3, (8,)).eval()
     X, m = torch.randn(1, 3), 25
-    draws = [class_similarity(module, X, torch.randn(m, 3), torch.zeros(m, dtype=torch.long), 1) for _ in range(300)]
+    labels, weight = torch.zeros(m, dtype=torch.long), 0.5 + torch.arange(m) % 3 if weighted else None
+    draws = [class_similarity(module, X, torch.randn(m, 3), labels, 1, False, 0.0, weight) for _ in range(300)]
     spread = torch.stack([d.q for d in draws]).std()
     claimed = torch.stack([d.stderr for d in draws]).mean()
     assert float(claimed) == pytest.approx(float(spread), rel=0.15)

@@ -59,13 +59,13 @@ class Spy:
         self.note(fold, X, self.scored)
         return self.posteriors(fold, X)
 
-    def spy_class_similarity(self, fold, X, references, codes, exclude, correction):
+    def spy_class_similarity(self, fold, X, references, codes, weights, exclude, correction):
         self.note(fold, X, self.scored)
         self.note(fold, references, self.references)
         if exclude is not None:
             rows, others = self.rows(X), self.rows(references)
             assert [others.index(row) if row in others else -1 for row in rows] == exclude.tolist()
-        return self.similarity(fold, X, references, codes, exclude, correction)
+        return self.similarity(fold, X, references, codes, weights, exclude, correction)
 
     def note(self, fold, X, log):
         self.overlaps += len(fold.trained_on & set(self.rows(X)))
@@ -237,6 +237,29 @@ def test_an_exported_fit_comes_back_with_the_same_scores(model):
     assert np.array_equal(back.posteriors(X), fitted.posteriors(X))
     if model == "pairwise":
         assert np.array_equal(back.pair_similarity(X[:9], X[:7]), fitted.pair_similarity(X[:9], X[:7]))
+
+
+def test_references_keep_their_weights_and_means_are_weighted():
+    """They were averaged as if every row weighed the same."""
+    X, codes = problem(n=180)
+    weight = np.where(X[:, 0] > np.median(X[:, 0]), 3.0, 0.5)
+    pairs = PairSolver(n_references=20)
+    given = {"sample_weight": weight, "pairs": pairs, "rng": np.random.default_rng(0)}
+    fitted, _ = cross_fit(X, codes, splits_of(codes), config("pairwise"), [1, 2, 3], **given)
+    rows, own, weights = pairs.references[0]
+    assert set(np.unique(weights)) == {0.5, 3.0}
+    new = problem(n=12, seed=5)[0]
+    held = fitted._hold(new)
+    sims = bridge.pair_similarity(fitted.folds[0], held, rows, True)
+    q = bridge.class_similarity(fitted.folds[0], held, rows, own, weights, None, True)[0]
+    expected = np.stack([np.average(sims[:, own == k], axis=1, weights=weights[own == k]) for k in range(3)], axis=1)
+    assert q == pytest.approx(expected, abs=1e-6)
+    arrays, description = fitted.export()
+    back = CrossFit.from_export(arrays, description, factory=None)
+    assert np.array_equal(back.posteriors(new), fitted.posteriors(new))
+    for bad in (weights * 0, weights[:-1], np.full_like(weights, np.nan)):
+        with pytest.raises(ValueError, match="weights"):
+            CrossFit.from_export(arrays | {"pairs/1/weights": bad}, description, factory=None)
 
 
 def test_a_fold_is_untrained_only_when_ctrl_c_came_before_its_first_epoch():

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import BrokenExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +39,15 @@ class WorkerError(RuntimeError):
     """A process that trained a fold (``n_jobs``) died."""
 
 
+class References(NamedTuple):
+    """Rows of a fold that others are compared with."""
+
+    rows: npt.NDArray[np.float32]
+    codes: IntArray
+    #: None when all weigh the same.
+    weights: FloatArray | None
+
+
 @dataclass
 class PairSolver:
     """How similarities to a fold's references become posteriors."""
@@ -49,7 +58,7 @@ class PairSolver:
     n_references: int | None = None
     ridge: float = 0.0
     matrix: FloatArray = field(default_factory=lambda: np.eye(2))
-    references: list[tuple[npt.NDArray[np.float32], IntArray]] = field(default_factory=list)
+    references: list[References] = field(default_factory=list)
 
     def solve(self, q: FloatArray, train_priors: FloatArray) -> FloatArray:
         """Posteriors at ``train_priors`` from similarities at uniform priors."""
@@ -62,14 +71,16 @@ class PairSolver:
             y = np.divide(y, total, out=np.tile(uniform, (len(y), 1)), where=total > 0)
         return shift_priors(y, uniform, train_priors)
 
-    def choose_ridge(self, q: FloatArray, codes: IntArray, train_priors: FloatArray) -> None:
+    def choose_ridge(
+        self, q: FloatArray, codes: IntArray, train_priors: FloatArray, weights: FloatArray | None = None
+    ) -> None:
         """Keep the ridge with the lowest held-out log loss (the inverse uses none)."""
         if self.solver == "inverse":
             return
         losses = []
         for self.ridge in RIDGES:
             own = self.solve(q, train_priors)[np.arange(len(codes)), codes]
-            losses.append(-np.log(np.maximum(own, SMALLEST_PROBABILITY)).mean())
+            losses.append(-np.average(np.log(np.maximum(own, SMALLEST_PROBABILITY)), weights=weights))
         self.ridge = RIDGES[int(np.argmin(losses))]
 
     def choose_references(self, codes: IntArray, rng: np.random.Generator) -> IntArray:
@@ -133,8 +144,9 @@ class CrossFit:
             names = ("recovery", "correction", "solver", "n_references", "ridge")
             description["pairs"] = {name: getattr(self.pairs, name) for name in names}
             arrays["pairs/matrix"] = self.pairs.matrix
-            for i, (rows, codes) in enumerate(self.pairs.references):
-                arrays |= {f"pairs/{i}/rows": rows, f"pairs/{i}/codes": codes}
+            for i, references in enumerate(self.pairs.references):
+                named = references._asdict().items()
+                arrays |= {f"pairs/{i}/{name}": array for name, array in named if array is not None}
         return arrays, description
 
     @classmethod
@@ -279,16 +291,19 @@ def _score(
         chosen = pairs.choose_references(codes[test], rng or np.random.default_rng())
         exclude = np.full(len(test), -1, dtype=np.intp)
         exclude[chosen] = np.arange(len(chosen))
-        pairs.references.append((np.asarray(bridge.rows_of(held, test[chosen])), codes[test[chosen]]))
+        compared = test[chosen]
+        weight = None if weights is None else weights[compared]
+        pairs.references.append(References(np.asarray(bridge.rows_of(held, compared)), codes[compared], weight))
         rows_of_fold = bridge.rows_of(held, test)
         scores[test], stderr = bridge.class_similarity(
             fold, rows_of_fold, *pairs.references[-1], exclude, pairs.correction
         )
         noise.append(stderr)
     q, labels = scores[rows], codes[rows]
-    G = gramian_from_similarities(q, labels, None if weights is None else weights[rows])
+    w = None if weights is None else weights[rows]
+    G = gramian_from_similarities(q, labels, w)
     pairs.matrix = recover(G, method=pairs.recovery).matrix
-    pairs.choose_ridge(q, labels, fitted.train_priors)
+    pairs.choose_ridge(q, labels, fitted.train_priors, w)
     errors = np.concatenate(noise)
     # a reference row has one fewer of its own class, and from a single one no standard error can be told
     finite = errors[np.isfinite(errors)]
@@ -329,12 +344,14 @@ def _solver_settings(stored: Mapping[str, Any]) -> dict[str, Any]:
     return dict(stored) | {"correction": bool(stored["correction"])}
 
 
-def _references(
-    arrays: Mapping[str, npt.NDArray[Any]], i: int, shape: tuple[int, ...], k: int
-) -> tuple[npt.NDArray[np.float32], IntArray]:
-    rows, codes = arrays[f"pairs/{i}/rows"], arrays[f"pairs/{i}/codes"]
+def _references(arrays: Mapping[str, npt.NDArray[Any]], i: int, shape: tuple[int, ...], k: int) -> References:
+    rows, codes, weights = (arrays.get(f"pairs/{i}/{name}") for name in References._fields)
+    if rows is None or codes is None:
+        raise KeyError(f"pairs/{i}")
     if rows.shape != (len(codes), *shape) or codes.ndim != 1 or codes.dtype.kind != "i":
         raise ValueError(f"references of fold {i} must be rows of shape {shape} with class numbers, got {rows.shape}")
     if not np.isfinite(rows).all() or set(np.unique(codes)) != set(range(k)):
         raise ValueError(f"references of fold {i} must be finite rows of every class")
-    return rows, codes
+    if weights is not None and (weights.shape != codes.shape or not (check.check_finite(weights, "weights") > 0).all()):
+        raise ValueError(f"the weights of references of fold {i} must be positive, one for each, got {weights.shape}")
+    return References(rows, codes, weights)

@@ -100,14 +100,16 @@ def class_similarity(
     X: npt.ArrayLike,
     references: npt.ArrayLike,
     reference_codes: npt.NDArray[np.intp],
+    reference_weight: FloatArray | None,
     exclude: npt.NDArray[np.intp] | None,
     correction: bool,
 ) -> tuple[FloatArray, FloatArray]:
     """q(x) and its standard error; ``exclude`` is the place of each row among the references (-1 for none)."""
     labels = torch.from_numpy(np.asarray(reference_codes, dtype=np.int64))
     own: bool | torch.Tensor = False if exclude is None else torch.from_numpy(np.asarray(exclude, dtype=np.int64))
+    weight = None if reference_weight is None else torch.from_numpy(reference_weight)
     with one_thread(False), _scoring(fold):
-        result = fold.class_similarity(_tensor(X), _tensor(references), labels, own, correction)
+        result = fold.class_similarity(_tensor(X), _tensor(references), labels, own, correction, weight)
     return result.q.numpy(), result.stderr.numpy()
 
 

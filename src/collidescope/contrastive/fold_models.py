@@ -147,6 +147,7 @@ class PairwiseFoldModel:
         reference_labels: Tensor,
         exclude_self: bool | Tensor = False,
         correction: bool = True,
+        reference_weight: Tensor | None = None,
     ) -> scoring.ClassSimilarity:
         """q(x) and its standard error, each float64 (n, K); see :func:`.scoring.class_similarity`."""
         _check_shape(X, self.input_shape)
@@ -155,7 +156,7 @@ class PairwiseFoldModel:
         for member, module in self._used():
             shift = self.shift if correction else 0.0
             part = scoring.class_similarity(
-                module, X, references, reference_labels, self.n_classes, exclude_self, shift
+                module, X, references, reference_labels, self.n_classes, exclude_self, shift, reference_weight
             )
             q += member.weight * part.q
             # Members score the same references, so their errors go together: standard errors add up, not variances.

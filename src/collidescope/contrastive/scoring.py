@@ -78,6 +78,7 @@ def class_similarity(
     n_classes: int,
     exclude_self: bool | Tensor = False,
     shift: float = 0.0,
+    reference_weight: Tensor | None = None,
 ) -> ClassSimilarity:
     """Mean similarity of every input to each class, streamed over blocks of references.
 
@@ -93,11 +94,13 @@ def class_similarity(
         itself is then left out of the mean.
     shift : float
         As in :func:`similarity`.
+    reference_weight : tensor of shape (r,), optional
+        Positive; means are weighted by it.
 
     Notes
     -----
     The standard error is √(variance of Sim within the class / m): infinite where only one reference is left, and 0 is
-    never claimed from a single one.
+    never claimed from a single one. With weights w, m is (Σw)² / Σw².
     """
     n, r = len(X), len(references)
     if reference_labels.shape != (r,):
@@ -115,32 +118,47 @@ def class_similarity(
         raise ValueError(f"references must hold every class 0…{n_classes - 1} and no other, without rows: {missing}")
     own = _own_places(exclude_self, n, r, order)
     place = _gathering_place(module, 16 * n * n_classes)
-    total = torch.zeros(n, n_classes, dtype=torch.float64, device=place)
-    squares = torch.zeros_like(total)
-    label, every_class = labels.to(place), torch.arange(n_classes, device=place)
-    itself = None if own is None else own.to(place)
     # A GPU may round float32 factors to ten bits (TF32), which means of scores near 0 must not suffer.
     dtype = torch.float64 if place.type == "cuda" else torch.float32
+    w = None if reference_weight is None else reference_weight.cpu().double()[order]
+    weight = None if w is None else w.to(place, dtype)[:, None]
+    total = torch.zeros(n, n_classes, dtype=torch.float64, device=place)  # Σ w Sim
+    squares = torch.zeros_like(total)  # Σ w² Sim²
+    cross = total if w is None else torch.zeros_like(total)  # Σ w² Sim
+    label, every_class = labels.to(place), torch.arange(n_classes, device=place)
+    itself = None if own is None else own.to(place)
     with torch.inference_mode():
         for rows, columns, logits in _blocks(module, X, references[order.to(references.device)]):
             scores = torch.sigmoid_(logits.sub_(shift)).to(place, dtype)
             if itself is not None:
                 places = torch.arange(columns.start, columns.stop, device=place)
                 scores.masked_fill_(itself[rows, None] == places, 0.0)
-            onto = (label[columns, None] == every_class).to(dtype)
+            onto = twice = (label[columns, None] == every_class).to(dtype)
+            if weight is not None:
+                onto = onto * weight[columns]
+                twice = onto * weight[columns]
+                cross[rows] += scores @ twice
             total[rows] += scores @ onto
-            squares[rows] += (scores * scores) @ onto
-    total, squares = total.cpu(), squares.cpu()
-    m = counts.double().expand(n, n_classes).clone()
+            squares[rows] += (scores * scores) @ twice
+    total, squares, cross = total.cpu(), squares.cpu(), cross.cpu()
+    left = _left(torch.ones(r, dtype=torch.float64), labels, n_classes, own, n)
+    if bool((left == 0).any()):
+        raise ValueError("exclude_self leaves a class without references: every class needs at least 2")
+    W = left if w is None else _left(w, labels, n_classes, own, n)
+    W2 = left if w is None else _left(w * w, labels, n_classes, own, n)
+    q = total / W
+    m = W * W / W2
+    variance = (squares - 2 * q * cross + q * q * W2).clamp_min(0) / W2 * m / (m - 1)
+    return ClassSimilarity(q, torch.where(left > 1, (variance / m).sqrt(), torch.inf))
+
+
+def _left(weight: Tensor, labels: Tensor, n_classes: int, own: Tensor | None, n: int) -> Tensor:
+    """The sum of the references' weights in each class, for every input without its own; (n, K)."""
+    sums = torch.zeros(n_classes, dtype=torch.float64).index_add_(0, labels, weight).expand(n, n_classes).clone()
     if own is not None:
         inside = torch.nonzero(own >= 0).flatten()
-        m[inside, labels[own[inside]]] -= 1
-    if bool((m == 0).any()):
-        raise ValueError("exclude_self leaves a class without references: every class needs at least 2")
-    q = total / m
-    variance = (squares / m - q * q).clamp_min(0) * m / (m - 1)
-    stderr = torch.where(m > 1, (variance / m).sqrt(), torch.inf)
-    return ClassSimilarity(q, stderr)
+        sums[inside, labels[own[inside]]] -= weight[own[inside]]
+    return sums
 
 
 def factorised_class_similarity(
