@@ -6,7 +6,7 @@ from torch import nn
 
 from collidescope.contrastive import scoring
 from collidescope.contrastive.networks import PairwiseNetwork, StackedMLP, mlp
-from collidescope.contrastive.scoring import class_similarity, encode, factorised_class_similarity, similarity
+from collidescope.contrastive.scoring import class_similarity, encode, similarity
 
 
 @pytest.fixture(autouse=True)
@@ -121,18 +121,6 @@ def test_one_reference_per_class_claims_no_certainty():
     module = PairwiseNetwork(3, (8,))
     result = class_similarity(module, torch.randn(2, 3), torch.randn(2, 3), torch.tensor([0, 1]), 2)
     assert bool(torch.isinf(result.stderr).all())
-
-
-def test_the_factorised_class_means_equal_those_of_the_products():
-    p = torch.softmax(torch.randn(6, 3).double(), 1)
-    reference_p = torch.softmax(torch.randn(15, 3).double(), 1)
-    labels = torch.arange(15) % 3
-    result = factorised_class_similarity(p, reference_p, labels, 3)
-    dense = p @ reference_p.T
-    for k in range(3):
-        values = dense[:, labels == k]
-        assert torch.allclose(result.q[:, k], values.mean(1))
-        assert torch.allclose(result.stderr[:, k], values.std(1) / 5**0.5)
 
 
 def test_encoding_averages_a_stack_and_does_not_depend_on_the_batch():

@@ -7,8 +7,11 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load, save
+from scipy.optimize import minimize
+from threadpoolctl import threadpool_info, threadpool_limits
 from torch import nn
 
+from collidescope.contrastive import linear
 from collidescope.contrastive.config import TrainingConfig
 from collidescope.contrastive.ensemble import fit_members
 from collidescope.contrastive.fold_models import FoldModel, PairwiseFoldModel
@@ -17,7 +20,7 @@ from collidescope.contrastive.networks import OneMember, PairwiseNetwork, Stacke
 from collidescope.contrastive.objectives import FactorisedObjective, PairwiseObjective
 from collidescope.contrastive.pooling import held_out_weights, pool
 from collidescope.contrastive.splits import inner_splits
-from collidescope.contrastive.threads import tiny_is_zero
+from collidescope.contrastive.threads import one_blas_thread, tiny_is_zero
 from collidescope.contrastive.training import fit_loop, seeded_module
 
 FAST = {"max_epochs": 6, "patience": 3, "batch_size": 32}
@@ -358,7 +361,30 @@ def test_epochs_of_neighbouring_seeds_share_no_stream():
     assert len(set(seeds)) == len(seeds)
 
 
-# -------------------------------------------------------------------------------------------------- tiny numbers
+# ------------------------------------------------------------------------------------------ the processor, well used
+
+
+def blas_threads() -> set[int]:
+    return {library["num_threads"] for library in threadpool_info() if library["internal_api"] == "openblas"}
+
+
+@pytest.mark.skipif(not blas_threads(), reason="numpy and scipy use another library here")
+def test_openblas_has_one_thread_beside_torch_and_gets_its_own_back(monkeypatch):
+    """Its idle threads took the cores from those of torch: a fit of 50,000 rows took twice as long on two cores."""
+    met = []
+
+    def watched(*given, **options):
+        met.append(blas_threads())
+        return minimize(*given, **options)
+
+    monkeypatch.setattr(linear, "minimize", watched)
+    X, y, _ = gaussians()
+    with threadpool_limits(3, "blas"):
+        with one_blas_thread():  # in another thread, say
+            fit_softmax_regression(X, y, 3, [torch.arange(240)], LinearSpec(1.0))
+            assert blas_threads() == {1}
+        assert blas_threads() == {3}
+    assert met == [{1}]
 
 
 def tiny_numbers_are_kept() -> bool:

@@ -21,6 +21,7 @@ from scipy.optimize import minimize
 from torch import Tensor, nn
 
 from collidescope.contrastive.rows import Rows, as_rows
+from collidescope.contrastive.threads import one_blas_thread
 
 #: Products of robustly standardised inputs: without a limit one outlier of 100 sd would rule the fit.
 LARGEST_INPUT = 8.0
@@ -150,7 +151,8 @@ class _Problem:
         x0 = torch.cat([part.flatten() for part in (*parts, bias)]).double().cpu().numpy()
         limit = MAX_ITERATIONS if self.spec.rank is None else MAX_FACTOR_ITERATIONS
         options = {"maxiter": limit, "ftol": FLAT / len(self.y), "gtol": 1e-6, "maxcor": 20}
-        found = minimize(self._loss_and_gradient, x0, jac=True, method="L-BFGS-B", options=options)  # type: ignore[call-overload]
+        with one_blas_thread():
+            found = minimize(self._loss_and_gradient, x0, jac=True, method="L-BFGS-B", options=options)  # type: ignore[call-overload]
         parts, bias = self._unpack(found.x)
         return (parts[0] if self.spec.rank is None else parts[0] @ parts[1].T), bias
 

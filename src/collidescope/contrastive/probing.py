@@ -28,7 +28,7 @@ from collidescope.contrastive.networks import (
     pair_module,
 )
 from collidescope.contrastive.objectives import FactorisedObjective, PairwiseObjective
-from collidescope.contrastive.threads import one_thread
+from collidescope.contrastive.threads import one_thread, tiny_is_zero
 from collidescope.contrastive.training import Objective, make_optimizer, seeded_module, train_step
 
 REPEATS = 5
@@ -124,7 +124,8 @@ def _step(module: nn.Module, objective: Objective, batch: Any, config: TrainingC
         for _ in range(STEPS):
             train_step(module, objective, optimizer, batch)
 
-    return _seconds(steps, config.device) / STEPS
+    with tiny_is_zero():  # as in training: steps on one batch soon have gradients of nothing else
+        return _seconds(steps, config.device) / STEPS
 
 
 def _row(module: nn.Module, X: Tensor, device: str) -> float:

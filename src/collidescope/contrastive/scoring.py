@@ -161,30 +161,6 @@ def _left(weight: Tensor, labels: Tensor, n_classes: int, own: Tensor | None, n:
     return sums
 
 
-def factorised_class_similarity(
-    p: Tensor, reference_p: Tensor, reference_labels: Tensor, n_classes: int
-) -> ClassSimilarity:
-    """Class similarities of the factorised model: q[x, k] = p(x)·(mean p of class k), in O(nK²).
-
-    The inputs must not be among the references.
-    """
-    counts = torch.bincount(reference_labels, minlength=n_classes).double()
-    if bool((counts == 0).any()):
-        missing = torch.nonzero(counts == 0).flatten().tolist()
-        raise ValueError(f"reference_labels must hold every class, there are none of {missing}")
-    onto = torch.nn.functional.one_hot(reference_labels, n_classes).double() / counts
-    M = onto.T @ reference_p.double()
-    p = p.double()
-    q = p @ M.T
-    stderr = torch.empty_like(q)
-    for k in range(n_classes):
-        spread = reference_p[reference_labels == k].double() - M[k]
-        m = counts[k]
-        variance = ((p @ (spread.T @ spread)) * p).sum(1) / (m - 1) if m > 1 else torch.full((len(p),), torch.inf)
-        stderr[:, k] = (variance.clamp_min(0) / m).sqrt()
-    return ClassSimilarity(q, stderr)
-
-
 # ---------------------------------------------------------------- blocks of pairs
 
 
