@@ -227,13 +227,20 @@ def test_there_is_no_cluster_where_none_was_named():
 
 
 class ForgetfulClient:
-    """Loses the rows, and all calls with them, the first ``times`` times that it is asked for the second call."""
+    """Loses the rows, and all calls with them, the first ``times`` times that it is asked for the second call.
 
-    def __init__(self, times):
-        self.times, self.sent = times, 0
+    Or loses a worker the first ``silent`` times that it sends rows out.
+    """
+
+    def __init__(self, times, silent=0):
+        self.times, self.silent, self.sent = times, silent, 0
 
     def scatter(self, function, **_):
         self.sent += 1
+        if self.sent <= self.silent:
+            from distributed.comm import CommClosedError
+
+            raise CommClosedError("Stream is closed")
         return function
 
     def submit(self, call, function, number, **_):
@@ -248,11 +255,20 @@ class ForgetfulClient:
         pass
 
 
-def test_rows_that_were_lost_with_their_workers_are_sent_again_and_calls_that_are_done_are_not_repeated():
+def test_rows_that_were_lost_with_their_workers_are_sent_again_and_calls_that_are_done_are_not_repeated(monkeypatch):
     """On a busy machine both workers fell silent, and with them the only copies of the rows."""
+    monkeypatch.setattr(_dask, "PAUSE", 0)
     asked = []
     found = _dask.results(ForgetfulClient(2), lambda number: asked.append(number) or number, 3)
     assert list(found) == [0, 1, 2]
     assert asked == [0, 1, 2]
     with pytest.raises(BrokenExecutor, match="Dask gave a call up"):
         list(_dask.results(ForgetfulClient(3), abs, 3))
+
+
+def test_rows_are_sent_again_when_a_worker_died_meanwhile(monkeypatch):
+    """The error of the connection reached the user."""
+    monkeypatch.setattr(_dask, "PAUSE", 0)
+    assert list(_dask.results(ForgetfulClient(0, silent=1), lambda number: number, 2)) == [0, 1]
+    with pytest.raises(BrokenExecutor, match="Dask gave a call up: Stream is closed"):
+        list(_dask.results(ForgetfulClient(0, silent=3), lambda number: number, 2))

@@ -118,7 +118,8 @@ def test_the_body_is_built_for_both_inputs_together(shape):
 
 
 def test_references_per_class_and_fold_are_those_asked_for(fitted):
-    for rows, codes in fitted._crossfit.pairs.references:
+    for rows, codes, weights in fitted._crossfit.pairs.references:
+        assert weights is None
         assert rows.shape == (60, 1, SIDE, SIDE)
         assert np.bincount(codes).tolist() == [20, 20, 20]
     assert 0 < fitted.reference_stderr_ < 0.1

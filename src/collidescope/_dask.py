@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import BrokenExecutor, CancelledError
 from typing import Any
 
 #: Results that one task merges: a tree of a thousand blocks is then three levels deep.
 FAN_IN = 16
-#: How often rows are sent out when every worker that had them was lost.
-ATTEMPTS = 3
+#: How often rows are sent out when every worker that had them was lost, and seconds until the cluster has noticed.
+ATTEMPTS, PAUSE = 3, 1.0
 #: Columns that labels and weights are while they travel with P.
 MORE_COLUMNS = ("collidescope: y", "collidescope: sample_weight")
 
@@ -129,24 +130,29 @@ def results(client: Any, function: Callable[[int], Any], n_calls: int) -> Genera
     Raises ``BrokenExecutor`` when Dask gives a call up. joblib's own way to Dask waits forever then.
     """
     from distributed import KilledWorker
+    from distributed.comm import CommClosedError
 
     done = 0
     for attempt in range(1, ATTEMPTS + 1):
-        # What the function holds, its rows, goes to every worker once and not with each call.
-        everywhere = client.scatter(function, broadcast=True, hash=False)
-        calls = [client.submit(_call, everywhere, number, pure=False) for number in range(done, n_calls)]
+        sent: list[Any] = []
         try:
+            # What the function holds, its rows, goes to every worker once and not with each call.
+            sent.append(everywhere := client.scatter(function, broadcast=True, hash=False))
+            calls = [client.submit(_call, everywhere, number, pure=False) for number in range(done, n_calls)]
+            sent.extend(calls)
             for call in calls:
                 yield call.result()
                 done += 1
             return
-        except CancelledError as error:  # all workers that had the rows were lost, and the rows with them
+        # All workers that had the rows were lost and the rows with them, or one was while it was sent them.
+        except (CancelledError, CommClosedError) as error:
             if attempt == ATTEMPTS:
                 raise BrokenExecutor(f"Dask gave a call up: {error}") from error
+            time.sleep(PAUSE)
         except KilledWorker as error:
             raise BrokenExecutor(f"Dask gave a call up: {error}") from error
         finally:
-            client.cancel([*calls, everywhere])
+            client.cancel(sent)
 
 
 def _call(function: Callable[[int], Any], number: int) -> Any:

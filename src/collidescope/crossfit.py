@@ -352,6 +352,8 @@ def _references(arrays: Mapping[str, npt.NDArray[Any]], i: int, shape: tuple[int
         raise ValueError(f"references of fold {i} must be rows of shape {shape} with class numbers, got {rows.shape}")
     if not np.isfinite(rows).all() or set(np.unique(codes)) != set(range(k)):
         raise ValueError(f"references of fold {i} must be finite rows of every class")
-    if weights is not None and (weights.shape != codes.shape or not (check.check_finite(weights, "weights") > 0).all()):
-        raise ValueError(f"the weights of references of fold {i} must be positive, one for each, got {weights.shape}")
+    if weights is not None:
+        weights = check.check_finite(weights, f"the weights of references of fold {i}", ndim=1)
+        if len(weights) != len(codes) or weights.min() <= 0:
+            raise ValueError(f"the weights of references of fold {i} must be positive, one for each row")
     return References(rows, codes, weights)

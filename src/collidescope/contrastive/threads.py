@@ -86,17 +86,18 @@ def one_blas_thread() -> Iterator[None]:
     For what calls it and torch in turns: its threads wait for more by running idle, and take the cores from those of
     torch (scipy's L-BFGS between two gradients: two to three times slower on two cores than on one).
     """
-    with _blas.lock:
-        if _blas.running == 0:
-            _blas.limit = _blas.controller.limit(limits=1)
-        _blas.running += 1
+    state = _blas
+    with state.lock:
+        if state.running == 0:
+            state.limit = state.controller.limit(limits=1)
+        state.running += 1
     try:
         yield
     finally:
-        with _blas.lock:
-            _blas.running -= 1
-            if _blas.running == 0:
-                _blas.limit.restore_original_limits()
+        with state.lock:
+            state.running -= 1
+            if state.running == 0:
+                state.limit.restore_original_limits()
 
 
 @contextmanager
