@@ -238,7 +238,7 @@ class ForgetfulClient:
     def scatter(self, function, **_):
         self.sent += 1
         if self.sent <= self.silent:
-            from distributed.comm import CommClosedError
+            from distributed.comm.core import CommClosedError
 
             raise CommClosedError("Stream is closed")
         return function

@@ -130,7 +130,7 @@ def results(client: Any, function: Callable[[int], Any], n_calls: int) -> Genera
     Raises ``BrokenExecutor`` when Dask gives a call up. joblib's own way to Dask waits forever then.
     """
     from distributed import KilledWorker
-    from distributed.comm import CommClosedError
+    from distributed.comm.core import CommClosedError
 
     done = 0
     for attempt in range(1, ATTEMPTS + 1):
