@@ -21,6 +21,12 @@ def save(name: str, config: dict[str, Any], results: Any) -> Path:
     return path
 
 
+def load(name: str) -> dict[str, Any] | None:
+    """What ``save`` wrote, or None where it never did."""
+    path = RESULTS / f"{name}.json"
+    return json.loads(path.read_text()) if path.exists() else None
+
+
 def best_of(call: Any, repeats: int) -> float:
     """Shortest wall time of ``repeats`` calls: the one least disturbed."""
     times = []

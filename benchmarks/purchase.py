@@ -9,13 +9,12 @@ of ``Speed.measure("cuda")``, and ``results["images_per_second"]`` those of a Re
 
 from __future__ import annotations
 
-import json
 import re
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from benchmarks._record import RESULTS
+from benchmarks._record import load
 from collidescope import Speed, predict_cost
 from collidescope._words import duration, size
 from collidescope.cost.stages import LIBRARIES
@@ -45,8 +44,8 @@ REACHED, MOVED = 0.4, 12 * 4
 
 
 def record(name: str) -> Any:
-    path = RESULTS / f"{name}.json"
-    return json.loads(path.read_text())["results"] if path.exists() else None
+    stored = load(name)
+    return None if stored is None else stored["results"]
 
 
 def core() -> Speed:

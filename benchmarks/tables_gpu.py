@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
+from benchmarks._record import load
 from experiments.markdown import table
 
-Load = Callable[[str], dict[str, Any] | None]
 
-
-def gpu_text(load: Load) -> str:
+def gpu_text() -> str:
     """All that ``benchmarks.scale_gpu`` recorded."""
     parts = []
     if (mnist := load("scale-gpu-mnist")) is not None:

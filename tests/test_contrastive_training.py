@@ -370,7 +370,7 @@ def blas_threads() -> set[int]:
 
 @pytest.mark.skipif(not blas_threads(), reason="numpy and scipy use another library here")
 def test_openblas_has_one_thread_beside_torch_and_gets_its_own_back(monkeypatch):
-    """Its idle threads took the cores from those of torch: a fit of 50,000 rows took twice as long on two cores."""
+    """Its idle threads took the cores from those of torch, so that two cores were slower than one."""
     met = []
 
     def watched(*given, **options):
@@ -392,7 +392,7 @@ def tiny_numbers_are_kept() -> bool:
 
 
 def test_training_takes_tiny_numbers_for_zero_and_leaves_the_processor_as_it_was():
-    """Averages of gradients that fade below 1e-38 made a step three times slower after a few dozen epochs."""
+    """Averages of gradients that fade below 1e-38 slowed late epochs."""
     assert tiny_numbers_are_kept()
     with tiny_is_zero():
         assert not tiny_numbers_are_kept()

@@ -317,6 +317,9 @@ def test_recorded_fits_took_what_was_said():
 def test_no_recorded_time_grows_faster_than_the_rows():
     exponents = recorded("scale-growth")["exponents"]
     assert {name: value for name, value in exponents.items() if name.endswith("in n") and value > 1} == {}
+    largest = {name: value for name, value in exponents.items() if name.endswith("in n, upper")}
+    assert len(largest) == 3
+    assert max(largest.values()) <= 1.05  # over two decades of a shared machine's seconds
 
 
 def test_the_speed_that_is_assumed_was_measured():

@@ -84,7 +84,7 @@ def one_blas_thread() -> Iterator[None]:
     """Let OpenBLAS, which numpy and scipy use, have one thread within the block.
 
     For what calls it and torch in turns: its threads wait for more by running idle, and take the cores from those of
-    torch (scipy's L-BFGS between two gradients: two to three times slower on two cores than on one).
+    torch: scipy's L-BFGS between two gradients made two cores slower than one.
     """
     state = _blas
     with state.lock:
@@ -105,7 +105,7 @@ def tiny_is_zero() -> Iterator[None]:
     """Let numbers below 1e-38 (float32) be zero within the block, in this thread.
 
     Processors take many times longer over such "denormal" numbers, and the averages that AdamW keeps of the gradients
-    of units that no longer fire become nothing else: after a few dozen epochs a step took three times longer.
+    of units that no longer fire become nothing else, so that late epochs slowed down.
     """
     before = math.ulp(0.0) == 0.0  # that the smallest number is zero is true only where tiny ones are
     torch.set_flush_denormal(True)
