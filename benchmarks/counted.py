@@ -10,7 +10,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 
 from benchmarks._record import save
 from collidescope import count_collisions, estimate_collisions, repeated_rows
-from collidescope.datasets import load_brfss
+from experiments.real_data import load_brfss
 
 
 def main() -> None:

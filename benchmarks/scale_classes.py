@@ -38,7 +38,7 @@ def one(k: int, rows: int, spread: float, settings: dict[str, Any]) -> dict[str,
 
     from collidescope import CollisionClassifier, CollisionMatrix, classifier, crossfit, shrinkage, summarise
     from collidescope.datasets import GaussianProblem
-    from collidescope.reporting import write_report
+    from collidescope.show import write_report
 
     warnings.simplefilter("ignore")
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))

@@ -74,7 +74,7 @@ def one(path: str) -> None:
     import torch
 
     import collidescope as cs
-    from collidescope.contrastive import bridge  # noqa: F401  what is imported is in memory before the start
+    from collidescope.learners import bridge  # noqa: F401  what is imported is in memory before the start
 
     torch.set_num_threads(1)
     warnings.simplefilter("ignore", cs.CollisionWarning)

@@ -20,10 +20,13 @@ from torch import nn
 
 from benchmarks._record import save
 from collidescope import CollisionClassifier, CollisionMatrix
-from collidescope.contrastive import Bfloat16, PairwiseNetwork, bridge, rows
-from collidescope.contrastive.scoring import class_similarity
-from collidescope.datasets import GaussianProblem, load_mnist, scenario_a
+from collidescope.datasets import GaussianProblem, scenario_a
+from collidescope.learners import bridge
+from collidescope.pairwise.scoring import class_similarity
+from collidescope.training import rows
+from collidescope.training.networks import Bfloat16, PairwiseNetwork
 from experiments.mnist_networks import conv_encoder
+from experiments.real_data import load_mnist
 
 MNIST = {"cv": 5, "max_epochs": 12, "patience": 4, "batch_size": 512, "learning_rate": 2e-3, "random_state": 0}
 ENCODER: dict[str, Any] = {"width": 32, "dropout": 0.3, "jitter": True}

@@ -80,9 +80,6 @@ def one_fit(n: int, d: int, k: int, settings: dict[str, Any], predicted: bool) -
     CollisionClassifier(hidden_layer_sizes=(4,), max_epochs=1, cv=2, device="cpu").fit(few[:, None] % 7, few % 2)
     X, y = problem(n, d, k)
     entry: dict[str, Any] = {"rows": n, "features": d, "classes": k}
-    if predicted:
-        before = clf.estimate_cost(X, y, probe=True)
-        entry["predicted"] = asdict(before) | {"seconds": before.seconds}
     start = time.perf_counter()
     clf.fit(X, y)
     entry["fit_s"] = time.perf_counter() - start

@@ -22,11 +22,12 @@ from torch import nn
 
 from benchmarks._record import best_of, save
 from collidescope import CollisionClassifier
-from collidescope.contrastive import PairwiseNetwork, TrainingConfig, mlp
-from collidescope.contrastive.objectives import FactorisedObjective, PairwiseObjective
-from collidescope.contrastive.scoring import class_similarity
-from collidescope.contrastive.training import epoch_generator, make_optimizer, run_epoch
 from collidescope.datasets import GaussianProblem, scenario_a
+from collidescope.pairwise.scoring import class_similarity
+from collidescope.training.config import TrainingConfig
+from collidescope.training.loop import epoch_generator, make_optimizer, run_epoch
+from collidescope.training.networks import PairwiseNetwork, mlp
+from collidescope.training.objectives import FactorisedObjective, PairwiseObjective
 
 DEPTH = (128,) * 6  # the paper's architecture
 

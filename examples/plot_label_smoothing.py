@@ -69,7 +69,7 @@ for name, S in (("collision matrix", cm), ("uniform", uniform)):
     print(f"{name}, strength {strength:g}: log loss of new rows {loss:.4f}")
 
 # %%
-# In torch, ``collidescope.contrastive.SmoothedCrossEntropy(cm, strength)`` takes the place of ``nn.CrossEntropyLoss``.
+# In torch, ``collidescope.applications.SmoothedCrossEntropy(cm, strength)`` takes the place of ``nn.CrossEntropyLoss``.
 
 figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
 for name, choice in choices.items():

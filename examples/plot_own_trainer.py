@@ -19,7 +19,8 @@ from sklearn.model_selection import train_test_split
 from torch import nn
 
 import collidescope as cs
-from collidescope.contrastive import BalancedPairLoss, gather_rows
+from collidescope.pairwise.losses import BalancedPairLoss
+from collidescope.scale.distributed import gather_rows
 
 # %%
 # Two sets of rows
@@ -54,7 +55,7 @@ def new_encoder():
 # %%
 # The loop
 # --------
-# An ordinary loop of Accelerate with two lines that are not: :func:`~collidescope.contrastive.gather_rows` brings the
+# An ordinary loop of Accelerate with two lines that are not: :func:`~collidescope.scale.gather_rows` brings the
 # posteriors of all processes together, with their gradients, and the loss is taken over *all* pairs of the whole batch.
 # Without it two images on different GPUs would never be compared. With one process it does nothing.
 

@@ -17,7 +17,8 @@ from sklearn.model_selection import train_test_split
 
 from collidescope import CollisionClassifier, CollisionMatrix
 from collidescope.applications import consolidate
-from collidescope.datasets import load_letter, scenario_a
+from collidescope.datasets import scenario_a
+from experiments.real_data import load_letter
 from experiments.store import Cell, Experiment
 
 #: Half the width of a 95% interval in standard errors.

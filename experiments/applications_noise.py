@@ -18,7 +18,8 @@ from sklearn.preprocessing import scale
 
 from collidescope import CollisionClassifier
 from collidescope.applications import label_error_scores
-from collidescope.datasets import load_letter, ring, scenario_a
+from collidescope.datasets import ring, scenario_a
+from experiments.real_data import load_letter
 from experiments.store import Cell, Experiment
 
 Rows = tuple[np.ndarray, np.ndarray]

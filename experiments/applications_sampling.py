@@ -23,7 +23,8 @@ from sklearn.preprocessing import StandardScaler
 
 from collidescope import CollisionClassifier, shift_priors
 from collidescope.applications import AdaptiveSampler, bayes_confusion
-from collidescope.datasets import imbalanced, load_brfss, load_covertype, load_letter
+from collidescope.datasets import imbalanced
+from experiments.real_data import load_brfss, load_covertype, load_letter
 from experiments.store import Cell, Experiment
 
 BASELINE = "uniform"

@@ -19,10 +19,11 @@ from torch import Tensor
 
 from collidescope import CollisionClassifier
 from collidescope.applications import smoothing_matrix
-from collidescope.contrastive.networks import StackedMLP
-from collidescope.contrastive.training import BestWeights
-from collidescope.datasets import Problem, load_letter, ring, scenario_a, tangled
+from collidescope.datasets import Problem, ring, scenario_a, tangled
+from collidescope.training.loop import BestWeights
+from collidescope.training.networks import StackedMLP
 from experiments.measures import tvd
+from experiments.real_data import load_letter
 from experiments.store import Cell, Experiment
 
 PROBLEMS: dict[str, Any] = {"A": lambda: scenario_a(5), "D": ring, "tangled": tangled}

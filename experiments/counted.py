@@ -27,9 +27,9 @@ from collidescope import (
     repeated_rows,
     shrunk_collision_matrix,
 )
-from collidescope.datasets import load_adult, load_brfss, load_covertype, load_law_school, load_letter
 from collidescope.matrix import UNSEEN
 from experiments.measures import tvd
+from experiments.real_data import load_adult, load_brfss, load_covertype, load_law_school, load_letter
 from experiments.store import Cell, Experiment
 from experiments.tabular import (
     BOOSTING,

@@ -15,7 +15,7 @@ from collidescope import (
     solve_posteriors,
 )
 from collidescope.datasets import Problem, equidistant, scenario_a
-from collidescope.gramian import gramian_from_similarities
+from collidescope.equations.gramian import gramian_from_similarities
 from experiments.measures import tvd
 from experiments.store import Cell, Experiment
 

@@ -30,8 +30,8 @@ from collidescope import CollisionClassifier, CollisionMatrix, recover, shift_pr
 from collidescope._files import replace_file
 from collidescope._scaling import apply_scaling, fit_scaling
 from collidescope.crossfit import PairSolver
-from collidescope.datasets import load_mnist
-from collidescope.gramian import gramian_from_similarities
+from collidescope.equations.gramian import gramian_from_similarities
+from experiments.real_data import load_mnist
 from experiments.store import Cell, Experiment, key_of
 
 FloatArray = npt.NDArray[np.float64]
@@ -220,7 +220,8 @@ def score_fold(
     seed: int,
 ) -> dict[str, Any]:
     """Train a fold and compare its test rows with those of them that are ``references``."""
-    from collidescope.contrastive import TrainingConfig, bridge
+    from collidescope.learners import bridge
+    from collidescope.training.config import TrainingConfig
     from experiments.mnist_networks import resnet18
 
     K = int(y.max()) + 1

@@ -12,8 +12,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from collidescope import CollisionClassifier
-from collidescope.baselines import BayesianClassifier, class_averages
 from collidescope.datasets import scenario_b
+from experiments.baselines import BayesianClassifier, class_averages
 from experiments.measures import tvd
 from experiments.store import Cell, Experiment
 from experiments.synthetic import LARGE_BATCH

@@ -17,7 +17,8 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import StratifiedKFold, train_test_split
 
 from collidescope import CollisionClassifier, CollisionMatrix, collision_matrix_from_posteriors
-from collidescope.baselines import (
+from collidescope.datasets import Problem, equidistant, scenario_a, scenario_b
+from experiments.baselines import (
     NetworkClassifier,
     careful_rivals,
     class_averages,
@@ -26,7 +27,6 @@ from collidescope.baselines import (
     overlapping_classes,
     paper_rivals,
 )
-from collidescope.datasets import Problem, equidistant, scenario_a, scenario_b
 from experiments.measures import tvd
 from experiments.store import Cell, Experiment
 

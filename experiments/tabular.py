@@ -35,10 +35,9 @@ from collidescope import (
     recover,
     shift_priors,
 )
-from collidescope.controls import extrapolate
-from collidescope.datasets import data_folder, load_adult, load_brfss, load_german_credit, load_law_school
-from collidescope.datasets.real import VARIABLE
-from collidescope.gramian import gramian_from_posteriors
+from collidescope.equations.gramian import gramian_from_posteriors
+from collidescope.trust import extrapolate
+from experiments.real_data import VARIABLE, data_folder, load_adult, load_brfss, load_german_credit, load_law_school
 from experiments.store import Cell, Experiment
 
 Table = tuple[pd.DataFrame, np.ndarray]

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 import collidescope as cs
-import collidescope.contrastive.bridge
+import collidescope.learners.bridge
 from collidescope.datasets import scenario_a
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)

@@ -244,7 +244,7 @@ class ForgedCheckpoints(Checkpoints):
     """Content changed and the checksum made to fit: refused, or a fit that works (other weights, no damage)."""
 
     def __init__(self, folder: Path) -> None:
-        from collidescope.contrastive.checkpoint import _read
+        from collidescope.training.checkpoint import _read
 
         super().__init__(folder)
         self.files = []
@@ -258,7 +258,7 @@ class ForgedCheckpoints(Checkpoints):
         from safetensors.numpy import save
         from safetensors.torch import load
 
-        from collidescope.contrastive import checkpoint
+        from collidescope.training import checkpoint
 
         header, arrays = self.files[int(rng.integers(len(self.files)))]
         what = rng.random()

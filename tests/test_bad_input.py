@@ -29,6 +29,7 @@ from sklearn.model_selection import ShuffleSplit
 
 import collidescope as cs
 from collidescope import datasets
+from experiments import real_data
 
 NAN, INF = float("nan"), float("inf")
 TODAY = datetime.date(2025, 1, 1)
@@ -1132,7 +1133,7 @@ def test_problems_with_a_known_answer_refuse(call, pattern):
     expect_refusal(call, pattern)
 
 
-@pytest.mark.parametrize("call", [datasets.data_folder, datasets.load_brfss])
+@pytest.mark.parametrize("call", [real_data.data_folder, real_data.load_brfss])
 def test_data_that_is_not_there_says_which_variable_to_set(call, tmp_path, monkeypatch):
     monkeypatch.delenv("COLLIDESCOPE_DATA", raising=False)
     expect_refusal(call, "set COLLIDESCOPE_DATA", FileNotFoundError)
@@ -1142,7 +1143,7 @@ def test_data_that_is_not_there_says_which_variable_to_set(call, tmp_path, monke
 
 def test_a_data_folder_without_the_file_names_the_file(tmp_path, monkeypatch):
     monkeypatch.setenv("COLLIDESCOPE_DATA", str(tmp_path))
-    expect_refusal(datasets.load_brfss, r"brfss2015_012\.npz", FileNotFoundError)
+    expect_refusal(real_data.load_brfss, r"brfss2015_012\.npz", FileNotFoundError)
 
 
 # ------------------------------------------------------------------------------------------------- values stay as given
@@ -1448,13 +1449,13 @@ def test_a_report_in_a_folder_that_is_missing_is_refused(tmp_path):
 
 
 LOADERS = {
-    "load_adult": datasets.load_adult,
-    "load_brfss": datasets.load_brfss,
-    "load_covertype": datasets.load_covertype,
-    "load_german_credit": datasets.load_german_credit,
-    "load_law_school": datasets.load_law_school,
-    "load_letter": datasets.load_letter,
-    "load_mnist": datasets.load_mnist,
+    "load_adult": real_data.load_adult,
+    "load_brfss": real_data.load_brfss,
+    "load_covertype": real_data.load_covertype,
+    "load_german_credit": real_data.load_german_credit,
+    "load_law_school": real_data.load_law_school,
+    "load_letter": real_data.load_letter,
+    "load_mnist": real_data.load_mnist,
 }
 
 
@@ -1467,13 +1468,6 @@ def test_loaders_name_the_variable_or_the_missing_file(name, monkeypatch, tmp_pa
 
 
 @table(
-    bad_choice("predict_cost", lambda v: cs.predict_cost(v, 5, 3), "n", 1, 0, -5, 2.5, "many", None, True),
-    bad_choice("predict_cost", lambda v: cs.predict_cost(100, v, 3), "d", 0, 2.5, "many", None, True),
-    bad_choice("predict_cost", lambda v: cs.predict_cost(100, 5, v), "k", 1, 2.5, "many", None, True),
-    bad_choice("predict_cost", lambda v: cs.predict_cost(100, 5, 3, n_jobs=v), "n_jobs", 0, 1.5, "all", True),
-    bad_choice("predict_cost", lambda v: cs.predict_cost(100, 5, 3, max_epochs=v), "max_epochs", 0, 1.5, "all"),
-    case("a number for a speed", lambda: cs.predict_cost(100, 5, 3, speed=3.0), "speed.*float.*Speed.measure"),
-    case("a setting without a cost", lambda: cs.predict_cost(100, 5, 3, priors="uniform"), "priors"),
     bad_choice("Speed", lambda v: cs.Speed(product=v), "product", 0, -1.0, NAN, INF, "fast", None),
     case("a device that is not there", lambda: cs.Speed.measure("abacus"), "device.*abacus"),
 )

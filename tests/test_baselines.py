@@ -20,13 +20,13 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from collidescope import baselines as rivals
 from collidescope._scaling import apply_scaling, fit_scaling
-from collidescope.baselines import _base, bayesian, mc_dropout, temperature
-from collidescope.contrastive.config import TrainingConfig
-from collidescope.contrastive.networks import StackedMLP
 from collidescope.datasets import GaussianProblem, scenario_a, with_label_noise
 from collidescope.estimators import crossfit_posteriors
+from collidescope.training.config import TrainingConfig
+from collidescope.training.networks import StackedMLP
+from experiments import baselines as rivals
+from experiments.baselines import _base, bayesian, mc_dropout, temperature
 
 TINY = {"hidden_layer_sizes": (8,), "max_epochs": 3, "batch_size": 32, "device": "cpu", "random_state": 0}
 KINDS = [

@@ -18,10 +18,10 @@ from collidescope import (
     recover,
     shrunk_collision_matrix,
 )
-from collidescope.contrastive import training
 from collidescope.datasets import GaussianProblem, scenario_a
-from collidescope.gramian import gramian_from_posteriors
-from collidescope.posterior import shift_priors
+from collidescope.equations.gramian import gramian_from_posteriors
+from collidescope.equations.posterior import shift_priors
+from collidescope.training import loop as training
 from helpers import mean_tvd
 
 #: A linear model that is near its optimum after a second.
@@ -195,7 +195,7 @@ def test_each_estimate_comes_from_where_it_says(data, fitted):
     assert other.collision_matrix_.stderr is None
 
 
-@pytest.mark.filterwarnings("ignore::collidescope.controls.CollisionWarning")
+@pytest.mark.filterwarnings("ignore::collidescope.trust.CollisionWarning")
 def test_with_many_classes_the_default_is_the_shrunk_estimate():
     problem = GaussianProblem(2 * np.random.default_rng(0).standard_normal((30, 4)))
     X, y = problem.sample(1500, 0)

@@ -407,7 +407,7 @@ def test_ctrl_c_before_anything_was_learned_is_exit_code_130(folder, monkeypatch
 
 
 def test_ctrl_c_in_the_middle_keeps_what_was_learned_and_is_exit_code_130(folder, monkeypatch, tmp_path):
-    from collidescope.contrastive import bridge
+    from collidescope.learners import bridge
 
     train, calls = bridge.train_fold, []
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from collidescope.contrastive.alignment import align, alignment
+from collidescope.pairwise.alignment import align, alignment
 
 #: Posteriors of five inputs in tenths: ten rows of each, labelled in just these shares.
 TENTHS = torch.tensor([[8, 1, 1], [2, 7, 1], [0, 4, 6], [5, 5, 0], [1, 0, 9]])

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from collidescope.contrastive import linear
-from collidescope.contrastive.linear import (
+from collidescope.learners import linear
+from collidescope.learners.linear import (
     FULL_RANK,
     LinearSpec,
     SoftmaxRegression,

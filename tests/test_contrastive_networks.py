@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from collidescope.contrastive.networks import (
+from collidescope.training.networks import (
     Backpropagation,
     Bfloat16,
     FactorisedNetwork,

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collidescope.contrastive.pairs import _Pool, _uniform, same_log_odds_shift, sample_pairs
+from collidescope.pairwise.pairs import _Pool, _uniform, same_log_odds_shift, sample_pairs
 
 
 def generator(seed=0):

@@ -8,7 +8,7 @@ import torch
 from scipy.optimize import approx_fprime, minimize
 from scipy.special import softmax
 
-from collidescope.contrastive.pooling import _best_by_resampling, _pool_loss, held_out_weights, pool
+from collidescope.learners.pooling import _best_by_resampling, _pool_loss, held_out_weights, pool
 
 #: As the module states them: the width of the prior on weights, and the lowest log posterior that is believed.
 WIDTH, FLOOR = 0.1, -20.0

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from collidescope.contrastive import scoring
-from collidescope.contrastive.networks import PairwiseNetwork, StackedMLP, mlp
-from collidescope.contrastive.scoring import class_similarity, encode, similarity
+from collidescope.pairwise import scoring
+from collidescope.pairwise.scoring import class_similarity, encode, similarity
+from collidescope.training.networks import PairwiseNetwork, StackedMLP, mlp
 
 
 @pytest.fixture(autouse=True)

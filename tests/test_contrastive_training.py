@@ -11,17 +11,17 @@ from scipy.optimize import minimize
 from threadpoolctl import threadpool_info, threadpool_limits
 from torch import nn
 
-from collidescope.contrastive import linear
-from collidescope.contrastive.config import TrainingConfig
-from collidescope.contrastive.ensemble import fit_members
-from collidescope.contrastive.fold_models import FoldModel, PairwiseFoldModel
-from collidescope.contrastive.linear import LinearSpec, fit_softmax_regression
-from collidescope.contrastive.networks import OneMember, PairwiseNetwork, StackedMLP, mlp
-from collidescope.contrastive.objectives import FactorisedObjective, PairwiseObjective
-from collidescope.contrastive.pooling import held_out_weights, pool
-from collidescope.contrastive.splits import inner_splits
-from collidescope.contrastive.threads import one_blas_thread, tiny_is_zero
-from collidescope.contrastive.training import fit_loop, seeded_module
+from collidescope.learners import linear
+from collidescope.learners.ensemble import fit_members
+from collidescope.learners.fold_models import FoldModel, PairwiseFoldModel
+from collidescope.learners.linear import LinearSpec, fit_softmax_regression
+from collidescope.learners.pooling import held_out_weights, pool
+from collidescope.training.config import TrainingConfig
+from collidescope.training.loop import fit_loop, seeded_module
+from collidescope.training.networks import OneMember, PairwiseNetwork, StackedMLP, mlp
+from collidescope.training.objectives import FactorisedObjective, PairwiseObjective
+from collidescope.training.splits import inner_splits
+from collidescope.training.threads import one_blas_thread, tiny_is_zero
 
 FAST = {"max_epochs": 6, "patience": 3, "batch_size": 32}
 
@@ -355,7 +355,7 @@ def test_data_that_cannot_be_learned_from_is_refused():
 
 
 def test_epochs_of_neighbouring_seeds_share_no_stream():
-    from collidescope.contrastive.training import epoch_generator
+    from collidescope.training.loop import epoch_generator
 
     seeds = [epoch_generator(s, e).initial_seed() for s, e in itertools.product(range(60), range(60))]
     assert len(set(seeds)) == len(seeds)

@@ -22,8 +22,8 @@ from collidescope import (
     learning_curve,
     recover,
 )
-from collidescope.controls import cautions, extrapolate, shuffled_control
 from collidescope.datasets import ring, scenario_a, scenario_b, tangled
+from collidescope.trust import cautions, extrapolate, shuffled_control
 
 QUICK = {
     "hidden_layer_sizes": (),
@@ -90,7 +90,7 @@ def test_a_leak_between_folds_is_found_out():
 
 def test_a_model_scored_on_its_own_training_rows_is_found_out(monkeypatch):
     """Cross-fitting switched off: a model that can learn by heart sees structure in noise."""
-    from collidescope import controls
+    from collidescope import trust as controls
 
     def in_sample(classifier, X, y):
         return collision_matrix_from_posteriors(classifier.fit(X, y).predict_proba(X), y)
@@ -112,7 +112,7 @@ def test_what_the_control_is_meant_to_find_is_not_warned_about():
 
 @pytest.mark.parametrize("control", ["shuffled_control", "learning_curve"])
 def test_ctrl_c_ends_a_control_instead_of_judging_half_a_fit(monkeypatch, control):
-    from collidescope.contrastive import training
+    from collidescope.training import loop as training
 
     original, calls = training.run_epoch, []
 

@@ -10,7 +10,8 @@ import pytest
 
 from collidescope import collision_matrix_from_posteriors, count_collisions, moments, repeated_rows
 from collidescope.counting import input_groups
-from collidescope.datasets import led, load_brfss
+from collidescope.datasets import led
+from experiments.real_data import load_brfss
 from helpers import mean_tvd
 
 

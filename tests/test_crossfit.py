@@ -9,13 +9,14 @@ import pytest
 from sklearn.model_selection import StratifiedKFold
 
 from collidescope import CollisionClassifier, crossfit
-from collidescope.contrastive import TrainingConfig, bridge
-from collidescope.contrastive.fold_models import FoldModel, PairwiseFoldModel
-from collidescope.contrastive.members import Member
-from collidescope.contrastive.networks import StackedMLP
 from collidescope.crossfit import RIDGES, CrossFit, PairSolver, check_pair_members, cross_fit
 from collidescope.datasets import scenario_a
-from collidescope.posterior import shift_priors
+from collidescope.equations.posterior import shift_priors
+from collidescope.learners import bridge
+from collidescope.learners.fold_models import FoldModel, PairwiseFoldModel
+from collidescope.learners.members import Member
+from collidescope.training.config import TrainingConfig
+from collidescope.training.networks import StackedMLP
 from helpers import ZOO, random_posteriors
 
 
@@ -148,7 +149,7 @@ def test_so_many_references_of_each_class_are_drawn_and_all_when_there_are_fewer
 
 def counting_interrupt(monkeypatch, at):
     """Ctrl-C in the epoch number ``at``, counted over all folds."""
-    from collidescope.contrastive import training
+    from collidescope.training import loop as training
 
     original, calls = training.run_epoch, []
 

@@ -13,7 +13,7 @@ from collidescope import (
     posteriors_from_densities,
 )
 from collidescope.datasets import scenario_a
-from collidescope.density import _BayesClassifier, as_generator, log_density, sample_mixture
+from collidescope.equations.densities import _BayesClassifier, as_generator, log_density, sample_mixture
 from collidescope.inference import CollisionAccumulator
 
 

@@ -16,10 +16,10 @@ import pytest
 import torch
 
 from collidescope import CollisionClassifier, _dask
-from collidescope.contrastive import BalancedPairLoss
-from collidescope.contrastive.distributed import average_gradients, gather_rows, own_part, world
 from collidescope.crossfit import WorkerError
 from collidescope.datasets import scenario_a
+from collidescope.pairwise.losses import BalancedPairLoss
+from collidescope.scale.distributed import average_gradients, gather_rows, own_part, world
 
 SETTINGS = {"hidden_layer_sizes": (16,), "max_epochs": 8, "patience": 0, "cv": 2, "random_state": 0, "device": "cpu"}
 
@@ -40,8 +40,8 @@ dist.destroy_process_group()
 PAIRS = """
 import sys
 import torch, torch.distributed as dist
-from collidescope.contrastive import BalancedPairLoss
-from collidescope.contrastive.distributed import gather_rows
+from collidescope.pairwise.losses import BalancedPairLoss
+from collidescope.scale.distributed import gather_rows
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
 rank = dist.get_rank()
@@ -132,7 +132,7 @@ def test_parts_cover_every_row_once_and_weigh_as_much_as_they_hold(monkeypatch):
     for n, block in ((100, 1), (97, 32), (40, 32), (1, 1)):
         batch, pairs, weights, rows = torch.arange(2 * n).reshape(2, n), (torch.arange(n),) * 3, [], []
         for rank in range(3):
-            monkeypatch.setattr("collidescope.contrastive.distributed.world", lambda rank=rank: (rank, 3))
+            monkeypatch.setattr("collidescope.scale.distributed.world", lambda rank=rank: (rank, 3))
             part, weight = own_part(batch, block)
             assert torch.equal(own_part(pairs, block)[0][0], part[0])
             weights.append(weight)

@@ -19,7 +19,8 @@ from collidescope import (
     estimate_collisions,
     repeated_rows,
 )
-from collidescope.datasets import led, load_brfss, scenario_a
+from collidescope.datasets import led, scenario_a
+from experiments.real_data import load_brfss
 from helpers import mean_tvd
 
 

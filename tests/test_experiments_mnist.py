@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from collidescope import CollisionClassifier
-from collidescope.gramian import gramian_from_similarities
+from collidescope.equations.gramian import gramian_from_similarities
 from experiments import figures_mnist, mnist, store
 from experiments.mnist import MNIST, Data, ambiguous_images, calibration, cells, class_means, plain, score_folds
 from experiments.mnist_networks import conv_encoder, n_weights, resnet18

@@ -18,12 +18,13 @@ from torch import nn
 
 import collidescope as cs
 from collidescope._files import replace_file, replacing, unfinished_prefix
-from collidescope.contrastive import faults, scoring
-from collidescope.contrastive.faults import DeviceError, halved, said_plainly
-from collidescope.contrastive.networks import PairwiseImageNetwork, PairwiseNetwork
-from collidescope.contrastive.training import BestWeights
 from collidescope.crossfit import WorkerError
 from collidescope.datasets import scenario_a
+from collidescope.pairwise import scoring
+from collidescope.training import faults
+from collidescope.training.faults import DeviceError, halved, said_plainly
+from collidescope.training.loop import BestWeights
+from collidescope.training.networks import PairwiseImageNetwork, PairwiseNetwork
 
 pytestmark = pytest.mark.filterwarnings("ignore::collidescope.CollisionWarning")
 POSIX = pytest.mark.skipif(os.name != "posix", reason="signals and forks of POSIX")

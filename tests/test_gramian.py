@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from collidescope.gramian import gramian_from_posteriors, gramian_from_similarities
+from collidescope.equations.gramian import gramian_from_posteriors, gramian_from_similarities
 from helpers import random_posteriors
 
 

@@ -23,8 +23,8 @@ from sklearn.linear_model import LogisticRegression
 
 import collidescope as cs
 from collidescope import _checks as check
-from collidescope.contrastive.splits import inner_splits
 from collidescope.tables.columns import NumberColumn
+from collidescope.training.splits import inner_splits
 
 PAGE = Path(__file__).parents[1] / "docs" / "reliability-data.md"
 MARKS = "<!-- hostile -->", "<!-- /hostile -->"

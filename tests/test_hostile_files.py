@@ -22,11 +22,11 @@ from typer.testing import CliRunner
 import collidescope as cs
 from collidescope.cli._console import printable, show_json
 from collidescope.cli.app import app
-from collidescope.contrastive import checkpoint
-from collidescope.contrastive.trees import FOREST_KINDS, BoostedTrees, Forest
 from collidescope.datasets import scenario_a
+from collidescope.learners.trees import FOREST_KINDS, BoostedTrees, Forest
 from collidescope.persistence import KEY, checksum, read_model, write_model
 from collidescope.tables import reading
+from collidescope.training import checkpoint
 from stress import mutations as spoil
 from stress import tables
 from stress.targets import ACCEPTED, REFUSED, TARGETS, TINY, small_table, use_matrix

@@ -10,10 +10,11 @@ from torch import nn
 
 from collidescope import CollisionClassifier, ModelFileError, load
 from collidescope._models import parse_model
-from collidescope.contrastive import TrainingConfig, scoring
-from collidescope.contrastive.networks import PairwiseImageNetwork
-from collidescope.contrastive.objectives import PairwiseObjective
+from collidescope.pairwise import scoring
 from collidescope.persistence import read_model
+from collidescope.training.config import TrainingConfig
+from collidescope.training.networks import PairwiseImageNetwork
+from collidescope.training.objectives import PairwiseObjective
 
 SIDE = 6
 

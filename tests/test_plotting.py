@@ -13,8 +13,8 @@ import pytest
 from scipy.stats import norm
 
 import collidescope as cs
-from collidescope.plotting._base import plain
-from collidescope.plotting.matrices import _ink_on
+from collidescope.show._base import plain
+from collidescope.show.matrices import _ink_on
 from helpers import planted, random_posteriors
 
 matplotlib = pytest.importorskip("matplotlib")

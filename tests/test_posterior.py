@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from collidescope import posterior, posterior_error_bound, shift_priors, solve_posteriors
-from collidescope.posterior import _descend, _pivot, project_to_simplex
+from collidescope.equations.posterior import _descend, _pivot, project_to_simplex
 from helpers import planted
 
 S5, PRIORS5 = planted(5, ratio=5, sharpness=2, seed=4)

@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import minimize
 
 from collidescope import project, projection
-from collidescope.projection import _onto_spectral, _operations, balance
+from collidescope.equations.projection import _onto_spectral, _operations, balance
 from helpers import ZOO, planted
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from collidescope import datasets
+from experiments import real_data
 
 needs_data = pytest.mark.skipif(not os.environ.get("COLLIDESCOPE_DATA"), reason="COLLIDESCOPE_DATA is not set")
 
@@ -59,7 +60,7 @@ def test_tables_have_the_documented_shape_and_class_counts(name):
 
 @needs_data
 def test_adult_has_both_parts_and_keeps_missing_answers_as_a_category():
-    X, _ = datasets.load_adult()
+    X, _ = real_data.load_adult()
     assert {name: int((X[name] == "?").sum()) for name in ("workclass", "occupation", "native-country")} == {
         "workclass": 2_799,
         "occupation": 2_809,
@@ -70,7 +71,7 @@ def test_adult_has_both_parts_and_keeps_missing_answers_as_a_category():
 
 @needs_data
 def test_letters_are_all_26_with_measures_from_0_to_15():
-    X, y = datasets.load_letter()
+    X, y = real_data.load_letter()
     assert X.shape == (20_000, 16)
     assert "".join(np.unique(y)) == "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
     assert (int(X.to_numpy().min()), int(X.to_numpy().max())) == (0, 15)
@@ -79,7 +80,7 @@ def test_letters_are_all_26_with_measures_from_0_to_15():
 
 @needs_data
 def test_covertype_rows_have_one_wilderness_and_one_soil():
-    X, _ = datasets.load_covertype()
+    X, _ = real_data.load_covertype()
     for start in ("wilderness", "soil"):
         assert (X.filter(regex=f"^{start}").sum(axis=1) == 1).all()
 

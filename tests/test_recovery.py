@@ -8,7 +8,7 @@ import torch
 from scipy.linalg import sqrtm
 
 from collidescope import projection, recover
-from collidescope.recovery import condition_number
+from collidescope.equations.recovery import condition_number
 from helpers import ZOO, mean_tvd, planted, planted_population
 
 #: Two means closer than a tenth of a percent are a tie (indistinguishable classes: both return the same answer).

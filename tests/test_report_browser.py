@@ -128,7 +128,7 @@ def test_the_heat_map_shows_rate_interval_and_counts_of_the_cell_under_the_mouse
 
 
 def percent(value):
-    from collidescope.reporting.words import percent
+    from collidescope.show.words import percent
 
     return percent(float(value))
 

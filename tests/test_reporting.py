@@ -18,8 +18,8 @@ import pytest
 from sklearn.dummy import DummyClassifier
 
 import collidescope as cs
-from collidescope.reporting import words
-from collidescope.reporting.html import in_script, render
+from collidescope.show import words
+from collidescope.show.html import in_script, render
 from helpers import blocks, planted, random_posteriors
 
 EVIL = "<script>alert(1)</script>"

@@ -13,9 +13,9 @@ from scipy import sparse
 
 import collidescope as cs
 from collidescope._scaling import apply_scaling, fit_scaling, lies_in_a_file
-from collidescope.contrastive import bridge
-from collidescope.contrastive.rows import Rows, as_rows, placed
 from collidescope.datasets import scenario_a
+from collidescope.learners import bridge
+from collidescope.training.rows import Rows, as_rows, placed
 
 TINY = {"hidden_layer_sizes": (8,), "max_epochs": 3, "cv": 2, "random_state": 0, "device": "cpu"}
 pytestmark = pytest.mark.filterwarnings("ignore::collidescope.CollisionWarning")

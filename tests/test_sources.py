@@ -388,7 +388,7 @@ import numpy as np
 import torch
 from benchmarks.scale_fit import Peak
 import collidescope as cs
-from collidescope.contrastive import bridge
+from collidescope.learners import bridge
 warnings.simplefilter("ignore")
 torch.set_num_threads(1)
 X, y = np.load(sys.argv[1], mmap_mode="r"), np.arange(300_000) % 2

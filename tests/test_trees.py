@@ -9,8 +9,8 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import log_loss
 
 from collidescope import CollisionClassifier, load
-from collidescope.contrastive.trees import LEARNING_RATE, MAX_DEPTH, BoostedTrees, grow
 from collidescope.datasets import scenario_a
+from collidescope.learners.trees import LEARNING_RATE, MAX_DEPTH, BoostedTrees, grow
 
 QUICK = {"max_epochs": 3, "cv": 2, "random_state": 0, "device": "cpu"}
 

@@ -29,21 +29,34 @@ if TYPE_CHECKING:
     __version__: str
     from collidescope import datasets
     from collidescope.classifier import CollisionClassifier, CollisionWarning
-    from collidescope.controls import LearningCurve, ShuffledControl, learning_curve, shuffled_control
-    from collidescope.cost import Cost, Speed, predict_cost
     from collidescope.counting import count_collisions, repeated_rows
-    from collidescope.density import (
+    from collidescope.equations.densities import (
         BayesOptimalClassifier,
         ProbabilisticBayesClassifier,
         collision_matrix_from_densities,
         posteriors_from_densities,
     )
-    from collidescope.divergence import Divergences, collision_divergence, divergences, divergences_from_posteriors
+    from collidescope.equations.divergence import (
+        Divergences,
+        collision_divergence,
+        divergences,
+        divergences_from_posteriors,
+    )
+    from collidescope.equations.posterior import (
+        PosteriorErrorBound,
+        posterior_error_bound,
+        shift_priors,
+        solve_posteriors,
+    )
+    from collidescope.equations.projection import Projection, project
+    from collidescope.equations.recovery import Recovery, recover
     from collidescope.estimators import crossfit_posteriors, estimate_collisions, estimate_divergences
     from collidescope.inference import CollisionAccumulator
     from collidescope.matrix import CollisionMatrix, bayes_error_bounds
     from collidescope.persistence import ModelFileError
-    from collidescope.plotting import (
+    from collidescope.scale.sources import spool
+    from collidescope.scale.streams import accumulate, collision_matrix_from_posteriors, posterior_batches
+    from collidescope.show import (
         CollisionMatrixDisplay,
         DendrogramDisplay,
         DivergencesDisplay,
@@ -52,83 +65,78 @@ if TYPE_CHECKING:
         IntervalsDisplay,
         PosteriorDisplay,
         PriorsDisplay,
+        report,
+        summarise,
+        write_report,
     )
-    from collidescope.posterior import PosteriorErrorBound, posterior_error_bound, shift_priors, solve_posteriors
-    from collidescope.projection import Projection, project
-    from collidescope.recovery import Recovery, recover
-    from collidescope.reporting import report, summarise, write_report
     from collidescope.shrinkage import shrunk_collision_matrix
-    from collidescope.sources import spool
-    from collidescope.streams import accumulate, collision_matrix_from_posteriors, posterior_batches
     from collidescope.tables import TableClassifier, load
+    from collidescope.trust import LearningCurve, ShuffledControl, learning_curve, shuffled_control
 
 _HOME = {
     "AdaptiveSampler": "applications",
     "AuditReport": "applications",
-    "BayesOptimalClassifier": "density",
+    "BayesOptimalClassifier": "equations.densities",
     "CollisionAccumulator": "inference",
     "CollisionClassifier": "classifier",
     "CollisionMatrix": "matrix",
-    "CollisionMatrixDisplay": "plotting",
+    "CollisionMatrixDisplay": "show",
     "CollisionWarning": "classifier",
     "ConsolidationPlan": "applications",
-    "Cost": "cost",
-    "DendrogramDisplay": "plotting",
-    "Divergences": "divergence",
-    "DivergencesDisplay": "plotting",
-    "GramianDisplay": "plotting",
-    "HistoryDisplay": "plotting",
-    "IntervalsDisplay": "plotting",
-    "LearningCurve": "controls",
+    "DendrogramDisplay": "show",
+    "Divergences": "equations.divergence",
+    "DivergencesDisplay": "show",
+    "GramianDisplay": "show",
+    "HistoryDisplay": "show",
+    "IntervalsDisplay": "show",
+    "LearningCurve": "trust",
     "ModelFileError": "persistence",
-    "PosteriorDisplay": "plotting",
-    "PosteriorErrorBound": "posterior",
-    "PriorsDisplay": "plotting",
-    "ProbabilisticBayesClassifier": "density",
-    "Projection": "projection",
-    "Recovery": "recovery",
-    "ShuffledControl": "controls",
+    "PosteriorDisplay": "show",
+    "PosteriorErrorBound": "equations.posterior",
+    "PriorsDisplay": "show",
+    "ProbabilisticBayesClassifier": "equations.densities",
+    "Projection": "equations.projection",
+    "Recovery": "equations.recovery",
+    "ShuffledControl": "trust",
     "SmoothingChoice": "applications",
     "SparseCollisions": "_sparse",
-    "Speed": "cost",
     "TableClassifier": "tables",
-    "accumulate": "streams",
+    "accumulate": "scale.streams",
     "active_learning_score": "applications",
     "ambiguous": "applications",
     "audit": "applications",
     "bayes_confusion": "applications",
     "bayes_error_bounds": "matrix",
     "choose_smoothing": "applications",
-    "collision_divergence": "divergence",
-    "collision_matrix_from_densities": "density",
-    "collision_matrix_from_posteriors": "streams",
+    "collision_divergence": "equations.divergence",
+    "collision_matrix_from_densities": "equations.densities",
+    "collision_matrix_from_posteriors": "scale.streams",
     "consolidate": "applications",
     "count_collisions": "counting",
     "crossfit_posteriors": "estimators",
-    "divergences": "divergence",
-    "divergences_from_posteriors": "divergence",
+    "divergences": "equations.divergence",
+    "divergences_from_posteriors": "equations.divergence",
     "estimate_collisions": "estimators",
     "estimate_divergences": "estimators",
     "label_error_scores": "applications",
-    "learning_curve": "controls",
+    "learning_curve": "trust",
     "load": "tables",
-    "posterior_batches": "streams",
-    "posterior_error_bound": "posterior",
-    "posteriors_from_densities": "density",
-    "predict_cost": "cost",
-    "project": "projection",
-    "recover": "recovery",
+    "posterior_batches": "scale.streams",
+    "posterior_error_bound": "equations.posterior",
+    "posteriors_from_densities": "equations.densities",
+    "project": "equations.projection",
+    "recover": "equations.recovery",
     "repeated_rows": "counting",
-    "report": "reporting",
-    "shift_priors": "posterior",
+    "report": "show",
+    "shift_priors": "equations.posterior",
     "shrunk_collision_matrix": "shrinkage",
-    "shuffled_control": "controls",
+    "shuffled_control": "trust",
     "smooth_labels": "applications",
     "smoothing_matrix": "applications",
-    "solve_posteriors": "posterior",
-    "spool": "sources",
-    "summarise": "reporting",
-    "write_report": "reporting",
+    "solve_posteriors": "equations.posterior",
+    "spool": "scale.sources",
+    "summarise": "show",
+    "write_report": "show",
 }
 
 __all__ = [
@@ -141,7 +149,6 @@ __all__ = [
     "CollisionMatrixDisplay",
     "CollisionWarning",
     "ConsolidationPlan",
-    "Cost",
     "DendrogramDisplay",
     "Divergences",
     "DivergencesDisplay",
@@ -159,7 +166,6 @@ __all__ = [
     "ShuffledControl",
     "SmoothingChoice",
     "SparseCollisions",
-    "Speed",
     "TableClassifier",
     "accumulate",
     "active_learning_score",
@@ -185,7 +191,6 @@ __all__ = [
     "posterior_batches",
     "posterior_error_bound",
     "posteriors_from_densities",
-    "predict_cost",
     "project",
     "recover",
     "repeated_rows",
@@ -203,7 +208,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("baselines", "datasets"):
+    if name == "datasets":
         return importlib.import_module(f"collidescope.{name}")
     if name == "__version__":
         return _version()

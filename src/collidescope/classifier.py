@@ -4,33 +4,31 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from collidescope import _checks as check
-from collidescope import _dask, controls
+from collidescope import trust
 from collidescope._checks import FloatArray, IntArray
 from collidescope._matrix_files import as_arrays
 from collidescope._models import ModelArgument, ModelChoice, parse_model, stored_model
 from collidescope.crossfit import HeldOut, PairSolver, check_pair_members, cross_fit
+from collidescope.equations.gramian import gramian_from_moments
+from collidescope.equations.posterior import shift_in_place, shift_priors
+from collidescope.equations.recovery import Recovery, recover
 from collidescope.estimators import check_targets, resolve_splits, validated
-from collidescope.gramian import gramian_from_moments
 from collidescope.inference import resolve_priors
 from collidescope.matrix import CollisionMatrix
 from collidescope.persistence import write_model
-from collidescope.posterior import shift_in_place, shift_priors
-from collidescope.recovery import Recovery, recover
+from collidescope.scale import _dask
 from collidescope.shrinkage import one_step_and_moments, shrink
 
-if TYPE_CHECKING:
-    from collidescope.cost import Cost
-
-CollisionWarning = controls.CollisionWarning
+CollisionWarning = trust.CollisionWarning
 #: Parameters handed to the training as they are.
 TRAINING = (
     "loss",
@@ -237,7 +235,7 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
             scored = self.posteriors_
             self.posteriors_ = np.full((n, len(self.classes_)), np.nan, scored.dtype)
             self.posteriors_[used[held_out.rows]] = scored
-        notes = controls.cautions(self.collision_matrix_, self.one_step_, self.recovery_)
+        notes = trust.cautions(self.collision_matrix_, self.one_step_, self.recovery_)
         if len(lost := np.setdiff1d(present, self.classes_)):
             notes.insert(0, f"classes {lost.tolist()} have weight 0 in every row: S is about the other classes only")
         if self.interrupted_:
@@ -293,45 +291,15 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
             return self.predict_proba(A) @ self.predict_proba(B).T
         return self._crossfit.pair_similarity(self._validate(A), self._validate(B))
 
-    # ---------------------------------------------------------------- what will it cost?
-
-    def estimate_cost(self, X: Any, y: Any, *, probe: bool | None = None) -> Cost:
-        """Time and memory that :meth:`fit` will take with these settings: see :class:`Cost`, which prints in words.
-
-        Good to about a factor of two: when networks stop to learn is not known beforehand. A module of one's own is
-        tried for a few steps.
-
-        Parameters
-        ----------
-        X, y : as for :meth:`fit`
-        probe : bool, optional
-            Whether to measure this machine first, for a second or two; by default where the fit will be long, and on
-            accelerators.
-
-        Examples
-        --------
-        >>> from sklearn.datasets import load_iris
-        >>> cost = CollisionClassifier().estimate_cost(*load_iris(return_X_y=True))
-        >>> cost.seconds < 60, cost.memory < 1e9
-        (True, True)
-        """
-        from collidescope.cost import table_cost
-
-        fresh = clone(self)  # what a fitted model knows of its columns must not change
-        fresh._check_parameters()
-        X, y = fresh._validate(X, y)
-        settings = {name: getattr(self, name) for name in ("cv", "n_references", "n_jobs", "estimate", "recovery")}
-        return table_cost(X, y, self._training_config(), self._choice.factory, probe, **settings)
-
     # ---------------------------------------------------------------- may it be trusted?
 
-    def shuffled_control(self, X: Any, y: Any) -> controls.ShuffledControl:
-        """Refit on shuffled labels: every row of S must fall to the priors (see :mod:`collidescope.controls`)."""
-        return controls.shuffled_control(self, X, y)
+    def shuffled_control(self, X: Any, y: Any) -> trust.ShuffledControl:
+        """Refit on shuffled labels: every row of S must fall to the priors (see :mod:`collidescope.trust`)."""
+        return trust.shuffled_control(self, X, y)
 
-    def learning_curve(self, X: Any, y: Any) -> controls.LearningCurve:
-        """Refit on n/4, n/2 and n rows: would more data still lower PBER? (see :mod:`collidescope.controls`)."""
-        return controls.learning_curve(self, X, y)
+    def learning_curve(self, X: Any, y: Any) -> trust.LearningCurve:
+        """Refit on n/4, n/2 and n rows: would more data still lower PBER? (see :mod:`collidescope.trust`)."""
+        return trust.learning_curve(self, X, y)
 
     # ---------------------------------------------------------------- files
 
@@ -364,8 +332,8 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
 
     def _training_config(self) -> Any:
         """How the folds are trained, checked."""
-        from collidescope.contrastive import TrainingConfig
-        from collidescope.contrastive.bridge import resolve_device
+        from collidescope.learners.bridge import resolve_device
+        from collidescope.training.config import TrainingConfig
 
         settings = {name: getattr(self, name) for name in TRAINING}
         if self._choice.factory is not None:  # one network; "auto" would train five of them a fold

@@ -18,13 +18,13 @@ import numpy.typing as npt
 from joblib import Parallel, delayed
 
 from collidescope import _checks as check
-from collidescope import _dask
 from collidescope._checks import FloatArray, IntArray
 from collidescope._progress import Progress
 from collidescope._scaling import fit_scaling
-from collidescope.gramian import gramian_from_similarities
-from collidescope.posterior import shift_priors, solve_posteriors
-from collidescope.recovery import recover
+from collidescope.equations.gramian import gramian_from_similarities
+from collidescope.equations.posterior import shift_priors, solve_posteriors
+from collidescope.equations.recovery import recover
+from collidescope.scale import _dask
 
 #: Ridges tried for the pair-wise model's posteriors; the one with the lowest held-out log loss is kept.
 RIDGES = (0.0, 1e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0)
@@ -105,7 +105,7 @@ class CrossFit:
 
     def posteriors(self, X: Any) -> FloatArray:
         """Posteriors of new rows at ``train_priors``, averaged over the folds."""
-        from collidescope.contrastive import bridge
+        from collidescope.learners import bridge
 
         held = self._hold(X)
         if self.pairs is None:
@@ -115,13 +115,13 @@ class CrossFit:
         return self.pairs.solve(np.mean(q, axis=0), self.train_priors)
 
     def _hold(self, X: Any) -> Any:
-        from collidescope.contrastive import bridge
+        from collidescope.learners import bridge
 
         return bridge.hold(X, self.centre, self.scale, bridge.device_of(self.folds[0]))
 
     def pair_similarity(self, A: Any, B: Any) -> FloatArray:
         """Sim of every pair of new rows from the pair-wise folds, at uniform priors."""
-        from collidescope.contrastive import bridge
+        from collidescope.learners import bridge
 
         assert self.pairs is not None
         first, second = self._hold(A), self._hold(B)
@@ -130,7 +130,7 @@ class CrossFit:
 
     def export(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
         """Plain arrays and a JSON-able description."""
-        from collidescope.contrastive import bridge
+        from collidescope.learners import bridge
 
         arrays: dict[str, npt.NDArray[Any]] = {"centre": self.centre, "scale": self.scale}
         arrays["train_priors"] = self.train_priors
@@ -157,7 +157,7 @@ class CrossFit:
         factory: Callable[[int, int], Any] | None,
     ) -> CrossFit:
         """The inverse of :meth:`export`; raises KeyError, TypeError or ValueError on what does not fit."""
-        from collidescope.contrastive import bridge
+        from collidescope.learners import bridge
 
         priors = check.check_priors(arrays["train_priors"], len(arrays["train_priors"]), "train_priors")
         centre, scale = (check.check_finite(arrays[name], name, ndim=1) for name in ("centre", "scale"))
@@ -221,7 +221,7 @@ def cross_fit(
     After Ctrl-C the folds trained so far are kept, the last one with its best weights, and ``HeldOut.rows`` are theirs.
     When nothing was trained yet there is nothing to keep, and KeyboardInterrupt is raised.
     """
-    from collidescope.contrastive import bridge
+    from collidescope.learners import bridge
 
     k = int(codes.max()) + 1
     centre, scale = fit_scaling(X)
@@ -275,7 +275,7 @@ def _score(
     held_out: list[IntArray],
     rng: np.random.Generator | None,
 ) -> HeldOut:
-    from collidescope.contrastive import bridge
+    from collidescope.learners import bridge
 
     rows = np.sort(np.concatenate(held_out))
     k, pairs = len(fitted.train_priors), fitted.pairs
@@ -318,7 +318,7 @@ def check_pair_members(
     seeds: Sequence[int],
 ) -> None:
     """Refuse classes too small for pairs before any fold is trained."""
-    from collidescope.contrastive import bridge
+    from collidescope.learners import bridge
 
     k = len(classes)
     for (train, test), seed in zip(splits, seeds, strict=True):

@@ -28,7 +28,7 @@ def main(report: str | Path = "report.html", verbose: int = 1) -> None:
 
 
 def _write(clf: CollisionClassifier, X: Any, y: Any, path: str | Path) -> None:
-    from collidescope.reporting import report
+    from collidescope.show import report
 
     try:
         report(clf, X, y, path, image_shape=(8, 8), title="Which handwritten digits collide?")

@@ -13,13 +13,13 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from collidescope import _checks as check
-from collidescope import _dask
 from collidescope._checks import FloatArray, IntArray
-from collidescope.divergence import Divergences, divergences_from_posteriors
+from collidescope.equations.divergence import Divergences, divergences_from_posteriors
+from collidescope.equations.posterior import shift_priors
 from collidescope.inference import resolve_priors
 from collidescope.matrix import CollisionMatrix
-from collidescope.posterior import shift_priors
-from collidescope.streams import collision_matrix_from_posteriors
+from collidescope.scale import _dask
+from collidescope.scale.streams import collision_matrix_from_posteriors
 
 
 def estimate_collisions(

@@ -20,9 +20,9 @@ import numpy.typing as npt
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
+from collidescope.equations.projection import project
 from collidescope.matrix import CollisionMatrix
 from collidescope.moments import Moments, keeps_covariance, row_blocks
-from collidescope.projection import project
 
 #: Classes up to which the sums of every class are kept apart when priors are given: K³ numbers, 1.5 GB here.
 MAX_STRATA = 400

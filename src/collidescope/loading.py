@@ -14,9 +14,9 @@ from collidescope._matrix_files import from_arrays
 from collidescope._models import ModelArgument, restored_model, restored_names, restored_training
 from collidescope.classifier import CollisionClassifier
 from collidescope.crossfit import CrossFit
+from collidescope.equations.recovery import recover
 from collidescope.matrix import CollisionMatrix
 from collidescope.persistence import ModelFileError
-from collidescope.recovery import recover
 
 
 def restore(

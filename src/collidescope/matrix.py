@@ -24,11 +24,11 @@ from scipy.special import stdtrit
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray
-from collidescope._display import as_html, as_text
 from collidescope._files import read_json, write_json
 from collidescope._matrix_files import arguments, as_plain, contents, read_npz, write_npz
 from collidescope._merging import delta_stderr, membership, merge_covariance, n_pairs
 from collidescope._sparse import SparseCollisions, largest_of_rows, largest_pairs
+from collidescope._text import as_html, as_text
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -23,12 +23,12 @@ import numpy.typing as npt
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
 from collidescope._merging import n_pairs
+from collidescope.equations.posterior import shift_rows
+from collidescope.equations.projection import balance, project
 from collidescope.inference import MAX_STRATA, of_moments
 from collidescope.matrix import CollisionMatrix
 from collidescope.moments import Moments, keeps_covariance, row_blocks
-from collidescope.posterior import shift_rows
-from collidescope.projection import balance, project
-from collidescope.streams import collision_matrix_from_posteriors
+from collidescope.scale.streams import collision_matrix_from_posteriors
 
 #: How many standard deviations above its estimate the bias of the model's word is taken to be. From 1 to 2.5 results
 #: with well-pooled posteriors were alike; with poorly calibrated ones the larger is the safer.
@@ -145,7 +145,7 @@ def one_step_share(difference: FloatArray, variance: FloatArray, priors: FloatAr
     variance : array of shape (K, K)
         Of its entries.
     priors : array of shape (K,)
-        Entries are weighed as in :mod:`collidescope.projection`, by 1/(π_i π_j).
+        Entries are weighed as in :mod:`collidescope.equations.projection`, by 1/(π_i π_j).
 
     Examples
     --------

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
-from collidescope._display import OTHER, words_html
+from collidescope._text import OTHER, words_html
 
 if TYPE_CHECKING:
     import pandas as pd

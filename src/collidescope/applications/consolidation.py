@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray
-from collidescope._display import HTML_CLASSES, TEXT_CLASSES, words_html
+from collidescope._text import HTML_CLASSES, TEXT_CLASSES, words_html
 from collidescope.applications._constraints import Constraints
 from collidescope.applications._grouping import TIE, Groupings, linkage_of
 from collidescope.applications._inputs import check_matrix, is_series

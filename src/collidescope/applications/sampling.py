@@ -31,7 +31,7 @@ from collidescope._checks import FloatArray, IntArray
 from collidescope.applications._inputs import check_matrix
 from collidescope.applications._paired import confusion_table, is_table
 from collidescope.applications.ambiguity import entropies
-from collidescope.density import Seed, as_generator
+from collidescope.equations.densities import Seed, as_generator
 from collidescope.matrix import UNSEEN, CollisionMatrix
 
 if TYPE_CHECKING:

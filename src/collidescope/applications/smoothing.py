@@ -20,7 +20,7 @@ from sklearn.utils.validation import has_fit_parameter
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
-from collidescope._display import words_html
+from collidescope._text import words_html
 from collidescope.applications._inputs import check_matrix, is_series
 from collidescope.estimators import check_folds, check_rows
 from collidescope.matrix import CollisionMatrix
@@ -76,7 +76,7 @@ def smooth_labels(y: Any, cm: CollisionMatrix, strength: float = 0.1) -> Any:
     """
     T = smoothing_matrix(cm, strength)
     if type(y).__module__.split(".")[0] == "torch":
-        from collidescope.contrastive.smoothing import smooth_tensor
+        from collidescope.applications.smoothing_loss import smooth_tensor
 
         return smooth_tensor(y, T)
     rows = T[check.encode_labels(y, cm.classes)]

@@ -17,7 +17,7 @@ PAIRS = 5
 
 def summary_of(source: Any, X: Any = None, y: Any = None, **options: Any) -> dict[str, Any]:
     """:func:`collidescope.summarise`, imported when it is needed."""
-    from collidescope.reporting import summarise
+    from collidescope.show import summarise
 
     return summarise(source, X, y, **options)
 
@@ -55,7 +55,7 @@ def finish(
     if matrix is not None:
         files["matrix"] = write_matrix(cm, matrix)
     if report is not None:
-        from collidescope.reporting import write_report
+        from collidescope.show import write_report
 
         write_report(summary, report)
         files["report"] = report

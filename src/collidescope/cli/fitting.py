@@ -27,8 +27,8 @@ from collidescope.cli._console import (
 QUICK = {"cv": 3, "max_epochs": 30, "patience": 4}
 FOLDS = 5
 EPOCHS = 200
-#: Above so many seconds the way to a faster look is pointed out.
-LONG = 120
+#: From so many rows a quicker first look is offered, and from so many numbers folds are trained side by side.
+MANY_ROWS, MANY_NUMBERS = 50_000, 200_000
 
 
 @guarded
@@ -187,9 +187,10 @@ def _prepare(
     control: bool,
 ) -> tuple[Any, Any]:
     """The model with its encoder, and the encoded table; says what was found and what it will cost."""
+    from os import cpu_count
+
     from collidescope.classifier import CollisionClassifier
-    from collidescope.contrastive.bridge import resolve_device
-    from collidescope.cost import cores, jobs_for
+    from collidescope.learners.bridge import resolve_device
     from collidescope.tables.model import TableClassifier
 
     model = TableClassifier(None, list(drop), list(keep), list(categories))
@@ -198,13 +199,11 @@ def _prepare(
         note(line)
     n, d = encoded.shape
     k = len(set(rows.y.tolist()))
-    if n_jobs is None:
-        known = {name: settings[name] for name in ("cv", "max_epochs", "patience", "trees") if name in settings}
-        n_jobs = jobs_for(n, d, k, **known, device=resolve_device(settings["device"]))
-    model.classifier = CollisionClassifier(**settings, n_jobs=cores() if n_jobs == -1 else n_jobs)
-    cost = model.classifier.estimate_cost(encoded, rows.y).repeated(2 if control else 1)
-    say(f"{n:,} rows × {len(model.encoder_.columns)} columns → {d} features, {k} classes: {cost}", "bold")
-    if cost.seconds > LONG:
+    if n_jobs is None:  # a fold for each core pays from a few seconds of work on
+        n_jobs = -1 if n * d * k > MANY_NUMBERS and resolve_device(settings["device"]) == "cpu" else 1
+    model.classifier = CollisionClassifier(**settings, n_jobs=(cpu_count() or 1) if n_jobs == -1 else n_jobs)
+    say(f"{n:,} rows × {len(model.encoder_.columns)} columns → {d} features, {k} classes", "bold")
+    if n > MANY_ROWS:
         say("For a first look in less time: --sample 20000, or --quick.", "dim")
     return model, encoded
 

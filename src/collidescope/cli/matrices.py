@@ -39,7 +39,7 @@ def posteriors(
     """
     from collidescope.cli import _inputs as inputs
     from collidescope.cli._results import check_report, finish, summary_of
-    from collidescope.streams import collision_matrix_from_posteriors
+    from collidescope.scale.streams import collision_matrix_from_posteriors
 
     set_quiet(quiet)
     inputs.check_outputs([table], [report, matrix])
@@ -281,7 +281,7 @@ def report(
     """
     from collidescope.cli import _inputs as inputs
     from collidescope.cli._results import check_report, say_written, summary_of
-    from collidescope.reporting import write_report
+    from collidescope.show import write_report
 
     set_quiet(quiet)
     inputs.check_outputs([source, *([table] if table else [])], [out])

@@ -136,7 +136,7 @@ def audit(
         note(line)
     found = audited(posteriors, y_true=y, y_pred=yhat, classes=fitted.classes_)
     if report is not None:
-        from collidescope.reporting import write_report
+        from collidescope.show import write_report
 
         write_report(summary_of(fitted, rows, y, y_pred=yhat, title=title, notes=[*notes, *met]), report)
     if as_json:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,9 +22,6 @@ from collidescope.persistence import ModelFileError, read_model, write_model
 from collidescope.tables.columns import Float32Array
 from collidescope.tables.encoder import TableEncoder, check_columns
 from collidescope.tables.screening import Screening, screen
-
-if TYPE_CHECKING:
-    from collidescope.cost import Cost
 
 #: Where a model file keeps the encoder, in its description and as the start of the names of its arrays.
 KEY = "table"
@@ -126,13 +123,6 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
         """The second half of :meth:`fit`: what may take minutes."""
         self.classifier_: CollisionClassifier = clone(self._base).fit(encoded, y)
         return self
-
-    def estimate_cost(self, X: Any, y: Any, *, probe: bool | None = None) -> Cost:
-        """Time and memory of :meth:`fit`: the table is encoded, which takes seconds, and the training predicted.
-
-        See :meth:`CollisionClassifier.estimate_cost`.
-        """
-        return self._base.estimate_cost(clone(self).prepare(X, y), y, probe=probe)
 
     @property
     def _base(self) -> CollisionClassifier:

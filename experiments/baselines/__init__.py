@@ -1,0 +1,32 @@
+"""The rivals of the paper, and some of other projects, as scikit-learn classifiers: one a file."""
+
+from experiments.baselines.averages import average_collision_matrix, class_averages
+from experiments.baselines.bayesian import BayesianClassifier
+from experiments.baselines.ensemble import DeepEnsemble
+from experiments.baselines.mc_dropout import DropoutClassifier
+from experiments.baselines.networks import NetworkClassifier
+from experiments.baselines.others import (
+    NeighbourBounds,
+    confident_joint_matrix,
+    knn_bayes_error,
+    overlapping_classes,
+)
+from experiments.baselines.registry import careful_rivals, paper_rivals
+from experiments.baselines.temperature import TemperatureScaledClassifier, expected_calibration_error
+
+__all__ = [
+    "BayesianClassifier",
+    "DeepEnsemble",
+    "DropoutClassifier",
+    "NeighbourBounds",
+    "NetworkClassifier",
+    "TemperatureScaledClassifier",
+    "average_collision_matrix",
+    "careful_rivals",
+    "class_averages",
+    "confident_joint_matrix",
+    "expected_calibration_error",
+    "knn_bayes_error",
+    "overlapping_classes",
+    "paper_rivals",
+]

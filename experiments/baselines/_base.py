@@ -1,0 +1,243 @@
+"""What the rivals share: validation, scaling, the call of the training loop, and the mean of a stack's posteriors.
+
+Symbols: n rows, d features, K classes, M networks whose posteriors are averaged. A rival says which module is trained
+(:meth:`NetworkBase._module`), on which objective, and which stack of networks predicts (:meth:`NetworkBase._networks`).
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import tempfile
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor, nn
+
+from collidescope import _checks as check
+from collidescope._checks import FloatArray, IntArray
+from collidescope._scaling import apply_scaling, fit_scaling
+from collidescope.learners.bridge import ONE_THREAD_ROWS, resolve_device
+from collidescope.training.config import TrainingConfig
+from collidescope.training.loop import TrainingResult, epoch_generator, fit_loop
+from collidescope.training.networks import StackedMLP, check_sizes
+from collidescope.training.objectives import FactorisedObjective, Split
+from collidescope.training.splits import inner_splits
+from collidescope.training.threads import one_thread
+
+#: Parameters of an estimator that are handed to the training as they are.
+TRAINING = (
+    "hidden_layer_sizes",
+    "dropout",
+    "max_epochs",
+    "patience",
+    "batch_size",
+    "learning_rate",
+    "weight_decay",
+    "validation_fraction",
+)
+#: The paper: every row is trained on, to the last epoch, without decay.
+PAPER = {"patience": 0, "weight_decay": 0.0}
+#: Parameters that may change between two fits of one warm start: they end the training or concern predictions alone.
+MAY_CHANGE = ("max_epochs", "patience", "device", "warm_start", "random_state", "n_passes", "n_draws", "n_bins")
+#: Rows × networks scored at once: a layer of 128 units then takes 64 MB.
+SCORED_AT_ONCE = 65_536
+#: Name of the file in which the loop keeps a run that is continued by a warm start.
+RUN = "network"
+
+
+class Seeds(NamedTuple):
+    """One stream for the training, one for the validation split, one for draws at prediction."""
+
+    training: int
+    split: int
+    prediction: int
+
+    @classmethod
+    def drawn(cls, random_state: Any) -> Seeds:
+        return cls(*check_random_state(random_state).randint(2**31 - 1, size=3).tolist())
+
+
+class _WarmStart(NamedTuple):
+    seeds: Seeds
+    settings: dict[str, Any]
+    file: bytes
+
+
+class AllRowsObjective(FactorisedObjective):
+    """Cross-entropy on all rows for every member; nothing is held out, so there is no held-out loss (nan)."""
+
+    def __init__(self, X: Tensor, y: Tensor, n_classes: int, config: TrainingConfig, n_members: int = 1) -> None:
+        rows = torch.arange(len(y), device=y.device)
+        super().__init__(X, y, n_classes, [(rows, rows[:0])] * n_members, config)
+
+    def held_out_loss(self, module: nn.Module) -> Tensor:
+        return torch.full((self.n_members,), math.nan, device=self.X.device)
+
+
+class PosteriorClassifier(ClassifierMixin, BaseEstimator):
+    """A classifier that is asked for the logarithms of its posteriors."""
+
+    classes_: npt.NDArray[Any]
+    history_: list[dict[str, Any]]
+    random_state: Any
+
+    @abstractmethod
+    def _log_posteriors(self, X: Any) -> FloatArray:
+        """Logarithm of the posterior of every row, of shape (n, K)."""
+
+    def predict_proba(self, X: Any) -> FloatArray:
+        """Posteriors, of shape (n, K)."""
+        return np.exp(self._log_posteriors(X))
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """The most likely class of every row."""
+        log_posteriors = self._log_posteriors(X)
+        return self.classes_[log_posteriors.argmax(axis=1)]
+
+    def decision_function(self, X: Any) -> FloatArray:
+        """Log-odds of the second of two classes, of shape (n,); with more classes their log-posteriors, (n, K).
+
+        Log-posteriors are logits without the shift that no softmax sees: one-vs-rest calibration can compare them
+        between rows, and temperature scaling of them is that of the logits.
+        """
+        log_posteriors = self._log_posteriors(X)
+        return log_posteriors[:, 1] - log_posteriors[:, 0] if len(self.classes_) == 2 else log_posteriors
+
+    def _validate(self, X: Any, *labels: Any) -> Any:
+        options: dict[str, Any] = {"dtype": [np.float64, np.float32], "accept_sparse": "csr"}
+        if labels:
+            if hasattr(self, "history_"):  # set again at the end: a fit that breaks off leaves nothing to predict with
+                del self.history_
+            return validate_data(self, X, *labels, ensure_min_samples=2, **options)
+        check_is_fitted(self, "history_")
+        return validate_data(self, X, reset=False, **options)
+
+    def _encode(self, y: npt.NDArray[Any]) -> IntArray:
+        check_classification_targets(y)
+        self.classes_ = check.classes_of(check.check_labels(y))
+        return np.searchsorted(self.classes_, y)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.non_deterministic = self.random_state is None
+        return tags
+
+
+class NetworkBase(PosteriorClassifier):
+    """A rival that trains plain networks with the package's loop."""
+
+    hidden_layer_sizes: Sequence[int]
+    device: str
+    warm_start: bool
+
+    def fit(self, X: Any, y: Any) -> Any:
+        """Train on rows ``X`` with labels ``y``; with ``warm_start``, go on from the last fit up to ``max_epochs``."""
+        config = self._config()
+        X, y = self._validate(X, y)
+        codes = self._encode(y)
+        self._centre, self._scale = fit_scaling(X)
+        rows = torch.from_numpy(apply_scaling(X, self._centre, self._scale)).to(config.device)
+        labels = torch.from_numpy(codes.astype(np.int64)).to(config.device)
+        before: _WarmStart | None = getattr(self, "_run", None) if self.warm_start else None
+        seeds = Seeds.drawn(self.random_state) if before is None else before.seeds
+        objective = self._objective(rows, labels, len(self.classes_), config, seeds)
+        settings = {k: v for k, v in self.get_params(deep=False).items() if k not in MAY_CHANGE}
+        if self.warm_start:
+            settings["X or y"] = (self.n_features_in_, objective.signature)
+        if before is not None and before.settings != settings:
+            changed = [name for name, value in settings.items() if before.settings[name] != value]
+            raise ValueError(
+                f"warm_start=True continues the last fit, but {' and '.join(changed)} changed since: "
+                f"fit on the same data with the same settings, or set warm_start=False"
+            )
+        module = self._module(rows.shape[1], len(self.classes_), epoch_generator(seeds.training, 0))
+        with one_thread(config.device == "cpu" and len(rows) <= ONE_THREAD_ROWS):
+            run, file = self._train(module, objective, config, seeds.training, None if before is None else before.file)
+        self._run = None if file is None else _WarmStart(seeds, settings, file)
+        self._prediction_seed = seeds.prediction
+        self.module_, self.history_ = run.module, run.history
+        return self
+
+    def _train(
+        self, module: nn.Module, objective: FactorisedObjective, config: TrainingConfig, seed: int, before: bytes | None
+    ) -> tuple[TrainingResult, bytes | None]:
+        """Run the loop; a warm start goes through its checkpoint, which holds optimiser and weights of the last epoch.
+
+        The file lives in memory between fits, so that the estimator can be pickled and leaves nothing behind.
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / f"{RUN}.safetensors"
+            if before is not None:
+                path.write_bytes(before)
+            checkpoint = folder if self.warm_start else None
+            run = fit_loop(module, objective, config, seed, checkpoint=checkpoint, name=RUN)
+            if run.interrupted:  # a rival trained by half must not pass for a trained one
+                raise KeyboardInterrupt
+            return run, path.read_bytes() if self.warm_start else None
+
+    def _config(self) -> TrainingConfig:
+        check_sizes(self.hidden_layer_sizes)  # TrainingConfig would take the word "auto" too
+        own = self.get_params(deep=False)
+        given: dict[str, Any] = PAPER | {name: own[name] for name in TRAINING if name in own}
+        return TrainingConfig(device=resolve_device(self.device), **given)
+
+    def _objective(self, X: Tensor, y: Tensor, n_classes: int, config: TrainingConfig, seeds: Seeds) -> Any:
+        return AllRowsObjective(X, y, n_classes, config)
+
+    def _module(self, n_features: int, n_classes: int, generator: torch.Generator) -> nn.Module:
+        return StackedMLP(1, n_features, n_classes, self.hidden_layer_sizes, getattr(self, "dropout", 0.0), generator)
+
+    def _networks(self) -> StackedMLP:
+        """The networks whose posteriors are averaged."""
+        assert isinstance(self.module_, StackedMLP)
+        return self.module_
+
+    def _logits(self, X: Any) -> Iterator[Tensor]:
+        """Logits of all networks, (M, b, K) for some rows at a time.
+
+        In float64: float32 would round otherwise in other company, in digits that log-posteriors show.
+        """
+        networks = copy.deepcopy(self._networks()).double().eval()
+        device = networks.weight.device
+        rows = torch.from_numpy(apply_scaling(X, self._centre, self._scale))
+        with torch.inference_mode():
+            for part in torch.split(rows, max(1, SCORED_AT_ONCE // networks.n_members)):
+                yield networks(part.to(device, torch.float64)).cpu()
+
+    def _log_posteriors(self, X: Any) -> FloatArray:
+        parts = self._logits(self._validate(X))
+        means = [torch.logsumexp(torch.log_softmax(part, -1), 0) - math.log(len(part)) for part in parts]
+        return torch.cat(means).numpy()
+
+
+def validation_split(y: Tensor, validation_fraction: float, seed: int) -> Split:
+    """(training rows, held-out rows), stratified; refused when nothing can be held out."""
+    check.check_between(validation_fraction, 0, 1, "validation_fraction")
+    if int(torch.bincount(y).max()) < 2:
+        raise ValueError(
+            f"validation_fraction={validation_fraction} of {len(y)} rows holds out none: "
+            f"no class has a row to spare, gather more rows or train without a validation part"
+        )
+    return inner_splits(y, 1, validation_fraction, seed)[0]
+
+
+def stack_of(weights: Sequence[Tensor], biases: Sequence[Tensor]) -> StackedMLP:
+    """The stack with these weights (M, a, b) and biases (M, 1, b), layer by layer."""
+    M, n_in, _ = weights[0].shape
+    sizes = [weight.shape[2] for weight in weights]
+    # A generator of its own: the initial weights are thrown away and must not move the global one.
+    stack = StackedMLP(M, n_in, sizes[-1], sizes[:-1], generator=torch.Generator())
+    stack.weight = nn.Parameter(torch.cat([weight.flatten(1) for weight in weights], 1))
+    stack.bias = nn.Parameter(torch.cat([bias.flatten(1) for bias in biases], 1))
+    return stack

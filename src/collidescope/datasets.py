@@ -1,0 +1,366 @@
+"""Classification problems whose posteriors, collision matrix and Bayes error are known.
+
+A :class:`Problem` draws rows, gives the true posterior of any row, and knows its truth from *nodes*: blocks of
+posteriors with weights, over which B = Σ w y yᵀ and BER = 1 - Σ w max(y). Gaussians of equal scale whose centres span
+a line or a plane, and discrete problems, have exact nodes (quadrature); others draw them.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from collidescope import _checks as check
+from collidescope._checks import FloatArray, IntArray
+from collidescope.equations.densities import Seed, as_generator
+from collidescope.equations.projection import balance
+from collidescope.matrix import CollisionMatrix
+
+#: Quadrature grid in units of the common scale. For S the trapezoid rule is exact to rounding; the kink of max(y) makes
+#: the Bayes error the harder one: its error is about step² / 50.
+GRID_STEP = {1: 0.001, 2: 0.02}
+GRID_MARGIN = 9.0
+#: Draws behind the truth of problems without exact nodes, and the seed that makes it the same every time.
+TRUTH_DRAWS = 1_000_000
+TRUTH_SEED = 20_250
+BLOCK = 50_000
+
+
+class Problem(ABC):
+    """A population with known posteriors."""
+
+    priors: FloatArray
+    classes: npt.NDArray[Any]
+
+    @abstractmethod
+    def draw(self, codes: IntArray, rng: np.random.Generator) -> npt.NDArray[Any]:
+        """One input from the distribution of each given class number."""
+
+    @abstractmethod
+    def posteriors(self, X: npt.ArrayLike) -> FloatArray:
+        """True posterior of every row."""
+
+    def nodes(self) -> Iterator[tuple[FloatArray, FloatArray]]:
+        """Blocks of (posteriors, weights), all weights summing to 1. Drawn class by class unless overridden."""
+        rng = np.random.default_rng(TRUTH_SEED)
+        per_class = TRUTH_DRAWS // len(self.priors)
+        for k, prior in enumerate(self.priors):
+            for start in range(0, per_class, BLOCK):
+                size = min(BLOCK, per_class - start)
+                X = self.draw(np.full(size, k, dtype=np.intp), rng)
+                yield self.posteriors(X), np.full(size, prior / per_class)
+
+    def sample(
+        self, n_samples: int, random_state: Seed = None, *, stratified: bool = True
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """(X, y): ``n_samples`` rows; class shares as near to the priors as whole numbers allow, or drawn from them."""
+        check.check_count(n_samples, "n_samples")
+        rng = as_generator(random_state)
+        k = len(self.priors)
+        if stratified:
+            counts = np.floor(n_samples * self.priors).astype(int)
+            short = np.argsort(-(n_samples * self.priors - counts), kind="stable")[: n_samples - counts.sum()]
+            counts[short] += 1
+            codes = rng.permutation(np.repeat(np.arange(k), counts))
+        else:
+            codes = rng.choice(k, n_samples, p=self.priors)
+        return self._labelled(codes, rng)
+
+    def _labelled(self, codes: IntArray, rng: np.random.Generator) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        return self.draw(codes, rng), self.classes[codes]
+
+    @cached_property
+    def _truth(self) -> tuple[CollisionMatrix, float]:
+        k = len(self.priors)
+        B, kept = np.zeros((k, k)), 0.0
+        for P, weights in self.nodes():
+            B += P.T @ (weights[:, None] * P)
+            kept += float(weights @ P.max(axis=1))
+        B = balance((B + B.T) / 2, self.priors)
+        return CollisionMatrix(
+            B / B.sum(axis=1, keepdims=True), self.priors, self.classes, info={"method": "truth"}
+        ), 1 - kept
+
+    def collision_matrix(self) -> CollisionMatrix:
+        """The true S."""
+        return self._truth[0]
+
+    def bayes_error(self) -> float:
+        """The Bayes error rate."""
+        return self._truth[1]
+
+
+class GaussianProblem(Problem):
+    """One isotropic Gaussian a class: x | k ~ N(means[k], scales[k]² I).
+
+    >>> round(GaussianProblem([[-1.0], [1.0]]).bayes_error(), 6)  # Φ(-1)
+    0.158655
+    """
+
+    def __init__(
+        self,
+        means: npt.ArrayLike,
+        scales: npt.ArrayLike | float = 1.0,
+        priors: npt.ArrayLike | None = None,
+        classes: Sequence[Any] | None = None,
+    ) -> None:
+        self.means = check.check_finite(means, "means", ndim=2).copy()
+        k = len(self.means)
+        if k < 2:
+            raise ValueError(f"means must have one row per class, at least 2, got {k}")
+        widths = check.check_finite(scales, "scales", ndim=(0, 1))
+        if widths.shape not in ((), (k,)):
+            raise ValueError(f"scales must be one number or one per class ({k}), got {len(widths)}")
+        self.scales = np.broadcast_to(widths, (k,)).copy()
+        if (self.scales <= 0).any():
+            raise ValueError(f"scales must be positive, got {self.scales.min():.6g}")
+        self.priors = np.full(k, 1 / k) if priors is None else check.check_priors(priors, k)
+        self.classes = check.check_classes(range(k) if classes is None else classes, k)
+
+    def draw(self, codes: IntArray, rng: np.random.Generator) -> FloatArray:
+        """One input from the distribution of each given class number."""
+        noise = rng.standard_normal((len(codes), self.means.shape[1]))
+        return self.means[codes] + self.scales[codes, None] * noise
+
+    def posteriors(self, X: npt.ArrayLike) -> FloatArray:
+        """True posterior of every row."""
+        X = check.check_finite(X, "X", ndim=2)
+        d = self.means.shape[1]
+        if X.shape[1] != d:
+            raise ValueError(f"X must have {d} columns, got {X.shape[1]}")
+        return self._posteriors(X, self.means, d)
+
+    def _posteriors(self, X: FloatArray, means: FloatArray, d: int) -> FloatArray:
+        # ‖x - m‖² / σ² without its share ‖x‖² / max(σ)², the same for every class, which drowns the rest far out.
+        X, means = X - means.mean(axis=0), means - means.mean(axis=0)
+        precision = 1 / self.scales**2
+        with np.errstate(over="ignore", invalid="ignore"):
+            squares = np.minimum((X**2).sum(axis=1), np.finfo(np.float64).max)[:, None] * (precision - precision.min())
+            squares += ((means**2).sum(axis=1) - 2 * X @ means.T) * precision
+        logs = np.log(self.priors) - d * np.log(self.scales) - squares / 2
+        if not np.isfinite(logs.max(axis=1)).all():
+            raise ValueError(f"X is too far from every class for a posterior, got {np.abs(X).max():.6g}")
+        weights = np.exp(logs - logs.max(axis=1, keepdims=True))
+        return weights / weights.sum(axis=1, keepdims=True)
+
+    def nodes(self) -> Iterator[tuple[FloatArray, FloatArray]]:
+        """Exact quadrature when all scales are equal and the centres span a line or a plane, else draws."""
+        centred = self.means - self.means.mean(axis=0)
+        _, spread, axes = np.linalg.svd(centred, full_matrices=False)
+        rank = max(1, int((spread > 1e-9 * max(spread[0], 1e-300)).sum()))
+        if rank > 2 or not np.all(self.scales == self.scales[0]):
+            yield from super().nodes()
+            return
+        # Directions across the centres carry no information about the class: only these one or two matter.
+        scale = self.scales[0]
+        centres = centred @ axes[:rank].T
+        step = GRID_STEP[rank] * scale
+        sides = [np.arange(c.min() - GRID_MARGIN * scale, c.max() + GRID_MARGIN * scale, step) for c in centres.T]
+        grid = np.stack(np.meshgrid(*sides, indexing="ij"), axis=-1).reshape(-1, rank)
+        for start in range(0, len(grid), BLOCK):
+            x = grid[start : start + BLOCK]
+            distances = ((x[:, None] - centres) ** 2).sum(axis=2) / (2 * scale**2)
+            density = np.exp(-distances) @ self.priors / (2 * np.pi * scale**2) ** (rank / 2)
+            yield self._posteriors(x, centres, rank), density * step**rank
+
+
+class ClusteredProblem(Problem):
+    """Several Gaussians a class, each with a covariance of its own: hard to learn, hardly ambiguous.
+
+    Parameters
+    ----------
+    means : array of shape (K, m, d)
+    factors : array of shape (K, m, d, d)
+        Cholesky factors of the covariances.
+    """
+
+    def __init__(self, means: FloatArray, factors: FloatArray) -> None:
+        self.means, self.factors = means, factors
+        k = len(means)
+        self.priors, self.classes = np.full(k, 1 / k), np.arange(k)
+        self._inverses = np.linalg.inv(factors)
+        self._log_scales = np.log(np.abs(np.linalg.det(factors)))
+
+    def draw(self, codes: IntArray, rng: np.random.Generator) -> FloatArray:
+        """One input from the distribution of each given class number."""
+        part = rng.integers(self.means.shape[1], size=len(codes))
+        noise = rng.standard_normal((len(codes), self.means.shape[2]))
+        return self.means[codes, part] + np.einsum("nij,nj->ni", self.factors[codes, part], noise)
+
+    def posteriors(self, X: npt.ArrayLike) -> FloatArray:
+        """True posterior of every row."""
+        rows = check.check_finite(X, "X", ndim=2)
+        if rows.shape[1] != self.means.shape[2]:
+            raise ValueError(f"X must have {self.means.shape[2]} columns, got {rows.shape[1]}")
+        logs = np.empty((len(rows), *self.means.shape[:2]))
+        for k, part in np.ndindex(*self.means.shape[:2]):
+            white = (rows - self.means[k, part]) @ self._inverses[k, part].T
+            logs[:, k, part] = -(white**2).sum(axis=1) / 2 - self._log_scales[k, part]
+        joint = np.exp(logs - logs.max(axis=(1, 2), keepdims=True)).sum(axis=2)
+        return joint / joint.sum(axis=1, keepdims=True)
+
+
+class LedProblem(Problem):
+    """A digit shown on seven segments, each of which shows the wrong state with probability ``noise``.
+
+    The 128 possible inputs make every quantity exact, and inputs repeat, so that collisions can be counted.
+    """
+
+    #: Segments top, upper left, upper right, middle, lower left, lower right, bottom.
+    SEGMENTS = np.array(
+        [
+            [1, 1, 1, 0, 1, 1, 1],
+            [0, 0, 1, 0, 0, 1, 0],
+            [1, 0, 1, 1, 1, 0, 1],
+            [1, 0, 1, 1, 0, 1, 1],
+            [0, 1, 1, 1, 0, 1, 0],
+            [1, 1, 0, 1, 0, 1, 1],
+            [1, 1, 0, 1, 1, 1, 1],
+            [1, 0, 1, 0, 0, 1, 0],
+            [1, 1, 1, 1, 1, 1, 1],
+            [1, 1, 1, 1, 0, 1, 1],
+        ]
+    )
+
+    def __init__(self, noise: float = 0.1, priors: npt.ArrayLike | None = None) -> None:
+        self.noise = check.check_between(noise, 0, 0.5, "noise")
+        self.priors = np.full(10, 0.1) if priors is None else check.check_priors(priors, 10)
+        self.classes = np.arange(10)
+
+    def draw(self, codes: IntArray, rng: np.random.Generator) -> IntArray:
+        """One input from the distribution of each given class number."""
+        flips = rng.random((len(codes), 7)) < self.noise
+        return (self.SEGMENTS[codes] ^ flips).astype(np.intp)
+
+    def posteriors(self, X: npt.ArrayLike) -> FloatArray:
+        """True posterior of every row."""
+        X = check.check_finite(X, "X", ndim=2)
+        if X.shape[1] != 7:
+            raise ValueError(f"X must hold seven segments a row, got shape {X.shape}")
+        if not np.isin(X, (0, 1)).all():
+            raise ValueError(f"X must hold segments of 0 or 1, got {X[~np.isin(X, (0, 1))][0]:.6g}")
+        joint = self._likelihood(X) * self.priors
+        return joint / joint.sum(axis=1, keepdims=True)
+
+    def _likelihood(self, X: FloatArray) -> FloatArray:
+        wrong = np.abs(X[:, None, :] - self.SEGMENTS).sum(axis=2)
+        return self.noise**wrong * (1 - self.noise) ** (7 - wrong)
+
+    def nodes(self) -> Iterator[tuple[FloatArray, FloatArray]]:
+        """The 128 inputs and their probabilities."""
+        X = ((np.arange(128)[:, None] >> np.arange(7)) & 1).astype(np.float64)
+        yield self.posteriors(X), self._likelihood(X) @ self.priors
+
+
+class NoisyLabels(Problem):
+    """Another problem whose labels are replaced at random: P(shown j | true i) = transition[i, j]."""
+
+    def __init__(self, problem: Problem, transition: npt.ArrayLike) -> None:
+        if not isinstance(problem, Problem):
+            raise ValueError(f"problem must be a Problem of collidescope.datasets, got {type(problem).__name__}")
+        self.problem = problem
+        self.transition = check.check_stochastic(transition, "transition").copy()
+        k = len(problem.priors)
+        if len(self.transition) != k:
+            raise ValueError(f"transition must be {k}×{k} for this problem, got {self.transition.shape}")
+        never = (problem.priors @ self.transition) <= 0
+        if never.any():
+            hidden = problem.classes[never].tolist()
+            raise ValueError(f"transition must show every label, {hidden} has only zeros in its column")
+        self.priors = check.check_priors(problem.priors @ self.transition, k, "the priors of the noisy labels")
+        self.classes = problem.classes
+
+    def draw(self, codes: IntArray, rng: np.random.Generator) -> npt.NDArray[Any]:
+        """One input from the distribution of each given *shown* class number."""
+        source = (self.problem.priors[:, None] * self.transition) / self.priors
+        true = (rng.random((len(codes), 1)) >= source.cumsum(axis=0).T[codes]).sum(axis=1)
+        return self.problem.draw(np.minimum(true, len(self.priors) - 1), rng)
+
+    def posteriors(self, X: npt.ArrayLike) -> FloatArray:
+        """True posterior of the shown label: y(x) T."""
+        return self.problem.posteriors(X) @ self.transition
+
+    def nodes(self) -> Iterator[tuple[FloatArray, FloatArray]]:
+        """The nodes of the clean problem with noisy posteriors."""
+        for P, weights in self.problem.nodes():
+            yield P @ self.transition, weights
+
+
+def scenario_a(n_classes: int = 3) -> GaussianProblem:
+    """The paper's Scenario A: d = 4, K = 3, 4 or 5 unit Gaussians along the diagonal."""
+    centres = {3: [0.25, -0.25, 1.25], 4: [-0.25, 0.25, 0.75, 2.5], 5: [-0.25, 0.25, 0.75, 2.5, -1.0]}
+    if not isinstance(n_classes, (int, np.integer)) or n_classes not in centres:
+        raise ValueError(f"n_classes must be 3, 4 or 5 in Scenario A, got {n_classes!r}: see equidistant for others")
+    return GaussianProblem(np.outer(centres[n_classes], np.ones(4)))
+
+
+def scenario_b(overlap: float = 0.15) -> GaussianProblem:
+    """The paper's Scenario B: d = 20, K = 5, centres (-3, -1, 1, 5, 10)·β·1; β = 0.15, 0.25 or 0.35 there."""
+    check.check_between(overlap, 0, np.inf, "overlap")
+    return GaussianProblem(overlap * np.outer([-3.0, -1.0, 1.0, 5.0, 10.0], np.ones(20)))
+
+
+def equidistant(
+    n_classes: int = 5,
+    n_features: int = 4,
+    length: float = 4.0,
+    priors: npt.ArrayLike | None = None,
+    random_state: Seed = None,
+) -> GaussianProblem:
+    """Unit Gaussians equally spaced along a segment of random direction (the paper's posterior experiments)."""
+    check.check_count(n_classes, "n_classes", least=2)
+    check.check_count(n_features, "n_features")
+    check.check_between(length, 0, np.inf, "length")
+    direction = as_generator(random_state).standard_normal(n_features)
+    direction /= np.linalg.norm(direction)
+    return GaussianProblem(np.outer(np.linspace(-length / 2, length / 2, n_classes), direction), priors=priors)
+
+
+def ring(n_features: int = 6, radius: float = 1.8) -> GaussianProblem:
+    """Scenario D, not log-linear: six Gaussians of different widths on a ring in 2 of ``n_features`` dimensions.
+
+    The priors fall evenly, the first class four times as common as the last.
+    """
+    check.check_count(n_features, "n_features", least=2)
+    check.check_between(radius, 0, np.inf, "radius")
+    angles = 2 * np.pi * np.arange(6) / 6
+    means = np.zeros((6, n_features))
+    means[:, 0], means[:, 1] = radius * np.cos(angles), radius * np.sin(angles)
+    weights = np.linspace(4, 1, 6)
+    return GaussianProblem(means, [0.6, 1.4, 0.8, 1.2, 0.7, 1.0], weights / weights.sum())
+
+
+def tangled(n_classes: int = 6, n_parts: int = 3, n_features: int = 8, random_state: Seed = 0) -> ClusteredProblem:
+    """Classes of several Gaussians with random centres and covariances: little ambiguity, much to learn."""
+    check.check_count(n_classes, "n_classes", least=2)
+    check.check_count(n_parts, "n_parts")
+    check.check_count(n_features, "n_features")
+    rng = as_generator(random_state)
+    means = rng.standard_normal((n_classes, n_parts, n_features))
+    factors = rng.standard_normal((n_classes, n_parts, n_features, n_features)) / np.sqrt(n_features)
+    return ClusteredProblem(means, factors)
+
+
+def imbalanced(
+    n_classes: int = 5, ratio: float = 100.0, n_features: int = 4, length: float = 6.0, random_state: Seed = None
+) -> GaussianProblem:
+    """:func:`equidistant` with priors that fall geometrically, the first ``ratio`` times as common as the last."""
+    check.check_count(n_classes, "n_classes", least=2)
+    check.check_at_least(ratio, 1, "ratio")
+    weights = np.geomspace(ratio, 1, n_classes)
+    return equidistant(n_classes, n_features, length, weights / weights.sum(), random_state)
+
+
+def led(noise: float = 0.1, priors: npt.ArrayLike | None = None) -> LedProblem:
+    """Ten digits on seven noisy segments (see :class:`LedProblem`)."""
+    return LedProblem(noise, priors)
+
+
+def with_label_noise(problem: Problem, transition: npt.ArrayLike) -> NoisyLabels:
+    """``problem`` with labels replaced at random (see :class:`NoisyLabels`)."""
+    return NoisyLabels(problem, transition)

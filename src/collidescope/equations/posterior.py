@@ -1,0 +1,263 @@
+"""Posteriors of single inputs from expected similarities (the paper's Theorem 3 and Algorithm 2).
+
+q_i(x) = E_{x' ~ D_i} Sim(x, x') and q(x) = S y(x). Solving with S⁻¹ is the paper's way and amplifies noise in q
+wherever classes overlap; least squares on the probability simplex cannot leave it, and a small ridge towards the
+priors keeps it steady where S is nearly singular.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from collidescope import _checks as check
+from collidescope._checks import FloatArray, IntArray
+from collidescope._text import facts_html
+from collidescope.equations.recovery import condition_number
+from collidescope.moments import row_blocks
+
+#: The accelerated gradient stops when no posterior moves by more than this in a step.
+STEP_TOLERANCE = 1e-12
+MAX_STEPS = 20_000
+#: Steps after which a row that still moves is solved exactly: with a well-conditioned S few rows get there.
+GRADIENT_STEPS = 50
+#: Rounds of the exact solver (two or three are usual), and the numbers that it holds at once.
+BLOCK_PIVOTS, SINGLE_PIVOTS = 10, 100
+PIVOT_ENTRIES = 2**22
+#: Share of the trace of SᵀS that is always added to its diagonal.
+SMALLEST_RIDGE = 1e-12
+#: Priors that agree to rounding need no shift: with a thousand classes it is a costly pass over memory.
+SAME_PRIORS = 1e-12
+#: Above this κ∞(S) the inverse has lost every digit of a float64 q.
+SINGULAR = 1e14
+
+
+def solve_posteriors(
+    q: npt.ArrayLike,
+    S: npt.ArrayLike,
+    solver: str = "simplex",
+    ridge: float = 1e-3,
+    priors: npt.ArrayLike | None = None,
+) -> FloatArray:
+    """Posteriors y(x) from expected similarities q(x) = S y(x).
+
+    Parameters
+    ----------
+    q : array of shape (n, K) or (K,)
+        Expected similarity of each input to each class.
+    S : array of shape (K, K)
+    solver : {"simplex", "inverse"}
+        ``simplex``: argmin over probability vectors of ‖S y - q‖² + ridge ‖y - priors‖².
+        ``inverse``: S⁻¹ q, the paper's Algorithm 2, exactly as it comes: entries may be negative or exceed 1.
+    ridge : float ≥ 0
+        Pull towards ``priors``; used by ``simplex`` alone. With 0, equally good posteriors (indistinguishable
+        classes) still give the one nearest to ``priors``.
+    priors : array of shape (K,), default uniform
+
+    Returns
+    -------
+    array of the shape of ``q``
+
+    Examples
+    --------
+    >>> S = np.array([[0.8, 0.2], [0.2, 0.8]])
+    >>> solve_posteriors(S @ [0.3, 0.7], S, ridge=0).round(6)
+    array([0.3, 0.7])
+    """
+    S = check.check_stochastic(S, "S")
+    k = S.shape[0]
+    scores = check.check_finite(q, "q", ndim=(1, 2))
+    if scores.shape[-1] != k:
+        raise ValueError(f"q must have one column per class ({k}), got shape {scores.shape}")
+    check.check_choice(solver, ["simplex", "inverse"], "solver")
+    check.check_at_least(ridge, 0, "ridge")
+    centre = np.full(k, 1 / k) if priors is None else check.check_priors(priors, k)
+    rows = np.atleast_2d(scores)
+    solved = _solve_inverse(rows, S) if solver == "inverse" else _solve_simplex(rows, S, ridge, centre)
+    return solved.reshape(scores.shape)
+
+
+def _solve_inverse(q: FloatArray, S: FloatArray) -> FloatArray:
+    condition = condition_number(S)
+    if condition > SINGULAR:
+        raise ValueError(
+            f"S is singular (condition number {condition:.1g}): some classes are indistinguishable; "
+            f"use solver='simplex' or merge them"
+        )
+    return np.asarray(np.linalg.solve(S, q.T).T, dtype=np.float64)
+
+
+def _solve_simplex(q: FloatArray, S: FloatArray, ridge: float, centre: FloatArray) -> FloatArray:
+    """Accelerated gradient; what it has not settled after a few steps (S nearly singular) is solved exactly."""
+    H = S.T @ S
+    # A ridge below rounding makes the optimum unique: of equally good posteriors the one nearest to the centre.
+    ridge = max(ridge, SMALLEST_RIDGE * float(np.trace(H)))
+    H = H + ridge * np.eye(S.shape[0])
+    linear = q @ S + ridge * centre
+    y = project_to_simplex(linear @ np.linalg.pinv(H))
+    active = _descend(y, np.arange(len(y)), H, linear, max(GRADIENT_STEPS, len(S)))
+    active = _pivot(y, active, H, linear)
+    _descend(y, active, H, linear, MAX_STEPS)
+    return y
+
+
+def _descend(y: FloatArray, active: IntArray, H: FloatArray, linear: FloatArray, steps: int) -> IntArray:
+    """Accelerated projected gradient on the rows ``active`` of ``y``, in place; the rows still moving at the end."""
+    step = 1 / np.linalg.eigvalsh(H)[-1]
+    ahead, momentum = y.copy(), np.ones(len(y))
+    for _ in range(steps):
+        if len(active) == 0:
+            break
+        new = project_to_simplex(ahead[active] - step * (ahead[active] @ H - linear[active]))
+        change = new - y[active]
+        # Restart the momentum of a row that overshoots (O'Donoghue and Candès): linear convergence without tuning.
+        overshoot = np.einsum("ij,ij->i", ahead[active] - new, change) > 0
+        momentum[active] = np.where(overshoot, 1.0, momentum[active])
+        grown = (1 + np.sqrt(1 + 4 * momentum[active] ** 2)) / 2
+        ahead[active] = new + ((momentum[active] - 1) / grown)[:, None] * change
+        momentum[active] = grown
+        y[active] = new
+        active = active[np.abs(change).max(axis=1) > STEP_TOLERANCE]
+    return active
+
+
+def _pivot(y: FloatArray, active: IntArray, H: FloatArray, linear: FloatArray) -> IntArray:
+    """Block principal pivoting on the rows ``active`` of ``y``, in place; the rows it could not settle.
+
+    With the classes that have any probability known, the optimum solves H y = linear + λ on them and Σ y = 1. Classes
+    that come out negative leave, classes whose gradient is below λ enter; when neither happens the row is optimal.
+    All of them at once can go in circles; one at a time (the last, Murty's rule) cannot.
+    """
+    k = len(H)
+    system = np.zeros((k + 1, k + 1))
+    system[:k, :k], system[:k, k], system[k, :k] = H, -1, 1
+    inside = y > 0
+    left = active
+    for round_ in range(BLOCK_PIVOTS + SINGLE_PIVOTS):
+        if len(left) == 0:
+            break
+        unsettled = []
+        for part in np.array_split(left, -(-len(left) * (k + 1) ** 2 // PIVOT_ENTRIES)):
+            here = np.column_stack([inside[part], np.ones(len(part), dtype=bool)])
+            masked = np.where(here[:, :, None] & here[:, None, :], system, np.eye(k + 1))
+            right = np.column_stack([np.where(inside[part], linear[part], 0.0), np.ones(len(part))])
+            solution = np.linalg.solve(masked, right[:, :, None])[:, :, 0]
+            new, multiplier = solution[:, :k], solution[:, k:]
+            gradient = new @ H - linear[part] - multiplier
+            wrong = np.where(inside[part], new, gradient) < -STEP_TOLERANCE
+            optimal = ~wrong.any(axis=1)
+            y[part[optimal]] = np.maximum(new[optimal], 0.0)
+            if round_ >= BLOCK_PIVOTS:
+                wrong &= np.cumsum(wrong[:, ::-1], axis=1)[:, ::-1] == 1
+            inside[part] ^= wrong
+            unsettled.append(part[~optimal])
+        left = np.concatenate(unsettled)
+    return left
+
+
+def project_to_simplex(points: npt.ArrayLike) -> FloatArray:
+    """The nearest probability vector to every row (Euclidean).
+
+    >>> project_to_simplex([[0.6, 0.6], [2.0, 0.0]])
+    array([[0.5, 0.5],
+           [1. , 0. ]])
+    """
+    rows = check.check_finite(points, "points", ndim=2)
+    ordered = -np.sort(-rows, axis=1)
+    excess = np.cumsum(ordered, axis=1) - 1
+    size = np.arange(1, rows.shape[1] + 1)
+    last = np.count_nonzero(ordered * size > excess, axis=1)
+    threshold = excess[np.arange(len(rows)), last - 1] / last
+    return np.maximum(rows - threshold[:, None], 0.0)
+
+
+def shift_priors(P: npt.ArrayLike, old: npt.ArrayLike, new: npt.ArrayLike) -> FloatArray:
+    """Posteriors at priors ``new`` from posteriors at priors ``old``: y_k ∝ y_k · new_k / old_k.
+
+    Equal priors give back ``P`` itself (as float64), not a copy.
+
+    >>> shift_priors([[0.5, 0.5]], old=[0.5, 0.5], new=[0.9, 0.1])
+    array([[0.9, 0.1]])
+    """
+    posteriors = check.check_posteriors(P)
+    k = posteriors.shape[1]
+    ratio = check.check_priors(new, k, "new") / check.check_priors(old, k, "old")
+    if np.abs(ratio - 1).max() <= SAME_PRIORS:
+        return posteriors
+    return shift_rows(posteriors, ratio)
+
+
+def shift_rows(P: npt.NDArray[Any], ratio: FloatArray) -> npt.NDArray[Any]:
+    """Posteriors times the ratio of new to old priors, scaled to sum to 1; of the kind (float32, float64) of ``P``."""
+    shifted = P * ratio.astype(P.dtype)
+    shifted /= shifted.sum(axis=1, keepdims=True)
+    return shifted
+
+
+def shift_in_place(P: npt.NDArray[Any], old: FloatArray, new: FloatArray) -> None:
+    """:func:`shift_priors` where ``P`` stands, a block of rows after the other: there may be no memory for another."""
+    ratio = new / old
+    if np.abs(ratio - 1).max() > SAME_PRIORS:
+        for block in row_blocks(*P.shape):
+            P[block] = shift_rows(P[block], ratio)
+
+
+class PosteriorErrorBound(NamedTuple):
+    """Bounds on ‖ŷ - y‖∞ for ŷ = Ŝ⁻¹ q̂.
+
+    ``lemma`` is the paper's Lemma 2, a first-order statement (infinite where S is not diagonally dominant);
+    ``always`` holds whenever it is finite: κ/(1-r)·(‖Ŝ-S‖∞ + ‖q̂-q‖∞/‖q‖∞) with r = κ∞(S) ‖Ŝ-S‖∞ < 1.
+    """
+
+    always: float
+    lemma: float
+    dominance_factor: float
+    condition: float
+
+    def _repr_html_(self) -> str:
+        names = ("bound that always holds", "the paper's lemma", "dominance factor of S", "condition number of S")
+        return facts_html(dict(zip(names, self, strict=True)))
+
+
+def posterior_error_bound(
+    S_hat: npt.ArrayLike, S: npt.ArrayLike, q_hat: npt.ArrayLike, q: npt.ArrayLike
+) -> PosteriorErrorBound:
+    """How far a posterior solved from estimates can be from the true one.
+
+    Parameters
+    ----------
+    S_hat, S : arrays of shape (K, K)
+        Estimated and true collision matrix.
+    q_hat, q : arrays of shape (K,)
+        Estimated and true expected similarities of one input.
+
+    Examples
+    --------
+    >>> S = np.array([[0.9, 0.1], [0.1, 0.9]])
+    >>> bound = posterior_error_bound(S, S, [0.52, 0.5], [0.5, 0.5])
+    >>> round(bound.always, 3), round(bound.lemma, 3)
+    (0.05, 0.1)
+    """
+    S = check.check_stochastic(S, "S")
+    k = S.shape[0]
+    S_hat = check.check_square(S_hat, "S_hat")
+    true_q, estimated_q = check.check_finite(q, "q", ndim=1), check.check_finite(q_hat, "q_hat", ndim=1)
+    if S_hat.shape != S.shape:
+        raise ValueError(f"S_hat must have the shape of S {S.shape}, got {S_hat.shape}")
+    for values, name in ((true_q, "q"), (estimated_q, "q_hat")):
+        if values.shape != (k,):
+            raise ValueError(f"{name} must have one entry per class ({k}), got shape {values.shape}")
+    if not true_q.any():
+        raise ValueError("q must not be all zeros: q = S y of a probability vector y is positive")
+    S_error = float(np.linalg.norm(S_hat - S, np.inf))
+    error = S_error + float(np.abs(estimated_q - true_q).max() / np.abs(true_q).max())
+    condition = condition_number(S)
+    diagonal = np.diag(S)
+    with np.errstate(divide="ignore"):
+        epsilon = float(np.max((S.sum(axis=1) - diagonal) / diagonal))
+    r = condition * S_error
+    always = condition / (1 - r) * error if r < 1 else float("inf")
+    lemma = 2 * (1 + epsilon) / (1 - epsilon) * error if epsilon < 1 else float("inf")
+    return PosteriorErrorBound(always, lemma, epsilon, condition)

@@ -1,0 +1,223 @@
+"""From the row Gramian G = S Sᵀ back to the collision matrix S.
+
+``root``
+    Π G Π = B B with Π = diag(priors), and B = Π S is positive semi-definite for every prior, so B is *the* positive
+    semi-definite square root of Π G Π: one ``eigh``, unique, without the symmetry and the diagonal dominance that
+    the paper's Theorem 1 asks for. With a noisy G the root is then scaled to the priors and projected onto the
+    possible matrices.
+``gradient``
+    The paper's Algorithm 1, part 2 (its equation for the penalised objective): descent on
+    ‖S Sᵀ - G‖_F + λ (‖S 1 - 1‖₁ - Σ min(S, 0)), from the identity, with a fixed step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from collidescope import _checks as check
+from collidescope._checks import FloatArray
+from collidescope._text import facts_html, words_html
+from collidescope.equations.projection import MAX_ITERATIONS, balance, project
+from collidescope.matrix import CollisionMatrix
+
+#: The gradient descent has stalled when its best objective improved by less than this share over one window.
+STALL_TOLERANCE = 1e-4
+STALL_WINDOW = 2000
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """S recovered from a Gramian, with what one needs to judge it.
+
+    Attributes
+    ----------
+    matrix : array of shape (K, K)
+        S, row stochastic.
+    priors : array of shape (K,)
+    method : str
+    residual : float
+        ‖S Sᵀ - G‖_F for the matrix returned.
+    moved : float
+        Largest change of an entry of S made to turn the raw solution into a possible collision matrix.
+    min_eigenvalue : float
+        Smallest eigenvalue of the symmetrised G; clearly negative when G is no Gramian (noise, or a wrong correction).
+    condition : float
+        κ∞(S) = ‖S‖∞ ‖S⁻¹‖∞: how much posteriors solved from S amplify errors.
+    converged : bool
+    iterations : int
+    status : str
+        In words: how it ended, and what to try when it did not end well.
+    """
+
+    matrix: FloatArray
+    priors: FloatArray
+    method: str
+    residual: float
+    moved: float
+    min_eigenvalue: float
+    condition: float
+    converged: bool
+    iterations: int
+    status: str
+
+    @property
+    def joint(self) -> FloatArray:
+        """B = diag(priors) S."""
+        return self.priors[:, None] * self.matrix
+
+    def _repr_html_(self) -> str:
+        facts = {
+            "method": self.method,
+            "residual ‖S Sᵀ - G‖": self.residual,
+            "largest repair of an entry of S": self.moved,
+            "smallest eigenvalue of G": self.min_eigenvalue,
+            "condition number of S": self.condition,
+        }
+        return words_html(self.status) + facts_html(facts) + self.to_collision_matrix()._repr_html_()
+
+    def to_collision_matrix(self, classes: npt.ArrayLike | None = None) -> CollisionMatrix:
+        """The recovered S as a :class:`CollisionMatrix` (no intervals: those come from labels)."""
+        info = {
+            "method": f"gramian {self.method}",
+            "moved": self.moved,
+            "residual": self.residual,
+            "status": self.status,
+        }
+        return CollisionMatrix(self.matrix, self.priors, classes, info=info)  # type: ignore[arg-type]
+
+
+def recover(
+    G: npt.ArrayLike,
+    priors: npt.ArrayLike | None = None,
+    method: str = "root",
+    *,
+    penalty: float = 0.1,
+    learning_rate: float = 1e-4,
+    tolerance: float = 1e-4,
+    max_iter: int = 50_000,
+) -> Recovery:
+    """Recover the collision matrix from its row Gramian.
+
+    Parameters
+    ----------
+    G : array of shape (K, K)
+        Estimate of S Sᵀ; symmetrised first.
+    priors : array of shape (K,), default uniform
+        Priors at which S and G hold.
+    method : {"root", "gradient"}
+        The closed form (any priors), or the paper's gradient descent.
+    penalty, learning_rate, tolerance, max_iter
+        λ, η, γ of the paper's Algorithm 1 and a limit on its steps; used by ``method="gradient"`` alone.
+
+    Examples
+    --------
+    >>> S = np.array([[0.9, 0.1], [0.3, 0.7]])
+    >>> recover(S @ S.T, priors=[0.75, 0.25]).matrix.round(6)
+    array([[0.9, 0.1],
+           [0.3, 0.7]])
+    """
+    gramian = check.check_square(G, "G")
+    k = gramian.shape[0]
+    shares = np.full(k, 1 / k) if priors is None else check.check_priors(priors, k)
+    check.check_choice(method, list(_METHODS), "method")
+    for value, name in ((penalty, "penalty"), (learning_rate, "learning_rate"), (tolerance, "tolerance")):
+        check.check_between(value, 0, np.inf, name)
+    check.check_count(max_iter, "max_iter")
+    gramian = (gramian + gramian.T) / 2
+    S, moved, converged, iterations, status = _METHODS[method](
+        gramian, shares, penalty=penalty, learning_rate=learning_rate, tolerance=tolerance, max_iter=max_iter
+    )
+    return Recovery(
+        matrix=S,
+        priors=shares,
+        method=method,
+        residual=float(np.linalg.norm(S @ S.T - gramian)),
+        moved=moved,
+        min_eigenvalue=float(np.linalg.eigvalsh(gramian)[0]),
+        condition=condition_number(S),
+        converged=converged,
+        iterations=iterations,
+        status=status,
+    )
+
+
+def condition_number(S: FloatArray) -> float:
+    """κ∞(S) = ‖S‖∞ ‖S⁻¹‖∞, infinite where S is singular."""
+    try:
+        inverse = np.linalg.inv(S)
+    except np.linalg.LinAlgError:
+        return float("inf")
+    return float(np.linalg.norm(S, np.inf) * np.linalg.norm(inverse, np.inf))
+
+
+_Outcome = tuple[FloatArray, float, bool, int, str]
+
+
+def _root(G: FloatArray, priors: FloatArray, **_: float) -> _Outcome:
+    values, vectors = np.linalg.eigh(priors[:, None] * G * priors)
+    half = vectors * np.maximum(values, 0.0) ** 0.25
+    root = half @ half.T
+    # Errors of an estimated Gramian are mostly proportional (a row too high or too low), which scaling undoes better
+    # than a projection does; the projection then sees to what is left: negative entries.
+    result = project(balance(root, priors), priors)
+    S = result.joint / result.joint.sum(axis=1, keepdims=True)
+    moved = float(np.abs(S - root / priors[:, None]).max())
+    if result.iterations == 0:
+        status = f"closed form; scaling it to the priors moved entries by up to {moved:.2g}"
+    elif result.converged:
+        status = f"closed form, then projected in {result.iterations} steps: entries moved by up to {moved:.2g}"
+    elif result.iterations < MAX_ITERATIONS:
+        status = (
+            f"closed form, then projected; with {len(G):,} classes the projection was cut short after "
+            f"{result.iterations} steps (entries moved by up to {moved:.2g})"
+        )
+    else:
+        status = (
+            f"the projection did not settle in {result.iterations} steps: G is far from any Gramian of a collision "
+            f"matrix (entries moved by {moved:.2g}); is the logit shift of the pair model applied?"
+        )
+    return S, moved, result.converged, result.iterations, status
+
+
+def _gradient(
+    G: FloatArray, priors: FloatArray, *, penalty: float, learning_rate: float, tolerance: float, max_iter: float
+) -> _Outcome:
+    k = G.shape[0]
+    S = np.eye(k)
+    best, best_objective, window_objective = S, np.inf, np.inf
+    status, converged, step = "", False, 0
+    for step in range(int(max_iter) + 1):
+        E = S @ S.T - G
+        norm = np.sqrt(np.vdot(E, E))
+        gaps = S.sum(axis=1) - 1
+        objective = norm + penalty * (np.abs(gaps).sum() - np.minimum(S, 0.0).sum())
+        if objective < best_objective:
+            best, best_objective = S, objective
+        if norm <= tolerance:
+            best, converged = S, True
+            status = f"‖S Sᵀ - G‖ reached the tolerance {tolerance:g} after {step} steps"
+            break
+        if step % STALL_WINDOW == 0:
+            if best_objective > window_objective * (1 - STALL_TOLERANCE):
+                converged = True
+                status = (
+                    f"stalled after {step} steps at an objective of {best_objective:.3g}, "
+                    f"above the tolerance {tolerance:g}: the step is too coarse or "
+                    f"G is no Gramian of a stochastic matrix; try a smaller learning_rate"
+                )
+                break
+            window_objective = best_objective
+        # ∇‖E‖_F = 2 E S / ‖E‖_F; the penalties' subgradients are sign(row sum - 1) and -1 where S < 0.
+        slope = (2 / norm) * (E @ S) + penalty * (np.sign(gaps)[:, None] - (S < 0))
+        S = S - learning_rate * slope
+    else:
+        status = f"stopped by max_iter={step} at an objective of {best_objective:.3g}: raise max_iter or learning_rate"
+    positive = np.maximum(best, 0.0)
+    final = positive / positive.sum(axis=1, keepdims=True)
+    return final, float(np.abs(final - best).max()), converged, step, status
+
+
+_METHODS = {"root": _root, "gradient": _gradient}

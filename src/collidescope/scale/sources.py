@@ -1,0 +1,333 @@
+"""From files and loaders to ``fit``: rows that do not fit in memory, written once to a memory map on disk.
+
+A network reads its rows many times and in a new order each time. Files and loaders give them once and in theirs. So
+:func:`spool` makes one pass with a batch in memory, and what it returns is an array to scikit-learn: X of shape (n, …)
+stays on disk, the n labels y are in memory.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
+from operator import length_hint
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from numpy.lib import format as npy
+
+from collidescope import _checks as check
+from collidescope._files import unfinished_prefix
+from collidescope._progress import Progress
+from collidescope.scale import _dask
+from collidescope.scale.streams import BATCH_ROWS, parquet_batches, parquet_files, to_numpy
+
+#: Names of the two files in ``folder``.
+ROWS_FILE, LABELS_FILE = "X.npy", "y.npy"
+#: Labels of one group may come in batches of different dtypes; those of two groups are different labels ("1" and 1).
+GROUPS = {"U": "text", "b": "booleans", "i": "numbers", "u": "numbers", "f": "numbers"}
+
+
+def spool(
+    source: Any,
+    target: str | None = None,
+    *,
+    columns: Sequence[str] | None = None,
+    folder: str | Path | None = None,
+    dtype: npt.DTypeLike = "float32",
+    batch_size: int = BATCH_ROWS,
+    verbose: int = 0,
+) -> tuple[Any, npt.NDArray[Any]]:
+    """Rows as a memory map on disk, in one pass and constant memory: ``clf.fit(*spool("rows.parquet", "label"))``.
+
+    Parameters
+    ----------
+    source : file or folder, or iterable
+        A Parquet file or a folder of them; a torch ``DataLoader`` or any iterable of batches (x, y) with x of shape
+        (n, d), or (n, channels, height, width) for images; an iterable of pandas DataFrames, as
+        ``pandas.read_csv(path, chunksize=…)`` gives them; a Dask DataFrame, partition by partition.
+    target : str, optional
+        Column of the labels in files and DataFrames.
+    columns : list of str, optional
+        Columns of X in files and DataFrames; by default all but ``target``.
+    folder : path, optional
+        Where X.npy and y.npy are kept, to be read again with ``numpy.load(path, mmap_mode="r")``. By default they are
+        temporary and go when nothing refers to X any more.
+    dtype : "float32" or "float64"
+        Networks are trained in float32.
+    batch_size : int
+        Rows of a Parquet file that are in memory at once.
+    verbose : int
+        1 shows how far it is.
+
+    Returns
+    -------
+    X : read-only numpy.memmap of shape (n, …)
+    y : array of n labels, in memory
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> batches = ((rng.normal(size=(100, 3)), rng.choice(["a", "b"], 100)) for _ in range(5))
+    >>> X, y = spool(batches)
+    >>> X.shape, X.dtype.name, y.shape
+    ((500, 3), 'float32', (500,))
+    """
+    wanted = np.dtype(check.check_choice(_name(dtype), ["float32", "float64"], "dtype"))
+    stream = _open(source, target, columns, check.check_count(batch_size, "batch_size"))
+    place, made = _place(folder)
+    unfinished = place / f"{unfinished_prefix(place / ROWS_FILE)}{secrets.token_hex(8)}"
+    try:
+        with open(unfinished, "xb") as file:
+            y = _write(stream, _GrowingFile(file, wanted), verbose)
+            if folder is not None:
+                np.save(place / LABELS_FILE, y, allow_pickle=False)
+                os.fsync(file.fileno())
+        os.replace(unfinished, place / ROWS_FILE)
+        X = np.load(place / ROWS_FILE, mmap_mode="r")
+    except BaseException as error:  # Ctrl-C too: nothing half written is left
+        unfinished.unlink(missing_ok=True)
+        (place / LABELS_FILE).unlink(missing_ok=True)
+        if made:
+            shutil.rmtree(place, ignore_errors=True)
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            words = f"the disk of {str(place)!r} is full, what was written is removed: pass folder= on a larger one"
+            raise OSError(errno.ENOSPC, words) from None
+        raise
+    if folder is None:  # views of X hold on to the map, not to X
+        weakref.finalize(X._mmap, _remove, place, os.getpid())
+    return X, y
+
+
+def _remove(place: Path, owner: int) -> None:
+    """Remove a temporary folder, unless this is a fork of the process that uses it."""
+    if os.getpid() == owner:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+class _Stream(NamedTuple):
+    """Batches of (x, y), and how many rows or batches there are (0: nobody knows)."""
+
+    batches: Iterator[Any]
+    total: int
+    counts_rows: bool
+    target: str | None
+    columns: list[str] | None
+
+
+def _open(source: Any, target: str | None, columns: Sequence[str] | None, batch_size: int) -> _Stream:
+    if target is not None and not isinstance(target, str):
+        raise ValueError(f"target must be the name of the column of labels, got {type(target).__name__}")
+    if isinstance(columns, str) or (columns is not None and not list(columns)):
+        raise ValueError(f"columns must be a list of names, got {columns!r}")
+    if target is not None and target in (columns or ()):
+        raise ValueError(f"columns must not hold the target {target!r}: the label would be known from the input")
+    if isinstance(source, str | os.PathLike):
+        if target is None:
+            raise ValueError("target must name the column of labels when source is a file, got None")
+        files, wanted = parquet_files(Path(source), target, columns)
+        rows = _check_parquet(files, wanted)
+        return _Stream(parquet_batches(files, wanted, target, batch_size), rows, True, None, wanted)
+    if _dask.is_dask(source) and hasattr(source, "columns"):
+        source = _dask.frames(source)
+    if hasattr(source, "shape") or not isinstance(source, Iterable):
+        hint = (
+            "an array or a table in memory needs no spool, pass it to fit" if hasattr(source, "shape") else "see spool"
+        )
+        raise ValueError(f"source must be a file or an iterable of batches, got {type(source).__name__}: {hint}")
+    if target is None and columns is not None:
+        raise ValueError("columns and target go together: batches of (x, y) have neither")
+    return _Stream(iter(source), length_hint(source), False, target, None if columns is None else list(columns))
+
+
+def _check_parquet(files: list[Path], wanted: list[str]) -> int:
+    """Number of rows of all files, when the columns ``wanted`` hold numbers in each of them."""
+    from pyarrow import types
+    from pyarrow.parquet import read_metadata
+
+    rows = 0
+    for file in files:
+        found = read_metadata(file)
+        schema = found.schema.to_arrow_schema()
+        rows += found.num_rows
+        for name in wanted:
+            kind = schema.field(name).type
+            if not any(
+                test(kind) for test in (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal)
+            ):
+                raise ValueError(_no_number(name, kind))
+    return rows
+
+
+def _place(folder: str | Path | None) -> tuple[Path, bool]:
+    """The folder to write to, and whether it was made for this."""
+    if folder is None:
+        return Path(tempfile.mkdtemp(prefix="collidescope-")), True
+    if not isinstance(folder, str | os.PathLike):
+        raise ValueError(f"folder must be the name of a folder, got {folder!r}")
+    place = Path(folder)
+    if there := [name for name in (ROWS_FILE, LABELS_FILE) if (place / name).exists()]:
+        raise ValueError(
+            f"folder {str(place)!r} holds {there[0]} already: read it with numpy.load(…, mmap_mode='r'), "
+            f"remove it, or name another folder"
+        )
+    if place.exists() and not place.is_dir():
+        raise ValueError(f"folder {str(place)!r} is a file, it must be a folder or not be there")
+    made = not place.exists()
+    place.mkdir(parents=True, exist_ok=True)
+    for left in place.glob(f"{unfinished_prefix(place / ROWS_FILE)}*"):  # by a process that was killed
+        left.unlink(missing_ok=True)
+    return place, made
+
+
+class _GrowingFile:
+    """A .npy file of rows whose number is known at its end: its header leaves room for it."""
+
+    def __init__(self, file: BinaryIO, dtype: np.dtype[Any]) -> None:
+        self.file, self.dtype = file, dtype
+        self.n_rows = 0
+        self.shape: tuple[int, ...] | None = None
+
+    def append(self, rows: npt.NDArray[Any]) -> None:
+        if self.shape is None:
+            self.shape = rows.shape[1:]
+            self._header()
+        self.file.write(np.ascontiguousarray(rows).data)
+        self.n_rows += len(rows)
+
+    def finish(self) -> None:
+        end = self.file.tell()
+        self.file.seek(0)
+        self._header()
+        self.file.seek(end)
+        self.file.flush()
+
+    def _header(self) -> None:
+        descr = npy.dtype_to_descr(self.dtype)
+        header = {"descr": descr, "fortran_order": False, "shape": (self.n_rows, *(self.shape or ()))}
+        npy.write_array_header_1_0(self.file, header)  # numpy pads it for any number of rows
+
+
+def _write(stream: _Stream, out: _GrowingFile, verbose: int) -> npt.NDArray[Any]:
+    """Write all rows, return all labels."""
+    labels: list[npt.NDArray[Any]] = []
+    names = stream.columns
+    with Progress(f"writing {'rows' if stream.counts_rows else 'batches'}", stream.total, verbose) as progress:
+        for number, batch in enumerate(stream.batches):
+            try:
+                x, y, names = _split(batch, stream.target, names)
+                rows = _rows(x, names, out)
+                own = _labels(y) if len(rows) else np.atleast_1d(to_numpy(y))
+                if len(rows) != len(own):
+                    raise ValueError(f"x and y must have the same number of rows, got {len(rows)} and {len(own)}")
+            except ValueError as error:
+                raise ValueError(f"batch {number} of source, from row {out.n_rows}: {error}") from None
+            if len(rows):
+                if labels and _group(labels[0]) != _group(own):
+                    raise ValueError(
+                        f"batch {number} of source has labels that are {_group(own)}, those before are "
+                        f"{_group(labels[0])}: make them one kind"
+                    )
+                out.append(rows)
+                labels.append(own)
+            progress.step(len(rows) if stream.counts_rows else 1)
+    if not labels:
+        raise ValueError("source holds no rows: an iterator that was read already, or an empty file?")
+    out.finish()
+    return np.concatenate(labels)
+
+
+def _split(batch: Any, target: str | None, names: list[str] | None) -> tuple[Any, Any, list[str] | None]:
+    """x, y and the names of the columns of a batch; those of the first DataFrame hold for all."""
+    frame = hasattr(batch, "iloc")
+    if frame and target is not None:
+        names = [name for name in batch.columns if name != target] if names is None else names
+        if missing := [name for name in [*names, target] if name not in batch.columns]:
+            raise ValueError(f"there is no column {missing[0]!r}, the columns are {list(batch.columns)[:20]}")
+        return batch[names], batch[target], names
+    if frame:
+        raise ValueError("target must name the column of labels when batches are DataFrames, got None")
+    if target is not None:
+        raise ValueError(f"target names a column of a file or DataFrame, but the batch is a {type(batch).__name__}")
+    if not isinstance(batch, tuple | list) or len(batch) != 2:
+        length = f" of length {len(batch)}" if isinstance(batch, tuple | list) else ""
+        raise ValueError(f"it must be a pair (x, y), got {type(batch).__name__}{length}")
+    return batch[0], batch[1], names
+
+
+def _rows(x: Any, names: list[str] | None, out: _GrowingFile) -> npt.NDArray[Any]:
+    """The batch as finite rows of the file's dtype and of the shape of the rows before."""
+    if hasattr(x, "iloc"):
+        for name, kind in x.dtypes.items():
+            if kind.kind not in "fiub":
+                raise ValueError(_no_number(name, kind))
+        names, x = list(x.columns), x.to_numpy(dtype=np.float64, na_value=np.nan)
+    given = _numbers(x)
+    if given.ndim < 2:
+        raise ValueError(
+            f"x must be rows, of shape (n, d) or more, got shape {given.shape}: batch single examples first"
+        )
+    if out.shape is not None and given.shape[1:] != out.shape:
+        raise ValueError(f"x has rows of shape {given.shape[1:]}, those before have {out.shape}")
+    if not given[:1].size and len(given):
+        raise ValueError(f"x has no columns, got shape {given.shape}")
+    with np.errstate(over="ignore"):
+        rows = given.astype(out.dtype, copy=False)
+    finite = np.isfinite(rows)
+    if not finite.all():
+        where = tuple(int(i) for i in np.argwhere(~finite)[0])
+        column = names[where[1]] if names is not None else where[1] if len(where) == 2 else where[1:]
+        at = f"in row {out.n_rows + where[0]}, column {column!r}"
+        if np.isfinite(float(given[where])):
+            raise ValueError(f"x has {given[where]:.6g} {at}, beyond what {out.dtype} holds: pass dtype='float64'")
+        raise ValueError(f"x must be finite, got {given[where]} {at}: drop or impute such rows first")
+    return rows
+
+
+def _numbers(x: Any) -> npt.NDArray[Any]:
+    if isinstance(x, np.ma.MaskedArray):
+        raise ValueError("x must not be a masked array: drop or fill what is masked, then pass a plain array")
+    try:
+        given = np.asarray(to_numpy(x))
+        if given.dtype.kind == "O":  # decimals, or truth values with gaps
+            given = given.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"x must hold numbers, got {type(x).__name__} ({error})") from None
+    if given.dtype.kind not in "fiub":
+        raise ValueError(f"x must hold numbers, got {type(x).__name__} of dtype {given.dtype}")
+    return given
+
+
+def _labels(y: Any) -> npt.NDArray[Any]:
+    """Labels as a flat array that a file can hold: text as text, not as objects."""
+    labels = check.check_labels(to_numpy(y))
+    if labels.dtype.kind != "O":
+        return labels
+    kinds = sorted({type(label).__name__ for label in labels.tolist()})
+    if not all(isinstance(label, str) and not label.endswith("\0") for label in labels.tolist()):
+        raise ValueError(f"y must hold labels of one kind (text, whole numbers, booleans), got {kinds}: convert to str")
+    return labels.astype(str)
+
+
+def _group(labels: npt.NDArray[Any]) -> str:
+    return GROUPS.get(labels.dtype.kind, str(labels.dtype))
+
+
+def _no_number(name: Any, kind: Any) -> str:
+    return (
+        f"column {name!r} holds {kind}, not numbers: leave it out with columns=, make numbers of it, "
+        f"or use TableClassifier, which takes text and dates from tables in memory"
+    )
+
+
+def _name(dtype: npt.DTypeLike) -> str:
+    try:
+        return np.dtype(dtype).name
+    except TypeError:
+        return repr(dtype)

@@ -1,0 +1,230 @@
+"""The loop: fit_loop → run_epoch → train_step, for a module and an objective.
+
+An *objective* holds the data, draws an epoch's batches and gives losses, one per member of the stack that is trained
+(M = 1 for a single network). The loop knows nothing of classes or pairs; the objective nothing of optimisers.
+
+Randomness: epoch e draws from a generator seeded with (seed, e), so a run resumed after epoch e continues exactly as
+an undisturbed one, with no generator state to save. The global generator is put back as it was.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from collidescope.scale.distributed import average_gradients, own_part, world
+from collidescope.training.checkpoint import Checkpoint
+from collidescope.training.config import TrainingConfig
+from collidescope.training.objectives import PAIR_BLOCK
+from collidescope.training.threads import tiny_is_zero
+
+#: An epoch counts as better when the held-out loss falls by more than this: over a few thousand held-out rows less than
+#: a nat in all, which is luck, and separable data would creep on by less for ever.
+MINIMUM_GAIN = 1e-4
+#: Seeds of epochs are spread by this odd number (Knuth's multiplier), so that neighbouring seeds share no epoch.
+SEED_STRIDE = 2654435761
+
+Progress = Callable[[dict[str, Any]], None]
+
+
+class Objective(Protocol):
+    """What is learned: data, batches and losses."""
+
+    @property
+    def n_members(self) -> int:
+        """M, the number of networks trained side by side."""
+
+    @property
+    def signature(self) -> str:
+        """Text that other data or weights would not share: a checkpoint is only resumed on its own data."""
+
+    def batches(self, generator: torch.Generator) -> Iterator[Any]:
+        """The batches of one epoch."""
+
+    def backward(self, module: nn.Module, batch: Any) -> Tensor:
+        """Leave the gradient of the training loss, summed over the members, in the parameters; returns that loss."""
+
+    def held_out_loss(self, module: nn.Module) -> Tensor:
+        """Loss of each member on its held-out rows, shape (M,)."""
+
+
+@dataclass
+class TrainingResult:
+    """What a run leaves: the module (best weights restored), the losses, and how it ended."""
+
+    module: nn.Module
+    val_loss: Tensor
+    history: list[dict[str, Any]] = field(default_factory=list)
+    best_epoch: list[int] = field(default_factory=list)
+    interrupted: bool = False
+
+
+def epoch_generator(seed: int, epoch: int, device: torch.device | str = "cpu") -> torch.Generator:
+    """The generator of one epoch (epoch 0: the initial weights)."""
+    return torch.Generator(device=device).manual_seed((seed * SEED_STRIDE + epoch * 40503 + 1) % 2**63)
+
+
+def seeded_module(build: Callable[[], nn.Module], seed: int) -> nn.Module:
+    """``build()`` with initial weights that follow from ``seed``; the global generator is left as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(epoch_generator(seed, 0).initial_seed() % 2**63)
+        return build()
+
+
+def make_optimizer(module: nn.Module, config: TrainingConfig) -> torch.optim.AdamW:
+    """AdamW; weights decay, biases and other vectors do not (decay would pull class frequencies to uniform)."""
+    named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
+    kept = [p for name, p in named if "bias" in name or p.ndim < 2]
+    decayed = [p for name, p in named if not ("bias" in name or p.ndim < 2)]
+    groups = [{"params": decayed, "weight_decay": config.weight_decay}, {"params": kept, "weight_decay": 0.0}]
+    fused = all(p.device.type in ("cpu", "cuda") and p.is_floating_point() for _, p in named)
+    return torch.optim.AdamW([g for g in groups if g["params"]], lr=config.learning_rate, fused=fused)
+
+
+def fit_loop(
+    module: nn.Module,
+    objective: Objective,
+    config: TrainingConfig,
+    seed: int,
+    progress: Progress | None = None,
+    checkpoint: str | Path | None = None,
+    name: str = "network",
+) -> TrainingResult:
+    """Train until the held-out loss stops falling.
+
+    Parameters
+    ----------
+    module : nn.Module
+        A stack (leading dimension M of every parameter) or, when the objective has one member, any module.
+    objective : Objective
+    config : TrainingConfig
+    seed : int
+        Everything random follows from it.
+    progress : callable, optional
+        Called after every epoch with that epoch's entry of the history plus ``name`` and ``max_epochs``.
+    checkpoint : folder, optional
+        Written after every epoch; when it holds a run of the same settings, that run is continued.
+    name : str
+        Names the checkpoint file and the progress.
+
+    Notes
+    -----
+    Ctrl-C (KeyboardInterrupt) ends the loop, keeps the best weights so far and sets ``interrupted``.
+    """
+    module.to(config.device)
+    best = BestWeights(module, objective.n_members)
+    result = TrainingResult(module, best.loss)
+    optimizer = make_optimizer(module, config)
+    store = (
+        None
+        if checkpoint is None
+        else Checkpoint(Path(checkpoint), name, {"seed": seed, "data": objective.signature, **config.fingerprint()})
+    )
+    if store is not None:
+        result.history = store.restore(module, optimizer, best)
+    # Dropout draws from the global generators: they are seeded per epoch and put back at the end.
+    devices = [torch.device(config.device)] if str(config.device).startswith("cuda") else []
+    with torch.random.fork_rng(devices=devices), tiny_is_zero():
+        try:
+            for epoch in range(len(result.history) + 1, config.max_epochs + 1):
+                if best.exhausted(config.patience):
+                    break
+                _seed(epoch_generator(seed, epoch).initial_seed(), devices)
+                started = time.perf_counter()
+                train_loss = run_epoch(module, objective, optimizer, epoch_generator(seed, epoch, config.device))
+                val_loss = validate(module, objective)
+                best.update(module, val_loss, epoch, always=config.patience == 0)
+                entry = {"epoch": epoch, "train_loss": train_loss, "val_loss": float(val_loss.mean())}
+                entry["seconds"] = time.perf_counter() - started
+                result.history.append(entry)
+                if store is not None and world()[0] == 0:
+                    store.save(module, optimizer, best, result.history)
+                if progress is not None:
+                    progress({"name": name, "max_epochs": config.max_epochs, **entry})
+        except KeyboardInterrupt:
+            result.interrupted = True
+    best.restore(module)
+    module.eval()
+    result.val_loss, result.best_epoch = best.loss, best.epoch.tolist()
+    return result
+
+
+def _seed(seed: int, devices: list[torch.device]) -> None:
+    """The global generators in use; ``torch.manual_seed`` prepares every kind of device, at a millisecond an epoch."""
+    torch.default_generator.manual_seed(seed)
+    for device in devices:
+        with torch.cuda.device(device):
+            torch.cuda.manual_seed(seed)
+
+
+def run_epoch(
+    module: nn.Module, objective: Objective, optimizer: torch.optim.Optimizer, generator: torch.Generator
+) -> float:
+    """One pass over the objective's batches; returns the mean training loss of a member."""
+    module.train()
+    losses = [train_step(module, objective, optimizer, batch) for batch in objective.batches(generator)]
+    # One transfer per epoch: asking each step for its number would make an accelerator wait for the host.
+    mean = float(torch.stack(losses).mean()) / objective.n_members if losses else math.nan
+    if losses and not math.isfinite(mean):
+        raise FloatingPointError(
+            f"the training loss became {mean}: lower learning_rate, or check X for values far outside the usual range"
+        )
+    return mean
+
+
+def train_step(module: nn.Module, objective: Objective, optimizer: torch.optim.Optimizer, batch: Any) -> Tensor:
+    """One gradient step. Members share no parameter, so the gradient of the sum is each member's own."""
+    own, weight = own_part(batch, PAIR_BLOCK)
+    loss = objective.backward(module, own)
+    average_gradients(module, weight)
+    optimizer.step()
+    return loss
+
+
+def validate(module: nn.Module, objective: Objective) -> Tensor:
+    """Held-out loss of every member."""
+    module.eval()
+    with torch.inference_mode():
+        return objective.held_out_loss(module).clone()
+
+
+class BestWeights:
+    """The best weights of every member so far, and for how long they have been the best."""
+
+    def __init__(self, module: nn.Module, n_members: int) -> None:
+        device = next(module.parameters()).device
+        self.state = {name: tensor.detach().clone() for name, tensor in module.state_dict().items()}
+        self.loss = torch.full((n_members,), math.inf, device=device)
+        self.epoch = torch.zeros(n_members, dtype=torch.long, device=device)
+        self.waited = torch.zeros(n_members, dtype=torch.long, device=device)
+
+    def update(self, module: nn.Module, val_loss: Tensor, epoch: int, always: bool = False) -> None:
+        better = torch.full_like(self.loss, True, dtype=torch.bool) if always else val_loss < self.loss - MINIMUM_GAIN
+        waited, state, loss, at = torch.where(better, 0, self.waited + 1), self.state, self.loss, self.epoch
+        if bool(better.any()):
+            state = {name: self._better(name, tensor, better) for name, tensor in module.state_dict().items()}
+            loss = torch.where(better, val_loss.to(loss), loss)
+            at = torch.where(better, epoch, at)
+        # At once: Ctrl-C between two layers would leave weights of two epochs.
+        self.waited, self.state, self.loss, self.epoch = waited, state, loss, at
+
+    def _better(self, name: str, tensor: Tensor, better: Tensor) -> Tensor:
+        if self.loss.shape[0] == 1:
+            return tensor.detach().clone()
+        kept: Tensor = self.state[name].clone()
+        kept[better] = tensor.detach()[better]
+        return kept
+
+    def exhausted(self, patience: int) -> bool:
+        """Whether no member has improved for ``patience`` epochs."""
+        return patience > 0 and bool((self.waited >= patience).all())
+
+    def restore(self, module: nn.Module) -> None:
+        module.load_state_dict(self.state)
