@@ -56,10 +56,10 @@ TESTS: dict[str, tuple[str, ...]] = {
         *(f"{BAD}no_attribute_of_a_collision_matrix_can_be_set", f"{BAD}no_array_of_a_collision_matrix_can_be_written"),
         f"{BAD}a_later_change_of_the_given_array_does_not_reach_inside",
     ),
-    "projection": ("test_projection.py", f"{BAD}projection_refuses"),
-    "recovery": ("test_recovery.py", f"{BAD}recovery_refuses"),
-    "gramian": ("test_gramian.py", "test_moments.py"),
-    "posterior": (
+    "equations.projection": ("test_projection.py", f"{BAD}projection_refuses"),
+    "equations.recovery": ("test_recovery.py", f"{BAD}recovery_refuses"),
+    "equations.gramian": ("test_gramian.py", "test_moments.py"),
+    "equations.posterior": (
         *("test_posterior.py", f"{BAD}solving_posteriors_refuses", f"{BAD}shifting_priors_refuses"),
         f"{BAD}the_posterior_error_bound_refuses",
     ),
@@ -69,7 +69,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         *(f"{BAD}the_accumulator_refuses", f"{BAD}a_failed_update_leaves_the_accumulator_as_it_was"),
     ),
     "counting": ("test_counting.py", f"{BAD}counting_refuses"),
-    "density": (
+    "equations.densities": (
         *("test_density.py", f"{BAD}densities_are_refused", f"{BAD}inputs_without_a_posterior_are_refused"),
         f"{BAD}monte_carlo_refuses",
     ),
@@ -77,14 +77,14 @@ TESTS: dict[str, tuple[str, ...]] = {
         *("test_written_out.py", "test_moments.py", f"{BAD}the_shrunk_estimate_refuses"),
         *(f"test_shrinkage.py::test_{name}" for name in QUICK_SHRINKAGE),
     ),
-    "divergence": ("test_divergence.py", f"{BAD}divergences_refuse"),
+    "equations.divergence": ("test_divergence.py", f"{BAD}divergences_refuse"),
     "_merging": ("test_matrix.py", f"{BAD}merging_classes_refuses"),
-    "contrastive.pairs": ("test_contrastive_pairs.py",),
-    "contrastive.losses": ("test_contrastive_losses.py",),
-    "contrastive.pooling": ("test_contrastive_pooling.py",),
-    "contrastive.linear": ("test_contrastive_linear.py",),
-    "contrastive.alignment": ("test_contrastive_alignment.py",),
-    "contrastive.smoothing": ("test_smoothing.py",),
+    "pairwise.pairs": ("test_contrastive_pairs.py",),
+    "pairwise.losses": ("test_contrastive_losses.py",),
+    "learners.pooling": ("test_contrastive_pooling.py",),
+    "learners.linear": ("test_contrastive_linear.py",),
+    "pairwise.alignment": ("test_contrastive_alignment.py",),
+    "applications.smoothing_loss": ("test_smoothing.py",),
 }
 #: A mutant may take this many times as long as the code that is right, and so many seconds more.
 PATIENCE = 5, 15

@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 import torch
 
-from collidescope import CollisionClassifier, _dask
+from collidescope import CollisionClassifier
 from collidescope.crossfit import WorkerError
 from collidescope.datasets import scenario_a
 from collidescope.pairwise.losses import BalancedPairLoss
+from collidescope.scale import _dask
 from collidescope.scale.distributed import average_gradients, gather_rows, own_part, world
 
 SETTINGS = {"hidden_layer_sizes": (16,), "max_epochs": 8, "patience": 0, "cv": 2, "random_state": 0, "device": "cpu"}

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collidescope import CollisionAccumulator, collision_matrix_from_posteriors, shift_priors, streams
+from collidescope import CollisionAccumulator, collision_matrix_from_posteriors, shift_priors
 from collidescope.datasets import imbalanced, scenario_a
 from collidescope.moments import MAX_COVARIANCE_CLASSES
+from collidescope.scale import streams
 from helpers import mean_tvd, random_posteriors
 
 

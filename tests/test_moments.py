@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from collidescope import collision_matrix_from_posteriors, moments, shift_priors, shrinkage, streams
+from collidescope import collision_matrix_from_posteriors, moments, shift_priors, shrinkage
 from collidescope.equations.gramian import gramian_from_moments, gramian_from_posteriors
 from collidescope.moments import Moments
+from collidescope.scale import streams
 from collidescope.shrinkage import labelled_moments, one_step_and_moments, word_and_labels
 from helpers import random_posteriors
 

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from collidescope import posterior, posterior_error_bound, shift_priors, solve_posteriors
+from collidescope import posterior_error_bound, shift_priors, solve_posteriors
+from collidescope.equations import posterior
 from collidescope.equations.posterior import _descend, _pivot, project_to_simplex
 from helpers import planted
 

@@ -7,7 +7,8 @@ import pytest
 import torch
 from scipy.linalg import sqrtm
 
-from collidescope import projection, recover
+from collidescope import recover
+from collidescope.equations import projection
 from collidescope.equations.recovery import condition_number
 from helpers import ZOO, mean_tvd, planted, planted_population
 

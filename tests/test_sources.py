@@ -19,8 +19,8 @@ import pytest
 import torch
 
 import collidescope as cs
-from collidescope import sources
 from collidescope.datasets import scenario_a
+from collidescope.scale import sources
 
 NAMES = ["a", "b", "c"]
 
