@@ -9,7 +9,7 @@ JSON in the header, with a checksum of all of it::
     skeleton                 the tree; instead of an array {"$array": name of its tensor}
 
 Text and object arrays (class names) stand in the skeleton, times as integer tensors with their dtype. Arrays that are
-equal are stored once. Matrices can also be ``.npz`` files, which hold the same entries.
+equal are stored once, large ones of models compressed. Matrices can also be ``.npz`` files of the same entries.
 
 Nothing in a file is trusted: no code is run, sizes are compared with the length of the file before memory is taken,
 and whatever is wrong ends in a :class:`ModelFileError`. The checksum detects damage; it is not a signature.
@@ -26,6 +26,7 @@ import re
 import secrets
 import stat
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -44,13 +45,14 @@ KINDS = {"model": "a model", "matrix": "a collision matrix", "checkpoint": "a tr
 #: Entries of the header.
 CONTENT, CHECKSUM = "collidescope", "sha256"
 #: Keys of a dict in the skeleton that stands for an array. A dict's own keys that start with "$" get another one.
-ARRAY, TEXT, OBJECTS, DTYPE = "$array", "$text", "$objects", "dtype"
+ARRAY, TEXT, OBJECTS, DTYPE, SHAPE = "$array", "$text", "$objects", "dtype", "shape"
 #: Array types that safetensors and numpy share.
 STORED = {np.dtype(name) for name in ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")}
 CONTAINERS = (Mapping, list, tuple, np.ndarray)
 TIMES = re.compile(r"(datetime64|timedelta64)(\[\d{0,9}[a-zA-Z]{1,2}\])?")
-#: Smaller arrays than this, in bytes, are not worth looking for a twin.
-SHARED_BYTES = 4096
+#: Arrays of this many bytes are stored once when they are equal, and in models compressed when that saves a fifth; but
+#: none that would grow by more than MOST_GROWTH when it is read, for that is how files fill the memory.
+LARGE, WORTH, MOST_GROWTH = 4096, 0.8, 50
 #: Bytes before the name of a zip entry and its content.
 ZIP_HEADER = 30
 #: Characters of a file's name that its temporary stand-in keeps: names have a limit of 255 bytes.
@@ -71,7 +73,7 @@ class ModelFileError(ValueError):
 
 def write(path: str | Path, kind: str, tree: Mapping[str, Any], *, npz: bool = False) -> None:
     """Write ``tree`` as a file of ``kind`` ("model", "matrix" or "checkpoint"): see :func:`writing`."""
-    flat = _Flat()
+    flat = _Flat(pack=kind == "model")
     text = _dumps({"format": FORMAT, "version": VERSION, "kind": kind, "tree": flat.add(tree, "")})
     header = {CONTENT: text, CHECKSUM: _checksum(text, flat.arrays, flat.digests)}
     with writing(path) as file:
@@ -111,9 +113,9 @@ def _checked(header: Mapping[str, str], arrays: Arrays, kind: str) -> Tree:
         raise ValueError("it is damaged or was edited, for its content does not match its checksum")
     if content["kind"] != kind:
         raise ValueError(f"it holds {KINDS.get(content['kind'], 'something else')}")
-    used: set[str] = set()
+    used: dict[str, Any] = {}
     tree = _unflatten(content["tree"], arrays, used)
-    if not isinstance(tree, dict) or used != arrays.keys():
+    if not isinstance(tree, dict) or used.keys() != arrays.keys():
         raise ValueError("it is damaged or was edited, for it holds arrays that belong to nothing")
     return tree
 
@@ -121,7 +123,8 @@ def _checked(header: Mapping[str, str], arrays: Arrays, kind: str) -> Tree:
 class _Flat:
     """The arrays of a tree by the names of their tensors, and their digests."""
 
-    def __init__(self) -> None:
+    def __init__(self, pack: bool) -> None:
+        self.pack = pack
         self.arrays: Arrays = {}
         self.digests: dict[str, str] = {}
         self._names: dict[Any, str] = {}
@@ -148,13 +151,16 @@ class _Flat:
             return {TEXT: array.tolist()}
         if array.dtype.kind == "O" and array.ndim == 1 and not any(isinstance(part, CONTAINERS) for part in array):
             return {OBJECTS: self.add(array.tolist(), where)}
-        leaf = {DTYPE: array.dtype.name} if array.dtype.kind in "mM" else {}
-        plain = array.view(np.int64) if leaf else array
+        plain = array.view(np.int64) if array.dtype.kind in "mM" else array
         plain = np.ascontiguousarray(plain, plain.dtype.newbyteorder("=")).reshape(array.shape)
         if plain.dtype not in STORED:
             raise ValueError(f"{where} cannot be written to a file: it is an array of dtype {array.dtype}")
+        leaf: dict[str, Any] = {DTYPE: array.dtype.name} if plain.dtype != array.dtype.newbyteorder("=") else {}
+        packed = _pack(plain) if self.pack and plain.nbytes >= LARGE else plain
+        if plain.nbytes / MOST_GROWTH <= packed.nbytes < WORTH * plain.nbytes:
+            plain, leaf = packed, {DTYPE: array.dtype.name, SHAPE: list(array.shape)}
         digest = _digest(plain)
-        twin = (plain.dtype, plain.shape, digest) if plain.nbytes >= SHARED_BYTES else where
+        twin = (str(leaf), plain.dtype, plain.shape, digest) if plain.nbytes >= LARGE else where
         if twin not in self._names:
             name = where
             while name in self.arrays or name in (CONTENT, CHECKSUM):  # a key may hold a slash
@@ -163,7 +169,22 @@ class _Flat:
         return {ARRAY: self._names[twin]} | leaf
 
 
-def _unflatten(node: Any, arrays: Arrays, used: set[str]) -> Any:
+def _pack(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    """Compressed, with the first bytes of all numbers first: high bytes of indices and of sorted numbers are alike."""
+    columns = array.reshape(-1).view(np.uint8).reshape(-1, array.itemsize).T
+    return np.frombuffer(zlib.compress(columns.tobytes(), level=1), np.uint8)
+
+
+def _unpack(packed: npt.NDArray[Any], shape: Any, dtype: str) -> npt.NDArray[Any]:
+    plain = np.dtype(np.int64 if TIMES.fullmatch(dtype) else dtype)
+    size = math.prod(shape) * plain.itemsize
+    if plain not in STORED or packed.dtype != np.uint8 or not 0 < size <= MOST_GROWTH * packed.size:
+        raise ValueError(f"it is damaged or was edited, for {packed.size} bytes claim shape {shape} of {dtype}")
+    columns = zlib.decompressobj().decompress(packed.tobytes(), size)
+    return np.frombuffer(columns, np.uint8).reshape(plain.itemsize, -1).T.copy().view(plain).reshape(shape)
+
+
+def _unflatten(node: Any, arrays: Arrays, used: dict[str, Any]) -> Any:
     """The inverse of :meth:`_Flat.add`; an error on what it would not have returned."""
     if isinstance(node, list):
         return [_unflatten(part, arrays, used) for part in node]
@@ -173,9 +194,12 @@ def _unflatten(node: Any, arrays: Arrays, used: set[str]) -> Any:
     if not tags:
         return {key.removeprefix("$"): _unflatten(part, arrays, used) for key, part in node.items()}
     value, dtype = node[tags[0]], node.get(DTYPE)
-    if node.keys() == {ARRAY} or (node.keys() == {ARRAY, DTYPE} and TIMES.fullmatch(str(dtype))):
-        used.add(value)
-        return arrays[value] if dtype is None else arrays[value].view(dtype)
+    if ARRAY in tags and node.keys() <= {ARRAY, DTYPE, SHAPE}:
+        if value not in used:  # once, however often it is named
+            array = _unpack(arrays[value], node[SHAPE], str(dtype)) if SHAPE in node else arrays[value]
+            used[value] = node, array.view(dtype) if TIMES.fullmatch(str(dtype)) else array
+        if used[value][0] == node:
+            return used[value][1]
     if node.keys() == {TEXT}:
         text = np.array(value, dtype=np.str_)
         if text.tolist() == value:  # not of numbers, nor of lists of different lengths
@@ -281,6 +305,22 @@ def _loads(text: str | bytes) -> Any:
 
 def _refuse_constant(name: str) -> None:
     raise ValueError(f"it holds {name}, which is not a number")
+
+
+def plain_labels(labels: npt.NDArray[Any]) -> Any:
+    """Class names as JSON: a list, or for times a dict with their dtype and values."""
+    if labels.dtype.kind not in "mM":
+        return labels.tolist()
+    return {DTYPE: labels.dtype.name, "values": labels.astype(str if labels.dtype.kind == "M" else np.int64).tolist()}
+
+
+def labels_from_plain(value: Any) -> Any:
+    """The inverse of :func:`plain_labels`, for what a file holds."""
+    if not isinstance(value, Mapping):
+        return value
+    if value.keys() != {DTYPE, "values"} or not TIMES.fullmatch(str(value[DTYPE])):
+        raise ValueError(f"classes must be a list, or times with their dtype, got {str(value)[:80]}")
+    return np.array(value["values"]).astype(value[DTYPE])
 
 
 # -------------------------------------------------------------------- reading and writing files

@@ -70,7 +70,7 @@ class FactorisedObjective:
 
     @property
     def signature(self) -> str:
-        return _signature(self.X, self.y, self.given_weight)
+        return _signature(self.X, self.y, self.given_weight, *self.train_rows, *self.held_out_rows)
 
     def batches(self, generator: torch.Generator) -> Iterator[Tensor]:
         order = torch.stack([_shuffled(rows, generator)[: self.epoch_length] for rows in self.train_rows])
@@ -158,7 +158,7 @@ class PairwiseObjective:
 
     @property
     def signature(self) -> str:
-        return _signature(self.X, self.y, self.given_weight)
+        return _signature(self.X, self.y, self.given_weight, self.rows, *self.held_out)
 
     def batches(self, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         i, j, same = sample_pairs(self.train_labels, len(self.rows), self.scheme, generator, self.train_weight)
