@@ -96,8 +96,8 @@ def read(path: str | Path, kind: str) -> Tree:
         header, arrays = _read_npz(path) if zipped else _read_safetensors(path)
         return _checked(header, arrays, kind)
     except Exception as error:  # damaged bytes raise many types of error in the libraries that parse them
-        words = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-        raise ModelFileError(f"path {str(path)!r} cannot be read as {KINDS[kind]} of collidescope: {words}") from None
+        words = f"{KINDS[kind]} of collidescope, or is damaged: {error if str(error) else type(error).__name__}"
+        raise ModelFileError(f"path {str(path)!r} is not {words}") from None
 
 
 def _checked(header: Mapping[str, str], arrays: Arrays, kind: str) -> Tree:
@@ -106,19 +106,19 @@ def _checked(header: Mapping[str, str], arrays: Arrays, kind: str) -> Tree:
         raise ValueError("it is a file of another program, or damaged")
     content = _loads(header[CONTENT])
     if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise ValueError("it is damaged or was edited")
+        raise ValueError("its header is not ours")
     if content.get("version") != VERSION:
         found = content.get("version")
         raise ValueError(f"it has format version {found!r}, this release reads {VERSION}: update, or write it again")
     digests = {name: _digest(array) for name, array in arrays.items()}
     if header.get(CHECKSUM) != _checksum(header[CONTENT], arrays, digests):
-        raise ValueError("it is damaged or was edited, for its content does not match its checksum")
+        raise ValueError("its content does not match its checksum")
     if content["kind"] != kind:
         raise ValueError(f"it holds {KINDS.get(content['kind'], 'something else')}")
     used: dict[str, Any] = {}
     tree = _unflatten(content["tree"], arrays, used)
     if not isinstance(tree, dict) or used.keys() != arrays.keys():
-        raise ValueError("it is damaged or was edited, for it holds arrays that belong to nothing")
+        raise ValueError("it holds arrays that belong to nothing")
     return tree
 
 
@@ -182,7 +182,7 @@ def _unpack(packed: npt.NDArray[Any], shape: Any, dtype: str) -> npt.NDArray[Any
     plain = np.dtype(np.int64 if TIMES.fullmatch(dtype) else dtype)
     size = math.prod(shape) * plain.itemsize
     if plain not in STORED or packed.dtype != np.uint8 or not 0 < size <= MOST_GROWTH * packed.size:
-        raise ValueError(f"it is damaged or was edited, for {packed.size} bytes claim shape {shape} of {dtype}")
+        raise ValueError(f"{packed.size} bytes claim shape {shape} of {dtype}")
     columns = zlib.decompressobj().decompress(packed.tobytes(), size)
     return np.frombuffer(columns, np.uint8).reshape(plain.itemsize, -1).T.copy().view(plain).reshape(shape)
 
@@ -211,7 +211,7 @@ def _unflatten(node: Any, arrays: Arrays, used: dict[str, Any]) -> Any:
         objects = np.empty(len(value), dtype=object)
         objects[:] = value
         return objects
-    raise ValueError(f"it is damaged or was edited, for {tags[0]!r} has a wrong content")
+    raise ValueError(f"{tags[0]!r} has a wrong content")
 
 
 def _digest(array: npt.NDArray[Any]) -> str:
@@ -427,7 +427,7 @@ def _target(path: str | Path) -> tuple[Path | None, int | None]:
         raise ValueError(f"path must be a file name, got a {'folder' if stat.S_ISDIR(mode) else 'device'}: {path}")
     target = Path(os.path.realpath(path))  # what a symbolic link points to, which may be yet to be made
     if not target.parent.is_dir():
-        raise FileNotFoundError(f"path {path} is in a folder that does not exist: make it first")
+        raise FileNotFoundError(f"path {path} is in a folder that does not exist: make the folder first")
     return target, mode
 
 
