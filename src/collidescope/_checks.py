@@ -32,6 +32,10 @@ SMALLEST_WEIGHT, LARGEST_WEIGHT = 1e-100, 1e100
 WEIGHT_RANGE = 1e30
 
 
+class CollisionWarning(UserWarning):
+    """Something about the estimate that its reader should know."""
+
+
 def check_finite(values: npt.ArrayLike, name: str, *, ndim: int | tuple[int, ...] | None = None) -> FloatArray:
     """``values`` as a finite float64 array of ``ndim`` dimensions."""
     if isinstance(values, np.ma.MaskedArray):

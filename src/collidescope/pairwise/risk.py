@@ -1,4 +1,7 @@
-"""Losses on pairs, and the bound of the paper's Theorem 2.
+"""The risk of a pair-wise model: equations (31) and (32) of the paper, and the bound of its Theorem 2.
+
+A fit calls :func:`balanced_risk` on pairs that :func:`~collidescope.pairwise.pairs.sample_pairs` drew in balance;
+:class:`BalancedPairLoss` weighs the pairs of any batch, for custom training loops.
 
 Symbols: ``Sim(x, x') = y(x)·y(x')`` is the chance that two inputs get the same class; V is the best classifier of the
 pairs *as weighted by the loss*. Balanced weights (half same, half different, classes uniform: the paper's risk) make
@@ -9,7 +12,7 @@ that what is trained is Sim and nothing needs to be corrected afterwards. With `
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +21,27 @@ from collidescope.pairwise.pairs import SCHEMES
 
 #: p·p' is computed in float32, where probabilities below this are rounding: it bounds the logarithm at 16.
 PROBABILITY_FLOOR = 1e-7
+
+
+def balanced_risk(logits: Tensor, same: Tensor) -> Tensor:
+    """Empirical risk of V on balanced pairs, the paper's equation (32) with cross-entropy as ℓ.
+
+    Half of the pairs are of one class and half of two classes, classes uniform, so the mean over the pairs is the
+    risk of equation (31) without bias.
+
+    Parameters
+    ----------
+    logits : tensor of shape (N,)
+        Logit of V(x, x') for each pair as sampled.
+    same : tensor of shape (N,)
+        1 where the two rows share their class, else 0.
+
+    Examples
+    --------
+    >>> round(float(balanced_risk(torch.zeros(2), torch.tensor([1.0, 0.0]))), 4)
+    0.6931
+    """
+    return nn.functional.binary_cross_entropy_with_logits(logits, same)
 
 
 class BalancedPairLoss(nn.Module):
@@ -114,8 +138,13 @@ class BalancedPairLoss(nn.Module):
             weights.fill_diagonal_(0)
         else:
             weights = self._batch_weights(labels, same, sample_weight).to(p.dtype)
-        loss: Tensor = _AllPairs.apply(p, same, weights, self.shift, self.bounded)  # type: ignore[no-untyped-call]
-        return loss
+        V = p @ p.transpose(-1, -2)
+        # The probability of what was observed, with a = e^shift: aV / (1 + (a - 1) V) for "same", its rest otherwise.
+        observed = torch.where(same, V, 1 - V).clamp_min(PROBABILITY_FLOOR)
+        log_observed = observed.log() + same * self.shift - torch.log1p(math.expm1(self.shift) * V)
+        if self.bounded is not None:
+            log_observed = log_observed.clamp_min(-self.bounded)
+        return -(log_observed * weights).sum((-1, -2))
 
     def _pair_weights(self, first: Tensor, second: Tensor, same: Tensor) -> Tensor:
         if self.scheme == "natural":
@@ -152,37 +181,6 @@ class BalancedPairLoss(nn.Module):
         inside = pair * (0.5 / n_same) / within_row.unsqueeze(-1)
         across = pair * (0.5 / n_different) / (safe.unsqueeze(-1) * safe.unsqueeze(-2))
         return torch.where(same, inside, across)
-
-
-class _AllPairs(torch.autograd.Function):
-    """Weighted pair loss of V = p pᵀ with its gradient in closed form: about a quarter faster than recording each step.
-
-    With a = e^shift and D = V (same) or 1 - V (different), the probability of what was observed is
-    ``O = D · (a if same else 1) / (1 + (a - 1) V)``, so ``d log O / dV = ±1/D - (a - 1)/(1 + (a - 1) V)``, and since V
-    is symmetric in p the gradient of p is (E + Eᵀ) p with E = d loss / dV.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, p: Tensor, same: Tensor, weights: Tensor, shift: float, bounded: float | None) -> Tensor:
-        V = p @ p.transpose(-1, -2)
-        sign = same.to(p.dtype).mul_(2).sub_(1)
-        D = torch.addcmul((1 - sign).mul_(0.5), sign, V).clamp_min_(PROBABILITY_FLOOR)
-        log_observed = D.log()
-        slope = sign / D
-        if shift:
-            spread = V.mul(math.expm1(shift)).add_(1)
-            log_observed += same * shift - spread.log()
-            slope -= math.expm1(shift) / spread
-        if bounded is not None:
-            slope *= log_observed > -bounded
-            log_observed.clamp_min_(-bounded)
-        ctx.save_for_backward(p, slope.mul_(weights))
-        return -(log_observed * weights).sum((-1, -2))
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        p, E = ctx.saved_tensors
-        return -gradients[0][..., None, None] * ((E + E.transpose(-1, -2)) @ p), None, None, None, None
 
 
 class PacBound(NamedTuple):
