@@ -64,7 +64,7 @@ class PairObjective:
 
     @property
     def signature(self) -> str:
-        return signature(self.X, self.y, self.given_weight)
+        return signature(self.X, self.y, self.given_weight, self.rows, *(self.held_out or ()))
 
     def batches(self, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         i, j, same = sample_pairs(self.train_labels, len(self.rows), "balanced", generator, self.train_weight)

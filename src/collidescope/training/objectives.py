@@ -59,7 +59,7 @@ class FactorisedObjective:
 
     @property
     def signature(self) -> str:
-        return signature(self.X, self.y, self.given_weight)
+        return signature(self.X, self.y, self.given_weight, *self.train_rows, *self.held_out_rows)
 
     def batches(self, generator: torch.Generator) -> Iterator[Tensor]:
         order = torch.stack([_shuffled(rows, generator)[: self.epoch_length] for rows in self.train_rows])
