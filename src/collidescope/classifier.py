@@ -1,4 +1,4 @@
-"""``CollisionClassifier``: the main job as a scikit-learn estimator. It validates, calls the other rooms and delegates."""
+"""``CollisionClassifier``: the main job as a scikit-learn estimator, which validates and calls the other rooms."""
 
 from __future__ import annotations
 
@@ -382,7 +382,7 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         return trust.shuffled_control(self, X, y)
 
     def learning_curve(self, X: Any = None, y: Any = None) -> trust.LearningCurve:
-        """Would more rows still lower PBER? Read from ``limit_``; nothing is refitted (see :mod:`collidescope.trust`)."""
+        """Would more rows still lower PBER? Read from ``limit_``: nothing is refitted (:mod:`collidescope.trust`)."""
         return trust.learning_curve(self, X, y)
 
     # ---------------------------------------------------------------- files

@@ -183,8 +183,6 @@ class _CrossFitter:
 class _Prefit(_CrossFitter):
     """Posteriors of a fitted classifier as it is."""
 
-    splits = []
-
     def __call__(self, fraction: float) -> FloatArray:
         return _check_scores(self.model.predict_proba(self.X), len(self.y), len(self.classes))
 

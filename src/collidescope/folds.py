@@ -239,9 +239,7 @@ def check_groups(groups: npt.ArrayLike, n_rows: int) -> IntArray:
 OTHER = "other classes"
 
 
-def handle_rare(
-    y: npt.NDArray[Any], used: IntArray, rare: str, notes: list[str]
-) -> tuple[npt.NDArray[Any], IntArray]:
+def handle_rare(y: npt.NDArray[Any], used: IntArray, rare: str, notes: list[str]) -> tuple[npt.NDArray[Any], IntArray]:
     """Labels and the rows in use, after what ``rare`` says was done to classes with a single row; notes say so."""
     names, counts = np.unique(y[used], return_counts=True)
     lonely = names[counts == 1]

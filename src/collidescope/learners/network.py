@@ -54,8 +54,6 @@ class Network(Member):
         config = TrainingConfig(**{**options, "hidden_layer_sizes": self.hidden, "device": task.device})
         n, K = len(task.codes), task.n_classes
         M = next((m for rows, m in STACK if n <= rows), 1)
-        if isinstance(config.n_splits, int):
-            M = config.n_splits
         part = inner_parts(task, M if M > 1 else PARTS, task.seed)
         splits = []
         for number in range(min(M, int(part.max()) + 1)):
