@@ -59,7 +59,7 @@ class PairObjective:
         if len(held_out):
             generator = torch.Generator(device=y.device).manual_seed(seed)
             weight = None if sample_weight is None else sample_weight[held_out]
-            i, j, same = sample_pairs(y[held_out], HELD_OUT_PAIRS * len(held_out), "balanced", generator, weight)
+            i, j, same = sample_pairs(y[held_out], HELD_OUT_PAIRS * len(held_out), generator, weight)
             self.held_out = held_out[i], held_out[j], same.float()
 
     @property
@@ -67,7 +67,7 @@ class PairObjective:
         return signature(self.X, self.y, self.given_weight, self.rows, *(self.held_out or ()))
 
     def batches(self, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        i, j, same = sample_pairs(self.train_labels, len(self.rows), "balanced", generator, self.train_weight)
+        i, j, same = sample_pairs(self.train_labels, len(self.rows), generator, self.train_weight)
         i, j, target = self.rows[i], self.rows[j], same.float()
         # A last batch of a single pair is left out: batch norm cannot take it.
         last = len(i) - 1 if len(i) > self.batch_size > 1 else len(i)
@@ -159,7 +159,7 @@ class PairModel:
             raise KeyboardInterrupt  # before the first epoch had ended: there is nothing to keep
         # exp(-n Δloss / 2): n held-out rows, not pairs, is what the held-out loss was learned from.
         weights = torch.softmax(-0.5 * len(split[1]) * torch.tensor(losses, dtype=torch.float64), 0).tolist()
-        shift = same_log_odds_shift("balanced", torch.bincount(y, minlength=n_classes))
+        shift = same_log_odds_shift(n_classes)
         shape = tuple(X.shape[1:])
         return cls(modules, weights if len(modules) > 1 else [1.0], used, shape, n_classes, shift, history, interrupted)
 

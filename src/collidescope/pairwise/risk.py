@@ -17,7 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from collidescope.pairwise.pairs import SCHEMES
+from collidescope.pairwise.pairs import same_log_odds_shift
 
 #: p·p' is computed in float32, where probabilities below this are rounding: it bounds the logarithm at 16.
 PROBABILITY_FLOOR = 1e-7
@@ -51,13 +51,10 @@ class BalancedPairLoss(nn.Module):
     ----------
     n_classes : int
         K of the whole problem, not of the batch.
-    scheme : "balanced" or "natural"
-        Balanced: same and different pairs weigh one half each, classes (pairs of classes) uniform. Natural: every pair
-        weighs the same, and there is no shift.
     shift : float, optional
-        Added to the logit of Sim before the loss; by default what the scheme asks for: log(K - 1) or 0. Pass 0 when
-        your model should learn V itself, or when your pairs were already *sampled* in balance by
-        :func:`~collidescope.pairwise.pairs.sample_pairs` and you subtract the shift from its scores.
+        Added to the logit of Sim before the loss: log(K - 1) by default. Pass 0 when your model should learn V itself,
+        or when your pairs were already *sampled* in balance by :func:`~collidescope.pairwise.pairs.sample_pairs` and
+        you subtract the shift from its scores.
     bounded : float, optional
         An upper bound of the loss of one pair: the probability of what was observed is clamped at exp(-bounded). The
         paper's Theorem 2 asks for a bounded loss.
@@ -78,20 +75,14 @@ class BalancedPairLoss(nn.Module):
     0.6931
     """
 
-    def __init__(
-        self, n_classes: int, scheme: str = "balanced", shift: float | None = None, bounded: float | None = None
-    ) -> None:
+    def __init__(self, n_classes: int, shift: float | None = None, bounded: float | None = None) -> None:
         super().__init__()
         if n_classes < 2:
             raise ValueError(f"n_classes must be at least 2, got {n_classes}")
-        if scheme not in SCHEMES:
-            raise ValueError(f"scheme must be one of {SCHEMES}, got {scheme!r}")
         if bounded is not None and not bounded > 0:
             raise ValueError(f"bounded must be positive (an upper bound of the loss), got {bounded}")
-        default = math.log(n_classes - 1) if scheme == "balanced" else 0.0
         self.n_classes = n_classes
-        self.scheme = scheme
-        self.shift = default if shift is None else float(shift)
+        self.shift = same_log_odds_shift(n_classes) if shift is None else float(shift)
         self.bounded = bounded
 
     def forward(self, logits: Tensor, first: Tensor, second: Tensor) -> Tensor:
@@ -132,12 +123,7 @@ class BalancedPairLoss(nn.Module):
         batches into blocks (p.reshape(-1, 64, K)) where time matters.
         """
         same = labels.unsqueeze(-1) == labels.unsqueeze(-2)
-        if self.scheme == "natural" and sample_weight is None:
-            size = labels.shape[-1]
-            weights = torch.full((size, size), 1 / max(size * (size - 1), 1), dtype=p.dtype, device=p.device)
-            weights.fill_diagonal_(0)
-        else:
-            weights = self._batch_weights(labels, same, sample_weight).to(p.dtype)
+        weights = self._batch_weights(labels, same, sample_weight).to(p.dtype)
         V = p @ p.transpose(-1, -2)
         # The probability of what was observed, with a = e^shift: aV / (1 + (a - 1) V) for "same", its rest otherwise.
         observed = torch.where(same, V, 1 - V).clamp_min(PROBABILITY_FLOOR)
@@ -147,8 +133,6 @@ class BalancedPairLoss(nn.Module):
         return -(log_observed * weights).sum((-1, -2))
 
     def _pair_weights(self, first: Tensor, second: Tensor, same: Tensor) -> Tensor:
-        if self.scheme == "natural":
-            return torch.full_like(first, 1.0, dtype=torch.get_default_dtype()) / max(first.shape[0], 1)
         kinds, inverse, counts = torch.unique(first * self.n_classes + second, return_inverse=True, return_counts=True)
         kind_is_same = kinds // self.n_classes == kinds % self.n_classes
         n_same = kind_is_same.sum().clamp_min(1)
@@ -162,8 +146,6 @@ class BalancedPairLoss(nn.Module):
         distinct = ~torch.eye(size, dtype=torch.bool, device=labels.device)
         w = torch.ones_like(labels, dtype=torch.get_default_dtype()) if sample_weight is None else sample_weight
         pair = w.unsqueeze(-1) * w.unsqueeze(-2) * distinct
-        if self.scheme == "natural":
-            return pair / pair.sum((-1, -2), keepdim=True).clamp_min(PROBABILITY_FLOOR)
         # One half, spread evenly over the classes (pairs of classes) that the batch has, then over their pairs: with
         # W_k = Σ w in class k, those of k and l ≠ k sum to W_k W_l and those within k to W_k² - Σ w².
         total = torch.zeros(*labels.shape[:-1], self.n_classes, dtype=w.dtype, device=w.device)
