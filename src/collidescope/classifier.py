@@ -18,15 +18,13 @@ from collidescope._checks import FloatArray, IntArray
 from collidescope._matrix_files import as_arrays
 from collidescope._models import ModelArgument, ModelChoice, parse_model, stored_model
 from collidescope.crossfit import HeldOut, PairSolver, check_pair_members, cross_fit
-from collidescope.equations.gramian import gramian_from_moments
-from collidescope.equations.posterior import shift_in_place, shift_priors
+from collidescope.equations.posterior import shift_priors
 from collidescope.equations.recovery import Recovery, recover
+from collidescope.estimate import gramian_from_moments, one_step_and_moments, resolve_priors, shift_in_place, shrink
 from collidescope.estimators import check_targets, resolve_splits, validated
-from collidescope.inference import resolve_priors
 from collidescope.matrix import CollisionMatrix
 from collidescope.persistence import write_model
 from collidescope.scale import _dask
-from collidescope.shrinkage import one_step_and_moments, shrink
 
 CollisionWarning = trust.CollisionWarning
 #: Parameters handed to the training as they are.
@@ -57,7 +55,7 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
     estimate : "shrunk", "one-step" or "gramian"
         Point estimate of S. The one-step estimator forgives errors of the model and has intervals; ``shrunk`` is the
         same up to about 20 classes, and with more draws it towards the model's own word as far as the labels do not
-        contradict it (see :mod:`collidescope.shrinkage`); ``gramian`` is the paper's road and has no intervals.
+        contradict it (see :func:`collidescope.estimate.shrink`); ``gramian`` is the paper's road and has no intervals.
     recovery : "root" or "gradient"
         How the Gramian is turned into S: closed form, or the paper's gradient descent.
     correction : "prior" or "none"

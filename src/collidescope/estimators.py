@@ -14,12 +14,11 @@ from sklearn.utils.validation import validate_data
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
-from collidescope.equations.divergence import Divergences, divergences_from_posteriors
+from collidescope.equations.densities import Divergences, divergences_from_posteriors
 from collidescope.equations.posterior import shift_priors
-from collidescope.inference import resolve_priors
+from collidescope.estimate import collision_matrix_from_posteriors, resolve_priors
 from collidescope.matrix import CollisionMatrix
 from collidescope.scale import _dask
-from collidescope.scale.streams import collision_matrix_from_posteriors
 
 
 def estimate_collisions(

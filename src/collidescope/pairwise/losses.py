@@ -1,4 +1,4 @@
-"""Losses on pairs, and the bound of the paper's Theorem 2.
+"""Losses on pairs.
 
 Symbols: ``Sim(x, x') = y(x)·y(x')`` is the chance that two inputs get the same class; V is the best classifier of the
 pairs *as weighted by the loss*. Balanced weights (half same, half different, classes uniform: the paper's risk) make
@@ -9,7 +9,7 @@ that what is trained is Sim and nothing needs to be corrected afterwards. With `
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -183,55 +183,3 @@ class _AllPairs(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         p, E = ctx.saved_tensors
         return -gradients[0][..., None, None] * ((E + E.transpose(-1, -2)) @ p), None, None, None, None
-
-
-class PacBound(NamedTuple):
-    """The two terms of the paper's Theorem 2 and their sum."""
-
-    complexity: float
-    confidence: float
-    total: float
-
-
-def pac_bound(
-    n: int, K: int, d: float, delta: float = 0.05, loss_bound: float = 1.0, constant: float = 1.0
-) -> PacBound:
-    """Bound on |R(V) - R̂(V)|, uniformly over the model class, with probability 1 - delta (the paper's Theorem 2).
-
-    ``constant · (K / √(n² - K² n))^(1/d) + 12 K B / √(n² - K² n) · √(log(2/delta) / 2)``
-
-    Parameters
-    ----------
-    n : int
-        Rows; the bound needs n > K².
-    K : int
-        Classes.
-    d : float
-        Complexity exponent of the model class.
-    delta : float
-        Probability of failure.
-    loss_bound : float
-        B, the largest loss of one pair (``bounded`` of :class:`BalancedPairLoss`).
-    constant : float
-        The constant that the theorem's O(·) leaves open: the first term is known only up to it.
-
-    Examples
-    --------
-    >>> round(pac_bound(n=10_000, K=3, d=2, loss_bound=4.0).confidence, 4)
-    0.0196
-    """
-    if K < 2:
-        raise ValueError(f"K must be at least 2 classes, got {K}")
-    if not 0 < delta < 1:
-        raise ValueError(f"delta must be between 0 and 1, got {delta}")
-    for name, value in (("d", d), ("loss_bound", loss_bound), ("constant", constant)):
-        if not (value > 0 and math.isfinite(value)):
-            raise ValueError(f"{name} must be positive and finite, got {value}")
-    if n <= K * K:
-        raise ValueError(
-            f"the bound needs n² > K² n (more than K² = {K * K} rows), got n = {n}: use more rows or merge classes"
-        )
-    rate = K / math.sqrt(n * n - K * K * n)
-    complexity = constant * rate ** (1 / d)
-    confidence = 12 * rate * loss_bound * math.sqrt(math.log(2 / delta) / 2)
-    return PacBound(complexity, confidence, complexity + confidence)
