@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch.nn.functional import binary_cross_entropy
 
-from collidescope.pairwise.risk import BalancedPairLoss, balanced_risk, pac_bound
+from collidescope.equations.bounds import pac_bound
+from collidescope.pairwise.risk import BalancedPairLoss, balanced_risk
 
 # Three inputs, three classes: counts[x, k] rows of input x with label k, the same number of rows in every class.
 COUNTS = torch.tensor([[12, 2, 1], [2, 10, 5], [2, 4, 10]])

@@ -20,9 +20,18 @@ from collidescope._checks import CollisionWarning, FloatArray, IntArray
 from collidescope._progress import Progress
 from collidescope._rows import row_hashes
 from collidescope.crossfit import PoolFit, fit_pool, recipes_for
-from collidescope.equations.gramian import gramian_from_moments
-from collidescope.equations.posterior import shift_in_place, shift_priors
+from collidescope.equations.posterior import shift_priors
 from collidescope.equations.recovery import Recovery, recover
+from collidescope.estimate import (
+    collision_matrix_from_posteriors,
+    gramian_from_moments,
+    group_numbers,
+    labelled_moments,
+    one_step_and_moments,
+    resolve_priors,
+    shift_in_place,
+    shrink,
+)
 from collidescope.estimators import as_votes, check_targets, validated
 from collidescope.folds import (
     FRACTIONS,
@@ -31,16 +40,13 @@ from collidescope.folds import (
     Settings,
     Split,
     Standardised,
-    check_groups,
     handle_rare,
     nested_splits,
     resolve_splits,
 )
-from collidescope.inference import resolve_priors
 from collidescope.limit import Limit, limit_from_posteriors, limit_from_scores
 from collidescope.matrix import CollisionMatrix
 from collidescope.scale import _dask
-from collidescope.shrinkage import one_step_and_moments, shrink
 
 #: Steps of the progress bar for the folds of the whole training rows; those of a share count that share of it.
 STEPS = 8
@@ -340,15 +346,25 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         self.member_weights_ = getattr(self._crossfit, "fold_weights", [])
         self.reference_stderr_ = held_out.reference_stderr
         self.row_hashes_ = data.hashes
-        target = None if self._natural else self.priors_
-        self.one_step_, moments = one_step_and_moments(P, labels.codes[rows], weight, self.classes_, target)
+        groups = None if data.groups is None else data.groups[rows]
+        if labels.votes is None:
+            target = None if self._natural else self.priors_
+            self.one_step_, moments = one_step_and_moments(P, labels.codes[rows], weight, self.classes_, target, groups)
+        else:
+            votes, place, codes, shares = labels.votes[rows], *labels.take(rows)
+            self.one_step_ = collision_matrix_from_posteriors(
+                P, votes=votes, classes=self.classes_, priors=self.priors, sample_weight=weight, groups=groups
+            )
+            moments = labelled_moments(P[place], codes, shares, len(self.classes_), None)
         # The pair-wise model's own Gramian holds at uniform priors; at others it follows from the shifted posteriors.
         gramian = held_out.gramian
         if gramian is None or not np.allclose(self.priors_, 1 / len(self.priors_)):
             gramian = gramian_from_moments(moments)
         self.gramian_ = gramian
         self.recovery_: Recovery = recover(self.gramian_, self.priors_, method=self.recovery)
-        self.collision_matrix_: CollisionMatrix = shrink(self.one_step_, moments)
+        self.collision_matrix_: CollisionMatrix = (
+            shrink(self.one_step_, moments) if labels.votes is None else self.one_step_
+        )
         if self.estimate == "gramian":
             self.collision_matrix_ = self.recovery_.to_collision_matrix(self.classes_)
         shift_in_place(P, self._crossfit.train_priors, self.priors_)
@@ -511,7 +527,7 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
             y = classes[votes.argmax(axis=1)]
         n, notes = len(y), []
         weights = None if sample_weight is None else check.unit_weights(check.check_weights(sample_weight, n))
-        codes_of_groups = None if groups is None else check_groups(groups, n)
+        codes_of_groups = None if groups is None else group_numbers(groups, n)
         present = check_targets(y) if votes is None else classes
         used = np.arange(n) if weights is None else np.flatnonzero(weights)
         if votes is None:

@@ -15,14 +15,13 @@ from sklearn.utils.validation import validate_data
 
 from collidescope import _checks as check
 from collidescope._checks import CollisionWarning, FloatArray, IntArray
-from collidescope.equations.divergence import Divergences, divergences_from_posteriors
+from collidescope.equations.densities import Divergences, divergences_from_posteriors
 from collidescope.equations.posterior import shift_priors
-from collidescope.folds import FRACTIONS, Split, check_groups, nested_splits, resolve_splits
-from collidescope.inference import resolve_priors
+from collidescope.folds import FRACTIONS, Split, nested_splits, resolve_splits
+from collidescope.estimate import collision_matrix_from_posteriors, group_numbers, resolve_priors
 from collidescope.limit import limit_from_posteriors
 from collidescope.matrix import CollisionMatrix
 from collidescope.scale import _dask
-from collidescope.scale.streams import collision_matrix_from_posteriors
 
 #: Channels that the last axis of an image may have, where the second has more.
 MOST_CHANNELS = 4
@@ -89,7 +88,7 @@ def estimate_collisions(
     weights = check.unit_weights(check.check_weights(sample_weight, len(labels)))
     codes = check.encode_labels(labels, classes)
     resolved = resolve_priors(priors, np.asarray(np.bincount(codes, weights, len(classes)), np.float64), classes)
-    members = None if groups is None else check_groups(groups, len(labels))
+    members = None if groups is None else group_numbers(groups, len(labels))
     fit = _cross_fitter(classifier, X, labels, classes, cv, n_jobs, random_state, members)
     P = fit(1.0)
     cm = collision_matrix_from_posteriors(
@@ -154,7 +153,7 @@ def crossfit_posteriors(
     (150, 3)
     """
     labels = check.check_labels(y)
-    members = None if groups is None else check_groups(groups, len(labels))
+    members = None if groups is None else group_numbers(groups, len(labels))
     P = _cross_fitter(classifier, X, labels, check_targets(labels), cv, n_jobs, random_state, members)(1.0)
     assert P is not None
     return P
@@ -305,6 +304,8 @@ def as_votes(y: Any) -> tuple[FloatArray | None, Any]:
         return None, None
     votes = check.check_finite(y, "y (votes)", ndim=2)
     check.check_non_negative(votes, "y (votes)", "a number of votes cannot be negative")
+    if (votes % 1).any():
+        raise ValueError("y (votes) must hold whole numbers, how many votes each class got: for labels pass one column")
     names = list(y.columns) if hasattr(y, "columns") else list(range(shape[1]))
     if (votes.sum(axis=1) == 0).any():
         row = int((votes.sum(axis=1) == 0).argmax())

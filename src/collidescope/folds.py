@@ -224,17 +224,6 @@ def check_split_classes(splits: Sequence[Split], y: npt.NDArray[Any], classes: n
             )
 
 
-def check_groups(groups: npt.ArrayLike, n_rows: int) -> IntArray:
-    """Group numbers of the rows; refused unless there are several groups and none is missing."""
-    labels = check.check_labels(groups, "groups")
-    if len(labels) != n_rows:
-        raise ValueError(f"groups must have one entry per row ({n_rows}), got {len(labels)}")
-    names, codes = np.unique(labels, return_inverse=True)
-    if len(names) < 2:
-        raise ValueError(f"groups must name at least 2 groups, got {names.tolist()}: leave groups out")
-    return np.asarray(codes, dtype=np.intp)
-
-
 #: The class that ``rare="merge"`` makes.
 OTHER = "other classes"
 

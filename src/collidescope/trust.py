@@ -23,7 +23,8 @@ from sklearn.utils import _safe_indexing, check_random_state
 from collidescope import _checks as check
 from collidescope._checks import CollisionWarning, FloatArray, IntArray
 from collidescope._text import words_html
-from collidescope.equations.recovery import Recovery, condition_number
+from collidescope.equations.bounds import condition_number
+from collidescope.equations.recovery import Recovery
 from collidescope.estimators import check_rows, estimate_collisions
 from collidescope.matrix import CollisionMatrix
 

@@ -39,7 +39,7 @@ def posteriors(
     """
     from collidescope.cli import _inputs as inputs
     from collidescope.cli._results import check_report, finish, summary_of
-    from collidescope.scale.streams import collision_matrix_from_posteriors
+    from collidescope.estimate import collision_matrix_from_posteriors
 
     set_quiet(quiet)
     inputs.check_outputs([table], [report, matrix])

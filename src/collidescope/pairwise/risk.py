@@ -1,4 +1,4 @@
-"""The risk of a pair-wise model: equations (31) and (32) of the paper, and the bound of its Theorem 2.
+"""The risk of a pair-wise model: equations (31) and (32) of the paper.
 
 A fit calls :func:`balanced_risk` on pairs that :func:`~collidescope.pairwise.pairs.sample_pairs` drew in balance;
 :class:`BalancedPairLoss` weighs the pairs of any batch, for custom training loops.
@@ -12,7 +12,6 @@ that what is trained is Sim and nothing needs to be corrected afterwards. With `
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -163,55 +162,3 @@ class BalancedPairLoss(nn.Module):
         inside = pair * (0.5 / n_same) / within_row.unsqueeze(-1)
         across = pair * (0.5 / n_different) / (safe.unsqueeze(-1) * safe.unsqueeze(-2))
         return torch.where(same, inside, across)
-
-
-class PacBound(NamedTuple):
-    """The two terms of the paper's Theorem 2 and their sum."""
-
-    complexity: float
-    confidence: float
-    total: float
-
-
-def pac_bound(
-    n: int, K: int, d: float, delta: float = 0.05, loss_bound: float = 1.0, constant: float = 1.0
-) -> PacBound:
-    """Bound on |R(V) - R̂(V)|, uniformly over the model class, with probability 1 - delta (the paper's Theorem 2).
-
-    ``constant · (K / √(n² - K² n))^(1/d) + 12 K B / √(n² - K² n) · √(log(2/delta) / 2)``
-
-    Parameters
-    ----------
-    n : int
-        Rows; the bound needs n > K².
-    K : int
-        Classes.
-    d : float
-        Complexity exponent of the model class.
-    delta : float
-        Probability of failure.
-    loss_bound : float
-        B, the largest loss of one pair (``bounded`` of :class:`BalancedPairLoss`).
-    constant : float
-        The constant that the theorem's O(·) leaves open: the first term is known only up to it.
-
-    Examples
-    --------
-    >>> round(pac_bound(n=10_000, K=3, d=2, loss_bound=4.0).confidence, 4)
-    0.0196
-    """
-    if K < 2:
-        raise ValueError(f"K must be at least 2 classes, got {K}")
-    if not 0 < delta < 1:
-        raise ValueError(f"delta must be between 0 and 1, got {delta}")
-    for name, value in (("d", d), ("loss_bound", loss_bound), ("constant", constant)):
-        if not (value > 0 and math.isfinite(value)):
-            raise ValueError(f"{name} must be positive and finite, got {value}")
-    if n <= K * K:
-        raise ValueError(
-            f"the bound needs n² > K² n (more than K² = {K * K} rows), got n = {n}: use more rows or merge classes"
-        )
-    rate = K / math.sqrt(n * n - K * K * n)
-    complexity = constant * rate ** (1 / d)
-    confidence = 12 * rate * loss_bound * math.sqrt(math.log(2 / delta) / 2)
-    return PacBound(complexity, confidence, complexity + confidence)
