@@ -51,7 +51,7 @@ class Network(Member):
         options = dict(task.training or {})
         sizes = options.pop("hidden_layer_sizes", "auto")
         self.hidden = HIDDEN if isinstance(sizes, str) else tuple(sizes)
-        config = TrainingConfig(**{**options, "hidden_layer_sizes": self.hidden, "device": task.device})
+        config = TrainingConfig.from_mapping({**options, "hidden_layer_sizes": self.hidden}, task.device)
         n, K = len(task.codes), task.n_classes
         M = next((m for rows, m in STACK if n <= rows), 1)
         part = inner_parts(task, M if M > 1 else PARTS, task.seed)
