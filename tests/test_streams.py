@@ -60,26 +60,6 @@ def test_chunks_of_any_kind_give_the_s_of_the_whole(stream):
     assert np.allclose(unlabelled.matrix, cs.collision_matrix_from_posteriors(P).matrix, atol=1e-10)
 
 
-class Endless(torch.utils.data.IterableDataset):
-    """Rows whose number nobody knows beforehand: len() of its loader is an error."""
-
-    def __init__(self, P, codes):
-        self.pairs = list(zip(torch.from_numpy(P), torch.from_numpy(codes), strict=True))
-
-    def __iter__(self):
-        return iter(self.pairs)
-
-
-def test_a_loader_may_not_know_its_length(stream):
-    P, y, _ = stream
-    loader = torch.utils.data.DataLoader(Endless(P, np.searchsorted(NAMES, y)), batch_size=512)
-    with pytest.raises(TypeError):
-        len(loader)
-    assert np.allclose(
-        cs.accumulate(loader, [0, 1, 2]).matrix, cs.collision_matrix_from_posteriors(P, y).matrix, atol=1e-10
-    )
-
-
 def test_a_memory_map_is_read_in_slices(stream, tmp_path):
     P, y, _ = stream
     np.save(tmp_path / "p.npy", P)
