@@ -19,8 +19,10 @@ from collidescope._merging import n_pairs
 FORMAT = "collidescope.collision-matrix"
 FORMAT_VERSION = 1
 #: What a file holds as it is, beside half of the covariance and ``info``.
-SAVED = ("classes", "matrix", "priors", "stderr", "counts", "units", "pber_stderr", "coverage", "n_units")
-SAVED += ("held_out_error", "held_out_stderr")
+SAVED = (
+    *("classes", "matrix", "priors", "stderr", "counts", "units", "pber_stderr", "coverage"),
+    *("n_units", "held_out_error", "held_out_stderr"),
+)
 #: Of these the arrays, which .npz and model files keep as such.
 ARRAYS = ("matrix", "priors", "stderr", "counts", "units", "covariance_lower")
 #: As JSON a matrix and its standard errors take about 50 bytes an entry: 50 MB here, more than a gigabyte at 5,000.
