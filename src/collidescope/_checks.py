@@ -35,6 +35,10 @@ SMALLEST_WEIGHT, LARGEST_WEIGHT = 1e-100, 1e100
 WEIGHT_RANGE = 1e30
 
 
+class CollisionWarning(UserWarning):
+    """Something about the estimate that its reader should know."""
+
+
 def to_numpy(values: Any) -> Any:
     """Tensors as arrays, from any device, with or without gradients (bfloat16 as float32); all else as it is."""
     if not hasattr(values, "detach"):

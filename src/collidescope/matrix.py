@@ -23,9 +23,8 @@ import numpy.typing as npt
 from scipy.special import stdtrit
 
 from collidescope import _checks as check
+from collidescope import _store
 from collidescope._checks import FloatArray
-from collidescope._files import read_json, write_json
-from collidescope._matrix_files import arguments, as_plain, contents, read_npz, write_npz
 from collidescope._merging import delta_stderr, membership, merge_covariance, n_pairs
 from collidescope._sparse import SparseCollisions, largest_of_rows, largest_pairs
 from collidescope._text import as_html, as_text
@@ -34,6 +33,8 @@ from collidescope.equations.bounds import bayes_error_bounds
 if TYPE_CHECKING:
     import pandas as pd
 
+#: What a JSON file of a matrix is called inside, and the most classes it takes: 50 bytes per entry are 50 MB there.
+FORMAT, FORMAT_VERSION, JSON_CLASSES = "collidescope.collision-matrix", 2, 1000
 #: Intervals allow for one more row of the class that would have added this much to the entry: where no collision was
 #: seen the standard error is near zero, yet n rows cannot rule out rates below about 1/n.
 UNSEEN = 0.5
@@ -392,35 +393,78 @@ class CollisionMatrix:
 
     # ---------------------------------------------------------------- files
 
+    def export(self) -> dict[str, Any]:
+        """Everything a file holds, as arrays and plain values: see :meth:`restore`."""
+        tree = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "covariance"}
+        lower = None if self.covariance is None else self.covariance[np.tril_indices(len(self.covariance))]
+        return tree | {"covariance_lower": lower}
+
+    @classmethod
+    def restore(cls, tree: Any) -> CollisionMatrix:
+        """The inverse of :meth:`export`, with every check of the constructor; ValueError on what does not fit."""
+        names = {f.name for f in fields(cls)} - {"covariance"} | {"covariance_lower"}
+        if not isinstance(tree, Mapping) or tree.keys() != names:
+            found = set(tree) if isinstance(tree, Mapping) else set()
+            raise ValueError(f"a collision matrix is damaged: check {', '.join(sorted(map(str, names ^ found)))}")
+        values = dict(tree)
+        info = values["info"].values() if isinstance(values["info"], Mapping) else [[]]
+        if any(isinstance(value, list | Mapping | np.ndarray) for value in info):
+            raise ValueError("a collision matrix is damaged: info must be a mapping to plain values")
+        if (lower := values.pop("covariance_lower")) is not None:
+            size = n_pairs(len(values["classes"]))
+            flat = check.check_finite(lower, "covariance_lower", ndim=1)
+            if flat.shape != (n_pairs(size),):  # before memory is taken for it
+                raise ValueError(f"covariance_lower must have {n_pairs(size)} entries, got {flat.shape[0]}")
+            covariance = np.zeros((size, size))
+            covariance[np.tril_indices(size)] = flat
+            values["covariance"] = np.where(np.tri(size, dtype=bool), covariance, covariance.T)
+        return cls(**values)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain lists, numbers and text: what :meth:`to_json` writes."""
-        return as_plain(self)
+        if self.n_classes > JSON_CLASSES:
+            raise ValueError(
+                f"a matrix of {self.n_classes:,} classes is too large for JSON (at most {JSON_CLASSES:,}): "
+                f"to_npz keeps all of it, top_k the largest entries of every row"
+            )
+        tree = self.export() | {"classes": _store.plain_labels(self.classes)}
+        plain = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in tree.items()}
+        return {"format": FORMAT, "version": FORMAT_VERSION} | plain
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> CollisionMatrix:
         """The inverse of :meth:`to_dict`, with every check of the constructor."""
-        return cls(**arguments(data))
+        if not isinstance(data, Mapping) or data.get("format") != FORMAT:
+            raise ValueError("data is not a collision matrix: it must be what CollisionMatrix.to_dict returned")
+        tree = dict(data)
+        if tree.pop("version", None) != FORMAT_VERSION:
+            found = data.get("version")
+            raise ValueError(
+                f"data has format version {found!r}, this release reads {FORMAT_VERSION}: update collidescope"
+            )
+        del tree["format"]
+        return cls.restore(tree | {"classes": _store.labels_from_plain(tree.get("classes"))})
 
     def to_json(self, path: str | Path | None = None) -> str:
         """Write the matrix to ``path`` (an existing file is replaced in one step) and return the text.
 
         Up to 1,000 classes; more take gigabytes as text: see :meth:`to_npz` and :meth:`top_k`.
         """
-        return write_json(self.to_dict(), path)
+        return _store.write_json(self.to_dict(), path)
 
     @classmethod
     def from_json(cls, source: str | Path) -> CollisionMatrix:
         """Read a file written by :meth:`to_json`, or its text; every float comes back bit for bit."""
-        return cls.from_dict(read_json(source))
+        return cls.from_dict(_store.read_json(source))
 
     def to_npz(self, path: str | Path) -> None:
-        """Write all of the matrix to a binary file of numpy's: 16 bytes an entry, for any number of classes."""
-        write_npz(self, path)
+        """Write all of the matrix to a binary file of numpy's: 16 bytes per entry, for any number of classes."""
+        _store.write(path, "matrix", self.export(), npz=True)
 
     @classmethod
     def from_npz(cls, path: str | Path) -> CollisionMatrix:
         """Read a file written by :meth:`to_npz`, with every check of the constructor; no code in it is run."""
-        return cls(**read_npz(path))
+        return cls.restore(_store.read(path, "matrix"))
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Through the constructor: unpickled and copied arrays would be writeable.
@@ -429,10 +473,10 @@ class CollisionMatrix:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, CollisionMatrix):
             return False
-        theirs = contents(other)
+        theirs = other.export()
         return all(
             np.array_equal(value, theirs[name]) if isinstance(value, np.ndarray) else value == theirs[name]
-            for name, value in contents(self).items()
+            for name, value in self.export().items()
         )
 
     __hash__ = None  # type: ignore[assignment]
