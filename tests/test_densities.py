@@ -8,19 +8,21 @@ from scipy import stats
 from scipy.integrate import quad
 from sklearn.linear_model import LogisticRegression
 
-from collidescope import (
+from collidescope import collision_divergence, collision_matrix_from_densities
+from collidescope.datasets import GaussianProblem, scenario_a
+from collidescope.equations.densities import (
     BayesOptimalClassifier,
     ProbabilisticBayesClassifier,
-    collision_divergence,
-    collision_matrix_from_densities,
+    _BayesClassifier,
+    as_generator,
     divergences,
     divergences_from_posteriors,
-    estimate_divergences,
+    log_density,
     posteriors_from_densities,
+    sample_mixture,
 )
-from collidescope.datasets import GaussianProblem, scenario_a
-from collidescope.equations.densities import _BayesClassifier, as_generator, log_density, sample_mixture
 from collidescope.estimate import CollisionAccumulator
+from collidescope.estimators import estimate_divergences
 
 
 def gaussians(problem):

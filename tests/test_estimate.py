@@ -13,18 +13,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collidescope import (
-    CollisionAccumulator,
-    collision_matrix_from_posteriors,
-    project,
-    shift_priors,
-    shrunk_collision_matrix,
-)
+from collidescope import CollisionAccumulator, collision_matrix_from_posteriors, shift_priors
 from collidescope._checks import LARGEST_WEIGHT, SMALLEST_WEIGHT
 from collidescope.datasets import GaussianProblem, imbalanced, scenario_a
 from collidescope.equations.gramian import gramian_from_posteriors
 from collidescope.equations.moments import MAX_COVARIANCE_CLASSES, Moments, row_blocks, row_units
-from collidescope.equations.projection import balance
+from collidescope.equations.projection import balance, project
 from collidescope.estimate import (
     check_class_sizes,
     compare_pber,
@@ -39,6 +33,7 @@ from collidescope.estimate import (
     plug_in_and_one_step,
     resolve_priors,
     shift_in_place,
+    shrunk_collision_matrix,
     with_pber,
 )
 from helpers import mean_tvd, random_posteriors

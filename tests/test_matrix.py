@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from scipy import stats
 from sklearn.metrics import confusion_matrix
 
-from collidescope import CollisionMatrix, bayes_error_bounds, collision_matrix_from_posteriors
+from collidescope import CollisionMatrix, collision_matrix_from_posteriors
 from collidescope.datasets import scenario_a, scenario_b
+from collidescope.equations.bounds import bayes_error_bounds
 from helpers import ZOO, planted, random_posteriors
 
 

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from collidescope import project
 from collidescope.equations import projection
-from collidescope.equations.projection import _onto_spectral, balance
+from collidescope.equations.projection import _onto_spectral, balance, project
 from helpers import ZOO, planted
 
 
