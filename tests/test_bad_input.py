@@ -185,7 +185,7 @@ def bad_priors(who, call, name="priors", k=2, optional=True):
 
 def bad_posteriors(who, call, name="P", any_width=False):
     rows = [
-        ("1-dimensional", [0.9, 0.4, 0.7, 0.2], r"\(4,\)"),
+        ("1-dimensional", [0.9, 1.4, 0.7, 0.2], r"(\(4,\)|1\.4)"),
         ("3-dimensional", [P], r"\(1, 4, 2\)"),
         ("a single column", [[0.9], [0.4], [0.7], [0.2]], r"(\(4, 1\)|got 1)"),
         ("no rows", np.zeros((0, 2)), r"empty.*\(0, 2\)"),
