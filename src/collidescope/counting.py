@@ -141,7 +141,10 @@ def count_collisions(
            [0.25, 0.75]])
     """
     check.check_choice(average, ["rows", "items"], "average")
-    counts, names = count_table(X, y, classes)
+    codes, names = label_codes(y, classes)
+    groups = input_groups(X)
+    check.check_same_length(groups, codes, "X and y")
+    counts = count_table(groups, codes, len(names))
     return _as_matrix(_count(counts, average), names, average, "X has no input that occurs twice", "y")
 
 
@@ -268,35 +271,29 @@ def votes_needed(
 # ------------------------------------------------------------------------------------------------ tables of counts
 
 
-def count_table(
-    X: Any, y: npt.ArrayLike, classes: Sequence[Any] | None = None
-) -> tuple[csr_array, npt.NDArray[Any]]:
-    """(items × classes, names of the classes) from one row per label; items in the order of their first row."""
-    codes, names = _label_codes(y, classes)
-    groups = input_groups(X)
-    check.check_same_length(groups, codes, "X and y")
-    k = len(names)
+def count_table(groups: IntArray, codes: IntArray, k: int) -> csr_array:
+    """Items × classes, from the number of the item and of the class in every row."""
     # Sorting one number per row is faster than any table of pairs, and holds for any number of classes.
     cells, counts = np.unique(groups * k + codes, return_counts=True)
     n_items = int(groups.max()) + 1
     starts = np.searchsorted(cells, np.arange(n_items + 1) * k)
-    return csr_array((counts.astype(np.float64), cells % k, starts), shape=(n_items, k)), names
+    return csr_array((counts.astype(np.float64), cells % k, starts), shape=(n_items, k))
 
 
-def _label_codes(y: Any, classes: Sequence[Any] | None) -> tuple[IntArray, npt.NDArray[Any]]:
-    """Class numbers and names. Distinct labels are checked once where they are text or whole numbers."""
+def label_codes(y: Any, classes: Sequence[Any] | None = None, name: str = "y") -> tuple[IntArray, npt.NDArray[Any]]:
+    """Class numbers and names. Where labels are text or whole numbers each is checked once, not once per row."""
     import pandas as pd
 
     if isinstance(y, (np.ndarray, pd.Series)) and not np.ma.isMaskedArray(y) and y.ndim == 1 and len(y):
         codes, levels = pd.factorize(y)
         values = np.asarray(levels)
-        plain = values.dtype.kind in "iuU" or all(type(value) is str for value in values.tolist())
+        plain = values.dtype.kind in "iu" or all(type(value) is str for value in values.tolist())
         if plain and codes.min() >= 0:
-            names = check.classes_of(check.check_labels(values)) if classes is None else check.check_classes(classes)
-            return check.encode_labels(values, names)[codes], names
-    labels = check.check_labels(y)
-    names = check.classes_of(labels) if classes is None else check.check_classes(classes)
-    return check.encode_labels(labels, names), names
+            found, names = label_codes(list(levels), classes, name)
+            return found[codes], names
+    labels = check.check_labels(y, name)
+    names = check.classes_of(labels, name) if classes is None else check.check_classes(classes)
+    return check.encode_labels(labels, names, name), names
 
 
 def vote_table(votes: Any, classes: Sequence[Any] | None = None) -> tuple[csr_array, npt.NDArray[Any]]:
