@@ -46,6 +46,8 @@ LARGE_GROUP = 4
 BLOCK_NUMBERS = 4_000_000
 #: Share of nonzero counts above which dense products are the faster ones.
 DENSE_SHARE = 0.1
+#: Cells of a table, per row that is counted into it, up to which counting beats sorting.
+DENSE_CELLS = 4
 #: A variance below this share of the second moment it is the difference of is rounding, not variance.
 VARIANCE_ROUNDING = 1e-14
 #: Votes per item for which :func:`votes_needed` plans.
@@ -233,38 +235,36 @@ def votes_needed(
         raise ValueError(
             "cm must come from votes: collision_matrix_from_votes(votes), or count_collisions(…, average='items')"
         )
-    n = float(cm.info["distinct_inputs"])  # type: ignore[arg-type]
-    B, S, priors, own = cm.joint, cm.matrix, cm.priors[:, None], np.eye(cm.n_classes)
-    # Variance of Z - Sρ with two votes. Off the diagonal Z = ρ_i = 1/2 where the votes are {i, j}, a chance of 2 B_ij;
-    # on it Z = ρ_i = 1 where both are i; E ρ_i² = (π_i + B_ii) / 2.
-    both = B * (1 + own) / 2
-    two = (both * (1 - 2 * S) + S**2 * (priors + np.diag(B)[:, None]) / 2) / priors**2
-    now = n * cm.stderr**2
+    n, inverse_votes, inverse_pairs = (
+        float(cm.info[name] or 0) for name in ("distinct_inputs", "inverse_votes", "inverse_pairs")
+    )
     if of == "pber":
         two, now = np.array([cm.pber * (1 - cm.pber)]), np.array([n * cm.pber_stderr**2])
-    elif of != "matrix":
-        if isinstance(of, str) or len(of) != 2:
-            raise ValueError(f"of must be 'pber', 'matrix' or a pair of classes, got {of!r}")
-        entry = tuple(check.encode_labels([name], cm.classes, "of")[0] for name in of)
-        two, now = two[entry].reshape(1), now[entry].reshape(1)
-    two, now = two.ravel(), now.ravel()
+    else:
+        B, S, priors = cm.joint, cm.matrix, cm.priors[:, None]
+        # Variance of Z - Sρ with two votes. Off the diagonal Z = ρ_i = 1/2 where the votes are {i, j}, a chance of
+        # 2 B_ij; on it Z = ρ_i = 1 where both are i; E ρ_i² = (π_i + B_ii) / 2.
+        E_ZZ = B * (1 + np.eye(cm.n_classes)) / 2
+        two = (E_ZZ * (1 - 2 * S) + S**2 * (priors + np.diag(B)[:, None]) / 2) / priors**2
+        now = n * cm.stderr**2
+        if of != "matrix":
+            if isinstance(of, str) or len(of) != 2:
+                raise ValueError(f"of must be 'pber', 'matrix' or a pair of classes, got {of!r}")
+            i, j = check.encode_labels(list(of), cm.classes, "of")
+            two, now = two[i, j], now[i, j]
+        two, now = two.ravel(), now.ravel()
     each = np.array(VOTES_PER_ITEM)
-    variance = np.zeros((len(two), len(each)))
-    between, within = two, np.zeros_like(two)
-    shapes = ((2 / each, 2 * float(cm.info["inverse_votes"])), (2 / each / (each - 1), float(cm.info["inverse_pairs"])))  # type: ignore[arg-type]
-    for falls, at_hand in shapes:
+    variance, within = np.zeros((len(two), len(each))), np.zeros_like(two)
+    for falls, at_hand in ((2 / each, 2 * inverse_votes), (2 / (each * (each - 1)), inverse_pairs)):
         if at_hand < 1:
             # No more than all of the variance is within items, and none where more votes brought nothing.
-            inside = np.clip((two - now) / (1 - at_hand), 0, two)
-            variance = np.maximum(variance, (two - inside)[:, None] + inside[:, None] * falls)
-            between, within = two - inside, inside
-        else:
-            variance = np.maximum(variance, two[:, None])
+            within = np.clip((two - now) / (1 - at_hand), 0, two)
+        variance = np.maximum(variance, two[:, None] - np.outer(within, 1 - falls))
     items = np.ceil(variance.max(axis=0) * (ndtri((1 + level) / 2) / half_width) ** 2).astype(int)
-    widest = int(variance[:, 0].argmax())
     plans = pd.DataFrame({"votes_per_item": each, "items": items, "votes": each * items})
     plans = plans.sort_values("votes", kind="stable", ignore_index=True)
-    plans.attrs = {"between": float(between[widest]), "within": float(within[widest])}
+    widest = int(variance[:, 0].argmax())
+    plans.attrs = {"between": float((two - within)[widest]), "within": float(within[widest])}
     return plans
 
 
@@ -273,9 +273,10 @@ def votes_needed(
 
 def count_table(groups: IntArray, codes: IntArray, k: int) -> csr_array:
     """Items × classes, from the number of the item and of the class in every row."""
-    # Sorting one number per row is faster than any table of pairs, and holds for any number of classes.
-    cells, counts = np.unique(groups * k + codes, return_counts=True)
-    n_items = int(groups.max()) + 1
+    n_items, cell = int(groups.max()) + 1, groups * k + codes
+    if n_items * k <= DENSE_CELLS * len(cell):
+        return csr_array(np.bincount(cell, minlength=n_items * k).reshape(n_items, k).astype(np.float64))
+    cells, counts = np.unique(cell, return_counts=True)
     starts = np.searchsorted(cells, np.arange(n_items + 1) * k)
     return csr_array((counts.astype(np.float64), cells % k, starts), shape=(n_items, k))
 
@@ -301,43 +302,33 @@ def vote_table(votes: Any, classes: Sequence[Any] | None = None) -> tuple[csr_ar
     names = _wide_names(votes, classes)
     index = getattr(votes, "index", None) if hasattr(votes, "columns") else None
     if index is not None and not index.is_unique:
-        twice = index[index.duplicated()][0]
         raise ValueError(
-            f"votes has item {twice!r} in two rows: add up the rows of an item first, votes.groupby(level=0).sum()"
+            f"votes has item {index[index.duplicated()][0]!r} in two rows: add up the rows of an item first, "
+            f"votes.groupby(level=0).sum()"
         )
     return _wide_counts(votes, names), names
 
 
 def _wide_names(votes: Any, classes: Sequence[Any] | None) -> npt.NDArray[Any]:
-    columns = getattr(votes, "columns", None)
-    if columns is None:
+    columns = list(getattr(votes, "columns", ()))
+    if not columns:
         shape = votes.shape if hasattr(votes, "shape") else np.shape(votes)
         if len(shape) != 2:
             raise ValueError(f"votes must be a table (items × classes), got shape {shape}")
         return check.check_classes(range(shape[1]) if classes is None else classes, shape[1])
-    if classes is None:
-        return check.check_classes(list(columns))
-    names = check.check_classes(classes)
-    known = set(names.tolist())
-    for gap, words in (
-        ([c for c in columns if c not in known], "a column {!r} that is not in classes: drop it, or name it"),
-        ([c for c in names.tolist() if c not in columns], "no column for the class {!r}"),
-    ):
-        if gap:
-            raise ValueError(f"votes has {words.format(gap[0])}")
+    names = check.check_classes(columns if classes is None else classes)
+    if gap := [name for name in columns if name not in names.tolist()]:
+        raise ValueError(f"votes has a column {gap[0]!r} that is not in classes: drop it, or name it")
+    if gap := [name for name in names.tolist() if name not in columns]:
+        raise ValueError(f"votes has no column for the class {gap[0]!r}: it has {columns[:10]}")
     return names
 
 
 def _wide_counts(votes: Any, names: npt.NDArray[Any]) -> csr_array:
     if hasattr(votes, "columns"):
         votes = votes[names.tolist()]
-    if issparse(votes):
-        table = csr_array(votes, dtype=np.float64, copy=True)
-        table.sum_duplicates()
-        values: FloatArray = check.check_finite(table.data, "votes") if table.nnz else np.zeros(1)
-    else:
-        values = check.check_finite(votes, "votes", ndim=2)
-        table = csr_array(values)
+    table = csr_array(votes, dtype=np.float64, copy=True) if issparse(votes) else None
+    values = check.check_finite(votes if table is None else np.append(table.data, 0.0), "votes")
     check.check_non_negative(values, "votes", "it holds how many votes an item has for a class")
     if (values != np.floor(values)).any():
         where = tuple(int(i) for i in np.argwhere(values != np.floor(values))[0])
@@ -345,6 +336,8 @@ def _wide_counts(votes: Any, names: npt.NDArray[Any]) -> csr_array:
             f"votes must be whole numbers, got {values[where]:g} at position {where}: pass how many votes there were, "
             f"not their shares (with shares alone nobody knows how sure they are)"
         )
+    table = csr_array(values) if table is None else table
+    table.sum_duplicates()
     table.eliminate_zeros()
     return table
 
@@ -366,54 +359,41 @@ class PairSums:
         self.e_e = self.e_size = 0.0  # e = ω - tr Z, the unit's part of the PBER
         self.V_V, self.V_size = np.zeros((d, d)), np.zeros(d)  # V: the upper triangle of Z
 
-    def add(
-        self,
-        h: csr_array,
-        a: FloatArray,
-        s: FloatArray,
-        rho: FloatArray,
-        size: FloatArray,
-        times: FloatArray | None = None,
-    ) -> None:
-        """Add units: ``h`` is n×K, ``a`` and ``rho`` have an entry for each that ``h`` stores, the others one per unit.
+    def add(self, h: csr_array, a: FloatArray, s: FloatArray, rho: FloatArray, size: FloatArray, m: FloatArray) -> None:
+        """Add units, each as often as ``m`` says.
 
-        ``times`` says how often each unit occurs.
+        ``h`` is n×K, ``a`` and ``rho`` have an entry for each that ``h`` stores, the others one per unit.
         """
         n, k = h.shape
-        if n == 0:
-            return
-        m = np.ones(n) if times is None else times
         unit, column = np.repeat(np.arange(n), np.diff(h.indptr)), h.indices
-        sh, m_each = s[unit] * h.data, m[unit]
+        times, sh = m[unit], s[unit] * h.data
+        shh = sh * h.data
         dense = h.nnz > DENSE_SHARE * n * k
 
         def table(values: FloatArray) -> Any:
             stored = csr_array((values, h.indices, h.indptr), shape=(n, k))
             return stored.toarray() if dense else stored
 
-        H, squares = table(h.data), table(sh * h.data)
+        H = table(h.data)
         for total, left, right, diagonal in (
-            (self.Z, table(m_each * sh), H, a),
-            (self.Z_Z, table(m_each * sh * h.data), squares, a * (a + 2 * sh * h.data)),
-            (self.Z_rho, table(m_each * rho * sh), H, rho * a),
+            (self.Z, times * sh, H, a),
+            (self.Z_Z, times * shh, table(shh), a * (a + 2 * shh)),
+            (self.Z_rho, times * rho * sh, H, rho * a),
         ):
-            product = left.T @ right
+            product = table(left).T @ right
             total += product if dense else product.toarray()
-            total[np.diag_indices(k)] += np.bincount(column, m_each * diagonal, k)
-        e = size - np.bincount(unit, a + sh * h.data, n)
+            total[np.diag_indices(k)] += np.bincount(column, times * diagonal, k)
+        e = size - np.bincount(unit, a + shh, n)
         self.units += m.sum()
-        self.size += m @ size
-        self.size_size += m @ size**2
-        self.rho += np.bincount(column, m_each * rho, k)
-        self.rho_rho += np.bincount(column, m_each * rho**2, k)
-        self.e_e += m @ e**2
-        self.e_size += m @ (e * size)
+        self.size, self.size_size = self.size + m @ size, self.size_size + m @ size**2
+        self.e_e, self.e_size = self.e_e + m @ e**2, self.e_size + m @ (e * size)
+        self.rho += np.bincount(column, times * rho, k)
+        self.rho_rho += np.bincount(column, times * rho**2, k)
         if self.V_size.size:
             i, j = np.triu_indices(k)
-            A = csr_array((a, h.indices, h.indptr), shape=(n, k)).toarray()
-            H = H if dense else H.toarray()
+            H = h.toarray()
             V = (s[:, None] * H)[:, i] * H[:, j]
-            V[:, i == j] += A
+            V[:, i == j] += csr_array((a, h.indices, h.indptr), shape=(n, k)).toarray()
             self.V_size += V.T @ (m * size)
             V *= np.sqrt(m)[:, None]
             self.V_V += V.T @ V
@@ -424,7 +404,8 @@ class PairSums:
             setattr(self, name, getattr(self, name) + value)
         return self
 
-    def _scale(self) -> float:
+    @property
+    def _bessel(self) -> float:
         return self.units / max(self.units - 1, 1.0)
 
     def ratio(self) -> tuple[FloatArray, FloatArray]:
@@ -433,13 +414,12 @@ class PairSums:
         m = self.Z / rho
         variance = self.Z_Z - 2 * m * self.Z_rho + m**2 * self.rho_rho[:, None]
         variance[variance < VARIANCE_ROUNDING * self.Z_Z] = 0.0
-        return m, self._scale() * variance / rho**2
+        return m, self._bessel * variance / rho**2
 
     def error_variance(self) -> float:
         """Variance of 1 - Σtr Z / Σω."""
         m = 1 - np.trace(self.Z) / self.size
-        variance = self.e_e - 2 * m * self.e_size + m**2 * self.size_size
-        return self._scale() * max(float(variance), 0.0) / self.size**2
+        return self._bessel * max(float(self.e_e - 2 * m * self.e_size + m**2 * self.size_size), 0.0) / self.size**2
 
     def covariance(self) -> FloatArray | None:
         """Covariance of the upper triangle of ΣZ / Σω, or None where it was not kept."""
@@ -447,9 +427,8 @@ class PairSums:
             return None
         m = self.Z[np.triu_indices(len(self.rho))] / self.size
         cross = np.outer(m, self.V_size)
-        return np.asarray(
-            self._scale() * (self.V_V - cross - cross.T + self.size_size * np.outer(m, m)) / self.size**2
-        )
+        left = self.V_V - cross - cross.T + self.size_size * np.outer(m, m)
+        return np.asarray(self._bessel * left / self.size**2)
 
 
 @dataclass
@@ -476,24 +455,28 @@ def _count(counts: csr_array, average: str) -> _Counted:
     totals = np.asarray(counts.sum(axis=1))
     kept = totals > 1
     N = totals[kept]
-    pairs = N * (N - 1)
-    tally = np.array([(totals > 0).sum(), len(N), totals.sum(), N.sum(), (1 / N).sum(), (2 / pairs).sum()])
-    counts = counts[kept]
-    spread = PairSums(k, keeps_covariance(k))
-    estimate = spread if average == "items" else PairSums(k, covariance=False)
+    inverse = [(1 / N).sum(), (2 / (N * (N - 1))).sum()]
+    tally = np.array([(totals > 0).sum(), len(N), totals.sum(), N.sum(), *inverse])
+    counts = counts if kept.all() else counts[kept]
     weight = np.ones(len(N)) if average == "items" else N
-    for block in _blocks(len(N), k):
-        n, size = counts[block], weight[block]
-        s, share = size / pairs[block], size / N[block]
-        each = np.diff(n.indptr)
-        units = (n, -np.repeat(s, each) * n.data, s, np.repeat(share, each) * n.data, size)
-        estimate.add(*units)
-        if estimate is not spread:
-            large = N[block] > LARGE_GROUP
-            entries = np.repeat(~large, each)
-            spread.add(n[~large], units[1][entries], s[~large], units[3][entries], size[~large])
-            _add_rows(spread, n[large])
+    spread = PairSums(k, keeps_covariance(k))
+    if average == "items":
+        _add_inputs(spread, counts, N, weight)
+        return _Counted(spread, spread, tally)
+    estimate, large = PairSums(k, covariance=False), N > LARGE_GROUP
+    _add_inputs(estimate, counts, N, weight)
+    _add_inputs(spread, counts[~large], N[~large], weight[~large])
+    _add_rows(spread, counts[large])
     return _Counted(estimate, spread, tally)
+
+
+def _add_inputs(sums: PairSums, counts: csr_array, N: FloatArray, weight: FloatArray) -> None:
+    """Inputs as units: Z = ω (n nᵀ - diag(n)) / (N (N-1)), ρ = ω n / N."""
+    for block in _blocks(len(N), counts.shape[1]):
+        n, size = counts[block], weight[block]
+        s, each = size / (N[block] * (N[block] - 1)), np.diff(n.indptr)
+        rho = np.repeat(size / N[block], each) * n.data
+        sums.add(n, -np.repeat(s, each) * n.data, s, rho, size, np.ones(len(s)))
 
 
 def _add_rows(spread: PairSums, n: csr_array) -> None:
@@ -508,14 +491,12 @@ def _add_rows(spread: PairSums, n: csr_array) -> None:
         each = np.diff(h.indptr)
         own = (h.indices == np.repeat(n.indices[block], each)).astype(np.float64)
         h.data = own - (h.data - own) / np.repeat(others[item[block]], each)
-        rows = len(each)
-        spread.add(h, own, -np.ones(rows), own, np.ones(rows), n.data[block])
+        spread.add(h, own, -np.ones(len(each)), own, np.ones(len(each)), n.data[block])
 
 
 def _blocks(n_units: int, k: int) -> list[slice]:
-    # Beyond this many classes tables are sparse, and a block costs a K×K sum.
-    size = max(1, BLOCK_NUMBERS // (n_pairs(k) if keeps_covariance(k) else 6 * k))
-    size = size if keeps_covariance(k) else max(size, 20 * k)
+    # With covariance a unit takes K(K+1)/2 numbers; without, tables are mostly sparse and every block costs a K×K sum.
+    size = max(1, BLOCK_NUMBERS // n_pairs(k)) if keeps_covariance(k) else max(BLOCK_NUMBERS // (6 * k), 20 * k)
     return [slice(start, start + size) for start in range(0, n_units, size)]
 
 

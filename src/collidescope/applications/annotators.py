@@ -3,8 +3,8 @@
 Agreement is a property of B, the mean over items of y yᵀ: two votes on an item agree with probability tr(B) = 1 - PBER.
 The usual coefficients compare that with votes drawn at random from the class shares π = B 1::
 
-    Fleiss' kappa          1 - (1 - tr B) / (1 - ‖π‖²)                  B and π: means over items
-    Krippendorff's alpha   1 - (1 - tr B) / (1 - ‖π‖²) · (n-1)/n        B and π: means over the n votes that can be paired
+    Fleiss' kappa          1 - (1 - tr B) / (1 - ‖π‖²)              B and π: means over items
+    Krippendorff's alpha   1 - (1 - tr B) / (1 - ‖π‖²) · (n-1)/n    B and π: means over the n votes that have a pair
 
 so both follow from the collision matrix and say less than it does: which classes collide is lost, and where one class
 is common they are low although people agree on nearly every item.
@@ -41,6 +41,8 @@ __all__ = ["AnnotatorReport", "agreement", "compare_annotators"]
 
 #: An annotator with fewer shared items than this is not tested: a mean of so few has no normal distribution.
 FEWEST_ITEMS = 20
+#: Item, class and annotator of each vote, as numbers; names of the annotators.
+Votes = tuple[IntArray, IntArray, IntArray, npt.NDArray[Any]]
 #: The coefficients as functions of B, for people.
 FORMULAS = {
     "agreement": "tr B = 1 - PBER",
@@ -80,29 +82,34 @@ def agreement(votes: Any, classes: Sequence[Any] | None = None, *, level: float 
     if kept.sum() < 2:
         raise ValueError("votes has fewer than two items with two votes: nothing can agree, ask for second votes")
     counts, totals = counts[kept], totals[kept]
+    n = len(totals)
     disagree = 1 - (np.asarray((counts * counts).sum(axis=1)) - totals) / (totals * (totals - 1))
-    half = float(stdtrit(len(totals) - 1, (1 + level) / 2))
     rows = {}
-    for name, weight in (("Fleiss' kappa", np.ones(len(totals))), ("Krippendorff's alpha", totals)):
+    for name, weight, factor in (
+        ("Fleiss' kappa", np.ones(n), 1.0),
+        ("Krippendorff's alpha", totals, 1 - 1 / totals.sum()),
+    ):
         share = weight / weight.sum()
         error, priors = float(share @ disagree), counts.T @ (share / totals)
         chance = 1 - float(priors @ priors)
         if chance <= 0:
             raise ValueError("votes are all for one class: chance alone would agree, and there is no coefficient")
-        factor = 1 - 1 / totals.sum() if name.startswith("K") else 1.0
         # d(error / chance) = d error / chance + error / chance² · 2 π·dπ, item by item.
         influence = disagree / chance + 2 * error / chance**2 * (counts @ priors) / totals
-        rows[name] = (1 - factor * error / chance, factor * _stderr(influence, share))
-        if name.startswith("F"):
-            rows = {"agreement": (1 - error, _stderr(disagree, share)), "PBER": (error, _stderr(disagree, share)), **rows}
-    table = pd.DataFrame(
-        {name: (value, max(value - half * se, -1.0), min(value + half * se, 1.0)) for name, (value, se) in rows.items()},
-        index=["value", "low", "high"],
-    ).T
-    table.loc["PBER", "low"] = max(table.loc["PBER", "low"], 0.0)
-    table.loc["agreement", "low"] = max(table.loc["agreement", "low"], 0.0)
-    table["formula"] = pd.Series(FORMULAS)
-    return table.rename_axis("coefficient")
+        rows.setdefault("agreement", (1 - error, _stderr(disagree, share), 0.0))
+        rows.setdefault("PBER", (error, _stderr(disagree, share), 0.0))
+        rows[name] = (1 - factor * error / chance, factor * _stderr(influence, share), -1.0)
+    value, stderr, least = np.array(list(rows.values())).T
+    half = stdtrit(n - 1, (1 + level) / 2) * np.hypot(stderr, UNSEEN / n)
+    return pd.DataFrame(
+        {
+            "value": value,
+            "low": np.maximum(value - half, least),
+            "high": np.minimum(value + half, 1.0),
+            "formula": [FORMULAS[name] for name in rows],
+        },
+        index=pd.Index(rows, name="coefficient"),
+    )
 
 
 def _stderr(values: FloatArray, share: FloatArray) -> float:
@@ -135,28 +142,15 @@ class AnnotatorReport:
     agreement: pd.DataFrame
     annotators: pd.DataFrame
     pairs: pd.DataFrame
-    _votes: tuple[IntArray, IntArray, IntArray, npt.NDArray[Any]]
-
-    def between(self, first: Any, second: Any) -> pd.DataFrame:
-        """On how many shared items ``first`` said i (rows) and ``second`` said j (columns)."""
-        import pandas as pd
-
-        items, codes, who, names = self._votes
-        tables = []
-        for name in (first, second):
-            mine = who == check.encode_labels([name], names, "annotator")[0]
-            tables.append(pd.Series(codes[mine], index=items[mine]))
-        both = pd.concat(tables, axis=1, join="inner")
-        k = self.matrix.n_classes
-        cells = np.bincount(both[0].to_numpy() * k + both[1].to_numpy(), minlength=k * k).reshape(k, k)
-        classes = pd.Index(self.matrix.classes)
-        return pd.DataFrame(cells, classes.rename(str(first)), classes.rename(str(second)))
+    _votes: Votes
 
     def without(self, *annotators: Any) -> CollisionMatrix:
         """S from the votes of everybody else."""
         items, codes, who, names = self._votes
         rest = ~np.isin(who, check.encode_labels(list(annotators), names, "annotators"))
-        return collision_matrix_from_votes(count_table(items[rest], codes[rest], self.matrix.n_classes), self.matrix.classes)
+        return collision_matrix_from_votes(
+            count_table(items[rest], codes[rest], self.matrix.n_classes), self.matrix.classes
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, text and lists, for JSON and reports: what is not a number is None."""
@@ -206,8 +200,6 @@ def compare_annotators(
     >>> report.annotators.loc[report.annotators["flagged"], "annotator"].tolist()
     ['Dee']
     """
-    import pandas as pd
-
     check.check_between(level, 0, 1, "level")
     check.check_between(alpha, 0, 1, "alpha")
     groups = input_groups(items)
@@ -226,15 +218,16 @@ def compare_annotators(
     return AnnotatorReport(
         matrix,
         agreement(counts, names, level=level),
-        _differing(groups, codes, who, people, matrix, level, alpha),
-        _pairs(groups, codes, who, people, level),
+        _differing((groups, codes, who, people), matrix, level, alpha),
+        _pairs((groups, codes, who, people), level),
         (groups, codes, who, people),
     )
 
 
-def _pairs(items: IntArray, codes: IntArray, who: IntArray, people: npt.NDArray[Any], level: float) -> pd.DataFrame:
+def _pairs(votes: Votes, level: float) -> pd.DataFrame:
     import pandas as pd
 
+    items, codes, who, people = votes
     k, m, n = int(codes.max()) + 1, len(people), int(items.max()) + 1
     seen = csr_array((np.ones(len(items)), (who, items)), shape=(m, n))
     said = csr_array((np.ones(len(items)), (who, items * k + codes)), shape=(m, n * k))
@@ -256,100 +249,80 @@ def _pairs(items: IntArray, codes: IntArray, who: IntArray, people: npt.NDArray[
     return table.sort_values("agreement", kind="stable", ignore_index=True)
 
 
-def _differing(
-    items: IntArray,
-    codes: IntArray,
-    who: IntArray,
-    people: npt.NDArray[Any],
-    matrix: CollisionMatrix,
-    level: float,
-    alpha: float,
-) -> pd.DataFrame:
+def _differing(votes: Votes, matrix: CollisionMatrix, level: float, alpha: float) -> pd.DataFrame:
     """One row per annotator, tested against those not yet set aside."""
-    import pandas as pd
-
-    k, m = matrix.n_classes, len(people)
-    active = np.ones(m, dtype=bool)
-    found: dict[int, dict[str, Any]] = {}
+    items, codes, who, people = votes
+    active = np.ones(len(people), dtype=bool)
+    found: dict[int, pd.Series] = {}
     while True:
         rest = active[who]
-        now = _against_others(items[rest], codes[rest], who[rest], m, k, level)
-        p = np.where(active, now["p_value"], np.nan) * active.sum()
-        worst = int(np.nanargmin(np.append(p, np.inf)))
-        if worst == m or p[worst] > alpha:
+        table = _against_others(items[rest], codes[rest], who[rest], len(people), matrix, level)
+        table["p_value"] *= active.sum()
+        p = table["p_value"].where(active)
+        if not p.min() <= alpha:  # also where nobody can be tested
             break
-        found[worst] = {name: values[worst] for name, values in now.items()} | {"p_value": p[worst], "flagged": True}
+        worst = int(p.argmin())
+        found[worst] = table.loc[worst]
         active[worst] = False
-    for a in np.flatnonzero(active):
-        found[a] = {name: values[a] for name, values in now.items()} | {"p_value": min(p[a], 1.0), "flagged": False}
-    table = pd.DataFrame.from_dict(found, orient="index").sort_index()
-    used = table.pop("used").astype(int)
+    for worst, row in found.items():
+        table.loc[worst] = row
     table.insert(0, "annotator", people)
-    table.insert(1, "votes", np.bincount(who, minlength=m))
-    table.insert(7, "pber_without", _pber_without(items, codes, who, m, k))
-    table.insert(8, "used", [matrix.classes[c] if n else None for c, n in zip(used, table["items"], strict=True)])
-    return table
+    table.insert(1, "votes", np.bincount(who, minlength=len(people)))
+    table["p_value"] = table["p_value"].clip(upper=1.0)
+    return table.assign(flagged=~active)
 
 
 def _against_others(
-    items: IntArray, codes: IntArray, who: IntArray, m: int, k: int, level: float
-) -> dict[str, npt.NDArray[Any]]:
-    """Per annotator, on items with at least two others: agreement, use of classes, and a p-value before Bonferroni."""
-    counts = count_table(items, codes, k)
-    totals = np.asarray(counts.sum(axis=1))
-    agreeing = np.asarray((counts * counts).sum(axis=1)) - totals  # ordered pairs of votes that agree
-    kept = totals[items] >= 3
-    items, codes, who = items[kept], codes[kept], who[kept]
-    N, own = totals[items], np.asarray(counts[items, codes]).ravel()
-    n = np.bincount(who, minlength=m)
-    rate = (own - 1) / (N - 1)
-    others = (agreeing[items] - 2 * (own - 1)) / ((N - 1) * (N - 2))
-    mean, se = _means(rate - others, who, n)
-    # Use of classes: c - (votes of the others) / (N-1) = (N c - all votes) / (N-1), summed over the items of each.
-    votes = counts[items]
-    each = np.diff(votes.indptr)
-    votes.data = (np.repeat(N, each) * (votes.indices == np.repeat(codes, each)) - votes.data) / np.repeat(N - 1, each)
-    by_annotator = csr_array((np.ones(len(items)), (who, np.arange(len(items)))), shape=(m, len(items)))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        use = (by_annotator @ votes).toarray() / n[:, None]
-        squares = (by_annotator @ (votes * votes)).toarray() / n[:, None]
-        use_se = np.hypot(np.sqrt(np.maximum(squares - use**2, 0) / (n[:, None] - 1)), UNSEEN / n[:, None])
-        df = np.maximum(n - 1.0, 1.0)
-        p_use = k * 2 * stdtr(df[:, None], -np.abs(use / use_se)).min(axis=1)
-        p = np.minimum(2 * np.minimum(stdtr(df, mean / se), p_use), 1.0)  # disagreement is tested on one side
-        half = stdtrit(df, (1 + level) / 2) * se
-        column = np.nan_to_num(np.abs(use / use_se)).argmax(axis=1)
-        return {
-            "items": n,
-            "rate": np.bincount(who, rate, m) / n,
-            "others": np.bincount(who, others, m) / n,
-            "difference": mean,
-            "low": np.maximum(mean - half, -1),
-            "high": np.minimum(mean + half, 1),
-            "used": column,
-            "used_by": use[np.arange(m), column],
-            "p_value": np.where(n >= FEWEST_ITEMS, p, np.nan),
-        }
+    items: IntArray, codes: IntArray, who: IntArray, m: int, matrix: CollisionMatrix, level: float
+) -> pd.DataFrame:
+    """Per annotator, on items with at least two others: agreement, use of classes, and a p-value for one annotator."""
+    import pandas as pd
 
-
-def _means(values: FloatArray, who: IntArray, n: IntArray) -> tuple[FloatArray, FloatArray]:
-    """Mean of the values of each annotator and its standard error, not below what so few items could show."""
-    with np.errstate(invalid="ignore", divide="ignore"):
-        mean = np.bincount(who, values, len(n)) / n
-        left = np.bincount(who, (values - mean[who]) ** 2, len(n))
-        return mean, np.hypot(np.sqrt(left / (n - 1) / n), UNSEEN / n)
-
-
-def _pber_without(items: IntArray, codes: IntArray, who: IntArray, m: int, k: int) -> FloatArray:
-    """PBER of all votes but those of each annotator: only the items of that annotator change."""
+    k = matrix.n_classes
     counts = count_table(items, codes, k)
     N = np.asarray(counts.sum(axis=1))
-    agreeing = np.asarray((counts * counts).sum(axis=1)) - N
+    alike = np.asarray((counts * counts).sum(axis=1)) - N  # ordered pairs of votes that agree
     own = np.asarray(counts[items, codes]).ravel()
     with np.errstate(invalid="ignore", divide="ignore"):
-        before = np.where(N > 1, agreeing / (N * (N - 1)), 0.0)
-        after = np.where(
-            N[items] > 2, (agreeing[items] - 2 * (own - 1)) / ((N[items] - 1) * (N[items] - 2)), 0.0
+        agreed, covered = np.where(N > 1, alike / (N * (N - 1)), 0.0), (N > 1).sum()
+        N, all_others = N[items], alike[items] - 2 * (own - 1)
+        rate, others = (own - 1) / (N - 1), np.where(N > 2, all_others / ((N - 1) * (N - 2)), 0.0)
+        # Without an annotator: items of three votes or more change, items of two votes are lost.
+        left = covered - np.bincount(who, N == 2, m)
+        without = 1 - (agreed.sum() + np.bincount(who, others - agreed[items], m)) / left
+        kept = N > 2
+        items, codes, who, N, rate, others = (part[kept] for part in (items, codes, who, N, rate, others))
+        n = np.bincount(who, minlength=m)
+        by_annotator = csr_array((np.ones(len(items)), (who, np.arange(len(items)))), shape=(m, len(items)))
+
+        def mean(table: Any) -> tuple[FloatArray, FloatArray]:
+            """Mean of the rows of each annotator; its standard error, not below what so few items could show."""
+            first, second = ((by_annotator @ part).toarray() / n[:, None] for part in (table, table * table))
+            return first, np.hypot(np.sqrt(np.maximum(second - first**2, 0) / (n[:, None] - 1)), UNSEEN / n[:, None])
+
+        difference, stderr = (part[:, 0] for part in mean(csr_array((rate - others)[:, None])))
+        # Use of classes: c - (votes of the others) / (N-1) = (N c - all votes) / (N-1).
+        votes = counts[items]
+        each = np.diff(votes.indptr)
+        chosen = votes.indices == np.repeat(codes, each)
+        votes.data = (np.repeat(N, each) * chosen - votes.data) / np.repeat(N - 1, each)
+        use, use_stderr = mean(votes)
+        df, most = np.maximum(n - 1.0, 1.0), np.nan_to_num(np.abs(use) / use_stderr).argmax(axis=1)
+        used_by, z = use[np.arange(m), most], (np.abs(use) / use_stderr).max(axis=1)
+        # Disagreement is tested on one side, use on both and in K classes.
+        p = 2 * np.minimum(stdtr(df, difference / stderr), 2 * k * stdtr(df, -z))
+        half = stdtrit(df, (1 + level) / 2) * stderr
+        return pd.DataFrame(
+            {
+                "items": n,
+                "rate": np.bincount(who, rate, m) / n,
+                "others": np.bincount(who, others, m) / n,
+                "difference": difference,
+                "low": np.maximum(difference - half, -1),
+                "high": np.minimum(difference + half, 1),
+                "pber_without": without,
+                "used": np.where(n > 0, matrix.classes[most].astype(object), None),
+                "used_by": used_by,
+                "p_value": np.where(n >= FEWEST_ITEMS, p, np.nan),
+            }
         )
-        agreed = before.sum() + np.bincount(who, after - before[items], m)
-        return np.asarray(1 - agreed / ((N > 1).sum() - np.bincount(who, N[items] == 2, m)))
