@@ -225,7 +225,7 @@ def votes_needed(
     --------
     >>> cm = collision_matrix_from_votes([[3, 0], [0, 3], [2, 1], [1, 2]] * 25)
     >>> votes_needed(cm, 0.05).iloc[0].to_dict()
-    {'votes_per_item': 2, 'items': 342, 'votes': 684}
+    {'votes_per_item': 3, 'items': 173, 'votes': 519}
     """
     import pandas as pd
 
@@ -254,12 +254,17 @@ def votes_needed(
             two, now = two[i, j], now[i, j]
         two, now = two.ravel(), now.ravel()
     each = np.array(VOTES_PER_ITEM)
-    variance, within = np.zeros((len(two), len(each))), np.zeros_like(two)
-    for falls, at_hand in ((2 / each, 2 * inverse_votes), (2 / (each * (each - 1)), inverse_pairs)):
-        if at_hand < 1:
-            # No more than all of the variance is within items, and none where more votes brought nothing.
-            within = np.clip((two - now) / (1 - at_hand), 0, two)
-        variance = np.maximum(variance, two[:, None] - np.outer(within, 1 - falls))
+    fast, slow = 2 / (each * (each - 1)), 2 / each
+    variance, within = np.repeat(two[:, None], len(each), axis=1), np.zeros_like(two)
+    if inverse_pairs < 1:
+        gap = 2 * inverse_votes - inverse_pairs
+        # The slowest fall that leaves a variance between items of 0 or more, then the fastest.
+        most = np.clip((now / np.maximum(two, np.finfo(float).tiny) - inverse_pairs) / gap, 0, 1)
+        variance[:] = 0
+        for share in (most, np.zeros_like(two)):
+            within = np.clip((two - now) / (1 - inverse_pairs - share * gap), 0, two)
+            falls = fast + np.outer(share, slow - fast)
+            variance = np.maximum(variance, two[:, None] - within[:, None] * (1 - falls))
     items = np.ceil(variance.max(axis=0) * (ndtri((1 + level) / 2) / half_width) ** 2).astype(int)
     plans = pd.DataFrame({"votes_per_item": each, "items": items, "votes": each * items})
     plans = plans.sort_values("votes", kind="stable", ignore_index=True)

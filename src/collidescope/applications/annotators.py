@@ -210,7 +210,7 @@ def compare_annotators(
     if (times > 1).any():
         row = int(np.flatnonzero(groups * len(people) + who == cells[times > 1][0])[1])
         raise ValueError(
-            f"annotators has {people[who[row]]!r} twice on one item (again in row {row}): a second vote of the same "
+            f"annotators has {people.tolist()[who[row]]!r} twice on one item (again in row {row}): a second vote of the same "
             f"person is no independent sighting, keep one of them"
         )
     counts = count_table(groups, codes, len(names))
