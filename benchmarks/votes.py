@@ -52,7 +52,7 @@ def bias_and_coverage() -> dict[str, Any]:
     B = P.T @ (weights[:, None] * P)
     S = B / B.sum(axis=1, keepdims=True)
     rows = {}
-    print(f"{'votes per item':<32} {'bias B':>7} {'bias S':>7} {'S covered':>10} {'worst entry':>12} {'PBER':>6} {'merged':>7}")
+    print(f"{'votes per item':<32}  bias B  bias S  S covered  worst entry   PBER  merged")
     for name, numbers in NUMBERS.items():
         rng = np.random.default_rng(SEED)
         runs = [
@@ -72,7 +72,8 @@ def bias_and_coverage() -> dict[str, Any]:
             "PBER": float(np.mean([inside(cm.pber_interval(), 1 - np.trace(B)) for cm in runs])),
             "merged": float(np.mean([inside(cm.merge([[0, 1]]).interval(), merged) for cm in runs])),
         }
-        print(f"{name:<32} " + " ".join(f"{v:>{w}.3f}" for v, w in zip(row.values(), (7, 7, 10, 12, 6, 7), strict=True)))
+        widths = (7, 7, 10, 12, 6, 7)
+        print(f"{name:<32} " + " ".join(f"{v:>{w}.3f}" for v, w in zip(row.values(), widths, strict=True)))
     return rows
 
 

@@ -43,9 +43,9 @@ cm = cs.collision_matrix_from_votes(votes, classes=names)
 print(cm)
 
 # %%
-# Row *i*, column *j*: somebody said *i*; how often does somebody else say *j* about the same item? Every item counts the
-# same, however many votes it has, and items are the units behind the intervals. Items with a single vote say nothing:
-# ``cm.coverage`` is the share of the others.
+# Row *i*, column *j*: somebody said *i*; how often does somebody else say *j* about the same item? Every item counts
+# the same, however many votes it has, and items are the units behind the intervals. Items with a single vote say
+# nothing: ``cm.coverage`` is the share of the others.
 
 cs.CollisionMatrixDisplay.from_matrix(cm).plot()
 plt.show()

@@ -32,13 +32,14 @@ from scipy.special import ndtri
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
-from collidescope._merging import n_pairs
 from collidescope.matrix import CollisionMatrix
-from collidescope.moments import keeps_covariance
 
 if TYPE_CHECKING:
     import pandas as pd
 
+Names = Sequence[Any] | npt.NDArray[Any]
+#: Up to this many classes the covariance of B is kept, which merged classes need for their intervals.
+COVARIANCE_CLASSES = 32
 #: In a mean over rows, inputs seen at most this often are one unit, others one unit per row. Both choices only ever
 #: overstate the error, the first more so for large groups and the second for pairs; around here they meet.
 LARGE_GROUP = 4
@@ -101,7 +102,7 @@ def repeated_rows(X: Any) -> npt.NDArray[np.bool_]:
 
 
 def count_collisions(
-    X: Any, y: npt.ArrayLike, *, average: str = "rows", classes: Sequence[Any] | None = None
+    X: Any, y: npt.ArrayLike, *, average: str = "rows", classes: Names | None = None
 ) -> CollisionMatrix:
     """Count collisions among rows whose inputs are exactly equal, or among votes on the same item.
 
@@ -150,7 +151,7 @@ def count_collisions(
     return _as_matrix(_count(counts, average), names, average, "X has no input that occurs twice", "y")
 
 
-def collision_matrix_from_votes(votes: Any, classes: Sequence[Any] | None = None) -> CollisionMatrix:
+def collision_matrix_from_votes(votes: Any, classes: Names | None = None) -> CollisionMatrix:
     """Collision matrix from several labels per item: no model, no assumption about the inputs.
 
     Parameters
@@ -286,7 +287,7 @@ def count_table(groups: IntArray, codes: IntArray, k: int) -> csr_array:
     return csr_array((counts.astype(np.float64), cells % k, starts), shape=(n_items, k))
 
 
-def label_codes(y: Any, classes: Sequence[Any] | None = None, name: str = "y") -> tuple[IntArray, npt.NDArray[Any]]:
+def label_codes(y: Any, classes: Names | None = None, name: str = "y") -> tuple[IntArray, npt.NDArray[Any]]:
     """Class numbers and names. Where labels are text or whole numbers each is checked once, not once per row."""
     import pandas as pd
 
@@ -302,7 +303,7 @@ def label_codes(y: Any, classes: Sequence[Any] | None = None, name: str = "y") -
     return check.encode_labels(labels, names, name), names
 
 
-def vote_table(votes: Any, classes: Sequence[Any] | None = None) -> tuple[csr_array, npt.NDArray[Any]]:
+def vote_table(votes: Any, classes: Names | None = None) -> tuple[csr_array, npt.NDArray[Any]]:
     """(items × classes, names of the classes) from a table of counts, checked."""
     names = _wide_names(votes, classes)
     index = getattr(votes, "index", None) if hasattr(votes, "columns") else None
@@ -314,7 +315,7 @@ def vote_table(votes: Any, classes: Sequence[Any] | None = None) -> tuple[csr_ar
     return _wide_counts(votes, names), names
 
 
-def _wide_names(votes: Any, classes: Sequence[Any] | None) -> npt.NDArray[Any]:
+def _wide_names(votes: Any, classes: Names | None) -> npt.NDArray[Any]:
     columns = list(getattr(votes, "columns", ()))
     if not columns:
         shape = votes.shape if hasattr(votes, "shape") else np.shape(votes)
@@ -332,7 +333,7 @@ def _wide_names(votes: Any, classes: Sequence[Any] | None) -> npt.NDArray[Any]:
 def _wide_counts(votes: Any, names: npt.NDArray[Any]) -> csr_array:
     if hasattr(votes, "columns"):
         votes = votes[names.tolist()]
-    table = csr_array(votes, dtype=np.float64, copy=True) if issparse(votes) else None
+    table: Any = csr_array(votes, dtype=np.float64, copy=True) if issparse(votes) else None  # type: ignore[call-overload]
     values = check.check_finite(votes if table is None else np.append(table.data, 0.0), "votes")
     check.check_non_negative(values, "votes", "it holds how many votes an item has for a class")
     if (values != np.floor(values)).any():
@@ -356,8 +357,8 @@ class PairSums:
     Everything a ratio ΣZ_ij / Σρ_i and its variance need, in one pass, in any order and any blocks.
     """
 
-    def __init__(self, n_classes: int, covariance: bool) -> None:
-        k, d = n_classes, n_pairs(n_classes) if covariance else 0
+    def __init__(self, k: int, covariance: bool) -> None:
+        d = k * (k + 1) // 2 if covariance else 0
         self.units = self.size = self.size_size = 0.0  # number of units, Σω, Σω²
         self.Z, self.Z_Z, self.Z_rho = (np.zeros((k, k)) for _ in range(3))  # ΣZ_ij, ΣZ_ij², ΣZ_ij ρ_i
         self.rho, self.rho_rho = np.zeros(k), np.zeros(k)
@@ -389,9 +390,9 @@ class PairSums:
             total += product if dense else product.toarray()
             total[np.diag_indices(k)] += np.bincount(column, times * diagonal, k)
         e = size - np.bincount(unit, a + shh, n)
-        self.units += m.sum()
-        self.size, self.size_size = self.size + m @ size, self.size_size + m @ size**2
-        self.e_e, self.e_size = self.e_e + m @ e**2, self.e_size + m @ (e * size)
+        self.units += float(m.sum())
+        self.size, self.size_size = self.size + float(m @ size), self.size_size + float(m @ size**2)
+        self.e_e, self.e_size = self.e_e + float(m @ e**2), self.e_size + float(m @ (e * size))
         self.rho += np.bincount(column, times * rho, k)
         self.rho_rho += np.bincount(column, times * rho**2, k)
         if self.V_size.size:
@@ -457,14 +458,14 @@ def _count_block(block: Any, names: npt.NDArray[Any]) -> _Counted:
 
 def _count(counts: csr_array, average: str) -> _Counted:
     k = counts.shape[1]
-    totals = np.asarray(counts.sum(axis=1))
+    totals = np.asarray(counts.sum(axis=1), dtype=np.float64)
     kept = totals > 1
     N = totals[kept]
     inverse = [(1 / N).sum(), (2 / (N * (N - 1))).sum()]
     tally = np.array([(totals > 0).sum(), len(N), totals.sum(), N.sum(), *inverse])
     counts = counts if kept.all() else counts[kept]
     weight = np.ones(len(N)) if average == "items" else N
-    spread = PairSums(k, keeps_covariance(k))
+    spread = PairSums(k, k <= COVARIANCE_CLASSES)
     if average == "items":
         _add_inputs(spread, counts, N, weight)
         return _Counted(spread, spread, tally)
@@ -501,8 +502,8 @@ def _add_rows(spread: PairSums, n: csr_array) -> None:
 
 def _blocks(n_units: int, k: int) -> list[slice]:
     # With covariance a unit takes K(K+1)/2 numbers; without, tables are mostly sparse and every block costs a K×K sum.
-    size = max(1, BLOCK_NUMBERS // n_pairs(k)) if keeps_covariance(k) else max(BLOCK_NUMBERS // (6 * k), 20 * k)
-    return [slice(start, start + size) for start in range(0, n_units, size)]
+    size = 2 * BLOCK_NUMBERS // (k * (k + 1)) if k <= COVARIANCE_CLASSES else max(BLOCK_NUMBERS // (6 * k), 20 * k)
+    return [slice(start, start + max(size, 1)) for start in range(0, n_units, max(size, 1))]
 
 
 def _as_matrix(found: _Counted, names: npt.NDArray[Any], average: str, none: str, argument: str) -> CollisionMatrix:

@@ -19,7 +19,6 @@ careful ones look different from their company.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +30,7 @@ from scipy.special import stdtr, stdtrit
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
 from collidescope.applications._paired import wilson_interval
-from collidescope.counting import collision_matrix_from_votes, count_table, input_groups, label_codes, vote_table
+from collidescope.counting import Names, collision_matrix_from_votes, count_table, input_groups, label_codes, vote_table
 from collidescope.matrix import UNSEEN, CollisionMatrix
 
 if TYPE_CHECKING:
@@ -52,7 +51,7 @@ FORMULAS = {
 }
 
 
-def agreement(votes: Any, classes: Sequence[Any] | None = None, *, level: float = 0.95) -> pd.DataFrame:
+def agreement(votes: Any, classes: Names | None = None, *, level: float = 0.95) -> pd.DataFrame:
     """Agreement, PBER, Fleiss' kappa and Krippendorff's alpha (nominal) of one set of votes, with intervals.
 
     Parameters
@@ -84,7 +83,7 @@ def agreement(votes: Any, classes: Sequence[Any] | None = None, *, level: float 
     counts, totals = counts[kept], totals[kept]
     n = len(totals)
     disagree = 1 - (np.asarray((counts * counts).sum(axis=1)) - totals) / (totals * (totals - 1))
-    rows = {}
+    rows: dict[str, tuple[float, float, float]] = {}
     for name, weight, factor in (
         ("Fleiss' kappa", np.ones(n), 1.0),
         ("Krippendorff's alpha", totals, 1 - 1 / totals.sum()),
@@ -171,7 +170,7 @@ def compare_annotators(
     labels: npt.ArrayLike,
     annotators: npt.ArrayLike,
     *,
-    classes: Sequence[Any] | None = None,
+    classes: Names | None = None,
     level: float = 0.95,
     alpha: float = 0.05,
 ) -> AnnotatorReport:
@@ -210,8 +209,8 @@ def compare_annotators(
     if (times > 1).any():
         row = int(np.flatnonzero(groups * len(people) + who == cells[times > 1][0])[1])
         raise ValueError(
-            f"annotators has {people.tolist()[who[row]]!r} twice on one item (again in row {row}): a second vote of the same "
-            f"person is no independent sighting, keep one of them"
+            f"annotators has {people.tolist()[who[row]]!r} twice on one item (again in row {row}): a second vote of "
+            f"the same person is no independent sighting, keep one of them"
         )
     counts = count_table(groups, codes, len(names))
     matrix = collision_matrix_from_votes(counts, names)
@@ -253,7 +252,7 @@ def _differing(votes: Votes, matrix: CollisionMatrix, level: float, alpha: float
     """One row per annotator, tested against those not yet set aside."""
     items, codes, who, people = votes
     active = np.ones(len(people), dtype=bool)
-    found: dict[int, pd.Series] = {}
+    found: dict[int, Any] = {}
     while True:
         rest = active[who]
         table = _against_others(items[rest], codes[rest], who[rest], len(people), matrix, level)
@@ -280,7 +279,7 @@ def _against_others(
 
     k = matrix.n_classes
     counts = count_table(items, codes, k)
-    N = np.asarray(counts.sum(axis=1))
+    N = np.asarray(counts.sum(axis=1), dtype=np.float64)
     alike = np.asarray((counts * counts).sum(axis=1)) - N  # ordered pairs of votes that agree
     own = np.asarray(counts[items, codes]).ravel()
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -291,7 +290,8 @@ def _against_others(
         left = covered - np.bincount(who, N == 2, m)
         without = 1 - (agreed.sum() + np.bincount(who, others - agreed[items], m)) / left
         kept = N > 2
-        items, codes, who, N, rate, others = (part[kept] for part in (items, codes, who, N, rate, others))
+        items, codes, who = items[kept], codes[kept], who[kept]
+        N, rate, others = N[kept], rate[kept], others[kept]
         n = np.bincount(who, minlength=m)
         by_annotator = csr_array((np.ones(len(items)), (who, np.arange(len(items)))), shape=(m, len(items)))
 

@@ -135,7 +135,7 @@ def compare(estimated: CollisionMatrix, counted: CollisionMatrix, *, level: floa
     pairs = pairs.iloc[np.argsort(-np.abs(difference) / stderr, kind="stable")].reset_index(drop=True)
     gap = estimated.pber - counted.pber
     room = float(ndtri((1 + level) / 2) * np.hypot(estimated.pber_stderr or 0, counted.pber_stderr or 0))
-    pber = {"estimated": estimated.pber, "counted": counted.pber, "difference": gap, "low": gap - room}
+    pber: dict[str, Any] = {"estimated": estimated.pber, "counted": counted.pber, "difference": gap, "low": gap - room}
     pber |= {"high": gap + room, "verdict": str(_verdict(np.array(gap), np.array(room)))}
     return Comparison(pairs, pber, level, _cautions(estimated.priors, counted, order))
 
