@@ -21,7 +21,6 @@ the labels of the other rows as its posterior p, where the count is the one-step
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -148,7 +147,7 @@ def count_collisions(
     groups = input_groups(X)
     check.check_same_length(groups, codes, "X and y")
     counts = count_table(groups, codes, len(names))
-    return _as_matrix(_count(counts, average), names, average, "X has no input that occurs twice", "y")
+    return _as_matrix(*_count(counts, average), names, average, "X has no input that occurs twice", "y")
 
 
 def collision_matrix_from_votes(votes: Any, classes: Names | None = None) -> CollisionMatrix:
@@ -187,9 +186,10 @@ def collision_matrix_from_votes(votes: Any, classes: Names | None = None) -> Col
     if is_dask(votes):
         names = _wide_names(votes, classes)
         parts = [delayed(_count_block)(block, names) for block, _, _ in blocks(votes, None, None)]
-        return _as_matrix(tree(parts, lambda some: reduce(_Counted.merge, some)), names, "items", none, "votes")
+        sums = tree(parts, lambda some: reduce(PairSums.merge, some))
+        return _as_matrix(sums, sums, names, "items", none, "votes")
     counts, names = vote_table(votes, classes)
-    return _as_matrix(_count(counts, "items"), names, "items", none, "votes")
+    return _as_matrix(*_count(counts), names, "items", none, "votes")
 
 
 def votes_needed(
@@ -333,8 +333,8 @@ def _wide_names(votes: Any, classes: Names | None) -> npt.NDArray[Any]:
 def _wide_counts(votes: Any, names: npt.NDArray[Any]) -> csr_array:
     if hasattr(votes, "columns"):
         votes = votes[names.tolist()]
-    table: Any = csr_array(votes, dtype=np.float64, copy=True) if issparse(votes) else None  # type: ignore[call-overload]
-    values = check.check_finite(votes if table is None else np.append(table.data, 0.0), "votes")
+    given = csr_array(votes.astype(np.float64)) if hasattr(votes, "tocsr") else None  # a copy
+    values = check.check_finite(votes if given is None else np.append(given.data, 0.0), "votes")
     check.check_non_negative(values, "votes", "it holds how many votes an item has for a class")
     if (values != np.floor(values)).any():
         where = tuple(int(i) for i in np.argwhere(values != np.floor(values))[0])
@@ -342,7 +342,7 @@ def _wide_counts(votes: Any, names: npt.NDArray[Any]) -> csr_array:
             f"votes must be whole numbers, got {values[where]:g} at position {where}: pass how many votes there were, "
             f"not their shares (with shares alone nobody knows how sure they are)"
         )
-    table = csr_array(values) if table is None else table
+    table = csr_array(values) if given is None else given
     table.sum_duplicates()
     table.eliminate_zeros()
     return table
@@ -364,6 +364,8 @@ class PairSums:
         self.rho, self.rho_rho = np.zeros(k), np.zeros(k)
         self.e_e = self.e_size = 0.0  # e = ω - tr Z, the unit's part of the PBER
         self.V_V, self.V_size = np.zeros((d, d)), np.zeros(d)  # V: the upper triangle of Z
+        #: Inputs with a label, with two or more, labels, labels of the latter, Σ 1/N and Σ 2/(N(N-1)) over the latter.
+        self.tally = np.zeros(6)
 
     def add(self, h: csr_array, a: FloatArray, s: FloatArray, rho: FloatArray, size: FloatArray, m: FloatArray) -> None:
         """Add units, each as often as ``m`` says.
@@ -437,43 +439,29 @@ class PairSums:
         return np.asarray(self._bessel * left / self.size**2)
 
 
-@dataclass
-class _Counted:
-    """What was counted: sums that give the estimate, sums that give its errors, and how many there were of what."""
-
-    estimate: PairSums
-    spread: PairSums
-    #: Items with a label, items with two or more, labels, labels of the latter, Σ 1/N and Σ 2/(N(N-1)) over these.
-    tally: FloatArray
-
-    def merge(self, other: _Counted) -> _Counted:
-        spread = self.spread.merge(other.spread)
-        estimate = spread if self.estimate is self.spread else self.estimate.merge(other.estimate)
-        return _Counted(estimate, spread, self.tally + other.tally)
-
-
-def _count_block(block: Any, names: npt.NDArray[Any]) -> _Counted:
-    return _count(_wide_counts(block, names) if len(block) else csr_array((0, len(names))), "items")
-
-
-def _count(counts: csr_array, average: str) -> _Counted:
+def _count(counts: csr_array, average: str = "items") -> tuple[PairSums, PairSums]:
+    """(sums that give the estimate, sums that give its errors): the same ones where items are the units of both."""
     k = counts.shape[1]
     totals = np.asarray(counts.sum(axis=1), dtype=np.float64)
     kept = totals > 1
     N = totals[kept]
-    inverse = [(1 / N).sum(), (2 / (N * (N - 1))).sum()]
-    tally = np.array([(totals > 0).sum(), len(N), totals.sum(), N.sum(), *inverse])
     counts = counts if kept.all() else counts[kept]
-    weight = np.ones(len(N)) if average == "items" else N
     spread = PairSums(k, k <= COVARIANCE_CLASSES)
+    estimate = spread if average == "items" else PairSums(k, covariance=False)
+    inverse = [(1 / N).sum(), (2 / (N * (N - 1))).sum()]
+    estimate.tally += [(totals > 0).sum(), len(N), totals.sum(), N.sum(), *inverse]
     if average == "items":
-        _add_inputs(spread, counts, N, weight)
-        return _Counted(spread, spread, tally)
-    estimate, large = PairSums(k, covariance=False), N > LARGE_GROUP
-    _add_inputs(estimate, counts, N, weight)
-    _add_inputs(spread, counts[~large], N[~large], weight[~large])
-    _add_rows(spread, counts[large])
-    return _Counted(estimate, spread, tally)
+        _add_inputs(spread, counts, N, np.ones(len(N)))
+    else:
+        large = N > LARGE_GROUP
+        _add_inputs(estimate, counts, N, N)
+        _add_inputs(spread, counts[~large], N[~large], N[~large])
+        _add_rows(spread, counts[large])
+    return estimate, spread
+
+
+def _count_block(block: Any, names: npt.NDArray[Any]) -> PairSums:
+    return _count(_wide_counts(block, names) if len(block) else csr_array((0, len(names))))[0]
 
 
 def _add_inputs(sums: PairSums, counts: csr_array, N: FloatArray, weight: FloatArray) -> None:
@@ -506,21 +494,23 @@ def _blocks(n_units: int, k: int) -> list[slice]:
     return [slice(start, start + max(size, 1)) for start in range(0, n_units, max(size, 1))]
 
 
-def _as_matrix(found: _Counted, names: npt.NDArray[Any], average: str, none: str, argument: str) -> CollisionMatrix:
-    items, covered, rows, covered_rows, inverse_votes, inverse_pairs = found.tally.tolist()
+def _as_matrix(
+    estimate: PairSums, spread: PairSums, names: npt.NDArray[Any], average: str, none: str, argument: str
+) -> CollisionMatrix:
+    items, covered, rows, covered_rows, inverse_votes, inverse_pairs = estimate.tally.tolist()
     if covered == 0:
         raise ValueError(
             f"{none}, so nothing can be counted: ask for a second label on some of the items, or estimate with "
             f"CollisionClassifier or estimate_collisions, which need one label per input"
         )
-    counts = found.estimate.rho
+    counts = estimate.rho
     if not counts.all():
         raise ValueError(
             f"{argument} has classes {names[counts == 0].tolist()} that never occur among inputs with two labels or "
             f"more: nothing can be counted for them, leave them out"
         )
-    S, _ = found.estimate.ratio()
-    _, variance = found.spread.ratio()
+    S, _ = estimate.ratio()
+    _, variance = spread.ratio()
     # A class whose only covered label is alone on its item gives rounding like -1e-17 on the diagonal.
     S = np.maximum(S, 0.0)
     return CollisionMatrix(
@@ -528,9 +518,9 @@ def _as_matrix(found: _Counted, names: npt.NDArray[Any], average: str, none: str
         counts / counts.sum(),
         names,
         np.sqrt(variance),
-        float(np.sqrt(found.spread.error_variance())),
+        float(np.sqrt(spread.error_variance())),
         counts,
-        found.spread.covariance(),
+        spread.covariance(),
         covered_rows / rows if average == "rows" else covered / items,
         {
             "method": "counted" if average == "rows" else "counted votes",
