@@ -280,6 +280,7 @@ def test_the_three_verdicts_are_found_where_they_were_planted():
     right = compare(collision_matrix_from_posteriors(P, names[y]), counted)
     assert set(right.pairs["verdict"]) == {"agreed"}
     assert right.pber["low"] < 0 < right.pber["high"]
+    assert json.loads(json.dumps(right.to_dict()))["pairs"][0]["verdict"] == "agreed"
     mixed = collision_matrix_from_votes(pd.DataFrame(rng.multinomial(10, P), columns=names)[list("dcab")])
     assert set(compare(collision_matrix_from_posteriors(P, names[y]), mixed).pairs["verdict"]) == {"agreed"}
 

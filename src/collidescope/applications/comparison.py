@@ -15,7 +15,7 @@ intervals of the difference are too wide rather than too narrow. They are simult
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -58,7 +58,8 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, text and lists, for JSON and reports."""
-        return asdict(self) | {"pairs": self.pairs.to_dict("records"), "cautions": list(self.cautions)}
+        pairs = self.pairs.to_dict("records")
+        return {"pairs": pairs, "pber": self.pber, "level": self.level, "cautions": list(self.cautions)}
 
     def __str__(self) -> str:
         counts = self.pairs["verdict"].value_counts()
@@ -119,6 +120,7 @@ def compare(estimated: CollisionMatrix, counted: CollisionMatrix, *, level: floa
     i, j = np.where(swap, j, i), np.where(swap, i, j)
     difference, stderr = (S - T)[i, j], errors[i, j]
     half = ndtri(1 - (1 - level) / 2 / len(i)) * stderr
+    z = np.divide(np.abs(difference), stderr, out=np.where(difference == 0, 0.0, np.inf), where=stderr > 0)
     pairs = pd.DataFrame(
         {
             "class": estimated.classes[i],
@@ -128,11 +130,11 @@ def compare(estimated: CollisionMatrix, counted: CollisionMatrix, *, level: floa
             "difference": difference,
             "low": difference - half,
             "high": difference + half,
-            "p_value": np.minimum(2 * ndtr(-np.abs(difference) / stderr) * len(i), 1.0),
+            "p_value": np.minimum(2 * ndtr(-z) * len(i), 1.0),
             "verdict": _verdict(difference, half),
         }
     )
-    pairs = pairs.iloc[np.argsort(-np.abs(difference) / stderr, kind="stable")].reset_index(drop=True)
+    pairs = pairs.iloc[np.argsort(-z, kind="stable")].reset_index(drop=True)
     gap = estimated.pber - counted.pber
     room = float(ndtri((1 + level) / 2) * np.hypot(estimated.pber_stderr or 0, counted.pber_stderr or 0))
     pber: dict[str, Any] = {"estimated": estimated.pber, "counted": counted.pber, "difference": gap, "low": gap - room}
