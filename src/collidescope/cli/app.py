@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from collidescope.cli import _options as opt
-from collidescope.cli import fitting, matrices, predicting
+from collidescope.cli import fitting, matrices, predicting, votes
 from collidescope.cli._console import guarded, set_quiet, show
 
 START, USE, OWN = "Start here", "Go on from a model or a matrix", "From numbers of your own"
@@ -74,3 +74,4 @@ app.command(rich_help_panel=USE)(matrices.merge)
 app.command(rich_help_panel=USE)(matrices.report)
 app.command(rich_help_panel=OWN)(matrices.posteriors)
 app.command(rich_help_panel=OWN)(matrices.count)
+app.command(rich_help_panel=OWN)(votes.votes)
