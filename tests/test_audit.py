@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 
 from collidescope.applications import audit, bayes_confusion
-from collidescope.applications._paired import mcnemar_p, paired_interval, wilson_interval
+from collidescope.applications.audit import mcnemar_p, paired_interval, wilson_interval
 from collidescope.datasets import GaussianProblem, led
 from helpers import random_posteriors
 from test_bad_input import bad_choice, bad_posteriors, case, expect_refusal, family, table
@@ -38,11 +38,11 @@ def test_error_is_inherent_plus_fixable_and_pairs_add_up_to_it():
         P, y = random_posteriors(rng, 400, k)
         said = random_posteriors(rng, 400, k)[1]
         report = audit(P, y_true=y, y_pred=said)
-        assert report.error == report.inherent + report.fixable
+        assert report.error == report.best + report.fixable
         assert report.error == pytest.approx((said != y).mean(), abs=1e-15)
-        assert report.inherent == (P.argmax(axis=1) != y).mean()
+        assert report.best == (P.argmax(axis=1) != y).mean()
         assert report.pairs["points"].sum() == pytest.approx(report.fixable, abs=1e-12)
-        assert np.allclose(report.pairs["observed"] - report.pairs["inherent"], report.pairs["fixable"])
+        assert np.allclose(report.pairs["observed"] - report.pairs["best"], report.pairs["fixable"])
 
 
 def test_the_best_rule_audited_by_itself_has_nothing_to_fix():
@@ -51,9 +51,9 @@ def test_the_best_rule_audited_by_itself_has_nothing_to_fix():
     assert report.fixable == 0
     assert report.fixable_interval[0] < 0 < report.fixable_interval[1]
     assert not report.pairs["flagged"].any()
-    assert "better features, not a better model" in report.verdict
+    assert "better features or more rows" in report.verdict
     assert report.error_interval[0] < PROBLEM.bayes_error() < report.error_interval[1]
-    assert report.bayes_bounds[0] < PROBLEM.bayes_error() < report.bayes_bounds[1]
+    assert report.bayes_error_limit > PROBLEM.bayes_error()
     assert report.bayes_error == pytest.approx(PROBLEM.bayes_error(), abs=0.01)
     assert report.cautions == ()
 

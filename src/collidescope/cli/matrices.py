@@ -215,7 +215,7 @@ def merge(
         must_merge=_lists(together),
         cannot_merge=_lists(apart),
     )
-    columns = ["n_groups", "first", "second", "pber", "pber_low", "pber_high", "bayes_low", "bayes_high", "gain"]
+    columns = ["n_groups", "first", "second", "pber", "pber_low", "pber_high", "gain", "price"]
     path = plan.path[columns]
     if matrix is not None:
         matrix = write_matrix(plan.matrix, matrix)
