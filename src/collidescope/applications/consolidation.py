@@ -481,7 +481,7 @@ def _greedy(W: FloatArray, limits: _Constraints, balance: float) -> _Search:
     n_allowed = len(state.pairs)
     # Merges that the constraints forbid complete the tree and belong to no plan.
     state.limits, state.apart = _Constraints([], np.zeros_like(state.apart), [ROOT] * len(W), len(W)), False * W
-    state.homes[:] = 0
+    state.homes[:], state.numbers = 0, {ROOT: 0}
     state.score_all()
     state.merge_all()
     pairs, gains = np.array(state.pairs, dtype=np.intp), np.array(state.gains)
