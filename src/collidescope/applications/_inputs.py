@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -11,9 +12,54 @@ import numpy.typing as npt
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
 from collidescope._rows import row_hashes
+from collidescope._text import words_html
 from collidescope.matrix import CollisionMatrix
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+NUMBERS = "{:.4f}".format
+
 Names = Sequence[Any] | npt.NDArray[Any]
+
+
+class Told:
+    """What the results (frozen dataclasses with a ``verdict``) share: words and a table, for people and for JSON."""
+
+    table: pd.DataFrame
+    notes: tuple[str, ...] = ()
+
+    @property
+    def verdict(self) -> str:
+        """The answer in words."""
+        raise NotImplementedError
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain lists, numbers and text, which JSON can hold."""
+        named = {f.name: getattr(self, f.name) for f in fields(self) if f.name[0] != "_"}  # type: ignore[arg-type]
+        return {"verdict": self.verdict} | {name: plain(v) for name, v in named.items() if not isinstance(v, dict)}
+
+    def __str__(self) -> str:
+        shown = self._shown().to_string(index=False, float_format=NUMBERS, na_rep="")
+        return "\n".join([self.verdict, *self.notes, "", shown])
+
+    def _repr_html_(self) -> str:
+        table = self._shown().to_html(index=False, float_format=NUMBERS, na_rep="")
+        return words_html(self.verdict, *self.notes) + table
+
+    def _shown(self) -> pd.DataFrame:
+        return self.table.dropna(axis=1, how="all")
+
+
+def plain(value: Any) -> Any:
+    """Arrays and tables as lists; None for what is missing."""
+    if hasattr(value, "to_dict"):
+        return [{name: plain(cell) for name, cell in row.items()} for row in value.to_dict("records")]
+    if isinstance(value, list | tuple | np.ndarray):
+        return [plain(part) for part in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if isinstance(value, float) and np.isnan(value) else value
 
 
 class Scored(NamedTuple):
@@ -25,9 +71,7 @@ class Scored(NamedTuple):
     notes: tuple[str, ...]
 
 
-def scored(
-    source: Any, X: Any, y: npt.ArrayLike, classes: Names | None, name: str = "P", y_name: str = "y"
-) -> Scored:
+def scored(source: Any, X: Any, y: npt.ArrayLike, classes: Names | None, name: str = "P", y_name: str = "y") -> Scored:
     """Arguments as arrays; ``name`` and ``y_name`` are what the caller's arguments are called in messages."""
     P, names, notes = posteriors_of(source, X, y, classes, name, y_name)
     codes = check.encode_labels(y, names, y_name)
@@ -132,7 +176,7 @@ def group_codes(groups: Any, n: int, name: str = "groups") -> tuple[IntArray, np
 
 
 def residuals(P: FloatArray, codes: IntArray) -> FloatArray:
-    """r = c - p of every row. PBER = mean Σ_k r_k², and B[i, j] = -mean(r_i r_j) for i ≠ j (one-step estimates)."""
+    """R = c - p of every row. PBER = mean Σ_k r_k², and B[i, j] = -mean(r_i r_j) for i ≠ j (one-step estimates)."""
     r = -P
     r[np.arange(len(P)), codes] += 1.0
     return np.asarray(r)

@@ -10,8 +10,8 @@ that the features allow, as far as p can see. The audited classifier's predictio
     not learned yet = best - inherent       what more rows would still avoid
 
 and for each ordered pair (i, j) of classes the same with P(ŷ = j | i) and P(argmax p = j | i), the Bayes-optimal
-confusion E_{x~D_i} 1[argmax y(x) = j]. Without a limit the last two cannot be told apart, and *fixable* is a lower limit
-of what can be avoided.
+confusion E_{x~D_i} 1[argmax y(x) = j]. Without a limit the last two cannot be told apart, and *fixable* is a lower
+limit of what can be avoided.
 
 A pair is flagged when its excess is beyond luck (exact McNemar test on the rows of class i where only one of the two
 says j) **and** so is that of both directions together, i → j and j → i. Two rules that are equally good can differ in
@@ -34,7 +34,17 @@ from scipy.special import bdtrc, ndtri
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
 from collidescope._text import OTHER, words_html
-from collidescope.applications._inputs import Names, is_table, mean_and_error, posteriors_of, residuals, scored
+from collidescope.applications._inputs import (
+    NUMBERS,
+    Names,
+    Told,
+    is_table,
+    mean_and_error,
+    plain,
+    posteriors_of,
+    residuals,
+    scored,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,7 +60,7 @@ CALLS = "audit(posteriors, y_true=y, y_pred=predicted) or audit(model, X, y, pre
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class AuditReport:
+class AuditReport(Told):
     """What a classifier gets wrong: fixable now, not learned yet, inherent. Made by :func:`audit`.
 
     Rates are shares of rows; intervals hold at ``level``.
@@ -156,20 +166,8 @@ class AuditReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain lists, numbers and text, which JSON can hold."""
-        data: dict[str, Any] = {"verdict": self.verdict, "classes": self.classes.tolist(), "n_rows": self.n_rows}
-        for name in ("error", "best", "fixable", "bayes_error", "bayes_error_limit", "level", "fdr"):
-            data[name] = float(getattr(self, name))
-        data["inherent"] = data["best"]  # the name in the report
-        for name in ("error_interval", "fixable_interval", "inherent_interval", "not_learned_interval", "cautions"):
-            value = getattr(self, name)
-            data[name] = None if value is None else list(value)
-        for name in ("confusion", "bayes_confusion"):
-            array = getattr(self, name)
-            data[name] = [[None if np.isnan(value) else value for value in row] for row in array.tolist()]
-        columns = {name: column.tolist() for name, column in self.pairs.items()}
-        data["pairs"] = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-        for pair in data["pairs"]:
-            pair["inherent"] = pair["best"]
+        data = super().to_dict() | {"inherent": self.best, "not_learned_interval": plain(self.not_learned_interval)}
+        data["pairs"] = [pair | {"inherent": pair["best"]} for pair in data["pairs"]]  # the name in the report
         return data
 
     def __repr__(self) -> str:
@@ -180,7 +178,7 @@ class AuditReport:
         lines.append(f"The best possible classifier on these inputs errs on at most {self.bayes_error_limit:.2%}.")
         shown = self.pairs[self.pairs["fixable"] > 0].head(SHOWN)
         if len(shown):
-            table = shown.to_string(index=False, float_format="{:.4f}".format)
+            table = shown.to_string(index=False, float_format=NUMBERS)
             lines += ["", f"Pairs with most to fix (flagged at a false discovery rate of {self.fdr:.0%}):", table]
         return "\n".join(lines)
 

@@ -9,15 +9,16 @@ Standard errors are those of a delete-a-group jackknife: rows (or whole clusters
 each metric is computed without each part, and θ̂ has variance (g - 1) / g Σ (θ₋ₚ - mean)². Every metric here is a smooth
 function of averages, and differences of two classifiers or two training sizes come with their covariance.
 
-*At the limit*: the value v(m) at m training rows is taken to approach its limit b as v(m) = b + a m^-c. Accuracy and the
-Brier score follow from a ``Limit``; for every metric posteriors of the same rows by models of several training sizes
-give its own curve. For each c on a grid (b, a) are the generalised least squares fit; b is the mixture over c.
+*At the limit*: the value v(m) at m training rows is taken to approach its limit b as v(m) = b + a m^-c. Accuracy and
+the Brier score follow from a ``Limit``; for every metric posteriors of the same rows by models of several training
+sizes give its own curve. For each c on a grid (b, a) are the generalised least squares fit; b is the mixture over c.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,15 +28,13 @@ from sklearn import metrics
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
-from collidescope._text import words_html
-from collidescope.applications._inputs import Names, group_codes, is_table, scored
-from collidescope.applications.subgroups import records
+from collidescope.applications._inputs import Names, Told, group_codes, is_table, scored
 
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Parts of the jackknife: 49 degrees of freedom, and each metric is computed 50 times.
-PARTS = 50
+#: Parts of the jackknife: 24 degrees of freedom, and each metric is computed 26 times.
+PARTS = 25
 #: Exponents of learning curves seen in practice; the same grid for every metric.
 EXPONENTS = np.linspace(0.15, 1.0, 18)
 #: Probabilities below this count as this in the log loss: a class that was ruled out costs 16 nats and not infinity.
@@ -64,6 +63,10 @@ def _balanced(P: FloatArray, priors: FloatArray) -> IntArray:
     return np.asarray((P / np.maximum(priors, LEAST)).argmax(axis=1))
 
 
+def _decided(score: Callable[..., Any], y: IntArray, said: IntArray, P: FloatArray) -> float:
+    return float(score(y, said))
+
+
 def _per_class(score: Callable[..., Any]) -> Score:
     """Mean over classes of a score of one class against the rest; of the second class where there are two."""
 
@@ -77,32 +80,29 @@ def _per_class(score: Callable[..., Any]) -> Score:
 def _metrics(k: int, cost: FloatArray | None) -> list[_Metric]:
     every = np.arange(k)
     up = "errors of the posteriors raise it: the best is at most this"
-    f1 = "errors of the posteriors usually lower it; rules made for F1 can reach a little more even with true posteriors"
+    f1 = (
+        "errors of the posteriors usually lower it; rules made for F1 can reach a little more even with true posteriors"
+    )
     found = [
-        _Metric("accuracy", lambda y, said, P: metrics.accuracy_score(y, said), decide=_likeliest),
-        _Metric("balanced accuracy", lambda y, said, P: metrics.balanced_accuracy_score(y, said), decide=_balanced),
+        _Metric("accuracy", partial(_decided, metrics.accuracy_score), decide=_likeliest),
+        _Metric("balanced accuracy", partial(_decided, metrics.balanced_accuracy_score), decide=_balanced),
     ]
     for average in ("macro", "weighted"):
-        found.append(
-            _Metric(
-                f"{average} F1",
-                lambda y, said, P, a=average: metrics.f1_score(y, said, labels=every, average=a, zero_division=0.0),
-                decide=_likeliest,
-                push=f1,
-            )
-        )
+        settings = {"labels": every, "average": average, "zero_division": 0.0}
+        score = partial(_decided, partial(metrics.f1_score, **settings))
+        found.append(_Metric(f"{average} F1", score, decide=_likeliest, push=f1))
     found.append(_Metric("ROC AUC" if k == 2 else "ROC AUC, one-vs-rest", _per_class(metrics.roc_auc_score)))
     found.append(_Metric("average precision", _per_class(metrics.average_precision_score)))
     if k > 2:
         top = min(k - 1, 5 if k > 10 else 2)
         found.append(
-            _Metric(
-                f"top-{top} accuracy", lambda y, said, P: metrics.top_k_accuracy_score(y, P, k=top, labels=every)
-            )
+            _Metric(f"top-{top} accuracy", lambda y, said, P: metrics.top_k_accuracy_score(y, P, k=top, labels=every))
         )
     found += [
         _Metric("log loss", lambda y, said, P: metrics.log_loss(y, _floored(P), labels=every), False, 0.0, push=up),
-        _Metric("Brier score", lambda y, said, P: float(((np.eye(k)[y] - P) ** 2).sum(axis=1).mean()), False, 0.0, push=up),
+        _Metric(
+            "Brier score", lambda y, said, P: float(((np.eye(k)[y] - P) ** 2).sum(axis=1).mean()), False, 0.0, push=up
+        ),
     ]
     if cost is not None:
         found.append(
@@ -124,7 +124,7 @@ def _floored(P: FloatArray) -> FloatArray:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Ceilings:
+class Ceilings(Told):
     """Best reachable values of metrics, made by :func:`ceilings`.
 
     Attributes
@@ -154,16 +154,8 @@ class Ceilings:
             )
         return f"{words}."
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain lists, numbers and text, which JSON can hold."""
-        return {"verdict": self.verdict, "level": self.level, "table": records(self.table)}
-
-    def __str__(self) -> str:
-        shown = self.table.drop(columns=["higher_is_better", "direction"]).dropna(axis=1, how="all")
-        return f"{self.verdict}\n\n{shown.to_string(index=False, float_format='{:.4f}'.format, na_rep='')}"
-
-    def _repr_html_(self) -> str:
-        return words_html(self.verdict) + self.table.to_html(index=False, float_format="{:.4f}".format, na_rep="")
+    def _shown(self) -> pd.DataFrame:
+        return self.table.drop(columns=["higher_is_better", "direction"]).dropna(axis=1, how="all")
 
 
 def ceilings(

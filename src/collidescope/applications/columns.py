@@ -1,8 +1,8 @@
 """Which column tells which classes apart, and what would another column be worth?
 
-For a unit u (a column, or columns that go together) the same classifier is cross-fitted on all columns, on all but u, and
-on u alone, with the same folds. With r = c - p (held-out posteriors p, one-hot labels c), PBER = mean ‖r‖² and the rate
-of a pair 2 B[i, j] = -2 mean(r_i r_j), all on the same rows, so that::
+For a unit u (a column, or columns that go together) the same classifier is cross-fitted on all columns, on all but u,
+and on u alone, with the same folds. With r = c - p (held-out posteriors p, one-hot labels c), PBER = mean ‖r‖² and the
+rate of a pair 2 B[i, j] = -2 mean(r_i r_j), all on the same rows, so that::
 
     needed(u) = PBER(all but u) - PBER(all)      what goes when u goes
     alone(u)  = PBER(priors)    - PBER(u)        what u brings by itself
@@ -34,9 +34,8 @@ from sklearn.utils import _safe_indexing
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
 from collidescope._progress import Progress
-from collidescope._text import words_html
-from collidescope.applications._inputs import group_codes, mean_and_error, residuals
-from collidescope.applications.subgroups import _largest, records
+from collidescope.applications._inputs import Told, group_codes, mean_and_error, residuals
+from collidescope.applications.subgroups import largest_collisions
 from collidescope.estimators import check_rows, check_targets, crossfit_posteriors, resolve_splits
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ MAX_LEVELS = 20
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ColumnValue:
+class ColumnValue(Told):
     """What every column is worth, made by :func:`column_value`.
 
     Attributes
@@ -92,18 +91,8 @@ class ColumnValue:
         ]
         return f"{with_all} It rises most without {', '.join(said)}."
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain lists, numbers and text, which JSON can hold."""
-        data = {name: getattr(self, name) for name in ("verdict", "pber", "fits")}
-        data |= {"pber_interval": list(self.pber_interval), "notes": list(self.notes)}
-        return data | {name: records(getattr(self, name)) for name in ("table", "pairs")}
-
-    def __str__(self) -> str:
-        shown = self.table.drop(columns=["columns"]).to_string(index=False, float_format="{:.4f}".format)
-        return "\n".join([self.verdict, *self.notes, "", shown])
-
-    def _repr_html_(self) -> str:
-        return words_html(self.verdict, *self.notes) + self.table.to_html(index=False, float_format="{:.4f}".format)
+    def _shown(self) -> pd.DataFrame:
+        return self.table.drop(columns="columns")
 
 
 def column_value(
@@ -174,7 +163,7 @@ def column_value(
     units, notes = _units(X, every, columns, (budget - 1) // 2, random_state)
     prices = _prices(costs, units)
     own = None if groups is None else group_codes(groups, len(codes))[0]
-    if own is not None and np.isscalar(cv):
+    if own is not None and isinstance(cv, int):
         from sklearn.model_selection import StratifiedGroupKFold
 
         folds = StratifiedGroupKFold(check.check_count(cv, "cv", least=2), shuffle=True, random_state=random_state)
@@ -199,7 +188,7 @@ def column_value(
             alone[name] = cross_fit(list(members))
             progress.step(2)
     prior = _priors_only(codes, splits)
-    i, j = _largest(full)
+    i, j = largest_collisions(full)
     i, j = i[:PAIRS], j[:PAIRS]
     rows, pairs = [], []
     base, base_error, df = mean_and_error(_loss(full), own)
@@ -224,7 +213,7 @@ def column_value(
 
 
 def fast_member(X: Any) -> Any:
-    """Logistic regression and gradient boosting, averaged, for columns of any type: seconds where a pool takes minutes."""
+    """Logistic regression and gradient boosting, averaged, for columns of any type: seconds, not minutes."""
     numeric, other = make_column_selector(dtype_include="number"), make_column_selector(dtype_exclude="number")
     levels = OneHotEncoder(handle_unknown="infrequent_if_exist", max_categories=MAX_LEVELS, sparse_output=False)
     codes = OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1)
@@ -261,10 +250,9 @@ def _units(
 
 def _together(X: Any, every: list[Any], most: int, random_state: int) -> tuple[dict[Any, list[Any]], list[str]]:
     """Columns joined where they go together, or where there are more than ``most`` units."""
+    import pandas as pd
     from scipy.cluster.hierarchy import fcluster, linkage
     from scipy.spatial.distance import squareform
-
-    import pandas as pd
 
     n = np.shape(X)[0]
     rng = np.random.default_rng(random_state)

@@ -1,8 +1,8 @@
 """Class consolidation: which classes to merge so that the data can tell the rest apart.
 
 Merging classes with a K×L membership A is exact, ``B' = Aᵀ B A``, so the PBER of every grouping is known with no
-retraining. Symbols: W = B + Bᵀ with a diagonal of zeros: merging groups a and b lowers PBER by the sum of W between them
-(the *gain*). A *grouping* is an array of K group numbers, numbered in the order of their first members.
+retraining. Symbols: W = B + Bᵀ with a diagonal of zeros: merging groups a and b lowers PBER by the sum of W between
+them (the *gain*). A *grouping* is an array of K group numbers, numbered in the order of their first members.
 
 The greedy path merges the two groups with the largest gain, again and again. Gains add up over classes, so large groups
 attract the rest and late steps often give all to the largest. ``balance`` β divides the gain by (n_a n_b)^β, with n the
@@ -23,7 +23,7 @@ import numpy.typing as npt
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
 from collidescope._text import HTML_CLASSES, TEXT_CLASSES, words_html
-from collidescope.applications._inputs import check_matrix, is_series
+from collidescope.applications._inputs import NUMBERS, check_matrix, is_series
 from collidescope.matrix import CollisionMatrix, _half_width
 
 if TYPE_CHECKING:
@@ -142,10 +142,10 @@ class ConsolidationPlan:
 
     def __str__(self) -> str:
         table = self._table(TEXT_CLASSES)
-        return "\n".join([*self._words(), "", table.to_string(index=False, float_format="{:.4f}".format)])
+        return "\n".join([*self._words(), "", table.to_string(index=False, float_format=NUMBERS)])
 
     def _repr_html_(self) -> str:
-        table = self._table(HTML_CLASSES).to_html(index=False, float_format="{:.4f}".format, escape=True)
+        table = self._table(HTML_CLASSES).to_html(index=False, float_format=NUMBERS, escape=True)
         return words_html(*self._words()) + table
 
     def _words(self) -> list[str]:
@@ -332,8 +332,8 @@ def _with_interval(cm: CollisionMatrix) -> str:
 class _Constraints:
     """What may be merged, as class numbers.
 
-    ``together``: must_merge. ``apart`` (K×K): cannot_merge. ``paths``: the nodes of the hierarchy above each class, from
-    the top down; one node above all without a hierarchy. ``most``: classes of a group.
+    ``together``: must_merge. ``apart`` (K×K): cannot_merge. ``paths``: the nodes of the hierarchy above each class,
+    from the top down; one node above all without a hierarchy. ``most``: classes of a group.
     """
 
     together: list[list[int]]
@@ -461,8 +461,7 @@ def _is_list(value: object) -> bool:
 
 @dataclass(frozen=True)
 class _Search:
-    """Groupings and their PBER, most groups first; for a tree also the first members of the two groups of each merge
-    after the first grouping, and the linkage."""
+    """Groupings and their PBER, most groups first; of a tree also the first members of the groups merged."""
 
     groupings: Groupings
     pber: FloatArray
@@ -488,12 +487,12 @@ def _greedy(W: FloatArray, limits: _Constraints, balance: float) -> _Search:
     # What later merges will remove: a sum of non-negative terms, exactly zero when all is one.
     left = np.append(np.cumsum(gains[::-1])[::-1], 0.0)[n_forced : n_allowed + 1]
     k = len(W)
-    first, cluster, size = np.arange(k), np.arange(k), np.ones(k)
+    number, cluster, size = np.arange(k), np.arange(k), np.ones(k)
     rows, linkage = [], np.empty((k - 1, 4))
     for step, (a, b) in enumerate(pairs):
         if n_forced <= step <= n_allowed:
-            rows.append(np.unique(first, return_inverse=True)[1])
-        first[first == b] = a
+            rows.append(np.unique(number, return_inverse=True)[1])
+        number[number == b] = a
         size[a] += size[b]
         # As scipy writes it: two clusters, the PBER removed so far (never falling), the classes below.
         linkage[step] = *sorted((cluster[a], cluster[b])), gains[: step + 1].sum(), size[a]

@@ -1,8 +1,8 @@
 """Classes that are two: a class whose inputs fall into separate groups that collide with different classes.
 
-For class k and two classes a, b that it collides with, every row of class k has the contrast t = log p_a - log p_b of its
-held-out posteriors. A class that is one group has t with one mode, wherever it stands between a and b (Gaussian classes:
-t is linear in x); two separate groups, one near a and one near b, give two modes. Silverman's test (1981): the smallest
+For class k and two classes a, b that it collides with, every row of class k has the contrast t = log p_a - log p_b of
+its held-out posteriors. A class that is one group has t with one mode, wherever it stands between a and b (Gaussian
+classes: t is linear in x); two separate groups, one near a and one near b, give two modes. Silverman's test (1981): the smallest
 bandwidth h at which the kernel density of t has one mode is large when there are two. Its null distribution comes from
 the same sample, smoothed with that h, so that any shape with one mode is the null.
 """
@@ -18,9 +18,7 @@ from scipy.ndimage import gaussian_filter1d
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
-from collidescope._text import words_html
-from collidescope.applications._inputs import Names, scored
-from collidescope.applications.subgroups import records
+from collidescope.applications._inputs import Names, Told, scored
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,7 +38,7 @@ SMALLEST = 1e-6
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SplitCandidates:
+class SplitCandidates(Told):
     """Classes that look like two, made by :func:`split_candidates`.
 
     Attributes
@@ -67,18 +65,11 @@ class SplitCandidates:
         found = self.table[self.table["flagged"]].to_dict("records")
         if not found:
             return "No class falls into separate groups that collide with different classes."
-        said = [f"{r['class']} ({r['rows_first']} rows near {r['first']}, {r['rows_second']} near {r['second']})" for r in found]
+        said = [
+            f"{r['class']} ({r['rows_first']} rows near {r['first']}, {r['rows_second']} near {r['second']})"
+            for r in found
+        ]
         return f"Classes that look like two: {'; '.join(said)}."
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain lists, numbers and text, which JSON can hold."""
-        return {"verdict": self.verdict, "table": records(self.table)}
-
-    def __str__(self) -> str:
-        return f"{self.verdict}\n\n{self.table.head(10).to_string(index=False, float_format='{:.4f}'.format)}"
-
-    def _repr_html_(self) -> str:
-        return words_html(self.verdict) + self.table.to_html(index=False, float_format="{:.4f}".format)
 
 
 def split_candidates(

@@ -17,8 +17,7 @@ from scipy.special import stdtr, stdtrit
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
 from collidescope._sparse import largest_pairs
-from collidescope._text import words_html
-from collidescope.applications._inputs import Names, group_codes, mean_and_error, residuals, scored
+from collidescope.applications._inputs import Names, Told, group_codes, mean_and_error, residuals, scored
 from collidescope.matrix import UNSEEN, CollisionMatrix
 from collidescope.scale.streams import collision_matrix_from_posteriors
 
@@ -37,7 +36,7 @@ FAR, Z = 0.5, 5.0
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SubgroupCollisions:
+class SubgroupCollisions(Told):
     """Collisions by subgroup, made by :func:`collisions_by`.
 
     Attributes
@@ -72,22 +71,6 @@ class SubgroupCollisions:
             for row in told.to_dict("records")
         ]
         return f"{len(told)} of {len(self.table)} groups differ from the rest in PBER: {'; '.join(said)}.{more}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain lists, numbers and text, which JSON can hold."""
-        return {"verdict": self.verdict, "level": self.level, "fdr": self.fdr} | {
-            name: records(getattr(self, name)) for name in ("table", "pairs")
-        }
-
-    def __str__(self) -> str:
-        found = self.pairs[self.pairs["flagged"]].head(10)
-        lines = [self.verdict, "", self.table.to_string(index=False, float_format="{:.4f}".format)]
-        if len(found):
-            lines += ["", "Pairs that differ:", found.to_string(index=False, float_format="{:.4f}".format)]
-        return "\n".join(lines)
-
-    def _repr_html_(self) -> str:
-        return words_html(self.verdict) + self.table.to_html(index=False, float_format="{:.4f}".format)
 
 
 def collisions_by(
@@ -136,7 +119,7 @@ def collisions_by(
     units = None if clusters is None else group_codes(clusters, n, "clusters")[0]
     r = residuals(posteriors, codes)
     loss = (r**2).sum(axis=1)
-    i, j = _largest(r)
+    i, j = largest_collisions(r)
     rates = -2 * r[:, i] * r[:, j]
     sizes = np.bincount(own)
     large = (sizes >= MIN_ROWS) & (sizes < n)
@@ -170,7 +153,7 @@ def collisions_by(
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class CollisionChange:
+class CollisionChange(Told):
     """How collisions changed between two fits or two periods, made by :func:`collision_change`.
 
     Attributes
@@ -180,7 +163,7 @@ class CollisionChange:
     change, interval : after - before
     paired : bool
         Are both about the same rows?
-    pairs : DataFrame
+    table : DataFrame
         ``class``, ``other``, ``before``, ``after``, ``difference``, ``low``, ``high``, ``p_value``, ``flagged``.
     """
 
@@ -189,7 +172,7 @@ class CollisionChange:
     change: float
     interval: tuple[float, float]
     paired: bool
-    pairs: pd.DataFrame
+    table: pd.DataFrame
 
     @property
     def verdict(self) -> str:
@@ -201,14 +184,6 @@ class CollisionChange:
             f"PBER {word}: {self.before:.2%} before, {self.after:.2%} after, change {100 * self.change:+.2f} points "
             f"({100 * low:+.2f} to {100 * high:+.2f}; {how})."
         )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain lists, numbers and text, which JSON can hold."""
-        data = {name: getattr(self, name) for name in ("verdict", "before", "after", "change", "paired")}
-        return data | {"interval": list(self.interval), "pairs": records(self.pairs)}
-
-    def __str__(self) -> str:
-        return f"{self.verdict}\n\n{self.pairs.head(10).to_string(index=False, float_format='{:.4f}'.format)}"
 
 
 def collision_change(
@@ -240,7 +215,7 @@ def collision_change(
         P_after, None, y_before if y_after is None else y_after, names, "P_after", "y_before" if paired else "y_after"
     )
     r = residuals(first, codes), residuals(second, later)
-    i, j = _largest(np.concatenate(r))
+    i, j = largest_collisions(np.concatenate(r))
 
     def compare(a: FloatArray, b: FloatArray) -> _Gap:
         if not paired:
@@ -334,13 +309,14 @@ def _gap(value: Any, stderr: Any, df: float, level: float) -> _Gap:
 
 
 def _two_sample(a: tuple[Any, Any, float], b: tuple[Any, Any, float], level: float) -> _Gap:
-    """a - b of independent means (Welch)."""
+    """A - b of independent means (Welch)."""
     va, vb = float(a[1]) ** 2, float(b[1]) ** 2
     df = (va + vb) ** 2 / (va**2 / a[2] + vb**2 / b[2]) if va + vb > 0 else 1.0
     return _gap(a[0] - b[0], np.sqrt(va + vb), df, level)
 
 
-def _largest(r: FloatArray) -> tuple[IntArray, IntArray]:
+def largest_collisions(r: FloatArray) -> tuple[IntArray, IntArray]:
+    """Classes i, j of the pairs with the largest rates, at most ``MAX_PAIRS``."""
     B = np.maximum(-(r.T @ r), 0.0)
     np.fill_diagonal(B, 0.0)
     return largest_pairs(B, MAX_PAIRS)
@@ -356,9 +332,3 @@ def _flagged(pairs: list[dict[str, Any]], fdr: float) -> pd.DataFrame:
     table["flagged"] = np.asarray(false_discovery_control(table["p_value"], method="bh")) <= fdr
     order = table["difference"].abs().sort_values(ascending=False, kind="stable").index
     return table.loc[order].reset_index(drop=True)
-
-
-def records(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows as plain dicts; None for what is missing."""
-    plain = table.astype(object).where(table.notna(), None)
-    return [{key: getattr(value, "item", lambda v=value: v)() for key, value in row.items()} for row in plain.to_dict("records")]
