@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -166,6 +167,20 @@ def test_predictions_may_be_labels_posteriors_or_an_estimator():
         assert report.to_dict() == reports[0].to_dict()
 
 
+def test_the_limit_splits_what_is_left_into_not_learned_yet_and_inherent():
+    _, y, P = rows()
+    limit = SimpleNamespace(bayes_error_interval=lambda level: (0.05, 0.12))
+    report = audit(P, y, best(P)[::-1], limit=limit)
+    assert report.inherent_interval == (0.05, 0.12)
+    assert report.not_learned_interval == pytest.approx((report.best - 0.12, report.best - 0.05))
+    assert "5.0 to 12.0 points are inherent" in report.verdict
+    assert "not learned yet" in report.verdict
+    without = audit(P, y_true=y, y_pred=best(P)[::-1])  # the order that people try works too
+    assert without.not_learned_interval is None
+    assert without.fixable == report.fixable
+    assert "inherent in the data or not learned yet" in without.verdict
+
+
 def test_a_class_without_rows_has_no_rates_and_the_report_still_is_json():
     report = audit([[0.8, 0.1, 0.1], [0.2, 0.7, 0.1]], y_true=["a", "b"], y_pred=["a", "c"], classes=list("abc"))
     assert np.isnan(report.confusion[2]).all()
@@ -232,11 +247,8 @@ FITTED = DummyClassifier().fit([[0]] * 4, Y4)
         "y_pred",
         [
             ("None", None, "needed"),
-            ("short", Y4[:3], "3"),
             ("unknown", ["a", "z", "a", "b"], "'z'"),
-            ("ragged", [["a"], ["a", "b"]] * 2, "flat list"),
             ("logits", [[2.0, -1.0]] * 4, "-1.*logits"),
-            ("too many columns", [[0.2, 0.3, 0.5]] * 4, "3"),
             ("a class", LogisticRegression, "LogisticRegression"),
         ],
     ),

@@ -161,18 +161,16 @@ def is_table(values: Any) -> bool:
 
 def group_codes(groups: Any, n: int, name: str = "groups") -> tuple[IntArray, npt.NDArray[Any]]:
     """(group number of every row, names of the groups); text, numbers or any mixture of them."""
-    given = check.check_labels(groups, name)
+    import pandas as pd
+
+    given = check.check_labels(groups, name).astype(object)
     if len(given) != n:
         raise ValueError(f"{name} must have one entry per row ({n}), got {len(given)}")
-    position: dict[Any, int] = {}
-    codes = np.fromiter((position.setdefault(value, len(position)) for value in given.tolist()), np.intp, n)
     try:
-        order = sorted(range(len(position)), key=list(position).__getitem__)
+        codes, names = pd.factorize(given, sort=True)
     except TypeError:  # mixed types have no order: that of their first rows
-        order = list(range(len(position)))
-    names = np.empty(len(position), dtype=object)
-    names[:] = [list(position)[k] for k in order]
-    return np.argsort(order)[codes], names
+        codes, names = pd.factorize(given)
+    return codes.astype(np.intp), names
 
 
 def residuals(P: FloatArray, codes: IntArray) -> FloatArray:

@@ -23,17 +23,16 @@ false flags below ``fdr``.
 
 from __future__ import annotations
 
-import html
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import bdtrc, ndtri
+from scipy.special import ndtri
+from scipy.stats import binom, binomtest
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
-from collidescope._text import OTHER, words_html
 from collidescope.applications._inputs import (
     NUMBERS,
     Names,
@@ -174,26 +173,13 @@ class AuditReport(Told):
         return f"<AuditReport: {self.n_rows:,} rows, error {self.error:.4f}, fixable {self.fixable:.4f}>"
 
     def __str__(self) -> str:
-        lines = [self.verdict, *self.cautions]
-        lines.append(f"The best possible classifier on these inputs errs on at most {self.bayes_error_limit:.2%}.")
-        shown = self.pairs[self.pairs["fixable"] > 0].head(SHOWN)
-        if len(shown):
-            table = shown.to_string(index=False, float_format=NUMBERS)
-            lines += ["", f"Pairs with most to fix (flagged at a false discovery rate of {self.fdr:.0%}):", table]
-        return "\n".join(lines)
+        limit = f"The best possible classifier on these inputs errs on at most {self.bayes_error_limit:.2%}."
+        title = f"Pairs with most to fix (flagged at a false discovery rate of {self.fdr:.0%}):"
+        table = self._shown().head(SHOWN).to_string(index=False, float_format=NUMBERS)
+        return "\n".join([self.verdict, *self.cautions, limit, "", title, table])
 
-    def _repr_html_(self) -> str:
-        head = "".join(f"<th scope='col'>{name}</th>" for name in self.pairs.columns)
-        body = ""
-        for row in self.pairs.head(SHOWN_HTML).to_dict("records"):
-            cells = ""
-            for name, value in row.items():
-                text = f"{value:.4f}" if isinstance(value, float) else html.escape(str(value))
-                colour = f" style='background:rgba({OTHER},{max(row['fixable'], 0.0) ** 0.5:.2f})'"
-                cells += f"<td{colour if name == 'fixable' else ''}>{text}</td>"
-            body += f"<tr>{cells}</tr>"
-        table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-        return words_html(self.verdict, *self.cautions) + table
+    def _shown(self) -> pd.DataFrame:
+        return self.pairs[self.pairs["fixable"] > 0].head(SHOWN_HTML)
 
 
 def audit(
@@ -347,15 +333,9 @@ def _cautions(best_wrong: npt.NDArray[np.bool_], claimed: FloatArray) -> tuple[s
 
 
 def wilson_interval(count: int, n: int, level: float) -> tuple[float, float]:
-    """Wilson's interval for a share: right for small counts too.
-
-    >>> tuple(round(end, 4) for end in wilson_interval(0, 100, 0.95))
-    (0.0, 0.037)
-    """
-    z2 = float(ndtri((1 + level) / 2)) ** 2
-    centre = (count + z2 / 2) / (n + z2)
-    half = np.sqrt(z2) / (n + z2) * np.sqrt(count * (n - count) / n + z2 / 4)
-    return max(float(centre - half), 0.0), min(float(centre + half), 1.0)
+    """Wilson's interval for a share: right for small counts too."""
+    interval = binomtest(count, n).proportion_ci(level, method="wilson")
+    return float(interval.low), float(interval.high)
 
 
 def paired_interval(only_first: Any, only_second: Any, n: Any, level: float) -> tuple[FloatArray, FloatArray]:
@@ -372,13 +352,8 @@ def paired_interval(only_first: Any, only_second: Any, n: Any, level: float) -> 
 
 
 def mcnemar_p(only_first: IntArray, only_second: IntArray) -> FloatArray:
-    """Exact one-sided p-value of McNemar's test: are the first kind of rows more than luck would have them?
-
-    >>> mcnemar_p(np.array([5, 0]), np.array([0, 0])).tolist()
-    [0.03125, 1.0]
-    """
-    total = only_first + only_second
-    return np.where(only_first > 0, bdtrc(np.maximum(only_first - 1, 0), np.maximum(total, 1), 0.5), 1.0)
+    """Exact one-sided p-value of McNemar's test: are the first kind of rows more than luck would have them?"""
+    return np.asarray(binom.sf(only_first - 1, only_first + only_second, 0.5))
 
 
 def confusion_table(y: IntArray, said: IntArray, k: int) -> FloatArray:

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 from scipy.special import stdtr, stdtrit
-from sklearn.base import clone
 from sklearn.compose import make_column_selector, make_column_transformer
 from sklearn.ensemble import HistGradientBoostingClassifier, VotingClassifier
 from sklearn.impute import SimpleImputer
@@ -172,11 +171,12 @@ def column_value(
     if clf is None or hasattr(type(clf), "shuffled_control") or hasattr(clf, "collision_matrix_"):
         clf = fast_member(X)
         notes.append("values by a fast member (logistic regression and gradient boosting), not the full pool")
-    model = clone(clf)
+    if isinstance(clf, type):
+        raise ValueError(f"clf must be an instance, got the class {clf.__name__}: write {clf.__name__}()")
 
     def cross_fit(kept: list[Any]) -> FloatArray:
         part = X[kept] if hasattr(X, "columns") else _safe_indexing(X, [every.index(c) for c in kept], axis=1)
-        return residuals(crossfit_posteriors(model, part, labels, cv=splits), codes)
+        return residuals(crossfit_posteriors(clf, part, labels, cv=splits), codes)
 
     with Progress("columns", 1 + 2 * len(units), verbose) as progress:
         full = cross_fit(every)

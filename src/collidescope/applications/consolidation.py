@@ -55,8 +55,7 @@ class ConsolidationPlan:
 
     Attributes
     ----------
-    groups : list of lists of class names
-        In the order of their first members; a class that stays alone is a group of one.
+    groups : list of lists of class names, in the order of their first members
     matrix : CollisionMatrix
         That of the groups, with intervals where the source has a covariance. Its class names are text ("4+9").
     path : DataFrame
@@ -163,21 +162,15 @@ class ConsolidationPlan:
         """The groups, largest first, as many as ``most``."""
         import pandas as pd
 
-        order = sorted(range(self.n_groups), key=lambda g: (-len(self.groups[g]), g))
-        shown, left = order[:most], order[most:]
-        columns: dict[str, list[Any]] = {
-            "group": [self.matrix.classes[g] for g in shown],
-            "classes": [len(self.groups[g]) for g in shown],
-            "prior": [self.matrix.priors[g] for g in shown],
-            "found again in it": [self.matrix.matrix[g, g] for g in shown],
-        }
-        if left:
-            priors = self.matrix.priors[left]
-            columns["group"].append(f"({len(left)} more)")
-            columns["classes"].append(sum(len(self.groups[g]) for g in left))
-            columns["prior"].append(priors.sum())
-            columns["found again in it"].append(priors @ self.matrix.recall()[left] / priors.sum())
-        return pd.DataFrame(columns)
+        columns = {"group": self.matrix.classes, "classes": [len(group) for group in self.groups]}
+        columns |= {"prior": self.matrix.priors, "found again in it": self.matrix.recall()}
+        table = pd.DataFrame(columns).sort_values("classes", ascending=False, kind="stable")
+        left = table.iloc[most:]
+        if not len(left):
+            return table
+        again = np.average(left["found again in it"], weights=left["prior"])
+        rest = [f"({len(left)} more)", left["classes"].sum(), left["prior"].sum(), again]
+        return pd.concat([table.iloc[:most], pd.DataFrame([rest], columns=table.columns)])
 
 
 def consolidate(
@@ -281,10 +274,7 @@ def _first_below(path: pd.DataFrame, max_pber: float) -> int:
 
 
 def _members(classes: npt.NDArray[Any], grouping: Groupings) -> list[list[Any]]:
-    groups: list[list[Any]] = [[] for _ in range(int(grouping.max()) + 1)]
-    for name, g in zip(classes.tolist(), grouping.tolist(), strict=True):
-        groups[g].append(name)
-    return groups
+    return [classes[grouping == g].tolist() for g in range(int(grouping.max()) + 1)]
 
 
 def group_name(members: Sequence[Any]) -> str:
@@ -372,18 +362,8 @@ class _Constraints:
         """Classes under every node of the hierarchy."""
         return Counter(path[:depth] for path in self.paths for depth in range(1, len(path) + 1))
 
-    def home(self, group: Sequence[int]) -> Path:
-        """The lowest node with more classes than the group: groups with the same home may be merged."""
-        path = self.paths[group[0]]
-        depths = range(len(path), 0, -1)
-        # A whole top node has no home to share: None is never part of a path.
-        return next((path[:depth] for depth in depths if self.sizes[path[:depth]] > len(group)), (None, path[0]))
-
     def allows(self, group: Sequence[int]) -> bool:
-        """May these classes be one group?
-
-        Below the lowest node that holds them all, a node with some of them must have all its classes among them.
-        """
+        """May these classes be one group? Below the lowest node above them all, a node has all its classes or none."""
         if len(group) > self.most or self.apart[np.ix_(group, group)].any():
             return False
         paths = [self.paths[k] for k in group]
@@ -470,87 +450,57 @@ class _Search:
 
 
 def _greedy(W: FloatArray, limits: _Constraints, balance: float) -> _Search:
-    """Merge the two groups with the best score, again and again: O(K²) each time."""
-    state = _Agglomeration(W, limits, balance)
-    for first, *others in limits.together:
-        for other in others:
-            state.merge(first, other)
-    n_forced = len(state.pairs)
-    state.merge_all()
-    n_allowed = len(state.pairs)
-    # Merges that the constraints forbid complete the tree and belong to no plan.
-    state.limits, state.apart = _Constraints([], np.zeros_like(state.apart), [ROOT] * len(W), len(W)), False * W
-    state.homes[:], state.numbers = 0, {ROOT: 0}
-    state.score_all()
-    state.merge_all()
-    pairs, gains = np.array(state.pairs, dtype=np.intp), np.array(state.gains)
-    # What later merges will remove: a sum of non-negative terms, exactly zero when all is one.
-    left = np.append(np.cumsum(gains[::-1])[::-1], 0.0)[n_forced : n_allowed + 1]
+    """Merge the two groups with the best score, again and again: O(K²) each time.
+
+    A group is known by its first member, and W between groups is kept there. Merges that the constraints forbid
+    complete the tree and belong to no plan.
+    """
     k = len(W)
-    number, cluster, size = np.arange(k), np.arange(k), np.ones(k)
-    rows, linkage = [], np.empty((k - 1, 4))
-    for step, (a, b) in enumerate(pairs):
-        if n_forced <= step <= n_allowed:
-            rows.append(np.unique(number, return_inverse=True)[1])
-        number[number == b] = a
+    W, members = W.copy(), {i: [i] for i in range(k)}
+    score = np.where(np.eye(k, dtype=bool), FORBIDDEN, W)
+    number, cluster, size, alive = np.arange(k), np.arange(k), np.ones(k), np.ones(k, dtype=bool)
+    pairs: list[tuple[int, int]] = []
+    gains, groupings, linkage = [], [number.copy()], np.empty((k - 1, 4))
+
+    def merge(a: int, b: int) -> None:
+        """Group b joins group a."""
+        gains.append(float(W[a, b]))
         size[a] += size[b]
         # As scipy writes it: two clusters, the PBER removed so far (never falling), the classes below.
-        linkage[step] = *sorted((cluster[a], cluster[b])), gains[: step + 1].sum(), size[a]
-        cluster[a] = k + step
-    if n_allowed == k - 1:
-        rows.append(np.zeros(k, dtype=np.intp))
-    return _Search(np.array(rows, dtype=np.min_scalar_type(k)), left, pairs[n_forced:n_allowed], linkage)
+        linkage[len(pairs)] = *sorted((cluster[a], cluster[b])), sum(gains), size[a]
+        cluster[a] = k + len(pairs)
+        pairs.append((a, b))
+        W[a] += W[b]
+        W[:, a] += W[:, b]
+        alive[b] = False
+        members[a] += members.pop(b)
+        number[number == b] = a
+        groupings.append(np.unique(number, return_inverse=True)[1])
+        score[a] = score[:, a] = np.where(alive, W[a] / (size * size[a]) ** balance, FORBIDDEN)
+        score[a, a] = FORBIDDEN
+        score[b] = score[:, b] = FORBIDDEN
 
+    def merge_all(allowed: Callable[[list[int]], bool]) -> None:
+        while (best := float(score.max())) > FORBIDDEN:
+            a, b = divmod(int((score >= best - TIE).argmax()), k)
+            if allowed(members[a] + members[b]):
+                merge(a, b)
+            else:  # until one of the two has grown: then a parent may be whole
+                score[a, b] = score[b, a] = FORBIDDEN
 
-class _Agglomeration:
-    """Groups on their way to one; a group is known by its first member, and W between groups is kept there."""
-
-    def __init__(self, W: FloatArray, limits: _Constraints, balance: float) -> None:
-        k = len(W)
-        self.W, self.limits, self.balance = W.copy(), limits, balance
-        self.members = {i: [i] for i in range(k)}
-        self.size = np.ones(k)
-        self.alive = np.ones(k, dtype=bool)
-        self.apart: npt.NDArray[Any] = limits.apart.copy()
-        self.numbers: dict[Path, int] = {}
-        self.homes = np.array([self._home(i) for i in range(k)])
-        self.pairs: list[tuple[int, int]] = []
-        self.gains: list[float] = []
-        self.score = np.empty((k, k))
-        self.score_all()
-
-    def merge_all(self) -> None:
-        """Until no pair is left that may be merged."""
-        while (best := float(self.score.max())) > FORBIDDEN:
-            self.merge(*divmod(int((self.score >= best - TIE).argmax()), len(self.W)))
-
-    def merge(self, a: int, b: int) -> None:
-        """Group b joins group a."""
-        self.pairs.append((a, b))
-        self.gains.append(float(self.W[a, b]))
-        for array in (self.W, self.apart):
-            array[a] += array[b]
-            array[:, a] += array[:, b]
-        self.alive[b] = False
-        self.size[a] += self.size[b]
-        self.members[a] += self.members.pop(b)
-        self.homes[a] = self._home(a)
-        self.score[a] = self.score[:, a] = self._scores(a)
-        self.score[b] = self.score[:, b] = FORBIDDEN
-
-    def score_all(self) -> None:
-        """Scores of every pair."""
-        for a in range(len(self.W)):
-            self.score[a] = self._scores(a) if self.alive[a] else FORBIDDEN
-
-    def _scores(self, a: int) -> FloatArray:
-        may = self.alive & (self.apart[a] == 0) & (self.homes == self.homes[a])
-        may &= self.size + self.size[a] <= self.limits.most
-        may[a] = False
-        return np.where(may, self.W[a] / (self.size * self.size[a]) ** self.balance, FORBIDDEN)
-
-    def _home(self, a: int) -> int:
-        return self.numbers.setdefault(self.limits.home(self.members[a]), len(self.numbers))
+    for first, *others in limits.together:
+        for other in others:
+            merge(first, other)
+    n_forced = len(pairs)
+    merge_all(limits.allows)
+    n_allowed = len(pairs)
+    score = np.where(alive[:, None] & alive & ~np.eye(k, dtype=bool), W, FORBIDDEN)
+    merge_all(lambda group: True)
+    # What later merges will remove: a sum of non-negative terms, exactly zero when all is one.
+    left = np.append(np.cumsum(gains[::-1])[::-1], 0.0)
+    path = slice(n_forced, n_allowed + 1)
+    chosen = np.array(groupings[path], dtype=np.min_scalar_type(k))
+    return _Search(chosen, left[path], np.array(pairs[n_forced:n_allowed], dtype=np.intp), linkage)
 
 
 def _optimal(W: FloatArray, limits: _Constraints) -> _Search:

@@ -2,9 +2,9 @@
 
 For class k and two classes a, b that it collides with, every row of class k has the contrast t = log p_a - log p_b of
 its held-out posteriors. A class that is one group has t with one mode, wherever it stands between a and b (Gaussian
-classes: t is linear in x); two separate groups, one near a and one near b, give two modes. Silverman's test (1981): the smallest
-bandwidth h at which the kernel density of t has one mode is large when there are two. Its null distribution comes from
-the same sample, smoothed with that h, so that any shape with one mode is the null.
+classes: t is linear in x); two separate groups, one near a and one near b, give two modes. Silverman's test (1981): the
+smallest bandwidth h at which the kernel density of t has one mode is large when there are two. Its null distribution
+comes from the same sample, smoothed with that h, so that any shape with one mode is the null.
 """
 
 from __future__ import annotations
