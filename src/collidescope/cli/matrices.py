@@ -218,7 +218,7 @@ def merge(
         must_merge=_lists(together),
         cannot_merge=_lists(apart),
     )
-    columns = ["n_groups", "first", "second", "pber", "pber_low", "pber_high", "bayes_low", "bayes_high", "gain"]
+    columns = ["n_groups", "first", "second", "pber", "pber_low", "pber_high", "gain", "price"]
     path = plan.path[columns]
     if as_json:
         steps = path.astype(object).where(path.notna(), None)

@@ -1,8 +1,7 @@
-"""``collidescope predict`` and ``collidescope audit``: what a saved model says about new rows."""
+"""``collidescope predict``: what a saved model says about new rows."""
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -46,18 +45,12 @@ def predict(
     - `collidescope predict model.collide new.parquet --with customer_id > posteriors.csv`
     """
     from collidescope.cli import _inputs as inputs
-    from collidescope.cli._writing import (
-        as_csv,
-        check_outputs,
-        check_suffix,
-        posterior_table,
-        write_outputs,
-        write_table,
-    )
+    from collidescope.cli._results import say_written
+    from collidescope.cli._writing import as_csv, check_suffix, posterior_table, write_table
     from collidescope.tables.encoder import check_columns
 
     set_quiet(quiet)
-    check_outputs([model, table], [out])
+    inputs.check_outputs([model, table], [out])
     check_suffix(out)
     fitted = inputs.load_model(model)
     X, notes = _raw_rows(fitted, table, inputs.Reading(header, delimiter, skip_lines))
@@ -69,84 +62,15 @@ def predict(
 
     extra = X[with_column] if with_column else None
     found = posterior_table(posteriors, fitted.classes_, np.arange(len(X)), extra)
+    if out is not None:
+        write_table(found, out)
     if as_json:
         said = {"classes": fitted.classes_.tolist(), "predicted": found["predicted"].tolist()}
         show_json(said | {"posteriors": posteriors.tolist(), "notes": [*notes, *met]})
     elif out is None:
         show(as_csv(found).removesuffix("\n"))
-    write_outputs((f"posteriors of {len(found):,} rows", out, partial(write_table, found)))
-
-
-@guarded
-def audit(
-    model: ModelArgument,
-    table: opt.TableArgument,
-    label: opt.Label = None,
-    predicted: Annotated[
-        str | None,
-        typer.Option("--predicted", "-p", metavar="COLUMN", help="The column that holds what your classifier says."),
-    ] = None,
-    report: opt.Report = None,
-    as_json: opt.Json = False,
-    title: opt.Title = None,
-    quiet: opt.Quiet = False,
-    header: opt.Header = True,
-    delimiter: opt.Delimiter = None,
-    skip_lines: opt.SkipLines = 0,
-) -> None:
-    """Is your classifier at the ceiling? Which of its errors could a better model avoid?
-
-    Takes labelled rows that neither your classifier nor the model was trained on, with a column of your classifier's
-    predictions, and splits its errors into those inherent in the data and those that can be fixed, class by class.
-
-    **Example**
-
-    - `collidescope audit model.collide test.csv --label income --predicted yhat`
-    """
-    import numpy as np
-
-    from collidescope.applications import audit as audited
-    from collidescope.cli import _inputs as inputs
-    from collidescope.cli._results import check_report, summary_of, write_summary
-    from collidescope.cli._writing import check_outputs, write_outputs
-    from collidescope.tables.encoder import listed
-    from collidescope.tables.labels import match_labels
-
-    set_quiet(quiet)
-    check_outputs([model, table], [report])
-    check_report(report)
-    fitted = inputs.load_model(model)
-    X, notes = _raw_rows(fitted, table, inputs.Reading(header, delimiter, skip_lines), label)
-    true = inputs.label_column(list(X.columns), label or getattr(fitted, "label_", None), table, header)
-    if predicted is None:
-        raise ValueError(
-            f"say which column holds the predictions of your classifier, with --predicted: {table.name} "
-            f"has {listed([name for name in X.columns if name != true])}"
-        )
-    said = inputs.label_column(list(X.columns), predicted, table, header)
-    columns = X[[true, said]]
-    _, labelled = match_labels(X[true], fitted.classes_.tolist(), "label")
-    _, answered = match_labels(X[said], fitted.classes_.tolist(), "predicted")
-    both = np.flatnonzero(labelled & answered)
-    if len(both) == 0:
-        raise ValueError(f"no row of {table.name} has both a label in {true!r} and a prediction in {said!r}")
-    if len(both) < len(X):
-        notes.append(f"{len(X) - len(both):,} of {len(X):,} rows lack a label or a prediction and are left out")
-    columns = columns.iloc[both]
-    y, _ = match_labels(columns[true], fitted.classes_.tolist(), "label")
-    yhat, _ = match_labels(columns[said], fitted.classes_.tolist(), "predicted")
-    rows = X.drop(columns=[true, said] if said != true else [true]).iloc[both].reset_index(drop=True)
-    posteriors, met = posteriors_of(fitted, rows)
-    for line in [*notes, *met]:
-        note(line)
-    found = audited(posteriors, y_true=y, y_pred=yhat, classes=fitted.classes_)
-    if as_json:
-        show_json(found.to_dict() | {"notes": [*notes, *met]})
-    else:
-        show(str(found))
-    if report is not None:
-        summary = summary_of(fitted, rows, y, y_pred=yhat, title=title, notes=[*notes, *met])
-        write_outputs(("report", report, partial(write_summary, summary)))
+    if out is not None:
+        say_written({f"posteriors of {len(found):,} rows": out})
 
 
 def posteriors_of(fitted: Any, X: Any, drop: Any = ()) -> tuple[Any, list[str]]:
