@@ -161,6 +161,9 @@ def check_classes(classes: Sequence[Any] | npt.NDArray[Any], n_classes: int | No
     """``classes`` as a 1-d array of at least two distinct names, text as ``str``, mixed kinds as objects."""
     if isinstance(classes, (str, bytes)) or not isinstance(classes, Iterable):
         raise ValueError(f"classes must be a list of names, got {classes!r}")
+    times = isinstance(classes, np.ndarray) and classes.dtype.kind in "mM"
+    if times and np.isnat(classes).any():
+        raise ValueError(f"classes must be names, got a missing time among {classes}")
     names = (
         classes.tolist()
         if isinstance(classes, np.ndarray)
@@ -182,6 +185,8 @@ def check_classes(classes: Sequence[Any] | npt.NDArray[Any], n_classes: int | No
     # numpy's text arrays drop zero characters at the end of a name, which can make two names one: objects keep them.
     cut = any(isinstance(name, str) and name.endswith("\0") for name in names)
     one_kind = len({type(name) for name in names}) == 1 and isinstance(names[0], (str, bool, int, float))
+    if times:  # numpy's own: as objects, those in nanoseconds would become integers
+        return np.array(classes)
     array = np.empty(len(names), dtype=object)
     array[:] = names
     return np.asarray(names) if one_kind and not cut else array

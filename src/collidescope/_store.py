@@ -55,6 +55,8 @@ TIMES = re.compile(r"(datetime64|timedelta64)(\[\d{0,9}[a-zA-Z]{1,2}\])?")
 LARGE, WORTH, MOST_GROWTH = 4096, 0.8, 50
 #: Bytes before the name of a zip entry and its content.
 ZIP_HEADER = 30
+#: Open files of this process: what stands behind them may be a file, but it must not be replaced.
+DESCRIPTOR = re.compile(r"/dev/(stdout|stderr|fd/\d+)|/proc/(self|\d+)/fd/\d+")
 #: Characters of a file's name that its temporary stand-in keeps: names have a limit of 255 bytes.
 KEPT_NAME = 40
 #: What :func:`check_output` writes to see whether there is room: less than any of our files in use.
@@ -94,8 +96,8 @@ def read(path: str | Path, kind: str) -> Tree:
         header, arrays = _read_npz(path) if zipped else _read_safetensors(path)
         return _checked(header, arrays, kind)
     except Exception as error:  # damaged bytes raise many types of error in the libraries that parse them
-        words = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-        raise ModelFileError(f"path {str(path)!r} cannot be read as {KINDS[kind]} of collidescope: {words}") from None
+        words = f"{KINDS[kind]} of collidescope, or is damaged: {error if str(error) else type(error).__name__}"
+        raise ModelFileError(f"path {str(path)!r} is not {words}") from None
 
 
 def _checked(header: Mapping[str, str], arrays: Arrays, kind: str) -> Tree:
@@ -104,19 +106,19 @@ def _checked(header: Mapping[str, str], arrays: Arrays, kind: str) -> Tree:
         raise ValueError("it is a file of another program, or damaged")
     content = _loads(header[CONTENT])
     if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise ValueError("it is damaged or was edited")
+        raise ValueError("its header is not ours")
     if content.get("version") != VERSION:
         found = content.get("version")
         raise ValueError(f"it has format version {found!r}, this release reads {VERSION}: update, or write it again")
     digests = {name: _digest(array) for name, array in arrays.items()}
     if header.get(CHECKSUM) != _checksum(header[CONTENT], arrays, digests):
-        raise ValueError("it is damaged or was edited, for its content does not match its checksum")
+        raise ValueError("its content does not match its checksum")
     if content["kind"] != kind:
         raise ValueError(f"it holds {KINDS.get(content['kind'], 'something else')}")
     used: dict[str, Any] = {}
     tree = _unflatten(content["tree"], arrays, used)
     if not isinstance(tree, dict) or used.keys() != arrays.keys():
-        raise ValueError("it is damaged or was edited, for it holds arrays that belong to nothing")
+        raise ValueError("it holds arrays that belong to nothing")
     return tree
 
 
@@ -156,11 +158,12 @@ class _Flat:
         if plain.dtype not in STORED:
             raise ValueError(f"{where} cannot be written to a file: it is an array of dtype {array.dtype}")
         leaf: dict[str, Any] = {DTYPE: array.dtype.name} if plain.dtype != array.dtype.newbyteorder("=") else {}
-        packed = _pack(plain) if self.pack and plain.nbytes >= LARGE else plain
+        large = plain.nbytes >= LARGE
+        packed = _pack(plain) if self.pack and large else plain
         if plain.nbytes / MOST_GROWTH <= packed.nbytes < WORTH * plain.nbytes:
             plain, leaf = packed, {DTYPE: array.dtype.name, SHAPE: list(array.shape)}
         digest = _digest(plain)
-        twin = (str(leaf), plain.dtype, plain.shape, digest) if plain.nbytes >= LARGE else where
+        twin = (str(leaf), plain.dtype, plain.shape, digest) if large else where
         if twin not in self._names:
             name = where
             while name in self.arrays or name in (CONTENT, CHECKSUM):  # a key may hold a slash
@@ -179,7 +182,7 @@ def _unpack(packed: npt.NDArray[Any], shape: Any, dtype: str) -> npt.NDArray[Any
     plain = np.dtype(np.int64 if TIMES.fullmatch(dtype) else dtype)
     size = math.prod(shape) * plain.itemsize
     if plain not in STORED or packed.dtype != np.uint8 or not 0 < size <= MOST_GROWTH * packed.size:
-        raise ValueError(f"it is damaged or was edited, for {packed.size} bytes claim shape {shape} of {dtype}")
+        raise ValueError(f"{packed.size} bytes claim shape {shape} of {dtype}")
     columns = zlib.decompressobj().decompress(packed.tobytes(), size)
     return np.frombuffer(columns, np.uint8).reshape(plain.itemsize, -1).T.copy().view(plain).reshape(shape)
 
@@ -208,7 +211,7 @@ def _unflatten(node: Any, arrays: Arrays, used: dict[str, Any]) -> Any:
         objects = np.empty(len(value), dtype=object)
         objects[:] = value
         return objects
-    raise ValueError(f"it is damaged or was edited, for {tags[0]!r} has a wrong content")
+    raise ValueError(f"{tags[0]!r} has a wrong content")
 
 
 def _digest(array: npt.NDArray[Any]) -> str:
@@ -351,8 +354,8 @@ def writing(path: str | Path) -> Iterator[BinaryIO]:
     sockets and block devices are refused. Temporary files of writes that were killed are removed.
     """
     target, mode = _target(path)
-    if mode is not None and not stat.S_ISREG(mode):
-        with _naming(path, ""), open(target, "wb") as file:
+    if target is None:
+        with _naming(path, ""), open(path, "ab") as file:
             yield file
         return
     with _naming(path, "; what was there before is as it was"), _stand_in(target) as file:
@@ -370,9 +373,9 @@ def check_output(path: str | Path) -> None:
     """Try whether :func:`writing` to ``path`` can work, before the work whose result goes there; changes nothing."""
     target, mode = _target(path)
     with _naming(path, ""):
-        if mode is not None and not os.access(target, os.W_OK):
+        if (mode is not None or target is None) and not os.access(path, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        if mode is None or stat.S_ISREG(mode):
+        if target is not None:
             with _stand_in(target) as file:
                 file.write(bytes(LEAST_ROOM))
                 file.flush()
@@ -408,23 +411,23 @@ def _lock(file: BinaryIO) -> None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def _target(path: str | Path) -> tuple[Path, int | None]:
-    """The file behind ``path``, and its mode where it exists; ValueError on what is no place to write."""
+def _target(path: str | Path) -> tuple[Path | None, int | None]:
+    """The file to replace and the mode it has; no file for what is written into; ValueError for any other thing."""
     if not isinstance(path, str | os.PathLike):
         raise ValueError(f"path must be a file name, got {path!r}")
-    target = Path(os.path.realpath(path))  # the file a symbolic link points to, which may be yet to be made
     try:
-        mode = target.stat().st_mode
+        mode = os.stat(path).st_mode
     except FileNotFoundError:
-        if not target.parent.is_dir():
-            raise FileNotFoundError(f"path {path} is in a folder that does not exist") from None
-        return target, None
+        mode = None
     except (OSError, ValueError) as error:  # a loop of links, a zero byte, a name too long
         raise ValueError(f"path must be a file name, got {str(path)[:80]!r}: {error}") from None
-    if stat.S_ISDIR(mode):
-        raise ValueError(f"path must be a file name, got the folder {path}")
-    if stat.S_ISBLK(mode) or stat.S_ISSOCK(mode):
-        raise ValueError(f"path must be a file name, got a {'disk' if stat.S_ISBLK(mode) else 'socket'}: {path}")
+    if mode is not None and (stat.S_ISCHR(mode) or stat.S_ISFIFO(mode) or DESCRIPTOR.fullmatch(str(path))):
+        return None, None
+    if mode is not None and not stat.S_ISREG(mode):
+        raise ValueError(f"path must be a file name, got a {'folder' if stat.S_ISDIR(mode) else 'device'}: {path}")
+    target = Path(os.path.realpath(path))  # what a symbolic link points to, which may be yet to be made
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"path {path} is in a folder that does not exist: make the folder first")
     return target, mode
 
 

@@ -7,6 +7,10 @@ because pairs are sampled with classes in equal shares.
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import BrokenExecutor
 from dataclasses import dataclass, field
@@ -37,6 +41,21 @@ SCORED_NUMBERS = 2**24
 
 class WorkerError(RuntimeError):
     """A process that trained a fold (``n_jobs``) died."""
+
+
+def _in_worker(task: Callable[[int], Any], number: int, parent: int) -> Any:
+    """``task(number)`` in a process that ends soon after ``parent``: killed, that one cannot end its workers itself."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        os._exit(1)  # joblib's tracker then removes the shared memory
+
+    # Only joblib's own processes: those of another backend have other parents, on other machines.
+    started = {thread.name for thread in threading.enumerate()}
+    if multiprocessing.current_process().name.startswith("LokyProcess") and "parent" not in started:
+        threading.Thread(target=watch, name="parent", daemon=True).start()
+    return task(number)
 
 
 class References(NamedTuple):
@@ -243,7 +262,8 @@ def cross_fit(
         elif (cluster := _dask.cluster()) is not None:
             trained = _dask.results(cluster, one, len(splits))
         else:
-            trained = Parallel(n_jobs=n_jobs, return_as="generator")(delayed(one)(i) for i in range(len(splits)))
+            jobs = (delayed(_in_worker)(one, number, os.getpid()) for number in range(len(splits)))
+            trained = Parallel(n_jobs=n_jobs, return_as="generator")(jobs)
         try:
             for fold in trained:
                 if not bridge.is_trained(fold):

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from collidescope._files import read_json
-from collidescope._matrix_files import FORMAT as MATRIX_FORMAT
+from collidescope._store import read_json
+from collidescope.matrix import FORMAT as MATRIX_FORMAT
 from collidescope.matrix import CollisionMatrix
 from collidescope.tables.encoder import listed, near_name
 from collidescope.tables.labels import clean_labels
@@ -207,20 +207,3 @@ def load_model(path: Path) -> Any:
     if not hasattr(source, "predict_proba"):
         raise ValueError(f"{path} is no model: give a file written by `collidescope fit … --save model.collide`")
     return source
-
-
-def check_outputs(inputs: Sequence[Path], outputs: Sequence[Path | None]) -> None:
-    """Before any work: are the files that are to be written in folders that exist, and not those that are read?"""
-    for path in outputs:
-        if path is None:
-            continue
-        if path.is_dir():
-            raise ValueError(f"{path} is a folder: name a file to write")
-        if not path.parent.is_dir():
-            raise ValueError(f"the folder {path.parent} of {path.name} does not exist: make it first")
-        if any(path.resolve() == other.resolve() for other in inputs):
-            raise ValueError(f"{path} is the file that is read: write to another one")
-    given = [path.resolve() for path in outputs if path is not None]
-    twice = next((path for k, path in enumerate(given) if path in given[:k]), None)
-    if twice is not None:
-        raise ValueError(f"{twice.name} is named for two results: write them to different files")

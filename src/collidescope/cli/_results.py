@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from collidescope._matrix_files import JSON_CLASSES
 from collidescope.cli._console import say, show, show_json
+from collidescope.cli._writing import write_matrix, write_outputs
 from collidescope.matrix import CollisionMatrix
 
 #: Pairs printed below the matrix.
@@ -47,39 +48,23 @@ def finish(
     as_json: bool,
     report: Path | None,
     matrix: Path | None,
-    written: dict[str, Path] | None = None,
+    more: Sequence[tuple[str, Path | None, Any]] = (),
 ) -> None:
-    """Write what was asked for, print the result, and name the files, those that are ``written`` already first."""
-    files = dict(written or {})
-    # Files first: a reader of the output, such as head, may close it.
-    if matrix is not None:
-        files["matrix"] = write_matrix(cm, matrix)
-    if report is not None:
-        from collidescope.show import write_report
-
-        write_report(summary, report)
-        files["report"] = report
+    """Print the result, then write what was asked for; ``more`` outputs come first (see :func:`write_outputs`)."""
     if as_json:
         show_json(summary)
     else:
         print_matrix(cm, summary)
-    say_written(files)
+    write_outputs(
+        *more, ("matrix", matrix, partial(write_matrix, cm)), ("report", report, partial(write_summary, summary))
+    )
 
 
-def write_matrix(cm: CollisionMatrix, path: Path) -> Path:
-    """S as JSON, or in binary where ``path`` ends in .npz or there are too many classes; the file that was written."""
-    if path.suffix != ".npz" and cm.n_classes <= JSON_CLASSES:
-        cm.to_json(path)
-        return path
-    path = path.with_suffix(".npz")
-    cm.to_npz(path)
-    return path
+def write_summary(summary: dict[str, Any], path: Path) -> None:
+    """The report of ``summary``."""
+    from collidescope.show import write_report
 
-
-def say_written(files: dict[str, Path]) -> None:
-    """Name the files."""
-    for what, path in files.items():
-        say(f"{what}: {path}", "green")
+    write_report(summary, path)
 
 
 def check_report(report: Path | None) -> None:

@@ -58,7 +58,7 @@ def demo(
     quiet: opt.Quiet = False,
 ) -> None:
     """The main job on handwritten digits that come with scikit-learn: half a minute, nothing to prepare."""
-    from collidescope.cli._inputs import check_outputs
+    from collidescope.cli._writing import check_outputs
     from collidescope.demo import main as run
 
     set_quiet(quiet)

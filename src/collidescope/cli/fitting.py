@@ -6,6 +6,7 @@ import shlex
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -120,12 +121,12 @@ def fit(
     """
     from collidescope.cli import _inputs as inputs
     from collidescope.cli._results import check_report, finish, next_steps, summary_of
-    from collidescope.cli._writing import check_suffix, posterior_table, write_table
+    from collidescope.cli._writing import check_matrix_name, check_outputs, check_suffix, posterior_table, write_table
 
     set_quiet(quiet)
     if priors not in ("empirical", "uniform"):
         raise ValueError(f"--priors must be empirical or uniform, got {priors!r}")
-    inputs.check_outputs([table], [report, save, matrix, out])
+    check_outputs([table], [report, save, matrix, out])
     check_suffix(out)
     check_report(report)
     folds = cv or (QUICK["cv"] if quick else FOLDS)
@@ -134,6 +135,7 @@ def fit(
     rows = inputs.without_rare(rows, drop_rare)
     rows = inputs.sampled(rows, sample, folds, seed)
     inputs.check_members(rows, folds)
+    check_matrix_name(matrix, len(set(rows.y.tolist())))
     say(f"{table.name}: {n_read:,} labelled rows, {rows.X.shape[1]} columns; {_classes(rows.label, rows.y)}")
     for line in rows.notes:
         note(line)
@@ -162,14 +164,9 @@ def fit(
     # Before any other advice: a number that comes from a leak is not worth acting on.
     summary["what_to_do"] = [*model.screening_.leak_notes(), *summary["what_to_do"]]
     cm = model.collision_matrix_
-    written = {}
-    if save is not None:
-        model.save(save)
-        written["model"] = save
-    if out is not None:
-        write_table(posterior_table(model.posteriors_, model.classes_, rows.numbers), out)
-        written["held-out posteriors"] = out
-    finish(cm, summary, as_json=as_json, report=report, matrix=matrix, written=written)
+    posteriors = posterior_table(model.posteriors_, model.classes_, rows.numbers)
+    more = [("model", save, model.save), ("held-out posteriors", out, partial(write_table, posteriors))]
+    finish(cm, summary, as_json=as_json, report=report, matrix=matrix, more=more)
     if model.interrupted_:
         done = len(model.capacities_)
         say(f"Stopped by Ctrl-C: this is what {done} of {folds} folds say; all that was asked is written.", always=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -39,10 +40,11 @@ def posteriors(
     """
     from collidescope.cli import _inputs as inputs
     from collidescope.cli._results import check_report, finish, summary_of
+    from collidescope.cli._writing import check_outputs
     from collidescope.scale.streams import collision_matrix_from_posteriors
 
     set_quiet(quiet)
-    inputs.check_outputs([table], [report, matrix])
+    check_outputs([table], [report, matrix])
     check_report(report)
     rows = inputs.labelled_rows(table, label, inputs.Reading(header, delimiter, skip_lines))
     rows, P, classes, others = _posterior_columns(rows)
@@ -130,12 +132,13 @@ def count(
 
     from collidescope.cli import _inputs as inputs
     from collidescope.cli._results import check_report, finish, summary_of
+    from collidescope.cli._writing import check_outputs
     from collidescope.counting import count_collisions, repeated_rows
     from collidescope.tables.encoder import check_columns, listed
     from collidescope.tables.screening import screen
 
     set_quiet(quiet)
-    inputs.check_outputs([table], [report, matrix])
+    check_outputs([table], [report, matrix])
     check_report(report)
     rows = inputs.labelled_rows(table, label, inputs.Reading(header, delimiter, skip_lines))
     check_columns(rows.X, [*(drop or ()), *(keep or ())])
@@ -202,10 +205,10 @@ def merge(
     """
     from collidescope.applications import consolidate
     from collidescope.cli import _inputs as inputs
-    from collidescope.cli._results import say_written, write_matrix
+    from collidescope.cli._writing import check_outputs, write_matrix, write_outputs
 
     set_quiet(quiet)
-    inputs.check_outputs([source], [matrix])
+    check_outputs([source], [matrix])
     cm = inputs.load_matrix(source)
     plan = consolidate(
         cm,
@@ -217,8 +220,6 @@ def merge(
     )
     columns = ["n_groups", "first", "second", "pber", "pber_low", "pber_high", "bayes_low", "bayes_high", "gain"]
     path = plan.path[columns]
-    if matrix is not None:
-        matrix = write_matrix(plan.matrix, matrix)
     if as_json:
         steps = path.astype(object).where(path.notna(), None)
         show_json(
@@ -243,8 +244,7 @@ def merge(
         show(shown.to_string(index=False, float_format="{:.4f}".format, na_rep=""))
         if groups is None and max_pber is None:
             say("Choose with --groups N or --max-pber 0.05.", "dim")
-    if matrix is not None:
-        say_written({"matrix of the groups": matrix})
+    write_outputs(("matrix of the groups", matrix, partial(write_matrix, plan.matrix)))
 
 
 def _lists(given: list[str] | None) -> list[list[str]] | None:
@@ -280,11 +280,11 @@ def report(
     - `collidescope report model.collide --table test.csv --label income`
     """
     from collidescope.cli import _inputs as inputs
-    from collidescope.cli._results import check_report, say_written, summary_of
-    from collidescope.show import write_report
+    from collidescope.cli._results import check_report, summary_of, write_summary
+    from collidescope.cli._writing import check_outputs, write_outputs
 
     set_quiet(quiet)
-    inputs.check_outputs([source, *([table] if table else [])], [out])
+    check_outputs([source, *([table] if table else [])], [out])
     check_report(out)
     found = inputs.load_source(source)
     if table is not None and not hasattr(found, "predict_proba"):
@@ -301,10 +301,9 @@ def report(
         y, _ = match_labels(_series(rows), found.classes_.tolist(), "label")
         with warnings_as_notes():
             summary = summary_of(found, rows.X, y, title=title, notes=[*rows.notes, *getattr(found, "notes_", ())])
-    write_report(summary, out)
     if as_json:
         show_json(summary)
-    say_written({"report": out})
+    write_outputs(("report", out, partial(write_summary, summary)))
 
 
 def _series(rows: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -45,12 +46,18 @@ def predict(
     - `collidescope predict model.collide new.parquet --with customer_id > posteriors.csv`
     """
     from collidescope.cli import _inputs as inputs
-    from collidescope.cli._results import say_written
-    from collidescope.cli._writing import as_csv, check_suffix, posterior_table, write_table
+    from collidescope.cli._writing import (
+        as_csv,
+        check_outputs,
+        check_suffix,
+        posterior_table,
+        write_outputs,
+        write_table,
+    )
     from collidescope.tables.encoder import check_columns
 
     set_quiet(quiet)
-    inputs.check_outputs([model, table], [out])
+    check_outputs([model, table], [out])
     check_suffix(out)
     fitted = inputs.load_model(model)
     X, notes = _raw_rows(fitted, table, inputs.Reading(header, delimiter, skip_lines))
@@ -62,15 +69,12 @@ def predict(
 
     extra = X[with_column] if with_column else None
     found = posterior_table(posteriors, fitted.classes_, np.arange(len(X)), extra)
-    if out is not None:
-        write_table(found, out)
     if as_json:
         said = {"classes": fitted.classes_.tolist(), "predicted": found["predicted"].tolist()}
         show_json(said | {"posteriors": posteriors.tolist(), "notes": [*notes, *met]})
     elif out is None:
         show(as_csv(found).removesuffix("\n"))
-    if out is not None:
-        say_written({f"posteriors of {len(found):,} rows": out})
+    write_outputs((f"posteriors of {len(found):,} rows", out, partial(write_table, found)))
 
 
 @guarded
@@ -103,12 +107,13 @@ def audit(
 
     from collidescope.applications import audit as audited
     from collidescope.cli import _inputs as inputs
-    from collidescope.cli._results import check_report, say_written, summary_of
+    from collidescope.cli._results import check_report, summary_of, write_summary
+    from collidescope.cli._writing import check_outputs, write_outputs
     from collidescope.tables.encoder import listed
     from collidescope.tables.labels import match_labels
 
     set_quiet(quiet)
-    inputs.check_outputs([model, table], [report])
+    check_outputs([model, table], [report])
     check_report(report)
     fitted = inputs.load_model(model)
     X, notes = _raw_rows(fitted, table, inputs.Reading(header, delimiter, skip_lines), label)
@@ -135,16 +140,13 @@ def audit(
     for line in [*notes, *met]:
         note(line)
     found = audited(posteriors, y_true=y, y_pred=yhat, classes=fitted.classes_)
-    if report is not None:
-        from collidescope.show import write_report
-
-        write_report(summary_of(fitted, rows, y, y_pred=yhat, title=title, notes=[*notes, *met]), report)
     if as_json:
         show_json(found.to_dict() | {"notes": [*notes, *met]})
     else:
         show(str(found))
     if report is not None:
-        say_written({"report": report})
+        summary = summary_of(fitted, rows, y, y_pred=yhat, title=title, notes=[*notes, *met])
+        write_outputs(("report", report, partial(write_summary, summary)))
 
 
 def posteriors_of(fitted: Any, X: Any, drop: Any = ()) -> tuple[Any, list[str]]:
