@@ -54,7 +54,7 @@ def predict(
         write_outputs,
         write_table,
     )
-    from collidescope.tables.encoder import check_columns
+    from collidescope.tables.encoding import check_columns
 
     set_quiet(quiet)
     check_outputs([model, table], [out])
@@ -109,8 +109,7 @@ def audit(
     from collidescope.cli import _inputs as inputs
     from collidescope.cli._results import check_report, summary_of, write_summary
     from collidescope.cli._writing import check_outputs, write_outputs
-    from collidescope.tables.encoder import listed
-    from collidescope.tables.labels import match_labels
+    from collidescope.tables.encoding import listed
 
     set_quiet(quiet)
     check_outputs([model, table], [report])
@@ -124,18 +123,20 @@ def audit(
             f"has {listed([name for name in X.columns if name != true])}"
         )
     said = inputs.label_column(list(X.columns), predicted, table, header)
+    if said == true:
+        raise ValueError(f"{true!r} is named as the label and as the prediction: they are two columns of {table.name}")
     columns = X[[true, said]]
-    _, labelled = match_labels(X[true], fitted.classes_.tolist(), "label")
-    _, answered = match_labels(X[said], fitted.classes_.tolist(), "predicted")
+    _, labelled = inputs.match_labels(X[true], fitted.classes_.tolist(), "label")
+    _, answered = inputs.match_labels(X[said], fitted.classes_.tolist(), "predicted")
     both = np.flatnonzero(labelled & answered)
     if len(both) == 0:
         raise ValueError(f"no row of {table.name} has both a label in {true!r} and a prediction in {said!r}")
     if len(both) < len(X):
         notes.append(f"{len(X) - len(both):,} of {len(X):,} rows lack a label or a prediction and are left out")
     columns = columns.iloc[both]
-    y, _ = match_labels(columns[true], fitted.classes_.tolist(), "label")
-    yhat, _ = match_labels(columns[said], fitted.classes_.tolist(), "predicted")
-    rows = X.drop(columns=[true, said] if said != true else [true]).iloc[both].reset_index(drop=True)
+    y, _ = inputs.match_labels(columns[true], fitted.classes_.tolist(), "label")
+    yhat, _ = inputs.match_labels(columns[said], fitted.classes_.tolist(), "predicted")
+    rows = X.drop(columns=[true, said]).iloc[both].reset_index(drop=True)
     posteriors, met = posteriors_of(fitted, rows)
     for line in [*notes, *met]:
         note(line)
@@ -169,7 +170,7 @@ def _plain_columns(fitted: Any, X: Any) -> Any:
                 f"columns: keep the features only, in their order"
             )
         return X.to_numpy()
-    from collidescope.tables.encoder import check_columns
+    from collidescope.tables.encoding import check_columns
 
     check_columns(X, [str(name) for name in names], learned=True)
     return X[[str(name) for name in names]]
@@ -179,7 +180,7 @@ def _raw_rows(fitted: Any, table: Path, reading: Any, label: str | None = None) 
     """The table as the model needs it read."""
     from dataclasses import replace
 
-    names = fitted.encoder_.names if hasattr(fitted, "encoder_") else []
+    names = list(fitted.encoder_.types) if hasattr(fitted, "encoder_") else []
     text = fitted.encoder_.text_names if names else []
     notes = []
     numbered = [name for name in names if name[:1] == "c" and name[1:].isdigit()]

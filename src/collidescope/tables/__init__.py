@@ -55,6 +55,8 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
         Ids, columns that give the label away, groups of rows.
     notes_ : list of str
         What was left out, what is missing, what to look at; also logged, by the logger ``collidescope``.
+    cautions_ : list of str
+        Those of the notes that are also warnings.
     label_ : str or None
         The name of ``y``, where it has one.
 
@@ -75,7 +77,9 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
         self, *, drop: Sequence[str] = (), keep: Sequence[str] = (), categories: Sequence[str] = (), **parameters: Any
     ) -> None:
         engine = CollisionClassifier(**parameters)
-        for name, value in (engine.get_params(deep=False) | {"drop": drop, "keep": keep, "categories": categories}).items():
+        for name, value in (
+            engine.get_params(deep=False) | {"drop": drop, "keep": keep, "categories": categories}
+        ).items():
             setattr(self, name, value)
 
     def fit(
@@ -98,7 +102,10 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
         check_columns(table, [*self.drop, *self.keep, *self.categories])
         if len(labels) != len(table):
             raise ValueError(f"X and y must have the same number of rows, got {len(table)} and {len(labels)}")
-        own = {"as asked": list(self.drop), "it names the groups": [name for name in table if _is_column(groups, table, name)]}
+        own = {
+            "as asked": list(self.drop),
+            "it names the groups": [name for name in table if _is_column(groups, table, name)],
+        }
         left_out = {name: why for why, names in own.items() for name in names}
         self.screening_ = screen(table.drop(columns=list(left_out)), labels, keep={*self.keep, *self.categories})
         self.encoder_ = TableEncoder.fit(table, categories=self.categories, left_out=left_out | self.screening_.ids)
@@ -109,8 +116,8 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
             if name not in self.screening_.ids
         ]
         self.notes_ = [*self.screening_.notes(), *others, *met, *self.encoder_.doubts(table)]
-        for note in self.notes_:
-            logger.info(note)
+        self.cautions_ = self.screening_.cautions()
+        self._tell(self.notes_, self.cautions_)
         self.label_ = str(y.name) if getattr(y, "name", None) is not None else None
         self.feature_names_in_, self.n_features_in_ = np.array(table.columns, dtype=object), table.shape[1]
         again = repeated(encoded, groups)
@@ -121,10 +128,15 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
             encoded, labels, **{name: value for name, value in given.items() if value is not None}
         )
         repeats = repeat_notes(again, self._losses(labels))
-        self.notes_ += repeats
-        if cautions := [*self.screening_.cautions(), *repeats]:
-            warnings.warn("; ".join(cautions), CollisionWarning, stacklevel=2)
+        self.notes_, self.cautions_ = self.notes_ + repeats, self.cautions_ + repeats
+        self._tell(repeats, repeats)
         return self
+
+    def _tell(self, notes: Sequence[str], cautions: Sequence[str]) -> None:
+        for note in notes:
+            logger.info(note)
+        for caution in cautions:
+            warnings.warn(caution, CollisionWarning, stacklevel=3)
 
     def _losses(self, labels: npt.NDArray[Any]) -> FloatArray | None:
         """Held-out Brier scores, whose mean is PBER at the priors of the table."""

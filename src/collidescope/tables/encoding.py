@@ -252,7 +252,9 @@ class TableEncoder:
         for name, levels in self._levels(False).items():
             found += [f"{name} missing" if level is None else f"{name}={level}" for level in levels]
         for name, texts in self.texts.items():
-            found += [f"{name} {k}" for k in range(1, len(texts["components"]) + 1)] + [f"{name} missing"] * texts["missing"]
+            found += [f"{name} {k}" for k in range(1, len(texts["components"]) + 1)] + [f"{name} missing"] * texts[
+                "missing"
+            ]
         return found
 
     def transform(self, X: Any) -> tuple[Float32Array, list[str]]:
@@ -265,7 +267,11 @@ class TableEncoder:
             codes, words = as_levels(table[name])
             features = _text_features(own, words)
             _meet(met, table[name], codes < 0, np.append(~features.any(axis=1), False)[codes])
-            blocks.append(np.vstack([features, 0 * features[:1]])[codes] if words else np.zeros((len(codes), len(own["components"]))))
+            blocks.append(
+                np.vstack([features, 0 * features[:1]])[codes]
+                if words
+                else np.zeros((len(codes), len(own["components"])))
+            )
             blocks += [(codes < 0)[:, None]] if own["missing"] else []
         known = {*self.types, *self.left_out}
         extra = [str(name) for name in table.columns if str(name) not in known]
@@ -353,7 +359,9 @@ class TableEncoder:
         """The encoder whose ``vars`` a file holds; LookupError, TypeError, ValueError or AttributeError otherwise."""
         numbers = {key: check.check_finite(tree[key], key, ndim=1) for key in ("units", "medians", "missing")}
         new = cls(
-            types={_text(name): check.check_choice(type_, list(UNKNOWN), "type") for name, type_ in tree["types"].items()},
+            types={
+                _text(name): check.check_choice(type_, list(UNKNOWN), "type") for name, type_ in tree["types"].items()
+            },
             formats={name: (_text_or_none(form), bool(timed)) for name, (form, timed) in tree["formats"].items()},
             levels={name: tuple(map(_text_or_none, own)) for name, own in tree["levels"].items()},
             texts={name: _restored_texts(own) for name, own in tree["texts"].items()},

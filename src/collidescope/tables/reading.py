@@ -240,12 +240,16 @@ def _read_text(
         except UnicodeDecodeError:
             if encoding != "utf-8-sig":
                 raise
-            notes.append(f"{path.name} is not UTF-8: it is read as Latin-1 (Western European): check names with accents")
+            notes.append(
+                f"{path.name} is not UTF-8: it is read as Latin-1 (Western European): check names with accents"
+            )
         except (pd.errors.ParserError, pd.errors.ParserWarning) as error:
             _find_ragged(path, encoding, delimiter, skip_lines)
             raise ValueError(f"{path} cannot be read: {_first_line(error)}") from None
         except (ValueError, OverflowError) as error:
-            raise ValueError(_first_line(error) if str(path) in str(error) else f"{path} cannot be read: {_first_line(error)}") from None
+            raise ValueError(
+                _first_line(error) if str(path) in str(error) else f"{path} cannot be read: {_first_line(error)}"
+            ) from None
     if frame is None or not len(frame):
         raise ValueError(f"{path} has one line only: a line of column names, then one line per row are needed")
     if label is not None:
@@ -344,15 +348,26 @@ def _read_parquet(path: Path) -> tuple[pd.DataFrame, list[str]]:
     try:
         claims, schema = pq.read_metadata(path), pq.read_schema(path)
         plain = [field.name for field in schema if _is_plain(pa.types, field.type)]
-        chunks = (claims.row_group(k).column(j) for k in range(claims.num_row_groups) for j in range(claims.num_columns))
+        chunks = (
+            claims.row_group(k).column(j) for k in range(claims.num_row_groups) for j in range(claims.num_columns)
+        )
         bytes_ = sum(chunk.total_uncompressed_size for chunk in chunks)
-        _check_claim(path, max(claims.num_rows * claims.num_columns, bytes_), f"claims {claims.num_rows:,} rows of "
-                     f"{claims.num_columns:,} columns and {bytes_:,} bytes")
-        words = [name for name in plain if pa.types.is_string(schema.field(name).type) or pa.types.is_large_string(schema.field(name).type)]
+        _check_claim(
+            path,
+            max(claims.num_rows * claims.num_columns, bytes_),
+            f"claims {claims.num_rows:,} rows of {claims.num_columns:,} columns and {bytes_:,} bytes",
+        )
+        words = [
+            name
+            for name in plain
+            if pa.types.is_string(schema.field(name).type) or pa.types.is_large_string(schema.field(name).type)
+        ]
         # As a dictionary a text that repeats is held once; one batch after the other bounds what a page can claim.
         file = pq.ParquetFile(path, read_dictionary=words)
         batches = list(file.iter_batches(columns=plain, use_threads=False))
-        table = pa.Table.from_batches(batches, file.schema_arrow.empty_table().select(plain).schema if not batches else None)
+        table = pa.Table.from_batches(
+            batches, file.schema_arrow.empty_table().select(plain).schema if not batches else None
+        )
         integers = {kind(): dtype() for kind, dtype in ((pa.int64, pd.Int64Dtype), (pa.uint64, pd.UInt64Dtype))}
         whole = {name for name in table.column_names if table[name].null_count and table[name].type in integers}
         frame = table.drop_columns(list(whole)).to_pandas(ignore_metadata=True, date_as_object=False)
@@ -368,13 +383,24 @@ def _read_parquet(path: Path) -> tuple[pd.DataFrame, list[str]]:
 
 def _is_plain(types: Any, kind: Any) -> bool:
     kind = kind.value_type if types.is_dictionary(kind) else kind
-    tests = ("is_integer", "is_floating", "is_boolean", "is_string", "is_large_string", "is_temporal", "is_decimal", "is_null")
+    tests = (
+        "is_integer",
+        "is_floating",
+        "is_boolean",
+        "is_string",
+        "is_large_string",
+        "is_temporal",
+        "is_decimal",
+        "is_null",
+    )
     return any(getattr(types, test)(kind) for test in tests)
 
 
 def _check_claim(path: Path, size: int, what: str) -> None:
     if size > max(HARMLESS, MOST_GROWTH * path.stat().st_size):
-        raise ValueError(f"it {what}, more than {MOST_GROWTH} for each of its bytes: if that is right, give a sample of it")
+        raise ValueError(
+            f"it {what}, more than {MOST_GROWTH} for each of its bytes: if that is right, give a sample of it"
+        )
 
 
 def _read_json_lines(path: Path) -> tuple[pd.DataFrame, list[str]]:
@@ -390,7 +416,7 @@ def _read_json_lines(path: Path) -> tuple[pd.DataFrame, list[str]]:
             except (ValueError, RecursionError) as error:
                 raise ValueError(f"{path}, line {number} is not JSON: {_first_line(error)}") from None
             if not isinstance(record, dict):
-                raise ValueError(f"{path}, line {number} must be an object such as {{\"age\": 39}}, one per line")
+                raise ValueError(f'{path}, line {number} must be an object such as {{"age": 39}}, one per line')
             records.append(record)
             names |= dict.fromkeys(record)
             _check_claim(path, len(records) * len(names), f"holds {len(records):,} rows of {len(names):,} columns")
