@@ -14,7 +14,7 @@ from collidescope import (
 )
 from collidescope.datasets import scenario_a
 from collidescope.equations.densities import _BayesClassifier, as_generator, log_density, sample_mixture
-from collidescope.inference import CollisionAccumulator
+from collidescope.estimate import CollisionAccumulator
 
 
 def gaussians(problem):

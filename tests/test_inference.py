@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from collidescope import CollisionAccumulator, collision_matrix_from_posteriors, shift_priors
 from collidescope.datasets import imbalanced, scenario_a
-from collidescope.moments import MAX_COVARIANCE_CLASSES
+from collidescope.estimate import MAX_COVARIANCE_CLASSES
 from collidescope.scale import streams
 from helpers import mean_tvd, random_posteriors
 

@@ -7,9 +7,9 @@ import pytest
 
 from collidescope import collision_matrix_from_posteriors, moments, shift_priors, shrinkage
 from collidescope.equations.gramian import gramian_from_moments, gramian_from_posteriors
-from collidescope.moments import Moments
+from collidescope.estimate import Moments
 from collidescope.scale import streams
-from collidescope.shrinkage import labelled_moments, one_step_and_moments, word_and_labels
+from collidescope.estimate import labelled_moments, one_step_and_moments, word_and_labels
 from helpers import random_posteriors
 
 

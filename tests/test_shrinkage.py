@@ -7,7 +7,7 @@ import pytest
 
 from collidescope import collision_matrix_from_posteriors, shrunk_collision_matrix
 from collidescope.datasets import GaussianProblem, scenario_a
-from collidescope.shrinkage import labelled_moments, one_step_share, word_and_labels
+from collidescope.estimate import labelled_moments, one_step_share, word_and_labels
 from helpers import mean_tvd, random_posteriors
 
 

@@ -16,9 +16,9 @@ from collidescope import (
 )
 from collidescope._checks import LARGEST_WEIGHT, SMALLEST_WEIGHT
 from collidescope.equations.projection import balance
-from collidescope.inference import of_moments, resolve_priors
-from collidescope.moments import Moments, row_blocks
-from collidescope.shrinkage import labelled_moments, one_step_share, word_and_labels
+from collidescope.estimate import of_moments, resolve_priors
+from collidescope.estimate import Moments, row_blocks
+from collidescope.estimate import labelled_moments, one_step_share, word_and_labels
 from helpers import random_posteriors
 
 

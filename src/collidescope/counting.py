@@ -6,7 +6,7 @@ population whose inputs repeat; the share of rows it covers is reported beside i
 
 Standard errors: an input seen a few times is one independent unit. An input seen often would, as one unit, count the
 difference between its posterior and others' as noise; its rows are the units instead, each with the classes of the
-other rows as its posterior p, where the count is the one-step estimator (see :mod:`collidescope.inference`).
+other rows as its posterior p, where the count is the one-step estimator (see :mod:`collidescope.estimate`).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import numpy.typing as npt
 
 from collidescope import _checks as check
 from collidescope._checks import IntArray
+from collidescope.estimate import Moments, keeps_covariance, row_blocks
 from collidescope.matrix import CollisionMatrix
-from collidescope.moments import Moments, keeps_covariance, row_blocks
 
 #: Inputs seen at most this often are one unit, others one unit a row. Both choices only ever overstate the error, the
 #: first more so for large groups and the second for pairs; around here they meet.

@@ -8,12 +8,13 @@ a line or a plane, and discrete problems, have exact nodes (quadrature); others 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import log_ndtr, softmax
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
@@ -257,6 +258,81 @@ class LedProblem(Problem):
         yield self.posteriors(X), self._likelihood(X) @ self.priors
 
 
+class TeacherProblem(Problem):
+    """Inputs of a known distribution, labels drawn from a known function of them.
+
+    Parameters
+    ----------
+    inputs : function of (number of rows, Generator) that draws inputs
+    teacher : function of inputs that gives their posteriors
+
+    Examples
+    --------
+    >>> coin = TeacherProblem(lambda n, rng: rng.random((n, 1)), lambda X: np.hstack([X, 1 - X]))
+    >>> round(coin.bayes_error(), 2), round(coin.collision_matrix().pber, 2)  # 1/4 and 1/3
+    (0.25, 0.33)
+    """
+
+    def __init__(
+        self,
+        inputs: Callable[[int, np.random.Generator], FloatArray],
+        teacher: Callable[[FloatArray], FloatArray],
+    ) -> None:
+        self.inputs, self.teacher = inputs, teacher
+        self.priors = sum(weights @ P for P, weights in self.nodes())
+        self.classes = np.arange(len(self.priors))
+
+    def draw(self, codes: IntArray, rng: np.random.Generator) -> FloatArray:
+        """One input from the distribution of each given class number: inputs are drawn until their labels fit."""
+        wanted = [list(np.flatnonzero(codes == k)) for k in range(len(self.priors))]
+        X = self.inputs(1, rng)[[0] * len(codes)]
+        while any(wanted):
+            block = self.inputs(2 * len(codes) + 100, rng)
+            labels = (rng.random((len(block), 1)) >= self.teacher(block).cumsum(axis=1)[:, :-1]).sum(axis=1)
+            for row, label in enumerate(labels):
+                if wanted[label]:
+                    X[wanted[label].pop()] = block[row]
+        return X
+
+    def posteriors(self, X: npt.ArrayLike) -> FloatArray:
+        """True posterior of every row."""
+        return self.teacher(check.check_finite(X, "X", ndim=2))
+
+    def nodes(self) -> Iterator[tuple[FloatArray, FloatArray]]:
+        """Drawn inputs with equal weights."""
+        rng = np.random.default_rng(TRUTH_SEED)
+        for _ in range(TRUTH_DRAWS // BLOCK):
+            yield self.teacher(self.inputs(BLOCK, rng)), np.full(BLOCK, 1 / (TRUTH_DRAWS // BLOCK * BLOCK))
+
+
+class DensityProblem(Problem):
+    """Equally common classes with known densities.
+
+    Parameters
+    ----------
+    draws : function of (class numbers, Generator) that draws one input of each
+    log_densities : function of inputs that gives the log density of every class, up to what all classes share
+    n_classes : int
+    """
+
+    def __init__(
+        self,
+        draws: Callable[[IntArray, np.random.Generator], FloatArray],
+        log_densities: Callable[[FloatArray], FloatArray],
+        n_classes: int,
+    ) -> None:
+        self.draws, self.log_densities = draws, log_densities
+        self.priors, self.classes = np.full(n_classes, 1 / n_classes), np.arange(n_classes)
+
+    def draw(self, codes: IntArray, rng: np.random.Generator) -> FloatArray:
+        """One input from the distribution of each given class number."""
+        return self.draws(codes, rng)
+
+    def posteriors(self, X: npt.ArrayLike) -> FloatArray:
+        """True posterior of every row."""
+        return softmax(self.log_densities(check.check_finite(X, "X", ndim=2)), axis=1)
+
+
 class NoisyLabels(Problem):
     """Another problem whose labels are replaced at random: P(shown j | true i) = transition[i, j]."""
 
@@ -364,3 +440,133 @@ def led(noise: float = 0.1, priors: npt.ArrayLike | None = None) -> LedProblem:
 def with_label_noise(problem: Problem, transition: npt.ArrayLike) -> NoisyLabels:
     """``problem`` with labels replaced at random (see :class:`NoisyLabels`)."""
     return NoisyLabels(problem, transition)
+
+
+def twonorm(n_features: int = 20) -> GaussianProblem:
+    """Breiman's twonorm: unit Gaussians at ±2/√d in every one of d coordinates."""
+    centre = np.full(n_features, 2 / np.sqrt(n_features))
+    return GaussianProblem([-centre, centre])
+
+
+def ringnorm(n_features: int = 20) -> GaussianProblem:
+    """Breiman's ringnorm: a Gaussian of scale 2 at 0 around a unit Gaussian at 2/√d in every coordinate."""
+    return GaussianProblem([np.zeros(n_features), np.full(n_features, 2 / np.sqrt(n_features))], [2.0, 1.0])
+
+
+def waveform() -> DensityProblem:
+    """Breiman's waveforms: random mixtures of two of three triangular waves with unit noise, 21 features."""
+    waves = np.maximum(6 - np.abs(np.arange(1, 22) - np.array([[11], [7], [15]])), 0.0)
+    ends = waves[[0, 0, 1]], waves[[1, 2, 2]]
+
+    def draws(codes: IntArray, rng: np.random.Generator) -> FloatArray:
+        u = rng.random((len(codes), 1))
+        return u * ends[0][codes] + (1 - u) * ends[1][codes] + rng.standard_normal((len(codes), 21))
+
+    def log_densities(X: FloatArray) -> FloatArray:
+        # ∫₀¹ N(x; end₁ + u v, I) du in closed form: in u a normal around z / ‖v‖ of deviation 1 / ‖v‖, cut to [0, 1].
+        step = ends[0] - ends[1]
+        length = np.linalg.norm(step, axis=1)
+        z = (X @ step.T - (ends[1] * step).sum(axis=1)) / length
+        flip = z > length / 2  # on the other side both terms would be 1, and their difference nothing
+        upper, lower = np.where(flip, z, length - z), np.where(flip, z - length, -z)
+        mass = log_ndtr(upper) + np.log1p(-np.exp(log_ndtr(lower) - log_ndtr(upper)))
+        return X @ ends[1].T - (ends[1] ** 2).sum(axis=1) / 2 + z**2 / 2 + mass - np.log(length)
+
+    return DensityProblem(draws, log_densities, 3)
+
+
+def heavy_tailed(n_classes: int = 4, n_features: int = 6, freedom: float = 1.5) -> DensityProblem:
+    """Multivariate Student t of few degrees of freedom around random centres, of different widths."""
+    rng = np.random.default_rng(0)
+    centres, scales = 1.5 * rng.standard_normal((n_classes, n_features)), np.geomspace(0.5, 2, n_classes)
+
+    def draws(codes: IntArray, rng: np.random.Generator) -> FloatArray:
+        noise = rng.standard_normal((len(codes), n_features)) / np.sqrt(rng.chisquare(freedom, len(codes)) / freedom)[:, None]
+        return centres[codes] + scales[codes, None] * noise
+
+    def log_densities(X: FloatArray) -> FloatArray:
+        squares = ((X[:, None] - centres) ** 2).sum(axis=2) / scales**2
+        return -(freedom + n_features) / 2 * np.log1p(squares / freedom) - n_features * np.log(scales)
+
+    return DensityProblem(draws, log_densities, n_classes)
+
+
+def mlp_teacher(n_classes: int = 4, n_features: int = 10, width: int = 16, sharpness: float = 3.0) -> TeacherProblem:
+    """Labels by a random network of one hidden layer on Gaussian inputs."""
+    rng = np.random.default_rng(0)
+    inner, outer = rng.standard_normal((n_features, width)), rng.standard_normal((width, n_classes)) / np.sqrt(width)
+    return TeacherProblem(_gaussian(n_features), lambda X: softmax(sharpness * np.tanh(X @ inner) @ outer, axis=1))
+
+
+def tree_teacher(n_classes: int = 3, n_features: int = 8, depth: int = 6) -> TeacherProblem:
+    """Labels by a random tree on uniform inputs: each of its 2^depth leaves has a posterior of its own."""
+    rng = np.random.default_rng(0)
+    features = rng.integers(n_features, size=2**depth)
+    thresholds, leaves = rng.uniform(0.3, 0.7, 2**depth), rng.dirichlet(np.full(n_classes, 0.3), 2**depth)
+
+    def teacher(X: FloatArray) -> FloatArray:
+        node = np.ones(len(X), dtype=np.intp)
+        for _ in range(depth):
+            node = 2 * node + (X[np.arange(len(X)), features[node]] > thresholds[node])
+        return leaves[node - 2**depth]
+
+    return TeacherProblem(_uniform(n_features), teacher)
+
+
+def chessboard(n_features: int = 4, fields: int = 4, noise: float = 0.1) -> TeacherProblem:
+    """The colour of a field, wrong with probability ``noise``: nothing can be learned before most fields are seen."""
+
+    def teacher(X: FloatArray) -> FloatArray:
+        black = np.floor(fields * X).sum(axis=1) % 2
+        return np.column_stack([np.where(black, noise, 1 - noise), np.where(black, 1 - noise, noise)])
+
+    return TeacherProblem(_uniform(n_features), teacher)
+
+
+def friedman(n_classes: int = 4, n_features: int = 10, sharpness: float = 4.0) -> TeacherProblem:
+    """Friedman's regression function, uniform inputs, cut into ordered classes with soft edges."""
+
+    def teacher(X: FloatArray) -> FloatArray:
+        f = 10 * np.sin(np.pi * X[:, 0] * X[:, 1]) + 20 * (X[:, 2] - 0.5) ** 2 + 10 * X[:, 3] + 5 * X[:, 4]
+        centres = np.linspace(8, 20, n_classes)
+        return softmax(-sharpness * ((f[:, None] - centres) / (centres[1] - centres[0])) ** 2, axis=1)
+
+    return TeacherProblem(_uniform(n_features), teacher)
+
+
+def sparse_words(n_classes: int = 3, n_features: int = 200, relevant: int = 20) -> TeacherProblem:
+    """Rare 0/1 features of which few matter: a log-linear teacher in many dimensions."""
+    rng = np.random.default_rng(0)
+    weights = np.zeros((n_features, n_classes))
+    weights[:relevant] = 2.5 * rng.standard_normal((relevant, n_classes))
+    return TeacherProblem(
+        lambda n, rng: (rng.random((n, n_features)) < 0.1).astype(float), lambda X: softmax(X @ weights, axis=1)
+    )
+
+
+def spiral(n_classes: int = 3, turns: float = 1.5, sharpness: float = 3.0) -> TeacherProblem:
+    """Arms of a spiral in the plane: the class follows the angle, which turns with the radius."""
+
+    def teacher(X: FloatArray) -> FloatArray:
+        angle = np.arctan2(X[:, 1], X[:, 0]) - turns * np.pi * np.hypot(X[:, 0], X[:, 1])
+        return softmax(sharpness * np.cos(angle[:, None] - 2 * np.pi * np.arange(n_classes) / n_classes), axis=1)
+
+    return TeacherProblem(_gaussian(2), teacher)
+
+
+def interactions(n_features: int = 12, pairs: int = 4, sharpness: float = 1.5) -> TeacherProblem:
+    """Two classes by the sum of products of features: no feature says anything alone."""
+
+    def teacher(X: FloatArray) -> FloatArray:
+        logit = sharpness * (X[:, 0 : 2 * pairs : 2] * X[:, 1 : 2 * pairs : 2]).sum(axis=1)
+        return softmax(np.column_stack([logit, -logit]) / 2, axis=1)
+
+    return TeacherProblem(_gaussian(n_features), teacher)
+
+
+def _gaussian(d: int) -> Callable[[int, np.random.Generator], FloatArray]:
+    return lambda n, rng: rng.standard_normal((n, d))
+
+
+def _uniform(d: int) -> Callable[[int, np.random.Generator], FloatArray]:
+    return lambda n, rng: rng.random((n, d))

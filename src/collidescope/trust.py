@@ -21,9 +21,10 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils import _safe_indexing, check_random_state
 
 from collidescope import _checks as check
-from collidescope._checks import FloatArray, IntArray
+from collidescope._checks import CollisionWarning, FloatArray, IntArray
 from collidescope._text import words_html
-from collidescope.equations.recovery import Recovery, condition_number
+from collidescope.equations.bounds import condition_number
+from collidescope.equations.recovery import Recovery
 from collidescope.estimators import check_rows, estimate_collisions
 from collidescope.matrix import CollisionMatrix
 
@@ -46,10 +47,6 @@ USUAL = 0.5
 NEAR_SINGULAR = 1e3
 #: A Gramian whose root had to move by more than this was no Gramian of a collision matrix.
 MOVED_FAR = 0.1
-
-
-class CollisionWarning(UserWarning):
-    """Something about the estimate that its reader should know."""
 
 
 @dataclass(frozen=True)

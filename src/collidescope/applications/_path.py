@@ -13,7 +13,8 @@ import numpy as np
 from collidescope._checks import FloatArray
 from collidescope.applications._constraints import Constraints
 from collidescope.applications._grouping import GreedyPath, Groupings, best_groupings, greedy_path, groupings_along
-from collidescope.matrix import CollisionMatrix, _half_width, bayes_error_bounds
+from collidescope.equations.bounds import bayes_error_bounds
+from collidescope.matrix import CollisionMatrix, _half_width
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
-from collidescope.moments import row_blocks
+from collidescope.estimate import row_blocks
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -40,7 +40,7 @@ from collidescope.applications._paired import (
     wilson_interval,
 )
 from collidescope.applications.ambiguity import resolve_posteriors
-from collidescope.matrix import bayes_error_bounds
+from collidescope.equations.bounds import bayes_error_bounds
 
 __all__ = ["AuditReport", "audit", "bayes_confusion"]
 

@@ -21,6 +21,7 @@ from collidescope.applications._constraints import Constraints
 from collidescope.applications._grouping import TIE, Groupings, linkage_of
 from collidescope.applications._inputs import check_matrix, is_series
 from collidescope.applications._path import LEVEL, greedy_search, optimal_search, path_table
+from collidescope.equations.bounds import bayes_error_bounds
 from collidescope.matrix import CollisionMatrix
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ class ConsolidationPlan:
         return words_html(*self._words()) + table
 
     def _words(self) -> list[str]:
-        low, high = self.matrix.bayes_error_bounds()
+        low, high = bayes_error_bounds(self.matrix.pber, self.n_groups)
         return [
             f"{self.source.n_classes} classes in {self.n_groups} groups",
             f"An input seen again falls into another group with probability {_with_interval(self.matrix)}, "

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
@@ -12,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from collidescope._rare import handle_rare
 from collidescope._store import read_json
 from collidescope.matrix import FORMAT as MATRIX_FORMAT
 from collidescope.matrix import CollisionMatrix
@@ -121,10 +122,19 @@ def labelled_rows(path: Path, label: str | None, reading: Reading, categories: S
     return Rows(X, labels.y, found.label, rows, [*found.notes, *labels.notes])
 
 
-def without_rare(rows: Rows, rare: str, fewest: int, *, sampled: bool = False) -> Rows:
-    """Without the classes that have fewer than ``fewest`` rows, or with these joined: see :func:`handle_rare`."""
-    kept, y, said = handle_rare(rows.y, rare, fewest)
-    return rows.part(kept, [said + (", in the sample" if sampled else "")] if said else [], y)
+def without_rare(rows: Rows, fewest: int) -> Rows:
+    """Without the classes that have fewer than ``fewest`` rows."""
+    classes, codes, counts = np.unique(rows.y, return_inverse=True, return_counts=True)
+    rare = counts < fewest
+    if not rare.any():
+        return rows
+    if (~rare).sum() < 2:
+        raise ValueError(
+            f"only {int((~rare).sum())} of {len(classes)} classes have {fewest} rows or more: nothing to tell apart"
+        )
+    keep = np.flatnonzero(~rare[codes])
+    said = f"classes with fewer than {fewest} rows are left out: {listed(classes[rare].tolist())}"
+    return rows.part(keep, [f"{said} ({len(codes) - len(keep):,} rows)"])
 
 
 def sampled(rows: Rows, size: int | None, seed: int) -> Rows:
@@ -135,7 +145,7 @@ def sampled(rows: Rows, size: int | None, seed: int) -> Rows:
     order = np.lexsort((np.random.default_rng(seed).random(len(rows.y)), np.unique(rows.y, return_inverse=True)[1]))
     chosen = np.sort(order[np.linspace(0, len(order) - 1, size).round().astype(np.intp)])
     said = f"a first look at {size:,} of {len(rows.y):,} rows: with all of them the numbers are surer and often lower"
-    return rows.part(chosen, [said])
+    return without_rare(rows.part(chosen, [said]), 2)
 
 
 def unique_rows(rows: Rows) -> Rows:
@@ -180,6 +190,29 @@ def row_weights(column: pd.Series | None) -> npt.NDArray[np.float64] | None:
             f"{str(column.iloc[at])!r}): fill them, with 0 to leave a row out"
         )
     return weights
+
+
+@contextmanager
+def notes_as_they_come() -> Iterator[list[str]]:
+    """What the package logs, as notes at once, and at the end what it warned about besides."""
+    from collidescope.cli._console import note, warnings_as_notes
+
+    logger = logging.getLogger("collidescope")
+    handler, level = logging.Handler(), logger.level
+    with warnings_as_notes() as said:
+
+        def emit(record: logging.LogRecord) -> None:
+            said.append(record.getMessage())
+            note(said[-1])
+
+        handler.emit = emit  # type: ignore[method-assign]
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+        try:
+            yield said
+        finally:
+            logger.removeHandler(handler)
+            logger.setLevel(level)
 
 
 # ---------------------------------------------------------------- labels
@@ -302,12 +335,8 @@ def _recognised(word: str, known: dict[str, int]) -> int | None:
         return known[word]
     if word.lower() in ("true", "false"):  # as R and SQL write them
         return known.get(word.capitalize())
-    values = _numbers([word])
-    alike = {
-        k
-        for name, k in known.items()
-        if values is not None and (other := _numbers([name])) is not None and other == values
-    }
+    value = _numbers([word])
+    alike = {k for name, k in known.items() if value is not None and _numbers([name]) == value}
     return alike.pop() if len(alike) == 1 else None
 
 

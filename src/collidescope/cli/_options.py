@@ -77,13 +77,15 @@ Rare = Annotated[
     str,
     typer.Option(
         metavar="error|drop|merge",
-        help="What to do about classes with too few rows: stop, leave them out, or join them to one class.",
+        help="What to do about classes with a single row: stop, leave them out, or join them into one class.",
         rich_help_panel=COLUMNS,
     ),
 ]
-RareBelow = Annotated[
+DropRare = Annotated[
     int,
-    typer.Option("--rare-below", min=2, metavar="N", help="Classes with fewer rows are rare.", rich_help_panel=COLUMNS),
+    typer.Option(
+        "--drop-rare", min=0, metavar="N", help="Leave out classes with fewer than N rows.", rich_help_panel=COLUMNS
+    ),
 ]
 Sample = Annotated[
     int | None,

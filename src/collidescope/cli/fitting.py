@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import shlex
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -57,7 +54,7 @@ def fit(
     sample_weight: opt.SampleWeight = None,
     unique: opt.Unique = False,
     rare: opt.Rare = "error",
-    rare_below: opt.RareBelow = 2,
+    drop_rare: opt.DropRare = 0,
     header: opt.Header = True,
     delimiter: opt.Delimiter = None,
     skip_lines: opt.SkipLines = 0,
@@ -142,9 +139,8 @@ def fit(
     rows = inputs.labelled_rows(table, label, inputs.Reading(header, delimiter, skip_lines), category or ())
     n_read = len(rows.y)
     rows = inputs.unique_rows(rows) if unique else rows
-    rows = inputs.without_rare(rows, rare, rare_below)
-    if sample is not None and sample < len(rows.y):
-        rows = inputs.without_rare(inputs.sampled(rows, sample, seed), "drop", rare_below, sampled=True)
+    rows = inputs.without_rare(rows, drop_rare)
+    rows = inputs.sampled(rows, sample, seed)
     check_matrix_name(matrix, len(set(rows.y.tolist())))
     rows, grouped = inputs.take_column(rows, groups, "--groups")
     rows, weights = inputs.take_column(rows, sample_weight, "--sample-weight")
@@ -157,9 +153,9 @@ def fit(
     if len(rows.y) > MANY_ROWS and not quick:
         say("For a first look in less time: --quick, or --sample 20000.", "dim")
     given = {"cv": cv, "members": "quick" if quick else members and members.split(","), "n_jobs": n_jobs}
-    given |= {"limit": None if limit else False}
     settings = {name: value for name, value in given.items() if value is not None}
-    settings |= {"priors": priors, "device": device, "random_state": seed, "verbose": 0 if is_quiet() else 1}
+    settings |= {"limit": limit, "rare": rare, "priors": priors, "device": device, "random_state": seed}
+    settings |= {"verbose": 0 if is_quiet() else 1}
     chosen = {"drop": drop or (), "keep": keep or (), "categories": category or ()}
     model, checked = _train(rows, settings | chosen, inputs.group_codes(grouped), inputs.row_weights(weights), control)
     notes = [*rows.notes, *model.notes_]
@@ -192,11 +188,12 @@ def _train(rows: Any, settings: dict[str, Any], groups: Any, weights: Any, contr
     """The fitted model, and the control on shuffled labels where asked for (else None); says what it took."""
     import pandas as pd
 
+    from collidescope.cli._inputs import notes_as_they_come
     from collidescope.tables import TableClassifier
 
     started = time.perf_counter()
     y = pd.Series(rows.y, name=rows.label)
-    with _notes_as_they_come():
+    with notes_as_they_come():
         model = TableClassifier(**settings).fit(rows.X, y, sample_weight=weights, groups=groups)
     checked = None
     if control and not model.interrupted_:
@@ -206,23 +203,6 @@ def _train(rows: Any, settings: dict[str, Any], groups: Any, weights: Any, contr
         say(str(checked))
     say(f"Took {duration(time.perf_counter() - started)} and {_peak_memory()}.")
     return model, checked
-
-
-@contextmanager
-def _notes_as_they_come() -> Iterator[None]:
-    """What the package logs as notes at once, and at the end what it warned about besides."""
-    logger = logging.getLogger("collidescope")
-    with warnings_as_notes() as said:
-        handler = logging.Handler()
-        handler.emit = lambda record: (said.append(record.getMessage()), note(said[-1]))  # type: ignore[assignment, method-assign]
-        level = logger.level
-        logger.addHandler(handler)
-        logger.setLevel(logging.INFO)
-        try:
-            yield
-        finally:
-            logger.removeHandler(handler)
-            logger.setLevel(level)
 
 
 def _classes(label: str, y: Any) -> str:

@@ -41,7 +41,7 @@ def posteriors(
     from collidescope.cli import _inputs as inputs
     from collidescope.cli._results import check_report, finish, summary_of
     from collidescope.cli._writing import check_outputs
-    from collidescope.scale.streams import collision_matrix_from_posteriors
+    from collidescope.estimate import collision_matrix_from_posteriors
 
     set_quiet(quiet)
     check_outputs([table], [report, matrix])
@@ -146,7 +146,7 @@ def count(
     X = X.drop(columns=list(found.ids))
     if X.shape[1] == 0:
         raise ValueError(f"{table.name} has no column left to compare rows by: {'; '.join(found.notes())}")
-    notes = [*rows.notes, *found.notes()]
+    notes = [*rows.notes, *found.notes(), *found.cautions()]
     repeated = repeated_rows(X)
     if not repeated.any():
         levels = X.nunique().sort_values(ascending=False)

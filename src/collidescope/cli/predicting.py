@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from collidescope.cli import _options as opt
-from collidescope.cli._console import guarded, note, say, set_quiet, show, show_json
+from collidescope.cli._console import guarded, note, set_quiet, show, show_json
 
 ModelArgument = Annotated[
     Path, typer.Argument(metavar="MODEL", help="A file that `collidescope fit … --save` has written.")
@@ -62,9 +62,9 @@ def predict(
     fitted = inputs.load_model(model)
     X, notes = _raw_rows(fitted, table, inputs.Reading(header, delimiter, skip_lines))
     check_columns(X, with_column or ())
-    posteriors, met = posteriors_of(fitted, X, drop=[fitted.label_] if getattr(fitted, "label_", None) else ())
-    for line in [*notes, *met]:
+    for line in notes:
         note(line)
+    posteriors, met = posteriors_of(fitted, X, getattr(fitted, "label_", None))
     import numpy as np
 
     extra = X[with_column] if with_column else None
@@ -137,9 +137,9 @@ def audit(
     y, _ = inputs.match_labels(columns[true], fitted.classes_.tolist(), "label")
     yhat, _ = inputs.match_labels(columns[said], fitted.classes_.tolist(), "predicted")
     rows = X.drop(columns=[true, said]).iloc[both].reset_index(drop=True)
-    posteriors, met = posteriors_of(fitted, rows)
-    for line in [*notes, *met]:
+    for line in notes:
         note(line)
+    posteriors, met = posteriors_of(fitted, rows)
     found = audited(posteriors, y_true=y, y_pred=yhat, classes=fitted.classes_)
     if as_json:
         show_json(found.to_dict() | {"notes": [*notes, *met]})
@@ -150,14 +150,14 @@ def audit(
         write_outputs(("report", report, partial(write_summary, summary)))
 
 
-def posteriors_of(fitted: Any, X: Any, drop: Any = ()) -> tuple[Any, list[str]]:
-    """Posteriors of raw rows, and what was met on the way."""
+def posteriors_of(fitted: Any, X: Any, label: str | None = None) -> tuple[Any, list[str]]:
+    """Posteriors of raw rows, and what was met on the way, which is also said."""
+    from collidescope.cli._inputs import notes_as_they_come
+
     if not hasattr(fitted, "encoder_"):
         return fitted.predict_proba(_plain_columns(fitted, X)), []
-    encoded, met = fitted.encoder_.transform(X.drop(columns=[name for name in drop if name in X]))
-    if len(X) > 100_000:
-        say(f"{len(X):,} rows …")
-    return fitted.classifier_.predict_proba(encoded), met
+    with notes_as_they_come() as met:
+        return fitted.predict_proba(X.drop(columns=[label]) if label in X else X), met
 
 
 def _plain_columns(fitted: Any, X: Any) -> Any:

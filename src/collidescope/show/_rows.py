@@ -14,7 +14,7 @@ import numpy.typing as npt
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
 from collidescope.applications.ambiguity import CLEAR, SUSPECT, ambiguous
-from collidescope.moments import row_blocks
+from collidescope.estimate import row_blocks
 from collidescope.show._source import Source
 
 #: Rows shown, of each kind.

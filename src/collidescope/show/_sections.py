@@ -17,8 +17,9 @@ from collidescope._environment import environment
 from collidescope._sparse import largest_pairs
 from collidescope.applications.audit import audit, bayes_confusion
 from collidescope.applications.consolidation import consolidate
-from collidescope.equations.recovery import Recovery, condition_number
-from collidescope.matrix import CollisionMatrix, bayes_error_bounds
+from collidescope.equations.bounds import bayes_error_bounds, condition_number
+from collidescope.equations.recovery import Recovery
+from collidescope.matrix import CollisionMatrix
 from collidescope.show import words
 from collidescope.show._rows import text
 from collidescope.show._source import Source

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collidescope import _checks as check
-from collidescope.equations.divergence import Divergences
+from collidescope.equations.densities import Divergences
 from collidescope.show._base import COLOURS, Display, tidy
 
 if TYPE_CHECKING:

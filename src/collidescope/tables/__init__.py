@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 import warnings
 from collections.abc import Mapping, Sequence
+from inspect import Parameter, signature
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from collidescope import _checks as check
-from collidescope import _store, trust
-from collidescope._checks import FloatArray
-from collidescope._models import ModelArgument, parse_model
-from collidescope.classifier import CollisionClassifier, CollisionWarning
-from collidescope.loading import restore
-from collidescope.tables.encoding import Float32Array, TableEncoder, as_frame, check_columns
+from collidescope import _store
+from collidescope._checks import CollisionWarning
+from collidescope._rows import row_hashes
+from collidescope.classifier import CollisionClassifier
+from collidescope.tables.encoding import Float32Array, TableEncoder, as_frame, check_columns, check_text
 from collidescope.tables.reading import Table, read_table
 from collidescope.tables.screening import Screening, repeat_notes, repeated, screen
 
@@ -30,12 +28,11 @@ logger = logging.getLogger("collidescope")
 OWN = ("drop", "keep", "categories")
 
 
-class TableClassifier(ClassifierMixin, BaseEstimator):
+class TableClassifier(CollisionClassifier):
     """Collision matrix and posteriors from a table of mixed columns: numbers, categories, dates, text, with gaps.
 
-    Columns are encoded without a look at the labels (see :mod:`collidescope.tables.encoding`), then the encoded table
-    is given to a :class:`CollisionClassifier`. The encoding is part of the saved model: :meth:`predict_proba` takes
-    raw rows.
+    A :class:`CollisionClassifier` that takes raw rows. Columns are encoded without a look at the labels (see
+    :mod:`collidescope.tables.encoding`), and the encoding is part of the saved model.
 
     Parameters
     ----------
@@ -48,8 +45,6 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
 
     Attributes
     ----------
-    classifier_ : CollisionClassifier
-        Fitted on the encoded table; its attributes (``collision_matrix_``, ``posteriors_``, …) are those of this one.
     encoder_ : TableEncoder
     screening_ : Screening
         Ids, columns that give the label away, groups of rows.
@@ -59,16 +54,19 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
         Those of the notes that are also warnings.
     label_ : str or None
         The name of ``y``, where it has one.
+    collision_matrix_, limit_, posteriors_, classes_, …
+        Those of :class:`CollisionClassifier`; ``n_features_in_`` counts the encoded features.
 
     Examples
     --------
     >>> import pandas as pd
-    >>> rows = pd.DataFrame({"weight": [3.1, 4.2, None, 30, 28, 4] * 20, "fur": ["long", "short", "short"] * 40})
-    >>> animal = (["cat"] * 3 + ["dog"] * 3) * 20
-    >>> with warnings.catch_warnings(action="ignore"):  # rows repeat here
-    ...     model = TableClassifier(cv=2, random_state=0).fit(rows, animal)
-    >>> model.notes_[0]
-    'missing cells (of 120 rows): weight 20'
+    >>> rng = np.random.default_rng(0)
+    >>> rows = pd.DataFrame({"weight": rng.normal(4, 1, 80), "fur": rng.choice(["long", "short"], 80)})
+    >>> rows.loc[:39, "weight"] += 20
+    >>> rows.loc[7, "weight"] = None
+    >>> model = TableClassifier(members="quick", limit=False, random_state=0).fit(rows, ["dog"] * 40 + ["cat"] * 40)
+    >>> model.notes_
+    ['missing cells (of 80 rows): weight 1']
     >>> model.predict(pd.DataFrame({"weight": [29], "fur": ["short"]}))
     array(['dog'], dtype='<U3')
     """
@@ -76,160 +74,114 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
     def __init__(
         self, *, drop: Sequence[str] = (), keep: Sequence[str] = (), categories: Sequence[str] = (), **parameters: Any
     ) -> None:
-        engine = CollisionClassifier(**parameters)
-        for name, value in (
-            engine.get_params(deep=False) | {"drop": drop, "keep": keep, "categories": categories}
-        ).items():
-            setattr(self, name, value)
+        super().__init__(**parameters)
+        self.drop = drop
+        self.keep = keep
+        self.categories = categories
 
     def fit(
         self, X: Any, y: Any, sample_weight: npt.ArrayLike | None = None, groups: npt.ArrayLike | None = None
-    ) -> TableClassifier:
-        """Screen and encode the columns, then fit the classifier.
+    ) -> Self:
+        """Screen and encode the columns, then fit as :meth:`CollisionClassifier.fit` does.
 
         Parameters
         ----------
-        X : DataFrame of pandas or polars
-        y : array of n labels
+        X : DataFrame of pandas, polars or pyarrow
+        y : array of n labels, or an array or DataFrame of n × K votes
         sample_weight : array of n weights, optional
         groups : array of n group labels, optional
-            Rows of one group (one patient, one document) share a fold. A column of this name is not used as a feature.
+            Rows of one group (one patient, one document) share a fold. The column of X with the name that ``groups``
+            has, if there is one, is not used.
         """
+        self.label_ = str(y.name) if getattr(y, "name", None) is not None else None
+        self._group_column = getattr(groups, "name", None)
+        super().fit(X, y, sample_weight, groups)
+        again = repeated(self._hashes, groups)
+        del self._hashes, self._group_column
+        self._tell(caution=repeat_notes(again, self._brier(y)))
+        return self
+
+    def _validate(self, X: Any, *labels: Any) -> Any:
+        """Raw rows as an array; with labels, in a fit, after learning the encoding."""
+        return super()._validate(self._learn(X, *labels) if labels else self.encode(X), *labels)
+
+    def _learn(self, X: Any, y: Any) -> Float32Array:
         for name in OWN:
             if isinstance(getattr(self, name), str):
                 raise ValueError(f"{name} must be a list of columns, got the text {getattr(self, name)!r}")
         table, labels = as_frame(X), check.check_labels(y)
         check_columns(table, [*self.drop, *self.keep, *self.categories])
-        if len(labels) != len(table):
-            raise ValueError(f"X and y must have the same number of rows, got {len(table)} and {len(labels)}")
-        own = {
-            "as asked": list(self.drop),
-            "it names the groups": [name for name in table if _is_column(groups, table, name)],
-        }
-        left_out = {name: why for why, names in own.items() for name in names}
+        check.check_same_length(table, labels, "X and y")
+        left_out = dict.fromkeys(self.drop, "as asked")
+        if self._group_column in table.columns:
+            left_out[str(self._group_column)] = "it names the groups"
         self.screening_ = screen(table.drop(columns=list(left_out)), labels, keep={*self.keep, *self.categories})
         self.encoder_ = TableEncoder.fit(table, categories=self.categories, left_out=left_out | self.screening_.ids)
         encoded, met = self.encoder_.transform(table)
-        others = [
-            f"column {name!r} is left out: {why}"
-            for name, why in self.encoder_.left_out.items()
-            if name not in self.screening_.ids
-        ]
-        self.notes_ = [*self.screening_.notes(), *others, *met, *self.encoder_.doubts(table)]
-        self.cautions_ = self.screening_.cautions()
-        self._tell(self.notes_, self.cautions_)
-        self.label_ = str(y.name) if getattr(y, "name", None) is not None else None
-        self.feature_names_in_, self.n_features_in_ = np.array(table.columns, dtype=object), table.shape[1]
-        again = repeated(encoded, groups)
-        logger.info(f"{len(labels):,} rows × {len(self.encoder_.types)} columns → {encoded.shape[1]} features")
-        given = {"sample_weight": sample_weight, "groups": groups}
-        engine = {name: value for name, value in self.get_params(deep=False).items() if name not in OWN}
-        self.classifier_ = CollisionClassifier(**engine).fit(
-            encoded, labels, **{name: value for name, value in given.items() if value is not None}
-        )
-        repeats = repeat_notes(again, self._losses(labels))
-        self.notes_, self.cautions_ = self.notes_ + repeats, self.cautions_ + repeats
-        self._tell(repeats, repeats)
-        return self
-
-    def _tell(self, notes: Sequence[str], cautions: Sequence[str]) -> None:
-        for note in notes:
-            logger.info(note)
-        for caution in cautions:
-            warnings.warn(caution, CollisionWarning, stacklevel=3)
-
-    def _losses(self, labels: npt.NDArray[Any]) -> FloatArray | None:
-        """Held-out Brier scores, whose mean is PBER at the priors of the table."""
-        P = self.classifier_.posteriors_
-        if not isinstance(self.priors, str) or self.priors != "empirical" or np.isnan(P).any():
-            return None
-        return np.asarray(((P - np.eye(P.shape[1])[np.searchsorted(self.classes_, labels)]) ** 2).sum(axis=1))
-
-    def encode(self, X: Any) -> Float32Array:
-        """Raw rows as the classifier sees them; what is odd about them is a :class:`CollisionWarning`."""
-        check_is_fitted(self, "classifier_")
-        encoded, met = self.encoder_.transform(X)
-        if odd := [note for note in met if not note.startswith("missing cells")]:
-            warnings.warn("; ".join(odd), CollisionWarning, stacklevel=3)
+        gone = {name: why for name, why in self.encoder_.left_out.items() if name not in self.screening_.ids}
+        self.notes_, self.cautions_ = [], []
+        self._tell(*self.screening_.notes(), *(f"column {name!r} is left out: {why}" for name, why in gone.items()))
+        self._tell(*met, *self.encoder_.doubts(table), caution=self.screening_.cautions())
+        logger.info("%s rows × %s columns → %s features", f"{len(table):,}", len(self.encoder_.types), encoded.shape[1])
+        self._hashes = row_hashes(encoded)
         return encoded
 
-    def predict_proba(self, X: Any) -> FloatArray:
-        """Posteriors of raw rows."""
-        return self.classifier_.predict_proba(self.encode(X))
+    def _tell(self, *notes: str, caution: Sequence[str] = ()) -> None:
+        self.notes_ = [*self.notes_, *notes, *caution]
+        self.cautions_ = [*self.cautions_, *caution]
+        for note in (*notes, *caution):
+            logger.info("%s", note)
+        for words in caution:
+            warnings.warn(words, CollisionWarning, stacklevel=3)
 
-    def predict(self, X: Any) -> npt.NDArray[Any]:
-        """The most likely class of raw rows."""
-        return self.classes_[self.predict_proba(X).argmax(axis=1)]
+    def _brier(self, y: Any) -> npt.NDArray[np.float64] | None:
+        """Held-out Brier scores, whose mean is PBER at the priors of the table; None where rows or priors are others."""
+        P, labels = self.posteriors_, np.asarray(y)
+        if not self._natural or np.isnan(P).any() or labels.ndim > 1 or not np.isin(labels, self.classes_).all():
+            return None
+        return np.asarray(((P - (labels[:, None] == self.classes_)) ** 2).sum(axis=1))
 
-    def similarity(self, A: Any, B: Any) -> FloatArray:
-        """Sim: the probability that a row of ``A`` and a row of ``B`` share a class, len(A) × len(B)."""
-        return self.classifier_.similarity(self.encode(A), self.encode(B))
-
-    def shuffled_control(self, X: Any, y: Any) -> trust.ShuffledControl:
-        """Refit on shuffled labels: every row of S must fall to the priors (see :mod:`collidescope.trust`)."""
-        return trust.shuffled_control(self, X, y)
-
-    def learning_curve(self, X: Any, y: Any) -> trust.LearningCurve:
-        """Refit on n/4, n/2 and n rows: would more data still lower PBER? (see :mod:`collidescope.trust`)."""
-        return trust.learning_curve(self, X, y)
-
-    def save(self, path: str | Path) -> None:
-        """Write encoder and classifier to one file: see :func:`collidescope.load`."""
-        _store.write(path, "model", self.export())
+    def encode(self, X: Any) -> Float32Array:
+        """Raw rows as numbers, rows × features; what is odd about them is a :class:`CollisionWarning`."""
+        check_is_fitted(self, "encoder_")
+        encoded, met = self.encoder_.transform(X)
+        for note in met:
+            logger.info("%s", note)
+            if not note.startswith("missing cells"):
+                warnings.warn(note, CollisionWarning, stacklevel=4)
+        return encoded
 
     def export(self) -> dict[str, Any]:
-        """A tree of plain values and arrays: what :meth:`save` writes."""
-        check_is_fitted(self, "classifier_")
-        own = {name: list(getattr(self, name)) for name in OWN} | {"notes": self.notes_, "label": self.label_}
-        return {"table": own | {"encoder": vars(self.encoder_)}, "classifier": _exported(self.classifier_)}
+        """What :meth:`save` writes: a tree of arrays and JSON values."""
+        tree = super().export()
+        tree["parameters"] |= {name: list(getattr(self, name)) for name in OWN}
+        own = {"encoder": vars(self.encoder_), "notes": self.notes_, "cautions": self.cautions_, "label": self.label_}
+        return tree | {"table": own}
 
-    @classmethod
-    def restore(cls, tree: Mapping[str, Any], classifier: CollisionClassifier) -> TableClassifier:
-        """The inverse of :meth:`export`, around the restored classifier; LookupError, TypeError or ValueError."""
-        lists = {name: [check.check_text(part) for part in tree[name]] for name in (*OWN, "notes")}
-        notes = lists.pop("notes")
-        new = cls(**lists, **classifier.get_params(deep=False))
-        new.classifier_, new.encoder_, new.notes_ = classifier, TableEncoder.restore(tree["encoder"]), notes
-        new.label_ = None if tree["label"] is None else check.check_text(tree["label"])
-        if (width := len(new.encoder_.feature_names)) != classifier.n_features_in_:
-            raise ValueError(f"it encodes {width} features for {classifier.n_features_in_}")
-        return new
-
-    def __getattr__(self, name: str) -> Any:
-        # What is learned beside the encoding is the classifier's.
-        if name.endswith("_") and not name.startswith("_") and "classifier_" in vars(self):
-            return getattr(self.classifier_, name)
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return "classifier_" in vars(self)
+    def _restore_fit(self, tree: Mapping[str, Any]) -> None:
+        super()._restore_fit(tree)
+        own = tree["table"]
+        self.encoder_ = TableEncoder.restore(own["encoder"])
+        self.notes_, self.cautions_ = (list(map(check_text, own[name])) for name in ("notes", "cautions"))
+        self.label_ = None if own["label"] is None else check_text(own["label"])
+        for name in OWN:
+            setattr(self, name, list(map(check_text, getattr(self, name))))
+        if (width := len(self.encoder_.feature_names)) != self.n_features_in_:
+            raise ValueError(f"it encodes {width} features for {self.n_features_in_}")
 
 
-# scikit-learn, help() and documentation see every parameter by its name.
-_INIT = inspect.signature(TableClassifier.__init__).parameters
-_ENGINE = [part.replace(kind=part.KEYWORD_ONLY) for part in inspect.signature(CollisionClassifier).parameters.values()]
-TableClassifier.__init__.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-    [_INIT["self"], *_ENGINE, *(_INIT[name] for name in OWN)]
+# scikit-learn, help() and the documentation see every parameter by its name.
+_OWN = signature(TableClassifier.__init__)
+_ENGINE = [part.replace(kind=Parameter.KEYWORD_ONLY) for part in signature(CollisionClassifier).parameters.values()]
+TableClassifier.__init__.__signature__ = _OWN.replace(  # type: ignore[attr-defined]
+    parameters=[_OWN.parameters["self"], *_ENGINE, *(_OWN.parameters[name] for name in OWN)]
 )
 
 
-def _is_column(groups: Any, table: Any, name: str) -> bool:
-    return getattr(groups, "name", None) == name and name in table
-
-
-def _exported(classifier: CollisionClassifier) -> dict[str, Any]:
-    tree = classifier.export()
-    if isinstance(tree, tuple):
-        import json
-
-        tree = {"arrays": tree[0], "description": json.loads(json.dumps(tree[1], default=lambda value: value.tolist()))}
-    return tree
-
-
-def load(path: str | Path, model: ModelArgument | None = None) -> CollisionClassifier | TableClassifier:
+def load(path: str | Path, model: Any = None) -> CollisionClassifier:
     """A model from a file written by ``save``. No code of the file is run.
 
-    It is a :class:`CollisionClassifier`, or a :class:`TableClassifier` where the file holds the encoding of a table.
+    It is a :class:`TableClassifier` where the file holds the encoding of a table.
 
     Parameters
     ----------
@@ -237,15 +189,5 @@ def load(path: str | Path, model: ModelArgument | None = None) -> CollisionClass
     model : callable or ("pairwise", callable), optional
         As in the fit, for a custom module: files hold weights, not code.
     """
-    if model is not None:
-        parse_model(model)
     tree = _store.read(path, "model")
-    try:
-        own = tree["classifier"] if "table" in tree else tree
-        classifier = restore(own["arrays"], own["description"], path, model)
-        return TableClassifier.restore(tree["table"], classifier) if "table" in tree else classifier
-    except _store.ModelFileError:
-        raise
-    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
-        words = f"path {str(path)!r} is damaged or was edited: {type(error).__name__}: {error}"
-        raise _store.ModelFileError(words) from None
+    return (TableClassifier if "table" in tree else CollisionClassifier).restore(tree, path, model)

@@ -360,21 +360,27 @@ class TableEncoder:
         numbers = {key: check.check_finite(tree[key], key, ndim=1) for key in ("units", "medians", "missing")}
         new = cls(
             types={
-                _text(name): check.check_choice(type_, list(UNKNOWN), "type") for name, type_ in tree["types"].items()
+                check_text(name): check.check_choice(type_, list(UNKNOWN), "type")
+                for name, type_ in tree["types"].items()
             },
             formats={name: (_text_or_none(form), bool(timed)) for name, (form, timed) in tree["formats"].items()},
             levels={name: tuple(map(_text_or_none, own)) for name, own in tree["levels"].items()},
             texts={name: _restored_texts(own) for name, own in tree["texts"].items()},
-            left_out={name: _text(why) for name, why in tree["left_out"].items()},
+            left_out={name: check_text(why) for name, why in tree["left_out"].items()},
             **(numbers | {"missing": numbers["missing"] > 0}),
         )
-        for type_, own in (("date", new.formats), ("category", new.levels), ("text", new.texts)):
-            if own.keys() != {name for name in new.types if new.types[name] == type_}:
+        described: list[tuple[str, Mapping[str, Any]]] = [
+            ("date", new.formats),
+            ("category", new.levels),
+            ("text", new.texts),
+        ]
+        for type_, described_ in described:
+            if described_.keys() != {name for name in new.types if new.types[name] == type_}:
                 raise ValueError(f"its {type_} columns are not described, or others are")
         if not new.types or {len(own) for own in numbers.values()} != {len(new._slots)} or (new.units <= 0).any():
             raise ValueError("every number must have a median and a unit above 0")
-        for name, own in new.levels.items():
-            if len(own) < 2 or len(set(own)) != len(own) or None in own[:-1]:
+        for name, levels in new.levels.items():
+            if len(levels) < 2 or len(set(levels)) != len(levels) or None in levels[:-1]:
                 raise ValueError(f"levels of column {name!r} must be different texts")
         return new
 
@@ -441,21 +447,22 @@ def _text_features(own: Mapping[str, Any], words: list[str]) -> Float32Array:
 
 
 def _restored_texts(own: Mapping[str, Any]) -> dict[str, Any]:
-    vocabulary, idf = list(map(_text, own["vocabulary"])), check.check_finite(own["idf"], "idf", ndim=1)
+    vocabulary, idf = list(map(check_text, own["vocabulary"])), check.check_finite(own["idf"], "idf", ndim=1)
     components = check.check_finite(own["components"], "components", ndim=2).astype(np.float32)
     if not len(set(vocabulary)) == len(vocabulary) == len(idf) == components.shape[1]:
         raise ValueError("every n-gram must have a weight and a component")
     return {"vocabulary": vocabulary, "idf": idf, "components": components, "missing": bool(own["missing"])}
 
 
-def _text(value: Any) -> str:
+def check_text(value: Any) -> str:
+    """``value``, when it is text."""
     if not isinstance(value, str):
         raise ValueError(f"names must be text, got {value!r}")
     return value
 
 
 def _text_or_none(value: Any) -> str | None:
-    return None if value is None else _text(value)
+    return None if value is None else check_text(value)
 
 
 # ---------------------------------------------------------------- checks and words

@@ -69,11 +69,11 @@ class Screening:
     ordered: list[str] = field(default_factory=list)
 
     def notes(self) -> list[str]:
-        """In words, with what to do (by the options of the command line; ``drop`` and ``keep`` in Python)."""
+        """About ids, with what to do (by the options of the command line; ``drop`` and ``keep`` in Python)."""
         found = [f"column {name!r} is left out: {why} (--keep {name!r} uses it)" for name, why in self.ids.items()]
         for name, why in self.suspects.items():
             found.append(f"column {name!r} {why}: if it names rows, leave it out (--drop {name!r})")
-        return found + self.cautions()
+        return found
 
     def cautions(self) -> list[str]:
         """What makes S look better than it is."""
@@ -197,16 +197,13 @@ def agreement(levels: IntArray, codes: IntArray, fewest: int) -> float | None:
     return float((alike * (alike - 1)).sum() / (pairs * (pairs - 1)).sum())
 
 
-def repeated(X: npt.NDArray[Any], groups: npt.ArrayLike | None = None) -> npt.NDArray[np.bool_]:
-    """Which rows of an array occur again, exactly, in another group (by default every row is a group).
+def repeated(hashes: npt.NDArray[np.uint64], groups: npt.ArrayLike | None = None) -> npt.NDArray[np.bool_]:
+    """Which rows, given by their hashes, occur again in another group (by default every row is a group).
 
-    Rows are compared by a 64-bit hash of their bytes, so that the time grows with their number only.
-
-    >>> repeated(np.array([[1, 2], [3, 4], [1, 2]])).tolist()
+    >>> repeated(np.array([7, 8, 7], dtype=np.uint64)).tolist()
     [True, False, True]
     """
-    contiguous = np.ascontiguousarray(X)
-    inputs = np.unique([hash(row.tobytes()) for row in contiguous], return_inverse=True)[1]
+    inputs = np.unique(hashes, return_inverse=True)[1]
     if groups is None:
         return np.asarray(np.bincount(inputs)[inputs] > 1)
     own = np.unique(np.asarray(groups), return_inverse=True)[1]

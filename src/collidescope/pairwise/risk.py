@@ -1,4 +1,7 @@
-"""Losses on pairs, and the bound of the paper's Theorem 2.
+"""The risk of a pair-wise model: equations (31) and (32) of the paper.
+
+A fit calls :func:`balanced_risk` on pairs that :func:`~collidescope.pairwise.pairs.sample_pairs` drew in balance;
+:class:`BalancedPairLoss` weighs the pairs of any batch, for custom training loops.
 
 Symbols: ``Sim(x, x') = y(x)·y(x')`` is the chance that two inputs get the same class; V is the best classifier of the
 pairs *as weighted by the loss*. Balanced weights (half same, half different, classes uniform: the paper's risk) make
@@ -9,15 +12,35 @@ that what is trained is Sim and nothing needs to be corrected afterwards. With `
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from collidescope.pairwise.pairs import SCHEMES
+from collidescope.pairwise.pairs import same_log_odds_shift
 
 #: p·p' is computed in float32, where probabilities below this are rounding: it bounds the logarithm at 16.
 PROBABILITY_FLOOR = 1e-7
+
+
+def balanced_risk(logits: Tensor, same: Tensor) -> Tensor:
+    """Empirical risk of V on balanced pairs, the paper's equation (32) with cross-entropy as ℓ.
+
+    Half of the pairs are of one class and half of two classes, classes uniform, so the mean over the pairs is the
+    risk of equation (31) without bias.
+
+    Parameters
+    ----------
+    logits : tensor of shape (N,)
+        Logit of V(x, x') for each pair as sampled.
+    same : tensor of shape (N,)
+        1 where the two rows share their class, else 0.
+
+    Examples
+    --------
+    >>> round(float(balanced_risk(torch.zeros(2), torch.tensor([1.0, 0.0]))), 4)
+    0.6931
+    """
+    return nn.functional.binary_cross_entropy_with_logits(logits, same)
 
 
 class BalancedPairLoss(nn.Module):
@@ -27,13 +50,10 @@ class BalancedPairLoss(nn.Module):
     ----------
     n_classes : int
         K of the whole problem, not of the batch.
-    scheme : "balanced" or "natural"
-        Balanced: same and different pairs weigh one half each, classes (pairs of classes) uniform. Natural: every pair
-        weighs the same, and there is no shift.
     shift : float, optional
-        Added to the logit of Sim before the loss; by default what the scheme asks for: log(K - 1) or 0. Pass 0 when
-        your model should learn V itself, or when your pairs were already *sampled* in balance by
-        :func:`~collidescope.pairwise.pairs.sample_pairs` and you subtract the shift from its scores.
+        Added to the logit of Sim before the loss: log(K - 1) by default. Pass 0 when your model should learn V itself,
+        or when your pairs were already *sampled* in balance by :func:`~collidescope.pairwise.pairs.sample_pairs` and
+        you subtract the shift from its scores.
     bounded : float, optional
         An upper bound of the loss of one pair: the probability of what was observed is clamped at exp(-bounded). The
         paper's Theorem 2 asks for a bounded loss.
@@ -54,20 +74,14 @@ class BalancedPairLoss(nn.Module):
     0.6931
     """
 
-    def __init__(
-        self, n_classes: int, scheme: str = "balanced", shift: float | None = None, bounded: float | None = None
-    ) -> None:
+    def __init__(self, n_classes: int, shift: float | None = None, bounded: float | None = None) -> None:
         super().__init__()
         if n_classes < 2:
             raise ValueError(f"n_classes must be at least 2, got {n_classes}")
-        if scheme not in SCHEMES:
-            raise ValueError(f"scheme must be one of {SCHEMES}, got {scheme!r}")
         if bounded is not None and not bounded > 0:
             raise ValueError(f"bounded must be positive (an upper bound of the loss), got {bounded}")
-        default = math.log(n_classes - 1) if scheme == "balanced" else 0.0
         self.n_classes = n_classes
-        self.scheme = scheme
-        self.shift = default if shift is None else float(shift)
+        self.shift = same_log_odds_shift(n_classes) if shift is None else float(shift)
         self.bounded = bounded
 
     def forward(self, logits: Tensor, first: Tensor, second: Tensor) -> Tensor:
@@ -108,18 +122,16 @@ class BalancedPairLoss(nn.Module):
         batches into blocks (p.reshape(-1, 64, K)) where time matters.
         """
         same = labels.unsqueeze(-1) == labels.unsqueeze(-2)
-        if self.scheme == "natural" and sample_weight is None:
-            size = labels.shape[-1]
-            weights = torch.full((size, size), 1 / max(size * (size - 1), 1), dtype=p.dtype, device=p.device)
-            weights.fill_diagonal_(0)
-        else:
-            weights = self._batch_weights(labels, same, sample_weight).to(p.dtype)
-        loss: Tensor = _AllPairs.apply(p, same, weights, self.shift, self.bounded)  # type: ignore[no-untyped-call]
-        return loss
+        weights = self._batch_weights(labels, same, sample_weight).to(p.dtype)
+        V = p @ p.transpose(-1, -2)
+        # The probability of what was observed, with a = e^shift: aV / (1 + (a - 1) V) for "same", its rest otherwise.
+        observed = torch.where(same, V, 1 - V).clamp_min(PROBABILITY_FLOOR)
+        log_observed = observed.log() + same * self.shift - torch.log1p(math.expm1(self.shift) * V)
+        if self.bounded is not None:
+            log_observed = log_observed.clamp_min(-self.bounded)
+        return -(log_observed * weights).sum((-1, -2))
 
     def _pair_weights(self, first: Tensor, second: Tensor, same: Tensor) -> Tensor:
-        if self.scheme == "natural":
-            return torch.full_like(first, 1.0, dtype=torch.get_default_dtype()) / max(first.shape[0], 1)
         kinds, inverse, counts = torch.unique(first * self.n_classes + second, return_inverse=True, return_counts=True)
         kind_is_same = kinds // self.n_classes == kinds % self.n_classes
         n_same = kind_is_same.sum().clamp_min(1)
@@ -133,8 +145,6 @@ class BalancedPairLoss(nn.Module):
         distinct = ~torch.eye(size, dtype=torch.bool, device=labels.device)
         w = torch.ones_like(labels, dtype=torch.get_default_dtype()) if sample_weight is None else sample_weight
         pair = w.unsqueeze(-1) * w.unsqueeze(-2) * distinct
-        if self.scheme == "natural":
-            return pair / pair.sum((-1, -2), keepdim=True).clamp_min(PROBABILITY_FLOOR)
         # One half, spread evenly over the classes (pairs of classes) that the batch has, then over their pairs: with
         # W_k = Σ w in class k, those of k and l ≠ k sum to W_k W_l and those within k to W_k² - Σ w².
         total = torch.zeros(*labels.shape[:-1], self.n_classes, dtype=w.dtype, device=w.device)
@@ -152,86 +162,3 @@ class BalancedPairLoss(nn.Module):
         inside = pair * (0.5 / n_same) / within_row.unsqueeze(-1)
         across = pair * (0.5 / n_different) / (safe.unsqueeze(-1) * safe.unsqueeze(-2))
         return torch.where(same, inside, across)
-
-
-class _AllPairs(torch.autograd.Function):
-    """Weighted pair loss of V = p pᵀ with its gradient in closed form: about a quarter faster than recording each step.
-
-    With a = e^shift and D = V (same) or 1 - V (different), the probability of what was observed is
-    ``O = D · (a if same else 1) / (1 + (a - 1) V)``, so ``d log O / dV = ±1/D - (a - 1)/(1 + (a - 1) V)``, and since V
-    is symmetric in p the gradient of p is (E + Eᵀ) p with E = d loss / dV.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, p: Tensor, same: Tensor, weights: Tensor, shift: float, bounded: float | None) -> Tensor:
-        V = p @ p.transpose(-1, -2)
-        sign = same.to(p.dtype).mul_(2).sub_(1)
-        D = torch.addcmul((1 - sign).mul_(0.5), sign, V).clamp_min_(PROBABILITY_FLOOR)
-        log_observed = D.log()
-        slope = sign / D
-        if shift:
-            spread = V.mul(math.expm1(shift)).add_(1)
-            log_observed += same * shift - spread.log()
-            slope -= math.expm1(shift) / spread
-        if bounded is not None:
-            slope *= log_observed > -bounded
-            log_observed.clamp_min_(-bounded)
-        ctx.save_for_backward(p, slope.mul_(weights))
-        return -(log_observed * weights).sum((-1, -2))
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        p, E = ctx.saved_tensors
-        return -gradients[0][..., None, None] * ((E + E.transpose(-1, -2)) @ p), None, None, None, None
-
-
-class PacBound(NamedTuple):
-    """The two terms of the paper's Theorem 2 and their sum."""
-
-    complexity: float
-    confidence: float
-    total: float
-
-
-def pac_bound(
-    n: int, K: int, d: float, delta: float = 0.05, loss_bound: float = 1.0, constant: float = 1.0
-) -> PacBound:
-    """Bound on |R(V) - R̂(V)|, uniformly over the model class, with probability 1 - delta (the paper's Theorem 2).
-
-    ``constant · (K / √(n² - K² n))^(1/d) + 12 K B / √(n² - K² n) · √(log(2/delta) / 2)``
-
-    Parameters
-    ----------
-    n : int
-        Rows; the bound needs n > K².
-    K : int
-        Classes.
-    d : float
-        Complexity exponent of the model class.
-    delta : float
-        Probability of failure.
-    loss_bound : float
-        B, the largest loss of one pair (``bounded`` of :class:`BalancedPairLoss`).
-    constant : float
-        The constant that the theorem's O(·) leaves open: the first term is known only up to it.
-
-    Examples
-    --------
-    >>> round(pac_bound(n=10_000, K=3, d=2, loss_bound=4.0).confidence, 4)
-    0.0196
-    """
-    if K < 2:
-        raise ValueError(f"K must be at least 2 classes, got {K}")
-    if not 0 < delta < 1:
-        raise ValueError(f"delta must be between 0 and 1, got {delta}")
-    for name, value in (("d", d), ("loss_bound", loss_bound), ("constant", constant)):
-        if not (value > 0 and math.isfinite(value)):
-            raise ValueError(f"{name} must be positive and finite, got {value}")
-    if n <= K * K:
-        raise ValueError(
-            f"the bound needs n² > K² n (more than K² = {K * K} rows), got n = {n}: use more rows or merge classes"
-        )
-    rate = K / math.sqrt(n * n - K * K * n)
-    complexity = constant * rate ** (1 / d)
-    confidence = 12 * rate * loss_bound * math.sqrt(math.log(2 / delta) / 2)
-    return PacBound(complexity, confidence, complexity + confidence)

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch.nn.functional import binary_cross_entropy
 
-from collidescope.pairwise.losses import BalancedPairLoss, pac_bound
+from collidescope.equations.bounds import pac_bound
+from collidescope.pairwise.risk import BalancedPairLoss, balanced_risk
 
 # Three inputs, three classes: counts[x, k] rows of input x with label k, the same number of rows in every class.
 COUNTS = torch.tensor([[12, 2, 1], [2, 10, 5], [2, 4, 10]])
@@ -60,15 +61,14 @@ def test_without_the_shift_the_minimiser_has_k_minus_1_times_the_odds_of_sim():
     assert torch.allclose(shifted.detach().exp(), odds_of_sim, rtol=1e-4)
 
 
-@pytest.mark.parametrize("scheme", ["balanced", "natural"])
 @pytest.mark.parametrize("shift", [None, 0.0])
 @pytest.mark.parametrize("bounded", [None, 0.7])
-def test_all_pairs_of_a_batch_equal_the_pairs_one_by_one(scheme, shift, bounded):
+def test_all_pairs_of_a_batch_equal_the_pairs_one_by_one(shift, bounded):
     g = torch.Generator().manual_seed(0)
     labels = torch.tensor([0, 0, 1, 1, 1, 2, 2, 2, 2])
     p = torch.softmax(2 * torch.randn(9, 4, generator=g, dtype=torch.float64), 1)
     i, j = all_ordered_pairs(9)
-    loss = BalancedPairLoss(4, scheme, shift, bounded)
+    loss = BalancedPairLoss(4, shift, bounded)
     V = (p[i] * p[j]).sum(1)
     assert float(loss.all_pairs(p, labels)) == pytest.approx(
         float(loss(torch.logit(V), labels[i], labels[j])), rel=1e-5
@@ -105,17 +105,15 @@ def test_leading_dimensions_are_separate_batches():
         loss.all_pairs(p, labels), torch.stack([loss.all_pairs(a, b) for a, b in zip(p, labels, strict=True)])
     )
     w = torch.rand(4, 8, generator=g) + 0.1
-    for weighted in (loss, BalancedPairLoss(3, "natural")):
-        alone = [weighted.all_pairs(a, b, c) for a, b, c in zip(p, labels, w, strict=True)]
-        assert torch.allclose(weighted.all_pairs(p, labels, w), torch.stack(alone))
+    alone = [loss.all_pairs(a, b, c) for a, b, c in zip(p, labels, w, strict=True)]
+    assert torch.allclose(loss.all_pairs(p, labels, w), torch.stack(alone))
 
 
-@pytest.mark.parametrize("scheme", ["balanced", "natural"])
-def test_a_weight_of_two_is_a_row_of_double_influence_and_zero_is_absence(scheme):
+def test_a_weight_of_two_is_a_row_of_double_influence_and_zero_is_absence():
     g = torch.Generator().manual_seed(3)
     p = torch.softmax(torch.randn(7, 3, generator=g), 1)
     labels = torch.tensor([0, 0, 1, 1, 2, 2, 0])
-    loss = BalancedPairLoss(3, scheme)
+    loss = BalancedPairLoss(3)
     w = torch.tensor([1.0, 1, 1, 1, 1, 1, 0])
     assert torch.allclose(loss.all_pairs(p, labels, w), loss.all_pairs(p[:6], labels[:6]))
     assert torch.allclose(loss.all_pairs(p, labels, 5 * w), loss.all_pairs(p, labels, w))
@@ -139,16 +137,6 @@ def test_gradients_are_finite_where_the_model_is_certain():
     logits = torch.tensor([[80.0, -80.0], [80.0, -80.0], [-80.0, 80.0]], requires_grad=True)
     BalancedPairLoss(2).all_pairs(torch.softmax(logits, 1), torch.tensor([0, 1, 1])).backward()
     assert bool(torch.isfinite(logits.grad).all())
-
-
-@pytest.mark.parametrize("scheme", ["balanced", "natural"])
-@pytest.mark.parametrize("bounded", [None, 1.5])
-def test_the_closed_form_gradient_is_the_numerical_one(scheme, bounded):
-    g = torch.Generator().manual_seed(4)
-    logits = torch.randn(2, 6, 3, generator=g, dtype=torch.float64, requires_grad=True)
-    labels = torch.tensor([[0, 0, 1, 1, 2, 2], [0, 1, 1, 1, 2, 0]])
-    loss = BalancedPairLoss(3, scheme, bounded=bounded)
-    assert torch.autograd.gradcheck(lambda z: loss.all_pairs(torch.softmax(z, -1), labels), [logits])
 
 
 def test_the_pac_bound_is_the_two_terms_of_the_theorem():
@@ -176,7 +164,7 @@ def test_a_bound_that_does_not_exist_says_why(arguments, message):
         pac_bound(**arguments)
 
 
-@pytest.mark.parametrize("bad", [{"n_classes": 1}, {"n_classes": 3, "scheme": "x"}, {"n_classes": 3, "bounded": 0.0}])
+@pytest.mark.parametrize("bad", [{"n_classes": 1}, {"n_classes": 3, "bounded": 0.0}])
 def test_a_loss_with_impossible_settings_is_refused(bad):
     with pytest.raises(ValueError, match="must be"):
         BalancedPairLoss(**bad)
@@ -230,31 +218,12 @@ def test_single_pairs_are_weighed_by_kind_and_one_pair_has_all_the_weight_of_its
     assert float(loss(z, first, second)) == pytest.approx(expected)
     assert float(loss(z[:1], first[:1], second[:1])) == pytest.approx(float(each[0]) / 2)
     assert float(loss(z[2:3], first[2:3], second[2:3])) == pytest.approx(float(each[2]) / 2)
-    natural = BalancedPairLoss(3, "natural")
-    assert natural.shift == 0
-    assert float(natural(z[:1], first[:1], second[:1])) == pytest.approx(float(each[0]))
-    assert float(natural(z, first, second)) == pytest.approx(float(each.mean()))
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-def test_natural_pairs_of_a_batch_weigh_as_their_rows_do(weighted):
-    g = torch.Generator().manual_seed(6)
-    labels = torch.tensor([0, 0, 1, 2])
-    p = torch.softmax(torch.randn(4, 3, generator=g, dtype=torch.float64), 1)
-    w = torch.tensor([1.0, 2.0, 0.5, 3.0], dtype=torch.float64) if weighted else torch.ones(4, dtype=torch.float64)
-    i, j = all_ordered_pairs(4)
-    V = (p[i] * p[j]).sum(1)
-    each = torch.where(labels[i] == labels[j], -V.log(), -(1 - V).log())
-    expected = float((each * w[i] * w[j]).sum() / (w[i] * w[j]).sum())
-    loss = BalancedPairLoss(3, "natural")
-    assert float(loss.all_pairs(p, labels, w if weighted else None)) == pytest.approx(expected, rel=1e-12)
-    assert float(loss.all_pairs(p[:1], labels[:1])) == 0  # one row, no pair
-    assert float(loss.all_pairs(p[:1], labels[:1], w[:1])) == 0
 
 
 def test_certain_errors_cost_the_floor_and_no_more():
     p = torch.tensor([[1.0, 0.0], [0.0, 1.0]], dtype=torch.float64)
-    assert float(BalancedPairLoss(2, "natural").all_pairs(p, torch.tensor([0, 0]))) == pytest.approx(-math.log(1e-7))
+    # The only pairs are of one class, which has half of the weight.
+    assert float(BalancedPairLoss(2).all_pairs(p, torch.tensor([0, 0]))) == pytest.approx(-math.log(1e-7) / 2)
 
 
 def test_the_pac_bound_has_the_defaults_it_says_and_exists_as_soon_as_it_can():
@@ -272,3 +241,11 @@ def test_two_classes_are_enough_and_have_no_shift():
     assert BalancedPairLoss(2).shift == 0
     assert BalancedPairLoss(5).shift == pytest.approx(math.log(4))
     assert BalancedPairLoss(5, shift=0.5).shift == 0.5
+
+
+def test_the_risk_that_training_calls_is_the_balanced_loss_of_balanced_pairs():
+    """Over all kinds of pairs in the shares that sampling gives them, equation (32) is a plain mean."""
+    first, second = torch.tensor([0, 1, 2, 0, 0, 1]), torch.tensor([0, 1, 2, 1, 2, 2])
+    logits = torch.randn(6, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
+    plain = balanced_risk(logits, (first == second).double())
+    assert float(plain) == pytest.approx(float(BalancedPairLoss(3, shift=0.0)(logits, first, second)))

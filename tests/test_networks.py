@@ -4,16 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from collidescope.training.networks import (
-    Backpropagation,
-    Bfloat16,
-    FactorisedNetwork,
-    OneMember,
-    PairwiseImageNetwork,
-    PairwiseNetwork,
-    StackedMLP,
-    mlp,
-)
+from collidescope.pairwise.networks import PairwiseImageNetwork, PairwiseNetwork
+from collidescope.training.networks import Bfloat16, OneMember, StackedMLP, mlp
 
 
 @pytest.fixture(autouse=True)
@@ -51,15 +43,6 @@ def test_images_meet_as_channels_and_stay_symmetric():
     assert torch.equal(net(a, b), net(b, a))
 
 
-def test_the_factorised_model_is_the_inner_product_of_simplex_vectors():
-    net = FactorisedNetwork(mlp(4, 3, (8,)))
-    a, b = torch.randn(2, 6, 4)
-    p, q = net.posteriors(a), net.posteriors(b)
-    assert torch.allclose(p.sum(1), torch.ones(6))
-    assert torch.allclose(net(a, b), torch.einsum("nk,nk->n", p, q))
-    assert torch.equal(net(a, b), net(b, a))
-
-
 def test_a_stack_computes_its_members_one_by_one():
     stack = StackedMLP(3, 4, 2, (8, 5), generator=torch.Generator().manual_seed(1))
     x = torch.randn(6, 4)
@@ -79,25 +62,6 @@ def test_a_stack_takes_separate_inputs_for_its_members():
     stack = StackedMLP(2, 4, 3, (8,), generator=torch.Generator().manual_seed(1))
     x = torch.randn(2, 5, 4)
     assert torch.allclose(stack(x)[1], stack(x[1])[1], atol=1e-6)
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("sizes", [(), (8,), (16, 8, 4)])
-@pytest.mark.parametrize("members", [1, 3])
-def test_gradients_written_out_are_those_of_autograd(members, sizes, weighted):
-    generator = torch.Generator().manual_seed(1)
-    stack = StackedMLP(members, 5, 4, sizes, generator=generator)
-    x, y = torch.randn(members, 20, 5, generator=generator), torch.randint(0, 4, (members, 20), generator=generator)
-    w = torch.rand(members, 20, generator=generator) if weighted else None
-    each = nn.functional.cross_entropy(stack(x).flatten(0, 1), y.flatten(), reduction="none").view(members, 20)
-    loss = (each if w is None else each * w).mean(1).sum()
-    loss.backward()
-    expected = [p.grad.clone() for p in stack.parameters()]
-    backpropagate = Backpropagation(stack)
-    for _ in range(2):  # the second time into what the first left
-        assert float(backpropagate(x, y, w)) == pytest.approx(float(loss), rel=1e-6)
-        for p, gradient in zip(stack.parameters(), expected, strict=True):
-            assert torch.allclose(p.grad, gradient, atol=1e-7)
 
 
 def test_bfloat16_is_left_to_gpus():

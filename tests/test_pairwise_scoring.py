@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from collidescope.pairwise import scoring
-from collidescope.pairwise.scoring import class_similarity, encode, similarity
-from collidescope.training.networks import PairwiseNetwork, StackedMLP, mlp
+from collidescope.pairwise.networks import PairwiseNetwork
+from collidescope.pairwise.scoring import class_similarity, similarity
 
 
 @pytest.fixture(autouse=True)
@@ -121,19 +121,6 @@ def test_one_reference_per_class_claims_no_certainty():
     module = PairwiseNetwork(3, (8,))
     result = class_similarity(module, torch.randn(2, 3), torch.randn(2, 3), torch.tensor([0, 1]), 2)
     assert bool(torch.isinf(result.stderr).all())
-
-
-def test_encoding_averages_a_stack_and_does_not_depend_on_the_batch():
-    stack = StackedMLP(4, 5, 3, (8,), generator=torch.Generator().manual_seed(0))
-    X = torch.randn(23, 5)
-    p = encode(stack, X, batch=7)
-    with torch.no_grad():
-        expected = torch.softmax(stack(X), -1).mean(0).double()
-    assert p.dtype == torch.float64
-    assert torch.allclose(p, expected, atol=1e-6)
-    single = mlp(5, 3, (8,))
-    with torch.no_grad():
-        assert torch.allclose(encode(single, X), torch.softmax(single(X), -1).double(), atol=1e-6)
 
 
 @pytest.mark.parametrize(
