@@ -19,7 +19,7 @@ from collidescope._checks import FloatArray, IntArray
 from collidescope._sparse import largest_pairs
 from collidescope.applications._inputs import Names, Told, group_codes, mean_and_error, residuals, scored
 from collidescope.matrix import UNSEEN, CollisionMatrix
-from collidescope.scale.streams import collision_matrix_from_posteriors
+from collidescope.estimate import collision_matrix_from_posteriors
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -63,8 +63,7 @@ def _posterior_columns(rows: Any) -> tuple[Any, Any, list[Any], Any]:
     """(rows without gaps, posteriors, classes in the order of the columns, the other columns)."""
     import numpy as np
 
-    from collidescope.tables._values import as_numbers, as_word
-    from collidescope.tables.encoder import listed
+    from collidescope.tables.encoding import as_numbers, as_word, listed
 
     names = {str(name).strip().rstrip(")"): name for name in rows.X.columns}
     classes = np.unique(rows.y).tolist()
@@ -134,7 +133,7 @@ def count(
     from collidescope.cli._results import check_report, finish, summary_of
     from collidescope.cli._writing import check_outputs
     from collidescope.counting import count_collisions, repeated_rows
-    from collidescope.tables.encoder import check_columns, listed
+    from collidescope.tables.encoding import check_columns, listed
     from collidescope.tables.screening import screen
 
     set_quiet(quiet)
@@ -147,7 +146,7 @@ def count(
     X = X.drop(columns=list(found.ids))
     if X.shape[1] == 0:
         raise ValueError(f"{table.name} has no column left to compare rows by: {'; '.join(found.notes())}")
-    notes = [*rows.notes, *found.notes()]
+    notes = [*rows.notes, *found.notes(), *found.cautions()]
     repeated = repeated_rows(X)
     if not repeated.any():
         levels = X.nunique().sort_values(ascending=False)
@@ -167,7 +166,7 @@ def count(
         note(line)
     cm = count_collisions(X, rows.y)
     summary = summary_of(cm, title=title, notes=notes)
-    summary["what_to_do"] = [*found.leak_notes(), *summary["what_to_do"]]
+    summary["what_to_do"] = [*found.cautions(), *summary["what_to_do"]]
     finish(cm, summary, as_json=as_json, report=report, matrix=matrix)
 
 
@@ -294,11 +293,9 @@ def report(
     elif table is None:
         summary = summary_of(found, title=title, notes=getattr(found, "notes_", ()))
     else:
-        from collidescope.tables.labels import match_labels
-
         name = label or getattr(found, "label_", None)
         rows = inputs.labelled_rows(table, name, inputs.Reading(header, delimiter, skip_lines))
-        y, _ = match_labels(_series(rows), found.classes_.tolist(), "label")
+        y, _ = inputs.match_labels(_series(rows), found.classes_.tolist(), "label")
         with warnings_as_notes():
             summary = summary_of(found, rows.X, y, title=title, notes=[*rows.notes, *getattr(found, "notes_", ())])
     if as_json:

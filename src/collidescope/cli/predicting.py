@@ -1,14 +1,15 @@
-"""``collidescope predict``: what a saved model says about new rows."""
+"""``collidescope predict`` and ``collidescope audit``: what a saved model says about new rows."""
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from collidescope.cli import _options as opt
-from collidescope.cli._console import guarded, note, say, set_quiet, show, show_json
+from collidescope.cli._console import guarded, note, set_quiet, show, show_json
 
 ModelArgument = Annotated[
     Path, typer.Argument(metavar="MODEL", help="A file that `collidescope fit … --save` has written.")
@@ -45,42 +46,45 @@ def predict(
     - `collidescope predict model.collide new.parquet --with customer_id > posteriors.csv`
     """
     from collidescope.cli import _inputs as inputs
-    from collidescope.cli._results import say_written
-    from collidescope.cli._writing import as_csv, check_suffix, posterior_table, write_table
-    from collidescope.tables.encoder import check_columns
+    from collidescope.cli._writing import (
+        as_csv,
+        check_outputs,
+        check_suffix,
+        posterior_table,
+        write_outputs,
+        write_table,
+    )
+    from collidescope.tables.encoding import check_columns
 
     set_quiet(quiet)
-    inputs.check_outputs([model, table], [out])
+    check_outputs([model, table], [out])
     check_suffix(out)
     fitted = inputs.load_model(model)
     X, notes = _raw_rows(fitted, table, inputs.Reading(header, delimiter, skip_lines))
     check_columns(X, with_column or ())
-    posteriors, met = posteriors_of(fitted, X, drop=[fitted.label_] if getattr(fitted, "label_", None) else ())
-    for line in [*notes, *met]:
+    for line in notes:
         note(line)
+    posteriors, met = posteriors_of(fitted, X, getattr(fitted, "label_", None))
     import numpy as np
 
     extra = X[with_column] if with_column else None
     found = posterior_table(posteriors, fitted.classes_, np.arange(len(X)), extra)
-    if out is not None:
-        write_table(found, out)
     if as_json:
         said = {"classes": fitted.classes_.tolist(), "predicted": found["predicted"].tolist()}
         show_json(said | {"posteriors": posteriors.tolist(), "notes": [*notes, *met]})
     elif out is None:
         show(as_csv(found).removesuffix("\n"))
-    if out is not None:
-        say_written({f"posteriors of {len(found):,} rows": out})
+    write_outputs((f"posteriors of {len(found):,} rows", out, partial(write_table, found)))
 
 
-def posteriors_of(fitted: Any, X: Any, drop: Any = ()) -> tuple[Any, list[str]]:
-    """Posteriors of raw rows, and what was met on the way."""
+def posteriors_of(fitted: Any, X: Any, label: str | None = None) -> tuple[Any, list[str]]:
+    """Posteriors of raw rows, and what was met on the way, which is also said."""
+    from collidescope.cli._inputs import notes_as_they_come
+
     if not hasattr(fitted, "encoder_"):
         return fitted.predict_proba(_plain_columns(fitted, X)), []
-    encoded, met = fitted.encoder_.transform(X.drop(columns=[name for name in drop if name in X]))
-    if len(X) > 100_000:
-        say(f"{len(X):,} rows …")
-    return fitted.classifier_.predict_proba(encoded), met
+    with notes_as_they_come() as met:
+        return fitted.predict_proba(X.drop(columns=[label]) if label in X else X), met
 
 
 def _plain_columns(fitted: Any, X: Any) -> Any:
@@ -93,7 +97,7 @@ def _plain_columns(fitted: Any, X: Any) -> Any:
                 f"columns: keep the features only, in their order"
             )
         return X.to_numpy()
-    from collidescope.tables.encoder import check_columns
+    from collidescope.tables.encoding import check_columns
 
     check_columns(X, [str(name) for name in names], learned=True)
     return X[[str(name) for name in names]]
@@ -103,7 +107,7 @@ def _raw_rows(fitted: Any, table: Path, reading: Any, label: str | None = None) 
     """The table as the model needs it read."""
     from dataclasses import replace
 
-    names = fitted.encoder_.names if hasattr(fitted, "encoder_") else []
+    names = list(fitted.encoder_.types) if hasattr(fitted, "encoder_") else []
     text = fitted.encoder_.text_names if names else []
     notes = []
     numbered = [name for name in names if name[:1] == "c" and name[1:].isdigit()]
