@@ -297,9 +297,9 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         """Refit on shuffled labels: every row of S must fall to the priors (see :mod:`collidescope.trust`)."""
         return trust.shuffled_control(self, X, y)
 
-    def learning_curve(self, X: Any, y: Any) -> trust.LearningCurve:
-        """Refit on n/4, n/2 and n rows: would more data still lower PBER? (see :mod:`collidescope.trust`)."""
-        return trust.learning_curve(self, X, y)
+    def learning_curve(self, X: Any = None, y: Any = None) -> trust.LearningCurve:
+        """Would more rows still lower PBER? Reads ``limit_`` (``X`` and ``y`` are not needed: nothing is refitted)."""
+        return trust.learning_curve(self)
 
     # ---------------------------------------------------------------- files
 

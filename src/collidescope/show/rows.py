@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import base64
+import io
 import math
-import struct
-import zlib
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
 from collidescope.applications.ambiguity import CLEAR, SUSPECT, ambiguous
 from collidescope.moments import row_blocks
-from collidescope.show._source import Source
+from collidescope.show.source import Source
 
 #: Rows shown, of each kind.
 AMBIGUOUS, SUSPECTS = 12, 8
@@ -25,8 +24,8 @@ BARS, SMALLEST = 5, 0.01
 COLUMNS, CHARACTERS = 12, 80
 #: Pictures are thinned until no side is longer than this (pixels).
 LARGEST_SIDE = 128
-#: PNG's colour types by the number of channels.
-COLOUR_TYPES = {1: 0, 3: 2, 4: 6}
+#: Grey, RGB, RGBA.
+CHANNELS = (1, 3, 4)
 
 ImageShape = tuple[int, ...]
 
@@ -196,7 +195,7 @@ def _channels(shape: ImageShape) -> int:
     """Channels of an image of this shape; 0 where it is none."""
     if len(shape) == 2:
         return 1
-    return next((side for side in (shape[2], shape[0]) if side in COLOUR_TYPES), 0)
+    return next((side for side in (shape[2], shape[0]) if side in CHANNELS), 0)
 
 
 def _pictures(X: Any, places: IntArray, shape: ImageShape | None) -> list[str | None]:
@@ -206,7 +205,7 @@ def _pictures(X: Any, places: IntArray, shape: ImageShape | None) -> list[str | 
     pixels = np.nan_to_num(np.asarray(raw, dtype=np.float64).reshape(len(places), *shape))
     if len(shape) == 2:
         pixels = pixels[..., None]
-    elif shape[2] not in COLOUR_TYPES:  # channels first
+    elif shape[2] not in CHANNELS:  # channels first
         pixels = np.moveaxis(pixels, 1, -1)
     if raw.dtype != np.uint8:  # 0 stays black unless there are negative values; the brightest of these rows is white
         low = min(0.0, float(pixels.min()))
@@ -218,14 +217,10 @@ def _pictures(X: Any, places: IntArray, shape: ImageShape | None) -> list[str | 
 
 def png_uri(image: npt.NDArray[np.uint8]) -> str:
     """A picture (height × width × 1, 3 or 4 channels) as a PNG in a data URI."""
-    height, width, channels = image.shape
-    lines = np.concatenate([np.zeros((height, 1), np.uint8), image.reshape(height, -1)], axis=1)  # filter 0: none
-
-    def chunk(kind: bytes, content: bytes) -> bytes:
-        body = kind + content
-        return struct.pack(">I", len(content)) + body + struct.pack(">I", zlib.crc32(body))
-
-    header = struct.pack(">IIBBBBB", width, height, 8, COLOUR_TYPES[channels], 0, 0, 0)
-    content = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header)
-    content += chunk(b"IDAT", zlib.compress(lines.tobytes(), 9)) + chunk(b"IEND", b"")
-    return "data:image/png;base64," + base64.b64encode(content).decode()
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise ImportError('pictures in the report need Pillow: pip install "collidescope[report]"') from error
+    buffer = io.BytesIO()
+    Image.fromarray(image[..., 0] if image.shape[2] == 1 else image).save(buffer, "PNG")
+    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
