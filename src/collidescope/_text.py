@@ -1,5 +1,4 @@
-"""Results as text for terminals and as HTML for notebooks; the headline that print, notebook, command line and report
-share.
+"""Results as text for terminals and as HTML for notebooks, and the headline that everything shares.
 
 The headline makes three statements about an *estimated* S, none of which a better classifier can refute: PBER as these
 n rows show it now (an upper limit in expectation: what the model has not learned yet counts as collision), the range
@@ -32,6 +31,8 @@ LOW_COVERAGE = 0.5
 LEVEL = 0.95
 #: Methods (the beginning of ``info["method"]``) whose S is known or unbiased, so that Cover and Hart's bounds hold.
 WITHOUT_MODEL = ("densities", "counted", "votes")
+#: States of a limit whose curve can be continued.
+READABLE = ("settled", "still learning")
 #: Names of letters, digits and a few signs stand in a sentence without quotes.
 SIMPLE = re.compile(r"[\w.+-]+")
 #: Characters that turn the direction of writing; those of a name would reach beyond it.
@@ -134,28 +135,31 @@ def headline(cm: CollisionMatrix, limit: Any = None, level: float = LEVEL) -> li
     level : float
         Of every interval.
     """
-    ends = cm.pber_interval(level) or (None, None)
-    pber = f"{percent(cm.pber)} of inputs would get another label{between(*ends, f'{level:.0%} interval ')}"
+    low, high = cm.pber_interval(level) or (None, None)
+    pber = f"{percent(cm.pber)} of inputs would get another label{between(low, high, f'{level:.0%} interval ')}"
     if cm.coverage is not None and cm.coverage < 1:
-        return _counted(cm, pber, ends[0], level)
+        return _counted(cm, pber, low, level)
     if is_known(cm):
-        low, high = cm.bayes_error_bounds(None if ends[0] is None else level)
+        least, most = cm.bayes_error_bounds(None if low is None else level)
         return [
             f"Labelled a second time, {pber}. [PBER]",
-            f"The best possible classifier of these inputs errs on {percent(low)} to {percent(high)}. [Bayes error]"
-            if high > 0
+            f"The best possible classifier of these inputs errs on {percent(least)} to {percent(most)}. [Bayes error]"
+            if most > 0
             else "No two classes collide: a perfect classifier of these inputs is possible.",
         ]
+    if cm.info.get("method") == "limit":
+        return [f"With unlimited rows of this kind, labelled a second time, {pber}. [PBER at the limit]"]
     rows = "the data" if cm.counts is None else f"{cm.counts.sum():,.0f} rows"
     lines = [f"Labelled a second time, {pber}, as far as a model trained on {rows} can tell. [PBER now]"]
     facts = limit_facts(limit, level) if limit is not None else {} if cm.info.get("merged") else cm.info
     lines.append(limit_words(facts))
-    most = upper_limit(cm, level)
-    if most is not None:
-        lines.append(f"The best possible classifier errs on at most {percent(most)} ({level:.0%} confidence).")
-        if facts.get("limit_error_low") is not None and facts.get("limit_state") in ("settled", "still learning"):
-            error = f"{percent(facts['limit_error_low'])} to {percent(facts['limit_error_high'])}"  # type: ignore[arg-type]
-            lines[-1] += f" With unlimited rows its best guess would err on {error}."
+    at_most = upper_limit(cm, level)
+    if at_most is not None:
+        lines.append(f"The best possible classifier errs on at most {percent(at_most)} ({level:.0%} confidence)")
+        least_error = float(facts.get("limit_error_low") or 0.0)
+        if least_error > 0 and facts.get("limit_state") in READABLE:
+            lines[-1] += f", and on at least {percent(min(least_error, at_most))} if learning goes on as it did"
+        lines[-1] += "."
     return lines
 
 
@@ -166,7 +170,7 @@ def limit_words(facts: Mapping[str, Any]) -> str:
         return (
             "Part of it may be what the model has not learned yet; what unlimited rows would leave was not estimated."
         )
-    if state not in ("settled", "still learning"):
+    if state not in READABLE:
         why = str(facts.get("limit_reason") or "too few rows to see how it falls").rstrip(".")
         return f"What unlimited rows would leave cannot be said, and no lower limit can be given: {why}."
     left = f"{percent(facts['limit_pber_low'])} to {percent(facts['limit_pber_high'])}"

@@ -110,7 +110,8 @@ class LearningCurve:
         steps = " → ".join(f"{p:.3f} at {n:,.0f}" for p, n in zip(self.frame["pber"], self.frame["rows"], strict=True))
         low, high = self.interval
         if self.verdict == UNKNOWN:
-            return f"PBER {steps} rows. Verdict: {UNKNOWN} ({self.reason.rstrip('.') or 'the curve cannot be read'})."
+            why = self.reason.removeprefix(UNKNOWN).strip(" :.") or "the curve cannot be read"
+            return f"PBER {steps} rows. Verdict: {UNKNOWN} ({why})."
         left = f"unlimited rows of this kind would leave {percent(low)} to {percent(high)}"
         return f"PBER {steps} rows. Verdict: {self.verdict}; {left}."
 
@@ -184,12 +185,14 @@ def learning_curve(source: Any) -> LearningCurve:
         )
     facts = limit_facts(limit)
     low, high = float(facts["limit_pber_low"]), float(facts["limit_pber_high"])  # type: ignore[arg-type]
-    verdict = VERDICTS.get(limit.state, UNKNOWN)
-    return LearningCurve(limit.curve, float(limit.pber), (low, high), verdict, str(limit.reason or ""))
+    reason = str(limit.reason or "")
+    # A last drop within luck, with room below: neither settled nor seen to fall.
+    verdict = UNKNOWN if reason.startswith(UNKNOWN) else VERDICTS.get(limit.state, UNKNOWN)
+    return LearningCurve(limit.curve, float(limit.pber), (low, high), verdict, reason)
 
 
 def limit_of(source: Any) -> Any:
-    """The ``Limit`` of a fitted classifier, also of one inside a ``TableClassifier``, or the Limit itself; else None."""
+    """The ``Limit`` of a fitted classifier, or of the one inside a ``TableClassifier``, or the Limit itself."""
     if hasattr(source, "pber_interval") and hasattr(source, "state"):
         return source
     found = getattr(source, "limit_", None)

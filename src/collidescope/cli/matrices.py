@@ -317,7 +317,7 @@ def limit(
     if plot is not None:
         from collidescope.show import LimitDisplay
 
-        LimitDisplay.from_limit(found).plot().figure_.savefig(plot)
+        LimitDisplay.from_limit(found).plot().ax_.get_figure(root=True).savefig(plot)  # type: ignore[union-attr]
         say_written({"curve": plot})
 
 

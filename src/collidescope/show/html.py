@@ -34,104 +34,64 @@ IMAGE = re.compile(r"data:image/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/]+={0,2}"
 
 # ------------------------------------------------------------------------------------------------ what a summary is
 
-_MAYBE_SHARE = (float, None)
-_ROW = {
-    "index": int,
-    "label": (str, None),
-    "posterior": [{"class": str, "probability": float, "is_label": bool}],
-    "values": [[str]],
-    "columns_left": int,
-    "image": (IMAGE, None),
-}
+
+def _each(kind: Any, names: str) -> dict[str, Any]:
+    return dict.fromkeys(names.split(), kind)
+
+
+_SHARE = (float, None)
+_WORDS = (str, None)
+_ROW = _each(int, "index columns_left") | {"label": _WORDS, "values": [[str]], "image": (IMAGE, None)}
+_ROW |= {"posterior": [{"class": str, "probability": float, "is_label": bool}]}
+_BAND = _each([float], "rows low middle high")
+_CURVE = {"rows": [float], "pber": [float], "stderr": [_SHARE]}
+_LIMIT = _each(str, "state reason words") | _each(float, "pber low high") | {"curve": _CURVE, "band": (_BAND, None)}
+_AUDITED = _each(str, "true predicted") | _each(float, "observed inherent fixable low high") | {"flagged": bool}
+_AUDIT = _each(int, "n_rows n_pairs") | _each(float, "error inherent fixable") | {"verdict": str, "cautions": [str]}
+_AUDIT |= _each([float], "error_interval fixable_interval") | {"pairs": [_AUDITED]}
+_AUDIT |= {"parts": (_each([float], "inherent not_learned"), None)}
+_PATH = _each([int], "n_groups tree_order") | _each([(int, None)], "first second") | {"pber": [float]}
 #: A type, a pattern for text, [of each entry], {of each named entry}, {str: of every entry}, or (this, None) where None
-#: will do. ``float`` takes every finite number.
+#: will do. ``float`` takes every number of reasonable size.
 SCHEMA: dict[str, Any] = {
-    "title": str,
-    "about": {
-        **dict.fromkeys(("file", "label", "command", "saved"), (str, None)),
-        "columns": [str],
-        "n_columns": int,
-        "seconds": (float, None),
-    },
+    **_each(str, "title how"),
+    **_each([str], "headline what_to_do notes classes"),
+    **_each(bool, "known complete"),
+    **_each(_SHARE, "n_rows coverage bayes_error_at_most"),
+    "about": _each(_WORDS, "file label command saved") | {"columns": [str], "n_columns": int, "seconds": _SHARE},
     "n_classes": int,
-    "n_rows": (float, None),
     "level": float,
-    "how": str,
-    "known": bool,
-    "coverage": _MAYBE_SHARE,
-    "pber": {"value": float, "low": _MAYBE_SHARE, "high": _MAYBE_SHARE},
-    "bayes_error_at_most": _MAYBE_SHARE,
-    "limit": (
-        {
-            **{"state": str, "reason": str, "words": str, "pber": float, "low": float, "high": float},
-            "curve": {"rows": [float], "pber": [float], "stderr": [_MAYBE_SHARE]},
-            "band": ({"rows": [float], "low": [float], "middle": [float], "high": [float]}, None),
-        },
-        None,
-    ),
-    "headline": [str],
-    "top_collisions": [
-        {
-            **{"class": str, "other": str, "rate": float, "reverse": float, "sentence": str},
-            **{"low": _MAYBE_SHARE, "high": _MAYBE_SHARE},
-        }
-    ],
-    "complete": bool,
-    "classes": [str],
-    "matrix": [[float]],
-    "low": ([[_MAYBE_SHARE]], None),
-    "high": ([[_MAYBE_SHARE]], None),
-    "joint": [[float]],
+    "pber": {"value": float, "low": _SHARE, "high": _SHARE},
+    "limit": (_LIMIT, None),
+    "top_collisions": [_each(str, "class other sentence") | _each(float, "rate reverse") | _each(_SHARE, "low high")],
+    **_each([[float]], "matrix joint"),
+    **_each(([[_SHARE]], None), "low high"),
     "priors": [float],
     "counts": ([float], None),
     "leaf_order": [int],
     "ceilings": [
-        {
-            **{"class": str, "prior": float, "draw": float, "mostly_to": str, "mostly_rate": float},
-            **dict.fromkeys(("rows", "best_guess", "draw_low", "draw_high", "draw_limit"), _MAYBE_SHARE),
-        }
+        _each(str, "class mostly_to")
+        | _each(float, "prior draw mostly_rate")
+        | _each(_SHARE, "rows best_guess draw_low draw_high draw_limit")
     ],
-    "merge_path": (
-        {
-            **{"n_groups": [int], "pber": [float], "tree_order": [int]},
-            **dict.fromkeys(("first", "second"), [(int, None)]),
-            **dict.fromkeys(("low", "high", "limit"), [_MAYBE_SHARE]),
-        },
-        None,
-    ),
+    "merge_path": (_PATH | _each([_SHARE], "low high limit"), None),
     "ambiguous_rows": (
-        {
-            **dict.fromkeys(("n_rows", "n_ambiguous", "n_suspect"), int),
-            **{"expected_suspect": float, "fresh": bool, "rows": [_ROW], "suspects": [_ROW]},
-        },
+        _each(int, "n_rows n_ambiguous n_suspect")
+        | {"expected_suspect": float, "fresh": bool, "rows": [_ROW], "suspects": [_ROW]},
         None,
     ),
-    "audit": (
-        {
-            **{"n_rows": int, "n_pairs": int, "error": float, "inherent": float, "fixable": float, "verdict": str},
-            **{"error_interval": [float], "fixable_interval": [float], "cautions": [str]},
-            "parts": ({"inherent": [float], "not_learned": [float]}, None),
-            "pairs": [
-                {
-                    **{"true": str, "predicted": str, "flagged": bool},
-                    **dict.fromkeys(("observed", "inherent", "fixable", "low", "high"), float),
-                }
-            ],
-        },
-        None,
-    ),
+    "audit": (_AUDIT, None),
     "sections": [
         {"title": str, "sentences": [str], "table": ({"columns": [str], "rows": [[(str, int, float, None)]]}, None)}
     ],
-    "notes": [str],
-    "what_to_do": [str],
     "trust": {
-        **{"warnings": [str], "intervals": str, "conditioning": str, "seed": (int, None)},
+        **_each(str, "intervals conditioning"),
+        **_each({str: str}, "computed settings"),
+        "warnings": [str],
+        "seed": (int, None),
         "control": {"passed": (bool, None), "words": str},
-        "computed": {str: str},
-        "settings": {str: str},
         "training": ({"folds": int, "models": {str: float}}, None),
-        "environment": {"date": str, "python": str, "versions": {str: (str, None)}},
+        "environment": {"date": str, "python": str, "versions": {str: _WORDS}},
     },
 }
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from collidescope._checks import FloatArray
-from collidescope._text import limit_facts
+from collidescope._text import READABLE, limit_facts
 from collidescope.show._base import ACCENT, INK, QUIET, Display, tidy
 from collidescope.trust import limit_of
 
@@ -118,7 +118,7 @@ class LimitDisplay(Display):
         sizes, values = (self.curve[name].to_numpy(dtype=np.float64) for name in ("rows", "pber"))
         error = self.curve["pber_stderr"].to_numpy() if "pber_stderr" in self.curve else None
         ax = self._axes(ax, (6.4, 3.8))
-        known = self.state in ("settled", "still learning")
+        known = self.state in READABLE
         self.band_ = None
         if known:
             path = continuation(self.curve, self.pber, self.low, self.high)

@@ -165,8 +165,8 @@ class CollisionMatrixDisplay(Display):
         own = np.eye(k, dtype=bool)
         largest = float(S[~own].max()) or 1.0  # any scale will do where nothing collides
         colours = matplotlib.colormaps.get_cmap(cmap).with_extremes(bad=NEUTRAL)
-        given, kw = kw, {"norm": PowerNorm(BEND, 0.0, largest, clip=True), "interpolation": "nearest"} | kw
-        self.im_ = ax.imshow(np.ma.masked_array(S, own), cmap=colours, **kw)
+        style: dict[str, Any] = {"norm": PowerNorm(BEND, 0.0, largest, clip=True), "interpolation": "nearest"}
+        self.im_ = ax.imshow(np.ma.masked_array(S, own), cmap=colours, **(style | kw))
         write_names(ax, "x", range(k), names.tolist())
         write_names(ax, "y", range(k), names.tolist())
         ax.tick_params(length=0 if k <= FEW else 2)
@@ -177,7 +177,7 @@ class CollisionMatrixDisplay(Display):
         self.colorbar_ = None
         if colorbar:
             self.colorbar_ = ax.figure.colorbar(self.im_, ax=ax, label="collision rate", fraction=0.05)
-            if "norm" not in given:
+            if "norm" not in kw:
                 ticks = _bar_ticks(largest)
                 self.colorbar_.set_ticks(ticks, labels=[f"{tick:g}" for tick in ticks])
                 self.colorbar_.minorticks_off()

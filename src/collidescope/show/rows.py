@@ -13,7 +13,6 @@ import numpy.typing as npt
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
 from collidescope.applications.ambiguity import CLEAR, SUSPECT, ambiguous
-from collidescope.moments import row_blocks
 from collidescope.show.source import Source
 
 #: Rows shown, of each kind.
@@ -37,9 +36,8 @@ def rows_to_look_at(
     shape = check_image_shape(image_shape, X)
     n = source.n_given
     if rows is not None:
-        import pandas as pd
-
-        rows = rows if isinstance(rows, pd.DataFrame) else _as_frame(rows)
+        if not hasattr(rows, "iloc"):
+            raise ValueError(f"rows must be a table (DataFrame) to show, got {type(rows).__name__}")
         if n is not None and len(rows) != n:
             raise ValueError(f"rows must have one row for each of the {n} rows of source, got {len(rows)}")
     if source.posteriors is None or source.rows is None:
@@ -58,20 +56,13 @@ def rows_to_look_at(
     def shown(chosen: IntArray) -> list[dict[str, Any]]:
         places = source.rows[chosen] if source.rows is not None else chosen
         pictures = _pictures(X, places, shape)
-        table = rows if rows is not None else None if shape is not None else X
-        values, left = _values(table, places, feature_names)
-        entries = []
+        values, left = _values(rows if rows is not None else None if shape is not None else X, places, feature_names)
+        entries: list[dict[str, Any]] = []
         for at, (row, place) in enumerate(zip(chosen.tolist(), places.tolist(), strict=True)):
-            entries.append(
-                {
-                    "index": place,
-                    "label": None if codes is None else names[codes[row]],
-                    "posterior": _bars(P[row], names, None if codes is None else int(codes[row])),
-                    "values": values[at],
-                    "columns_left": left,
-                    "image": pictures[at],
-                }
-            )
+            label = None if codes is None else int(codes[row])
+            entry = {"index": place, "label": None if label is None else names[label], "image": pictures[at]}
+            entry |= {"posterior": _bars(P[row], names, label), "values": values[at], "columns_left": left}
+            entries.append(entry)
         return entries
 
     return {
@@ -91,11 +82,8 @@ def expected_suspects(P: FloatArray) -> float:
     >>> round(expected_suspects(np.array([[0.95, 0.05]] * 100)), 1)
     5.0
     """
-    total = 0.0
-    for block in row_blocks(*P.shape):
-        clear = P[block][P[block].max(axis=1) >= CLEAR]
-        total += float(clear.sum(where=clear <= SUSPECT))
-    return total
+    clear = P.max(axis=1, keepdims=True) >= CLEAR
+    return float(P.sum(where=clear & (P <= SUSPECT)))
 
 
 def _bars(p: FloatArray, names: list[str], label: int | None) -> list[dict[str, Any]]:
@@ -104,15 +92,6 @@ def _bars(p: FloatArray, names: list[str], label: int | None) -> list[dict[str, 
     if label is not None and label not in top:
         top = [*top[: BARS - 1], label]
     return [{"class": names[k], "probability": float(p[k]), "is_label": k == label} for k in top]
-
-
-def _as_frame(rows: Any) -> Any:
-    import pandas as pd
-
-    try:
-        return pd.DataFrame(rows)
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"rows must be a table (DataFrame) to show, got {type(rows).__name__}: {error}") from None
 
 
 def _values(table: Any, places: IntArray, feature_names: list[str] | None) -> tuple[list[list[list[str]]], int]:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from collidescope._checks import FloatArray
 from collidescope._environment import environment
 from collidescope._sparse import largest_pairs
-from collidescope._text import LEVEL, headline, is_known, limit_facts, limit_words, upper_limit
+from collidescope._text import LEVEL, READABLE, headline, is_known, limit_facts, limit_words, upper_limit
 from collidescope.applications.audit import audit, bayes_confusion
 from collidescope.applications.consolidation import consolidate
 from collidescope.equations.recovery import Recovery, condition_number
@@ -216,7 +216,7 @@ def limit_part(limit: Any) -> dict[str, Any]:
     facts: dict[str, Any] = limit_facts(limit)
     part = {name.removeprefix("limit_").removeprefix("pber_"): value for name, value in facts.items()}
     curve = limit.curve
-    going = part["state"] in ("settled", "still learning")
+    going = part["state"] in READABLE
     stderr = curve["pber_stderr"].to_numpy() if "pber_stderr" in curve else np.full(len(curve), np.nan)
     return part | {
         "words": limit_words(facts),
@@ -311,7 +311,7 @@ def audited(source: Source, names: list[str], y_pred: Any, X: Any, limit: Any) -
     kept = ("n_rows", "error", "error_interval", "inherent", "fixable", "fixable_interval", "cautions")
     found = {key: data[key] for key in kept} | {"pairs": pairs, "n_pairs": len(report.pairs), "parts": None}
     error = None if limit is None else limit.bayes_error_interval(LEVEL)
-    if error is not None and limit.state in ("settled", "still learning"):
+    if error is not None and limit.state in READABLE:
         # What is left at the limit cannot be more than what the best guess errs now.
         low, high = min(error[0], data["inherent"]), min(error[1], data["inherent"])
         found["parts"] = {"inherent": [low, high], "not_learned": [data["inherent"] - high, data["inherent"] - low]}
@@ -385,22 +385,19 @@ def _training(model: Any) -> dict[str, Any] | None:
 
 def _about(about: Mapping[str, Any] | None, model: Any, X: Any, y: Any) -> dict[str, Any]:
     """Where the rows come from, as far as it is known."""
-    if not isinstance(about or {}, Mapping) or not set(about or {}) <= set(ABOUT):
+    given = dict(about or {})
+    if not set(given) <= set(ABOUT):
         raise ValueError(f"about must be a mapping with some of {', '.join(ABOUT)}, got {about!r}")
-    columns = getattr(getattr(model, "encoder_", None), "names", None)
+    columns: Any = getattr(getattr(model, "encoder_", None), "names", None)
     if columns is None:
         columns = getattr(model, "feature_names_in_", getattr(X, "columns", ()))
-    found = {"label": getattr(model, "label_", None) or getattr(y, "name", None), "columns": columns} | dict(
-        about or {}
-    )
-    names = [text(name) for name in found["columns"]]
-    given = {name: None if found.get(name) is None else text(found[name]) for name in ("file", "label", "command")}
-    return given | {
-        "columns": names[:NAMED_COLUMNS],
-        "n_columns": len(names),
-        "saved": None if found.get("saved") is None else text(found["saved"]),
-        "seconds": None if found.get("seconds") is None else float(found["seconds"]),
+    given = {"label": getattr(model, "label_", None) or getattr(y, "name", None), "columns": columns} | given
+    names = [text(name) for name in given.pop("columns")]
+    seconds = given.pop("seconds", None)
+    found = {
+        name: None if given.get(name) is None else text(given[name]) for name in ("file", "label", "command", "saved")
     }
+    return found | {"columns": names[:NAMED_COLUMNS], "n_columns": len(names), "seconds": seconds}
 
 
 def _section(part: Mapping[str, Any]) -> dict[str, Any]:
@@ -408,12 +405,8 @@ def _section(part: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError(f"every entry of sections must be a mapping with a title, got {part!r}")
     table = part.get("table")
     if table is not None:
-        table = {
-            "columns": [text(name) for name in table["columns"]],
-            "rows": [
-                [value if isinstance(value, int | float) else text(value) for value in row] for row in table["rows"]
-            ],
-        }
+        rows = [[v if isinstance(v, int | float | None) else text(v) for v in _plain(row)] for row in table["rows"]]
+        table = {"columns": [text(name) for name in table["columns"]], "rows": rows}
     sentences = _texts(part.get("sentences", ()), "sentences of a section")
     return {"title": check_text(part["title"], "title of a section"), "sentences": sentences, "table": table}
 

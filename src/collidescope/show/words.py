@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from collidescope._text import between, duration, percent, quote
+from collidescope._text import READABLE, between, duration, percent, quote
 
 #: A PBER that stays below this asks for nothing: fewer than one input in a hundred.
 TINY = 0.01
@@ -99,7 +99,7 @@ def _trust_first(summary: Summary) -> list[str]:
 def _more_rows(summary: Summary) -> list[str]:
     """Would more rows, or a model that learns more from them, help?"""
     pber, limit = summary["pber"], summary["limit"]
-    if limit is not None and limit["state"] not in ("settled", "still learning"):
+    if limit is not None and limit["state"] not in READABLE:
         return ["Gather more rows, or try another model, before you act: learning has hardly begun."]
     if limit is not None and limit["state"] == "still learning":
         missing = max(0.0, pber["value"] - limit["pber"])
@@ -202,7 +202,8 @@ def rows_to_look_at(rows: Summary) -> list[str]:
 
 def audit_verdict(audit: Summary) -> str:
     """The errors of the reader's classifier in three parts: fixable now, not learned yet, inherent."""
-    best, low, high = audit["inherent"], *audit["fixable_interval"]
+    best = audit["inherent"]
+    low, high = audit["fixable_interval"]
     said = (
         f"Your classifier errs on {percent(audit['error'])} of {audit['n_rows']:,} rows, the best guess from the "
         f"held-out probabilities on {percent(best)}."
