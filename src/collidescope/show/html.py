@@ -41,17 +41,17 @@ def _each(kind: Any, names: str) -> dict[str, Any]:
 
 _SHARE = (float, None)
 _WORDS = (str, None)
-_ROW = _each(int, "index columns_left") | {"label": _WORDS, "values": [[str]], "image": (IMAGE, None)}
+_ROW = _each(int, "index columns_left") | {"label": _WORDS, "values": [[str, str]], "image": (IMAGE, None)}
 _ROW |= {"posterior": [{"class": str, "probability": float, "is_label": bool}]}
 _BAND = _each([float], "rows low middle high")
 _CURVE = {"rows": [float], "pber": [float], "stderr": [_SHARE]}
 _LIMIT = _each(str, "state reason words") | _each(float, "pber low high") | {"curve": _CURVE, "band": (_BAND, None)}
 _AUDITED = _each(str, "true predicted") | _each(float, "observed inherent fixable low high") | {"flagged": bool}
 _AUDIT = _each(int, "n_rows n_pairs") | _each(float, "error inherent fixable") | {"verdict": str, "cautions": [str]}
-_AUDIT |= _each([float], "error_interval fixable_interval") | {"pairs": [_AUDITED]}
-_AUDIT |= {"parts": (_each([float], "inherent not_learned"), None)}
+_AUDIT |= _each([float, float], "error_interval fixable_interval") | {"pairs": [_AUDITED]}
+_AUDIT |= {"parts": (_each([float, float], "inherent not_learned"), None)}
 _PATH = _each([int], "n_groups tree_order") | _each([(int, None)], "first second") | {"pber": [float]}
-#: A type, a pattern for text, [of each entry], {of each named entry}, {str: of every entry}, or (this, None) where None
+#: A type, a pattern for text, [of each entry], [of the first, of the second], {of each named entry}, {str: of every entry}, or (this, None) where None
 #: will do. ``float`` takes every number of reasonable size.
 SCHEMA: dict[str, Any] = {
     **_each(str, "title how"),
@@ -109,9 +109,10 @@ def conform(value: Any, wanted: Any, where: str) -> None:
             fitting = [kind for kind in kinds if isinstance(kind, type) and isinstance(value, kind)]
             conform(value, (fitting or kinds)[0], where)
     elif isinstance(wanted, list):
-        _expect(isinstance(value, list), value, "a list", where)
-        for number, entry in enumerate(value):
-            conform(entry, wanted[0], f"{where}[{number}]")
+        kinds = wanted if len(wanted) > 1 else wanted * len(value) if isinstance(value, list) else []
+        _expect(isinstance(value, list) and len(kinds) == len(value), value, "a list of its length", where)
+        for number, (entry, kind) in enumerate(zip(value, kinds, strict=True)):
+            conform(entry, kind, f"{where}[{number}]")
     elif isinstance(wanted, dict):
         _expect(isinstance(value, Mapping), value, "an object", where)
         for name, kind in wanted.items():
@@ -150,6 +151,10 @@ def check_summary(summary: object) -> None:
             f"make it again, or update collidescope"
         )
     conform(summary, SCHEMA, "summary")
+    try:
+        in_script(summary)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"summary holds what JSON cannot: {error}") from None
     k = len(summary["classes"])
     for name in ("matrix", "joint", "low", "high"):
         table = summary[name]
@@ -161,7 +166,8 @@ def check_summary(summary: object) -> None:
     merges = [head for name in ("first", "second") for head in path.get(name, [])[1:]]
     counts = [summary["priors"], *([] if summary["counts"] is None else [summary["counts"]])]
     if (
-        any(order != list(range(k)) for order in orders)
+        len(summary["ceilings"]) != k - (not summary["complete"])
+        or any(order != list(range(k)) for order in orders)
         or any(len(column) != len(path["pber"]) for column in columns)
         or any(len(column) != k for column in counts)
         or not all(isinstance(head, int) and 0 <= head < k for head in merges)
