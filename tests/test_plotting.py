@@ -47,9 +47,11 @@ EVERY = {
     "pairs": lambda cm: CollisionMatrixDisplay.from_matrix(cm).plot_pairs,
     "dendrogram": lambda cm: DendrogramDisplay.from_plan(cs.consolidate(cm, 2)).plot,
     "limit": lambda cm: LimitDisplay.from_limit(limit_like(cm)).plot,
-    "posteriors": lambda cm: PosteriorDisplay.from_posteriors(
-        posteriors(3, cm.n_classes), cm.classes, np.random.default_rng(0).random((3, 5, 6)), [cm.classes[0]] * 3
-    ).plot,
+    "posteriors": lambda cm: (
+        PosteriorDisplay.from_posteriors(
+            posteriors(3, cm.n_classes), cm.classes, np.random.default_rng(0).random((3, 5, 6)), [cm.classes[0]] * 3
+        ).plot
+    ),
 }
 
 

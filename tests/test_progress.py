@@ -58,7 +58,9 @@ def test_bar_share_and_time_left_are_readable_at_any_width(monkeypatch, columns)
         progress.step()
         progress.report(ENTRY)
         progress._bar.refresh()
-    last = [line for line in re.split(r"[\r\n]", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.getvalue())) if line][-1]
+    last = [line for line in re.split(r"[\r\n]", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.getvalue())) if line][
+        -1
+    ]
     assert len(last) <= columns
     assert last.startswith("training folds")
     assert len(re.findall("[━╸╺]", last)) >= 10

@@ -234,7 +234,11 @@ def test_the_audit_splits_errors_into_fixable_not_learned_yet_and_inherent():
     constant = np.ones(600, dtype=int)
     expected = cs.audit(P, None, codes, constant)
     plain = cs.summarise(P, y=codes, y_pred=constant)["audit"]
-    assert (plain["error"], plain["inherent"], plain["fixable"]) == (expected.error, expected.inherent, expected.fixable)
+    assert (plain["error"], plain["inherent"], plain["fixable"]) == (
+        expected.error,
+        expected.inherent,
+        expected.fixable,
+    )
     assert plain["parts"] is None
     assert "could be fixed by a better model now" in plain["verdict"]
     assert "is not known" in plain["verdict"]
@@ -259,8 +263,9 @@ def test_the_shuffled_control_is_reported_and_one_that_was_not_run_has_its_cost_
     in_python = cs.summarise(model)["trust"]["control"]["words"]
     assert "as long as the fit took: `report(clf, X, y, control=clf.shuffled_control(X, y))`" in in_python
     about = {"command": "collidescope fit t.csv --label y", "seconds": 90}
-    assert "about 1.5 min: `collidescope fit t.csv --label y --control`" in (
-        cs.summarise(model, about=about)["trust"]["control"]["words"]
+    assert (
+        "about 1.5 min: `collidescope fit t.csv --label y --control`"
+        in (cs.summarise(model, about=about)["trust"]["control"]["words"])
     )
 
 
@@ -397,7 +402,8 @@ def test_an_edited_summary_is_refused_in_a_sentence_or_gives_a_page(data):
 
 
 @pytest.mark.parametrize(
-    "image", ["https://example.com/x.png", "data:text/html;base64,AAAA", "data:image/svg+xml;base64,AAAA", "javascript:1"]
+    "image",
+    ["https://example.com/x.png", "data:text/html;base64,AAAA", "data:image/svg+xml;base64,AAAA", "javascript:1"],
 )
 def test_a_picture_is_data_of_a_known_kind_or_refused(image):
     summary = copy.deepcopy(odd()[0])

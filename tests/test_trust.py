@@ -10,12 +10,25 @@ import pytest
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.linear_model import LogisticRegression
 
-from collidescope import CollisionClassifier, CollisionMatrix, CollisionWarning, collision_matrix_from_posteriors, recover
+from collidescope import (
+    CollisionClassifier,
+    CollisionMatrix,
+    CollisionWarning,
+    collision_matrix_from_posteriors,
+    recover,
+)
 from collidescope.datasets import scenario_a
 from collidescope.trust import cautions, learning_curve, limit_of, shuffled_control
 from helpers import limit_like
 
-QUICK = {"hidden_layer_sizes": (), "max_epochs": 20, "batch_size": 16, "learning_rate": 0.03, "cv": 2, "random_state": 0}
+QUICK = {
+    "hidden_layer_sizes": (),
+    "max_epochs": 20,
+    "batch_size": 16,
+    "learning_rate": 0.03,
+    "cv": 2,
+    "random_state": 0,
+}
 
 # ---------------------------------------------------------------- shuffled labels
 
@@ -111,7 +124,12 @@ CM = CollisionMatrix([[0.8, 0.2], [0.2, 0.8]])
     [
         ("settled", "what is left is smaller than luck", "settled", True),
         ("still learning", "the last doubling lowered it", "more rows would lower it", False),
-        ("still learning", "too few rows to say: the last doubling changed less than luck", "too few rows to say", False),
+        (
+            "still learning",
+            "too few rows to say: the last doubling changed less than luck",
+            "too few rows to say",
+            False,
+        ),
         ("hardly begun", "no better than the class shares", "too few rows to say", False),
         ("a state of a later release", "", "too few rows to say", False),
     ],

@@ -14,8 +14,6 @@ import unicodedata
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 if TYPE_CHECKING:
     from collidescope.matrix import CollisionMatrix
 
@@ -226,7 +224,9 @@ def as_text(cm: CollisionMatrix, limit: Any = None) -> str:
     for name, row in zip(names, cm.matrix, strict=True):
         lines.append(name.ljust(left) + "".join(f"{value:.4f}".rjust(width) for value in row))
     if cm.stderr is not None:
-        lines.append(f"Standard errors: median {np.median(cm.stderr):.4f}, largest {cm.stderr.max():.4f}.")
+        from numpy import median  # not at the top: the command line's help needs words and no numpy
+
+        lines.append(f"Standard errors: median {median(cm.stderr):.4f}, largest {cm.stderr.max():.4f}.")
     return "\n".join(lines)
 
 

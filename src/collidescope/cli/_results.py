@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,20 +73,27 @@ def finish(
     limit: Any = None,
 ) -> None:
     """Print the result, then write what was asked for and name each file; those that are ``written`` already first."""
-    from collidescope.show import write_report
 
-    closed = None
-    try:  # before any file: a disk that is full must not lose the answer
-        show_json(summary) if as_json else print_matrix(cm, summary, limit)
-    except BrokenPipeError as error:  # a reader, such as head, that has seen enough; the files are still wanted
-        closed = error
-    say_written(written or {})
-    if matrix is not None:
-        say_written({"matrix": write_matrix(cm, matrix)})
-    if report is not None:
-        say_written({"report": write_report(summary, report)})
-    if closed is not None:
-        raise closed
+    def write() -> None:
+        from collidescope.show import write_report
+
+        say_written(written or {})
+        if matrix is not None:
+            say_written({"matrix": write_matrix(cm, matrix)})
+        if report is not None:
+            say_written({"report": write_report(summary, report)})
+
+    print_then_write(lambda: show_json(summary) if as_json else print_matrix(cm, summary, limit), write)
+
+
+def print_then_write(answer: Callable[[], None], write: Callable[[], None]) -> None:
+    """The answer before any file, for a full disk must not lose it; the files also when nobody reads to its end."""
+    try:
+        answer()
+    except BrokenPipeError:  # head has seen enough
+        write()
+        raise
+    write()
 
 
 def write_matrix(cm: CollisionMatrix, path: Path) -> Path:

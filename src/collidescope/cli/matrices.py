@@ -220,7 +220,7 @@ def merge(
     """
     from collidescope.applications import consolidate
     from collidescope.cli import _inputs as inputs
-    from collidescope.cli._results import fitting, say_written, write_matrix
+    from collidescope.cli._results import fitting, print_then_write, say_written, write_matrix
 
     set_quiet(quiet)
     inputs.check_outputs([source], [matrix])
@@ -236,11 +236,13 @@ def merge(
             words = words.replace(argument, flag)
         raise ValueError(words) from None
     path = plan.path[["n_groups", "first", "second", "pber", "pber_low", "pber_high", "gain"]]
-    if as_json:
-        steps = path.astype(object).where(path.notna(), None)
-        found = {"groups": plan.groups, "names": plan.matrix.classes.tolist(), "pber": plan.matrix.pber}
-        show_json(found | {"pber_before": cm.pber, "path": steps.to_dict("records")})
-    else:
+
+    def answer() -> None:
+        if as_json:
+            steps = path.astype(object).where(path.notna(), None)
+            found = {"groups": plan.groups, "names": plan.matrix.classes.tolist(), "pber": plan.matrix.pber}
+            show_json(found | {"pber_before": cm.pber, "path": steps.to_dict("records")})
+            return
         chosen = groups is not None or max_pber is not None
         if chosen:
             show(f"{plan}\n")
@@ -249,8 +251,12 @@ def merge(
         show(fitting(path[["n_groups", *names, "pber", "pber_low", "pber_high"]], names))
         if not chosen:
             say("Choose with --groups N or --max-pber 0.05.", "dim")
-    if matrix is not None:
-        say_written({"matrix of the groups": write_matrix(plan.matrix, matrix)})
+
+    def write() -> None:
+        if matrix is not None:
+            say_written({"matrix of the groups": write_matrix(plan.matrix, matrix)})
+
+    print_then_write(answer, write)
 
 
 def _lists(given: list[str] | None) -> list[list[str]] | None:
