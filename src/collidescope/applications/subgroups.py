@@ -18,8 +18,8 @@ from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
 from collidescope._sparse import largest_pairs
 from collidescope.applications._inputs import Names, Told, group_codes, mean_and_error, residuals, scored
-from collidescope.matrix import UNSEEN, CollisionMatrix
 from collidescope.estimate import collision_matrix_from_posteriors
+from collidescope.matrix import UNSEEN, CollisionMatrix
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -43,9 +43,9 @@ def main(
 ) -> None:
     """Which classes can your data not tell apart, and how sure is that?
 
-    Show the same input again: how often would it carry another label? That is the collision matrix S. It says what no
-    model, however good, can get right on these inputs, which classes to merge, and where a classifier can still
-    improve. Every number comes with an interval.
+    Show the same input again: how often would it get another label? That is the collision matrix S. It says which
+    classes overlap, what more rows could still change and what they could not, which classes to merge, and where a
+    classifier can still improve. Every number comes with an interval.
 
     Ten minutes: `collidescope fit table.csv --label COLUMN --report report.html`, then open the report.
     """
@@ -72,6 +72,7 @@ app.command(rich_help_panel=START)(fitting.fit)
 app.command(rich_help_panel=USE)(predicting.predict)
 app.command(rich_help_panel=USE)(decisions.audit)
 app.command(rich_help_panel=USE)(matrices.merge)
+app.command(rich_help_panel=USE)(matrices.limit)
 app.command(rich_help_panel=USE)(matrices.report)
 app.command(rich_help_panel=OWN)(matrices.posteriors)
 app.command(rich_help_panel=OWN)(matrices.count)
