@@ -15,14 +15,15 @@ import typer
 from collidescope import _store
 from collidescope.cli._console import FAILURE, explained, note_written, say
 from collidescope.matrix import JSON_CLASSES, CollisionMatrix
-from collidescope.tables._values import as_word
+from collidescope.tables.encoding import as_word
 
 if TYPE_CHECKING:
     import pandas as pd
 
 SUFFIXES = {".csv": ",", ".tsv": "\t", ".txt": "\t", ".parquet": "", ".pq": ""}
-#: Spreadsheets run a cell that starts with one of these as a formula.
-FORMULA = re.compile(r"^[=+\-@\t\r]")
+#: Spreadsheets run a cell that starts with one of these as a formula; where lists are separated by semicolons, what
+#: follows one is a cell too, and so is what follows a line break that lost its quotes.
+FORMULA = re.compile(r"(^|[;\t\r\n])(?=\s*[=+\-@]|[\t\r])")
 NUMBER = re.compile(r"^[+-]?\d+(\.\d+)?([eE][+-]?\d+)?$")
 #: Before the name of a class in the name of a column of posteriors.
 PREFIX = "p_"
@@ -89,12 +90,10 @@ def write_outputs(*outputs: tuple[str, Path | None, Callable[[Path], Any]]) -> N
 def guard(value: Any) -> Any:
     """Text that a spreadsheet would run as a formula gets an apostrophe in front; numbers stay.
 
-    >>> guard("=1+1"), guard("-1"), guard("a"), guard(3)
-    ("'=1+1", '-1', 'a', 3)
+    >>> guard("=1+1"), guard("-1"), guard("a;=1+1"), guard(3)
+    ("'=1+1", '-1', "a;'=1+1", 3)
     """
-    if isinstance(value, str) and FORMULA.match(value) and not NUMBER.match(value):
-        return f"'{value}"
-    return value
+    return FORMULA.sub(r"\1'", value) if isinstance(value, str) and not NUMBER.match(value) else value
 
 
 def check_suffix(path: Path | None) -> None:
