@@ -22,14 +22,15 @@ import collidescope as cs
 from collidescope import _store
 from collidescope.datasets import scenario_a
 from collidescope.pairwise import scoring
+from collidescope.pairwise.networks import PairwiseNetwork
 from collidescope.training.checkpoint import structure
 from collidescope.training.faults import DeviceError, halved, said_plainly
 from collidescope.training.loop import BestWeights
-from collidescope.training.networks import PairwiseNetwork
 
 pytestmark = pytest.mark.filterwarnings("ignore::collidescope.CollisionWarning")
 POSIX = pytest.mark.skipif(os.name != "posix", reason="signals and forks of POSIX")
-TINY = {"max_epochs": 3, "cv": 2, "random_state": 0, "hidden_layer_sizes": (4,)}
+SHORT = {"cv": 2, "random_state": 0, "limit": False, "training": {"max_epochs": 3}}
+TINY = SHORT | {"members": ["network"]}
 ONE_THREAD = os.environ | {"OMP_NUM_THREADS": "1"}
 
 
@@ -129,13 +130,18 @@ def halves(order):
     return [(order[:60], order[60:]), (order[60:], order[:60])]
 
 
+def strided():
+    return [(np.arange(i, 120, 2), np.arange(1 - i, 120, 2)) for i in (0, 1)]
+
+
 REFITS = {
     "other weights": ({}, {}, {"sample_weight": np.linspace(1, 2, 120)}, "data"),
     "columns in another order": ({}, {}, {"columns": [3, 2, 1, 0]}, "data"),
     "another seed": ({}, {"random_state": 1}, {}, "seed"),
+    "other settings": ({}, {"training": {"max_epochs": 3, "learning_rate": 0.1}}, {}, "learning_rate"),
     "another activation": ({"model": relu}, {"model": tanh}, {}, "module"),
     "another function for an activation": ({"model": Squashed}, {"model": Rectified}, {}, "module"),
-    "other splits": ({"cv": halves(np.arange(120))}, {"cv": halves(np.arange(120)[::-1])}, {}, "data"),
+    "other splits": ({"cv": halves(np.arange(120))}, {"cv": strided()}, {}, "data"),
 }
 
 
@@ -176,7 +182,7 @@ def test_weights_that_layers_share_and_half_precision_can_be_checkpointed(tmp_pa
         layers.register_buffer("noise", torch.ones(3, dtype=torch.bfloat16))
         return layers
 
-    clf = cs.CollisionClassifier(model=factory, max_epochs=2, cv=2, random_state=0, checkpoint=tmp_path)
+    clf = cs.CollisionClassifier(**SHORT, model=factory, checkpoint=tmp_path)
     assert clf.fit(*data).collision_matrix_ == clf.fit(*data).collision_matrix_
 
 
@@ -230,7 +236,7 @@ def test_blocks_of_rows_shrink_until_they_fit_or_the_error_says_what_to_try(data
         made.append(Small(nn.Linear(d, k), 10**9, ERRORS[2]))
         return made[-1]
 
-    clf = cs.CollisionClassifier(model=factory, max_epochs=2, cv=2, random_state=0).fit(*data)
+    clf = cs.CollisionClassifier(**SHORT, model=factory).fit(*data)
     expected = clf.predict_proba(data[0])
     for small in made:
         small.most = 10
@@ -240,7 +246,7 @@ def test_blocks_of_rows_shrink_until_they_fit_or_the_error_says_what_to_try(data
     with pytest.raises(MemoryError, match="not enough memory on cpu while scoring rows: score fewer rows"):
         clf.predict_proba(data[0])
     with pytest.raises(MemoryError, match="while training: lower batch_size"):
-        cs.CollisionClassifier(model=lambda d, k: Small(nn.Linear(d, k), 0, ERRORS[1]), cv=2).fit(*data)
+        cs.CollisionClassifier(**SHORT, model=lambda d, k: Small(nn.Linear(d, k), 0, ERRORS[1])).fit(*data)
 
 
 def test_halves_cover_every_pair_once_and_only_want_of_memory_makes_blocks_shrink():
@@ -302,7 +308,7 @@ try:
     cs.CollisionClassifier(model=dying, cv=2, n_jobs=2).fit(X[:60], y[:60])
 except RuntimeError as error:
     print(type(error).__name__, error)
-    print(cs.CollisionClassifier(hidden_layer_sizes=(), max_epochs=1, cv=2).fit(X[:60], y[:60]).n_features_in_)
+    print(cs.CollisionClassifier(members=["linear"], limit=False, cv=2).fit(X[:60], y[:60]).n_features_in_)
 """
 
 

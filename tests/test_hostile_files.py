@@ -27,7 +27,7 @@ from collidescope.cli._console import printable, show_json
 from collidescope.cli.app import app
 from collidescope.datasets import scenario_a
 from stress import mutations as spoil
-from stress.targets import ACCEPTED, REFUSED, TARGETS, TINY, ModelFiles, forged, taken_apart, use_matrix
+from stress.targets import ACCEPTED, REFUSED, SHORT, TARGETS, TINY, ModelFiles, forged, taken_apart, use_matrix
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -254,7 +254,7 @@ def test_a_custom_module_is_not_built_for_more_features_than_the_file_can_have(p
         asked.append(max(d, k))
         return nn.Linear(d, k)
 
-    cs.CollisionClassifier(model=factory, max_epochs=1, cv=2).fit(*data).save(path)
+    cs.CollisionClassifier(**SHORT, model=factory).fit(*data).save(path)
     skeleton, arrays = taken_apart(path, "model")
     for where in leaves(skeleton):
         for value in (10**9, [10**9]):
@@ -373,14 +373,14 @@ FORGERIES = {
 @pytest.mark.parametrize(("said", "forge"), FORGERIES.items(), ids=list(FORGERIES))
 def test_a_checkpoint_edited_with_a_checksum_that_fits_is_refused_before_it_is_trained_on(tmp_path, data, said, forge):
     """State of the optimiser was a KeyError in the middle of a step; history and weights made models unreadable."""
-    settings = {**TINY, "checkpoint": tmp_path}
+    settings = {**TINY, "members": ["network"], "checkpoint": tmp_path}
     cs.CollisionClassifier(**settings).fit(*data)
     file = sorted(tmp_path.rglob("*.safetensors"))[0]
     tree = copy.deepcopy(_store.read(file, "checkpoint"))
     forge(tree)
     _store.write(file, "checkpoint", tree)
     with pytest.raises(ValueError, match=f"does not fit this network .*{said}"):
-        cs.CollisionClassifier(**(settings | {"max_epochs": 2})).fit(*data)
+        cs.CollisionClassifier(**(settings | {"training": {"max_epochs": 3}})).fit(*data)
 
 
 # ---------------------------------------------------------------- tables
