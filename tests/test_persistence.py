@@ -311,7 +311,7 @@ def test_no_output_gets_a_name_that_was_not_given(tmp_path):
     cs.CollisionMatrix(np.eye(1001)).to_npz(tmp_path / "big.npz")
     before = (tmp_path / "big.npz").read_bytes()
     done = run("merge", tmp_path / "big.npz", "--groups", 1001, "--matrix", tmp_path / "big.json")
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert "was not written" in done.stderr
     assert ".npz" in done.stderr
     assert "n_groups" in done.stdout
