@@ -16,7 +16,8 @@ from benchmarks._record import save
 from collidescope import collision_matrix_from_posteriors
 from collidescope.datasets import GaussianProblem, imbalanced, ring, scenario_a, scenario_b
 from collidescope.equations.projection import balance, project
-from collidescope.estimate import one_step_and_moments, one_step_share, plug_in_and_one_step, shrink
+from collidescope.equations.shrinkage import one_step_share, plug_in_and_one_step
+from collidescope.estimate import one_step_and_moments, shrink
 
 SEED, REPLICATES = 0, 1000
 CASES = {

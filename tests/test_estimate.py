@@ -14,11 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collidescope import CollisionAccumulator, collision_matrix_from_posteriors, shift_priors
-from collidescope._checks import LARGEST_WEIGHT, SMALLEST_WEIGHT
+from collidescope._checks import LARGEST_WEIGHT, SMALLEST_WEIGHT, labelled_posteriors
 from collidescope.datasets import GaussianProblem, imbalanced, scenario_a
 from collidescope.equations.gramian import gramian_from_posteriors
 from collidescope.equations.moments import MAX_COVARIANCE_CLASSES, Moments, row_blocks, row_units
 from collidescope.equations.projection import balance, project
+from collidescope.equations.shrinkage import one_step_share, plug_in_and_one_step, with_pber
 from collidescope.estimate import (
     check_class_sizes,
     compare_pber,
@@ -26,15 +27,11 @@ from collidescope.estimate import (
     influence,
     influence_stderr,
     labelled_moments,
-    labelled_posteriors,
     of_moments,
     one_step_and_moments,
-    one_step_share,
-    plug_in_and_one_step,
     resolve_priors,
     shift_in_place,
     shrunk_collision_matrix,
-    with_pber,
 )
 from helpers import mean_tvd, random_posteriors
 
@@ -561,7 +558,7 @@ def test_with_many_classes_the_error_is_lower_the_pber_that_of_one_step_and_inte
     truth = problem.collision_matrix()
     rng = np.random.default_rng(0)
     plain, shrunk, inside, pber = [], [], [], []
-    for _ in range(10):
+    for _ in range(6):
         X, y = problem.sample(3000, rng)
         P = tempered(problem.posteriors(X), power)
         one_step, cm = (f(P, y, priors=priors) for f in (collision_matrix_from_posteriors, shrunk_collision_matrix))
@@ -573,7 +570,7 @@ def test_with_many_classes_the_error_is_lower_the_pber_that_of_one_step_and_inte
         pber.append(least <= truth.pber <= most)
     assert np.mean(shrunk) < 0.7 * np.mean(plain)
     assert np.mean(inside) > 0.93
-    assert sum(pber) >= 8
+    assert sum(pber) >= 5
 
 
 def test_with_badly_calibrated_posteriors_it_is_nearly_the_one_step_estimate():

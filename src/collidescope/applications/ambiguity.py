@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
-from collidescope.estimate import labelled_posteriors, row_blocks
+from collidescope.equations.moments import row_blocks
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -220,5 +220,5 @@ def resolve_posteriors(
         if classes is not None and check.check_classes(classes, len(names)).tolist() != names.tolist():
             raise ValueError(f"classes must be left out or equal those of {name}: it knows {names.tolist()}")
         return check.check_posteriors(source.predict_proba(X), f"predict_proba of {name}", len(names)), names
-    P, _, names = labelled_posteriors(source, y, classes, name=name, y_name=y_name)
+    P, _, names = check.labelled_posteriors(source, y, classes, name=name, y_name=y_name)
     return P, names
