@@ -187,6 +187,9 @@ def check_classes(classes: Sequence[Any] | npt.NDArray[Any], n_classes: int | No
     """``classes`` as a 1-d array of at least two distinct names, text as ``str``, mixed kinds as objects."""
     if isinstance(classes, (str, bytes)) or not isinstance(classes, Iterable):
         raise ValueError(f"classes must be a list of names, got {classes!r}")
+    times = isinstance(classes, np.ndarray) and classes.dtype.kind in "mM"
+    if times and np.isnat(classes).any():
+        raise ValueError(f"classes must be names, got a missing time among {classes}")
     names = (
         classes.tolist()
         if isinstance(classes, np.ndarray)
@@ -208,6 +211,8 @@ def check_classes(classes: Sequence[Any] | npt.NDArray[Any], n_classes: int | No
     # numpy's text arrays drop zero characters at the end of a name, which can make two names one: objects keep them.
     cut = any(isinstance(name, str) and name.endswith("\0") for name in names)
     one_kind = len({type(name) for name in names}) == 1 and isinstance(names[0], (str, bool, int, float))
+    if times:  # numpy's own: as objects, those in nanoseconds would become integers
+        return np.array(classes)
     array = np.empty(len(names), dtype=object)
     array[:] = names
     return np.asarray(names) if one_kind and not cut else array
@@ -273,7 +278,7 @@ def encode_labels(y: npt.ArrayLike, classes: npt.NDArray[Any], name: str = "y") 
         position = {label: k for k, label in enumerate(classes.tolist())}
         codes = np.fromiter((position.get(label, -1) for label in array.tolist()), np.intp, array.shape[0])
     if (codes < 0).any():
-        unknown = array[int((codes < 0).argmax())]
+        unknown = array.tolist()[int((codes < 0).argmax())]
         shown = ", ".join(repr(name) for name in classes.tolist()[:10]) + (", …" if len(classes) > 10 else "")
         raise ValueError(f"{name} has the label {unknown!r}, which is not in classes ({shown})")
     return codes

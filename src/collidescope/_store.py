@@ -4,8 +4,8 @@ A *tree* is nested dicts and lists whose leaves are numpy arrays, text, finite n
 matrices and checkpoints are trees, and :func:`write` stores one in a safetensors file: arrays as tensors, the rest as
 JSON in the header, with a checksum of all of it::
 
-    header["collidescope"]   {"format": "collidescope", "version": 3, "kind": "model", "tree": skeleton}
-    header["sha256"]         of that text and of every array
+    header["collidescope"]   a line with the SHA-256 of the next one and of every array, and the JSON text
+                             {"format": "collidescope", "version": 3, "kind": "model", "tree": skeleton}
     skeleton                 the tree; instead of an array {"$array": name of its tensor}
 
 Text and object arrays (class names) stand in the skeleton, times as integer tensors with their dtype. Arrays that are
@@ -42,19 +42,21 @@ except ImportError:  # Windows
 
 FORMAT, VERSION = "collidescope", 3
 KINDS = {"model": "a model", "matrix": "a collision matrix", "checkpoint": "a training checkpoint"}
-#: Entries of the header.
-CONTENT, CHECKSUM = "collidescope", "sha256"
+#: The entry that holds checksum and skeleton.
+HEADER = "collidescope"
 #: Keys of a dict in the skeleton that stands for an array. A dict's own keys that start with "$" get another one.
 ARRAY, TEXT, OBJECTS, DTYPE, SHAPE = "$array", "$text", "$objects", "dtype", "shape"
 #: Array types that safetensors and numpy share.
 STORED = {np.dtype(name) for name in ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")}
 CONTAINERS = (Mapping, list, tuple, np.ndarray)
 TIMES = re.compile(r"(datetime64|timedelta64)(\[\d{0,9}[a-zA-Z]{1,2}\])?")
-#: Arrays of this many bytes are stored once when they are equal, and in models compressed when that saves a fifth; but
-#: none that would grow by more than MOST_GROWTH when it is read, for that is how files fill the memory.
+#: Arrays of this many bytes are stored once when they are equal, and in models compressed when that saves a fifth. None
+#: may grow by more than MOST_GROWTH when it is read, for that is how files fill the memory: smaller ones are padded.
 LARGE, WORTH, MOST_GROWTH = 4096, 0.8, 50
 #: Bytes before the name of a zip entry and its content.
 ZIP_HEADER = 30
+#: Open files of this process: what stands behind them may be a file, but it must not be replaced.
+DESCRIPTOR = re.compile(r"/dev/(stdout|stderr|fd/\d+)|/proc/(self|\d+)/fd/\d+")
 #: Characters of a file's name that its temporary stand-in keeps: names have a limit of 255 bytes.
 KEPT_NAME = 40
 #: What :func:`check_output` writes to see whether there is room: less than any of our files in use.
@@ -75,14 +77,14 @@ def write(path: str | Path, kind: str, tree: Mapping[str, Any], *, npz: bool = F
     """Write ``tree`` as a file of ``kind`` ("model", "matrix" or "checkpoint"): see :func:`writing`."""
     flat = _Flat(pack=kind == "model")
     text = _dumps({"format": FORMAT, "version": VERSION, "kind": kind, "tree": flat.add(tree, "")})
-    header = {CONTENT: text, CHECKSUM: _checksum(text, flat.arrays, flat.digests)}
+    text = f"{_checksum(text, flat.arrays, flat.digests)}\n{text}"
     with writing(path) as file:
         if npz:
-            np.savez(file, allow_pickle=False, **{name: np.array(part) for name, part in header.items()}, **flat.arrays)
+            np.savez(file, allow_pickle=False, **{HEADER: np.array(text)}, **flat.arrays)
         else:
             from safetensors.numpy import save
 
-            file.write(save(flat.arrays, metadata=header))
+            file.write(save(flat.arrays, metadata={HEADER: text}))
 
 
 def read(path: str | Path, kind: str) -> Tree:
@@ -94,29 +96,30 @@ def read(path: str | Path, kind: str) -> Tree:
         header, arrays = _read_npz(path) if zipped else _read_safetensors(path)
         return _checked(header, arrays, kind)
     except Exception as error:  # damaged bytes raise many types of error in the libraries that parse them
-        words = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-        raise ModelFileError(f"path {str(path)!r} cannot be read as {KINDS[kind]} of collidescope: {words}") from None
+        words = f"{KINDS[kind]} of collidescope, or is damaged: {error if str(error) else type(error).__name__}"
+        raise ModelFileError(f"path {str(path)!r} is not {words}") from None
 
 
-def _checked(header: Mapping[str, str], arrays: Arrays, kind: str) -> Tree:
+def _checked(header: str | None, arrays: Arrays, kind: str) -> Tree:
     """The tree of a file's header and arrays, which may come from anyone."""
-    if CONTENT not in header:
-        raise ValueError("it is a file of another program, or damaged")
-    content = _loads(header[CONTENT])
+    if header is None:
+        raise ValueError("it is a file of another program")
+    checksum, _, text = header.partition("\n")
+    content = _loads(text)
     if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise ValueError("it is damaged or was edited")
+        raise ValueError("its header is not ours")
     if content.get("version") != VERSION:
         found = content.get("version")
         raise ValueError(f"it has format version {found!r}, this release reads {VERSION}: update, or write it again")
     digests = {name: _digest(array) for name, array in arrays.items()}
-    if header.get(CHECKSUM) != _checksum(header[CONTENT], arrays, digests):
-        raise ValueError("it is damaged or was edited, for its content does not match its checksum")
+    if checksum != _checksum(text, arrays, digests):
+        raise ValueError("its content does not match its checksum")
     if content["kind"] != kind:
         raise ValueError(f"it holds {KINDS.get(content['kind'], 'something else')}")
     used: dict[str, Any] = {}
     tree = _unflatten(content["tree"], arrays, used)
     if not isinstance(tree, dict) or used.keys() != arrays.keys():
-        raise ValueError("it is damaged or was edited, for it holds arrays that belong to nothing")
+        raise ValueError("it holds arrays that belong to nothing")
     return tree
 
 
@@ -156,14 +159,15 @@ class _Flat:
         if plain.dtype not in STORED:
             raise ValueError(f"{where} cannot be written to a file: it is an array of dtype {array.dtype}")
         leaf: dict[str, Any] = {DTYPE: array.dtype.name} if plain.dtype != array.dtype.newbyteorder("=") else {}
-        packed = _pack(plain) if self.pack and plain.nbytes >= LARGE else plain
-        if plain.nbytes / MOST_GROWTH <= packed.nbytes < WORTH * plain.nbytes:
+        large = plain.nbytes >= LARGE
+        packed = _pack(plain) if self.pack and large else plain
+        if packed.nbytes < WORTH * plain.nbytes:
             plain, leaf = packed, {DTYPE: array.dtype.name, SHAPE: list(array.shape)}
         digest = _digest(plain)
-        twin = (str(leaf), plain.dtype, plain.shape, digest) if plain.nbytes >= LARGE else where
+        twin = (str(leaf), plain.dtype, plain.shape, digest) if large else where
         if twin not in self._names:
             name = where
-            while name in self.arrays or name in (CONTENT, CHECKSUM):  # a key may hold a slash
+            while name in self.arrays or name == HEADER:  # a key may hold a slash
                 name += "'"
             self._names[twin], self.arrays[name], self.digests[name] = name, plain, digest
         return {ARRAY: self._names[twin]} | leaf
@@ -172,14 +176,15 @@ class _Flat:
 def _pack(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
     """Compressed, with the first bytes of all numbers first: high bytes of indices and of sorted numbers are alike."""
     columns = array.reshape(-1).view(np.uint8).reshape(-1, array.itemsize).T
-    return np.frombuffer(zlib.compress(columns.tobytes(), level=1), np.uint8)
+    packed = np.frombuffer(zlib.compress(columns.tobytes(), level=1), np.uint8)
+    return np.pad(packed, (0, max(0, math.ceil(array.nbytes / MOST_GROWTH) - packed.size)))
 
 
 def _unpack(packed: npt.NDArray[Any], shape: Any, dtype: str) -> npt.NDArray[Any]:
     plain = np.dtype(np.int64 if TIMES.fullmatch(dtype) else dtype)
     size = math.prod(shape) * plain.itemsize
     if plain not in STORED or packed.dtype != np.uint8 or not 0 < size <= MOST_GROWTH * packed.size:
-        raise ValueError(f"it is damaged or was edited, for {packed.size} bytes claim shape {shape} of {dtype}")
+        raise ValueError(f"{packed.size} bytes claim shape {shape} of {dtype}")
     columns = zlib.decompressobj().decompress(packed.tobytes(), size)
     return np.frombuffer(columns, np.uint8).reshape(plain.itemsize, -1).T.copy().view(plain).reshape(shape)
 
@@ -208,7 +213,7 @@ def _unflatten(node: Any, arrays: Arrays, used: dict[str, Any]) -> Any:
         objects = np.empty(len(value), dtype=object)
         objects[:] = value
         return objects
-    raise ValueError(f"it is damaged or was edited, for {tags[0]!r} has a wrong content")
+    raise ValueError(f"{tags[0]!r} has a wrong content")
 
 
 def _digest(array: npt.NDArray[Any]) -> str:
@@ -221,15 +226,16 @@ def _checksum(text: str, arrays: Arrays, digests: Mapping[str, str]) -> str:
     return hashlib.sha256("\n".join([text, *lines]).encode()).hexdigest()
 
 
-def _read_safetensors(path: Path) -> tuple[dict[str, str], Arrays]:
+def _read_safetensors(path: Path) -> tuple[str | None, Arrays]:
     from safetensors import safe_open
 
     # It refuses tensors that overlap, leave gaps, or reach beyond the end of the file.
     with safe_open(str(path), framework="np") as file:
-        return file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
+        header = (file.metadata() or {}).get(HEADER)
+        return header, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
 
 
-def _read_npz(path: Path) -> tuple[dict[str, str], Arrays]:
+def _read_npz(path: Path) -> tuple[str | None, Arrays]:
     """Header and arrays of an .npz file, after every entry has been found to lie in the file, apart from the others."""
     with zipfile.ZipFile(path) as archive:
         entries = sorted(archive.infolist(), key=lambda entry: entry.header_offset)
@@ -250,7 +256,7 @@ def _read_npz(path: Path) -> tuple[dict[str, str], Arrays]:
                 raise ValueError(f"{entry.filename} claims shape {shape} of {dtype} in {entry.file_size} bytes")
     with np.load(path, allow_pickle=False) as file:
         arrays = {name: file[name] for name in file.files}
-    header = {name: str(arrays.pop(name)) for name in (CONTENT, CHECKSUM) if name in arrays}
+    header = str(arrays.pop(HEADER)) if HEADER in arrays else None
     if foreign := [name for name, array in arrays.items() if array.dtype not in STORED]:
         raise ValueError(f"{foreign[0]} has dtype {arrays[foreign[0]].dtype}")
     return header, arrays
@@ -351,8 +357,8 @@ def writing(path: str | Path) -> Iterator[BinaryIO]:
     sockets and block devices are refused. Temporary files of writes that were killed are removed.
     """
     target, mode = _target(path)
-    if mode is not None and not stat.S_ISREG(mode):
-        with _naming(path, ""), open(target, "wb") as file:
+    if target is None:
+        with _naming(path, ""), open(path, "ab") as file:
             yield file
         return
     with _naming(path, "; what was there before is as it was"), _stand_in(target) as file:
@@ -370,9 +376,9 @@ def check_output(path: str | Path) -> None:
     """Try whether :func:`writing` to ``path`` can work, before the work whose result goes there; changes nothing."""
     target, mode = _target(path)
     with _naming(path, ""):
-        if mode is not None and not os.access(target, os.W_OK):
+        if (mode is not None or target is None) and not os.access(path, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        if mode is None or stat.S_ISREG(mode):
+        if target is not None:
             with _stand_in(target) as file:
                 file.write(bytes(LEAST_ROOM))
                 file.flush()
@@ -408,23 +414,23 @@ def _lock(file: BinaryIO) -> None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def _target(path: str | Path) -> tuple[Path, int | None]:
-    """The file behind ``path``, and its mode where it exists; ValueError on what is no place to write."""
+def _target(path: str | Path) -> tuple[Path | None, int | None]:
+    """The file to replace and the mode it has; no file for what is written into; ValueError for any other thing."""
     if not isinstance(path, str | os.PathLike):
         raise ValueError(f"path must be a file name, got {path!r}")
-    target = Path(os.path.realpath(path))  # the file a symbolic link points to, which may be yet to be made
     try:
-        mode = target.stat().st_mode
+        mode = os.stat(path).st_mode
     except FileNotFoundError:
-        if not target.parent.is_dir():
-            raise FileNotFoundError(f"path {path} is in a folder that does not exist") from None
-        return target, None
+        mode = None
     except (OSError, ValueError) as error:  # a loop of links, a zero byte, a name too long
         raise ValueError(f"path must be a file name, got {str(path)[:80]!r}: {error}") from None
-    if stat.S_ISDIR(mode):
-        raise ValueError(f"path must be a file name, got the folder {path}")
-    if stat.S_ISBLK(mode) or stat.S_ISSOCK(mode):
-        raise ValueError(f"path must be a file name, got a {'disk' if stat.S_ISBLK(mode) else 'socket'}: {path}")
+    if mode is not None and (stat.S_ISCHR(mode) or stat.S_ISFIFO(mode) or DESCRIPTOR.fullmatch(str(path))):
+        return None, None
+    if mode is not None and not stat.S_ISREG(mode):
+        raise ValueError(f"path must be a file name, got a {'folder' if stat.S_ISDIR(mode) else 'device'}: {path}")
+    target = Path(os.path.realpath(path))  # what a symbolic link points to, which may be yet to be made
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"path {path} is in a folder that does not exist: make the folder first")
     return target, mode
 
 

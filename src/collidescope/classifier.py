@@ -400,8 +400,8 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         return trust.shuffled_control(self, X, y)
 
     def learning_curve(self, X: Any = None, y: Any = None) -> trust.LearningCurve:
-        """Would more rows still lower PBER? Read from ``limit_``: nothing is refitted (:mod:`collidescope.trust`)."""
-        return trust.learning_curve(self, X, y)
+        """Would more rows still lower PBER? Reads ``limit_`` (``X`` and ``y`` are not needed: nothing is refitted)."""
+        return trust.learning_curve(self)
 
     # ---------------------------------------------------------------- files
 

@@ -17,8 +17,8 @@ from collidescope import _checks as check
 from collidescope._checks import CollisionWarning, FloatArray, IntArray
 from collidescope.equations.densities import Divergences, divergences_from_posteriors
 from collidescope.equations.posterior import shift_priors
-from collidescope.folds import FRACTIONS, Split, nested_splits, resolve_splits
 from collidescope.estimate import collision_matrix_from_posteriors, group_numbers, resolve_priors
+from collidescope.folds import FRACTIONS, Split, nested_splits, resolve_splits
 from collidescope.limit import limit_from_posteriors
 from collidescope.matrix import CollisionMatrix
 from collidescope.scale import _dask

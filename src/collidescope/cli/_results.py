@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import shutil
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from collidescope._matrix_files import JSON_CLASSES
+from collidescope._text import as_text, pairs_text, short
 from collidescope.cli._console import say, show, show_json
+from collidescope.cli._writing import write_matrix, write_outputs
 from collidescope.matrix import CollisionMatrix
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 #: Pairs printed below the matrix.
 PAIRS = 5
+#: Characters of a class name that a narrow terminal leaves.
+FEWEST = 10
 
 
 def summary_of(source: Any, X: Any = None, y: Any = None, **options: Any) -> dict[str, Any]:
@@ -22,22 +30,38 @@ def summary_of(source: Any, X: Any = None, y: Any = None, **options: Any) -> dic
     return summarise(source, X, y, **options)
 
 
-def print_matrix(cm: CollisionMatrix, summary: dict[str, Any]) -> None:
+def print_matrix(cm: CollisionMatrix, summary: dict[str, Any], limit: Any = None) -> None:
     """S, the pairs that collide most, and what to do about them."""
-    show(str(cm))
+    show(as_text(cm, limit))
     if 2 < cm.n_classes <= 12:
         show("\nMost colliding pairs, with 95% intervals:")
-        show(cm.top_collisions(PAIRS).to_string(index=False, float_format="{:.4f}".format))
+        show(pairs_text(cm, PAIRS))
     if summary["what_to_do"]:
         show("\nWhat to do about it:")
         for sentence in summary["what_to_do"]:
-            show(f"- {_for_terminal(sentence)}")
+            show(f"- {for_terminal(sentence)}")
 
 
-def _for_terminal(sentence: str) -> str:
-    """Advice without what only the page has."""
-    sentence = sentence.replace("Try it in the merge explorer.", "See `collidescope merge`.")
-    return re.sub(r" \(see (Rows|Trust)\)", "", sentence)
+def for_terminal(sentence: str) -> str:
+    r"""A sentence without the marks that only pages obey: many terminals print them.
+
+    >>> for_terminal("labelled “\u2068قطة\u2069”")
+    'labelled “قطة”'
+    """
+    return re.sub("[\u2068\u2069]", "", sentence)
+
+
+def fitting(table: pd.DataFrame, names: Sequence[str]) -> str:
+    """A table as text no wider than the terminal: the columns ``names``, which hold class names, are cut."""
+
+    def text(longest: int) -> str:
+        cut = {name: ["" if value is None else short(value, longest) for value in table[name]] for name in names}
+        return str(table.assign(**cut).to_string(index=False, float_format="{:.4f}".format, na_rep=""))
+
+    longest = max((len(str(value)) for name in names for value in table[name]), default=FEWEST)
+    while longest > FEWEST and len(text(longest).splitlines()[0]) > shutil.get_terminal_size((100, 24)).columns:
+        longest -= 1
+    return text(longest)
 
 
 def finish(
@@ -47,39 +71,33 @@ def finish(
     as_json: bool,
     report: Path | None,
     matrix: Path | None,
-    written: dict[str, Path] | None = None,
+    more: Sequence[tuple[str, Path | None, Any]] = (),
+    limit: Any = None,
 ) -> None:
-    """Write what was asked for, print the result, and name the files, those that are ``written`` already first."""
-    files = dict(written or {})
-    # Files first: a reader of the output, such as head, may close it.
-    if matrix is not None:
-        files["matrix"] = write_matrix(cm, matrix)
-    if report is not None:
-        from collidescope.show import write_report
+    """Print the result, then write what was asked for; ``more`` outputs come first (see :func:`write_outputs`)."""
 
-        write_report(summary, report)
-        files["report"] = report
-    if as_json:
-        show_json(summary)
-    else:
-        print_matrix(cm, summary)
-    say_written(files)
+    def write() -> None:
+        report_of = partial(write_summary, summary)
+        write_outputs(*more, ("matrix", matrix, partial(write_matrix, cm)), ("report", report, report_of))
+
+    print_then_write(lambda: show_json(summary) if as_json else print_matrix(cm, summary, limit), write)
 
 
-def write_matrix(cm: CollisionMatrix, path: Path) -> Path:
-    """S as JSON, or in binary where ``path`` ends in .npz or there are too many classes; the file that was written."""
-    if path.suffix != ".npz" and cm.n_classes <= JSON_CLASSES:
-        cm.to_json(path)
-        return path
-    path = path.with_suffix(".npz")
-    cm.to_npz(path)
-    return path
+def print_then_write(answer: Callable[[], None], write: Callable[[], None]) -> None:
+    """The answer before any file, for a full disk must not lose it; the files also when nobody reads to its end."""
+    try:
+        answer()
+    except BrokenPipeError:  # head has seen enough
+        write()
+        raise
+    write()
 
 
-def say_written(files: dict[str, Path]) -> None:
-    """Name the files."""
-    for what, path in files.items():
-        say(f"{what}: {path}", "green")
+def write_summary(summary: dict[str, Any], path: Path) -> None:
+    """The report of ``summary``."""
+    from collidescope.show import write_report
+
+    write_report(summary, path)
 
 
 def check_report(report: Path | None) -> None:

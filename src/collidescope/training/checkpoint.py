@@ -122,7 +122,8 @@ def _checked_tensors(
 ) -> dict[str, Tensor]:
     """The tensors of this run; what it would not have written is refused: a checksum can be made to fit."""
     expected = _state(module, optimizer, best)
-    bounded = {f"{part}.{name}" for part in ("module", "best") for name, _ in module.named_parameters()}
+    # weights, and statistics of custom modules
+    bounded = [name for name, tensor in expected.items() if tensor.is_floating_point() and "." in name]
     least = dict.fromkeys(bounded, -LARGEST_WEIGHT)
     for index, p in enumerate(p for group in optimizer.param_groups for p in group["params"]):
         key = f"optimizer.{index}"
