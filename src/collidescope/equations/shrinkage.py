@@ -7,8 +7,8 @@ scaled by a common factor f to the PBER of B₁, B₀' = Π - f (Π - B₀), and
 
     B₀' + w (B₁ - B₀')      w = bias² / (bias² + V)      (James and Stein)
 
-with bias² ≈ ‖B₁ - B₀'‖² - V and V the variance of the difference. Because a bias that cannot be seen may still be there,
-the *upper* end of what the data allow is used for it, and with few classes (up to about 20) nothing can vouch for the
+with bias² ≈ ‖B₁ - B₀'‖² - V and V the variance of the difference. A bias that cannot be seen may still be there, so the
+*upper* end of what the data allow is used for it; and with few classes (up to about 20) nothing can vouch for the
 model: the one-step estimate is kept.
 """
 
