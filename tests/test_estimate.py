@@ -158,6 +158,14 @@ def test_rows_beyond_one_block_are_added_up_as_within_one():
     cm = collision_matrix_from_posteriors(P, codes)
     assert np.allclose(cm.stderr, stderr)
     assert cm.pber_stderr == pytest.approx(pber_stderr)
+    for groups in (
+        np.arange(9000),
+        np.minimum(np.arange(9000), 5000),
+    ):  # more groups, and larger ones, than fit a block
+        grouped = collision_matrix_from_posteriors(P, codes, groups=groups)
+        assert np.allclose(
+            grouped.stderr, textbook(P, codes, np.ones(9000), groups)[1] if groups[-1] == 5000 else stderr
+        )
     votes = collision_matrix_from_posteriors(P, votes=np.eye(32)[codes])
     assert np.allclose(votes.joint, project(B, B.sum(axis=1)).joint, atol=1e-9)
     assert np.allclose(votes.stderr, stderr)
