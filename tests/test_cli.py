@@ -154,7 +154,7 @@ def test_rows_of_a_group_are_never_scored_by_a_model_that_saw_the_group(tmp_path
     for name, more in (("apart", ["--drop", "person"]), ("together", ["--groups", "person"])):
         done = good(*command, *more, "--matrix", tmp_path / "m")
         pber[name] = cs.CollisionMatrix.from_json(tmp_path / "m").pber
-        assert ("rows with the same 'print' have the same label 100% of the time" in done.stderr)
+        assert "rows with the same 'print' have the same label 100% of the time" in done.stderr
     assert pber["together"] > pber["apart"] + 0.1
     assert run(*command, "--groups", "Person").exit_code == 2
 

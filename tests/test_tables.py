@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import importlib.util
-import json
 import re
 import subprocess
 import sys
@@ -18,10 +17,9 @@ from sklearn.preprocessing import OneHotEncoder
 
 import collidescope as cs
 from collidescope import _store
-from collidescope.counting import input_groups
 from collidescope.cli._inputs import clean_labels, match_labels
+from collidescope.counting import input_groups
 from collidescope.tables import TableClassifier, TableEncoder, read_table, screen
-from collidescope.tables.encoding import as_frame
 
 pytestmark = pytest.mark.filterwarnings("ignore::collidescope.CollisionWarning")
 
@@ -338,7 +336,9 @@ def test_parquet_that_decodes_to_far_more_than_its_bytes_costs_nothing(tmp_path)
 
     n = 20_000
     text = pa.DictionaryArray.from_arrays(pa.array([0] * n, pa.int32()), pa.array(["x" * 1_000_000]))
-    lists = pa.ListArray.from_arrays(pa.array([0, 5_000_000, *[5_000_000] * (n - 1)], pa.int32()), pa.array(np.zeros(5_000_000)))
+    lists = pa.ListArray.from_arrays(
+        pa.array([0, 5_000_000, *[5_000_000] * (n - 1)], pa.int32()), pa.array(np.zeros(5_000_000))
+    )
     pq.write_table(pa.table({"t": text, "l": lists, "y": ["u", "v"] * (n // 2)}), tmp_path / "t.parquet")
     found = read_table(tmp_path / "t.parquet")
     assert found.frame.columns.tolist() == ["t", "y"]

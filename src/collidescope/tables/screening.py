@@ -1,4 +1,4 @@
-"""What to know about a table before a number is believed: ids, leaks, groups of rows, the order of the rows, repeats."""
+"""What to know about a table before a number is believed: ids, leaks, groups of rows, sorted rows, repeats."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def screen(table: pd.DataFrame, y: npt.NDArray[Any], *, keep: Container[str] = (
             # Most columns of numbers have too many values to be groups, and are floats: ids are not.
             distinct = int((np.diff(np.sort(values)) != 0).sum()) + 1
             few = 2 * distinct <= len(values) or (distinct == len(values) and column.dtype.kind in "iu")
-            levels, words = (np.unique(values, return_inverse=True)[1] if few else None), []
+            levels, words = (np.unique(values, return_inverse=True)[1] if few else None), list[str]()
         else:
             levels, words = as_levels(column)
             values = levels
@@ -132,7 +132,9 @@ def screen(table: pd.DataFrame, y: npt.NDArray[Any], *, keep: Container[str] = (
         agree = 0.0 if levels is None else agreement(levels, codes, GROUPS_PER_CLASS * len(classes))
         if levels is not None and agree >= enough:  # of rows that repeat as a whole, one each
             fresh = ~table.assign(**{LABEL: codes}).duplicated().to_numpy() if fresh is None else fresh
-            agree = agreement(np.unique(levels[fresh], return_inverse=True)[1], codes[fresh], GROUPS_PER_CLASS * len(classes))
+            agree = agreement(
+                np.unique(levels[fresh], return_inverse=True)[1], codes[fresh], GROUPS_PER_CLASS * len(classes)
+            )
         if right >= LEAK and 1 - right <= ERRORS_LEFT * (1 - largest) and (agree < enough or (numeric and not named)):
             found.leaks[name] = right
         elif agree >= enough:
