@@ -45,12 +45,11 @@ def forged(kind: str, skeleton: Any, arrays: dict[str, np.ndarray], npz: bool = 
 
     text = spoil.dump({"format": _store.FORMAT, "version": _store.VERSION, "kind": kind, "tree": skeleton})
     digests = {name: _store._digest(array) for name, array in arrays.items()}
-    fits = _store._checksum(text.encode("utf-8", "replace").decode(), arrays, digests)
-    header = {_store.CONTENT: text, _store.CHECKSUM: fits}
+    text = f"{_store._checksum(text, arrays, digests)}\n{text}"
     if not npz:
-        return save(arrays, metadata=header)
+        return save(arrays, metadata={_store.HEADER: text})
     buffer = io.BytesIO()
-    np.savez(buffer, **{name: np.array(part) for name, part in header.items()}, **arrays)
+    np.savez(buffer, **{_store.HEADER: np.array(text)}, **arrays)
     return buffer.getvalue()
 
 

@@ -71,3 +71,25 @@ def random_posteriors(
     codes = (rng.random((n, 1)) >= P.cumsum(axis=1)).sum(axis=1).clip(0, k - 1)
     codes[:k] = np.arange(k)
     return P, codes
+
+
+def limit_like(cm, state: str = "still learning", *, share: float = 0.6, n: int = 1000, reason: str = ""):
+    """What shows a ``Limit`` reads of one: a curve b + a/√m that ends in ``cm.pber``, with b = ``share`` of it."""
+    from types import SimpleNamespace
+
+    import pandas as pd
+
+    sizes = np.array([n / 8, n / 4, n / 2, n])
+    b = share * cm.pber
+    curve = pd.DataFrame({"rows": sizes, "pber": b + (cm.pber - b) * np.sqrt(n / sizes), "pber_stderr": 0.01})
+    known = state in ("settled", "still learning")
+    return SimpleNamespace(
+        pber=b,
+        pber_interval=lambda level=0.95: (0.5 * b if known else 0.0, 1.1 * cm.pber),
+        bayes_error_interval=lambda level=0.95: (0.25 * b, 0.5 * cm.pber),
+        matrix=type(cm)((1 - share) * np.eye(cm.n_classes) + share * cm.matrix, cm.priors, cm.classes),
+        curve=curve,
+        state=state,
+        reason=reason,
+        to_dict=lambda: {"format": "collidescope.limit", "sizes": sizes.tolist()},
+    )

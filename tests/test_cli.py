@@ -16,12 +16,14 @@ from typer.testing import CliRunner
 
 import collidescope as cs
 from collidescope.cli import _console
+from collidescope.cli._results import print_matrix, write_matrix
 from collidescope.cli._writing import as_csv
 from collidescope.cli.app import app
 from collidescope.tables import TableClassifier
+from helpers import limit_like
 
 FAST = ["--cv", "2", "--members", "linear", "--no-limit"]
-COMMANDS = ["demo", "fit", "predict", "posteriors", "count", "merge", "audit", "report"]
+COMMANDS = ["demo", "fit", "predict", "posteriors", "count", "merge", "limit", "audit", "report"]
 
 
 def run(*args):
@@ -315,7 +317,12 @@ def test_count_is_that_of_python_with_its_coverage(folder, tmp_path):
     )
     table = pd.read_csv(folder / "shop.csv").dropna(subset="plan")
     assert cs.CollisionMatrix.from_json(tmp_path / "m") == cs.count_collisions(table[["city", "visits"]], table["plan"])
-    assert "Counted on 100.0% of the rows" in done.stdout
+    assert "Labelled a second time" in done.stdout  # every row has a twin: the answer comes first
+    table.assign(spend=table["spend"].where(table.index > 12, 0), joined="").to_csv(tmp_path / "t.csv", index=False)
+    few = good("count", tmp_path / "t.csv", "-l", "plan", "--drop", "city", "--report", tmp_path / "c.html").stdout
+    assert few.splitlines()[1].startswith("Counted without a model on ")  # few have: how few comes first
+    assert "best possible classifier" not in few
+    assert "in t.csv collide?</title>" in (tmp_path / "c.html").read_text(encoding="utf-8")
     alone = run("count", folder / "shop.csv", "-l", "plan", "--keep", "customer_id")
     assert alone.exit_code == 2
     assert "no two rows of shop.csv are alike" in alone.stderr
@@ -335,11 +342,66 @@ def test_merge_is_that_of_python_from_a_matrix_or_a_model(folder, tmp_path):
     assert "PBER" in good("merge", folder / "m.json", "--max-pber", 0.5).stdout
 
 
-def test_a_matrix_is_binary_where_its_name_says_so(folder, tmp_path):
+def test_mistakes_in_merging_are_told_with_the_flags_that_were_typed(folder):
+    for args, says in (
+        (["--together", "basic,plus", "--apart", "basic,plus"], "--together joins 'basic' and 'plus', which --apart"),
+        (["--together", "basic,plus,premium"], "--together joins every class into one"),
+        (["--apart", "basic,plsu"], "--apart .*'plsu'"),
+        (["--groups", "7"], "--groups .*7"),
+    ):
+        done = run("merge", folder / "m.json", *args)
+        assert done.exit_code == 2
+        assert re.search(says, done.stderr), done.stderr
+        assert "must_merge" not in done.stderr
+
+
+def test_long_names_fit_the_terminal_and_arabic_ones_are_readable(tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    names = ["قطة", "كلب", *(f"a class with a very long name that goes on, number {k}" for k in range(4))]
+    cm = cs.CollisionMatrix(0.4 * np.eye(6) + 0.1, classes=names)
+    cm.to_json(tmp_path / "m.json")
+    lines = good("merge", tmp_path / "m.json").stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert any("قطة" in line for line in lines)
+
+
+def test_advice_about_arabic_names_has_no_escapes(tmp_path, capsys):
+    cm = cs.CollisionMatrix([[0.8, 0.2, 0], [0.2, 0.8, 0], [0, 0, 1]], classes=["قطة", "كلب", "owl"])
+    print_matrix(cm, cs.summarise(cm))
+    said = capsys.readouterr().out
+    assert "Merge “قطة” and “كلب”" in said
+    assert "\\u" not in said
+
+
+def test_a_matrix_is_binary_where_its_name_says_so_and_no_other_name_is_ever_written(folder, tmp_path):
     good("merge", folder / "m.json", "--groups", 2, "--matrix", tmp_path / "merged.npz")
     merged = cs.CollisionMatrix.from_npz(tmp_path / "merged.npz")
     assert merged == cs.consolidate(cs.CollisionMatrix.from_json(folder / "m.json"), 2).matrix
     good("report", tmp_path / "merged.npz", "-o", tmp_path / "r.html")
+    many = cs.CollisionMatrix(np.eye(1001))
+    with pytest.raises(ValueError, match="too large for JSON"):
+        write_matrix(many, tmp_path / "large.json")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["merged.npz", "r.html"]
+
+
+class WithLimit:
+    """A saved model that carries a limit, as far as the command looks at one."""
+
+    collision_matrix_ = cs.CollisionMatrix([[0.8, 0.2], [0.2, 0.8]], info={"method": "one-step"})
+    limit_ = limit_like(collision_matrix_)
+
+
+def test_limit_says_what_unlimited_rows_would_leave_in_words_json_and_a_picture(folder, tmp_path, monkeypatch):
+    done = run("limit", folder / "m.json")
+    assert done.exit_code == 2
+    assert "holds no limit" in done.stderr
+    monkeypatch.setattr("collidescope.cli._inputs.load_source", lambda path: WithLimit)
+    done = good("limit", folder / "m.collide", "--plot", tmp_path / "curve.png")
+    assert "Unlimited rows of this kind would leave 6.0% to 22.0%" in done.stdout
+    assert "Verdict: more rows would lower it." in done.stdout
+    assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
+    told = json.loads(good("limit", folder / "m.collide", "--json").stdout)
+    assert told["verdict"] == "more rows would lower it"
 
 
 @pytest.mark.parametrize("source", ["m.json", "m.collide"])
@@ -364,10 +426,7 @@ MISTAKES = {
     "an id as label": (["fit", "shop.csv", "-l", "customer_id"], "not classes. Is it the right column"),
     "no such column to drop": (["fit", "shop.csv", "-l", "plan", "--drop", "citty"], "'citty'.*'city'"),
     "output over the input": (["predict", "m.collide", "test.csv", "--out", "test.csv"], "is the file that is read"),
-    "output in no folder": (
-        ["fit", "shop.csv", "-l", "plan", "--save", "no/m"],
-        "no/m is in a folder that does not exist",
-    ),
+    "output in no folder": (["fit", "shop.csv", "-l", "plan", "--save", "no/m"], "folder no of m does not exist"),
     "one file for two results": (["fit", "shop.csv", "-l", "plan", "--save", "x", "--matrix", "x"], "two results"),
     "an output of no format": (["predict", "m.collide", "test.csv", "--out", "p.xlsx"], r"end in \.csv"),
     "no model": (["predict", "shop.csv", "test.csv"], "not a model"),

@@ -1,42 +1,35 @@
-"""Results show themselves in notebooks: as HTML, with every name escaped."""
+"""Results in words: the headline says nothing that a classifier could refute, and names are escaped in notebooks."""
 
 from __future__ import annotations
 
-import re
+from dataclasses import replace
 from html.parser import HTMLParser
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from scipy.stats import norm
+from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import cross_val_predict, cross_val_score
+from sklearn.naive_bayes import GaussianNB
+from sklearn.svm import SVC
 
 import collidescope as cs
+from collidescope._text import as_text, headline, limit_facts, percent, quote, short
+from collidescope.matrix import bayes_error_bounds
+from collidescope.trust import learning_curve, shuffled_control
+from helpers import limit_like
 
 EVIL = "<script>alert('x')</script>"
-VOID = {"br", "img", "input", "meta", "link", "hr"}
-
-
-class Balance(HTMLParser):
-    """Tags that were opened and never closed, or closed and never opened."""
-
-    def __init__(self):
-        super().__init__()
-        self.open, self.wrong = [], []
-
-    def handle_starttag(self, tag, attrs):
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        if not self.open or self.open.pop() != tag:
-            self.wrong.append(tag)
 
 
 def check(html: str) -> str:
-    parser = Balance()
+    """``html``, in which every tag that opens is closed and no name is markup."""
+    parser, opened = HTMLParser(), []
+    parser.handle_starttag = lambda tag, attrs: opened.append(tag)
+    parser.handle_endtag = lambda tag: opened.pop() == tag or pytest.fail(f"{tag} closed out of turn")
     parser.feed(html)
-    assert not parser.open
-    assert not parser.wrong
+    assert opened == []
     assert "<script>" not in html
     return html
 
@@ -53,64 +46,88 @@ def cm(rows):
     return cs.estimate_collisions(LogisticRegression(), *rows)
 
 
-def test_a_collision_matrix_shows_escaped_names_and_its_headline(cm):
-    html = check(cm._repr_html_())
-    assert "&lt;script&gt;" in html
-    assert "b &amp; c" in html
-    assert f"{cm.pber:.2%}" in html
+# ------------------------------------------------------------------------------------------------ the headline
 
 
-def test_a_plan_and_an_audit_show_escaped_names(rows, cm):
-    X, y = rows
-    assert "&lt;script&gt;" in check(cs.consolidate(cm, n_groups=2)._repr_html_())
-    P = cs.crossfit_posteriors(LogisticRegression(), X, y)
-    report = cs.audit(P, None, y, np.roll(y, 1))
-    html = check(report._repr_html_())
-    assert "&lt;script&gt;" in html
-    assert f"{report.error:.1%}" in html
+def test_a_known_matrix_keeps_cover_and_harts_two_ends():
+    known = cs.CollisionMatrix([[0.9, 0.1], [0.1, 0.9]])
+    least, most = known.bayes_error_bounds()
+    assert headline(known) == [
+        "Labelled a second time, 10.0% of inputs would get another label. [PBER]",
+        f"The best possible classifier of these inputs errs on {percent(least)} to {percent(most)}. [Bayes error]",
+    ]
+    assert "No two classes collide" in headline(cs.CollisionMatrix(np.eye(2)))[1]
 
 
-def test_the_controls_show_their_verdict(rows):
-    control = cs.shuffled_control(LogisticRegression(), *rows)
-    assert f"{control.largest_deviation:.3f}" in check(control._repr_html_())
-    curve = cs.learning_curve(LogisticRegression(), *rows)
-    html = check(curve._repr_html_())
-    assert all(f"<td>{size}</td>" in html for size in curve.sizes)
-    assert curve.to_frame()["pber"].tolist() == curve.pber.tolist()
-
-
-def test_a_choice_of_smoothing_shows_every_strength(rows, cm):
-    choice = cs.choose_smoothing(LogisticRegression(), *rows, cm, strengths=(0, 0.1))
-    html = check(choice._repr_html_())
-    assert f"Best strength {choice.best:g}" in html
-    assert all(f"{loss:.4f}" in html for loss in choice.losses)
-
-
-def test_a_recovery_shows_its_diagnostics_and_the_matrix(cm):
-    recovery = cs.recover(cm.gramian, cm.priors)
-    html = check(recovery._repr_html_())
-    assert "condition number" in html
-    assert f"{recovery.matrix[0, 1]:.3f}" in html
+def test_no_sentence_about_an_estimate_is_refuted_by_a_support_vector_machine():
+    X, y = load_digits(return_X_y=True)
+    P = cross_val_predict(GaussianNB(var_smoothing=0.1), X, y, cv=3, method="predict_proba")
+    estimated = cs.collision_matrix_from_posteriors(P, y)
+    error = 1 - cross_val_score(SVC(gamma=0.001), X, y, cv=3).mean()
+    assert error < bayes_error_bounds(estimated.pber, 10)[0]  # the two ends of old, which bounded nothing
+    said = headline(estimated)
+    assert not any(" to " in sentence for sentence in said[1:])
+    assert "errs on at most" in said[2]
+    assert "not learned yet" in said[1]
 
 
 @pytest.mark.parametrize(
-    ("result", "shown"),
+    ("state", "says"),
     [
-        (cs.divergences(norm(-1), norm(1)), "0.5504"),
-        (cs.project([[0.52, -0.02], [-0.02, 0.52]], [0.5, 0.5]), "largest change"),
-        (cs.posterior_error_bound(np.eye(2), np.eye(2), [0.6, 0.4], [0.5, 0.5]), "always holds"),
+        ("settled", "More rows of this kind would hardly change that"),
+        ("still learning", "the rest is what the model has not learned yet"),
+        ("hardly begun", "no lower limit can be given: the curve bends the wrong way."),
     ],
-    ids=lambda value: type(value).__name__,
 )
-def test_small_results_are_tables_of_names_and_values(result, shown):
-    html = check(result._repr_html_())
-    assert shown in html
-    assert len(re.findall("<tr>", html)) == 4
+def test_each_state_of_the_limit_is_said_in_its_way_and_a_matrix_that_carries_it_says_the_same(cm, state, says):
+    limit = limit_like(cm, state, reason="the curve bends the wrong way.")
+    said = headline(cm, limit)
+    low, high = limit.pber_interval()
+    assert says in said[1]
+    assert (f"{percent(low)} to {percent(high)}" in said[1]) == (state != "hardly begun")
+    assert ("at least" in said[2]) == (state != "hardly begun")
+    carrying = replace(cm, info=dict(cm.info) | limit_facts(limit))
+    assert headline(carrying) == said
+    assert all(sentence in str(carrying) for sentence in said)
+    assert all(sentence in as_text(cm, limit) for sentence in said)
+    merged = carrying.merge([[EVIL, "d"]])
+    assert "was not estimated" in headline(merged)[1]  # the limit was that of the classes apart
 
 
-def test_every_public_result_has_a_form_for_notebooks():
-    results = [
-        *("AuditReport", "CollisionClassifier", "CollisionMatrix", "ConsolidationPlan", "Divergences", "LearningCurve"),
-        *("PosteriorErrorBound", "Projection", "Recovery", "ShuffledControl", "SmoothingChoice"),
-    ]
-    assert [name for name in results if not hasattr(getattr(cs, name), "_repr_html_")] == []
+@pytest.mark.parametrize(("coverage", "first"), [(0.0015, True), (0.8, False)])
+def test_counting_a_few_rows_headlines_how_few(cm, coverage, first):
+    counted = replace(cm, coverage=coverage, info={"method": "counted"})
+    said = headline(counted)
+    assert said[0].startswith(f"Counted without a model on {percent(coverage)} of the rows (120 of ")
+    assert ("not an answer for the whole table" in said[0]) == first
+    assert "best possible" not in " ".join(said)
+    assert f"at least {percent(coverage * cm.pber_interval()[0])}" in said[2]
+
+
+def test_names_are_cut_in_the_middle_and_kept_apart_from_the_direction_of_the_sentence():
+    assert short("a" * 50 + "b" * 50, 11) == "aaaaa…bbbbb"
+    assert quote("x\u202ey") == "xy"
+    assert quote("قطة") == "“\u2068قطة\u2069”"
+    wide = cs.CollisionMatrix(
+        0.5 * np.eye(12) + 0.5 / 12, classes=[f"a very long name of class {k}" for k in range(12)]
+    )
+    assert max(map(len, str(wide).splitlines())) < 180
+
+
+# ------------------------------------------------------------------------------------------------ notebooks
+
+
+def test_results_show_their_headline_and_every_name_escaped(rows, cm):
+    html = check(cm._repr_html_())
+    assert "b &amp; c" in html
+    assert percent(cm.pber) in html
+    P = cross_val_predict(LogisticRegression(), *rows, method="predict_proba")
+    results = [cm, cs.consolidate(cm, n_groups=2), cs.audit(P, None, rows[1], np.roll(rows[1], 1))]
+    assert all("&lt;script&gt;" in check(result._repr_html_()) for result in results)
+
+
+def test_controls_show_their_verdict(rows, cm):
+    control = shuffled_control(LogisticRegression(), *rows)
+    assert f"{control.largest_deviation:.3f}" in check(control._repr_html_())
+    curve = learning_curve(SimpleNamespace(limit_=limit_like(cm)))
+    assert f"<td>{curve.frame['pber'].iloc[0]:.4f}</td>" in check(curve._repr_html_())

@@ -12,7 +12,8 @@ import pandas as pd
 import pytest
 
 import collidescope as cs
-from helpers import random_posteriors
+from collidescope._text import percent as shown
+from helpers import limit_like, random_posteriors
 
 EVIL = "<script>alert(1)</script>"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -46,9 +47,10 @@ def reports(tmp_path_factory):
             y = classes[codes]
             rows = pd.DataFrame({EVIL: [EVIL] * len(y)})
             path = folder / f"{k}.html"
-            table = pd.DataFrame(P, columns=classes)
-            cs.report(table, None, y, path, rows=rows, y_pred=y[::-1], title=EVIL, notes=[EVIL])
-            made[k] = cs.collision_matrix_from_posteriors(P, y, classes=classes), path
+            cm = cs.collision_matrix_from_posteriors(P, y, classes=classes)
+            options = {"rows": rows, "y_pred": y[::-1], "title": EVIL, "notes": [EVIL], "limit": limit_like(cm)}
+            cs.report(pd.DataFrame(P, columns=classes), None, y, path, **options)
+            made[k] = cm, path
         return made[k]
 
     return make
@@ -111,7 +113,8 @@ def test_the_report_opens_without_network_or_errors_and_a_script_for_a_name_stay
 def test_the_heat_map_shows_rate_interval_and_counts_of_the_cell_under_the_mouse(visit, reports, k):
     cm, path = reports(k)
     page = visit(path).page
-    page.select_option("#order", "given")
+    if k > 2:
+        page.select_option("#order", "given")
     page.locator("#heatmap").scroll_into_view_if_needed()
     box = page.locator("#heatmap .nsewdrag.drag").bounding_box()
     i, j = k - 1, 0  # labelled the last, seen again as the first
@@ -128,12 +131,10 @@ def test_the_heat_map_shows_rate_interval_and_counts_of_the_cell_under_the_mouse
 
 
 def percent(value):
-    from collidescope.show.words import percent
-
-    return percent(float(value))
+    return shown(float(value))
 
 
-@pytest.mark.parametrize("k", SIZES)
+@pytest.mark.parametrize("k", [10, 100])
 def test_the_merge_explorer_shows_the_groups_and_the_pber_of_every_step(visit, reports, k):
     cm, path = reports(k)
     go = visit(path)
@@ -151,6 +152,7 @@ def test_the_merge_explorer_shows_the_groups_and_the_pber_of_every_step(visit, r
         )
         said = go.said("#merge-said")
         assert percent(left) in said
+        assert "with unlimited rows about" in said
         seen.add(said)
         shown = page.evaluate("document.getElementById('merged').data[0].z")
         assert len(shown) == k - step
@@ -192,7 +194,7 @@ def test_the_keyboard_reaches_the_slider_and_moves_it(visit, reports):
     page.wait_for_function("document.getElementById('merge-said').textContent.startsWith('9 groups')")
     assert go.said("#merge-said") != before
     assert go.said("#groups") != groups
-    assert page.locator("#step").get_attribute("aria-valuetext").startswith("9 groups: PBER")
+    assert page.locator("#step").get_attribute("aria-valuetext").startswith("9 groups: ")
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")  # the button for one merge less
     assert go.said("#merge-said") == before
@@ -293,10 +295,39 @@ def test_it_prints_in_light_colours_within_the_paper_and_comes_back(visit, repor
     page.wait_for_function("c => getComputedStyle(document.body).backgroundColor === c", arg=before)
 
 
-def test_it_fits_a_telephone(visit, reports):
-    for k in (2, 10):
-        page = visit(reports(k)[1], viewport={"width": 360, "height": 740}).page
-        assert page.evaluate("document.documentElement.scrollWidth") <= 360
+@pytest.mark.parametrize("k", SIZES)
+def test_it_fits_a_telephone_and_many_classes_start_folded(visit, reports, k):
+    go = visit(reports(k)[1], viewport={"width": 360, "height": 740})
+    page = go.page
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    folded = page.locator("details.fold:not([open])").count()
+    assert (folded > 0) == (k == 100)
+    if k == 100:
+        assert page.evaluate("document.documentElement.scrollHeight") < 4000
+        page.click("nav a[href='#matrix']")  # a link opens what it leads to, and the chart is drawn then
+        page.wait_for_selector("#heatmap .main-svg")
+        page.click("nav a[href='#ceilings']")
+    heading = page.locator("#ceilings thead th", has_text="Draw finds").first.bounding_box()
+    assert heading["x"] + heading["width"] <= 360  # the key columns come before the edge
+
+
+def test_the_first_screen_has_two_numbers_and_the_curve(visit, reports):
+    cm, path = reports(10)
+    page = visit(path, viewport={"width": 1200, "height": 800}).page
+    low, high = limit_like(cm).pber_interval()
+    numbers = page.locator(".big")
+    assert [numbers.nth(k).inner_text() for k in range(2)] == [percent(cm.pber), f"{percent(low)} to {percent(high)}"]
+    for place in (numbers.nth(0), numbers.nth(1), page.locator("#limit .main-svg").first):
+        box = place.bounding_box()
+        assert box["y"] + box["height"] < 800
+    curve = page.evaluate("document.getElementById('limit').data.find(trace => trace.error_y).y")
+    np.testing.assert_allclose(curve, 100 * limit_like(cm).curve["pber"])
+
+
+def test_two_classes_have_no_merge_explorer_and_the_matrix_once(visit, reports):
+    page = visit(reports(2)[1]).page
+    assert page.locator("#merge").count() == page.locator("#order").count() == 0
+    assert page.locator(".chart").count() == 2  # the curve and the matrix
 
 
 def test_the_words_are_there_without_javascript(visit, reports):
@@ -305,7 +336,7 @@ def test_the_words_are_there_without_javascript(visit, reports):
     text = page.locator("main").inner_text()
     assert f"{cm.pber:.1%}" in text
     assert "What to do" in text
-    assert "Likeliest class finds" in text
+    assert "Best guess finds" in text
 
 
 def test_the_numbers_can_be_saved(visit, reports):

@@ -18,11 +18,18 @@ if TYPE_CHECKING:
     from collidescope.applications import active_learning_score as active_learning_score
     from collidescope.applications import ambiguous as ambiguous
     from collidescope.applications import audit as audit
+    from collidescope.applications import ceilings as ceilings
+    from collidescope.applications import collisions_by as collisions_by
+    from collidescope.applications import column_value as column_value
     from collidescope.applications import consolidate as consolidate
     from collidescope.applications import label_error_scores as label_error_scores
     from collidescope.applications import smooth_labels as smooth_labels
+    from collidescope.applications import split_candidates as split_candidates
+    from collidescope.applications.comparison import compare as compare
     from collidescope.classifier import CollisionClassifier as CollisionClassifier
+    from collidescope.counting import collision_matrix_from_votes as collision_matrix_from_votes
     from collidescope.counting import count_collisions as count_collisions
+    from collidescope.counting import votes_needed as votes_needed
     from collidescope.equations.bounds import posterior_error_bound as posterior_error_bound
     from collidescope.equations.densities import collision_divergence as collision_divergence
     from collidescope.equations.densities import collision_matrix_from_densities as collision_matrix_from_densities
@@ -39,6 +46,7 @@ if TYPE_CHECKING:
     from collidescope.scale.sources import spool as spool
     from collidescope.show import CollisionMatrixDisplay as CollisionMatrixDisplay
     from collidescope.show import DendrogramDisplay as DendrogramDisplay
+    from collidescope.show import LimitDisplay as LimitDisplay
     from collidescope.show import PosteriorDisplay as PosteriorDisplay
     from collidescope.show import report as report
     from collidescope.show import summarise as summarise
@@ -54,12 +62,17 @@ _MODULES = {
         "active_learning_score",
         "ambiguous",
         "audit",
+        "ceilings",
+        "collisions_by",
+        "column_value",
         "consolidate",
         "label_error_scores",
         "smooth_labels",
+        "split_candidates",
     ),
+    "applications.comparison": ("compare",),
     "classifier": ("CollisionClassifier",),
-    "counting": ("count_collisions",),
+    "counting": ("collision_matrix_from_votes", "count_collisions", "votes_needed"),
     "equations.bounds": ("posterior_error_bound",),
     "equations.densities": ("collision_divergence", "collision_matrix_from_densities"),
     "equations.posterior": ("shift_priors", "solve_posteriors"),
@@ -69,7 +82,7 @@ _MODULES = {
     "limit": ("Limit", "limit_from_scores"),
     "matrix": ("CollisionMatrix",),
     "scale.sources": ("spool",),
-    "show": ("CollisionMatrixDisplay", "DendrogramDisplay", "PosteriorDisplay", "report", "summarise"),
+    "show": ("CollisionMatrixDisplay", "DendrogramDisplay", "LimitDisplay", "PosteriorDisplay", "report", "summarise"),
     "tables": ("TableClassifier", "load"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}

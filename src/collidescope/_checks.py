@@ -278,7 +278,7 @@ def encode_labels(y: npt.ArrayLike, classes: npt.NDArray[Any], name: str = "y") 
         position = {label: k for k, label in enumerate(classes.tolist())}
         codes = np.fromiter((position.get(label, -1) for label in array.tolist()), np.intp, array.shape[0])
     if (codes < 0).any():
-        unknown = array[int((codes < 0).argmax())]
+        unknown = array.tolist()[int((codes < 0).argmax())]
         shown = ", ".join(repr(name) for name in classes.tolist()[:10]) + (", …" if len(classes) > 10 else "")
         raise ValueError(f"{name} has the label {unknown!r}, which is not in classes ({shown})")
     return codes

@@ -1,23 +1,32 @@
-"""Progress with an ETA on a terminal, one line a step elsewhere, silence when not asked."""
+"""Progress with an ETA: a bar on a terminal, one line per step elsewhere, the logger "collidescope" when not asked."""
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
+logger = logging.getLogger("collidescope")
+logger.addHandler(logging.NullHandler())
+
+#: A step in work counts at most this share of it: it is done only when it says so.
+ALMOST = 0.9
+
 
 class Progress:
     """Counts ``total`` steps; ``report`` may be called within a step to say what is going on.
+
+    Every step is also logged (level INFO) by the logger "collidescope".
 
     Parameters
     ----------
     what : str
     total : int
     verbose : int
-        0 is silent.
+        0 prints nothing.
     """
 
     def __init__(self, what: str, total: int, verbose: int) -> None:
@@ -29,18 +38,19 @@ class Progress:
     def __enter__(self) -> Progress:
         if self.verbose and sys.stderr.isatty():
             from rich.console import Console
-            from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+            from rich.progress import BarColumn, TextColumn
             from rich.progress import Progress as Bar
+            from rich.table import Column
 
+            # Two parts text and one part bar share what share and ETA, which are never cut, leave of the line.
+            wide, cut = Column(ratio=2, no_wrap=True, overflow="ellipsis"), Column(no_wrap=True)
             columns = (
-                TextColumn("{task.description}"),
-                BarColumn(),
-                TimeElapsedColumn(),
-                TextColumn("left:"),
-                TimeRemainingColumn(),
+                TextColumn("{task.description}", table_column=wide),
+                BarColumn(None, table_column=Column(ratio=1)),
+                TextColumn("{task.fields[pace]}", table_column=cut),
             )
-            self._bar = Bar(*columns, console=Console(stderr=True))
-            self._task = self._bar.add_task(self.what, total=self.total or None)
+            self._bar = Bar(*columns, console=Console(stderr=True), expand=True)
+            self._task = self._bar.add_task(self.what, total=self.total or None, pace="")
             self._bar.start()
         return self
 
@@ -53,14 +63,15 @@ class Progress:
     def step(self, count: int = 1) -> None:
         """``count`` more steps are done."""
         self.done += count
+        elapsed = time.perf_counter() - self._started
+        text = f"{self.what}: {self.done}, {elapsed:.0f} s"
+        if self.total:
+            left = elapsed / self.done * (self.total - self.done)
+            text = f"{self.what}: {self.done} of {self.total}, {elapsed:.0f} s, about {left:.0f} s left"
+        logger.info(text)
         if self._bar is not None:
-            self._bar.update(self._task, completed=self.done, description=self.what)
+            self._move(self.done, elapsed, self.what)
         elif self.verbose:
-            elapsed = time.perf_counter() - self._started
-            text = f"{self.what}: {self.done}, {elapsed:.0f} s"
-            if self.total:
-                left = elapsed / self.done * (self.total - self.done)
-                text = f"{self.what}: {self.done} of {self.total}, {elapsed:.0f} s, about {left:.0f} s left"
             print(text, file=sys.stderr)
 
     @property
@@ -69,6 +80,24 @@ class Progress:
         return None if self._bar is None else self._show
 
     def _show(self, entry: dict[str, Any]) -> None:
-        share = min(1.0, entry["epoch"] / max(entry["max_epochs"], 1)) * 0.9
-        text = f"{self.what} · {entry['name']} epoch {entry['epoch']}, held-out loss {entry['val_loss']:.4f}"
-        self._bar.update(self._task, completed=self.done + share, description=text)
+        share = min(1.0, entry["epoch"] / max(entry["max_epochs"], 1)) * ALMOST
+        text = f"{self.what} · {entry['name']}, epoch {entry['epoch']}, loss {entry['val_loss']:.4f}"
+        self._move(self.done + share, time.perf_counter() - self._started, text)
+
+    def _move(self, done: float, elapsed: float, text: str) -> None:
+        pace = clock(elapsed)
+        if self.total:
+            left = f", {clock(elapsed / done * (self.total - done))} left" if done else ""
+            pace = f"{done / self.total:.0%}{left}"
+        self._bar.update(self._task, completed=done, description=text, pace=pace)
+
+
+def clock(seconds: float) -> str:
+    """Hours, minutes and seconds as clocks show them.
+
+    >>> clock(75), clock(3725)
+    ('1:15', '1:02:05')
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -29,7 +29,8 @@ def row_hashes(X: Any) -> npt.NDArray[np.uint64]:
         bits = _bits(np.asarray(X).reshape(len(X), -1))
     else:
         bits = np.column_stack([_bits(column) for column in columns])
-    odd = np.random.default_rng(SEED).integers(0, 2**63, bits.shape[1], dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+    draw = np.random.default_rng(SEED).integers(0, 2**63, bits.shape[1], dtype=np.uint64)
+    odd = np.asarray(draw * np.uint64(2) + np.uint64(1))
     with np.errstate(over="ignore"):
         # The xor makes the sum non-linear: otherwise columns whose multipliers cancel would.
         mixed = (bits * odd) ^ ((bits * odd) >> np.uint64(29))

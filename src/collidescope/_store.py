@@ -4,8 +4,8 @@ A *tree* is nested dicts and lists whose leaves are numpy arrays, text, finite n
 matrices and checkpoints are trees, and :func:`write` stores one in a safetensors file: arrays as tensors, the rest as
 JSON in the header, with a checksum of all of it::
 
-    header["collidescope"]   {"format": "collidescope", "version": 3, "kind": "model", "tree": skeleton}
-    header["sha256"]         of that text and of every array
+    header["collidescope"]   a line with the SHA-256 of the next one and of every array, and the JSON text
+                             {"format": "collidescope", "version": 3, "kind": "model", "tree": skeleton}
     skeleton                 the tree; instead of an array {"$array": name of its tensor}
 
 Text and object arrays (class names) stand in the skeleton, times as integer tensors with their dtype. Arrays that are
@@ -42,16 +42,16 @@ except ImportError:  # Windows
 
 FORMAT, VERSION = "collidescope", 3
 KINDS = {"model": "a model", "matrix": "a collision matrix", "checkpoint": "a training checkpoint"}
-#: Entries of the header.
-CONTENT, CHECKSUM = "collidescope", "sha256"
+#: The entry that holds checksum and skeleton.
+HEADER = "collidescope"
 #: Keys of a dict in the skeleton that stands for an array. A dict's own keys that start with "$" get another one.
 ARRAY, TEXT, OBJECTS, DTYPE, SHAPE = "$array", "$text", "$objects", "dtype", "shape"
 #: Array types that safetensors and numpy share.
 STORED = {np.dtype(name) for name in ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")}
 CONTAINERS = (Mapping, list, tuple, np.ndarray)
 TIMES = re.compile(r"(datetime64|timedelta64)(\[\d{0,9}[a-zA-Z]{1,2}\])?")
-#: Arrays of this many bytes are stored once when they are equal, and in models compressed when that saves a fifth; but
-#: none that would grow by more than MOST_GROWTH when it is read, for that is how files fill the memory.
+#: Arrays of this many bytes are stored once when they are equal, and in models compressed when that saves a fifth. None
+#: may grow by more than MOST_GROWTH when it is read, for that is how files fill the memory: smaller ones are padded.
 LARGE, WORTH, MOST_GROWTH = 4096, 0.8, 50
 #: Bytes before the name of a zip entry and its content.
 ZIP_HEADER = 30
@@ -77,14 +77,14 @@ def write(path: str | Path, kind: str, tree: Mapping[str, Any], *, npz: bool = F
     """Write ``tree`` as a file of ``kind`` ("model", "matrix" or "checkpoint"): see :func:`writing`."""
     flat = _Flat(pack=kind == "model")
     text = _dumps({"format": FORMAT, "version": VERSION, "kind": kind, "tree": flat.add(tree, "")})
-    header = {CONTENT: text, CHECKSUM: _checksum(text, flat.arrays, flat.digests)}
+    text = f"{_checksum(text, flat.arrays, flat.digests)}\n{text}"
     with writing(path) as file:
         if npz:
-            np.savez(file, allow_pickle=False, **{name: np.array(part) for name, part in header.items()}, **flat.arrays)
+            np.savez(file, allow_pickle=False, **{HEADER: np.array(text)}, **flat.arrays)
         else:
             from safetensors.numpy import save
 
-            file.write(save(flat.arrays, metadata=header))
+            file.write(save(flat.arrays, metadata={HEADER: text}))
 
 
 def read(path: str | Path, kind: str) -> Tree:
@@ -100,18 +100,19 @@ def read(path: str | Path, kind: str) -> Tree:
         raise ModelFileError(f"path {str(path)!r} is not {words}") from None
 
 
-def _checked(header: Mapping[str, str], arrays: Arrays, kind: str) -> Tree:
+def _checked(header: str | None, arrays: Arrays, kind: str) -> Tree:
     """The tree of a file's header and arrays, which may come from anyone."""
-    if CONTENT not in header:
-        raise ValueError("it is a file of another program, or damaged")
-    content = _loads(header[CONTENT])
+    if header is None:
+        raise ValueError("it is a file of another program")
+    checksum, _, text = header.partition("\n")
+    content = _loads(text)
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise ValueError("its header is not ours")
     if content.get("version") != VERSION:
         found = content.get("version")
         raise ValueError(f"it has format version {found!r}, this release reads {VERSION}: update, or write it again")
     digests = {name: _digest(array) for name, array in arrays.items()}
-    if header.get(CHECKSUM) != _checksum(header[CONTENT], arrays, digests):
+    if checksum != _checksum(text, arrays, digests):
         raise ValueError("its content does not match its checksum")
     if content["kind"] != kind:
         raise ValueError(f"it holds {KINDS.get(content['kind'], 'something else')}")
@@ -160,13 +161,13 @@ class _Flat:
         leaf: dict[str, Any] = {DTYPE: array.dtype.name} if plain.dtype != array.dtype.newbyteorder("=") else {}
         large = plain.nbytes >= LARGE
         packed = _pack(plain) if self.pack and large else plain
-        if plain.nbytes / MOST_GROWTH <= packed.nbytes < WORTH * plain.nbytes:
+        if packed.nbytes < WORTH * plain.nbytes:
             plain, leaf = packed, {DTYPE: array.dtype.name, SHAPE: list(array.shape)}
         digest = _digest(plain)
         twin = (str(leaf), plain.dtype, plain.shape, digest) if large else where
         if twin not in self._names:
             name = where
-            while name in self.arrays or name in (CONTENT, CHECKSUM):  # a key may hold a slash
+            while name in self.arrays or name == HEADER:  # a key may hold a slash
                 name += "'"
             self._names[twin], self.arrays[name], self.digests[name] = name, plain, digest
         return {ARRAY: self._names[twin]} | leaf
@@ -175,7 +176,8 @@ class _Flat:
 def _pack(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
     """Compressed, with the first bytes of all numbers first: high bytes of indices and of sorted numbers are alike."""
     columns = array.reshape(-1).view(np.uint8).reshape(-1, array.itemsize).T
-    return np.frombuffer(zlib.compress(columns.tobytes(), level=1), np.uint8)
+    packed = np.frombuffer(zlib.compress(columns.tobytes(), level=1), np.uint8)
+    return np.pad(packed, (0, max(0, math.ceil(array.nbytes / MOST_GROWTH) - packed.size)))
 
 
 def _unpack(packed: npt.NDArray[Any], shape: Any, dtype: str) -> npt.NDArray[Any]:
@@ -224,15 +226,16 @@ def _checksum(text: str, arrays: Arrays, digests: Mapping[str, str]) -> str:
     return hashlib.sha256("\n".join([text, *lines]).encode()).hexdigest()
 
 
-def _read_safetensors(path: Path) -> tuple[dict[str, str], Arrays]:
+def _read_safetensors(path: Path) -> tuple[str | None, Arrays]:
     from safetensors import safe_open
 
     # It refuses tensors that overlap, leave gaps, or reach beyond the end of the file.
     with safe_open(str(path), framework="np") as file:
-        return file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
+        header = (file.metadata() or {}).get(HEADER)
+        return header, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
 
 
-def _read_npz(path: Path) -> tuple[dict[str, str], Arrays]:
+def _read_npz(path: Path) -> tuple[str | None, Arrays]:
     """Header and arrays of an .npz file, after every entry has been found to lie in the file, apart from the others."""
     with zipfile.ZipFile(path) as archive:
         entries = sorted(archive.infolist(), key=lambda entry: entry.header_offset)
@@ -253,7 +256,7 @@ def _read_npz(path: Path) -> tuple[dict[str, str], Arrays]:
                 raise ValueError(f"{entry.filename} claims shape {shape} of {dtype} in {entry.file_size} bytes")
     with np.load(path, allow_pickle=False) as file:
         arrays = {name: file[name] for name in file.files}
-    header = {name: str(arrays.pop(name)) for name in (CONTENT, CHECKSUM) if name in arrays}
+    header = str(arrays.pop(HEADER)) if HEADER in arrays else None
     if foreign := [name for name, array in arrays.items() if array.dtype not in STORED]:
         raise ValueError(f"{foreign[0]} has dtype {arrays[foreign[0]].dtype}")
     return header, arrays

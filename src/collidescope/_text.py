@@ -1,12 +1,18 @@
-"""Results as text for terminals and as HTML for notebooks."""
+"""Results as text for terminals and as HTML for notebooks, and the headline that everything shares.
+
+The headline makes three statements about an *estimated* S, none of which a better classifier can refute: PBER as these
+n rows show it now (an upper limit in expectation: what the model has not learned yet counts as collision), the range
+that unlimited rows of this kind would leave (from a :class:`~collidescope.limit.Limit`), and the error that the best
+possible classifier makes at most. Cover and Hart's two-sided bounds are stated only where S itself is known.
+"""
 
 from __future__ import annotations
 
 import html
+import re
+import unicodedata
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 if TYPE_CHECKING:
     from collidescope.matrix import CollisionMatrix
@@ -16,43 +22,220 @@ TEXT_CLASSES = 12
 HTML_CLASSES = 30
 #: Cell colours (red, green, blue): an input staying in its class, an input found in another.
 SAME, OTHER = "70,130,180", "214,69,65"
+#: Characters of a class name in a sentence, at the left of a table, and above one of its columns.
+IN_SENTENCE, AT_LEFT, ABOVE = 40, 24, 10
+#: Counted collisions speak for most rows only when more than half of them have a twin; below, coverage is the headline.
+LOW_COVERAGE = 0.5
+LEVEL = 0.95
+#: Methods (the beginning of ``info["method"]``) whose S is known or unbiased, so that Cover and Hart's bounds hold.
+WITHOUT_MODEL = ("densities", "counted", "votes")
+#: States of a limit whose curve can be continued.
+READABLE = ("settled", "still learning")
+#: Names of letters, digits and a few signs stand in a sentence without quotes.
+SIMPLE = re.compile(r"[\w.+-]+")
+#: Characters that turn the direction of writing; those of a name would reach beyond it.
+DIRECTION = re.compile("[\u202a-\u202e\u2066-\u2069]")
+#: (seconds, name, from how many on): up to ten days in hours, beyond in days, beyond two years in years.
+UNITS = ((365.25 * 86400, "years", 2.0), (86400.0, "days", 10.0), (3600.0, "h", 1.0), (60.0, "min", 1.0))
 
 
-def headline(cm: CollisionMatrix) -> list[str]:
-    """The answer in words."""
-    interval = cm.pber_interval()
-    pber = f"{cm.pber:.2%}" + ("" if interval is None else f" (95% interval {interval[0]:.2%} to {interval[1]:.2%})")
-    low, high = cm.bayes_error_bounds()
-    lines = [
-        f"An input seen again falls into another class with probability {pber}.   [PBER]",
-        f"The best possible classifier on these inputs errs between {low:.2%} and {high:.2%}.   [Bayes error]",
-    ]
-    if str(cm.info.get("method")).startswith("one-step"):
-        lines.append(
-            "Both are upper limits: what the model could not learn counts as collision, "
-            "so a better model may lower them."
-        )
-    if cm.coverage is not None:
-        lines.append(f"Counted on {cm.coverage:.1%} of the rows: those whose input occurs more than once.")
+# ------------------------------------------------------------------------------------------------ words
+
+
+def percent(value: float) -> str:
+    """A share in words: one decimal, two where it is close to 0 or 1.
+
+    >>> percent(0.0237), percent(0.0008), percent(0.00002), percent(0.0)
+    ('2.4%', '0.08%', 'less than 0.01%', '0%')
+    """
+    if 0 < value < 0.0001:
+        return "less than 0.01%"
+    if value in (0, 1):
+        return f"{value:.0%}"
+    return f"{value:.2%}" if value < 0.01 or value > 0.99 else f"{value:.1%}"
+
+
+def between(low: float | None, high: float | None, before: str = "") -> str:
+    """`` (0.6% to 4.1%)``, or nothing where there is no interval."""
+    return "" if low is None or high is None else f" ({before}{percent(low)} to {percent(high)})"
+
+
+def duration(seconds: float) -> str:
+    """A time in words.
+
+    >>> duration(3), duration(78), duration(3900), duration(3e6)
+    ('3 s', '1.3 min', '1.1 h', '34.7 days')
+    """
+    for unit, name, least in UNITS:
+        if seconds >= least * unit:
+            return f"{seconds / unit:,.1f} {name}"
+    return f"{max(seconds, 1):.0f} s"
+
+
+def short(name: Any, longest: int) -> str:
+    """A name on one line, cut in the middle: both ends tell names apart.
+
+    >>> short("a long name of a class", 11)
+    'a lon…class'
+    """
+    text = DIRECTION.sub("", str(name))
+    text = "".join(" " if unicodedata.category(c) in ("Cc", "Zl", "Zp") else c for c in text).strip()
+    half = (longest - 1) // 2
+    return text if len(text) <= longest else f"{text[: longest - 1 - half]}…{text[-half:]}"
+
+
+def quote(name: Any, longest: int = IN_SENTENCE) -> str:
+    """A class name that can stand in a sentence: cut, on one line, in quotes unless it is one simple word.
+
+    >>> quote("8"), quote("New York"), quote("")
+    ('8', '“New York”', '(empty name)')
+    """
+    text = short(name, longest)
+    if not text:
+        return "(empty name)"
+    if any(unicodedata.bidirectional(c) in ("R", "AL") for c in text):
+        text = f"\u2068{text}\u2069"  # an isolate: the rest of the sentence keeps its direction
+    return text if SIMPLE.fullmatch(text) else f"“{text}”"
+
+
+# ------------------------------------------------------------------------------------------------ the headline
+
+
+def limit_facts(limit: Any, level: float = LEVEL) -> dict[str, str | float | None]:
+    """What the headline needs of a ``Limit``, as plain values that ``CollisionMatrix.info`` can hold."""
+    low, high = limit.pber_interval(level)
+    error = limit.bayes_error_interval(level)
+    return {
+        "limit_state": str(limit.state),
+        "limit_reason": str(limit.reason or ""),
+        "limit_pber": float(limit.pber),
+        "limit_pber_low": float(low),
+        "limit_pber_high": float(high),
+        "limit_error_low": None if error is None else float(error[0]),
+        "limit_error_high": None if error is None else float(error[1]),
+    }
+
+
+def is_known(cm: CollisionMatrix) -> bool:
+    """Does S come from distributions, or from counts over all rows, rather than from a model that learned?"""
+    method = str(cm.info.get("method", "given"))
+    return method == "given" or (method.startswith(WITHOUT_MODEL) and cm.coverage in (None, 1.0))
+
+
+def headline(cm: CollisionMatrix, limit: Any = None, level: float = LEVEL) -> list[str]:
+    """The answer in sentences.
+
+    Parameters
+    ----------
+    cm : CollisionMatrix
+    limit : Limit, optional
+        By default what ``cm.info`` holds of one (see :func:`limit_facts`); that of merged classes is not known.
+    level : float
+        Of every interval.
+    """
+    low, high = cm.pber_interval(level) or (None, None)
+    pber = f"{percent(cm.pber)} of inputs would get another label{between(low, high, f'{level:.0%} interval ')}"
+    if cm.coverage is not None and cm.coverage < 1:
+        return _counted(cm, pber, low, level)
+    if is_known(cm):
+        least, most = cm.bayes_error_bounds(None if low is None else level)
+        return [
+            f"Labelled a second time, {pber}. [PBER]",
+            f"The best possible classifier of these inputs errs on {percent(least)} to {percent(most)}. [Bayes error]"
+            if most > 0
+            else "No two classes collide: a perfect classifier of these inputs is possible.",
+        ]
+    if cm.info.get("method") == "limit":
+        return [f"With unlimited rows of this kind, labelled a second time, {pber}. [PBER at the limit]"]
+    rows = "the data" if cm.counts is None else f"{cm.counts.sum():,.0f} rows"
+    lines = [f"Labelled a second time, {pber}, as far as a model trained on {rows} can tell. [PBER now]"]
+    facts = limit_facts(limit, level) if limit is not None else {} if cm.info.get("merged") else cm.info
+    lines.append(limit_words(facts))
+    at_most = upper_limit(cm, level)
+    if at_most is not None:
+        lines.append(f"The best possible classifier errs on at most {percent(at_most)} ({level:.0%} confidence)")
+        least_error = float(facts.get("limit_error_low") or 0.0)
+        if least_error > 0 and facts.get("limit_state") in READABLE:
+            lines[-1] += f", and on at least {percent(min(least_error, at_most))} if learning goes on as it did"
+        lines[-1] += "."
     return lines
 
 
-def as_text(cm: CollisionMatrix) -> str:
+def limit_words(facts: Mapping[str, Any]) -> str:
+    """What unlimited rows would leave, from :func:`limit_facts`."""
+    state = facts.get("limit_state")
+    if state is None:
+        return (
+            "Part of it may be what the model has not learned yet; what unlimited rows would leave was not estimated."
+        )
+    if state not in READABLE:
+        why = str(facts.get("limit_reason") or "too few rows to see how it falls").rstrip(".")
+        return f"What unlimited rows would leave cannot be said, and no lower limit can be given: {why}."
+    left = f"{percent(facts['limit_pber_low'])} to {percent(facts['limit_pber_high'])}"
+    if state == "settled":
+        return (
+            f"More rows of this kind would hardly change that: unlimited rows would leave {left}. [PBER at the limit]"
+        )
+    return (
+        f"Unlimited rows of this kind would leave {left}, most likely {percent(facts['limit_pber'])}; the rest is what "
+        f"the model has not learned yet. [PBER at the limit]"
+    )
+
+
+def upper_limit(cm: CollisionMatrix, level: float = LEVEL) -> float | None:
+    """The error that the best possible classifier makes at most; None where S has no standard errors."""
+    if hasattr(cm, "bayes_error_limit"):
+        most = cm.bayes_error_limit(level)
+        return None if most is None else float(most)
+    ends = cm.pber_interval(level)
+    return None if ends is None else ends[1]
+
+
+def _counted(cm: CollisionMatrix, pber: str, low: float | None, level: float) -> list[str]:
+    """Counted collisions that speak for part of the rows: coverage comes first where it is low."""
+    assert cm.coverage is not None
+    of_all = f"{percent(cm.coverage)} of the rows"
+    if cm.counts is not None:
+        of_all += f" ({cm.counts.sum():,.0f} of {cm.counts.sum() / cm.coverage:,.0f})" if cm.coverage > 0 else ""
+    lines = [f"Counted without a model on {of_all}: those whose input occurs more than once."]
+    if cm.coverage < LOW_COVERAGE:
+        lines[0] += " The others say nothing here, so this is not an answer for the whole table."
+    lines.append(f"Of these, labelled a second time, {pber}. [PBER of repeated inputs]")
+    if low is not None:
+        # B is an average over rows, and no row contributes less than zero.
+        lines.append(f"For all rows together it is at least {percent(cm.coverage * low)} ({level:.0%} confidence).")
+    return lines
+
+
+# ------------------------------------------------------------------------------------------------ S
+
+
+def as_text(cm: CollisionMatrix, limit: Any = None) -> str:
     """Labelled S, or its largest collisions when there are too many classes to print."""
     rows = "" if cm.counts is None else f" from {cm.counts.sum():,.0f} rows"
-    lines = [f"Collision matrix of {cm.n_classes} classes{rows}", *headline(cm), ""]
+    lines = [f"Collision matrix of {cm.n_classes} classes{rows}", *headline(cm, limit), ""]
     if cm.n_classes > TEXT_CLASSES:
         lines.append(f"Largest collisions ({cm.n_classes} classes are too many to print; see .to_frame()):")
-        lines.append(cm.top_collisions(10).to_string(index=False, float_format="{:.4f}".format))
+        lines.append(pairs_text(cm, 10))
         return "\n".join(lines)
-    names = [str(name) for name in cm.classes]
-    left, width = max(8, *(len(name) + 1 for name in names)), max(7, *(len(name) + 1 for name in names))
-    lines.append("seen in".ljust(left) + "".join(name.rjust(width) for name in names) + "   ← seen again in")
+    names, heads = ([short(name, longest) for name in cm.classes] for longest in (AT_LEFT, ABOVE))
+    left, width = max(8, *(len(name) + 1 for name in names)), max(7, *(len(name) + 1 for name in heads))
+    lines.append("seen in".ljust(left) + "".join(name.rjust(width) for name in heads) + "   ← seen again in")
     for name, row in zip(names, cm.matrix, strict=True):
         lines.append(name.ljust(left) + "".join(f"{value:.4f}".rjust(width) for value in row))
     if cm.stderr is not None:
-        lines.append(f"Standard errors: median {np.median(cm.stderr):.4f}, largest {cm.stderr.max():.4f}.")
+        from numpy import median  # not at the top: the command line's help needs words and no numpy
+
+        lines.append(f"Standard errors: median {median(cm.stderr):.4f}, largest {cm.stderr.max():.4f}.")
     return "\n".join(lines)
+
+
+def pairs_text(cm: CollisionMatrix, n: int) -> str:
+    """The ``n`` largest collisions as a table that fits a terminal."""
+    table = cm.top_collisions(n)
+    for column in ("class", "other"):
+        table[column] = [short(name, AT_LEFT) for name in table[column]]
+    return str(table.to_string(index=False, float_format="{:.4f}".format))
 
 
 def as_html(cm: CollisionMatrix) -> str:
@@ -68,10 +251,10 @@ def as_html(cm: CollisionMatrix) -> str:
         cells = ""
         for j, other in enumerate(names):
             value = cm.matrix[i, j]
-            between = "" if interval is None else f", 95% interval {interval[0][i, j]:.4f} to {interval[1][i, j]:.4f}"
+            ends = "" if interval is None else f", 95% interval {interval[0][i, j]:.4f} to {interval[1][i, j]:.4f}"
             cells += (
                 f"<td style='background:rgba({SAME if i == j else OTHER},{value**0.5:.2f})' "
-                f"title='{name} → {other}: {value:.4f}{between}'>{value:.3f}</td>"
+                f"title='{name} → {other}: {value:.4f}{ends}'>{value:.3f}</td>"
             )
         body += f"<tr><th scope='row'>{name}</th>{cells}</tr>"
     return f"{words}<table><thead><tr><th>seen in ↓, again in →</th>{head}</tr></thead><tbody>{body}</tbody></table>"

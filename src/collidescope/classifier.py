@@ -32,7 +32,7 @@ from collidescope.estimate import (
     shift_in_place,
     shrink,
 )
-from collidescope.estimators import as_votes, check_targets, validated
+from collidescope.estimators import as_images, as_votes, check_targets, validated
 from collidescope.folds import (
     FRACTIONS,
     HeldOut,
@@ -181,7 +181,7 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         decay, no logit shift, the Gramian turned into S by gradient descent, posteriors by S⁻¹, uniform priors.
         Scoring stays held-out. ``training={…}`` changes single settings.
         """
-        training = {
+        training: dict[str, Any] = {
             "hidden_layer_sizes": (128,) * 6,
             "max_epochs": 500,
             "patience": 0,
@@ -197,7 +197,8 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
             "solver": "inverse",
             "priors": "uniform",
         }
-        return cls(**(literal | changes), training=training | dict(changes.pop("training", None) or {}))
+        training |= changes.pop("training", None) or {}
+        return cls(**(literal | changes), training=training)
 
     # ---------------------------------------------------------------- fitting
 
@@ -231,6 +232,7 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         fractions = [f for f in FRACTIONS if nested_splits(splits, labels.codes, f, numbers[1], data.groups)]
         total = STEPS * len(splits) * (1 + sum(fractions if self.limit else []))
         with Progress("training folds", int(total), self.verbose) as progress:
+            self._crossfit: Any
             self._crossfit, held_out = cross_fit(splits, progress, STEPS, None)
             curve = [(np.mean([len(train) for train, _ in splits]), held_out)]
             if self.limit and not self._crossfit.interrupted:
@@ -248,9 +250,9 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         self.limit_ = self._limit(curve, data, splits) if self.limit and not self._crossfit.interrupted else None
         self.posteriors_ = self._estimate(held_out, data)
         if len(held_out.rows) < data.n_given:
-            scored = self.posteriors_
-            self.posteriors_ = np.full((data.n_given, len(self.classes_)), np.nan, scored.dtype)
-            self.posteriors_[data.used[held_out.rows]] = scored
+            P = self.posteriors_
+            self.posteriors_ = np.full((data.n_given, len(self.classes_)), np.nan, P.dtype)
+            self.posteriors_[data.used[held_out.rows]] = P
         notes += trust.cautions(self.collision_matrix_, self.one_step_, self.recovery_)
         if self.interrupted_:
             done = f"{len(self._crossfit.folds)} of {len(splits)}"
@@ -295,7 +297,7 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
             raise ValueError("model='pairwise' learns from one label per row: use the default model for votes")
         config = TrainingConfig.from_mapping(self.training, resolve_device(self.device))
         check_pair_members(data.labels.codes, data.classes, splits, config, seeds)
-        choices = {
+        choices: dict[str, Any] = {
             "recovery": self.recovery,
             "correction": self.correction == "prior",
             "solver": self.solver,
@@ -398,8 +400,8 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         return trust.shuffled_control(self, X, y)
 
     def learning_curve(self, X: Any = None, y: Any = None) -> trust.LearningCurve:
-        """Would more rows still lower PBER? Read from ``limit_``: nothing is refitted (:mod:`collidescope.trust`)."""
-        return trust.learning_curve(self, X, y)
+        """Would more rows still lower PBER? Reads ``limit_`` (``X`` and ``y`` are not needed: nothing is refitted)."""
+        return trust.learning_curve(self)
 
     # ---------------------------------------------------------------- files
 
@@ -470,7 +472,7 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         if self._pairwise:
             from collidescope.pairwise.algorithms import PairFit
 
-            self._crossfit: Any = PairFit.restore(tree["crossfit"], self._factory)
+            self._crossfit = PairFit.restore(tree["crossfit"], self._factory)
         else:
             self._crossfit = PoolFit.restore(tree["crossfit"], self._factory)
         self.collision_matrix_ = CollisionMatrix.restore(tree["collision_matrix"])
@@ -507,7 +509,7 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
     def _factory(self) -> Factory | None:
         """The function that builds a custom module, as ``model`` says now."""
         if callable(self.model):
-            return self.model  # type: ignore[no-any-return]
+            return self.model
         return self.model[1] if isinstance(self.model, tuple) else None
 
     @property
@@ -515,7 +517,10 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         return isinstance(self.priors, str) and self.priors == "empirical"
 
     def _validate(self, X: Any, *labels: Any) -> Any:
-        return validated(self, X, *labels, images=not self._pairwise or self._factory is not None)
+        checked = validated(self, X, *labels, images=not self._pairwise or self._factory is not None)
+        if self._pairwise or self._factory is not None:
+            return checked
+        return (as_images(checked[0]), checked[1]) if labels else as_images(checked)
 
     def _prepare(self, X: Any, y: Any, sample_weight: Any, groups: Any) -> _Data:
         """Rows, labels, weights and groups as arrays, checked; rows that take no part are left out."""
@@ -525,7 +530,8 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         else:
             X = self._validate(X, votes.argmax(axis=1))[0]
             y = classes[votes.argmax(axis=1)]
-        n, notes = len(y), []
+        n = len(y)
+        notes: list[str] = []
         weights = None if sample_weight is None else check.unit_weights(check.check_weights(sample_weight, n))
         codes_of_groups = None if groups is None else group_numbers(groups, n)
         present = check_targets(y) if votes is None else classes
@@ -537,9 +543,9 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
                 notes.append(f"classes {lost.tolist()} have weight 0 in every row: S is about the other classes only")
         if len(used) < n:
             X, y = X[used], y[used]
-            weights, votes, codes_of_groups = (
-                None if each is None else each[used] for each in (weights, votes, codes_of_groups)
-            )
+            weights = None if weights is None else weights[used]
+            votes = None if votes is None else votes[used]
+            codes_of_groups = None if codes_of_groups is None else codes_of_groups[used]
         codes = np.searchsorted(classes, y)
         labels = Labels(codes, len(classes), weights, votes)
         counts = labels.priors * len(codes)
@@ -562,6 +568,10 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         check.check_choice(self.correction, ["prior", "none"], "correction")
         check.check_choice(self.solver, ["simplex", "inverse"], "solver")
         check.check_choice(self.rare, ["error", "drop", "merge"], "rare")
+        if self.training is not None:
+            from collidescope.training.config import TrainingConfig
+
+            TrainingConfig.from_mapping(self.training, "cpu")
         if isinstance(self.n_references, str):
             check.check_choice(self.n_references, ["all"], "n_references")
         else:

@@ -132,10 +132,13 @@ class PoolFit:
     @property
     def history(self) -> list[dict[str, Any]]:
         """Epoch by epoch losses of every member that was trained in epochs, fold by fold."""
-        return [{name: m.history for name, m in fold.items() if getattr(m, "history", None)} for fold in self.folds]
+        kept = [{name: getattr(m, "history", None) for name, m in fold.items()} for fold in self.folds]
+        return [{name: epochs for name, epochs in fold.items() if epochs} for fold in kept]
 
     def posteriors(self, X: Any) -> FloatArray:
         """Posteriors of new rows at ``train_priors``, averaged over the folds."""
+        if tuple(X.shape[1:]) != self.row_shape:
+            raise ValueError(f"X must have rows of shape {self.row_shape} as in training, got {tuple(X.shape[1:])}")
         held = Standardised.of(X, self.centre, self.scale)
         k = len(self.train_priors)
         out = np.zeros((X.shape[0], k))

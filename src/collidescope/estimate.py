@@ -31,15 +31,12 @@ from collidescope._checks import FloatArray, IntArray
 from collidescope._merging import n_pairs
 from collidescope._progress import Progress
 from collidescope.equations.gramian import without_own_pairs
-from collidescope.equations.moments import (
-    Moments,
-    diagonal,
-    influence,
-    influence_stderr,
-    keeps_covariance,
-    row_blocks,
-    row_units,
-)
+from collidescope.equations.moments import Moments as Moments
+from collidescope.equations.moments import diagonal, row_units
+from collidescope.equations.moments import influence as influence
+from collidescope.equations.moments import influence_stderr as influence_stderr
+from collidescope.equations.moments import keeps_covariance as keeps_covariance
+from collidescope.equations.moments import row_blocks as row_blocks
 from collidescope.equations.posterior import SAME_PRIORS, shift_rows
 from collidescope.equations.projection import balance, project
 from collidescope.matrix import CollisionMatrix

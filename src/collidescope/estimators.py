@@ -17,8 +17,8 @@ from collidescope import _checks as check
 from collidescope._checks import CollisionWarning, FloatArray, IntArray
 from collidescope.equations.densities import Divergences, divergences_from_posteriors
 from collidescope.equations.posterior import shift_priors
-from collidescope.folds import FRACTIONS, Split, nested_splits, resolve_splits
 from collidescope.estimate import collision_matrix_from_posteriors, group_numbers, resolve_priors
+from collidescope.folds import FRACTIONS, Split, nested_splits, resolve_splits
 from collidescope.limit import limit_from_posteriors
 from collidescope.matrix import CollisionMatrix
 from collidescope.scale import _dask
@@ -91,6 +91,7 @@ def estimate_collisions(
     members = None if groups is None else group_numbers(groups, len(labels))
     fit = _cross_fitter(classifier, X, labels, classes, cv, n_jobs, random_state, members)
     P = fit(1.0)
+    assert P is not None  # of all rows
     cm = collision_matrix_from_posteriors(
         P, labels, classes=classes, priors=priors, sample_weight=sample_weight, groups=groups
     )
@@ -99,7 +100,7 @@ def estimate_collisions(
     if isinstance(cv, str):
         raise ValueError("limit=True trains on parts of the rows, which cv='prefit' does not: pass a number of folds")
     scored = [(f, fit(f)) for f in sorted(FRACTIONS)]
-    curve = [*((f, part) for f, part in scored if part is not None), (1.0, P)]
+    curve: list[tuple[float, FloatArray]] = [*((f, part) for f, part in scored if part is not None), (1.0, P)]
     sizes = [float(np.mean([np.ceil(f * len(train)) for train, _ in fit.splits])) for f, _ in curve]
     folds = np.empty(len(labels), dtype=np.intp)
     for number, (_, test) in enumerate(fit.splits):
@@ -299,7 +300,7 @@ def as_images(X: Any) -> Any:
 
 def as_votes(y: Any) -> tuple[FloatArray | None, Any]:
     """(votes of every row, class names) when ``y`` is a table of counts with a column per class, else (None, None)."""
-    shape = getattr(y, "shape", ())
+    shape: tuple[int, ...] = getattr(y, "shape", ())
     if len(shape) != 2 or shape[1] < 2:
         return None, None
     votes = check.check_finite(y, "y (votes)", ndim=2)

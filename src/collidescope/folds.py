@@ -5,7 +5,11 @@ Symbols: n rows, d features, K classes, F folds. A split is (training rows, held
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor
 from contextlib import ExitStack, contextmanager
@@ -281,6 +285,21 @@ def nested_splits(
     return smaller
 
 
+def _in_worker(task: Callable[[int, Any], Any], number: int, parent: int) -> Any:
+    """``task(number)`` in a process that ends soon after ``parent``: killed, that one cannot end its workers itself."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        os._exit(1)  # joblib's tracker then removes the shared memory
+
+    # Only joblib's own processes: those of another backend have other parents, on other machines.
+    started = {thread.name for thread in threading.enumerate()}
+    if multiprocessing.current_process().name.startswith("LokyProcess") and "parent" not in started:
+        threading.Thread(target=watch, name="parent", daemon=True).start()
+    return task(number, None)
+
+
 def run_folds(
     train: Callable[[int, Any], Any], n_folds: int, n_jobs: int | None, progress: Progress, steps: int = 1
 ) -> tuple[list[Any], bool]:
@@ -296,7 +315,8 @@ def run_folds(
     elif (cluster := _dask.cluster()) is not None:
         results = _dask.results(cluster, lambda number: train(number, None), n_folds)
     else:
-        results = Parallel(n_jobs=n_jobs, return_as="generator")(delayed(train)(i, None) for i in range(n_folds))
+        calls = (delayed(_in_worker)(train, number, os.getpid()) for number in range(n_folds))
+        results = Parallel(n_jobs=n_jobs, return_as="generator")(calls)
     try:
         for fold in results:
             folds.append(fold)

@@ -171,8 +171,8 @@ class CollisionMatrix:
         check.check_between(level, 0, 1, "level")
         if self.stderr is None:
             return None
-        units = self.counts if self.units is None else self.units
-        half = _half_width(self.stderr, None if units is None else units[:, None], level)
+        counts, units = (None if values is None else values[:, None] for values in (self.counts, self.units))
+        half = _half_width(self.stderr, counts, level, units)
         return np.maximum(self.matrix - half, 0.0), np.minimum(self.matrix + half, 1.0)
 
     @property
@@ -189,12 +189,12 @@ class CollisionMatrix:
         check.check_between(level, 0, 1, "level")
         if self.pber_stderr is None:
             return None
-        half = float(_half_width(self.pber_stderr, self._n_independent(), level))
+        half = self._half_width(self.pber_stderr, level)
         return max(self.pber - half, 0.0), min(self.pber + half, 1.0)
 
-    def _n_independent(self) -> float | None:
-        """Independent units behind estimates over all rows: groups, or rows."""
-        return self.n_units if self.n_units is not None or self.counts is None else float(self.counts.sum())
+    def _half_width(self, stderr: float, level: float) -> float:
+        """Of the interval of a mean over all rows."""
+        return float(_half_width(stderr, None if self.counts is None else self.counts.sum(), level, self.n_units))
 
     def bayes_error_limit(self, level: float = 0.95) -> float:
         """Upper limit of the Bayes error rate that holds with probability ``level``, whatever was not learned.
@@ -205,8 +205,7 @@ class CollisionMatrix:
         interval = self.pber_interval(level)
         limits = [] if interval is None else [interval[1]]
         if self.held_out_error is not None and self.held_out_stderr is not None:
-            half = float(_half_width(self.held_out_stderr, self._n_independent(), level))
-            limits.append(min(self.held_out_error + half, 1.0))
+            limits.append(min(self.held_out_error + self._half_width(self.held_out_stderr, level), 1.0))
         if not limits and not self._is_known():
             raise ValueError("level needs an estimated standard error, and this matrix has none")
         return min(limits, default=self.pber)
@@ -493,8 +492,11 @@ class CollisionMatrix:
         return as_html(self)
 
 
-def _half_width(stderr: npt.ArrayLike, counts: npt.ArrayLike | None, level: float) -> FloatArray:
+def _half_width(
+    stderr: npt.ArrayLike, counts: npt.ArrayLike | None, level: float, units: npt.ArrayLike | None = None
+) -> FloatArray:
+    """Half the width of an interval from ``counts`` rows in ``units`` independent groups (None: every row is one)."""
     if counts is None:
         return np.asarray(stdtrit(np.inf, (1 + level) / 2) * np.asarray(stderr))
-    rows = np.asarray(counts)
-    return np.asarray(stdtrit(np.maximum(rows - 1, 1), (1 + level) / 2) * np.hypot(stderr, UNSEEN / rows))
+    freedom = np.maximum(np.asarray(counts if units is None else units) - 1, 1)
+    return np.asarray(stdtrit(freedom, (1 + level) / 2) * np.hypot(stderr, UNSEEN / np.asarray(counts)))

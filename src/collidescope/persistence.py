@@ -24,4 +24,6 @@ def write_model(path: str | Path, arrays: Mapping[str, npt.NDArray[Any]], descri
 def read_model(path: str | Path) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
     """Arrays and description of a file written by :func:`write_model`."""
     tree = _store.read(path, "model")
+    if tree.keys() != {"arrays", "description"} or not all(isinstance(part, dict) for part in tree.values()):
+        raise ModelFileError(f"path {str(path)!r} is damaged or was edited: its parts are missing")
     return tree["arrays"], tree["description"]

@@ -1,10 +1,12 @@
-"""May the number be trusted? Two refits that answer, and what the estimate itself already gives away.
+"""May the number be trusted? What can be asked of an estimate, and what each answer can and cannot see.
 
-- :func:`shuffled_control`: on shuffled labels every row of S must fall to the priors. If it does not, the method would
-  show structure in noise.
+- :func:`shuffled_control`: on shuffled labels every row of S must fall to the priors. If it does not, the method shows
+  structure in noise: too few rows for its intervals, or a scoring that is not held out. It cannot see a leak (a column
+  that gives the label away, rows of one patient in two folds, repeated rows): shuffling breaks the leak as well.
 - :func:`learning_curve`: whatever the model could not learn is counted as collision (ignorance looks like ambiguity),
-  so PBER falls with more data until only the ambiguity is left. Refits on n/4, n/2 and n rows tell whether it still
-  falls.
+  so PBER falls with more rows until only the ambiguity is left. It reads the training sizes that the fit has scored
+  anyway (``limit_``) and refits nothing. It cannot see a leak either: a leak makes the curve fall faster. Rows that
+  belong together must be passed as groups to ``fit``, or every number here is too low.
 - :func:`cautions`: what the estimate says about itself, in words.
 """
 
@@ -17,36 +19,26 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import clone
-from sklearn.model_selection import train_test_split
-from sklearn.utils import _safe_indexing, check_random_state
+from sklearn.utils import check_random_state
 
 from collidescope import _checks as check
-from collidescope._checks import CollisionWarning, FloatArray, IntArray
-from collidescope._text import words_html
+from collidescope._checks import CollisionWarning
+from collidescope._text import limit_facts, percent, words_html
 from collidescope.equations.bounds import condition_number
 from collidescope.equations.recovery import Recovery
-from collidescope.estimators import check_rows, estimate_collisions
+from collidescope.estimators import estimate_collisions
 from collidescope.matrix import CollisionMatrix
 
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Shares of the rows that the learning curve is made of; each doubles the last.
-SHARES = (0.25, 0.5, 1.0)
-#: Members of every class: two folds of a quarter of them.
-FEWEST_MEMBERS = 8
-#: PBER counts as settled when what more data would take off is expected to be below this share of it.
-SETTLED = 0.1
-#: A drop below this many standard errors may be luck.
-SIGNIFICANT = 2.0
-#: Each doubling is taken to keep between these shares of the drop of the last one: the extremes are noise.
-SLOWEST, FASTEST = 0.75, 0.25
-#: The share where the drops are too small to measure it: excess error falls as 1/n.
-USUAL = 0.5
 #: Above this κ∞(S) some classes are practically indistinguishable, and S⁻¹ multiplies errors by as much.
 NEAR_SINGULAR = 1e3
 #: A Gramian whose root had to move by more than this was no Gramian of a collision matrix.
 MOVED_FAR = 0.1
+#: What a state of ``limit_`` means for someone who can gather rows; any other state cannot be told.
+VERDICTS = {"settled": "settled", "still learning": "more rows would lower it"}
+UNKNOWN = "too few rows to say"
 
 
 @dataclass(frozen=True)
@@ -75,7 +67,8 @@ class ShuffledControl:
         verdict = "as it should be" if self.passed else "which chance does not explain: do not trust this fit"
         return (
             f"With shuffled labels every row of S should be the priors: the largest deviation is "
-            f"{self.largest_deviation:.3f} ({self.z:.1f} standard errors, limit {self.limit:.1f}), {verdict}."
+            f"{self.largest_deviation:.3f} ({self.z:.1f} standard errors, limit {self.limit:.1f}), {verdict}. "
+            f"This does not test for columns that give the label away, nor for related rows in different folds."
         )
 
     def _repr_html_(self) -> str:
@@ -84,49 +77,50 @@ class ShuffledControl:
 
 @dataclass(frozen=True)
 class LearningCurve:
-    """PBER against the number of rows.
+    """PBER against the number of rows that models were trained on, and what more rows would do.
 
     Attributes
     ----------
-    sizes : array of 3 row counts
-    pber, pber_stderr : arrays of 3
+    frame : DataFrame
+        One row per training size: ``rows``, ``pber``, ``pber_stderr``, and what else the limit recorded.
     pber_limit : float
-        PBER that unlimited data would leave, by extrapolation; equal to the last PBER where it no longer falls.
-    converged : bool
-        False when more data would still lower PBER by more than a tenth of it.
+        PBER that unlimited rows of this kind would leave.
+    interval : (low, high)
+        Its 95% range.
+    verdict : str
+        "settled", "more rows would lower it", or "too few rows to say".
+    reason : str
+        Why, where it cannot be said.
     """
 
-    sizes: IntArray
-    pber: FloatArray
-    pber_stderr: FloatArray
+    frame: pd.DataFrame
     pber_limit: float
-    converged: bool
+    interval: tuple[float, float]
+    verdict: str
+    reason: str = ""
+
+    @property
+    def converged(self) -> bool:
+        """Is the verdict "settled"? A curve that cannot be read has not converged."""
+        return self.verdict == VERDICTS["settled"]
 
     def __str__(self) -> str:
-        steps = " → ".join(f"{p:.3f} at {n:,}" for p, n in zip(self.pber, self.sizes, strict=True))
-        if self.converged:
-            return (
-                f"PBER {steps}: more data would hardly change it; the rest is ambiguity, as far as this model can see."
-            )
-        return (
-            f"PBER {steps}: more data would still lower it (to about {self.pber_limit:.3f}); "
-            f"part of what looks like ambiguity is what the model has not learned yet."
-        )
-
-    def to_frame(self) -> pd.DataFrame:
-        """A row per number of rows: ``rows``, ``pber``, ``pber_stderr``."""
-        import pandas as pd
-
-        return pd.DataFrame({"rows": self.sizes, "pber": self.pber, "pber_stderr": self.pber_stderr})
+        steps = " → ".join(f"{p:.3f} at {n:,.0f}" for p, n in zip(self.frame["pber"], self.frame["rows"], strict=True))
+        low, high = self.interval
+        if self.verdict == UNKNOWN:
+            why = self.reason.removeprefix(UNKNOWN).strip(" :.") or "the curve cannot be read"
+            return f"PBER {steps} rows. Verdict: {UNKNOWN} ({why})."
+        left = f"unlimited rows of this kind would leave {percent(low)} to {percent(high)}"
+        return f"PBER {steps} rows. Verdict: {self.verdict}; {left}."
 
     def _repr_html_(self) -> str:
-        return words_html(str(self)) + self.to_frame().to_html(index=False, float_format="{:.4f}".format)
+        return words_html(str(self)) + self.frame.to_html(index=False, float_format="{:.4f}".format)
 
 
 def shuffled_control(
     estimator: Any, X: Any, y: npt.ArrayLike, random_state: int | np.random.RandomState | None = 0
 ) -> ShuffledControl:
-    """Refit on shuffled labels and see whether every row of S falls to the priors.
+    """Refit on shuffled labels and see whether every row of S falls to the priors. It takes as long as the fit.
 
     Parameters
     ----------
@@ -158,74 +152,49 @@ def shuffled_control(
     return ShuffledControl(cm, float(deviation.max()), z, limit, z <= limit)
 
 
-def learning_curve(
-    estimator: Any, X: Any, y: npt.ArrayLike, random_state: int | np.random.RandomState | None = 0
-) -> LearningCurve:
-    """Refit on a quarter, half and all of the rows (nested, stratified), and extrapolate PBER.
+def learning_curve(source: Any) -> LearningCurve:
+    """Would more rows lower PBER? Read from the limit that a fit estimated; nothing is fitted again.
 
     Parameters
     ----------
-    estimator : CollisionClassifier, or any classifier for :func:`estimate_collisions`
-    X, y : the data it was (or would be) fitted on
-    random_state : int or RandomState
-        Chooses the rows.
+    source : fitted CollisionClassifier, or a Limit
 
     Examples
     --------
-    >>> from sklearn.datasets import load_iris
-    >>> from sklearn.linear_model import LogisticRegression
-    >>> X, y = load_iris(return_X_y=True)
-    >>> curve = learning_curve(LogisticRegression(max_iter=1000), X, y)
-    >>> curve.sizes, curve.converged
-    (array([ 37,  75, 150]), True)
+    >>> import pandas as pd
+    >>> from types import SimpleNamespace
+    >>> limit = SimpleNamespace(  # as clf.limit_
+    ...     state="still learning",
+    ...     reason="",
+    ...     pber=0.2,
+    ...     pber_interval=lambda level: (0.15, 0.26),
+    ...     bayes_error_interval=lambda level: None,
+    ...     curve=pd.DataFrame({"rows": [250, 500], "pber": [0.3, 0.25]}),
+    ... )
+    >>> curve = learning_curve(limit)
+    >>> curve.converged, curve.verdict
+    (False, 'more rows would lower it')
     """
-    labels = check.check_labels(y)
-    check_rows(X, labels)
-    classes = check.classes_of(labels)
-    counts = np.bincount(check.encode_labels(labels, classes))
-    if counts.min() < FEWEST_MEMBERS:
+    limit = limit_of(source)
+    if limit is None:
         raise ValueError(
-            f"y has {counts.min()} rows of class {classes.tolist()[int(counts.argmin())]!r}, a learning curve needs at "
-            f"least {FEWEST_MEMBERS} of every class: a quarter of them still has to be split into folds"
+            f"source must be a classifier fitted with limit=True, or a Limit, got {type(source).__name__} without one: "
+            f"fit again with limit=True"
         )
-    rows = np.arange(len(labels))
-    seed = check_random_state(random_state)
-    nested = [rows]
-    for _ in SHARES[1:]:
-        half, _rest = train_test_split(nested[0], train_size=0.5, stratify=labels[nested[0]], random_state=seed)
-        nested.insert(0, np.sort(half))
-    fits = [_collisions(estimator, _safe_indexing(X, part), labels[part]) for part in nested]
-    pber = np.array([cm.pber for cm in fits])
-    stderr = np.array([np.nan if cm.pber_stderr is None else cm.pber_stderr for cm in fits])
-    limit, converged = extrapolate(pber, stderr)
-    return LearningCurve(np.array([len(part) for part in nested]), pber, stderr, limit, converged)
+    facts = limit_facts(limit)
+    low, high = float(facts["limit_pber_low"]), float(facts["limit_pber_high"])  # type: ignore[arg-type]
+    reason = str(limit.reason or "")
+    # A last drop within luck, with room below: neither settled nor seen to fall.
+    verdict = UNKNOWN if reason.startswith(UNKNOWN) else VERDICTS.get(limit.state, UNKNOWN)
+    return LearningCurve(limit.curve, float(limit.pber), (low, high), verdict, reason)
 
 
-def extrapolate(pber: npt.ArrayLike, stderr: npt.ArrayLike) -> tuple[float, bool]:
-    """(limit, converged) from PBER at n/4, n/2 and n rows.
-
-    When each doubling keeps a share ρ of the drop of the last one, both drops together are D, and what is left after
-    them is D ρ² / (1 - ρ²). ρ is the ratio of the two drops where the first is beyond luck, else 1/2: a ratio of noise
-    once made a settled curve look steep.
-
-    >>> limit, converged = extrapolate([0.40, 0.30, 0.25], [0.01, 0.01, 0.01])
-    >>> round(limit, 3), converged
-    (0.2, False)
-    >>> extrapolate([0.47, 0.46, 0.46], [0.01, 0.01, 0.01])
-    (0.46, True)
-    """
-    p = check.check_finite(pber, "pber", ndim=1)
-    e = check.check_finite(stderr, "stderr", ndim=1)
-    if p.shape != (3,) or e.shape != (3,):
-        raise ValueError(f"pber and stderr must have 3 entries each (n/4, n/2, n rows), got {p.shape} and {e.shape}")
-    first, last = p[0] - p[1], p[1] - p[2]
-    if last <= 0:
-        return float(p[2]), True
-    measured = first > SIGNIFICANT * float(np.hypot(e[0], e[1]))
-    kept = float(np.clip(last / first, FASTEST, SLOWEST)) if measured else USUAL
-    left = float(np.clip((first + last) * kept**2 / (1 - kept**2), 0.0, p[2]))
-    falling = last > SIGNIFICANT * float(np.hypot(e[1], e[2]))
-    return float(p[2]) - left, not (falling and left > SETTLED * p[2])
+def limit_of(source: Any) -> Any:
+    """The ``Limit`` of a fitted classifier, or of the one inside a ``TableClassifier``, or the Limit itself."""
+    if hasattr(source, "pber_interval") and hasattr(source, "state"):
+        return source
+    found = getattr(source, "limit_", None)
+    return getattr(getattr(source, "classifier_", None), "limit_", None) if found is None else found
 
 
 def cautions(collisions: CollisionMatrix, one_step: CollisionMatrix, recovery: Recovery) -> list[str]:
@@ -267,13 +236,14 @@ def cautions(collisions: CollisionMatrix, one_step: CollisionMatrix, recovery: R
 def _collisions(estimator: Any, X: Any, y: npt.NDArray[Any]) -> CollisionMatrix:
     """S of a fresh copy of the estimator: its own ``one_step_``, or the cross-fitted estimate of a plain classifier."""
     fresh = clone(estimator)
-    if "estimate" in fresh.get_params():
-        with warnings.catch_warnings():
-            # of shuffled labels or a quarter of the rows; the controls have a verdict of their own
-            warnings.simplefilter("ignore", CollisionWarning)
-            cm = fresh.fit(X, y).one_step_
-        assert isinstance(cm, CollisionMatrix)
-        if fresh.interrupted_:  # half a fit is no control
-            raise KeyboardInterrupt
-        return cm
-    return estimate_collisions(fresh, X, y)
+    if "estimate" not in fresh.get_params():
+        return estimate_collisions(fresh, X, y)
+    if "limit" in fresh.get_params():
+        fresh.set_params(limit=False)  # the control needs the full size only
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CollisionWarning)  # of shuffled labels; the control has its own verdict
+        cm = fresh.fit(X, y).one_step_
+    assert isinstance(cm, CollisionMatrix)
+    if fresh.interrupted_:  # half a fit is no control
+        raise KeyboardInterrupt
+    return cm

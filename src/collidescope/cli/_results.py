@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import shutil
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from collidescope._text import as_text, pairs_text, short
 from collidescope.cli._console import say, show, show_json
 from collidescope.cli._writing import write_matrix, write_outputs
 from collidescope.matrix import CollisionMatrix
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 #: Pairs printed below the matrix.
 PAIRS = 5
+#: Characters of a class name that a narrow terminal leaves.
+FEWEST = 10
 
 
 def summary_of(source: Any, X: Any = None, y: Any = None, **options: Any) -> dict[str, Any]:
@@ -23,22 +30,38 @@ def summary_of(source: Any, X: Any = None, y: Any = None, **options: Any) -> dic
     return summarise(source, X, y, **options)
 
 
-def print_matrix(cm: CollisionMatrix, summary: dict[str, Any]) -> None:
+def print_matrix(cm: CollisionMatrix, summary: dict[str, Any], limit: Any = None) -> None:
     """S, the pairs that collide most, and what to do about them."""
-    show(str(cm))
+    show(as_text(cm, limit))
     if 2 < cm.n_classes <= 12:
         show("\nMost colliding pairs, with 95% intervals:")
-        show(cm.top_collisions(PAIRS).to_string(index=False, float_format="{:.4f}".format))
+        show(pairs_text(cm, PAIRS))
     if summary["what_to_do"]:
         show("\nWhat to do about it:")
         for sentence in summary["what_to_do"]:
-            show(f"- {_for_terminal(sentence)}")
+            show(f"- {for_terminal(sentence)}")
 
 
-def _for_terminal(sentence: str) -> str:
-    """Advice without what only the page has."""
-    sentence = sentence.replace("Try it in the merge explorer.", "See `collidescope merge`.")
-    return re.sub(r" \(see (Rows|Trust)\)", "", sentence)
+def for_terminal(sentence: str) -> str:
+    r"""A sentence without the marks that only pages obey: many terminals print them.
+
+    >>> for_terminal("labelled “\u2068قطة\u2069”")
+    'labelled “قطة”'
+    """
+    return re.sub("[\u2068\u2069]", "", sentence)
+
+
+def fitting(table: pd.DataFrame, names: Sequence[str]) -> str:
+    """A table as text no wider than the terminal: the columns ``names``, which hold class names, are cut."""
+
+    def text(longest: int) -> str:
+        cut = {name: ["" if value is None else short(value, longest) for value in table[name]] for name in names}
+        return str(table.assign(**cut).to_string(index=False, float_format="{:.4f}".format, na_rep=""))
+
+    longest = max((len(str(value)) for name in names for value in table[name]), default=FEWEST)
+    while longest > FEWEST and len(text(longest).splitlines()[0]) > shutil.get_terminal_size((100, 24)).columns:
+        longest -= 1
+    return text(longest)
 
 
 def finish(
@@ -49,15 +72,25 @@ def finish(
     report: Path | None,
     matrix: Path | None,
     more: Sequence[tuple[str, Path | None, Any]] = (),
+    limit: Any = None,
 ) -> None:
     """Print the result, then write what was asked for; ``more`` outputs come first (see :func:`write_outputs`)."""
-    if as_json:
-        show_json(summary)
-    else:
-        print_matrix(cm, summary)
-    write_outputs(
-        *more, ("matrix", matrix, partial(write_matrix, cm)), ("report", report, partial(write_summary, summary))
-    )
+
+    def write() -> None:
+        report_of = partial(write_summary, summary)
+        write_outputs(*more, ("matrix", matrix, partial(write_matrix, cm)), ("report", report, report_of))
+
+    print_then_write(lambda: show_json(summary) if as_json else print_matrix(cm, summary, limit), write)
+
+
+def print_then_write(answer: Callable[[], None], write: Callable[[], None]) -> None:
+    """The answer before any file, for a full disk must not lose it; the files also when nobody reads to its end."""
+    try:
+        answer()
+    except BrokenPipeError:  # head has seen enough
+        write()
+        raise
+    write()
 
 
 def write_summary(summary: dict[str, Any], path: Path) -> None:

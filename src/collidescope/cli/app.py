@@ -8,10 +8,11 @@ from typing import Annotated
 import typer
 
 from collidescope.cli import _options as opt
-from collidescope.cli import fitting, matrices, predicting
+from collidescope.cli import decisions, fitting, matrices, predicting, votes
 from collidescope.cli._console import guarded, set_quiet, show
 
-START, USE, OWN = "Start here", "Go on from a model or a matrix", "From numbers of your own"
+START, USE, OWN = "Start here", "Go on from a model or a matrix", "From your own numbers"
+DECIDE = "Decide what to do next"
 
 app = typer.Typer(
     name="collidescope",
@@ -42,9 +43,9 @@ def main(
 ) -> None:
     """Which classes can your data not tell apart, and how sure is that?
 
-    Show the same input again: how often would it carry another label? That is the collision matrix S. It says what no
-    model, however good, can get right on these inputs, which classes to merge, and where a classifier can still
-    improve. Every number comes with an interval.
+    Show the same input again: how often would it get another label? That is the collision matrix S. It says which
+    classes overlap, what more rows could still change and what they could not, which classes to merge, and where a
+    classifier can still improve. Every number comes with an interval.
 
     Ten minutes: `collidescope fit table.csv --label COLUMN --report report.html`, then open the report.
     """
@@ -69,8 +70,19 @@ def demo(
 app.command(rich_help_panel=START)(demo)
 app.command(rich_help_panel=START)(fitting.fit)
 app.command(rich_help_panel=USE)(predicting.predict)
-app.command(rich_help_panel=USE)(predicting.audit)
+app.command(rich_help_panel=USE)(decisions.audit)
 app.command(rich_help_panel=USE)(matrices.merge)
+app.command(rich_help_panel=USE)(matrices.limit)
 app.command(rich_help_panel=USE)(matrices.report)
 app.command(rich_help_panel=OWN)(matrices.posteriors)
 app.command(rich_help_panel=OWN)(matrices.count)
+app.command(rich_help_panel=OWN)(votes.votes)
+for _command in (
+    decisions.rows,
+    decisions.columns,
+    decisions.groups,
+    decisions.ceilings,
+    decisions.compare,
+    decisions.split,
+):
+    app.command(rich_help_panel=DECIDE)(_command)

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from collidescope._words import duration
+from collidescope._text import duration
 from collidescope.cli import _options as opt
 from collidescope.cli._console import INTERRUPTED, guarded, is_quiet, note, say, set_quiet, warnings_as_notes
 

@@ -1,7 +1,8 @@
-"""``posteriors``, ``count``, ``merge`` and ``report``: collision matrices without training anything."""
+"""``posteriors``, ``count``, ``merge``, ``limit`` and ``report``: what follows from numbers that are there."""
 
 from __future__ import annotations
 
+import shlex
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,6 +14,15 @@ from collidescope.cli._console import guarded, note, say, set_quiet, show, show_
 
 #: What stands before the name of a class in the name of its column.
 PREFIXES = ("", "p_", "prob_", "proba_", "p(", "P(")
+#: What the arguments of consolidate are called on the command line.
+FLAGS = {
+    "must_merge": "--together",
+    "cannot_merge": "--apart",
+    "max_pber": "--max-pber",
+    "n_groups": "--groups",
+    'method="optimal"': "--optimal",
+    "method='optimal'": "--optimal",
+}
 
 
 @guarded
@@ -55,8 +65,15 @@ def posteriors(
 
     source: Any = pd.DataFrame(P, columns=classes)
     shown = {"rows": others} if others.shape[1] else {}
-    summary = summary_of(source, y=rows.y, title=title, notes=rows.notes, **shown)
+    about = _about("posteriors", table, rows.label, list(source.columns), matrix)
+    summary = summary_of(source, y=rows.y, title=title, notes=rows.notes, about=about, **shown)
     finish(cm, summary, as_json=as_json, report=report, matrix=matrix)
+
+
+def _about(command: str, table: Path, label: str, columns: list[Any], saved: Path | None) -> dict[str, Any]:
+    """Where the rows come from, for the report."""
+    said = shlex.join(["collidescope", command, str(table), "--label", label])
+    return {"file": table.name, "label": label, "columns": columns, "command": said, "saved": saved}
 
 
 def _posterior_columns(rows: Any) -> tuple[Any, Any, list[Any], Any]:
@@ -165,7 +182,8 @@ def count(
     for line in notes:
         note(line)
     cm = count_collisions(X, rows.y)
-    summary = summary_of(cm, title=title, notes=notes)
+    about = _about("count", table, rows.label, list(X.columns), matrix)
+    summary = summary_of(cm, title=title, notes=notes, about=about)
     summary["what_to_do"] = [*found.cautions(), *summary["what_to_do"]]
     finish(cm, summary, as_json=as_json, report=report, matrix=matrix)
 
@@ -204,50 +222,109 @@ def merge(
     """
     from collidescope.applications import consolidate
     from collidescope.cli import _inputs as inputs
+    from collidescope.cli._results import fitting, print_then_write
     from collidescope.cli._writing import check_outputs, write_matrix, write_outputs
 
     set_quiet(quiet)
     check_outputs([source], [matrix])
     cm = inputs.load_matrix(source)
-    plan = consolidate(
-        cm,
-        groups,
-        max_pber=max_pber,
-        method="optimal" if optimal else "greedy",
-        must_merge=_lists(together),
-        cannot_merge=_lists(apart),
-    )
-    columns = ["n_groups", "first", "second", "pber", "pber_low", "pber_high", "bayes_low", "bayes_high", "gain"]
-    path = plan.path[columns]
-    if as_json:
-        steps = path.astype(object).where(path.notna(), None)
-        show_json(
-            {
-                "groups": plan.groups,
-                "names": plan.matrix.classes.tolist(),
-                "pber": plan.matrix.pber,
-                "pber_before": cm.pber,
-                "path": steps.to_dict("records"),
-            }
+    method = "optimal" if optimal else "greedy"
+    try:
+        plan = consolidate(
+            cm, groups, max_pber=max_pber, method=method, must_merge=_lists(together), cannot_merge=_lists(apart)
         )
-    else:
-        if groups is not None or max_pber is not None:
+    except ValueError as error:
+        words = str(error)
+        for argument, flag in FLAGS.items():
+            words = words.replace(argument, flag)
+        raise ValueError(words) from None
+    path = plan.path[["n_groups", "first", "second", "pber", "pber_low", "pber_high", "gain", "price"]]
+
+    def answer() -> None:
+        if as_json:
+            steps = path.astype(object).where(path.notna(), None)
+            found = {"groups": plan.groups, "names": plan.matrix.classes.tolist(), "pber": plan.matrix.pber}
+            show_json(found | {"pber_before": cm.pber, "path": steps.to_dict("records")})
+            return
+        chosen = groups is not None or max_pber is not None
+        if chosen:
             show(f"{plan}\n")
-        show(
-            "Step by step, the two groups that collide most first:"
-            if not optimal
-            else "The best grouping of each size:"
-        )
-        wanted = ["n_groups", "first", "second", "pber", "pber_low", "pber_high"]
-        shown = path[wanted if not optimal else [name for name in wanted if name not in ("first", "second")]]
-        show(shown.to_string(index=False, float_format="{:.4f}".format, na_rep=""))
-        if groups is None and max_pber is None:
+        show("The best grouping of each size:" if optimal else "Step by step, the two groups that collide most first:")
+        names = [] if optimal else ["first", "second"]
+        show(fitting(path[["n_groups", *names, "pber", "pber_low", "pber_high"]], names))
+        if not chosen:
             say("Choose with --groups N or --max-pber 0.05.", "dim")
-    write_outputs(("matrix of the groups", matrix, partial(write_matrix, plan.matrix)))
+
+    written = ("matrix of the groups", matrix, partial(write_matrix, plan.matrix))
+    print_then_write(answer, lambda: write_outputs(written))
 
 
 def _lists(given: list[str] | None) -> list[list[str]] | None:
     return None if not given else [[name.strip() for name in group.split(",")] for group in given]
+
+
+@guarded
+def limit(
+    source: Annotated[
+        Path, typer.Argument(metavar="SOURCE", help="A model (--save), or a table to fit (with --label).")
+    ],
+    label: opt.Label = None,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE.png", help="Draw the curve (.png, .svg or .pdf).")] = None,
+    as_json: opt.Json = False,
+    quiet: opt.Quiet = False,
+    header: opt.Header = True,
+    delimiter: opt.Delimiter = None,
+    skip_lines: opt.SkipLines = 0,
+    seed: opt.Seed = 0,
+) -> None:
+    """What would unlimited rows of this kind leave? How good could it get?
+
+    Reads the learning curve that `fit` stored with the model: how often an input would get another label, from models
+    trained on an eighth, a quarter, half and all of the rows, and where that goes. Of a table it fits a model first.
+
+    **Examples**
+
+    - `collidescope limit model.collide`
+    - `collidescope limit model.collide --plot curve.png`
+    - `collidescope limit table.csv --label income --json`
+    """
+    from collidescope._text import headline
+    from collidescope.cli import _inputs as inputs
+    from collidescope.cli._results import for_terminal, say_written
+    from collidescope.trust import learning_curve, limit_of
+
+    set_quiet(quiet)
+    inputs.check_outputs([source], [plot])
+    if label is None:
+        model = inputs.load_source(source)
+    else:
+        from collidescope.classifier import CollisionClassifier
+        from collidescope.tables.model import TableClassifier
+
+        rows = inputs.labelled_rows(source, label, inputs.Reading(header, delimiter, skip_lines))
+        for line in rows.notes:
+            note(line)
+        classifier = CollisionClassifier(random_state=seed, verbose=0 if quiet else 1)
+        with warnings_as_notes():
+            model = TableClassifier(classifier).fit(rows.X, rows.y)
+    found = limit_of(model)
+    if found is None:
+        raise ValueError(
+            f"{source.name} holds no limit: it takes a model that was fitted with one (collidescope fit TABLE --label "
+            f"COLUMN --save model.collide), or a table with --label"
+        )
+    curve = learning_curve(found)
+    if as_json:
+        show_json(found.to_dict() | {"verdict": curve.verdict, "headline": headline(model.collision_matrix_, found)})
+    else:
+        for line in headline(model.collision_matrix_, found):
+            show(for_terminal(line))
+        show(f"\n{curve.frame.to_string(index=False, float_format='{:.4f}'.format)}\n\nVerdict: {curve.verdict}.")
+    if plot is not None:
+        from collidescope.show import LimitDisplay
+
+        LimitDisplay.from_limit(found).plot().ax_.get_figure(root=True).savefig(plot)  # type: ignore[union-attr]
+        say_written({"curve": plot})
 
 
 @guarded
@@ -291,13 +368,16 @@ def report(
     if isinstance(found, dict):
         summary = found | ({} if title is None else {"title": title})
     elif table is None:
-        summary = summary_of(found, title=title, notes=getattr(found, "notes_", ()))
+        about = {"file": source.name, "command": f"collidescope report {shlex.quote(str(source))}", "saved": source}
+        summary = summary_of(found, title=title, notes=getattr(found, "notes_", ()), about=about)
     else:
         name = label or getattr(found, "label_", None)
         rows = inputs.labelled_rows(table, name, inputs.Reading(header, delimiter, skip_lines))
         y, _ = inputs.match_labels(_series(rows), found.classes_.tolist(), "label")
         with warnings_as_notes():
-            summary = summary_of(found, rows.X, y, title=title, notes=[*rows.notes, *getattr(found, "notes_", ())])
+            about = _about("report", table, rows.label, list(rows.X.columns), source)
+            notes = [*rows.notes, *getattr(found, "notes_", ())]
+            summary = summary_of(found, rows.X, y, title=title, notes=notes, about=about)
     if as_json:
         show_json(summary)
     write_outputs(("report", out, partial(write_summary, summary)))

@@ -15,13 +15,20 @@ from collidescope.learners._shared import by_blocks, checked, class_shares, inne
 from collidescope.learners._trees import TreeStack, build
 from collidescope.learners.base import FloatArray, Member, Task, Tree
 
-#: Rounds, and trees of all rounds and classes together.
-MAX_ROUNDS, MAX_TREES = 300, 3_000
-#: Share of the rows held out to choose the number of rounds, as one part of so many; rounds without gain that end it.
-PARTS, PATIENCE = 6, 15
-#: Step of a round where rounds are many, and at most where classes leave few.
-LEARNING_RATE, FASTEST = 0.08, 0.3
-LEAVES, DEPTH = 20, 7
+#: Two kinds of trees, whose logits are averaged: small ones on samples of the rows, and larger ones with random cuts.
+#: Each is stopped on its own held-out part, so that together they learn from every row.
+KINDS: tuple[dict[str, Any], ...] = (
+    {"num_leaves": 8, "max_depth": 4, "feature_fraction": 0.7, "bagging_fraction": 0.7, "bagging_freq": 1},
+    {"num_leaves": 20, "max_depth": 7, "feature_fraction": 0.7, "extra_trees": True},
+)
+#: Rounds, and trees of all kinds, rounds and classes together.
+MAX_ROUNDS, MAX_TREES = 300, 2_000
+#: One part of so many is held out to choose the number of rounds; rounds without gain that end the growth.
+PARTS, PATIENCE = 6, 10
+#: Step of a round: this many over the rounds that classes leave, within limits.
+RATE_ROUNDS, LEARNING_RATE, FASTEST = 12.0, 0.08, 0.3
+#: Rounds where nothing can be held out.
+BLIND_ROUNDS = 30
 
 
 class Boosting(Member):
@@ -35,28 +42,19 @@ class Boosting(Member):
 
     @classmethod
     def takes_part(cls, n: int, d: int, k: int) -> bool:
-        return k <= MAX_TREES // 15
+        return True
 
     def fit(self, task: Task) -> Self:
-        import lightgbm
-
         K, n = task.n_classes, len(task.codes)
-        per_round = 1 if K == 2 else K
-        most = min(MAX_ROUNDS, MAX_TREES // per_round)
-        X, w = np.asarray(task.X, dtype=np.float32), weights_of(task)
-        part = inner_parts(task, PARTS, task.seed)
-        train, held_out = np.flatnonzero(part != 0), np.flatnonzero(part == 0)
+        most = max(1, min(MAX_ROUNDS, MAX_TREES // (len(KINDS) * (1 if K == 2 else K))))
         self.log_priors = np.log(class_shares(task)).astype(np.float32)
-        options = {
+        common = {
             "objective": "binary" if K == 2 else "multiclass",
             "num_class": 1 if K == 2 else K,
-            "learning_rate": float(np.clip(LEARNING_RATE * MAX_ROUNDS / most / 2, LEARNING_RATE, FASTEST)),
-            "num_leaves": LEAVES,
-            "max_depth": DEPTH,
+            "learning_rate": float(np.clip(RATE_ROUNDS / most, LEARNING_RATE, FASTEST)),
             "min_data_in_leaf": int(np.clip(n // 50, 2, 10)),
             "min_sum_hessian_in_leaf": 1e-3,
             "lambda_l2": 1.0,
-            "feature_fraction": 0.7,
             "boost_from_average": False,
             "use_missing": False,
             "seed": int(task.seed) % 2**31,
@@ -65,18 +63,37 @@ class Boosting(Member):
             "num_threads": 1,
             "verbosity": -1,
         }
-        start = self._start(n)
-        data = lightgbm.Dataset(X[train], task.codes[train], weight=w[train], init_score=start[train])
-        if len(held_out):
-            valid = data.create_valid(X[held_out], task.codes[held_out], weight=w[held_out], init_score=start[held_out])
+        part = inner_parts(task, PARTS, task.seed)
+        X, w = np.asarray(task.X, dtype=np.float32), weights_of(task)
+        described = []
+        for number, kind in enumerate(KINDS):
+            described += self._boost(X, task.codes, w, part != number, {**common, **kind}, most)
+        self._take(described)
+        return self
+
+    def _boost(
+        self,
+        X: npt.NDArray[np.float32],
+        codes: npt.NDArray[np.intp],
+        w: FloatArray,
+        train: npt.NDArray[np.bool_],
+        options: dict[str, Any],
+        most: int,
+    ) -> list[dict[str, Any]]:
+        """Trees of the rounds that the rows outside of ``train`` like best, as LightGBM describes them."""
+        import lightgbm
+
+        start = self._start(len(X))
+        data = lightgbm.Dataset(X[train], codes[train], weight=w[train], init_score=start[train])
+        if train.all():  # a single group: nothing to hold out
+            booster = lightgbm.train(options, data, BLIND_ROUNDS)
+        else:
+            rest = ~train
+            valid = data.create_valid(X[rest], codes[rest], weight=w[rest], init_score=start[rest])
             stop = lightgbm.early_stopping(PATIENCE, verbose=False)
             booster = lightgbm.train(options, data, most, valid_sets=[valid], callbacks=[stop])
-            rounds = booster.best_iteration
-        else:
-            booster = lightgbm.train(options, data, most // 4)
-            rounds = most // 4
-        self._take(booster.dump_model(num_iteration=rounds)["tree_info"])
-        return self
+        trees: list[dict[str, Any]] = booster.dump_model(num_iteration=max(booster.best_iteration, 0) or None)["tree_info"]
+        return trees
 
     def _start(self, n: int) -> FloatArray:
         """Log odds, or logits, of the priors for every row."""
@@ -90,7 +107,7 @@ class Boosting(Member):
             _read(one["tree_structure"], nodes, values)
             columns = list(zip(*nodes, strict=True))
             trees.append((np.asarray(columns[0]), np.asarray(columns[1], dtype=np.float64), np.asarray(columns[2])))
-        self.stack, self.values = build(trees), np.asarray(values, dtype=np.float32)
+        self.stack, self.values = build(trees), np.asarray(values, dtype=np.float32) / len(KINDS)
 
     def log_posteriors(self, X: Any) -> FloatArray:
         K = len(self.log_priors)

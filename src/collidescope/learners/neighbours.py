@@ -1,7 +1,7 @@
-"""k nearest neighbours, with k and the scale of the features chosen by leave-one-out log loss.
+"""k nearest neighbours, with k, the scale of the features and the shrinkage chosen by leave-one-out log loss.
 
 Symbols: n reference rows, K classes, w weights of the rows. The posterior of a row is the weighted share of each class
-among its k nearest references, shrunk towards the priors by as much as :data:`PRIOR_COUNT` neighbours. Nearer
+among its k nearest references, shrunk towards the priors by as much as ``prior_count`` neighbours. Nearer
 neighbours count more: the i-th at distance r_i has weight ``exp(-r_i² / r_k²)``.
 """
 
@@ -25,8 +25,8 @@ from collidescope.learners.base import FloatArray, Member, Task, Tree
 
 #: Numbers of neighbours that are tried.
 SIZES = (2, 3, 5, 8, 12, 20, 32, 50, 80)
-#: Neighbours' worth of the priors in every posterior: no logarithm of zero.
-PRIOR_COUNT = 0.5
+#: Neighbours' worth of the priors in every posterior, as tried: no logarithm of zero.
+PRIOR_COUNTS = (0.03, 0.1, 0.3, 1.0)
 #: Reference rows that are kept; a sample beyond. Rows that choose k and the scale.
 MOST_ROWS, CHOOSING_ROWS = 20_000, 2_000
 #: Features beyond which distances say little and cost much.
@@ -44,6 +44,7 @@ class Neighbours(Member):
     spread: npt.NDArray[np.float32]
     priors: npt.NDArray[np.float32]
     k: int
+    prior_count: float
 
     @classmethod
     def takes_part(cls, n: int, d: int, k: int) -> bool:
@@ -69,9 +70,9 @@ class Neighbours(Member):
         for spread in spreads:
             self.rows, self.spread = X, spread
             self._index()
-            loss, k = self._leave_one_out(chosen)
+            loss, k, count = self._leave_one_out(chosen)
             if loss < best:
-                best, self.k, kept = loss, k, spread
+                best, self.k, self.prior_count, kept = loss, k, count, spread
         if self.spread is not kept:
             self.spread = kept
             self._index()
@@ -89,42 +90,48 @@ class Neighbours(Member):
             distance, index = self._search.kneighbors(x * self.spread, k)
         return np.asarray(distance, dtype=np.float64), index
 
-    def _leave_one_out(self, chosen: npt.NDArray[np.intp]) -> tuple[float, int]:
+    def _leave_one_out(self, chosen: npt.NDArray[np.intp]) -> tuple[float, int, float]:
+        """The lowest log loss of rows scored by the others, with the k and prior count that reach it."""
         n = len(self.rows)
-        sizes = [k for k in SIZES if k < n] or [1]
         if n < 2:
-            return 0.0, 1
+            return 0.0, 1, PRIOR_COUNTS[-1]
+        sizes = [k for k in SIZES if k < n] or [1]
         distance, index = self._neighbours(self.rows[chosen].astype(np.float32), sizes[-1] + 1)
-        # A row is its own neighbour; among duplicates it may not come first, and then the last one goes.
+        # A row is its own neighbour; among duplicates it may not be found, and then the last neighbour goes.
         own = index == chosen[:, None]
         own[~own.any(axis=1), -1] = True
         distance, index = (a[~own].reshape(len(chosen), -1) for a in (distance, index))
-        w, rows = self.weights[chosen], np.arange(len(chosen))
-        losses = []
+        w, right = self.weights[chosen] / self.weights[chosen].sum(), (np.arange(len(chosen)), self.codes[chosen])
+        tried = []
         for k in sizes:
-            log_p = self._log_shares(distance[:, :k], index[:, :k])
-            losses.append(float(-(w * log_p[rows, self.codes[chosen]]).sum() / w.sum()))
-        return min(losses), sizes[int(np.argmin(losses))]
+            counts = self._counts(distance[:, :k], index[:, :k])
+            for count in PRIOR_COUNTS:
+                tried.append((float(-w @ self._log_shares(counts, count)[right]), k, count))
+        return min(tried)
 
-    def _log_shares(self, distance: FloatArray, index: npt.NDArray[np.intp]) -> FloatArray:
-        n, k = index.shape
-        squares = distance * distance
+    def _counts(self, distance: FloatArray, index: npt.NDArray[np.intp]) -> FloatArray:
+        """Neighbours of each class, weighted, (n, K)."""
+        n, K, squares = len(index), len(self.priors), distance * distance
         nearness = np.exp(-squares / np.maximum(squares[:, -1:], 1e-30)) * self.weights[index]
-        K = len(self.priors)
         places = self.codes[index].astype(np.intp) + K * np.arange(n)[:, None]
-        counts = np.bincount(places.ravel(), nearness.ravel(), minlength=n * K).reshape(n, K)
-        counts += PRIOR_COUNT * self.priors
-        out = np.log(counts / counts.sum(axis=1, keepdims=True))
-        return np.maximum(out, LOG_FLOOR, out=out)
+        return np.bincount(places.ravel(), nearness.ravel(), minlength=n * K).reshape(n, K)
+
+    def _log_shares(self, counts: FloatArray, prior_count: float) -> FloatArray:
+        shares = counts + prior_count * self.priors
+        return np.maximum(np.log(shares / shares.sum(axis=1, keepdims=True)), LOG_FLOOR)
 
     def log_posteriors(self, X: Any) -> FloatArray:
         k = min(self.k, len(self.rows))
         numbers = self.rows.shape[1] + k + len(self.priors)
-        return by_blocks(lambda x: self._log_shares(*self._neighbours(x, k)), X, numbers, len(self.priors))
+
+        def score(x: npt.NDArray[np.float32]) -> FloatArray:
+            return self._log_shares(self._counts(*self._neighbours(x, k)), self.prior_count)
+
+        return by_blocks(score, X, numbers, len(self.priors))
 
     def export(self) -> Tree:
         names = ("rows", "codes", "weights", "spread", "priors")
-        return {name: getattr(self, name) for name in names} | {"k": self.k}
+        return {name: getattr(self, name) for name in names} | {"k": self.k, "prior_count": self.prior_count}
 
     @classmethod
     def restore(cls, tree: Tree, n_features: int, n_classes: int) -> Self:
@@ -140,5 +147,6 @@ class Neighbours(Member):
         if (member.weights < 0).any() or (member.priors <= 0).any():
             raise ValueError("weights of neighbours must not be negative, and priors must be positive")
         member.k = int(checked_number(tree, "k", 1, SIZES[-1]))
+        member.prior_count = checked_number(tree, "prior_count", PRIOR_COUNTS[0], PRIOR_COUNTS[-1])
         member._index()
         return member

@@ -133,7 +133,11 @@ class PairModel:
         w = None if sample_weight is None else torch.from_numpy(sample_weight.astype(np.float32)).to(config.device)
         split = validation_split(y, config, seed)
         capacities = AUTO_SIZES if isinstance(config.hidden_layer_sizes, str) else (config.hidden_layer_sizes,)
-        modules, losses, used, history, interrupted = [], [], [], {}, False
+        modules: list[PairModule] = []
+        losses: list[float] = []
+        used: list[tuple[int, ...] | None] = []
+        history: dict[str, list[dict[str, Any]]] = {}
+        interrupted = False
         for sizes in capacities if factory is None else (None,):
 
             def build(sizes: tuple[int, ...] | None = sizes) -> PairModule:

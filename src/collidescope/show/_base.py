@@ -14,11 +14,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure, SubFigure
 
 INK, ACCENT, QUIET, NEUTRAL = "#1f2a44", "#c8442c", "#9aa5b8", "#e3e7ee"
-#: For lines: those of Okabe and Ito, which colour-blind readers tell apart, and four more.
-COLOURS = (
-    *("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"),
-    *("#7f3c8d", "#8c564b", "#8f8f8f", "#7a7a00"),
-)
 #: Longer names are cut: beyond this a name takes more room than the picture.
 LONGEST = 24
 #: Names are left out rather than printed smaller than this (points).
@@ -55,14 +50,6 @@ class Display:
         return ax
 
 
-def check_fitted(clf: object, attribute: str) -> None:
-    """Refuse what is not a fitted ``CollisionClassifier``; asked without importing torch."""
-    if isinstance(clf, type) or not hasattr(clf, attribute):
-        raise ValueError(
-            f"clf must be a fitted CollisionClassifier, got {type(clf).__name__} without {attribute}: call fit first"
-        )
-
-
 def plain(name: Any, longest: int = LONGEST) -> str:
     r"""``name`` as text that matplotlib prints as it is: no mathematics between dollars, no line breaks, not too long.
 
@@ -71,12 +58,6 @@ def plain(name: Any, longest: int = LONGEST) -> str:
     """
     text = "".join(character if character.isprintable() else " " for character in str(name))
     return (text if len(text) <= longest else text[: longest - 1] + "…").replace("$", r"\$")
-
-
-def in_legend(name: Any) -> str:
-    """Like :func:`plain`; legends leave out what begins with an underscore, so a space goes before it."""
-    text = plain(name)
-    return f" {text}" if text.startswith("_") else text
 
 
 def write_names(ax: Axes, side: Literal["x", "y"], places: npt.ArrayLike, names: Sequence[Any]) -> None:

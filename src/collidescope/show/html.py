@@ -1,8 +1,9 @@
 """The summary as one HTML file that needs no network: words and tables in the markup, charts by plotly on top.
 
-Every name and value is escaped by jinja2, and again for plotly, which reads a little markup of its own. The page may
-run two scripts, plotly and ``report.js``, which its policy (Content-Security-Policy) knows by their hashes: whatever
-else would look like a script does not run.
+Every name and value is escaped by jinja2, and again for plotly, which reads a little markup. The page may run two
+scripts, plotly and ``report.js``, which its policy (Content-Security-Policy) knows by their hashes: whatever else would
+look like a script does not run. A summary may come from a file that somebody edited: :func:`check_summary` compares it
+with ``SCHEMA`` before anything is drawn.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from typing import Any
 import numpy.typing as npt
 
 from collidescope._files import replace_file
+from collidescope._text import between, percent
 from collidescope.show import words
 from collidescope.show.summary import FORMAT, FORMAT_VERSION, summarise
 
@@ -25,13 +28,154 @@ from collidescope.show.summary import FORMAT, FORMAT_VERSION, summarise
 TABLE_CLASSES = 30
 #: Steps of the merge path that are listed as a table.
 TABLE_STEPS = 15
-#: Precision and recall are equal at the priors of S: a column for each is shown only where they differ by more.
-SAME_RATE = 5e-4
-REQUIRED = (
-    *("title", "n_classes", "n_rows", "level", "pber", "bayes_error", "top_collisions", "headline", "what_to_do"),
-    *("complete", "classes", "matrix", "low", "high", "joint", "priors", "counts", "leaf_order", "ceilings"),
-    *("merge_path", "ambiguous_rows", "audit", "trust", "notes", "how"),
-)
+#: Numbers beyond this are no counts and no rates.
+LARGEST = 1e15
+IMAGE = re.compile(r"data:image/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/]+={0,2}")
+
+# ------------------------------------------------------------------------------------------------ what a summary is
+
+
+def _each(kind: Any, names: str) -> dict[str, Any]:
+    return dict.fromkeys(names.split(), kind)
+
+
+_SHARE = (float, None)
+_WORDS = (str, None)
+_ROW = _each(int, "index columns_left") | {"label": _WORDS, "values": [[str, str]], "image": (IMAGE, None)}
+_ROW |= {"posterior": [{"class": str, "probability": float, "is_label": bool}]}
+_BAND = _each([float], "rows low middle high")
+_CURVE = {"rows": [float], "pber": [float], "stderr": [_SHARE]}
+_LIMIT = _each(str, "state reason words") | _each(float, "pber low high") | {"curve": _CURVE, "band": (_BAND, None)}
+_AUDITED = _each(str, "true predicted") | _each(float, "observed inherent fixable low high") | {"flagged": bool}
+_AUDIT = _each(int, "n_rows n_pairs") | _each(float, "error inherent fixable") | {"verdict": str, "cautions": [str]}
+_AUDIT |= _each([float, float], "error_interval fixable_interval") | {"pairs": [_AUDITED]}
+_AUDIT |= {"parts": (_each([float, float], "inherent not_learned"), None)}
+_PATH = _each([int], "n_groups tree_order") | _each([(int, None)], "first second") | {"pber": [float]}
+#: A type, a pattern for text, [of each entry], [of the first, of the second], {of each named entry}, {str: of every entry}, or (this, None) where None
+#: will do. ``float`` takes every number of reasonable size.
+SCHEMA: dict[str, Any] = {
+    **_each(str, "title how"),
+    **_each([str], "headline what_to_do notes classes"),
+    **_each(bool, "known complete"),
+    **_each(_SHARE, "n_rows coverage bayes_error_at_most"),
+    "about": _each(_WORDS, "file label command saved") | {"columns": [str], "n_columns": int, "seconds": _SHARE},
+    "n_classes": int,
+    "level": float,
+    "pber": {"value": float, "low": _SHARE, "high": _SHARE},
+    "limit": (_LIMIT, None),
+    "top_collisions": [_each(str, "class other sentence") | _each(float, "rate reverse") | _each(_SHARE, "low high")],
+    **_each([[float]], "matrix joint"),
+    **_each(([[_SHARE]], None), "low high"),
+    "priors": [float],
+    "counts": ([float], None),
+    "leaf_order": [int],
+    "ceilings": [
+        _each(str, "class mostly_to")
+        | _each(float, "prior draw mostly_rate")
+        | _each(_SHARE, "rows best_guess draw_low draw_high draw_limit")
+    ],
+    "merge_path": (_PATH | _each([_SHARE], "low high limit"), None),
+    "ambiguous_rows": (
+        _each(int, "n_rows n_ambiguous n_suspect")
+        | {"expected_suspect": float, "fresh": bool, "rows": [_ROW], "suspects": [_ROW]},
+        None,
+    ),
+    "audit": (_AUDIT, None),
+    "sections": [
+        {"title": str, "sentences": [str], "table": ({"columns": [str], "rows": [[(str, int, float, None)]]}, None)}
+    ],
+    "trust": {
+        **_each(str, "intervals conditioning"),
+        **_each({str: str}, "computed settings"),
+        "warnings": [str],
+        "seed": (int, None),
+        "control": {"passed": (bool, None), "words": str},
+        "training": ({"folds": int, "models": {str: float}}, None),
+        "environment": {"date": str, "python": str, "versions": {str: _WORDS}},
+    },
+}
+
+
+def conform(value: Any, wanted: Any, where: str) -> None:
+    """Refuse a ``value`` that is not as ``wanted`` (see ``SCHEMA``), by its name ``where``.
+
+    >>> conform({"a": [1, "2"]}, {"a": [float]}, "summary")
+    Traceback (most recent call last):
+    ValueError: summary.a[1] must be a number, got str: it was edited or damaged, make the summary again
+    """
+    if isinstance(wanted, tuple):
+        if not (value is None and None in wanted):
+            kinds = [kind for kind in wanted if kind is not None]
+            fitting = [kind for kind in kinds if isinstance(kind, type) and isinstance(value, kind)]
+            conform(value, (fitting or kinds)[0], where)
+    elif isinstance(wanted, list):
+        kinds = wanted if len(wanted) > 1 else wanted * len(value) if isinstance(value, list) else []
+        _expect(isinstance(value, list) and len(kinds) == len(value), value, "a list of its length", where)
+        for number, (entry, kind) in enumerate(zip(value, kinds, strict=True)):
+            conform(entry, kind, f"{where}[{number}]")
+    elif isinstance(wanted, dict):
+        _expect(isinstance(value, Mapping), value, "an object", where)
+        for name, kind in wanted.items():
+            if name is str:
+                for key, entry in value.items():
+                    conform(entry, kind, f"{where}.{key}")
+            else:
+                _expect(name in value, None, "there", f"{where}.{name}")
+                conform(value[name], kind, f"{where}.{name}")
+    elif isinstance(wanted, re.Pattern):
+        _expect(isinstance(value, str) and bool(wanted.fullmatch(value)), value, "a picture as a data: URI", where)
+    elif wanted is float or wanted is int:
+        numeric = isinstance(value, int if wanted is int else (int, float)) and not isinstance(value, bool)
+        _expect(numeric and abs(value) <= LARGEST, value, "a number" if wanted is float else "a whole number", where)
+    else:
+        _expect(isinstance(value, wanted), value, "text" if wanted is str else "true or false", where)
+
+
+def _expect(good: bool, value: Any, wanted: str, where: str) -> None:
+    if not good:
+        raise ValueError(
+            f"{where} must be {wanted}, got {type(value).__name__}: it was edited or damaged, make the summary again"
+        )
+
+
+def check_summary(summary: object) -> None:
+    """Refuse what :func:`summarise` did not make."""
+    if not isinstance(summary, Mapping) or summary.get("format") != FORMAT:
+        raise ValueError(
+            f"summary must be what summarise returned (format {FORMAT!r}), got {type(summary).__name__}: "
+            f"report(source, …) makes both"
+        )
+    if summary.get("version") != FORMAT_VERSION:
+        raise ValueError(
+            f"summary has version {summary.get('version')!r}, this release writes reports of {FORMAT_VERSION}: "
+            f"make it again, or update collidescope"
+        )
+    conform(summary, SCHEMA, "summary")
+    try:
+        in_script(summary)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"summary holds what JSON cannot: {error}") from None
+    k = len(summary["classes"])
+    for name in ("matrix", "joint", "low", "high"):
+        table = summary[name]
+        if table is not None and (len(table) != k or any(len(row) != k for row in table)):
+            raise ValueError(f"summary.{name} must be {k}×{k}, as there are {k} classes: make the summary again")
+    path = summary["merge_path"] or {"tree_order": list(range(k)), "pber": []}
+    orders = sorted(summary["leaf_order"]), sorted(path["tree_order"])
+    columns = [path[name] for name in ("first", "second", "n_groups", "low", "high", "limit") if name in path]
+    merges = [head for name in ("first", "second") for head in path.get(name, [])[1:]]
+    counts = [summary["priors"], *([] if summary["counts"] is None else [summary["counts"]])]
+    if (
+        len(summary["ceilings"]) != k - (not summary["complete"])
+        or any(order != list(range(k)) for order in orders)
+        or any(len(column) != len(path["pber"]) for column in columns)
+        or any(len(column) != k for column in counts)
+        or not all(isinstance(head, int) and 0 <= head < k for head in merges)
+    ):
+        raise ValueError(f"summary is damaged: its lists do not fit {k} classes, make it again")
+
+
+# ------------------------------------------------------------------------------------------------ the page
 
 
 def write_report(summary: Mapping[str, Any], path: str | Path) -> Path:
@@ -55,7 +199,7 @@ def write_report(summary: Mapping[str, Any], path: str | Path) -> Path:
     >>> cm = CollisionMatrix([[0.9, 0.1], [0.2, 0.8]], priors=[2 / 3, 1 / 3], classes=["cat", "dog"])
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     page = write_report(summarise(cm), Path(folder) / "report.html").read_text(encoding="utf-8")
-    >>> "An input labelled dog would be labelled cat in 20.0% of cases" in page
+    >>> "An input labelled dog would be labelled cat the second time in 20.0% of cases" in page
     True
     """
     check_summary(summary)
@@ -70,24 +214,15 @@ def write_report(summary: Mapping[str, Any], path: str | Path) -> Path:
 
 
 def report(
-    source: Any,
-    X: Any = None,
-    y: npt.ArrayLike | None = None,
-    path: str | Path = "report.html",
-    *,
-    y_pred: Any = None,
-    rows: Any = None,
-    image_shape: tuple[int, ...] | None = None,
-    control: Any = None,
-    title: str | None = None,
-    notes: Sequence[str] = (),
+    source: Any, X: Any = None, y: npt.ArrayLike | None = None, path: str | Path = "report.html", **options: Any
 ) -> Path:
     """Summarise and write the report: :func:`~collidescope.summarise`, then :func:`~collidescope.write_report`.
 
     Parameters
     ----------
-    source, X, y, y_pred, rows, image_shape, control, title, notes
-        As in :func:`~collidescope.summarise`.
+    source, X, y, **options
+        As in :func:`~collidescope.summarise`: ``y_pred``, ``rows``, ``image_shape``, ``control``, ``limit``, ``title``,
+        ``about``, ``notes``, ``sections``.
     path : file
 
     Examples
@@ -99,50 +234,19 @@ def report(
     'report.html'
     """
     _plotly()  # before the work, not after it
-    summary = summarise(
-        source,
-        X,
-        y,
-        y_pred=y_pred,
-        rows=rows,
-        image_shape=image_shape,
-        control=control,
-        title=title,
-        notes=notes,
-    )
-    return write_report(summary, path)
-
-
-def check_summary(summary: object) -> None:
-    """Refuse what :func:`summarise` did not make."""
-    if not isinstance(summary, Mapping) or summary.get("format") != FORMAT:
-        raise ValueError(
-            f"summary must be what summarise returned (format {FORMAT!r}), got {type(summary).__name__}: "
-            f"report(source, …) makes both"
-        )
-    if summary.get("version") != FORMAT_VERSION:
-        raise ValueError(
-            f"summary has version {summary.get('version')!r}, this release writes reports of {FORMAT_VERSION}: "
-            f"make it again, or update collidescope"
-        )
-    missing = [name for name in REQUIRED if name not in summary]
-    if missing:
-        raise ValueError(f"summary lacks {', '.join(missing)}: it was cut or edited, make it again")
-    k = len(summary["classes"])
-    if len(summary["matrix"]) != k or any(len(row) != k for row in summary["matrix"]):
-        raise ValueError(f"summary is damaged: matrix must be {k}×{k}, as there are {k} classes")
+    return write_report(summarise(source, X, y, **options), path)
 
 
 def render(summary: Mapping[str, Any]) -> str:
     """The page as text."""
+    plotly_js, script = _plotly(), _asset("report.js")
     import jinja2
 
-    plotly_js, script = _plotly(), _asset("report.js")
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
-    environment.filters |= {"percent": words.percent, "between": words.between, "named": _named, "count": _count}
-    environment.filters["method"] = words.method
-    template = environment.from_string(_asset("template.html.j2"))
-    return template.render(
+    environment.filters |= {"percent": percent, "between": between, "named": _named, "count": _count}
+    environment.filters |= {"method": words.method, "points": words.points, "cell": _cell}
+    found = summary["ambiguous_rows"]
+    return environment.from_string(_asset("template.html.j2")).render(
         s=summary,
         data=in_script(summary),
         css=_asset("report.css"),
@@ -151,11 +255,8 @@ def render(summary: Mapping[str, Any]) -> str:
         hashes=f"{_hash(plotly_js)} {_hash(script)}",
         table_classes=TABLE_CLASSES,
         steps=merge_steps(summary),
-        widest=max([pair["high"] or pair["rate"] for pair in summary["top_collisions"]], default=1.0),
-        precision_differs=any(
-            row["precision"] is not None and abs(row["precision"] - row["recall"]) > SAME_RATE
-            for row in summary["ceilings"]
-        ),
+        row_words=[] if found is None else words.rows_to_look_at(found),
+        widest=max([pair["high"] or pair["rate"] for pair in summary["top_collisions"]], default=1.0) or 1.0,
     )
 
 
@@ -171,16 +272,16 @@ def in_script(value: Any) -> str:
 
 def merge_steps(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The first steps of the merge path with names in place of numbers."""
-    path, names = summary["merge_path"], summary["classes"]
-    members = [[name] for name in names]
+    path = summary["merge_path"]
+    if path is None:
+        return []
+    members = [[name] for name in summary["classes"]]
     steps = []
     for step in range(1, min(len(path["pber"]), TABLE_STEPS + 1)):
         first, second = path["first"][step], path["second"][step]
         entry = {"first": _group(members[first]), "second": _group(members[second])}
         members[first] = members[first] + members[second]
-        for column in ("n_groups", "pber", "low", "high", "bayes_low", "bayes_high"):
-            entry[column] = path[column][step]
-        steps.append(entry)
+        steps.append(entry | {column: path[column][step] for column in ("n_groups", "pber", "low", "high", "limit")})
     return steps
 
 
@@ -196,6 +297,11 @@ def _named(name: Any) -> str:
 
 def _count(value: float | None) -> str:
     return "" if value is None else f"{value:,.0f}"
+
+
+def _cell(value: Any) -> str:
+    """A cell of a table that somebody else made."""
+    return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _asset(name: str) -> str:

@@ -37,6 +37,7 @@
   const escaped = (words) =>
     words.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;").replace(/[$]/g, "&#36;");
   const end = (which, i, j) => (summary[which] === null ? null : summary[which][i][j]);
+  const visible = (id) => printing || $(id).offsetParent !== null; // not inside a folded section
   const count = (n) => Math.round(n).toLocaleString("en");
 
   function cellWords(i, j) {
@@ -140,9 +141,40 @@
     }
   }
 
+  // ------------------------------------------------------------------ what unlimited rows would leave
+
+  function drawLimit() {
+    const { curve, band, low, high, pber } = summary.limit, div = $("limit"), many = (n) => Math.round(n).toLocaleString("en");
+    const last = curve.rows[curve.rows.length - 1], edge = 200 * last, in100 = (list) => list.map((p) => 100 * p);
+    const accent = colour("accent"), ink = colour("ink"), traces = [];
+    if (band) {
+      traces.push({ x: band.rows.concat([...band.rows].reverse()), y: in100(band.high.concat([...band.low].reverse())),
+        fill: "toself", mode: "none", fillcolor: accent + "30", hoverinfo: "skip" });
+      traces.push({ x: band.rows, y: in100(band.middle), mode: "lines", line: { color: accent, dash: "dash", width: 1.5 },
+        hoverinfo: "skip" });
+    }
+    const known = curve.stderr.every((e) => e !== null);
+    traces.push({ x: curve.rows, y: in100(curve.pber), mode: "lines+markers", line: { color: ink, width: 2 },
+      marker: { size: 7 }, hoverinfo: "text", hovertext: curve.rows.map((n, i) => `${many(n)} rows: ${percent(curve.pber[i])}`),
+      ...(known ? { error_y: { array: in100(curve.stderr), color: colour("quiet"), thickness: 1.2, width: 4 } } : {}) });
+    const middle = band ? pber : (low + high) / 2;
+    traces.push({ x: [edge], y: [100 * middle], mode: "markers", marker: { size: 9, color: accent, opacity: band ? 1 : 0 },
+      error_y: { symmetric: false, array: [100 * (high - middle)], arrayminus: [100 * (middle - low)], color: accent,
+        thickness: 3, width: 7 }, hoverinfo: "text", hovertext: [`unlimited rows:${between(low, high)}`] });
+    const side = width(div, 620), narrow = side < 420;
+    const shown = curve.rows.filter((_, i) => !narrow || (curve.rows.length - 1 - i) % 2 === 0);
+    Plotly.react(div, traces, { ...base(), dragmode: false, width: side, height: narrow ? 230 : 280,
+      margin: { l: 45, r: 20, t: 10, b: 42 },
+      xaxis: { type: "log", range: [Math.log10(curve.rows[0] / 1.3), Math.log10(edge * 2.2)], fixedrange: true,
+        gridcolor: colour("line"), zeroline: false, tickvals: [...shown, edge], tickangle: 0,
+        ticktext: [...shown.map(many), "unlimited"], title: { text: "rows", standoff: 4 } },
+      yaxis: { ticksuffix: "%", rangemode: "tozero", gridcolor: colour("line"), zeroline: false, fixedrange: true } },
+      { ...CONFIG, displayModeBar: false });
+  }
+
   // ------------------------------------------------------------------ S
 
-  const order = () => ($("order").value === "leaf" ? summary.leaf_order : classes.map((_, k) => k));
+  const order = () => ($("order") && $("order").value === "leaf" ? summary.leaf_order : classes.map((_, k) => k));
 
   function drawMatrix() {
     const shown = order();
@@ -205,11 +237,10 @@
   function mergeWords(step) {
     const n = path.n_groups[step];
     let said = `${n} ${n === 1 ? "group" : step ? "groups" : "classes"}. ` +
-      `An input seen again would be in another one in ${percent(path.pber[step])} of cases` +
+      `Labelled a second time, ${percent(path.pber[step])} of inputs would be in another one` +
       `${between(path.low[step], path.high[step])}`;
     if (step) said += `, down from ${percent(path.pber[0])}`;
-    const best = `${percent(path.bayes_low[step])} to ${percent(path.bayes_high[step])}`;
-    said += `. The best possible classifier errs on ${best}.`;
+    said += path.limit[step] === null ? "." : `; with unlimited rows about ${percent(path.limit[step])}.`;
     if (step) {
       const before = groupsAt(step - 1), find = (head) => before.find((group) => group.includes(head));
       said += ` Merged last: ${apart(groupName(find(path.first[step])), 120)} with ` +
@@ -233,7 +264,7 @@
     $("groups").replaceChildren(...items, rest);
   }
 
-  const stepWords = (step) => `${path.n_groups[step]} groups: PBER ${percent(path.pber[step])}`;
+  const stepWords = (step) => `${path.n_groups[step]} groups: ${percent(path.pber[step])} another label`;
 
   function drawCurve(step) {
     const div = $("curve"), points = path.pber.map((p) => 100 * p);
@@ -246,6 +277,9 @@
       const fillcolor = colour("bar") + "33";
       traces.unshift({ x: both, y: ends, fill: "toself", mode: "none", fillcolor, hoverinfo: "skip" });
     }
+    if (path.limit[0] !== null) traces.push({ x: path.n_groups, y: path.limit.map((p) => 100 * p), mode: "lines",
+      line: { color: colour("accent"), width: 1.5, dash: "dash" }, hoverinfo: "text",
+      hovertext: path.limit.map((p, s) => `${path.n_groups[s]} groups, unlimited rows: ${percent(p)}`) });
     traces.push({ x: [path.n_groups[step]], y: [points[step]], mode: "markers", hoverinfo: "skip",
       marker: { size: 13, color: colour("accent") } });
     const grid = { gridcolor: colour("line"), zeroline: false, fixedrange: true };
@@ -253,7 +287,7 @@
       margin: { l: 55, r: 15, t: 15, b: 45 },
       xaxis: { ...grid, title: { text: "groups" }, autorange: "reversed", tickformat: "d",
         ...(classes.length <= 12 ? { dtick: 1 } : {}) },
-      yaxis: { ...grid, title: { text: "PBER" }, ticksuffix: "%", rangemode: "tozero" },
+      yaxis: { ...grid, title: { text: "another label" }, ticksuffix: "%", rangemode: "tozero" },
     }, { ...CONFIG, displayModeBar: false });
   }
 
@@ -282,7 +316,7 @@
         marker: { color: dots.color, size: n > 60 ? 5 : 9 } },
     ], { ...base(), dragmode: false, width: side, height,
       margin: { l: Math.min(side * 0.35, 18 + 6.4 * longest), r: 15, t: 15, b: 45 },
-      xaxis: { title: { text: "PBER removed" }, ticksuffix: "%", gridcolor: colour("line"), zeroline: false,
+      xaxis: { title: { text: "other labels removed" }, ticksuffix: "%", gridcolor: colour("line"), zeroline: false,
         rangemode: "tozero", fixedrange: true },
       yaxis: { range: [n - 0.5, -0.5], showgrid: false, zeroline: false, fixedrange: true, tickfont: { size: 11 },
         ...ticks(names, -0.5, n - 0.5, height - 60, label) } }, { ...CONFIG, displayModeBar: false });
@@ -327,8 +361,9 @@
   // ------------------------------------------------------------------ the page
 
   function draw() {
-    drawMatrix();
-    showStep();
+    if (summary.limit) drawLimit();
+    if (visible("heatmap")) drawMatrix();
+    if (path && visible("curve")) showStep();
     $("theme").textContent = isDark() ? "Light" : "Dark";
     $("theme").setAttribute("aria-label", `Switch to ${isDark() ? "light" : "dark"} colours`);
   }
@@ -342,6 +377,7 @@
     } else if (root.dataset.before) root.dataset.theme = root.dataset.before;
     else delete root.dataset.theme;
     for (const details of document.querySelectorAll("details[data-print]")) details.open = starts;
+    if (starts) for (const fold of folds) fold.open = true;
     draw();
   }
 
@@ -353,10 +389,21 @@
     setTimeout(() => URL.revokeObjectURL(link.href), 1000);
   }
 
+  // A long page on a small screen starts folded; what is opened is drawn then, and charts get their handlers.
+  const folds = [...document.querySelectorAll("details.fold")], started = new Set();
+  if (window.innerWidth < 600 && classes.length > 20) for (const fold of folds) fold.open = false;
+  function start() {
+    for (const [id, begin] of [["heatmap", startLookUp], ["curve", startMerging]])
+      if ($(id) && visible(id) && !started.has(id)) { started.add(id); begin(); }
+  }
   draw();
-  startLookUp();
-  startMerging();
-  $("order").addEventListener("change", drawMatrix);
+  start();
+  for (const fold of folds) fold.addEventListener("toggle", () => { if (fold.open) { draw(); start(); } });
+  for (const link of document.querySelectorAll("nav a")) link.addEventListener("click", () => {
+    const fold = document.querySelector(link.hash + " > details.fold");
+    if (fold) fold.open = true;
+  });
+  if ($("order")) $("order").addEventListener("change", drawMatrix);
   $("theme").addEventListener("click", () => {
     document.documentElement.dataset.theme = isDark() ? "light" : "dark";
     draw();

@@ -1,22 +1,45 @@
-"""One dict with everything a report says, which JSON can hold as it is."""
+"""One dict with everything a report says, which JSON can hold as it is: :func:`summarise`.
+
+Inside, classes are known by their numbers and get their names at the end: names may repeat once they are text.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from collidescope.show import _sections as part
+from collidescope._checks import FloatArray
+from collidescope._environment import environment
+from collidescope._sparse import largest_pairs
+from collidescope._text import LEVEL, READABLE, headline, is_known, limit_facts, limit_words, upper_limit
+from collidescope.applications.audit import audit, bayes_confusion
+from collidescope.applications.consolidation import consolidate
+from collidescope.equations.recovery import Recovery, condition_number
+from collidescope.matrix import CollisionMatrix
 from collidescope.show import words
-from collidescope.show._rows import rows_to_look_at, text
-from collidescope.show._source import resolve
+from collidescope.show.limits import continuation
 from collidescope.show.matrices import leaf_order
+from collidescope.show.rows import rows_to_look_at, text
+from collidescope.show.source import Source, resolve
+from collidescope.trust import cautions, limit_of
 
 FORMAT = "collidescope.summary"
-FORMAT_VERSION = 1
-TITLE = "Which classes collide?"
+FORMAT_VERSION = 2
+#: Up to this many classes S is kept whole; beyond it, the most colliding classes and all others as one.
+WHOLE, MOST_COLLIDING = 200, 100
+PAIRS = 10
+AUDIT_PAIRS = 20
+#: Columns that the first lines name; the others are counted.
+NAMED_COLUMNS = 40
+#: Decimals of interval ends: nobody knows more of them, and they are half of a large summary.
+END_DECIMALS = 6
+#: What ``about`` may hold.
+ABOUT = ("file", "label", "columns", "command", "saved", "seconds")
 
 
 def summarise(
@@ -28,8 +51,11 @@ def summarise(
     rows: Any = None,
     image_shape: tuple[int, ...] | None = None,
     control: Any = None,
+    limit: Any = None,
     title: str | None = None,
+    about: Mapping[str, Any] | None = None,
     notes: Sequence[str] = (),
+    sections: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """The whole answer as plain text, numbers and lists: what the report shows and what JSON output holds.
 
@@ -53,82 +79,336 @@ def summarise(
         two-dimensional arrays are shown as images without it.
     control : ShuffledControl, optional
         What :func:`~collidescope.shuffled_control` returned.
+    limit : Limit, optional
+        By default ``source.limit_`` where there is one.
     title : str, optional
+    about : mapping, optional
+        Where the rows come from: ``file``, ``label`` (name of the label column) and ``columns`` (names of those used),
+        by default as far as the model, ``X`` and ``y`` know them. ``command``, the command line that was run, turns
+        advice into commands; ``saved`` is the file that holds the model or the matrix, ``seconds`` what the fit took.
     notes : list of text, optional
         Shown as they are.
+    sections : list of mappings, optional
+        More results to show, each with ``title``, ``sentences`` (list of text) and ``table`` (None, or a mapping of
+        ``columns``, a list of names, and ``rows``, a list of lists).
 
     Returns
     -------
     dict
-        ``format``, ``version``, ``title``, ``n_classes``, ``n_rows``, ``level``; ``headline``, ``what_to_do`` and
-        ``notes`` (sentences); ``top_collisions``, ``pber``, ``bayes_error``; ``classes`` (text) with ``matrix``,
-        ``low``, ``high``, ``joint``, ``priors``, ``counts``, ``leaf_order`` and ``ceilings``; ``merge_path`` (in
-        columns: at each step group ``second`` joins ``first``, each known by the number of its first class);
-        ``ambiguous_rows``, ``audit``, ``trust``. Beyond 200 classes everything from ``classes`` to ``merge_path`` is of
-        the 100 that collide most with all others as one last class, and ``complete`` is False.
+        For :func:`~collidescope.write_report` and ``json.dumps``. Of more than 200 classes the matrix holds the 100
+        that collide most, and all others as one.
 
     Examples
     --------
     >>> from collidescope import CollisionMatrix
-    >>> cm = CollisionMatrix([[0.9, 0.1, 0], [0.1, 0.9, 0], [0, 0, 1]], classes=["cat", "dog", "car"])
-    >>> summary = summarise(cm)
-    >>> summary["top_collisions"][0]["sentence"]
-    'An input labelled cat would be labelled dog in 10.0% of cases if it were seen again.'
-    >>> print(summary["what_to_do"][0])
-    Merge cat and dog if your use allows it: they make up 100% of all collisions, ...
+    >>> summary = summarise(CollisionMatrix([[0.9, 0.1], [0.2, 0.8]], priors=[2 / 3, 1 / 3], classes=["cat", "dog"]))
+    >>> summary["headline"][0]
+    'Labelled a second time, 13.3% of inputs would get another label. [PBER]'
     """
     known = resolve(source, X, y)
     cm = known.matrix
+    limit = limit_of(known.model) if limit is None else limit
     names = [text(name) for name in cm.classes.tolist()]
-    shown, keep = part.shown_part(cm)
-    complete = len(keep) == cm.n_classes
-    visible = [names[k] for k in keep]
-    if not complete:
-        visible.append(f"({cm.n_classes - len(keep):,} other classes)")
+    members = shown_members(cm)
+    shown = merged(cm, members)
+    complete = shown.n_classes == cm.n_classes
+    keep = [group[0] for group in (members if complete else members[:-1])]
+    visible = [names[k] for k in keep] + ([] if complete else [f"({cm.n_classes - len(keep):,} other classes)"])
     order = leaf_order(shown.joint[: len(keep), : len(keep)]).tolist()
-    bounds = cm.bayes_error_bounds()
-    interval = cm.pber_interval(part.LEVEL)
-    method = text(cm.info.get("method", "not recorded"))
+    ends = cm.pber_interval(LEVEL) or (None, None)
     features = getattr(known.model, "feature_names_in_", None)
+    origin = _about(about, known.model, X, y)
+    ceiling_cm = None if limit is None else limit.matrix
     summary: dict[str, Any] = {
         "format": FORMAT,
         "version": FORMAT_VERSION,
-        "title": TITLE if title is None else check_text(title, "title"),
+        "title": words.title(origin) if title is None else check_text(title, "title"),
+        "about": origin,
         "n_classes": cm.n_classes,
         "n_rows": None if cm.counts is None else round(float(cm.counts.sum()), 3),
-        "level": part.LEVEL,
-        "how": method,
+        "level": LEVEL,
+        "how": text(cm.info.get("method", "not recorded")),
+        "known": is_known(cm),
         "coverage": cm.coverage,
-        "pber": {
-            "value": cm.pber,
-            "low": None if interval is None else interval[0],
-            "high": None if interval is None else interval[1],
-        },
-        "bayes_error": {"low": bounds[0], "high": bounds[1]},
-        "top_collisions": part.top_pairs(cm, names),
+        "pber": {"value": cm.pber, "low": ends[0], "high": ends[1]},
+        "bayes_error_at_most": cm.bayes_error_bounds()[1] if is_known(cm) else upper_limit(cm),
+        "limit": None if limit is None else limit_part(limit),
+        "headline": headline(cm, limit),
+        "top_collisions": top_pairs(cm, names),
         "complete": complete,
         "classes": visible,
         "matrix": shown.matrix,
-        **part.intervals(cm, keep, shown.n_classes),
+        **_intervals(cm, keep, shown.n_classes),
         "joint": shown.joint,
         "priors": shown.priors,
         "counts": shown.counts,
         "leaf_order": order if complete else [*order, len(keep)],
-        "ceilings": part.ceilings(cm, keep, names, known),
-        "merge_path": part.merge_path(shown, cm),
+        "ceilings": ceilings(cm, keep, names, known, ceiling_cm),
+        "merge_path": merge_path(shown, cm, None if ceiling_cm is None else merged(ceiling_cm, members)),
         "ambiguous_rows": rows_to_look_at(
             known, names, X, rows, image_shape, None if features is None else [text(name) for name in features]
         ),
-        "audit": part.audited(known, names, y_pred, X),
-        "trust": part.trust(known, control),
-        "notes": _notes(notes),
+        "audit": audited(known, names, y_pred, X, limit),
+        "sections": [_section(part) for part in sections],
+        "notes": _texts(notes, "notes"),
     }
+    summary["trust"] = trust(known, control, summary)
     if not complete:
         summary["notes"].insert(0, words.left_out(cm.n_classes, len(keep)))
-    summary["headline"] = words.headline(summary, method, cm.coverage)
     plain: dict[str, Any] = _plain(summary)
     plain["what_to_do"] = words.what_to_do(plain)
     return plain
+
+
+# ------------------------------------------------------------------------------------------------ S
+
+
+def shown_members(cm: CollisionMatrix) -> list[list[int]]:
+    """All classes, each alone; of very many the most colliding ones, and all others as one group behind them."""
+    K = cm.n_classes
+    if K <= WHOLE:
+        return [[k] for k in range(K)]
+    # One pair more than those classes have among themselves: enough to name as many.
+    pairs = np.stack(largest_pairs(cm.joint + cm.joint.T, MOST_COLLIDING * (MOST_COLLIDING - 1) // 2 + 1), axis=1)
+    keep = sorted(list(dict.fromkeys(pairs.ravel().tolist()))[:MOST_COLLIDING])
+    return [*([k] for k in keep), np.setdiff1d(np.arange(K), keep).tolist()]
+
+
+def merged(cm: CollisionMatrix, members: list[list[int]]) -> CollisionMatrix:
+    """The matrix of these groups of class numbers, called 0, 1, …: B' = Aᵀ B A, as ``CollisionMatrix.merge`` has it."""
+    if len(members) == cm.n_classes:  # all alone: intervals and covariance stay
+        return replace(cm, classes=np.arange(cm.n_classes))
+    A = np.zeros((cm.n_classes, len(members)))
+    for group, numbers in enumerate(members):
+        A[numbers, group] = 1
+    joint = A.T @ cm.joint @ A
+    counts = None if cm.counts is None else A.T @ cm.counts
+    return CollisionMatrix(joint / joint.sum(axis=1, keepdims=True), A.T @ cm.priors, counts=counts)
+
+
+def _intervals(cm: CollisionMatrix, keep: list[int], size: int) -> dict[str, Any]:
+    """``low`` and ``high`` of the shown part; None for the class that stands for all others."""
+    ends = cm.interval(LEVEL)
+    if ends is None:
+        return {"low": None, "high": None}
+    found = {}
+    for name, end in zip(("low", "high"), ends, strict=True):
+        found[name] = np.full((size, size), np.nan)
+        found[name][: len(keep), : len(keep)] = end[np.ix_(keep, keep)].round(END_DECIMALS)
+    return found
+
+
+def top_pairs(cm: CollisionMatrix, names: list[str]) -> list[dict[str, Any]]:
+    """The most colliding pairs of all classes, with sentences."""
+    table = replace(cm, classes=np.arange(cm.n_classes)).top_collisions(PAIRS, LEVEL)
+    pairs = []
+    for row in table.to_dict("records"):
+        low, high = (None if row[end] != row[end] else float(row[end]) for end in ("low", "high"))
+        pair = {"class": names[row["class"]], "other": names[row["other"]], "rate": float(row["rate"])}
+        if pair["rate"] > 0:
+            pair |= {"low": low, "high": high, "reverse": float(row["reverse"])}
+            pairs.append(pair | {"sentence": words.collision(pair["class"], pair["other"], pair["rate"], low, high)})
+    return pairs
+
+
+def limit_part(limit: Any) -> dict[str, Any]:
+    """The curve, where it goes, and what is left."""
+    facts: dict[str, Any] = limit_facts(limit)
+    part = {name.removeprefix("limit_").removeprefix("pber_"): value for name, value in facts.items()}
+    curve = limit.curve
+    going = part["state"] in READABLE
+    stderr = curve["pber_stderr"].to_numpy() if "pber_stderr" in curve else np.full(len(curve), np.nan)
+    return part | {
+        "words": limit_words(facts),
+        "curve": {"rows": curve["rows"].to_numpy(), "pber": curve["pber"].to_numpy(), "stderr": stderr},
+        "band": continuation(curve, part["pber"], part["low"], part["high"]) if going else None,
+    }
+
+
+def ceilings(
+    cm: CollisionMatrix, keep: list[int], names: list[str], source: Source, limit: CollisionMatrix | None
+) -> list[dict[str, Any]]:
+    """Per class what can be got right: by the best guess, and by drawing the label with its probability (S_kk)."""
+    ends = cm.interval(LEVEL)
+    best = None
+    if source.posteriors is not None and source.codes is not None:
+        best = np.diag(bayes_confusion(source.posteriors, source.codes, classes=np.arange(cm.n_classes)))
+    away = cm.matrix - np.diag(np.full(cm.n_classes, 2.0))
+    found = []
+    for k in keep:
+        other = int(away[k].argmax())
+        found.append(
+            {
+                "class": names[k],
+                "prior": cm.priors[k],
+                "rows": None if cm.counts is None else cm.counts[k],
+                "best_guess": None if best is None else best[k],
+                "draw": cm.matrix[k, k],
+                "draw_low": None if ends is None else ends[0][k, k],
+                "draw_high": None if ends is None else ends[1][k, k],
+                "draw_limit": None if limit is None else limit.matrix[k, k],
+                "mostly_to": names[other],
+                "mostly_rate": cm.matrix[k, other],
+            }
+        )
+    return found
+
+
+def merge_path(shown: CollisionMatrix, whole: CollisionMatrix, limit: CollisionMatrix | None) -> dict[str, Any] | None:
+    """Every step of the greedy path, in columns; a group is known by its first member. None for two classes.
+
+    Where classes are left out they stay one group, and what collides among them stays in the PBER.
+    """
+    from scipy.cluster.hierarchy import leaves_list
+
+    if shown.n_classes == 2:
+        return None
+    complete = shown.n_classes == whole.n_classes
+    last = shown.n_classes - 1
+    plan = consolidate(shown, cannot_merge=None if complete else [[k, last] for k in range(last)])
+    first: list[int | None] = [None]
+    second: list[int | None] = [None]
+    for before, after in zip(plan.groupings[:-1], plan.groupings[1:], strict=True):
+        heads = [np.unique(g, return_index=True)[1][g] for g in (before, after)]  # of every class its group's first
+        moved = int(np.flatnonzero(heads[0] != heads[1])[0])
+        first.append(int(heads[1][moved]))
+        second.append(int(heads[0][moved]))
+    pber = plan.path["pber"].to_numpy()
+    none = np.full(len(pber), np.nan)
+    assert plan.linkage is not None
+    return {
+        "first": first,
+        "second": second,
+        "n_groups": plan.path["n_groups"].to_numpy() + whole.n_classes - shown.n_classes,
+        "pber": pber + (0.0 if complete else whole.pber - shown.pber),
+        "low": plan.path["pber_low"].to_numpy() if complete else none,
+        "high": plan.path["pber_high"].to_numpy() if complete else none,
+        # 1 - Σ over groups of what stays inside them
+        "limit": none if limit is None or not complete else [_left(limit.joint, g) for g in plan.groupings],
+        "tree_order": leaves_list(plan.linkage)[::-1],  # the first merges at the top
+    }
+
+
+def _left(joint: FloatArray, grouping: npt.NDArray[Any]) -> float:
+    return max(0.0, 1 - float(joint[grouping[:, None] == grouping].sum()))
+
+
+def audited(source: Source, names: list[str], y_pred: Any, X: Any, limit: Any) -> dict[str, Any] | None:
+    """The audit of a classifier's predictions, without its K×K tables."""
+    if y_pred is None:
+        return None
+    said = source.predictions(y_pred, X)
+    assert source.codes is not None
+    # As text, which tables can always hold; as they are where two names would become one.
+    classes = np.array(names, dtype=object) if len(set(names)) == len(names) else source.matrix.classes
+    report = audit(source.posteriors, y_true=classes[source.codes], y_pred=classes[said], classes=classes)
+    data = report.to_dict()
+    name = dict(zip(classes.tolist(), names, strict=True))
+    pairs = [
+        {key: name[value] if key in ("true", "predicted") else value for key, value in pair.items()}
+        for pair in data["pairs"][:AUDIT_PAIRS]
+    ]
+    kept = ("n_rows", "error", "error_interval", "inherent", "fixable", "fixable_interval", "cautions")
+    found = {key: data[key] for key in kept} | {"pairs": pairs, "n_pairs": len(report.pairs), "parts": None}
+    error = None if limit is None else limit.bayes_error_interval(LEVEL)
+    if error is not None and limit.state in READABLE:
+        # What is left at the limit cannot be more than what the best guess errs now.
+        low, high = min(error[0], data["inherent"]), min(error[1], data["inherent"])
+        found["parts"] = {"inherent": [low, high], "not_learned": [data["inherent"] - high, data["inherent"] - low]}
+    return found | {"verdict": words.audit_verdict(found)}
+
+
+# ------------------------------------------------------------------------------------------------ trust, origin
+
+
+def trust(source: Source, control: Any, summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Everything that tells whether to believe the numbers, and how they were made."""
+    cm = source.matrix
+    model = getattr(source.model, "classifier_", source.model)  # inside a TableClassifier
+    condition = condition_number(cm.matrix)
+    errors = (None, None) if cm.stderr is None else (float(np.median(cm.stderr)), float(cm.stderr.max()))
+    seed = getattr(model, "random_state", None)
+    return {
+        "warnings": [text(warning) for warning in _warnings(source)],
+        "intervals": words.intervals(LEVEL, *errors),
+        "control": _control(control, summary, source.model is not None),
+        "conditioning": words.conditioning(condition if np.isfinite(condition) else None, cm.is_diagonally_dominant),
+        "computed": {text(key): text(value) for key, value in cm.info.items()},
+        "settings": _settings(model),
+        "seed": int(seed) if isinstance(seed, int | np.integer) else None,
+        "training": _training(model),
+        "environment": environment(),
+    }
+
+
+def _warnings(source: Source) -> list[str]:
+    cm, model = source.matrix, source.model
+    moved = SimpleNamespace(moved=float(cast(float, cm.info.get("moved") or 0.0)))
+    recovery = cast(Recovery, getattr(model, "recovery_", moved))
+    found = cautions(cm, getattr(model, "one_step_", cm), recovery)
+    if getattr(model, "interrupted_", False):
+        found.insert(0, "the fit was interrupted: the numbers are those of the folds trained so far")
+    return found
+
+
+def _control(control: Any, summary: Mapping[str, Any], has_model: bool) -> dict[str, Any]:
+    wanted = ("passed", "largest_deviation", "z", "limit")
+    if control is None:
+        return dict.fromkeys(wanted) | {"words": words.control(summary, has_model)}
+    if isinstance(control, type) or not all(hasattr(control, name) for name in wanted):
+        raise ValueError(
+            f"control must be what shuffled_control returned (a ShuffledControl) or None, got {type(control).__name__}"
+        )
+    found: dict[str, Any] = {name: float(getattr(control, name)) for name in wanted[1:]}
+    return found | {"passed": bool(control.passed), "words": text(control)}
+
+
+def _settings(model: Any) -> dict[str, str]:
+    if not hasattr(model, "get_params"):
+        return {}
+    skip = ("random_state", "verbose", "checkpoint", "n_jobs")
+    found: Mapping[str, Any] = model.get_params(deep=False)
+    return {text(name): text(value)[:200] for name, value in found.items() if name not in skip}
+
+
+def _training(model: Any) -> dict[str, Any] | None:
+    """Folds, and the average weights of the models in the pool."""
+    pools = getattr(model, "capacities_", None)
+    if not isinstance(pools, list) or not pools:
+        return None
+    weights: dict[str, float] = {}
+    for pool in pools:
+        for name, weight in dict(pool).items():
+            weights[text(name)] = weights.get(text(name), 0.0) + float(weight) / len(pools)
+    return {"folds": len(pools), "models": dict(sorted(weights.items(), key=lambda item: -item[1]))}
+
+
+def _about(about: Mapping[str, Any] | None, model: Any, X: Any, y: Any) -> dict[str, Any]:
+    """Where the rows come from, as far as it is known."""
+    given = dict(about or {})
+    if not set(given) <= set(ABOUT):
+        raise ValueError(f"about must be a mapping with some of {', '.join(ABOUT)}, got {about!r}")
+    columns: Any = getattr(getattr(model, "encoder_", None), "names", None)
+    if columns is None:
+        columns = getattr(model, "feature_names_in_", getattr(X, "columns", ()))
+    given = {"label": getattr(model, "label_", None) or getattr(y, "name", None), "columns": columns} | given
+    names = [text(name) for name in given.pop("columns")]
+    seconds = given.pop("seconds", None)
+    found = {
+        name: None if given.get(name) is None else text(given[name]) for name in ("file", "label", "command", "saved")
+    }
+    return found | {"columns": names[:NAMED_COLUMNS], "n_columns": len(names), "seconds": seconds}
+
+
+def _section(part: Mapping[str, Any]) -> dict[str, Any]:
+    if not isinstance(part, Mapping) or "title" not in part:
+        raise ValueError(f"every entry of sections must be a mapping with a title, got {part!r}")
+    table = part.get("table")
+    if table is not None:
+        rows = [[v if isinstance(v, int | float | None) else text(v) for v in _plain(row)] for row in table["rows"]]
+        table = {"columns": [text(name) for name in table["columns"]], "rows": rows}
+    sentences = _texts(part.get("sentences", ()), "sentences of a section")
+    return {"title": check_text(part["title"], "title of a section"), "sentences": sentences, "table": table}
 
 
 def check_text(value: Any, name: str) -> str:
@@ -138,12 +418,11 @@ def check_text(value: Any, name: str) -> str:
     return text(value)
 
 
-def _notes(notes: Any) -> list[str]:
-    if isinstance(notes, str):
-        notes = [notes]
-    if not isinstance(notes, Sequence | np.ndarray):
-        raise ValueError(f"notes must be a list of texts, got {type(notes).__name__}")
-    return [check_text(note, "every entry of notes") for note in notes]
+def _texts(given: Any, name: str) -> list[str]:
+    given = [given] if isinstance(given, str) else given
+    if not isinstance(given, Sequence | np.ndarray):
+        raise ValueError(f"{name} must be a list of texts, got {type(given).__name__}")
+    return [check_text(entry, f"every entry of {name}") for entry in given]
 
 
 def _plain(value: Any) -> Any:

@@ -1,17 +1,17 @@
-"""The answer in sentences. Numbers come in, plain words go out; nothing is computed here.
+"""The answer in sentences. Numbers come in, plain words go out; nothing is estimated here.
 
-Sentences are text, not HTML: whoever prints them escapes them.
+Sentences are text, not HTML: whoever prints them escapes them. The headline itself, and how numbers and names are
+written, are in :mod:`collidescope._text`, where ``print`` finds them too.
 """
 
 from __future__ import annotations
 
-import re
-import unicodedata
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
-#: Longer names are cut in sentences; tables have them in full.
-LONGEST = 40
+from collidescope._text import READABLE, between, duration, percent, quote
+
 #: A PBER that stays below this asks for nothing: fewer than one input in a hundred.
 TINY = 0.01
 #: A pair dominates when it makes up at least this share of all collisions.
@@ -22,107 +22,67 @@ FEW_ROWS = 30
 WIDE = 0.5
 #: Labels that look wrong are news when there are more of them than expected by this many standard deviations.
 BEYOND_CHANCE = 2.0
-#: Names of letters, digits and a few signs stand in a sentence without quotes.
-SIMPLE = re.compile(r"[\w.+-]+")
 
 #: How a matrix was made, by the beginning of ``info["method"]``.
 METHODS = {
-    "one-step, shrunk": "held-out chances of every row, corrected by the labels, drawn towards the chances themselves "
-    "where labels are too few to tell",
-    "one-step": "held-out chances of every row, corrected by the labels",
-    "mean of p pᵀ": "held-out chances of every row, taken at their word: no labels were used",
-    "gramian": "from how alike pairs of rows are (the road of the paper)",
+    "one-step, shrunk": "held-out probabilities of every row, corrected by the labels, drawn towards the probabilities "
+    "themselves where labels are too few to tell",
+    "one-step": "held-out probabilities of every row, corrected by the labels",
+    "mean of p pᵀ": "the plug-in estimate from held-out probabilities: no labels were used",
+    "gramian": "from how alike pairs of rows are (the paper's estimator)",
     "counted": "counted over inputs that occur more than once: no model",
+    "votes": "counted over several labels per input: no model",
     "densities": "from known distributions, by simulation",
 }
 
 Summary = Mapping[str, Any]
 
 
-def percent(value: float) -> str:
-    """A share in words: one decimal, two where it is close to 0 or 1.
-
-    >>> percent(0.0237), percent(0.0008), percent(0.00002), percent(0.0)
-    ('2.4%', '0.08%', 'less than 0.01%', '0%')
-    """
-    if 0 < value < 0.0001:
-        return "less than 0.01%"
-    if value in (0, 1):
-        return f"{value:.0%}"
-    return f"{value:.2%}" if value < 0.01 or value > 0.99 else f"{value:.1%}"
-
-
-def between(low: float | None, high: float | None) -> str:
-    """`` (0.6% to 4.1%)``, or nothing where there is no interval."""
-    return "" if low is None or high is None else f" ({percent(low)} to {percent(high)})"
-
-
-def quote(name: Any, longest: int = LONGEST) -> str:
-    """A class name that can stand in a sentence: cut, on one line, in quotes unless it is one simple word.
-
-    >>> quote("8"), quote("New York"), quote("")
-    ('8', '“New York”', '(empty name)')
-    """
-    text = "".join(" " if unicodedata.category(c) in ("Cc", "Zl", "Zp") else c for c in str(name)).strip()
-    if not text:
-        return "(empty name)"
-    if len(text) > longest:
-        text = text[: longest - 1] + "…"
-    if any(unicodedata.bidirectional(c) in ("R", "AL", "RLE", "RLO", "LRO", "LRE", "RLI", "LRI", "FSI") for c in text):
-        text = f"\u2068{text}\u2069"  # an isolate: the rest of the sentence keeps its direction
-    return text if SIMPLE.fullmatch(text) else f"“{text}”"
-
-
 def collision(first: str, other: str, rate: float, low: float | None, high: float | None) -> str:
     """What one entry of S says.
 
     >>> collision("8", "1", 0.0237, 0.0062, 0.0411)
-    'An input labelled 8 would be labelled 1 in 2.4% of cases if it were seen again (0.62% to 4.1%).'
+    'An input labelled 8 would be labelled 1 the second time in 2.4% of cases (0.62% to 4.1%).'
     """
-    return (
-        f"An input labelled {quote(first)} would be labelled {quote(other)} in {percent(rate)} of cases "
-        f"if it were seen again{between(low, high)}."
-    )
+    again = f"would be labelled {quote(other)} the second time in {percent(rate)} of cases"
+    return f"An input labelled {quote(first)} {again}{between(low, high)}."
 
 
-def headline(summary: Summary, method: str, coverage: float | None) -> list[str]:
-    """PBER and Bayes error in words, and how to read them."""
-    pber, bayes = summary["pber"], summary["bayes_error"]
-    lines = [
-        f"If an input were seen again, it would carry another label in {percent(pber['value'])} of cases"
-        f"{between(pber['low'], pber['high'])}.",
-        f"Even the best possible classifier of these inputs is wrong for {percent(bayes['low'])} to "
-        f"{percent(bayes['high'])} of them."
-        if bayes["high"] > 0
-        else "No two classes collide: a perfect classifier of these inputs is possible.",
-    ]
-    if method.startswith("one-step"):
-        lines.append(
-            "Both are upper limits: what the model could not learn counts as collision, so a better model may lower "
-            "them."
-        )
-    if coverage is not None:
-        lines.append(
-            f"Counted on {percent(coverage)} of the rows, those whose input occurs more than once; the others say "
-            f"nothing here."
-        )
-    return lines
+def points(share: float, signed: bool = False) -> str:
+    """A difference of shares in percentage points.
+
+    >>> points(0.0123), points(0.00123, signed=True)
+    ('1.2', '+0.12')
+    """
+    return f"{100 * share:{'+' if signed else ''}.{2 if abs(share) < 0.01 else 1}f}"
+
+
+def title(about: Summary) -> str:
+    """What the page is called when nobody says.
+
+    >>> title({"label": "income", "file": "adult.csv"})
+    'Which classes of “income” in adult.csv collide?'
+    """
+    label = "" if about.get("label") is None else f" of “{about['label']}”"
+    return f"Which classes{label}{' in ' + about['file'] if about.get('file') else ''} collide?"
+
+
+def call(summary: Summary, python: str, command: str) -> str:
+    """What to type, where the reader stands: the command where there was one, else the call in Python."""
+    return f"`{command}`" if summary["about"].get("command") else f"`{python}`"
 
 
 def what_to_do(summary: Summary) -> list[str]:
     """Advice that follows from the numbers, the most pressing first."""
     first = _trust_first(summary)
     pber = summary["pber"]
-    quiet = (pber["value"] if pber["high"] is None else pber["high"]) < TINY
-    if quiet and not first:
+    if (pber["value"] if pber["high"] is None else pber["high"]) < TINY and not first:
         top = f"at most {percent(pber['high'])}" if pber["high"] is not None else percent(pber["value"])
-        advice = [
-            f"Nothing needs doing about collisions: {top} of the inputs would carry another label if they were seen "
-            f"again."
-        ]
+        advice = [f"Nothing needs doing about collisions: {top} of inputs would get another label."]
     else:
-        advice = [*_about_classes(summary), *_more_rows(summary)]
-    return [*first, *_about_labels(summary), *advice, *_about_classifier(summary)]
+        advice = [*_more_rows(summary), *_about_classes(summary), *_small_classes(summary)]
+    audit = summary["audit"]
+    return [*first, *_about_labels(summary), *advice, *([] if audit is None else [audit["verdict"]])]
 
 
 def _trust_first(summary: Summary) -> list[str]:
@@ -131,77 +91,87 @@ def _trust_first(summary: Summary) -> list[str]:
     if trust["control"]["passed"] is False:
         lines.append(
             "Do not act on these numbers yet: on shuffled labels, where there is nothing to find, the same method "
-            "still found structure (see Trust)."
+            "still found structure."
         )
-    lines += [f"Read with care: {warning}." for warning in trust["warnings"]]
+    return lines + [f"Read with care: {warning}." for warning in trust["warnings"]]
+
+
+def _more_rows(summary: Summary) -> list[str]:
+    """Would more rows, or a model that learns more from them, help?"""
+    pber, limit = summary["pber"], summary["limit"]
+    if limit is not None and limit["state"] not in READABLE:
+        return ["Gather more rows, or try another model, before you act: learning has hardly begun."]
+    if limit is not None and limit["state"] == "still learning":
+        missing = max(0.0, pber["value"] - limit["pber"])
+        return [
+            f"More rows of this kind, or a model that learns more from them, would help: about {points(missing)} of "
+            f"the {points(pber['value'])} percentage points are not learned yet."
+        ]
+    if limit is not None:
+        return ["More rows of this kind would hardly help: it takes inputs that say more, or fewer classes."]
+    lines = []
+    if pber["high"] is None:
+        lines.append("No intervals were estimated, so how far chance moves these numbers is not known.")
+    elif pber["high"] - pber["low"] > 2 * WIDE * pber["value"]:
+        lines.append(
+            f"More rows would make this surer: it may be anything from {percent(pber['low'])} to "
+            f"{percent(pber['high'])}. Four times the rows about halve the interval."
+        )
     return lines
 
 
 def _about_classes(summary: Summary) -> list[str]:
     pber, path, names = summary["pber"]["value"], summary["merge_path"], summary["classes"]
     found = [pair for pair in summary["top_collisions"] if pair["rate"] > 0]
-    if not found or len(path["pber"]) < 2:
-        return []
-    upper = summary["how"].startswith("one-step")
-    model = ", or a model that learns more from them (a learning curve tells which)" if upper else ""
-    if summary["n_classes"] == 2:
+    if not found or path is None:
+        if not found or summary["n_classes"] > 2:
+            return []
         return [
             f"With two classes there is nothing to merge. To tell {quote(names[0])} from {quote(names[1])} more often "
-            f"takes inputs that differ between them: other features, sharper measurements{model}."
+            f"takes inputs that differ between them: other columns, sharper measurements."
         ]
     a, b = quote(names[path["first"][1]]), quote(names[path["second"][1]])
     share = 1 - path["pber"][1] / pber
     after = f"from {percent(pber)} to {percent(path['pber'][1])}"
-    # One collision that is told apart from zero; without intervals all count.
-    sure = [pair for pair in found if pair["low"] is None or pair["low"] > 0]
+    groups = path["n_groups"][1]
     if share >= DOMINATES:
         lines = [
             f"Merge {a} and {b} if your use allows it: they make up {percent(share)} of all collisions, and merging "
-            f"them lowers the rate of other labels {after}. That is exact and takes no retraining."
+            f"them lowers the share of other labels {after}. That is exact and takes no retraining"
         ]
     else:
         half = next((step for step, left in enumerate(path["pber"]) if left <= pber / 2), None)
-        groups = "" if half is None else f" To halve it takes merging down to {path['n_groups'][half]} groups."
-        gain = "hardly lowers the rate of other labels"
+        groups = groups if half is None else path["n_groups"][half]
+        more = "" if half is None else f" To halve it takes merging down to {groups} groups"
+        gain = "hardly lowers the share of other labels."
         if percent(path["pber"][1]) != percent(pber):
-            gain = f"lowers the rate of other labels only {after}"
-        lines = [
-            f"No single pair dominates: merging {a} and {b}, the best first step, {gain}.{groups} Try it in the merge "
-            f"explorer."
-        ]
+            gain = f"lowers the share of other labels only {after}."
+        lines = [f"No single pair dominates: merging {a} and {b}, the best first step, {gain}{more}".rstrip(".")]
+    saved = shlex.quote(str(summary["about"].get("saved") or "matrix.json"))
+    how = call(summary, f"cs.consolidate(cm, n_groups={groups})", f"collidescope merge {saved} --groups {groups}")
+    lines[0] += f": {how}."
+    # One collision that is told apart from zero; without intervals all count.
+    sure = [pair for pair in found if pair["low"] is None or pair["low"] > 0]
     if sure:
         one, other = quote(sure[0]["class"]), quote(sure[0]["other"])
         lines.append(
-            f"If {one} and {other} must stay apart, look for inputs that differ between them: other features, sharper "
-            f"measurements{model}."
+            f"If {one} and {other} must stay apart, look for inputs that differ between them: other columns, sharper "
+            f"measurements."
         )
     return lines
 
 
-def _more_rows(summary: Summary) -> list[str]:
-    pber, pairs = summary["pber"], summary["top_collisions"]
-    if pber["high"] is None:
-        return ["No intervals were estimated, so how far chance moves these numbers is not known."]
-    lines = []
-    maybe_zero = sum(1 for pair in pairs[:5] if pair["low"] is not None and pair["low"] <= 0)
-    wide = pber["high"] - pber["low"] > 2 * WIDE * pber["value"]
-    if maybe_zero or wide:
-        which = (
-            f"{maybe_zero} of the {min(len(pairs), 5)} pairs above could also be zero"
-            if maybe_zero
-            else f"the rate of other labels may be anything from {percent(pber['low'])} to {percent(pber['high'])}"
-        )
-        lines.append(f"More rows would make this surer: {which}. Four times the rows about halve the intervals.")
+def _small_classes(summary: Summary) -> list[str]:
     counts = summary["counts"]
-    if counts is not None and min(counts) < FEW_ROWS:
-        small = sorted(zip(counts, summary["classes"], strict=True))
-        few = [name for count, name in small if count < FEW_ROWS]
-        named = ", ".join(quote(name) for name in few[:3]) + (" and others" if len(few) > 3 else "")
-        lines.append(
-            f"Gather more of {named}: fewer than {FEW_ROWS} rows (the least is {small[0][0]:,.0f}) say little about "
-            f"{'a class' if len(few) == 1 else 'these classes'}."
-        )
-    return lines
+    if counts is None or min(counts) >= FEW_ROWS:
+        return []
+    small = sorted(zip(counts, summary["classes"], strict=True))
+    few = [name for count, name in small if count < FEW_ROWS]
+    named = ", ".join(quote(name) for name in few[:3]) + (" and others" if len(few) > 3 else "")
+    return [
+        f"Gather more of {named}: fewer than {FEW_ROWS} rows (the least is {small[0][0]:,.0f}) say little about "
+        f"{'a class' if len(few) == 1 else 'these classes'}."
+    ]
 
 
 def _about_labels(summary: Summary) -> list[str]:
@@ -213,22 +183,61 @@ def _about_labels(summary: Summary) -> list[str]:
         return []
     many = f"{n:,} rows carry a label that looks wrong" if n > 1 else "One row carries a label that looks wrong"
     chance = f"{expected:.0f}" if expected >= 1 else "none"
-    return [f"{many}, where chance explains about {chance}: check {'them' if n > 1 else 'it'} first (see Rows)."]
+    return [f"{many}, where chance explains about {chance}: check {'them' if n > 1 else 'it'} first."]
 
 
-def _about_classifier(summary: Summary) -> list[str]:
-    audit = summary["audit"]
-    return [] if audit is None else [audit["verdict"].replace("The classifier", "Your classifier", 1)]
-
-
-def control(passed: bool | None, words: str) -> str:
-    """The shuffled-label control in a sentence."""
-    if passed is None:
-        return (
-            "Not run. It refits on shuffled labels, where there is nothing to find: "
-            "clf.shuffled_control(X, y), then pass it as control."
+def rows_to_look_at(rows: Summary) -> list[str]:
+    """What "ambiguous" and "looks wrong" mean, and how many rows are either."""
+    lines = [
+        f"{rows['n_ambiguous']:,} of {rows['n_rows']:,} rows are ambiguous: no class reaches a probability of 80%, or "
+        f"another class than the label reaches it while the label keeps more than 10%."
+    ]
+    if rows["n_suspect"]:
+        lines.append(
+            f"{rows['n_suspect']:,} more have a label that looks wrong: another class reaches 80%, and the label has "
+            f"10% or less. Chance alone would give about {rows['expected_suspect']:,.0f}."
         )
-    return words
+    return lines
+
+
+def audit_verdict(audit: Summary) -> str:
+    """The errors of the reader's classifier in three parts: fixable now, not learned yet, inherent."""
+    best = audit["inherent"]
+    low, high = audit["fixable_interval"]
+    said = (
+        f"Your classifier errs on {percent(audit['error'])} of {audit['n_rows']:,} rows, the best guess from the "
+        f"held-out probabilities on {percent(best)}."
+    )
+    if high < 0:
+        return f"{said} It knows more than these probabilities do, so they cannot say what is left to fix."
+    if low > 0:
+        said += (
+            f" So {points(audit['fixable'])} percentage points ({points(low)} to {points(high)}) could be fixed by a "
+            f"better model now."
+        )
+    else:
+        said += f" The difference may be luck ({points(low)} to {points(high)} percentage points)."
+    parts = audit["parts"]
+    if parts is None:
+        return f"{said} How much of the {percent(best)} is inherent, and how much is not learned yet, is not known."
+    return (
+        f"{said} Of the {percent(best)}, unlimited rows would leave {percent(parts['inherent'][0])} to "
+        f"{percent(parts['inherent'][1])} (inherent); the rest is not learned yet."
+    )
+
+
+def control(summary: Summary, has_model: bool) -> str:
+    """Why the shuffled-label control was not run, what it would cost and what it would not see."""
+    if not has_model:
+        return "Not run: it fits again on shuffled labels, which takes the model and not only its results."
+    seconds, command = summary["about"].get("seconds"), summary["about"].get("command") or ""
+    cost = "as long as the fit took" if seconds is None else f"about {duration(seconds)}"
+    again = f"{command} --control" if " fit " in command else "collidescope fit TABLE --label COLUMN --control"
+    how = call(summary, "report(clf, X, y, control=clf.shuffled_control(X, y))", again)
+    return (
+        f"Not run. It fits again on shuffled labels, where nothing must be found, and takes {cost}: {how}. It would "
+        f"not find columns that give the label away, nor related rows in different folds."
+    )
 
 
 def conditioning(number: float | None, dominant: bool) -> str:
@@ -254,7 +263,7 @@ def method(name: str) -> str:
     """How the matrix was made.
 
     >>> method("one-step")
-    'one-step: held-out chances of every row, corrected by the labels'
+    'one-step: held-out probabilities of every row, corrected by the labels'
     """
     return next((f"{name}: {said}" for start, said in METHODS.items() if name.startswith(start)), name)
 
@@ -263,5 +272,5 @@ def left_out(n_classes: int, shown: int) -> str:
     """What a report of very many classes does not show."""
     return (
         f"{n_classes:,} classes are too many to show: here are the {shown:,} that collide most, and all others as one "
-        f"class. PBER, Bayes error and top pairs are those of all classes."
+        f"class. PBER and the top pairs are those of all classes."
     )

@@ -132,9 +132,8 @@ def screen(table: pd.DataFrame, y: npt.NDArray[Any], *, keep: Container[str] = (
         agree = 0.0 if levels is None else agreement(levels, codes, GROUPS_PER_CLASS * len(classes))
         if levels is not None and agree >= enough:  # of rows that repeat as a whole, one each
             fresh = ~table.assign(**{LABEL: codes}).duplicated().to_numpy() if fresh is None else fresh
-            agree = agreement(
-                np.unique(levels[fresh], return_inverse=True)[1], codes[fresh], GROUPS_PER_CLASS * len(classes)
-            )
+            own = np.unique(levels[fresh], return_inverse=True)[1]
+            agree = agreement(own, codes[fresh], GROUPS_PER_CLASS * len(classes))
         if right >= LEAK and 1 - right <= ERRORS_LEFT * (1 - largest) and (agree < enough or (numeric and not named)):
             found.leaks[name] = right
         elif agree >= enough:
@@ -228,6 +227,6 @@ def repeat_notes(again: npt.NDArray[np.bool_], losses: npt.NDArray[np.float64] |
         said += f": PBER is {losses[again].mean():.4f} on them and {losses[~again].mean():.4f} on the other rows"
     return [
         f"{said}. If they are copies, PBER is too low: leave them out (X.drop_duplicates(), --unique), or keep them in "
-        f"one fold (groups=input_groups(X), from collidescope.counting), and PBER is that without them. If they are separate "
-        f"cases that happen to be alike, count_collisions(X, y) needs no model for them"
+        f"one fold (groups=input_groups(X), from collidescope.counting), and PBER is that without them. If they are "
+        f"separate cases that happen to be alike, count_collisions(X, y) needs no model for them"
     ]

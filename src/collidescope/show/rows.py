@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import base64
+import io
 import math
-import struct
-import zlib
 from typing import Any
 
 import numpy as np
@@ -14,8 +13,7 @@ import numpy.typing as npt
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
 from collidescope.applications.ambiguity import CLEAR, SUSPECT, ambiguous
-from collidescope.estimate import row_blocks
-from collidescope.show._source import Source
+from collidescope.show.source import Source
 
 #: Rows shown, of each kind.
 AMBIGUOUS, SUSPECTS = 12, 8
@@ -25,8 +23,8 @@ BARS, SMALLEST = 5, 0.01
 COLUMNS, CHARACTERS = 12, 80
 #: Pictures are thinned until no side is longer than this (pixels).
 LARGEST_SIDE = 128
-#: PNG's colour types by the number of channels.
-COLOUR_TYPES = {1: 0, 3: 2, 4: 6}
+#: Grey, RGB, RGBA.
+CHANNELS = (1, 3, 4)
 
 ImageShape = tuple[int, ...]
 
@@ -38,9 +36,8 @@ def rows_to_look_at(
     shape = check_image_shape(image_shape, X)
     n = source.n_given
     if rows is not None:
-        import pandas as pd
-
-        rows = rows if isinstance(rows, pd.DataFrame) else _as_frame(rows)
+        if not hasattr(rows, "iloc"):
+            raise ValueError(f"rows must be a table (DataFrame) to show, got {type(rows).__name__}")
         if n is not None and len(rows) != n:
             raise ValueError(f"rows must have one row for each of the {n} rows of source, got {len(rows)}")
     if source.posteriors is None or source.rows is None:
@@ -59,20 +56,13 @@ def rows_to_look_at(
     def shown(chosen: IntArray) -> list[dict[str, Any]]:
         places = source.rows[chosen] if source.rows is not None else chosen
         pictures = _pictures(X, places, shape)
-        table = rows if rows is not None else None if shape is not None else X
-        values, left = _values(table, places, feature_names)
-        entries = []
+        values, left = _values(rows if rows is not None else None if shape is not None else X, places, feature_names)
+        entries: list[dict[str, Any]] = []
         for at, (row, place) in enumerate(zip(chosen.tolist(), places.tolist(), strict=True)):
-            entries.append(
-                {
-                    "index": place,
-                    "label": None if codes is None else names[codes[row]],
-                    "posterior": _bars(P[row], names, None if codes is None else int(codes[row])),
-                    "values": values[at],
-                    "columns_left": left,
-                    "image": pictures[at],
-                }
-            )
+            label = None if codes is None else int(codes[row])
+            entry = {"index": place, "label": None if label is None else names[label], "image": pictures[at]}
+            entry |= {"posterior": _bars(P[row], names, label), "values": values[at], "columns_left": left}
+            entries.append(entry)
         return entries
 
     return {
@@ -92,11 +82,8 @@ def expected_suspects(P: FloatArray) -> float:
     >>> round(expected_suspects(np.array([[0.95, 0.05]] * 100)), 1)
     5.0
     """
-    total = 0.0
-    for block in row_blocks(*P.shape):
-        clear = P[block][P[block].max(axis=1) >= CLEAR]
-        total += float(clear.sum(where=clear <= SUSPECT))
-    return total
+    clear = P.max(axis=1, keepdims=True) >= CLEAR
+    return float(P.sum(where=clear & (P <= SUSPECT)))
 
 
 def _bars(p: FloatArray, names: list[str], label: int | None) -> list[dict[str, Any]]:
@@ -105,15 +92,6 @@ def _bars(p: FloatArray, names: list[str], label: int | None) -> list[dict[str, 
     if label is not None and label not in top:
         top = [*top[: BARS - 1], label]
     return [{"class": names[k], "probability": float(p[k]), "is_label": k == label} for k in top]
-
-
-def _as_frame(rows: Any) -> Any:
-    import pandas as pd
-
-    try:
-        return pd.DataFrame(rows)
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"rows must be a table (DataFrame) to show, got {type(rows).__name__}: {error}") from None
 
 
 def _values(table: Any, places: IntArray, feature_names: list[str] | None) -> tuple[list[list[list[str]]], int]:
@@ -196,7 +174,7 @@ def _channels(shape: ImageShape) -> int:
     """Channels of an image of this shape; 0 where it is none."""
     if len(shape) == 2:
         return 1
-    return next((side for side in (shape[2], shape[0]) if side in COLOUR_TYPES), 0)
+    return next((side for side in (shape[2], shape[0]) if side in CHANNELS), 0)
 
 
 def _pictures(X: Any, places: IntArray, shape: ImageShape | None) -> list[str | None]:
@@ -206,7 +184,7 @@ def _pictures(X: Any, places: IntArray, shape: ImageShape | None) -> list[str | 
     pixels = np.nan_to_num(np.asarray(raw, dtype=np.float64).reshape(len(places), *shape))
     if len(shape) == 2:
         pixels = pixels[..., None]
-    elif shape[2] not in COLOUR_TYPES:  # channels first
+    elif shape[2] not in CHANNELS:  # channels first
         pixels = np.moveaxis(pixels, 1, -1)
     if raw.dtype != np.uint8:  # 0 stays black unless there are negative values; the brightest of these rows is white
         low = min(0.0, float(pixels.min()))
@@ -218,14 +196,10 @@ def _pictures(X: Any, places: IntArray, shape: ImageShape | None) -> list[str | 
 
 def png_uri(image: npt.NDArray[np.uint8]) -> str:
     """A picture (height × width × 1, 3 or 4 channels) as a PNG in a data URI."""
-    height, width, channels = image.shape
-    lines = np.concatenate([np.zeros((height, 1), np.uint8), image.reshape(height, -1)], axis=1)  # filter 0: none
-
-    def chunk(kind: bytes, content: bytes) -> bytes:
-        body = kind + content
-        return struct.pack(">I", len(content)) + body + struct.pack(">I", zlib.crc32(body))
-
-    header = struct.pack(">IIBBBBB", width, height, 8, COLOUR_TYPES[channels], 0, 0, 0)
-    content = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header)
-    content += chunk(b"IDAT", zlib.compress(lines.tobytes(), 9)) + chunk(b"IEND", b"")
-    return "data:image/png;base64," + base64.b64encode(content).decode()
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise ImportError('pictures in the report need Pillow: pip install "collidescope[report]"') from error
+    buffer = io.BytesIO()
+    Image.fromarray(image[..., 0] if image.shape[2] == 1 else image).save(buffer, "PNG")
+    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()

@@ -1,0 +1,181 @@
+"""Shuffled labels, the learning curve that a fit left behind, and what an estimate says about itself."""
+
+from __future__ import annotations
+
+import warnings
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.linear_model import LogisticRegression
+
+from collidescope import (
+    CollisionClassifier,
+    CollisionMatrix,
+    CollisionWarning,
+    collision_matrix_from_posteriors,
+    recover,
+)
+from collidescope.datasets import scenario_a
+from collidescope.trust import cautions, learning_curve, limit_of, shuffled_control
+from helpers import limit_like
+
+QUICK = {
+    "hidden_layer_sizes": (),
+    "max_epochs": 20,
+    "batch_size": 16,
+    "learning_rate": 0.03,
+    "cv": 2,
+    "random_state": 0,
+}
+
+# ---------------------------------------------------------------- shuffled labels
+
+
+@pytest.mark.parametrize(
+    "estimator", [LogisticRegression(), CollisionClassifier(**QUICK)], ids=["plain classifier", "ours"]
+)
+def test_an_honest_fit_shows_no_structure_in_shuffled_labels(estimator):
+    X, y = scenario_a(3).sample(750, 0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", CollisionWarning)  # that S falls to the priors is the point, not a warning
+        control = shuffled_control(estimator, X, y)
+    assert control.passed
+    assert control.largest_deviation < 0.15
+    assert control.z < control.limit
+    assert control.matrix.priors == pytest.approx(np.full(3, 1 / 3))
+    assert "as it should be" in str(control)
+    assert "does not test for columns that give the label away" in str(control)
+
+
+def test_passing_is_the_rule_not_luck():
+    """At a limit that 95% stay below, 40 honest controls should hardly ever see more than 6 alarms (p < 0.002)."""
+    alarms = 0
+    for seed in range(40):
+        X, y = scenario_a(3).sample(150, seed)
+        alarms += not shuffled_control(LogisticRegression(), X, y, random_state=seed).passed
+    assert alarms <= 6
+
+
+class Leak(ClassifierMixin, BaseEstimator):
+    """Remembers rows across fits (a cache outside the estimator): later folds know what earlier ones were shown."""
+
+    cache: dict = {}  # noqa: RUF012 - that it is shared is the point
+
+    def fit(self, X, y):
+        self.classes_ = np.unique(y)
+        self.cache.update({row.tobytes(): label for row, label in zip(X, y, strict=True)})
+        return self
+
+    def predict_proba(self, X):
+        known = np.array([self.cache.get(row.tobytes(), -1) for row in X])
+        hit = known[:, None] == self.classes_
+        return np.where(hit.any(axis=1, keepdims=True), 0.98 * hit + 0.02 / len(self.classes_), 1 / len(self.classes_))
+
+    def predict(self, X):
+        return self.classes_[self.predict_proba(X).argmax(axis=1)]
+
+
+def test_scoring_that_is_not_held_out_is_found_out():
+    Leak.cache.clear()
+    control = shuffled_control(Leak(), *scenario_a(3).sample(300, 0))
+    assert not control.passed
+    assert control.largest_deviation > 0.3
+    assert control.z > 3 * control.limit
+    assert "do not trust this fit" in str(control)
+
+
+def test_a_column_that_gives_the_label_away_is_not_found_as_the_words_say():
+    X, y = scenario_a(3).sample(300, 0)
+    assert shuffled_control(LogisticRegression(), np.column_stack([X, y]), y).passed
+
+
+def test_the_control_leaves_the_estimator_alone_and_is_reproducible():
+    X, y = scenario_a(3).sample(150, 0)
+    clf = CollisionClassifier(**(QUICK | {"max_epochs": 2, "estimate": "gramian"}))
+    first, again = clf.shuffled_control(X, y), shuffled_control(clf, X, y)
+    assert not hasattr(clf, "collision_matrix_")
+    assert first.matrix == again.matrix
+    assert first.matrix != shuffled_control(clf, X, y, random_state=1).matrix
+
+
+def test_ctrl_c_ends_the_control_instead_of_judging_half_a_fit():
+    class Interrupted(BaseEstimator):
+        def __init__(self, estimate="one-step"):
+            self.estimate = estimate
+
+        def fit(self, X, y):
+            self.one_step_ = collision_matrix_from_posteriors(np.full((len(y), 3), 1 / 3), y)
+            self.interrupted_ = True
+            return self
+
+    with pytest.raises(KeyboardInterrupt):
+        shuffled_control(Interrupted(), *scenario_a(3).sample(60, 0))
+
+
+# ---------------------------------------------------------------- learning curves
+
+CM = CollisionMatrix([[0.8, 0.2], [0.2, 0.8]])
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "verdict", "converged"),
+    [
+        ("settled", "what is left is smaller than luck", "settled", True),
+        ("still learning", "the last doubling lowered it", "more rows would lower it", False),
+        (
+            "still learning",
+            "too few rows to say: the last doubling changed less than luck",
+            "too few rows to say",
+            False,
+        ),
+        ("hardly begun", "no better than the class shares", "too few rows to say", False),
+        ("a state of a later release", "", "too few rows to say", False),
+    ],
+)
+def test_the_verdict_follows_the_state_and_only_a_settled_curve_has_converged(state, reason, verdict, converged):
+    limit = limit_like(CM, state, reason=reason)
+    curve = learning_curve(SimpleNamespace(limit_=limit))
+    assert (curve.verdict, curve.converged) == (verdict, converged)
+    assert (curve.pber_limit, curve.interval) == (limit.pber, limit.pber_interval())
+    said = str(curve)
+    assert f"Verdict: {verdict}" in said
+    assert f"{limit.curve['pber'].iloc[0]:.3f} at 125" in said
+    assert said.count("too few rows to say") == (verdict == "too few rows to say")
+
+
+def test_the_limit_is_found_in_a_classifier_in_a_pipeline_of_tables_and_in_itself():
+    limit = limit_like(CM)
+    for source in (limit, SimpleNamespace(limit_=limit), SimpleNamespace(classifier_=SimpleNamespace(limit_=limit))):
+        assert limit_of(source) is limit
+    for source in (None, SimpleNamespace(limit_=None), CM):
+        assert limit_of(source) is None
+        with pytest.raises(ValueError, match="fit again with limit=True"):
+            learning_curve(source)
+
+
+# ---------------------------------------------------------------- cautions
+
+
+def test_an_estimate_without_a_fault_needs_no_caution():
+    problem = scenario_a(3)
+    X, y = problem.sample(900, 0)
+    one_step = collision_matrix_from_posteriors(problem.posteriors(X), y)
+    assert cautions(one_step, one_step, recover(one_step.gramian, one_step.priors)) == []
+
+
+def test_each_fault_is_said_once_in_words():
+    rng = np.random.default_rng(0)
+    y = np.arange(600) % 3
+    chance = collision_matrix_from_posteriors(np.full((600, 3), 1 / 3), y)
+    literal = recover(np.array([[0.9, 0.6, 0.6], [0.6, 0.9, 0.6], [0.6, 0.6, 0.9]]))
+    said = cautions(literal.to_collision_matrix(), chance, literal)
+    assert len(said) == 2
+    assert "no better than the priors (PBER 0.667, 0.667 by chance)" in said[0]
+    assert "far from that of any collision matrix" in said[1]
+    # A class under two names: the first is told from the rest, the other two are one.
+    P = np.where((y == 0)[:, None], [0.9, 0.05, 0.05], [0.05, 0.475, 0.475])
+    copies = collision_matrix_from_posteriors(P, np.where(y == 0, 0, rng.integers(1, 3, 600)))
+    (message,) = cautions(copies, copies, recover(copies.gramian, copies.priors))
+    assert "nearly singular" in message
