@@ -197,7 +197,7 @@ def notes_as_they_come() -> Iterator[list[str]]:
     """What the package logs, as notes at once, and at the end what it warned about besides."""
     from collidescope.cli._console import note, warnings_as_notes
 
-    logger = logging.getLogger("collidescope")
+    logger = logging.getLogger("collidescope.tables")
     handler, level = logging.Handler(), logger.level
     with warnings_as_notes() as said:
 

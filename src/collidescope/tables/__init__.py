@@ -24,7 +24,7 @@ from collidescope.tables.screening import Screening, repeat_notes, repeated, scr
 
 __all__ = ["Screening", "Table", "TableClassifier", "TableEncoder", "load", "read_table", "screen"]
 
-logger = logging.getLogger("collidescope")
+logger = logging.getLogger(__name__)
 OWN = ("drop", "keep", "categories")
 
 
@@ -49,7 +49,7 @@ class TableClassifier(CollisionClassifier):
     screening_ : Screening
         Ids, columns that give the label away, groups of rows.
     notes_ : list of str
-        What was left out, what is missing, what to look at; also logged, by the logger ``collidescope``.
+        What was left out, what is missing, what to look at; also logged, by ``collidescope.tables``.
     cautions_ : list of str
         Those of the notes that are also warnings.
     label_ : str or None

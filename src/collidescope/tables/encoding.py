@@ -352,10 +352,10 @@ class TableEncoder:
     @classmethod
     def restore(cls, tree: Mapping[str, Any]) -> TableEncoder:
         """The encoder whose ``vars`` a file holds; LookupError, TypeError, ValueError or AttributeError otherwise."""
-        numbers = [check.check_finite(tree[key], key, ndim=1) for key in ("units", "medians", "missing")]
-        types = {
-            check_text(name): check.check_choice(own, list(UNKNOWN), "type") for name, own in tree["types"].items()
-        }
+        units, medians, missing = (
+            check.check_finite(tree[key], key, ndim=1) for key in ("units", "medians", "missing")
+        )
+        types = {name: check.check_choice(own, list(UNKNOWN), "type") for name, own in tree["types"].items()}
         formats = {name: (_text_or_none(own), bool(timed)) for name, (own, timed) in tree["formats"].items()}
         levels = {name: tuple(map(_text_or_none, own)) for name, own in tree["levels"].items()}
         texts = {name: _restored_texts(own) for name, own in tree["texts"].items()}
