@@ -23,12 +23,12 @@ from sklearn.linear_model import LogisticRegression
 
 import collidescope as cs
 from collidescope import _checks as check
-from collidescope.tables.columns import NumberColumn
+from collidescope.tables import TableEncoder
 from collidescope.training.splits import inner_splits
 
 PAGE = Path(__file__).parents[1] / "docs" / "reliability-data.md"
 MARKS = "<!-- hostile -->", "<!-- /hostile -->"
-TINY = {"hidden_layer_sizes": (), "max_epochs": 15, "batch_size": 32, "learning_rate": 0.05, "cv": 2, "random_state": 0}
+TINY = {"members": ["linear"], "limit": False, "cv": 2, "random_state": 0}
 N = 120
 NAN, INF = float("nan"), float("inf")
 
@@ -55,7 +55,7 @@ def table(**columns):
 
 
 def fit_table(**columns):
-    return cs.TableClassifier(cs.CollisionClassifier(**TINY)).fit(table(**columns), y)
+    return cs.TableClassifier(**TINY).fit(table(**columns), y)
 
 
 def names(*labels):
@@ -356,7 +356,7 @@ CASES = {
         answered(
             "perfectly separable",
             FIT,
-            lambda: fit(X * 0.01 + 10 * np.column_stack([y, y == 1]), max_epochs=200),
+            lambda: fit(X * 0.01 + 10 * np.column_stack([y, y == 1])),
             "S = I lies within the intervals",
             identity_inside,
         ),
@@ -754,21 +754,15 @@ def test_a_stream_refuses_weights_whose_squares_it_could_not_add_up(weight):
         cs.CollisionAccumulator([0, 1, 2]).update(RIGHT, y, weight * ONES)
 
 
-@pytest.mark.parametrize("unit", [1.0, 1e300, 1.7e307, 1e-310, 5e-324, 0.0])
+@pytest.mark.parametrize("unit", [1.0, 1e300, 1.7e307, 1e-310, 5e-324])
 def test_a_column_of_numbers_fits_into_float32_in_its_own_unit(unit):
     """Beyond 3e38 only the sign of a number was left of it, and below 1e-45 nothing."""
     steps = np.tile(np.arange(-4.0, 5.0), 5)
-    column = NumberColumn.fit(pd.Series(steps * unit, name="c"))
-    features = column.encode(pd.Series(steps * unit, name="c")).features[:, 0]
+    encoder = TableEncoder.fit(pd.DataFrame({"c": steps * unit}))
+    features = encoder.transform(pd.DataFrame({"c": steps * unit}))[0][:, 0]
     if unit == 1:
         assert np.array_equal(features, steps)
-    if unit > 0:
-        assert np.corrcoef(features, steps)[0, 1] == pytest.approx(1, abs=1e-6)
-    again = NumberColumn.restore(column.state(), {})
-    assert again == column
-    old = column.state()
-    del old["unit"]
-    assert NumberColumn.restore(old, {}).unit == 1
+    assert np.corrcoef(features, steps)[0, 1] == pytest.approx(1, abs=1e-6)
 
 
 if __name__ == "__main__":
