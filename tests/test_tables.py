@@ -269,6 +269,7 @@ def test_words_for_a_missing_cell_are_missing_but_none_is_an_answer_in_the_label
     frame = read_table(tmp_path / "t.csv", label="y").frame
     assert frame["x"].isna().tolist() == [True, True, True, False]
     assert frame["y"].tolist() == ["None", "none", "NA", "b"]
+    assert read_table(tmp_path / "t.csv", label="gone").label is None
 
 
 @pytest.mark.parametrize(

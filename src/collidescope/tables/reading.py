@@ -89,7 +89,7 @@ def read_table(
     path = existing(path)
 
     def found(names: Sequence[str]) -> str | None:
-        return label(names) if callable(label) else label
+        return label(names) if callable(label) else label if label in names else None
 
     try:
         with _open(path) as file:
