@@ -493,7 +493,12 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
             raise ValueError(f"it has {len(names)} feature names for {self.n_features_in_} features")
         if names:
             self.feature_names_in_ = np.array(names, dtype=object)
+        if not isinstance(self.priors, str):
+            check.check_priors(self.priors, len(self.classes_))
         self.history_, self.member_weights_ = list(tree["history"]), list(tree["member_weights"])
+        epochs = [entry for fold in self.history_ for run in fold.values() for entry in run]
+        for value in [value for entry in [*epochs, *self.member_weights_] for value in entry.values()]:
+            check.check_at_least(value, -np.finfo(np.float64).max, "history and member_weights")
         self.row_hashes_ = np.asarray(tree["row_hashes"], dtype=np.uint64)
         self.interrupted_, stderr = bool(tree["interrupted"]), tree["reference_stderr"]
         self.reference_stderr_ = None if stderr is None else float(check.check_finite(stderr, "stderr", ndim=0))

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from collidescope._files import replace_file
+from collidescope._store import write_bytes
 from collidescope._text import between, percent
 from collidescope.show import words
 from collidescope.show.summary import FORMAT, FORMAT_VERSION, summarise
@@ -205,7 +205,7 @@ def write_report(summary: Mapping[str, Any], path: str | Path) -> Path:
     check_summary(summary)
     content = render(summary).encode()
     try:
-        replace_file(path, content)
+        write_bytes(path, content)
     except FileNotFoundError:
         raise
     except OSError as error:
