@@ -23,9 +23,9 @@ LEVELS = 255
 #: Trees, and the fewest of them where trees are large; leaves of all trees together.
 TREES, FEWEST_TREES, TOTAL_LEAVES = 100, 30, 60_000
 #: Rows of the smallest leaf that are tried.
-LEAF_SIZES = (1, 3, 8)
+LEAF_SIZES = (1, 4)
 #: Trees, and rows, with which the size of a leaf is chosen.
-CHOOSING_TREES, CHOOSING_ROWS = 20, 2_000
+CHOOSING_TREES, CHOOSING_ROWS = 50, 2_000
 #: Share of the trees whose bootstrap sample lacks a given row, 1/e.
 LEFT_OUT = 0.37
 #: Rows that trees are grown on.

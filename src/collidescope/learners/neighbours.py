@@ -19,6 +19,7 @@ from collidescope.learners._shared import (
     checked_number,
     class_shares,
     one_thread,
+    scales,
     weights_of,
 )
 from collidescope.learners.base import FloatArray, Member, Task, Tree
@@ -62,12 +63,8 @@ class Neighbours(Member):
         chosen = np.arange(len(used))
         if len(chosen) > CHOOSING_ROWS:
             chosen = np.sort(generator.choice(chosen, CHOOSING_ROWS, replace=False))
-        ones = np.ones(X.shape[1], dtype=np.float32)
-        spreads = [ones]
-        if task.spread is not None and not np.allclose(task.spread, task.spread.max()):
-            spreads.append(np.minimum(task.spread, 1e4).astype(np.float32))
         best = np.inf
-        for spread in spreads:
+        for spread in scales(task):
             self.rows, self.spread = X, spread
             self._index()
             loss, k, count = self._leave_one_out(chosen)
