@@ -139,7 +139,9 @@ def measure(table: str, method: str, folder: Path | None) -> dict[str, Any]:
 
 def show(results: dict[str, dict[str, Any]], ours: str) -> None:
     """The table, and how ``ours`` compares with the best rival of each."""
-    print(f"\n{'table':16s} {'rows':>6s} {'cols':>5s} {'K':>3s} {'ours':>8s} {'best rival':>22s} {'ratio':>6s} {'log loss':>8s}")
+    print(
+        f"\n{'table':16s} {'rows':>6s} {'cols':>5s} {'K':>3s} {'ours':>8s} {'best rival':>22s} {'ratio':>6s} {'log loss':>8s}"
+    )
     ratios, log_ratios, all_ratios = [], [], []
     for table in sorted(results):
         records = results[table]
@@ -184,7 +186,10 @@ def main() -> None:
         for done in as_completed(waiting):
             table, method = waiting[done]
             results.setdefault(table, {})[method] = done.result()
-            print(f"{table} {method} {results[table][method]['brier']:.4f} {results[table][method]['seconds']:.1f} s", flush=True)
+            print(
+                f"{table} {method} {results[table][method]['brier']:.4f} {results[table][method]['seconds']:.1f} s",
+                flush=True,
+            )
             if len(results) % 4 == 0 or method in ("pool", "members"):
                 _record.save("real", config, results)
     _record.save("real", config, results)

@@ -136,7 +136,9 @@ class Convolution(Member):
             type(v) is int and 0 < v <= most for v, most in zip(numbers, limits, strict=True)
         )
         if not fits or math.prod(shape) != n_features:
-            raise ValueError(f"images must have a shape of {n_features} numbers and a known width, got {shape!r}, {width!r}")
+            raise ValueError(
+                f"images must have a shape of {n_features} numbers and a known width, got {shape!r}, {width!r}"
+            )
         member.shape, member.width = (shape[0], shape[1], shape[2]), width
         with torch.device("meta"):  # sizes first: nothing is allocated before the arrays are known to fit
             expected = build(member.shape, n_classes, width).state_dict()
@@ -166,7 +168,9 @@ def build(shape: tuple[int, int, int], n_classes: int, width: int) -> nn.Sequent
         if block < halvings and side > 3:
             layers.append(nn.MaxPool2d(2))
             side //= 2
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Dropout(DROPOUT), nn.Linear(4 * channels, n_classes))
+    return nn.Sequential(
+        *layers, nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Dropout(DROPOUT), nn.Linear(4 * channels, n_classes)
+    )
 
 
 def augment(x: Tensor, shift: float, mirrored: bool) -> Tensor:

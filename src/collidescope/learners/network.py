@@ -53,7 +53,9 @@ class Network(Member):
         options = dict(task.training or {})
         sizes = options.pop("hidden_layer_sizes", "auto")
         self.hidden = HIDDEN if isinstance(sizes, str) else tuple(sizes)
-        config = TrainingConfig(**{"patience": PATIENCE, **options, "hidden_layer_sizes": self.hidden, "device": task.device})
+        config = TrainingConfig(
+            **{"patience": PATIENCE, **options, "hidden_layer_sizes": self.hidden, "device": task.device}
+        )
         n, K = len(task.codes), task.n_classes
         M = config.n_splits if isinstance(config.n_splits, int) else STACK if n <= STACK_ROWS else 1
         part = inner_parts(task, M if M > 1 else PARTS, task.seed)
@@ -100,10 +102,16 @@ class Network(Member):
     def restore(cls, tree: Tree, n_features: int, n_classes: int) -> Self:
         member = cls()
         hidden = tree["hidden_layer_sizes"]
-        if not isinstance(hidden, list) or len(hidden) > MOST_LAYERS or not all(type(h) is int and h > 0 for h in hidden):
+        if (
+            not isinstance(hidden, list)
+            or len(hidden) > MOST_LAYERS
+            or not all(type(h) is int and h > 0 for h in hidden)
+        ):
             raise ValueError(f"hidden_layer_sizes must be up to {MOST_LAYERS} positive whole numbers, got {hidden!r}")
         sizes = [n_features, *hidden, n_classes]
-        weight = checked(tree, "weight", (np.float16,), (None, sum(a * b for a, b in zip(sizes, sizes[1:], strict=False))))
+        weight = checked(
+            tree, "weight", (np.float16,), (None, sum(a * b for a, b in zip(sizes, sizes[1:], strict=False)))
+        )
         bias = checked(tree, "bias", (np.float16,), (len(weight), sum(sizes[1:])))
         if not 0 < len(weight) <= MOST_NETWORKS or not isinstance(tree["history"], list):
             raise ValueError(f"a stack must have 1 to {MOST_NETWORKS} networks and a history")
