@@ -31,7 +31,7 @@ def log_softmax(logits: npt.NDArray[Any]) -> FloatArray:
     z = np.asarray(logits, dtype=np.float64)
     z = z - z.max(axis=1, keepdims=True)
     z -= np.log(np.exp(z).sum(axis=1, keepdims=True))
-    return np.maximum(z, LOG_FLOOR, out=z)
+    return np.asarray(np.maximum(z, LOG_FLOOR), dtype=np.float64)
 
 
 def weights_of(task: Task) -> FloatArray:

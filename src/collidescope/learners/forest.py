@@ -21,7 +21,7 @@ from collidescope.learners.base import FloatArray, Member, Task, Tree
 #: Intervals of a feature.
 LEVELS = 255
 #: Trees, and the fewest of them where trees are large; leaves of all trees together.
-TREES, FEWEST_TREES, TOTAL_LEAVES = 100, 30, 60_000
+TREES, FEWEST_TREES, TOTAL_LEAVES = 100, 25, 40_000
 #: Rows of the smallest leaf that are tried.
 LEAF_SIZES = (1, 4)
 #: Trees, and rows, with which the size of a leaf is chosen.
@@ -140,7 +140,7 @@ class Forest(Member):
             )
             total = (reached @ shares).toarray().astype(np.float64) / 255 + PRIOR_TREES * self.priors
             out = np.log(total / total.sum(axis=1, keepdims=True))
-            return np.maximum(out, LOG_FLOOR, out=out)
+            return np.asarray(np.maximum(out, LOG_FLOOR), dtype=np.float64)
 
         return by_blocks(score, X, self.stack.numbers_per_row + K, K)
 

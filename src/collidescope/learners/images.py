@@ -1,7 +1,7 @@
 """A small convolutional network for images, with light augmentation where held-out images like it.
 
-Symbols: images of shape (n, C, H, W), K classes. Blocks of two 3×3 convolutions with batch normalisation, halved in size
-while images are larger than 7 pixels, then a pooled linear layer. The learning rate rises and falls once (one cycle),
+Symbols: images of shape (n, C, H, W), K classes. Blocks of two 3×3 convolutions with batch normalisation, halved in
+size between blocks, then a pooled linear layer. The learning rate rises and falls once (one cycle),
 and the average of the last epochs' weights (an exponential moving average) is kept. Whether images are shifted by a
 pixel or so, and mirrored, is chosen in a short run by the loss of held-out images; then all images are trained on.
 """
@@ -22,14 +22,14 @@ from collidescope.training.loop import epoch_generator, seeded_module
 from collidescope.training.threads import one_thread, tiny_is_zero
 
 #: Channels of the first block on a CPU and on a GPU; they double with every block.
-CPU_WIDTH, GPU_WIDTH = 16, 64
+CPU_WIDTH, GPU_WIDTH = 24, 64
 #: Images below this side are not halved again.
 SMALLEST_SIDE = 8
 #: Gradient steps of the whole training and of each short run, within limits in epochs.
-CPU_STEPS, GPU_STEPS, SHORT = 500, 4_000, 0.25
+CPU_STEPS, GPU_STEPS, SHORT = 400, 4_000, 0.25
 FEWEST_EPOCHS, MOST_EPOCHS = 8, 40
 BATCH = 64
-LEARNING_RATE, WEIGHT_DECAY, DROPOUT, SMOOTHING = 2e-3, 0.05, 0.1, 0.0
+LEARNING_RATE, WEIGHT_DECAY, DROPOUT = 4e-3, 0.05, 0.1
 #: Share of a step by which the averaged weights follow the trained ones.
 FOLLOW = 0.02
 #: (largest shift as a share of the side, mirrored) as tried.
@@ -58,7 +58,7 @@ class Convolution(Member):
         X = torch.from_numpy(np.array(task.X[:], dtype=np.float32)).to(task.device)
         y = torch.from_numpy(np.asarray(task.codes, dtype=np.int64)).to(task.device)
         w = torch.from_numpy(weights_of(task).astype(np.float32)).to(task.device)
-        self.shape = tuple(X.shape[1:])
+        self.shape = (int(X.shape[1]), int(X.shape[2]), int(X.shape[3]))
         gpu = task.device != "cpu"
         self.width = GPU_WIDTH if gpu else CPU_WIDTH
         part = torch.from_numpy(inner_parts(task, PARTS, task.seed)).to(task.device)
@@ -70,7 +70,7 @@ class Convolution(Member):
             for augmentation in AUGMENTATIONS if bool(rest.any()) else ():
                 module = self._train(task, X[~rest], y[~rest], w[~rest], augmentation, int(SHORT * steps), "choosing")
                 with torch.inference_mode():
-                    logits = torch.cat([module(x) for x in X[rest].split(BATCH * 16)])
+                    logits = torch.cat([module(x) for x in torch.split(X[rest], BATCH * 16)])
                     each = nn.functional.cross_entropy(logits, y[rest], reduction="none")
                 loss = float((each * w[rest]).sum() / w[rest].sum())
                 if loss < best:
@@ -84,8 +84,9 @@ class Convolution(Member):
         self, task: Task, X: Tensor, y: Tensor, w: Tensor, augmentation: tuple[float, bool], steps: int, name: str
     ) -> nn.Sequential:
         K = task.n_classes
-        module = seeded_module(lambda: build(self.shape, K, self.width), task.seed).to(task.device)
-        averaged = seeded_module(lambda: build(self.shape, K, self.width), task.seed).to(task.device)
+        module, averaged = (
+            seeded_module(lambda: build(self.shape, K, self.width), task.seed).to(task.device) for _ in range(2)
+        )
         per_epoch = math.ceil(len(X) / BATCH)
         epochs = min(MOST_EPOCHS, max(FEWEST_EPOCHS if steps > CPU_STEPS * SHORT else 3, round(steps / per_epoch)))
         optimizer = torch.optim.AdamW(module.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
@@ -106,11 +107,12 @@ class Convolution(Member):
             if task.report is not None:
                 entry = {"name": name, "epoch": epoch, "max_epochs": epochs, "val_loss": total / per_epoch}
                 task.report(entry)
+        assert isinstance(averaged, nn.Sequential)
         return averaged.eval()
 
     def log_posteriors(self, X: Any) -> FloatArray:
         device = next(self.module.parameters()).device
-        K = self.module[-1].out_features
+        K = self.module[-1].weight.shape[0]
 
         def score(x: Any) -> FloatArray:
             with torch.inference_mode():
@@ -192,7 +194,7 @@ def augment(x: Tensor, shift: float, mirrored: bool) -> Tensor:
 
 def _batches(n: int, seed: int, epoch: int, device: str) -> Iterator[Tensor]:
     order = torch.randperm(n, generator=epoch_generator(seed, epoch)).to(device)
-    parts = list(order.split(BATCH))
+    parts = list(torch.split(order, BATCH))
     if len(parts) > 1 and len(parts[-1]) == 1:  # batch normalisation cannot take a single image
         parts[-2:] = [torch.cat(parts[-2:])]
     yield from parts
