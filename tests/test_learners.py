@@ -182,16 +182,15 @@ def test_boosted_trees_score_as_lightgbm_does(monkeypatch: pytest.MonkeyPatch) -
     ours = np.exp(fitted("trees", X, codes).log_posteriors(X))
     raw = np.mean([booster.predict(X, raw_score=True) for booster in kept], axis=0)
     reference = np.exp(raw - raw.max(axis=1, keepdims=True))
-    np.testing.assert_allclose(ours, reference / reference.sum(axis=1, keepdims=True), atol=1e-5)
+    np.testing.assert_allclose(ours, reference / reference.sum(axis=1, keepdims=True), atol=2e-3)  # half precision
 
 
 def test_a_forest_gives_the_shares_of_its_trees_shrunk_to_the_priors() -> None:
     X, codes = blobs(300, 3, 3, apart=0.7)
     member = fitted("forest", X, codes)
-    T = len(member.stack.sizes)
     leaves, dense = member.stack.leaves(X[:20]), member.shares.toarray() / 255
-    slow = np.stack([dense[row].sum(axis=0) + member.priors for row in leaves]) / (T + 1)
-    np.testing.assert_allclose(np.exp(member.log_posteriors(X[:20])), slow, atol=1e-4)
+    slow = np.stack([dense[row].sum(axis=0) + member.priors for row in leaves])
+    np.testing.assert_allclose(np.exp(member.log_posteriors(X[:20])), slow / slow.sum(axis=1, keepdims=True), atol=1e-6)
 
 
 # Files
@@ -321,17 +320,17 @@ def test_weights_find_the_true_member_and_sharpen_what_is_too_flat() -> None:
 def test_labels_without_signal_give_no_lower_brier_score_than_the_priors() -> None:
     """Members trained once per outer fold, weights from the other folds: the pool must not find what is not there."""
     excess = []
-    for seed in range(4):
+    for seed in range(3):
         generator = np.random.default_rng(seed)
-        X = generator.normal(size=(300, 4)).astype(np.float32)
-        codes = generator.choice(3, 300, p=[0.5, 0.3, 0.2])
-        fold = generator.permutation(300) % 5
+        X = generator.normal(size=(600, 4)).astype(np.float32)
+        codes = generator.choice(3, 600, p=[0.5, 0.3, 0.2])
+        fold = generator.permutation(600) % 5
         names = ("priors", "linear", "quadratic-smooth", "kernel", "neighbours", "trees")
-        logs = np.empty((len(names), 300, 3))
+        logs = np.empty((len(names), 600, 3))
         for f in range(5):
             rest = task(X[fold != f], codes[fold != f], seed=seed)
             logs[:, fold == f] = [MEMBERS[name]().fit(rest).log_posteriors(X[fold == f]) for name in names]
-        P = np.empty((300, 3))
+        P = np.empty((600, 3))
         for f in range(5):
             here = fold == f
             P[here] = pool(logs[:, here], pool_weights(logs[:, ~here], codes[~here]))

@@ -112,14 +112,15 @@ class Convolution(Member):
 
     def log_posteriors(self, X: Any) -> FloatArray:
         device = next(self.module.parameters()).device
-        K = self.module[-1].weight.shape[0]
+        *_, last = self.module.parameters()
+        K = len(last)
 
         def score(x: Any) -> FloatArray:
             with torch.inference_mode():
                 return torch.log_softmax(self.module(torch.from_numpy(x).to(device)).double(), -1).cpu().numpy()
 
         with one_thread(str(device) == "cpu"):
-            out = by_blocks(score, X, 4 * self.width * self.shape[1] * self.shape[2], int(K))
+            out = by_blocks(score, X, 4 * self.width * self.shape[1] * self.shape[2], K)
         return np.maximum(out, LOG_FLOOR, out=out)
 
     def export(self) -> Tree:
