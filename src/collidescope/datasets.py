@@ -31,6 +31,9 @@ TRUTH_DRAWS = 1_000_000
 TRUTH_SEED = 20_250
 BLOCK = 50_000
 
+Inputs = Callable[[int, np.random.Generator], FloatArray]
+Draws = Callable[[IntArray, np.random.Generator], FloatArray]
+
 
 class Problem(ABC):
     """A population with known posteriors."""
@@ -70,9 +73,6 @@ class Problem(ABC):
             codes = rng.permutation(np.repeat(np.arange(k), counts))
         else:
             codes = rng.choice(k, n_samples, p=self.priors)
-        return self._labelled(codes, rng)
-
-    def _labelled(self, codes: IntArray, rng: np.random.Generator) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         return self.draw(codes, rng), self.classes[codes]
 
     @cached_property
@@ -171,21 +171,9 @@ class LedProblem(Problem):
     The 128 possible inputs make every quantity exact, and inputs repeat, so that collisions can be counted.
     """
 
-    #: Segments top, upper left, upper right, middle, lower left, lower right, bottom.
-    SEGMENTS = np.array(
-        [
-            [1, 1, 1, 0, 1, 1, 1],
-            [0, 0, 1, 0, 0, 1, 0],
-            [1, 0, 1, 1, 1, 0, 1],
-            [1, 0, 1, 1, 0, 1, 1],
-            [0, 1, 1, 1, 0, 1, 0],
-            [1, 1, 0, 1, 0, 1, 1],
-            [1, 1, 0, 1, 1, 1, 1],
-            [1, 0, 1, 0, 0, 1, 0],
-            [1, 1, 1, 1, 1, 1, 1],
-            [1, 1, 1, 1, 0, 1, 1],
-        ]
-    )
+    #: Of each digit: top, upper left, upper right, middle, lower left, lower right, bottom.
+    SHOWN = "1110111 0010010 1011101 1011011 0111010 1101011 1101111 1010010 1111111 1111011"
+    SEGMENTS = np.array([list(map(int, digit)) for digit in SHOWN.split()])
 
     def __init__(self, noise: float = 0.1, priors: npt.ArrayLike | None = None) -> None:
         self.noise = check.check_between(noise, 0, 0.5, "noise")
@@ -214,23 +202,14 @@ class LedProblem(Problem):
 
 
 class TeacherProblem(Problem):
-    """Inputs of a known distribution, labels drawn from a known function of them.
+    """Inputs drawn by ``inputs(n, rng)``, labels drawn from the posteriors that ``teacher(X)`` gives.
 
-    Parameters
-    ----------
-    inputs : function of (number of rows, Generator) that draws inputs
-    teacher : function of inputs that gives their posteriors
-
-    Examples
-    --------
     >>> coin = TeacherProblem(lambda n, rng: rng.random((n, 1)), lambda X: np.hstack([X, 1 - X]))
     >>> round(coin.bayes_error(), 2), round(coin.collision_matrix().pber, 2)  # 1/4 and 1/3
     (0.25, 0.33)
     """
 
-    def __init__(
-        self, inputs: Callable[[int, np.random.Generator], FloatArray], teacher: Callable[[FloatArray], FloatArray]
-    ) -> None:
+    def __init__(self, inputs: Inputs, teacher: Callable[[FloatArray], FloatArray]) -> None:
         self.inputs, self.teacher = inputs, teacher
         self.priors = np.sum([weights @ P for P, weights in self.nodes()], axis=0)
         self.classes = np.arange(len(self.priors))
@@ -259,21 +238,12 @@ class TeacherProblem(Problem):
 
 
 class DensityProblem(Problem):
-    """Equally common classes with known densities.
+    """Equally common classes with densities of their own, ``shape`` = (classes, features).
 
-    Parameters
-    ----------
-    draws : function of (class numbers, Generator) that draws one input of each
-    log_densities : function of inputs that gives the log density of every class, up to what all classes share
-    shape : (number of classes, number of features)
+    ``draws(codes, rng)`` gives one input of each class number, ``log_densities(X)`` n×K values up to a shared term.
     """
 
-    def __init__(
-        self,
-        draws: Callable[[IntArray, np.random.Generator], FloatArray],
-        log_densities: Callable[[FloatArray], FloatArray],
-        shape: tuple[int, int],
-    ) -> None:
+    def __init__(self, draws: Draws, log_densities: Callable[[FloatArray], FloatArray], shape: tuple[int, int]) -> None:
         self.draws, self.log_densities, self.shape = draws, log_densities, shape
         self.priors, self.classes = np.full(shape[0], 1 / shape[0]), np.arange(shape[0])
 
@@ -370,7 +340,7 @@ def tangled(n_classes: int = 6, n_parts: int = 3, n_features: int = 8, random_st
     rng = as_generator(random_state)
     means = rng.standard_normal((n_classes, n_parts, n_features))
     factors = rng.standard_normal((n_classes, n_parts, n_features, n_features)) / np.sqrt(n_features)
-    inverses, log_scales = np.linalg.inv(factors), np.log(np.abs(np.linalg.det(factors)))
+    inverses, log_scales, parts = np.linalg.inv(factors), np.log(np.abs(np.linalg.det(factors))), range(n_parts)
 
     def draws(codes: IntArray, rng: np.random.Generator) -> FloatArray:
         part = rng.integers(n_parts, size=len(codes))
@@ -378,8 +348,8 @@ def tangled(n_classes: int = 6, n_parts: int = 3, n_features: int = 8, random_st
         return means[codes, part] + np.einsum("nij,nj->ni", factors[codes, part], noise)
 
     def log_densities(X: FloatArray) -> FloatArray:
-        white = np.einsum("kpij,nkpj->nkpi", inverses, X[:, None, None] - means)
-        return np.asarray(logsumexp(-(white**2).sum(axis=3) / 2 - log_scales, axis=2))
+        squares = [[(((X - means[k, p]) @ inverses[k, p].T) ** 2).sum(axis=1) for p in parts] for k in range(n_classes)]
+        return np.asarray(logsumexp(np.array(squares) / -2 - log_scales[:, :, None], axis=1)).T
 
     return DensityProblem(draws, log_densities, (n_classes, n_features))
 
@@ -521,11 +491,11 @@ def interactions(n_features: int = 12, pairs: int = 4, sharpness: float = 1.5) -
     return TeacherProblem(_gaussian(n_features), teacher)
 
 
-def _gaussian(d: int) -> Callable[[int, np.random.Generator], FloatArray]:
+def _gaussian(d: int) -> Inputs:
     return lambda n, rng: rng.standard_normal((n, d))
 
 
-def _uniform(d: int) -> Callable[[int, np.random.Generator], FloatArray]:
+def _uniform(d: int) -> Inputs:
     return lambda n, rng: rng.random((n, d))
 
 

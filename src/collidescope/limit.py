@@ -82,7 +82,7 @@ class _Posterior(NamedTuple):
         return max(float(brentq(beyond, low, high, xtol=1e-9)), 0.0)
 
     def cautious_excess(self, noise: float) -> float:
-        """The excess ê by which the expected |ê - e| / (e + noise) is least, with too much ``TOO_MUCH`` times as bad."""
+        """The excess ê of the least expected |ê - e| / (e + noise), too much counted ``TOO_MUCH`` times."""
         order = np.argsort(self.excess)
         weights = (self.weights / (np.maximum(self.excess, 0.0) + noise))[order]
         middle = np.searchsorted(weights.cumsum(), weights.sum() / (1 + TOO_MUCH))
@@ -481,8 +481,9 @@ def _matrix(
     cross = sum(weight * (onehot * v).T @ v for weight, v in zip(g, weighted, strict=True))
     squares = np.einsum("t,s,tsij->ij", g, g, products) + slope * (2 * cross + slope * (w**2 @ onehot)[:, None])
     squares -= (w**2).sum() * (mean + slope * priors[:, None]) ** 2
-    # The excess may be wrong by as much as the range of the PBER says.
-    doubt = max(now - limit._excess - limit.pber_interval()[0], 0.0) / float(ndtri(0.975))
+    # The excess may be wrong by as much as the range of the PBER says beyond the luck in drawing the rows.
+    reach = (now - limit._excess - limit.pber_interval()[0]) / float(ndtri(0.975))
+    doubt = np.sqrt(max(reach**2 - limit.stderr**2, 0.0))
     variance = (np.maximum(squares, 0.0) + (doubt * shape) ** 2) / priors[:, None] ** 2
     info: dict[str, str | float] = {"method": "limit", "excess": limit._excess, "shape_learned": share}
     pber_stderr = float(np.hypot(limit.stderr, doubt))
