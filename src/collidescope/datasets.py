@@ -196,7 +196,6 @@ class LedProblem(Problem):
         return self.noise**wrong * (1 - self.noise) ** (7 - wrong)
 
     def nodes(self) -> Iterator[tuple[FloatArray, FloatArray]]:
-        """The 128 inputs and their probabilities."""
         X = ((np.arange(128)[:, None] >> np.arange(7)) & 1).astype(np.float64)
         yield self.posteriors(X), self._likelihood(X) @ self.priors
 
@@ -231,7 +230,6 @@ class TeacherProblem(Problem):
         return self.teacher(_columns(X, self.inputs(1, np.random.default_rng(0)).shape[1]))
 
     def nodes(self) -> Iterator[tuple[FloatArray, FloatArray]]:
-        """Drawn inputs with equal weights."""
         rng = np.random.default_rng(TRUTH_SEED)
         for _ in range(TRUTH_DRAWS // BLOCK):
             yield self.teacher(self.inputs(BLOCK, rng)), np.full(BLOCK, 1 / TRUTH_DRAWS)
@@ -279,11 +277,9 @@ class NoisyLabels(Problem):
         return self.problem.draw(np.minimum(true, len(self.priors) - 1), rng)
 
     def posteriors(self, X: npt.ArrayLike) -> FloatArray:
-        """True posterior of the shown label: y(x) T."""
         return self.problem.posteriors(X) @ self.transition
 
     def nodes(self) -> Iterator[tuple[FloatArray, FloatArray]]:
-        """The nodes of the clean problem with noisy posteriors."""
         for P, weights in self.problem.nodes():
             yield P @ self.transition, weights
 
@@ -334,9 +330,8 @@ def ring(n_features: int = 6, radius: float = 1.8) -> GaussianProblem:
 
 def tangled(n_classes: int = 6, n_parts: int = 3, n_features: int = 8, random_state: Seed = 0) -> DensityProblem:
     """Classes of several Gaussians with random centres and covariances: little ambiguity, much to learn."""
-    check.check_count(n_classes, "n_classes", least=2)
-    check.check_count(n_parts, "n_parts")
-    check.check_count(n_features, "n_features")
+    for name, value, least in (("n_classes", n_classes, 2), ("n_parts", n_parts, 1), ("n_features", n_features, 1)):
+        check.check_count(value, name, least)
     rng = as_generator(random_state)
     means = rng.standard_normal((n_classes, n_parts, n_features))
     factors = rng.standard_normal((n_classes, n_parts, n_features, n_features)) / np.sqrt(n_features)
@@ -364,14 +359,7 @@ def imbalanced(
     return equidistant(n_classes, n_features, length, weights / weights.sum(), random_state)
 
 
-def led(noise: float = 0.1, priors: npt.ArrayLike | None = None) -> LedProblem:
-    """Ten digits on seven noisy segments (see :class:`LedProblem`)."""
-    return LedProblem(noise, priors)
-
-
-def with_label_noise(problem: Problem, transition: npt.ArrayLike) -> NoisyLabels:
-    """``problem`` with labels replaced at random (see :class:`NoisyLabels`)."""
-    return NoisyLabels(problem, transition)
+led, with_label_noise = LedProblem, NoisyLabels
 
 
 def twonorm(n_features: int = 20) -> GaussianProblem:
