@@ -327,3 +327,20 @@ EVEN = [np.full((20, 2), 0.5)] * 4
 def test_bad_arguments_are_named(call, words):
     with pytest.raises(ValueError, match=words):
         call()
+
+
+def test_models_that_are_always_right_leave_nothing():
+    codes = np.arange(300) % 3
+    limit = limit_from_posteriors([np.eye(3)[codes]] * 4, codes, SIZES)
+    low, high = limit.pber_interval()
+    assert (limit.state, low) == ("settled", 0)
+    assert high < 0.01  # 300 rows without a collision rule out rates of about 1/300
+    assert limit.pber < 1e-6
+    np.testing.assert_allclose(limit.matrix.matrix, np.eye(3), atol=1e-9)
+
+
+@pytest.mark.parametrize("sizes", [[400, 800], [25, 50, 100, 200, 400, 800]])
+def test_any_number_of_sizes_gives_a_range(sizes):
+    posteriors, y = learned(scenario_a(3), 2000, sizes, 0, a=1.0)
+    low, high = limit_from_posteriors(posteriors, y, sizes).pber_interval()
+    assert low < scenario_a(3).collision_matrix().pber < high

@@ -490,5 +490,5 @@ def _uniform(d: int) -> Inputs:
 def _columns(X: npt.ArrayLike, d: int) -> FloatArray:
     rows = check.check_finite(X, "X", ndim=2)
     if rows.shape[1] != d:
-        raise ValueError(f"X must have {d} columns, got {rows.shape[1]}")
+        raise ValueError(f"X must have {d} columns, got {rows.shape[1]} (shape {rows.shape})")
     return rows
