@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import collidescope as cs
-from collidescope.show.html import check_summary, in_script, render
+from collidescope.show.html import check_summary, render
 from collidescope.trust import ShuffledControl
 from helpers import blocks, limit_like, planted, random_posteriors
 
@@ -207,15 +207,6 @@ def test_images_are_the_rows_themselves(shape):
     assert cs.summarise(P, X, codes)["ambiguous_rows"]["rows"] == flat
 
 
-def test_the_brightest_value_of_other_numbers_is_white_and_large_images_are_thinned():
-    P, codes = posteriors(2, 40, sharpness=0.3)
-    X = np.tile(np.linspace(16, 0, 300), (40, 2))
-    image = pixels_of(cs.summarise(P, X, codes, image_shape=(2, 300))["ambiguous_rows"]["rows"][0]["image"])
-    assert image.shape[1] <= 128
-    assert image.max() == 255
-    assert image.min() < 5
-
-
 def test_a_model_without_held_out_posteriors_is_asked_about_the_rows():
     P, codes = posteriors(2, 60)
     cm = cs.collision_matrix_from_posteriors(P, codes)
@@ -371,10 +362,6 @@ def test_the_policy_lets_two_scripts_run_and_names_them_by_hash():
     assert "unsafe-eval" not in policy
 
 
-def test_line_separators_and_brackets_cannot_end_the_data():
-    assert re.search(r"[<>&\u2028\u2029]", in_script({"</script>": "\u2028 & <!--"})) is None
-
-
 def leaves(value, path=()):
     """Paths to everything inside a summary."""
     yield path
@@ -396,7 +383,7 @@ def test_an_edited_summary_is_refused_in_a_sentence_or_gives_a_page(data):
     try:
         check_summary(summary)
     except ValueError as error:
-        assert str(error).startswith("summary")
+        assert str(error).startswith("summary")  # noqa: PT017 - most edits are refused, others are harmless
     else:
         assert "<html" in render(summary)
 
@@ -419,12 +406,6 @@ def test_the_same_summary_gives_the_same_page_and_an_old_one_is_replaced_in_one_
     second = cs.write_report(json.loads(json.dumps(summary)), str(tmp_path / "b.html"))
     assert first.read_bytes() == second.read_bytes()
     assert sorted(file.name for file in tmp_path.iterdir()) == ["a.html", "b.html"]
-
-
-def test_a_missing_extra_is_named_before_any_work(monkeypatch, tmp_path):
-    monkeypatch.setitem(sys.modules, "plotly.offline", None)
-    with pytest.raises(ImportError, match=r'pip install "collidescope\[report\]"'):
-        cs.report("not even a source", path=tmp_path / "report.html")
 
 
 def test_summarising_brings_neither_jinja_nor_plotly_nor_torch():

@@ -126,7 +126,7 @@ CM = CollisionMatrix([[0.8, 0.2], [0.2, 0.8]])
         ("still learning", "the last doubling lowered it", "more rows would lower it", False),
         (
             "still learning",
-            "too few rows to say: the last doubling changed less than luck",
+            "too few rows to say: the drop is within luck",
             "too few rows to say",
             False,
         ),

@@ -51,8 +51,8 @@ _AUDIT = _each(int, "n_rows n_pairs") | _each(float, "error inherent fixable") |
 _AUDIT |= _each([float, float], "error_interval fixable_interval") | {"pairs": [_AUDITED]}
 _AUDIT |= {"parts": (_each([float, float], "inherent not_learned"), None)}
 _PATH = _each([int], "n_groups tree_order") | _each([(int, None)], "first second") | {"pber": [float]}
-#: A type, a pattern for text, [of each entry], [of the first, of the second], {of each named entry}, {str: of every entry}, or (this, None) where None
-#: will do. ``float`` takes every number of reasonable size.
+#: A type, a pattern for text, [of each entry], [of the first, of the second], {of each named entry}, {str: of every
+#: entry}, or (this, None) where None will do. ``float`` takes every number of reasonable size.
 SCHEMA: dict[str, Any] = {
     **_each(str, "title how"),
     **_each([str], "headline what_to_do notes classes"),
