@@ -45,23 +45,13 @@ class CollisionWarning(UserWarning):
 
 @dataclass(frozen=True)
 class ShuffledControl:
-    """S on shuffled labels.
-
-    Attributes
-    ----------
-    matrix : CollisionMatrix
-    largest_deviation : float
-        Of an entry of S from the prior it should fall to.
-    z : float
-        The same in standard errors (largest over the entries).
-    limit : float
-        What z stays below with probability 95% over all entries when nothing is wrong (Bonferroni).
-    passed : bool
-    """
+    """S on shuffled labels: made by :func:`shuffled_control`."""
 
     matrix: CollisionMatrix
+    #: Of an entry of S from the prior it should fall to, and the same in standard errors (largest over the entries).
     largest_deviation: float
     z: float
+    #: What z stays below with probability 95% over all entries when nothing is wrong (Bonferroni).
     limit: float
     passed: bool
 
@@ -79,25 +69,14 @@ class ShuffledControl:
 
 @dataclass(frozen=True)
 class LearningCurve:
-    """PBER against the number of rows that models were trained on, and what more rows would do.
+    """PBER against the number of rows that models were trained on: made by :func:`learning_curve`."""
 
-    Attributes
-    ----------
-    frame : DataFrame
-        One row per training size: ``rows``, ``pber``, ``pber_stderr``, and what else the limit recorded.
-    pber_limit : float
-        PBER that unlimited rows of this kind would leave.
-    interval : (low, high)
-        Its 95% range.
-    verdict : str
-        "settled", "more rows would lower it", or "too few rows to say".
-    reason : str
-        Why, where it cannot be said.
-    """
-
+    #: One row per training size: ``rows``, ``pber``, ``pber_stderr``, and what else the limit recorded.
     frame: pd.DataFrame
+    #: PBER that unlimited rows of this kind would leave, and its 95% range.
     pber_limit: float
     interval: tuple[float, float]
+    #: "settled", "more rows would lower it", or "too few rows to say", and then why.
     verdict: str
     reason: str = ""
 
@@ -202,14 +181,8 @@ def limit_of(source: Any) -> Any:
 def cautions(collisions: CollisionMatrix, one_step: CollisionMatrix, recovery: Recovery) -> list[str]:
     """What the reader of an estimate should know, in plain words; empty when there is nothing.
 
-    Parameters
-    ----------
-    collisions : CollisionMatrix
-        The S that is reported.
-    one_step : CollisionMatrix
-        With its intervals.
-    recovery : Recovery
-        S from the Gramian of the same scores.
+    ``collisions`` is the S that is reported, ``one_step`` has its intervals, ``recovery`` is S from the Gramian of the
+    same scores.
     """
     notes = []
     from_gramian = str(collisions.info.get("method", "")).startswith("gramian")

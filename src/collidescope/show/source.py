@@ -20,37 +20,22 @@ WANTED = "a fitted CollisionClassifier, a CollisionMatrix or held-out posteriors
 
 @dataclass(frozen=True)
 class Source:
-    """A collision matrix and what is known about its rows.
-
-    Attributes
-    ----------
-    matrix : CollisionMatrix
-    posteriors : array of shape (m, K) or None
-        Of the rows that were scored.
-    rows : array of m row numbers or None
-        Which of the ``n_given`` rows they are: folds may have been interrupted, and rows of weight 0 are left out.
-    codes : array of m class numbers or None
-        Of their labels.
-    n_given : int or None
-    model : object or None
-        Where the attributes came from.
-    fresh : bool
-        Were the posteriors asked of the model now, so that nothing says that it did not train on these rows?
-    """
+    """A collision matrix and what is known about its rows."""
 
     matrix: CollisionMatrix
+    #: (m, K), of the rows that were scored; their numbers among the ``n_given`` rows (folds may have been interrupted,
+    #: rows of weight 0 are left out); class numbers of their labels.
     posteriors: FloatArray | None = None
     rows: IntArray | None = None
     codes: IntArray | None = None
     n_given: int | None = None
+    #: Where the attributes came from.
     model: Any = None
+    #: Were the posteriors asked of the model now, so that nothing says that it did not train on these rows?
     fresh: bool = False
 
     def predictions(self, y_pred: Any, X: Any) -> IntArray:
-        """Class numbers that a classifier under audit gave the scored rows.
-
-        ``y_pred`` as :func:`~collidescope.audit` takes it; its rows are those given, scored or not.
-        """
+        """Class numbers that a classifier under audit gave the scored rows (``y_pred`` is of all given rows)."""
         if self.posteriors is None or self.rows is None or self.codes is None:
             missing = "held-out posteriors" if self.posteriors is None else "labels"
             raise ValueError(

@@ -252,13 +252,6 @@ def conditioning(number: float | None, dominant: bool) -> str:
     return f"Condition number of S: {number:.3g} (1 is no collision at all). {own}"
 
 
-def intervals(level: float, median: float | None, largest: float | None) -> str:
-    """How wide the intervals are."""
-    if median is None or largest is None:
-        return "None: this matrix was made without standard errors."
-    return f"At {level:.0%}. Standard errors of the rates: median {median:.4f}, largest {largest:.4f}."
-
-
 def method(name: str) -> str:
     """How the matrix was made.
 
