@@ -36,7 +36,7 @@ def one(k: int, rows: int, spread: float, settings: dict[str, Any]) -> dict[str,
     """In this process: fit, predict, file and report of ``k`` classes; seconds of every stage."""
     import torch
 
-    from collidescope import CollisionClassifier, CollisionMatrix, classifier, crossfit, shrinkage, summarise
+    from collidescope import CollisionClassifier, CollisionMatrix, classifier, crossfit, estimate, summarise
     from collidescope.datasets import GaussianProblem
     from collidescope.show import write_report
 
@@ -66,7 +66,7 @@ def one(k: int, rows: int, spread: float, settings: dict[str, Any]) -> dict[str,
     torch.optim.AdamW([torch.zeros(1, requires_grad=True)])  # imports half of torch, once
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     timed(crossfit, "_score", "score")
-    timed(shrinkage, "labelled_moments", "moments")
+    timed(estimate, "labelled_moments", "moments")
     timed(classifier, "one_step_and_moments", "one step")
     timed(classifier, "recover", "recovery")
     timed(classifier, "shrink", "shrink")

@@ -37,6 +37,7 @@ TUTORIALS = [
     "plot_images_own_network.py",
     "plot_own_trainer.py",
     "plot_own_probabilities.py",
+    "plot_votes.py",
     "plot_label_smoothing.py",
     "plot_adaptive_sampling.py",
 ]

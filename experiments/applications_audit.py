@@ -21,7 +21,7 @@ from scipy.stats import false_discovery_control
 
 from collidescope import CollisionClassifier
 from collidescope.applications import AuditReport, audit
-from collidescope.applications._paired import confusion_table, mcnemar_p
+from collidescope.applications.audit import confusion_table, mcnemar_p
 from collidescope.datasets import GaussianProblem
 from experiments.store import Cell, Experiment
 

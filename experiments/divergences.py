@@ -20,7 +20,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures
 
 from collidescope import divergences, estimate_divergences
-from collidescope.equations.divergence import Divergences
+from collidescope.equations.densities import Divergences
 from experiments.store import Cell, Experiment
 from experiments.tabular import rounded
 

@@ -30,6 +30,7 @@ from collidescope import CollisionClassifier, CollisionMatrix, recover, shift_pr
 from collidescope._files import replace_file
 from collidescope._scaling import apply_scaling, fit_scaling
 from collidescope.crossfit import PairSolver
+from collidescope.equations.bounds import bayes_error_bounds
 from collidescope.equations.gramian import gramian_from_similarities
 from experiments.real_data import load_mnist
 from experiments.store import Cell, Experiment, key_of
@@ -125,8 +126,8 @@ def run_factorised(cell: Cell, data: Data) -> dict[str, Any]:
         "top": top,
         "pber": cm.pber,
         "pber_interval": cm.pber_interval(),
-        "bayes_error_bounds": cm.bayes_error_bounds(),
-        "bayes_error_interval": cm.bayes_error_bounds(0.95),
+        "bayes_error_bounds": bayes_error_bounds(cm.pber, cm.n_classes),
+        "bayes_error_limit": cm.bayes_error_limit(),
         "gramian": clf.gramian_,
         "gramian_S": clf.recovery_.matrix,
         "gramian_status": clf.recovery_.status,

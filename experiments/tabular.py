@@ -35,6 +35,7 @@ from collidescope import (
     recover,
     shift_priors,
 )
+from collidescope.equations.bounds import bayes_error_bounds
 from collidescope.equations.gramian import gramian_from_posteriors
 from experiments.real_data import VARIABLE, data_folder, load_adult, load_brfss, load_german_credit, load_law_school
 from experiments.store import Cell, Experiment
@@ -246,8 +247,8 @@ def describe(cm: CollisionMatrix) -> Result:
         "stderr": None if cm.stderr is None else cm.stderr.tolist(),
         "pber": cm.pber,
         "pber_interval": None if pber is None else list(pber),
-        "bayes_error_bounds": list(cm.bayes_error_bounds()),
-        "bayes_error_interval": None if pber is None else list(cm.bayes_error_bounds(0.95)),
+        "bayes_error_bounds": list(bayes_error_bounds(cm.pber, cm.n_classes)),
+        "bayes_error_limit": None if pber is None else cm.bayes_error_limit(),
         "method": cm.info["method"],
     }
 

@@ -31,10 +31,12 @@ CASES = {
     "matrix": 5000,
     "npz": 3000,
     "checkpoint": 600,
-    "forged": 1200,
+    "forged": 800,
+    "custom": 600,
     "csv": 2500,
     "parquet": 1000,
     "merge": 600,
+    "summary": 1000,
 }
 SEED = 20260
 #: A child that has not finished a case for so long hangs in C code.

@@ -15,9 +15,11 @@ NAMES = {
     "checkpoint": "checkpoints (a fit that finds one)",
     "npz": "matrices (`CollisionMatrix.from_npz`)",
     "forged": "checkpoints changed, with a checksum that fits",
+    "custom": "the same of a custom module",
     "csv": "CSV through `count` and `predict`",
     "parquet": "Parquet through `count` and `predict`",
     "merge": "matrices and models through `merge`",
+    "summary": "summaries through `report`",
 }
 
 

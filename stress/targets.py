@@ -6,7 +6,6 @@ came of it works. A target's ``read`` returns one of these two words and lets an
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
 import os
@@ -18,9 +17,8 @@ import numpy as np
 import pandas as pd
 
 import collidescope as cs
-from collidescope._matrix_files import as_arrays
+from collidescope import _store
 from collidescope.datasets import scenario_a
-from collidescope.persistence import CHECKSUM, KEY, checksum, read_model
 from stress import mutations as spoil
 from stress.watch import Finding, out_of_memory, place
 
@@ -33,6 +31,26 @@ def refused(error: BaseException) -> str:
     if out_of_memory(error):
         raise Finding(f"memory: an allocation failed behind {type(error).__name__} {place(error)}") from error
     return REFUSED
+
+
+def taken_apart(path: Path, kind: str) -> tuple[Any, dict[str, np.ndarray]]:
+    """(skeleton, arrays) of a file of ours."""
+    flat = _store._Flat(pack=False)
+    return flat.add(_store.read(path, kind), ""), flat.arrays
+
+
+def forged(kind: str, skeleton: Any, arrays: dict[str, np.ndarray], npz: bool = False) -> bytes:
+    """A file of any content, with a checksum that fits."""
+    from safetensors.numpy import save
+
+    text = spoil.dump({"format": _store.FORMAT, "version": _store.VERSION, "kind": kind, "tree": skeleton})
+    digests = {name: _store._digest(array) for name, array in arrays.items()}
+    text = f"{_store._checksum(text, arrays, digests)}\n{text}"
+    if not npz:
+        return save(arrays, metadata={_store.HEADER: text})
+    buffer = io.BytesIO()
+    np.savez(buffer, **{_store.HEADER: np.array(text)}, **arrays)
+    return buffer.getvalue()
 
 
 def small_table(n: int = 60, seed: int = 0) -> tuple[pd.DataFrame, list[str]]:
@@ -72,25 +90,20 @@ class ModelFiles:
         for name, model in models.items():
             path = folder / name
             model.save(path)
-            self.files.append((path.read_bytes(), *read_model(path)))
+            self.files.append((path.read_bytes(), *taken_apart(path, "model")))
 
     def make(self, rng: np.random.Generator) -> tuple[bytes, str]:
-        from safetensors.numpy import save
-
-        data, arrays, description = self.files[int(rng.integers(len(self.files)))]
+        data, skeleton, arrays = self.files[int(rng.integers(len(self.files)))]
         what = rng.random()
         if what < 0.25:
             return spoil.blind(rng, data), ".collide"
         if what < 0.4:
             return spoil.spoil_header(rng, data), ".collide"
         if what < 0.8 or what > 0.95:
-            description = spoil.spoil_json(rng, description)
+            skeleton = spoil.spoil_json(rng, skeleton)
         if what >= 0.8:
             arrays = spoil.spoil_arrays(rng, arrays)
-        text = spoil.dump(description)
-        with contextlib.suppress(ValueError, RecursionError):
-            text = f'{{"{CHECKSUM}": "{checksum(arrays, json.loads(text))}", {text[1:]}' if text[0] == "{" else text
-        return save(arrays, metadata={KEY: text}), ".collide"
+        return forged("model", skeleton, arrays), ".collide"
 
     def read(self, path: Path) -> str:
         try:
@@ -145,31 +158,31 @@ class MatrixFiles:
 
 
 class ArrayFiles(MatrixFiles):
-    """``CollisionMatrix.from_npz``: bytes, descriptions, arrays, and entries that claim more than they hold."""
+    """``CollisionMatrix.from_npz``: bytes, skeletons, arrays, entries that claim more than they hold or overlap."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self.parts = [as_arrays(cs.CollisionMatrix.from_dict(value)) for value in self.files]
+        self.parts = []
+        for value in self.files:
+            cs.CollisionMatrix.from_dict(value).to_npz(folder / "matrix.npz")
+            self.parts.append(taken_apart(folder / "matrix.npz", "matrix"))
 
     def make(self, rng: np.random.Generator) -> tuple[bytes, str]:
-        arrays, description = self.parts[int(rng.integers(len(self.parts)))]
-        entries: dict[str, Any] = dict(arrays)
-        way = int(rng.integers(5))
+        skeleton, arrays = self.parts[int(rng.integers(len(self.parts)))]
+        way = int(rng.integers(6))
         if way == 1:
-            description = spoil.spoil_json(rng, description)
-        elif way == 2:
-            name = str(rng.choice(list(entries)))
-            entries[name] = spoil_array(rng, entries[name])
-        elif way == 3:
-            entries.pop(str(rng.choice(list(entries))))
-        buffer = io.BytesIO()
-        text = np.array(spoil.dump(description))
-        (np.savez_compressed if way == 4 and rng.random() < 0.5 else np.savez)(buffer, description=text, **entries)
-        data = buffer.getvalue()
+            skeleton = spoil.spoil_json(rng, skeleton)
+        elif way in (2, 3):
+            arrays = spoil.spoil_arrays(rng, arrays)
+        data = forged("matrix", skeleton, arrays, npz=True)
         if way == 4:  # another shape in a header, of the same length
             at = data.find(b"'shape': (")
             claim = b"'shape': (%d" % int(rng.integers(10, 10**9))
             data = data[:at] + claim + data[at + len(claim) :]
+        elif way == 5:  # two entries of the directory for one place in the file
+            places = [at for at in range(len(data)) if data[at : at + 4] == b"PK\x01\x02"]
+            one, other = rng.choice(places, 2).tolist()
+            data = data[: one + 42] + data[other + 42 : other + 46] + data[one + 46 :]
         return (spoil.blind(rng, data) if way == 0 else data), ".npz"
 
     def read(self, path: Path) -> str:
@@ -179,18 +192,6 @@ class ArrayFiles(MatrixFiles):
             return refused(error)
         use_matrix(cm)
         return ACCEPTED
-
-
-def spoil_array(rng: np.random.Generator, array: np.ndarray) -> np.ndarray:
-    """Other numbers, kinds or shapes."""
-    out = np.array(array, dtype=np.float64)
-    value = [np.nan, np.inf, -1.0, 1e300, 5e-324, 2.0][int(rng.integers(6))]
-    out.reshape(-1)[rng.integers(out.size, size=int(rng.integers(1, 4)))] = value
-    kinds: list[Any] = [np.float32, np.int8, np.complex128, "U8", bool]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        changed = [out, out.ravel(), out[:1], out[..., None], out.astype(kinds[int(rng.integers(len(kinds)))])]
-    return changed[int(rng.integers(len(changed)))]
 
 
 def use_matrix(cm: cs.CollisionMatrix) -> None:
@@ -209,6 +210,8 @@ def use_matrix(cm: cs.CollisionMatrix) -> None:
 class Checkpoints:
     """A fit that finds a spoiled checkpoint: it is refused, or the result is that of an undisturbed fit."""
 
+    settings: dict[str, Any] = TINY
+
     def __init__(self, folder: Path) -> None:
         self.X, self.y = scenario_a(3).sample(60, 0)
         self.folder = folder / "run"
@@ -218,7 +221,7 @@ class Checkpoints:
         self.undisturbed = self.fit().collision_matrix_.matrix
 
     def fit(self, max_epochs: int = 2) -> Any:
-        clf = cs.CollisionClassifier(**{**TINY, "max_epochs": max_epochs}, checkpoint=self.folder)
+        clf = cs.CollisionClassifier(**{**self.settings, "max_epochs": max_epochs}, checkpoint=self.folder)
         return clf.fit(self.X, self.y)
 
     def make(self, rng: np.random.Generator) -> tuple[bytes, str]:
@@ -244,36 +247,21 @@ class ForgedCheckpoints(Checkpoints):
     """Content changed and the checksum made to fit: refused, or a fit that works (other weights, no damage)."""
 
     def __init__(self, folder: Path) -> None:
-        from collidescope.training.checkpoint import _read
-
         super().__init__(folder)
         self.files = []
         for epochs in (1, 2):  # trained on from there, and trained to the end
             self.path.unlink()
             self.fit(max_epochs=epochs)
-            header, tensors, _ = _read(self.path)
-            self.files.append((header, {name: tensor.numpy() for name, tensor in tensors.items()}))
+            self.files.append(taken_apart(self.path, "checkpoint"))
 
     def make(self, rng: np.random.Generator) -> tuple[bytes, str]:
-        from safetensors.numpy import save
-        from safetensors.torch import load
-
-        from collidescope.training import checkpoint
-
-        header, arrays = self.files[int(rng.integers(len(self.files)))]
+        skeleton, arrays = self.files[int(rng.integers(len(self.files)))]
         what = rng.random()
-        if what < 0.25:  # the part that another run's settings do not protect
-            header = header | {"history": spoil.spoil_json(rng, header["history"])}
-        elif what < 0.35:
-            header = spoil.spoil_json(rng, header)
-        if what >= 0.3:
+        if what < 0.3:
+            skeleton = spoil.spoil_json(rng, skeleton)
+        if what >= 0.25:
             arrays = spoil.spoil_arrays(rng, arrays)
-        text = spoil.dump(header)
-        # KeyError: numbers of a kind that safetensors 0.5 cannot give to torch
-        with contextlib.suppress(ValueError, RecursionError, AttributeError, KeyError):
-            fits = checkpoint._checksum(load(save(arrays)), json.loads(text))
-            text = f'{{"{checkpoint.CHECKSUM}": "{fits}", {text[1:]}' if text[0] == "{" else text
-        return save(arrays, metadata={"json": text}), ".safetensors"
+        return forged("checkpoint", skeleton, arrays), ".safetensors"
 
     def judge(self, clf: Any) -> None:
         P = clf.predict_proba(self.X)
@@ -281,7 +269,20 @@ class ForgedCheckpoints(Checkpoints):
             raise Finding("accepted, and predictions are no probabilities")
         use_matrix(clf.collision_matrix_)
         clf.save(self.folder / "model.collide")
-        cs.load(self.folder / "model.collide")
+        cs.load(self.folder / "model.collide", model=self.settings.get("model"))
+
+
+def custom(d: int, k: int) -> Any:
+    """A module with statistics beside its weights."""
+    from torch import nn
+
+    return nn.Sequential(nn.Linear(d, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, k))
+
+
+class CustomCheckpoints(ForgedCheckpoints):
+    """The same with a custom module, whose buffers no optimiser knows."""
+
+    settings: dict[str, Any] = {**SHORT, "model": custom}  # noqa: RUF012
 
 
 class CommandLine:
@@ -387,6 +388,24 @@ class MatrixCommands(MatrixFiles):
         return self.line.read(path)
 
 
+class Summaries(MatrixCommands):
+    """``collidescope report`` on spoiled summaries."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.line.command = lambda path: ["report", str(path), "-o", str(folder / "r.html")]  # type: ignore[method-assign]
+        table, labels = small_table()
+        model = cs.load(self.line.model)
+        self.files = [
+            cs.summarise(model, table.drop(columns="label", errors="ignore"), labels),
+            cs.summarise(cs.load(self.line.model).collision_matrix_),
+        ]
+        self.files = [json.loads(json.dumps(summary)) for summary in self.files]
+
+    def make(self, rng: np.random.Generator) -> tuple[bytes, str]:
+        return MatrixFiles.make(self, rng)
+
+
 TARGETS: dict[str, type[Any]] = {
     "model": ModelFiles,
     "trees": TreeFiles,
@@ -394,7 +413,9 @@ TARGETS: dict[str, type[Any]] = {
     "npz": ArrayFiles,
     "checkpoint": Checkpoints,
     "forged": ForgedCheckpoints,
+    "custom": CustomCheckpoints,
     "csv": CommandLine,
     "parquet": ParquetFiles,
     "merge": MatrixCommands,
+    "summary": Summaries,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 
 from collidescope.applications import audit, bayes_confusion
-from collidescope.applications._paired import mcnemar_p, paired_interval, wilson_interval
+from collidescope.applications.audit import mcnemar_p, paired_interval, wilson_interval
 from collidescope.datasets import GaussianProblem, led
 from helpers import random_posteriors
 from test_bad_input import bad_choice, bad_posteriors, case, expect_refusal, family, table
@@ -38,11 +39,11 @@ def test_error_is_inherent_plus_fixable_and_pairs_add_up_to_it():
         P, y = random_posteriors(rng, 400, k)
         said = random_posteriors(rng, 400, k)[1]
         report = audit(P, y_true=y, y_pred=said)
-        assert report.error == report.inherent + report.fixable
+        assert report.error == report.best + report.fixable
         assert report.error == pytest.approx((said != y).mean(), abs=1e-15)
-        assert report.inherent == (P.argmax(axis=1) != y).mean()
+        assert report.best == (P.argmax(axis=1) != y).mean()
         assert report.pairs["points"].sum() == pytest.approx(report.fixable, abs=1e-12)
-        assert np.allclose(report.pairs["observed"] - report.pairs["inherent"], report.pairs["fixable"])
+        assert np.allclose(report.pairs["observed"] - report.pairs["best"], report.pairs["fixable"])
 
 
 def test_the_best_rule_audited_by_itself_has_nothing_to_fix():
@@ -51,9 +52,9 @@ def test_the_best_rule_audited_by_itself_has_nothing_to_fix():
     assert report.fixable == 0
     assert report.fixable_interval[0] < 0 < report.fixable_interval[1]
     assert not report.pairs["flagged"].any()
-    assert "better features, not a better model" in report.verdict
+    assert "better features or more rows" in report.verdict
     assert report.error_interval[0] < PROBLEM.bayes_error() < report.error_interval[1]
-    assert report.bayes_bounds[0] < PROBLEM.bayes_error() < report.bayes_bounds[1]
+    assert report.bayes_error_limit > PROBLEM.bayes_error()
     assert report.bayes_error == pytest.approx(PROBLEM.bayes_error(), abs=0.01)
     assert report.cautions == ()
 
@@ -166,6 +167,20 @@ def test_predictions_may_be_labels_posteriors_or_an_estimator():
         assert report.to_dict() == reports[0].to_dict()
 
 
+def test_the_limit_splits_what_is_left_into_not_learned_yet_and_inherent():
+    _, y, P = rows()
+    limit = SimpleNamespace(bayes_error_interval=lambda level: (0.05, 0.12))
+    report = audit(P, y, best(P)[::-1], limit=limit)
+    assert report.inherent_interval == (0.05, 0.12)
+    assert report.not_learned_interval == pytest.approx((report.best - 0.12, report.best - 0.05))
+    assert "5.0 to 12.0 points are inherent" in report.verdict
+    assert "not learned yet" in report.verdict
+    without = audit(P, y_true=y, y_pred=best(P)[::-1])  # the order that people try works too
+    assert without.not_learned_interval is None
+    assert without.fixable == report.fixable
+    assert "inherent in the data or not learned yet" in without.verdict
+
+
 def test_a_class_without_rows_has_no_rates_and_the_report_still_is_json():
     report = audit([[0.8, 0.1, 0.1], [0.2, 0.7, 0.1]], y_true=["a", "b"], y_pred=["a", "c"], classes=list("abc"))
     assert np.isnan(report.confusion[2]).all()
@@ -232,11 +247,8 @@ FITTED = DummyClassifier().fit([[0]] * 4, Y4)
         "y_pred",
         [
             ("None", None, "needed"),
-            ("short", Y4[:3], "3"),
             ("unknown", ["a", "z", "a", "b"], "'z'"),
-            ("ragged", [["a"], ["a", "b"]] * 2, "flat list"),
             ("logits", [[2.0, -1.0]] * 4, "-1.*logits"),
-            ("too many columns", [[0.2, 0.3, 0.5]] * 4, "3"),
             ("a class", LogisticRegression, "LogisticRegression"),
         ],
     ),

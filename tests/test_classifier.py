@@ -2,39 +2,32 @@
 
 from __future__ import annotations
 
+import importlib
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import GroupKFold, StratifiedGroupKFold, StratifiedKFold
+from sklearn.model_selection import GroupKFold, StratifiedKFold
 from torch import nn
 
-from collidescope import (
-    CollisionClassifier,
-    CollisionWarning,
-    collision_matrix_from_posteriors,
-    load,
-    recover,
-    shrunk_collision_matrix,
-)
-from collidescope.datasets import GaussianProblem, scenario_a
+import collidescope as cs
+from collidescope import CollisionClassifier, CollisionWarning, collision_matrix_from_posteriors, load, recover
+from collidescope.datasets import scenario_a
 from collidescope.equations.gramian import gramian_from_posteriors
 from collidescope.equations.posterior import shift_priors
 from collidescope.training import loop as training
 from helpers import mean_tvd
 
-#: A linear model that is near its optimum after a second.
-QUICK = {
-    "hidden_layer_sizes": (),
-    "max_epochs": 20,
-    "batch_size": 16,
-    "learning_rate": 0.03,
-    "cv": 2,
-    "random_state": 0,
-}
-SHORT = QUICK | {"max_epochs": 3, "patience": 0}
-PAIRWISE = QUICK | {"model": "pairwise", "hidden_layer_sizes": (16,), "learning_rate": 0.01}
+#: Two members that are fitted in milliseconds.
+QUICK = {"members": ["linear", "quadratic"], "limit": False, "cv": 2, "random_state": 0}
+TRAINING = {"hidden_layer_sizes": (16,), "max_epochs": 20, "batch_size": 16, "learning_rate": 0.01}
+PAIRWISE = {"model": "pairwise", "training": TRAINING, "limit": False, "cv": 2, "random_state": 0}
+#: A network for three epochs.
+BRIEF = {"hidden_layer_sizes": (), "max_epochs": 3, "patience": 0, "batch_size": 16}
+SHORT = {"members": ["network"], "training": BRIEF, "limit": False, "cv": 2, "random_state": 0}
+SHORT_PAIRS = PAIRWISE | {"training": BRIEF}
 
 ignore_warnings = pytest.mark.filterwarnings("ignore::collidescope.CollisionWarning")
 
@@ -88,12 +81,10 @@ def test_the_pairwise_model_finds_the_truth_too(pairwise):
 
 
 @ignore_warnings
-@pytest.mark.parametrize("model", ["factorised", "pairwise"])
-def test_one_seed_gives_the_same_bits_and_another_seed_others(small, model):
+@pytest.mark.parametrize("settings", [SHORT, SHORT_PAIRS, QUICK], ids=["network", "pairs", "pool"])
+def test_one_seed_gives_the_same_bits_and_another_seed_others(small, settings):
     X, y = small
-    first, again, other = (
-        CollisionClassifier(**(SHORT | {"model": model, "random_state": seed})).fit(X, y) for seed in (0, 0, 1)
-    )
+    first, again, other = (CollisionClassifier(**(settings | {"random_state": s})).fit(X, y) for s in (0, 0, 1))
     assert np.array_equal(first.collision_matrix_.matrix, again.collision_matrix_.matrix)
     assert np.array_equal(first.predict_proba(X), again.predict_proba(X))
     assert not np.array_equal(first.collision_matrix_.matrix, other.collision_matrix_.matrix)
@@ -133,7 +124,8 @@ class Memory(nn.Module):
 @ignore_warnings
 def test_a_model_that_remembers_its_training_rows_recognises_none_of_them_in_the_held_out_scores(small):
     X, y = small
-    clf = CollisionClassifier(model=lambda d, k: Memory(d, k), max_epochs=2, cv=3, random_state=0).fit(X, y)
+    settings = {"training": {"max_epochs": 2}, "limit": False, "cv": 3, "random_state": 0}
+    clf = CollisionClassifier(model=lambda d, k: Memory(d, k), **settings).fit(X, y)
     assert clf.posteriors_.max() < 0.5
     assert (clf.predict_proba(X)[:, 0] > 0.5).mean() > 0.9  # all folds together do know them
 
@@ -159,53 +151,6 @@ def test_other_names_and_another_order_of_rows_change_no_more_than_another_seed(
 # ---------------------------------------------------------------- priors, estimates, recovery
 
 
-@pytest.mark.parametrize("priors", ["uniform", [0.7, 0.2, 0.1]])
-def test_other_priors_are_those_of_the_same_model_shifted(data, priors):
-    X, y = data
-    keep = np.r_[np.flatnonzero(y == 0)[:100], np.flatnonzero(y > 0)]
-    X, y = X[keep], y[keep]
-    natural = CollisionClassifier(**QUICK).fit(X, y)
-    other = CollisionClassifier(**QUICK, priors=priors).fit(X, y)
-    target = np.full(3, 1 / 3) if priors == "uniform" else np.array(priors)
-    shares = np.bincount(y) / len(y)
-    assert natural.priors_ == pytest.approx(shares)
-    assert other.priors_ == pytest.approx(target)
-    assert other.predict_proba(X) == pytest.approx(shift_priors(natural.predict_proba(X), shares, target))
-    for mine, road in (
-        (other.one_step_, collision_matrix_from_posteriors),
-        (other.collision_matrix_, shrunk_collision_matrix),
-    ):
-        assert mine.matrix == pytest.approx(road(natural.posteriors_, y, priors=target).matrix)
-        assert mine.priors == pytest.approx(target)
-
-
-def test_each_estimate_comes_from_where_it_says(data, fitted):
-    X, y = data
-    P = fitted.posteriors_
-    one_step = collision_matrix_from_posteriors(P, y)
-    plain, other = (CollisionClassifier(**QUICK, estimate=name).fit(X, y) for name in ("one-step", "gramian"))
-    assert fitted.collision_matrix_.matrix == pytest.approx(one_step.matrix)  # too few classes to shrink
-    assert plain.collision_matrix_.matrix == pytest.approx(one_step.matrix)
-    for clf in (fitted, plain, other):
-        assert clf.one_step_.matrix == pytest.approx(one_step.matrix)
-        assert clf.one_step_.stderr == pytest.approx(one_step.stderr)
-    G = gramian_from_posteriors(P, y)
-    assert other.gramian_ == pytest.approx(G)
-    assert other.collision_matrix_.matrix == pytest.approx(recover(G, fitted.priors_).matrix)
-    assert other.collision_matrix_.stderr is None
-
-
-@pytest.mark.filterwarnings("ignore::collidescope.trust.CollisionWarning")
-def test_with_many_classes_the_default_is_the_shrunk_estimate():
-    problem = GaussianProblem(2 * np.random.default_rng(0).standard_normal((30, 4)))
-    X, y = problem.sample(1500, 0)
-    clf = CollisionClassifier(**QUICK).fit(X, y)
-    expected = shrunk_collision_matrix(clf.posteriors_, y)
-    assert expected.info["one_step_share"] < 1
-    assert clf.collision_matrix_.matrix == pytest.approx(expected.matrix)
-    assert np.abs(clf.collision_matrix_.matrix - clf.one_step_.matrix).max() > 1e-4
-
-
 def test_gradient_descent_finds_nearly_the_root(data, fitted):
     X, y = data
     clf = CollisionClassifier(**QUICK, estimate="gramian", recovery="gradient").fit(X, y)
@@ -229,69 +174,7 @@ def test_the_paper_s_inverse_gives_posteriors_on_the_simplex(data, pairwise):
     assert not np.allclose(P, pairwise.predict_proba(X), atol=1e-3)
 
 
-@ignore_warnings
-def test_fewer_references_cost_precision_and_the_standard_error_says_how_much(small):
-    X, y = small
-    settings = PAIRWISE | {"max_epochs": 5}
-    errors = [CollisionClassifier(**settings, n_references=m).fit(X, y).reference_stderr_ for m in (2, 4, 12, "all")]
-    assert errors == sorted(errors, reverse=True)
-    assert errors[1] / errors[2] == pytest.approx(np.sqrt(12 / 4), rel=0.35)
-    assert CollisionClassifier(**SHORT).fit(X, y).reference_stderr_ is None
-
-
-@ignore_warnings
-def test_from_paper_makes_every_literal_choice_and_takes_changes(small):
-    clf = CollisionClassifier.from_paper()
-    literal = {
-        "model": "pairwise",
-        "estimate": "gramian",
-        "recovery": "gradient",
-        "correction": "none",
-        "solver": "inverse",
-        "priors": "uniform",
-        "hidden_layer_sizes": (128,) * 6,
-        "max_epochs": 500,
-        "patience": 0,
-        "weight_decay": 0.0,
-    }
-    assert {name: clf.get_params()[name] for name in literal} == literal
-    changed = CollisionClassifier.from_paper(max_epochs=2, cv=2, hidden_layer_sizes=(8,), random_state=0)
-    assert (changed.max_epochs, changed.correction) == (2, "none")
-    changed.fit(*small)
-    assert changed.priors_ == pytest.approx(np.full(3, 1 / 3))
-    assert [len(history["pairwise-8"]) for history in changed.history_] == [2, 2]
-    with pytest.raises(TypeError, match="nonsense"):
-        CollisionClassifier.from_paper(nonsense=1)
-
-
-# ---------------------------------------------------------------- models of one's own
-
-
-@ignore_warnings
-def test_a_module_of_one_s_own_takes_the_encoder_s_place(data, fitted):
-    X, y = data
-    settings = {name: value for name, value in QUICK.items() if name != "hidden_layer_sizes"}
-    clf = CollisionClassifier(model=lambda d, k: nn.Sequential(nn.Linear(d, k)), **settings).fit(X, y)
-    assert clf.collision_matrix_.matrix == pytest.approx(fitted.collision_matrix_.matrix, abs=0.04)
-    assert [list(history) for history in clf.history_] == [["module-0"], ["module-0"]]  # one network a fold
-
-
-def test_images_reach_a_convolution_as_images():
-    rng = np.random.default_rng(0)
-    y = np.arange(120) % 2
-    X = rng.normal(size=(120, 1, 8, 8))
-    X[y == 1, :, :4] += 1.0  # the upper half is bright
-    clf = CollisionClassifier(
-        model=lambda d, k: nn.Sequential(nn.Conv2d(d, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, k)),
-        max_epochs=20,
-        batch_size=16,
-        cv=2,
-        random_state=0,
-    ).fit(X, y)
-    assert (clf.predict(X) == y).mean() > 0.95
-    assert clf.collision_matrix_.pber < 0.2
-    with pytest.raises(ValueError, match=r"rows of shape \(1, 8, 8\)"):
-        clf.predict(X[:, :, :5])
+# ---------------------------------------------------------------- custom modules
 
 
 def test_the_encoder_is_built_for_the_features_and_classes_there_are(small):
@@ -303,7 +186,7 @@ def test_the_encoder_is_built_for_the_features_and_classes_there_are(small):
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CollisionWarning)
-        CollisionClassifier(model=factory, max_epochs=1, cv=2, random_state=0).fit(*small)
+        CollisionClassifier(model=factory, training={"max_epochs": 1}, limit=False, cv=2).fit(*small)
     assert set(built) == {(4, 3)}
 
 
@@ -311,14 +194,13 @@ def test_the_encoder_is_built_for_the_features_and_classes_there_are(small):
 
 
 @ignore_warnings
-@pytest.mark.parametrize("model", ["factorised", "pairwise"])
-def test_rows_of_weight_zero_might_as_well_not_be_there(small, model):
+@pytest.mark.parametrize("settings", [SHORT, SHORT_PAIRS, QUICK], ids=["network", "pairs", "pool"])
+def test_rows_of_weight_zero_might_as_well_not_be_there(small, settings):
     X, y = small
     weight = np.ones(len(y))
     weight[::10] = 0
     wild = X.copy()
     wild[::10] = 1e6
-    settings = SHORT | {"model": model}
     clf = CollisionClassifier(**settings).fit(wild, y, sample_weight=weight)
     kept = weight > 0
     without = CollisionClassifier(**settings).fit(X[kept], y[kept], sample_weight=weight[kept])
@@ -338,7 +220,7 @@ def test_whole_weights_count_like_repeated_rows(data):
     assert weighted.collision_matrix_.matrix == pytest.approx(repeated.collision_matrix_.matrix, abs=0.05)
 
 
-def test_similarity_of_the_factorised_model_is_the_product_of_the_posteriors(data, fitted):
+def test_similarity_of_the_pool_is_the_product_of_the_posteriors(data, fitted):
     X, _ = data
     sim = fitted.similarity(X[:20], X[30:60])
     assert sim == pytest.approx(fitted.predict_proba(X[:20]) @ fitted.predict_proba(X[30:60]).T)
@@ -369,15 +251,6 @@ def test_nothing_is_said_where_nothing_is_wrong(data):
     assert warnings_of(CollisionClassifier(**QUICK), *data) == []
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", [2, 3])
-def test_nothing_is_said_of_five_classes_that_overlap_but_differ(seed):
-    """κ(S) is 55. The Gramian's own root is singular from noise here; the S that is reported is not."""
-    X, y = scenario_a(5).sample(1250, seed)
-    clf = CollisionClassifier(cv=5, random_state=seed)
-    assert warnings_of(clf, X, y) == []
-
-
 def test_labels_that_are_noise_are_called_no_better_than_the_priors_once(data):
     X, y = data
     (message,) = warnings_of(CollisionClassifier(**QUICK), X, np.random.default_rng(0).permutation(y))
@@ -390,27 +263,9 @@ def test_two_names_for_one_class_make_s_nearly_singular(data, seed):
     X, y = data
     rng = np.random.default_rng(seed)
     copied = np.where((y == 2) & (rng.random(len(y)) < 0.5), 3, y)
-    (message,) = warnings_of(CollisionClassifier(cv=2, random_state=seed), X, copied)
+    (message,) = warnings_of(CollisionClassifier(**(QUICK | {"random_state": seed})), X, copied)
     assert "nearly singular" in message
     assert "no better" not in message
-
-
-def test_the_literal_gramian_is_called_far_from_any_collision_matrix():
-    X, y = scenario_a(5).sample(600, 0)
-    clf = CollisionClassifier.from_paper(
-        recovery="root",
-        hidden_layer_sizes=(16,),
-        max_epochs=20,
-        batch_size=16,
-        learning_rate=0.01,
-        cv=2,
-        random_state=0,
-    )
-    (message,) = warnings_of(clf, X, y)
-    assert "the Gramian is far from that of any collision matrix" in message
-    assert "correction='prior'" in message
-    # The one-step estimate forgives it.
-    assert not any("Gramian" in text for text in warnings_of(clf.set_params(estimate="one-step"), X, y))
 
 
 # ---------------------------------------------------------------- Ctrl-C and checkpoints
@@ -428,30 +283,6 @@ def interrupt(monkeypatch, at):
     monkeypatch.setattr(training, "run_epoch", run_epoch)
 
 
-def test_ctrl_c_keeps_the_folds_so_far_says_so_and_counts_their_rows_only(monkeypatch, tmp_path, data):
-    X, y = data
-    settings = QUICK | {"cv": 3, "patience": 0, "max_epochs": 6}
-    whole = CollisionClassifier(**settings).fit(X, y)
-    interrupt(monkeypatch, 10)  # the fourth epoch of the second fold
-    with pytest.warns(CollisionWarning, match="interrupted: S and predictions are those of the 2 of 3 folds"):
-        clf = CollisionClassifier(**settings).fit(X, y)
-    assert clf.interrupted_
-    assert not whole.interrupted_
-    assert [len(history["network-linear"]) for history in clf.history_] == [6, 3]
-    scored = ~np.isnan(clf.posteriors_[:, 0])
-    assert scored.sum() == 500
-    first = np.isclose(clf.posteriors_[:, 0], whole.posteriors_[:, 0], atol=0)
-    assert first.sum() >= 250  # the first fold is the undisturbed one
-    assert clf.collision_matrix_.counts.sum() == pytest.approx(500)
-    expected = collision_matrix_from_posteriors(clf.posteriors_[scored], y[scored])
-    assert clf.one_step_.matrix == pytest.approx(expected.matrix)
-    assert (clf.predict(X) == y).mean() > 0.5
-    clf.save(tmp_path / "model")
-    back = load(tmp_path / "model")
-    assert back.interrupted_
-    assert np.array_equal(back.predict_proba(X), clf.predict_proba(X))
-
-
 def test_ctrl_c_before_the_first_epoch_leaves_no_fit(monkeypatch, small):
     interrupt(monkeypatch, 1)
     clf = CollisionClassifier(**SHORT)
@@ -462,10 +293,10 @@ def test_ctrl_c_before_the_first_epoch_leaves_no_fit(monkeypatch, small):
 
 
 @ignore_warnings
-@pytest.mark.parametrize("model", ["factorised", "pairwise"])
-def test_a_fit_resumed_from_its_checkpoint_ends_where_an_undisturbed_one_does(monkeypatch, tmp_path, small, model):
+@pytest.mark.parametrize("settings", [SHORT, SHORT_PAIRS], ids=["network", "pairs"])
+def test_a_fit_resumed_from_its_checkpoint_ends_where_an_undisturbed_one_does(monkeypatch, tmp_path, small, settings):
     X, y = small
-    settings = SHORT | {"model": model, "max_epochs": 4}
+    settings = settings | {"training": BRIEF | {"max_epochs": 4}}
     undisturbed = CollisionClassifier(**settings).fit(X, y)
     with monkeypatch.context() as patch:
         interrupt(patch, 7)
@@ -476,66 +307,19 @@ def test_a_fit_resumed_from_its_checkpoint_ends_where_an_undisturbed_one_does(mo
     assert not resumed.interrupted_
     assert np.array_equal(resumed.collision_matrix_.matrix, undisturbed.collision_matrix_.matrix)
     assert np.array_equal(resumed.predict_proba(X), undisturbed.predict_proba(X))
+    faster = settings["training"] | {"learning_rate": 0.5}
     with pytest.raises(ValueError, match="learning_rate"):
-        CollisionClassifier(**(settings | {"learning_rate": 0.5}), checkpoint=tmp_path).fit(X, y)
+        CollisionClassifier(**(settings | {"training": faster}), checkpoint=tmp_path).fit(X, y)
 
 
 # ---------------------------------------------------------------- bad input
-
-
-@pytest.mark.parametrize(
-    "name", ["model", "loss", "estimate", "recovery", "correction", "solver", "priors", "hidden_layer_sizes"]
-)
-def test_a_word_that_is_no_choice_is_named_with_the_choices(small, name):
-    with pytest.raises(
-        ValueError, match=rf"{name} must be one of '.*, got 'nonsense'|{name} must be one of '.*'nonsense'"
-    ):
-        CollisionClassifier(**(SHORT | {name: "nonsense"})).fit(*small)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"cv": 1}, "cv must be a whole number of at least 2, got 1"),
-        ({"cv": 2.5}, "cv must be a whole number of at least 2, got 2.5"),
-        ({"n_references": "some"}, "n_references must be one of 'all', got 'some'"),
-        ({"n_references": 1}, "n_references must be a whole number of at least 2, got 1"),
-        ({"batch_size": "huge"}, "batch_size must be one of 'auto', got 'huge'"),
-        ({"max_epochs": 0}, "max_epochs must be a whole number of at least 1, got 0"),
-        ({"patience": -1}, "patience must be a whole number of at least 0, got -1"),
-        ({"dropout": 1.0}, "dropout must be at least 0 and below 1, got 1.0"),
-        ({"learning_rate": 0}, "learning_rate must be a positive number, got 0"),
-        ({"weight_decay": -1}, "weight_decay must be a non-negative number, got -1"),
-        ({"hidden_layer_sizes": (0,)}, "hidden_layer_sizes must be positive whole numbers"),
-        ({"hidden_layer_sizes": 8}, "hidden_layer_sizes must be a sequence of whole numbers, got 8"),
-        ({"device": "nonsense"}, "device 'nonsense' cannot be used here"),
-        ({"priors": [0.5, 0.6, 0.2]}, "priors must sum to 1, got 1.3"),
-        ({"priors": [0.5, 0.5]}, r"priors must have one entry per class \(3\), got 2"),
-        ({"priors": [1.0, 0.0, 0.0]}, "priors must be positive"),
-        ({"random_state": "x"}, "x"),
-    ],
-)
-def test_a_wrong_parameter_is_named_with_its_value(small, changes, message):
-    with pytest.raises(ValueError, match=message):
-        CollisionClassifier(**(SHORT | changes)).fit(*small)
-
-
-def test_a_class_too_small_for_the_folds_is_named_with_what_it_needs(small):
-    X, y = small
-    names = np.array(["a", "b", "c"], dtype=object)[y]
-    names[:3] = "rare"
-    with pytest.raises(ValueError, match=r"cv=4 needs at least 4 members of every class, class 'rare' has 3"):
-        CollisionClassifier(**(SHORT | {"cv": 4})).fit(X, names)
-    names[:12] = "rare"
-    with pytest.raises(ValueError, match=r"cv=2 needs about 40 members of every class, class 'rare' has 12"):
-        CollisionClassifier(**(SHORT | {"model": "pairwise"})).fit(X, names)
 
 
 def test_rows_of_weight_zero_do_not_help_a_class_that_is_too_small(small):
     X, y = small
     weight = np.ones(len(y))
     weight[np.flatnonzero(y == 2)[1:]] = 0
-    with pytest.raises(ValueError, match="class 2 has 1"):
+    with pytest.raises(ValueError, match="class 2 of y has 1"):
         CollisionClassifier(**SHORT).fit(X, y, sample_weight=weight)
 
 
@@ -557,8 +341,6 @@ def test_bad_rows_and_labels_are_refused(small):
         clf.fit(X, np.linspace(0, 1, len(X)))
     with pytest.raises(ValueError, match=r"[Nn]egative"):
         clf.fit(X, y, sample_weight=np.full(len(X), -1.0))
-    with pytest.raises(ValueError, match="2"):
-        clf.fit(X.reshape(len(X), 2, 2), y)  # images need a module of one's own
 
 
 @ignore_warnings
@@ -576,26 +358,11 @@ def test_predicting_needs_a_fit_and_the_same_features(small):
         clf.predict(np.full((2, 4), np.nan))
 
 
-def copies(small, times=3):
-    """Every row several times: a row, its copies and which row it is a copy of."""
-    X, y = small
-    return np.repeat(X, times, axis=0), np.repeat(y, times), np.repeat(np.arange(len(y)), times)
-
-
-def test_splits_of_ones_own_are_the_folds(small):
+def test_splits_given_as_a_list_are_the_folds(small):
     first = np.random.RandomState(0).randint(2**31 - 1, size=2)[0]
     splits = list(StratifiedKFold(2, shuffle=True, random_state=first).split(*small))
     own = CollisionClassifier(**(SHORT | {"cv": splits})).fit(*small)
     assert np.array_equal(own.posteriors_, CollisionClassifier(**SHORT).fit(*small).posteriors_)
-
-
-def test_rows_that_share_a_group_are_never_on_both_sides_of_a_fold(small):
-    X, y, group = copies(small)
-    splits = list(StratifiedGroupKFold(2, shuffle=True, random_state=0).split(X, y, group))
-    together = CollisionClassifier(**(SHORT | {"cv": splits})).fit(X, y).posteriors_
-    apart = CollisionClassifier(**SHORT).fit(X, y).posteriors_
-    assert np.ptp(together.reshape(-1, 3, 3), axis=1).max() < 1e-12  # one fold, one model, one answer
-    assert np.ptp(apart.reshape(-1, 3, 3), axis=1).max() > 1e-3
 
 
 def test_splits_count_the_rows_of_the_table_also_when_weights_leave_some_out(small):
@@ -638,3 +405,203 @@ def test_a_class_that_a_fold_cannot_learn_is_named(small):
     splits = [(np.setdiff1d(np.arange(len(y)), rare), rare), (rare, np.setdiff1d(np.arange(len(y)), rare))]
     with pytest.raises(ValueError, match="cv leaves class 2 out of the training rows of fold 0"):
         CollisionClassifier(**(SHORT | {"cv": splits})).fit(X, y)
+
+
+# ---------------------------------------------------------------- other populations, estimates, the paper
+
+
+@pytest.mark.parametrize("priors", ["uniform", [0.7, 0.2, 0.1]])
+def test_other_priors_are_those_of_the_same_model_shifted(data, priors):
+    X, y = data
+    keep = np.r_[np.flatnonzero(y == 0)[:100], np.flatnonzero(y > 0)]
+    X, y = X[keep], y[keep]
+    natural = CollisionClassifier(**QUICK).fit(X, y)
+    other = CollisionClassifier(**(QUICK | {"limit": True}), priors=priors).fit(X, y)
+    target = np.full(3, 1 / 3) if priors == "uniform" else np.array(priors)
+    shares = np.bincount(y) / len(y)
+    assert natural.priors_ == pytest.approx(shares)
+    assert other.priors_ == pytest.approx(target)
+    assert other.predict_proba(X) == pytest.approx(shift_priors(natural.predict_proba(X), shares, target))
+    expected = collision_matrix_from_posteriors(natural.posteriors_, y, priors=target)
+    assert other.one_step_.matrix == pytest.approx(expected.matrix)
+    assert other.limit_.matrix.priors == pytest.approx(target)
+    assert other.limit_.curve["pber"].iloc[-1] == pytest.approx(other.one_step_.pber, abs=0.01)
+
+
+def test_each_estimate_comes_from_where_it_says(data, fitted):
+    X, y = data
+    P = fitted.posteriors_
+    one_step = collision_matrix_from_posteriors(P, y)
+    other = CollisionClassifier(**QUICK, estimate="gramian").fit(X, y)
+    assert fitted.collision_matrix_.matrix == pytest.approx(one_step.matrix)  # too few classes to shrink
+    for clf in (fitted, other):
+        assert clf.one_step_.matrix == pytest.approx(one_step.matrix)
+        assert clf.one_step_.stderr == pytest.approx(one_step.stderr)
+    G = gramian_from_posteriors(P, y)
+    assert other.gramian_ == pytest.approx(G)
+    assert other.collision_matrix_.matrix == pytest.approx(recover(G, fitted.priors_).matrix)
+    assert other.collision_matrix_.stderr is None
+
+
+def test_from_paper_makes_every_literal_choice_and_takes_changes(small):
+    clf = CollisionClassifier.from_paper()
+    choices = {"model": "pairwise", "estimate": "gramian", "recovery": "gradient", "correction": "none"}
+    choices |= {"solver": "inverse", "priors": "uniform", "limit": False}
+    assert {name: clf.get_params()[name] for name in choices} == choices
+    assert clf.training["hidden_layer_sizes"] == (128,) * 6
+    changed = CollisionClassifier.from_paper(training={"max_epochs": 2, "hidden_layer_sizes": (8,)}, cv=2)
+    assert changed.training["patience"] == 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CollisionWarning)
+        changed.fit(*small)
+    assert changed.priors_ == pytest.approx(np.full(3, 1 / 3))
+    assert [len(history["pairwise-8"]) for history in changed.history_] == [2, 2]
+    with pytest.raises(TypeError, match="nonsense"):
+        CollisionClassifier.from_paper(nonsense=1)
+
+
+#: Where the map in docs/mathematics.md sends the reader of the paper.
+PAPER = {
+    "(31, 32) balanced risk": ("collidescope.pairwise.model", "balanced_risk"),
+    "(34) Gramian from m per class": ("collidescope.pairwise.algorithms", "gramian_from_similarities"),
+    "(35, 36) S from G": ("collidescope.pairwise.algorithms", "recover"),
+    "(44) posteriors": ("collidescope.pairwise.algorithms", "solve_posteriors"),
+}
+
+
+@ignore_warnings
+@pytest.mark.parametrize("equation", PAPER)
+def test_a_fit_of_the_paper_runs_the_functions_that_the_map_names(small, equation, monkeypatch):
+    module, name = PAPER[equation]
+    module = importlib.import_module(module)
+    original, calls = getattr(module, name), []
+    monkeypatch.setattr(module, name, lambda *given, **options: calls.append(1) or original(*given, **options))
+    settings = {"training": {"max_epochs": 1, "hidden_layer_sizes": (4,)}, "n_references": 5, "cv": 2}
+    CollisionClassifier.from_paper(**settings).fit(*small)
+    assert calls
+    page = (Path(__file__).parents[1] / "docs" / "mathematics.md").read_text()
+    assert f"{original.__module__}.{original.__name__}" in page
+
+
+@ignore_warnings
+def test_fewer_references_cost_precision_and_the_standard_error_says_how_much(small):
+    settings = PAIRWISE | {"training": TRAINING | {"max_epochs": 5}}
+    errors = [CollisionClassifier(**settings, n_references=m).fit(*small).reference_stderr_ for m in (2, 4, 12, "all")]
+    assert errors == sorted(errors, reverse=True)
+    assert errors[1] / errors[2] == pytest.approx(np.sqrt(12 / 4), rel=0.35)
+    assert CollisionClassifier(**QUICK).fit(*small).reference_stderr_ is None
+
+
+# ---------------------------------------------------------------- the range
+
+
+def test_the_range_stands_on_nested_subsets_of_the_same_folds(data):
+    X, y = data
+    clf = CollisionClassifier(**(QUICK | {"limit": True})).fit(X, y)
+    without = CollisionClassifier(**QUICK).fit(X, y)
+    assert clf.limit_.curve["rows"].tolist() == pytest.approx([47, 94, 188, 375], abs=1)
+    assert np.array_equal(clf.posteriors_, without.posteriors_)
+    assert clf.limit_.curve["pber"].iloc[-1] == pytest.approx(clf.one_step_.pber, abs=1e-3)
+    low, high = clf.limit_.pber_interval()
+    assert low <= scenario_a(3).collision_matrix().pber <= high
+    assert without.limit_ is None
+
+
+def test_any_classifier_can_have_its_range(data):
+    from sklearn.linear_model import LogisticRegression
+
+    cm, limit = cs.estimate_collisions(LogisticRegression(), *data, limit=True)
+    assert limit.curve["rows"].tolist() == [75, 150, 300, 600]
+    low, high = limit.pber_interval()
+    assert low <= scenario_a(3).collision_matrix().pber <= high
+    assert limit.curve["pber"].iloc[-1] == pytest.approx(cm.pber, abs=2e-3)
+    with pytest.raises(ValueError, match="limit=True trains on parts"):
+        cs.estimate_collisions(LogisticRegression().fit(*data), *data, cv="prefit", limit=True)
+
+
+# ---------------------------------------------------------------- groups, votes, rare classes, images
+
+
+def test_groups_share_a_fold_and_intervals_count_them(small):
+    X, y = small
+    X, y, groups = np.repeat(X, 4, axis=0), np.repeat(y, 4), np.repeat(np.arange(150), 4)
+    together = CollisionClassifier(**QUICK).fit(X, y, groups=groups)
+    apart = CollisionClassifier(**QUICK).fit(X, y)
+    assert np.ptp(together.posteriors_.reshape(-1, 4, 3), axis=1).max() < 1e-12  # one fold, one model, one answer
+    assert np.ptp(apart.posteriors_.reshape(-1, 4, 3), axis=1).max() > 1e-4
+    assert together.collision_matrix_.n_units == 150
+    ratio = together.collision_matrix_.pber_stderr / apart.collision_matrix_.pber_stderr
+    assert ratio == pytest.approx(2, rel=0.2)
+    with pytest.raises(ValueError, match="groups must have one entry per row"):
+        CollisionClassifier(**QUICK).fit(X, y, groups=groups[:-1])
+
+
+def test_votes_give_the_counted_matrix_and_posteriors_near_the_shares():
+    rng = np.random.default_rng(0)
+    problem = scenario_a(3)
+    X, _ = problem.sample(400, 3)
+    votes = np.stack([rng.multinomial(20, p) for p in problem.posteriors(X)])
+    clf = CollisionClassifier(**(QUICK | {"limit": True})).fit(X, votes)
+    assert clf.collision_matrix_.info["method"] == "one-step, votes"
+    assert mean_tvd(clf.posteriors_, problem.posteriors(X)) < 0.06
+    assert clf.collision_matrix_.pber == pytest.approx(problem.collision_matrix().pber, abs=0.02)
+    assert clf.limit_.matrix is None
+    for bad, message in ((votes - 100, "negative"), (votes / 7, "whole numbers"), (votes * [1, 1, 0] + [1, 0, 0], "no vote for")):
+        with pytest.raises(ValueError, match=message):
+            CollisionClassifier(**QUICK).fit(X, bad)
+
+
+def test_a_class_with_fewer_rows_than_folds_lowers_the_folds_and_says_so(small):
+    X, y = small
+    names = np.array(["a", "b", "c"], dtype=object)[y]
+    names[:3] = "rare"
+    with pytest.warns(CollisionWarning, match=r"'rare' has only 3 rows, so there are 3 folds instead of cv=5"):
+        clf = CollisionClassifier(**(QUICK | {"cv": 5})).fit(X, names)
+    assert len(clf.member_weights_) == 3
+
+
+@ignore_warnings
+def test_a_class_with_one_row_is_refused_left_out_or_joined(small):
+    X, y = small
+    names = np.array(["a", "b", "c"], dtype=object)[y]
+    names[[0, 1]] = ["one", "two"]
+    with pytest.raises(ValueError, match=r"class 'one' of y has 1 of the rows.*rare='drop'.*rare='merge'"):
+        CollisionClassifier(**QUICK).fit(X, names)
+    dropped = CollisionClassifier(**QUICK, rare="drop").fit(X, names)
+    assert dropped.classes_.tolist() == ["a", "b", "c"]
+    assert np.isnan(dropped.posteriors_[:2]).all()
+    joined = CollisionClassifier(**QUICK, rare="merge").fit(X, names)
+    assert joined.classes_.tolist() == ["a", "b", "c", "other classes"]
+
+
+@pytest.mark.parametrize("shape", [(8, 8), (8, 8, 1), (1, 8, 8)])
+def test_images_of_any_layout_reach_flat_members_alike(shape):
+    rng = np.random.default_rng(0)
+    y = np.arange(120) % 2
+    X = rng.normal(size=(120, 8, 8))
+    X[y == 1, :4] += 1.0
+    flat = CollisionClassifier(members=["neighbours"], limit=False, cv=2, random_state=0).fit(X.reshape(120, *shape), y)
+    assert (flat.predict(X.reshape(120, *shape)) == y).mean() > 0.9
+    with pytest.raises(ValueError, match="rows of shape"):
+        flat.predict(X.reshape(120, *shape)[:, :, :5])
+
+
+# ---------------------------------------------------------------- bad parameters
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        *(({name: "nonsense"}, f"{name} must be") for name in ("model", "members", "estimate", "recovery", "priors")),
+        *(({name: "nonsense"}, f"{name} must be one of") for name in ("correction", "solver", "rare")),
+        ({"limit": "yes"}, "limit must be True or False, got 'yes'"),
+        ({"cv": 1}, "cv must be a whole number of at least 2, got 1"),
+        ({"n_references": 1}, "n_references must be a whole number of at least 2, got 1"),
+        ({"training": {"epochs": 3}}, "training has no setting 'epochs'"),
+        ({"device": "nonsense"}, "device 'nonsense' cannot be used here"),
+        ({"priors": [0.5, 0.5]}, r"priors must have one entry per class \(3\), got 2"),
+    ],
+)
+def test_a_wrong_parameter_is_named_with_its_value(small, changes, message):
+    with pytest.raises(ValueError, match=message):
+        CollisionClassifier(**(SHORT | changes)).fit(*small)

@@ -1,23 +1,25 @@
-"""Cross-fitting: held-out scores, pair-wise posteriors, folds that were interrupted, and their way through a file."""
+"""Cross-fitting: held-out scores and weights, nested subsets, pair-wise posteriors, Ctrl-C, files."""
 
 from __future__ import annotations
 
-import warnings
+from functools import partial
 
 import numpy as np
 import pytest
-from sklearn.model_selection import StratifiedKFold
+from sklearn.dummy import DummyClassifier
+from sklearn.linear_model import LogisticRegression
 
-from collidescope import CollisionClassifier, crossfit
-from collidescope.crossfit import RIDGES, CrossFit, PairSolver, check_pair_members, cross_fit
-from collidescope.datasets import scenario_a
+from collidescope import crossfit
+from collidescope._progress import Progress
+from collidescope.crossfit import PoolFit, Recipe, fit_pool, recipes_for
 from collidescope.equations.posterior import shift_priors
-from collidescope.learners import bridge
-from collidescope.learners.fold_models import FoldModel, PairwiseFoldModel
-from collidescope.learners.members import Member
+from collidescope.folds import Labels, Settings, Standardised, nested_splits, resolve_splits
+from collidescope.learners import wrap
+from collidescope.pairwise.algorithms import RIDGES, PairFit, check_pair_members, choose_references, fit_pairs
 from collidescope.training.config import TrainingConfig
-from collidescope.training.networks import StackedMLP
 from helpers import ZOO, random_posteriors
+
+SILENT = Progress("", 1, 0)
 
 
 def problem(n=120, k=3, d=2, seed=0):
@@ -27,274 +29,297 @@ def problem(n=120, k=3, d=2, seed=0):
 
 
 def splits_of(codes, cv=3):
-    return list(StratifiedKFold(cv, shuffle=True, random_state=0).split(codes, codes))
+    return resolve_splits(cv, codes, np.unique(codes), 0)[0]
 
 
-def config(model="factorised", **changes):
-    return TrainingConfig(model=model, **({"hidden_layer_sizes": (8,), "max_epochs": 3} | changes))
+class Spy(LogisticRegression):
+    """A classifier that remembers the rows it was trained on, and counts those that it meets again when it scores."""
+
+    met = 0
+    scored: list[bytes] = []  # noqa: RUF012 - shared by all clones on purpose
+
+    def fit(self, X, y, sample_weight=None):
+        self.seen_ = {row.tobytes() for row in X}
+        return super().fit(X, y, sample_weight)
+
+    def predict_proba(self, X):
+        rows = [row.tobytes() for row in X]
+        Spy.met += sum(row in self.seen_ for row in rows)
+        Spy.scored += rows
+        return super().predict_proba(X)
 
 
-class Spy:
-    """Records which rows a fold is trained on and which it scores, by their bytes."""
-
-    def __init__(self, monkeypatch):
-        self.overlaps, self.scored, self.references = 0, [], []
-        self.train_fold, self.posteriors, self.similarity = (
-            bridge.train_fold,
-            bridge.posteriors,
-            bridge.class_similarity,
-        )
-        for name in ("train_fold", "posteriors", "class_similarity"):
-            monkeypatch.setattr(bridge, name, getattr(self, f"spy_{name}"))
-
-    @staticmethod
-    def rows(X):
-        return [row.tobytes() for row in np.asarray(X)]
-
-    def spy_train_fold(self, X, *rest):
-        fold = self.train_fold(X, *rest)
-        fold.trained_on = set(self.rows(X))
-        return fold
-
-    def spy_posteriors(self, fold, X):
-        self.note(fold, X, self.scored)
-        return self.posteriors(fold, X)
-
-    def spy_class_similarity(self, fold, X, references, codes, weights, exclude, correction):
-        self.note(fold, X, self.scored)
-        self.note(fold, references, self.references)
-        if exclude is not None:
-            rows, others = self.rows(X), self.rows(references)
-            assert [others.index(row) if row in others else -1 for row in rows] == exclude.tolist()
-        return self.similarity(fold, X, references, codes, weights, exclude, correction)
-
-    def note(self, fold, X, log):
-        self.overlaps += len(fold.trained_on & set(self.rows(X)))
-        log.extend(self.rows(X))
+def pooled(X, codes, recipes, votes=None, **changes):
+    held = Standardised.of(X)
+    labels = Labels(codes, int(codes.max()) + 1, None, votes)
+    return fit_pool(held, labels, splits_of(codes), recipes, [1, 2, 3], Settings(**changes), SILENT)
 
 
-@pytest.mark.parametrize("model", ["factorised", "pairwise"])
-@pytest.mark.parametrize("n_references", [None, 4])
-def test_no_row_and_no_reference_is_scored_by_a_fold_that_trained_on_it(monkeypatch, model, n_references):
+def test_no_member_scores_a_row_that_it_was_trained_on():
     X, codes = problem(n=180)
-    spy = Spy(monkeypatch)
-    pairs = PairSolver(n_references=n_references) if model == "pairwise" else None
-    fitted, held_out = cross_fit(X, codes, splits_of(codes), config(model), [1, 2, 3], pairs=pairs)
-    assert spy.overlaps == 0
-    assert len(spy.scored) == len(set(spy.scored)) == len(X)
-    assert np.array_equal(held_out.rows, np.arange(len(X)))
-    if pairs is not None:
-        per_fold = 180 if n_references is None else 3 * 3 * n_references
-        assert len(spy.references) == len(set(spy.references)) == per_fold
-    # The spy does see: new rows are scored by all folds, and these rows are not new to them.
-    fitted.posteriors(X)
-    assert spy.overlaps > 0
+    Spy.met, Spy.scored = 0, []
+    fitted, held_out = pooled(X, codes, recipes_for([("spy", Spy()), "linear"], None, 120, (2,), 3))
+    assert Spy.met == 0
+    assert len(Spy.scored) == len(set(Spy.scored)) == 180
+    assert np.array_equal(held_out.rows, np.arange(180))
+    fitted.posteriors(X)  # the spy does see: these rows are not new to all folds
+    assert Spy.met > 0
 
 
-class ConstantFold:
-    """A trained fold that says the same of every row."""
+def test_the_weights_of_a_row_are_fitted_on_rows_of_other_folds_only(monkeypatch):
+    X, codes = problem(n=180)
+    splits, met = splits_of(codes), []
+    original = crossfit.pool_weights
 
-    interrupted, members = False, ()
+    def spy(logs, codes_given, weights=None):
+        met.append(logs)
+        return original(logs, codes_given, weights)
 
-    def __init__(self, p):
-        self.p = np.asarray(p)
+    monkeypatch.setattr(crossfit, "pool_weights", spy)
+    pooled(X, codes, recipes_for(["linear", "neighbours"], None, 120, (2,), 3))
+    sizes = [logs.shape[1] for logs in met]
+    assert sizes == [180 - len(test) for _, test in splits] + [180]
+    everything = {row.tobytes() for row in met[-1].transpose(1, 0, 2)}
+    for number, (_, test) in enumerate(splits):
+        used = {row.tobytes() for row in met[number].transpose(1, 0, 2)}
+        assert len(everything - used) == len(test)
 
 
-def test_new_rows_get_the_mean_of_the_folds(monkeypatch):
-    monkeypatch.setattr(bridge, "posteriors", lambda fold, X: np.tile(fold.p, (len(X), 1)))
-    folds = [ConstantFold([0.9, 0.1]), ConstantFold([0.5, 0.5])]
-    fitted = CrossFit(folds, np.zeros(1), np.ones(1), np.array([0.5, 0.5]), None)
-    assert fitted.posteriors(np.zeros((3, 1))) == pytest.approx(np.tile([0.7, 0.3], (3, 1)))
+def test_new_rows_get_the_mean_of_the_folds():
+    X, codes = problem()
+    fitted, _ = pooled(X, codes, recipes_for([("mine", LogisticRegression())], None, 80, (2,), 3))
+    held = Standardised.of(X, fitted.centre, fitted.scale)
+    each = [np.exp(fold["mine"].log_posteriors(held.X)) for fold in fitted.folds]
+    assert fitted.posteriors(X) == pytest.approx(np.mean(each, axis=0), abs=1e-9)
 
 
-@pytest.mark.parametrize("solver", ["simplex", "inverse"])
-@pytest.mark.parametrize("name", ["dominant", "two classes"])
-def test_exact_similarities_are_solved_for_the_posteriors_behind_them(solver, name):
-    """q = S y at uniform priors; the answer at others is the shifted y."""
-    S = ZOO[name][0]
-    k = len(S)
-    uniform, priors = np.full(k, 1 / k), np.arange(1, k + 1) / (k * (k + 1) / 2)
-    y, _ = random_posteriors(np.random.default_rng(0), 50, k)
-    solved = PairSolver(solver=solver, matrix=S).solve(y @ S.T, priors)
-    assert solved == pytest.approx(shift_priors(y, uniform, priors), abs=1e-6)
+def test_a_member_without_skill_is_not_kept():
+    X, codes = problem(n=600)
+    recipes = recipes_for(["linear", ("dull", DummyClassifier(strategy="stratified", random_state=0))], None, 400, (2,), 3)
+    fitted, _ = pooled(X, codes, recipes)
+    assert list(fitted.weights) == ["linear"]
+    assert all(list(fold) == ["linear"] for fold in fitted.folds)
+
+
+def test_votes_teach_as_rows_of_their_weight_would():
+    X, codes = problem(n=90)
+    votes = np.zeros((90, 3))
+    votes[np.arange(90), codes] = 3
+    votes[np.arange(90), (codes + 1) % 3] = 1
+    _, soft = pooled(X, codes, recipes_for([("mine", LogisticRegression())], None, 60, (2,), 3), votes)
+    splits, P = splits_of(codes), np.empty((90, 3))
+    Z = Standardised.of(X).X
+    for train, test in splits:
+        both = np.concatenate([train, train])
+        y = np.concatenate([codes[train], (codes[train] + 1) % 3])
+        model = LogisticRegression().fit(Z[both], y, np.repeat([1.5, 0.5], len(train)))
+        P[test] = model.predict_proba(Z[test])
+    assert soft.posteriors == pytest.approx(P, abs=2e-3)
+
+
+def test_a_pool_comes_back_from_its_export_with_the_same_scores():
+    X, codes = problem()
+    fitted, _ = pooled(X, codes, recipes_for(["linear", "neighbours", "forest"], None, 80, (2,), 3))
+    back = PoolFit.restore(fitted.export())
+    assert back.posteriors(X) == pytest.approx(fitted.posteriors(X), abs=1e-5)
+    assert back.weights == fitted.weights
+    tree = fitted.export()
+    tree["folds"][0].pop(next(iter(tree["folds"][0])))
+    with pytest.raises(ValueError, match="every fold must hold the members"):
+        PoolFit.restore(tree)
+
+
+class Interrupted(LogisticRegression):
+    """Ctrl-C in the n-th fit."""
+
+    left = 0
+
+    def fit(self, X, y, sample_weight=None):
+        Interrupted.left -= 1
+        if Interrupted.left == 0:
+            raise KeyboardInterrupt
+        return super().fit(X, y, sample_weight)
+
+
+@pytest.mark.parametrize(("at", "folds", "members"), [(2, 1, 1), (3, 1, 2), (4, 1, 2), (6, 2, 2)])
+def test_after_ctrl_c_whole_folds_are_kept_or_else_what_the_first_has(at, folds, members):
+    X, codes = problem()
+    Interrupted.left = at
+    recipes = [Recipe(name, partial(wrap, name, Interrupted())) for name in ("a", "b")]
+    fitted, held_out = pooled(X, codes, recipes)
+    assert fitted.interrupted
+    assert (len(fitted.folds), len(fitted.fold_weights[0])) == (folds, members)
+    expected = np.sort(np.concatenate([test for _, test in splits_of(codes)[:folds]]))
+    assert np.array_equal(held_out.rows, expected)
+
+
+def test_ctrl_c_before_anything_was_trained_is_passed_on():
+    Interrupted.left = 1
+    with pytest.raises(KeyboardInterrupt):
+        pooled(*problem(), [Recipe("a", partial(wrap, "a", Interrupted()))])
+
+
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        ("all", "members must be one of 'auto', 'quick'"),
+        (["linear", "linear"], "none twice"),
+        ([], "at least one"),
+        (["nonsense"], "members must be names"),
+        ([("mine", object())], "fit and predict_proba"),
+        (["convolution"], "needs images"),
+    ],
+)
+def test_members_that_cannot_be_are_refused(members, message):
+    with pytest.raises(ValueError, match=message):
+        recipes_for(members, None, 100, (4,), 3)
+
+
+# ---------------------------------------------------------------- nested subsets and folds
+
+
+def test_subsets_are_nested_stratified_and_hold_every_class():
+    codes = np.repeat([0, 1, 2], [200, 90, 10])
+    splits = splits_of(codes)
+    parts = {f: nested_splits(splits, codes, f, 7) for f in (0.125, 0.25, 0.5)}
+    for number, (train, test) in enumerate(splits):
+        inner = set()
+        for f, smaller in parts.items():
+            rows, same = smaller[number]
+            assert np.array_equal(same, test)
+            assert inner <= set(rows) <= set(train)
+            assert len(rows) == np.ceil(f * len(train))
+            share = np.bincount(codes[rows], minlength=3) / len(rows)
+            assert share == pytest.approx(np.bincount(codes[train]) / len(train), abs=0.06)
+            assert share.min() > 0
+            inner = set(rows)
+    assert nested_splits(splits, codes, 0.01, 7) is None
+
+
+def test_subsets_of_groups_are_whole_groups_but_for_rare_classes():
+    codes = np.tile([0, 1], 150)
+    groups = np.repeat(np.arange(30), 10)
+    splits, _ = resolve_splits(3, codes, np.arange(2), 0, groups=groups)
+    for (train, test), (rows, _) in zip(splits, nested_splits(splits, codes, 0.5, 1, groups), strict=True):
+        assert not set(groups[train]) & set(groups[test])
+        counts = np.bincount(groups[rows], minlength=30)
+        assert ((counts > 0) & (counts < 10)).sum() <= 3  # one is cut at the end, two gave the first row of a class
+
+
+# ---------------------------------------------------------------- pairs
+
+
+def paired(X, codes, n_references=None, splits=None, **changes):
+    settings = {"hidden_layer_sizes": (8,), "max_epochs": 3} | changes
+    labels = Labels(codes, int(codes.max()) + 1)
+    config = TrainingConfig(**settings)
+    splits = splits or splits_of(codes)
+    return fit_pairs(
+        Standardised.of(X), labels, splits, config, [1, 2, 3], Settings(), SILENT, n_references=n_references
+    )
+
+
+def solver(S, priors, **settings):
+    return PairFit([], np.zeros(1), np.ones(1), np.asarray(priors), matrix=np.asarray(S), **settings)
+
+
+@pytest.mark.parametrize("n_references", [None, 4])
+def test_references_are_held_out_rows_and_never_the_row_itself(monkeypatch, n_references):
+    X, codes = problem(n=180)
+    seen = []
+    from collidescope.pairwise.model import PairModel
+
+    original = PairModel.class_similarity
+
+    def spy(self, rows, references, reference_codes, weights=None, exclude=None, correction=True):
+        seen.append((np.asarray(rows), np.asarray(references), exclude))
+        return original(self, rows, references, reference_codes, weights, exclude, correction)
+
+    monkeypatch.setattr(PairModel, "class_similarity", spy)
+    fitted, held_out = paired(X, codes, n_references)
+    Z = Standardised.of(X).X
+    for (rows, references, exclude), (_, test), kept in zip(seen, splits_of(codes), fitted.references, strict=True):
+        assert np.array_equal(rows, Z[test])
+        held = {row.tobytes() for row in Z[test]}
+        assert all(row.tobytes() in held for row in references)
+        assert np.array_equal(rows[exclude >= 0], references[exclude[exclude >= 0]])
+        assert np.bincount(kept.codes).tolist() == [n_references or 20] * 3
+    assert held_out.posteriors.sum(axis=1) == pytest.approx(np.ones(180))
+
+
+@pytest.mark.parametrize("road", ["simplex", "inverse"])
+@pytest.mark.parametrize("name", ["dominant", "not dominant", "imbalanced"])
+def test_exact_similarities_are_solved_for_the_posteriors_behind_them(road, name):
+    S, _ = ZOO[name]
+    uniform = np.full(len(S), 1 / len(S))
+    Y, _ = random_posteriors(np.random.default_rng(1), 50, len(S))
+    priors = np.arange(1, len(S) + 1) / np.arange(1, len(S) + 1).sum()
+    found = solver(S, priors, solver=road).solve(Y @ S.T)
+    assert found == pytest.approx(shift_priors(Y, uniform, priors), abs=1e-6)
 
 
 def test_the_inverse_is_cut_to_the_simplex_where_noise_took_it_out():
     S = np.array([[0.6, 0.4], [0.4, 0.6]])
-    solved = PairSolver(solver="inverse", matrix=S).solve(np.array([[0.9, 0.1], [0.1, 0.9]]), np.array([0.5, 0.5]))
-    assert solved == pytest.approx(np.eye(2))
+    found = solver(S, [0.5, 0.5], solver="inverse").solve(np.array([[0.9, 0.1], [0.5, 0.5]]))
+    assert found == pytest.approx(np.array([[1.0, 0.0], [0.5, 0.5]]))
 
 
 def test_noisy_similarities_get_a_ridge_and_exact_ones_none():
+    S = np.array([[0.55, 0.45], [0.45, 0.55]])
     rng = np.random.default_rng(0)
-    S = np.full((3, 3), 0.3) + 0.1 * np.eye(3)
-    y, codes = random_posteriors(rng, 2000, 3, sharpness=1.0)
-    priors = np.full(3, 1 / 3)
-    exact, noisy = PairSolver(matrix=S), PairSolver(matrix=S)
-    exact.choose_ridge(y @ S.T, codes, priors)
-    noisy.choose_ridge(y @ S.T + rng.normal(0, 0.1, y.shape), codes, priors)
-    assert exact.ridge < noisy.ridge
-    assert noisy.ridge in RIDGES
+    Y, codes = random_posteriors(rng, 2000, 2)
+    fit = solver(S, [0.5, 0.5])
+    fit.choose_ridge(Y @ S.T, codes)
+    assert fit.ridge == RIDGES[0]
+    fit.choose_ridge(Y @ S.T + 0.05 * rng.standard_normal((2000, 2)), codes)
+    assert fit.ridge > 0
 
 
 def test_so_many_references_of_each_class_are_drawn_and_all_when_there_are_fewer():
-    codes = np.repeat([0, 1, 2], [50, 20, 3])
-    rows = PairSolver(n_references=5).choose_references(codes, np.random.default_rng(0))
-    assert np.bincount(codes[rows]).tolist() == [5, 5, 3]
-    assert len(set(rows)) == 13
-    assert np.array_equal(PairSolver().choose_references(codes, np.random.default_rng(0)), np.arange(73))
-    other = PairSolver(n_references=5).choose_references(codes, np.random.default_rng(1))
-    assert set(rows) != set(other)
+    codes = np.array([0] * 10 + [1] * 3 + [2] * 7)
+    rng = np.random.default_rng(0)
+    assert np.bincount(codes[choose_references(codes, 5, rng)]).tolist() == [5, 3, 5]
+    assert np.array_equal(choose_references(codes, None, rng), np.arange(20))
 
 
-def counting_interrupt(monkeypatch, at):
-    """Ctrl-C in the epoch number ``at``, counted over all folds."""
-    from collidescope.training import loop as training
-
-    original, calls = training.run_epoch, []
-
-    def run_epoch(*arguments):
-        calls.append(1)
-        if len(calls) == at:
-            raise KeyboardInterrupt
-        return original(*arguments)
-
-    monkeypatch.setattr(training, "run_epoch", run_epoch)
+def test_classes_too_small_for_pairs_are_named_before_anything_is_trained():
+    codes = np.repeat([0, 1, 2], [60, 60, 12])
+    with pytest.raises(ValueError, match=r"cv=2 needs about 40 members of every class, class 'c' has 12"):
+        check_pair_members(codes, np.array(["a", "b", "c"]), splits_of(codes, 2), TrainingConfig(), [0, 1])
+    check_pair_members(codes, np.array(["a", "b", "c"]), splits_of(codes, 2), TrainingConfig(patience=0), [0, 1])
 
 
-@pytest.mark.parametrize("model", ["factorised", "pairwise"])
-@pytest.mark.parametrize(("at", "kept"), [(4, 1), (5, 2), (7, 2), (8, 3)])
-def test_after_ctrl_c_exactly_the_folds_with_a_trained_model_are_kept(monkeypatch, model, at, kept):
-    """Three epochs a fold: Ctrl-C in the first epoch of a fold leaves nothing of it, later its best weights."""
-    X, codes = problem(n=180)
-    splits = splits_of(codes)
-    counting_interrupt(monkeypatch, at)
-    pairs = PairSolver() if model == "pairwise" else None
-    fitted, held_out = cross_fit(X, codes, splits, config(model, patience=0), [1, 2, 3], pairs=pairs)
-    assert fitted.interrupted
-    assert len(fitted.folds) == kept
-    assert np.array_equal(held_out.rows, np.sort(np.concatenate([test for _, test in splits[:kept]])))
-    assert np.isfinite(held_out.posteriors).all()
-    assert fitted.posteriors(X[:5]).sum(axis=1) == pytest.approx(np.ones(5))
+def test_without_early_stopping_the_pairs_come_from_all_training_rows(monkeypatch):
+    from collidescope.pairwise import model
 
-
-@pytest.mark.parametrize("model", ["factorised", "pairwise"])
-def test_ctrl_c_before_anything_was_trained_is_passed_on(monkeypatch, model):
-    X, codes = problem(n=180)
-    counting_interrupt(monkeypatch, 1)
-    pairs = PairSolver() if model == "pairwise" else None
-    with pytest.raises(KeyboardInterrupt):
-        cross_fit(X, codes, splits_of(codes), config(model), [1, 2, 3], pairs=pairs)
-
-
-def test_ctrl_c_outside_the_epochs_keeps_the_folds_too(monkeypatch):
     X, codes = problem()
-    original, calls = bridge.train_fold, []
+    sizes = []
+    original = model.PairObjective.__init__
 
-    def train_fold(*arguments):
-        calls.append(1)
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        return original(*arguments)
+    def spy(self, rows, y, split, *rest):
+        sizes.append([len(part) for part in split])
+        original(self, rows, y, split, *rest)
 
-    monkeypatch.setattr(bridge, "train_fold", train_fold)
-    fitted, _ = cross_fit(X, codes, splits_of(codes), config(), [1, 2, 3])
-    assert fitted.interrupted
-    assert len(fitted.folds) == 2
+    monkeypatch.setattr(model.PairObjective, "__init__", spy)
+    paired(X, codes, patience=0)
+    assert sizes == [[80, 0]] * 3
+    sizes.clear()
+    paired(X, codes, patience=2)
+    assert all(held_out == 8 for _, held_out in sizes)
 
 
-def test_other_errors_in_a_fold_are_not_swallowed():
+def test_a_fit_of_pairs_comes_back_from_its_export():
     X, codes = problem()
-    with pytest.raises(FloatingPointError, match="learning_rate"):
-        cross_fit(X, codes, splits_of(codes), config(learning_rate=1e30), [1, 2, 3])
-
-
-def test_classes_too_small_for_pairs_are_named_before_anything_is_trained(monkeypatch):
-    monkeypatch.setattr(bridge, "train_fold", lambda *_: pytest.fail("trained"))
-    codes = np.repeat([0, 1], [200, 3])
-    with pytest.raises(ValueError, match=r"cv=2 needs about 40 members of every class, class 'rare' has 3"):
-        check_pair_members(codes, np.array(["common", "rare"]), splits_of(codes, 2), config("pairwise"), [1, 2])
-
-
-@pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("cv", [2, 5])
-def test_the_number_of_members_the_message_asks_for_is_enough(cv, seed):
-    need = {2: 40, 5: 25}[cv]
-    codes = np.repeat([0, 1], [200, need])
-    splits = list(StratifiedKFold(cv, shuffle=True, random_state=seed).split(codes, codes))
-    check_pair_members(codes, np.array(["common", "rare"]), splits, config("pairwise"), list(range(seed, seed + cv)))
-    X = np.random.default_rng(seed).normal(size=(len(codes), 2)).astype(np.float32)
-    train = splits[0][0]
-    fold = bridge.train_fold(X[train], codes[train], 2, config("pairwise", max_epochs=1), seed)
-    assert isinstance(fold, PairwiseFoldModel)
-
-
-@pytest.mark.parametrize("model", ["factorised", "pairwise"])
-def test_an_exported_fit_comes_back_with_the_same_scores(model):
-    X, codes = problem(n=180)
-    pairs = PairSolver(n_references=6) if model == "pairwise" else None
-    fitted, _ = cross_fit(X, codes, splits_of(codes), config(model), [1, 2, 3], pairs=pairs)
-    back = CrossFit.from_export(*fitted.export(), factory=None)
+    fitted, _ = paired(X, codes, n_references=6)
+    back = PairFit.restore(fitted.export())
     assert np.array_equal(back.posteriors(X), fitted.posteriors(X))
-    if model == "pairwise":
-        assert np.array_equal(back.pair_similarity(X[:9], X[:7]), fitted.pair_similarity(X[:9], X[:7]))
-
-
-def test_references_keep_their_weights_and_means_are_weighted():
-    """They were averaged as if every row weighed the same."""
-    X, codes = problem(n=180)
-    weight = np.where(X[:, 0] > np.median(X[:, 0]), 3.0, 0.5)
-    pairs = PairSolver(n_references=20)
-    given = {"sample_weight": weight, "pairs": pairs, "rng": np.random.default_rng(0)}
-    fitted, _ = cross_fit(X, codes, splits_of(codes), config("pairwise"), [1, 2, 3], **given)
-    rows, own, weights = pairs.references[0]
-    assert set(np.unique(weights)) == {0.5, 3.0}
-    new = problem(n=12, seed=5)[0]
-    held = fitted._hold(new)
-    sims = bridge.pair_similarity(fitted.folds[0], held, rows, True)
-    q = bridge.class_similarity(fitted.folds[0], held, rows, own, weights, None, True)[0]
-    expected = np.stack([np.average(sims[:, own == k], axis=1, weights=weights[own == k]) for k in range(3)], axis=1)
-    assert q == pytest.approx(expected, abs=1e-6)
-    arrays, description = fitted.export()
-    back = CrossFit.from_export(arrays, description, factory=None)
-    assert np.array_equal(back.posteriors(new), fitted.posteriors(new))
-    for bad in (weights * 0, weights[:-1], np.full_like(weights, np.nan)):
-        with pytest.raises(ValueError, match="weights"):
-            CrossFit.from_export(arrays | {"pairs/1/weights": bad}, description, factory=None)
-
-
-def test_a_fold_is_untrained_only_when_ctrl_c_came_before_its_first_epoch():
-    import torch
-
-    def fold(interrupted, *histories):
-        members = [Member(str(i), StackedMLP(1, 2, 2), {}, list(h)) for i, h in enumerate(histories)]
-        return FoldModel(members, 2, (2,), torch.ones(2) / 2, False, interrupted)
-
-    epoch = {"epoch": 1}
-    assert not bridge.is_trained(fold(True, []))
-    assert bridge.is_trained(fold(True, [epoch]))
-    assert bridge.is_trained(fold(True, [], []))  # a regression that was fitted, then a network that was not
-    assert bridge.is_trained(fold(False, []))
-
-
-def test_auto_is_a_device_that_works_and_nonsense_is_refused_with_the_reason():
-    assert bridge.resolve_device("auto") in ("cpu", "cuda")
-    assert bridge.resolve_device("cpu") == "cpu"
-    with pytest.raises(ValueError, match="device 'nonsense' cannot be used here"):
-        bridge.resolve_device("nonsense")
-
-
-def test_very_many_posteriors_are_kept_in_float32_and_give_the_same_matrix(monkeypatch):
-    X, y = scenario_a(4).sample(400, 0)
-    settings = {"hidden_layer_sizes": (8,), "max_epochs": 2, "cv": 2, "random_state": 0, "priors": "uniform"}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        double = CollisionClassifier(**settings).fit(X, y)
-        monkeypatch.setattr(crossfit, "DOUBLE_NUMBERS", 100)
-        monkeypatch.setattr(crossfit, "SCORED_NUMBERS", 50)
-        single = CollisionClassifier(**settings).fit(X, y)
-    assert double.posteriors_.dtype == np.float64
-    assert single.posteriors_.dtype == np.float32
-    assert single.posteriors_ == pytest.approx(double.posteriors_, abs=1e-6)
-    assert single.collision_matrix_.matrix == pytest.approx(double.collision_matrix_.matrix, abs=1e-6)
-    assert single.gramian_ == pytest.approx(double.gramian_, abs=1e-6)
+    assert np.array_equal(back.similarity(X[:4], X[5:9]), fitted.similarity(X[:4], X[5:9]))
+    for spoil, message in (
+        (lambda tree: tree["references"].pop(), "every fold must have its references"),
+        (lambda tree: tree["folds"][0]["networks"][0].update(sizes=[4096]), "does not fit the weights"),
+        (lambda tree: tree.update(solver="magic"), "solver must be one of"),
+    ):
+        tree = fitted.export()
+        spoil(tree)
+        with pytest.raises(ValueError, match=message):
+            PairFit.restore(tree)

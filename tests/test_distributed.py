@@ -14,11 +14,11 @@ import joblib
 import numpy as np
 import pytest
 import torch
+from collidescope.pairwise.losses import BalancedPairLoss
 
 from collidescope import CollisionClassifier
 from collidescope.crossfit import WorkerError
 from collidescope.datasets import scenario_a
-from collidescope.pairwise.losses import BalancedPairLoss
 from collidescope.scale import _dask
 from collidescope.scale.distributed import average_gradients, gather_rows, own_part, world
 

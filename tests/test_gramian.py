@@ -54,29 +54,12 @@ def test_similarities_give_the_same_gramian_as_the_pairs_behind_them(weighted):
     assert np.diag(G) == pytest.approx(np.diag(expected), abs=1e-12 if not weighted else 0.02)
 
 
-def test_leaving_self_pairs_out_takes_the_bias_off():
-    """One-hot posteriors drawn at random: two different rows agree half of the time, a row with itself always."""
-    rng = np.random.default_rng(0)
-    P = np.eye(2)[rng.integers(2, size=(400, 6))]
-    corners = [gramian_from_posteriors(part, [0, 0, 0, 1, 1, 1])[0, 0] for part in P]
-    assert np.mean(corners) == pytest.approx(0.5, abs=0.05)
-
-
 def test_whole_weights_count_as_pairs_of_repeated_rows_except_with_themselves():
     P, codes, _ = sample(3, seed=2)
     weights = np.random.default_rng(0).integers(1, 4, len(codes))
     repeated = gramian_from_posteriors(np.repeat(P, weights, axis=0), np.repeat(codes, weights))
     off = ~np.eye(3, dtype=bool)
     assert gramian_from_posteriors(P, codes, weights)[off] == pytest.approx(repeated[off], abs=1e-12)
-
-
-def test_rows_of_weight_zero_do_not_matter():
-    P, codes, weights = sample(3, seed=3)
-    weights[5:10] = 0
-    kept = weights > 0
-    assert gramian_from_posteriors(P, codes, weights) == pytest.approx(
-        gramian_from_posteriors(P[kept], codes[kept], weights[kept]), abs=1e-13
-    )
 
 
 @pytest.mark.parametrize(

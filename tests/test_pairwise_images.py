@@ -1,4 +1,4 @@
-"""A pair-wise body of one's own, on images: model=("pairwise", factory) finds S and survives clones and files."""
+"""A custom pair-wise body, on images: model=("pairwise", factory) finds S and survives clones and files."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ import torch
 from sklearn.base import clone
 from torch import nn
 
-from collidescope import CollisionClassifier, ModelFileError, load
-from collidescope._models import parse_model
+from collidescope import CollisionClassifier, ModelFileError, _store, load
 from collidescope.pairwise import scoring
-from collidescope.persistence import read_model
+from collidescope.pairwise.model import PairObjective
+from collidescope.pairwise.networks import PairwiseImageNetwork
 from collidescope.training.config import TrainingConfig
-from collidescope.training.networks import PairwiseImageNetwork
-from collidescope.training.objectives import PairwiseObjective
+from collidescope.training.rows import as_rows
 
 SIDE = 6
 
@@ -38,8 +37,9 @@ def encoder(channels, k):
 
 #: Classes 0 and 1 show a drawing that both make half of the time, class 2 never does.
 PLANTED = np.array([[0.75, 0.25, 0.0], [0.25, 0.75, 0.0], [0.0, 0.0, 1.0]])
-SHORT = {"max_epochs": 2, "patience": 0, "cv": 2, "batch_size": 32, "random_state": 0}
-LONG = SHORT | {"max_epochs": 12, "patience": 4, "learning_rate": 3e-3}
+BRIEF = {"max_epochs": 2, "patience": 0, "batch_size": 32}
+SHORT = {"training": BRIEF, "limit": False, "cv": 2, "random_state": 0}
+LONG = SHORT | {"training": BRIEF | {"max_epochs": 12, "patience": 4}}
 
 ignore_warnings = pytest.mark.filterwarnings("ignore::collidescope.CollisionWarning")
 
@@ -119,7 +119,7 @@ def test_the_body_is_built_for_both_inputs_together(shape):
 
 
 def test_references_per_class_and_fold_are_those_asked_for(fitted):
-    for rows, codes, weights in fitted._crossfit.pairs.references:
+    for rows, codes, weights in fitted._crossfit.references:
         assert weights is None
         assert rows.shape == (60, 1, SIDE, SIDE)
         assert np.bincount(codes).tolist() == [20, 20, 20]
@@ -154,8 +154,9 @@ def test_a_saved_model_comes_back_bit_for_bit_and_to_the_same_bytes(tmp_path, da
 
 def test_the_file_says_that_there_was_a_body_and_nothing_of_its_code(tmp_path, fitted):
     fitted.save(tmp_path / "model")
-    _, description = read_model(tmp_path / "model")
-    assert description["parameters"]["model"] == ["pairwise", None]
+    tree = _store.read(tmp_path / "model", "model")
+    assert tree["parameters"]["model"] is None
+    assert tree["custom"] is True
     assert b"def body" not in (tmp_path / "model").read_bytes()
 
 
@@ -164,10 +165,10 @@ def test_the_reader_must_give_the_kind_of_factory_that_was_fitted(tmp_path, data
     fitted.save(tmp_path / "body")
     CollisionClassifier(model=encoder, **SHORT).fit(*data).save(tmp_path / "encoder")
     for given in (None, encoder, "pairwise"):
-        with pytest.raises(ModelFileError, match=r"pair-wise body of your own: pass model=\('pairwise', its factory\)"):
+        with pytest.raises(ModelFileError, match=r"custom module: pass model=\('pairwise', its factory\)"):
             load(tmp_path / "body", model=given)
     for given in (None, ("pairwise", body)):
-        with pytest.raises(ModelFileError, match="encoder of your own: pass its factory as model="):
+        with pytest.raises(ModelFileError, match="custom module: pass its factory as model="):
             load(tmp_path / "encoder", model=given)
     with pytest.raises(ModelFileError, match="do not fit"):
         load(tmp_path / "body", model=("pairwise", encoder))
@@ -180,20 +181,14 @@ def test_the_reader_must_give_the_kind_of_factory_that_was_fitted(tmp_path, data
 
 @pytest.mark.parametrize(
     "model",
-    [("pairwise",), ("pairwise", None), ("factorised", body), ("pairwise", body, body), (), ("pairwise", "body")],
+    [("pairwise",), ("pairwise", None), ("network", body), ("pairwise", body, body), (), ("pairwise", "body")],
 )
 def test_a_tuple_of_another_form_is_refused_with_the_form_it_should_have(data, model):
     with pytest.raises(ValueError, match=r"model as a tuple must be \('pairwise', factory\)"):
         CollisionClassifier(model=model, **SHORT).fit(*data)
 
 
-@pytest.mark.parametrize("model", ["nonsense", 3, None, ["pairwise", body]])
-def test_what_is_no_model_is_refused_with_the_choices(model):
-    with pytest.raises(ValueError, match="model must be one of 'factorised', 'pairwise', got"):
-        parse_model(model)
-
-
-def test_images_without_a_module_of_one_s_own_are_refused(data):
+def test_images_of_pairs_without_a_custom_body_are_refused(data):
     with pytest.raises(ValueError, match="dim 4"):
         CollisionClassifier(model="pairwise", **SHORT).fit(*data)
 
@@ -217,11 +212,12 @@ def test_blocks_of_any_size_give_the_scores_of_single_pairs(monkeypatch, block_b
     assert scoring.class_similarity(module, A, B, labels, 3).q == pytest.approx(means.double(), abs=1e-5)
 
 
-@pytest.mark.parametrize(("n", "batch"), [(9, 4), (8, 4), (10, 4), (3, 1)])
+@pytest.mark.parametrize(("n", "batch"), [(9, 4), (8, 4), (10, 4), (4, 1)])
 def test_no_batch_of_pairs_is_a_single_one_unless_all_are(n, batch):
     y = torch.arange(n) % 2
-    config = TrainingConfig(model="pairwise", sampling="natural", batch_size=batch)
-    objective = PairwiseObjective(torch.zeros(n, 2), y, (torch.arange(n), torch.arange(n)), config, seed=0)
+    config = TrainingConfig(batch_size=batch)
+    split = torch.arange(n), torch.arange(0)
+    objective = PairObjective(as_rows(torch.zeros(n, 2), "cpu"), y, split, config, seed=0)
     sizes = [len(i) for i, _, _ in objective.batches(torch.Generator().manual_seed(0))]
     assert sum(sizes) == n - (batch > 1 and n % batch == 1)
     assert batch == 1 or min(sizes) > 1

@@ -17,7 +17,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from collidescope import CollisionClassifier
 from collidescope.datasets import scenario_a
 
-TINY = {"hidden_layer_sizes": (), "max_epochs": 15, "batch_size": 32, "learning_rate": 0.05, "cv": 2, "random_state": 0}
+TINY = {"members": ["linear"], "limit": False, "cv": 2, "random_state": 0}
 
 #: What these small and short fits are worth is not the question here.
 pytestmark = pytest.mark.filterwarnings("ignore::collidescope.CollisionWarning")
@@ -33,7 +33,7 @@ EXPECTED_FAILURES = {
 
 
 @parametrize_with_checks(
-    [CollisionClassifier(hidden_layer_sizes=(8,), max_epochs=30, cv=2, random_state=0)],
+    [CollisionClassifier(limit=False, random_state=0), CollisionClassifier(members=["linear", "forest"], cv=2)],
     expected_failed_checks=lambda _: EXPECTED_FAILURES,
 )
 def test_scikit_learns_own_checks_pass(estimator, check):
@@ -45,19 +45,18 @@ def data():
     return scenario_a(3).sample(240, 0)
 
 
-def test_a_pipeline_and_a_grid_search_over_sizes_find_what_a_single_fit_finds(data):
+def test_a_pipeline_and_a_grid_search_over_members_find_what_a_single_fit_finds(data):
     X, y = data
     search = GridSearchCV(
         make_pipeline(StandardScaler(), CollisionClassifier(**TINY)),
-        {"collisionclassifier__hidden_layer_sizes": [(), (8,)]},
+        {"collisionclassifier__members": [["linear"], ["neighbours"]]},
         cv=2,
         scoring="neg_log_loss",
     ).fit(X, y)
     assert len(search.cv_results_["params"]) == 2
     assert (search.cv_results_["mean_test_score"] > -np.log(3)).all()
-    chosen = CollisionClassifier(
-        **(TINY | {"hidden_layer_sizes": search.best_params_["collisionclassifier__hidden_layer_sizes"]})
-    ).fit(StandardScaler().fit_transform(X), y)
+    members = search.best_params_["collisionclassifier__members"]
+    chosen = CollisionClassifier(**(TINY | {"members": members})).fit(StandardScaler().fit_transform(X), y)
     best = search.best_estimator_[-1]
     assert np.array_equal(best.collision_matrix_.matrix, chosen.collision_matrix_.matrix)
 
@@ -86,24 +85,33 @@ def test_fitting_leaves_parameters_and_data_alone(data):
     assert np.array_equal(y, data[1])
 
 
-@pytest.mark.parametrize("model", ["factorised", "pairwise"])
-def test_joblib_brings_back_the_same_predictions(tmp_path, data, model):
+@pytest.mark.parametrize("changes", [{"members": "auto"}, {"model": "pairwise"}], ids=["pool", "pairs"])
+def test_joblib_brings_back_the_same_predictions(tmp_path, data, changes):
     X, y = data
-    clf = CollisionClassifier(**(TINY | {"model": model, "hidden_layer_sizes": (8,), "max_epochs": 3})).fit(X, y)
+    brief = {"training": {"hidden_layer_sizes": (8,), "max_epochs": 3}}
+    clf = CollisionClassifier(**(TINY | brief | changes)).fit(X, y)
     joblib.dump(clf, tmp_path / "model.joblib")
     back = joblib.load(tmp_path / "model.joblib")
     assert np.array_equal(back.predict_proba(X), clf.predict_proba(X))
     assert back.collision_matrix_ == clf.collision_matrix_
 
 
-def test_routed_sample_weights_reach_the_fit(data):
+def test_routed_sample_weights_and_groups_reach_the_fit(data):
     X, y = data
+    groups = np.arange(len(y)) // 2
     weight = np.where(y == 0, 3.0, 1.0)
     with sklearn.config_context(enable_metadata_routing=True):
-        clf = CollisionClassifier(**TINY).set_fit_request(sample_weight=True).set_score_request(sample_weight=False)
-        result = cross_validate(clf, X, y, cv=2, params={"sample_weight": weight}, return_estimator=True)
+        clf = (
+            CollisionClassifier(**TINY)
+            .set_fit_request(sample_weight=True, groups=True)
+            .set_score_request(sample_weight=False)
+        )
+        result = cross_validate(
+            clf, X, y, cv=2, params={"sample_weight": weight, "groups": groups}, return_estimator=True
+        )
     for fitted in result["estimator"]:
         assert fitted.priors_ == pytest.approx([3 / 5, 1 / 5, 1 / 5])
+        assert fitted.collision_matrix_.n_units < 120
 
 
 def test_a_dataframe_gives_its_column_names_and_asks_for_them_again(data):

@@ -62,11 +62,6 @@ def test_lists_arrays_series_and_tensors_agree():
     assert np.allclose(tensor.numpy(), rows, atol=1e-7)
 
 
-def test_a_tensor_keeps_its_shape_and_takes_any_whole_numbers():
-    image = torch.tensor([[0, 1, 2], [3, 3, 0]], dtype=torch.uint8)
-    assert smooth_labels(image, CM).shape == (2, 3, 4)
-
-
 def test_expanded_rows_carry_the_targets():
     T = smoothing_matrix(CM, 0.4)
     codes = np.array([2, 0, 3, 3])
@@ -202,12 +197,6 @@ def test_pipelines_frames_text_labels_and_absent_classes_are_taken():
     assert np.isfinite(choice.losses).all()
 
 
-def test_the_choice_is_the_same_every_time():
-    X, y, cm = noisy(2)
-    first, second = (choose_smoothing(LogisticRegression(), X, y, cm, strengths=(0, 0.3)) for _ in range(2))
-    assert np.array_equal(first.losses, second.losses)
-
-
 # ------------------------------------------------------------------------------------------------- bad input
 
 
@@ -216,20 +205,9 @@ def test_the_choice_is_the_same_every_time():
     [
         (lambda: smoothing_matrix(CM.matrix), "cm must be a CollisionMatrix, got ndarray"),
         (lambda: smoothing_matrix(CM, 1.5), "strength must be a number from 0.*got 1.5"),
-        (lambda: smoothing_matrix(CM, -0.1), "strength must be a number.*-0.1"),
-        (lambda: smoothing_matrix(CM, float("nan")), "strength.*nan"),
-        (lambda: smoothing_matrix(CM, "0.1"), "strength.*'0.1'"),
-        (lambda: smoothing_matrix(CM, True), "strength.*True"),
-        (lambda: smooth_labels(Y, None), "cm must be a CollisionMatrix, got NoneType"),
         (lambda: smooth_labels([*Y, "cow"], CM), "y has the label .*'cow'.*not in classes"),
-        (lambda: smooth_labels([0, 1], CM), "y has the label .*0.*not in classes"),
-        (lambda: smooth_labels([], CM), "y is empty"),
-        (lambda: smooth_labels([Y], CM), r"y must be a flat list of labels, got shape \(1, 5\)"),
-        (lambda: smooth_labels(["cat", None], CM), "y has 1 missing labels"),
         (lambda: smooth_labels(torch.tensor([0.0]), CM), "labels must be class numbers.*float32"),
-        (lambda: smooth_labels(torch.tensor([True]), CM), "labels must be class numbers.*bool"),
         (lambda: smooth_labels(torch.tensor([0, -1]), CM), "labels must be class numbers from 0 to 3, got -1 to 0"),
-        (lambda: smooth_labels(torch.tensor([4]), CM), "labels must be class numbers from 0 to 3, got 4 to 4"),
     ],
 )
 def test_soft_targets_refuse_in_words(call, says):
@@ -241,14 +219,10 @@ def test_soft_targets_refuse_in_words(call, says):
     ("call", "says"),
     [
         (lambda: SmoothedCrossEntropy([[0.5, 0.6], [0.5, 0.5]]), "row of matrix must sum to 1, row 0 sums to 1.1"),
-        (lambda: SmoothedCrossEntropy("S"), "matrix must hold real numbers"),
         (lambda: SmoothedCrossEntropy(CM, 2), "strength must be a number from 0.*got 2"),
-        (lambda: SmoothedCrossEntropy(CM, None), "strength.*None"),
         (lambda: SmoothedCrossEntropy(CM, reduction="max"), "reduction must be one of 'mean', 'sum', 'none'"),
         (lambda: SmoothedCrossEntropy(CM)(torch.zeros(2, 3), torch.tensor([0, 1])), r"logits.*\(B, 4.*\(2, 3\)"),
-        (lambda: SmoothedCrossEntropy(CM)(torch.zeros(4), torch.tensor(0)), r"logits.*got \(4,\) for \(\)"),
         (lambda: SmoothedCrossEntropy(CM)(torch.zeros(2, 4), torch.tensor([0])), r"\(2, 4\) for \(1,\)"),
-        (lambda: SmoothedCrossEntropy(CM)(torch.zeros(1, 4), torch.tensor([0.0])), "labels.*float32.*long"),
         (lambda: SmoothedCrossEntropy(CM)(torch.zeros(1, 4), torch.tensor([7])), "labels.*from 0 to 3, got 7 to 7"),
     ],
 )
@@ -282,14 +256,10 @@ GOOD = {
             "classifier must take sample_weight.*KNeighborsClassifier does not",
         ),
         ({"X": np.zeros((7, 2))}, "X and y must have the same number of rows, got 7 and 8"),
-        ({"X": 3.0}, "X must be a table"),
         ({"y": list("abababaz")}, "y has the label .*'z'"),
         ({"y": ["a"] * 8}, "y holds a single class .*'a'"),
         ({"strengths": []}, "strengths is empty"),
-        ({"strengths": 0.5}, "strengths must be 1-dimensional"),
         ({"strengths": [0, 2]}, "strengths must be a number from 0.*2"),
-        ({"strengths": ["low"]}, "strengths must hold real numbers"),
-        ({"cv": 1}, "cv must be a whole number of at least 2, got 1"),
         ({"cv": 5}, "cv=5 needs at least 5 members.*has 4"),
         ({"random_state": -1}, "random_state must be None or a whole number.*-1"),
     ],

@@ -19,6 +19,8 @@ from sklearn.linear_model import LogisticRegression
 
 import collidescope as cs
 from collidescope.datasets import scenario_a
+from collidescope.estimate import accumulate
+from collidescope.scale.streams import posterior_batches
 
 da = pytest.importorskip("dask.array")
 dd = pytest.importorskip("dask.dataframe")
@@ -49,57 +51,37 @@ def chunks(*arrays, size=700):
 def test_chunks_of_any_kind_give_the_s_of_the_whole(stream):
     P, y, w = stream
     whole = cs.collision_matrix_from_posteriors(P, y)
-    assert same(cs.accumulate(chunks(P, y), NAMES), whole)
-    assert same(cs.accumulate(chunks(P, y, w), NAMES), cs.collision_matrix_from_posteriors(P, y, sample_weight=w))
+    assert same(accumulate(chunks(P, y), NAMES), whole)
+    assert same(accumulate(chunks(P, y, w), NAMES), cs.collision_matrix_from_posteriors(P, y, sample_weight=w))
     frame = pd.DataFrame(P)
-    assert same(cs.accumulate(((frame[k::2], y[k::2]) for k in range(2)), NAMES), whole)
+    assert same(accumulate(((frame[k::2], y[k::2]) for k in range(2)), NAMES), whole)
     codes = torch.from_numpy(np.searchsorted(NAMES, y))
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.from_numpy(P), codes), batch_size=512)
-    assert np.allclose(cs.accumulate(loader, [0, 1, 2]).matrix, whole.matrix, atol=1e-10)
-    unlabelled = cs.accumulate((p for (p,) in chunks(P)), NAMES)
+    assert np.allclose(accumulate(loader, [0, 1, 2]).matrix, whole.matrix, atol=1e-10)
+    unlabelled = accumulate((p for (p,) in chunks(P)), NAMES)
     assert np.allclose(unlabelled.matrix, cs.collision_matrix_from_posteriors(P).matrix, atol=1e-10)
-
-
-class Endless(torch.utils.data.IterableDataset):
-    """Rows whose number nobody knows beforehand: len() of its loader is an error."""
-
-    def __init__(self, P, codes):
-        self.pairs = list(zip(torch.from_numpy(P), torch.from_numpy(codes), strict=True))
-
-    def __iter__(self):
-        return iter(self.pairs)
-
-
-def test_a_loader_may_not_know_its_length(stream):
-    P, y, _ = stream
-    loader = torch.utils.data.DataLoader(Endless(P, np.searchsorted(NAMES, y)), batch_size=512)
-    with pytest.raises(TypeError):
-        len(loader)
-    assert np.allclose(
-        cs.accumulate(loader, [0, 1, 2]).matrix, cs.collision_matrix_from_posteriors(P, y).matrix, atol=1e-10
-    )
 
 
 def test_a_memory_map_is_read_in_slices(stream, tmp_path):
     P, y, _ = stream
     np.save(tmp_path / "p.npy", P)
     mapped = np.load(tmp_path / "p.npy", mmap_mode="r")
-    assert same(cs.accumulate(chunks(mapped, y), NAMES), cs.collision_matrix_from_posteriors(P, y))
+    assert same(accumulate(chunks(mapped, y), NAMES), cs.collision_matrix_from_posteriors(P, y))
 
 
 def test_a_bad_chunk_is_named(stream):
     P, y, _ = stream
     with pytest.raises(ValueError, match=r"chunk 1 of chunks: y .*'z'"):
-        cs.accumulate([(P[:5], y[:5]), (P[:5], ["z"] * 5)], NAMES)
+        accumulate([(P[:5], y[:5]), (P[:5], ["z"] * 5)], NAMES)
     with pytest.raises(ValueError, match=r"chunks must be an iterable.*posterior_batches"):
-        cs.accumulate("file.parquet", NAMES)
+        accumulate("file.parquet", NAMES)
     with pytest.raises(ValueError, match="the accumulator is empty"):
-        cs.accumulate([], NAMES)
+        accumulate([], NAMES)
 
 
 def test_progress_counts_chunks_also_where_their_number_is_not_known(stream, capsys):
     P, y, _ = stream
-    cs.accumulate(chunks(P, y), NAMES, verbose=1)
+    accumulate(chunks(P, y), NAMES, verbose=1)
     assert "accumulating: 5, " in capsys.readouterr().err
 
 
@@ -114,16 +96,16 @@ def parquet(stream, tmp_path):
 def test_parquet_is_accumulated_batch_by_batch(stream, parquet):
     P, y, _ = stream
     whole = cs.collision_matrix_from_posteriors(P, y)
-    assert same(cs.accumulate(cs.posterior_batches(parquet, "label", batch_size=300), NAMES), whole)
-    assert same(cs.accumulate(cs.posterior_batches(parquet.parent, "label"), NAMES), whole)
-    lengths = [len(p) for p, _ in cs.posterior_batches(parquet, "label", batch_size=300)]
+    assert same(accumulate(posterior_batches(parquet, "label", batch_size=300), NAMES), whole)
+    assert same(accumulate(posterior_batches(parquet.parent, "label"), NAMES), whole)
+    lengths = [len(p) for p, _ in posterior_batches(parquet, "label", batch_size=300)]
     assert max(lengths) <= 300
-    turned = cs.accumulate(cs.posterior_batches(parquet, "label", columns=NAMES[::-1]), NAMES[::-1])
+    turned = accumulate(posterior_batches(parquet, "label", columns=NAMES[::-1]), NAMES[::-1])
     assert np.allclose(turned.matrix[::-1, ::-1], whole.matrix, atol=1e-10)
-    assert np.allclose(next(iter(cs.posterior_batches(parquet, columns=NAMES, batch_size=300))), P[:300])
+    assert np.allclose(next(iter(posterior_batches(parquet, columns=NAMES, batch_size=300))), P[:300])
     (parquet.parent / "empty").mkdir()
     with pytest.raises(ValueError, match=r"a folder without a \.parquet file"):
-        cs.posterior_batches(parquet.parent / "empty")
+        posterior_batches(parquet.parent / "empty")
 
 
 @pytest.mark.parametrize(
@@ -136,39 +118,40 @@ def test_parquet_is_accumulated_batch_by_batch(stream, parquet):
 )
 def test_parquet_that_is_not_as_said_is_refused(parquet, arguments, message):
     with pytest.raises(ValueError, match=message):
-        cs.posterior_batches(parquet, **arguments)
+        posterior_batches(parquet, **arguments)
 
 
 def test_a_parquet_file_of_labels_alone_or_with_damaged_rows_is_refused(parquet):
     pd.DataFrame({"label": ["a", "b"]}).to_parquet(parquet.parent / "labels.parquet")
     with pytest.raises(ValueError, match="must have a column beside 'label'"):
-        cs.posterior_batches(parquet.parent / "labels.parquet", "label")
+        posterior_batches(parquet.parent / "labels.parquet", "label")
     content = bytearray(parquet.read_bytes())
     content[100 : len(content) // 2] = bytes(len(content) // 2 - 100)
     parquet.write_bytes(content)
     with pytest.raises(ValueError, match=r"p\.parquet' cannot be read to its end"):
-        cs.accumulate(cs.posterior_batches(parquet, "label"), NAMES)
+        accumulate(posterior_batches(parquet, "label"), NAMES)
 
 
 def test_files_that_are_no_parquet_are_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match="does not exist"):
-        cs.posterior_batches(tmp_path / "none.parquet")
+        posterior_batches(tmp_path / "none.parquet")
     (tmp_path / "text.parquet").write_text("a,b\n1,2\n")
     with pytest.raises(ValueError, match="is no Parquet file"):
-        cs.posterior_batches(tmp_path / "text.parquet")
+        posterior_batches(tmp_path / "text.parquet")
 
 
 MEMORY = """
 import resource, sys
 import numpy as np, pyarrow as pa, pyarrow.parquet as pq
-import collidescope as cs
+from collidescope.estimate import accumulate
+from collidescope.scale.streams import posterior_batches
 rows, path = int(sys.argv[1]), sys.argv[2]
 p = np.random.default_rng(0).dirichlet(np.ones(4), 100_000)
 batch = pa.record_batch({str(k): p[:, k] for k in range(4)} | {"y": (np.arange(100_000) % 4).astype(str)})
 with pq.ParquetWriter(path, batch.schema) as writer:
     for _ in range(rows // 100_000):
         writer.write_batch(batch)
-cm = cs.accumulate(cs.posterior_batches(path, "y", batch_size=20_000), list("0123"))
+cm = accumulate(posterior_batches(path, "y", batch_size=20_000), list("0123"))
 assert round(cm.counts.sum()) == rows
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
@@ -235,7 +218,7 @@ def test_a_fitted_classifier_goes_over_dask_collections_in_one_pass():
 @pytest.mark.filterwarnings("ignore::collidescope.CollisionWarning")
 def test_predict_proba_of_a_dask_array_is_lazy_and_the_same():
     X, y = scenario_a(3).sample(300, 0)
-    clf = cs.CollisionClassifier(hidden_layer_sizes=(), max_epochs=2, cv=2, random_state=0).fit(X, y)
+    clf = cs.CollisionClassifier(members=["linear"], limit=False, cv=2, random_state=0).fit(X, y)
     lazy = clf.predict_proba(da.from_array(X, chunks=(100, 4)))
     assert isinstance(lazy, da.Array)
     assert lazy.shape == (300, 3)

@@ -9,24 +9,17 @@ import numpy as np
 import numpy.typing as npt
 
 from collidescope import _checks as check
+from collidescope import estimate
 from collidescope._checks import FloatArray, IntArray
 
 
 def labelled_posteriors(
     P: npt.ArrayLike, y: npt.ArrayLike, classes: Sequence[Any] | npt.NDArray[Any] | None = None
 ) -> tuple[FloatArray, IntArray, npt.NDArray[Any]]:
-    """(P, codes, classes) with a column for every class and a row for every label; default: the sorted labels."""
-    labels = check.check_labels(y)
-    names = check.classes_of(labels) if classes is None else check.check_classes(classes)
-    posteriors = check.check_finite(P, "P", ndim=2)
-    if posteriors.shape[1] != len(names):
-        where = "y has" if classes is None else "classes names"
-        raise ValueError(
-            f"P must have one column per class, got {posteriors.shape[1]} columns where {where} {len(names)} "
-            f"(a class without rows? pass classes= in the order of the columns)"
-        )
-    check.check_same_length(posteriors, labels, "P and y")
-    return check.check_posteriors(posteriors), check.encode_labels(labels, names), names
+    """:func:`collidescope.estimate.labelled_posteriors` where labels are needed."""
+    posteriors, codes, names = estimate.labelled_posteriors(P, check.check_labels(y), classes)
+    assert codes is not None
+    return posteriors, codes, names
 
 
 def refuse_empty_classes(codes: IntArray, classes: npt.NDArray[Any]) -> IntArray:

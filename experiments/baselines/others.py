@@ -11,8 +11,8 @@ from sklearn.neighbors import NearestNeighbors
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray
+from collidescope.equations.bounds import bayes_error_bounds
 from collidescope.equations.densities import Seed, as_generator
-from collidescope.matrix import bayes_error_bounds
 from experiments.baselines._labelled import labelled_posteriors, refuse_empty_classes
 
 if TYPE_CHECKING:

@@ -1,6 +1,7 @@
 """Which classes can your data not tell apart, and how sure is that?
 
-Public names are imported when first used, so that ``import collidescope`` stays light.
+Public names are imported when first used, so that ``import collidescope`` stays light. Return types and specialist
+functions are importable from their modules.
 """
 
 from __future__ import annotations
@@ -9,207 +10,89 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collidescope._sparse import SparseCollisions
-    from collidescope.applications import (
-        AdaptiveSampler,
-        AuditReport,
-        ConsolidationPlan,
-        SmoothingChoice,
-        active_learning_score,
-        ambiguous,
-        bayes_confusion,
-        choose_smoothing,
-        consolidate,
-        label_error_scores,
-        smooth_labels,
-        smoothing_matrix,
-    )
-    from collidescope.applications.audit import audit
-
     __version__: str
-    from collidescope import datasets
-    from collidescope.classifier import CollisionClassifier, CollisionWarning
-    from collidescope.counting import count_collisions, repeated_rows
-    from collidescope.equations.densities import (
-        BayesOptimalClassifier,
-        ProbabilisticBayesClassifier,
-        collision_matrix_from_densities,
-        posteriors_from_densities,
-    )
-    from collidescope.equations.divergence import (
-        Divergences,
-        collision_divergence,
-        divergences,
-        divergences_from_posteriors,
-    )
-    from collidescope.equations.posterior import (
-        PosteriorErrorBound,
-        posterior_error_bound,
-        shift_priors,
-        solve_posteriors,
-    )
-    from collidescope.equations.projection import Projection, project
-    from collidescope.equations.recovery import Recovery, recover
-    from collidescope.estimators import crossfit_posteriors, estimate_collisions, estimate_divergences
-    from collidescope.inference import CollisionAccumulator
-    from collidescope.matrix import CollisionMatrix, bayes_error_bounds
-    from collidescope.persistence import ModelFileError
-    from collidescope.scale.sources import spool
-    from collidescope.scale.streams import accumulate, collision_matrix_from_posteriors, posterior_batches
-    from collidescope.show import (
-        CollisionMatrixDisplay,
-        DendrogramDisplay,
-        DivergencesDisplay,
-        GramianDisplay,
-        HistoryDisplay,
-        IntervalsDisplay,
-        PosteriorDisplay,
-        PriorsDisplay,
-        report,
-        summarise,
-        write_report,
-    )
-    from collidescope.shrinkage import shrunk_collision_matrix
-    from collidescope.tables import TableClassifier, load
-    from collidescope.trust import LearningCurve, ShuffledControl, learning_curve, shuffled_control
+    from collidescope import datasets as datasets
+    from collidescope._checks import CollisionWarning as CollisionWarning
+    from collidescope._store import ModelFileError as ModelFileError
+    from collidescope.applications import AdaptiveSampler as AdaptiveSampler
+    from collidescope.applications import active_learning_score as active_learning_score
+    from collidescope.applications import ambiguous as ambiguous
+    from collidescope.applications import audit as audit
+    from collidescope.applications import ceilings as ceilings
+    from collidescope.applications import collisions_by as collisions_by
+    from collidescope.applications import column_value as column_value
+    from collidescope.applications import consolidate as consolidate
+    from collidescope.applications import label_error_scores as label_error_scores
+    from collidescope.applications import smooth_labels as smooth_labels
+    from collidescope.applications import split_candidates as split_candidates
+    from collidescope.applications.comparison import compare as compare
+    from collidescope.classifier import CollisionClassifier as CollisionClassifier
+    from collidescope.counting import collision_matrix_from_votes as collision_matrix_from_votes
+    from collidescope.counting import count_collisions as count_collisions
+    from collidescope.counting import votes_needed as votes_needed
+    from collidescope.equations.bounds import posterior_error_bound as posterior_error_bound
+    from collidescope.equations.densities import collision_divergence as collision_divergence
+    from collidescope.equations.densities import collision_matrix_from_densities as collision_matrix_from_densities
+    from collidescope.equations.posterior import shift_priors as shift_priors
+    from collidescope.equations.posterior import solve_posteriors as solve_posteriors
+    from collidescope.equations.recovery import recover as recover
+    from collidescope.estimate import CollisionAccumulator as CollisionAccumulator
+    from collidescope.estimate import collision_matrix_from_posteriors as collision_matrix_from_posteriors
+    from collidescope.estimators import crossfit_posteriors as crossfit_posteriors
+    from collidescope.estimators import estimate_collisions as estimate_collisions
+    from collidescope.limit import Limit as Limit
+    from collidescope.limit import limit_from_scores as limit_from_scores
+    from collidescope.matrix import CollisionMatrix as CollisionMatrix
+    from collidescope.scale.sources import spool as spool
+    from collidescope.show import CollisionMatrixDisplay as CollisionMatrixDisplay
+    from collidescope.show import DendrogramDisplay as DendrogramDisplay
+    from collidescope.show import LimitDisplay as LimitDisplay
+    from collidescope.show import PosteriorDisplay as PosteriorDisplay
+    from collidescope.show import report as report
+    from collidescope.show import summarise as summarise
+    from collidescope.tables import TableClassifier as TableClassifier
+    from collidescope.tables import load as load
 
-_HOME = {
-    "AdaptiveSampler": "applications",
-    "AuditReport": "applications",
-    "BayesOptimalClassifier": "equations.densities",
-    "CollisionAccumulator": "inference",
-    "CollisionClassifier": "classifier",
-    "CollisionMatrix": "matrix",
-    "CollisionMatrixDisplay": "show",
-    "CollisionWarning": "classifier",
-    "ConsolidationPlan": "applications",
-    "DendrogramDisplay": "show",
-    "Divergences": "equations.divergence",
-    "DivergencesDisplay": "show",
-    "GramianDisplay": "show",
-    "HistoryDisplay": "show",
-    "IntervalsDisplay": "show",
-    "LearningCurve": "trust",
-    "ModelFileError": "persistence",
-    "PosteriorDisplay": "show",
-    "PosteriorErrorBound": "equations.posterior",
-    "PriorsDisplay": "show",
-    "ProbabilisticBayesClassifier": "equations.densities",
-    "Projection": "equations.projection",
-    "Recovery": "equations.recovery",
-    "ShuffledControl": "trust",
-    "SmoothingChoice": "applications",
-    "SparseCollisions": "_sparse",
-    "TableClassifier": "tables",
-    "accumulate": "scale.streams",
-    "active_learning_score": "applications",
-    "ambiguous": "applications",
-    "audit": "applications",
-    "bayes_confusion": "applications",
-    "bayes_error_bounds": "matrix",
-    "choose_smoothing": "applications",
-    "collision_divergence": "equations.divergence",
-    "collision_matrix_from_densities": "equations.densities",
-    "collision_matrix_from_posteriors": "scale.streams",
-    "consolidate": "applications",
-    "count_collisions": "counting",
-    "crossfit_posteriors": "estimators",
-    "divergences": "equations.divergence",
-    "divergences_from_posteriors": "equations.divergence",
-    "estimate_collisions": "estimators",
-    "estimate_divergences": "estimators",
-    "label_error_scores": "applications",
-    "learning_curve": "trust",
-    "load": "tables",
-    "posterior_batches": "scale.streams",
-    "posterior_error_bound": "equations.posterior",
-    "posteriors_from_densities": "equations.densities",
-    "project": "equations.projection",
-    "recover": "equations.recovery",
-    "repeated_rows": "counting",
-    "report": "show",
-    "shift_priors": "equations.posterior",
-    "shrunk_collision_matrix": "shrinkage",
-    "shuffled_control": "trust",
-    "smooth_labels": "applications",
-    "smoothing_matrix": "applications",
-    "solve_posteriors": "equations.posterior",
-    "spool": "scale.sources",
-    "summarise": "show",
-    "write_report": "show",
+#: Module → the public names that it holds.
+_MODULES = {
+    "_checks": ("CollisionWarning",),
+    "_store": ("ModelFileError",),
+    "applications": (
+        "AdaptiveSampler",
+        "active_learning_score",
+        "ambiguous",
+        "audit",
+        "ceilings",
+        "collisions_by",
+        "column_value",
+        "consolidate",
+        "label_error_scores",
+        "smooth_labels",
+        "split_candidates",
+    ),
+    "applications.comparison": ("compare",),
+    "classifier": ("CollisionClassifier",),
+    "counting": ("collision_matrix_from_votes", "count_collisions", "votes_needed"),
+    "equations.bounds": ("posterior_error_bound",),
+    "equations.densities": ("collision_divergence", "collision_matrix_from_densities"),
+    "equations.posterior": ("shift_priors", "solve_posteriors"),
+    "equations.recovery": ("recover",),
+    "estimate": ("CollisionAccumulator", "collision_matrix_from_posteriors"),
+    "estimators": ("crossfit_posteriors", "estimate_collisions"),
+    "limit": ("Limit", "limit_from_scores"),
+    "matrix": ("CollisionMatrix",),
+    "scale.sources": ("spool",),
+    "show": ("CollisionMatrixDisplay", "DendrogramDisplay", "LimitDisplay", "PosteriorDisplay", "report", "summarise"),
+    "tables": ("TableClassifier", "load"),
 }
+_HOME = {name: module for module, names in _MODULES.items() for name in names}
 
-__all__ = [
-    "AdaptiveSampler",
-    "AuditReport",
-    "BayesOptimalClassifier",
-    "CollisionAccumulator",
-    "CollisionClassifier",
-    "CollisionMatrix",
-    "CollisionMatrixDisplay",
-    "CollisionWarning",
-    "ConsolidationPlan",
-    "DendrogramDisplay",
-    "Divergences",
-    "DivergencesDisplay",
-    "GramianDisplay",
-    "HistoryDisplay",
-    "IntervalsDisplay",
-    "LearningCurve",
-    "ModelFileError",
-    "PosteriorDisplay",
-    "PosteriorErrorBound",
-    "PriorsDisplay",
-    "ProbabilisticBayesClassifier",
-    "Projection",
-    "Recovery",
-    "ShuffledControl",
-    "SmoothingChoice",
-    "SparseCollisions",
-    "TableClassifier",
-    "accumulate",
-    "active_learning_score",
-    "ambiguous",
-    "audit",
-    "bayes_confusion",
-    "bayes_error_bounds",
-    "choose_smoothing",
-    "collision_divergence",
-    "collision_matrix_from_densities",
-    "collision_matrix_from_posteriors",
-    "consolidate",
-    "count_collisions",
-    "crossfit_posteriors",
-    "datasets",
-    "divergences",
-    "divergences_from_posteriors",
-    "estimate_collisions",
-    "estimate_divergences",
-    "label_error_scores",
-    "learning_curve",
-    "load",
-    "posterior_batches",
-    "posterior_error_bound",
-    "posteriors_from_densities",
-    "project",
-    "recover",
-    "repeated_rows",
-    "report",
-    "shift_priors",
-    "shrunk_collision_matrix",
-    "shuffled_control",
-    "smooth_labels",
-    "smoothing_matrix",
-    "solve_posteriors",
-    "spool",
-    "summarise",
-    "write_report",
-]
+__all__ = sorted([*_HOME, "datasets"])
 
 
 def __getattr__(name: str) -> Any:
     if name == "datasets":
-        return importlib.import_module(f"collidescope.{name}")
+        return importlib.import_module("collidescope.datasets")
     if name == "__version__":
         return _version()
     if name not in _HOME:

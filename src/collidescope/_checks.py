@@ -19,6 +19,9 @@ IntArray = npt.NDArray[np.intp]
 #: Probabilities produced in float32 sum to 1 within about K * 6e-8; rows closer than this to 1 are
 #: scaled to sum to exactly 1, rows further away are refused.
 SUM_TOLERANCE = 1e-5
+#: Spacing of bfloat16 at 1, which numpy's finfo does not know. Rounding to a type of spacing ε moves a sum of
+#: probabilities by less than ε: float16 rows sum to 1 within 0.001.
+BFLOAT16_SPACING = 2.0**-7
 #: Rounding of a float64 sum over thousands of classes: rows this close to 1 are taken as they are.
 EXACT_SUM = 1e-12
 #: S and priors are float64: anything further from 1 was typed or rounded, and the caller should say so.
@@ -32,10 +35,33 @@ SMALLEST_WEIGHT, LARGEST_WEIGHT = 1e-100, 1e100
 WEIGHT_RANGE = 1e30
 
 
+class CollisionWarning(UserWarning):
+    """Something about the estimate that its reader should know."""
+
+
+def to_numpy(values: Any) -> Any:
+    """Tensors as arrays, from any device, with or without gradients (bfloat16 as float32); all else as it is."""
+    if not hasattr(values, "detach"):
+        return values
+    tensor = values.detach().cpu()
+    return (tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor).numpy()
+
+
+def sum_tolerance(values: Any) -> float:
+    """How far from 1 the sum of a row may be, by the type in which its entries were rounded."""
+    dtype = getattr(values, "dtype", None)
+    if str(dtype).endswith("bfloat16"):
+        return BFLOAT16_SPACING
+    kinds = [values] if dtype is not None else [values[name] for name in getattr(values, "columns", [])]
+    half = any(str(getattr(kind, "dtype", "")).lower().endswith("float16") for kind in kinds)
+    return float(np.finfo(np.float16).eps) if half else SUM_TOLERANCE
+
+
 def check_finite(values: npt.ArrayLike, name: str, *, ndim: int | tuple[int, ...] | None = None) -> FloatArray:
     """``values`` as a finite float64 array of ``ndim`` dimensions."""
     if isinstance(values, np.ma.MaskedArray):
         raise ValueError(f"{name} must not be a masked array: drop or fill what is masked, then pass a plain array")
+    values = to_numpy(values)
     try:
         raw = np.asarray(values)
         if np.iscomplexobj(raw):
@@ -120,7 +146,7 @@ def check_posteriors(P: npt.ArrayLike, name: str = "P", n_classes: int | None = 
         raise ValueError(f"{name} must hold probabilities, got {lowest:.6g} (logits? apply a softmax first)")
     totals = array.sum(axis=1)
     off = np.abs(totals - 1)
-    if off.max() > SUM_TOLERANCE:
+    if off.max() > sum_tolerance(P):
         row = int(off.argmax())
         raise ValueError(
             f"every row of {name} must sum to 1, row {row} sums to {totals[row]:.8g} (logits or one-vs-rest scores?)"
@@ -161,6 +187,9 @@ def check_classes(classes: Sequence[Any] | npt.NDArray[Any], n_classes: int | No
     """``classes`` as a 1-d array of at least two distinct names, text as ``str``, mixed kinds as objects."""
     if isinstance(classes, (str, bytes)) or not isinstance(classes, Iterable):
         raise ValueError(f"classes must be a list of names, got {classes!r}")
+    times = isinstance(classes, np.ndarray) and classes.dtype.kind in "mM"
+    if times and np.isnat(classes).any():
+        raise ValueError(f"classes must be names, got a missing time among {classes}")
     names = (
         classes.tolist()
         if isinstance(classes, np.ndarray)
@@ -182,6 +211,8 @@ def check_classes(classes: Sequence[Any] | npt.NDArray[Any], n_classes: int | No
     # numpy's text arrays drop zero characters at the end of a name, which can make two names one: objects keep them.
     cut = any(isinstance(name, str) and name.endswith("\0") for name in names)
     one_kind = len({type(name) for name in names}) == 1 and isinstance(names[0], (str, bool, int, float))
+    if times:  # numpy's own: as objects, those in nanoseconds would become integers
+        return np.array(classes)
     array = np.empty(len(names), dtype=object)
     array[:] = names
     return np.asarray(names) if one_kind and not cut else array
@@ -189,6 +220,7 @@ def check_classes(classes: Sequence[Any] | npt.NDArray[Any], n_classes: int | No
 
 def check_labels(y: npt.ArrayLike, name: str = "y") -> npt.NDArray[Any]:
     """``y`` as a non-empty 1-d array of labels without gaps."""
+    y = to_numpy(y)
     try:
         array = np.asarray(y)
     except ValueError:
@@ -246,7 +278,7 @@ def encode_labels(y: npt.ArrayLike, classes: npt.NDArray[Any], name: str = "y") 
         position = {label: k for k, label in enumerate(classes.tolist())}
         codes = np.fromiter((position.get(label, -1) for label in array.tolist()), np.intp, array.shape[0])
     if (codes < 0).any():
-        unknown = array[int((codes < 0).argmax())]
+        unknown = array.tolist()[int((codes < 0).argmax())]
         shown = ", ".join(repr(name) for name in classes.tolist()[:10]) + (", …" if len(classes) > 10 else "")
         raise ValueError(f"{name} has the label {unknown!r}, which is not in classes ({shown})")
     return codes

@@ -74,7 +74,7 @@ def apply_scaling(X: Any, centre: FloatArray, scale: FloatArray) -> npt.NDArray[
     return out
 
 
-def lies_in_a_file(X: Any) -> bool:
+def is_memory_map(X: Any) -> bool:
     """Whether an array, or what it is a view of, is a memory map."""
     while X is not None and not isinstance(X, np.memmap):
         X = getattr(X, "base", None)

@@ -1,10 +1,12 @@
-"""``CollisionClassifier``: the main job as a scikit-learn estimator. A thin shell over the rooms above."""
+"""``CollisionClassifier``: the main job as a scikit-learn estimator, which validates and calls the other rooms."""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -13,51 +15,68 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from collidescope import _checks as check
-from collidescope import trust
-from collidescope._checks import FloatArray, IntArray
-from collidescope._matrix_files import as_arrays
-from collidescope._models import ModelArgument, ModelChoice, parse_model, stored_model
-from collidescope.crossfit import HeldOut, PairSolver, check_pair_members, cross_fit
-from collidescope.equations.gramian import gramian_from_moments
-from collidescope.equations.posterior import shift_in_place, shift_priors
+from collidescope import _store, trust
+from collidescope._checks import CollisionWarning, FloatArray, IntArray
+from collidescope._progress import Progress
+from collidescope._rows import row_hashes
+from collidescope.crossfit import PoolFit, fit_pool, recipes_for
+from collidescope.equations.posterior import shift_priors
 from collidescope.equations.recovery import Recovery, recover
-from collidescope.estimators import check_targets, resolve_splits, validated
-from collidescope.inference import resolve_priors
-from collidescope.matrix import CollisionMatrix
-from collidescope.persistence import write_model
-from collidescope.scale import _dask
-from collidescope.shrinkage import one_step_and_moments, shrink
-
-CollisionWarning = trust.CollisionWarning
-#: Parameters handed to the training as they are.
-TRAINING = (
-    "loss",
-    "hidden_layer_sizes",
-    "trees",
-    "dropout",
-    "max_epochs",
-    "patience",
-    "batch_size",
-    "learning_rate",
-    "weight_decay",
+from collidescope.estimate import (
+    collision_matrix_from_posteriors,
+    gramian_from_moments,
+    group_numbers,
+    labelled_moments,
+    one_step_and_moments,
+    resolve_priors,
+    shift_in_place,
+    shrink,
 )
+from collidescope.estimators import as_images, as_votes, check_targets, validated
+from collidescope.folds import (
+    FRACTIONS,
+    HeldOut,
+    Labels,
+    Settings,
+    Split,
+    Standardised,
+    handle_rare,
+    nested_splits,
+    resolve_splits,
+)
+from collidescope.limit import Limit, limit_from_posteriors, limit_from_scores
+from collidescope.matrix import CollisionMatrix
+from collidescope.scale import _dask
+
+#: Steps of the progress bar for the folds of the whole training rows; those of a share count that share of it.
+STEPS = 8
+
+#: Numbers of a recovery that a file keeps.
+RECOVERY_NUMBERS = ("residual", "moved", "min_eigenvalue", "condition")
+#: (d, k) → torch.nn.Module: an encoder with k logits, or with (2d, 1) the body of a pair-wise model.
+Factory = Callable[[int, int], Any]
 
 
 class CollisionClassifier(ClassifierMixin, BaseEstimator):
-    """Collision matrix and posteriors from labelled data (the paper's Algorithms 1 and 2), cross-fitted.
+    """Collision matrix and posteriors from labelled data, cross-fitted, and what unlimited rows would leave.
 
     Parameters
     ----------
-    model : "factorised", "pairwise", callable or ("pairwise", callable)
-        ``factorised``: V(x, x') = p(x)·p(x'), the exact form of the similarity. ``pairwise``: the paper's network on
-        [x, x']. A callable ``(d, k) -> torch.nn.Module`` builds the encoder (k logits) for images, text, anything;
-        within a tuple it is called with (2d, 1) and builds the pair-wise body on [x, x'] (images meet as channels).
-    loss : "cross-entropy", "pair" or "both"
-        For the factorised model.
-    estimate : "shrunk", "one-step" or "gramian"
-        Point estimate of S. The one-step estimator forgives errors of the model and has intervals; ``shrunk`` is the
-        same up to about 20 classes, and with more draws it towards the model's own word as far as the labels do not
-        contradict it (see :mod:`collidescope.shrinkage`); ``gramian`` is the paper's road and has no intervals.
+    members : "auto", "quick" or list
+        The models whose posteriors are pooled: names ("linear", "quadratic", "kernel", "forest", "trees",
+        "neighbours", "network", "convolution") and pairs ``("mine", any scikit-learn classifier)``. ``"auto"`` takes
+        what suits the table, ``"quick"`` a small pool for a first look.
+    model : None, "pairwise", callable or ("pairwise", callable)
+        In place of the pool. ``"pairwise"`` is the paper's network on [x, x']. A callable ``(d, k) -> torch.nn.Module``
+        builds an encoder (k logits) for images, text, anything; within a tuple it is called with (2d, 1) and builds
+        the pair-wise body on [x, x'] (images are stacked as channels).
+    limit : bool
+        Whether every fold is also trained on 1/8, 1/4 and 1/2 of its rows, from which ``limit_`` follows; takes about
+        1.9 times as long.
+    estimate : "one-step" or "gramian"
+        Point estimate of S. The one-step estimator forgives errors of the posteriors and has intervals; with many
+        classes its entries off the diagonal are shrunk (see :mod:`collidescope.estimate`). ``gramian`` is the paper's
+        road and has no intervals.
     recovery : "root" or "gradient"
         How the Gramian is turned into S: closed form, or the paper's gradient descent.
     correction : "prior" or "none"
@@ -68,43 +87,48 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
     priors : "empirical", "uniform" or array of shape (K,)
         The population whose S and posteriors are wanted.
     cv : int, splitter or list of (training rows, held-out rows)
-        Folds. No row is ever scored by a model that trained on it. Rows that belong together (one patient, one
-        document) must share a fold: ``cv=list(GroupKFold(5).split(X, y, groups))``.
-    hidden_layer_sizes : "auto" or tuple of int
-        ``auto`` trains from linear to deep and weighs by held-out loss; a tuple is one network.
-    trees : bool
-        Whether gradient-boosted trees join the pool of ``auto``: worth their time on tables of mixed columns (from 500
-        rows a fold and up to 150 classes).
-    max_epochs, patience, batch_size, learning_rate, weight_decay, dropout
-        Of the training of networks.
+        Folds. No row is ever scored by a model that trained on it. Where a class has fewer rows than folds, a number
+        is lowered to it, with a warning.
+    rare : "error", "drop" or "merge"
+        What happens to classes with a single row, which cannot be both trained on and held out: refused, left out, or
+        joined into one class ("other classes").
+    training : mapping, optional
+        What trains networks: ``hidden_layer_sizes``, ``max_epochs``, ``patience``, ``batch_size``, ``learning_rate``,
+        ``weight_decay``, ``dropout`` (:class:`collidescope.training.config.TrainingConfig`).
     n_references : "all" or int
         Comparison points per class and fold of the pair-wise model.
     checkpoint : folder, optional
-        Where training is saved after every epoch and resumed from.
+        Where the training of networks is saved after every epoch and resumed from.
     device : str
+        Of torch: "auto" takes a GPU where there is one.
     n_jobs : int, optional
         Folds in parallel (joblib).
     verbose : int
+        1 shows progress with the time left.
     random_state : int, RandomState or None
 
     Attributes
     ----------
     collision_matrix_ : CollisionMatrix
+    limit_ : Limit or None
+        What unlimited rows of this kind would leave.
     one_step_ : CollisionMatrix
         The one-step estimate with its intervals, whatever ``estimate`` says.
     gramian_ : array of shape (K, K)
     recovery_ : Recovery
         S from ``gramian_``, with diagnostics.
     posteriors_ : array of shape (n, K)
-        Held-out posteriors of the training rows, at ``priors_`` (nan for rows of folds that were interrupted, and for
-        rows of weight 0, which are left out). Beyond 67 million numbers they are float32.
-    classes_, priors_, n_features_in_, history_, capacities_, interrupted_
+        Held-out posteriors of the training rows, at ``priors_`` (nan for rows of folds that were interrupted, of
+        weight 0 or of classes that were dropped). Beyond 67 million numbers they are float32.
+    member_weights_ : list of dict
+        With which weights the held-out rows of each fold were pooled.
+    classes_, priors_, n_features_in_, history_, interrupted_
 
     Examples
     --------
     >>> from sklearn.datasets import load_iris
     >>> X, y = load_iris(return_X_y=True)
-    >>> clf = CollisionClassifier(random_state=0).fit(X, y)
+    >>> clf = CollisionClassifier(members="quick", random_state=0).fit(X, y)
     >>> clf.collision_matrix_.top_collisions(1)[["class", "other"]].to_numpy().tolist()
     [[1, 2]]
     >>> clf.predict_proba(X[:1]).round(1)
@@ -113,22 +137,17 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
 
     def __init__(
         self,
-        model: ModelArgument = "factorised",
-        loss: str = "cross-entropy",
-        estimate: str = "shrunk",
+        members: str | Sequence[Any] = "auto",
+        model: Any = None,
+        limit: bool = True,
+        estimate: str = "one-step",
         recovery: str = "root",
         correction: str = "prior",
         solver: str = "simplex",
         priors: str | npt.ArrayLike = "empirical",
         cv: Any = 5,
-        hidden_layer_sizes: str | tuple[int, ...] = "auto",
-        trees: bool = False,
-        max_epochs: int = 200,
-        patience: int = 12,
-        batch_size: int | str = "auto",
-        learning_rate: float = 3e-3,
-        weight_decay: float = 1e-2,
-        dropout: float = 0.0,
+        rare: str = "error",
+        training: Mapping[str, Any] | None = None,
         n_references: int | str = "all",
         checkpoint: str | Path | None = None,
         device: str = "auto",
@@ -136,22 +155,17 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         verbose: int = 0,
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
+        self.members = members
         self.model = model
-        self.loss = loss
+        self.limit = limit
         self.estimate = estimate
         self.recovery = recovery
         self.correction = correction
         self.solver = solver
         self.priors = priors
         self.cv = cv
-        self.hidden_layer_sizes = hidden_layer_sizes
-        self.trees = trees
-        self.max_epochs = max_epochs
-        self.patience = patience
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.dropout = dropout
+        self.rare = rare
+        self.training = training
         self.n_references = n_references
         self.checkpoint = checkpoint
         self.device = device
@@ -160,84 +174,86 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         self.random_state = random_state
 
     @classmethod
-    def from_paper(cls, **changes: Any) -> CollisionClassifier:
+    def from_paper(cls, **changes: Any) -> Self:
         """Every literal choice of the paper at once.
 
-        A pair-wise network of 6 × 128 trained for 500 epochs: no early stopping, no weight decay, no logit shift,
-        the Gramian turned into S by gradient descent, posteriors by S⁻¹, uniform priors. Scoring stays held-out.
+        A pair-wise network of 6 × 128 trained on all rows it is given for 500 epochs: no early stopping, no weight
+        decay, no logit shift, the Gramian turned into S by gradient descent, posteriors by S⁻¹, uniform priors.
+        Scoring stays held-out. ``training={…}`` changes single settings.
         """
-        literal: dict[str, Any] = {
-            "model": "pairwise",
-            "estimate": "gramian",
-            "recovery": "gradient",
-            "correction": "none",
-            "solver": "inverse",
-            "priors": "uniform",
+        training: dict[str, Any] = {
             "hidden_layer_sizes": (128,) * 6,
             "max_epochs": 500,
             "patience": 0,
             "learning_rate": 1e-3,
             "weight_decay": 0.0,
         }
-        return cls(**(literal | changes))
+        literal: dict[str, Any] = {
+            "model": "pairwise",
+            "limit": False,
+            "estimate": "gramian",
+            "recovery": "gradient",
+            "correction": "none",
+            "solver": "inverse",
+            "priors": "uniform",
+        }
+        training |= changes.pop("training", None) or {}
+        return cls(**(literal | changes), training=training)
 
     # ---------------------------------------------------------------- fitting
 
-    def fit(self, X: Any, y: Any, sample_weight: npt.ArrayLike | None = None) -> CollisionClassifier:
-        """Train the folds, score every row with a model that did not see it, and estimate S.
+    def fit(
+        self, X: Any, y: Any, sample_weight: npt.ArrayLike | None = None, groups: npt.ArrayLike | None = None
+    ) -> Self:
+        """Train the folds, score every row with models that did not see it, and estimate S.
 
         Parameters
         ----------
-        X : array, DataFrame or sparse matrix of shape (n, d); any shape (n, …) with a module of one's own
-        y : array of n labels
+        X : array, DataFrame or sparse matrix of shape (n, d); images of shape (n, h, w), (n, h, w, c) or (n, c, h, w);
+            any shape (n, …) with a custom module
+        y : array of n labels, or an array or DataFrame of n × K votes
         sample_weight : array of n weights, optional
+        groups : array of n group labels, optional
+            Rows that belong together (one patient, one document): they share a fold, and intervals count groups.
         """
         self._check_parameters()
-        X, y = self._validate(X, y)
-        present = check_targets(y)
-        n = len(y)
-        weights = None if sample_weight is None else check.unit_weights(check.check_weights(sample_weight, n))
-        used = np.arange(n) if weights is None else np.flatnonzero(weights)
-        if len(used) < n and weights is not None:
-            X, y, weights = X[used], y[used], weights[used]
-        self.classes_ = check.classes_of(y)
-        codes = np.searchsorted(self.classes_, y)
-        counts = np.bincount(codes, weights, len(self.classes_)).astype(np.float64)
-        self.priors_ = resolve_priors(self.priors, counts, self.classes_)
-        config = self._training_config()
-        pairs = None
-        if self._choice.kind == "pairwise":
-            references = None if isinstance(self.n_references, str) else self.n_references
-            pairs = PairSolver(self.recovery, self.correction == "prior", self.solver, references)
-        # One stream for the folds, one for the choice of references, one for each fold's training.
+        data = self._prepare(X, y, sample_weight, groups)
+        labels, notes = data.labels, data.notes
+        self.classes_ = data.classes
+        self.priors_ = resolve_priors(self.priors, data.counts, self.classes_)
         draw = check_random_state(self.random_state)
+        # One stream for the folds, one for references and subsets, one for each fold's training.
         numbers = draw.randint(2**31 - 1, size=2).tolist()
-        splits = resolve_splits(self.cv, y, self.classes_, numbers[0], used)
-        numbers += draw.randint(2**31 - 1, size=len(splits)).tolist()
-        if pairs is not None:
-            check_pair_members(codes, self.classes_, splits, config, numbers[2:])
-        self._crossfit, held_out = cross_fit(
-            X,
-            codes,
-            splits,
-            config,
-            numbers[2:],
-            sample_weight=weights,
-            factory=self._choice.factory,
-            pairs=pairs,
-            rng=np.random.default_rng(numbers[1]),
-            checkpoint=self.checkpoint,
-            n_jobs=self.n_jobs,
-            verbose=self.verbose,
-        )
-        self.posteriors_ = self._estimate(held_out, codes, weights)
-        if len(held_out.rows) < n:
-            scored = self.posteriors_
-            self.posteriors_ = np.full((n, len(self.classes_)), np.nan, scored.dtype)
-            self.posteriors_[used[held_out.rows]] = scored
-        notes = trust.cautions(self.collision_matrix_, self.one_step_, self.recovery_)
-        if len(lost := np.setdiff1d(present, self.classes_)):
-            notes.insert(0, f"classes {lost.tolist()} have weight 0 in every row: S is about the other classes only")
+        splits, more = resolve_splits(self.cv, data.y, self.classes_, numbers[0], data.used, data.groups)
+        notes += more
+        seeds = draw.randint(2**31 - 1, size=len(splits)).tolist()
+        held = Standardised.of(data.X)
+        cross_fit = self._engine(held, data, splits, seeds, numbers[1])
+        fractions = [f for f in FRACTIONS if nested_splits(splits, labels.codes, f, numbers[1], data.groups)]
+        total = STEPS * len(splits) * (1 + sum(fractions if self.limit else []))
+        with Progress("training folds", int(total), self.verbose) as progress:
+            self._crossfit: Any
+            self._crossfit, held_out = cross_fit(splits, progress, STEPS, None)
+            curve = [(np.mean([len(train) for train, _ in splits]), held_out)]
+            if self.limit and not self._crossfit.interrupted:
+                try:
+                    for f in fractions:
+                        smaller = nested_splits(splits, labels.codes, f, numbers[1], data.groups)
+                        assert smaller is not None
+                        part, scored = cross_fit(smaller, progress, int(STEPS * f), f"share-{f:g}")
+                        if part.interrupted:
+                            raise KeyboardInterrupt
+                        curve.insert(0, (np.mean([len(train) for train, _ in smaller]), scored))
+                except KeyboardInterrupt:
+                    notes.append("the fit was interrupted before the range was known: limit_ is None")
+                    curve = curve[-1:]
+        self.limit_ = self._limit(curve, data, splits) if self.limit and not self._crossfit.interrupted else None
+        self.posteriors_ = self._estimate(held_out, data)
+        if len(held_out.rows) < data.n_given:
+            P = self.posteriors_
+            self.posteriors_ = np.full((data.n_given, len(self.classes_)), np.nan, P.dtype)
+            self.posteriors_[data.used[held_out.rows]] = P
+        notes += trust.cautions(self.collision_matrix_, self.one_step_, self.recovery_)
         if self.interrupted_:
             done = f"{len(self._crossfit.folds)} of {len(splits)}"
             notes.insert(0, f"the fit was interrupted: S and predictions are those of the {done} folds trained so far")
@@ -245,27 +261,113 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
             warnings.warn("; ".join(notes), CollisionWarning, stacklevel=2)
         return self
 
-    def _estimate(self, held_out: HeldOut, codes: IntArray, weights: FloatArray | None) -> FloatArray:
+    def _engine(
+        self, held: Standardised, data: _Data, splits: list[Split], seeds: list[int], seed: int
+    ) -> Callable[..., tuple[Any, HeldOut]]:
+        """``cross_fit(splits, progress, steps, folder)`` of the model that was asked for, all else settled."""
+        checkpoint = None if self.checkpoint is None else Path(self.checkpoint)
+
+        def settings(folder: str | None) -> Settings:
+            where = checkpoint if checkpoint is None or folder is None else checkpoint / folder
+            return Settings(resolve_device(self.device), self.training, data.groups, where, self.n_jobs)
+
+        if self._pairwise:
+            return self._pair_engine(held, data, splits, seeds, seed, settings)
+        n_train = min(len(train) for train, _ in splits)
+        recipes = recipes_for(self.members, self._factory, n_train, held.X.shape[1:], len(data.classes), held.in_memory)
+
+        def cross_fit(parts: list[Split], progress: Progress, steps: int, folder: str | None) -> Any:
+            return fit_pool(held, data.labels, parts, recipes, seeds, settings(folder), progress, steps)
+
+        return cross_fit
+
+    def _pair_engine(
+        self,
+        held: Standardised,
+        data: _Data,
+        splits: list[Split],
+        seeds: list[int],
+        seed: int,
+        settings: Callable[[str | None], Settings],
+    ) -> Callable[..., tuple[Any, HeldOut]]:
+        from collidescope.pairwise.algorithms import check_pair_members, fit_pairs
+        from collidescope.training.config import TrainingConfig
+
+        if data.labels.votes is not None:
+            raise ValueError("model='pairwise' learns from one label per row: use the default model for votes")
+        config = TrainingConfig.from_mapping(self.training, resolve_device(self.device))
+        check_pair_members(data.labels.codes, data.classes, splits, config, seeds)
+        choices: dict[str, Any] = {
+            "recovery": self.recovery,
+            "correction": self.correction == "prior",
+            "solver": self.solver,
+            "factory": self._factory,
+            "n_references": None if isinstance(self.n_references, str) else self.n_references,
+            "seed": seed,
+        }
+
+        def cross_fit(parts: list[Split], progress: Progress, steps: int, folder: str | None) -> Any:
+            where = settings(folder)
+            return fit_pairs(held, data.labels, parts, config, seeds, where, progress, steps=steps, **choices)
+
+        return cross_fit
+
+    def _limit(self, curve: list[tuple[Any, HeldOut]], data: _Data, splits: list[Split]) -> Limit:
+        """The range, from the held-out posteriors at every training size."""
+        sizes = [float(size) for size, _ in curve]
+        posteriors = [held_out.posteriors for _, held_out in curve]
+        folds = np.empty(len(data.labels.codes), dtype=np.intp)
+        for number, (_, test) in enumerate(splits):
+            folds[test] = number
+        weights = data.labels.weights
+        if data.labels.votes is None:
+            target = None if self._natural else self.priors_
+            return limit_from_posteriors(
+                posteriors,
+                data.labels.codes,
+                sizes,
+                folds=folds,
+                classes=self.classes_,
+                sample_weight=weights,
+                priors=target,
+            )
+        # The Brier score of a vote drawn from those on a row.
+        share = data.labels.votes / data.labels.votes.sum(axis=1, keepdims=True)
+        scores = np.column_stack([1 - 2 * (share * P).sum(axis=1) + (P * P).sum(axis=1) for P in posteriors])
+        errors = np.column_stack([1 - share[np.arange(len(P)), P.argmax(axis=1)] for P in posteriors])
+        baseline = float(1 - (data.labels.priors**2).sum())
+        return limit_from_scores(scores, sizes, errors=errors, baseline=baseline, folds=folds, sample_weight=weights)
+
+    def _estimate(self, held_out: HeldOut, data: _Data) -> FloatArray:
         """Held-out posteriors → one-step estimate, Gramian and recovery, all at the wanted priors."""
         rows, P = held_out.rows, held_out.posteriors
-        weight = None if weights is None else weights[rows]
+        labels = data.labels
+        weight = None if labels.weights is None else labels.weights[rows]
         self.interrupted_ = self._crossfit.interrupted
-        self.history_ = [fold.history for fold in self._crossfit.folds]
-        self.capacities_ = [fold.weights for fold in self._crossfit.folds]
+        self.history_ = self._crossfit.history
+        self.member_weights_ = getattr(self._crossfit, "fold_weights", [])
         self.reference_stderr_ = held_out.reference_stderr
-        natural = isinstance(self.priors, str) and self.priors == "empirical"
-        target = None if natural else self.priors_
-        self.one_step_, moments = one_step_and_moments(P, codes[rows], weight, self.classes_, target)
+        self.row_hashes_ = data.hashes
+        groups = None if data.groups is None else data.groups[rows]
+        if labels.votes is None:
+            target = None if self._natural else self.priors_
+            self.one_step_, moments = one_step_and_moments(P, labels.codes[rows], weight, self.classes_, target, groups)
+        else:
+            votes, place, codes, shares = labels.votes[rows], *labels.take(rows)
+            self.one_step_ = collision_matrix_from_posteriors(
+                P, votes=votes, classes=self.classes_, priors=self.priors, sample_weight=weight, groups=groups
+            )
+            moments = labelled_moments(P[place], codes, shares, len(self.classes_), None)
         # The pair-wise model's own Gramian holds at uniform priors; at others it follows from the shifted posteriors.
         gramian = held_out.gramian
         if gramian is None or not np.allclose(self.priors_, 1 / len(self.priors_)):
             gramian = gramian_from_moments(moments)
         self.gramian_ = gramian
         self.recovery_: Recovery = recover(self.gramian_, self.priors_, method=self.recovery)
-        self.collision_matrix_: CollisionMatrix = self.one_step_
-        if self.estimate == "shrunk":
-            self.collision_matrix_ = shrink(self.one_step_, moments)
-        elif self.estimate == "gramian":
+        self.collision_matrix_: CollisionMatrix = (
+            shrink(self.one_step_, moments) if labels.votes is None else self.one_step_
+        )
+        if self.estimate == "gramian":
             self.collision_matrix_ = self.recovery_.to_collision_matrix(self.classes_)
         shift_in_place(P, self._crossfit.train_priors, self.priors_)
         return P
@@ -287,9 +389,9 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
     def similarity(self, A: Any, B: Any) -> FloatArray:
         """Sim: the probability that a row of ``A`` and a row of ``B`` share a class, len(A) × len(B)."""
         check_is_fitted(self, "collision_matrix_")
-        if self._choice.kind != "pairwise":
+        if not self._pairwise:
             return self.predict_proba(A) @ self.predict_proba(B).T
-        return self._crossfit.pair_similarity(self._validate(A), self._validate(B))
+        return self._crossfit.similarity(self._validate(A), self._validate(B))
 
     # ---------------------------------------------------------------- may it be trusted?
 
@@ -305,55 +407,171 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
 
     def save(self, path: str | Path) -> None:
         """Write the fitted model to one file (safetensors with a JSON header): see :func:`collidescope.load`."""
-        write_model(path, *self.export())
+        _store.write(path, "model", self.export())
 
-    def export(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
-        """What :meth:`save` writes: arrays and a JSON-able description."""
+    def export(self) -> dict[str, Any]:
+        """What :meth:`save` writes: a tree of arrays and JSON values."""
         check_is_fitted(self, "collision_matrix_")
-        arrays, description = self._crossfit.export()
         parameters = self.get_params(deep=False) | {"checkpoint": None, "random_state": None}
-        parameters["model"] = stored_model(self.model)
+        parameters["model"] = None if self._factory is not None else self.model  # never code
         if not isinstance(self.cv, int):  # a splitter is code, and a list of splits belongs to its rows
             parameters["cv"] = len(self._crossfit.folds)
-        description |= {
+        if not isinstance(self.priors, str):
+            parameters["priors"] = np.asarray(self.priors, dtype=np.float64)
+        if self.training is not None:
+            parameters["training"] = dict(self.training)
+        return {
+            "type": type(self).__name__,
             "parameters": parameters,
+            "pairwise": self._pairwise,
+            "custom": self._factory is not None,
+            "crossfit": self._crossfit.export(),
+            "collision_matrix": self.collision_matrix_.export(),
+            "one_step": self.one_step_.export(),
+            "gramian": self.gramian_,
+            "recovery": _recovery_tree(self.recovery_),
+            "priors": self.priors_,
+            "limit": None if self.limit_ is None else self.limit_.to_dict(),
             "feature_names": list(getattr(self, "feature_names_in_", [])),
             "history": self.history_,
-            "capacities": self.capacities_,
+            "member_weights": self.member_weights_,
+            "row_hashes": self.row_hashes_,
             "interrupted": self.interrupted_,
             "reference_stderr": self.reference_stderr_,
         }
-        for name, cm in (("collision_matrix", self.collision_matrix_), ("one_step", self.one_step_)):
-            own, description[name] = as_arrays(cm)
-            arrays |= {f"{name}/{part}": array for part, array in own.items()}
-        return arrays | {"gramian": self.gramian_, "priors": self.priors_}, description
+
+    @classmethod
+    def restore(cls, tree: Mapping[str, Any], path: str | Path, model: Any = None) -> Self:
+        """The classifier whose :meth:`export` the file at ``path`` holds; whatever does not fit is refused.
+
+        ``model`` is the factory of the fit for a custom module: files hold weights, not code.
+        """
+        try:
+            # what a file may not choose: where a refit writes, and its seed
+            parameters = dict(tree["parameters"]) | {"checkpoint": None, "random_state": None}
+            if tree["custom"]:
+                parameters["model"] = _given_factory(model, bool(tree["pairwise"]), path)
+            training = parameters.get("training")
+            if training is not None and isinstance(training.get("hidden_layer_sizes"), list):
+                parameters["training"] = training | {"hidden_layer_sizes": tuple(training["hidden_layer_sizes"])}
+            self = cls(**parameters)
+            self._check_parameters()
+            check.check_count(self.cv, "cv", least=1)  # a file holds the number of folds, never the folds
+            if self._pairwise != bool(tree["pairwise"]):
+                raise ValueError("its folds are not those of its model")
+            self._restore_fit(tree)
+        except _store.ModelFileError:
+            raise
+        except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RuntimeError) as error:
+            raise _store.ModelFileError(
+                f"path {str(path)!r} is damaged or was edited: {type(error).__name__}: {error}"
+            ) from None
+        return self
+
+    def _restore_fit(self, tree: Mapping[str, Any]) -> None:
+        if self._pairwise:
+            from collidescope.pairwise.algorithms import PairFit
+
+            self._crossfit = PairFit.restore(tree["crossfit"], self._factory)
+        else:
+            self._crossfit = PoolFit.restore(tree["crossfit"], self._factory)
+        self.collision_matrix_ = CollisionMatrix.restore(tree["collision_matrix"])
+        self.one_step_ = CollisionMatrix.restore(tree["one_step"])
+        self.classes_ = np.array(self.collision_matrix_.classes)
+        self.gramian_ = check.check_square(tree["gramian"], "gramian")
+        self.priors_ = check.check_priors(tree["priors"], len(self.classes_))
+        self.recovery_ = _recovery_from_tree(tree["recovery"])
+        sizes = {len(self.gramian_), self.one_step_.n_classes, len(self._crossfit.train_priors)}
+        if sizes | {len(self.recovery_.matrix)} != {len(self.classes_)}:
+            raise ValueError(f"its parts do not agree on {len(self.classes_)} classes")
+        self.limit_ = None if tree["limit"] is None else Limit.from_dict(tree["limit"])
+        self.n_features_in_ = self._crossfit.row_shape[0]
+        names = tree["feature_names"]
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise ValueError("feature_names must be a list of texts")
+        if names and len(names) != self.n_features_in_:
+            raise ValueError(f"it has {len(names)} feature names for {self.n_features_in_} features")
+        if names:
+            self.feature_names_in_ = np.array(names, dtype=object)
+        self.history_, self.member_weights_ = list(tree["history"]), list(tree["member_weights"])
+        self.row_hashes_ = np.asarray(tree["row_hashes"], dtype=np.uint64)
+        self.interrupted_, stderr = bool(tree["interrupted"]), tree["reference_stderr"]
+        self.reference_stderr_ = None if stderr is None else float(check.check_finite(stderr, "stderr", ndim=0))
 
     # ---------------------------------------------------------------- checks
 
-    def _training_config(self) -> Any:
-        """How the folds are trained, checked."""
-        from collidescope.learners.bridge import resolve_device
-        from collidescope.training.config import TrainingConfig
-
-        settings = {name: getattr(self, name) for name in TRAINING}
-        if self._choice.factory is not None:  # one network; "auto" would train five of them a fold
-            settings["hidden_layer_sizes"] = ()
-        return TrainingConfig(model=self._choice.kind, device=resolve_device(self.device), **settings)
+    @property
+    def _pairwise(self) -> bool:
+        """Whether ``model`` asks for the paper's pair-wise model."""
+        return self.model == "pairwise" if isinstance(self.model, str) else isinstance(self.model, tuple)
 
     @property
-    def _choice(self) -> ModelChoice:
-        """Kind of model and factory of one's own, as ``model`` says now."""
-        return parse_model(self.model)
+    def _factory(self) -> Factory | None:
+        """The function that builds a custom module, as ``model`` says now."""
+        if callable(self.model):
+            return self.model
+        return self.model[1] if isinstance(self.model, tuple) else None
+
+    @property
+    def _natural(self) -> bool:
+        return isinstance(self.priors, str) and self.priors == "empirical"
 
     def _validate(self, X: Any, *labels: Any) -> Any:
-        return validated(self, X, *labels, images=self._choice.factory is not None)
+        checked = validated(self, X, *labels, images=not self._pairwise or self._factory is not None)
+        if self._pairwise or self._factory is not None:
+            return checked
+        return (as_images(checked[0]), checked[1]) if labels else as_images(checked)
+
+    def _prepare(self, X: Any, y: Any, sample_weight: Any, groups: Any) -> _Data:
+        """Rows, labels, weights and groups as arrays, checked; rows that take no part are left out."""
+        votes, classes = as_votes(y)
+        if votes is None:
+            X, y = self._validate(X, y)
+        else:
+            X = self._validate(X, votes.argmax(axis=1))[0]
+            y = classes[votes.argmax(axis=1)]
+        n = len(y)
+        notes: list[str] = []
+        weights = None if sample_weight is None else check.unit_weights(check.check_weights(sample_weight, n))
+        codes_of_groups = None if groups is None else group_numbers(groups, n)
+        present = check_targets(y) if votes is None else classes
+        used = np.arange(n) if weights is None else np.flatnonzero(weights)
+        if votes is None:
+            y, used = handle_rare(y, used, self.rare, notes)
+            classes = check.classes_of(y[used])
+            if len(lost := np.setdiff1d(present, classes)) and self.rare == "error":
+                notes.append(f"classes {lost.tolist()} have weight 0 in every row: S is about the other classes only")
+        if len(used) < n:
+            X, y = X[used], y[used]
+            weights = None if weights is None else weights[used]
+            votes = None if votes is None else votes[used]
+            codes_of_groups = None if codes_of_groups is None else codes_of_groups[used]
+        codes = np.searchsorted(classes, y)
+        labels = Labels(codes, len(classes), weights, votes)
+        counts = labels.priors * len(codes)
+        hashes = row_hashes(X)
+        return _Data(X, y, classes, labels, counts, codes_of_groups, used, n, hashes, notes)
 
     def _check_parameters(self) -> None:
-        parse_model(self.model)
-        check.check_choice(self.estimate, ["shrunk", "one-step", "gramian"], "estimate")
+        if isinstance(self.model, tuple):
+            if len(self.model) != 2 or self.model[0] != "pairwise" or not callable(self.model[1]):
+                raise ValueError(
+                    f"model as a tuple must be ('pairwise', factory) with a callable factory(2 * d, 1), "
+                    f"got {self.model!r}"
+                )
+        elif self.model is not None and not callable(self.model):
+            check.check_choice(self.model, ["pairwise"], "model")
+        if not isinstance(self.limit, (bool, np.bool_)):
+            raise ValueError(f"limit must be True or False, got {self.limit!r}")
+        check.check_choice(self.estimate, ["one-step", "gramian"], "estimate")
         check.check_choice(self.recovery, ["root", "gradient"], "recovery")
         check.check_choice(self.correction, ["prior", "none"], "correction")
         check.check_choice(self.solver, ["simplex", "inverse"], "solver")
+        check.check_choice(self.rare, ["error", "drop", "merge"], "rare")
+        if self.training is not None:
+            from collidescope.training.config import TrainingConfig
+
+            TrainingConfig.from_mapping(self.training, "cpu")
         if isinstance(self.n_references, str):
             check.check_choice(self.n_references, ["all"], "n_references")
         else:
@@ -364,3 +582,64 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         tags.input_tags.sparse = True
         tags.non_deterministic = self.random_state is None
         return tags
+
+
+class _Data(NamedTuple):
+    """What a fit works on."""
+
+    X: Any
+    y: npt.NDArray[Any]
+    classes: npt.NDArray[Any]
+    labels: Labels
+    counts: FloatArray
+    groups: IntArray | None
+    #: Numbers of these rows among the ``n_given`` of the call.
+    used: IntArray
+    n_given: int
+    hashes: npt.NDArray[np.uint64]
+    notes: list[str]
+
+
+def resolve_device(device: str) -> str:
+    """The device that ``"auto"`` means here: an accelerator where there is one, else the CPU."""
+    if device == "cpu" or (device == "auto" and find_spec("torch") is None):
+        return "cpu"
+    import torch
+
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"device {device!r} cannot be used here: {str(error).splitlines()[0]}") from None
+    return device
+
+
+def _given_factory(model: Any, pairwise: bool, path: str | Path) -> Any:
+    """The custom module's factory that the reader of a file must give, since files hold no code."""
+    if (isinstance(model, tuple) if pairwise else callable(model)) and model is not None:
+        return model
+    wanted = "pass model=('pairwise', its factory)" if pairwise else "pass its factory as model="
+    raise _store.ModelFileError(f"path {str(path)!r} holds a custom module: {wanted}")
+
+
+def _recovery_tree(recovery: Recovery) -> dict[str, Any]:
+    numbers = [getattr(recovery, name) for name in RECOVERY_NUMBERS]
+    names = ("matrix", "priors", "method", "converged", "iterations", "status")
+    return {name: getattr(recovery, name) for name in names} | {"numbers": np.array(numbers)}  # one may be infinite
+
+
+def _recovery_from_tree(tree: Mapping[str, Any]) -> Recovery:
+    matrix = check.check_square(tree["matrix"], "matrix of recovery")
+    numbers = np.asarray(tree["numbers"], dtype=np.float64)
+    if numbers.shape != (len(RECOVERY_NUMBERS),) or np.isnan(numbers).any():
+        raise ValueError("recovery must have its numbers")
+    return Recovery(
+        matrix=matrix,
+        priors=check.check_priors(tree["priors"], len(matrix)),
+        method=check.check_choice(tree["method"], ["root", "gradient"], "method"),
+        converged=bool(tree["converged"]),
+        iterations=int(tree["iterations"]),
+        status=str(tree["status"]),
+        **dict(zip(RECOVERY_NUMBERS, numbers.tolist(), strict=True)),
+    )

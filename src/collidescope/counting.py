@@ -1,29 +1,57 @@
-"""Collisions counted over exactly repeated inputs: the definition itself, with no model.
+"""S without a model: collisions counted where one input carries several labels.
 
-For a distinct input seen n ≥ 2 times, n_k of them in class k, the unbiased estimate of y_i y_j is n_i n_j / (n (n-1)),
-and n_i (n_i - 1) / (n (n-1)) on the diagonal. Averaged over rows this is an estimate of B for the part of the
-population whose inputs repeat; the share of rows it covers is reported beside it.
+Two kinds of data are one problem. A table in which whole inputs repeat, and items on which several people voted, both
+give for every distinct input (item) u the number of labels n_k in each class, N = Σ n_k of them. With N ≥ 2 the
+unbiased estimate of y_i y_j at u pairs every label with every *other* one::
 
-Standard errors: an input seen a few times is one independent unit. An input seen often would, as one unit, count the
-difference between its posterior and others' as noise; its rows are the units instead, each with the classes of the
-other rows as its posterior p, where the count is the one-step estimator (see :mod:`collidescope.inference`).
+    Z_u[i, j] = n_i n_j / (N (N-1)),     Z_u[i, i] = n_i (n_i - 1) / (N (N-1)),     row sums ρ_u = n / N
+
+B̂ is a weighted mean of Z_u and Ŝ_ij = Σ ω_u Z_u[i, j] / Σ ω_u ρ_u[i]. The weights decide whose mean it is:
+
+- ``average="items"``, ω = 1: the mean over items. An item with 50 votes counts as much as one with two, and it is
+  known more precisely. This is the population of items, whoever decided how many votes each should have.
+- ``average="rows"``, ω = N: the mean over rows. Right where rows are the sample and inputs repeat by chance.
+
+Standard errors. Mean over items: items are the independent units, so that the intervals contain both the choice of
+items and the choice of voters. Mean over rows: an input seen a few times is one unit. An input seen often would, as one
+unit, count the difference between its posterior and those of others as noise; its rows are the units instead, each with
+the labels of the other rows as its posterior p, where the count is the one-step estimator mean(c pᵀ + p cᵀ - p pᵀ).
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from functools import reduce
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csr_array, issparse
+from scipy.special import ndtri
 
 from collidescope import _checks as check
-from collidescope._checks import IntArray
+from collidescope._checks import FloatArray, IntArray
 from collidescope.matrix import CollisionMatrix
-from collidescope.moments import Moments, keeps_covariance, row_blocks
 
-#: Inputs seen at most this often are one unit, others one unit a row. Both choices only ever overstate the error, the
-#: first more so for large groups and the second for pairs; around here they meet.
+if TYPE_CHECKING:
+    import pandas as pd
+
+Names = Sequence[Any] | npt.NDArray[Any]
+#: Up to this many classes the covariance of B is kept, which merged classes need for their intervals.
+COVARIANCE_CLASSES = 32
+#: In a mean over rows, inputs seen at most this often are one unit, others one unit per row. Both choices only ever
+#: overstate the error, the first more so for large groups and the second for pairs; around here they meet.
 LARGE_GROUP = 4
+#: Working memory of one block of units, in numbers.
+BLOCK_NUMBERS = 4_000_000
+#: Share of nonzero counts above which dense products are the faster ones.
+DENSE_SHARE = 0.1
+#: Cells of a table, per row that is counted into it, up to which counting beats sorting.
+DENSE_CELLS = 4
+#: A variance below this share of the second moment it is the difference of is rounding, not variance.
+VARIANCE_ROUNDING = 1e-14
+#: Votes per item for which :func:`votes_needed` plans.
+VOTES_PER_ITEM = (2, 3, 4, 5, 7, 10, 15, 20, 30, 50)
 
 
 def input_groups(X: Any) -> IntArray:
@@ -40,7 +68,7 @@ def input_groups(X: Any) -> IntArray:
         table = X.to_frame() if isinstance(X, pd.Series) else X
     elif np.ma.is_masked(X):
         raise ValueError("X has masked values, which would count as if they were not: fill them, or drop those rows")
-    elif hasattr(X, "toarray"):
+    elif issparse(X):
         raise ValueError("X is a sparse matrix: pass X.toarray(), or the table it was encoded from")
     else:
         array = X if isinstance(X, np.ndarray) else np.asarray(X, dtype=object)
@@ -49,7 +77,7 @@ def input_groups(X: Any) -> IntArray:
         table = pd.DataFrame(array)
     if table.shape[0] == 0 or table.shape[1] == 0:
         raise ValueError(f"X is empty (shape {table.shape}): pass at least one row and one column")
-    groups = np.zeros(table.shape[0], dtype=np.int64)
+    groups: Any = None
     for position in range(table.shape[1]):
         try:
             codes, levels = pd.factorize(table.iloc[:, position], use_na_sentinel=False)
@@ -58,8 +86,8 @@ def input_groups(X: Any) -> IntArray:
                 f"X has values that cannot be compared in column {table.columns[position]!r}: {error}"
             ) from None
         # Renumbering after each column keeps the product below n × levels: it cannot overflow.
-        groups, _ = pd.factorize(groups * max(len(levels), 1) + codes)
-    return groups.astype(np.intp)
+        groups = codes if groups is None else pd.factorize(groups * max(len(levels), 1) + codes)[0]
+    return np.asarray(groups, dtype=np.intp)
 
 
 def repeated_rows(X: Any) -> npt.NDArray[np.bool_]:
@@ -72,18 +100,32 @@ def repeated_rows(X: Any) -> npt.NDArray[np.bool_]:
     return np.bincount(groups)[groups] > 1
 
 
-def count_collisions(X: Any, y: npt.ArrayLike) -> CollisionMatrix:
-    """Count collisions among rows whose inputs are exactly equal.
+def count_collisions(
+    X: Any, y: npt.ArrayLike, *, average: str = "rows", classes: Names | None = None
+) -> CollisionMatrix:
+    """Count collisions among rows whose inputs are exactly equal, or among votes on the same item.
 
     Parameters
     ----------
     X : DataFrame, Series or array of n rows, any dtypes
+        The inputs. For votes, one row per vote: the name or number of the item.
     y : array of n labels
+        For votes, the class that was voted for.
+    average : {"rows", "items"}
+        Whose mean S is. "rows", for tables in which inputs repeat by chance: every row counts the same. "items", for
+        votes: every distinct input counts the same, however many labels it has.
+    classes : K names, optional
+        By default the sorted distinct labels.
 
     Returns
     -------
     CollisionMatrix
-        For the rows covered (``.coverage`` is their share), with intervals that treat distinct inputs as independent.
+        For the inputs with two labels or more. ``coverage`` is their share (of the rows, or of the items), ``counts``
+        the rows, or items, of each class; ``info["inputs_seen_once"]`` how many inputs say nothing.
+
+    See Also
+    --------
+    collision_matrix_from_votes : the same from a table of counts, items × classes.
 
     Examples
     --------
@@ -91,64 +133,402 @@ def count_collisions(X: Any, y: npt.ArrayLike) -> CollisionMatrix:
     >>> cm.matrix.round(3), round(cm.coverage, 3)
     (array([[0.5  , 0.5  ],
            [0.333, 0.667]]), 0.833)
+
+    Votes in long form, one row per vote:
+
+    >>> items = ["img1", "img1", "img1", "img2", "img2", "img3"]
+    >>> votes = ["cat", "cat", "dog", "dog", "dog", "dog"]
+    >>> count_collisions(items, votes, average="items").matrix.round(3)
+    array([[0.5 , 0.5 ],
+           [0.25, 0.75]])
     """
-    labels = check.check_labels(y)
-    classes = check.classes_of(labels)
-    k = len(classes)
-    codes = check.encode_labels(labels, classes)
+    check.check_choice(average, ["rows", "items"], "average")
+    codes, names = label_codes(y, classes)
     groups = input_groups(X)
     check.check_same_length(groups, codes, "X and y")
-    sizes = np.bincount(groups)
-    covered = sizes[groups] > 1
-    if not covered.any():
+    counts = count_table(groups, codes, len(names))
+    return _as_matrix(*_count(counts, average), names, average, "X has no input that occurs twice", "y")
+
+
+def collision_matrix_from_votes(votes: Any, classes: Names | None = None) -> CollisionMatrix:
+    """Collision matrix from several labels per item: no model, no assumption about the inputs.
+
+    Parameters
+    ----------
+    votes : array, DataFrame, sparse matrix, or Dask array or DataFrame of shape (items, K)
+        How many votes each item has for each class. Items may have different numbers of votes.
+    classes : K names, optional
+        In the order of the columns; of a DataFrame, the columns to use. By default the columns of a DataFrame, or
+        0 … K-1.
+
+    Returns
+    -------
+    CollisionMatrix
+        The mean over the items with two votes or more: S[i, j] is the chance that another voter says j where one has
+        said i. Items are the units of the standard errors. ``coverage`` is the share of the items with a vote that
+        have two or more; ``counts`` are items (an item with 3 of 4 votes for a class counts 0.75 for it).
+
+    See Also
+    --------
+    count_collisions : with ``average="items"`` the same from one row per vote.
+    votes_needed : how many more would be needed.
+
+    Examples
+    --------
+    >>> cm = collision_matrix_from_votes([[2, 1], [0, 2], [0, 1]], classes=["cat", "dog"])
+    >>> cm.matrix.round(3), round(cm.coverage, 3)
+    (array([[0.5 , 0.5 ],
+           [0.25, 0.75]]), 0.667)
+    """
+    from collidescope.scale._dask import blocks, delayed, is_dask, tree
+
+    none = "votes has no item with two votes"
+    if is_dask(votes):
+        names = _wide_names(votes, classes)
+        parts = [delayed(_count_block)(block, names) for block, _, _ in blocks(votes, None, None)]
+        sums = tree(parts, lambda some: reduce(PairSums.merge, some))
+        return _as_matrix(sums, sums, names, "items", none, "votes")
+    counts, names = vote_table(votes, classes)
+    return _as_matrix(*_count(counts), names, "items", none, "votes")
+
+
+def votes_needed(
+    cm: CollisionMatrix, half_width: float = 0.01, *, of: str | tuple[Any, Any] = "pber", level: float = 0.95
+) -> pd.DataFrame:
+    """How many items, and how many votes on each, would give an interval of ``half_width``?
+
+    Parameters
+    ----------
+    cm : CollisionMatrix
+        Of a first round of votes (mean over items).
+    half_width : float
+        Wanted: the estimate ± this.
+    of : "pber", "matrix" or a pair (class, other)
+        Whose interval: of the PBER, of every entry of S, or of the one entry S[class, other].
+    level : float
+
+    Returns
+    -------
+    DataFrame
+        One row per plan: ``votes_per_item``, ``items``, and ``votes``, their product. The plan with the fewest votes
+        comes first. ``attrs["between"]`` and ``attrs["within"]`` are the variance components of the widest interval:
+        between items, and within an item with two votes.
+
+    Notes
+    -----
+    An item with N votes has a variance of between + within · g(N), with g(2) = 1. The variance with two votes each
+    follows from B; that of the votes at hand from their standard error; the difference tells the components apart. How
+    fast g falls depends on the items, between 2/N (clear ones) and 2/(N(N-1)) (items on which voters are evenly split);
+    of the two the plan takes the one that needs more. With two votes on every item at hand nothing is known about more
+    votes, and all variance is taken to be between items.
+
+    Examples
+    --------
+    >>> cm = collision_matrix_from_votes([[3, 0], [0, 3], [2, 1], [1, 2]] * 25)
+    >>> votes_needed(cm, 0.05).iloc[0].to_dict()
+    {'votes_per_item': 3, 'items': 173, 'votes': 519}
+    """
+    import pandas as pd
+
+    check.check_between(half_width, 0, 1, "half_width")
+    check.check_between(level, 0, 1, "level")
+    if cm.stderr is None or cm.pber_stderr is None or cm.info.get("average") != "items":
         raise ValueError(
-            "X has no input that occurs twice, so nothing can be counted: "
-            "use CollisionClassifier or estimate_collisions"
+            "cm must come from votes: collision_matrix_from_votes(votes), or count_collisions(…, average='items')"
         )
-    # Rows of the covered groups only, renumbered from 0 in order of first appearance.
-    _, kept = np.unique(groups[covered], return_inverse=True)
-    kept_codes = codes[covered]
-    seen = np.bincount(kept_codes, minlength=k)
-    if not seen.all():
+    n, inverse_votes, inverse_pairs = (
+        float(cm.info[name] or 0) for name in ("distinct_inputs", "inverse_votes", "inverse_pairs")
+    )
+    if of == "pber":
+        two, now = np.array([cm.pber * (1 - cm.pber)]), np.array([n * cm.pber_stderr**2])
+    else:
+        B, S, priors = cm.joint, cm.matrix, cm.priors[:, None]
+        # Variance of Z - Sρ with two votes. Off the diagonal Z = ρ_i = 1/2 where the votes are {i, j}, a chance of
+        # 2 B_ij; on it Z = ρ_i = 1 where both are i; E ρ_i² = (π_i + B_ii) / 2.
+        E_ZZ = B * (1 + np.eye(cm.n_classes)) / 2
+        two = (E_ZZ * (1 - 2 * S) + S**2 * (priors + np.diag(B)[:, None]) / 2) / priors**2
+        now = n * cm.stderr**2
+        if of != "matrix":
+            if isinstance(of, str) or len(of) != 2:
+                raise ValueError(f"of must be 'pber', 'matrix' or a pair of classes, got {of!r}")
+            i, j = check.encode_labels(list(of), cm.classes, "of")
+            two, now = two[i, j], now[i, j]
+        two, now = two.ravel(), now.ravel()
+    each = np.array(VOTES_PER_ITEM)
+    fast, slow = 2 / (each * (each - 1)), 2 / each
+    variance, within = np.repeat(two[:, None], len(each), axis=1), np.zeros_like(two)
+    if inverse_pairs < 1:
+        gap = 2 * inverse_votes - inverse_pairs
+        # The slowest fall that leaves a variance between items of 0 or more, then the fastest.
+        most = np.clip((now / np.maximum(two, np.finfo(float).tiny) - inverse_pairs) / gap, 0, 1)
+        variance[:] = 0
+        for share in (most, np.zeros_like(two)):
+            within = np.clip((two - now) / (1 - inverse_pairs - share * gap), 0, two)
+            falls = fast + np.outer(share, slow - fast)
+            variance = np.maximum(variance, two[:, None] - within[:, None] * (1 - falls))
+    items = np.ceil(variance.max(axis=0) * (ndtri((1 + level) / 2) / half_width) ** 2).astype(int)
+    plans = pd.DataFrame({"votes_per_item": each, "items": items, "votes": each * items})
+    plans = plans.sort_values("votes", kind="stable", ignore_index=True)
+    widest = int(variance[:, 0].argmax())
+    plans.attrs = {"between": float((two - within)[widest]), "within": float(within[widest])}
+    return plans
+
+
+# ------------------------------------------------------------------------------------------------ tables of counts
+
+
+def count_table(groups: IntArray, codes: IntArray, k: int) -> csr_array:
+    """Items × classes, from the number of the item and of the class in every row."""
+    n_items, cell = int(groups.max()) + 1, groups * k + codes
+    if n_items * k <= DENSE_CELLS * len(cell):
+        return csr_array(np.bincount(cell, minlength=n_items * k).reshape(n_items, k).astype(np.float64))
+    cells, counts = np.unique(cell, return_counts=True)
+    starts = np.searchsorted(cells, np.arange(n_items + 1) * k)
+    return csr_array((counts.astype(np.float64), cells % k, starts), shape=(n_items, k))
+
+
+def label_codes(y: Any, classes: Names | None = None, name: str = "y") -> tuple[IntArray, npt.NDArray[Any]]:
+    """Class numbers and names. Where labels are text or whole numbers each is checked once, not once per row."""
+    import pandas as pd
+
+    if isinstance(y, (np.ndarray, pd.Series)) and not np.ma.isMaskedArray(y) and y.ndim == 1 and len(y):
+        codes, levels = pd.factorize(y)
+        values = np.asarray(levels)
+        plain = values.dtype.kind in "iu" or all(type(value) is str for value in values.tolist())
+        if plain and codes.min() >= 0:
+            found, names = label_codes(list(levels), classes, name)
+            return found[codes], names
+    labels = check.check_labels(y, name)
+    names = check.classes_of(labels, name) if classes is None else check.check_classes(classes)
+    return check.encode_labels(labels, names, name), names
+
+
+def vote_table(votes: Any, classes: Names | None = None) -> tuple[csr_array, npt.NDArray[Any]]:
+    """(items × classes, names of the classes) from a table of counts, checked."""
+    names = _wide_names(votes, classes)
+    index = getattr(votes, "index", None) if hasattr(votes, "columns") else None
+    if index is not None and not index.is_unique:
         raise ValueError(
-            f"y has classes {classes[seen == 0].tolist()} that never occur among repeated inputs: "
-            f"nothing can be counted for them, leave their rows out"
+            f"votes has item {index[index.duplicated()][0]!r} in two rows: add up the rows of an item first, "
+            f"votes.groupby(level=0).sum()"
         )
-    order = np.argsort(kept, kind="stable")
-    kept, kept_codes = kept[order], kept_codes[order]
-    estimate, spread = Moments(k, covariance=False), Moments(k, keeps_covariance(k))
-    n_groups = int(kept[-1]) + 1
-    for block in row_blocks(n_groups, k):
-        stop = min(block.stop, n_groups)
-        rows = slice(*np.searchsorted(kept, [block.start, stop]))
-        own, classes_of_rows = kept[rows] - block.start, kept_codes[rows]
-        n = np.bincount(own * k + classes_of_rows, minlength=(stop - block.start) * k).reshape(-1, k).astype(np.float64)
-        total = n.sum(axis=1)
-        weight = 1 / (total - 1)
-        units = (-weight[:, None] * n, weight, n, n, total)
-        estimate.add(*units)
-        large = total > LARGE_GROUP
-        if (~large).any():
-            spread.add(*(part[~large] for part in units))
-        in_large = np.flatnonzero(large[own])
-        for part in row_blocks(len(in_large), k):
-            row = in_large[part]
-            c = np.eye(k)[classes_of_rows[row]]
-            p = (n[own[row]] - c) * weight[own[row], None]
-            one = np.ones(len(row))
-            spread.add(c, -one, c - p, c, one)
+    return _wide_counts(votes, names), names
+
+
+def _wide_names(votes: Any, classes: Names | None) -> npt.NDArray[Any]:
+    columns = list(getattr(votes, "columns", ()))
+    if not columns:
+        shape = votes.shape if hasattr(votes, "shape") else np.shape(votes)
+        if len(shape) != 2:
+            raise ValueError(f"votes must be a table (items × classes), got shape {shape}")
+        return check.check_classes(range(shape[1]) if classes is None else classes, shape[1])
+    names = check.check_classes(columns if classes is None else classes)
+    if gap := [name for name in columns if name not in names.tolist()]:
+        raise ValueError(f"votes has a column {gap[0]!r} that is not in classes: drop it, or name it")
+    if gap := [name for name in names.tolist() if name not in columns]:
+        raise ValueError(f"votes has no column for the class {gap[0]!r}: it has {columns[:10]}")
+    return names
+
+
+def _wide_counts(votes: Any, names: npt.NDArray[Any]) -> csr_array:
+    if hasattr(votes, "columns"):
+        votes = votes[names.tolist()]
+    given = csr_array(votes.astype(np.float64)) if hasattr(votes, "tocsr") else None  # a copy
+    values = check.check_finite(votes if given is None else np.append(given.data, 0.0), "votes")
+    check.check_non_negative(values, "votes", "it holds how many votes an item has for a class")
+    if (values != np.floor(values)).any():
+        where = tuple(int(i) for i in np.argwhere(values != np.floor(values))[0])
+        raise ValueError(
+            f"votes must be whole numbers, got {values[where]:g} at position {where}: pass how many votes there were, "
+            f"not their shares (with shares alone nobody knows how sure they are)"
+        )
+    table = csr_array(values) if given is None else given
+    table.sum_duplicates()
+    table.eliminate_zeros()
+    return table
+
+
+# ------------------------------------------------------------------------------------------------ sums over units
+
+
+class PairSums:
+    """Sums over independent units: each brings a matrix Z = diag(a) + s h hᵀ with row sums ρ, and a size ω.
+
+    Everything a ratio ΣZ_ij / Σρ_i and its variance need, in one pass, in any order and any blocks.
+    """
+
+    def __init__(self, k: int, covariance: bool) -> None:
+        d = k * (k + 1) // 2 if covariance else 0
+        self.units = self.size = self.size_size = 0.0  # number of units, Σω, Σω²
+        self.Z, self.Z_Z, self.Z_rho = (np.zeros((k, k)) for _ in range(3))  # ΣZ_ij, ΣZ_ij², ΣZ_ij ρ_i
+        self.rho, self.rho_rho = np.zeros(k), np.zeros(k)
+        self.e_e = self.e_size = 0.0  # e = ω - tr Z, the unit's part of the PBER
+        self.V_V, self.V_size = np.zeros((d, d)), np.zeros(d)  # V: the upper triangle of Z
+        #: Inputs with a label, with two or more, labels, labels of the latter, Σ 1/N and Σ 2/(N(N-1)) over the latter.
+        self.tally = np.zeros(6)
+
+    def add(self, h: csr_array, a: FloatArray, s: FloatArray, rho: FloatArray, size: FloatArray, m: FloatArray) -> None:
+        """Add units, each as often as ``m`` says.
+
+        ``h`` is n×K, ``a`` and ``rho`` have an entry for each that ``h`` stores, the others one per unit.
+        """
+        n, k = h.shape
+        unit, column = np.repeat(np.arange(n), np.diff(h.indptr)), h.indices
+        times, sh = m[unit], s[unit] * h.data
+        shh = sh * h.data
+        dense = h.nnz > DENSE_SHARE * n * k
+
+        def table(values: FloatArray) -> Any:
+            stored = csr_array((values, h.indices, h.indptr), shape=(n, k))
+            return stored.toarray() if dense else stored
+
+        H = table(h.data)
+        for total, left, right, diagonal in (
+            (self.Z, times * sh, H, a),
+            (self.Z_Z, times * shh, table(shh), a * (a + 2 * shh)),
+            (self.Z_rho, times * rho * sh, H, rho * a),
+        ):
+            product = table(left).T @ right
+            total += product if dense else product.toarray()
+            total[np.diag_indices(k)] += np.bincount(column, times * diagonal, k)
+        e = size - np.bincount(unit, a + shh, n)
+        self.units += float(m.sum())
+        self.size, self.size_size = self.size + float(m @ size), self.size_size + float(m @ size**2)
+        self.e_e, self.e_size = self.e_e + float(m @ e**2), self.e_size + float(m @ (e * size))
+        self.rho += np.bincount(column, times * rho, k)
+        self.rho_rho += np.bincount(column, times * rho**2, k)
+        if self.V_size.size:
+            i, j = np.triu_indices(k)
+            H = h.toarray()
+            V = (s[:, None] * H)[:, i] * H[:, j]
+            V[:, i == j] += csr_array((a, h.indices, h.indptr), shape=(n, k)).toarray()
+            self.V_size += V.T @ (m * size)
+            V *= np.sqrt(m)[:, None]
+            self.V_V += V.T @ V
+
+    def merge(self, other: PairSums) -> PairSums:
+        """With the sums of other units."""
+        for name, value in vars(other).items():
+            setattr(self, name, getattr(self, name) + value)
+        return self
+
+    @property
+    def _bessel(self) -> float:
+        return self.units / max(self.units - 1, 1.0)
+
+    def ratio(self) -> tuple[FloatArray, FloatArray]:
+        """ΣZ_ij / Σρ_i and its variance Σ(Z_ij - ratio ρ_i)² / (Σρ_i)²."""
+        rho = self.rho[:, None]
+        m = self.Z / rho
+        variance = self.Z_Z - 2 * m * self.Z_rho + m**2 * self.rho_rho[:, None]
+        variance[variance < VARIANCE_ROUNDING * self.Z_Z] = 0.0
+        return m, self._bessel * variance / rho**2
+
+    def error_variance(self) -> float:
+        """Variance of 1 - Σtr Z / Σω."""
+        m = 1 - np.trace(self.Z) / self.size
+        return self._bessel * max(float(self.e_e - 2 * m * self.e_size + m**2 * self.size_size), 0.0) / self.size**2
+
+    def covariance(self) -> FloatArray | None:
+        """Covariance of the upper triangle of ΣZ / Σω, or None where it was not kept."""
+        if not self.V_size.size:
+            return None
+        m = self.Z[np.triu_indices(len(self.rho))] / self.size
+        cross = np.outer(m, self.V_size)
+        left = self.V_V - cross - cross.T + self.size_size * np.outer(m, m)
+        return np.asarray(self._bessel * left / self.size**2)
+
+
+def _count(counts: csr_array, average: str = "items") -> tuple[PairSums, PairSums]:
+    """(sums that give the estimate, sums that give its errors): the same ones where items are the units of both."""
+    k = counts.shape[1]
+    totals = np.asarray(counts.sum(axis=1), dtype=np.float64)
+    kept = totals > 1
+    N = totals[kept]
+    counts = counts if kept.all() else counts[kept]
+    spread = PairSums(k, k <= COVARIANCE_CLASSES)
+    estimate = spread if average == "items" else PairSums(k, covariance=False)
+    inverse = [(1 / N).sum(), (2 / (N * (N - 1))).sum()]
+    estimate.tally += [(totals > 0).sum(), len(N), totals.sum(), N.sum(), *inverse]
+    if average == "items":
+        _add_inputs(spread, counts, N, np.ones(len(N)))
+    else:
+        large = N > LARGE_GROUP
+        _add_inputs(estimate, counts, N, N)
+        _add_inputs(spread, counts[~large], N[~large], N[~large])
+        _add_rows(spread, counts[large])
+    return estimate, spread
+
+
+def _count_block(block: Any, names: npt.NDArray[Any]) -> PairSums:
+    return _count(_wide_counts(block, names) if len(block) else csr_array((0, len(names))))[0]
+
+
+def _add_inputs(sums: PairSums, counts: csr_array, N: FloatArray, weight: FloatArray) -> None:
+    """Inputs as units: Z = ω (n nᵀ - diag(n)) / (N (N-1)), ρ = ω n / N."""
+    for block in _blocks(len(N), counts.shape[1]):
+        n, size = counts[block], weight[block]
+        s, each = size / (N[block] * (N[block] - 1)), np.diff(n.indptr)
+        rho = np.repeat(size / N[block], each) * n.data
+        sums.add(n, -np.repeat(s, each) * n.data, s, rho, size, np.ones(len(s)))
+
+
+def _add_rows(spread: PairSums, n: csr_array) -> None:
+    """Rows as units: Z = c pᵀ + p cᵀ - p pᵀ = diag(c) - (c - p)(c - p)ᵀ with the class shares of the other rows as p.
+
+    Rows of the same input and class are alike: one unit for each entry of ``n``, as often as the entry says.
+    """
+    item = np.repeat(np.arange(n.shape[0]), np.diff(n.indptr))
+    others = np.asarray(n.sum(axis=1)) - 1
+    for block in _blocks(n.nnz, n.shape[1]):
+        h = n[item[block]]
+        each = np.diff(h.indptr)
+        own = (h.indices == np.repeat(n.indices[block], each)).astype(np.float64)
+        h.data = own - (h.data - own) / np.repeat(others[item[block]], each)
+        spread.add(h, own, -np.ones(len(each)), own, np.ones(len(each)), n.data[block])
+
+
+def _blocks(n_units: int, k: int) -> list[slice]:
+    # With covariance a unit takes K(K+1)/2 numbers; without, tables are mostly sparse and every block costs a K×K sum.
+    size = 2 * BLOCK_NUMBERS // (k * (k + 1)) if k <= COVARIANCE_CLASSES else max(BLOCK_NUMBERS // (6 * k), 20 * k)
+    return [slice(start, start + max(size, 1)) for start in range(0, n_units, max(size, 1))]
+
+
+def _as_matrix(
+    estimate: PairSums, spread: PairSums, names: npt.NDArray[Any], average: str, none: str, argument: str
+) -> CollisionMatrix:
+    items, covered, rows, covered_rows, inverse_votes, inverse_pairs = estimate.tally.tolist()
+    if covered == 0:
+        raise ValueError(
+            f"{none}, so nothing can be counted: ask for a second label on some of the items, or estimate with "
+            f"CollisionClassifier or estimate_collisions, which need one label per input"
+        )
+    counts = estimate.rho
+    if not counts.all():
+        raise ValueError(
+            f"{argument} has classes {names[counts == 0].tolist()} that never occur among inputs with two labels or "
+            f"more: nothing can be counted for them, leave them out"
+        )
     S, _ = estimate.ratio()
     _, variance = spread.ratio()
-    # A class whose only covered row is alone in its group gives rounding like -1e-17 on the diagonal.
+    # A class whose only covered label is alone on its item gives rounding like -1e-17 on the diagonal.
     S = np.maximum(S, 0.0)
     return CollisionMatrix(
         S / S.sum(axis=1, keepdims=True),
-        seen / seen.sum(),
-        classes,
+        counts / counts.sum(),
+        names,
         np.sqrt(variance),
-        float(np.sqrt(spread.error()[1])),
-        seen.astype(np.float64),
+        float(np.sqrt(spread.error_variance())),
+        counts,
         spread.covariance(),
-        float(covered.mean()),
-        {"method": "counted", "distinct_inputs": n_groups},
+        covered_rows / rows if average == "rows" else covered / items,
+        {
+            "method": "counted" if average == "rows" else "counted votes",
+            "average": average,
+            "distinct_inputs": int(covered),
+            "inputs_seen_once": int(items - covered),
+            "labels": int(rows),
+            "inverse_votes": inverse_votes / covered,
+            "inverse_pairs": inverse_pairs / covered,
+        },
     )

@@ -8,12 +8,13 @@ a line or a plane, and discrete problems, have exact nodes (quadrature); others 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import log_ndtr, logsumexp, softmax
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
@@ -123,17 +124,12 @@ class GaussianProblem(Problem):
         self.classes = check.check_classes(range(k) if classes is None else classes, k)
 
     def draw(self, codes: IntArray, rng: np.random.Generator) -> FloatArray:
-        """One input from the distribution of each given class number."""
         noise = rng.standard_normal((len(codes), self.means.shape[1]))
         return self.means[codes] + self.scales[codes, None] * noise
 
     def posteriors(self, X: npt.ArrayLike) -> FloatArray:
-        """True posterior of every row."""
-        X = check.check_finite(X, "X", ndim=2)
         d = self.means.shape[1]
-        if X.shape[1] != d:
-            raise ValueError(f"X must have {d} columns, got {X.shape[1]}")
-        return self._posteriors(X, self.means, d)
+        return self._posteriors(_columns(X, d), self.means, d)
 
     def _posteriors(self, X: FloatArray, means: FloatArray, d: int) -> FloatArray:
         # ‖x - m‖² / σ² without its share ‖x‖² / max(σ)², the same for every class, which drowns the rest far out.
@@ -169,42 +165,6 @@ class GaussianProblem(Problem):
             yield self._posteriors(x, centres, rank), density * step**rank
 
 
-class ClusteredProblem(Problem):
-    """Several Gaussians a class, each with a covariance of its own: hard to learn, hardly ambiguous.
-
-    Parameters
-    ----------
-    means : array of shape (K, m, d)
-    factors : array of shape (K, m, d, d)
-        Cholesky factors of the covariances.
-    """
-
-    def __init__(self, means: FloatArray, factors: FloatArray) -> None:
-        self.means, self.factors = means, factors
-        k = len(means)
-        self.priors, self.classes = np.full(k, 1 / k), np.arange(k)
-        self._inverses = np.linalg.inv(factors)
-        self._log_scales = np.log(np.abs(np.linalg.det(factors)))
-
-    def draw(self, codes: IntArray, rng: np.random.Generator) -> FloatArray:
-        """One input from the distribution of each given class number."""
-        part = rng.integers(self.means.shape[1], size=len(codes))
-        noise = rng.standard_normal((len(codes), self.means.shape[2]))
-        return self.means[codes, part] + np.einsum("nij,nj->ni", self.factors[codes, part], noise)
-
-    def posteriors(self, X: npt.ArrayLike) -> FloatArray:
-        """True posterior of every row."""
-        rows = check.check_finite(X, "X", ndim=2)
-        if rows.shape[1] != self.means.shape[2]:
-            raise ValueError(f"X must have {self.means.shape[2]} columns, got {rows.shape[1]}")
-        logs = np.empty((len(rows), *self.means.shape[:2]))
-        for k, part in np.ndindex(*self.means.shape[:2]):
-            white = (rows - self.means[k, part]) @ self._inverses[k, part].T
-            logs[:, k, part] = -(white**2).sum(axis=1) / 2 - self._log_scales[k, part]
-        joint = np.exp(logs - logs.max(axis=(1, 2), keepdims=True)).sum(axis=2)
-        return joint / joint.sum(axis=1, keepdims=True)
-
-
 class LedProblem(Problem):
     """A digit shown on seven segments, each of which shows the wrong state with probability ``noise``.
 
@@ -233,15 +193,11 @@ class LedProblem(Problem):
         self.classes = np.arange(10)
 
     def draw(self, codes: IntArray, rng: np.random.Generator) -> IntArray:
-        """One input from the distribution of each given class number."""
         flips = rng.random((len(codes), 7)) < self.noise
         return (self.SEGMENTS[codes] ^ flips).astype(np.intp)
 
     def posteriors(self, X: npt.ArrayLike) -> FloatArray:
-        """True posterior of every row."""
-        X = check.check_finite(X, "X", ndim=2)
-        if X.shape[1] != 7:
-            raise ValueError(f"X must hold seven segments a row, got shape {X.shape}")
+        X = _columns(X, 7)
         if not np.isin(X, (0, 1)).all():
             raise ValueError(f"X must hold segments of 0 or 1, got {X[~np.isin(X, (0, 1))][0]:.6g}")
         joint = self._likelihood(X) * self.priors
@@ -255,6 +211,77 @@ class LedProblem(Problem):
         """The 128 inputs and their probabilities."""
         X = ((np.arange(128)[:, None] >> np.arange(7)) & 1).astype(np.float64)
         yield self.posteriors(X), self._likelihood(X) @ self.priors
+
+
+class TeacherProblem(Problem):
+    """Inputs of a known distribution, labels drawn from a known function of them.
+
+    Parameters
+    ----------
+    inputs : function of (number of rows, Generator) that draws inputs
+    teacher : function of inputs that gives their posteriors
+
+    Examples
+    --------
+    >>> coin = TeacherProblem(lambda n, rng: rng.random((n, 1)), lambda X: np.hstack([X, 1 - X]))
+    >>> round(coin.bayes_error(), 2), round(coin.collision_matrix().pber, 2)  # 1/4 and 1/3
+    (0.25, 0.33)
+    """
+
+    def __init__(
+        self, inputs: Callable[[int, np.random.Generator], FloatArray], teacher: Callable[[FloatArray], FloatArray]
+    ) -> None:
+        self.inputs, self.teacher = inputs, teacher
+        self.priors = np.sum([weights @ P for P, weights in self.nodes()], axis=0)
+        self.classes = np.arange(len(self.priors))
+
+    def draw(self, codes: IntArray, rng: np.random.Generator) -> FloatArray:
+        """One input from the distribution of each given class number: inputs are drawn until their labels fit."""
+        wanted = [np.flatnonzero(codes == k).tolist() for k in range(len(self.priors))]
+        X = self.inputs(len(codes), rng)
+        while any(wanted):
+            block = self.inputs(len(codes) + 100, rng)
+            labels = (rng.random((len(block), 1)) >= self.teacher(block).cumsum(axis=1)[:, :-1]).sum(axis=1)
+            for k, places in enumerate(wanted):
+                found = np.flatnonzero(labels == k)[: len(places)]
+                X[places[: len(found)]] = block[found]
+                del places[: len(found)]
+        return X
+
+    def posteriors(self, X: npt.ArrayLike) -> FloatArray:
+        return self.teacher(_columns(X, self.inputs(1, np.random.default_rng(0)).shape[1]))
+
+    def nodes(self) -> Iterator[tuple[FloatArray, FloatArray]]:
+        """Drawn inputs with equal weights."""
+        rng = np.random.default_rng(TRUTH_SEED)
+        for _ in range(TRUTH_DRAWS // BLOCK):
+            yield self.teacher(self.inputs(BLOCK, rng)), np.full(BLOCK, 1 / TRUTH_DRAWS)
+
+
+class DensityProblem(Problem):
+    """Equally common classes with known densities.
+
+    Parameters
+    ----------
+    draws : function of (class numbers, Generator) that draws one input of each
+    log_densities : function of inputs that gives the log density of every class, up to what all classes share
+    shape : (number of classes, number of features)
+    """
+
+    def __init__(
+        self,
+        draws: Callable[[IntArray, np.random.Generator], FloatArray],
+        log_densities: Callable[[FloatArray], FloatArray],
+        shape: tuple[int, int],
+    ) -> None:
+        self.draws, self.log_densities, self.shape = draws, log_densities, shape
+        self.priors, self.classes = np.full(shape[0], 1 / shape[0]), np.arange(shape[0])
+
+    def draw(self, codes: IntArray, rng: np.random.Generator) -> FloatArray:
+        return self.draws(codes, rng)
+
+    def posteriors(self, X: npt.ArrayLike) -> FloatArray:
+        return np.asarray(softmax(self.log_densities(_columns(X, self.shape[1])), axis=1))
 
 
 class NoisyLabels(Problem):
@@ -335,7 +362,7 @@ def ring(n_features: int = 6, radius: float = 1.8) -> GaussianProblem:
     return GaussianProblem(means, [0.6, 1.4, 0.8, 1.2, 0.7, 1.0], weights / weights.sum())
 
 
-def tangled(n_classes: int = 6, n_parts: int = 3, n_features: int = 8, random_state: Seed = 0) -> ClusteredProblem:
+def tangled(n_classes: int = 6, n_parts: int = 3, n_features: int = 8, random_state: Seed = 0) -> DensityProblem:
     """Classes of several Gaussians with random centres and covariances: little ambiguity, much to learn."""
     check.check_count(n_classes, "n_classes", least=2)
     check.check_count(n_parts, "n_parts")
@@ -343,7 +370,18 @@ def tangled(n_classes: int = 6, n_parts: int = 3, n_features: int = 8, random_st
     rng = as_generator(random_state)
     means = rng.standard_normal((n_classes, n_parts, n_features))
     factors = rng.standard_normal((n_classes, n_parts, n_features, n_features)) / np.sqrt(n_features)
-    return ClusteredProblem(means, factors)
+    inverses, log_scales = np.linalg.inv(factors), np.log(np.abs(np.linalg.det(factors)))
+
+    def draws(codes: IntArray, rng: np.random.Generator) -> FloatArray:
+        part = rng.integers(n_parts, size=len(codes))
+        noise = rng.standard_normal((len(codes), n_features))
+        return means[codes, part] + np.einsum("nij,nj->ni", factors[codes, part], noise)
+
+    def log_densities(X: FloatArray) -> FloatArray:
+        white = np.einsum("kpij,nkpj->nkpi", inverses, X[:, None, None] - means)
+        return np.asarray(logsumexp(-(white**2).sum(axis=3) / 2 - log_scales, axis=2))
+
+    return DensityProblem(draws, log_densities, (n_classes, n_features))
 
 
 def imbalanced(
@@ -364,3 +402,135 @@ def led(noise: float = 0.1, priors: npt.ArrayLike | None = None) -> LedProblem:
 def with_label_noise(problem: Problem, transition: npt.ArrayLike) -> NoisyLabels:
     """``problem`` with labels replaced at random (see :class:`NoisyLabels`)."""
     return NoisyLabels(problem, transition)
+
+
+def twonorm(n_features: int = 20) -> GaussianProblem:
+    """Breiman's twonorm: unit Gaussians at ±2/√d in every one of d coordinates."""
+    centre = np.full(n_features, 2 / np.sqrt(n_features))
+    return GaussianProblem([-centre, centre])
+
+
+def ringnorm(n_features: int = 20) -> GaussianProblem:
+    """Breiman's ringnorm: a Gaussian of scale 2 at 0 around a unit Gaussian at 2/√d in every coordinate."""
+    return GaussianProblem([np.zeros(n_features), np.full(n_features, 2 / np.sqrt(n_features))], [2.0, 1.0])
+
+
+def waveform() -> DensityProblem:
+    """Breiman's waveforms: random mixtures of two of three triangular waves with unit noise, 21 features."""
+    waves = np.maximum(6 - np.abs(np.arange(1, 22) - np.array([[11], [7], [15]])), 0.0)
+    ends = waves[[0, 0, 1]], waves[[1, 2, 2]]
+
+    def draws(codes: IntArray, rng: np.random.Generator) -> FloatArray:
+        u = rng.random((len(codes), 1))
+        return u * ends[0][codes] + (1 - u) * ends[1][codes] + rng.standard_normal((len(codes), 21))
+
+    def log_densities(X: FloatArray) -> FloatArray:
+        # ∫₀¹ N(x; end₁ + u v, I) du in closed form: in u a normal around z / ‖v‖ of deviation 1 / ‖v‖, cut to [0, 1].
+        step = ends[0] - ends[1]
+        length = np.linalg.norm(step, axis=1)
+        z = (X @ step.T - (ends[1] * step).sum(axis=1)) / length
+        flip = z > length / 2  # on the other side both terms would be 1, and their difference nothing
+        upper, lower = np.where(flip, z, length - z), np.where(flip, z - length, -z)
+        mass = log_ndtr(upper) + np.log1p(-np.exp(log_ndtr(lower) - log_ndtr(upper)))
+        return X @ ends[1].T - (ends[1] ** 2).sum(axis=1) / 2 + z**2 / 2 + mass - np.log(length)
+
+    return DensityProblem(draws, log_densities, (3, 21))
+
+
+def heavy_tailed(n_classes: int = 4, n_features: int = 6, freedom: float = 1.5) -> DensityProblem:
+    """Multivariate Student t of few degrees of freedom around random centres, of different widths."""
+    rng = np.random.default_rng(0)
+    centres, scales = 1.5 * rng.standard_normal((n_classes, n_features)), np.geomspace(0.5, 2, n_classes)
+
+    def draws(codes: IntArray, rng: np.random.Generator) -> FloatArray:
+        stretch = scales[codes] / np.sqrt(rng.chisquare(freedom, len(codes)) / freedom)
+        return centres[codes] + stretch[:, None] * rng.standard_normal((len(codes), n_features))
+
+    def log_densities(X: FloatArray) -> FloatArray:
+        squares = ((X[:, None] - centres) ** 2).sum(axis=2) / scales**2
+        return -(freedom + n_features) / 2 * np.log1p(squares / freedom) - n_features * np.log(scales)
+
+    return DensityProblem(draws, log_densities, (n_classes, n_features))
+
+
+def mlp_teacher(n_classes: int = 4, n_features: int = 10, width: int = 16, sharpness: float = 3.0) -> TeacherProblem:
+    """Labels by a random network of one hidden layer on Gaussian inputs."""
+    rng = np.random.default_rng(0)
+    inner, outer = rng.standard_normal((n_features, width)), rng.standard_normal((width, n_classes)) / np.sqrt(width)
+    return TeacherProblem(_gaussian(n_features), lambda X: softmax(sharpness * np.tanh(X @ inner) @ outer, axis=1))
+
+
+def tree_teacher(n_classes: int = 3, n_features: int = 8, depth: int = 6) -> TeacherProblem:
+    """Labels by a random tree on uniform inputs: each of its 2^depth leaves has its own posterior."""
+    rng = np.random.default_rng(0)
+    features = rng.integers(n_features, size=2**depth)
+    thresholds, leaves = rng.uniform(0.3, 0.7, 2**depth), rng.dirichlet(np.full(n_classes, 0.3), 2**depth)
+
+    def teacher(X: FloatArray) -> FloatArray:
+        node = np.ones(len(X), dtype=np.intp)
+        for _ in range(depth):
+            node = 2 * node + (X[np.arange(len(X)), features[node]] > thresholds[node])
+        return leaves[node - 2**depth]
+
+    return TeacherProblem(_uniform(n_features), teacher)
+
+
+def chessboard(n_features: int = 4, fields: int = 4, noise: float = 0.1) -> TeacherProblem:
+    """The colour of a field, wrong with probability ``noise``: nothing can be learned before most fields are seen."""
+    shown = np.array([[1 - noise, noise], [noise, 1 - noise]])
+    return TeacherProblem(_uniform(n_features), lambda X: shown[np.floor(fields * X).sum(axis=1).astype(int) % 2])
+
+
+def friedman(n_classes: int = 4, n_features: int = 10, sharpness: float = 4.0) -> TeacherProblem:
+    """Friedman's regression function of uniform inputs, cut into ordered classes with soft edges."""
+    centres = np.linspace(8, 20, n_classes)
+
+    def teacher(X: FloatArray) -> FloatArray:
+        f = 10 * np.sin(np.pi * X[:, 0] * X[:, 1]) + 20 * (X[:, 2] - 0.5) ** 2 + 10 * X[:, 3] + 5 * X[:, 4]
+        return softmax(-sharpness * ((f[:, None] - centres) / (centres[1] - centres[0])) ** 2, axis=1)
+
+    return TeacherProblem(_uniform(n_features), teacher)
+
+
+def sparse_words(n_classes: int = 3, n_features: int = 200, relevant: int = 20) -> TeacherProblem:
+    """Rare 0/1 features of which few matter: a log-linear teacher in many dimensions."""
+    weights = np.zeros((n_features, n_classes))
+    weights[:relevant] = 2.5 * np.random.default_rng(0).standard_normal((relevant, n_classes))
+    uniform = _uniform(n_features)
+    return TeacherProblem(lambda n, rng: (uniform(n, rng) < 0.1).astype(float), lambda X: softmax(X @ weights, axis=1))
+
+
+def spiral(n_classes: int = 3, turns: float = 1.5, sharpness: float = 3.0) -> TeacherProblem:
+    """Arms of a spiral in the plane: the class follows the angle, which turns with the radius."""
+    arms = 2 * np.pi * np.arange(n_classes) / n_classes
+
+    def teacher(X: FloatArray) -> FloatArray:
+        angle = np.arctan2(X[:, 1], X[:, 0]) - turns * np.pi * np.hypot(X[:, 0], X[:, 1])
+        return softmax(sharpness * np.cos(angle[:, None] - arms), axis=1)
+
+    return TeacherProblem(_gaussian(2), teacher)
+
+
+def interactions(n_features: int = 12, pairs: int = 4, sharpness: float = 1.5) -> TeacherProblem:
+    """Two classes by the sum of products of features: no feature says anything alone."""
+
+    def teacher(X: FloatArray) -> FloatArray:
+        logit = sharpness * (X[:, 0 : 2 * pairs : 2] * X[:, 1 : 2 * pairs : 2]).sum(axis=1)
+        return softmax(np.column_stack([logit, -logit]) / 2, axis=1)
+
+    return TeacherProblem(_gaussian(n_features), teacher)
+
+
+def _gaussian(d: int) -> Callable[[int, np.random.Generator], FloatArray]:
+    return lambda n, rng: rng.standard_normal((n, d))
+
+
+def _uniform(d: int) -> Callable[[int, np.random.Generator], FloatArray]:
+    return lambda n, rng: rng.random((n, d))
+
+
+def _columns(X: npt.ArrayLike, d: int) -> FloatArray:
+    rows = check.check_finite(X, "X", ndim=2)
+    if rows.shape[1] != d:
+        raise ValueError(f"X must have {d} columns, got {rows.shape[1]}")
+    return rows

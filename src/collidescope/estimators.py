@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import clone
-from sklearn.model_selection import StratifiedKFold, check_cv, cross_val_predict
+from sklearn.model_selection import cross_val_predict
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from collidescope import _checks as check
-from collidescope._checks import FloatArray, IntArray
-from collidescope.equations.divergence import Divergences, divergences_from_posteriors
+from collidescope._checks import CollisionWarning, FloatArray, IntArray
+from collidescope.equations.densities import Divergences, divergences_from_posteriors
 from collidescope.equations.posterior import shift_priors
-from collidescope.inference import resolve_priors
+from collidescope.estimate import collision_matrix_from_posteriors, group_numbers, resolve_priors
+from collidescope.folds import FRACTIONS, Split, nested_splits, resolve_splits
+from collidescope.limit import limit_from_posteriors
 from collidescope.matrix import CollisionMatrix
 from collidescope.scale import _dask
-from collidescope.scale.streams import collision_matrix_from_posteriors
+
+#: Channels that the last axis of an image may have, where the second has more.
+MOST_CHANNELS = 4
 
 
 def estimate_collisions(
@@ -30,9 +35,11 @@ def estimate_collisions(
     cv: int | str | Any = 5,
     priors: npt.ArrayLike | str = "empirical",
     sample_weight: npt.ArrayLike | None = None,
+    groups: npt.ArrayLike | None = None,
+    limit: bool = False,
     n_jobs: int | None = None,
     random_state: int | None = 0,
-) -> CollisionMatrix:
+) -> Any:
     """Collision matrix with intervals from any classifier that has ``predict_proba``, cross-fitted.
 
     Parameters
@@ -48,19 +55,30 @@ def estimate_collisions(
         Population whose S is wanted.
     sample_weight : array of n weights, optional
         Weights of the rows in the estimate of S (the classifier is fitted unweighted).
+    groups : array of n group labels, optional
+        Rows that belong together share a fold, and intervals count groups.
+    limit : bool
+        Whether to train on 1/8, 1/4 and 1/2 of the rows too and return a pair: the matrix, and the
+        :class:`~collidescope.limit.Limit` that says what unlimited rows would leave.
     n_jobs : int, optional
         Folds in parallel (joblib).
     random_state : int
         Shuffles the rows into folds.
+
+    Returns
+    -------
+    CollisionMatrix, or (CollisionMatrix, Limit) with ``limit=True``
 
     Examples
     --------
     >>> from sklearn.datasets import load_iris
     >>> from sklearn.linear_model import LogisticRegression
     >>> X, y = load_iris(return_X_y=True)
-    >>> cm = estimate_collisions(LogisticRegression(max_iter=1000), X, y)
+    >>> cm, limit = estimate_collisions(LogisticRegression(max_iter=1000), X, y, limit=True)
     >>> cm.top_collisions(1)[["class", "other"]].to_numpy().tolist()
     [[1, 2]]
+    >>> limit.curve["rows"].tolist()
+    [15.0, 30.0, 60.0, 120.0]
     """
     if _dask.is_dask(X):
         return _estimate_lazily(classifier, X, y, cv, priors, sample_weight)
@@ -68,10 +86,35 @@ def estimate_collisions(
     classes = check.classes_of(labels)
     # Before the folds are fitted, which may take hours.
     weights = check.unit_weights(check.check_weights(sample_weight, len(labels)))
-    counts = np.bincount(check.encode_labels(labels, classes), weights, len(classes))
-    resolve_priors(priors, np.asarray(counts, dtype=np.float64), classes)
-    P = crossfit_posteriors(classifier, X, labels, cv=cv, n_jobs=n_jobs, random_state=random_state)
-    return collision_matrix_from_posteriors(P, labels, classes=classes, priors=priors, sample_weight=sample_weight)
+    codes = check.encode_labels(labels, classes)
+    resolved = resolve_priors(priors, np.asarray(np.bincount(codes, weights, len(classes)), np.float64), classes)
+    members = None if groups is None else group_numbers(groups, len(labels))
+    fit = _cross_fitter(classifier, X, labels, classes, cv, n_jobs, random_state, members)
+    P = fit(1.0)
+    assert P is not None  # of all rows
+    cm = collision_matrix_from_posteriors(
+        P, labels, classes=classes, priors=priors, sample_weight=sample_weight, groups=groups
+    )
+    if not limit:
+        return cm
+    if isinstance(cv, str):
+        raise ValueError("limit=True trains on parts of the rows, which cv='prefit' does not: pass a number of folds")
+    scored = [(f, fit(f)) for f in sorted(FRACTIONS)]
+    curve: list[tuple[float, FloatArray]] = [*((f, part) for f, part in scored if part is not None), (1.0, P)]
+    sizes = [float(np.mean([np.ceil(f * len(train)) for train, _ in fit.splits])) for f, _ in curve]
+    folds = np.empty(len(labels), dtype=np.intp)
+    for number, (_, test) in enumerate(fit.splits):
+        folds[test] = number
+    natural = isinstance(priors, str) and priors == "empirical"
+    return cm, limit_from_posteriors(
+        [part for _, part in curve],
+        codes,
+        sizes,
+        folds=folds,
+        classes=classes,
+        sample_weight=None if sample_weight is None else weights,
+        priors=None if natural else resolved,
+    )
 
 
 def _estimate_lazily(
@@ -96,6 +139,7 @@ def crossfit_posteriors(
     y: npt.ArrayLike,
     *,
     cv: int | str | Any = 5,
+    groups: npt.ArrayLike | None = None,
     n_jobs: int | None = None,
     random_state: int | None = 0,
 ) -> FloatArray:
@@ -110,15 +154,58 @@ def crossfit_posteriors(
     (150, 3)
     """
     labels = check.check_labels(y)
-    classes = check_targets(labels)
+    members = None if groups is None else group_numbers(groups, len(labels))
+    P = _cross_fitter(classifier, X, labels, check_targets(labels), cv, n_jobs, random_state, members)(1.0)
+    assert P is not None
+    return P
+
+
+class _CrossFitter:
+    """Held-out posteriors of a classifier trained on a share of every fold's rows; None where that is too few."""
+
+    splits: list[Split]
+
+    def __init__(self, model: Any, X: Any, y: npt.NDArray[Any], classes: npt.NDArray[Any], n_jobs: int | None) -> None:
+        self.model, self.X, self.y, self.classes, self.n_jobs = model, X, y, classes, n_jobs
+
+    def __call__(self, fraction: float) -> FloatArray | None:
+        splits: list[Split] | None = self.splits
+        if fraction < 1:
+            splits = nested_splits(self.splits, check.encode_labels(self.y, self.classes), fraction, 0, self.groups)
+        if splits is None:
+            return None
+        P = cross_val_predict(self.model, self.X, self.y, cv=splits, n_jobs=self.n_jobs, method="predict_proba")
+        return _check_scores(P, len(self.y), len(self.classes))
+
+    groups: IntArray | None = None
+
+
+class _Prefit(_CrossFitter):
+    """Posteriors of a fitted classifier as it is."""
+
+    def __call__(self, fraction: float) -> FloatArray:
+        return _check_scores(self.model.predict_proba(self.X), len(self.y), len(self.classes))
+
+
+def _cross_fitter(
+    classifier: Any,
+    X: Any,
+    labels: npt.NDArray[Any],
+    classes: npt.NDArray[Any],
+    cv: Any,
+    n_jobs: int | None,
+    random_state: Any,
+    groups: IntArray | None,
+) -> _CrossFitter:
+    """How the classifier will be cross-fitted; refuses what cannot be."""
+    if isinstance(classifier, type):
+        name = classifier.__name__
+        raise ValueError(f"classifier must be an instance, got the class {name}: write {name}()")
     if not hasattr(classifier, "predict_proba"):
         raise ValueError(
             f"classifier must have predict_proba, {type(classifier).__name__} has not "
             f"(wrap it in sklearn.calibration.CalibratedClassifierCV)"
         )
-    if isinstance(classifier, type):
-        name = classifier.__name__
-        raise ValueError(f"classifier must be an instance, got the class {name}: write {name}()")
     check_rows(X, labels)
     if isinstance(cv, str):
         check.check_choice(cv, ["prefit"], "cv")
@@ -130,22 +217,24 @@ def crossfit_posteriors(
             raise ValueError(
                 f"y has classes {classes.tolist()}, the fitted classifier knows {list(classifier.classes_)}"
             )
-        return _check_scores(classifier.predict_proba(X), len(labels), len(classes))
+        return _Prefit(classifier, X, labels, classes, n_jobs)
     try:
         check_random_state(random_state)
     except ValueError:
         raise ValueError(
             f"random_state must be None, a whole number ≥ 0 or a RandomState, got {random_state!r}"
         ) from None
-    splits = resolve_splits(cv, labels, classes, random_state)
     try:
-        model = clone(classifier)
+        fitter = _CrossFitter(clone(classifier), X, labels, classes, n_jobs)
     except TypeError as error:
         raise ValueError(
             f"classifier of type {type(classifier).__name__} cannot be cloned for the folds: {error}"
         ) from None
-    P = cross_val_predict(model, X, labels, cv=splits, n_jobs=n_jobs, method="predict_proba")
-    return _check_scores(P, len(labels), len(classes))
+    fitter.splits, notes = resolve_splits(cv, labels, classes, random_state, groups=groups)
+    fitter.groups = groups
+    for note in notes:
+        warnings.warn(note, CollisionWarning, stacklevel=3)
+    return fitter
 
 
 def _check_scores(P: Any, n_rows: int, n_classes: int) -> FloatArray:
@@ -182,6 +271,8 @@ def validated(estimator: Any, X: Any, *labels: Any, images: bool = False) -> Any
     """X as an array of floats, and the labels where given: scikit-learn's checks, in words that name ``X``."""
     check_table(X)
     options: dict[str, Any] = {"dtype": [np.float64, np.float32], "accept_sparse": "csr", "allow_nd": images}
+    if hasattr(X, "to_pandas") and hasattr(X, "columns"):  # polars
+        X = X.to_pandas()
     try:
         if not labels:
             return validate_data(estimator, X, reset=False, **options)
@@ -192,6 +283,40 @@ def validated(estimator: Any, X: Any, *labels: Any, images: bool = False) -> Any
         if str(error).startswith("Complex data"):
             raise ValueError("X must hold real numbers: Complex data not supported") from None
         raise
+
+
+def as_images(X: Any) -> Any:
+    """Images as (n, channels, height, width): channels may come first, last or not at all; tables as they are.
+
+    >>> as_images(np.zeros((5, 8, 8))).shape, as_images(np.zeros((5, 32, 32, 3))).shape
+    ((5, 1, 8, 8), (5, 3, 32, 32))
+    """
+    if X.ndim == 3:
+        return X[:, None]
+    if X.ndim == 4 and X.shape[1] > MOST_CHANNELS >= X.shape[3]:
+        return X.transpose(0, 3, 1, 2)
+    return X
+
+
+def as_votes(y: Any) -> tuple[FloatArray | None, Any]:
+    """(votes of every row, class names) when ``y`` is a table of counts with a column per class, else (None, None)."""
+    shape: tuple[int, ...] = getattr(y, "shape", ())
+    if len(shape) != 2 or shape[1] < 2:
+        return None, None
+    votes = check.check_finite(y, "y (votes)", ndim=2)
+    check.check_non_negative(votes, "y (votes)", "a number of votes cannot be negative")
+    if (votes % 1).any():
+        raise ValueError("y (votes) must hold whole numbers, how many votes each class got: for labels pass one column")
+    names = list(y.columns) if hasattr(y, "columns") else list(range(shape[1]))
+    if (votes.sum(axis=1) == 0).any():
+        row = int((votes.sum(axis=1) == 0).argmax())
+        raise ValueError(f"y (votes) must have at least one vote in every row, row {row} has none: leave it out")
+    if not (votes.sum(axis=0) > 0).all():
+        empty = names[int((votes.sum(axis=0) == 0).argmax())]
+        raise ValueError(f"y (votes) has no vote for class {empty!r}: leave that column out")
+    classes = check.check_classes(names)
+    order = np.argsort(classes)
+    return votes[:, order], classes[order]
 
 
 def plain_labels(y: Any) -> Any:
@@ -208,50 +333,6 @@ def check_rows(X: Any, y: npt.NDArray[Any]) -> None:
     check_table(X)
     if shape[0] != len(y):
         raise ValueError(f"X and y must have the same number of rows, got {shape[0]} and {len(y)}")
-
-
-def resolve_splits(
-    cv: Any, y: npt.NDArray[Any], classes: npt.NDArray[Any], random_state: Any, used: IntArray | None = None
-) -> list[tuple[IntArray, IntArray]]:
-    """(training rows, held-out rows) of every fold: stratified for a number, else what ``cv`` says, checked.
-
-    ``used`` are the numbers of the rows of ``y`` in the table that a list of splits counts, if some were left out.
-    """
-    if cv is None or np.isscalar(cv):
-        return list(StratifiedKFold(check_folds(y, classes, cv), shuffle=True, random_state=random_state).split(y, y))
-    try:
-        splits = list(check_cv(cv, y, classifier=True).split(y, y))
-        if used is not None and not hasattr(cv, "split"):
-            kept = [[np.asarray(part)[np.isin(part, used)] for part in split] for split in splits]
-            splits = [(np.searchsorted(used, train), np.searchsorted(used, test)) for train, test in kept]
-    except (TypeError, ValueError, IndexError) as error:
-        raise ValueError(
-            f"cv must be a number of folds, a splitter or a list of (training rows, held-out rows): {error} "
-            f"(a splitter that needs groups: cv=list(splitter.split(X, y, groups)))"
-        ) from None
-    if not np.array_equal(np.sort(np.concatenate([test for _, test in splits])), np.arange(len(y))):
-        raise ValueError(f"cv must test every one of the {len(y)} rows exactly once, {type(cv).__name__} does not")
-    for number, (train, _) in enumerate(splits):
-        if len(missing := np.setdiff1d(classes, y[train])):
-            raise ValueError(
-                f"cv leaves class {missing.tolist()[0]!r} out of the training rows of fold {number}: "
-                f"every class must be in every fold's training rows"
-            )
-    return splits
-
-
-def check_folds(y: npt.NDArray[Any], classes: npt.NDArray[Any], cv: Any) -> int:
-    """The number of folds; fewer than 2, or more than a class has members, are refused."""
-    check.check_count(cv, "cv", least=2)
-    counts = np.bincount(check.encode_labels(y, classes), minlength=len(classes))
-    if counts.min() < cv:
-        small = int(counts.argmin())
-        raise ValueError(
-            f"cv={cv} needs at least {cv} members of every class, "
-            f"class {classes.tolist()[small]!r} has {counts[small]}: "
-            f"use a smaller cv, gather more of it, or merge or drop it"
-        )
-    return int(cv)
 
 
 def estimate_divergences(

@@ -14,7 +14,7 @@ population on which it is scored may have others: see :meth:`CollisionMatrix.pre
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,16 +23,18 @@ import numpy.typing as npt
 from scipy.special import stdtrit
 
 from collidescope import _checks as check
+from collidescope import _store
 from collidescope._checks import FloatArray
-from collidescope._files import read_json, write_json
-from collidescope._matrix_files import arguments, as_plain, contents, read_npz, write_npz
 from collidescope._merging import delta_stderr, membership, merge_covariance, n_pairs
 from collidescope._sparse import SparseCollisions, largest_of_rows, largest_pairs
 from collidescope._text import as_html, as_text
+from collidescope.equations.bounds import bayes_error_bounds
 
 if TYPE_CHECKING:
     import pandas as pd
 
+#: What a JSON file of a matrix is called inside, and the most classes it takes: 50 bytes per entry are 50 MB there.
+FORMAT, FORMAT_VERSION, JSON_CLASSES = "collidescope.collision-matrix", 2, 1000
 #: Intervals allow for one more row of the class that would have added this much to the entry: where no collision was
 #: seen the standard error is near zero, yet n rows cannot rule out rates below about 1/n.
 UNSEEN = 0.5
@@ -60,6 +62,12 @@ class CollisionMatrix:
         Share of the rows that the estimate speaks for (counted collisions).
     info : mapping, optional
         How the matrix was made: method, diagnostics. Text, numbers, booleans or None.
+    units : array of shape (K,), optional
+        Independent groups of rows behind each class (the effective number), where rows come in groups.
+    n_units : float, optional
+        Independent groups of rows in all, where rows come in groups.
+    held_out_error, held_out_stderr : float, optional
+        Share of held-out rows whose label is not the class with the largest posterior, and its standard error.
 
     Examples
     --------
@@ -79,6 +87,10 @@ class CollisionMatrix:
     covariance: FloatArray | None = None
     coverage: float | None = None
     info: Mapping[str, str | float | bool | None] = field(default_factory=dict)
+    units: FloatArray | None = None
+    n_units: float | None = None
+    held_out_error: float | None = None
+    held_out_stderr: float | None = None
 
     def __post_init__(self) -> None:
         S = check.check_stochastic(self.matrix, "matrix")
@@ -88,7 +100,8 @@ class CollisionMatrix:
         if not isinstance(self.info, Mapping):
             raise ValueError(f"info must be a mapping of text to values, got {self.info!r}")
         values: dict[str, Any] = {"matrix": S, "priors": priors, "classes": classes, "info": dict(self.info)}
-        for name, shape in (("stderr", (k, k)), ("counts", (k,)), ("covariance", (n_pairs(k), n_pairs(k)))):
+        arrays = {"stderr": (k, k), "counts": (k,), "units": (k,), "covariance": (n_pairs(k), n_pairs(k))}
+        for name, shape in arrays.items():
             given = getattr(self, name)
             if given is not None:
                 values[name] = array = check.check_finite(given, name, ndim=len(shape))
@@ -98,11 +111,12 @@ class CollisionMatrix:
                     values[name] = (array + array.T) / 2
                 else:
                     check.check_non_negative(array, name, "check where it comes from")
-        for name in ("pber_stderr", "coverage"):
+        for name in ("pber_stderr", "coverage", "n_units", "held_out_error", "held_out_stderr"):
             if getattr(self, name) is not None:
                 value = float(check.check_finite(getattr(self, name), name, ndim=0))
-                if value < 0 or (name == "coverage" and value > 1):
-                    wanted = "between 0 and 1" if name == "coverage" else "≥ 0"
+                share = name in ("coverage", "held_out_error")
+                if value < 0 or (share and value > 1):
+                    wanted = "between 0 and 1" if share else "≥ 0"
                     raise ValueError(f"{name} must be {wanted}, got {value}")
                 values[name] = value
         for name, given in values.items():
@@ -157,7 +171,8 @@ class CollisionMatrix:
         check.check_between(level, 0, 1, "level")
         if self.stderr is None:
             return None
-        half = _half_width(self.stderr, None if self.counts is None else self.counts[:, None], level)
+        counts, units = (None if values is None else values[:, None] for values in (self.counts, self.units))
+        half = _half_width(self.stderr, counts, level, units)
         return np.maximum(self.matrix - half, 0.0), np.minimum(self.matrix + half, 1.0)
 
     @property
@@ -174,14 +189,39 @@ class CollisionMatrix:
         check.check_between(level, 0, 1, "level")
         if self.pber_stderr is None:
             return None
-        half = float(_half_width(self.pber_stderr, None if self.counts is None else self.counts.sum(), level))
+        half = self._half_width(self.pber_stderr, level)
         return max(self.pber - half, 0.0), min(self.pber + half, 1.0)
 
-    def bayes_error_bounds(self, level: float | None = None) -> tuple[float, float]:
-        """(low, high) around the Bayes error rate: no classifier on these features can err less than it.
+    def _half_width(self, stderr: float, level: float) -> float:
+        """Of the interval of a mean over all rows."""
+        return float(_half_width(stderr, None if self.counts is None else self.counts.sum(), level, self.n_units))
 
-        Cover and Hart's inequality, from the PBER; with ``level`` from the ends of its interval.
+    def bayes_error_limit(self, level: float = 0.95) -> float:
+        """Upper limit of the Bayes error rate that holds with probability ``level``, whatever was not learned.
+
+        The Bayes error is at most the error of any classifier, so at most the held-out 0/1 error of the posteriors,
+        and at most the PBER: the smaller of the two one-sided limits, each at (1 - level)/2.
         """
+        interval = self.pber_interval(level)
+        limits = [] if interval is None else [interval[1]]
+        if self.held_out_error is not None and self.held_out_stderr is not None:
+            limits.append(min(self.held_out_error + self._half_width(self.held_out_stderr, level), 1.0))
+        if not limits and not self._is_known():
+            raise ValueError("level needs an estimated standard error, and this matrix has none")
+        return min(limits, default=self.pber)
+
+    def bayes_error_bounds(self, level: float | None = None) -> tuple[float, float]:
+        """(low, high) around the Bayes error rate (Cover and Hart), where S is known: no classifier errs less.
+
+        S is known from densities, from inputs that all repeat, or because it was given. An estimated PBER is too high
+        by what the model did not learn, so that its lower bound bounds nothing: see :meth:`bayes_error_limit`. With
+        ``level`` from the ends of the interval of the PBER.
+        """
+        if not self._is_known():
+            raise ValueError(
+                f"bayes_error_bounds needs a known S, this one was estimated ({self.info.get('method')}): what the "
+                f"model did not learn counts as collision, so no lower bound follows; use bayes_error_limit"
+            )
         low = high = self.pber
         if level is not None:
             interval = self.pber_interval(level)
@@ -189,6 +229,11 @@ class CollisionMatrix:
                 raise ValueError("level needs an estimated standard error, and this matrix has none")
             low, high = interval
         return bayes_error_bounds(low, self.n_classes)[0], bayes_error_bounds(high, self.n_classes)[1]
+
+    def _is_known(self) -> bool:
+        """Is S free of a model's ignorance: given, of known densities, or counted on all rows?"""
+        method = str(self.info.get("method", "truth"))
+        return method.startswith(("truth", "densities")) or self.coverage == 1.0
 
     # ---------------------------------------------------------------- the probabilistic Bayes classifier
 
@@ -291,6 +336,20 @@ class CollisionMatrix:
             columns=pd.Index(self.classes, name="seen again in"),
         )
 
+    def to_confusion_matrix(self, n_rows: float | None = None) -> FloatArray:
+        """Expected confusion matrix of the probabilistic Bayes classifier, as scikit-learn lays it out.
+
+        Rows are true, columns predicted classes, entries add up to ``n_rows`` (default the rows behind the estimate; 1
+        where they are unknown): ``ConfusionMatrixDisplay(cm.to_confusion_matrix(), display_labels=cm.classes)``.
+
+        >>> CollisionMatrix([[0.9, 0.1], [0.2, 0.8]], priors=[2 / 3, 1 / 3]).to_confusion_matrix(30)
+        array([[18.,  2.],
+               [ 2.,  8.]])
+        """
+        if n_rows is None:
+            n_rows = 1.0 if self.counts is None else float(self.counts.sum())
+        return check.check_at_least(n_rows, 0, "n_rows") * self.joint
+
     # ---------------------------------------------------------------- merging classes
 
     def merge(self, groups: Sequence[Sequence[Any]], names: Sequence[Any] | None = None) -> CollisionMatrix:
@@ -305,7 +364,8 @@ class CollisionMatrix:
 
         Notes
         -----
-        Intervals follow by the delta method from :attr:`covariance`; without it they are left out.
+        Intervals follow by the delta method from :attr:`covariance`; without it they are left out. The held-out error
+        stays that of the single classes: merged ones cannot have a higher one.
         """
         A, merged = membership(self.classes, groups, names)
         B = A.T @ self.joint @ A
@@ -316,40 +376,95 @@ class CollisionMatrix:
             stderr, pber_stderr = delta_stderr(B, covariance)
         S = B / B.sum(axis=1, keepdims=True)
         counts = None if self.counts is None else A.T @ self.counts
-        info = dict(self.info) | {"merged": True}
-        return CollisionMatrix(S, priors, merged, stderr, pber_stderr, counts, covariance, self.coverage, info)
+        # Groups of rows may be behind several of the classes: at least as many as behind the best supported of them.
+        units = None if self.units is None else (A * self.units[:, None]).max(axis=0)
+        return replace(
+            self,
+            matrix=S,
+            priors=priors,
+            classes=merged,
+            stderr=stderr,
+            pber_stderr=pber_stderr,
+            counts=counts,
+            covariance=covariance,
+            info=dict(self.info) | {"merged": True},
+            units=units,
+        )
 
     # ---------------------------------------------------------------- files
 
+    def export(self) -> dict[str, Any]:
+        """Everything a file holds, as arrays and plain values: see :meth:`restore`."""
+        tree = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "covariance"}
+        lower = None if self.covariance is None else self.covariance[np.tril_indices(len(self.covariance))]
+        return tree | {"covariance_lower": lower}
+
+    @classmethod
+    def restore(cls, tree: Any) -> CollisionMatrix:
+        """The inverse of :meth:`export`, with every check of the constructor; ValueError on what does not fit."""
+        names = {f.name for f in fields(cls)} - {"covariance"} | {"covariance_lower"}
+        if not isinstance(tree, Mapping) or tree.keys() != names:
+            found = set(tree) if isinstance(tree, Mapping) else set()
+            raise ValueError(f"a collision matrix is damaged: check {', '.join(sorted(map(str, names ^ found)))}")
+        values = dict(tree)
+        info = values["info"].values() if isinstance(values["info"], Mapping) else [[]]
+        if any(isinstance(value, list | Mapping | np.ndarray) for value in info):
+            raise ValueError("a collision matrix is damaged: info must be a mapping to plain values")
+        if (lower := values.pop("covariance_lower")) is not None:
+            size = n_pairs(len(values["classes"]))
+            flat = check.check_finite(lower, "covariance_lower", ndim=1)
+            if flat.shape != (n_pairs(size),):  # before memory is taken for it
+                raise ValueError(f"covariance_lower must have {n_pairs(size)} entries, got {flat.shape[0]}")
+            covariance = np.zeros((size, size))
+            covariance[np.tril_indices(size)] = flat
+            values["covariance"] = np.where(np.tri(size, dtype=bool), covariance, covariance.T)
+        return cls(**values)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain lists, numbers and text: what :meth:`to_json` writes."""
-        return as_plain(self)
+        if self.n_classes > JSON_CLASSES:
+            raise ValueError(
+                f"a matrix of {self.n_classes:,} classes is too large for JSON (at most {JSON_CLASSES:,}): "
+                f"to_npz keeps all of it, top_k the largest entries of every row"
+            )
+        tree = self.export() | {"classes": _store.plain_labels(self.classes)}
+        plain = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in tree.items()}
+        return {"format": FORMAT, "version": FORMAT_VERSION} | plain
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> CollisionMatrix:
         """The inverse of :meth:`to_dict`, with every check of the constructor."""
-        return cls(**arguments(data))
+        if not isinstance(data, Mapping) or data.get("format") != FORMAT:
+            raise ValueError("data is not a collision matrix: it must be what CollisionMatrix.to_dict returned")
+        tree = dict(data)
+        if tree.pop("version", None) != FORMAT_VERSION:
+            found = data.get("version")
+            raise ValueError(
+                f"data has format version {found!r}, this release reads {FORMAT_VERSION}: update collidescope"
+            )
+        del tree["format"]
+        return cls.restore(tree | {"classes": _store.labels_from_plain(tree.get("classes"))})
 
     def to_json(self, path: str | Path | None = None) -> str:
         """Write the matrix to ``path`` (an existing file is replaced in one step) and return the text.
 
         Up to 1,000 classes; more take gigabytes as text: see :meth:`to_npz` and :meth:`top_k`.
         """
-        return write_json(self.to_dict(), path)
+        return _store.write_json(self.to_dict(), path)
 
     @classmethod
     def from_json(cls, source: str | Path) -> CollisionMatrix:
         """Read a file written by :meth:`to_json`, or its text; every float comes back bit for bit."""
-        return cls.from_dict(read_json(source))
+        return cls.from_dict(_store.read_json(source))
 
     def to_npz(self, path: str | Path) -> None:
-        """Write all of the matrix to a binary file of numpy's: 16 bytes an entry, for any number of classes."""
-        write_npz(self, path)
+        """Write all of the matrix to a binary file of numpy's: 16 bytes per entry, for any number of classes."""
+        _store.write(path, "matrix", self.export(), npz=True)
 
     @classmethod
     def from_npz(cls, path: str | Path) -> CollisionMatrix:
         """Read a file written by :meth:`to_npz`, with every check of the constructor; no code in it is run."""
-        return cls(**read_npz(path))
+        return cls.restore(_store.read(path, "matrix"))
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Through the constructor: unpickled and copied arrays would be writeable.
@@ -358,10 +473,10 @@ class CollisionMatrix:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, CollisionMatrix):
             return False
-        theirs = contents(other)
+        theirs = other.export()
         return all(
             np.array_equal(value, theirs[name]) if isinstance(value, np.ndarray) else value == theirs[name]
-            for name, value in contents(self).items()
+            for name, value in self.export().items()
         )
 
     __hash__ = None  # type: ignore[assignment]
@@ -377,23 +492,11 @@ class CollisionMatrix:
         return as_html(self)
 
 
-def _half_width(stderr: npt.ArrayLike, counts: npt.ArrayLike | None, level: float) -> FloatArray:
+def _half_width(
+    stderr: npt.ArrayLike, counts: npt.ArrayLike | None, level: float, units: npt.ArrayLike | None = None
+) -> FloatArray:
+    """Half the width of an interval from ``counts`` rows in ``units`` independent groups (None: every row is one)."""
     if counts is None:
         return np.asarray(stdtrit(np.inf, (1 + level) / 2) * np.asarray(stderr))
-    rows = np.asarray(counts)
-    return np.asarray(stdtrit(np.maximum(rows - 1, 1), (1 + level) / 2) * np.hypot(stderr, UNSEEN / rows))
-
-
-def bayes_error_bounds(pber: float, n_classes: int) -> tuple[float, float]:
-    """Cover and Hart's bounds on the Bayes error rate from the PBER of ``n_classes`` classes.
-
-    (K-1)/K · (1 - sqrt(1 - K/(K-1) · PBER)) ≤ BER ≤ PBER: the PBER is the asymptotic error of one nearest neighbour.
-
-    >>> bayes_error_bounds(0.5, 2)
-    (0.5, 0.5)
-    """
-    check.check_count(n_classes, "n_classes", least=2)
-    if not isinstance(pber, (int, float, np.number)) or not 0 <= pber <= 1:
-        raise ValueError(f"pber must be between 0 and 1, got {pber!r}")
-    most = (n_classes - 1) / n_classes
-    return most * (1 - float(np.sqrt(max(0.0, 1 - pber / most)))), float(pber)
+    freedom = np.maximum(np.asarray(counts if units is None else units) - 1, 1)
+    return np.asarray(stdtrit(freedom, (1 + level) / 2) * np.hypot(stderr, UNSEEN / np.asarray(counts)))

@@ -22,8 +22,10 @@ from sklearn.base import clone
 from sklearn.utils import check_random_state
 
 from collidescope import _checks as check
+from collidescope._checks import CollisionWarning
 from collidescope._text import limit_facts, percent, words_html
-from collidescope.equations.recovery import Recovery, condition_number
+from collidescope.equations.bounds import condition_number
+from collidescope.equations.recovery import Recovery
 from collidescope.estimators import estimate_collisions
 from collidescope.matrix import CollisionMatrix
 
@@ -37,10 +39,6 @@ MOVED_FAR = 0.1
 #: What a state of ``limit_`` means for someone who can gather rows; any other state cannot be told.
 VERDICTS = {"settled": "settled", "still learning": "more rows would lower it"}
 UNKNOWN = "too few rows to say"
-
-
-class CollisionWarning(UserWarning):
-    """Something about the estimate that its reader should know."""
 
 
 @dataclass(frozen=True)

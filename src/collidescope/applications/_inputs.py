@@ -1,10 +1,140 @@
-"""Checks of arguments that the applications share."""
+"""What the applications are given, as arrays: posteriors, class numbers, class names; and means over rows."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
+from collidescope import _checks as check
+from collidescope._checks import FloatArray, IntArray
+from collidescope._rows import row_hashes
+from collidescope._text import words_html
 from collidescope.matrix import CollisionMatrix
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NUMBERS = "{:.4f}".format
+
+Names = Sequence[Any] | npt.NDArray[Any]
+
+
+class Told:
+    """What the results (frozen dataclasses with a ``verdict``) share: words and a table, for people and for JSON."""
+
+    table: pd.DataFrame
+    notes: tuple[str, ...] = ()
+
+    @property
+    def verdict(self) -> str:
+        """The answer in words."""
+        raise NotImplementedError
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain lists, numbers and text, which JSON can hold."""
+        named = {f.name: getattr(self, f.name) for f in fields(self) if f.name[0] != "_"}  # type: ignore[arg-type]
+        return {"verdict": self.verdict} | {name: plain(v) for name, v in named.items() if not isinstance(v, dict)}
+
+    def __str__(self) -> str:
+        shown = self._shown().to_string(index=False, float_format=NUMBERS, na_rep="")
+        return "\n".join([self.verdict, *self.notes, "", shown])
+
+    def _repr_html_(self) -> str:
+        table = self._shown().to_html(index=False, float_format=NUMBERS, na_rep="")
+        return words_html(self.verdict, *self.notes) + table
+
+    def _shown(self) -> pd.DataFrame:
+        return self.table.dropna(axis=1, how="all")
+
+
+def plain(value: Any) -> Any:
+    """Arrays and tables as lists; None for what is missing."""
+    if hasattr(value, "to_dict"):
+        return [{name: plain(cell) for name, cell in row.items()} for row in value.to_dict("records")]
+    if isinstance(value, list | tuple | np.ndarray):
+        return [plain(part) for part in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if isinstance(value, float) and np.isnan(value) else value
+
+
+class Scored(NamedTuple):
+    """Posteriors of n rows (n×K), class numbers of their labels, names of the classes, notes for the user."""
+
+    P: FloatArray
+    codes: IntArray
+    classes: npt.NDArray[Any]
+    notes: tuple[str, ...]
+
+
+def scored(source: Any, X: Any, y: npt.ArrayLike, classes: Names | None, name: str = "P", y_name: str = "y") -> Scored:
+    """Arguments as arrays; ``name`` and ``y_name`` are what the caller's arguments are called in messages."""
+    P, names, notes = posteriors_of(source, X, y, classes, name, y_name)
+    codes = check.encode_labels(y, names, y_name)
+    check.check_same_length(P, codes, f"{'the posteriors' if X is not None else name} and {y_name}")
+    return Scored(P, codes, names, notes)
+
+
+def posteriors_of(
+    source: Any, X: Any, y: npt.ArrayLike | None, classes: Names | None, name: str, y_name: str = "y"
+) -> tuple[FloatArray, npt.NDArray[Any], tuple[str, ...]]:
+    """(posteriors, class names, notes) from a fitted classifier and rows, or from posteriors and names or labels.
+
+    Rows that a ``CollisionClassifier`` was trained on are recognised by their hashes (``row_hashes_``) and get their
+    held-out ``posteriors_``: its own predictions agree with labels that it has seen.
+    """
+    if isinstance(source, type):
+        raise ValueError(f"{name} must be a fitted classifier or posteriors, got the class {source.__name__}")
+    if hasattr(source, "predict_proba"):
+        kind = type(source).__name__
+        if not hasattr(source, "classes_"):
+            raise ValueError(f"{name} must be fitted, {kind} has no classes_: call fit first")
+        if X is None:
+            raise ValueError(f"X is needed: {name} is a classifier ({kind}), or pass held-out posteriors instead")
+        names = check.check_classes(source.classes_)
+        if classes is not None and check.check_classes(classes, len(names)).tolist() != names.tolist():
+            raise ValueError(f"classes must be left out or equal those of {name}: it knows {names.tolist()}")
+        P = check.check_posteriors(source.predict_proba(X), f"predict_proba of {name}", len(names))
+        P, notes = _held_out(source, X, P)
+        return P, names, notes
+    P = check.check_posteriors(source, name)
+    k = P.shape[1]
+    if classes is not None:
+        return P, check.check_classes(classes, k), ()
+    if y is None:
+        return P, np.arange(k), ()
+    names = check.classes_of(check.check_labels(y, y_name), y_name)
+    if len(names) != k:
+        raise ValueError(
+            f"{name} has {k} columns and {y_name} has {len(names)} distinct labels: "
+            f"pass classes, in the order of the columns"
+        )
+    return P, names, ()
+
+
+def _held_out(source: Any, X: Any, P: FloatArray) -> tuple[FloatArray, tuple[str, ...]]:
+    known, trained = getattr(source, "posteriors_", None), getattr(source, "row_hashes_", None)
+    if known is None or trained is None:
+        return P, ()
+    usable = ~np.isnan(known).any(axis=1)
+    order = np.argsort(trained[usable], kind="stable")
+    hashes, first, counts = np.unique(trained[usable][order], return_index=True, return_counts=True)
+    # A row that stands in the training rows several times gets the mean of their held-out posteriors.
+    means = np.add.reduceat(known[usable][order], first, axis=0) / counts[:, None]
+    wanted = row_hashes(X)
+    place = np.minimum(np.searchsorted(hashes, wanted), len(hashes) - 1)
+    seen = hashes[place] == wanted
+    if not seen.any():
+        return P, ()
+    note = (
+        f"{int(seen.sum()):,} of {len(P):,} rows are training rows of the model: their held-out posteriors are used in "
+        f"place of its predictions."
+    )
+    return np.where(seen[:, None], means[place], P), (note,)
 
 
 def check_matrix(cm: object) -> None:
@@ -19,3 +149,49 @@ def check_matrix(cm: object) -> None:
 def is_series(values: Any) -> bool:
     """Is it a pandas Series? Asked without importing pandas."""
     return type(values).__name__ == "Series" and type(values).__module__.split(".")[0] == "pandas"
+
+
+def is_table(values: Any) -> bool:
+    """Has it two dimensions, as posteriors have and labels have not? Lists of different lengths have neither."""
+    try:
+        return np.ndim(values) == 2
+    except ValueError:
+        return False
+
+
+def group_codes(groups: Any, n: int, name: str = "groups") -> tuple[IntArray, npt.NDArray[Any]]:
+    """(group number of every row, names of the groups); text, numbers or any mixture of them."""
+    import pandas as pd
+
+    given = check.check_labels(groups, name).astype(object)
+    if len(given) != n:
+        raise ValueError(f"{name} must have one entry per row ({n}), got {len(given)}")
+    try:
+        codes, names = pd.factorize(given, sort=True)
+    except TypeError:  # mixed types have no order: that of their first rows
+        codes, names = pd.factorize(given)
+    return codes.astype(np.intp), names
+
+
+def residuals(P: FloatArray, codes: IntArray) -> FloatArray:
+    """R = c - p of every row. PBER = mean Σ_k r_k², and B[i, j] = -mean(r_i r_j) for i ≠ j (one-step estimates)."""
+    r = -P
+    r[np.arange(len(P)), codes] += 1.0
+    return np.asarray(r)
+
+
+def mean_and_error(values: FloatArray, clusters: IntArray | None = None) -> tuple[Any, Any, float]:
+    """Mean over rows (first axis), its standard error, and degrees of freedom.
+
+    With ``clusters`` (a number per row) rows of one cluster are dependent: the variance is that of cluster sums
+    (Liang and Zeger, with G / (G - 1)), and the degrees of freedom are those of the clusters.
+    """
+    n = len(values)
+    mean = values.mean(axis=0)
+    if clusters is None:
+        return mean, values.std(axis=0, ddof=1) / np.sqrt(n) if n > 1 else np.full_like(mean, np.nan), max(n - 1, 1)
+    _, own = np.unique(clusters, return_inverse=True)
+    total = np.zeros((own.max() + 1, *values.shape[1:]))
+    np.add.at(total, own, values - mean)
+    g = len(total)
+    return mean, np.sqrt((total**2).sum(axis=0) * g / max(g - 1, 1)) / n, max(g - 1, 1)

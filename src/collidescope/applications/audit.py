@@ -4,12 +4,14 @@ With posteriors p of the audited rows (held out: the best estimate of the truth 
 that the features allow, as far as p can see. The audited classifier's prediction ŷ is compared with it row by row::
 
     error    = P(ŷ ≠ y)                     of the audited classifier
-    inherent = P(argmax p ≠ y)              of the best rule, on the same labelled rows
-    fixable  = error - inherent             paired, row by row
+    best     = P(argmax p ≠ y)              of the best rule known, on the same labelled rows
+    fixable  = error - best                 paired, row by row: a rule that avoids these errors exists
+    inherent = the Bayes error              what unlimited rows would leave, a range from a learning curve (``limit``)
+    not learned yet = best - inherent       what more rows would still avoid
 
 and for each ordered pair (i, j) of classes the same with P(ŷ = j | i) and P(argmax p = j | i), the Bayes-optimal
-confusion E_{x~D_i} 1[argmax y(x) = j]. Whatever p could not learn counts as inherent, so *fixable* is a lower limit:
-the rule exists and does avoid these errors on rows it has not seen.
+confusion E_{x~D_i} 1[argmax y(x) = j]. Without a limit the last two cannot be told apart, and *fixable* is a lower
+limit of what can be avoided.
 
 A pair is flagged when its excess is beyond luck (exact McNemar test on the rows of class i where only one of the two
 says j) **and** so is that of both directions together, i → j and j → i. Two rules that are equally good can differ in
@@ -21,31 +23,163 @@ false flags below ``fdr``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
+from scipy.stats import binom, binomtest
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
-from collidescope.applications._audit_report import AuditReport
-from collidescope.applications._paired import (
-    confusion_rates,
-    confusion_table,
+from collidescope.applications._inputs import (
+    NUMBERS,
+    Names,
+    Told,
     is_table,
-    pair_table,
-    paired_interval,
-    wilson_interval,
+    mean_and_error,
+    plain,
+    posteriors_of,
+    residuals,
+    scored,
 )
-from collidescope.applications.ambiguity import resolve_posteriors
-from collidescope.matrix import bayes_error_bounds
 
-__all__ = ["AuditReport", "audit", "bayes_confusion"]
+if TYPE_CHECKING:
+    import pandas as pd
 
-#: Posteriors whose own word on their error is off by more standard errors than this are called miscalibrated.
+#: Posteriors whose own estimate of their error is off by more standard errors than this are called miscalibrated.
 MISCALIBRATED = 3.0
+#: Added to each of the four cells of a paired 2×2 table (Agresti and Min, 2005): Wald's interval is too short without.
+AGRESTI_MIN = 0.5
+#: Pairs shown when a report is printed.
+SHOWN, SHOWN_HTML = 5, 20
+KINDS = ("fixable", "inherent", "other", "all")
+CALLS = "audit(posteriors, y_true=y, y_pred=predicted) or audit(model, X, y, predicted)"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class AuditReport(Told):
+    """What a classifier gets wrong: fixable now, not learned yet, inherent. Made by :func:`audit`.
+
+    Rates are shares of rows; intervals hold at ``level``.
+
+    Attributes
+    ----------
+    error, error_interval : of the audited classifier
+    best : float
+        Error of the rule argmax p on the same rows: ``error = best + fixable``, exactly.
+    fixable, fixable_interval : paired difference of the two errors
+    inherent_interval : (low, high) or None
+        Range of the Bayes error, where a limit is known.
+    bayes_error : float
+        1 - mean(max p): what the posteriors themselves claim that the best rule errs.
+    bayes_error_limit : float
+        Upper confidence limit of the Bayes error: the lower of those of ``best`` and of the Brier score of p.
+    pairs : DataFrame
+        One row per ordered pair that occurs: ``true``, ``predicted``, ``rows`` (of the true class), ``observed`` and
+        ``best`` rates, ``fixable`` with ``low`` and ``high``, ``points`` (fixable as a share of all rows; they sum to
+        the total), ``p_value``, ``flagged``. Largest ``fixable`` first.
+    confusion, bayes_confusion : arrays of shape (K, K)
+        P(ŷ = j | i) and P(argmax p = j | i) on these rows; nan where a class has none.
+    cautions : tuple of str
+    """
+
+    classes: npt.NDArray[Any]
+    n_rows: int
+    error: float
+    error_interval: tuple[float, float]
+    best: float
+    fixable: float
+    fixable_interval: tuple[float, float]
+    inherent_interval: tuple[float, float] | None
+    bayes_error: float
+    bayes_error_limit: float
+    pairs: pd.DataFrame
+    confusion: FloatArray
+    bayes_confusion: FloatArray
+    level: float
+    fdr: float
+    cautions: tuple[str, ...] = ()
+    #: Class numbers of y, ŷ and argmax p.
+    _codes: tuple[IntArray, IntArray, IntArray] = field(default=(np.zeros(0, np.intp),) * 3)
+
+    @property
+    def not_learned_interval(self) -> tuple[float, float] | None:
+        """(low, high): what more rows would still avoid, as a share of rows; None without a limit."""
+        if self.inherent_interval is None:
+            return None
+        low, high = self.inherent_interval
+        return max(self.best - high, 0.0), max(self.best - low, 0.0)
+
+    def rows(self, true: Any, predicted: Any, kind: str = "fixable") -> IntArray:
+        """Numbers of the rows of class ``true`` that the classifier took for ``predicted``.
+
+        ``kind``: "fixable" where argmax p is right, "inherent" where it says ``predicted`` too (inherent, or not
+        learned yet), "other" where it is wrong in another way, or "all" of them.
+        """
+        check.check_choice(kind, KINDS, "kind")
+        i = int(check.encode_labels([true], self.classes, "true")[0])
+        j = int(check.encode_labels([predicted], self.classes, "predicted")[0])
+        if i == j:
+            raise ValueError(f"predicted must be another class than true, got {predicted!r} for both")
+        y, said, best = self._codes
+        taken = (y == i) & (said == j)
+        keep = {"fixable": best == i, "inherent": best == j, "other": (best != i) & (best != j), "all": taken}
+        return np.flatnonzero(taken & keep[kind])
+
+    @property
+    def verdict(self) -> str:
+        """The answer in words."""
+        digits = 1 if self.error >= 0.01 else 2
+        low, high = (f"{100 * end:.{digits}f}" for end in self.fixable_interval)
+        said = f"The classifier errs on {self.error:.{digits}%} of rows."
+        if self.fixable_interval[1] < 0:
+            return (
+                f"{said} The rule from these posteriors errs on {self.best:.{digits}%}: the classifier knows more "
+                f"than they do, so they cannot say what is inherent. Use better posteriors."
+            )
+        if self.error == 0:
+            return f"{said} There is nothing to fix."
+        rest = f"{100 * self.best:.{digits}f} points are inherent in the data or not learned yet"
+        if self.inherent_interval is not None and self.not_learned_interval is not None:
+            (a, b), (c, d) = self.inherent_interval, self.not_learned_interval
+            rest = (
+                f"{100 * a:.{digits}f} to {100 * b:.{digits}f} points are inherent in the data (unlimited rows would "
+                f"leave them), {100 * c:.{digits}f} to {100 * d:.{digits}f} points are not learned yet"
+            )
+        found = self.pairs[self.pairs["flagged"]]
+        if self.fixable_interval[0] <= 0:
+            names = [f"{a} taken for {b}" for a, b in zip(found["true"], found["predicted"], strict=True)][:SHOWN]
+            more = f" Some pairs still stand out: {', '.join(names)}." if names else ""
+            return (
+                f"{said} Nothing that a better model would fix is found (difference to the best rule known {low} to "
+                f"{high} points): {rest}. To err less takes better features or more rows.{more}"
+            )
+        top = (found if len(found) else self.pairs).nlargest(1, "points").to_dict("records")[0]
+        part = "most of it" if top["points"] > self.fixable / 2 else "the largest part"
+        return (
+            f"{said} {100 * self.fixable:.{digits}f} points ({low} to {high}) could be fixed by a better model, {part} "
+            f"{top['true']} taken for {top['predicted']}; {rest}."
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain lists, numbers and text, which JSON can hold."""
+        data = super().to_dict() | {"inherent": self.best, "not_learned_interval": plain(self.not_learned_interval)}
+        data["pairs"] = [pair | {"inherent": pair["best"]} for pair in data["pairs"]]  # the name in the report
+        return data
+
+    def __repr__(self) -> str:
+        return f"<AuditReport: {self.n_rows:,} rows, error {self.error:.4f}, fixable {self.fixable:.4f}>"
+
+    def __str__(self) -> str:
+        limit = f"The best possible classifier on these inputs errs on at most {self.bayes_error_limit:.2%}."
+        title = f"Pairs with most to fix (flagged at a false discovery rate of {self.fdr:.0%}):"
+        table = self._shown().head(SHOWN).to_string(index=False, float_format=NUMBERS)
+        return "\n".join([self.verdict, *self.cautions, limit, "", title, table])
+
+    def _shown(self) -> pd.DataFrame:
+        return self.pairs[self.pairs["fixable"] > 0].head(SHOWN_HTML)
 
 
 def audit(
@@ -54,33 +188,34 @@ def audit(
     y_true: npt.ArrayLike | None = None,
     y_pred: Any = None,
     *,
-    classes: Sequence[Any] | npt.NDArray[Any] | None = None,
+    limit: Any = None,
+    classes: Names | None = None,
     level: float = 0.95,
     fdr: float = 0.05,
 ) -> AuditReport:
-    """Split the errors of any classifier into what is inherent in the data and what a better model could fix.
+    """Split the errors of any classifier into what a better model could fix, what is not learned yet, and the rest.
 
     Parameters
     ----------
     model_or_posteriors : array of shape (n, K), or a fitted classifier with ``predict_proba``
-        The best estimate of the true posteriors of the audited rows, by a model that did not train on them: a
-        ``CollisionClassifier`` fitted on other rows, or its ``posteriors_`` for the rows it was fitted on.
+        The best estimate of the true posteriors of the audited rows, by a model that did not train on them. Rows that
+        a ``CollisionClassifier`` was trained on are recognised and get their held-out posteriors.
     X : the audited rows
-        Needed when the first argument is a classifier or ``y_pred`` is an estimator.
+        Needed when the first argument is a classifier or ``y_pred`` is an estimator. With posteriors it may be left
+        out: ``audit(P, y_true, y_pred)``.
     y_true : array of n labels
     y_pred : array of n labels, array of shape (n, K), or a fitted estimator
         What the audited classifier says: labels, posteriors (the most likely class is taken; columns in the order of
         ``classes``), or the classifier itself, whose ``predict`` is called on ``X``. It must not have trained on the
         rows either, or its errors are too few.
+    limit : Limit, optional
+        What unlimited rows would leave, default ``limit_`` of the model: splits what is left into "not learned yet"
+        and "inherent".
     classes : K names in the order of the columns, default those of the model or the sorted distinct labels
     level : float
         Of the intervals.
     fdr : float
         False discovery rate of the flagged pairs (Benjamini and Hochberg).
-
-    Returns
-    -------
-    AuditReport
 
     Examples
     --------
@@ -89,56 +224,58 @@ def audit(
     >>> X, y = problem.sample(3000, random_state=0)
     >>> blind = np.where(X[:, 0] > 1, "c", "a")  # sees only the first feature, and so never says b
     >>> report = audit(problem.posteriors(X), y_true=y, y_pred=blind)
-    >>> report.error == report.inherent + report.fixable
+    >>> report.error == report.best + report.fixable
     True
     >>> report.pairs.query("flagged")[["true", "predicted"]].to_numpy().tolist()
     [['b', 'a'], ['b', 'c']]
     """
     check.check_between(level, 0, 1, "level")
     check.check_between(fdr, 0, 1, "fdr")
+    model = hasattr(model_or_posteriors, "predict_proba")
+    if y_pred is None and not model and X is not None and y_true is not None and not is_table(X):
+        X, y_true, y_pred = None, X, y_true
     for name, value in (("y_true", y_true), ("y_pred", y_pred)):
         if value is None:
-            raise ValueError(f"{name} is needed (the order is model_or_posteriors, X, y_true, y_pred; X may be None)")
-    P, names = resolve_posteriors(model_or_posteriors, X, y_true, classes, "model_or_posteriors", "y_true")
-    y = check.encode_labels(y_true, names, "y_true")  # type: ignore[arg-type]
-    check.check_same_length(P, y, "the posteriors and y_true")
+            raise ValueError(f"{name} is needed: write {CALLS}")
+    assert y_true is not None
+    P, y, names, notes = scored(
+        model_or_posteriors, X if model else None, y_true, classes, "model_or_posteriors", "y_true"
+    )
     said = predicted_codes(y_pred, X, names)
     check.check_same_length(y, said, "y_true and y_pred")
     best = P.argmax(axis=1)
     n, k = P.shape
-
     wrong, best_wrong = said != y, best != y
     worse, better = int((wrong & ~best_wrong).sum()), int((best_wrong & ~wrong).sum())
     interval = paired_interval(np.array(worse), np.array(better), np.array(n), level)
-    inherent = float(best_wrong.mean())
     claimed = 1 - P.max(axis=1)
-    loss = 1 - 2 * P[np.arange(n), y] + (P**2).sum(axis=1)
-    half = float(ndtri((1 + level) / 2) * loss.std() / np.sqrt(n))
-    most = (k - 1) / k
-    pber = np.clip([loss.mean() - half, loss.mean() + half], 0.0, most)
+    pber, stderr, _ = mean_and_error((residuals(P, y) ** 2).sum(axis=1))
+    # Either of two upper limits would do at a one-sided (1 - level) / 2; for the lower of them each takes half of it.
+    each = 1 - (1 - level) / 2
+    upper = min(wilson_interval(int(best_wrong.sum()), n, each)[1], float(pber + ndtri((1 + each) / 2) * stderr))
+    limit = getattr(model_or_posteriors, "limit_", None) if limit is None else limit
     return AuditReport(
         classes=names,
         n_rows=n,
-        error=inherent + (worse - better) / n,
+        error=float(best_wrong.mean()) + (worse - better) / n,
         error_interval=wilson_interval(int(wrong.sum()), n, level),
-        inherent=inherent,
+        best=float(best_wrong.mean()),
         fixable=(worse - better) / n,
         fixable_interval=(float(interval[0]), float(interval[1])),
+        inherent_interval=None if limit is None else tuple(map(float, limit.bayes_error_interval(level))),  # type: ignore[arg-type]
         bayes_error=float(claimed.mean()),
-        bayes_bounds=(bayes_error_bounds(pber[0], k)[0], bayes_error_bounds(pber[1], k)[1]),
-        pairs=pair_table(y, said, best, names, level, fdr),
-        confusion=confusion_rates(confusion_table(y, said, k)),
-        bayes_confusion=confusion_rates(confusion_table(y, best, k)),
+        bayes_error_limit=upper,
+        pairs=_pair_table(y, said, best, names, level, fdr),
+        confusion=_rates(confusion_table(y, said, k)),
+        bayes_confusion=_rates(confusion_table(y, best, k)),
         level=level,
         fdr=fdr,
-        cautions=_cautions(best_wrong, claimed),
+        cautions=notes + _cautions(best_wrong, claimed),
         _codes=(y, said, best),
     )
 
 
-def bayes_confusion(
-    P: npt.ArrayLike, y: npt.ArrayLike | None = None, *, classes: Sequence[Any] | npt.NDArray[Any] | None = None
-) -> FloatArray:
+def bayes_confusion(P: npt.ArrayLike, y: npt.ArrayLike | None = None, *, classes: Names | None = None) -> FloatArray:
     """Confusion of the best rule: row i, column j is E_{x~D_i} 1[argmax y(x) = j].
 
     Parameters
@@ -156,16 +293,13 @@ def bayes_confusion(
     array([[0.882, 0.118],
            [0.385, 0.615]])
     """
-    posteriors, names = resolve_posteriors(P, None, y, classes, "P", "y")
-    k = len(names)
-    best = posteriors.argmax(axis=1)
-    if y is None:
-        table = np.zeros((k, k))
-        np.add.at(table.T, best, posteriors)
-        return confusion_rates(table)
-    codes = check.encode_labels(y, names)
-    check.check_same_length(posteriors, codes, "P and y")
-    return confusion_rates(confusion_table(codes, best, k))
+    if y is not None:
+        posteriors, codes, names, _ = scored(P, None, y, classes)
+        return _rates(confusion_table(codes, posteriors.argmax(axis=1), len(names)))
+    posteriors, names, _ = posteriors_of(P, None, None, classes, "P")
+    table = np.zeros((len(names), len(names)))
+    np.add.at(table.T, posteriors.argmax(axis=1), posteriors)
+    return _rates(table)
 
 
 def predicted_codes(y_pred: Any, X: Any, classes: npt.NDArray[Any]) -> IntArray:
@@ -182,12 +316,84 @@ def predicted_codes(y_pred: Any, X: Any, classes: npt.NDArray[Any]) -> IntArray:
 
 
 def _cautions(best_wrong: npt.NDArray[np.bool_], claimed: FloatArray) -> tuple[str, ...]:
-    gap = best_wrong - claimed
-    stderr = float(gap.std()) / np.sqrt(len(gap))
-    if abs(gap.mean()) <= MISCALIBRATED * stderr:
+    gap, stderr, _ = mean_and_error(best_wrong - claimed)
+    if len(claimed) < 2 or abs(gap) <= MISCALIBRATED * stderr:
         return ()
-    words = "over-confident" if gap.mean() > 0 else "under-confident"
+    words = "over-confident" if gap > 0 else "under-confident"
     return (
-        f"The posteriors are {words}: they say that their rule errs on {claimed.mean():.1%}, it errs on "
+        f"The posteriors are {words}: they claim that their rule errs on {claimed.mean():.1%}, it errs on "
         f"{best_wrong.mean():.1%}. Better ones may find more that can be fixed.",
     )
+
+
+# ------------------------------------------------------------------------------- two rules on the same labelled rows
+# Only the rows on which the rules differ speak for one of them: with b rows where the first alone says j and c where
+# the second alone does, the difference of the shares is (b - c) / n, and without a true difference b is half of b + c
+# but for luck (McNemar).
+
+
+def wilson_interval(count: int, n: int, level: float) -> tuple[float, float]:
+    """Wilson's interval for a share: right for small counts too."""
+    interval = binomtest(count, n).proportion_ci(level, method="wilson")
+    return float(interval.low), float(interval.high)
+
+
+def paired_interval(only_first: Any, only_second: Any, n: Any, level: float) -> tuple[FloatArray, FloatArray]:
+    """Interval of the difference of two shares of the same ``n`` rows, from the rows where only one of them holds.
+
+    Agresti and Min's: Wald's interval after half a row was added to each cell; widened to the difference itself.
+    """
+    b, c, total = only_first + AGRESTI_MIN, only_second + AGRESTI_MIN, n + 4 * AGRESTI_MIN
+    centre = (b - c) / total
+    half = ndtri((1 + level) / 2) * np.sqrt(b + c - (b - c) ** 2 / total) / total
+    difference = (only_first - only_second) / n
+    low, high = np.minimum(centre - half, difference), np.maximum(centre + half, difference)
+    return np.maximum(low, -1.0), np.minimum(high, 1.0)
+
+
+def mcnemar_p(only_first: IntArray, only_second: IntArray) -> FloatArray:
+    """Exact one-sided p-value of McNemar's test: are the first kind of rows more than luck would have them?"""
+    return np.asarray(binom.sf(only_first - 1, only_first + only_second, 0.5))
+
+
+def confusion_table(y: IntArray, said: IntArray, k: int) -> FloatArray:
+    """How many rows of class i are called j."""
+    return np.bincount(y * k + said, minlength=k * k).reshape(k, k).astype(np.float64)
+
+
+def _rates(table: FloatArray) -> FloatArray:
+    """Its rows as shares; nan for a class without rows."""
+    total = np.broadcast_to(table.sum(axis=1, keepdims=True), table.shape)
+    return np.divide(table, total, out=np.full(table.shape, np.nan), where=total > 0)
+
+
+def _pair_table(
+    y: IntArray, said: IntArray, best: IntArray, classes: npt.NDArray[Any], level: float, fdr: float
+) -> pd.DataFrame:
+    """:attr:`AuditReport.pairs` from class numbers: labels, the audited rule, the best rule."""
+    import pandas as pd
+    from scipy.stats import false_discovery_control
+
+    k = len(classes)
+    observed, inherent = confusion_table(y, said, k), confusion_table(y, best, k)
+    agreed = confusion_table(y[said == best], said[said == best], k)
+    more, fewer = (observed - agreed).astype(np.intp), (inherent - agreed).astype(np.intp)
+    i, j = np.nonzero((observed + inherent) * (1 - np.eye(k)))
+    rows = np.bincount(y, minlength=k)[i]
+    worse, better = more[i, j], fewer[i, j]
+    p = np.maximum(mcnemar_p(worse, better), mcnemar_p(worse + more[j, i], better + fewer[j, i]))
+    # A rule that prefers other classes than the best one does, of several that nobody can tell apart, confuses its
+    # favourites more and is right about them more often: where their rows come out no worse, nothing can be fixed.
+    excess = (more - fewer).sum(axis=1) - np.diag(more - fewer)
+    p = np.where(excess[i] + excess[j] > 0, p, 1.0)
+    # With m rows between the rules no p-value is below 2⁻ᵐ. Pairs that could never be flagged take no part: m does not
+    # depend on whom the rows favour, so leaving them out favours nobody.
+    tested = 0.5 ** (worse + better) <= fdr
+    flagged = np.zeros(len(p), dtype=bool)
+    if tested.any():
+        flagged[tested] = np.asarray(false_discovery_control(p[tested], method="bh")) <= fdr
+    low, high = paired_interval(worse, better, rows, level)
+    columns = {"true": classes[i], "predicted": classes[j], "rows": rows, "observed": observed[i, j] / rows}
+    columns |= {"best": inherent[i, j] / rows, "fixable": (worse - better) / rows, "low": low, "high": high}
+    columns |= {"points": (worse - better) / len(y), "p_value": p, "flagged": flagged}
+    return pd.DataFrame(columns).sort_values("fixable", ascending=False, kind="stable", ignore_index=True)

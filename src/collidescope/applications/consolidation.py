@@ -1,32 +1,50 @@
 """Class consolidation: which classes to merge so that the data can tell the rest apart.
 
-Merging classes with a K×L membership A is exact, ``B' = Aᵀ B A``, so every merge of two groups lowers the PBER by what
-B holds between them, twice, and the PBER of every grouping is known with no retraining. The greedy path merges the two
-groups that collide most, again and again.
+Merging classes with a K×L membership A is exact, ``B' = Aᵀ B A``, so the PBER of every grouping is known with no
+retraining. Symbols: W = B + Bᵀ with a diagonal of zeros: merging groups a and b lowers PBER by the sum of W between
+them (the *gain*). A *grouping* is an array of K group numbers, numbered in the order of their first members.
+
+The greedy path merges the two groups with the largest gain, again and again. Gains add up over classes, so large groups
+attract the rest and late steps often give all to the largest. ``balance`` β divides the gain by (n_a n_b)^β, with n the
+number of classes of a group: 0 is greedy, 1 the mean collision between classes of the two groups (average linkage).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from collidescope import _checks as check
-from collidescope._checks import FloatArray
+from collidescope._checks import FloatArray, IntArray
 from collidescope._text import HTML_CLASSES, TEXT_CLASSES, words_html
-from collidescope.applications._constraints import Constraints
-from collidescope.applications._grouping import TIE, Groupings, linkage_of
-from collidescope.applications._inputs import check_matrix, is_series
-from collidescope.applications._path import LEVEL, greedy_search, optimal_search, path_table
-from collidescope.matrix import CollisionMatrix
+from collidescope.applications._inputs import NUMBERS, check_matrix, is_series
+from collidescope.matrix import CollisionMatrix, _half_width
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Names = Sequence[Any] | Callable[[list[Any]], Any]
+LEVEL = 0.95
+#: Gains closer than this are equal up to the rounding of sums of B: the pair that comes first in the classes is taken,
+#: on every machine.
+TIE = 1e-12
+#: In place of the gain of a pair that may not be merged; true gains are never negative.
+FORBIDDEN = -1.0
+#: Up to this many classes every grouping can be looked at in a second (Bell's numbers: 115,975 for 10, 4 million
+#: for 12).
+OPTIMAL_CLASSES = 10
+#: Letters of the name of a group: three columns of names and numbers fit into 80.
+NAME_WIDTH = 24
+
+GroupNames = Sequence[Any] | Callable[[list[Any]], Any]
+Groupings = npt.NDArray[np.integer]
+Path = tuple[Any, ...]
+ROOT: Path = ("all",)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -37,14 +55,14 @@ class ConsolidationPlan:
 
     Attributes
     ----------
-    groups : list of lists of class names
-        In the order of their first members; a class that stays alone is a group of one.
+    groups : list of lists of class names, in the order of their first members
     matrix : CollisionMatrix
         That of the groups, with intervals where the source has a covariance. Its class names are text ("4+9").
     path : DataFrame
-        One row a step: ``step``, ``n_groups``, ``first`` and ``second`` (the groups merged), ``pber`` with ``pber_low``
-        and ``pber_high`` (95%, missing where not estimated), ``bayes_low`` and ``bayes_high`` (bounds of the Bayes
-        error) and ``gain`` (PBER removed by the step). It ends at one group, or where the constraints end it.
+        One row per step: ``step``, ``n_groups``, ``first`` and ``second`` (the groups merged), ``pber`` with
+        ``pber_low`` and ``pber_high`` (95%, missing where not estimated), ``gain`` (PBER removed by the step) and
+        ``price``: PBER above that of the plain greedy path with as many groups, for ``max_group_size`` and
+        ``balance``. It ends at one group, or where the constraints end it.
     linkage : array of shape (K - 1, 4) or None
         The tree for :func:`scipy.cluster.hierarchy.dendrogram`; heights are the PBER removed so far. Merges beyond the
         end of ``path`` join what the constraints keep apart. None with ``method="optimal"``: best groupings of
@@ -69,13 +87,10 @@ class ConsolidationPlan:
     @property
     def mapping(self) -> dict[Any, str]:
         """Class → name of its group."""
-        return {
-            name: merged
-            for group, merged in zip(self.groups, self.matrix.classes.tolist(), strict=True)
-            for name in group
-        }
+        named = zip(self.groups, self.matrix.classes.tolist(), strict=True)
+        return {name: merged for group, merged in named for name in group}
 
-    def at(self, n_groups: int, names: Names | None = None) -> ConsolidationPlan:
+    def at(self, n_groups: int, names: GroupNames | None = None) -> ConsolidationPlan:
         """The plan with another number of groups (or other names) along the same path.
 
         Parameters
@@ -83,7 +98,7 @@ class ConsolidationPlan:
         n_groups : int
         names : list with one name per group, or callable, optional
             In the order of ``groups``; a callable makes a name from the members of a group. By default they are joined
-            by "+".
+            by "+", long ones cut: "A+B+… (12)".
         """
         check.check_count(n_groups, "n_groups", least=2)
         steps = self.path["n_groups"].tolist()
@@ -96,7 +111,7 @@ class ConsolidationPlan:
             raise ValueError(f"n_groups must be from {max(steps[-1], 2)} to {steps[0]} here, got {n_groups}: {reason}")
         return self._at_step(steps.index(n_groups), names)
 
-    def _at_step(self, step: int, names: Names | None) -> ConsolidationPlan:
+    def _at_step(self, step: int, names: GroupNames | None) -> ConsolidationPlan:
         groups = _members(self.source.classes, self.groupings[step])
         if names is None:
             chosen: Sequence[Any] = _default_names(groups)
@@ -109,12 +124,9 @@ class ConsolidationPlan:
 
     def transform(self, y: Any) -> Any:
         """Labels → names of their groups: an array of text, or a Series with its index for a Series."""
-        codes = check.encode_labels(y, self.source.classes)
-        number = np.empty(self.source.n_classes, dtype=np.intp)
-        position = {name: k for k, name in enumerate(self.source.classes.tolist())}
-        for g, group in enumerate(self.groups):
-            number[[position[name] for name in group]] = g
-        merged = self.matrix.classes[number[codes]]
+        mapping = self.mapping
+        names = np.array([mapping[name] for name in self.source.classes.tolist()])
+        merged = names[check.encode_labels(y, self.source.classes)]
         if is_series(y):
             import pandas as pd
 
@@ -129,40 +141,36 @@ class ConsolidationPlan:
 
     def __str__(self) -> str:
         table = self._table(TEXT_CLASSES)
-        return "\n".join([*self._words(), "", table.to_string(index=False, float_format="{:.4f}".format)])
+        return "\n".join([*self._words(), "", table.to_string(index=False, float_format=NUMBERS)])
 
     def _repr_html_(self) -> str:
-        table = self._table(HTML_CLASSES).to_html(index=False, float_format="{:.4f}".format, escape=True)
+        table = self._table(HTML_CLASSES).to_html(index=False, float_format=NUMBERS, escape=True)
         return words_html(*self._words()) + table
 
     def _words(self) -> list[str]:
-        low, high = self.matrix.bayes_error_bounds()
-        return [
+        lines = [
             f"{self.source.n_classes} classes in {self.n_groups} groups",
             f"An input seen again falls into another group with probability {_with_interval(self.matrix)}, "
             f"into another class with {_with_interval(self.source)}.   [PBER]",
-            f"The best possible classifier of the groups errs between {low:.2%} and {high:.2%}.   [Bayes error]",
         ]
+        price = self.path.set_index("n_groups")["price"].get(self.n_groups, 0.0)
+        if price > TIE:
+            lines.append(f"Merging by gain alone would leave {self.matrix.pber - price:.2%}, in less even groups.")
+        return lines
 
     def _table(self, most: int) -> pd.DataFrame:
         """The groups, largest first, as many as ``most``."""
         import pandas as pd
 
-        order = sorted(range(self.n_groups), key=lambda g: (-len(self.groups[g]), g))
-        shown, left = order[:most], order[most:]
-        columns: dict[str, list[Any]] = {
-            "group": [self.matrix.classes[g] for g in shown],
-            "classes": [len(self.groups[g]) for g in shown],
-            "prior": [self.matrix.priors[g] for g in shown],
-            "found again in it": [self.matrix.matrix[g, g] for g in shown],
-        }
-        if left:
-            priors = self.matrix.priors[left]
-            columns["group"].append(f"({len(left)} more)")
-            columns["classes"].append(sum(len(self.groups[g]) for g in left))
-            columns["prior"].append(priors.sum())
-            columns["found again in it"].append(priors @ self.matrix.recall()[left] / priors.sum())
-        return pd.DataFrame(columns)
+        columns = {"group": self.matrix.classes, "classes": [len(group) for group in self.groups]}
+        columns |= {"prior": self.matrix.priors, "found again in it": self.matrix.recall()}
+        table = pd.DataFrame(columns).sort_values("classes", ascending=False, kind="stable")
+        left = table.iloc[most:]
+        if not len(left):
+            return table
+        again = np.average(left["found again in it"], weights=left["prior"])
+        rest = [f"({len(left)} more)", left["classes"].sum(), left["prior"].sum(), again]
+        return pd.concat([table.iloc[:most], pd.DataFrame([rest], columns=table.columns)])
 
 
 def consolidate(
@@ -170,11 +178,13 @@ def consolidate(
     n_groups: int | None = None,
     *,
     max_pber: float | None = None,
+    max_group_size: int | None = None,
+    balance: float = 0.0,
     must_merge: Sequence[Sequence[Any]] | None = None,
     cannot_merge: Sequence[Sequence[Any]] | None = None,
     hierarchy: Mapping[Any, Any] | None = None,
     method: str = "greedy",
-    names: Names | None = None,
+    names: GroupNames | None = None,
 ) -> ConsolidationPlan:
     """Merge the classes that collide most, until few enough are left or the rest can be told apart.
 
@@ -186,6 +196,11 @@ def consolidate(
     max_pber : float, optional
         Merge until the PBER is at most this: as many groups as it allows. With neither of the two nothing is merged
         yet: look at ``plan.path`` and take ``plan.at(n)``.
+    max_group_size : int, optional
+        Most classes of a group.
+    balance : float from 0 to 1
+        0 merges by gain alone, 1 by the mean collision between the classes of two groups, which keeps groups of
+        similar size. What it costs is in the ``price`` column of ``plan.path``.
     must_merge : list of groups of class names, optional
         Merged before the first step.
     cannot_merge : list of pairs (or groups) of class names, optional
@@ -199,17 +214,10 @@ def consolidate(
     names : list with one name per group, or callable, optional
         See :meth:`ConsolidationPlan.at`.
 
-    Returns
-    -------
-    ConsolidationPlan
-
     Notes
     -----
     Exact given S, so the PBER at every step is as good as S is. The choice of the groups saw the estimate, so with
     noisy matrices the PBER of a *chosen* grouping is a little too low; intervals do not allow for the choice.
-
-    Collisions add up, so a large group draws in more classes than small ones do, and late steps often give all to
-    the largest. ``cannot_merge`` and ``hierarchy`` keep apart what would make no sense as one class.
 
     Examples
     --------
@@ -231,17 +239,24 @@ def consolidate(
         check.check_count(n_groups, "n_groups", least=2)
     if max_pber is not None and check.check_at_least(max_pber, 0, "max_pber") > 1:
         raise ValueError(f"max_pber must be between 0 and 1, got {max_pber!r} (a percentage? divide by 100)")
-    constraints = Constraints.parse(cm.classes, must_merge, cannot_merge, hierarchy)
+    if max_group_size is not None:
+        check.check_count(max_group_size, "max_group_size", least=2)
+    if check.check_at_least(balance, 0, "balance") > 1:
+        raise ValueError(f"balance must be between 0 (by gain alone) and 1 (mean collision), got {balance!r}")
+    if balance and method == "optimal":
+        raise ValueError("balance must be 0 with method='optimal', which looks for the lowest PBER: use max_group_size")
+    limits = _Constraints.parse(cm.classes, must_merge, cannot_merge, hierarchy, max_group_size)
     B = cm.joint
     W = B + B.T
     np.fill_diagonal(W, 0.0)
-    search = greedy_search if method == "greedy" else optimal_search
-    groupings, pber, greedy = search(W, constraints)
-    if groupings[0].max() < 1:
+    search = _greedy(W, limits, balance) if method == "greedy" else _optimal(W, limits)
+    if search.groupings[0].max() < 1:
         raise ValueError("must_merge joins every class into one: keep at least 2 groups")
-    path = path_table(cm, groupings, pber, greedy)
-    linkage = None if greedy is None else linkage_of(greedy)
-    start = ConsolidationPlan([], cm, path, linkage, groupings, cm)
+    reference = search
+    if balance or (max_group_size is not None and max_group_size < cm.n_classes):
+        reference = _greedy(W, replace(limits, most=cm.n_classes), 0.0)
+    path = _path_table(cm, search, reference)
+    start = ConsolidationPlan([], cm, path, search.linkage, search.groupings, cm)
     if n_groups is not None:
         return start.at(n_groups, names)
     return start._at_step(0 if max_pber is None else _first_below(path, max_pber), names)
@@ -259,18 +274,33 @@ def _first_below(path: pd.DataFrame, max_pber: float) -> int:
 
 
 def _members(classes: npt.NDArray[Any], grouping: Groupings) -> list[list[Any]]:
-    groups: list[list[Any]] = [[] for _ in range(int(grouping.max()) + 1)]
-    for name, g in zip(classes.tolist(), grouping.tolist(), strict=True):
-        groups[g].append(name)
-    return groups
+    return [classes[grouping == g].tolist() for g in range(int(grouping.max()) + 1)]
+
+
+def group_name(members: Sequence[Any]) -> str:
+    """Members joined by "+", or the first of them and their number where that is too long for a terminal.
+
+    >>> group_name(["cat", "dog"]), group_name([f"class {i}" for i in range(12)])
+    ('cat+dog', 'class 0+class 1+… (12)')
+    """
+    plain = "+".join(map(str, members))
+    if len(members) < 2 or len(plain) <= NAME_WIDTH:
+        return plain
+    end = f"… ({len(members)})"
+    kept = [str(members[0])]
+    for name in map(str, members[1:-1]):
+        if len("+".join([*kept, name, end])) > NAME_WIDTH:
+            break
+        kept.append(name)
+    return "+".join([*kept, end])
 
 
 def _default_names(groups: list[list[Any]]) -> list[str]:
-    """Members joined by "+"; a name that is taken ("a+b" may be a class) gets a number. Single classes come first."""
+    """A name that is taken ("a+b" may be a class) gets a number. Single classes come first."""
     names = [""] * len(groups)
     taken: set[str] = set()
     for g in sorted(range(len(groups)), key=lambda g: len(groups[g]) > 1):
-        plain = name = "+".join(map(str, groups[g]))
+        plain = name = group_name(groups[g])
         number = 1
         while name in taken:
             number += 1
@@ -283,3 +313,266 @@ def _default_names(groups: list[list[Any]]) -> list[str]:
 def _with_interval(cm: CollisionMatrix) -> str:
     interval = cm.pber_interval(LEVEL)
     return f"{cm.pber:.2%}" + ("" if interval is None else f" (95% interval {interval[0]:.2%} to {interval[1]:.2%})")
+
+
+# ------------------------------------------------------------------------------------------------ what may be merged
+
+
+@dataclass(frozen=True)
+class _Constraints:
+    """What may be merged, as class numbers.
+
+    ``together``: must_merge. ``apart`` (K×K): cannot_merge. ``paths``: the nodes of the hierarchy above each class,
+    from the top down; one node above all without a hierarchy. ``most``: classes of a group.
+    """
+
+    together: list[list[int]]
+    apart: npt.NDArray[np.bool_]
+    paths: list[Path]
+    most: int
+
+    @classmethod
+    def parse(
+        cls, classes: npt.NDArray[Any], must_merge: Any, cannot_merge: Any, hierarchy: Any, most: int | None
+    ) -> _Constraints:
+        """The constraints as a caller writes them, by the names of the classes."""
+        names = classes.tolist()
+        together = _connected(_groups(names, must_merge, "must_merge"))
+        apart = np.zeros((len(names), len(names)), dtype=bool)
+        for pair in _groups(names, cannot_merge, "cannot_merge"):
+            apart[np.ix_(pair, pair)] = True
+        np.fill_diagonal(apart, False)
+        found = cls(together, apart, _paths(names, hierarchy), len(names) if most is None else most)
+        for group in together:
+            inside = np.argwhere(apart[np.ix_(group, group)])
+            if len(inside):
+                first, second = (names[group[k]] for k in inside[0])
+                raise ValueError(f"must_merge joins {first!r} and {second!r}, which cannot_merge keeps apart: drop one")
+            if len(group) > found.most:
+                raise ValueError(f"must_merge joins {len(group)} classes, max_group_size allows {found.most}")
+            if not found.allows(group):
+                raise ValueError(
+                    f"must_merge joins {[names[k] for k in group]}, which hierarchy keeps apart: "
+                    f"join classes under one parent, or all classes of several parents under one node"
+                )
+        return found
+
+    @cached_property
+    def sizes(self) -> Counter[Path]:
+        """Classes under every node of the hierarchy."""
+        return Counter(path[:depth] for path in self.paths for depth in range(1, len(path) + 1))
+
+    def allows(self, group: Sequence[int]) -> bool:
+        """May these classes be one group? Below the lowest node above them all, a node has all its classes or none."""
+        if len(group) > self.most or self.apart[np.ix_(group, group)].any():
+            return False
+        paths = [self.paths[k] for k in group]
+        depth = 0
+        while all(len(path) > depth and path[depth] == paths[0][depth] for path in paths):
+            depth += 1
+        parts = {path[: depth + 1] for path in paths if len(path) > depth}
+        inside = Counter(path[: depth + 1] for path in paths)
+        return depth > 0 and all(inside[part] == self.sizes[part] for part in parts)
+
+
+def _groups(names: list[Any], given: Any, argument: str) -> list[list[int]]:
+    """Groups of class numbers from groups of names; a class may be given by its name or by its name as text."""
+    position: dict[Any, int] = {str(name): k for k, name in enumerate(names)} | {n: k for k, n in enumerate(names)}
+    if given is None:
+        return []
+    if not _is_list(given) or not all(_is_list(group) for group in given):
+        raise ValueError(
+            f"{argument} must be a list of groups of class names, got {given!r}: write [('cat', 'dog'), …]"
+        )
+    found = []
+    for group in given:
+        unknown = [name for name in group if not isinstance(name, Hashable) or name not in position]
+        if unknown:
+            raise ValueError(f"{argument} names the class {unknown[0]!r}, which is not in classes {names}")
+        numbers = [position[name] for name in group]
+        if len(numbers) < 2 or len(set(numbers)) < len(numbers):
+            raise ValueError(
+                f"{argument} must hold groups of two or more different classes, got {list(group)}: "
+                f"drop that group, or write ('cat', 'dog')"
+            )
+        found.append(numbers)
+    return found
+
+
+def _connected(groups: list[list[int]]) -> list[list[int]]:
+    """Groups that share a class made one."""
+    merged: list[set[int]] = []
+    for group in groups:
+        touching = [other for other in merged if other & set(group)]
+        merged = [other for other in merged if other not in touching] + [set(group).union(*touching)]
+    return [sorted(group) for group in merged]
+
+
+def _paths(names: list[Any], hierarchy: Any) -> list[Path]:
+    if hierarchy is None:
+        return [ROOT] * len(names)
+    if not isinstance(hierarchy, Mapping):
+        raise ValueError(
+            f"hierarchy must be a mapping of class to parent, got {hierarchy!r}: write {{'cat': 'animal'}}"
+        )
+    by_name: dict[Any, Any] = {str(name): parent for name, parent in hierarchy.items()} | dict(hierarchy)
+    unknown = [name for name in hierarchy if name not in names and str(name) not in map(str, names)]
+    if unknown:
+        raise ValueError(f"hierarchy names the class {unknown[0]!r}, which is not in classes {names}")
+    paths = []
+    for name in names:
+        parent = by_name.get(name, by_name.get(str(name)))
+        path = tuple(parent) if isinstance(parent, tuple | list) else (parent,)
+        if not path or any(part is None or not isinstance(part, Hashable) for part in path):
+            raise ValueError(
+                f"hierarchy must give every class a parent or a path of them, got {parent!r} for {name!r}: "
+                f"a class that stays alone needs its own parent"
+            )
+        paths.append(path)
+    return paths
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, Sequence | set | frozenset | np.ndarray) and not isinstance(value, str)
+
+
+# ------------------------------------------------------------------------------------------------ searching
+
+
+@dataclass(frozen=True)
+class _Search:
+    """Groupings and their PBER, most groups first; of a tree also the first members of the groups merged."""
+
+    groupings: Groupings
+    pber: FloatArray
+    pairs: IntArray | None = None
+    linkage: FloatArray | None = None
+
+
+def _greedy(W: FloatArray, limits: _Constraints, balance: float) -> _Search:
+    """Merge the two groups with the best score, again and again: O(K²) each time.
+
+    A group is known by its first member, and W between groups is kept there. Merges that the constraints forbid
+    complete the tree and belong to no plan.
+    """
+    k = len(W)
+    W, members = W.copy(), {i: [i] for i in range(k)}
+    score = np.where(np.eye(k, dtype=bool), FORBIDDEN, W)
+    number, cluster, size, alive = np.arange(k), np.arange(k), np.ones(k), np.ones(k, dtype=bool)
+    pairs: list[tuple[int, int]] = []
+    gains, groupings, linkage = [], [number.copy()], np.empty((k - 1, 4))
+
+    def merge(a: int, b: int) -> None:
+        """Group b joins group a."""
+        gains.append(float(W[a, b]))
+        size[a] += size[b]
+        # As scipy writes it: two clusters, the PBER removed so far (never falling), the classes below.
+        linkage[len(pairs)] = *sorted((cluster[a], cluster[b])), sum(gains), size[a]
+        cluster[a] = k + len(pairs)
+        pairs.append((a, b))
+        W[a] += W[b]
+        W[:, a] += W[:, b]
+        alive[b] = False
+        members[a] += members.pop(b)
+        number[number == b] = a
+        groupings.append(np.unique(number, return_inverse=True)[1])
+        score[a] = score[:, a] = np.where(alive, W[a] / (size * size[a]) ** balance, FORBIDDEN)
+        score[a, a] = FORBIDDEN
+        score[b] = score[:, b] = FORBIDDEN
+
+    def merge_all(allowed: Callable[[list[int]], bool]) -> None:
+        while (best := float(score.max())) > FORBIDDEN:
+            a, b = divmod(int((score >= best - TIE).argmax()), k)
+            if allowed(members[a] + members[b]):
+                merge(a, b)
+            else:  # until one of the two has grown: then a parent may be whole
+                score[a, b] = score[b, a] = FORBIDDEN
+
+    for first, *others in limits.together:
+        for other in others:
+            merge(first, other)
+    n_forced = len(pairs)
+    merge_all(limits.allows)
+    n_allowed = len(pairs)
+    score = np.where(alive[:, None] & alive & ~np.eye(k, dtype=bool), W, FORBIDDEN)
+    merge_all(lambda group: True)
+    # What later merges will remove: a sum of non-negative terms, exactly zero when all is one.
+    left = np.append(np.cumsum(gains[::-1])[::-1], 0.0)
+    path = slice(n_forced, n_allowed + 1)
+    chosen = np.array(groupings[path], dtype=np.min_scalar_type(k))
+    return _Search(chosen, left[path], np.array(pairs[n_forced:n_allowed], dtype=np.intp), linkage)
+
+
+def _optimal(W: FloatArray, limits: _Constraints) -> _Search:
+    """For every number of groups that the constraints allow, the grouping with the lowest PBER."""
+    k = len(W)
+    if k > OPTIMAL_CLASSES:
+        raise ValueError(
+            f"method='optimal' looks at every grouping of at most {OPTIMAL_CLASSES} classes, got {k}: use 'greedy'"
+        )
+    # Every partition as group numbers (restricted growth strings), in lexicographic order.
+    every = np.zeros((1, 1), dtype=np.int8)
+    for _ in range(1, k):
+        choices = every.max(axis=1) + 2  # join any of the groups so far, or open one
+        start = np.repeat(np.cumsum(choices) - choices, choices)
+        last = np.arange(int(choices.sum())) - start
+        every = np.column_stack([np.repeat(every, choices, axis=0), last.astype(np.int8)])
+    i, j = np.triu_indices(k, 1)
+    pber = np.zeros(len(every))
+    for a, b in zip(i, j, strict=True):
+        pber += W[a, b] * (every[:, a] != every[:, b])
+    fits = np.ones(len(every), dtype=bool)
+    for first, *others in limits.together:
+        fits &= (every[:, others] == every[:, [first]]).all(axis=1)
+    # A set of classes is a number, its members the digits in base 2.
+    digits = 1 << np.arange(k)
+    legal = np.array([m == 0 or limits.allows(np.flatnonzero(m & digits).tolist()) for m in range(1 << k)])
+    for group in range(k):
+        fits &= legal[(every == group) @ digits]
+    sizes = every.max(axis=1) + 1
+    chosen = []
+    for n in range(k, 0, -1):
+        candidates = np.flatnonzero(fits & (sizes == n))
+        if len(candidates):
+            chosen.append(candidates[int((pber[candidates] <= pber[candidates].min() + TIE).argmax())])
+    groupings = every[chosen]
+    return _Search(groupings, (groupings[:, i] != groupings[:, j]) @ W[i, j])
+
+
+def _path_table(cm: CollisionMatrix, search: _Search, reference: _Search) -> pd.DataFrame:
+    """:attr:`ConsolidationPlan.path`."""
+    import pandas as pd
+
+    groupings, pber = search.groupings, search.pber
+    n_groups = groupings.max(axis=1).astype(int) + 1
+    low, high = _intervals(cm, groupings, pber)
+    merged: list[tuple[str | None, str | None]] = [(None, None)] * len(pber)
+    for step, pair in enumerate([] if search.pairs is None else search.pairs, start=1):
+        before = groupings[step - 1]
+        a, b = (group_name(cm.classes[before == before[first]].tolist()) for first in pair)
+        merged[step] = a, b
+    best = dict(zip((reference.groupings.max(axis=1).astype(int) + 1).tolist(), reference.pber, strict=True))
+    price = [p - best.get(n, np.nan) for n, p in zip(n_groups.tolist(), pber, strict=True)]
+    first, second = zip(*merged, strict=True)
+    columns = {"step": np.arange(len(pber)), "n_groups": n_groups, "first": first, "second": second, "pber": pber}
+    columns |= {"pber_low": low, "pber_high": high, "gain": np.append(0.0, -np.diff(pber)), "price": price}
+    return pd.DataFrame(columns)
+
+
+def _intervals(cm: CollisionMatrix, groupings: Groupings, pber: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """95% intervals of the PBER at every step; nan where they would need a covariance that is not there.
+
+    With v = 1 for the diagonal entries of the upper triangle of B and 2 for those of two classes of one group,
+    PBER = 1 - v·B, and its variance is vᵀ C v with C the covariance of the triangle.
+    """
+    stderr = np.full(len(pber), np.nan)
+    if cm.covariance is not None:
+        i, j = np.triu_indices(cm.n_classes)
+        for step, grouping in enumerate(groupings):
+            v = np.where(i == j, 1.0, 2.0 * (grouping[i] == grouping[j]))
+            stderr[step] = np.sqrt(max(float(v @ cm.covariance @ v), 0.0))
+    elif cm.pber_stderr is not None and groupings[0].max() + 1 == cm.n_classes:
+        stderr[0] = cm.pber_stderr
+    half = _half_width(stderr, None if cm.counts is None else cm.counts.sum(), LEVEL)
+    half = half * (groupings.max(axis=1) > 0)  # that one group never errs is no estimate
+    return np.maximum(pber - half, 0.0), np.minimum(pber + half, 1.0)

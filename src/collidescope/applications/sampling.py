@@ -28,9 +28,9 @@ from scipy.special import ndtr
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
-from collidescope.applications._inputs import check_matrix
-from collidescope.applications._paired import confusion_table, is_table
+from collidescope.applications._inputs import check_matrix, is_table
 from collidescope.applications.ambiguity import entropies
+from collidescope.applications.audit import confusion_table
 from collidescope.equations.densities import Seed, as_generator
 from collidescope.matrix import UNSEEN, CollisionMatrix
 

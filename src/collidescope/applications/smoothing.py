@@ -20,8 +20,7 @@ from sklearn.utils.validation import has_fit_parameter
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
-from collidescope._text import words_html
-from collidescope.applications._inputs import check_matrix, is_series
+from collidescope.applications._inputs import Told, check_matrix, is_series
 from collidescope.estimators import check_folds, check_rows
 from collidescope.matrix import CollisionMatrix
 
@@ -87,8 +86,8 @@ def smooth_labels(y: Any, cm: CollisionMatrix, strength: float = 0.1) -> Any:
     return pd.DataFrame(rows, index=y.index, columns=pd.Index(cm.classes))
 
 
-@dataclass(frozen=True, eq=False)
-class SmoothingChoice:
+@dataclass(frozen=True, eq=False, repr=False)
+class SmoothingChoice(Told):
     """Held-out log loss by strength: see :func:`choose_smoothing`.
 
     Attributes
@@ -114,17 +113,16 @@ class SmoothingChoice:
 
         return pd.DataFrame({"strength": self.strengths, "log_loss": self.losses})
 
-    def _words(self) -> str:
+    @property
+    def verdict(self) -> str:
+        """The answer in words."""
         return (
             f"Best strength {self.best:g}: held-out log loss {self.losses.min():.4f}, "
             f"{self.gain:.4f} (standard error {self.gain_stderr:.4f}) lower than at {self.strengths.min():g}."
         )
 
-    def __str__(self) -> str:
-        return f"{self._words()}\n{self.to_frame().to_string(index=False, float_format='{:.4f}'.format)}"
-
-    def _repr_html_(self) -> str:
-        return words_html(self._words()) + self.to_frame().to_html(index=False, float_format="{:.4f}".format)
+    def _shown(self) -> pd.DataFrame:
+        return self.to_frame()
 
 
 def choose_smoothing(
@@ -177,7 +175,7 @@ def choose_smoothing(
     if len(present) < 2:
         raise ValueError(f"y holds a single class ({present[0]!r}): a classifier needs at least 2")
     check_folds(cm.classes[codes], present, cv)
-    tried = _check_strengths(strengths)
+    tried = np.unique([check_strength(v, "strengths") for v in check.check_finite(strengths, "strengths", ndim=1)])
     weight_name = _weight_argument(classifier)
     try:
         check_random_state(random_state)
@@ -203,24 +201,10 @@ def choose_smoothing(
 
 
 def expand(codes: IntArray, T: FloatArray) -> tuple[IntArray, IntArray, FloatArray]:
-    """Rows with soft targets as weighted rows with hard ones.
+    """Rows with soft targets as weighted rows with hard ones: which row, which class number, with what weight.
 
-    Parameters
-    ----------
-    codes : array of n class numbers
-    T : array of shape (K, K)
-        Targets by class.
-
-    Returns
-    -------
-    rows, labels, weights
-        Which row, which class number, with what weight; copies that weigh next to nothing are left out.
-
-    Examples
-    --------
-    >>> rows, labels, weights = expand(np.array([1, 0]), np.array([[1.0, 0.0], [0.25, 0.75]]))
-    >>> rows.tolist(), labels.tolist(), weights.tolist()
-    ([0, 0, 1], [0, 1, 0], [0.25, 0.75, 1.0])
+    >>> [part.tolist() for part in expand(np.array([1, 0]), np.array([[1.0, 0.0], [0.25, 0.75]]))]
+    [[0, 0, 1], [0, 1, 0], [0.25, 0.75, 1.0]]
     """
     soft = T[codes]
     rows, labels = np.nonzero(soft >= LEAST_WEIGHT)
@@ -232,11 +216,6 @@ def check_strength(value: float, name: str = "strength") -> float:
     if check.check_at_least(value, 0, name) > 1:
         raise ValueError(f"{name} must be a number from 0 (labels as they are) to 1 (rows of S), got {value!r}")
     return float(value)
-
-
-def _check_strengths(strengths: Sequence[float]) -> FloatArray:
-    values = check.check_finite(strengths, "strengths", ndim=1)
-    return np.unique([check_strength(float(value), "strengths") for value in values])
 
 
 def _weight_argument(classifier: Any) -> str:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from collidescope import _checks as check
+from collidescope.applications.smoothing import check_strength
 from collidescope.matrix import CollisionMatrix
 
 REDUCTIONS = ("mean", "sum", "none")
@@ -47,9 +48,7 @@ class SmoothedCrossEntropy(nn.Module):
     def __init__(self, matrix: CollisionMatrix | npt.ArrayLike, strength: float = 0.1, reduction: str = "mean") -> None:
         super().__init__()
         S = matrix.matrix if isinstance(matrix, CollisionMatrix) else check.check_stochastic(matrix, "matrix")
-        self.strength = a = check.check_at_least(strength, 0, "strength")
-        if a > 1:
-            raise ValueError(f"strength must be a number from 0 (plain labels) to 1 (rows of S), got {strength!r}")
+        self.strength = a = check_strength(strength)
         self.reduction = check.check_choice(reduction, REDUCTIONS, "reduction")
         targets = (1 - a) * np.eye(len(S)) + a * S
         self.register_buffer("targets", torch.tensor(targets, dtype=torch.get_default_dtype()))
@@ -86,6 +85,6 @@ def smooth_targets(labels: Tensor, targets: Tensor) -> Tensor:
 
 
 def smooth_tensor(labels: Tensor, targets: npt.NDArray[np.float64]) -> Tensor:
-    """:func:`smooth_targets` from an array, in torch's default kind of number and on the device of the labels."""
+    """:func:`smooth_targets` from an array, in torch's default dtype and on the device of the labels."""
     table = torch.as_tensor(targets, dtype=torch.get_default_dtype(), device=labels.device)
     return smooth_targets(labels, table)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import functools
 import json
 import os
@@ -20,6 +21,8 @@ from rich.text import Text
 
 #: What a terminal obeys instead of showing it, and characters that turn the direction of writing.
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+#: The same, or a name between marks that keep its direction to itself, as our sentences set Arabic and Hebrew ones.
+ISOLATED = re.compile(f"\u2068([^\u2066-\u2069\n]*)\u2069|{CONTROL.pattern}")
 BAD_INPUT, FAILURE, INTERRUPTED = 2, 1, 130
 #: Set it to see where an error comes from.
 DEBUG = "COLLIDESCOPE_TRACEBACK"
@@ -31,6 +34,10 @@ R = TypeVar("R")
 
 class _State:
     quiet = False
+    #: What this command has written so far.
+    written: tuple[Path, ...] = ()
+    #: Was there nowhere to print the result?
+    lost = False
 
 
 def set_quiet(quiet: bool) -> None:
@@ -54,9 +61,27 @@ def note(text: str) -> None:
     say(f"· {text}", "yellow")
 
 
+def note_written(what: str, path: Path) -> None:
+    """Say what was written."""
+    _State.written += (path,)
+    say(f"{what}: {path}", "green")
+
+
 def show(text: str) -> None:
-    """A line of the result, on standard output."""
-    print(printable(text), flush=True)
+    """A line of the result, on standard output, or on standard error where that is closed.
+
+    What the stream cannot encode is escaped, so that different names stay different.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None and not stream.closed:
+            try:
+                encoding = stream.encoding or "utf-8"
+                stream.write(printable(text).encode(encoding, "backslashreplace").decode(encoding) + "\n")
+                stream.flush()
+            except BrokenPipeError:  # the reader, such as head, has seen enough: files may still be asked for
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+            return
+    _State.lost = True
 
 
 def printable(text: str) -> str:
@@ -65,12 +90,20 @@ def printable(text: str) -> str:
     >>> printable("cat\x1b[2J")
     'cat\\x1b[2J'
     """
-    return CONTROL.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
+
+    def escaped(found: re.Match[str]) -> str:
+        if found.group(1) is not None:
+            return f"\u2068{CONTROL.sub(escaped, found.group(1))}\u2069"
+        return found.group().encode("unicode_escape").decode()
+
+    return ISOLATED.sub(escaped, text)
 
 
 def show_json(value: Any) -> None:
     """The result for machines: JSON and nothing else on standard output."""
-    text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
+    encoding = getattr(sys.stdout, "encoding", None) or "ascii"
+    escaped = codecs.lookup(encoding).name != "utf-8"
+    text = json.dumps(value, indent=1, ensure_ascii=escaped, allow_nan=False)
     show(CONTROL.sub(lambda found: f"\\u{ord(found.group()):04x}", text))
 
 
@@ -95,32 +128,53 @@ def guarded(command: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        _State.written, _State.lost = (), False
+        _fill_closed_descriptors()
         try:
-            return command(*args, **kwargs)
+            result = command(*args, **kwargs)
         except typer.Exit:
             raise
         except KeyboardInterrupt:
-            say("Stopped by Ctrl-C before there was anything to keep; nothing was written.", "bold", always=True)
+            done = ", ".join(map(str, _State.written))
+            say(f"Stopped by Ctrl-C; {f'written: {done}' if done else 'nothing was written'}.", "bold", always=True)
             raise typer.Exit(INTERRUPTED) from None
-        except BrokenPipeError:  # the reader, such as head, has seen enough
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        except BrokenPipeError:  # a FIFO whose reader left
+            say("Error: the reader of a pipe closed it before all was written.", "bold red", always=True)
             raise typer.Exit(FAILURE) from None
         except Exception as error:
             if os.environ.get(DEBUG):
                 traceback.print_exc()
             raise typer.Exit(_explain(error)) from None
+        if _State.lost:
+            raise typer.Exit(FAILURE)
+        return result
 
     return run
 
 
+def _fill_closed_descriptors() -> None:
+    """Point closed standard streams to nowhere: otherwise the next file that is opened takes their place."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
+
+
+def explained(error: Exception) -> str:
+    """What an error says, on one line."""
+    named = f": {error.filename}" if isinstance(error, OSError) and error.filename else ""
+    words = f"{error.strerror}{named}" if isinstance(error, OSError) and error.strerror else str(error)
+    return " ".join(words.split()) or type(error).__name__
+
+
 def _explain(error: Exception) -> int:
     """Say what went wrong; the exit code."""
-    words = " ".join(str(error).split()) or type(error).__name__
+    words = explained(error)
     if isinstance(error, MemoryError):
         say("Error: not enough memory. Try --sample 50000 for a first look.", "bold red", always=True)
         return FAILURE
     if isinstance(error, FileNotFoundError | IsADirectoryError | PermissionError) and error.strerror:
-        words = f"{error.strerror}: {error.filename}"
         say(f"Error: {words}", "bold red", always=True)
         return BAD_INPUT
     ours = isinstance(error, ValueError | ImportError | FileNotFoundError) and _raised_here(error)

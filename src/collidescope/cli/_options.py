@@ -12,7 +12,9 @@ COLUMNS = "Columns and rows"
 TRAINING = "Training"
 RESULTS = "What comes out"
 
-TableArgument = Annotated[Path, typer.Argument(metavar="TABLE", help="CSV, TSV or Parquet; text may end in .gz.")]
+TableArgument = Annotated[
+    Path, typer.Argument(metavar="TABLE", help="CSV, TSV (also .gz), Parquet, JSON lines or Excel.")
+]
 Label = Annotated[
     str | None, typer.Option("--label", "-l", metavar="COLUMN", help="The column that holds the classes.")
 ]
@@ -51,13 +53,31 @@ Category = Annotated[
         rich_help_panel=COLUMNS,
     ),
 ]
-Group = Annotated[
+Groups = Annotated[
     str | None,
     typer.Option(
+        "--groups",
         "--group",
         metavar="COLUMN",
         help="Rows with the same value (one patient, one document) stay together in a fold, or the model would know "
         "them already. The column itself is not used.",
+        rich_help_panel=COLUMNS,
+    ),
+]
+SampleWeight = Annotated[
+    str | None,
+    typer.Option(
+        "--sample-weight", metavar="COLUMN", help="How much each row counts; 0 leaves it out.", rich_help_panel=COLUMNS
+    ),
+]
+Unique = Annotated[
+    bool, typer.Option("--unique", help="Use rows that repeat, label included, once.", rich_help_panel=COLUMNS)
+]
+Rare = Annotated[
+    str,
+    typer.Option(
+        metavar="error|drop|merge",
+        help="What to do about classes with a single row: stop, leave them out, or join them into one class.",
         rich_help_panel=COLUMNS,
     ),
 ]

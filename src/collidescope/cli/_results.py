@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collidescope._text import as_text, pairs_text, short
 from collidescope.cli._console import say, show, show_json
+from collidescope.cli._writing import write_matrix, write_outputs
 from collidescope.matrix import CollisionMatrix
 
 if TYPE_CHECKING:
@@ -69,19 +71,14 @@ def finish(
     as_json: bool,
     report: Path | None,
     matrix: Path | None,
-    written: dict[str, Path] | None = None,
+    more: Sequence[tuple[str, Path | None, Any]] = (),
     limit: Any = None,
 ) -> None:
-    """Print the result, then write what was asked for and name each file; those that are ``written`` already first."""
+    """Print the result, then write what was asked for; ``more`` outputs come first (see :func:`write_outputs`)."""
 
     def write() -> None:
-        from collidescope.show import write_report
-
-        say_written(written or {})
-        if matrix is not None:
-            say_written({"matrix": write_matrix(cm, matrix)})
-        if report is not None:
-            say_written({"report": write_report(summary, report)})
+        report_of = partial(write_summary, summary)
+        write_outputs(*more, ("matrix", matrix, partial(write_matrix, cm)), ("report", report, report_of))
 
     print_then_write(lambda: show_json(summary) if as_json else print_matrix(cm, summary, limit), write)
 
@@ -96,19 +93,11 @@ def print_then_write(answer: Callable[[], None], write: Callable[[], None]) -> N
     write()
 
 
-def write_matrix(cm: CollisionMatrix, path: Path) -> Path:
-    """S in binary where ``path`` ends in .npz, else as JSON (which refuses too many classes); ``path``."""
-    if path.suffix == ".npz":
-        cm.to_npz(path)
-    else:
-        cm.to_json(path)
-    return path
+def write_summary(summary: dict[str, Any], path: Path) -> None:
+    """The report of ``summary``."""
+    from collidescope.show import write_report
 
-
-def say_written(files: dict[str, Path]) -> None:
-    """Name the files."""
-    for what, path in files.items():
-        say(f"{what}: {path}", "green")
+    write_report(summary, path)
 
 
 def check_report(report: Path | None) -> None:

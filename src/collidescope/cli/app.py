@@ -8,10 +8,11 @@ from typing import Annotated
 import typer
 
 from collidescope.cli import _options as opt
-from collidescope.cli import fitting, matrices, predicting
+from collidescope.cli import decisions, fitting, matrices, predicting, votes
 from collidescope.cli._console import guarded, set_quiet, show
 
 START, USE, OWN = "Start here", "Go on from a model or a matrix", "From your own numbers"
+DECIDE = "Decide what to do next"
 
 app = typer.Typer(
     name="collidescope",
@@ -58,7 +59,7 @@ def demo(
     quiet: opt.Quiet = False,
 ) -> None:
     """The main job on handwritten digits that come with scikit-learn: half a minute, nothing to prepare."""
-    from collidescope.cli._inputs import check_outputs
+    from collidescope.cli._writing import check_outputs
     from collidescope.demo import main as run
 
     set_quiet(quiet)
@@ -69,9 +70,19 @@ def demo(
 app.command(rich_help_panel=START)(demo)
 app.command(rich_help_panel=START)(fitting.fit)
 app.command(rich_help_panel=USE)(predicting.predict)
-app.command(rich_help_panel=USE)(predicting.audit)
+app.command(rich_help_panel=USE)(decisions.audit)
 app.command(rich_help_panel=USE)(matrices.merge)
 app.command(rich_help_panel=USE)(matrices.limit)
 app.command(rich_help_panel=USE)(matrices.report)
 app.command(rich_help_panel=OWN)(matrices.posteriors)
 app.command(rich_help_panel=OWN)(matrices.count)
+app.command(rich_help_panel=OWN)(votes.votes)
+for _command in (
+    decisions.rows,
+    decisions.columns,
+    decisions.groups,
+    decisions.ceilings,
+    decisions.compare,
+    decisions.split,
+):
+    app.command(rich_help_panel=DECIDE)(_command)

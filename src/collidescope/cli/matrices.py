@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -49,10 +50,11 @@ def posteriors(
     """
     from collidescope.cli import _inputs as inputs
     from collidescope.cli._results import check_report, finish, summary_of
-    from collidescope.scale.streams import collision_matrix_from_posteriors
+    from collidescope.cli._writing import check_outputs
+    from collidescope.estimate import collision_matrix_from_posteriors
 
     set_quiet(quiet)
-    inputs.check_outputs([table], [report, matrix])
+    check_outputs([table], [report, matrix])
     check_report(report)
     rows = inputs.labelled_rows(table, label, inputs.Reading(header, delimiter, skip_lines))
     rows, P, classes, others = _posterior_columns(rows)
@@ -78,8 +80,7 @@ def _posterior_columns(rows: Any) -> tuple[Any, Any, list[Any], Any]:
     """(rows without gaps, posteriors, classes in the order of the columns, the other columns)."""
     import numpy as np
 
-    from collidescope.tables._values import as_numbers, as_word
-    from collidescope.tables.encoder import listed
+    from collidescope.tables.encoding import as_numbers, as_word, listed
 
     names = {str(name).strip().rstrip(")"): name for name in rows.X.columns}
     classes = np.unique(rows.y).tolist()
@@ -147,12 +148,13 @@ def count(
 
     from collidescope.cli import _inputs as inputs
     from collidescope.cli._results import check_report, finish, summary_of
+    from collidescope.cli._writing import check_outputs
     from collidescope.counting import count_collisions, repeated_rows
-    from collidescope.tables.encoder import check_columns, listed
+    from collidescope.tables.encoding import check_columns, listed
     from collidescope.tables.screening import screen
 
     set_quiet(quiet)
-    inputs.check_outputs([table], [report, matrix])
+    check_outputs([table], [report, matrix])
     check_report(report)
     rows = inputs.labelled_rows(table, label, inputs.Reading(header, delimiter, skip_lines))
     check_columns(rows.X, [*(drop or ()), *(keep or ())])
@@ -161,7 +163,7 @@ def count(
     X = X.drop(columns=list(found.ids))
     if X.shape[1] == 0:
         raise ValueError(f"{table.name} has no column left to compare rows by: {'; '.join(found.notes())}")
-    notes = [*rows.notes, *found.notes()]
+    notes = [*rows.notes, *found.notes(), *found.cautions()]
     repeated = repeated_rows(X)
     if not repeated.any():
         levels = X.nunique().sort_values(ascending=False)
@@ -182,7 +184,7 @@ def count(
     cm = count_collisions(X, rows.y)
     about = _about("count", table, rows.label, list(X.columns), matrix)
     summary = summary_of(cm, title=title, notes=notes, about=about)
-    summary["what_to_do"] = [*found.leak_notes(), *summary["what_to_do"]]
+    summary["what_to_do"] = [*found.cautions(), *summary["what_to_do"]]
     finish(cm, summary, as_json=as_json, report=report, matrix=matrix)
 
 
@@ -220,10 +222,11 @@ def merge(
     """
     from collidescope.applications import consolidate
     from collidescope.cli import _inputs as inputs
-    from collidescope.cli._results import fitting, print_then_write, say_written, write_matrix
+    from collidescope.cli._results import fitting, print_then_write
+    from collidescope.cli._writing import check_outputs, write_matrix, write_outputs
 
     set_quiet(quiet)
-    inputs.check_outputs([source], [matrix])
+    check_outputs([source], [matrix])
     cm = inputs.load_matrix(source)
     method = "optimal" if optimal else "greedy"
     try:
@@ -235,7 +238,7 @@ def merge(
         for argument, flag in FLAGS.items():
             words = words.replace(argument, flag)
         raise ValueError(words) from None
-    path = plan.path[["n_groups", "first", "second", "pber", "pber_low", "pber_high", "gain"]]
+    path = plan.path[["n_groups", "first", "second", "pber", "pber_low", "pber_high", "gain", "price"]]
 
     def answer() -> None:
         if as_json:
@@ -252,11 +255,8 @@ def merge(
         if not chosen:
             say("Choose with --groups N or --max-pber 0.05.", "dim")
 
-    def write() -> None:
-        if matrix is not None:
-            say_written({"matrix of the groups": write_matrix(plan.matrix, matrix)})
-
-    print_then_write(answer, write)
+    written = ("matrix of the groups", matrix, partial(write_matrix, plan.matrix))
+    print_then_write(answer, lambda: write_outputs(written))
 
 
 def _lists(given: list[str] | None) -> list[list[str]] | None:
@@ -356,11 +356,11 @@ def report(
     - `collidescope report model.collide --table test.csv --label income`
     """
     from collidescope.cli import _inputs as inputs
-    from collidescope.cli._results import check_report, say_written, summary_of
-    from collidescope.show import write_report
+    from collidescope.cli._results import check_report, summary_of, write_summary
+    from collidescope.cli._writing import check_outputs, write_outputs
 
     set_quiet(quiet)
-    inputs.check_outputs([source, *([table] if table else [])], [out])
+    check_outputs([source, *([table] if table else [])], [out])
     check_report(out)
     found = inputs.load_source(source)
     if table is not None and not hasattr(found, "predict_proba"):
@@ -371,18 +371,16 @@ def report(
         about = {"file": source.name, "command": f"collidescope report {shlex.quote(str(source))}", "saved": source}
         summary = summary_of(found, title=title, notes=getattr(found, "notes_", ()), about=about)
     else:
-        from collidescope.tables.labels import match_labels
-
         name = label or getattr(found, "label_", None)
         rows = inputs.labelled_rows(table, name, inputs.Reading(header, delimiter, skip_lines))
-        y, _ = match_labels(_series(rows), found.classes_.tolist(), "label")
+        y, _ = inputs.match_labels(_series(rows), found.classes_.tolist(), "label")
         with warnings_as_notes():
             about = _about("report", table, rows.label, list(rows.X.columns), source)
             notes = [*rows.notes, *getattr(found, "notes_", ())]
             summary = summary_of(found, rows.X, y, title=title, notes=notes, about=about)
     if as_json:
         show_json(summary)
-    say_written({"report": write_report(summary, out)})
+    write_outputs(("report", out, partial(write_summary, summary)))
 
 
 def _series(rows: Any) -> Any:

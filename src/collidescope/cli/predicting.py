@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from collidescope.cli import _options as opt
-from collidescope.cli._console import guarded, note, say, set_quiet, show, show_json
+from collidescope.cli._console import guarded, note, set_quiet, show, show_json
 
 ModelArgument = Annotated[
     Path, typer.Argument(metavar="MODEL", help="A file that `collidescope fit … --save` has written.")
@@ -45,116 +46,45 @@ def predict(
     - `collidescope predict model.collide new.parquet --with customer_id > posteriors.csv`
     """
     from collidescope.cli import _inputs as inputs
-    from collidescope.cli._results import say_written
-    from collidescope.cli._writing import as_csv, check_suffix, posterior_table, write_table
-    from collidescope.tables.encoder import check_columns
+    from collidescope.cli._writing import (
+        as_csv,
+        check_outputs,
+        check_suffix,
+        posterior_table,
+        write_outputs,
+        write_table,
+    )
+    from collidescope.tables.encoding import check_columns
 
     set_quiet(quiet)
-    inputs.check_outputs([model, table], [out])
+    check_outputs([model, table], [out])
     check_suffix(out)
     fitted = inputs.load_model(model)
     X, notes = _raw_rows(fitted, table, inputs.Reading(header, delimiter, skip_lines))
     check_columns(X, with_column or ())
-    posteriors, met = posteriors_of(fitted, X, drop=[fitted.label_] if getattr(fitted, "label_", None) else ())
-    for line in [*notes, *met]:
+    for line in notes:
         note(line)
+    posteriors, met = posteriors_of(fitted, X, getattr(fitted, "label_", None))
     import numpy as np
 
     extra = X[with_column] if with_column else None
     found = posterior_table(posteriors, fitted.classes_, np.arange(len(X)), extra)
-    if out is not None:
-        write_table(found, out)
     if as_json:
         said = {"classes": fitted.classes_.tolist(), "predicted": found["predicted"].tolist()}
         show_json(said | {"posteriors": posteriors.tolist(), "notes": [*notes, *met]})
     elif out is None:
         show(as_csv(found).removesuffix("\n"))
-    if out is not None:
-        say_written({f"posteriors of {len(found):,} rows": out})
+    write_outputs((f"posteriors of {len(found):,} rows", out, partial(write_table, found)))
 
 
-@guarded
-def audit(
-    model: ModelArgument,
-    table: opt.TableArgument,
-    label: opt.Label = None,
-    predicted: Annotated[
-        str | None,
-        typer.Option("--predicted", "-p", metavar="COLUMN", help="The column that holds what your classifier says."),
-    ] = None,
-    report: opt.Report = None,
-    as_json: opt.Json = False,
-    title: opt.Title = None,
-    quiet: opt.Quiet = False,
-    header: opt.Header = True,
-    delimiter: opt.Delimiter = None,
-    skip_lines: opt.SkipLines = 0,
-) -> None:
-    """Is your classifier at the ceiling? Which of its errors could a better model avoid?
+def posteriors_of(fitted: Any, X: Any, label: str | None = None) -> tuple[Any, list[str]]:
+    """Posteriors of raw rows, and what was met on the way, which is also said."""
+    from collidescope.cli._inputs import notes_as_they_come
 
-    Takes labelled rows that neither your classifier nor the model was trained on, with a column of your classifier's
-    predictions, and splits its errors into those inherent in the data and those that can be fixed, class by class.
-
-    **Example**
-
-    - `collidescope audit model.collide test.csv --label income --predicted yhat`
-    """
-    import numpy as np
-
-    from collidescope.applications import audit as audited
-    from collidescope.cli import _inputs as inputs
-    from collidescope.cli._results import check_report, say_written, summary_of
-    from collidescope.tables.encoder import listed
-    from collidescope.tables.labels import match_labels
-
-    set_quiet(quiet)
-    inputs.check_outputs([model, table], [report])
-    check_report(report)
-    fitted = inputs.load_model(model)
-    X, notes = _raw_rows(fitted, table, inputs.Reading(header, delimiter, skip_lines), label)
-    true = inputs.label_column(list(X.columns), label or getattr(fitted, "label_", None), table, header)
-    if predicted is None:
-        raise ValueError(
-            f"say which column holds the predictions of your classifier, with --predicted: {table.name} "
-            f"has {listed([name for name in X.columns if name != true])}"
-        )
-    said = inputs.label_column(list(X.columns), predicted, table, header)
-    columns = X[[true, said]]
-    _, labelled = match_labels(X[true], fitted.classes_.tolist(), "label")
-    _, answered = match_labels(X[said], fitted.classes_.tolist(), "predicted")
-    both = np.flatnonzero(labelled & answered)
-    if len(both) == 0:
-        raise ValueError(f"no row of {table.name} has both a label in {true!r} and a prediction in {said!r}")
-    if len(both) < len(X):
-        notes.append(f"{len(X) - len(both):,} of {len(X):,} rows lack a label or a prediction and are left out")
-    columns = columns.iloc[both]
-    y, _ = match_labels(columns[true], fitted.classes_.tolist(), "label")
-    yhat, _ = match_labels(columns[said], fitted.classes_.tolist(), "predicted")
-    rows = X.drop(columns=[true, said] if said != true else [true]).iloc[both].reset_index(drop=True)
-    posteriors, met = posteriors_of(fitted, rows)
-    for line in [*notes, *met]:
-        note(line)
-    found = audited(posteriors, y_true=y, y_pred=yhat, classes=fitted.classes_)
-    if report is not None:
-        from collidescope.show import write_report
-
-        write_report(summary_of(fitted, rows, y, y_pred=yhat, title=title, notes=[*notes, *met]), report)
-    if as_json:
-        show_json(found.to_dict() | {"notes": [*notes, *met]})
-    else:
-        show(str(found))
-    if report is not None:
-        say_written({"report": report})
-
-
-def posteriors_of(fitted: Any, X: Any, drop: Any = ()) -> tuple[Any, list[str]]:
-    """Posteriors of raw rows, and what was met on the way."""
     if not hasattr(fitted, "encoder_"):
         return fitted.predict_proba(_plain_columns(fitted, X)), []
-    encoded, met = fitted.encoder_.transform(X.drop(columns=[name for name in drop if name in X]))
-    if len(X) > 100_000:
-        say(f"{len(X):,} rows …")
-    return fitted.classifier_.predict_proba(encoded), met
+    with notes_as_they_come() as met:
+        return fitted.predict_proba(X.drop(columns=[label]) if label in X else X), met
 
 
 def _plain_columns(fitted: Any, X: Any) -> Any:
@@ -167,7 +97,7 @@ def _plain_columns(fitted: Any, X: Any) -> Any:
                 f"columns: keep the features only, in their order"
             )
         return X.to_numpy()
-    from collidescope.tables.encoder import check_columns
+    from collidescope.tables.encoding import check_columns
 
     check_columns(X, [str(name) for name in names], learned=True)
     return X[[str(name) for name in names]]
@@ -177,7 +107,7 @@ def _raw_rows(fitted: Any, table: Path, reading: Any, label: str | None = None) 
     """The table as the model needs it read."""
     from dataclasses import replace
 
-    names = fitted.encoder_.names if hasattr(fitted, "encoder_") else []
+    names = list(fitted.encoder_.types) if hasattr(fitted, "encoder_") else []
     text = fitted.encoder_.text_names if names else []
     notes = []
     numbered = [name for name in names if name[:1] == "c" and name[1:].isdigit()]

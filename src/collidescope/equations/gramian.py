@@ -16,7 +16,6 @@ from scipy.sparse import csr_array
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
-from collidescope.moments import Moments
 
 
 def gramian_from_posteriors(
@@ -42,18 +41,12 @@ def gramian_from_posteriors(
     onto = _membership(codes, n, k, weights)
     squared = onto.power(2)
     itself = squared.T @ np.einsum("ij,ij->i", posteriors, posteriors)
-    return _gramian(np.asarray(onto.T @ posteriors), np.asarray(squared.sum(axis=0), np.float64).ravel(), itself)
+    return without_own_pairs(
+        np.asarray(onto.T @ posteriors), np.asarray(squared.sum(axis=0), np.float64).ravel(), itself
+    )
 
 
-def gramian_from_moments(moments: Moments) -> FloatArray:
-    """G from the sums of labelled rows (with ``word``), at the priors of those sums."""
-    t = moments.sums
-    M = -t["cr"] / t["ρ"][:, None]
-    np.einsum("ii->i", M)[:] += 1
-    return _gramian(M, t["ρρ"] / t["ρ"] ** 2, t["pp"] / t["ρ"] ** 2)
-
-
-def _gramian(M: FloatArray, own: FloatArray, itself: FloatArray) -> FloatArray:
+def without_own_pairs(M: FloatArray, own: FloatArray, itself: FloatArray) -> FloatArray:
     """M Mᵀ of class means without the pairs of a row with itself.
 
     ``own`` is their share of the pairs of a class (Σ w² of weights that sum to 1), ``itself`` what they add.

@@ -7,16 +7,14 @@ priors keeps it steady where S is nearly singular.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
-from collidescope._text import facts_html
-from collidescope.equations.recovery import condition_number
-from collidescope.moments import row_blocks
+from collidescope.equations.bounds import condition_number
 
 #: The accelerated gradient stops when no posterior moves by more than this in a step.
 STEP_TOLERANCE = 1e-12
@@ -194,70 +192,3 @@ def shift_rows(P: npt.NDArray[Any], ratio: FloatArray) -> npt.NDArray[Any]:
     shifted = P * ratio.astype(P.dtype)
     shifted /= shifted.sum(axis=1, keepdims=True)
     return shifted
-
-
-def shift_in_place(P: npt.NDArray[Any], old: FloatArray, new: FloatArray) -> None:
-    """:func:`shift_priors` where ``P`` stands, a block of rows after the other: there may be no memory for another."""
-    ratio = new / old
-    if np.abs(ratio - 1).max() > SAME_PRIORS:
-        for block in row_blocks(*P.shape):
-            P[block] = shift_rows(P[block], ratio)
-
-
-class PosteriorErrorBound(NamedTuple):
-    """Bounds on ‖ŷ - y‖∞ for ŷ = Ŝ⁻¹ q̂.
-
-    ``lemma`` is the paper's Lemma 2, a first-order statement (infinite where S is not diagonally dominant);
-    ``always`` holds whenever it is finite: κ/(1-r)·(‖Ŝ-S‖∞ + ‖q̂-q‖∞/‖q‖∞) with r = κ∞(S) ‖Ŝ-S‖∞ < 1.
-    """
-
-    always: float
-    lemma: float
-    dominance_factor: float
-    condition: float
-
-    def _repr_html_(self) -> str:
-        names = ("bound that always holds", "the paper's lemma", "dominance factor of S", "condition number of S")
-        return facts_html(dict(zip(names, self, strict=True)))
-
-
-def posterior_error_bound(
-    S_hat: npt.ArrayLike, S: npt.ArrayLike, q_hat: npt.ArrayLike, q: npt.ArrayLike
-) -> PosteriorErrorBound:
-    """How far a posterior solved from estimates can be from the true one.
-
-    Parameters
-    ----------
-    S_hat, S : arrays of shape (K, K)
-        Estimated and true collision matrix.
-    q_hat, q : arrays of shape (K,)
-        Estimated and true expected similarities of one input.
-
-    Examples
-    --------
-    >>> S = np.array([[0.9, 0.1], [0.1, 0.9]])
-    >>> bound = posterior_error_bound(S, S, [0.52, 0.5], [0.5, 0.5])
-    >>> round(bound.always, 3), round(bound.lemma, 3)
-    (0.05, 0.1)
-    """
-    S = check.check_stochastic(S, "S")
-    k = S.shape[0]
-    S_hat = check.check_square(S_hat, "S_hat")
-    true_q, estimated_q = check.check_finite(q, "q", ndim=1), check.check_finite(q_hat, "q_hat", ndim=1)
-    if S_hat.shape != S.shape:
-        raise ValueError(f"S_hat must have the shape of S {S.shape}, got {S_hat.shape}")
-    for values, name in ((true_q, "q"), (estimated_q, "q_hat")):
-        if values.shape != (k,):
-            raise ValueError(f"{name} must have one entry per class ({k}), got shape {values.shape}")
-    if not true_q.any():
-        raise ValueError("q must not be all zeros: q = S y of a probability vector y is positive")
-    S_error = float(np.linalg.norm(S_hat - S, np.inf))
-    error = S_error + float(np.abs(estimated_q - true_q).max() / np.abs(true_q).max())
-    condition = condition_number(S)
-    diagonal = np.diag(S)
-    with np.errstate(divide="ignore"):
-        epsilon = float(np.max((S.sum(axis=1) - diagonal) / diagonal))
-    r = condition * S_error
-    always = condition / (1 - r) * error if r < 1 else float("inf")
-    lemma = 2 * (1 + epsilon) / (1 - epsilon) * error if epsilon < 1 else float("inf")
-    return PosteriorErrorBound(always, lemma, epsilon, condition)

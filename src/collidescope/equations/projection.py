@@ -23,7 +23,6 @@ from scipy.linalg import LinAlgError, cholesky
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray
-from collidescope._text import facts_html
 
 #: In C, entries and eigenvalues live in [0, 1]-ish units: below this a negative one is rounding of `eigh`.
 ROUNDING = 1e-9
@@ -59,10 +58,6 @@ class Projection:
     iterations: int
     converged: bool
     min_eigenvalue: float
-
-    def _repr_html_(self) -> str:
-        facts = {"largest change of an entry of S": self.moved, "smallest eigenvalue before": self.min_eigenvalue}
-        return facts_html(facts | {"steps": self.iterations, "converged": self.converged})
 
 
 def project(B: npt.ArrayLike, priors: npt.ArrayLike) -> Projection:

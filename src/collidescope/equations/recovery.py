@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray
-from collidescope._text import facts_html, words_html
+from collidescope.equations.bounds import condition_number
 from collidescope.equations.projection import MAX_ITERATIONS, balance, project
 from collidescope.matrix import CollisionMatrix
 
@@ -67,16 +67,6 @@ class Recovery:
     def joint(self) -> FloatArray:
         """B = diag(priors) S."""
         return self.priors[:, None] * self.matrix
-
-    def _repr_html_(self) -> str:
-        facts = {
-            "method": self.method,
-            "residual ‖S Sᵀ - G‖": self.residual,
-            "largest repair of an entry of S": self.moved,
-            "smallest eigenvalue of G": self.min_eigenvalue,
-            "condition number of S": self.condition,
-        }
-        return words_html(self.status) + facts_html(facts) + self.to_collision_matrix()._repr_html_()
 
     def to_collision_matrix(self, classes: npt.ArrayLike | None = None) -> CollisionMatrix:
         """The recovered S as a :class:`CollisionMatrix` (no intervals: those come from labels)."""
@@ -142,15 +132,6 @@ def recover(
         iterations=iterations,
         status=status,
     )
-
-
-def condition_number(S: FloatArray) -> float:
-    """κ∞(S) = ‖S‖∞ ‖S⁻¹‖∞, infinite where S is singular."""
-    try:
-        inverse = np.linalg.inv(S)
-    except np.linalg.LinAlgError:
-        return float("inf")
-    return float(np.linalg.norm(S, np.inf) * np.linalg.norm(inverse, np.inf))
 
 
 _Outcome = tuple[FloatArray, float, bool, int, str]

@@ -14,30 +14,24 @@ import math
 import torch
 from torch import Tensor
 
-SCHEMES = ("balanced", "natural")
-
 
 def sample_pairs(
-    labels: Tensor,
-    n_pairs: int,
-    scheme: str = "balanced",
-    generator: torch.Generator | None = None,
-    sample_weight: Tensor | None = None,
+    labels: Tensor, n_pairs: int, generator: torch.Generator | None = None, sample_weight: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Draw ordered pairs of two distinct rows.
+    """Draw ordered pairs of two distinct rows in balance, as the paper's risk (equation 31) asks.
+
+    Half of the pairs are of one class, half of two classes, classes uniform. They alternate, so every even slice of
+    the result is balanced too.
 
     Parameters
     ----------
     labels : integer tensor of shape (n,)
-        Class numbers. Only classes that occur count.
+        Class numbers. Only classes that occur count; each needs two rows.
     n_pairs : int
-    scheme : "balanced" or "natural"
-        ``"balanced"`` is the paper's risk: half of the pairs of one class, half of two classes, classes uniform. They
-        alternate, so every even slice of the result is balanced too. ``"natural"`` draws two rows as the data come.
     generator : torch.Generator, optional
         Must live on the device of ``labels``. The global generator by default.
     sample_weight : tensor of shape (n,), optional
-        A row is drawn in proportion to its weight: among all rows, or within its class when balanced.
+        Within its class a row is drawn in proportion to its weight.
 
     Returns
     -------
@@ -50,62 +44,41 @@ def sample_pairs(
     >>> int(same.sum()), bool((i != j).all())
     (3, True)
     """
-    if scheme not in SCHEMES:
-        raise ValueError(f"scheme must be one of {SCHEMES}, got {scheme!r}")
     if labels.ndim != 1 or labels.shape[0] < 2 or labels.is_floating_point():
         raise ValueError(
             f"labels must be at least 2 class numbers in one dimension, got {labels.dtype} {tuple(labels.shape)}"
         )
     if n_pairs < 0:
         raise ValueError(f"n_pairs must not be negative, got {n_pairs}")
-    pool = _Pool(labels, sample_weight, by_class=scheme == "balanced")
-    if scheme == "natural":
-        everything = torch.zeros(n_pairs, dtype=torch.long, device=labels.device)
-        i, j = pool.two_of_one(everything, generator)
-    else:
-        pool.require_pairs()
-        n_same = n_pairs // 2
-        k = _integers(pool.n_groups, n_pairs, labels.device, generator)
-        other = _integers(pool.n_groups - 1, n_pairs - n_same, labels.device, generator)
-        i = torch.empty(n_pairs, dtype=torch.long, device=labels.device)
-        j = torch.empty_like(i)
-        i[1::2], j[1::2] = pool.two_of_one(k[1::2], generator)
-        i[0::2] = pool.one(k[0::2], generator)
-        j[0::2] = pool.one(other + (other >= k[0::2]), generator)
+    pool = _Pool(labels, sample_weight)
+    n_same = n_pairs // 2
+    k = _integers(pool.n_groups, n_pairs, labels.device, generator)
+    other = _integers(pool.n_groups - 1, n_pairs - n_same, labels.device, generator)
+    i = torch.empty(n_pairs, dtype=torch.long, device=labels.device)
+    j = torch.empty_like(i)
+    i[1::2], j[1::2] = pool.two_of_one(k[1::2], generator)
+    i[0::2] = pool.one(k[0::2], generator)
+    j[0::2] = pool.one(other + (other >= k[0::2]), generator)
     i, j = pool.order[i], pool.order[j]
     return i, j, labels[i] == labels[j]
 
 
-def same_log_odds_shift(scheme: str, counts: Tensor | list[float]) -> float:
-    """How much the sampling scheme adds to the log odds of "same".
+def same_log_odds_shift(n_classes: int) -> float:
+    """How much balanced sampling adds to the log odds of "same": log(K - 1).
 
-    ``logit Sim(x, x') = logit V(x, x') - shift``, V being the best classifier of the pairs as sampled. The paper's
-    balanced pairs have even odds of "same", against 1 : (K - 1) at uniform priors, so the shift is log(K - 1) and
-    Sim is that of *uniform* priors. Natural pairs are two independent draws already: no shift, natural priors.
+    ``logit Sim(x, x') = logit V(x, x') - shift``, V being the best classifier of the pairs as sampled. Balanced pairs
+    have even odds of "same", against 1 : (K - 1) for two independent draws at uniform priors. The paper leaves it out.
 
-    Parameters
-    ----------
-    scheme : "balanced" or "natural"
-    counts : tensor or list of shape (K,)
-        Rows of each class (``torch.bincount(labels)``); classes with none do not count.
-
-    Examples
-    --------
-    >>> same_log_odds_shift("balanced", [250, 250, 10]) == math.log(2)
+    >>> same_log_odds_shift(3) == math.log(2)
     True
     """
-    if scheme not in SCHEMES:
-        raise ValueError(f"scheme must be one of {SCHEMES}, got {scheme!r}")
-    n_classes = sum(1 for count in torch.as_tensor(counts).tolist() if count > 0)
-    if n_classes < 2:
-        raise ValueError(f"counts must cover at least 2 classes, got {n_classes}: pairs of two classes are needed")
-    return math.log(n_classes - 1) if scheme == "balanced" else 0.0
+    return math.log(n_classes - 1)
 
 
 class _Pool:
     """Rows sorted by group, as intervals of cumulative weight."""
 
-    def __init__(self, labels: Tensor, sample_weight: Tensor | None, by_class: bool) -> None:
+    def __init__(self, labels: Tensor, sample_weight: Tensor | None) -> None:
         n, device = labels.shape[0], labels.device
         if sample_weight is None:
             weight = torch.ones(n, dtype=torch.float64, device=device)
@@ -115,7 +88,7 @@ class _Pool:
                 raise ValueError(f"sample_weight must be {n} finite numbers ≥ 0, got shape {tuple(weight.shape)}")
         # Rows without weight must not be drawn, not even by a rounding error: they leave the pool.
         kept = torch.nonzero(weight > 0).flatten()
-        groups = labels[kept] if by_class else torch.zeros_like(kept)
+        groups = labels[kept]
         self.names, inverse, self.sizes = torch.unique(groups, return_inverse=True, return_counts=True)
         ranks = torch.argsort(inverse, stable=True)
         self.order = kept[ranks]
@@ -129,16 +102,12 @@ class _Pool:
         if self.order.shape[0] < 2:
             raise ValueError("sample_weight leaves fewer than 2 rows with a positive weight: no pair can be drawn")
 
-    def require_pairs(self) -> None:
         if self.n_groups < 2:
-            raise ValueError("labels hold a single class: balanced pairs need at least 2 (use scheme='natural')")
+            raise ValueError("labels hold a single class: pairs of two classes need at least 2")
         lonely = self.names[self.sizes < 2].tolist()
         if lonely:
             shown = ", ".join(map(str, lonely[:10])) + (", …" if len(lonely) > 10 else "")
-            raise ValueError(
-                f"class {shown} has 1 member and so no same-class pair: balanced pairs need at least 2 per class "
-                "(drop or merge the class, or use scheme='natural')"
-            )
+            raise ValueError(f"class {shown} has 1 member and so no same-class pair: drop or merge the class")
 
     def one(self, group: Tensor, generator: torch.Generator | None) -> Tensor:
         """A row of each ``group``, as its place in ``order``."""

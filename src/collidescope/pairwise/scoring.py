@@ -16,8 +16,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from collidescope.pairwise.networks import PairModule, PairwiseNetwork
 from collidescope.training.faults import halved
-from collidescope.training.networks import PairModule, PairwiseNetwork
 
 #: Bytes of activations per block of pairs: the last-level cache share of one core, where additions are not slowed
 #: down by memory. Measured best between 1 and 4 MiB; larger budgets only pay on accelerators.

@@ -26,7 +26,7 @@ from collidescope import _checks as check
 from collidescope._files import unfinished_prefix
 from collidescope._progress import Progress
 from collidescope.scale import _dask
-from collidescope.scale.streams import BATCH_ROWS, parquet_batches, parquet_files, to_numpy
+from collidescope.scale.streams import BATCH_ROWS, parquet_batches, parquet_files
 
 #: Names of the two files in ``folder``.
 ROWS_FILE, LABELS_FILE = "X.npy", "y.npy"
@@ -223,7 +223,7 @@ def _write(stream: _Stream, out: _GrowingFile, verbose: int) -> npt.NDArray[Any]
             try:
                 x, y, names = _split(batch, stream.target, names)
                 rows = _rows(x, names, out)
-                own = _labels(y) if len(rows) else np.atleast_1d(to_numpy(y))
+                own = _labels(y) if len(rows) else np.atleast_1d(check.to_numpy(y))
                 if len(rows) != len(own):
                     raise ValueError(f"x and y must have the same number of rows, got {len(rows)} and {len(own)}")
             except ValueError as error:
@@ -294,7 +294,7 @@ def _numbers(x: Any) -> npt.NDArray[Any]:
     if isinstance(x, np.ma.MaskedArray):
         raise ValueError("x must not be a masked array: drop or fill what is masked, then pass a plain array")
     try:
-        given = np.asarray(to_numpy(x))
+        given = np.asarray(check.to_numpy(x))
         if given.dtype.kind == "O":  # decimals, or truth values with gaps
             given = given.astype(np.float64)
     except (TypeError, ValueError) as error:
@@ -306,7 +306,7 @@ def _numbers(x: Any) -> npt.NDArray[Any]:
 
 def _labels(y: Any) -> npt.NDArray[Any]:
     """Labels as a flat array that a file can hold: text as text, not as objects."""
-    labels = check.check_labels(to_numpy(y))
+    labels = check.check_labels(check.to_numpy(y))
     if labels.dtype.kind != "O":
         return labels
     kinds = sorted({type(label).__name__ for label in labels.tolist()})

@@ -12,8 +12,8 @@ import numpy.typing as npt
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
 from collidescope.applications.audit import predicted_codes
+from collidescope.estimate import collision_matrix_from_posteriors
 from collidescope.matrix import CollisionMatrix
-from collidescope.scale.streams import collision_matrix_from_posteriors
 
 WANTED = "a fitted CollisionClassifier, a CollisionMatrix or held-out posteriors (n×K, with y)"
 

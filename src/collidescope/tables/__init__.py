@@ -1,8 +1,193 @@
-"""Tables from files to posteriors: reading, screening, encoding, and the model that keeps the encoding."""
+"""Tables from files to posteriors: reading, screening, encoding, and the classifier that keeps the encoding."""
 
-from collidescope.tables.encoder import TableEncoder
-from collidescope.tables.model import TableClassifier, load
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Mapping, Sequence
+from inspect import Parameter, signature
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.utils.validation import check_is_fitted
+
+from collidescope import _checks as check
+from collidescope import _store
+from collidescope._checks import CollisionWarning
+from collidescope._rows import row_hashes
+from collidescope.classifier import CollisionClassifier
+from collidescope.tables.encoding import Float32Array, TableEncoder, as_frame, check_columns, check_text
 from collidescope.tables.reading import Table, read_table
-from collidescope.tables.screening import Screening, screen
+from collidescope.tables.screening import Screening, repeat_notes, repeated, screen
 
 __all__ = ["Screening", "Table", "TableClassifier", "TableEncoder", "load", "read_table", "screen"]
+
+logger = logging.getLogger("collidescope")
+OWN = ("drop", "keep", "categories")
+
+
+class TableClassifier(CollisionClassifier):
+    """Collision matrix and posteriors from a table of mixed columns: numbers, categories, dates, text, with gaps.
+
+    A :class:`CollisionClassifier` that takes raw rows. Columns are encoded without a look at the labels (see
+    :mod:`collidescope.tables.encoding`), and the encoding is part of the saved model.
+
+    Parameters
+    ----------
+    drop : columns not to use
+    keep : columns to use even if they look like ids
+        A column that counts the rows, or has another value in each, is left out otherwise.
+    categories : columns whose values are names, even where they look like numbers
+    **parameters
+        Those of :class:`CollisionClassifier`, with the same defaults.
+
+    Attributes
+    ----------
+    encoder_ : TableEncoder
+    screening_ : Screening
+        Ids, columns that give the label away, groups of rows.
+    notes_ : list of str
+        What was left out, what is missing, what to look at; also logged, by the logger ``collidescope``.
+    cautions_ : list of str
+        Those of the notes that are also warnings.
+    label_ : str or None
+        The name of ``y``, where it has one.
+    collision_matrix_, limit_, posteriors_, classes_, …
+        Those of :class:`CollisionClassifier`; ``n_features_in_`` counts the encoded features.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> rng = np.random.default_rng(0)
+    >>> rows = pd.DataFrame({"weight": rng.normal(4, 1, 80), "fur": rng.choice(["long", "short"], 80)})
+    >>> rows.loc[:39, "weight"] += 20
+    >>> rows.loc[7, "weight"] = None
+    >>> model = TableClassifier(members="quick", limit=False, random_state=0).fit(rows, ["dog"] * 40 + ["cat"] * 40)
+    >>> model.notes_
+    ['missing cells (of 80 rows): weight 1']
+    >>> model.predict(pd.DataFrame({"weight": [29], "fur": ["short"]}))
+    array(['dog'], dtype='<U3')
+    """
+
+    def __init__(
+        self, *, drop: Sequence[str] = (), keep: Sequence[str] = (), categories: Sequence[str] = (), **parameters: Any
+    ) -> None:
+        super().__init__(**parameters)
+        self.drop = drop
+        self.keep = keep
+        self.categories = categories
+
+    def fit(
+        self, X: Any, y: Any, sample_weight: npt.ArrayLike | None = None, groups: npt.ArrayLike | None = None
+    ) -> Self:
+        """Screen and encode the columns, then fit as :meth:`CollisionClassifier.fit` does.
+
+        Parameters
+        ----------
+        X : DataFrame of pandas, polars or pyarrow
+        y : array of n labels, or an array or DataFrame of n × K votes
+        sample_weight : array of n weights, optional
+        groups : array of n group labels, optional
+            Rows of one group (one patient, one document) share a fold. The column of X with the name that ``groups``
+            has, if there is one, is not used.
+        """
+        self.label_ = str(y.name) if getattr(y, "name", None) is not None else None
+        self._group_column = getattr(groups, "name", None)
+        super().fit(X, y, sample_weight, groups)
+        again = repeated(self._hashes, groups)
+        del self._hashes, self._group_column
+        self._tell(caution=repeat_notes(again, self._brier(y)))
+        return self
+
+    def _validate(self, X: Any, *labels: Any) -> Any:
+        """Raw rows as an array; with labels, in a fit, after learning the encoding."""
+        return super()._validate(self._learn(X, *labels) if labels else self.encode(X), *labels)
+
+    def _learn(self, X: Any, y: Any) -> Float32Array:
+        for name in OWN:
+            if isinstance(getattr(self, name), str):
+                raise ValueError(f"{name} must be a list of columns, got the text {getattr(self, name)!r}")
+        table, labels = as_frame(X), check.check_labels(y)
+        check_columns(table, [*self.drop, *self.keep, *self.categories])
+        check.check_same_length(table, labels, "X and y")
+        left_out = dict.fromkeys(self.drop, "as asked")
+        if self._group_column in table.columns:
+            left_out[str(self._group_column)] = "it names the groups"
+        self.screening_ = screen(table.drop(columns=list(left_out)), labels, keep={*self.keep, *self.categories})
+        self.encoder_ = TableEncoder.fit(table, categories=self.categories, left_out=left_out | self.screening_.ids)
+        encoded, met = self.encoder_.transform(table)
+        gone = {name: why for name, why in self.encoder_.left_out.items() if name not in self.screening_.ids}
+        self.notes_, self.cautions_ = [], []
+        self._tell(*self.screening_.notes(), *(f"column {name!r} is left out: {why}" for name, why in gone.items()))
+        self._tell(*met, *self.encoder_.doubts(table), caution=self.screening_.cautions())
+        logger.info("%s rows × %s columns → %s features", f"{len(table):,}", len(self.encoder_.types), encoded.shape[1])
+        self._hashes = row_hashes(encoded)
+        return encoded
+
+    def _tell(self, *notes: str, caution: Sequence[str] = ()) -> None:
+        self.notes_ = [*self.notes_, *notes, *caution]
+        self.cautions_ = [*self.cautions_, *caution]
+        for note in (*notes, *caution):
+            logger.info("%s", note)
+        for words in caution:
+            warnings.warn(words, CollisionWarning, stacklevel=3)
+
+    def _brier(self, y: Any) -> npt.NDArray[np.float64] | None:
+        """Held-out Brier scores, whose mean is PBER at the priors of the table; None where rows or priors are others."""
+        P, labels = self.posteriors_, np.asarray(y)
+        if not self._natural or np.isnan(P).any() or labels.ndim > 1 or not np.isin(labels, self.classes_).all():
+            return None
+        return np.asarray(((P - (labels[:, None] == self.classes_)) ** 2).sum(axis=1))
+
+    def encode(self, X: Any) -> Float32Array:
+        """Raw rows as numbers, rows × features; what is odd about them is a :class:`CollisionWarning`."""
+        check_is_fitted(self, "encoder_")
+        encoded, met = self.encoder_.transform(X)
+        for note in met:
+            logger.info("%s", note)
+            if not note.startswith("missing cells"):
+                warnings.warn(note, CollisionWarning, stacklevel=4)
+        return encoded
+
+    def export(self) -> dict[str, Any]:
+        """What :meth:`save` writes: a tree of arrays and JSON values."""
+        tree = super().export()
+        tree["parameters"] |= {name: list(getattr(self, name)) for name in OWN}
+        own = {"encoder": vars(self.encoder_), "notes": self.notes_, "cautions": self.cautions_, "label": self.label_}
+        return tree | {"table": own}
+
+    def _restore_fit(self, tree: Mapping[str, Any]) -> None:
+        super()._restore_fit(tree)
+        own = tree["table"]
+        self.encoder_ = TableEncoder.restore(own["encoder"])
+        self.notes_, self.cautions_ = (list(map(check_text, own[name])) for name in ("notes", "cautions"))
+        self.label_ = None if own["label"] is None else check_text(own["label"])
+        for name in OWN:
+            setattr(self, name, list(map(check_text, getattr(self, name))))
+        if (width := len(self.encoder_.feature_names)) != self.n_features_in_:
+            raise ValueError(f"it encodes {width} features for {self.n_features_in_}")
+
+
+# scikit-learn, help() and the documentation see every parameter by its name.
+_OWN = signature(TableClassifier.__init__)
+_ENGINE = [part.replace(kind=Parameter.KEYWORD_ONLY) for part in signature(CollisionClassifier).parameters.values()]
+TableClassifier.__init__.__signature__ = _OWN.replace(  # type: ignore[attr-defined]
+    parameters=[_OWN.parameters["self"], *_ENGINE, *(_OWN.parameters[name] for name in OWN)]
+)
+
+
+def load(path: str | Path, model: Any = None) -> CollisionClassifier:
+    """A model from a file written by ``save``. No code of the file is run.
+
+    It is a :class:`TableClassifier` where the file holds the encoding of a table.
+
+    Parameters
+    ----------
+    path : file
+    model : callable or ("pairwise", callable), optional
+        As in the fit, for a custom module: files hold weights, not code.
+    """
+    tree = _store.read(path, "model")
+    return (TableClassifier if "table" in tree else CollisionClassifier).restore(tree, path, model)

@@ -1,4 +1,4 @@
-"""Columns that should not be there: ids, which name a row, and leaks, which give the label away."""
+"""What to know about a table before a number is believed: ids, leaks, groups of rows, the order of the rows, repeats."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collidescope._checks import IntArray
-from collidescope.tables._values import as_levels, as_numbers
+from collidescope.tables.encoding import as_levels, as_numbers
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,16 +20,27 @@ if TYPE_CHECKING:
 FEWEST_ROWS, FEWEST_FOR_LEAKS = 20, 50
 #: Rows that a leak is looked for in; more would not change the verdict.
 MOST_ROWS = 20_000
-#: A leak is right on at least this share of the rows held out …
-LEAK = 0.995
-#: … and leaves at most this share of the errors of always naming the largest class.
-ERRORS_LEFT = 0.1
+#: A leak is right on at least this share of the rows held out, and leaves at most this share of the errors of always
+#: naming the largest class.
+LEAK, ERRORS_LEFT = 0.995, 0.1
 #: Leaves of the tree that looks for a leak in a numeric column, beyond the number of classes.
 SPARE_LEAVES = 8
 #: Words an id has on average: free text has more.
 ID_WORDS = 1.5
+#: Names of groups of rows have at least so many values, and so many per class: fewer are an ordinary category.
+FEWEST_GROUPS, GROUPS_PER_CLASS = 10, 3
+#: How far, from chance (0) to certainty (1), rows of one value must agree in their label: for columns with a name like
+#: that of an id, and for all others.
+AGREE_NAMED, AGREE = 0.25, 0.9
+#: The share of steps up (or down) from row to row that makes a column sorted; the share of the changes of label by
+#: chance that makes the rows sorted by label; and the share of repeated rows that is worth a warning.
+SORTED, FEW_CHANGES, MANY_REPEATS = 0.99, 0.05, 0.01
 ID_NAME = re.compile(
     r"(^|[^a-z])(id|uuid|guid|index|key|nr|no|number|rownum|row)$|[a-z]I[Dd]$|^unnamed \d+$|^__index_level"
+)
+GROUP_NAME = re.compile(
+    r"patient|subject|person|people|user|customer|client|session|document|donor|household|family|speaker|writer|group",
+    re.IGNORECASE,
 )
 
 
@@ -45,93 +56,170 @@ class Screening:
         Column → why it may be one; these stay.
     leaks : dict
         Column → share of held-out rows whose label it alone gives away.
+    groups : dict
+        Column → how often two rows with the same value have the same label, and how often two rows have by chance.
+    ordered : list of str
+        Columns that are sorted in a table that is sorted by its label.
     """
 
     ids: dict[str, str] = field(default_factory=dict)
     suspects: dict[str, str] = field(default_factory=dict)
     leaks: dict[str, float] = field(default_factory=dict)
+    groups: dict[str, tuple[float, float]] = field(default_factory=dict)
+    ordered: list[str] = field(default_factory=list)
 
     def notes(self) -> list[str]:
-        """In words, with what to do (by the options of the command line; ``drop`` and ``keep`` in Python)."""
+        """About ids, with what to do (by the options of the command line; ``drop`` and ``keep`` in Python)."""
         found = [f"column {name!r} is left out: {why} (--keep {name!r} uses it)" for name, why in self.ids.items()]
         for name, why in self.suspects.items():
             found.append(f"column {name!r} {why}: if it names rows, leave it out (--drop {name!r})")
-        return found + self.leak_notes()
+        return found
 
-    def leak_notes(self) -> list[str]:
-        """About leaks alone."""
-        return [
+    def cautions(self) -> list[str]:
+        """What makes S look better than it is."""
+        found = [
             f"column {name!r} alone gives the label away on {share:.1%} of held-out rows: if it is only known once the "
             f"label is, leave it out (--drop {name!r}), or the result says that nothing collides"
             for name, share in self.leaks.items()
         ]
+        found += [
+            f"rows with the same {name!r} have the same label {share:.0%} of the time ({chance:.0%} by chance): if it "
+            f"names patients, documents or the like, S is too good for new ones. Keep their rows in one fold with "
+            f"groups=X[{name!r}] (--groups {name!r}), which also leaves the column out"
+            for name, (share, chance) in self.groups.items()
+        ]
+        return found + [
+            f"column {name!r} is sorted, and so are the labels: if rows were gathered class by class, it tells the "
+            f"class by the time or place of gathering; leave it out then (--drop {name!r})"
+            for name in self.ordered
+        ]
 
 
 def screen(table: pd.DataFrame, y: npt.NDArray[Any], *, keep: Container[str] = (), seed: int = 0) -> Screening:
-    """Look for ids and leaks among the columns of ``table``; those in ``keep`` are no ids."""
+    """Look for ids, leaks, groups and order among the columns of ``table``; those in ``keep`` are no ids."""
     found = Screening()
     if len(table) < FEWEST_ROWS:
         return found
     classes, codes = np.unique(y, return_inverse=True)
-    rng = np.random.default_rng(seed)
-    rows = rng.permutation(len(table))[:MOST_ROWS]
-    half = len(rows) // 2
-    for name in table.columns:
-        column = table[name]
-        verdict = id_verdict(column)
-        if verdict is not None and verdict[0] and name not in keep:
-            found.ids[name] = verdict[1]
-            continue
-        if verdict is not None and name not in keep:
-            found.suspects[name] = verdict[1]
+    shares = np.bincount(codes) / len(codes)
+    rows = np.random.default_rng(seed).permutation(len(table))[:MOST_ROWS]
+    by_label = (np.diff(codes) != 0).sum() <= max(2 * len(classes), FEW_CHANGES * len(codes) * (1 - (shares**2).sum()))
+    chance, largest = float((shares**2).sum()), float(shares.max())
+    for name, column in table.items():
+        name, numeric = str(name), _is_number(column.dtype)
+        if numeric:
+            numbers = as_numbers(column)
+            values = np.where(np.isnan(numbers), 0.0, numbers).clip(-1e30, 1e30)
+            # Most columns of numbers have too many values to be groups, and are floats: ids are not.
+            distinct = int((np.diff(np.sort(values)) != 0).sum()) + 1
+            few = 2 * distinct <= len(values) or (distinct == len(values) and column.dtype.kind in "iu")
+            levels, words = (np.unique(values, return_inverse=True)[1] if few else None), []
+        else:
+            levels, words = as_levels(column)
+            values = levels
+        if name not in keep and levels is not None and (verdict := id_verdict(column, levels, words)) is not None:
+            (found.ids if verdict[0] else found.suspects)[name] = verdict[1]
+            if verdict[0]:
+                continue
         if len(table) < FEWEST_FOR_LEAKS:
             continue
-        right = one_column_accuracy(column.iloc[rows], codes[rows], half, len(classes))
-        largest = float(np.bincount(codes[rows]).max() / len(rows))
-        if right >= LEAK and 1 - right <= ERRORS_LEFT * (1 - largest):
+        right = column_accuracy(values[rows], codes[rows], numeric)
+        agree = None if levels is None else agreement(levels, codes, GROUPS_PER_CLASS * len(classes))
+        named = ID_NAME.search(name) is not None or GROUP_NAME.search(name) is not None
+        together = agree is not None and agree - chance >= (AGREE_NAMED if named else AGREE) * (1 - chance)
+        if right >= LEAK and 1 - right <= ERRORS_LEFT * (1 - largest) and (numeric or not together):
             found.leaks[name] = right
+        elif agree is not None and together:
+            found.groups[name] = agree, chance
+        elif by_label and numeric and distinct > len(classes) + SPARE_LEAVES:
+            steps = np.diff(values)
+            if max((steps >= 0).mean(), (steps <= 0).mean()) >= SORTED:
+                found.ordered.append(name)
     return found
 
 
-def id_verdict(column: pd.Series) -> tuple[bool, str] | None:
+def _is_number(dtype: Any) -> bool:
+    import pandas as pd
+
+    return pd.api.types.is_numeric_dtype(dtype) and not pd.api.types.is_bool_dtype(dtype)
+
+
+def id_verdict(column: pd.Series, levels: IntArray, words: list[str]) -> tuple[bool, str] | None:
     """(certain, why) where every value differs, or None."""
     import pandas as pd
     from pandas.tseries.api import guess_datetime_format
 
-    if pd.api.types.is_float_dtype(column.dtype) or pd.api.types.is_datetime64_any_dtype(column.dtype):
+    unwanted = (pd.api.types.is_float_dtype, pd.api.types.is_datetime64_any_dtype)
+    if levels.min() < 0 or levels.max() + 1 < len(levels) or any(test(column.dtype) for test in unwanted):
         return None
-    codes, words = as_levels(column)
-    if len(words) < len(codes):
-        return None
-    name = str(column.name)
-    named = ID_NAME.search(name) is not None
+    certain, named = (True, "every value differs, as ids do"), ID_NAME.search(str(column.name)) is not None
     if pd.api.types.is_integer_dtype(column.dtype):
         if int(column.max()) - int(column.min()) + 1 == len(column):
             return True, "it counts the rows"
-        return (True, "every value differs, as ids do") if named else (False, "differs in every row")
+        return certain if named else (False, "differs in every row")
     if not np.isnan(as_numbers(column)).any():
-        return (True, "every value differs, as ids do") if named else None
+        return certain if named else None
     if guess_datetime_format(words[0]) is not None:
         return None
-    spaced = float(np.mean([len(word.split()) for word in words]))
-    if named or spaced < ID_WORDS:
-        return True, "every value differs, as ids do"
-    return None
+    return certain if named or np.mean([len(word.split()) for word in words]) < ID_WORDS else None
 
 
-def one_column_accuracy(column: pd.Series, codes: IntArray, half: int, n_classes: int) -> float:
-    """Share of the rows from ``half`` on whose class is told by this column alone, learned from the rows before."""
-    import pandas as pd
+def column_accuracy(values: npt.NDArray[Any], codes: IntArray, ordered: bool) -> float:
+    """Share of the second half of the rows whose class one column tells, learned from the first; 0 when it is hopeless.
+
+    ``values`` are numbers where ``ordered``, else numbers of levels (-1 for a missing cell).
+    """
     from sklearn.tree import DecisionTreeClassifier
 
-    numeric = pd.api.types.is_numeric_dtype(column.dtype) and not pd.api.types.is_bool_dtype(column.dtype)
-    if numeric:
-        values = np.nan_to_num(as_numbers(column), nan=0.0)[:, None].clip(-1e30, 1e30)
-        tree = DecisionTreeClassifier(max_leaf_nodes=n_classes + SPARE_LEAVES, min_samples_leaf=2, random_state=0)
-        return float(tree.fit(values[:half], codes[:half]).score(values[half:], codes[half:]))
-    levels, words = as_levels(column)
-    table = np.zeros((len(words) + 1, n_classes))
-    np.add.at(table, (levels[:half], codes[:half]), 1)
-    # A level seen once says nothing yet: the largest class is named for it.
-    table[table.sum(axis=1) < 2] = np.bincount(codes[:half], minlength=n_classes)
-    return float((table.argmax(axis=1)[levels[half:]] == codes[half:]).mean())
+    half, n_classes = len(codes) // 2, int(codes.max()) + 1
+    if not ordered:
+        table = np.zeros((int(values.max()) + 2, n_classes))
+        np.add.at(table, (values[:half], codes[:half]), 1)
+        # A level seen once says nothing yet: the largest class is named for it.
+        table[table.sum(axis=1) < 2] = np.bincount(codes[:half], minlength=n_classes)
+        return float((table.argmax(axis=1)[values[half:]] == codes[half:]).mean())
+    # In the order of the values a leak has few changes of class: one per leaf, and two per error. Trees are for these.
+    leaves = n_classes + SPARE_LEAVES
+    if (np.diff(codes[np.lexsort((codes, values))]) != 0).sum() > leaves + 4 * (1 - LEAK) * len(codes):
+        return 0.0
+    tree = DecisionTreeClassifier(max_leaf_nodes=leaves, min_samples_leaf=2, random_state=0)
+    return float(tree.fit(values[:half, None], codes[:half]).score(values[half:, None], codes[half:]))
+
+
+def agreement(levels: IntArray, codes: IntArray, fewest: int) -> float | None:
+    """How often two rows of the same level have the same label; None where levels do not look like groups of rows."""
+    used = levels >= 0
+    n_levels, n_classes = int(levels.max()) + 1, int(codes.max()) + 1
+    if n_levels < max(FEWEST_GROUPS, fewest) or 2 * n_levels > used.sum():
+        return None
+    cells = np.unique(levels[used].astype(np.int64) * n_classes + codes[used], return_counts=True)[1]
+    pairs, alike = np.bincount(levels[used]).astype(np.float64), cells.astype(np.float64)
+    return float((alike * (alike - 1)).sum() / (pairs * (pairs - 1)).sum())
+
+
+def repeated(hashes: npt.NDArray[np.uint64], groups: npt.ArrayLike | None = None) -> npt.NDArray[np.bool_]:
+    """Which rows, given by their hashes, occur again in another group (by default every row is a group).
+
+    >>> repeated(np.array([7, 8, 7], dtype=np.uint64)).tolist()
+    [True, False, True]
+    """
+    inputs = np.unique(hashes, return_inverse=True)[1]
+    if groups is None:
+        return np.asarray(np.bincount(inputs)[inputs] > 1)
+    own = np.unique(np.asarray(groups), return_inverse=True)[1]
+    distinct = np.unique(np.column_stack([inputs, own]), axis=0)[:, 0]
+    return np.asarray(np.bincount(distinct)[inputs] > 1)
+
+
+def repeat_notes(again: npt.NDArray[np.bool_], losses: npt.NDArray[np.float64] | None = None) -> list[str]:
+    """What repeated rows do to PBER, with what to do; ``losses`` are the held-out Brier scores of the rows."""
+    if again.mean() < MANY_REPEATS:
+        return []
+    said = f"{again.sum():,} of {len(again):,} rows occur more than once, and most copies are in different folds"
+    if losses is not None and 0 < again.sum() < len(again):
+        said += f": PBER is {losses[again].mean():.4f} on them and {losses[~again].mean():.4f} on the other rows"
+    return [
+        f"{said}. If they are copies, PBER is too low: leave them out (X.drop_duplicates(), --unique), or keep them in "
+        f"one fold (groups=collidescope.counting.input_groups(X)), and PBER is that without them. If they are separate "
+        f"cases that happen to be alike, count_collisions(X, y) needs no model for them"
+    ]

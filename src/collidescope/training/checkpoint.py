@@ -1,37 +1,37 @@
-"""A training run on disk: one safetensors file whose header carries the JSON part.
+"""A training run on disk: module, optimiser, best weights and history of the last whole epoch, in one file.
 
-One file, flushed and then renamed: a run killed while it writes leaves the previous epoch whole, and tensors and
-numbers can never come from different epochs. A checksum tells damage, which would otherwise pass as other weights.
-Nothing is pickled, so reading a file runs no code.
+One file, replaced at once: a run killed while it writes leaves the previous epoch whole, and weights and numbers can
+never come from different epochs. A run is continued only by the same run: same settings and seed, same rows in the same
+splits, a module of the same structure, the same versions.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
-import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
-from safetensors import safe_open
-from safetensors.torch import save_file
-from torch import nn
+from torch import Tensor, nn
 
-from collidescope._files import replacing, unfinished_prefix
-from collidescope.learners.claims import LARGEST_WEIGHT
+from collidescope import _store
 
 if TYPE_CHECKING:
     from collidescope.training.loop import BestWeights
 
-FORMAT = "collidescope.training-run.3"
-CHECKSUM = "sha256"
-#: Whole numbers in JSON may have thousands of digits; beyond this nothing can reckon with them.
-LARGEST_FLOAT = sys.float_info.max
+#: Weights of standardised inputs are far below this; larger ones overflow float32 a few layers on.
+LARGEST_WEIGHT = 1e9
+#: Columns of the history beside the number of the epoch.
+HISTORY = ("train_loss", "val_loss", "seconds")
+#: Types of torch that numpy lacks are stored as integers of the same size.
+STORED_AS = {torch.bfloat16: torch.int16}
 
 
 class Checkpoint:
-    """Save and restore module, optimiser, best weights and history under ``folder/name.safetensors``."""
+    """Save and restore a run under ``folder/name.safetensors``."""
 
     def __init__(self, folder: Path, name: str, fingerprint: dict[str, Any]) -> None:
         try:
@@ -39,123 +39,122 @@ class Checkpoint:
         except OSError as error:
             raise ValueError(f"checkpoint {str(folder)!r} cannot be a folder: {error.strerror}") from None
         self.path = folder / f"{name}.safetensors"
-        self.fingerprint = fingerprint
-        for left in folder.glob(f"{unfinished_prefix(self.path)}*"):  # by a run that was killed while it wrote
-            left.unlink(missing_ok=True)
+        versions = {name: version(name) for name in ("collidescope", "torch", "numpy")}
+        self.fingerprint = fingerprint | {"versions": versions}
 
     def save(
         self, module: nn.Module, optimizer: torch.optim.Optimizer, best: BestWeights, history: list[dict[str, Any]]
     ) -> None:
-        tensors = {f"module.{name}": tensor for name, tensor in module.state_dict().items()}
-        tensors |= {f"best.{name}": tensor for name, tensor in best.state.items()}
-        for index, state in optimizer.state_dict()["state"].items():
-            tensors |= {f"optimizer.{index}.{name}": value for name, value in state.items()}
-        tensors |= {"waited": best.waited, "epoch": best.epoch, "loss": best.loss}
-        header = {"format": FORMAT, "fingerprint": self.fingerprint, "history": history}
-        # copies: weights that layers share cannot be written otherwise
-        tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
-        header[CHECKSUM] = _checksum(tensors, header)
-        with replacing(self.path) as beside:
-            save_file(tensors, beside, metadata={"json": json.dumps(header)})
+        """Write the state after an epoch."""
+        columns = {name: np.array([entry[name] for entry in history], np.float64) for name in HISTORY}
+        tensors = {name: _to_numpy(tensor) for name, tensor in _state(module, optimizer, best).items()}
+        fingerprint = self.fingerprint | {"module": structure(module)}
+        _store.write(self.path, "checkpoint", {"fingerprint": fingerprint, "history": columns, "tensors": tensors})
 
     def restore(self, module: nn.Module, optimizer: torch.optim.Optimizer, best: BestWeights) -> list[dict[str, Any]]:
         """Continue from the file, or start anew (an empty history) where there is none."""
         if not self.path.exists():
             return []
-        header, tensors, whole = _read(self.path)
-        if header.get("format") != FORMAT:
-            raise ValueError(f"{self.path} is no training checkpoint of this release: use another folder or delete it")
-        if not whole:
-            raise ValueError(f"{self.path} is damaged (its checksum does not match): delete it to start anew")
-        if header.get("fingerprint") != json.loads(json.dumps(self.fingerprint)):
-            theirs = header.get("fingerprint")
-            theirs = theirs if isinstance(theirs, dict) else {}
-            changed = [k for k, v in self.fingerprint.items() if theirs.get(k) != v]
+        try:
+            tree = _store.read(self.path, "checkpoint")
+        except _store.ModelFileError as error:
+            raise ValueError(f"{error}: delete it to start anew, or use another folder") from None
+        theirs = tree.get("fingerprint")
+        ours = self.fingerprint | {"module": structure(module)}
+        if theirs != ours:
+            known = theirs if isinstance(theirs, dict) else {}
+            changed = [name for name in {**ours, **known} if known.get(name) != ours.get(name)]
             raise ValueError(
-                f"{self.path} belongs to a run with other settings ({', '.join(changed)}): "
+                f"{self.path} belongs to a run with other settings ({', '.join(map(str, changed))}): "
                 "use the same settings and seed, another folder, or delete it"
             )
         try:
-            _check_tensors(tensors, module, optimizer, best)
-            history = _checked_history(header.get("history"), nothing_held_out=bool(tensors["loss"].isnan().all()))
+            tensors = _checked_tensors(tree["tensors"], module, optimizer, best)
+            history = _checked_history(tree["history"], nothing_held_out=bool(tensors["loss"].isnan().all()))
             module.load_state_dict(_part(tensors, "module."))
             for name, tensor in _part(tensors, "best.").items():
                 best.state[name].copy_(tensor)
-            self._restore_optimizer(optimizer, _part(tensors, "optimizer."))
-            best.waited.copy_(tensors["waited"])
-            best.epoch.copy_(tensors["epoch"])
-            best.loss.copy_(tensors["loss"])
-        except (ValueError, RuntimeError) as error:
+            state: dict[int, dict[str, Tensor]] = {}
+            for key, value in _part(tensors, "optimizer.").items():
+                index, name = key.split(".", 1)
+                state.setdefault(int(index), {})[name] = value
+            optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+            for name in ("waited", "epoch", "loss"):
+                getattr(best, name).copy_(tensors[name])
+        except (LookupError, TypeError, ValueError, RuntimeError) as error:
             raise ValueError(
                 f"{self.path} does not fit this network ({error}): delete it or use another folder"
             ) from None
         return history
 
-    @staticmethod
-    def _restore_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, torch.Tensor]) -> None:
-        state: dict[int, dict[str, torch.Tensor]] = {}
-        for key, value in tensors.items():
-            index, name = key.split(".", 1)
-            state.setdefault(int(index), {})[name] = value
-        optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+
+def structure(module: nn.Module) -> str:
+    """A digest of what a module computes beside its weights: layers and their settings, and custom code.
+
+    Two modules with tensors of the same names and shapes may have other activations. Those that are layers appear in
+    the representation of the module, those that are functions in the byte code of its ``forward``.
+    """
+    parts = [repr(module), *(f"{name} {tuple(t.shape)} {t.dtype}" for name, t in module.state_dict().items())]
+    for part in module.modules():
+        code = getattr(type(part).forward, "__code__", None)
+        if code is not None and not type(part).__module__.startswith("torch."):
+            constants = [value for value in code.co_consts if isinstance(value, int | float | str | None)]
+            parts.append(f"{type(part).__qualname__} {code.co_code.hex()} {code.co_names} {constants}")
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
-def _check_tensors(
-    tensors: dict[str, torch.Tensor], module: nn.Module, optimizer: torch.optim.Optimizer, best: BestWeights
-) -> None:
-    """Refuse what this run would not have written: a checksum can be made to fit, and AdamW trusts its state."""
-    expected = {f"module.{name}": tensor for name, tensor in module.state_dict().items()}
-    expected |= {f"best.{name}": tensor for name, tensor in best.state.items()}
-    expected |= {"waited": best.waited, "epoch": best.epoch, "loss": best.loss}
-    bounded = {f"{part}.{name}" for part in ("module", "best") for name, _ in module.named_parameters()}
+def _state(module: nn.Module, optimizer: torch.optim.Optimizer, best: BestWeights) -> dict[str, Tensor]:
+    """All tensors of a run by name."""
+    tensors = {f"module.{name}": tensor for name, tensor in module.state_dict().items()}
+    tensors |= {f"best.{name}": tensor for name, tensor in best.state.items()}
+    for index, state in optimizer.state_dict()["state"].items():
+        tensors |= {f"optimizer.{index}.{name}": value for name, value in state.items()}
+    return tensors | {"waited": best.waited, "epoch": best.epoch, "loss": best.loss}
+
+
+def _to_numpy(tensor: Tensor) -> npt.NDArray[Any]:
+    tensor = tensor.detach().cpu().contiguous()
+    return np.asarray(tensor.view(STORED_AS.get(tensor.dtype, tensor.dtype)).numpy())
+
+
+def _checked_tensors(
+    arrays: dict[str, npt.NDArray[Any]], module: nn.Module, optimizer: torch.optim.Optimizer, best: BestWeights
+) -> dict[str, Tensor]:
+    """The tensors of this run; what it would not have written is refused: a checksum can be made to fit."""
+    expected = _state(module, optimizer, best)
+    # weights, and statistics of custom modules
+    bounded = [name for name, tensor in expected.items() if tensor.is_floating_point() and "." in name]
     least = dict.fromkeys(bounded, -LARGEST_WEIGHT)
     for index, p in enumerate(p for group in optimizer.param_groups for p in group["params"]):
         key = f"optimizer.{index}"
-        if any(name.startswith(f"{key}.") for name in tensors):  # a parameter that no loss reaches has no state
+        if any(name.startswith(f"{key}.") for name in arrays):  # a parameter that no loss reaches has no state
             expected |= {f"{key}.step": torch.zeros(()), f"{key}.exp_avg": p, f"{key}.exp_avg_sq": p}
             least |= {f"{key}.step": 1.0, f"{key}.exp_avg": -LARGEST_WEIGHT, f"{key}.exp_avg_sq": 0.0}
-    if tensors.keys() != expected.keys():
-        raise ValueError(f"{min(tensors.keys() ^ expected.keys())} is missing or too many")
-    for name, tensor in tensors.items():
-        if (tensor.dtype, tensor.shape) != (expected[name].dtype, expected[name].shape):
-            raise ValueError(f"{name} has kind {tensor.dtype} and shape {tuple(tensor.shape)}")
+    if arrays.keys() != expected.keys():
+        raise ValueError(f"{min(arrays.keys() ^ expected.keys())} is missing or too many")
+    tensors = {}
+    for name, wanted in expected.items():
+        stored = STORED_AS.get(wanted.dtype, wanted.dtype)
+        tensor = torch.from_numpy(arrays[name]).clone()  # equal arrays of a file come as one
+        if (tensor.dtype, tensor.shape) != (stored, wanted.shape):
+            raise ValueError(f"{name} has dtype {tensor.dtype} and shape {tuple(tensor.shape)}")
+        tensors[name] = tensor = tensor.view(wanted.dtype)
         if name in least and not bool(((tensor >= least[name]) & (tensor <= LARGEST_WEIGHT)).all()):  # nan is not
-            raise ValueError(f"{name} must lie between {least[name]:g} and {LARGEST_WEIGHT:g}")
+            raise ValueError(f"{name} must be between {least[name]:g} and {LARGEST_WEIGHT:g}")
+    return tensors
 
 
-def _checked_history(history: Any, nothing_held_out: bool) -> list[dict[str, Any]]:
+def _checked_history(columns: dict[str, npt.NDArray[Any]], nothing_held_out: bool) -> list[dict[str, Any]]:
     """Losses and seconds, epoch by epoch; the held-out loss is nan where nothing was held out."""
-    entries = history if isinstance(history, list) else [history]
-    for entry in entries:
-        numbers = list(entry.values()) if isinstance(entry, dict) else []
-        if nothing_held_out and isinstance(entry, dict) and entry.get("val_loss") != entry.get("val_loss"):
-            numbers = [value for name, value in entry.items() if name != "val_loss"]
-        if not numbers or not all(type(value) in (int, float) and abs(value) <= LARGEST_FLOAT for value in numbers):
-            raise ValueError("history must hold finite numbers, epoch by epoch")
-    return [{**entry, "epoch": epoch} for epoch, entry in enumerate(entries, start=1)]
+    if columns.keys() != set(HISTORY) or len({(c.shape, c.dtype.char, c.ndim) for c in columns.values()}) != 1:
+        raise ValueError("history must have a column of numbers for each quantity")
+    for name, column in columns.items():
+        free = nothing_held_out and name == "val_loss"
+        if column.dtype != np.float64 or column.ndim != 1 or not (free or np.isfinite(column).all()):
+            raise ValueError(f"history must hold finite numbers, epoch by epoch ({name})")
+    rows = zip(*(columns[name].tolist() for name in HISTORY), strict=True)
+    return [{"epoch": epoch, **dict(zip(HISTORY, row, strict=True))} for epoch, row in enumerate(rows, start=1)]
 
 
-def _part(tensors: dict[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
+def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name[len(prefix) :]: tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-
-
-def _checksum(tensors: dict[str, torch.Tensor], header: dict[str, Any]) -> str:
-    digest = hashlib.sha256(json.dumps(header).encode())
-    for name in sorted(tensors):
-        digest.update(f"{name} {tensors[name].dtype} {tuple(tensors[name].shape)}".encode())
-        digest.update(tensors[name].reshape(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()
-
-
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor], bool]:
-    """Header, tensors, and whether the checksum matches them."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-        header = json.loads(metadata.get("json", "{}"))
-        header = header if isinstance(header, dict) else {}
-        whole = header.pop(CHECKSUM, None) == _checksum(tensors, header)
-    except Exception as error:  # strange bytes fail in strange ways
-        raise ValueError(f"{path} cannot be read as a training checkpoint ({error}): delete it to start anew") from None
-    return header, tensors, whole

@@ -22,7 +22,6 @@ from torch import Tensor, nn
 from collidescope.scale.distributed import average_gradients, own_part, world
 from collidescope.training.checkpoint import Checkpoint
 from collidescope.training.config import TrainingConfig
-from collidescope.training.objectives import PAIR_BLOCK
 from collidescope.training.threads import tiny_is_zero
 
 #: An epoch counts as better when the held-out loss falls by more than this: over a few thousand held-out rows less than
@@ -181,7 +180,7 @@ def run_epoch(
 
 def train_step(module: nn.Module, objective: Objective, optimizer: torch.optim.Optimizer, batch: Any) -> Tensor:
     """One gradient step. Members share no parameter, so the gradient of the sum is each member's own."""
-    own, weight = own_part(batch, PAIR_BLOCK)
+    own, weight = own_part(batch)
     loss = objective.backward(module, own)
     average_gradients(module, weight)
     optimizer.step()

@@ -1,7 +1,7 @@
-"""What an epoch shows: rows for the factorised model, sampled pairs for the pairwise one.
+"""What an epoch of a classifying network shows: batches of rows, and their cross-entropy.
 
-Symbols: n rows, M members of a stack, each with its own training rows; B rows (pairs) per step. A batch is a slice of
-index tensors, and :class:`~collidescope.training.rows.Rows` brings its inputs: no loader, no copies per row.
+Symbols: n rows, M networks of a stack, each with its own training rows; B rows per step. A batch is a slice of index
+tensors, and :class:`~collidescope.training.rows.Rows` brings its inputs: no loader, no copies per row.
 """
 
 from __future__ import annotations
@@ -11,27 +11,19 @@ from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
+from torch.nn.functional import cross_entropy
 
-from collidescope.pairwise.losses import BalancedPairLoss
-from collidescope.pairwise.pairs import sample_pairs
 from collidescope.training.config import TrainingConfig
-from collidescope.training.networks import Backpropagation, PairModule, StackedMLP
 from collidescope.training.rows import Rows, as_rows
 
-#: Rows whose pairs are all compared with one another. The pair loss costs as many logarithms per row; with 32 it
-#: stays below the cost of a small network, with 1,024 it was 12 times the whole training.
-PAIR_BLOCK = 32
 #: Rows scored at once for the held-out loss.
 SCORING_BATCH = 8192
-#: Held-out pairs per held-out row: the loss on 4n pairs is nearly as certain as on all n².
-HELD_OUT_PAIRS = 4
 
 Split = tuple[Tensor, Tensor]
 
 
 class FactorisedObjective:
-    """Cross-entropy of p, the pair loss of p·p' over the pairs of each block, or their sum.
+    """Cross-entropy of the class, for M networks side by side.
 
     Parameters
     ----------
@@ -59,10 +51,7 @@ class FactorisedObjective:
         # shuffled before they are cut, so none is left out for good.
         self.epoch_length = min(len(rows) for rows in self.train_rows)
         self.batch_size = min(config.batch_for(self.epoch_length), self.epoch_length)
-        self.loss_name = config.loss
-        self.pair_loss = BalancedPairLoss(n_classes, config.scheme, bounded=config.bounded)
         self.weight = None if sample_weight is None else sample_weight / sample_weight.mean()
-        self._backpropagation: Backpropagation | None = None
 
     @property
     def n_members(self) -> int:
@@ -70,7 +59,7 @@ class FactorisedObjective:
 
     @property
     def signature(self) -> str:
-        return _signature(self.X, self.y, self.given_weight)
+        return signature(self.X, self.y, self.given_weight, *self.train_rows, *self.held_out_rows)
 
     def batches(self, generator: torch.Generator) -> Iterator[Tensor]:
         order = torch.stack([_shuffled(rows, generator)[: self.epoch_length] for rows in self.train_rows])
@@ -81,13 +70,9 @@ class FactorisedObjective:
 
     def loss(self, module: nn.Module, batch: Tensor) -> Tensor:
         x, labels, weight = self._batch(batch)
-        return self._loss(module(x), labels, weight).sum()
+        return _cross_entropy(module(x), labels, weight).sum()
 
     def backward(self, module: nn.Module, batch: Tensor) -> Tensor:
-        if self.loss_name == "cross-entropy" and isinstance(module, StackedMLP) and module.dropout.p == 0:
-            if self._backpropagation is None or self._backpropagation.module is not module:
-                self._backpropagation = Backpropagation(module)
-            return self._backpropagation(*self._batch(batch))
         return backpropagate(module, self.loss(module, batch))
 
     def _batch(self, batch: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -100,9 +85,12 @@ class FactorisedObjective:
     def held_out_loss(self, module: nn.Module) -> Tensor:
         losses = []
         for member, rows in enumerate(self.held_out_rows):
-            logits = torch.cat([self._member_logits(module, member, part) for part in _parts(rows)])
+            if len(rows) == 0:  # patience=0 trains on all rows
+                losses.append(torch.full((), torch.nan, device=self.y.device))
+                continue
+            logits = torch.cat([self._member_logits(module, member, part) for part in parts_of(rows)])
             weight = None if self.weight is None else self.weight[rows][None]
-            losses.append(self._loss(logits[None], self.y[rows][None], weight).squeeze(0))
+            losses.append(_cross_entropy(logits[None], self.y[rows][None], weight).squeeze(0))
         return torch.stack(losses)
 
     def _member_logits(self, module: nn.Module, member: int, rows: Tensor) -> Tensor:
@@ -110,82 +98,6 @@ class FactorisedObjective:
         if self.n_members == 1:
             return module(x[None])[0]  # type: ignore[no-any-return]
         return module.member(member, x)  # type: ignore[no-any-return, operator]
-
-    def _loss(self, logits: Tensor, labels: Tensor, weight: Tensor | None) -> Tensor:
-        if self.loss_name == "cross-entropy":
-            return _cross_entropy(logits, labels, weight)
-        pairs = self._blocks_of_pairs(torch.softmax(logits, -1), labels, weight)
-        return pairs if self.loss_name == "pair" else pairs + _cross_entropy(logits, labels, weight)
-
-    def _blocks_of_pairs(self, p: Tensor, labels: Tensor, weight: Tensor | None) -> Tensor:
-        M, size = labels.shape
-        if size <= PAIR_BLOCK:
-            return self.pair_loss.all_pairs(p, labels, weight)
-        n_blocks = size // PAIR_BLOCK
-        used = n_blocks * PAIR_BLOCK
-        cut = None if weight is None else weight[:, :used].reshape(M, n_blocks, PAIR_BLOCK)
-        blocks = p[:, :used].reshape(M, n_blocks, PAIR_BLOCK, -1)
-        return self.pair_loss.all_pairs(blocks, labels[:, :used].reshape(M, n_blocks, PAIR_BLOCK), cut).mean(1)
-
-
-class PairwiseObjective:
-    """Cross-entropy of "same class" over as many sampled pairs per epoch as there are training rows.
-
-    The module learns V of the pairs as sampled; :mod:`~collidescope.pairwise.scoring` takes the shift off.
-    """
-
-    n_members = 1
-
-    def __init__(
-        self,
-        X: Tensor | Rows,
-        y: Tensor,
-        split: Split,
-        config: TrainingConfig,
-        seed: int,
-        sample_weight: Tensor | None = None,
-    ) -> None:
-        self.X, self.y, self.scheme, self.bounded = as_rows(X, y.device), y, config.scheme, config.bounded
-        self.given_weight = sample_weight
-        self.rows, held_out = split
-        self.train_labels = y[self.rows]
-        self.train_weight = None if sample_weight is None else sample_weight[self.rows]
-        self.batch_size = min(config.batch_for(len(self.rows)), len(self.rows))
-        generator = torch.Generator(device=y.device).manual_seed(seed)
-        held_out_weight = None if sample_weight is None else sample_weight[held_out]
-        i, j, same = sample_pairs(y[held_out], HELD_OUT_PAIRS * len(held_out), self.scheme, generator, held_out_weight)
-        self.held_out = held_out[i], held_out[j], same
-
-    @property
-    def signature(self) -> str:
-        return _signature(self.X, self.y, self.given_weight)
-
-    def batches(self, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        i, j, same = sample_pairs(self.train_labels, len(self.rows), self.scheme, generator, self.train_weight)
-        i, j, target = self.rows[i], self.rows[j], same.float()
-        # A last batch of a single pair is left out: batch norm cannot take it.
-        last = len(i) - 1 if len(i) > self.batch_size > 1 else len(i)
-        for start in range(0, last, self.batch_size):
-            part = slice(start, start + self.batch_size)
-            yield i[part], j[part], target[part]
-
-    def loss(self, module: nn.Module, batch: tuple[Tensor, Tensor, Tensor]) -> Tensor:
-        assert isinstance(module, PairModule)
-        i, j, target = batch
-        return self._loss(module.one_way(self.X[i], self.X[j]), target)
-
-    def backward(self, module: nn.Module, batch: tuple[Tensor, Tensor, Tensor]) -> Tensor:
-        return backpropagate(module, self.loss(module, batch))
-
-    def held_out_loss(self, module: nn.Module) -> Tensor:
-        i, j, same = self.held_out
-        parts = [module(self.X[a], self.X[b]) for a, b in zip(_parts(i), _parts(j), strict=True)]
-        return self._loss(torch.cat(parts), same.float())[None]
-
-    def _loss(self, logits: Tensor, target: Tensor) -> Tensor:
-        if self.bounded is None:
-            return binary_cross_entropy_with_logits(logits, target)
-        return binary_cross_entropy_with_logits(logits, target, reduction="none").clamp_max(self.bounded).mean()
 
 
 def backpropagate(module: nn.Module, loss: Tensor) -> Tensor:
@@ -201,7 +113,7 @@ def _cross_entropy(logits: Tensor, labels: Tensor, weight: Tensor | None) -> Ten
     return (each if weight is None else each * weight).mean(1)
 
 
-def _signature(X: Rows, *data: Tensor | None) -> str:
+def signature(X: Rows, *data: Tensor | None) -> str:
     """Of every bit: sums would differ with the number of threads, and agree for rows in another order."""
     digest = hashlib.sha256(X.digest().encode())
     for tensor in data:
@@ -211,7 +123,8 @@ def _signature(X: Rows, *data: Tensor | None) -> str:
     return digest.hexdigest()[:16]
 
 
-def _parts(rows: Tensor) -> Iterator[Tensor]:
+def parts_of(rows: Tensor) -> Iterator[Tensor]:
+    """Rows, so many at a time as are scored at once."""
     return (rows[start : start + SCORING_BATCH] for start in range(0, len(rows), SCORING_BATCH))
 
 

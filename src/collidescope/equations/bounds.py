@@ -1,0 +1,150 @@
+"""Bounds: of the risk of the pair-wise model, of the Bayes error from the PBER, of solved posteriors.
+
+- Theorem 2, equation (33) of the paper: the empirical risk (32) of a pair-wise model is near the true one (31);
+- Cover and Hart (1967): the PBER, equation (5), is the asymptotic error of one nearest neighbour and so encloses the
+  Bayes error;
+- Lemma 2, equations (45) and (46): how far ŷ = Ŝ⁻¹ q̂ (44) can be from y.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from collidescope import _checks as check
+from collidescope._checks import FloatArray
+
+
+class PacBound(NamedTuple):
+    """The two terms of the paper's Theorem 2 and their sum."""
+
+    complexity: float
+    confidence: float
+    total: float
+
+
+def pac_bound(
+    n: int, K: int, d: float, delta: float = 0.05, loss_bound: float = 1.0, constant: float = 1.0
+) -> PacBound:
+    """Bound on |R(V) - R̂(V)|, uniformly over the model class, with probability 1 - delta: equation (33).
+
+    ``constant · (K / √(n² - K² n))^(1/d) + 12 K B / √(n² - K² n) · √(log(2/delta) / 2)``
+
+    Parameters
+    ----------
+    n : int
+        Rows; the bound needs n > K².
+    K : int
+        Classes.
+    d : float
+        Complexity exponent of the model class.
+    delta : float
+        Probability of failure.
+    loss_bound : float
+        B, the largest loss of one pair.
+    constant : float
+        The constant that the theorem's O(·) leaves open: the first term is known only up to it.
+
+    Examples
+    --------
+    >>> round(pac_bound(n=10_000, K=3, d=2, loss_bound=4.0).confidence, 4)
+    0.0196
+    """
+    if K < 2:
+        raise ValueError(f"K must be at least 2 classes, got {K}")
+    if not 0 < delta < 1:
+        raise ValueError(f"delta must be between 0 and 1, got {delta}")
+    for name, value in (("d", d), ("loss_bound", loss_bound), ("constant", constant)):
+        if not (value > 0 and math.isfinite(value)):
+            raise ValueError(f"{name} must be positive and finite, got {value}")
+    if n <= K * K:
+        raise ValueError(
+            f"the bound needs n² > K² n (more than K² = {K * K} rows), got n = {n}: use more rows or merge classes"
+        )
+    rate = K / math.sqrt(n * n - K * K * n)
+    complexity = constant * rate ** (1 / d)
+    confidence = 12 * rate * loss_bound * math.sqrt(math.log(2 / delta) / 2)
+    return PacBound(complexity, confidence, complexity + confidence)
+
+
+def bayes_error_bounds(pber: float, n_classes: int) -> tuple[float, float]:
+    """Cover and Hart's bounds on the Bayes error rate from the *true* PBER of ``n_classes`` classes.
+
+    (K-1)/K · (1 - sqrt(1 - K/(K-1) · PBER)) ≤ BER ≤ PBER. An estimated PBER is too high by what was not learned: its
+    lower bound bounds nothing.
+
+    >>> bayes_error_bounds(0.5, 2)
+    (0.5, 0.5)
+    """
+    check.check_count(n_classes, "n_classes", least=2)
+    if not isinstance(pber, (int, float, np.number)) or not 0 <= pber <= 1:
+        raise ValueError(f"pber must be between 0 and 1, got {pber!r}")
+    most = (n_classes - 1) / n_classes
+    return most * (1 - float(np.sqrt(max(0.0, 1 - pber / most)))), float(pber)
+
+
+def condition_number(S: FloatArray) -> float:
+    """κ∞(S) = ‖S‖∞ ‖S⁻¹‖∞, infinite where S is singular."""
+    try:
+        inverse = np.linalg.inv(S)
+    except np.linalg.LinAlgError:
+        return float("inf")
+    return float(np.linalg.norm(S, np.inf) * np.linalg.norm(inverse, np.inf))
+
+
+class PosteriorErrorBound(NamedTuple):
+    """Bounds on ‖ŷ - y‖∞ for ŷ = Ŝ⁻¹ q̂.
+
+    ``lemma`` is the paper's Lemma 2, a first-order statement (infinite where S is not diagonally dominant);
+    ``always`` holds whenever it is finite: κ/(1-r)·(‖Ŝ-S‖∞ + ‖q̂-q‖∞/‖q‖∞) with r = κ∞(S) ‖Ŝ-S‖∞ < 1.
+    """
+
+    always: float
+    lemma: float
+    dominance_factor: float
+    condition: float
+
+
+def posterior_error_bound(
+    S_hat: npt.ArrayLike, S: npt.ArrayLike, q_hat: npt.ArrayLike, q: npt.ArrayLike
+) -> PosteriorErrorBound:
+    """How far a posterior solved from estimates can be from the true one.
+
+    Parameters
+    ----------
+    S_hat, S : arrays of shape (K, K)
+        Estimated and true collision matrix.
+    q_hat, q : arrays of shape (K,)
+        Estimated and true expected similarities of one input.
+
+    Examples
+    --------
+    >>> S = np.array([[0.9, 0.1], [0.1, 0.9]])
+    >>> bound = posterior_error_bound(S, S, [0.52, 0.5], [0.5, 0.5])
+    >>> round(bound.always, 3), round(bound.lemma, 3)
+    (0.05, 0.1)
+    """
+    S = check.check_stochastic(S, "S")
+    k = S.shape[0]
+    S_hat = check.check_square(S_hat, "S_hat")
+    true_q, estimated_q = check.check_finite(q, "q", ndim=1), check.check_finite(q_hat, "q_hat", ndim=1)
+    if S_hat.shape != S.shape:
+        raise ValueError(f"S_hat must have the shape of S {S.shape}, got {S_hat.shape}")
+    for values, name in ((true_q, "q"), (estimated_q, "q_hat")):
+        if values.shape != (k,):
+            raise ValueError(f"{name} must have one entry per class ({k}), got shape {values.shape}")
+    if not true_q.any():
+        raise ValueError("q must not be all zeros: q = S y of a probability vector y is positive")
+    S_error = float(np.linalg.norm(S_hat - S, np.inf))
+    error = S_error + float(np.abs(estimated_q - true_q).max() / np.abs(true_q).max())
+    condition = condition_number(S)
+    diagonal = np.diag(S)
+    with np.errstate(divide="ignore"):
+        epsilon = float(np.max((S.sum(axis=1) - diagonal) / diagonal))
+    r = condition * S_error
+    always = condition / (1 - r) * error if r < 1 else float("inf")
+    lemma = 2 * (1 + epsilon) / (1 - epsilon) * error if epsilon < 1 else float("inf")
+    return PosteriorErrorBound(always, lemma, epsilon, condition)

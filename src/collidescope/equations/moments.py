@@ -1,0 +1,359 @@
+"""Sums over independent units that give a collision matrix, its PBER and their variances; influences of single rows.
+
+For one row ``c`` is the one-hot label, ``p`` the held-out posterior, ``w`` the weight and r = c - p. All is a sum over
+units, O(K²) numbers (plus those behind the covariance of B for few classes), in one pass, in any order, in parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+
+from collidescope._checks import FloatArray, IntArray
+from collidescope._merging import n_pairs
+
+#: Classes up to which the covariance of B is kept (at most 2 MB), which merged classes need for their intervals.
+MAX_COVARIANCE_CLASSES = 32
+#: Working memory of one block of rows, in numbers, and the fewest rows of a block with many classes: a product of few
+#: rows waits for the K² numbers that it is added to.
+BLOCK_NUMBERS = 2_000_000
+LEAST_ROWS = 4096
+#: Share of entries other than zero below which a sparse product is faster than a dense one.
+SPARSE_SHARE = 0.05
+#: A variance below this share of the second moment it is the difference of is rounding, not variance.
+VARIANCE_ROUNDING = 1e-14
+#: From this many classes on the products of a block are taken in float32 and the blocks added up in float64. Rounding
+#: is a share ε of Σ|x|, and Σ|x| ≤ √n √(Σ x²), so that a sum over n rows is off by less than ε √n standard errors; with
+#: ε near 1e-7 that is nothing for any n that fits a disk.
+SINGLE_CLASSES = 128
+#: Weights that differ by more than this are left in float64, and what is smaller than this is 0 in float32, where
+#: products of smaller numbers are slow and then lost.
+SINGLE_WEIGHTS, SINGLE_SMALLEST = 1e-4, 1e-18
+SINGLE_ROUNDING = 1e-6
+
+
+def keeps_covariance(n_classes: int) -> bool:
+    """Is the full covariance of B kept for this many classes?"""
+    return n_classes <= MAX_COVARIANCE_CLASSES
+
+
+def row_blocks(n_rows: int, n_classes: int) -> list[slice]:
+    """Slices of rows whose temporaries stay near ``BLOCK_NUMBERS``."""
+    width = n_pairs(n_classes) if keeps_covariance(n_classes) else 6 * n_classes
+    size = max(1 if keeps_covariance(n_classes) else LEAST_ROWS, BLOCK_NUMBERS // width)
+    return [slice(start, start + size) for start in range(0, n_rows, size)]
+
+
+@dataclass(init=False, eq=False)
+class Moments:
+    """Sums over independent units that give a collision matrix and its variance.
+
+    A unit u (a row, a group of rows, an input that repeats) brings a K×K matrix Z with row sums ρ, and its size N
+    (total weight). Then S_ij = ΣZ_ij / Σρ_i, B = ΣZ / ΣN and PBER = 1 - Σ tr Z / ΣN: ratios, whose variances need
+    second moments only. A row with a label has Z = w (diag(c) - r rᵀ), ρ = w c, N = w.
+
+    Parameters
+    ----------
+    n_classes : int
+    covariance, plug_in : bool
+        Are the sums behind the covariance of B (V …), and those behind shrinkage and the Gramian (cr …), kept?
+
+    Attributes
+    ----------
+    units : number of units
+    size, size2 : Σ N, Σ N²
+    Z, Z2, Z_rho : arrays (K, K), Σ Z_ij, Σ Z_ij², Σ Z_ij ρ_i
+    rho, rho2 : arrays (K,), Σ ρ, Σ ρ²
+    error2, error_size : Σ e², Σ e N with e = N - tr Z, what the unit adds to the PBER
+    miss, miss2, miss_size : Σ m, Σ m², Σ m N with m the weight of the rows whose label is not argmax p
+    V, V_size, V2 : arrays (D,), (D,), (D, D), Σ v, Σ v N, Σ v vᵀ with v the upper triangle of Z, row by row
+    cr : array (K, K), Σ w c rᵀ
+    crr : array (K, K), Σ w² (3 - 4 p·c) c (r∘r)ᵀ
+    off2 : array (K,), Σ w² (1 - p·c)² c
+    p2 : array (K,), Σ w² ‖p‖² c
+    """
+
+    units: float
+    size: float
+    size2: float
+    error2: float
+    error_size: float
+    miss: float
+    miss2: float
+    miss_size: float
+    Z: FloatArray
+    Z2: FloatArray
+    Z_rho: FloatArray
+    rho: FloatArray
+    rho2: FloatArray
+    V: FloatArray
+    V_size: FloatArray
+    V2: FloatArray
+    cr: FloatArray
+    crr: FloatArray
+    off2: FloatArray
+    p2: FloatArray
+
+    def __init__(self, n_classes: int, covariance: bool, plug_in: bool = False) -> None:
+        k, d, q = n_classes, n_pairs(n_classes) * covariance, n_classes * plug_in
+        shapes = {"Z": (k, k), "Z2": (k, k), "Z_rho": (k, k), "rho": (k,), "rho2": (k,)}
+        shapes |= {"V": (d,), "V_size": (d,), "V2": (d, d), "cr": (q, q), "crr": (q, q), "off2": (q,), "p2": (q,)}
+        for sums in fields(self):
+            setattr(self, sums.name, np.zeros(shapes[sums.name]) if sums.name in shapes else 0.0)
+        self._pairs = np.triu_indices(k) if covariance else None
+        self._plug_in = plug_in
+        self._rounding = VARIANCE_ROUNDING
+
+    def add(
+        self,
+        a: FloatArray,
+        s: FloatArray,
+        H: FloatArray,
+        rho: FloatArray,
+        N: FloatArray,
+        miss: FloatArray | None = None,
+    ) -> None:
+        """Add units with Z = diag(a) + s h hᵀ: ``a``, ``H``, ``rho`` are n×K, ``s``, ``N``, ``miss`` have n entries."""
+        square = H**2
+        if (s >= 0).all() or (s <= 0).all():  # a product of a matrix with itself takes half the multiplications
+            root = np.sqrt(np.abs(s))[:, None] * H
+            Z = (1.0 if s.max() > 0 else -1.0) * (root.T @ root)
+        else:
+            Z = (s[:, None] * H).T @ H
+        scaled = s[:, None] * square
+        Z2 = scaled.T @ scaled
+        left: Any = rho * s[:, None] * H
+        if np.count_nonzero(left) < SPARSE_SHARE * left.size:  # with labels, ρ has one entry per row
+            left = csr_array(left)
+        Z_rho = np.asarray(left.T @ H)
+        diagonal(Z)[:] += a.sum(axis=0)
+        diagonal(Z2)[:] += (a**2 + 2 * a * scaled).sum(axis=0)
+        diagonal(Z_rho)[:] += (rho * a).sum(axis=0)
+        self._gather(Z=Z, Z2=Z2, Z_rho=Z_rho)
+        self._add_sizes(rho, N, N - a.sum(axis=1) - scaled.sum(axis=1), np.zeros(len(N)) if miss is None else miss)
+        self._add_triangle(s, H, a, N)
+
+    def add_labelled(self, P: npt.NDArray[Any], codes: IntArray, w: FloatArray) -> None:
+        """Add rows with labels: posteriors n×K (float64 or float32), class numbers and weights.
+
+        What :meth:`add` would do, in two products of K² per row, Σ w r rᵀ and Σ w² (r∘r)(r∘r)ᵀ; all else has one entry
+        of c per row and costs K.
+        """
+        n, k = P.shape
+        rows = np.arange(n)
+        own = P[rows, codes].astype(np.float64)
+        away = 1 - own
+        even = bool((w == 1).all())
+        single = k >= SINGLE_CLASSES and w.min(where=w > 0, initial=np.inf) > SINGLE_WEIGHTS * w.max()
+        if single:
+            self._rounding = SINGLE_ROUNDING
+        r = np.negative(P, dtype=np.float32 if single else np.float64, casting="same_kind")
+        if single:
+            r[r > -SINGLE_SMALLEST] = 0
+        r[rows, codes] = away
+        order, ends = np.argsort(codes, kind="stable"), np.cumsum(np.bincount(codes, minlength=k))
+
+        def onto(values: FloatArray) -> csr_array:
+            """K×n: the value of each row in the line of its class."""
+            return csr_array((values[order].astype(r.dtype), order, np.append(0, ends)), shape=(k, n))
+
+        def by_class(values: FloatArray) -> FloatArray:
+            return np.bincount(codes, values, k).astype(np.float64)
+
+        weights = w.astype(r.dtype)[:, None]
+        root = r if even else np.sqrt(weights) * r
+        self._gather(Z=-(root.T @ root), Z_rho=onto(-(w**2) * away) @ r)
+        del root
+        if self._plug_in:
+            self._gather(cr=onto(w) @ r)
+        if self._pairs is not None:
+            c = np.zeros((n, k))
+            c[rows, codes] = w
+            self._add_triangle(-w, r, c, w)
+        r *= r  # in place: with thousands of classes every further array of n×K counts
+        if not even:
+            r *= weights
+        if single:
+            r[r < SINGLE_SMALLEST] = 0
+        e = r.sum(axis=1, dtype=np.float64)  # w ‖c - p‖²
+        self._gather(Z2=r.T @ r, rho=by_class(w), rho2=by_class(w**2))
+        off2 = by_class((w * away) ** 2)
+        if self._plug_in:
+            p2 = by_class(w * e + w**2 * (2 * own - 1))
+            self._gather(crr=onto(w * (3 - 4 * own)) @ r, off2=off2, p2=p2)
+        # What c adds to the diagonals, in float64.
+        diagonal(self.Z)[:] += by_class(w)
+        diagonal(self.Z2)[:] += by_class(w**2 * (1 - 2 * away**2))
+        diagonal(self.Z_rho)[:] += by_class(w**2)
+        self._add_sizes(None, w, e, w * (P.argmax(axis=1) != codes))
+
+    def add_groups(
+        self,
+        a: FloatArray,
+        s: FloatArray,
+        H: FloatArray,
+        rho: FloatArray,
+        N: FloatArray,
+        miss: FloatArray,
+        groups: IntArray,
+    ) -> None:
+        """As :meth:`add`, with all rows of a group (numbers 0 … G-1) as one unit: their Z, ρ, N are added up first."""
+        order = np.argsort(groups, kind="stable")
+        starts = np.searchsorted(groups[order], np.arange(groups.max() + 2))
+        for begin, end in pairwise(starts):
+            own = order[begin:end]
+            Z = (s[own, None] * H[own]).T @ H[own]
+            diagonal(Z)[:] += a[own].sum(axis=0)
+            line, size = rho[own].sum(axis=0), N[own].sum()
+            self._gather(Z=Z, Z2=Z**2, Z_rho=Z * line[:, None])
+            self._add_sizes(line[None], size[None], size[None] - np.trace(Z), miss[own].sum()[None])
+            if self._pairs is not None:
+                v = Z[self._pairs]
+                self._gather(V=v, V_size=v * size, V2=np.outer(v, v))
+
+    def _add_sizes(self, rho: FloatArray | None, N: FloatArray, e: FloatArray, miss: FloatArray) -> None:
+        self._gather(units=float(len(N)), size=N.sum(), size2=N @ N, error2=e @ e, error_size=e @ N)
+        self._gather(miss=miss.sum(), miss2=miss @ miss, miss_size=miss @ N)
+        if rho is not None:
+            self._gather(rho=rho.sum(axis=0), rho2=(rho**2).sum(axis=0))
+
+    def _add_triangle(self, s: FloatArray, H: npt.NDArray[Any], a: FloatArray, N: FloatArray) -> None:
+        if self._pairs is not None:
+            i, j = self._pairs
+            v = s[:, None] * H[:, i] * H[:, j]
+            v[:, i == j] += a
+            self._gather(V=v.sum(axis=0), V_size=v.T @ N, V2=v.T @ v)
+
+    def _gather(self, **new: Any) -> None:
+        for name, value in new.items():
+            held = getattr(self, name)
+            held += value  # arrays in place
+            setattr(self, name, held)
+
+    def merge(self, other: Moments) -> None:
+        """Add the sums of another part of the data."""
+        self._gather(**{sums.name: getattr(other, sums.name) for sums in fields(self)})
+        self._rounding = max(self._rounding, other._rounding)
+
+    def ratio(self) -> tuple[FloatArray, FloatArray]:
+        """S_ij = ΣZ_ij / Σρ_i and its variance Σ(Z_ij - S_ij ρ_i)² / (Σρ_i)²."""
+        rho = self.rho[:, None]
+        m = self.Z / rho
+        variance = self.Z2 - 2 * m * self.Z_rho + m**2 * self.rho2[:, None]
+        variance[variance < self._rounding * self.Z2] = 0.0
+        return m, self._bessel() * variance / rho**2
+
+    def error(self) -> tuple[float, float]:
+        """The PBER 1 - Σ tr Z / ΣN and its variance."""
+        return self._mean(self.size - np.trace(self.Z), self.error2, self.error_size)
+
+    def held_out_error(self) -> tuple[float, float]:
+        """The share of rows whose label is not argmax p, and its variance."""
+        return self._mean(self.miss, self.miss2, self.miss_size)
+
+    def _mean(self, first: float, second: float, cross: float) -> tuple[float, float]:
+        m = first / self.size
+        variance = second - 2 * m * cross + m**2 * self.size2
+        return float(m), self._bessel() * max(variance, 0.0) / self.size**2
+
+    def covariance(self) -> FloatArray | None:
+        """Covariance of the upper triangle of B = ΣZ / ΣN, or None when it was not kept."""
+        if self._pairs is None:
+            return None
+        m = self.V / self.size
+        cross = np.outer(m, self.V_size)
+        return self._bessel() * (self.V2 - cross - cross.T + self.size2 * np.outer(m, m)) / self.size**2
+
+    def _bessel(self) -> float:
+        return self.units / (self.units - 1) if self.units > 1 else 1.0
+
+
+def diagonal(A: FloatArray) -> FloatArray:
+    """The diagonal of ``A`` as a view that can be written to."""
+    return np.einsum("ii->i", A)
+
+
+def row_units(
+    P: FloatArray, codes: IntArray | None, votes: FloatArray | None, w: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]:
+    """(a, s, H, ρ, N, miss) of every row, for :meth:`Moments.add`: of labels, of votes, or of posteriors alone."""
+    best = P.argmax(axis=1)
+    if votes is not None:
+        v = votes.sum(axis=1)
+        pairs = np.where(v > 1, w / np.maximum(v * (v - 1), 1), 0.0)
+        paired = (v > 1)[:, None]
+        a = np.where(paired, -pairs[:, None] * votes, w[:, None] * votes)
+        share = votes / v[:, None]
+        H, s = np.where(paired, votes, votes - P), np.where(v > 1, pairs, -w)
+        return a, s, H, w[:, None] * share, w, w * (1 - share[np.arange(len(P)), best])
+    if codes is None:
+        return np.zeros_like(P), w, P, w[:, None] * P, w, np.zeros(len(P))
+    c = np.zeros_like(P)
+    c[np.arange(len(P)), codes] = 1.0
+    return w[:, None] * c, -w, c - P, w[:, None] * c, w, w * (best != codes)
+
+
+def influence(
+    P: FloatArray,
+    codes: IntArray,
+    weights: FloatArray | None = None,
+    *,
+    entries: Sequence[tuple[int, int]] | None = None,
+    joint: bool = False,
+) -> FloatArray:
+    """Influence of every row on the one-step estimate: mean 0, and the estimate's variance is Σ ψ² / n².
+
+    Two estimates on the same rows (two models, with and without a column) differ by the mean of the difference of
+    their influences, so that :func:`influence_stderr` of that difference is the paired standard error.
+
+    Parameters
+    ----------
+    P : array of shape (n, K)
+    codes : array of n class numbers
+    weights : array of n weights, optional
+    entries : list of (i, j), optional
+        Entries of S (of B with ``joint``); by default the PBER.
+
+    Returns
+    -------
+    array of shape (n,) for the PBER, (n, number of entries) otherwise
+
+    Notes
+    -----
+    With φ = c pᵀ + p cᵀ - p pᵀ: ‖c - p‖² - PBER; φ_ij - B_ij; and (φ_ij - S_ij c_i) / π_i.
+
+    Examples
+    --------
+    >>> P, codes = np.array([[0.9, 0.1], [0.4, 0.6]]), np.array([0, 1])
+    >>> influence(P, codes).round(3)
+    array([-0.15,  0.15])
+    """
+    n = len(codes)
+    w = np.ones(n) if weights is None else weights / weights.mean()
+    rows = np.arange(n)
+    if entries is None:
+        e = 1 - 2 * P[rows, codes] + np.einsum("ij,ij->i", P, P)
+        return np.asarray(w * (e - w @ e / n))
+    found = np.empty((n, len(entries)))
+    for column, (i, j) in enumerate(entries):
+        c_i, c_j = codes == i, codes == j
+        phi = c_i * P[:, j] + P[:, i] * c_j - P[:, i] * P[:, j]
+        mean, share = w @ phi / n, w @ c_i / n
+        found[:, column] = w * (phi - mean) if joint else w * (phi - mean / share * c_i) / share
+    return found
+
+
+def influence_stderr(psi: FloatArray, groups: IntArray | None = None) -> FloatArray:
+    """Standard error of an estimate from the influences of its rows, added up within ``groups`` (0 … G-1) first."""
+    if groups is None:
+        groups = np.arange(len(psi))
+    order = np.argsort(groups, kind="stable")
+    starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
+    sums = np.add.reduceat(psi[order], starts, axis=0)
+    return np.asarray(np.sqrt(len(sums) / (len(sums) - 1) * (sums**2).sum(axis=0)) / len(psi))

@@ -1,0 +1,351 @@
+"""Rows, labels and folds, as both engines of a cross-fit use them.
+
+Symbols: n rows, d features, K classes, F folds. A split is (training rows, held-out rows).
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import BrokenExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from joblib import Parallel, delayed
+from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold, check_cv
+from threadpoolctl import threadpool_limits
+
+from collidescope import _checks as check
+from collidescope._checks import FloatArray, IntArray
+from collidescope._progress import Progress
+from collidescope._scaling import apply_scaling, fit_scaling, is_memory_map
+from collidescope.scale import _dask
+
+Split = tuple[IntArray, IntArray]
+#: Shares of a fold's training rows on which it is trained again for the range: each half of the next.
+FRACTIONS = (0.5, 0.25, 0.125)
+#: The smallest training set that says something about the next larger one: rows in all, and per class.
+FEWEST_ROWS, FEWEST_PER_CLASS = 16, 2
+#: Numbers of a memory map, and of a sparse matrix, above which rows are standardised batch by batch (for members that
+#: can train so) instead of once in memory.
+MAPPED_NUMBERS, SPARSE_NUMBERS = 20_000_000, 500_000_000
+#: Up to so many numbers of a fold one thread does the work: matrices are too small to share, and threads that wait for
+#: one another on a busy machine made a fit a hundred times slower.
+ONE_THREAD_NUMBERS = 2_000_000
+
+
+class WorkerError(RuntimeError):
+    """A process that trained a fold (``n_jobs``) died."""
+
+
+class HeldOut(NamedTuple):
+    """Held-out posteriors of the rows of all folds that were trained (all rows, unless Ctrl-C ended the fit)."""
+
+    rows: IntArray
+    posteriors: FloatArray
+    #: Of the pair-wise model: Ĝ at uniform priors, and the mean standard error of q from having so few references.
+    gramian: FloatArray | None = None
+    reference_stderr: float | None = None
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What is known of the class of n rows: a class number each, or several votes.
+
+    ``take(rows)`` lists them as (place in ``rows``, class number, weight): one entry per row, or with votes one per
+    row and class that somebody voted for, weighed by its share of the row's votes.
+    """
+
+    codes: IntArray
+    n_classes: int
+    weights: FloatArray | None = None
+    votes: FloatArray | None = None
+
+    def take(self, rows: IntArray) -> tuple[IntArray, IntArray, FloatArray | None]:
+        weights = None if self.weights is None else self.weights[rows]
+        if self.votes is None:
+            return np.arange(len(rows)), self.codes[rows], weights
+        votes = self.votes[rows]
+        place, codes = np.nonzero(votes)
+        share = votes[place, codes] / votes.sum(axis=1)[place]
+        return place, codes, share if weights is None else share * weights[place]
+
+    @property
+    def priors(self) -> FloatArray:
+        """Class shares."""
+        _, codes, weights = self.take(np.arange(len(self.codes)))
+        counts = np.bincount(codes, weights, self.n_classes)
+        return np.asarray(counts / counts.sum(), dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How folds are trained, whatever the engine."""
+
+    device: str = "cpu"
+    training: Mapping[str, Any] | None = None
+    groups: IntArray | None = None
+    checkpoint: Path | None = None
+    n_jobs: int | None = None
+
+
+# ---------------------------------------------------------------- inputs
+
+
+class Standardised(NamedTuple):
+    """Rows brought to a common scale; ``X`` is a float32 array, or Rows that are standardised batch by batch."""
+
+    X: Any
+    centre: FloatArray
+    scale: FloatArray
+
+    @classmethod
+    def of(cls, X: Any, centre: FloatArray | None = None, scale: FloatArray | None = None) -> Standardised:
+        """Standardise X, by its own median and interquartile range unless told otherwise."""
+        if centre is None or scale is None:
+            centre, scale = fit_scaling(X)
+        numbers = int(np.prod(X.shape))
+        limit = SPARSE_NUMBERS if hasattr(X, "toarray") else MAPPED_NUMBERS if is_memory_map(X) else numbers
+        if numbers > limit:
+            from collidescope.training.rows import Rows
+
+            return cls(Rows(X, "cpu", (centre, scale)), centre, scale)
+        return cls(apply_scaling(X, centre, scale), centre, scale)
+
+    @property
+    def in_memory(self) -> bool:
+        return isinstance(self.X, np.ndarray)
+
+    @property
+    def spread(self) -> FloatArray:
+        """The scale of every feature in units of their median: see :class:`collidescope.learners.base.Task`."""
+        positive = self.scale[self.scale > 0]
+        return np.asarray(self.scale / np.median(positive) if len(positive) else np.ones_like(self.scale))
+
+    def take(self, rows: IntArray) -> Any:
+        """Some of the rows."""
+        if self.in_memory:
+            return self.X[rows]
+        import torch
+
+        return self.X.subset(torch.from_numpy(np.asarray(rows, dtype=np.int64)))
+
+
+def as_table(X: Any) -> Any:
+    """Images as flat rows; tables as they are."""
+    return X.reshape(len(X), -1) if isinstance(X, np.ndarray) and X.ndim > 2 else X
+
+
+def restored_scaling(tree: Mapping[str, Any]) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """(training priors, centre, scale) as a file says, checked."""
+    priors = check.check_priors(tree["train_priors"], len(tree["train_priors"]), "train_priors")
+    centre, scale = (check.check_finite(tree[name], name, ndim=1) for name in ("centre", "scale"))
+    if centre.shape != scale.shape or (scale < 0).any():
+        raise ValueError(f"centre and scale must be alike and scale ≥ 0, got {centre.shape} and {scale.shape}")
+    return priors, centre, scale
+
+
+# ---------------------------------------------------------------- folds
+
+
+def resolve_splits(
+    cv: Any,
+    y: npt.NDArray[Any],
+    classes: npt.NDArray[Any],
+    random_state: Any,
+    used: IntArray | None = None,
+    groups: IntArray | None = None,
+) -> tuple[list[Split], list[str]]:
+    """(training rows, held-out rows) of every fold, and what its user should know.
+
+    A number means stratified folds that keep groups together; else what ``cv`` says, checked. ``used`` are the numbers
+    of the rows of ``y`` in the table that a list of splits counts, if some were left out.
+    """
+    if cv is None or np.isscalar(cv):
+        return _numbered_splits(cv, y, classes, random_state, groups)
+    try:
+        splits = list(check_cv(cv, y, classifier=True).split(y, y, groups))
+        if used is not None and not hasattr(cv, "split"):
+            kept = [[np.asarray(part)[np.isin(part, used)] for part in split] for split in splits]
+            splits = [(np.searchsorted(used, train), np.searchsorted(used, test)) for train, test in kept]
+    except (TypeError, ValueError, IndexError) as error:
+        raise ValueError(
+            f"cv must be a number of folds, a splitter or a list of (training rows, held-out rows): {error} "
+            f"(a splitter that needs groups: pass groups= to fit)"
+        ) from None
+    if not np.array_equal(np.sort(np.concatenate([test for _, test in splits])), np.arange(len(y))):
+        raise ValueError(f"cv must test every one of the {len(y)} rows exactly once, {type(cv).__name__} does not")
+    check_split_classes(splits, y, classes)
+    return splits, []
+
+
+def _numbered_splits(
+    cv: Any, y: npt.NDArray[Any], classes: npt.NDArray[Any], random_state: Any, groups: IntArray | None
+) -> tuple[list[Split], list[str]]:
+    check.check_count(cv, "cv", least=2)
+    codes = check.encode_labels(y, classes)
+    if groups is None:
+        unit, counts = "rows", np.bincount(codes, minlength=len(classes))
+    else:
+        pairs = np.unique(np.column_stack([codes, groups]), axis=0)
+        unit, counts = "groups", np.bincount(pairs[:, 0], minlength=len(classes))
+    small = int(counts.argmin())
+    if counts[small] < 2:
+        hint = "rare='drop' leaves such classes out, rare='merge' joins them" if groups is None else "merge or drop it"
+        raise ValueError(
+            f"class {classes.tolist()[small]!r} of y has {counts[small]} of the {unit}, and every class needs at least "
+            f"2 of them to be both trained on and held out: {hint}"
+        )
+    folds, notes = int(min(cv, counts[small])), []
+    if folds < cv:
+        notes.append(
+            f"class {classes.tolist()[small]!r} has only {counts[small]} {unit}, so there are {folds} folds "
+            f"instead of cv={cv}"
+        )
+    if groups is None:
+        return list(StratifiedKFold(folds, shuffle=True, random_state=random_state).split(y, y)), notes
+    splitter = StratifiedGroupKFold(folds, shuffle=True, random_state=random_state)
+    splits = list(splitter.split(y, codes, groups))
+    check_split_classes(splits, y, classes)
+    return splits, notes
+
+
+def check_split_classes(splits: Sequence[Split], y: npt.NDArray[Any], classes: npt.NDArray[Any]) -> None:
+    """Refuse a fold whose training rows lack a class."""
+    for number, (train, _) in enumerate(splits):
+        if len(missing := np.setdiff1d(classes, y[train])):
+            raise ValueError(
+                f"cv leaves class {missing.tolist()[0]!r} out of the training rows of fold {number}: "
+                f"every class must be in every fold's training rows"
+            )
+
+
+#: The class that ``rare="merge"`` makes.
+OTHER = "other classes"
+
+
+def handle_rare(y: npt.NDArray[Any], used: IntArray, rare: str, notes: list[str]) -> tuple[npt.NDArray[Any], IntArray]:
+    """Labels and the rows in use, after what ``rare`` says was done to classes with a single row; notes say so."""
+    names, counts = np.unique(y[used], return_counts=True)
+    lonely = names[counts == 1]
+    if not len(lonely) or rare == "error":
+        return y, used
+    shown = ", ".join(repr(name) for name in lonely.tolist()[:5]) + (", …" if len(lonely) > 5 else "")
+    if rare == "drop":
+        notes.append(f"{len(lonely)} classes with a single row were left out: {shown}")
+        return y, used[~np.isin(y[used], lonely)]
+    if len(lonely) == 1:
+        raise ValueError(f"rare='merge' needs two classes with a single row to join, y has one, {shown}: rare='drop'")
+    notes.append(f"{len(lonely)} classes with a single row were joined into {OTHER!r}: {shown}")
+    merged = y.astype(object)
+    merged[np.isin(y, lonely)] = OTHER
+    return (merged.astype(str) if y.dtype.kind in "UO" else np.array([str(v) for v in merged.tolist()])), used
+
+
+def nested_splits(
+    splits: Sequence[Split], codes: IntArray, fraction: float, seed: int, groups: IntArray | None = None
+) -> list[Split] | None:
+    """The same held-out rows with a share of the training rows; None where that leaves too few.
+
+    Subsets are stratified, hold every class, and those of a smaller ``fraction`` lie within those of a larger one. With
+    ``groups`` whole groups are taken.
+
+    >>> codes = np.repeat([0, 1], 40)
+    >>> splits = [(np.arange(0, 80, 2), np.arange(1, 80, 2))]
+    >>> [len(train) for train, _ in nested_splits(splits, codes, 0.5, seed=0)]
+    [20]
+    """
+    k = int(codes.max()) + 1
+    smaller = []
+    for number, (train, test) in enumerate(splits):
+        size = int(np.ceil(fraction * len(train)))
+        if size < max(FEWEST_ROWS, FEWEST_PER_CLASS * k):
+            return None
+        rng = np.random.default_rng([seed, number])
+        order = rng.permutation(len(train))
+        if groups is not None:
+            _, own = np.unique(groups[train], return_inverse=True)
+            place = rng.permutation(own.max() + 1)[own].astype(np.float64)
+        else:
+            place = np.empty(len(train))
+            for c in range(k):  # rank within the class, as a share of it
+                members = order[codes[train[order]] == c]
+                place[members] = (np.arange(len(members)) + 0.5) / max(len(members), 1)
+        first = order[np.sort(np.unique(codes[train[order]], return_index=True)[1])]  # a row of every class
+        place[first] = -1
+        smaller.append((np.sort(train[np.argsort(place, kind="stable")[:size]]), test))
+    return smaller
+
+
+def _in_worker(task: Callable[[int, Any], Any], number: int, parent: int) -> Any:
+    """``task(number)`` in a process that ends soon after ``parent``: killed, that one cannot end its workers itself."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        os._exit(1)  # joblib's tracker then removes the shared memory
+
+    # Only joblib's own processes: those of another backend have other parents, on other machines.
+    started = {thread.name for thread in threading.enumerate()}
+    if multiprocessing.current_process().name.startswith("LokyProcess") and "parent" not in started:
+        threading.Thread(target=watch, name="parent", daemon=True).start()
+    return task(number, None)
+
+
+def run_folds(
+    train: Callable[[int, Any], Any], n_folds: int, n_jobs: int | None, progress: Progress, steps: int = 1
+) -> tuple[list[Any], bool]:
+    """``train(number, report)`` of every fold, in turn or in parallel; and whether Ctrl-C ended it.
+
+    After Ctrl-C the folds trained so far are kept. When nothing was trained yet KeyboardInterrupt is raised.
+    """
+    folds: list[Any] = []
+    interrupted = False
+    results: Iterator[Any]
+    if n_jobs in (None, 1):
+        results = (train(number, progress.report) for number in range(n_folds))
+    elif (cluster := _dask.cluster()) is not None:
+        results = _dask.results(cluster, lambda number: train(number, None), n_folds)
+    else:
+        calls = (delayed(_in_worker)(train, number, os.getpid()) for number in range(n_folds))
+        results = Parallel(n_jobs=n_jobs, return_as="generator")(calls)
+    try:
+        for fold in results:
+            folds.append(fold)
+            progress.step(steps)
+            if fold.interrupted:
+                interrupted = True
+                break
+    except KeyboardInterrupt:
+        if not folds:
+            raise
+        interrupted = True
+    except BrokenExecutor as error:
+        raise WorkerError(
+            f"a worker process died with {len(folds)} of {n_folds} folds trained, mostly because the system ended it "
+            f"for want of memory: use n_jobs=1. With checkpoint= networks resume from their last epochs"
+        ) from error
+    return folds, interrupted
+
+
+@contextmanager
+def threads_for(shape: tuple[int, ...]) -> Iterator[None]:
+    """One thread for small work on rows of this shape, in numpy's, scikit-learn's and torch's libraries alike."""
+    if int(np.prod(shape)) > ONE_THREAD_NUMBERS:
+        yield
+        return
+    with ExitStack() as stack:
+        stack.enter_context(threadpool_limits(1))
+        if "torch" in sys.modules:  # it counts its threads itself
+            from collidescope.training.threads import one_thread
+
+            stack.enter_context(one_thread(True))
+        yield

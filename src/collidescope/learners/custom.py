@@ -1,0 +1,100 @@
+"""A custom torch module as the only member: any network from a row to K logits, for images, text, anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Self
+
+import numpy as np
+import torch
+
+from collidescope.learners.base import FloatArray, Member, Task, Tree
+from collidescope.training.config import TrainingConfig
+from collidescope.training.loop import fit_loop, seeded_module
+from collidescope.training.networks import OneMember
+from collidescope.training.objectives import FactorisedObjective
+from collidescope.training.rows import Rows, as_rows
+from collidescope.training.splits import inner_splits
+
+#: Share of the rows that early stopping watches.
+VALIDATION_FRACTION = 0.1
+#: Probabilities below exp of this are rounding of float32.
+LOG_FLOOR = -20.0
+ROWS_AT_ONCE = 8192
+#: Features or channels that a file may claim whatever its size; more than it has weights is forged otherwise.
+MOST_CHANNELS = 4096
+
+
+class Custom(Member):
+    """One network that ``factory(d, k)`` builds, stopped early on a part of the rows.
+
+    Parameters
+    ----------
+    factory : callable (d, k) → torch.nn.Module with k logits; d counts features, or channels of an image
+    """
+
+    name = "custom"
+    images = True
+    needs_torch = True
+
+    def __init__(self, factory: Callable[[int, int], Any]) -> None:
+        self.factory = factory
+        self.history: list[dict[str, Any]] = []
+        self.interrupted = False
+
+    @classmethod
+    def takes_part(cls, n: int, d: int, k: int) -> bool:
+        return False  # only where it is asked for
+
+    def fit(self, task: Task) -> Self:
+        config = TrainingConfig.from_mapping(task.training, task.device)
+        y = torch.from_numpy(np.asarray(task.codes, dtype=np.int64)).to(task.device)
+        rows = torch.arange(len(y), device=task.device)
+        split = (rows, rows[:0]) if config.patience == 0 else inner_splits(y, 1, VALIDATION_FRACTION, task.seed)[0]
+        X = task.X if isinstance(task.X, Rows) else as_rows(torch.from_numpy(np.array(task.X, np.float32)), task.device)
+        w = None if task.sample_weight is None else torch.from_numpy(task.sample_weight.astype(np.float32)).to(y.device)
+        self.shape, self.n_classes = tuple(X.shape[1:]), task.n_classes
+        module = seeded_module(self._build, task.seed)
+        objective = FactorisedObjective(X, y, task.n_classes, [split], config, w)
+        run = fit_loop(module, objective, config, task.seed, task.report, task.checkpoint, "module")
+        if run.interrupted and not run.history:
+            raise KeyboardInterrupt
+        self.module, self.history, self.interrupted = run.module, run.history, run.interrupted
+        return self
+
+    def _build(self) -> OneMember:
+        return OneMember(self.factory(self.shape[0], self.n_classes), len(self.shape))
+
+    def log_posteriors(self, X: Any) -> FloatArray:
+        device = next((t.device for t in self.module.state_dict().values()), torch.device("cpu"))
+        parts = []
+        with torch.inference_mode():
+            for start in range(0, len(X), ROWS_AT_ONCE):
+                block = X[start : start + ROWS_AT_ONCE]
+                rows = block if isinstance(block, torch.Tensor) else torch.from_numpy(np.array(block, np.float32))
+                parts.append(torch.log_softmax(self.module(rows.to(device))[0].double(), -1).cpu())
+        return torch.cat(parts).clamp_min(LOG_FLOOR).numpy()
+
+    def export(self) -> Tree:
+        state = {name: tensor.detach().cpu().numpy() for name, tensor in self.module.state_dict().items()}
+        return {"state": state, "shape": list(self.shape), "history": self.history}
+
+    @classmethod
+    def restore(cls, tree: Tree, n_features: int, n_classes: int) -> Self:
+        if tree["factory"] is None:
+            raise ValueError("the model holds a custom module: pass the factory that built it")
+        member = cls(tree["factory"])
+        member.shape, member.n_classes = tuple(int(size) for size in tree["shape"]), n_classes
+        state = {str(name): np.asarray(array) for name, array in tree["state"].items()}
+        if member.shape != tuple(tree["row_shape"]):
+            raise ValueError(f"rows of the custom module must have shape {tree['row_shape']}, got {member.shape}")
+        if min(member.shape) < 1 or member.shape[0] > max(sum(array.size for array in state.values()), MOST_CHANNELS):
+            raise ValueError(f"a module on rows of shape {member.shape} does not fit the weights in the file")
+        member.module = member._build()
+        try:
+            member.module.load_state_dict({name: torch.from_numpy(array.copy()) for name, array in state.items()})
+        except RuntimeError as error:
+            raise ValueError(f"the weights of the custom module do not fit it: {error}") from None
+        member.module.eval()
+        member.history = list(tree["history"])
+        return member

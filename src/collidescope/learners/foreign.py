@@ -1,0 +1,75 @@
+"""Any scikit-learn classifier as a member of the pool."""
+
+from __future__ import annotations
+
+from inspect import signature
+from typing import Any, Self
+
+import numpy as np
+
+from collidescope.learners._shared import LOG_FLOOR, class_shares
+from collidescope.learners.base import FloatArray, Member, Task, Tree
+
+#: Rows' worth of the priors in every posterior: no logarithm of zero, however sure the classifier is.
+PRIOR_SHARE = 1e-3
+
+
+class Foreign(Member):
+    """A clone of ``estimator``, which must have ``predict_proba``.
+
+    Parameters
+    ----------
+    name : str
+    estimator : scikit-learn classifier
+    """
+
+    name = "foreign"
+
+    def __init__(self, name: str, estimator: Any) -> None:
+        if not hasattr(estimator, "fit") or not hasattr(estimator, "predict_proba"):
+            raise ValueError(
+                f"member {name!r} must be a classifier with fit and predict_proba, got {type(estimator).__name__} "
+                f"(probability=True, or CalibratedClassifierCV around it?)"
+            )
+        self.name = name  # type: ignore[misc]
+        self.estimator = estimator
+
+    @classmethod
+    def takes_part(cls, n: int, d: int, k: int) -> bool:
+        return True
+
+    def fit(self, task: Task) -> Self:
+        from sklearn.base import clone
+
+        self.fitted = clone(self.estimator)
+        if "random_state" in self.fitted.get_params() and self.fitted.get_params()["random_state"] is None:
+            self.fitted.set_params(random_state=int(task.seed) % 2**31)
+        options = {}
+        if task.sample_weight is not None:
+            if "sample_weight" not in signature(self.fitted.fit).parameters:
+                raise ValueError(
+                    f"member {self.name!r} ({type(self.fitted).__name__}) cannot use sample_weight: "
+                    f"leave it out of members, or fit without weights"
+                )
+            options["sample_weight"] = task.sample_weight
+        self.fitted.fit(np.asarray(task.X), task.codes, **options)
+        self.priors = class_shares(task)
+        return self
+
+    def log_posteriors(self, X: Any) -> FloatArray:
+        p = np.zeros((len(X), len(self.priors)))
+        p[:, np.asarray(self.fitted.classes_, dtype=np.intp)] = self.fitted.predict_proba(np.asarray(X))
+        if not np.isfinite(p).all():
+            raise ValueError(f"member {self.name!r} gives posteriors that are not finite: leave it out of members")
+        p = (p + PRIOR_SHARE * self.priors) / (p.sum(axis=1, keepdims=True) + PRIOR_SHARE)
+        return np.maximum(np.log(p), LOG_FLOOR)
+
+    def export(self) -> Tree:
+        raise ValueError(
+            f"member {self.name!r} is a {type(self.fitted).__name__}, which cannot be saved without pickle: "
+            f"save the whole model with joblib.dump, or leave this member out"
+        )
+
+    @classmethod
+    def restore(cls, tree: Tree, n_features: int, n_classes: int) -> Self:
+        raise ValueError("a file cannot hold a member made from another classifier")

@@ -1,0 +1,204 @@
+"""Kernel machine: ridge regression of one-hot labels in the space of a Gaussian kernel, leave-one-out in closed form.
+
+Symbols: n rows, K classes, m landmarks z_j (all rows while n is small), k(x, z) = exp(-γ‖x - z‖²), Y the one-hot
+labels less the priors. With features φ(x) = k(x, Z) U s^(-1/2), where k(Z, Z) = U diag(s) Uᵀ (Nyström), ridge
+regression with penalty λ has the leave-one-out residuals ``(Y - F) / (1 - h)``, h the diagonal of the hat matrix, so
+γ, λ and the scale of the features are chosen without any split. The leave-one-out scores then fit the two numbers
+that turn scores into log posteriors, which are linear in f, in log max(f, ε) and in the log priors.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import eigh
+from scipy.optimize import minimize
+
+from collidescope.learners._shared import (
+    by_blocks,
+    checked,
+    checked_number,
+    class_shares,
+    log_softmax,
+    one_hot,
+    one_thread,
+    weights_of,
+)
+from collidescope.learners.base import FloatArray, Member, Task, Tree
+
+Float32 = npt.NDArray[np.float32]
+
+#: γ in units of one over the median squared distance between two rows, tried from the middle outwards.
+GAMMAS = (0.25, 1.0, 4.0, 16.0)
+#: λ, in units of the mean eigenvalue's scale (1 on the diagonal of the kernel matrix).
+PENALTIES = tuple(10.0**e for e in (-3, -2, -1.5, -1, -0.5, 0, 0.5, 1, 2))
+#: Landmarks at the end, and while γ and the scale are chosen; rows that take part at all.
+FEWEST_LANDMARKS, MOST_LANDMARKS, CHOOSING_LANDMARKS, MOST_ROWS, CHOOSING_ROWS = 700, 1_500, 300, 30_000, 2_000
+#: Kernel values (rows × landmarks) beyond which there are fewer landmarks than :data:`MOST_LANDMARKS`.
+MOST_VALUES = 6_000_000
+#: Eigenvalues of the kernel matrix below this share of the largest are rounding.
+RANK_TOLERANCE = 1e-6
+#: 1 - h, the part of a row's score that is not its own doing, is not taken for less: it is divided by.
+SMALLEST_SLACK = np.float32(1e-4)
+#: Scores are about this uncertain: below it their logarithm says nothing.
+SMALLEST_SCORE = np.float32(0.02)
+#: Weight of the scores in the log posteriors.
+LARGEST_CALIBRATION = 50.0
+MOST_FEATURES = 5_000
+
+
+class _Fit(NamedTuple):
+    """A ridge fit: mean squared leave-one-out residual, coefficients (m, K), leave-one-out scores (n, K)."""
+
+    loss: float
+    coefficients: Float32
+    scores: Float32
+
+
+class Kernel(Member):
+    """Gaussian kernel machine."""
+
+    name = "kernel"
+
+    landmarks: Float32
+    coefficients: Float32
+    spread: Float32
+    log_priors: Float32
+    gamma: float
+    calibration: FloatArray
+
+    @classmethod
+    def takes_part(cls, n: int, d: int, k: int) -> bool:
+        return d <= MOST_FEATURES
+
+    def fit(self, task: Task) -> Self:
+        with one_thread():
+            return self._fit(task)
+
+    def _fit(self, task: Task) -> Self:
+        w, generator = weights_of(task), np.random.default_rng(task.seed)
+        rows = np.flatnonzero(w > 0)
+        order = generator.permutation(rows)[:MOST_ROWS]  # landmarks are the first of these
+        X, w, priors = np.asarray(task.X[order], dtype=np.float32), w[order].astype(np.float32), class_shares(task)
+        self.log_priors = np.log(priors).astype(np.float32)
+        Y = one_hot(task)[order] - priors.astype(np.float32)
+        spreads = [np.ones(X.shape[1], dtype=np.float32)]
+        if task.spread is not None and not np.allclose(task.spread, task.spread.max()):
+            spreads.append(np.minimum(task.spread, 1e4).astype(np.float32))
+        best = np.inf
+        few = slice(CHOOSING_ROWS)
+        for spread in spreads:
+            scaled = X[few] * spread
+            unit = 1 / max(_median_square(scaled), 1e-30)
+            for gamma in GAMMAS:
+                fit = _ridge(scaled, Y[few], w[few], gamma * unit, CHOOSING_LANDMARKS)
+                if fit.loss < best:
+                    best, self.gamma, self.spread = fit.loss, gamma * unit, spread
+        m = min(len(X), int(np.clip(MOST_VALUES // len(X), FEWEST_LANDMARKS, MOST_LANDMARKS)))
+        scaled = X * self.spread
+        fit = _ridge(scaled, Y, w, self.gamma, m)
+        self.landmarks, self.coefficients = scaled[:m], fit.coefficients.astype(np.float32)
+        self.calibration = _calibrate(self._evidence(fit.scores), task.codes[order], w)
+        return self
+
+    def log_posteriors(self, X: Any) -> FloatArray:
+        m, K = self.coefficients.shape
+
+        def score(x: Float32) -> FloatArray:
+            f = _kernel(x * self.spread, self.landmarks, self.gamma) @ self.coefficients
+            return log_softmax(np.tensordot(self.calibration, self._evidence(f), 1))
+
+        with one_thread():
+            return by_blocks(score, X, m + K + X.shape[1], K)
+
+    def _evidence(self, f: Float32) -> Float32:
+        """What log posteriors are made of, (3, n, K): scores, their logarithms, and the log priors."""
+        f = f + np.exp(self.log_priors)
+        return np.stack([f, np.log(np.maximum(f, SMALLEST_SCORE)), np.broadcast_to(self.log_priors, f.shape)])
+
+    def export(self) -> Tree:
+        names = ("landmarks", "coefficients", "spread", "log_priors", "calibration", "gamma")
+        return {name: getattr(self, name) for name in names}
+
+    @classmethod
+    def restore(cls, tree: Tree, n_features: int, n_classes: int) -> Self:
+        member = cls()
+        member.landmarks = checked(tree, "landmarks", (np.float32,), (None, n_features))
+        shape = (len(member.landmarks), n_classes)
+        member.coefficients = checked(tree, "coefficients", (np.float32,), shape)
+        member.spread = checked(tree, "spread", (np.float32,), (n_features,))
+        member.log_priors = checked(tree, "log_priors", (np.float32,), (n_classes,))
+        if not 0 < len(member.landmarks) <= MOST_LANDMARKS:
+            raise ValueError(f"a kernel machine must have 1 to {MOST_LANDMARKS} landmarks, got {shape[0]}")
+        member.gamma = checked_number(tree, "gamma", 0.0, 1e30)
+        member.calibration = checked(tree, "calibration", (np.float64,), (3,))
+        return member
+
+
+def _kernel(A: Float32, B: Float32, gamma: float) -> Float32:
+    squares = A @ B.T
+    squares *= -2
+    squares += (A * A).sum(axis=1)[:, None]
+    squares += (B * B).sum(axis=1)
+    np.maximum(squares, 0, out=squares)
+    squares *= np.float32(-gamma)
+    return np.exp(squares, out=squares)
+
+
+def _median_square(X: Float32) -> float:
+    """Median squared distance of neighbours in the (random) order of the rows."""
+    if len(X) < 2:
+        return 1.0
+    squares = np.square(X[1:] - X[:-1]).sum(axis=1)
+    return float(np.median(squares)) or float(squares.mean())
+
+
+def _ridge(X: Float32, Y: Float32, w: Float32, gamma: float, n_landmarks: int) -> _Fit:
+    """The fit whose penalty has the lowest leave-one-out error; its first rows are the landmarks.
+
+    Single precision throughout: penalties are far above its rounding.
+    """
+    m = min(n_landmarks, len(X))
+    s, U = eigh(_kernel(X[:m], X[:m], gamma), overwrite_a=True, check_finite=False, driver="evd")
+    kept = s > RANK_TOLERANCE * s[-1]
+    s, U = s[kept], U[:, kept]
+    inverse_root = U / np.sqrt(s)
+    root_w = np.sqrt(w)[:, None]
+    target = Y * root_w
+    if m == len(X) and np.ptp(w) == 0:  # every row a landmark: the features' second moments are diagonal already
+        e, V, A = s, None, U * np.sqrt(s)
+    else:
+        Z = (_kernel(X, X[:m], gamma) @ inverse_root) * root_w
+        e, V = eigh(Z.T @ Z, overwrite_a=True, check_finite=False, driver="evd")
+        e, A = np.maximum(e, 0), Z @ V
+    ATY, squares = A.T @ target, A * A
+    best = _Fit(np.inf, Y, Y)
+    for penalty in PENALTIES:
+        shrunk = (1 / (e + np.float32(penalty)))[:, None]
+        hat = squares @ shrunk
+        # Leave-one-out residuals, (y - f) / (1 - h).
+        residuals = (target - A @ (ATY * shrunk)) / np.maximum(1 - hat, SMALLEST_SLACK)
+        loss = float(np.square(residuals).mean())
+        if loss < best.loss:
+            best = _Fit(loss, ATY * shrunk, Y - residuals / root_w)
+    coefficients = inverse_root @ (best.coefficients if V is None else V @ best.coefficients)
+    return best._replace(coefficients=coefficients)
+
+
+def _calibrate(evidence: Float32, codes: npt.NDArray[np.intp], w: Float32) -> FloatArray:
+    """Non-negative weights of the evidence (3, n, K) that make the labels most likely, with the scores left out."""
+    rows, w = np.arange(len(codes)), (w / w.sum()).astype(np.float64)
+
+    def loss(parameters: FloatArray) -> tuple[float, FloatArray]:
+        z = np.tensordot(parameters, evidence, 1)
+        z -= z.max(axis=1, keepdims=True)
+        p = np.exp(z)
+        total = p.sum(axis=1)
+        gradient = ((p * evidence).sum(axis=2) / total - evidence[:, rows, codes]) @ w
+        return float(w @ (np.log(total) - z[rows, codes])), gradient
+
+    bounds = [(0, LARGEST_CALIBRATION), (0, 2), (0, 2)]
+    found = minimize(loss, [4.0, 0.5, 0.5], jac=True, method="L-BFGS-B", bounds=bounds)
+    return np.asarray(found.x, dtype=np.float64)

@@ -1,0 +1,509 @@
+"""What unlimited rows of this kind would leave: the learning curve of the PBER, continued to its end.
+
+A model that has not learned everything counts what it missed as ambiguity: with n rows it reports
+PBER(n) = PBER + E‖p - y‖², too much by the excess. Held-out scores of the *same* rows at training sizes
+m₁ < … < m_T = n show how the excess falls. One assumption continues the curve, that it falls like a power of m::
+
+    s_t = L · (1 - f + f · (m_t / n)^-c) + noise        L = PBER(n), f = the share of it still to be learned
+    b = L · (1 - f)                                     what unlimited rows would leave
+
+Noise: the T×T covariance of the means. All are over the same rows, so their differences have small errors, and models
+of one fold share its luck (:func:`_covariance`). Curves follow a power only roughly: ``DISCREPANCY``. Priors: L flat,
+f ~ Beta(``SHARE``), c ~ ``EXPONENT``; ``benchmarks/limit.py --tune`` tells where they come from. For every (c, f) of a
+grid L is normal, so b is a mixture of normals with marginal likelihoods as weights; 0 ≤ f ≤ 1 keeps b and the excess
+from being negative. The 0/1 errors of the same rows are continued in the same way.
+
+For the matrix B(m) = B∞ - E_m with E_m = E[δ δᵀ], δ = p - y. The contrast of sizes that estimates the excess of the
+PBER, applied to every entry, gives the shape of E; its size is the excess that is believed of the PBER.
+
+Nothing of this holds without the assumption: some curves are flat for any number of rows and fall later (Antos, Devroye
+and Györfi, 1999). Where a curve has not begun to fall, or falls faster and faster, the lower end is 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.optimize import brentq
+from scipy.special import betainc, ndtr, ndtri
+
+from collidescope import _checks as check
+from collidescope._checks import FloatArray, IntArray
+from collidescope.equations.posterior import shift_rows
+from collidescope.equations.projection import project
+from collidescope.matrix import UNSEEN, CollisionMatrix, bayes_error_bounds
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FORMAT = "collidescope.limit"
+FORMAT_VERSION = 1
+#: The exponent c: median, and standard deviation of its logarithm. 1 is the rate of a correct parametric model.
+EXPONENT = (0.5, 0.5)
+EXPONENTS = np.linspace(0.05, 2.0, 40)
+#: The share f of PBER(n) still to be learned: Beta(α, β), where nothing (0) and everything (1) are both likely.
+SHARE = (0.5, 0.75)
+SHARES = np.concatenate([[0.0], np.geomspace(1e-3, 1.0, 90)])
+#: How far a curve strays from a power law: standard deviation of s_t in units of s_t - s_T.
+DISCREPANCY = 0.1
+#: "Settled": with all that may be left to learn the range is at most this much wider than the interval of PBER(n).
+WIDENING = 1.5
+#: z-value from which a difference counts as seen.
+SEEN = 2.0
+#: Skill below the first share of the baseline is none; below the second it is little, and drops must become smaller.
+NO_SKILL, LITTLE_SKILL = 0.02, 0.1
+#: How much worse a PBER below the truth is than one as far above it.
+TOO_MUCH = 2.0
+#: Classes of a bound that must hold for any number of them.
+MANY = 10**9
+
+
+class _Posterior(NamedTuple):
+    """The grid: weights, normal b (means, deviations) and excess L · f of every (c, f), and the mean of c."""
+
+    weights: FloatArray
+    means: FloatArray
+    deviations: FloatArray
+    excess: FloatArray
+    exponent: float
+
+    def quantile(self, probability: float) -> float:
+        """Of b, not below 0."""
+
+        def beyond(b: float) -> float:
+            return float(self.weights @ ndtr((b - self.means) / self.deviations)) - probability
+
+        low, high = (self.means - 9 * self.deviations).min(), (self.means + 9 * self.deviations).max()
+        return max(float(brentq(beyond, low, high, xtol=1e-9)), 0.0)
+
+    def cautious_excess(self, noise: float) -> float:
+        """The excess ê by which the expected |ê - e| / (e + noise) is least, with too much ``TOO_MUCH`` times as bad."""
+        order = np.argsort(self.excess)
+        weights = (self.weights / (np.maximum(self.excess, 0.0) + noise))[order]
+        middle = np.searchsorted(weights.cumsum(), weights.sum() / (1 + TOO_MUCH))
+        return float(max(self.excess[order][middle], 0.0))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Limit:
+    """A learning curve and where it ends. Made by :func:`limit_from_scores` and :func:`limit_from_posteriors`.
+
+    Parameters
+    ----------
+    sizes, scores : arrays of shape (T,)
+        Training rows, increasing, and the PBER at each size: the mean Brier score of the held-out rows.
+    covariance : array of shape (T, T)
+        Of ``scores``, over rows and folds.
+    stderr, n_rows : float
+        Standard error of the last score over rows alone, and their number (the effective one when they are weighted).
+    errors, error_covariance : arrays of shapes (T,) and (T, T), optional
+        The same for the share of held-out rows whose most likely class was wrong.
+    baseline, skill_stderr : float, optional
+        Score of the class shares, and the standard error of its difference to the last score.
+    matrix : CollisionMatrix, optional
+        S∞: S with unlimited rows.
+    """
+
+    sizes: FloatArray
+    scores: FloatArray
+    covariance: FloatArray
+    stderr: float
+    n_rows: float
+    errors: FloatArray | None = None
+    error_covariance: FloatArray | None = None
+    baseline: float | None = None
+    skill_stderr: float | None = None
+    matrix: CollisionMatrix | None = None
+
+    def __post_init__(self) -> None:
+        values: dict[str, Any] = {"sizes": _check_sizes(self.sizes).copy()}
+        for name, ndim in (("scores", 1), ("covariance", 2), ("errors", 1), ("error_covariance", 2)):
+            if getattr(self, name) is None and name.startswith("error"):
+                continue
+            values[name] = array = check.check_finite(getattr(self, name), name, ndim=ndim).copy()
+            if array.shape != (len(values["sizes"]),) * ndim:
+                raise ValueError(f"{name} must have one entry per size ({len(self.sizes)}), got shape {array.shape}")
+            if ndim == 1:
+                check.check_non_negative(array, name, "it is a mean of squares or of errors")
+            elif np.linalg.eigvalsh(array + array.T).min() < -1e-9 * np.abs(array).max():
+                raise ValueError(f"{name} must be positive semi-definite")
+        if (self.errors is None) != (self.error_covariance is None):
+            raise ValueError("errors and error_covariance must be given together")
+        for name, least in (("stderr", 0), ("n_rows", 1), ("baseline", 0), ("skill_stderr", 0)):
+            if getattr(self, name) is not None:
+                values[name] = check.check_at_least(getattr(self, name), least, name)
+        if not isinstance(self.matrix, CollisionMatrix | None):
+            raise ValueError(f"matrix must be a CollisionMatrix, got {type(self.matrix).__name__}")
+        for name, value in values.items():
+            if isinstance(value, np.ndarray):
+                value.setflags(write=False)
+            object.__setattr__(self, name, value)
+
+    @property
+    def pber(self) -> float:
+        """PBER with unlimited rows, as far as this curve makes it likely; that of :attr:`matrix` where there is one."""
+        return float(self.scores[-1]) - self._excess if self.matrix is None else self.matrix.pber
+
+    def pber_interval(self, level: float = 0.95) -> tuple[float, float]:
+        """(low, high) of the PBER with unlimited rows, if the excess falls like a power of the number of rows.
+
+        The upper end is at least that of PBER(n), which needs no assumption.
+        """
+        tail = (1 - check.check_between(level, 0, 1, "level")) / 2
+        low = 0.0 if self._not_begun else self._posterior.quantile(tail)
+        high = max(self._posterior.quantile(1 - tail), float(self.scores[-1]) + self._half_width(level))
+        return min(low, self.pber), min(high, 1.0)
+
+    def bayes_error_interval(self, level: float = 0.95) -> tuple[float, float]:
+        """(low, high) of the Bayes error, the lower end under the assumption of :meth:`pber_interval`.
+
+        High needs no assumption: the smaller of PBER(n) and the held-out error, each with its one-sided limit. Low is
+        the larger of Cover and Hart's bound at the lower end of the PBER and the end of the curve of the errors.
+        """
+        low, high = self.pber_interval(level)
+        k = MANY if self.matrix is None else self.matrix.n_classes
+        low = bayes_error_bounds(min(low, 1 - 1 / k), k)[0]
+        if self.errors is not None and self.error_covariance is not None:
+            stderr = np.hypot(np.sqrt(self.error_covariance[-1, -1]), UNSEEN / self.n_rows)
+            high = min(high, float(self.errors[-1] + ndtri((1 + level) / 2) * stderr))
+            if not self._not_begun:
+                fit = _fit(self.sizes, self.errors, self.error_covariance, self.n_rows)
+                low = max(low, fit.quantile((1 - level) / 2))
+        return min(low, high), high
+
+    @property
+    def state(self) -> str:
+        """One of "settled", "still learning" and "hardly begun"."""
+        if self._not_begun:
+            return "hardly begun"
+        low, high = self.pber_interval()
+        return "settled" if high - low <= WIDENING * 2 * self._half_width(0.95) else "still learning"
+
+    @property
+    def reason(self) -> str:
+        """Why :attr:`state` is what it is, in one clause."""
+        if self._not_begun or self.state == "settled":
+            return self._not_begun or "what may be left to learn is less than the luck in drawing the rows"
+        drop, stderr = self._contrast([1.0, -1.0])
+        if drop < SEEN * stderr:
+            return "too few rows to say: the last step changed the PBER less than luck would"
+        return f"from {self.sizes[-2]:,.0f} to {self.sizes[-1]:,.0f} training rows the PBER fell by {drop:.2g}"
+
+    @property
+    def curve(self) -> pd.DataFrame:
+        """One row per size: ``rows``, ``pber``, ``pber_stderr`` and, where known, ``error``, ``error_stderr``."""
+        import pandas as pd
+
+        columns = {"rows": self.sizes, "pber": self.scores, "pber_stderr": np.sqrt(np.diag(self.covariance))}
+        if self.errors is not None and self.error_covariance is not None:
+            columns |= {"error": self.errors, "error_stderr": np.sqrt(np.diag(self.error_covariance))}
+        return pd.DataFrame(columns)
+
+    def continuation(self, sizes: npt.ArrayLike, level: float = 0.95) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """(low, middle, high) of PBER(m) at any training sizes m: the band that a picture of the curve continues in."""
+        tail = (1 - check.check_between(level, 0, 1, "level")) / 2
+        sizes = check.check_finite(sizes, "sizes", ndim=1)
+        fits = [_fit(self.sizes, self.scores, self.covariance, self.n_rows, size) for size in sizes]
+        return tuple(np.array([fit.quantile(q) for fit in fits]) for q in (tail, 0.5, 1 - tail))  # type: ignore[return-value]
+
+    @cached_property
+    def _posterior(self) -> _Posterior:
+        return _fit(self.sizes, self.scores, self.covariance, self.n_rows)
+
+    @property
+    def _excess(self) -> float:
+        return min(self._posterior.cautious_excess(self._half_width(0.95) / 2), float(self.scores[-1]))
+
+    def _contrast(self, weights: Sequence[float]) -> tuple[float, float]:
+        """Of the last scores: value and standard error."""
+        w = np.concatenate([np.zeros(len(self.sizes) - len(weights)), weights])
+        return float(w @ self.scores), float(np.sqrt(max(w @ self.covariance @ w, 0.0)))
+
+    def _half_width(self, level: float) -> float:
+        """Of the plain interval of the last score, as :meth:`CollisionMatrix.pber_interval` has it."""
+        return float(ndtri((1 + level) / 2) * np.hypot(self.stderr, UNSEEN / self.n_rows))
+
+    @cached_property
+    def _not_begun(self) -> str:
+        """Why learning has hardly begun, or nothing."""
+        share = np.inf
+        if self.baseline is not None and self.skill_stderr is not None:
+            skill = self.baseline - float(self.scores[-1])
+            share = skill / max(self.baseline, np.finfo(float).tiny)
+            if skill <= SEEN * self.skill_stderr or share < NO_SKILL:
+                return "the models predict hardly better than the class shares alone"
+        if len(self.sizes) > 2:
+            before, last = np.diff(np.log2(self.sizes[-3:]))  # drops per doubling: those of a power law become smaller
+            growth, stderr = self._contrast([-1 / before, 1 / before + 1 / last, -1 / last])
+            if growth > (0.0 if share < LITTLE_SKILL else SEEN * stderr + 1e-12):
+                return "each doubling of the rows lowers the PBER by more than the one before"
+        return ""
+
+    def __str__(self) -> str:
+        low, high = self.pber_interval()
+        return (
+            f"PBER {self.scores[-1]:.3f} ± {self._half_width(0.95):.3f} with {self.sizes[-1]:,.0f} training rows: "
+            f"{self.state} ({self.reason}).\n"
+            f"Unlimited rows of this kind would leave {low:.3f} to {high:.3f}, about {self.pber:.3f}, "
+            f"if the rest is learned like a power of the number of rows."
+        )
+
+    def __repr__(self) -> str:
+        low, high = self.pber_interval()
+        return f"<Limit: {self.state}, PBER {self.scores[-1]:.4f} now, {low:.4f} to {high:.4f} with unlimited rows>"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain lists, numbers and text."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in values.items()}
+        values["matrix"] = None if self.matrix is None else self.matrix.to_dict()
+        return {"format": FORMAT, "version": FORMAT_VERSION} | values
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Limit:
+        """The inverse of :meth:`to_dict` (arrays are taken too), with every check of the constructor."""
+        if not isinstance(data, Mapping) or data.get("format") != FORMAT:
+            raise ValueError("data is not a limit: it must be what Limit.to_dict returned")
+        if data.get("version") != FORMAT_VERSION:
+            raise ValueError(f"data has format version {data.get('version')!r}, this release reads {FORMAT_VERSION}")
+        if missing := [field.name for field in fields(cls) if field.name not in data]:
+            raise ValueError(f"data lacks {', '.join(missing)}: the file was cut or edited")
+        values = {field.name: data[field.name] for field in fields(cls)}
+        if values["matrix"] is not None:
+            values["matrix"] = CollisionMatrix.from_dict(values["matrix"])
+        return cls(**values)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Limit) and self.to_dict() == other.to_dict()
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def limit_from_scores(
+    scores: npt.ArrayLike,
+    sizes: npt.ArrayLike,
+    *,
+    errors: npt.ArrayLike | None = None,
+    baseline: npt.ArrayLike | None = None,
+    folds: npt.ArrayLike | None = None,
+    sample_weight: npt.ArrayLike | None = None,
+) -> Limit:
+    """What unlimited rows would leave, from the held-out scores of models trained on more and more rows.
+
+    Parameters
+    ----------
+    scores : array of shape (n, T)
+        Brier score ‖c - p‖² of every held-out row (c one-hot label, p posterior) by the model of every size. The same
+        rows for every size: their differences are what the curve is read from.
+    sizes : array of shape (T,)
+        Training rows of the models, increasing. Four that double each time are a good choice.
+    errors : array of shape (n, T), optional
+        1 where the most likely class was wrong, else 0.
+    baseline : float or array of shape (n,), optional
+        Brier score of the class shares, 1 - Σ π², or that of every row. Without it models that have learned nothing
+        cannot be told from models that have nothing left to learn.
+    folds : array of shape (n,), optional
+        The fold whose models scored each row.
+    sample_weight : array of shape (n,), optional
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> sizes = np.array([250, 500, 1000, 2000])
+    >>> hard = rng.exponential(0.2, (4000, 1))  # what no model can know
+    >>> limit = limit_from_scores(hard + sizes**-0.5 * rng.exponential(1.0, (4000, 4)), sizes, baseline=0.5)
+    >>> low, high = limit.pber_interval()
+    >>> limit.state, bool(low < 0.2 < high)
+    ('still learning', True)
+    """
+    sizes = _check_sizes(sizes)
+    rows = _check_rows(scores, "scores", len(sizes))
+    weights = check.unit_weights(check.check_weights(sample_weight, len(rows)))
+    numbers = None
+    if folds is not None:
+        labels = check.check_labels(folds, "folds")
+        check.check_same_length(rows, labels, "scores and folds")
+        numbers = np.unique(labels, return_inverse=True)[1].ravel()
+    means, covariance, row_covariance = _covariance(rows, weights, numbers)
+    values: dict[str, Any] = {}
+    if errors is not None:
+        wrong = _check_rows(errors, "errors", len(sizes))
+        check.check_same_length(rows, wrong, "scores and errors")
+        values["errors"], values["error_covariance"], _ = _covariance(wrong, weights, numbers)
+    if baseline is not None:
+        given = check.check_finite(baseline, "baseline", ndim=(0, 1))
+        if given.shape not in ((), (len(rows),)):
+            raise ValueError(f"baseline must be one number or one per row ({len(rows)}), got {len(given)}")
+        skill, variance, _ = _covariance((given - rows[:, -1])[:, None], weights, None)
+        values |= {"baseline": float(means[-1] + skill[0]), "skill_stderr": float(np.sqrt(variance[0, 0]))}
+    effective = float(weights.sum() ** 2 / (weights**2).sum())
+    return Limit(sizes, means, covariance, float(np.sqrt(row_covariance[-1, -1])), effective, **values)
+
+
+def limit_from_posteriors(
+    posteriors: Sequence[npt.ArrayLike],
+    codes: npt.ArrayLike,
+    sizes: npt.ArrayLike,
+    *,
+    folds: npt.ArrayLike | None = None,
+    classes: Sequence[Any] | npt.NDArray[Any] | None = None,
+    sample_weight: npt.ArrayLike | None = None,
+    priors: npt.ArrayLike | None = None,
+) -> Limit:
+    """What unlimited rows would leave of S, from held-out posteriors at several training sizes.
+
+    Takes one n×K array of posteriors of the same rows per size, the class number of every row, the names of the classes
+    and the ``priors`` to estimate for (by default the class shares of the rows); the rest as :func:`limit_from_scores`.
+    """
+    sizes = _check_sizes(sizes)
+    if len(posteriors) != len(sizes):
+        raise ValueError(f"posteriors must hold one array per size ({len(sizes)}), got {len(posteriors)}")
+    k = check.check_posteriors(posteriors[0], "posteriors[0]").shape[1]
+    arrays = [check.check_posteriors(P, f"posteriors[{t}]", k) for t, P in enumerate(posteriors)]
+    names = check.check_classes(range(k) if classes is None else classes, k)
+    labels = check.encode_labels(codes, np.arange(k), "codes")
+    for P in arrays:
+        check.check_same_length(P, labels, "posteriors and codes")
+    weights = check.unit_weights(check.check_weights(sample_weight, len(labels)))
+    totals = np.bincount(labels, weights, k)
+    if not (totals > 0).all():
+        raise ValueError(f"classes {names[totals <= 0].tolist()} have no rows: leave them out")
+    counts, pi = totals**2 / np.bincount(labels, weights**2, k), totals / totals.sum()
+    if priors is not None:  # shifted posteriors, and every row weighs as its class does in that population
+        target = check.check_priors(priors, k)
+        arrays = [shift_rows(P, target / pi) for P in arrays]
+        weights, pi = weights * (target / pi)[labels], target
+    onehot = np.eye(k)[labels]
+    residuals = [onehot - P for P in arrays]
+    limit = limit_from_scores(
+        np.column_stack([(r**2).sum(axis=1) for r in residuals]),
+        sizes,
+        errors=np.column_stack([P.argmax(axis=1) != labels for P in arrays]),
+        baseline=((onehot - pi) ** 2).sum(axis=1),
+        folds=folds,
+        sample_weight=weights,
+    )
+    return replace(limit, matrix=_matrix(limit, residuals, onehot, weights / weights.sum(), pi, names, counts))
+
+
+def _fit(
+    sizes: FloatArray, scores: FloatArray, covariance: FloatArray, n_rows: float, size: float = np.inf
+) -> _Posterior:
+    """PBER(``size``) as a mixture over the grid of (c, f): generalised least squares for L at each of its points."""
+    c, f = (axis.ravel() for axis in np.meshgrid(EXPONENTS, SHARES, indexing="ij"))
+    halvings = np.log2(sizes[-1] / sizes)
+    h = 1 + f[:, None] * (2.0 ** (c[:, None] * halvings) - 1)
+    precision = np.linalg.inv(_noise(scores, covariance, n_rows))
+    information = np.einsum("gt,ts,gs->g", h, precision, h)
+    level = h @ precision @ scores / information
+    edges = np.concatenate([[0.0], (SHARES[1:] + SHARES[:-1]) / 2, [1.0]])
+    mass = np.tile(np.diff(betainc(*SHARE, edges)), len(EXPONENTS))  # of the shares nearest to each of the grid
+    z = np.log(c / EXPONENT[0]) / EXPONENT[1]
+    log_weights = (level**2 * information - np.log(information) - z**2) / 2 - np.log(c) + np.log(mass)
+    weights = np.exp(log_weights - log_weights.max())
+    kept = 1 - f * (1 - (size / sizes[-1]) ** -c)
+    # The floor keeps normals normal where f = 1; it is far below what n rows can tell.
+    deviations = np.maximum(kept / np.sqrt(information), 1e-3 / n_rows)
+    weights /= weights.sum()
+    return _Posterior(weights, level * kept, deviations, level * f, float(weights @ c))
+
+
+def _covariance(
+    rows: FloatArray, weights: FloatArray, folds: IntArray | None
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Weighted means of the columns, their covariance over rows and folds, and that over rows alone.
+
+    The luck of a fold's training rows moves its models, so that differences of sizes vary more between folds than rows
+    explain: by the mean whitened square of the folds' differences, one factor for all, since few folds tell no more.
+    """
+    w, T = weights / weights.sum(), rows.shape[1]
+    means = w @ rows
+    centred = (rows - means) * w[:, None]
+    over_rows = centred.T @ centred
+    if folds is None or folds.max() < 1 or T < 2:
+        return means, over_rows, over_rows
+    D = np.eye(T) - np.eye(T, k=1)  # u = D s: differences of neighbours, and the last mean
+    V = D @ over_rows @ D.T
+    by_fold = np.zeros((folds.max() + 1, T))
+    np.add.at(by_fold, folds, centred @ D.T)
+    inner, luck = V[:-1, :-1], by_fold[:, :-1]
+    share = np.bincount(folds, w)
+    factor = np.sum(luck * (luck @ np.linalg.pinv(inner, hermitian=True))) / ((T - 1) * (1 - (share**2).sum()))
+    scale = np.append(np.full(T - 1, np.sqrt(max(float(factor), 1.0))), 1.0)
+    back = np.linalg.inv(D) * scale
+    return means, back @ V @ back.T, over_rows
+
+
+def _matrix(
+    limit: Limit,
+    residuals: list[FloatArray],
+    onehot: FloatArray,
+    w: FloatArray,
+    priors: FloatArray,
+    classes: npt.NDArray[Any],
+    counts: FloatArray,
+) -> CollisionMatrix:
+    """S∞ from B∞ = diag(π) - Σ g_t Z_t, Z_t = mean(r rᵀ), r = c - p: B(m) is diag(π) - Z_m, its trace 1 - s_m.
+
+    The excess ê of the PBER is taken from Z_n in a shape of trace 1: that of what was learned between the sizes (a
+    contrast of all Z_t), drawn to Z_n / s_n (all collisions alike) as far as its entries are noise (James and Stein).
+    """
+    h = np.column_stack([np.ones(len(limit.sizes)), (limit.sizes / limit.sizes[-1]) ** -limit._posterior.exponent])
+    W = np.linalg.solve(_noise(limit.scores, limit.covariance, limit.n_rows), h)
+    contrast = (W @ np.linalg.inv(h.T @ W))[:, 1]  # generalised least squares: contrast · scores ≈ excess at n
+    Z = np.array([r.T @ (w[:, None] * r) for r in residuals])
+    weighted = [w[:, None] * r for r in residuals]
+    # Σ over rows of w² (r_t r_s)_i (r_t r_s)_j, from which the squares of any combination of the r_t r_tᵀ follow
+    products = np.array([[(rr := r * v).T @ rr for v in weighted] for r in residuals])
+
+    now, seen = float(limit.scores[-1]), float(contrast @ limit.scores)
+    learned, alike = np.tensordot(contrast, Z, 1), Z[-1] / max(now, np.finfo(float).tiny)
+    noise = np.einsum("t,s,tsij->ij", contrast, contrast, products) - (w**2).sum() * learned**2
+    scale = np.outer(priors, priors)
+    distinct = float(((learned - seen * alike) ** 2 / scale).sum())
+    share = max(1 - float((noise / scale).sum()) / distinct, 0.0) if seen > 0 and distinct > 0 else 0.0
+    g = -share / max(seen, np.finfo(float).tiny) * contrast
+    g[-1] -= (1 - share) / max(now, np.finfo(float).tiny)
+    shape = -np.tensordot(g, Z, 1)
+    g *= limit._excess
+    g[-1] += 1
+    mean = np.tensordot(g, Z, 1)
+    B = project(np.diag(priors) - mean, priors).joint
+    S = B / B.sum(axis=1, keepdims=True)
+
+    # A row moves S_ij by -(Σ g_t r_ti r_tj + slope_ij c_i) / π_i less its mean; the sum of squares of that:
+    slope = S - np.eye(len(S))
+    cross = sum(weight * (onehot * v).T @ v for weight, v in zip(g, weighted, strict=True))
+    squares = np.einsum("t,s,tsij->ij", g, g, products) + slope * (2 * cross + slope * (w**2 @ onehot)[:, None])
+    squares -= (w**2).sum() * (mean + slope * priors[:, None]) ** 2
+    # The excess may be wrong by as much as the range of the PBER says.
+    doubt = max(now - limit._excess - limit.pber_interval()[0], 0.0) / float(ndtri(0.975))
+    variance = (np.maximum(squares, 0.0) + (doubt * shape) ** 2) / priors[:, None] ** 2
+    info: dict[str, str | float] = {"method": "limit", "excess": limit._excess, "shape_learned": share}
+    pber_stderr = float(np.hypot(limit.stderr, doubt))
+    return CollisionMatrix(S, priors, classes, np.sqrt(variance), pber_stderr, counts, info=info)
+
+
+def _noise(scores: FloatArray, covariance: FloatArray, n_rows: float) -> FloatArray:
+    """Covariance of the scores around a power law."""
+    return covariance + np.diag((DISCREPANCY * (scores - scores[-1])) ** 2 + (UNSEEN / n_rows) ** 2)
+
+
+def _check_sizes(sizes: npt.ArrayLike) -> FloatArray:
+    array = check.check_finite(sizes, "sizes", ndim=1)
+    if len(array) < 2 or array[0] < 1 or (np.diff(array) <= 0).any():
+        raise ValueError(f"sizes must be at least 2 increasing numbers of training rows, got {array.tolist()}")
+    return array
+
+
+def _check_rows(values: npt.ArrayLike, name: str, n_sizes: int) -> FloatArray:
+    array = check.check_finite(values, name, ndim=2)
+    if array.shape[1] != n_sizes or len(array) < 2:
+        raise ValueError(f"{name} must have one column per size ({n_sizes}) and at least 2 rows, got {array.shape}")
+    check.check_non_negative(array, name, "pass squared distances, and 0 or 1 for errors")
+    return array

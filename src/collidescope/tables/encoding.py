@@ -1,0 +1,525 @@
+"""A table of mixed columns as a matrix of numbers, by encoders of scikit-learn and skrub that a file can hold.
+
+``number``: minus its median, which also stands in for missing cells (``SimpleImputer``). ``date``: its parts (skrub's
+``DatetimeEncoder``), then as numbers. ``category``: one feature per level (``OneHotEncoder``), where a missing cell is
+a level like any other; two levels make one feature (``OrdinalEncoder``). ``text``: tf-idf of character n-grams reduced
+by a truncated SVD (skrub's ``StringEncoder``). None of them sees the label.
+
+What they learn is plain values and arrays. scikit-learn's encoders are made from these by fitting them on a made-up row
+or two with exactly these medians and levels, after a fit as after reading a file: no pickle, no private attribute.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from collidescope import _checks as check
+from collidescope._checks import FloatArray, IntArray
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Float32Array = npt.NDArray[np.float32]
+BoolArray = npt.NDArray[np.bool_]
+
+#: What stands for a missing cell: the words that skrub and pandas take for one.
+MISSING_WORDS = (
+    *("", "?", "...", "none", "None", "null", "NULL", "nan", "NaN", "-nan", "-NaN", "NA", "N/A", "n/a", "<NA>"),
+    *("#N/A", "#NA", "#N/A N/A", "1.#QNAN", "-1.#QNAN", "1.#IND", "-1.#IND"),
+)
+TRUTH = {"true": 1.0, "false": 0.0}
+#: The largest feature: float32 could hold more, but not a sum of it over the rows.
+LARGEST = 1e30
+#: Up to this many levels (skrub's default) text is a category; more where each has some rows to be learned from.
+FEW_LEVELS, MOST_LEVELS, ROWS_PER_LEVEL = 40, 200, 100
+#: Parts of a date; the hour only where some time of day was seen.
+DATE_PARTS = ("year", "month", "day", "total_seconds", "weekday", "hour")
+#: What stands once per column of numbers or dates: the number itself, or the first part.
+FIRST = ("", DATE_PARTS[0])
+#: n-grams kept of a text column, the most frequent ones: a file has to hold this many times the components.
+MOST_NGRAMS, COMPONENTS, NGRAMS = 20_000, 30, {"analyzer": "char_wb", "ngram_range": (3, 4)}
+#: Texts turned into n-grams at once.
+BLOCK = 20_000
+#: Numbers with a currency, a unit or separators, and the share of the values that must look so.
+PLAIN_NUMBER = re.compile(r"^[-+]?\d+([.,]\d+)?$")
+DRESSED_NUMBER = re.compile(r"^[$€£¥]?\s*[-+]?(\d{1,3}([,'. ]\d{3})+|\d+)([.,]\d+)?\s*(%|[$€£¥]|[A-Za-zµ°/²³]{1,5})?$")
+MOSTLY = 0.9
+#: Names listed in one message.
+SHOWN = 8
+#: Types of columns, and what cells are that one of them cannot use.
+UNKNOWN = {
+    "number": "no numbers, taken as missing",
+    "date": "no dates as in training, taken as missing",
+    "category": "levels that training did not have",
+    "text": "nothing in common with the texts of training",
+}
+
+# ---------------------------------------------------------------- cells: the same from any file and of any dtype
+
+
+def as_levels(column: pd.Series, missing: Sequence[str] = MISSING_WORDS) -> tuple[IntArray, list[str]]:
+    """Codes (-1 for missing) and the distinct texts they stand for, in order of appearance.
+
+    >>> import pandas as pd
+    >>> as_levels(pd.Series([2.0, None, " 2", "?", True]))
+    (array([ 0, -1,  0, -1,  1]), ['2', 'True'])
+    """
+    import pandas as pd
+
+    text = pd.api.types.is_string_dtype(column.dtype)  # objects are quicker than extension arrays, column by column
+    try:
+        codes, values = pd.factorize(column.to_numpy(dtype=object) if text else column)
+    except TypeError:  # lists and the like have no hash
+        codes, values = pd.factorize(column.map(str))
+    number: dict[str, int] = {}
+    words = map(as_word, values.tolist())
+    again = [-1 if word in missing else number.setdefault(word, len(number)) for word in words]
+    return np.array([*again, -1], dtype=np.intp)[np.asarray(codes)], list(number)
+
+
+def as_word(value: Any) -> str:
+    """One value as text: whole numbers without a point, no spaces around it.
+
+    >>> as_word(3.0), as_word(" a "), as_word(0.5), as_word(False)
+    ('3', 'a', '0.5', 'False')
+    """
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return str(int(value))
+    return str(value).strip()
+
+
+def as_numbers(column: pd.Series) -> FloatArray:
+    """Numbers as float64: nan where a cell is missing, infinite, or text that is no number."""
+    import pandas as pd
+
+    if pd.api.types.is_timedelta64_dtype(column.dtype):
+        column = column.dt.total_seconds()
+    if pd.api.types.is_numeric_dtype(column.dtype):  # booleans too
+        numbers = column.to_numpy(dtype=np.float64, na_value=np.nan)
+    else:
+        codes, words = as_levels(column)
+        numbers = np.append(_parsed(words), np.nan)[codes]
+    return np.where(np.isinf(numbers), np.nan, numbers)
+
+
+def as_dates(column: pd.Series, date_format: str | None) -> pd.Series:
+    """Dates without a time zone (in UTC where there was one), NaT where there is none."""
+    import pandas as pd
+
+    if not pd.api.types.is_datetime64_any_dtype(column.dtype):
+        column, date_format = pd.Series(_words(*as_levels(column))), date_format or "ISO8601"
+    return pd.to_datetime(column, format=date_format, errors="coerce", utc=True).dt.tz_localize(None)
+
+
+def _parsed(words: Sequence[str]) -> FloatArray:
+    import pandas as pd
+
+    values = np.array([TRUTH.get(word.lower(), word) for word in words], dtype=object)
+    return np.asarray(pd.to_numeric(values, errors="coerce"), dtype=np.float64)
+
+
+def _words(codes: IntArray, words: list[str]) -> npt.NDArray[Any]:
+    return np.array([*words, None], dtype=object)[codes]
+
+
+# ---------------------------------------------------------------- the encoder
+
+
+@dataclass(frozen=True)
+class TableEncoder:
+    """How the columns of a table become features: made by :meth:`fit` or :meth:`restore`.
+
+    Attributes
+    ----------
+    types : dict
+        Column → "number", "date", "category" or "text".
+    formats : dict
+        Date column → (format or None, whether some time of day was seen).
+    units, medians, missing : arrays with one entry per number and per part of a date
+        Numbers are divided by a unit (1, unless they are very large or very small), then centred at the median.
+    levels : dict
+        Category column → its levels, the last one None where cells were missing.
+    texts : dict
+        Text column → its n-grams ("vocabulary"), their "idf", the "components", and whether cells were "missing".
+    left_out : dict
+        Column → why it is not used.
+    """
+
+    types: dict[str, str] = field(default_factory=dict)
+    formats: dict[str, tuple[str | None, bool]] = field(default_factory=dict)
+    units: FloatArray = field(default_factory=lambda: np.ones(0))
+    medians: FloatArray = field(default_factory=lambda: np.zeros(0))
+    missing: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=bool))
+    levels: dict[str, tuple[str | None, ...]] = field(default_factory=dict)
+    texts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def fit(cls, X: Any, *, categories: Iterable[str] = (), left_out: Mapping[str, str] | None = None) -> TableEncoder:
+        """Choose the type of every column and learn what it needs.
+
+        Parameters
+        ----------
+        X : DataFrame
+        categories : names of columns whose values are names even where they look like numbers
+        left_out : column → why it is not used
+        """
+        table, forced, new = as_frame(X), set(categories), cls(left_out=dict(left_out or {}))
+        check_columns(table, [*forced, *new.left_out])
+        for name, column in table.items():
+            if name not in new.left_out and (why := new._learn(str(name), column, name in forced)):
+                new.left_out[str(name)] = why
+        if not new.types:
+            reasons = "; ".join(f"{name!r}: {why}" for name, why in list(new.left_out.items())[:SHOWN])
+            raise ValueError(f"X has no column that could tell classes apart ({reasons or 'it has none at all'})")
+        numbers = new._numbers(table, {})
+        largest = np.nanmax(np.abs(numbers), axis=0, initial=0.0)
+        ordinary = (largest == 0) | ((largest > 1 / LARGEST) & (largest < LARGEST))
+        units = np.where(ordinary, 1.0, 2.0 ** np.frexp(largest)[1].clip(-1074, 1023))
+        medians = np.nanmedian(numbers / units, axis=0) if len(units) else units
+        own = {"units": units, "medians": medians, "missing": np.isnan(numbers).any(axis=0)}
+        return cls(**(vars(new) | own))
+
+    def _learn(self, name: str, column: pd.Series, forced: bool) -> str | None:
+        """The type of one column, and for levels and texts all there is to learn; or why it is left out."""
+        import pandas as pd
+
+        dtype = column.dtype
+        free = not forced and not isinstance(dtype, pd.CategoricalDtype)
+        if free and (pd.api.types.is_numeric_dtype(dtype) or pd.api.types.is_timedelta64_dtype(dtype)):
+            self.types[name] = "number"
+        elif free and pd.api.types.is_datetime64_any_dtype(dtype):
+            self._learn_dates(name, column, None)
+        else:
+            codes, words = as_levels(column)
+            if words and free and np.isfinite(_parsed(words[:1])).all() and np.isfinite(_parsed(words)).all():
+                self.types[name] = "number"
+            elif words and free and (date_format := _date_format(words)):
+                self._learn_dates(name, column, date_format)
+            elif len(words) > max(FEW_LEVELS, min(MOST_LEVELS, len(column) // ROWS_PER_LEVEL)):
+                self.types[name], self.texts[name] = "text", _learn_texts(codes, words)
+            elif words and (len(words) > 1 or codes.min() < 0):
+                self.types[name] = "category"
+                self.levels[name] = (*sorted(words), *([None] if codes.min() < 0 else []))
+            else:
+                return "it has the same value in every row" if words else "it has no values"
+        if self.types[name] in ("number", "date"):
+            values = as_numbers(column) if self.types[name] == "number" else _date_numbers(column, *self.formats[name])
+            gaps = np.isnan(values)
+            if gaps.all() or (not gaps.any() and not np.ptp(values, axis=0).any()):
+                del self.types[name]
+                self.formats.pop(name, None)
+                return "it has no values" if gaps.all() else "it has the same value in every row"
+        return None
+
+    def _learn_dates(self, name: str, column: pd.Series, date_format: str | None) -> None:
+        dates = as_dates(column, date_format).dropna()
+        self.types[name] = "date"
+        self.formats[name] = date_format, bool((dates != dates.dt.normalize()).any())
+
+    @property
+    def text_names(self) -> list[str]:
+        """Columns to be read as they are written, such as codes with leading zeros."""
+        return [name for name, type_ in self.types.items() if type_ != "number"]
+
+    @property
+    def _slots(self) -> list[tuple[str, str]]:
+        """(column, part) of every number; the part is "" for a column of numbers."""
+        parts = {name: DATE_PARTS if timed else DATE_PARTS[:-1] for name, (_, timed) in self.formats.items()}
+        numbers = [(name, "") for name, type_ in self.types.items() if type_ == "number"]
+        return numbers + [(name, part) for name, own in parts.items() for part in own]
+
+    def _levels(self, pairs: bool) -> dict[str, tuple[str | None, ...]]:
+        """Columns with two levels and no gaps, or the others."""
+        return {name: own for name, own in self.levels.items() if (len(own) == 2 and None not in own) == pairs}
+
+    @property
+    def feature_names(self) -> list[str]:
+        """Columns of the result."""
+        slots = self._slots
+        found = [f"{name} {part}".strip() for name, part in slots]
+        found += [f"{slots[k][0]} missing" for k in np.flatnonzero(self.missing) if slots[k][1] in FIRST]
+        found += [f"{name}={own[1]}" for name, own in self._levels(True).items()]
+        for name, levels in self._levels(False).items():
+            found += [f"{name} missing" if level is None else f"{name}={level}" for level in levels]
+        for name, texts in self.texts.items():
+            found += [f"{name} {k}" for k in range(1, len(texts["components"]) + 1)] + [f"{name} missing"] * texts[
+                "missing"
+            ]
+        return found
+
+    def transform(self, X: Any) -> tuple[Float32Array, list[str]]:
+        """The table as numbers, rows × features, and notes on what it met on the way."""
+        table = as_frame(X)
+        check_columns(table, self.types, learned=True)
+        met: dict[str, tuple[int, int, str]] = {}
+        blocks = [self._number_features(self._numbers(table, met)), *self._level_features(table, met)]
+        for name, own in self.texts.items():
+            codes, words = as_levels(table[name])
+            features = _text_features(own, words)
+            _meet(met, table[name], codes < 0, np.append(~features.any(axis=1), False)[codes])
+            blocks.append(
+                np.vstack([features, 0 * features[:1]])[codes]
+                if words
+                else np.zeros((len(codes), len(own["components"])))
+            )
+            blocks += [(codes < 0)[:, None]] if own["missing"] else []
+        known = {*self.types, *self.left_out}
+        extra = [str(name) for name in table.columns if str(name) not in known]
+        ignored = [f"columns that the model does not know are ignored: {listed(extra)}"] if extra else []
+        return np.hstack(blocks).astype(np.float32), self._notes(met, len(table)) + ignored
+
+    def _numbers(self, table: pd.DataFrame, met: dict[str, tuple[int, int, str]]) -> FloatArray:
+        """Numbers and parts of dates, one column per slot, nan where there is none."""
+        import pandas as pd
+
+        names = [name for name, type_ in self.types.items() if type_ == "number"]
+        plain = {dtype: pd.api.types.is_numeric_dtype(dtype) for dtype in set(table.dtypes)}
+        own = table[names]
+        if all(plain[dtype] for dtype in own.dtypes):  # at once: there may be many
+            numbers = own.to_numpy(dtype=np.float64, na_value=np.nan, copy=True)
+            numbers[np.isinf(numbers)] = np.nan
+        else:
+            numbers = np.column_stack([as_numbers(column) for _, column in own.items()])
+        dates = [_date_numbers(table[name], *how) for name, how in self.formats.items()]
+        lost = [*np.isnan(numbers).T, *(np.isnan(parts[:, 0]) for parts in dates)]
+        for name, gaps in zip([*names, *self.formats], lost, strict=True):
+            if gaps.any():
+                empty = table[name].isna().to_numpy() if plain[table[name].dtype] else as_levels(table[name])[0] < 0
+                _meet(met, table[name], empty, gaps & ~empty)
+        return np.hstack([numbers.reshape(len(table), -1), *dates])
+
+    def _number_features(self, numbers: FloatArray) -> Float32Array:
+        from sklearn.impute import SimpleImputer
+
+        if not len(self.medians):
+            return np.empty((len(numbers), 0), dtype=np.float32)
+        # Two rows that have these medians, and a gap where training had gaps.
+        like = np.vstack([self.medians, np.where(self.missing, np.nan, self.medians)])
+        imputer = SimpleImputer(strategy="median", add_indicator=True).set_output(transform="default").fit(like)
+        with np.errstate(over="ignore"):
+            features = imputer.transform(numbers / self.units)
+            features[:, : len(self.medians)] -= self.medians
+        # The imputer flags every part of a missing date: one flag is enough.
+        slots = self._slots
+        flags = [slots[k][1] in FIRST for k in np.flatnonzero(self.missing)]
+        return np.clip(features[:, [*[True] * len(slots), *flags]], -LARGEST, LARGEST).astype(np.float32)
+
+    def _level_features(self, table: pd.DataFrame, met: dict[str, tuple[int, int, str]]) -> Iterable[Float32Array]:
+        from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder
+
+        # A level never seen is half-way between two, or zero everywhere.
+        half = {"handle_unknown": "use_encoded_value", "unknown_value": np.nan, "dtype": np.float32}
+        none = {"handle_unknown": "ignore", "sparse_output": False, "dtype": np.float32}
+        for pairs, encoder in ((True, OrdinalEncoder(**half)), (False, OneHotEncoder(**none))):
+            if levels := self._levels(pairs):
+                cells = np.empty((len(table), len(levels)), dtype=object)
+                for k, (name, own) in enumerate(levels.items()):
+                    codes, words = as_levels(table[name])
+                    cells[:, k] = _words(codes, words)
+                    _meet(met, table[name], codes < 0, np.array([word not in own for word in words] + [False])[codes])
+                encoder.set_params(categories=[list(own) for own in levels.values()]).set_output(transform="default")
+                encoder.fit(np.array([[own[0] for own in levels.values()]], dtype=object))
+                yield np.nan_to_num(encoder.transform(cells), nan=0.5)
+
+    def _notes(self, met: Mapping[str, tuple[int, int, str]], n_rows: int) -> list[str]:
+        gaps = [f"{name} {met[name][0]:,}" for name in self.types if name in met and met[name][0]]
+        more = f" and {len(gaps) - SHOWN} more columns" if len(gaps) > SHOWN else ""
+        notes = [f"missing cells (of {n_rows:,} rows): {', '.join(gaps[:SHOWN])}{more}"] if gaps else []
+        return notes + [
+            f"column {name!r}: {unknown:,} of {n_rows:,} cells are {UNKNOWN[self.types[name]]} (such as {example!r})"
+            for name, (_, unknown, example) in met.items()
+            if unknown
+        ]
+
+    def doubts(self, X: Any) -> list[str]:
+        """Columns taken as text that look like numbers with a unit or separators."""
+        found, table = [], as_frame(X)
+        for name in [*self.levels, *self.texts]:
+            words = as_levels(table[name])[1] if name in self.texts else [w for w in self.levels[name] if w is not None]
+            dressed = [word for word in words if DRESSED_NUMBER.match(word) and not PLAIN_NUMBER.match(word)]
+            if len(words) >= FEW_LEVELS / 2 and len(dressed) >= MOSTLY * len(words):
+                found.append(
+                    f"column {name!r} is taken as text, but looks like numbers (such as {dressed[0]!r}): "
+                    f"write them plainly, without units and thousands separators, to have them used as numbers"
+                )
+        return found
+
+    @classmethod
+    def restore(cls, tree: Mapping[str, Any]) -> TableEncoder:
+        """The encoder whose ``vars`` a file holds; LookupError, TypeError, ValueError or AttributeError otherwise."""
+        numbers = {key: check.check_finite(tree[key], key, ndim=1) for key in ("units", "medians", "missing")}
+        new = cls(
+            types={
+                check_text(name): check.check_choice(type_, list(UNKNOWN), "type")
+                for name, type_ in tree["types"].items()
+            },
+            formats={name: (_text_or_none(form), bool(timed)) for name, (form, timed) in tree["formats"].items()},
+            levels={name: tuple(map(_text_or_none, own)) for name, own in tree["levels"].items()},
+            texts={name: _restored_texts(own) for name, own in tree["texts"].items()},
+            left_out={name: check_text(why) for name, why in tree["left_out"].items()},
+            **(numbers | {"missing": numbers["missing"] > 0}),
+        )
+        described: list[tuple[str, Mapping[str, Any]]] = [
+            ("date", new.formats),
+            ("category", new.levels),
+            ("text", new.texts),
+        ]
+        for type_, described_ in described:
+            if described_.keys() != {name for name in new.types if new.types[name] == type_}:
+                raise ValueError(f"its {type_} columns are not described, or others are")
+        if not new.types or {len(own) for own in numbers.values()} != {len(new._slots)} or (new.units <= 0).any():
+            raise ValueError("every number must have a median and a unit above 0")
+        for name, levels in new.levels.items():
+            if len(levels) < 2 or len(set(levels)) != len(levels) or None in levels[:-1]:
+                raise ValueError(f"levels of column {name!r} must be different texts")
+        return new
+
+
+def _meet(met: dict[str, tuple[int, int, str]], column: pd.Series, missing: BoolArray, unknown: BoolArray) -> None:
+    """Missing cells, cells that cannot be used, and an example of these."""
+    example = str(column.iloc[int(unknown.argmax())])
+    met[str(column.name)] = int(missing.sum()), int(unknown.sum()), example
+
+
+def _date_format(words: list[str]) -> str | None:
+    """The format in which all of ``words`` are dates, as skrub guesses it, or None."""
+    import pandas as pd
+    from skrub import ToDatetime
+
+    if not any(character.isdigit() for character in words[0]):
+        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        try:
+            found: str | None = ToDatetime().fit(pd.Series(words, name="d", dtype=object)).format_
+        except ValueError:
+            return None
+    return found
+
+
+def _date_numbers(column: pd.Series, date_format: str | None, timed: bool) -> FloatArray:
+    from skrub import DatetimeEncoder
+
+    dates = as_dates(column, date_format).rename("d")
+    found = DatetimeEncoder(resolution="hour", add_weekday=True).fit_transform(dates)
+    # The encoder leaves the hour out where every date is at midnight: it is 0 then.
+    found = found.reindex(columns=[f"d_{part}" for part in (DATE_PARTS if timed else DATE_PARTS[:-1])], fill_value=0.0)
+    return np.where(dates.isna().to_numpy()[:, None], np.nan, found.to_numpy(dtype=np.float64))
+
+
+def _learn_texts(codes: IntArray, words: list[str]) -> dict[str, Any]:
+    import pandas as pd
+    from sklearn.feature_extraction.text import CountVectorizer
+    from skrub import StringEncoder
+
+    vocabulary = sorted(CountVectorizer(**NGRAMS, max_features=MOST_NGRAMS).fit(words).vocabulary_)
+    encoder = StringEncoder(COMPONENTS, **NGRAMS, vocabulary=vocabulary, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # few n-grams: they are then kept as they are
+        encoder.fit_transform(pd.Series(_words(codes, words), name="text"))
+    reduced = getattr(encoder, "tsvd_", None)
+    components = np.eye(len(vocabulary))[:COMPONENTS] if reduced is None else reduced.components_
+    scaled = (components / encoder.scaling_factor_).astype(np.float32)
+    idf = np.asarray(encoder.vectorizer_.idf_, dtype=np.float64)
+    return {"vocabulary": vocabulary, "idf": idf, "components": scaled, "missing": bool((codes < 0).any())}
+
+
+def _text_features(own: Mapping[str, Any], words: list[str]) -> Float32Array:
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    vectorizer = TfidfVectorizer(**NGRAMS, vocabulary={gram: k for k, gram in enumerate(own["vocabulary"])})
+    vectorizer.idf_ = own["idf"]
+    features = np.zeros((len(words), len(own["components"])), dtype=np.float32)
+    for start in range(0, len(words), BLOCK):
+        block = slice(start, min(start + BLOCK, len(words)))
+        features[block] = vectorizer.transform(words[block]).astype(np.float32) @ own["components"].T
+    return features
+
+
+def _restored_texts(own: Mapping[str, Any]) -> dict[str, Any]:
+    vocabulary, idf = list(map(check_text, own["vocabulary"])), check.check_finite(own["idf"], "idf", ndim=1)
+    components = check.check_finite(own["components"], "components", ndim=2).astype(np.float32)
+    if not len(set(vocabulary)) == len(vocabulary) == len(idf) == components.shape[1]:
+        raise ValueError("every n-gram must have a weight and a component")
+    return {"vocabulary": vocabulary, "idf": idf, "components": components, "missing": bool(own["missing"])}
+
+
+def check_text(value: Any) -> str:
+    """``value``, when it is text."""
+    if not isinstance(value, str):
+        raise ValueError(f"names must be text, got {value!r}")
+    return value
+
+
+def _text_or_none(value: Any) -> str | None:
+    return None if value is None else check_text(value)
+
+
+# ---------------------------------------------------------------- checks and words
+
+
+def as_frame(X: Any) -> pd.DataFrame:
+    """``X`` as a pandas DataFrame with text names: pandas, polars, pyarrow, or whatever has ``__arrow_c_stream__``."""
+    import pandas as pd
+
+    if not isinstance(X, pd.DataFrame) and hasattr(X, "__arrow_c_stream__"):
+        import pyarrow as pa
+
+        X = pa.table(X).to_pandas()
+    if not isinstance(X, pd.DataFrame):
+        raise ValueError(f"X must be a DataFrame with named columns (pandas or polars), got {type(X).__name__}")
+    return X if all(isinstance(name, str) for name in X.columns) else X.set_axis(list(map(str, X.columns)), axis=1)
+
+
+def check_columns(table: pd.DataFrame, names: Iterable[str], *, learned: bool = False) -> None:
+    """Refuse a table that has no rows, has a column twice, or lacks one of ``names``."""
+    import pandas as pd
+
+    have = dict(zip(map(str, table.columns), table.dtypes, strict=True))
+    if len(table) == 0:
+        raise ValueError("X has no rows: pass at least one")
+    if len(have) < table.shape[1]:
+        twice = next(name for name, count in Counter(map(str, table.columns)).items() if count > 1)
+        raise ValueError(f"X has the column {twice!r} more than once: rename one of them")
+    if any(map(pd.api.types.is_complex_dtype, set(have.values()))):
+        name = next(name for name, dtype in have.items() if pd.api.types.is_complex_dtype(dtype))
+        raise ValueError(f"X has complex numbers in the column {name!r}: pass their parts as two columns")
+    if missing := [name for name in names if name not in have]:
+        near = {name: near_name(name, list(have)) for name in missing[:SHOWN]}
+        hint = "; ".join(f"is {name!r} now called {found!r}?" for name, found in near.items() if found)
+        which = "that the model was fitted on" if learned else "that you named"
+        raise ValueError(
+            f"X lacks {'columns' if len(missing) > 1 else 'a column'} {which}: {listed(missing)}. "
+            f"It has {listed(list(have))}" + (f" ({hint})" if hint else "")
+        )
+
+
+def near_name(name: str, names: Sequence[str]) -> str | None:
+    """The name most like ``name``, whatever its case and its spaces, or None.
+
+    >>> near_name("incme", ["age", "Income "])
+    'Income '
+    """
+    plain = {other.strip().casefold(): other for other in names}
+    found = get_close_matches(name.strip().casefold(), list(plain), 1, 0.7)
+    return plain[found[0]] if found else None
+
+
+def listed(names: Sequence[Any]) -> str:
+    """The first names, in quotes, and how many more.
+
+    >>> listed(list("ab"))
+    "'a', 'b'"
+    """
+    shown = ", ".join(repr(str(name)) for name in names[:SHOWN])
+    return shown + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")

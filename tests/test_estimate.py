@@ -1,0 +1,889 @@
+"""The one-step estimator: what it equals, how its sums add up, what its intervals cover, and what it takes."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import fields
+from functools import partial
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collidescope import CollisionAccumulator, collision_matrix_from_posteriors, shift_priors
+from collidescope._checks import LARGEST_WEIGHT, SMALLEST_WEIGHT
+from collidescope.datasets import GaussianProblem, imbalanced, scenario_a
+from collidescope.equations.gramian import gramian_from_posteriors
+from collidescope.equations.moments import MAX_COVARIANCE_CLASSES, Moments, row_blocks, row_units
+from collidescope.equations.projection import balance, project
+from collidescope.estimate import (
+    check_class_sizes,
+    compare_pber,
+    gramian_from_moments,
+    influence,
+    influence_stderr,
+    labelled_moments,
+    labelled_posteriors,
+    of_moments,
+    one_step_and_moments,
+    one_step_share,
+    plug_in_and_one_step,
+    resolve_priors,
+    shift_in_place,
+    shrunk_collision_matrix,
+    with_pber,
+)
+from helpers import mean_tvd, random_posteriors
+
+
+def terms(P: np.ndarray, codes: np.ndarray) -> np.ndarray:
+    """φ = c pᵀ + p cᵀ - p pᵀ of every row."""
+    C = np.eye(P.shape[1])[codes]
+    return np.stack([np.outer(c, p) + np.outer(p, c) - np.outer(p, p) for c, p in zip(C, P, strict=True)])
+
+
+def textbook(P: np.ndarray, codes: np.ndarray, w: np.ndarray, groups: np.ndarray | None = None):
+    """Unprojected B, standard errors of S, of the PBER and of the 0/1 error, one row at a time, as they are defined."""
+    n, k = P.shape
+    C, phi = np.eye(k)[codes], terms(P, codes)
+    B, priors = np.average(phi, axis=0, weights=w), np.average(C, axis=0, weights=w)
+    S = B / priors[:, None]
+    parts = [
+        (phi - S * C[:, :, None]) / priors[None, :, None],
+        ((C - P) ** 2).sum(axis=1) - np.average(((C - P) ** 2).sum(axis=1), weights=w),
+        (P.argmax(axis=1) != codes) - np.average(P.argmax(axis=1) != codes, weights=w),
+    ]
+    groups = np.arange(n) if groups is None else groups
+    errors = []
+    for part in parts:
+        sums = [np.tensordot(w[groups == g], part[groups == g], 1) for g in np.unique(groups)]
+        errors.append(np.sqrt(len(sums) / (len(sums) - 1) * np.sum(np.square(sums), axis=0)) / w.sum())
+    return B, *errors
+
+
+@pytest.mark.parametrize("k", [2, 5, MAX_COVARIANCE_CLASSES + 1])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("grouped", [False, True])
+def test_fast_sums_equal_the_formulas_written_out(k, weighted, grouped):
+    rng = np.random.default_rng(k)
+    P, codes = random_posteriors(rng, 60 * k, k)
+    w = rng.random(len(P)) + 0.1 if weighted else np.ones(len(P))
+    groups = rng.integers(0, 20, len(P)) if grouped else None
+    B, stderr, pber_stderr, miss_stderr = textbook(P, codes, w, groups)
+    cm = collision_matrix_from_posteriors(P, codes, sample_weight=w, groups=groups)
+    assert np.allclose(cm.stderr, stderr, rtol=1e-9)
+    assert cm.pber_stderr == pytest.approx(pber_stderr, rel=1e-9)
+    assert cm.held_out_stderr == pytest.approx(miss_stderr, rel=1e-9)
+    assert cm.held_out_error == pytest.approx(np.average(P.argmax(axis=1) != codes, weights=w))
+    assert np.allclose(cm.priors, B.sum(axis=1))
+    if cm.info["moved"] < 1e-9:
+        assert np.allclose(cm.joint, B, atol=1e-12)
+    assert (cm.covariance is None) == (k > MAX_COVARIANCE_CLASSES)
+    expected = [w[codes == c].sum() ** 2 / (w[codes == c] ** 2).sum() for c in range(k)]
+    assert cm.counts == pytest.approx(expected)  # Kish's effective number of rows
+    assert cm.n_units == (20 if grouped else None)
+    if grouped:
+        sums = np.stack([np.bincount(codes[groups == g], w[groups == g], k) for g in range(20)])
+        assert cm.units == pytest.approx(sums.sum(axis=0) ** 2 / (sums**2).sum(axis=0))
+
+
+@pytest.mark.parametrize("priors", ["empirical", "uniform", [0.1, 0.2, 0.3, 0.4]])
+def test_the_covariance_of_b_gives_the_same_standard_errors_as_the_short_way(priors):
+    P, codes = random_posteriors(np.random.default_rng(0), 3000, 4)
+    for groups in (None, np.arange(3000) // 10):
+        cm = collision_matrix_from_posteriors(P, codes, priors=priors, groups=groups)
+        assert cm.info["moved"] < 1e-9
+        unchanged = cm.merge([[0], [1], [2], [3]])
+        if groups is None or priors == "empirical":
+            assert np.allclose(unchanged.stderr, cm.stderr, rtol=1e-8)
+        assert unchanged.pber_stderr == pytest.approx(cm.pber_stderr, rel=1e-8)
+
+
+def test_pber_is_the_brier_score_of_the_posteriors():
+    P, codes = random_posteriors(np.random.default_rng(1), 5000, 3)
+    cm = collision_matrix_from_posteriors(P, codes)
+    assert cm.info["moved"] < 1e-9
+    assert cm.pber == pytest.approx(((np.eye(3)[codes] - P) ** 2).sum(axis=1).mean())
+
+
+def test_without_labels_it_is_the_mean_outer_product_with_its_spread():
+    rng = np.random.default_rng(9)
+    P, _ = random_posteriors(rng, 80, 3)
+    w = rng.random(80) + 0.1
+    cm = collision_matrix_from_posteriors(P, sample_weight=w)
+    phi = P[:, :, None] * P[:, None, :]
+    S = np.average(phi, axis=0, weights=w) / np.average(P, axis=0, weights=w)[:, None]
+    deviation = (phi - S * P[:, :, None]) / np.average(P, axis=0, weights=w)[:, None]
+    assert np.allclose(cm.matrix, S)
+    assert np.allclose(cm.stderr, np.sqrt(80 / 79 * (w[:, None, None] ** 2 * deviation**2).sum(axis=0)) / w.sum())
+    off = 1 - (P**2).sum(axis=1)
+    excess = w * (off - np.average(off, weights=w))
+    assert cm.pber_stderr == pytest.approx(np.sqrt(80 / 79 * excess @ excess) / w.sum())
+    assert np.allclose(cm.counts, (w @ P) ** 2 / (w**2 @ P))
+    assert (cm.info["method"], cm.held_out_error, cm.n_units) == ("mean of p pᵀ", None, None)
+    grouped = collision_matrix_from_posteriors(P, sample_weight=w, groups=np.arange(80))
+    assert np.allclose(grouped.stderr, cm.stderr)
+    assert grouped.held_out_error is None
+
+
+def test_integer_weights_equal_repeated_rows():
+    rng = np.random.default_rng(3)
+    P, codes = random_posteriors(rng, 200, 3)
+    w = rng.integers(0, 4, 200)
+    w[:3] = 1
+    for y, y_repeated in ((codes, np.repeat(codes, w)), (None, None)):
+        weighted = collision_matrix_from_posteriors(P, y, sample_weight=w)
+        repeated = collision_matrix_from_posteriors(np.repeat(P, w, axis=0), y_repeated)
+        assert np.allclose(weighted.matrix, repeated.matrix, atol=1e-9)
+
+
+def assert_same(first, second, tolerance=1e-12):
+    for name in ("matrix", "priors", "stderr", "counts", "covariance", "pber_stderr", "held_out_error"):
+        one, two = getattr(first, name), getattr(second, name)
+        assert (one is None and two is None) or np.allclose(one, two, rtol=0, atol=tolerance), name
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(2, 5),
+    st.integers(0, 10_000),
+    st.lists(st.integers(1, 119), max_size=6),
+    st.sampled_from(["one-step", "no labels", "priors"]),
+)
+def test_splits_and_merges_in_any_order_give_the_one_shot_answer(k, seed, cuts, road):
+    rng = np.random.default_rng(seed)
+    P, codes = random_posteriors(rng, 120, k)
+    w = rng.random(120) + 0.5
+    priors = np.full(k, 1 / k) if road == "priors" else None
+    y = None if road == "no labels" else codes
+    whole = CollisionAccumulator(range(k), priors).update(P, y, w).result()
+    parts = [
+        CollisionAccumulator(range(k), priors).update(P[a:b], None if y is None else y[a:b], w[a:b])
+        for a, b in itertools.pairwise(sorted({0, 120, *cuts}))
+    ]
+    left = CollisionAccumulator(range(k), priors)
+    for i in rng.permutation(len(parts)):
+        left.merge(parts[i])
+    assert_same(left.result(), whole)
+    assert left.n_rows == 120
+
+
+def test_rows_beyond_one_block_are_added_up_as_within_one():
+    P, codes = random_posteriors(np.random.default_rng(11), 9000, 32)
+    assert len(row_blocks(9000, 32)) == 3
+    assert_same(collision_matrix_from_posteriors(P, codes), of_moments(labelled_moments(P, codes, None, 32), range(32)))
+    B, stderr, pber_stderr, _ = textbook(P, codes, np.ones(9000))
+    cm = collision_matrix_from_posteriors(P, codes)
+    assert np.allclose(cm.stderr, stderr)
+    assert cm.pber_stderr == pytest.approx(pber_stderr)
+    votes = collision_matrix_from_posteriors(P, votes=np.eye(32)[codes])
+    assert np.allclose(votes.joint, project(B, B.sum(axis=1)).joint, atol=1e-9)
+    assert np.allclose(votes.stderr, stderr)
+
+
+def test_blocks_cover_every_row_once_and_hold_about_as_many_numbers_as_they_may():
+    for n, k in ((10, 2), (5_000_000, 2), (100_000, 32), (100_000, 33), (3, 10**6)):
+        blocks = row_blocks(n, k)
+        assert blocks[0].start == 0
+        assert all(a.stop == b.start for a, b in itertools.pairwise(blocks))
+        assert blocks[-1].start < n <= blocks[-1].stop
+        numbers = (blocks[0].stop - blocks[0].start) * (k * (k + 1) // 2 if k <= 32 else 6 * k)
+        assert numbers <= 2_000_000 or (k > 32 and blocks[0].stop == 4096)
+
+
+def test_row_order_changes_nothing_and_class_order_only_the_order():
+    P, codes = random_posteriors(np.random.default_rng(4), 300, 4)
+    cm = collision_matrix_from_posteriors(P, codes)
+    mixed = np.random.default_rng(5).permutation(300)
+    assert_same(collision_matrix_from_posteriors(P[mixed], codes[mixed]), cm)
+    turn = [2, 0, 3, 1]
+    turned = collision_matrix_from_posteriors(P[:, turn], codes, classes=turn)
+    assert np.allclose(turned.matrix, cm.matrix[np.ix_(turn, turn)], atol=1e-9)
+    assert np.allclose(turned.stderr, cm.stderr[np.ix_(turn, turn)])
+
+
+# ------------------------------------------------------------------------------------------------ sums
+
+
+@pytest.mark.parametrize("sign", ["positive", "negative", "both"])
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("grouped", [False, True])
+def test_moments_are_the_sums_over_units_written_out(sign, sparse, grouped):
+    rng = np.random.default_rng(7)
+    n, k = 30, 4
+    a, H, rho, N = rng.normal(size=(n, k)), rng.normal(size=(n, k)), rng.random((n, k)), rng.random(n) + 0.5
+    s, miss = rng.uniform(-0.9, 0.9, n), rng.random(n)
+    s = np.abs(s) * {"positive": 1, "negative": -1, "both": np.sign(s)}[sign]
+    if sparse:
+        rho = np.where(np.arange(n)[:, None] < k, np.eye(n, k), 0.0)
+    Z = np.stack([np.diag(a[u]) + s[u] * np.outer(H[u], H[u]) for u in range(n)])
+    rows, total, rest = (a, s, H, rho, N, miss), Moments(k, covariance=True), Moments(k, covariance=True)
+    if grouped:  # of three rows each
+        total.add_groups(*(part[:21] for part in rows), np.arange(21) % 7)
+        rest.add_groups(*(part[21:] for part in rows), np.arange(9) % 3)
+        units = np.concatenate([np.arange(21) % 7, 7 + np.arange(9) % 3])
+        Z, rho, N, miss = (np.stack([x[units == g].sum(axis=0) for g in range(10)]) for x in (Z, rho, N, miss))
+    else:
+        total.add(*(part[:20] for part in rows))
+        rest.add(*(part[20:] for part in rows))
+    total.merge(rest)
+    n = len(N)
+    m, variance = total.ratio()
+    ratio = Z.sum(axis=0) / rho.sum(axis=0)[:, None]
+    left = Z - ratio * rho[:, :, None]
+    assert np.allclose(m, ratio)
+    assert np.allclose(variance, n / (n - 1) * (left**2).sum(axis=0) / rho.sum(axis=0)[:, None] ** 2)
+    for found, values in (
+        (total.error(), N - np.trace(Z, axis1=1, axis2=2)),
+        (total.held_out_error(), miss),
+    ):
+        mean = values.sum() / N.sum()
+        assert found == pytest.approx((mean, n / (n - 1) * ((values - mean * N) ** 2).sum() / N.sum() ** 2))
+    i, j = np.triu_indices(k)
+    V = Z[:, i, j] - Z.sum(axis=0)[i, j] / N.sum() * N[:, None]
+    assert np.allclose(total.covariance(), n / (n - 1) * V.T @ V / N.sum() ** 2)
+
+
+WEIGHTS = {
+    "even": lambda n: np.ones(n),
+    "uneven": lambda n: np.linspace(0.5, 2.0, n),
+    "zeros": lambda n: np.where(np.arange(n) % 3, 1e6, 0.0),
+    "millionths": lambda n: np.full(n, 1e-6),
+}
+
+
+@pytest.mark.parametrize("kind", [*WEIGHTS, "tiny posteriors"])
+@pytest.mark.parametrize("k", [3, 150])
+def test_labelled_rows_add_up_to_the_sums_of_the_general_formula(k, kind):
+    P, codes = random_posteriors(np.random.default_rng(k), 1200, k, sharpness=3.0)
+    codes[: 2 * k] = np.tile(np.arange(k), 2)
+    w = WEIGHTS.get(kind, WEIGHTS["even"])(1200)
+    if kind == "tiny posteriors":
+        P[::2, 0] = 1e-30
+        P /= P.sum(axis=1, keepdims=True)
+    if kind == "zeros":
+        codes[:] = np.arange(1200) // 4 % k  # every class has rows of weight zero and others
+    short, long = Moments(k, covariance=k < 10), Moments(k, covariance=k < 10)
+    for part in np.array_split(np.arange(1200), 3):
+        short.add_labelled(P[part], codes[part], w[part])
+    long.add(*row_units(P, codes, None, w))
+    single = k > 100  # added up in float32
+    for each in fields(Moments):
+        found, expected = getattr(short, each.name), getattr(long, each.name)
+        tolerance = 1e-5 if single else 1e-10
+        scale = np.max(np.abs(expected), initial=0.0)
+        assert found == pytest.approx(expected, rel=tolerance, abs=tolerance * scale), each.name
+        assert np.asarray(found).dtype == np.float64
+    S, variance = short.ratio()
+    exact, spread = long.ratio()
+    # far below the standard error, and the standard error itself to four digits
+    assert (np.abs(S - exact) <= 1e-4 * np.sqrt(spread) + 1e-12).all()
+    assert np.sqrt(variance) == pytest.approx(np.sqrt(spread), rel=1e-4, abs=1e-9)
+
+
+def test_weights_that_differ_widely_stay_in_float64_and_posteriors_may_be_float32():
+    P, codes = random_posteriors(np.random.default_rng(150), 600, 150, sharpness=3.0)
+    codes[:300] = np.tile(np.arange(150), 2)
+    w = np.where(codes < 75, 1e-9, 1.0)
+    short, long = Moments(150, False), Moments(150, False)
+    short.add_labelled(P, codes, w)
+    long.add(*row_units(P, codes, None, w))
+    assert short.ratio()[0] == pytest.approx(long.ratio()[0], abs=1e-12)
+    assert short.ratio()[1] == pytest.approx(long.ratio()[1], rel=1e-6, abs=1e-15)
+    double, single = (labelled_moments(rows, codes, None, 150) for rows in (P, P.astype(np.float32)))
+    assert single.ratio()[0] == pytest.approx(double.ratio()[0], abs=1e-6)
+
+
+def test_one_unit_has_no_spread_two_have_that_of_two_and_rounding_is_no_variance():
+    one, two, same = (Moments(2, covariance=False) for _ in range(3))
+    one.add(np.array([[1.0, 0.0]]), np.array([0.0]), np.zeros((1, 2)), np.ones((1, 2)), np.ones(1))
+    assert one.ratio()[1].tolist() == [[0, 0], [0, 0]]
+    assert one.covariance() is None
+    two.add(np.array([[0.2, 0.4], [0.6, 0.4]]), np.zeros(2), np.zeros((2, 2)), np.ones((2, 2)), np.ones(2))
+    assert two.ratio()[1][0, 0] == pytest.approx(2 * (0.2**2 + 0.2**2) / 2**2)
+    for value in (0.1, 0.7, 1.3):  # every unit has the same ratio: the variance is a difference of equal numbers
+        row = np.full((1, 2), value)
+        same.add(row, np.zeros(1), row, row / 3, row[0, :1])
+    assert np.diag(same.ratio()[1]).tolist() == [0, 0]
+    assert same.error()[1] == pytest.approx(0, abs=1e-15)
+
+
+def test_what_is_merged_stays_as_it_was_and_rounding_of_a_part_stays_rounding_of_the_whole():
+    P, codes = random_posteriors(np.random.default_rng(16), 600, 150)
+    part, whole = labelled_moments(P, codes, None, 150), Moments(150, covariance=False, plug_in=True)
+    before = {each.name: np.array(getattr(part, each.name)) for each in fields(Moments)}
+    whole.merge(part)
+    assert np.array_equal(whole.ratio()[1], part.ratio()[1])
+    whole.merge(part)
+    for name, value in before.items():
+        assert np.array_equal(getattr(part, name), value), name
+        assert np.allclose(getattr(whole, name), 2 * value), name
+
+
+# ------------------------------------------------------------------------------------------------ other priors
+
+
+def test_known_priors_make_every_class_a_sample_of_its_own():
+    rng = np.random.default_rng(8)
+    P, codes = random_posteriors(rng, 900, 3)
+    w, priors = rng.random(900) + 0.1, np.array([0.2, 0.5, 0.3])
+    cm = CollisionAccumulator(range(3), priors).update(P, codes, w).result()
+    phi = terms(P, codes)
+    B, variance, error, missed = np.zeros((3, 3)), np.zeros((3, 3)), 0.0, 0.0
+    for label, share in enumerate(priors):
+        own = codes == label
+        v, bessel = w[own], own.sum() / (own.sum() - 1)
+        mean = np.average(phi[own], axis=0, weights=v)
+        B += share * mean
+        variance += share**2 * bessel * (v[:, None, None] ** 2 * (phi[own] - mean) ** 2).sum(axis=0) / v.sum() ** 2
+        off = 1 - np.trace(phi[own], axis1=1, axis2=2)
+        error += share**2 * bessel * (v**2 * (off - np.average(off, weights=v)) ** 2).sum() / v.sum() ** 2
+        missed += share * np.average(P[own].argmax(axis=1) != label, weights=v)
+    balanced = project(B, priors)
+    assert np.allclose(cm.stderr, np.sqrt(variance) / priors[:, None], rtol=1e-9)
+    assert cm.pber_stderr == pytest.approx(np.sqrt(error), rel=1e-9)
+    assert cm.held_out_error == pytest.approx(missed)
+    assert np.array_equal(cm.priors, priors)
+    assert np.allclose(cm.joint, balanced.joint, atol=1e-12)
+    assert (cm.info["moved"], cm.info["method"]) == (pytest.approx(balanced.moved), "one-step")
+
+
+def test_priors_given_and_observed_agree_when_they_are_the_same():
+    problem = scenario_a(3)
+    X, y = problem.sample(3000, 0)
+    P = problem.posteriors(X)
+    natural, even = collision_matrix_from_posteriors(P, y), collision_matrix_from_posteriors(P, y, priors="uniform")
+    assert np.allclose(natural.matrix, even.matrix, atol=1e-9)
+    assert even.stderr.mean() < natural.stderr.mean()  # known priors are information
+
+
+def test_uniform_priors_from_an_uneven_sample_estimate_the_even_population():
+    uneven = imbalanced(3, ratio=20, length=3, random_state=0)
+    even = type(uneven)(uneven.means)
+    X, y = uneven.sample(60_000, 1)
+    for groups in (None, np.arange(60_000) // 20):
+        cm = collision_matrix_from_posteriors(uneven.posteriors(X), y, priors="uniform", groups=groups)
+        assert mean_tvd(cm.matrix, even.collision_matrix().matrix) < 0.01
+        assert cm.priors == pytest.approx(np.full(3, 1 / 3))
+    assert np.allclose(shift_priors(uneven.posteriors(X), uneven.priors, even.priors), even.posteriors(X))
+
+
+def test_beyond_so_many_classes_given_priors_weigh_the_rows():
+    k = 401  # posteriors that need no projection, which would take its time
+    P, codes = random_posteriors(np.random.default_rng(5), 3 * k, k, sharpness=0.01)
+    codes[: 2 * k] = np.tile(np.arange(k), 2)
+    target = np.linspace(1, 3, k) / np.linspace(1, 3, k).sum()
+    shares = np.bincount(codes) / len(codes)
+    by_hand = collision_matrix_from_posteriors(
+        shift_priors(P, shares, target), codes, sample_weight=(target / shares)[codes]
+    )
+    cm, one_step = collision_matrix_from_posteriors(P, codes, priors=target), None
+    one_step, _ = one_step_and_moments(P, codes, None, np.arange(k), target)
+    for found in (cm, one_step):
+        assert found.priors == pytest.approx(target)
+        assert found.matrix == pytest.approx(by_hand.matrix, abs=1e-5)
+        assert found.stderr == pytest.approx(by_hand.stderr, rel=1e-3, abs=1e-6)
+    with pytest.raises(ValueError, match=r"priors with 401 classes.*sample_weight"):
+        CollisionAccumulator(range(k), target)
+
+
+def test_priors_may_be_named_or_given_and_classes_too_small_are_named():
+    counts, names = np.array([30.0, 10.0]), np.array(["a", "b"])
+    assert resolve_priors("empirical", counts, names).tolist() == [0.75, 0.25]
+    assert resolve_priors("uniform", counts, names).tolist() == [0.5, 0.5]
+    assert resolve_priors([0.9, 0.1], counts, names).tolist() == [0.9, 0.1]
+    assert resolve_priors("empirical", counts / 64, names).tolist() == [0.75, 0.25]
+    with pytest.raises(ValueError, match=r"classes \['b'\] have no rows"):
+        resolve_priors("uniform", np.array([1.0, 0.0]), names)
+    with pytest.raises(ValueError, match="cv=5 needs at least 5 rows of every class, class 'b' has 4"):
+        check_class_sizes(np.array([5, 4]), names, 5, "cv=5")
+    check_class_sizes(np.array([5, 4]), names, 4)
+
+
+def test_posteriors_shifted_in_place_are_those_of_a_copy():
+    rng = np.random.default_rng(10)
+    P, old, new = rng.dirichlet(np.ones(3), 20), np.array([0.2, 0.3, 0.5]), np.array([0.5, 0.4, 0.1])
+    for dtype in (np.float64, np.float32):
+        here = P.astype(dtype)
+        shift_in_place(here, old, new)
+        assert here.dtype == dtype
+        assert np.allclose(here, shift_priors(P, old, new), atol=1e-6 if dtype is np.float32 else 1e-14)
+        shift_in_place(here := P.astype(dtype), old, old * (1 + 1e-14))
+        assert np.array_equal(here, P.astype(dtype))
+    shift_in_place(lower := P.copy(), np.array([0.5, 0.5, 1e-9]), np.array([0.5, 0.5, 0.5e-9]))
+    assert not np.array_equal(lower, P)  # a prior that falls counts as one that rises does
+
+
+# ------------------------------------------------------------------------------------------------ coverage
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("problem", "priors", "n"),
+    [(scenario_a(3), "empirical", 750), (scenario_a(5), "empirical", 1250), (scenario_a(3), "uniform", 750)],
+    ids=["K=3", "K=5", "uniform priors"],
+)
+def test_nominal_95_percent_intervals_cover_93_to_97_percent(problem, priors, n):
+    truth = problem.collision_matrix()
+    rng = np.random.default_rng(2024)
+    target = truth.merge([[0, 1]])
+    found = []
+    for _ in range(1500):
+        X, y = problem.sample(n, rng, stratified=False)
+        # posteriors wrong by a random smooth tilt of size n^-1/2
+        P = problem.posteriors(X) * np.exp(X @ rng.standard_normal((X.shape[1], len(truth.priors))) / np.sqrt(n))
+        cm = collision_matrix_from_posteriors(P / P.sum(axis=1, keepdims=True), y, priors=priors)
+        ends = (
+            (cm.interval(), truth.matrix),
+            (cm.pber_interval(), truth.pber),
+            (cm.merge([[0, 1]]).interval(), target.matrix),
+        )
+        found.append([np.mean((low <= value) & (value <= high)) for (low, high), value in ends])
+    assert ((np.mean(found, axis=0) >= 0.93) & (np.mean(found, axis=0) <= 0.97)).all()
+
+
+def test_rows_that_come_in_groups_need_intervals_that_count_groups():
+    """50 patients with 20 rows each whose inputs resemble each other: rows taken for independent cover far less."""
+    rng = np.random.default_rng(1)
+    problem = scenario_a(3)
+    groups = np.repeat(np.arange(50), 20)
+    pool, labels = problem.sample(200_000, rng)
+    truth = problem.collision_matrix()
+    posteriors, n = problem.posteriors(pool), len(pool)
+    near = np.argsort(posteriors.max(axis=1))  # neighbours in this order are equally hard
+    covered = {"grouped": [], "naive": []}
+    for _ in range(600):
+        rows = near[(rng.integers(0, n, (50, 1)) + rng.integers(0, n // 20, (50, 20))) % n].ravel()
+        P = posteriors[rows]
+        for name, own in (("grouped", groups), ("naive", None)):
+            cm = collision_matrix_from_posteriors(P, labels[rows], groups=own)
+            (low, high), (under, over) = cm.pber_interval(), cm.interval()
+            covered[name].append([low <= truth.pber <= high, np.mean((under <= truth.matrix) & (truth.matrix <= over))])
+    pber, entries = np.mean(covered["grouped"], axis=0)
+    assert 0.93 <= pber <= 0.97
+    assert 0.93 <= entries <= 0.97
+    assert (np.mean(covered["naive"], axis=0) < [0.85, 0.90]).all()
+
+
+def test_one_step_forgives_wrong_posteriors_that_averages_do_not():
+    problem = scenario_a(3)
+    truth = problem.collision_matrix().matrix
+    X, y = problem.sample(60_000, 3)
+    P = problem.posteriors(X) ** 0.8  # underconfident
+    P /= P.sum(axis=1, keepdims=True)
+    one_step = mean_tvd(collision_matrix_from_posteriors(P, y).matrix, truth)
+    assert one_step < mean_tvd(collision_matrix_from_posteriors(P).matrix, truth) / 3
+    assert one_step < mean_tvd(np.stack([P[y == k].mean(axis=0) for k in range(3)]), truth) / 3
+
+
+# ------------------------------------------------------------------------------------------------ votes
+
+
+def test_pairs_of_votes_are_the_one_step_term_and_what_it_lacks():
+    rng = np.random.default_rng(2)
+    P, _ = random_posteriors(rng, 40, 3)
+    more = rng.multinomial(4, P)
+    votes = rng.multinomial(1, np.ones(3) / 3, 40) + np.where(np.arange(40)[:, None] % 2, more, 0)
+    w = rng.random(40) + 0.5
+    Z = []
+    for p, n in zip(P, votes, strict=True):
+        c = np.repeat(np.eye(3), n, axis=0)
+        pairs = [(a, b) for a, b in itertools.permutations(range(len(c)), 2)]
+        mean = c.mean(axis=0)
+        phi = np.outer(mean, p) + np.outer(p, mean) - np.outer(p, p)
+        if pairs:
+            lacks = np.mean([np.outer(c[a] - p, c[b] - p) for a, b in pairs], axis=0)
+            assert np.allclose(phi + lacks, np.mean([np.outer(c[a], c[b]) for a, b in pairs], axis=0))
+            phi = phi + lacks
+        Z.append(phi)
+    B = np.average(Z, axis=0, weights=w)
+    cm = collision_matrix_from_posteriors(P, votes=votes, sample_weight=w)
+    assert np.allclose(cm.joint, project(B, B.sum(axis=1)).joint, atol=1e-9)
+    excess = w * (1 - np.trace(Z, axis1=1, axis2=2) - (1 - np.trace(B)))
+    assert cm.pber_stderr == pytest.approx(np.sqrt(40 / 39 * excess @ excess) / w.sum())
+    shares = votes / votes.sum(axis=1, keepdims=True)
+    assert cm.held_out_error == pytest.approx(np.average(1 - shares[np.arange(40), P.argmax(axis=1)], weights=w))
+    assert cm.info["method"] == "one-step, votes"
+
+
+@pytest.mark.parametrize("sharpness", [1.0, 3.0])
+def test_votes_take_off_the_bias_of_poor_posteriors_and_lower_the_error_of_good_ones(sharpness):
+    """Half of the rows have two votes: of a third power of the posteriors one step over-estimates PBER by far."""
+    problem = scenario_a(3)
+    truth = problem.collision_matrix()
+    rng = np.random.default_rng(4)
+    found = []
+    for _ in range(60):
+        X, _ = problem.sample(2000, rng)
+        Y = problem.posteriors(X)
+        votes = rng.multinomial(1, Y) + np.where(np.arange(2000) % 2 == 0, 1, 0)[:, None] * rng.multinomial(1, Y)
+        P = Y**sharpness
+        P /= P.sum(axis=1, keepdims=True)
+        first = rng.multinomial(1, Y).argmax(axis=1)
+        paired = votes[::2]
+        found.append(
+            [
+                collision_matrix_from_posteriors(P, votes=votes).pber,
+                collision_matrix_from_posteriors(P, first).pber,
+                collision_matrix_from_posteriors(P[::2], votes=paired).pber,
+            ]
+        )
+    votes_error, label_error, _ = np.mean(found, axis=0) - truth.pber
+    spread = np.std(found, axis=0)
+    if sharpness == 1:
+        assert abs(votes_error) < 4 * spread[0] / np.sqrt(60)
+        assert spread[0] < spread[2]  # rows with a single vote help
+    else:
+        assert 0 < votes_error < 0.6 * label_error  # half of the rows keep the bias
+        assert abs(np.mean(found, axis=0)[2] - truth.pber) < 4 * spread[2] / np.sqrt(60)  # none without them
+
+
+# ------------------------------------------------------------------------------------------------ influence
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("grouped", [False, True])
+def test_influences_have_mean_zero_and_give_the_standard_errors(weighted, grouped):
+    rng = np.random.default_rng(3)
+    P, codes = random_posteriors(rng, 200, 3)
+    w = rng.random(200) + 0.2 if weighted else None
+    groups = rng.integers(0, 30, 200) if grouped else None
+    cm = collision_matrix_from_posteriors(P, codes, sample_weight=w, groups=groups)
+    psi = influence(P, codes, w)
+    assert psi.mean() == pytest.approx(0, abs=1e-12)
+    assert influence_stderr(psi, groups) == pytest.approx(cm.pber_stderr)
+    entries = [(0, 1), (2, 2), (1, 0)]
+    of_S, of_B = influence(P, codes, w, entries=entries), influence(P, codes, w, entries=entries, joint=True)
+    assert np.allclose([of_S.mean(axis=0), of_B.mean(axis=0)], 0, atol=1e-12)
+    assert influence_stderr(of_S, groups) == pytest.approx([cm.stderr[entry] for entry in entries])
+    place = {(0, 1): 1, (2, 2): 5, (1, 0): 1}
+    expected = [np.sqrt(cm.covariance[place[entry], place[entry]]) for entry in entries]
+    assert influence_stderr(of_B, groups) == pytest.approx(expected)
+
+
+def test_two_models_are_compared_row_by_row():
+    problem = scenario_a(3)
+    X, y = problem.sample(4000, 0)
+    good = problem.posteriors(X)
+    worse = 0.9 * good + 0.1 / 3
+    names = np.array(["x", "y", "z"])[y]
+    found = compare_pber(good, pd.DataFrame(worse[:, ::-1], columns=["z", "y", "x"]), names)
+    one, two = (collision_matrix_from_posteriors(P, y) for P in (good, worse))
+    assert found.value == pytest.approx(two.pber - one.pber, abs=1e-9)
+    difference = ((np.eye(3)[y] - worse) ** 2).sum(axis=1) - ((np.eye(3)[y] - good) ** 2).sum(axis=1)
+    assert found.stderr == pytest.approx(difference.std(ddof=1) / np.sqrt(4000))
+    assert found.stderr < 0.2 * one.pber_stderr
+    assert found.low == pytest.approx(found.value - 1.9605 * found.stderr, rel=1e-3)
+    assert found.high - found.value == pytest.approx(found.value - found.low)
+    same = compare_pber(good, worse, y, groups=np.arange(4000) // 1000)
+    assert same.high - same.value > 3.1 * same.stderr  # three degrees of freedom
+
+
+# ------------------------------------------------------------------------------------------------ shrinkage
+
+
+def thirty_classes() -> GaussianProblem:
+    return GaussianProblem(1.5 * np.random.default_rng(0).standard_normal((30, 4)))
+
+
+def tempered(P: np.ndarray, power: float) -> np.ndarray:
+    return P**power / (P**power).sum(axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize(("priors", "power"), [("empirical", 1.0), ("uniform", 1.0), ("empirical", 1.15)])
+def test_with_many_classes_the_error_is_lower_the_pber_that_of_one_step_and_intervals_cover(priors, power):
+    problem = thirty_classes()
+    truth = problem.collision_matrix()
+    rng = np.random.default_rng(0)
+    plain, shrunk, inside, pber = [], [], [], []
+    for _ in range(10):
+        X, y = problem.sample(3000, rng)
+        P = tempered(problem.posteriors(X), power)
+        one_step, cm = (f(P, y, priors=priors) for f in (collision_matrix_from_posteriors, shrunk_collision_matrix))
+        assert cm.pber == pytest.approx(one_step.pber, abs=1e-12)
+        plain.append(mean_tvd(one_step.matrix, truth.matrix))
+        shrunk.append(mean_tvd(cm.matrix, truth.matrix))
+        (low, high), (least, most) = cm.interval(), cm.pber_interval()
+        inside.append(((low <= truth.matrix) & (truth.matrix <= high)).mean())
+        pber.append(least <= truth.pber <= most)
+    assert np.mean(shrunk) < 0.7 * np.mean(plain)
+    assert np.mean(inside) > 0.93
+    assert sum(pber) >= 8
+
+
+def test_with_badly_calibrated_posteriors_it_is_nearly_the_one_step_estimate():
+    problem = thirty_classes()
+    truth = problem.collision_matrix().matrix
+    X, y = problem.sample(20_000, 0)
+    P = tempered(problem.posteriors(X), 0.4)
+    cm = shrunk_collision_matrix(P, y)
+    assert cm.info["one_step_share"] > 0.9
+    one_step, plug_in = (mean_tvd(collision_matrix_from_posteriors(P, labels).matrix, truth) for labels in (y, None))
+    assert plug_in > 2 * one_step
+    assert mean_tvd(cm.matrix, truth) < 1.05 * one_step
+
+
+@pytest.mark.parametrize("k", [2, 5, 10])
+def test_few_classes_cannot_vouch_for_the_model_and_keep_the_one_step_estimate(k):
+    P, codes = random_posteriors(np.random.default_rng(k), 200 * k, k, sharpness=3.0)
+    assert shrunk_collision_matrix(P, codes) == collision_matrix_from_posteriors(P, codes)
+
+
+def two_estimates(P: np.ndarray, codes: np.ndarray, w: np.ndarray):
+    """Plug-in, one-step and the variance of their difference, one row at a time; weights sum to 1."""
+    k = P.shape[1]
+    plug_in, labels, square = np.zeros((k, k)), np.zeros((k, k)), np.zeros((k, k))
+    for p, c, v in zip(P, np.eye(k)[codes], w, strict=True):
+        plug_in += v * np.outer(p, p)
+        labels += v * (np.outer(c, p) + np.outer(p, c) - np.outer(p, p))
+        square += v**2 * (np.outer(c - p, p) + np.outer(p, c - p)) ** 2
+    return plug_in, labels, square - (w @ w) * (labels - plug_in) ** 2
+
+
+@pytest.mark.parametrize("k", [3, 40, 150])
+def test_the_two_estimates_and_the_variance_of_their_difference_are_the_sums_written_out(k):
+    rng = np.random.default_rng(4)
+    P, codes = random_posteriors(rng, 300, k)
+    w = rng.random(300) + 0.1
+    for given_weights in (w, None):
+        v = np.ones(300) if given_weights is None else w
+        found = plug_in_and_one_step(labelled_moments(P, codes, given_weights, k))
+        tolerance = {"rtol": 1e-4, "atol": 1e-6} if k > 100 else {"rtol": 1e-9, "atol": 1e-15}
+        for ours, expected in zip(found, two_estimates(P, codes, v / v.sum()), strict=True):
+            assert np.allclose(ours, np.maximum(expected, 0) if ours is found[2] else expected, **tolerance)
+
+
+def test_the_variance_of_the_difference_is_that_over_repetitions():
+    problem = scenario_a(3)
+    rng = np.random.default_rng(1)
+    differences, variances = [], []
+    for _ in range(400):
+        X, y = problem.sample(500, rng, stratified=False)
+        plug_in, labels, variance = plug_in_and_one_step(labelled_moments(problem.posteriors(X), y, None, 3))
+        differences.append(labels - plug_in)
+        variances.append(variance)
+    assert np.mean(variances, axis=0) == pytest.approx(np.var(differences, axis=0), rel=0.25)
+    assert np.abs(np.mean(differences, axis=0)).max() < 5 * np.sqrt(np.mean(variances, axis=0).max() / 400)
+
+
+@pytest.mark.parametrize("size", [1e-4, 3e-4, 1e-3])
+def test_the_share_is_the_upper_end_of_the_bias_over_bias_and_noise(size):
+    k = 12
+    priors = np.linspace(1, 2, k) / np.linspace(1, 2, k).sum()
+    scale = np.outer(priors, priors)
+    V = 1e-6 * scale  # equal noise in every entry: k²/2 of them are independent
+    noise, seen = k**2 * 1e-6, k**2 * size**2
+    bias = max(seen - noise + 2.5 * noise * np.sqrt(2 / (k**2 / 2)), 0.0)
+    assert one_step_share(size * np.sqrt(scale), V, priors) == pytest.approx(bias / (bias + noise))
+
+
+def test_uneven_noise_has_fewer_independent_entries_and_too_few_keep_the_one_step_estimate():
+    priors = np.full(30, 1 / 30)
+    V = np.full((30, 30), 1e-12)
+    V[:7, :7] = 1e-6  # about 49 entries carry all noise, half of them repeat the others: 24.5
+    assert one_step_share(np.zeros((30, 30)), V, priors) == 1.0
+    V[:8, :8] = 1e-6
+    assert one_step_share(np.zeros((30, 30)), V, priors) < 1.0
+    noise = np.full((10, 10), 1e-6)
+    noise[:5, :5] *= 3  # (75 + 75)² / (25·9 + 75) / 2 = 37.5
+    bias = 100 * 4e-6 - 150e-6 + 2.5 * 150e-6 * np.sqrt(2 / 37.5)
+    share = one_step_share(np.full((10, 10), 2e-3), noise, np.full(10, 0.1))
+    assert share == pytest.approx(bias / (bias + 150e-6))
+    assert one_step_share(np.zeros((30, 30)), np.zeros((30, 30)), priors) == 1.0
+
+
+@pytest.mark.parametrize("priors", ["empirical", "uniform"])
+def test_the_result_is_the_scaled_plug_in_and_its_share_of_the_difference_at_the_wanted_priors(priors):
+    rng = np.random.default_rng(6)
+    k = 30
+    P, codes = random_posteriors(rng, 3000, k, sharpness=3.0)
+    w = rng.random(3000) + 0.5
+    counts = np.bincount(codes, w)
+    target = counts / counts.sum() if priors == "empirical" else np.full(k, 1 / k)
+    at = P * (target / (counts / counts.sum()))
+    at /= at.sum(axis=1, keepdims=True)
+    v = w * (target / counts)[codes]
+    plug_in, labels, variance = two_estimates(at, codes, v / v.sum())
+    plain = collision_matrix_from_posteriors(P, codes, priors=priors, sample_weight=w)
+    plug_in = balance(plug_in, target)
+    plug_in = np.diag(target) - plain.pber / (1 - np.trace(plug_in)) * (np.diag(target) - plug_in)
+    assert 1 - np.trace(plug_in) == pytest.approx(plain.pber)
+    share = one_step_share(labels - plug_in, variance, target)
+    B = with_pber(project(plug_in + share * (labels - plug_in), target).joint, target, plain.pber)
+    cm = shrunk_collision_matrix(P, codes, priors=priors, sample_weight=w)
+    assert 0 < share < 1
+    assert cm.info["one_step_share"] == pytest.approx(share)
+    assert np.allclose(cm.joint, B, atol=1e-9)
+    assert np.linalg.eigvalsh(B / np.sqrt(np.outer(target, target)))[0] > -1e-6
+    for name in ("stderr", "counts", "covariance", "priors", "pber_stderr", "held_out_error"):
+        assert np.array_equal(getattr(cm, name), getattr(plain, name))
+    assert (cm.info["method"], cm.info["moved"]) == ("one-step, shrunk", plain.info["moved"])
+    assert cm.balance_gap < 1e-12
+    grouped = shrunk_collision_matrix(P, codes, priors=priors, sample_weight=w, groups=np.arange(3000) // 10)
+    assert grouped.n_units == 300
+
+
+def test_a_matrix_is_moved_to_a_pber_within_the_possible_ones():
+    rng = np.random.default_rng(0)
+    Y = rng.dirichlet(np.ones(4), 50)
+    B = Y.T @ Y / 50
+    priors = B.sum(axis=1)
+    for pber in (0.0, 0.3, 1 - np.trace(B), 0.72):
+        moved = with_pber(B, priors, pber)
+        assert 1 - np.trace(moved) == pytest.approx(pber)
+        assert moved.sum(axis=1) == pytest.approx(priors)
+        assert moved.min() >= 0
+        assert np.linalg.eigvalsh(moved)[0] > -1e-12
+    assert with_pber(B, priors, 0.99) == pytest.approx(np.outer(priors, priors))  # no more than nothing but chance
+    assert with_pber(np.diag(priors), priors, 0.0) == pytest.approx(np.diag(priors))
+
+
+@pytest.mark.parametrize("target", [None, np.full(12, 1 / 12), np.linspace(1, 3, 12) / 24])
+def test_one_pass_gives_the_one_step_estimate_and_the_gramian(target):
+    rng = np.random.default_rng(12)
+    P, codes = random_posteriors(rng, 600, 12, sharpness=3.0)
+    codes[:24] = np.tile(np.arange(12), 2)
+    w = rng.uniform(0.5, 2.0, 600)
+    one_step, moments = one_step_and_moments(P, codes, w, np.arange(12), target)
+    assert_same(
+        one_step,
+        collision_matrix_from_posteriors(P, codes, priors="empirical" if target is None else target, sample_weight=w),
+    )
+    counts = np.bincount(codes, w)
+    shifted = P if target is None else shift_priors(P, counts / counts.sum(), target)
+    assert gramian_from_moments(moments) == pytest.approx(gramian_from_posteriors(shifted, codes, w), abs=1e-12)
+
+
+# ------------------------------------------------------------------------------------------------ what is taken
+
+
+def as_table(library, P, names):
+    """A DataFrame of pandas or polars, with or without names."""
+    if library == "pandas":
+        return pd.DataFrame(P, columns=names)
+    return pytest.importorskip("polars").DataFrame(P, schema=names)
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_named_columns_are_aligned_with_the_labels_by_name(library):
+    table = partial(as_table, library)
+    P, codes = random_posteriors(np.random.default_rng(0), 300, 3)
+    y = np.array(["a", "b", "c"])[codes]
+    expected = collision_matrix_from_posteriors(P, y)
+    turned = table(P[:, ::-1], ["c", "b", "a"])
+    for cm in (
+        collision_matrix_from_posteriors(turned, y),
+        collision_matrix_from_posteriors(turned, y, classes=["a", "b", "c"]),
+        CollisionAccumulator(["a", "b", "c"]).update(turned, y).result(),
+        collision_matrix_from_posteriors(turned, pd.Series(y)),
+    ):
+        assert cm == expected
+    assert shrunk_collision_matrix(turned, y) == shrunk_collision_matrix(P, y)
+    alone = collision_matrix_from_posteriors(turned)
+    assert alone.classes.tolist() == ["c", "b", "a"]
+    votes = table(np.eye(3)[codes][:, ::-1], ["c", "b", "a"])
+    assert np.allclose(collision_matrix_from_posteriors(P, votes=votes, classes=list("abc")).matrix, expected.matrix)
+    numbers = collision_matrix_from_posteriors(table(P[:, ::-1], ["3", "2", "1"]), codes + 1)
+    assert np.array_equal(numbers.matrix, expected.matrix)
+    assert numbers.classes.tolist() == [1, 2, 3]
+    with pytest.raises(
+        ValueError, match=r"P has columns \['c', 'b', 'x'\] for the classes \['a', 'b', 'c'\].*to_numpy"
+    ):
+        collision_matrix_from_posteriors(table(P, ["c", "b", "x"]), y)
+    with pytest.raises(ValueError, match=r"votes has columns"):
+        collision_matrix_from_posteriors(P, votes=table(np.eye(3)[codes], ["p", "q", "r"]), classes=list("abc"))
+    assert collision_matrix_from_posteriors(table(P, None), y) == expected
+
+
+def test_columns_of_classes_without_rows_keep_their_place_and_two_of_one_name_are_refused():
+    P = pd.DataFrame([[0.5, 0.3, 0.2], [0.2, 0.6, 0.2]], columns=["c", "b", "a"])
+    posteriors, codes, names = labelled_posteriors(P, ["c", "b"])
+    assert names.tolist() == ["c", "b", "a"]
+    assert np.array_equal(posteriors, P.to_numpy())
+    assert codes.tolist() == [0, 1]
+    with pytest.raises(ValueError, match=r"P has columns \['a', 'a'\]"):
+        labelled_posteriors(pd.DataFrame(np.full((2, 2), 0.5), columns=["a", "a"]), ["a", "b"])
+    with pytest.raises(ValueError, match="P has 3 columns and y has 2 distinct labels: pass classes"):
+        labelled_posteriors(P.to_numpy(), ["c", "b"])
+
+
+def test_a_vector_is_the_probability_of_the_second_class():
+    p, y = np.array([0.1, 0.6, 0.3, 0.8]), ["no", "yes", "no", "yes"]
+    expected = collision_matrix_from_posteriors(np.column_stack([1 - p, p]), y)
+    assert collision_matrix_from_posteriors(p, y) == expected
+    for vector in (p.tolist(), pd.Series(p), torch.from_numpy(p).requires_grad_()):
+        assert np.allclose(collision_matrix_from_posteriors(vector, y).matrix, expected.matrix)
+    with pytest.raises(ValueError, match=r"P has 2 columns and y has 3 distinct labels"):
+        collision_matrix_from_posteriors(p, ["a", "b", "c", "a"])
+    with pytest.raises(ValueError, match=r"P has one dimension.*second class, got 1\.8"):
+        collision_matrix_from_posteriors([0.1, 1.8], ["a", "b"])
+
+
+def test_tensors_and_halves_are_taken_as_they_come():
+    logits = torch.randn(200, 5, generator=torch.Generator().manual_seed(0)) * 2
+    P = logits.softmax(dim=1)
+    y = np.arange(200) % 5
+    expected = collision_matrix_from_posteriors(P.double().numpy() / P.double().sum(1, keepdim=True).numpy(), y)
+    tensors = [P.requires_grad_(), P.detach().bfloat16(), P.detach().half()]
+    for rows, tolerance in zip((*tensors, P.detach().half().numpy()), (1e-6, 0.01, 1e-3, 1e-3), strict=True):
+        cm = collision_matrix_from_posteriors(rows, torch.from_numpy(y))
+        assert np.allclose(cm.matrix, expected.matrix, atol=tolerance)
+    half = pd.DataFrame(P.detach().half().numpy(), columns=list("abcde"))
+    assert half.to_numpy(np.float64).sum(axis=1).max() > 1 + 2e-5
+    collision_matrix_from_posteriors(half, np.array(list("abcde"))[y])
+    with pytest.raises(ValueError, match=r"sum to 1, row"):  # not rounding, for these numbers
+        collision_matrix_from_posteriors(half.to_numpy(np.float64), y)
+    with pytest.raises(ValueError, match=r"sum to 1, row"):
+        collision_matrix_from_posteriors((1.01 * P).detach().half(), y)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"groups": [1, 2, 3]}, r"groups must have one entry per row \(4\), got 3"),
+        ({"groups": ["a"] * 4}, "groups must name at least 2 groups"),
+        ({"groups": [1, None, 2, 3]}, "groups has 1 missing"),
+        ({"votes": np.ones((4, 2))}, "votes must be given without y"),
+        ({"y": None, "votes": np.ones((4, 2)), "priors": "uniform"}, "votes must be given.*priors='empirical'"),
+        ({"y": None, "votes": np.ones((4, 3))}, r"votes must have the shape of P \(4, 2\), got \(4, 3\)"),
+        ({"y": None, "votes": [[1, 0], [0, 0], [1, 1], [0, 2]]}, "at least one vote per row, row 1 has none"),
+        ({"y": None, "votes": [[1, 0], [0, 1], [1, 1], [0, 0.5]]}, "votes must be whole numbers"),
+        ({"y": None, "votes": [[1, 0], [0, 1], [1, 1], [0, -2]]}, "votes must not be negative"),
+        ({"y": None, "votes": [[1, 0]] * 4}, "classes .1. have no rows"),
+        ({"y": None, "priors": "uniform"}, "priors other than 'empirical' need y"),
+        ({"y": ["a", "a", "b", "b"], "classes": ["a", "b", "c"]}, "classes must name each of the 2 classes"),
+        ({"y": ["a", "b", "b"]}, "P and y must have the same number of rows, got 4 and 3"),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_name(arguments, message):
+    P = [[0.9, 0.1], [0.4, 0.6], [0.7, 0.3], [0.2, 0.8]]
+    with pytest.raises(ValueError, match=message):
+        collision_matrix_from_posteriors(P, **{"y": ["a", "b", "a", "b"]} | arguments)
+
+
+@pytest.mark.parametrize("weight", [LARGEST_WEIGHT, SMALLEST_WEIGHT])
+def test_weights_whose_squares_would_overflow_or_vanish_are_refused(weight):
+    P, codes = random_posteriors(np.random.default_rng(14), 10, 2)
+    w = np.ones(10)
+    w[3] = weight
+    CollisionAccumulator(range(2)).update(P, codes, w)
+    w[3] *= 1.01 if weight > 1 else 0.99
+    with pytest.raises(ValueError, match="sample_weight must be 0 or between"):
+        CollisionAccumulator(range(2)).update(P, codes, w)
+    w[3] = 0.0
+    assert CollisionAccumulator(range(2)).update(P, codes, w).n_rows == 10
+
+
+def test_parts_count_their_rows_and_remember_whether_they_had_labels():
+    P, codes = random_posteriors(np.random.default_rng(17), 30, 3)
+    twice = CollisionAccumulator(range(3)).update(P[:20], codes[:20]).update(P[20:], codes[20:])
+    assert twice.n_rows == 30
+    for first, second in ((CollisionAccumulator(range(3)), twice), (twice, CollisionAccumulator(range(3)))):
+        merged = first.merge(second)
+        assert merged.n_rows == 30
+        assert merged.result().info["method"] == "one-step"
+        with pytest.raises(ValueError, match="y must be given in every update or in none"):
+            merged.update(P)
