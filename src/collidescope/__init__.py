@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from collidescope.applications import AdaptiveSampler as AdaptiveSampler
     from collidescope.applications import active_learning_score as active_learning_score
     from collidescope.applications import ambiguous as ambiguous
-    from collidescope.applications import audit as audit
-    from collidescope.applications import ceilings as ceilings
     from collidescope.applications import collisions_by as collisions_by
     from collidescope.applications import column_value as column_value
     from collidescope.applications import consolidate as consolidate
     from collidescope.applications import label_error_scores as label_error_scores
     from collidescope.applications import smooth_labels as smooth_labels
     from collidescope.applications import split_candidates as split_candidates
+    from collidescope.applications.audit import audit as audit
+    from collidescope.applications.ceilings import ceilings as ceilings
     from collidescope.applications.comparison import compare as compare
     from collidescope.classifier import CollisionClassifier as CollisionClassifier
     from collidescope.counting import collision_matrix_from_votes as collision_matrix_from_votes
@@ -61,8 +61,6 @@ _MODULES = {
         "AdaptiveSampler",
         "active_learning_score",
         "ambiguous",
-        "audit",
-        "ceilings",
         "collisions_by",
         "column_value",
         "consolidate",
@@ -70,20 +68,51 @@ _MODULES = {
         "smooth_labels",
         "split_candidates",
     ),
+    "applications.audit": ("audit",),
+    "applications.ceilings": ("ceilings",),
     "applications.comparison": ("compare",),
     "classifier": ("CollisionClassifier",),
-    "counting": ("collision_matrix_from_votes", "count_collisions", "votes_needed"),
+    "counting": (
+        "collision_matrix_from_votes",
+        "count_collisions",
+        "votes_needed",
+    ),
     "equations.bounds": ("posterior_error_bound",),
-    "equations.densities": ("collision_divergence", "collision_matrix_from_densities"),
-    "equations.posterior": ("shift_priors", "solve_posteriors"),
+    "equations.densities": (
+        "collision_divergence",
+        "collision_matrix_from_densities",
+    ),
+    "equations.posterior": (
+        "shift_priors",
+        "solve_posteriors",
+    ),
     "equations.recovery": ("recover",),
-    "estimate": ("CollisionAccumulator", "collision_matrix_from_posteriors"),
-    "estimators": ("crossfit_posteriors", "estimate_collisions"),
-    "limit": ("Limit", "limit_from_scores"),
+    "estimate": (
+        "CollisionAccumulator",
+        "collision_matrix_from_posteriors",
+    ),
+    "estimators": (
+        "crossfit_posteriors",
+        "estimate_collisions",
+    ),
+    "limit": (
+        "Limit",
+        "limit_from_scores",
+    ),
     "matrix": ("CollisionMatrix",),
     "scale.sources": ("spool",),
-    "show": ("CollisionMatrixDisplay", "DendrogramDisplay", "LimitDisplay", "PosteriorDisplay", "report", "summarise"),
-    "tables": ("TableClassifier", "load"),
+    "show": (
+        "CollisionMatrixDisplay",
+        "DendrogramDisplay",
+        "LimitDisplay",
+        "PosteriorDisplay",
+        "report",
+        "summarise",
+    ),
+    "tables": (
+        "TableClassifier",
+        "load",
+    ),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -34,9 +34,10 @@ from scipy.special import betainc, ndtr, ndtri
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
+from collidescope.equations.bounds import bayes_error_bounds
 from collidescope.equations.posterior import shift_rows
 from collidescope.equations.projection import project
-from collidescope.matrix import UNSEEN, CollisionMatrix, bayes_error_bounds
+from collidescope.matrix import UNSEEN, CollisionMatrix
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -26,10 +26,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 from scipy.special import stdtr, stdtrit
+from scipy.stats import binomtest
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
-from collidescope.applications._paired import wilson_interval
 from collidescope.counting import Names, collision_matrix_from_votes, count_table, input_groups, label_codes, vote_table
 from collidescope.matrix import UNSEEN, CollisionMatrix
 
@@ -234,7 +234,10 @@ def _pairs(votes: Votes, level: float) -> pd.DataFrame:
     upper = shared.row < shared.col
     first, second, both = shared.row[upper], shared.col[upper], shared.data[upper].astype(int)
     agreed = np.asarray(same[first, second]).ravel()
-    ends = np.array([wilson_interval(int(a), int(b), level) for a, b in zip(agreed, both, strict=True)]).reshape(-1, 2)
+    intervals = [
+        binomtest(int(a), int(b)).proportion_ci(level, method="wilson") for a, b in zip(agreed, both, strict=True)
+    ]
+    ends = np.array([(found.low, found.high) for found in intervals]).reshape(-1, 2)
     table = pd.DataFrame(
         {
             "first": people[first],

@@ -35,7 +35,8 @@ from collidescope._checks import FloatArray, IntArray
 from collidescope._progress import Progress
 from collidescope.applications._inputs import Told, group_codes, mean_and_error, residuals
 from collidescope.applications.subgroups import largest_collisions
-from collidescope.estimators import check_rows, check_targets, crossfit_posteriors, resolve_splits
+from collidescope.estimators import check_rows, check_targets, crossfit_posteriors
+from collidescope.folds import resolve_splits
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -167,7 +168,7 @@ def column_value(
 
         folds = StratifiedGroupKFold(check.check_count(cv, "cv", least=2), shuffle=True, random_state=random_state)
         cv = list(folds.split(codes, codes, own))
-    splits = resolve_splits(cv, labels, names, random_state)
+    splits, _ = resolve_splits(cv, labels, names, random_state)
     if clf is None or hasattr(type(clf), "shuffled_control") or hasattr(clf, "collision_matrix_"):
         clf = fast_member(X)
         notes.append("values by a fast member (logistic regression and gradient boosting), not the full pool")

@@ -21,7 +21,8 @@ from sklearn.utils.validation import has_fit_parameter
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
 from collidescope.applications._inputs import Told, check_matrix, is_series
-from collidescope.estimators import check_folds, check_rows
+from collidescope.estimators import check_rows
+from collidescope.folds import resolve_splits
 from collidescope.matrix import CollisionMatrix
 
 if TYPE_CHECKING:
@@ -174,7 +175,7 @@ def choose_smoothing(
     present = cm.classes[np.unique(codes)]
     if len(present) < 2:
         raise ValueError(f"y holds a single class ({present[0]!r}): a classifier needs at least 2")
-    check_folds(cm.classes[codes], present, cv)
+    resolve_splits(cv, cm.classes[codes], present, 0)  # refuses what cannot be split before anything is trained
     tried = np.unique([check_strength(v, "strengths") for v in check.check_finite(strengths, "strengths", ndim=1)])
     weight_name = _weight_argument(classifier)
     try:

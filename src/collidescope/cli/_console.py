@@ -110,7 +110,7 @@ def show_json(value: Any) -> None:
 @contextmanager
 def warnings_as_notes() -> Iterator[list[str]]:
     """Collect what the package warns about, say it once at the end, and keep other libraries quiet."""
-    from collidescope.trust import CollisionWarning
+    from collidescope._checks import CollisionWarning
 
     said: list[str] = []
     with warnings.catch_warnings(record=True) as caught:

@@ -5,6 +5,7 @@ Posteriors come from a model file and a table of raw rows, or from a table with 
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -42,7 +43,7 @@ class _Scores:
     def __init__(self, table: Path, label: str | None, reading: Any, model: Path | None, extra: Any = ()) -> None:
         from collidescope.cli import _inputs as inputs
         from collidescope.cli import matrices, predicting
-        from collidescope.tables.labels import match_labels
+        from collidescope.cli._inputs import match_labels
 
         self.table = table
         if model is None:
@@ -67,7 +68,7 @@ class _Scores:
 
     def column(self, name: str | None, option: str) -> Any:
         """A column that the user named."""
-        from collidescope.tables.encoder import check_columns, listed
+        from collidescope.tables.encoding import check_columns, listed
 
         if name is None:
             raise ValueError(f"name a column with {option}: {self.table.name} has {listed(list(self.others.columns))}")
@@ -78,7 +79,7 @@ class _Scores:
         """(rows that have a value, class labels in them) of a column of predictions."""
         import numpy as np
 
-        from collidescope.tables.labels import match_labels
+        from collidescope.cli._inputs import match_labels
 
         said, there = match_labels(self.column(name, option), self.classes, option.removeprefix("--"))
         kept = np.flatnonzero(there)
@@ -92,35 +93,36 @@ class _Scores:
 def posteriors_of(fitted: Any, X: Any) -> tuple[Any, list[str]]:
     """Posteriors of raw rows, held-out ones for rows of the fit, and what was met on the way."""
     from collidescope.applications._inputs import posteriors_of as scores
+    from collidescope.cli import _inputs as inputs
     from collidescope.cli import predicting
 
     if not hasattr(fitted, "encoder_"):
         P, _, notes = scores(fitted, predicting._plain_columns(fitted, X), None, None, "model")
         return P, list(notes)
-    encoded, met = fitted.encoder_.transform(X)
-    P, _, notes = scores(fitted.classifier_, encoded, None, None, "model")
+    with inputs.notes_as_they_come() as met:
+        P, _, notes = scores(fitted, X, None, None, "model")
     return P, [*met, *notes]
 
 
 def _finish(found: Any, notes: list[str], as_json: bool, out: Path | None = None, table: Any = None) -> None:
-    from collidescope.cli._results import say_written
-    from collidescope.cli._writing import write_table
+    from collidescope.cli._results import print_then_write
+    from collidescope.cli._writing import write_outputs, write_table
 
     for line in notes:
         note(line)
-    if out is not None:
-        write_table(table, out)
-    if as_json:
-        show_json(found.to_dict() | {"notes": notes})
-    else:
-        show(str(found))
-    if out is not None:
-        say_written({f"{len(table):,} lines": out})
+
+    def answer() -> None:
+        if as_json:
+            show_json(found.to_dict() | {"notes": notes})
+        else:
+            show(str(found))
+
+    lines = 0 if table is None else len(table)
+    print_then_write(answer, lambda: write_outputs((f"{lines:,} lines", out, partial(write_table, table))))
 
 
 def _start(quiet: bool, inputs: list[Path | None], outputs: list[Path | None]) -> None:
-    from collidescope.cli._inputs import check_outputs
-    from collidescope.cli._writing import check_suffix
+    from collidescope.cli._writing import check_outputs, check_suffix
 
     set_quiet(quiet)
     check_outputs([path for path in inputs if path is not None], outputs)
@@ -163,7 +165,8 @@ def audit(
 
     from collidescope.applications import audit as audited
     from collidescope.cli._inputs import Reading
-    from collidescope.cli._results import check_report, say_written, summary_of
+    from collidescope.cli._results import check_report, summary_of, write_summary
+    from collidescope.cli._writing import write_outputs
 
     _start(quiet, [source, table], [report])
     check_report(report)
@@ -176,14 +179,11 @@ def audit(
     kept, yhat = scores.labels(predicted, "--predicted")
     P, y = scores.P[kept], scores.y[kept]
     found = audited(P, y_true=y, y_pred=yhat, classes=scores.classes)
-    if report is not None:
-        from collidescope.show import write_report
-
-        frame: Any = pd.DataFrame(P, columns=scores.classes)
-        write_report(summary_of(frame, y=y, y_pred=yhat, title=title, notes=scores.notes), report)
     _finish(found, scores.notes, as_json)
     if report is not None:
-        say_written({"report": report})
+        frame: Any = pd.DataFrame(P, columns=scores.classes)
+        summary = summary_of(frame, y=y, y_pred=yhat, title=title, notes=scores.notes)
+        write_outputs(("report", report, partial(write_summary, summary)))
     _fail(found.fixable_interval[0], fail_above, "the fixable error")
 
 
@@ -220,8 +220,7 @@ def rows(
     from collidescope._checks import check_choice
     from collidescope.applications import ambiguous
     from collidescope.cli._inputs import Reading
-    from collidescope.cli._results import say_written
-    from collidescope.cli._writing import as_csv, write_table
+    from collidescope.cli._writing import as_csv, write_outputs, write_table
 
     _start(quiet, [table, model], [out])
     check_choice(kind, ["ambiguous", "suspect", "both"], "--kind")
@@ -234,16 +233,13 @@ def rows(
     found["row"] = scores.numbers[found["row"]]
     for line in scores.notes:
         note(line)
-    if out is not None:
-        write_table(found.join(others), out)
     if as_json:
         from collidescope.applications._inputs import plain
 
         show_json({"rows": plain(found), "notes": scores.notes})
     elif out is None:
         show(as_csv(found.join(others)).removesuffix("\n"))
-    if out is not None:
-        say_written({f"{len(found):,} rows": out})
+    write_outputs((f"{len(found):,} rows", out, partial(write_table, found.join(others))))
 
 
 @guarded
@@ -280,12 +276,12 @@ def columns(
 
     _start(quiet, [table], [out])
     rows = inputs.labelled_rows(table, label, inputs.Reading(header, delimiter, skip_lines))
-    rows = inputs.sampled(rows, sample, 10, seed)
+    rows = inputs.sampled(rows, sample, seed)
     named = _pairs(unit, "--unit")
     costs = {name: _number(value, name) for name, value in _pairs(cost, "--cost").items()}
     X, groups = rows.X, None
     if cluster is not None:
-        from collidescope.tables.encoder import check_columns
+        from collidescope.tables.encoding import check_columns
 
         check_columns(X, [cluster])
         groups, X = X[cluster].astype(str), X.drop(columns=cluster)
@@ -401,7 +397,7 @@ def _costs(path: Path | None, classes: list[Any]) -> Any:
         return None
     import pandas as pd
 
-    from collidescope.tables.encoder import listed
+    from collidescope.tables.encoding import listed
 
     frame = pd.read_csv(path, index_col=0)
     frame.index, frame.columns = frame.index.astype(str), frame.columns.astype(str)

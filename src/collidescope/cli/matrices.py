@@ -290,23 +290,22 @@ def limit(
     """
     from collidescope._text import headline
     from collidescope.cli import _inputs as inputs
-    from collidescope.cli._results import for_terminal, say_written
+    from collidescope.cli._results import for_terminal
+    from collidescope.cli._writing import check_outputs, write_outputs
     from collidescope.trust import learning_curve, limit_of
 
     set_quiet(quiet)
-    inputs.check_outputs([source], [plot])
+    check_outputs([source], [plot])
     if label is None:
         model = inputs.load_source(source)
     else:
-        from collidescope.classifier import CollisionClassifier
-        from collidescope.tables.model import TableClassifier
+        from collidescope.tables import TableClassifier
 
         rows = inputs.labelled_rows(source, label, inputs.Reading(header, delimiter, skip_lines))
         for line in rows.notes:
             note(line)
-        classifier = CollisionClassifier(random_state=seed, verbose=0 if quiet else 1)
         with warnings_as_notes():
-            model = TableClassifier(classifier).fit(rows.X, rows.y)
+            model = TableClassifier(random_state=seed, verbose=0 if quiet else 1).fit(rows.X, rows.y)
     found = limit_of(model)
     if found is None:
         raise ValueError(
@@ -323,8 +322,8 @@ def limit(
     if plot is not None:
         from collidescope.show import LimitDisplay
 
-        LimitDisplay.from_limit(found).plot().ax_.get_figure(root=True).savefig(plot)  # type: ignore[union-attr]
-        say_written({"curve": plot})
+        figure: Any = LimitDisplay.from_limit(found).plot().figure_
+        write_outputs(("curve", plot, figure.savefig))
 
 
 @guarded

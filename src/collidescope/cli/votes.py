@@ -43,10 +43,11 @@ def votes(
     from collidescope.applications.annotators import agreement, compare_annotators
     from collidescope.cli import _inputs as inputs
     from collidescope.cli._results import check_report, finish, summary_of
+    from collidescope.cli._writing import check_outputs
     from collidescope.counting import collision_matrix_from_votes, count_table, input_groups, label_codes
 
     set_quiet(quiet)
-    inputs.check_outputs([table], [report, matrix])
+    check_outputs([table], [report, matrix])
     check_report(report)
     reading = inputs.Reading(header, delimiter, skip_lines)
     people = None

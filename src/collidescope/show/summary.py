@@ -19,7 +19,8 @@ from collidescope._sparse import largest_pairs
 from collidescope._text import LEVEL, READABLE, headline, is_known, limit_facts, limit_words, upper_limit
 from collidescope.applications.audit import audit, bayes_confusion
 from collidescope.applications.consolidation import consolidate
-from collidescope.equations.recovery import Recovery, condition_number
+from collidescope.equations.bounds import condition_number
+from collidescope.equations.recovery import Recovery
 from collidescope.matrix import CollisionMatrix
 from collidescope.show import words
 from collidescope.show.limits import continuation
