@@ -220,26 +220,18 @@ def test_a_model_without_held_out_posteriors_is_asked_about_the_rows():
 # ------------------------------------------------------------------------------------------------ audit, trust, words
 
 
-def test_the_audit_splits_errors_into_fixable_not_learned_yet_and_inherent():
+def test_the_audit_is_that_of_the_package_without_a_limit_and_with_one():
     P, codes = posteriors(3, 600)
     constant = np.ones(600, dtype=int)
-    expected = cs.audit(P, None, codes, constant)
-    plain = cs.summarise(P, y=codes, y_pred=constant)["audit"]
-    assert (plain["error"], plain["inherent"], plain["fixable"]) == (
-        expected.error,
-        expected.inherent,
-        expected.fixable,
-    )
-    assert plain["parts"] is None
-    assert "could be fixed by a better model now" in plain["verdict"]
-    assert "is not known" in plain["verdict"]
     limit = limit_like(cs.collision_matrix_from_posteriors(P, codes))
-    parts = cs.summarise(P, y=codes, y_pred=constant, limit=limit)["audit"]["parts"]
-    low, high = limit.bayes_error_interval()
-    assert parts["inherent"] == pytest.approx([min(low, expected.inherent), min(high, expected.inherent)])
-    assert np.add(parts["not_learned"], parts["inherent"][::-1]) == pytest.approx(expected.inherent)
-    best = cs.summarise(P, y=codes, y_pred=P.argmax(axis=1))["audit"]["verdict"]
-    assert "may be luck" in best
+    for known, says in ((None, "Not learned yet, or inherent"), (limit, "<dt>Not learned yet</dt>")):
+        expected = cs.audit(P, None, codes, constant, limit=known)
+        summary = cs.summarise(P, y=codes, y_pred=constant, limit=known)
+        audit = summary["audit"]
+        assert all(audit[name] == getattr(expected, name) for name in ("error", "best", "fixable", "verdict"))
+        assert (audit["inherent_interval"] is None) == (known is None)
+        assert audit["verdict"] in summary["what_to_do"]
+        assert says in render(summary)
 
 
 def test_the_shuffled_control_is_reported_and_one_that_was_not_run_has_its_cost_and_its_command():

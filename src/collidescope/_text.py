@@ -27,8 +27,6 @@ IN_SENTENCE, AT_LEFT, ABOVE = 40, 24, 10
 #: Counted collisions speak for most rows only when more than half of them have a twin; below, coverage is the headline.
 LOW_COVERAGE = 0.5
 LEVEL = 0.95
-#: Methods (the beginning of ``info["method"]``) whose S is known or unbiased, so that Cover and Hart's bounds hold.
-WITHOUT_MODEL = ("densities", "counted", "votes")
 #: States of a limit whose curve can be continued.
 READABLE = ("settled", "still learning")
 #: Names of letters, digits and a few signs stand in a sentence without quotes.
@@ -116,12 +114,6 @@ def limit_facts(limit: Any, level: float = LEVEL) -> dict[str, str | float | Non
     }
 
 
-def is_known(cm: CollisionMatrix) -> bool:
-    """Does S come from distributions, or from counts over all rows, rather than from a model that learned?"""
-    method = str(cm.info.get("method", "given"))
-    return method == "given" or (method.startswith(WITHOUT_MODEL) and cm.coverage in (None, 1.0))
-
-
 def headline(cm: CollisionMatrix, limit: Any = None, level: float = LEVEL) -> list[str]:
     """The answer in sentences.
 
@@ -137,7 +129,7 @@ def headline(cm: CollisionMatrix, limit: Any = None, level: float = LEVEL) -> li
     pber = f"{percent(cm.pber)} of inputs would get another label{between(low, high, f'{level:.0%} interval ')}"
     if cm.coverage is not None and cm.coverage < 1:
         return _counted(cm, pber, low, level)
-    if is_known(cm):
+    if cm._is_known():
         least, most = cm.bayes_error_bounds(None if low is None else level)
         return [
             f"Labelled a second time, {pber}. [PBER]",
@@ -184,20 +176,18 @@ def limit_words(facts: Mapping[str, Any]) -> str:
 
 def upper_limit(cm: CollisionMatrix, level: float = LEVEL) -> float | None:
     """The error that the best possible classifier makes at most; None where S has no standard errors."""
-    if hasattr(cm, "bayes_error_limit"):
-        most = cm.bayes_error_limit(level)
-        return None if most is None else float(most)
-    ends = cm.pber_interval(level)
-    return None if ends is None else ends[1]
+    return None if cm.pber_stderr is None else cm.bayes_error_limit(level)
 
 
 def _counted(cm: CollisionMatrix, pber: str, low: float | None, level: float) -> list[str]:
     """Counted collisions that speak for part of the rows: coverage comes first where it is low."""
     assert cm.coverage is not None
-    of_all = f"{percent(cm.coverage)} of the rows"
+    items = cm.info.get("method") == "counted votes"
+    of_all = f"{percent(cm.coverage)} of the {'items' if items else 'rows'}"
     if cm.counts is not None:
         of_all += f" ({cm.counts.sum():,.0f} of {cm.counts.sum() / cm.coverage:,.0f})" if cm.coverage > 0 else ""
-    lines = [f"Counted without a model on {of_all}: those whose input occurs more than once."]
+    which = "those with several labels" if items else "those whose input occurs more than once"
+    lines = [f"Counted without a model on {of_all}: {which}."]
     if cm.coverage < LOW_COVERAGE:
         lines[0] += " The others say nothing here, so this is not an answer for the whole table."
     lines.append(f"Of these, labelled a second time, {pber}. [PBER of repeated inputs]")

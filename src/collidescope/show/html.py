@@ -46,10 +46,10 @@ _ROW |= {"posterior": [{"class": str, "probability": float, "is_label": bool}]}
 _BAND = _each([float], "rows low middle high")
 _CURVE = {"rows": [float], "pber": [float], "stderr": [_SHARE]}
 _LIMIT = _each(str, "state reason words") | _each(float, "pber low high") | {"curve": _CURVE, "band": (_BAND, None)}
-_AUDITED = _each(str, "true predicted") | _each(float, "observed inherent fixable low high") | {"flagged": bool}
-_AUDIT = _each(int, "n_rows n_pairs") | _each(float, "error inherent fixable") | {"verdict": str, "cautions": [str]}
+_AUDITED = _each(str, "true predicted") | _each(float, "observed best fixable low high") | {"flagged": bool}
+_AUDIT = _each(int, "n_rows n_pairs") | _each(float, "error best fixable") | {"verdict": str, "cautions": [str]}
 _AUDIT |= _each([float, float], "error_interval fixable_interval") | {"pairs": [_AUDITED]}
-_AUDIT |= {"parts": (_each([float, float], "inherent not_learned"), None)}
+_AUDIT |= _each(([float, float], None), "inherent_interval not_learned_interval")
 _PATH = _each([int], "n_groups tree_order") | _each([(int, None)], "first second") | {"pber": [float]}
 #: A type, a pattern for text, [of each entry], [of the first, of the second], {of each named entry}, {str: of every
 #: entry}, or (this, None) where None will do. ``float`` takes every number of reasonable size.

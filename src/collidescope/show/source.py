@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +11,7 @@ import numpy.typing as npt
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
 from collidescope.applications.audit import predicted_codes
-from collidescope.estimate import collision_matrix_from_posteriors
+from collidescope.estimate import collision_matrix_from_posteriors, labelled_posteriors
 from collidescope.matrix import CollisionMatrix
 
 WANTED = "a fitted CollisionClassifier, a CollisionMatrix or held-out posteriors (n×K, with y)"
@@ -95,36 +94,13 @@ def _from_posteriors(P: Any, X: Any, y: npt.ArrayLike | None) -> Source:
             "y is needed with posteriors, got None: rates with intervals take labels "
             "(without any pass collision_matrix_from_posteriors(P) as source)"
         )
-    posteriors = check.check_posteriors(P, "source")
-    labels = check.check_labels(y)
-    check.check_same_length(posteriors, labels, "source and y")
+    posteriors, codes, classes = labelled_posteriors(P, y, name="source")
     given = _n_rows(X)
-    if given is not None and given != len(labels):
-        raise ValueError(f"X and y must have the same number of rows, got {given} and {len(labels)}")
-    columns = list(P.columns) if hasattr(P, "columns") else None
-    classes, labels = _named_columns(columns, labels)
-    if classes is None and len(check.classes_of(labels)) != posteriors.shape[1]:
-        raise ValueError(
-            f"source has {posteriors.shape[1]} columns and y has {len(check.classes_of(labels))} distinct labels: "
-            f"pass a DataFrame whose columns are called like the classes"
-        )
-    cm = collision_matrix_from_posteriors(posteriors, labels, classes=classes)
-    rows = np.arange(len(labels))
-    return Source(cm, posteriors, rows, _codes(labels, cm, len(labels), rows), len(labels))
-
-
-def _named_columns(
-    columns: list[Any] | None, labels: npt.NDArray[Any]
-) -> tuple[Sequence[Any] | None, npt.NDArray[Any]]:
-    """Class names of a table whose columns are called like the labels, as they are or as text; else None."""
-    if columns is None:
-        return None, labels
-    found = set(labels.tolist())
-    if found <= set(columns):
-        return columns, labels
-    if {str(label) for label in found} <= {str(column) for column in columns}:
-        return [str(column) for column in columns], np.array([str(label) for label in labels.tolist()])
-    return None, labels
+    if given is not None and given != len(posteriors):
+        raise ValueError(f"X and y must have the same number of rows, got {given} and {len(posteriors)}")
+    assert codes is not None
+    cm = collision_matrix_from_posteriors(posteriors, classes[codes], classes=classes)
+    return Source(cm, posteriors, np.arange(len(codes)), codes, len(codes))
 
 
 def _codes(y: npt.ArrayLike | None, cm: CollisionMatrix, n_rows: int, rows: IntArray) -> IntArray | None:

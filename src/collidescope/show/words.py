@@ -30,8 +30,9 @@ METHODS = {
     "one-step": "held-out probabilities of every row, corrected by the labels",
     "mean of p pᵀ": "the plug-in estimate from held-out probabilities: no labels were used",
     "gramian": "from how alike pairs of rows are (the paper's estimator)",
+    "counted votes": "counted over several labels per input: no model",
+    "limit": "with unlimited rows, by continuing the learning curve",
     "counted": "counted over inputs that occur more than once: no model",
-    "votes": "counted over several labels per input: no model",
     "densities": "from known distributions, by simulation",
 }
 
@@ -198,32 +199,6 @@ def rows_to_look_at(rows: Summary) -> list[str]:
             f"10% or less. Chance alone would give about {rows['expected_suspect']:,.0f}."
         )
     return lines
-
-
-def audit_verdict(audit: Summary) -> str:
-    """The errors of the reader's classifier in three parts: fixable now, not learned yet, inherent."""
-    best = audit["inherent"]
-    low, high = audit["fixable_interval"]
-    said = (
-        f"Your classifier errs on {percent(audit['error'])} of {audit['n_rows']:,} rows, the best guess from the "
-        f"held-out probabilities on {percent(best)}."
-    )
-    if high < 0:
-        return f"{said} It knows more than these probabilities do, so they cannot say what is left to fix."
-    if low > 0:
-        said += (
-            f" So {points(audit['fixable'])} percentage points ({points(low)} to {points(high)}) could be fixed by a "
-            f"better model now."
-        )
-    else:
-        said += f" The difference may be luck ({points(low)} to {points(high)} percentage points)."
-    parts = audit["parts"]
-    if parts is None:
-        return f"{said} How much of the {percent(best)} is inherent, and how much is not learned yet, is not known."
-    return (
-        f"{said} Of the {percent(best)}, unlimited rows would leave {percent(parts['inherent'][0])} to "
-        f"{percent(parts['inherent'][1])} (inherent); the rest is not learned yet."
-    )
 
 
 def control(summary: Summary, has_model: bool) -> str:
