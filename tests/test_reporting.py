@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import collidescope as cs
-from collidescope.show.html import check_summary, render
+from collidescope.show.html import check_summary, render, write_report
 from collidescope.trust import ShuffledControl
 from helpers import blocks, limit_like, planted, random_posteriors
 
@@ -394,8 +394,8 @@ def test_a_picture_is_data_of_a_known_kind_or_refused(image):
 def test_the_same_summary_gives_the_same_page_and_an_old_one_is_replaced_in_one_step(tmp_path):
     summary = cs.summarise(estimated(3))
     (tmp_path / "a.html").write_text("old")
-    first = cs.write_report(summary, tmp_path / "a.html")
-    second = cs.write_report(json.loads(json.dumps(summary)), str(tmp_path / "b.html"))
+    first = write_report(summary, tmp_path / "a.html")
+    second = write_report(json.loads(json.dumps(summary)), str(tmp_path / "b.html"))
     assert first.read_bytes() == second.read_bytes()
     assert sorted(file.name for file in tmp_path.iterdir()) == ["a.html", "b.html"]
 

@@ -27,6 +27,8 @@ IN_SENTENCE, AT_LEFT, ABOVE = 40, 24, 10
 #: Counted collisions speak for most rows only when more than half of them have a twin; below, coverage is the headline.
 LOW_COVERAGE = 0.5
 LEVEL = 0.95
+#: Shares below one in ten thousand are not told apart.
+SMALLEST = 0.0001
 #: States of a limit whose curve can be continued.
 READABLE = ("settled", "still learning")
 #: Names of letters, digits and a few signs stand in a sentence without quotes.
@@ -46,7 +48,7 @@ def percent(value: float) -> str:
     >>> percent(0.0237), percent(0.0008), percent(0.00002), percent(0.0)
     ('2.4%', '0.08%', 'less than 0.01%', '0%')
     """
-    if 0 < value < 0.0001:
+    if 0 < value < SMALLEST:
         return "less than 0.01%"
     if value in (0, 1):
         return f"{value:.0%}"
@@ -56,6 +58,15 @@ def percent(value: float) -> str:
 def between(low: float | None, high: float | None, before: str = "") -> str:
     """`` (0.6% to 4.1%)``, or nothing where there is no interval."""
     return "" if low is None or high is None else f" ({before}{percent(low)} to {percent(high)})"
+
+
+def span(low: float, high: float) -> str:
+    """A range in words.
+
+    >>> span(0.02, 0.05), span(0.00001, 0.05)
+    ('2.0% to 5.0%', 'at most 5.0%')
+    """
+    return f"at most {percent(high)}" if low < SMALLEST else f"{percent(low)} to {percent(high)}"
 
 
 def duration(seconds: float) -> str:
@@ -147,7 +158,7 @@ def headline(cm: CollisionMatrix, limit: Any = None, level: float = LEVEL) -> li
     if at_most is not None:
         lines.append(f"The best possible classifier errs on at most {percent(at_most)} ({level:.0%} confidence)")
         least_error = float(facts.get("limit_error_low") or 0.0)
-        if least_error > 0 and facts.get("limit_state") in READABLE:
+        if least_error >= SMALLEST and facts.get("limit_state") in READABLE:
             lines[-1] += f", and on at least {percent(min(least_error, at_most))} if learning goes on as it did"
         lines[-1] += "."
     return lines
@@ -163,7 +174,7 @@ def limit_words(facts: Mapping[str, Any]) -> str:
     if state not in READABLE:
         why = str(facts.get("limit_reason") or "too few rows to see how it falls").rstrip(".")
         return f"What unlimited rows would leave cannot be said, and no lower limit can be given: {why}."
-    left = f"{percent(facts['limit_pber_low'])} to {percent(facts['limit_pber_high'])}"
+    left = span(facts["limit_pber_low"], facts["limit_pber_high"])
     if state == "settled":
         return (
             f"More rows of this kind would hardly change that: unlimited rows would leave {left}. [PBER at the limit]"

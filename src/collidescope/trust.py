@@ -23,7 +23,7 @@ from sklearn.utils import check_random_state
 
 from collidescope import _checks as check
 from collidescope._checks import CollisionWarning
-from collidescope._text import limit_facts, percent, words_html
+from collidescope._text import limit_facts, span, words_html
 from collidescope.equations.bounds import condition_number
 from collidescope.equations.recovery import Recovery
 from collidescope.estimators import estimate_collisions
@@ -89,7 +89,7 @@ class LearningCurve:
         if self.verdict == UNKNOWN:
             why = self.reason.removeprefix(UNKNOWN).strip(" :.") or "the curve cannot be read"
             return f"PBER {steps} rows. Verdict: {UNKNOWN} ({why})."
-        left = f"unlimited rows of this kind would leave {percent(low)} to {percent(high)}"
+        left = f"unlimited rows of this kind would leave {span(low, high)}"
         return f"PBER {steps} rows. Verdict: {self.verdict}; {left}."
 
     def _repr_html_(self) -> str:
@@ -210,7 +210,8 @@ def _collisions(estimator: Any, X: Any, y: npt.NDArray[Any]) -> CollisionMatrix:
     """S of a fresh copy of the estimator: its own ``one_step_``, or the cross-fitted estimate of a plain classifier."""
     fresh = clone(estimator)
     if "estimate" not in fresh.get_params():
-        return estimate_collisions(fresh, X, y)
+        cm: CollisionMatrix = estimate_collisions(fresh, X, y)
+        return cm
     if "limit" in fresh.get_params():
         fresh.set_params(limit=False)  # the control needs the full size only
     with warnings.catch_warnings():

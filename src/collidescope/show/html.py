@@ -20,7 +20,7 @@ from typing import Any
 import numpy.typing as npt
 
 from collidescope._files import replace_file
-from collidescope._text import between, percent
+from collidescope._text import between, percent, span
 from collidescope.show import words
 from collidescope.show.summary import FORMAT, FORMAT_VERSION, summarise
 
@@ -244,7 +244,7 @@ def render(summary: Mapping[str, Any]) -> str:
 
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
     environment.filters |= {"percent": percent, "between": between, "named": _named, "count": _count}
-    environment.filters |= {"method": words.method, "points": words.points, "cell": _cell}
+    environment.filters |= {"span": span, "method": words.method, "points": words.points, "cell": _cell}
     found = summary["ambiguous_rows"]
     return environment.from_string(_asset("template.html.j2")).render(
         s=summary,

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from collidescope._text import READABLE, between, duration, percent, quote
+from collidescope.trust import UNKNOWN
 
 #: A PBER that stays below this asks for nothing: fewer than one input in a hundred.
 TINY = 0.01
@@ -102,6 +103,8 @@ def _more_rows(summary: Summary) -> list[str]:
     pber, limit = summary["pber"], summary["limit"]
     if limit is not None and limit["state"] not in READABLE:
         return ["Gather more rows, or try another model, before you act: learning has hardly begun."]
+    if limit is not None and limit["reason"].startswith(UNKNOWN):
+        return ["Whether more rows of this kind would help cannot be told yet: the last doubling is within luck."]
     if limit is not None and limit["state"] == "still learning":
         missing = max(0.0, pber["value"] - limit["pber"])
         return [
