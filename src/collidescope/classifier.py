@@ -249,7 +249,9 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
                 except KeyboardInterrupt:
                     notes.append("the fit was interrupted before the range was known: limit_ is None")
                     curve = curve[-1:]
-        self.limit_ = self._limit(curve, data, splits) if self.limit and not self._crossfit.interrupted else None
+        if self.limit and not fractions:
+            notes.append("the smallest class has too few rows for a learning curve: limit_ is None")
+        self.limit_ = self._limit(curve, data, splits) if len(curve) > 1 else None
         self.posteriors_ = self._estimate(held_out, data)
         if len(held_out.rows) < data.n_given:
             P = self.posteriors_

@@ -151,8 +151,10 @@ def _about_classes(summary: Summary) -> list[str]:
         if percent(path["pber"][1]) != percent(pber):
             gain = f"lowers the share of other labels only {after}."
         lines = [f"No single pair dominates: merging {a} and {b}, the best first step, {gain}{more}".rstrip(".")]
-    saved = shlex.quote(str(summary["about"].get("saved") or "matrix.json"))
-    how = call(summary, f"cs.consolidate(cm, n_groups={groups})", f"collidescope merge {saved} --groups {groups}")
+    saved, command = summary["about"].get("saved"), summary["about"].get("command")
+    before = "" if saved else f"{command} --matrix matrix.json && "
+    merge = f"{before}collidescope merge {shlex.quote(str(saved or 'matrix.json'))} --groups {groups}"
+    how = call(summary, f"cs.consolidate(cm, n_groups={groups})", merge)
     lines[0] += f": {how}."
     # One collision that is told apart from zero; without intervals all count.
     sure = [pair for pair in found if pair["low"] is None or pair["low"] > 0]
