@@ -95,9 +95,9 @@ plt.show()
 # How good is the second opinion?
 # -------------------------------
 # The audit is as good as its posteriors. What they have not learned counts as inherent, so "inherent" is an upper limit
-# and "fixable" a lower one. A learning curve tells whether more data would still change it:
+# and "fixable" a lower one. The learning curve that the fit recorded tells whether more data would still change it:
 
-second_opinion.learning_curve(X, y)
+second_opinion.learning_curve()
 
 # %%
 # It cannot tell what another kind of model would see. These are images, and a network that reads them as images knows

@@ -34,6 +34,7 @@ from scipy.special import betainc, ndtr, ndtri
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
+from collidescope._text import limit_facts, limit_words, percent
 from collidescope.equations.bounds import bayes_error_bounds
 from collidescope.equations.posterior import shift_rows
 from collidescope.equations.projection import project
@@ -228,13 +229,8 @@ class Limit:
         return ""
 
     def __str__(self) -> str:
-        low, high = self.pber_interval()
-        return (
-            f"PBER {self.scores[-1]:.3f} ± {self._half_width(0.95):.3f} with {self.sizes[-1]:,.0f} training rows: "
-            f"{self.state} ({self.reason}).\n"
-            f"Unlimited rows of this kind would leave {low:.3f} to {high:.3f}, about {self.pber:.3f}, "
-            f"if the rest is learned like a power of the number of rows."
-        )
+        now = f"PBER {percent(float(self.scores[-1]))} ± {self._half_width(0.95):.2%} with {self.sizes[-1]:,.0f} rows"
+        return f"{now}: {self.state} ({self.reason}).\n{limit_words(limit_facts(self))}"
 
     def __repr__(self) -> str:
         return f"<Limit: {self.state}, PBER {self.scores[-1]:.4f} now, about {self.pber:.4f} with unlimited rows>"
