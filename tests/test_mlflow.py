@@ -14,6 +14,7 @@ from collidescope.datasets import GaussianProblem
 mlflow = pytest.importorskip("mlflow")
 
 
+@pytest.mark.filterwarnings("ignore")  # those of mlflow itself
 def test_a_run_gets_S_its_interval_and_the_report(tmp_path, monkeypatch):
     from mlflow.models.evaluation.evaluator_registry import _model_evaluation_registry
 
