@@ -2,8 +2,8 @@
 Which column tells the classes apart?
 =====================================
 
-Two classes collide. Would another measurement resolve them, and which of those at hand are worth their cost? We ask this
-of 178 wines from three cultivars with 13 chemical measurements.
+Two classes collide. Would another measurement resolve them, and which of those at hand are worth their cost? We ask
+this of 178 wines from three cultivars, with seven of their chemical measurements.
 """
 
 import matplotlib.pyplot as plt
