@@ -184,6 +184,8 @@ def test_the_limit_gives_accuracy_and_brier_score_and_curves_give_every_metric()
     assert table.loc["accuracy", ["limit_low", "limit_high"]].tolist() == pytest.approx([0.8, 0.9])
     assert table.loc["Brier score", ["limit_low", "limit_high"]].tolist() == [0.15, 0.3]
     assert "nothing above 90.0%" in found.verdict
+    fields = {"classes_": np.array(list("abc")), "posteriors_": P, "labels_": y, "limit_": limit}
+    assert ceilings(SimpleNamespace(predict_proba=None, **fields)).table.equals(found.table)
     by_size = {}
     for m in (50, 100, 200, 400):
         A, b = PROBLEM.sample(m, m)

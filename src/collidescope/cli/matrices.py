@@ -178,6 +178,12 @@ def merge(
             "--max-pber", help="Merge until an input seen again changes group at most this often: 0.05 is 5%."
         ),
     ] = None,
+    max_group_size: Annotated[
+        int | None, typer.Option("--max-group-size", min=2, metavar="N", help="Most classes of a group.")
+    ] = None,
+    balance: Annotated[
+        float, typer.Option("--balance", min=0, max=1, metavar="X", help="0 by gain alone, 1 for groups of like size.")
+    ] = 0.0,
     together: Annotated[
         list[str] | None, typer.Option(metavar="A,B", help="Classes that must be one group. Again for more.")
     ] = None,
@@ -211,6 +217,8 @@ def merge(
         cm,
         groups,
         max_pber=max_pber,
+        max_group_size=max_group_size,
+        balance=balance,
         method="optimal" if optimal else "greedy",
         must_merge=_lists(together),
         cannot_merge=_lists(apart),
