@@ -17,7 +17,7 @@ import numpy as np
 from mlflow.models.evaluation.base import EvaluationResult, ModelEvaluator
 from mlflow.tracking import MlflowClient
 
-from collidescope.scale.streams import collision_matrix_from_posteriors
+from collidescope.estimate import collision_matrix_from_posteriors
 
 #: Folder of the run's artifacts.
 FOLDER = "collidescope"

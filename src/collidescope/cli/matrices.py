@@ -235,7 +235,7 @@ def merge(
     check_outputs([source], [matrix])
     cm = inputs.load_matrix(source)
     method = "optimal" if optimal else "greedy"
-    links = {"must_merge": _lists(together), "cannot_merge": _lists(apart)}
+    links: dict[str, Any] = {"must_merge": _lists(together), "cannot_merge": _lists(apart)}
     try:
         plan = consolidate(
             cm, groups, max_pber=max_pber, max_group_size=max_group_size, balance=balance, method=method, **links
