@@ -12,7 +12,7 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "licences.md"
 #: Extras that users install; those of developers (tests, documentation) are never on a user's machine.
-EXTRAS = ("plot", "cli", "report", "dask", "baselines")
+EXTRAS = ("torch", "plot", "cli", "report", "dask", "experiments")
 #: Short names of licences that some packages only give as a whole text or as a sentence.
 SHORT = {
     "BSD License": "BSD",

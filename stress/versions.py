@@ -19,7 +19,7 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).parents[1]
 FILE = Path(__file__).parent / "results" / "versions.json"
 #: What users install, and what runs the tests; the other tools of developers are pinned in constraints.txt.
-EXTRAS = ("plot", "cli", "report", "dask", "baselines")
+EXTRAS = ("torch", "plot", "cli", "report", "dask", "experiments")
 TOOLS = ("pytest", "pytest-xdist", "hypothesis")
 
 
