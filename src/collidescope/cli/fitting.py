@@ -141,7 +141,7 @@ def fit(
     n_read = len(rows.y)
     rows = inputs.unique_rows(rows) if unique else rows
     rows = inputs.without_rare(rows, drop_rare)
-    rows = inputs.sampled(rows, sample, seed)
+    rows = inputs.with_rare_handled(inputs.sampled(rows, sample, seed), rare)
     check_matrix_name(matrix, len(set(rows.y.tolist())))
     rows, grouped = inputs.take_column(rows, groups, "--groups")
     rows, weights = inputs.take_column(rows, sample_weight, "--sample-weight")
@@ -155,7 +155,7 @@ def fit(
         say("For a first look in less time: --quick, or --sample 20000.", "dim")
     given = {"cv": cv, "members": "quick" if quick else members and members.split(","), "n_jobs": n_jobs}
     settings = {name: value for name, value in given.items() if value is not None}
-    settings |= {"limit": limit, "rare": rare, "priors": priors, "device": device, "random_state": seed}
+    settings |= {"limit": limit, "priors": priors, "device": device, "random_state": seed}
     settings |= {"verbose": 0 if is_quiet() else 1}
     chosen = {"drop": drop or (), "keep": keep or (), "categories": category or ()}
     started = time.perf_counter()

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
 from collidescope.applications.audit import predicted_codes
-from collidescope.estimate import collision_matrix_from_posteriors, labelled_posteriors
+from collidescope.estimate import collision_matrix_from_posteriors
 from collidescope.matrix import CollisionMatrix
 
 WANTED = "a fitted CollisionClassifier, a CollisionMatrix or held-out posteriors (n×K, with y)"
@@ -94,13 +94,12 @@ def _from_posteriors(P: Any, X: Any, y: npt.ArrayLike | None) -> Source:
             "y is needed with posteriors, got None: rates with intervals take labels "
             "(without any pass collision_matrix_from_posteriors(P) as source)"
         )
-    posteriors, codes, classes = labelled_posteriors(P, y, name="source")
+    posteriors, codes, classes = check.labelled_posteriors(P, y, name="source")
     given = _n_rows(X)
     if given is not None and given != len(posteriors):
         raise ValueError(f"X and y must have the same number of rows, got {given} and {len(posteriors)}")
-    assert codes is not None
-    cm = collision_matrix_from_posteriors(posteriors, classes[codes], classes=classes)
-    return Source(cm, posteriors, np.arange(len(codes)), codes, len(codes))
+    cm = collision_matrix_from_posteriors(posteriors, y, classes=classes)
+    return Source(cm, posteriors, np.arange(len(posteriors)), codes, len(posteriors))
 
 
 def _codes(y: npt.ArrayLike | None, cm: CollisionMatrix, n_rows: int, rows: IntArray) -> IntArray | None:
