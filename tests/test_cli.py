@@ -101,7 +101,7 @@ def test_fit_writes_model_matrix_posteriors_and_report(folder):
     assert heldout.filter(like="p_").sum(axis=1).to_numpy() == pytest.approx(1, abs=1e-4)
     page = (folder / "r.html").read_text(encoding="utf-8")
     assert "customer_id" in page
-    assert "<title>plan in shop.csv" in page
+    assert "<title>Which classes of “plan” in shop.csv collide?" in page
     assert "columns used: spend, city, joined, visits" in page
 
 
@@ -118,7 +118,7 @@ def test_json_is_the_summary_and_nothing_else_is_on_standard_output(folder, tmp_
 
 
 def test_quiet_leaves_the_result_only(folder):
-    done = good("fit", folder / "shop.csv", "-l", "plan", *FAST, "--quiet")
+    done = good("fit", folder / "shop.csv", "-l", "plan", *FAST, "--quiet", "--save", folder / "m.collide")
     assert done.stdout == (folder / "fit.out").read_text()  # the seed makes it the same
     assert done.stderr == ""
 
