@@ -102,7 +102,8 @@ def test_fit_writes_model_matrix_posteriors_and_report(folder):
     page = (folder / "r.html").read_text(encoding="utf-8")
     assert "customer_id" in page
     assert "<title>Which classes of “plan” in shop.csv collide?" in page
-    assert "columns used: spend, city, joined, visits" in page
+    used = "</bdi>, <bdi>".join(("spend", "city", "joined", "visits"))
+    assert f"4 columns used: <bdi>{used}</bdi>" in page
 
 
 def test_json_is_the_summary_and_nothing_else_is_on_standard_output(folder, tmp_path):
