@@ -273,6 +273,8 @@ def _train_members(task: Task, test: Any, recipes: Sequence[Recipe]) -> _PoolFol
     n, k = test.shape[0], task.n_classes
     dtype = np.float32 if n * k * len(recipes) > SCORED_NUMBERS else np.float64
     flat = replace(task, X=as_table(task.X))
+    if flat.X is not task.X:  # pixels share one scale
+        flat = replace(flat, spread=np.ones(flat.X.shape[1]))
     interrupted = False
     with threads_for(task.X.shape):
         for name, build, images in recipes:
