@@ -1,4 +1,4 @@
-"""A number for every row of a table, by which rows that a model was trained on are recognised later."""
+"""A number for every row of a table, by which repeated rows and rows that a model was trained on are recognised."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import numpy.typing as npt
 
 #: Multipliers of the columns come from this seed, so that a model saved today recognises its rows tomorrow.
 SEED = 0
+#: The share of rows with a copy in another fold that is worth a warning.
+MANY_REPEATS = 0.01
 
 
 def row_hashes(X: Any) -> npt.NDArray[np.uint64]:
@@ -49,3 +51,34 @@ def _bits(values: Any) -> npt.NDArray[np.uint64]:
         text = np.asarray(values, dtype=object)
         flat = pd.util.hash_array(np.array([str(value) for value in text.ravel()], dtype=object))
         return np.asarray(flat, dtype=np.uint64).reshape(text.shape)
+
+
+def repeated(hashes: npt.NDArray[np.uint64], groups: npt.NDArray[Any] | None = None) -> npt.NDArray[np.bool_]:
+    """Which rows, given by their hashes, occur again in another group (by default every row is a group).
+
+    >>> repeated(np.array([7, 8, 7], dtype=np.uint64)).tolist()
+    [True, False, True]
+    """
+    inputs = np.unique(hashes, return_inverse=True)[1]
+    if groups is None:
+        return np.asarray(np.bincount(inputs)[inputs] > 1)
+    own = np.unique(groups, return_inverse=True)[1]
+    distinct = np.unique(np.column_stack([inputs, own]), axis=0)[:, 0]
+    return np.asarray(np.bincount(distinct)[inputs] > 1)
+
+
+def repeat_notes(again: npt.NDArray[np.bool_], losses: npt.NDArray[np.float64] | None = None) -> list[str]:
+    """What rows with a copy in another fold (``again``) do to PBER, with what to do.
+
+    ``losses`` are the held-out Brier scores of the rows, whose mean is PBER.
+    """
+    if again.mean() < MANY_REPEATS:
+        return []
+    said = f"{again.sum():,} of {len(again):,} rows have a copy in another fold"
+    if losses is not None and not again.all():
+        said += f": PBER is {losses[again].mean():.4f} on them and {losses[~again].mean():.4f} on the other rows"
+    return [
+        f"{said}. If they are copies of one case, PBER is too low: leave them out (X.drop_duplicates(), --unique), or "
+        f"keep them in one fold (groups=input_groups(X), from collidescope.counting). If they are separate cases that "
+        f"happen to be alike, count_collisions(X, y) needs no model for them"
+    ]

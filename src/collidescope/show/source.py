@@ -11,7 +11,7 @@ import numpy.typing as npt
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
 from collidescope.applications.audit import predicted_codes
-from collidescope.estimate import collision_matrix_from_posteriors, labelled_posteriors
+from collidescope.estimate import collision_matrix_from_posteriors
 from collidescope.matrix import CollisionMatrix
 
 WANTED = "a fitted CollisionClassifier, a CollisionMatrix or held-out posteriors (n×K, with y)"
