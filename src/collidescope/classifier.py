@@ -581,6 +581,8 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
                 )
         elif self.model is not None and not callable(self.model):
             check.check_choice(self.model, ["pairwise"], "model")
+        if self.model is not None and find_spec("torch") is None:
+            raise ImportError("model trains networks, which need torch: pip install 'collidescope[torch]'")
         if not isinstance(self.limit, (bool, np.bool_)):
             raise ValueError(f"limit must be True or False, got {self.limit!r}")
         check.check_choice(self.estimate, ["one-step", "gramian"], "estimate")
