@@ -23,7 +23,7 @@ from joblib import Parallel, delayed
 from benchmarks._record import load, save
 from collidescope import datasets
 from collidescope import limit as limits
-from collidescope.inference import CollisionAccumulator
+from collidescope.estimate import CollisionAccumulator
 from collidescope.limit import Limit, limit_from_posteriors
 from collidescope.matrix import CollisionMatrix
 

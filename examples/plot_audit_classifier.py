@@ -55,7 +55,7 @@ for name, report in audits.items():
 
 figure, axis = plt.subplots(figsize=(7, 2.6), layout="constrained")
 names = list(audits)
-inherent = [100 * audits[name].inherent for name in names]
+inherent = [100 * audits[name].best for name in names]
 fixable = [100 * audits[name].fixable for name in names]
 axis.barh(names, inherent, color="#9aa5b8", label="inherent")
 axis.barh(names, fixable, left=inherent, color="#c8442c", label="fixable by a better model")

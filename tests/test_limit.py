@@ -11,7 +11,7 @@ from scipy import stats
 
 from collidescope import limit as module
 from collidescope.datasets import ring, scenario_a
-from collidescope.inference import CollisionAccumulator
+from collidescope.estimate import CollisionAccumulator
 from collidescope.limit import Limit, limit_from_posteriors, limit_from_scores
 from helpers import mean_tvd
 
