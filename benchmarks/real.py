@@ -4,7 +4,7 @@
 the same five stratified folds for everyone. Text columns are one-hot encoded, numbers stay as they are. Each record
 (table, method) is written once to ``results/real.json``; a second run computes what is missing.
 
-    python benchmarks/real.py --jobs 16 [--tables iris,wine] [--methods pool,trees] [--data FOLDER]
+    python -m benchmarks.real --jobs 16 [--tables iris,wine] [--methods pool,trees] [--data FOLDER]
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import _record
 import numpy as np
 import pandas as pd
 from sklearn.datasets import load_digits
@@ -31,6 +30,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 from threadpoolctl import threadpool_limits
+
+from benchmarks import _record
 
 FOLDS, SEED = 5, 0
 #: Both are near zero, where ratios say nothing.
