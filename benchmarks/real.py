@@ -149,9 +149,7 @@ def measure(table: str, method: str, folder: Path | None) -> dict[str, Any]:
 
 def show(results: dict[str, dict[str, Any]], ours: str) -> None:
     """The table, and how ``ours`` compares with the best rival of each."""
-    print(
-        f"\n{'table':16s} {'rows':>6s} {'cols':>5s} {'K':>3s} {'ours':>8s} {'best rival':>22s} {'ratio':>6s} {'log loss':>8s}"
-    )
+    print(f"\n{'table':16s} {'rows':>6s} {'cols':>5s} {'K':>3s} {'ours':>8s} {'best rival':>22s}  ratio log loss")
     ratios, log_ratios, all_ratios = [], [], []
     for table in sorted(results):
         records = results[table]

@@ -13,7 +13,7 @@ def main():
     cm = cs.CollisionClassifier(random_state=0, verbose=1).fit(X, y).collision_matrix_
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.6), layout="constrained")
     cs.CollisionMatrixDisplay.from_matrix(cm, order="cluster").plot(ax=left, colorbar=False)
-    cs.IntervalsDisplay.from_matrix(cm, n=12).plot(ax=right)
+    cs.CollisionMatrixDisplay.from_matrix(cm).plot_pairs(right, n=12)
     left.set_title("Seen in one class, seen again in another")
     right.set_title("The pairs that collide most")
     figure.savefig(Path(__file__).parent / "figures" / "digits.png", dpi=110)

@@ -55,7 +55,7 @@ for name, report in audits.items():
 
 figure, axis = plt.subplots(figsize=(7, 2.6), layout="constrained")
 names = list(audits)
-inherent = [100 * audits[name].inherent for name in names]
+inherent = [100 * audits[name].best for name in names]
 fixable = [100 * audits[name].fixable for name in names]
 axis.barh(names, inherent, color="#9aa5b8", label="inherent")
 axis.barh(names, fixable, left=inherent, color="#c8442c", label="fixable by a better model")
@@ -95,9 +95,9 @@ plt.show()
 # How good is the second opinion?
 # -------------------------------
 # The audit is as good as its posteriors. What they have not learned counts as inherent, so "inherent" is an upper limit
-# and "fixable" a lower one. A learning curve tells whether more data would still change it:
+# and "fixable" a lower one. The learning curve that the fit recorded tells whether more data would still change it:
 
-second_opinion.learning_curve(X, y)
+second_opinion.learning_curve()
 
 # %%
 # It cannot tell what another kind of model would see. These are images, and a network that reads them as images knows

@@ -55,8 +55,11 @@ plt.show()
 # What the network could not learn counts as collision. Look at the held-out loss of the folds: it should have
 # flattened.
 
-cs.HistoryDisplay.from_classifier(clf).plot()
-plt.title("Loss of the five folds")
+for fold in clf.history_:
+    for epochs in fold.values():
+        plt.plot([entry["epoch"] for entry in epochs], [entry["val_loss"] for entry in epochs])
+plt.title("Held-out loss of the five folds")
+plt.xlabel("epoch")
 plt.show()
 
 # %%

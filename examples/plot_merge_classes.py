@@ -25,7 +25,7 @@ print(cm)
 # %%
 # The pairs that collide most, with 95% intervals:
 
-cs.IntervalsDisplay.from_matrix(cm, n=8).plot()
+cs.CollisionMatrixDisplay.from_matrix(cm).plot_pairs(n=8)
 plt.show()
 
 # %%

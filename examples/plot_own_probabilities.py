@@ -81,7 +81,11 @@ print(f"Largest difference: {np.abs(together.matrix - cm.matrix).max():.1e}")
 # answer from the posteriors at equal priors, as the share of malignant tumours changes:
 
 even = cs.collision_matrix_from_posteriors(P, y, priors="uniform")
-cs.PriorsDisplay.from_matrix(even, positive="malignant").plot()
+shares = np.linspace(0.01, 0.99, 50)
+plt.plot(shares, [even.precision([1 - share, share])[1] for share in shares], label="precision")
+plt.axhline(even.recall()[1], linestyle="--", label="recall")
+plt.xlabel("share of malignant tumours")
+plt.legend()
 plt.show()
 
 # %%

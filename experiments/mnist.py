@@ -27,8 +27,8 @@ from sklearn.model_selection import StratifiedKFold
 from sklearn.utils import check_random_state
 
 from collidescope import CollisionClassifier, CollisionMatrix, recover, shift_priors
-from collidescope._store import write_bytes
 from collidescope._scaling import apply_scaling, fit_scaling
+from collidescope._store import write_bytes
 from collidescope.crossfit import PairSolver
 from collidescope.equations.bounds import bayes_error_bounds
 from collidescope.equations.gramian import gramian_from_similarities

@@ -127,6 +127,7 @@ def fit(
     from collidescope.cli import _inputs as inputs
     from collidescope.cli._results import check_report, finish, next_steps, summary_of
     from collidescope.cli._writing import check_matrix_name, check_outputs, check_suffix, posterior_table, write_table
+    from collidescope.trust import limit_of
 
     set_quiet(quiet)
     if priors not in ("empirical", "uniform"):
@@ -157,18 +158,13 @@ def fit(
     settings |= {"limit": limit, "priors": priors, "device": device, "random_state": seed}
     settings |= {"verbose": 0 if is_quiet() else 1}
     chosen = {"drop": drop or (), "keep": keep or (), "categories": category or ()}
+    started = time.perf_counter()
     model, checked = _train(rows, settings | chosen, inputs.group_codes(grouped), inputs.row_weights(weights), control)
     notes = [*rows.notes, *model.notes_]
-    used = f"label: {rows.label!r}; columns used: {', '.join(model.encoder_.types)}"
+    about: dict[str, Any] = {"file": table.name, "label": rows.label, "columns": list(model.encoder_.types)}
+    about |= {"saved": save or matrix, "command": _command(table, rows.label), "seconds": time.perf_counter() - started}
     with warnings_as_notes():
-        summary = summary_of(
-            model,
-            rows.X,
-            rows.y,
-            control=checked,
-            title=title or f"{rows.label} in {table.name}",
-            notes=[used, *notes],
-        )
+        summary = summary_of(model, rows.X, rows.y, control=checked, title=title, about=about, notes=notes)
     # Before any other advice: a number that comes from a leak is not worth acting on.
     summary["what_to_do"] = [*model.cautions_, *([QUICK] if quick else []), *summary["what_to_do"]]
     cm = model.collision_matrix_
@@ -177,7 +173,7 @@ def fit(
     name = rows.label if rows.label not in ("row", "predicted") else f"{rows.label} (label)"
     posteriors = posterior_table(model.posteriors_, model.classes_, rows.numbers, pd.DataFrame({name: rows.y}))
     more = [("model", save, model.save), ("held-out posteriors", out, partial(write_table, posteriors))]
-    finish(cm, summary, as_json=as_json, report=report, matrix=matrix, more=more)
+    finish(cm, summary, as_json=as_json, report=report, matrix=matrix, more=more, limit=limit_of(model))
     if model.interrupted_:
         say("Stopped by Ctrl-C: this is what the folds trained so far say; all that was asked is written.", always=True)
         raise typer.Exit(INTERRUPTED)
@@ -225,11 +221,15 @@ def _peak_memory() -> str:
     return f"{own / 1e9:.1f} GB" + (f", {worker / 1e9:.1f} GB per worker" if worker > own / 2 else "")
 
 
+def _command(table: Path, label: str) -> str:
+    return f"collidescope fit {shlex.quote(str(table))} --label {shlex.quote(label)}"
+
+
 def _next(
     table: Path, label: str, k: int, report: Path | None, save: Path | None, matrix: Path | None, sample: int | None
 ) -> list[str]:
     """Commands that go on from here."""
-    fit_again = f"collidescope fit {shlex.quote(str(table))} --label {shlex.quote(label)}"
+    fit_again = _command(table, label)
     commands = []
     if report is None:
         commands.append(

@@ -19,37 +19,22 @@ WANTED = "a fitted CollisionClassifier, a CollisionMatrix or held-out posteriors
 
 @dataclass(frozen=True)
 class Source:
-    """A collision matrix and what is known about its rows.
-
-    Attributes
-    ----------
-    matrix : CollisionMatrix
-    posteriors : array of shape (m, K) or None
-        Of the rows that were scored.
-    rows : array of m row numbers or None
-        Which of the ``n_given`` rows they are: folds may have been interrupted, and rows of weight 0 are left out.
-    codes : array of m class numbers or None
-        Of their labels.
-    n_given : int or None
-    model : object or None
-        Where the attributes came from.
-    fresh : bool
-        Were the posteriors asked of the model now, so that nothing says that it did not train on these rows?
-    """
+    """A collision matrix and what is known about its rows."""
 
     matrix: CollisionMatrix
+    #: (m, K), of the rows that were scored; their numbers among the ``n_given`` rows (folds may have been interrupted,
+    #: rows of weight 0 are left out); class numbers of their labels.
     posteriors: FloatArray | None = None
     rows: IntArray | None = None
     codes: IntArray | None = None
     n_given: int | None = None
+    #: Where the attributes came from.
     model: Any = None
+    #: Were the posteriors asked of the model now, so that nothing says that it did not train on these rows?
     fresh: bool = False
 
     def predictions(self, y_pred: Any, X: Any) -> IntArray:
-        """Class numbers that a classifier under audit gave the scored rows.
-
-        ``y_pred`` as :func:`~collidescope.audit` takes it; its rows are those given, scored or not.
-        """
+        """Class numbers that a classifier under audit gave the scored rows (``y_pred`` is of all given rows)."""
         if self.posteriors is None or self.rows is None or self.codes is None:
             missing = "held-out posteriors" if self.posteriors is None else "labels"
             raise ValueError(
@@ -113,8 +98,9 @@ def _from_posteriors(P: Any, X: Any, y: npt.ArrayLike | None) -> Source:
     given = _n_rows(X)
     if given is not None and given != len(posteriors):
         raise ValueError(f"X and y must have the same number of rows, got {given} and {len(posteriors)}")
-    cm = collision_matrix_from_posteriors(posteriors, y, classes=classes)
-    return Source(cm, posteriors, np.arange(len(posteriors)), codes, len(posteriors))
+    assert codes is not None
+    cm = collision_matrix_from_posteriors(posteriors, classes[codes], classes=classes)
+    return Source(cm, posteriors, np.arange(len(codes)), codes, len(codes))
 
 
 def _codes(y: npt.ArrayLike | None, cm: CollisionMatrix, n_rows: int, rows: IntArray) -> IntArray | None:

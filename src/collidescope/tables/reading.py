@@ -403,7 +403,7 @@ def _read_excel(path: Path) -> tuple[pd.DataFrame, list[str]]:
     import pandas as pd
 
     try:
-        from openpyxl import load_workbook  # type: ignore[import-untyped]
+        from openpyxl import load_workbook
     except ImportError:
         raise ImportError("Excel workbooks need openpyxl: pip install openpyxl") from None
     rows: list[tuple[Any, ...]] = []
