@@ -6,7 +6,7 @@ of inner held-out rows; groups stay together.
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -15,12 +15,6 @@ from collidescope.learners._shared import by_blocks, checked, inner_parts, log_s
 from collidescope.learners._trees import TreeStack, build
 from collidescope.learners.base import FloatArray, Member, Task, Tree
 
-#: Two kinds of trees, whose logits are averaged: small ones on samples of the rows, and larger ones with random cuts.
-#: Each holds out other rows, so that together they learn from every row.
-KINDS: tuple[dict[str, Any], ...] = (
-    {"num_leaves": 8, "max_depth": 4, "feature_fraction": 0.7, "bagging_fraction": 0.7, "bagging_freq": 1},
-    {"num_leaves": 20, "max_depth": 7, "feature_fraction": 0.7, "extra_trees": True},
-)
 #: Rounds, and trees of all kinds, rounds and classes together.
 MAX_ROUNDS, MAX_TREES = 300, 2_000
 #: One part of so many is held out to choose the number of rounds; rounds without gain that end the growth.
@@ -34,9 +28,19 @@ BLIND_ROUNDS = 30
 
 
 class Boosting(Member):
-    """Gradient-boosted trees."""
+    """Gradient-boosted trees of two kinds, whose logits are averaged.
+
+    Small ones on samples of the rows, and larger ones with random cuts. Each kind holds out other rows, so that
+    together they learn from every row.
+    """
 
     name = "trees"
+    kinds: ClassVar[tuple[dict[str, Any], ...]] = (
+        {"num_leaves": 8, "max_depth": 4, "feature_fraction": 0.7, "bagging_fraction": 0.7, "bagging_freq": 1},
+        {"num_leaves": 20, "max_depth": 7, "feature_fraction": 0.7, "extra_trees": True},
+    )
+    #: Rows of the smallest leaf: a share of the rows, within limits.
+    leaf_share, fewest, most = 0.02, 2, 10
 
     stack: TreeStack
     #: Rounded to half precision: a tree's step changes by less than a thousandth.
@@ -49,13 +53,13 @@ class Boosting(Member):
 
     def fit(self, task: Task) -> Self:
         K, n = task.n_classes, len(task.codes)
-        most = max(1, min(MAX_ROUNDS, MAX_TREES // (len(KINDS) * (1 if K == 2 else K))))
+        most_rounds = max(1, min(MAX_ROUNDS, MAX_TREES // (len(self.kinds) * (1 if K == 2 else K))))
         self.n_classes = K
         common = {
             "objective": "binary" if K == 2 else "multiclass",
             "num_class": 1 if K == 2 else K,
-            "learning_rate": float(np.clip(RATE_ROUNDS / most, LEARNING_RATE, FASTEST)),
-            "min_data_in_leaf": int(np.clip(n // 50, 2, 10)),
+            "learning_rate": float(np.clip(RATE_ROUNDS / most_rounds, LEARNING_RATE, FASTEST)),
+            "min_data_in_leaf": int(np.clip(self.leaf_share * n, self.fewest, self.most)),
             "min_sum_hessian_in_leaf": 1e-3,
             "lambda_l2": 1.0,
             "use_missing": False,
@@ -67,9 +71,9 @@ class Boosting(Member):
         }
         X, w = np.asarray(task.X, dtype=np.float32), weights_of(task)
         described = []
-        for number, kind in enumerate(KINDS):
+        for number, kind in enumerate(self.kinds):
             part = inner_parts(task, PARTS, task.seed + number)
-            described += _boost(X, task.codes, w, part, {**common, **kind}, most)
+            described += _boost(X, task.codes, w, part, {**common, **kind}, most_rounds)
         self._take(described)
         return self
 
@@ -80,7 +84,7 @@ class Boosting(Member):
             _read(one["tree_structure"], nodes, values)
             columns = list(zip(*nodes, strict=True))
             trees.append((np.asarray(columns[0]), np.asarray(columns[1], dtype=np.float64), np.asarray(columns[2])))
-        self.stack, self.values = build(trees), (np.asarray(values) / len(KINDS)).astype(np.float16)
+        self.stack, self.values = build(trees), (np.asarray(values) / len(self.kinds)).astype(np.float16)
 
     def log_posteriors(self, X: Any) -> FloatArray:
         K, values = self.n_classes, self.values.astype(np.float32)
@@ -103,6 +107,14 @@ class Boosting(Member):
         if n_classes > 2 and len(member.stack.sizes) % n_classes:
             raise ValueError(f"boosted trees must come in rounds of {n_classes}, got {len(member.stack.sizes)}")
         return member
+
+
+class PlainBoosting(Boosting):
+    """Larger trees with large leaves and nothing random: rules that hold exactly are learned as such."""
+
+    name = "trees-plain"
+    kinds: ClassVar[tuple[dict[str, Any], ...]] = ({"num_leaves": 31, "max_depth": 8, "lambda_l2": 0.0},)
+    leaf_share, fewest, most = 0.2, 5, 20
 
 
 def _boost(
