@@ -17,12 +17,13 @@ from collidescope.learners.base import FloatArray, Member, Task, Tree
 
 #: Rounds, and trees of all kinds, rounds and classes together.
 MAX_ROUNDS, MAX_TREES = 300, 2_000
-#: One part of so many is held out to choose the number of rounds; rounds without gain that end the growth.
-PARTS, PATIENCE = 5, 10
-#: Step of a round: this many over the rounds that classes leave, within limits.
-RATE_ROUNDS, LEARNING_RATE, FASTEST = 12.0, 0.08, 0.3
-#: Rows × trees per round × parts that are held out in turn: few rows are cross-validated in all parts, many in one.
-CROSS_VALIDATED = 4_000
+#: Parts of the rows that are held out in turn; rounds without gain that end the growth.
+PARTS, PATIENCE = 6, 20
+#: Step of a round: this many over the rounds that classes leave, within limits. Many rows afford larger steps.
+RATE_ROUNDS, LEARNING_RATE, LARGE_RATE, FASTEST = 12.0, 0.1, 0.16, 0.3
+#: Rows × trees per round × parts that are held out in turn (at least one), and rows × trees per round up to which all
+#: rows are trained on once the rounds are known.
+CROSS_VALIDATED, REFITTED = 10_000, 30_000
 #: Rounds where nothing can be held out.
 BLIND_ROUNDS = 30
 
@@ -55,10 +56,11 @@ class Boosting(Member):
         K, n = task.n_classes, len(task.codes)
         most_rounds = max(1, min(MAX_ROUNDS, MAX_TREES // (len(self.kinds) * (1 if K == 2 else K))))
         self.n_classes = K
+        slowest = LEARNING_RATE if n * K <= REFITTED else LARGE_RATE
         common = {
             "objective": "binary" if K == 2 else "multiclass",
             "num_class": 1 if K == 2 else K,
-            "learning_rate": float(np.clip(RATE_ROUNDS / most_rounds, LEARNING_RATE, FASTEST)),
+            "learning_rate": float(np.clip(RATE_ROUNDS / most_rounds, slowest, FASTEST)),
             "min_data_in_leaf": int(np.clip(self.leaf_share * n, self.fewest, self.most)),
             "min_sum_hessian_in_leaf": 1e-3,
             "lambda_l2": 1.0,
@@ -113,7 +115,7 @@ class PlainBoosting(Boosting):
     """Larger trees with large leaves and nothing random: rules that hold exactly are learned as such."""
 
     name = "trees-plain"
-    kinds: ClassVar[tuple[dict[str, Any], ...]] = ({"num_leaves": 31, "max_depth": 8, "lambda_l2": 0.0},)
+    kinds: ClassVar[tuple[dict[str, Any], ...]] = ({"num_leaves": 31, "max_depth": 12, "lambda_l2": 0.0},)
     leaf_share, fewest, most = 0.2, 5, 20
 
 
@@ -127,7 +129,7 @@ def _boost(
 ) -> list[dict[str, Any]]:
     """Trees as LightGBM describes them, as many rounds as held-out rows like best.
 
-    Few rows are cross-validated and then all trained on; of many, one part is held out.
+    Few rows are cross-validated and then all trained on; of many, one part is held out and stays so.
     """
     import lightgbm
 
@@ -135,15 +137,17 @@ def _boost(
         return lightgbm.Dataset(X[rows], codes[rows], weight=w[rows], params={"verbosity": -1, "num_threads": 1})
 
     stop = lightgbm.early_stopping(PATIENCE, verbose=False)
-    n_parts, everything = int(part.max()) + 1, np.arange(len(codes))
-    if not n_parts:  # a single group: nothing to hold out
+    everything, work = np.arange(len(codes)), len(codes) * options["num_class"]
+    folds = [(np.flatnonzero(part != k), np.flatnonzero(part == k)) for k in range(int(part.max()) + 1)]
+    if not folds:  # a single group: nothing to hold out
         booster = lightgbm.train(options, data(everything), BLIND_ROUNDS)
-    elif (used := min(n_parts, CROSS_VALIDATED // (len(codes) * options["num_class"]))) > 1:
-        folds = [(np.flatnonzero(part != k), np.flatnonzero(part == k)) for k in range(used)]
-        curve = lightgbm.cv(options, data(everything), most, folds=iter(folds), callbacks=[stop])
+    elif work <= REFITTED:
+        used = folds[: max(1, CROSS_VALIDATED // work)]
+        curve = lightgbm.cv(options, data(everything), most, folds=iter(used), callbacks=[stop])
         booster = lightgbm.train(options, data(everything), len(next(iter(curve.values()))))  # type: ignore[arg-type]
     else:
-        held_out, train = np.flatnonzero(part == 0), data(np.flatnonzero(part != 0))
+        rows, held_out = folds[0]
+        train = data(rows)
         valid = train.create_valid(X[held_out], codes[held_out], weight=w[held_out])
         booster = lightgbm.train(options, train, most, valid_sets=[valid], callbacks=[stop])
     trees: list[dict[str, Any]] = booster.dump_model(num_iteration=max(booster.best_iteration, 0) or None)["tree_info"]
