@@ -295,7 +295,11 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         recipes = recipes_for(self.members, self._factory, n_train, held.X.shape[1:], len(data.classes), held.in_memory)
 
         def cross_fit(parts: list[Split], progress: Progress, steps: int, folder: str | None) -> Any:
-            return fit_pool(held, data.labels, parts, recipes, seeds, settings(folder), progress, steps)
+            used = recipes
+            if folder is not None:  # a share of the rows: what had no weight with all of them has none with fewer
+                weights = self._crossfit.fold_weights
+                used = [r for r in recipes if r.simple or any(fold.get(r.name, 0) > 0 for fold in weights)] or recipes
+            return fit_pool(held, data.labels, parts, used, seeds, settings(folder), progress, steps)
 
         return cross_fit
 
