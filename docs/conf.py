@@ -3,6 +3,9 @@
 import warnings
 from importlib.metadata import version as installed_version
 
+from docutils import nodes
+from latex2mathml.converter import convert
+
 project = "collidescope"
 author = "The Collidescope developers"
 copyright = "2026, The Collidescope developers"
@@ -12,7 +15,6 @@ extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
-    "sphinx.ext.mathjax",
     "sphinx.ext.viewcode",
     "numpydoc",
     "sphinx_gallery.gen_gallery",
@@ -22,6 +24,8 @@ templates_path = ["_templates"]
 
 myst_enable_extensions = ["dollarmath", "amsmath", "deflist", "attrs_inline", "colon_fence"]
 myst_heading_anchors = 3
+
+html_math_renderer = "mathml"  # browsers draw MathML themselves: no script, no font, no network
 
 autosummary_generate = True
 autodoc_typehints = "none"  # numpydoc sections carry the types
@@ -34,6 +38,7 @@ TUTORIALS = [
     "plot_audit_classifier.py",
     "plot_merge_classes.py",
     "plot_ambiguous_rows.py",
+    "plot_columns.py",
     "plot_images_own_network.py",
     "plot_own_trainer.py",
     "plot_own_probabilities.py",
@@ -97,5 +102,14 @@ def skip_injected(app, what, name, obj, skip, options):
     return True if name.endswith("_request") or name == "get_metadata_routing" else None
 
 
+def visit_math(self, node):
+    """TeX as MathML, in a line or as a block."""
+    block = isinstance(node, nodes.math_block)
+    markup = convert(node.astext(), display="block" if block else "inline")
+    self.body.append(f'<div class="math">{markup}</div>\n' if block else markup)
+    raise nodes.SkipNode
+
+
 def setup(app):
     app.connect("autodoc-skip-member", skip_injected)
+    app.add_html_math_renderer("mathml", (visit_math, None), (visit_math, None))
