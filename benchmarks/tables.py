@@ -112,7 +112,10 @@ def real_text() -> str:
     near_zero = stored["config"]["left_out_of_the_mean"]
     tables = {name: {m: r["brier"] for m, r in records.items()} for name, records in stored["results"].items()}
     rows = []
-    for names, title in ((tuple(STOCK), "**the best of the nine on each table**"), *(((n,), t) for n, t in STOCK.items())):
+    for names, title in (
+        (tuple(STOCK), "**the best of the nine on each table**"),
+        *(((n,), t) for n, t in STOCK.items()),
+    ):
         ratios = {name: brier["pool"] / max(min(brier[n] for n in names), 1e-9) for name, brier in tables.items()}
         within = sum(ratio <= 1.01 for ratio in ratios.values())
         kept = {name: ratio for name, ratio in ratios.items() if name not in near_zero}
