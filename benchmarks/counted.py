@@ -9,7 +9,8 @@ import numpy as np
 from sklearn.ensemble import HistGradientBoostingClassifier
 
 from benchmarks._record import save
-from collidescope import count_collisions, estimate_collisions, repeated_rows
+from collidescope import count_collisions, estimate_collisions
+from collidescope.counting import repeated_rows
 from experiments.real_data import load_brfss
 
 

@@ -4,7 +4,7 @@
 the same five stratified folds for everyone. Text columns are one-hot encoded, numbers stay as they are. Each record
 (table, method) is written once to ``results/real.json``; a second run computes what is missing.
 
-    python benchmarks/real.py --jobs 16 [--tables iris,wine] [--methods pool,trees] [--data FOLDER]
+    python -m benchmarks.real --jobs 16 [--tables iris,wine] [--methods pool,trees] [--data FOLDER]
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import _record
 import numpy as np
 import pandas as pd
 from sklearn.datasets import load_digits
@@ -31,6 +30,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 from threadpoolctl import threadpool_limits
+
+from benchmarks import _record
 
 FOLDS, SEED = 5, 0
 #: Both are near zero, where ratios say nothing.
@@ -86,7 +87,10 @@ def posteriors_of_pool(X: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, dict[s
 
     folds = list(StratifiedKFold(FOLDS, shuffle=True, random_state=SEED).split(X, y))
     model = CollisionClassifier(cv=folds, random_state=SEED, device="cpu").fit(X, y)
-    said: dict[str, Any] = {"weights": model._crossfit.weights, "error_limit": model.collision_matrix_.bayes_error_limit()}
+    said: dict[str, Any] = {
+        "weights": model._crossfit.weights,
+        "error_limit": model.collision_matrix_.bayes_error_limit(),
+    }
     if (limit := model.limit_) is not None:
         said |= {"state": limit.state, "pber_range": limit.pber_interval(), "error_range": limit.bayes_error_interval()}
     return np.asarray(model.posteriors_), said
@@ -145,7 +149,7 @@ def measure(table: str, method: str, folder: Path | None) -> dict[str, Any]:
 
 def show(results: dict[str, dict[str, Any]], ours: str) -> None:
     """The table, and how ``ours`` compares with the best rival of each."""
-    print(f"\n{'table':16s} {'rows':>6s} {'cols':>5s} {'K':>3s} {'ours':>8s} {'best rival':>22s} {'ratio':>6s} {'log loss':>8s}")
+    print(f"\n{'table':16s} {'rows':>6s} {'cols':>5s} {'K':>3s} {'ours':>8s} {'best rival':>22s}  ratio log loss")
     ratios, log_ratios, all_ratios = [], [], []
     for table in sorted(results):
         records = results[table]
@@ -192,7 +196,10 @@ def main() -> None:
         for done in as_completed(waiting):
             table, method = waiting[done]
             results.setdefault(table, {})[method] = done.result()
-            print(f"{table} {method} {results[table][method]['brier']:.4f} {results[table][method]['seconds']:.1f} s", flush=True)
+            print(
+                f"{table} {method} {results[table][method]['brier']:.4f} {results[table][method]['seconds']:.1f} s",
+                flush=True,
+            )
             if len(results) % 4 == 0 or method in ("pool", "members"):
                 _record.save("real", config, results)
     _record.save("real", config, results)

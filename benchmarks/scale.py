@@ -25,7 +25,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks._record import save
-from collidescope import accumulate, collision_matrix_from_posteriors, posterior_batches
+from collidescope import collision_matrix_from_posteriors
+from collidescope.estimate import accumulate
+from collidescope.scale.streams import posterior_batches
 
 CLASSES = [f"class {k}" for k in range(10)]
 ROWS = (100_000, 1_000_000, 10_000_000)

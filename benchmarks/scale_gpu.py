@@ -22,9 +22,10 @@ from benchmarks._record import save
 from collidescope import CollisionClassifier, CollisionMatrix
 from collidescope.datasets import GaussianProblem, scenario_a
 from collidescope.learners import bridge
+from collidescope.pairwise.networks import PairwiseNetwork
 from collidescope.pairwise.scoring import class_similarity
 from collidescope.training import rows
-from collidescope.training.networks import Bfloat16, PairwiseNetwork
+from collidescope.training.networks import Bfloat16
 from experiments.mnist_networks import conv_encoder
 from experiments.real_data import load_mnist
 

@@ -25,8 +25,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks._record import save
-from collidescope import CollisionClassifier, Speed, accumulate
+from collidescope import CollisionClassifier, Speed
 from collidescope.datasets import GaussianProblem
+from collidescope.estimate import accumulate
 
 ROOT = Path(__file__).parents[1]
 #: A fit whose epochs are fixed, so that only the rows differ.

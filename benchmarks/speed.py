@@ -23,10 +23,11 @@ from torch import nn
 from benchmarks._record import best_of, save
 from collidescope import CollisionClassifier
 from collidescope.datasets import GaussianProblem, scenario_a
+from collidescope.pairwise.networks import PairwiseNetwork
 from collidescope.pairwise.scoring import class_similarity
 from collidescope.training.config import TrainingConfig
 from collidescope.training.loop import epoch_generator, make_optimizer, run_epoch
-from collidescope.training.networks import PairwiseNetwork, mlp
+from collidescope.training.networks import mlp
 from collidescope.training.objectives import FactorisedObjective, PairwiseObjective
 
 DEPTH = (128,) * 6  # the paper's architecture

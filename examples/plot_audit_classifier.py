@@ -40,17 +40,17 @@ for name, predicted in said.items():
 second_opinion = cs.CollisionClassifier(members=["linear"], random_state=0).fit(X, y)
 
 # %%
-# Errors that the rule "take the most likely class" avoids are **fixable**, since here is a rule that avoids them. Of the
-# rest, some are **not learned yet**: more rows would avoid them. What unlimited rows would leave is **inherent**. The
-# range of the second opinion, ``limit_``, tells the last two apart.
+# Errors that the rule "take the most likely class" avoids are **fixable**, since here is a rule that avoids them. Of
+# the rest, some are **not learned yet**: more rows would avoid them. What unlimited rows would leave is **inherent**.
+# The range of the second opinion, ``limit_``, tells the last two apart.
 
 audits = {name: cs.audit(second_opinion, X, y, predicted) for name, predicted in said.items()}
 for name, report in audits.items():
     print(f"{name.upper()}: {report.verdict}\n")
 
 # %%
-# Naive Bayes takes pixels for independent, and much of what it gets wrong need not be. Logistic regression errs less than
-# the second opinion, so the audit says that it cannot judge it: see the end of this page.
+# Naive Bayes takes pixels for independent, and much of what it gets wrong need not be. Logistic regression errs less
+# than the second opinion, so the audit says that it cannot judge it: see the end of this page.
 
 figure, axis = plt.subplots(figsize=(7, 2.6), layout="constrained")
 names = list(audits)
@@ -105,5 +105,5 @@ print(cs.audit(stronger, X, y, said["logistic regression"]).verdict)
 
 # %%
 # So "nothing to fix" always means: as far as these posteriors can see. Take the best posteriors that you have, from
-# whatever model. Rows that a model was fitted on are recognised, and their held-out posteriors are used; with a test set
-# it is the same line: ``cs.audit(stronger, X_test, y_test, classifier)``.
+# whatever model. Rows that a model was fitted on are recognised, and their held-out posteriors are used; with a test
+# set it is the same line: ``cs.audit(stronger, X_test, y_test, classifier)``.

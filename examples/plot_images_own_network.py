@@ -3,9 +3,9 @@ Images with a custom network
 ============================
 
 Images need nothing else than ``CollisionClassifier().fit(images, y)``, where a small convolutional network joins the
-pool. For text, sound, or a network that you know to be better, bring your own. :class:`~collidescope.CollisionClassifier` takes any function
-``(d, k) -> torch.nn.Module`` that builds an encoder with ``k`` logits, trains it fold by fold and scores every input
-with a network that did not see it.
+pool. For text, sound, or a network that you know to be better, bring your own:
+:class:`~collidescope.CollisionClassifier` takes any function ``(d, k) -> torch.nn.Module`` that builds an encoder with
+``k`` logits, trains it fold by fold and scores every input with a network that did not see it.
 
 Here a small convolutional network reads scikit-learn's digits as images. For MNIST in full size the same code with a
 larger network is in the repository (``experiments/mnist.py``), and its result on :doc:`/reproduction`.

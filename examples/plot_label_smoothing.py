@@ -70,7 +70,8 @@ for name, S in (("collision matrix", cm), ("uniform", uniform)):
     print(f"{name}, strength {strength:g}: log loss of new rows {loss:.4f}")
 
 # %%
-# In torch, ``collidescope.applications.smoothing_loss.SmoothedCrossEntropy(cm, strength)`` takes the place of ``nn.CrossEntropyLoss``.
+# In torch, ``SmoothedCrossEntropy(cm, strength)`` of ``collidescope.applications.smoothing_loss`` takes the place of
+# ``nn.CrossEntropyLoss``.
 
 figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
 for name, choice in choices.items():

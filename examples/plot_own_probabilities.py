@@ -41,8 +41,9 @@ print(cm)
 # %%
 # Why the labels?
 # ---------------
-# Without labels the matrix is the mean of p pᵀ, the plug-in estimate: it takes the posteriors as true. With labels, first-order errors of the model
-# cancel. A forest that is too sure of itself shows the difference, here one whose probabilities are pushed to the ends:
+# Without labels the matrix is the mean of p pᵀ, the plug-in estimate: it takes the posteriors as true. With labels,
+# first-order errors of the model cancel. A forest that is too sure of itself shows the difference, here one whose
+# probabilities are pushed to the ends:
 
 bold = P**3 / (P**3).sum(axis=1, keepdims=True)
 for name, scores in (("as it is", P), ("made too sure", bold)):

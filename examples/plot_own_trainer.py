@@ -2,8 +2,8 @@
 A custom trainer, with Accelerate
 =================================
 
-A large encoder is trained elsewhere: in a loop of its own, on several GPUs or machines. This tutorial trains one with the
-pair loss of this package under `Accelerate <https://huggingface.co/docs/accelerate>`_ and hands it to
+A large encoder is trained elsewhere: in a loop of its own, on several GPUs or machines. This tutorial trains one with
+the pair loss of this package under `Accelerate <https://huggingface.co/docs/accelerate>`_ and hands it to
 :class:`~collidescope.CollisionClassifier`, which says what its features can and cannot tell apart.
 
 The loop runs as it is on a laptop and, started with ``torchrun``, on as many processes as there are GPUs.

@@ -20,13 +20,9 @@ import numpy as np
 import pandas as pd
 from sklearn.datasets import load_digits, load_iris
 
-from collidescope import (
-    CollisionMatrix,
-    collision_matrix_from_posteriors,
-    count_collisions,
-    repeated_rows,
-    shrunk_collision_matrix,
-)
+from collidescope import CollisionMatrix, collision_matrix_from_posteriors, count_collisions
+from collidescope.counting import repeated_rows
+from collidescope.estimate import shrunk_collision_matrix
 from collidescope.matrix import UNSEEN
 from experiments.measures import tvd
 from experiments.real_data import load_adult, load_brfss, load_covertype, load_law_school, load_letter

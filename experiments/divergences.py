@@ -19,8 +19,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures
 
-from collidescope import divergences, estimate_divergences
-from collidescope.equations.densities import Divergences
+from collidescope.equations.densities import Divergences, divergences
+from collidescope.estimators import estimate_divergences
 from experiments.store import Cell, Experiment
 from experiments.tabular import rounded
 

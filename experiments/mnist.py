@@ -27,8 +27,8 @@ from sklearn.model_selection import StratifiedKFold
 from sklearn.utils import check_random_state
 
 from collidescope import CollisionClassifier, CollisionMatrix, recover, shift_priors
-from collidescope._files import replace_file
 from collidescope._scaling import apply_scaling, fit_scaling
+from collidescope._store import write_bytes
 from collidescope.crossfit import PairSolver
 from collidescope.equations.bounds import bayes_error_bounds
 from collidescope.equations.gramian import gramian_from_similarities
@@ -375,7 +375,7 @@ def plain(value: Any) -> Any:
 def _save(path: Path, arrays: dict[str, Any]) -> None:
     content = io.BytesIO()
     np.savez(content, **arrays)
-    replace_file(path, content.getvalue())
+    write_bytes(path, content.getvalue())
 
 
 def _say(text: str) -> None:

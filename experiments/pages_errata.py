@@ -112,8 +112,8 @@ error {lemma["near"]["error"]:.3f}, this bound {lemma["near"]["always"]:.3f}, th
 
 ## 5. Inverting S amplifies noise
 
-With the true S and 25 references per class, mean TVD of the posteriors of new rows: the paper's S⁻¹q, least squares over
-the simplex, and with a small ridge towards the priors (chosen by held-out loss in the estimator):
+With the true S and 25 references per class, mean TVD of the posteriors of new rows: the paper's S⁻¹q, least squares
+over the simplex, and with a small ridge towards the priors (chosen by held-out loss in the estimator):
 
 {solver}
 

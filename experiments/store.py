@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from collidescope._files import replace_file
+from collidescope._store import write_bytes
 
 #: Set EXPERIMENTS_RESULTS to keep the results of a run elsewhere.
 RESULTS = Path(os.environ.get("EXPERIMENTS_RESULTS", Path(__file__).parent / "results"))
@@ -71,7 +71,7 @@ def tidy(path: Path, cells: Iterable[Cell]) -> None:
     records = load(path)
     kept = [records[key] for cell in cells if (key := key_of(cell)) in records]
     text = "".join(json.dumps(record, allow_nan=False) + "\n" for record in kept)
-    replace_file(path, text.encode())
+    write_bytes(path, text.encode())
 
 
 def results(name: str, quick: bool = False) -> list[dict[str, Any]]:

@@ -18,16 +18,24 @@ from typing import Any
 import numpy as np
 
 import collidescope as cs
-import collidescope.learners.bridge
+import collidescope.learners.network
 from collidescope.datasets import scenario_a
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
-SETTINGS: dict[str, Any] = {"cv": 2, "patience": 0, "random_state": 0}
+
+
+def module(d: int, k: int) -> Any:
+    """A custom module."""
+    from torch import nn
+
+    return nn.Sequential(nn.Linear(d, 8), nn.ReLU(), nn.Linear(8, k))
+
+
+SETTINGS: dict[str, Any] = {"cv": 2, "limit": False, "random_state": 0}
 FITS: dict[str, dict[str, Any]] = {
-    "factorised": {"hidden_layer_sizes": (8,), "max_epochs": 40},
-    "auto": {"max_epochs": 8},
-    "pair loss": {"hidden_layer_sizes": (8,), "loss": "pair", "max_epochs": 30},
-    "pairwise": {"hidden_layer_sizes": (8,), "model": "pairwise", "max_epochs": 40},
+    "network": {"members": ["network"], "training": {"max_epochs": 40, "patience": 0}},
+    "module": {"model": module, "training": {"max_epochs": 40, "patience": 0}},
+    "pairwise": {"model": "pairwise", "training": {"hidden_layer_sizes": (8,), "max_epochs": 40, "patience": 0}},
 }
 #: How a fit ended that was not killed outright.
 DONE, KEPT, NOTHING, FAILED = 0, 10, 11, 12

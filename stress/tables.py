@@ -36,7 +36,7 @@ def kills_table() -> str:
     r, date = recorded["results"], recorded["environment"]["date"]
     signals = ", ".join(f"{r[name]} {name}" for name in ("SIGINT", "SIGTERM", "SIGKILL"))
     return (
-        f"Last campaign ({date}): {r['kills']} kills ({signals}) in {r['fits']} fits of four kinds; {r['same']} of "
+        f"Last campaign ({date}): {r['kills']} kills ({signals}) in {r['fits']} fits of three kinds; {r['same']} of "
         f"{r['fits']} ended with the same S bit for bit, {r['left']} half-written files were left behind.\n"
     )
 

@@ -23,8 +23,8 @@ from stress import mutations as spoil
 from stress.watch import Finding, out_of_memory, place
 
 REFUSED, ACCEPTED = "refused", "accepted"
-SHORT: dict[str, Any] = {"max_epochs": 1, "cv": 2, "random_state": 0}
-TINY: dict[str, Any] = {**SHORT, "hidden_layer_sizes": (3,)}
+SHORT: dict[str, Any] = {"cv": 2, "random_state": 0, "limit": False, "training": {"max_epochs": 2}}
+TINY: dict[str, Any] = {**SHORT, "members": ["linear"]}
 
 
 def refused(error: BaseException) -> str:
@@ -77,11 +77,10 @@ class ModelFiles:
         self.X = X[:4]
         self.table, labels = small_table()
         models: dict[str, Any] = {
-            "factorised": cs.CollisionClassifier(**TINY).fit(X, y),
-            "auto": cs.CollisionClassifier(**SHORT).fit(X, np.array(["a", "b", "c"])[y]),
-            "pair loss": cs.CollisionClassifier(loss="pair", **TINY).fit(X, y),
-            "pairwise": cs.CollisionClassifier(model="pairwise", n_references=5, **TINY).fit(X, y),
-            "table": cs.TableClassifier(cs.CollisionClassifier(**TINY)).fit(self.table, labels),
+            "linear": cs.CollisionClassifier(**TINY).fit(X, y),
+            "pool": cs.CollisionClassifier(**{**SHORT, "limit": True}).fit(X, np.array(["a", "b", "c"])[y]),
+            "pairwise": cs.CollisionClassifier(model="pairwise", n_references=5, **SHORT).fit(X, y),
+            "table": cs.TableClassifier(**TINY).fit(self.table, labels),
         }
         self.keep(models, folder)
 
@@ -130,7 +129,8 @@ class TreeFiles(ModelFiles):
     def __init__(self, folder: Path) -> None:
         X, y = scenario_a(3).sample(1200, 0)
         self.X = X[:4]
-        self.keep({"trees": cs.CollisionClassifier(trees=True, **SHORT).fit(X, y)}, folder)
+        members = ["trees", "forest"]
+        self.keep({"trees": cs.CollisionClassifier(**{**SHORT, "members": members}).fit(X, y)}, folder)
 
 
 class MatrixFiles:
@@ -210,7 +210,7 @@ def use_matrix(cm: cs.CollisionMatrix) -> None:
 class Checkpoints:
     """A fit that finds a spoiled checkpoint: it is refused, or the result is that of an undisturbed fit."""
 
-    settings: dict[str, Any] = TINY
+    settings: dict[str, Any] = {**SHORT, "members": ["network"]}  # noqa: RUF012
 
     def __init__(self, folder: Path) -> None:
         self.X, self.y = scenario_a(3).sample(60, 0)
@@ -221,7 +221,8 @@ class Checkpoints:
         self.undisturbed = self.fit().collision_matrix_.matrix
 
     def fit(self, max_epochs: int = 2) -> Any:
-        clf = cs.CollisionClassifier(**{**self.settings, "max_epochs": max_epochs}, checkpoint=self.folder)
+        training = {"training": {"max_epochs": max_epochs, "patience": 5}}
+        clf = cs.CollisionClassifier(**(self.settings | training), checkpoint=self.folder)
         return clf.fit(self.X, self.y)
 
     def make(self, rng: np.random.Generator) -> tuple[bytes, str]:
@@ -299,7 +300,7 @@ class CommandLine:
         self.frame = table
         self.repeated = [list(repeated.columns), *(list(map(str, row)) for row in repeated.to_numpy().tolist())]
         self.model = folder / "model.collide"
-        model = cs.TableClassifier(cs.CollisionClassifier(**TINY)).fit(table.drop(columns="label"), labels)
+        model = cs.TableClassifier(**TINY).fit(table.drop(columns="label"), labels)
         model.save(self.model)
 
     def command(self, path: Path) -> list[str]:
@@ -394,13 +395,11 @@ class Summaries(MatrixCommands):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.line.command = lambda path: ["report", str(path), "-o", str(folder / "r.html")]  # type: ignore[method-assign]
-        table, labels = small_table()
+        from collidescope.show import summarise
+
         model = cs.load(self.line.model)
-        self.files = [
-            cs.summarise(model, table.drop(columns="label", errors="ignore"), labels),
-            cs.summarise(cs.load(self.line.model).collision_matrix_),
-        ]
-        self.files = [json.loads(json.dumps(summary)) for summary in self.files]
+        found = [summarise(model), summarise(model.collision_matrix_)]
+        self.files = [json.loads(json.dumps(summary)) for summary in found]
 
     def make(self, rng: np.random.Generator) -> tuple[bytes, str]:
         return MatrixFiles.make(self, rng)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -22,7 +23,7 @@ from collidescope.cli.app import app
 from collidescope.tables import TableClassifier
 from helpers import limit_like
 
-FAST = ["--cv", "2", "--epochs", "2"]
+FAST = ["--cv", "2", "--members", "linear", "--no-limit"]
 COMMANDS = ["demo", "fit", "predict", "posteriors", "count", "merge", "limit", "audit", "report"]
 
 
@@ -80,11 +81,11 @@ def test_fit_prints_the_answer_how_sure_it_is_and_what_to_do(folder):
 def test_fit_says_on_standard_error_what_it_found_left_out_and_expects(folder):
     said = (folder / "fit.err").read_text()
     assert "shop.csv: 295 labelled rows, 5 columns; 3 classes in 'plan': basic " in said
-    assert "5 of 300 rows have no label in 'plan' and are left out" in said
+    assert "5 of 300 rows have no label in 'plan', and are left out (the first is row 0)" in said
     assert "column 'customer_id' is left out: every value differs" in said
     assert re.search(r"missing cells \(of 295 rows\): city \d+", said)
-    assert re.search(r"295 rows × 4 columns → \d+ features, 3 classes: about \d+ s and \d\.\d GB", said)
-    assert "training folds: 2 of 2" in said
+    assert re.search(r"295 rows × 4 columns → \d+ features", said)
+    assert re.search(r"training folds: .*left", said)
     assert re.search(r"Took \d+ s and \d\.\d GB", said)
     assert f"collidescope merge {folder / 'm.json'}" in said
 
@@ -94,12 +95,14 @@ def test_fit_writes_model_matrix_posteriors_and_report(folder):
     assert isinstance(model, TableClassifier)
     assert cs.CollisionMatrix.from_json(folder / "m.json") == model.collision_matrix_
     heldout = pd.read_csv(folder / "heldout.csv")
-    assert heldout.columns.tolist() == ["row", "predicted", "p_basic", "p_plus", "p_premium"]
+    assert heldout.columns.tolist() == ["row", "plan", "predicted", "p_basic", "p_plus", "p_premium"]
     assert heldout["row"].tolist() == list(range(5, 300))  # the first five have no label
+    assert heldout["plan"].tolist() == pd.read_csv(folder / "shop.csv")["plan"].dropna().tolist()
     assert heldout.filter(like="p_").sum(axis=1).to_numpy() == pytest.approx(1, abs=1e-4)
     page = (folder / "r.html").read_text(encoding="utf-8")
     assert "customer_id" in page
-    assert "<html" in page
+    assert "<title>plan in shop.csv" in page
+    assert "columns used: spend, city, joined, visits" in page
 
 
 def test_json_is_the_summary_and_nothing_else_is_on_standard_output(folder, tmp_path):
@@ -123,6 +126,7 @@ def test_quiet_leaves_the_result_only(folder):
 def test_a_sample_is_a_first_look_and_says_so(folder):
     done = good("fit", folder / "shop.csv", "-l", "plan", *FAST, "--sample", "100")
     assert "Collision matrix of 3 classes from 100 rows" in done.stdout
+    assert "shop.csv: 100 of 295 labelled rows" in done.stderr
     assert "a first look at 100 of 295 rows" in done.stderr
 
 
@@ -146,28 +150,50 @@ def test_rows_of_a_group_are_never_scored_by_a_model_that_saw_the_group(tmp_path
     person = np.repeat(np.arange(60), 8)
     table = pd.DataFrame(
         {"person": person, "print": rng.normal(size=60)[person], "y": rng.choice(["a", "b"], 60)[person]}
-    )
+    ).assign(z=rng.normal(size=480))
     table.to_csv(tmp_path / "t.csv", index=False)
     pber = {}
-    for name, more in (("apart", []), ("together", ["--group", "person"])):
-        good(
-            "fit",
-            tmp_path / "t.csv",
-            "-l",
-            "y",
-            "--cv",
-            3,
-            "--epochs",
-            60,
-            "--drop",
-            "person",
-            *more,
-            "--matrix",
-            tmp_path / "m",
-        )
+    command = ["fit", tmp_path / "t.csv", "-l", "y", "--cv", 3, "--members", "trees", "--no-limit"]
+    for name, more in (("apart", ["--drop", "person"]), ("together", ["--groups", "person"])):
+        done = good(*command, *more, "--matrix", tmp_path / "m")
         pber[name] = cs.CollisionMatrix.from_json(tmp_path / "m").pber
-    assert pber["together"] > pber["apart"] + 0.02
-    assert run("fit", tmp_path / "t.csv", "-l", "y", "--group", "Person").exit_code == 2
+        assert "rows with the same 'print' have the same label 100% of the time" in done.stderr
+    assert pber["together"] > pber["apart"] + 0.1
+    assert run(*command, "--groups", "Person").exit_code == 2
+
+
+def test_sample_weights_are_those_of_python(folder, tmp_path):
+    table = pd.read_csv(folder / "shop.csv").assign(w=np.arange(300) % 3)
+    table.to_csv(tmp_path / "t.csv", index=False)
+    good("fit", tmp_path / "t.csv", "-l", "plan", *FAST, "--sample-weight", "w", "--matrix", tmp_path / "m")
+    used = table.dropna(subset="plan").reset_index(drop=True)
+    model = TableClassifier(members=["linear"], limit=False, cv=2, random_state=0)
+    model.fit(used.drop(columns=["plan", "w"]), used["plan"], sample_weight=used["w"])
+    found = cs.CollisionMatrix.from_json(tmp_path / "m")
+    assert found.matrix == pytest.approx(model.collision_matrix_.matrix, abs=1e-6)
+    table.assign(w="x").to_csv(tmp_path / "t.csv", index=False)
+    done = run("fit", tmp_path / "t.csv", "-l", "plan", *FAST, "--sample-weight", "w")
+    assert done.exit_code == 2
+    assert "295 cells without a number (row 0: 'x')" in done.stderr
+
+
+def test_a_table_whose_rows_stand_three_times_is_told_so_and_can_be_made_unique(folder, tmp_path):
+    table = pd.read_csv(folder / "shop.csv").drop(columns="customer_id").dropna(subset="plan")
+    pd.concat([table] * 3).to_csv(tmp_path / "t.csv", index=False)
+    done = good("fit", tmp_path / "t.csv", "-l", "plan", *FAST)
+    assert "885 of 885 rows occur more than once" in done.stderr
+    assert "What to do about it:\n- 885 of 885 rows" in done.stdout
+    done = good("fit", tmp_path / "t.csv", "-l", "plan", *FAST, "--unique")
+    assert "590 rows repeat an earlier one and are left out (--unique)" in done.stderr
+    assert "occur more than once" not in done.stderr
+    assert "from 295 rows" in done.stdout
+
+
+def test_quick_says_in_its_output_and_report_that_the_full_pool_would_find_less(folder, tmp_path):
+    done = good("fit", folder / "shop.csv", "-l", "plan", "--quick", "--report", tmp_path / "r.html")
+    assert "the full pool would find less" in done.stdout
+    assert "the full pool would find less" in done.stderr
+    assert "the full pool would find less" in (tmp_path / "r.html").read_text(encoding="utf-8")
 
 
 def test_a_reader_that_closes_the_output_does_not_cost_the_files(folder, tmp_path):
@@ -179,15 +205,18 @@ def test_a_reader_that_closes_the_output_does_not_cost_the_files(folder, tmp_pat
     assert cs.CollisionMatrix.from_json(tmp_path / "m").n_classes == 3
 
 
-def test_a_class_too_small_for_the_folds_brings_advice_that_works(tmp_path):
+def test_rare_classes_get_fewer_folds_or_are_named_with_what_to_do(tmp_path):
     rng = np.random.default_rng(0)
-    table = pd.DataFrame({"x": rng.normal(size=60), "y": ["a"] * 30 + ["b"] * 28 + ["rare"] * 2})
+    table = pd.DataFrame({"x": rng.normal(size=60), "y": ["a"] * 30 + ["b"] * 26 + ["rare"] * 2 + ["u", "v"]})
     table.to_csv(tmp_path / "t.csv", index=False)
-    done = run("fit", tmp_path / "t.csv", "-l", "y")
+    command = ["fit", tmp_path / "t.csv", "-l", "y", "--members", "linear", "--no-limit"]
+    done = run(*command)
     assert done.exit_code == 2
-    assert "too few rows for 5 folds in 'rare' (2)" in done.stderr
-    assert "--drop-rare 5" in done.stderr
-    assert "of 2 classes" in good("fit", tmp_path / "t.csv", "-l", "y", *FAST, "--drop-rare", "5").stdout
+    assert "rare='drop'" in done.stderr
+    assert "rare='merge'" in done.stderr
+    assert "of 3 classes from 58 rows" in good(*command, "--rare", "drop").stdout
+    assert "of 4 classes from 60 rows" in good(*command, "--rare", "merge").stdout
+    assert "of 2 classes from 56 rows" in good(*command, "--drop-rare", "5").stdout
 
 
 def test_a_table_without_header_is_fitted_and_predicted_alike(tmp_path):
@@ -262,8 +291,8 @@ def test_audit_writes_a_report_with_the_verdict(folder, tmp_path):
 
 
 def test_posteriors_with_labels_give_the_matrix_of_python(folder, tmp_path):
+    good("posteriors", folder / "heldout.csv", "--label", "plan")  # as it is written
     table = pd.read_csv(folder / "heldout.csv").drop(columns=["row", "predicted"])
-    table["plan"] = pd.read_csv(folder / "shop.csv")["plan"].dropna().to_numpy()
     table.to_parquet(tmp_path / "h.parquet")
     table.rename(columns=lambda name: name.removeprefix("p_")).to_csv(tmp_path / "h.csv", index=False)
     P = table[["p_basic", "p_plus", "p_premium"]].to_numpy()
@@ -398,7 +427,10 @@ MISTAKES = {
     "an id as label": (["fit", "shop.csv", "-l", "customer_id"], "not classes. Is it the right column"),
     "no such column to drop": (["fit", "shop.csv", "-l", "plan", "--drop", "citty"], "'citty'.*'city'"),
     "output over the input": (["predict", "m.collide", "test.csv", "--out", "test.csv"], "is the file that is read"),
-    "output in no folder": (["fit", "shop.csv", "-l", "plan", "--save", "no/m"], "folder no of m does not exist"),
+    "output in no folder": (
+        ["fit", "shop.csv", "-l", "plan", "--save", "no/m"],
+        "no/m is in a folder that does not exist",
+    ),
     "one file for two results": (["fit", "shop.csv", "-l", "plan", "--save", "x", "--matrix", "x"], "two results"),
     "an output of no format": (["predict", "m.collide", "test.csv", "--out", "p.xlsx"], r"end in \.csv"),
     "no model": (["predict", "shop.csv", "test.csv"], "not a model"),
@@ -407,6 +439,13 @@ MISTAKES = {
     "other JSON": (["merge", "other.json"], "neither a matrix .* nor a summary"),
     "both kinds of goal": (["merge", "m.json", "--groups", "2", "--max-pber", "0.1"], "not both"),
     "a percentage": (["merge", "m.json", "--max-pber", "5"], "divide by 100"),
+    "a prediction that is the label": (
+        ["audit", "m.collide", "test.csv", "-l", "plan", "-p", "plan"],
+        "--label and --predicted are the same column 'plan'",
+    ),
+    "two pools": (["fit", "shop.csv", "-l", "plan", "--quick", "--members", "trees"], "leave it or --members out"),
+    "an unknown member": (["fit", "shop.csv", "-l", "plan", "--members", "tree"], "'tree'"),
+    "the label as groups": (["fit", "shop.csv", "-l", "plan", "--groups", "plan"], "is the label"),
     "no predictions": (["audit", "m.collide", "test.csv", "-l", "plan"], "--predicted"),
     "labels of another model": (
         ["audit", "m.collide", "test.csv", "-l", "city", "-p", "said"],
@@ -444,7 +483,7 @@ def test_an_unexpected_failure_is_exit_code_1_and_says_how_to_see_more(folder, m
     def broken(*_, **__):
         raise ZeroDivisionError("inner trouble")
 
-    monkeypatch.setattr(TableClassifier, "train", broken)
+    monkeypatch.setattr(TableClassifier, "fit", broken)
     done = run("fit", folder / "shop.csv", "-l", "plan", *FAST)
     assert done.exit_code == 1
     assert "Unexpected error (ZeroDivisionError): inner trouble" in done.stderr
@@ -456,32 +495,27 @@ def test_ctrl_c_before_anything_was_learned_is_exit_code_130(folder, monkeypatch
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(TableClassifier, "train", interrupted)
+    monkeypatch.setattr(TableClassifier, "fit", interrupted)
     done = run("fit", folder / "shop.csv", "-l", "plan", *FAST, "--save", tmp_path / "m")
     assert done.exit_code == 130
     assert "nothing was written" in done.stderr
     assert not (tmp_path / "m").exists()
 
 
-def test_ctrl_c_in_the_middle_keeps_what_was_learned_and_is_exit_code_130(folder, monkeypatch, tmp_path):
-    from collidescope.learners import bridge
-
-    train, calls = bridge.train_fold, []
-
-    def once(*args, **kwargs):
-        calls.append(1)
-        if len(calls) > 1:
-            raise KeyboardInterrupt
-        return train(*args, **kwargs)
-
-    monkeypatch.setattr(bridge, "train_fold", once)
-    done = run(
-        "fit", folder / "shop.csv", "-l", "plan", *FAST, "--save", tmp_path / "m", "--report", tmp_path / "r.html"
-    )
-    assert done.exit_code == 130
-    assert "this is what 1 of 2 folds say" in done.stderr
+def test_ctrl_c_in_the_middle_keeps_what_was_learned_and_is_exit_code_130(tmp_path):
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(rng.normal(size=(6000, 8)), columns=list("abcdefgh")).assign(y=rng.integers(0, 3, 6000))
+    table.to_csv(tmp_path / "t.csv", index=False)
+    command = [sys.executable, "-m", "collidescope", "fit", "t.csv", "-l", "y", "--members", "forest", "--no-limit"]
+    with subprocess.Popen([*command, "--save", "m"], cwd=tmp_path, stderr=subprocess.PIPE, text=True) as fit:
+        for line in fit.stderr:
+            if "training folds" in line:  # the first is trained
+                fit.send_signal(signal.SIGINT)
+                break
+        said = fit.stderr.read()
+    assert fit.returncode == 130, said
+    assert "this is what the folds trained so far say" in said
     assert cs.load(tmp_path / "m").interrupted_
-    assert (tmp_path / "r.html").exists()
 
 
 # ---------------------------------------------------------------- the rest

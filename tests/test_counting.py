@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from collidescope import collision_matrix_from_posteriors, count_collisions, counting, repeated_rows
-from collidescope.counting import input_groups
+from collidescope import collision_matrix_from_posteriors, count_collisions, counting
+from collidescope.counting import input_groups, repeated_rows
 from collidescope.datasets import led
 from experiments.real_data import load_brfss
 from helpers import mean_tvd

@@ -14,11 +14,11 @@ import joblib
 import numpy as np
 import pytest
 import torch
-from collidescope.pairwise.losses import BalancedPairLoss
 
 from collidescope import CollisionClassifier
-from collidescope.crossfit import WorkerError
 from collidescope.datasets import scenario_a
+from collidescope.folds import WorkerError
+from collidescope.pairwise.risk import BalancedPairLoss
 from collidescope.scale import _dask
 from collidescope.scale.distributed import average_gradients, gather_rows, own_part, world
 
@@ -41,7 +41,7 @@ dist.destroy_process_group()
 PAIRS = """
 import sys
 import torch, torch.distributed as dist
-from collidescope.pairwise.losses import BalancedPairLoss
+from collidescope.pairwise.risk import BalancedPairLoss
 from collidescope.scale.distributed import gather_rows
 torch.set_num_threads(1)
 dist.init_process_group("gloo")

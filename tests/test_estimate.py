@@ -14,11 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collidescope import CollisionAccumulator, collision_matrix_from_posteriors, shift_priors
-from collidescope._checks import LARGEST_WEIGHT, SMALLEST_WEIGHT
+from collidescope._checks import LARGEST_WEIGHT, SMALLEST_WEIGHT, labelled_posteriors
 from collidescope.datasets import GaussianProblem, imbalanced, scenario_a
 from collidescope.equations.gramian import gramian_from_posteriors
 from collidescope.equations.moments import MAX_COVARIANCE_CLASSES, Moments, row_blocks, row_units
 from collidescope.equations.projection import balance, project
+from collidescope.equations.shrinkage import one_step_share, plug_in_and_one_step, with_pber
 from collidescope.estimate import (
     check_class_sizes,
     compare_pber,
@@ -26,15 +27,11 @@ from collidescope.estimate import (
     influence,
     influence_stderr,
     labelled_moments,
-    labelled_posteriors,
     of_moments,
     one_step_and_moments,
-    one_step_share,
-    plug_in_and_one_step,
     resolve_priors,
     shift_in_place,
     shrunk_collision_matrix,
-    with_pber,
 )
 from helpers import mean_tvd, random_posteriors
 
@@ -102,13 +99,6 @@ def test_the_covariance_of_b_gives_the_same_standard_errors_as_the_short_way(pri
         assert unchanged.pber_stderr == pytest.approx(cm.pber_stderr, rel=1e-8)
 
 
-def test_pber_is_the_brier_score_of_the_posteriors():
-    P, codes = random_posteriors(np.random.default_rng(1), 5000, 3)
-    cm = collision_matrix_from_posteriors(P, codes)
-    assert cm.info["moved"] < 1e-9
-    assert cm.pber == pytest.approx(((np.eye(3)[codes] - P) ** 2).sum(axis=1).mean())
-
-
 def test_without_labels_it_is_the_mean_outer_product_with_its_spread():
     rng = np.random.default_rng(9)
     P, _ = random_posteriors(rng, 80, 3)
@@ -127,17 +117,6 @@ def test_without_labels_it_is_the_mean_outer_product_with_its_spread():
     grouped = collision_matrix_from_posteriors(P, sample_weight=w, groups=np.arange(80))
     assert np.allclose(grouped.stderr, cm.stderr)
     assert grouped.held_out_error is None
-
-
-def test_integer_weights_equal_repeated_rows():
-    rng = np.random.default_rng(3)
-    P, codes = random_posteriors(rng, 200, 3)
-    w = rng.integers(0, 4, 200)
-    w[:3] = 1
-    for y, y_repeated in ((codes, np.repeat(codes, w)), (None, None)):
-        weighted = collision_matrix_from_posteriors(P, y, sample_weight=w)
-        repeated = collision_matrix_from_posteriors(np.repeat(P, w, axis=0), y_repeated)
-        assert np.allclose(weighted.matrix, repeated.matrix, atol=1e-9)
 
 
 def assert_same(first, second, tolerance=1e-12):
@@ -179,6 +158,14 @@ def test_rows_beyond_one_block_are_added_up_as_within_one():
     cm = collision_matrix_from_posteriors(P, codes)
     assert np.allclose(cm.stderr, stderr)
     assert cm.pber_stderr == pytest.approx(pber_stderr)
+    for groups in (
+        np.arange(9000),
+        np.minimum(np.arange(9000), 5000),
+    ):  # more groups, and larger ones, than fit a block
+        grouped = collision_matrix_from_posteriors(P, codes, groups=groups)
+        assert np.allclose(
+            grouped.stderr, textbook(P, codes, np.ones(9000), groups)[1] if groups[-1] == 5000 else stderr
+        )
     votes = collision_matrix_from_posteriors(P, votes=np.eye(32)[codes])
     assert np.allclose(votes.joint, project(B, B.sum(axis=1)).joint, atol=1e-9)
     assert np.allclose(votes.stderr, stderr)
@@ -192,17 +179,6 @@ def test_blocks_cover_every_row_once_and_hold_about_as_many_numbers_as_they_may(
         assert blocks[-1].start < n <= blocks[-1].stop
         numbers = (blocks[0].stop - blocks[0].start) * (k * (k + 1) // 2 if k <= 32 else 6 * k)
         assert numbers <= 2_000_000 or (k > 32 and blocks[0].stop == 4096)
-
-
-def test_row_order_changes_nothing_and_class_order_only_the_order():
-    P, codes = random_posteriors(np.random.default_rng(4), 300, 4)
-    cm = collision_matrix_from_posteriors(P, codes)
-    mixed = np.random.default_rng(5).permutation(300)
-    assert_same(collision_matrix_from_posteriors(P[mixed], codes[mixed]), cm)
-    turn = [2, 0, 3, 1]
-    turned = collision_matrix_from_posteriors(P[:, turn], codes, classes=turn)
-    assert np.allclose(turned.matrix, cm.matrix[np.ix_(turn, turn)], atol=1e-9)
-    assert np.allclose(turned.stderr, cm.stderr[np.ix_(turn, turn)])
 
 
 # ------------------------------------------------------------------------------------------------ sums
@@ -349,15 +325,6 @@ def test_known_priors_make_every_class_a_sample_of_its_own():
     assert np.array_equal(cm.priors, priors)
     assert np.allclose(cm.joint, balanced.joint, atol=1e-12)
     assert (cm.info["moved"], cm.info["method"]) == (pytest.approx(balanced.moved), "one-step")
-
-
-def test_priors_given_and_observed_agree_when_they_are_the_same():
-    problem = scenario_a(3)
-    X, y = problem.sample(3000, 0)
-    P = problem.posteriors(X)
-    natural, even = collision_matrix_from_posteriors(P, y), collision_matrix_from_posteriors(P, y, priors="uniform")
-    assert np.allclose(natural.matrix, even.matrix, atol=1e-9)
-    assert even.stderr.mean() < natural.stderr.mean()  # known priors are information
 
 
 def test_uniform_priors_from_an_uneven_sample_estimate_the_even_population():
@@ -599,7 +566,7 @@ def test_with_many_classes_the_error_is_lower_the_pber_that_of_one_step_and_inte
     truth = problem.collision_matrix()
     rng = np.random.default_rng(0)
     plain, shrunk, inside, pber = [], [], [], []
-    for _ in range(10):
+    for _ in range(6):
         X, y = problem.sample(3000, rng)
         P = tempered(problem.posteriors(X), power)
         one_step, cm = (f(P, y, priors=priors) for f in (collision_matrix_from_posteriors, shrunk_collision_matrix))
@@ -611,7 +578,7 @@ def test_with_many_classes_the_error_is_lower_the_pber_that_of_one_step_and_inte
         pber.append(least <= truth.pber <= most)
     assert np.mean(shrunk) < 0.7 * np.mean(plain)
     assert np.mean(inside) > 0.93
-    assert sum(pber) >= 8
+    assert sum(pber) >= 5
 
 
 def test_with_badly_calibrated_posteriors_it_is_nearly_the_one_step_estimate():
@@ -654,19 +621,6 @@ def test_the_two_estimates_and_the_variance_of_their_difference_are_the_sums_wri
         tolerance = {"rtol": 1e-4, "atol": 1e-6} if k > 100 else {"rtol": 1e-9, "atol": 1e-15}
         for ours, expected in zip(found, two_estimates(P, codes, v / v.sum()), strict=True):
             assert np.allclose(ours, np.maximum(expected, 0) if ours is found[2] else expected, **tolerance)
-
-
-def test_the_variance_of_the_difference_is_that_over_repetitions():
-    problem = scenario_a(3)
-    rng = np.random.default_rng(1)
-    differences, variances = [], []
-    for _ in range(400):
-        X, y = problem.sample(500, rng, stratified=False)
-        plug_in, labels, variance = plug_in_and_one_step(labelled_moments(problem.posteriors(X), y, None, 3))
-        differences.append(labels - plug_in)
-        variances.append(variance)
-    assert np.mean(variances, axis=0) == pytest.approx(np.var(differences, axis=0), rel=0.25)
-    assert np.abs(np.mean(differences, axis=0)).max() < 5 * np.sqrt(np.mean(variances, axis=0).max() / 400)
 
 
 @pytest.mark.parametrize("size", [1e-4, 3e-4, 1e-3])

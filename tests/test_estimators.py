@@ -11,15 +11,10 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import KFold
 
-from collidescope import (
-    BayesOptimalClassifier,
-    collision_matrix_from_posteriors,
-    count_collisions,
-    crossfit_posteriors,
-    estimate_collisions,
-    repeated_rows,
-)
+from collidescope import collision_matrix_from_posteriors, count_collisions, crossfit_posteriors, estimate_collisions
+from collidescope.counting import repeated_rows
 from collidescope.datasets import led, scenario_a
+from collidescope.equations.densities import BayesOptimalClassifier
 from experiments.real_data import load_brfss
 from helpers import mean_tvd
 

@@ -1,25 +1,13 @@
-"""The small mistakes are made as promised, none is made where it would mean nothing, and the recorded campaign holds.
-
-The campaign itself is ``make mutants``.
-"""
+"""Mutants are made as promised, none where it would mean nothing, and all compile. The campaign is ``make mutants``."""
 
 from __future__ import annotations
 
 import ast
-import json
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-from stress import tables
 from stress.mutants import TESTS, _name, source_of
 from stress.operators import KINDS, mutants
-
-ROOT = Path(__file__).parents[1]
-#: Of every module, at least this share of the mutants is killed.
-KILLED = 0.9
 
 
 def changed(source: str) -> dict[str, list[str]]:
@@ -91,31 +79,3 @@ def test_every_mutant_of_the_equations_compiles_differs_and_has_a_name_of_its_ow
         found[number].apply()
         assert ast.unparse(ast.fix_missing_locations(tree)) != right
         compile(tree, module, "exec")
-
-
-def test_the_tests_that_a_campaign_asks_are_there():
-    for tests in TESTS.values():
-        for test in tests:
-            file, _, name = test.partition("::")
-            assert f"def {name}" in (ROOT / "tests" / file).read_text()
-
-
-def test_the_recorded_campaign_killed_nine_of_ten_and_every_survivor_is_argued():
-    recorded = json.loads((ROOT / "stress" / "results" / "mutants.json").read_text())["results"]
-    assert list(recorded) == list(TESTS)
-    argued = tables.arguments()
-    for module, result in recorded.items():
-        assert result["killed"] + result["timed out"] + len(result["survived"]) == result["tried"]
-        assert 1 - len(result["survived"]) / result["tried"] >= KILLED, module
-        assert {s["mutant"] for s in result["survived"]} <= set(argued.get(module, {})), module
-
-
-@pytest.mark.slow
-def test_a_campaign_kills_what_is_wrong_and_writes_it_down(tmp_path):
-    out = tmp_path / "mutants.json"
-    command = [sys.executable, "-m", "stress.mutants", "gramian", "--sample", "6", "--out", str(out)]
-    subprocess.run(command, cwd=ROOT, check=True, timeout=600)
-    result = json.loads(out.read_text())["results"]["gramian"]
-    assert result["tried"] == 6
-    assert result["killed"] >= 3
-    assert result["killed"] + result["timed out"] + len(result["survived"]) == 6

@@ -22,8 +22,8 @@ from collidescope.datasets import scenario_a
 
 pytestmark = pytest.mark.filterwarnings("ignore::collidescope.CollisionWarning")
 POSIX = pytest.mark.skipif(os.name != "posix", reason="devices, pipes and links of POSIX")
-SHORT = {"max_epochs": 2, "cv": 2, "random_state": 0}
-SMALL = SHORT | {"hidden_layer_sizes": ()}
+SHORT = {"cv": 2, "random_state": 0, "limit": False, "training": {"max_epochs": 2}}
+SMALL = SHORT | {"members": ["linear"]}
 
 
 def encoder(d, k):
@@ -31,9 +31,8 @@ def encoder(d, k):
 
 
 MODELS = {
-    "factorised": {"hidden_layer_sizes": (6,)},
-    "auto": {"hidden_layer_sizes": "auto"},
-    "pairwise": {"model": "pairwise", "hidden_layer_sizes": (6,), "n_references": 5},
+    "pool": {"limit": True},
+    "pairwise": {"model": "pairwise", "n_references": 5},
     "module": {"model": encoder},
 }
 
@@ -141,7 +140,7 @@ def test_a_saved_model_comes_back_bit_for_bit(tmp_path, data, models, name):
     assert (back.collision_matrix_, back.one_step_) == (clf.collision_matrix_, clf.one_step_)
     assert np.array_equal(back.gramian_, clf.gramian_)
     assert np.array_equal(back.recovery_.matrix, clf.recovery_.matrix)
-    assert (back.history_, back.capacities_) == (clf.history_, clf.capacities_)
+    assert (back.history_, back.member_weights_) == (clf.history_, clf.member_weights_)
     same = {name for name in clf.get_params() if name != "random_state"}
     assert {n: back.get_params()[n] for n in same} == {n: clf.get_params()[n] for n in same}
     back.save(tmp_path / "again")
@@ -182,14 +181,13 @@ def test_classes_keep_their_names_and_dtype_in_every_file(tmp_path, data, labels
 def test_feature_names_and_parameters_from_numpy_come_back(tmp_path, data):
     """As a table and a grid search over arrays leave them."""
     frame = pd.DataFrame(data[0], columns=["a", "b", "ü", "d"])
-    clf = cs.CollisionClassifier(
-        priors=pd.Series([0.5, 0.25, 0.25]), cv=np.int64(2), max_epochs=np.int32(2), learning_rate=np.float64(0.01)
-    ).fit(frame, data[1])
+    settings = SMALL | {"cv": np.int64(2), "training": {"max_epochs": np.int32(2), "learning_rate": np.float64(0.01)}}
+    clf = cs.CollisionClassifier(priors=pd.Series([0.5, 0.25, 0.25]), **settings).fit(frame, data[1])
     clf.save(tmp_path / "model")
     back = cs.load(tmp_path / "model")
     assert back.feature_names_in_.tolist() == list(frame)
     assert np.array_equal(back.predict_proba(frame), clf.predict_proba(frame))
-    assert (back.cv, back.max_epochs) == (2, 2)
+    assert (back.cv, back.training["max_epochs"]) == (2, 2)
     with pytest.raises(ValueError, match="feature names"):
         back.predict(frame.rename(columns={"a": "other"}))
 

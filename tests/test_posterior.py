@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from collidescope import posterior_error_bound, shift_priors, solve_posteriors
-from collidescope.equations.posterior import _descend, _pivot, project_to_simplex
+from collidescope.equations.posterior import _pivot, project_to_simplex
 from helpers import planted
 
 S5, PRIORS5 = planted(5, ratio=5, sharpness=2, seed=4)
@@ -83,10 +83,6 @@ def test_twin_classes_share_their_probability_and_the_rest_is_solved_as_without_
     assert np.abs(y[:, ::2] + y[:, 1::2] - merged).max() < 1e-6
 
 
-def test_a_large_ridge_returns_the_priors():
-    assert np.allclose(solve_posteriors([0.9, 0.2, 0.1, 0.1, 0.1], S5, ridge=1e9, priors=PRIORS5), PRIORS5, atol=1e-6)
-
-
 @settings(max_examples=100, deadline=None)
 @given(st.integers(1, 20), st.integers(1, 6), st.integers(0, 10_000))
 def test_simplex_projection_satisfies_its_optimality_conditions(n, k, seed):
@@ -111,13 +107,6 @@ def test_priors_shift_there_and_back(rows, old, new):
     there = shift_priors(P, old, new)
     assert np.allclose(there.sum(axis=1), 1)
     assert np.allclose(shift_priors(there, new, old), P, atol=1e-10)
-
-
-def test_shifted_posteriors_are_those_of_the_shifted_population():
-    likelihood = np.array([0.2, 0.5, 0.1])
-    old, new = np.array([0.2, 0.3, 0.5]), np.array([0.6, 0.3, 0.1])
-    at = lambda pi: (pi * likelihood / (pi @ likelihood))[None]  # noqa: E731
-    assert np.allclose(shift_priors(at(old), old, new), at(new))
 
 
 @settings(max_examples=200, deadline=None)
@@ -184,32 +173,6 @@ def problem(k=6, n=30, overlap=0.5, noise=0.1, ridge=1e-3, seed=8):
         return float(((gradient * y).sum(axis=1) - gradient.min(axis=1)).max())
 
     return H, linear, np.full((n, k), 1 / k), gap
-
-
-def test_steps_are_those_of_nesterov():
-    H, linear, y, _ = problem(noise=0.0, ridge=1e-2, n=1)
-    expected, ahead, t, step = y.copy(), y.copy(), 1.0, 1 / np.linalg.eigvalsh(H)[-1]
-    for _ in range(5):
-        new = project_to_simplex(ahead - step * (ahead @ H - linear))
-        assert ((ahead - new) * (new - expected)).sum() <= 0  # no restart on the way
-        following = 0.5 + np.sqrt(0.25 + t**2)
-        ahead = new + (t - 1) / following * (new - expected)
-        expected, t = new, following
-    _descend(y, np.arange(1), H, linear, 5)
-    assert np.allclose(y, expected, atol=1e-14)
-
-
-def test_gradient_steps_touch_only_the_rows_they_are_given_and_name_those_that_still_move():
-    H, linear, y, _ = problem()
-    start = y.copy()
-    left = _descend(y, np.array([2, 5]), H, linear, 3)
-    assert left.tolist() == [2, 5]
-    moved = np.flatnonzero((y != start).any(axis=1))
-    assert moved.tolist() == [2, 5]
-    first = project_to_simplex(start - (start @ H - linear) / np.linalg.eigvalsh(H)[-1])
-    one = start.copy()
-    _descend(one, np.arange(len(one)), H, linear, 1)
-    assert np.allclose(one, first)
 
 
 @pytest.mark.parametrize("overlap", [0.5, 1e-3])

@@ -72,22 +72,6 @@ def test_no_feasible_point_is_nearer(seed):
     assert distance(ours[i, j]) <= reference.fun + 1e-5
 
 
-@pytest.mark.parametrize("noise", [0.03, 0.3])
-def test_the_accelerated_steps_lead_where_dykstras_algorithm_does(noise):
-    _, estimate, priors = noisy(1, k=8, noise=noise)
-    v = np.sqrt(priors)
-    start = (estimate + estimate.T) / 2 / np.outer(v, v)
-    Q = np.eye(8) - np.outer(v, v)
-    C, kept = start, [np.zeros((8, 8)), np.zeros((8, 8))]
-    for _ in range(3000):
-        values, vectors = np.linalg.eigh(Q @ (C + kept[0]) @ Q)
-        spectral = np.outer(v, v) + (vectors * np.maximum(values, 0)) @ vectors.T
-        kept[0] = C + kept[0] - spectral
-        C = np.maximum(spectral + kept[1], 0)
-        kept[1] = spectral + kept[1] - C
-    assert project(estimate, priors).joint == pytest.approx(C * np.outer(v, v), abs=1e-6)
-
-
 @pytest.mark.parametrize("operations", [0.0, 5 * 10 * 20**3])
 def test_a_projection_that_is_cut_short_says_so_and_is_still_a_table_of_rates(monkeypatch, operations):
     _, estimate, priors = noisy(3, k=20, noise=1.0)
@@ -105,25 +89,6 @@ def test_the_smallest_eigenvalue_is_reported_where_it_is_negative_and_zero_elsew
     assert project(priors[:, None] * S, priors).min_eigenvalue == 0
     flipped = np.array([[0.1, 0.4], [0.4, 0.1]])  # C has the eigenvalues 1 and -0.6
     assert project(flipped, [0.5, 0.5]).min_eigenvalue == pytest.approx(-0.6)
-
-
-def test_steps_are_those_of_nesterov_on_the_multipliers(monkeypatch):
-    _, estimate, priors = noisy(0, k=8, noise=1.0)
-    v = np.sqrt(priors)
-    start = (estimate + estimate.T) / 2 / np.outer(v, v)
-    Y = ahead = np.zeros_like(start)
-    t = 1.0
-    for _ in range(4):
-        new = np.maximum(ahead - _onto_spectral(start + ahead, v)[0], 0.0)
-        assert np.vdot(ahead - new, new - Y) <= 0  # no restart on the way
-        following = 0.5 + np.sqrt(0.25 + t**2)
-        Y, ahead, t = new, new + (t - 1) / following * (new - Y), following
-    expected = np.maximum(_onto_spectral(start + ahead, v)[0], 0.0) * np.outer(v, v)
-    monkeypatch.setattr(projection, "MAX_ITERATIONS", 4)
-    result = project(estimate, priors)
-    assert (result.iterations, result.converged) == (4, False)
-    assert np.allclose(result.joint, balance(expected, priors), atol=1e-12)
-    assert result.moved == pytest.approx(np.abs((result.joint - estimate) / priors[:, None]).max())
 
 
 @pytest.mark.parametrize("shift", [0.0, 5.0])

@@ -25,22 +25,6 @@ def test_root_recovers_every_planted_matrix_from_its_exact_gramian(name):
     assert recovery.iterations == 0
 
 
-def test_root_agrees_with_the_schur_square_root_of_scipy_on_a_symmetric_matrix():
-    S = 0.6 * np.eye(5) + 0.4 * np.full((5, 5), 0.2)
-    S[0, 1] = S[1, 0] = S[0, 1] + 0.05
-    S[0, 0] -= 0.05
-    S[1, 1] -= 0.05
-    assert np.abs(recover(S @ S.T).matrix - np.real(sqrtm(S @ S.T))).max() < 1e-12
-
-
-def test_a_wrong_uniform_prior_is_the_wrong_answer():
-    """The symmetry the paper assumes matters: its square root of G is not S when priors are uneven."""
-    S, priors = planted(4, ratio=20, sharpness=2, seed=1)
-    right, wrong = recover(S @ S.T, priors), recover(S @ S.T)
-    assert mean_tvd(right.matrix, S) < 1e-8
-    assert mean_tvd(wrong.matrix, S) > 0.01
-
-
 @pytest.mark.parametrize(
     ("n_classes", "ratio", "sharpness"),
     [(2, 1, 4), (2, 100, 1), (3, 1, 1), (5, 1, 8), (5, 1, 0.8), (6, 1, 0.02), (6, 100, 2), (20, 1, 4), (50, 100, 4)],
@@ -91,13 +75,6 @@ def test_gradient_descent_of_the_paper_reaches_the_same_matrix_as_the_root():
     assert "reached the tolerance" in descent.status
     assert mean_tvd(descent.matrix, S) < 2e-3
     assert mean_tvd(recover(S @ S.T).matrix, S) < 1e-12
-
-
-def test_gradient_descent_says_so_when_it_stops_early():
-    S, priors = planted(4, sharpness=2, seed=0)
-    early = recover(S @ S.T, priors, method="gradient", max_iter=5)
-    assert not early.converged
-    assert "max_iter=5" in early.status
 
 
 def descent(G, penalty, learning_rate, steps):
@@ -156,15 +133,19 @@ def test_the_condition_number_is_that_of_the_row_sum_norm():
     assert recover([[0.2, 0.8], [0.8, 0.2]]).min_eigenvalue < -0.5  # of no Gramian
 
 
-def test_descent_ends_at_its_tolerance_and_stalls_only_after_a_whole_window():
+def test_descent_ends_at_its_tolerance_at_its_last_step_or_where_it_stalls_and_says_which():
     S = 0.7 * np.eye(3) + 0.1
     start = float(np.linalg.norm(np.eye(3) - S @ S.T))
     at_once = recover(S @ S.T, method="gradient", tolerance=start * (1 + 1e-12))
     assert (at_once.iterations, at_once.converged) == (0, True)
     assert np.array_equal(at_once.matrix, np.eye(3))
+    early = recover(S @ S.T, method="gradient", max_iter=5)
+    assert not early.converged
+    assert "max_iter=5" in early.status
     stalled = recover(2 * np.eye(3), method="gradient", learning_rate=1e-2, tolerance=1e-9, max_iter=100_000)
-    assert stalled.iterations % 2000 == 0 < stalled.iterations
+    assert stalled.iterations % 2000 == 0 < stalled.iterations < 100_000  # after whole windows
     assert stalled.converged
+    assert "stalled" in stalled.status
 
 
 def test_the_defaults_are_those_that_are_documented():

@@ -49,15 +49,6 @@ def test_weights_stay_even_when_the_best_rule_is_held_against_its_own_confusion(
     assert changed <= 4
 
 
-def test_the_collision_matrix_is_no_reference_for_the_most_likely_class_of_uneven_classes():
-    """Why ``inherent`` is there: the best rule takes a rare class for its neighbour oftener than S says."""
-    problem = imbalanced(4, ratio=20, length=3, random_state=0)
-    _, y, P = rows(4000, 0, problem)
-    sampler = AdaptiveSampler(problem.collision_matrix(), y).update(y, P.argmax(axis=1))
-    assert sampler.excess_["significant"].any()
-    assert sampler.excess_["excess"].iloc[0] > 0.1
-
-
 def test_the_planted_pair_is_drawn_more_often_and_inherent_confusion_is_not():
     X, y, _ = rows(1000, 0)
     blind = GaussianProblem(PROBLEM.means[:, :1], classes=list("abcd")).posteriors(X[:, :1])  # c and d look the same
@@ -117,16 +108,6 @@ def test_a_class_taken_for_many_others_is_found_where_no_pair_is():
     assert sampler.class_weights_[0] / sampler.class_weights_[1] == pytest.approx(np.exp(0.3))
 
 
-def test_the_error_of_an_estimated_matrix_is_allowed_for():
-    S = np.array([[0.9, 0.1], [0.1, 0.9]])
-    y = np.repeat([0, 1], 500)
-    said = np.repeat([0, 1, 1, 0], [420, 80, 450, 50])
-    sure = AdaptiveSampler(CollisionMatrix(S), y).update(y, said)
-    unsure = AdaptiveSampler(CollisionMatrix(S, stderr=np.full((2, 2), 0.03)), y).update(y, said)
-    assert sure.excess_["significant"].tolist() == [True, False]
-    assert not unsure.excess_["significant"].any()
-
-
 def test_every_row_comes_as_often_as_its_weight_says():
     sampler = AdaptiveSampler(CollisionMatrix(np.eye(4), classes=list("abcd")), TRAIN, random_state=0)
     first, second = list(sampler), list(sampler)
@@ -150,12 +131,6 @@ def test_a_data_loader_of_torch_takes_it():
     loader = torch.utils.data.DataLoader(data, batch_size=32, sampler=sampler)
     assert len(loader) == 7
     assert sorted(torch.cat([batch for (batch,) in loader]).tolist()) == list(range(200))
-
-
-def test_classes_missing_from_the_held_out_rows_are_left_alone():
-    sampler = AdaptiveSampler(PROBLEM.collision_matrix(), TRAIN).update(["a"] * 50, ["d"] * 50)
-    assert set(sampler.excess_["true"]) == {"a"}
-    assert sampler.class_weights_[0] > 1 > sampler.class_weights_[1] == sampler.class_weights_[3]
 
 
 def test_known_ambiguity_scores_low_and_the_unexplored_high():

@@ -62,13 +62,6 @@ def test_chunks_of_any_kind_give_the_s_of_the_whole(stream):
     assert np.allclose(unlabelled.matrix, cs.collision_matrix_from_posteriors(P).matrix, atol=1e-10)
 
 
-def test_a_memory_map_is_read_in_slices(stream, tmp_path):
-    P, y, _ = stream
-    np.save(tmp_path / "p.npy", P)
-    mapped = np.load(tmp_path / "p.npy", mmap_mode="r")
-    assert same(accumulate(chunks(mapped, y), NAMES), cs.collision_matrix_from_posteriors(P, y))
-
-
 def test_a_bad_chunk_is_named(stream):
     P, y, _ = stream
     with pytest.raises(ValueError, match=r"chunk 1 of chunks: y .*'z'"):
@@ -103,6 +96,8 @@ def test_parquet_is_accumulated_batch_by_batch(stream, parquet):
     turned = accumulate(posterior_batches(parquet, "label", columns=NAMES[::-1]), NAMES[::-1])
     assert np.allclose(turned.matrix[::-1, ::-1], whole.matrix, atol=1e-10)
     assert np.allclose(next(iter(posterior_batches(parquet, columns=NAMES, batch_size=300))), P[:300])
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        posterior_batches(parquet.parent / "none.parquet")
     (parquet.parent / "empty").mkdir()
     with pytest.raises(ValueError, match=r"a folder without a \.parquet file"):
         posterior_batches(parquet.parent / "empty")
@@ -130,14 +125,6 @@ def test_a_parquet_file_of_labels_alone_or_with_damaged_rows_is_refused(parquet)
     parquet.write_bytes(content)
     with pytest.raises(ValueError, match=r"p\.parquet' cannot be read to its end"):
         accumulate(posterior_batches(parquet, "label"), NAMES)
-
-
-def test_files_that_are_no_parquet_are_refused(tmp_path):
-    with pytest.raises(FileNotFoundError, match="does not exist"):
-        posterior_batches(tmp_path / "none.parquet")
-    (tmp_path / "text.parquet").write_text("a,b\n1,2\n")
-    with pytest.raises(ValueError, match="is no Parquet file"):
-        posterior_batches(tmp_path / "text.parquet")
 
 
 MEMORY = """
@@ -213,16 +200,6 @@ def test_a_fitted_classifier_goes_over_dask_collections_in_one_pass():
         model.fit(pd.DataFrame(X), y), frame.drop(columns="label"), frame["label"], cv="prefit"
     )
     assert same(found, whole)
-
-
-@pytest.mark.filterwarnings("ignore::collidescope.CollisionWarning")
-def test_predict_proba_of_a_dask_array_is_lazy_and_the_same():
-    X, y = scenario_a(3).sample(300, 0)
-    clf = cs.CollisionClassifier(members=["linear"], limit=False, cv=2, random_state=0).fit(X, y)
-    lazy = clf.predict_proba(da.from_array(X, chunks=(100, 4)))
-    assert isinstance(lazy, da.Array)
-    assert lazy.shape == (300, 3)
-    assert np.allclose(lazy.compute(), clf.predict_proba(X), atol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import gzip
-import json
+import importlib.util
+import re
 import subprocess
 import sys
+import tarfile
 
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.base import clone
 from sklearn.preprocessing import OneHotEncoder
 
 import collidescope as cs
-from collidescope.persistence import read_model, write_model
+from collidescope import _store
+from collidescope.cli._inputs import clean_labels, match_labels
+from collidescope.counting import input_groups
 from collidescope.tables import TableClassifier, TableEncoder, read_table, screen
-from collidescope.tables.labels import clean_labels, match_labels
 
 pytestmark = pytest.mark.filterwarnings("ignore::collidescope.CollisionWarning")
 
@@ -56,19 +60,20 @@ def encoder(mixed):
 
 def stored(encoder, path):
     """The encoder after a trip through a file."""
-    write_model(path, *encoder.export())
-    return TableEncoder.from_export(*read_model(path))
+    _store.write(path, "model", vars(encoder))
+    return TableEncoder.restore(_store.read(path, "model"))
 
 
 # ---------------------------------------------------------------- encoding
 
 
 def test_skrub_s_kinds_are_kept_and_columns_that_say_nothing_are_left_out(encoder):
-    assert encoder.kinds() == {
-        "number": ["age", "stamp", "flag", "asked"],
-        "category": ["colour", "sex"],
-        "date": ["when", "day"],
-        "text": ["note"],
+    assert encoder.types == {
+        **dict.fromkeys(["age", "stamp"], "number"),
+        **dict.fromkeys(["colour", "sex"], "category"),
+        **dict.fromkeys(["flag", "asked"], "number"),
+        **dict.fromkeys(["when", "day"], "date"),
+        "note": "text",
     }
     assert encoder.left_out == {
         "empty": "it has no values",
@@ -92,17 +97,11 @@ def test_a_stored_encoder_gives_the_same_numbers_bit_for_bit(mixed, encoder, tmp
     assert back.left_out == encoder.left_out
 
 
-def test_what_is_stored_is_plain_json_and_arrays_of_numbers(encoder):
-    arrays, description = encoder.export()
-    assert json.loads(json.dumps(description)) == description
-    assert {array.dtype.kind for array in arrays.values()} <= set("fu")
-
-
 def column(encoder, table, name):
     """The features of one column, by name."""
     features, _ = encoder.transform(table)
-    own = next(c for c in encoder.columns if c.name == name).outputs()
-    return dict(zip(own, features[:, [encoder.feature_names.index(o) for o in own]].T, strict=True))
+    names = encoder.feature_names
+    return {own: features[:, k] for k, own in enumerate(names) if own.split("=")[0].split(" ")[0] == name}
 
 
 def test_numbers_are_centred_at_the_median_which_stands_in_for_gaps(mixed, encoder):
@@ -172,7 +171,7 @@ def test_codes_with_leading_zeros_stay_what_they_are(tmp_path):
 
 def test_numbers_named_as_categories_are_levels():
     table = pd.DataFrame({"region": [1, 2, 3] * 20, "x": np.arange(60.0)})
-    assert TableEncoder.fit(table, categories=["region"]).feature_names == ["region=1", "region=2", "region=3", "x"]
+    assert TableEncoder.fit(table, categories=["region"]).feature_names == ["x", "region=1", "region=2", "region=3"]
     assert TableEncoder.fit(table).feature_names == ["region", "x"]
 
 
@@ -183,7 +182,7 @@ def test_numbers_named_as_categories_are_levels():
         (lambda t: t.rename(columns={"age": "Age "}), r"is 'age' now called 'Age '\?"),
         (lambda t: t.head(0), "no rows"),
         (lambda t: pd.concat([t, t[["age"]]], axis=1), "'age' more than once"),
-        (lambda t: t.to_numpy(), "pandas DataFrame"),
+        (lambda t: t.to_numpy(), "DataFrame with named columns"),
     ],
     ids=["missing", "renamed", "no rows", "twice", "array"],
 )
@@ -269,7 +268,8 @@ def test_words_for_a_missing_cell_are_missing_but_none_is_an_answer_in_the_label
     (tmp_path / "t.csv").write_text("x,y\nNA,None\n?,none\nNone,NA\n3,b\n")
     frame = read_table(tmp_path / "t.csv", label="y").frame
     assert frame["x"].isna().tolist() == [True, True, True, False]
-    assert frame["y"].fillna("(gap)").tolist() == ["None", "none", "(gap)", "b"]
+    assert frame["y"].tolist() == ["None", "none", "NA", "b"]
+    assert read_table(tmp_path / "t.csv", label="gone").label is None
 
 
 @pytest.mark.parametrize(
@@ -284,7 +284,7 @@ def test_words_for_a_missing_cell_are_missing_but_none_is_an_answer_in_the_label
         ('a,b,c\n1,"x,1\n2,y,1\n3,z,0\n', r'A quote \("\) opens in line 2 and closes only in line 4'),
         ("a,b,a\n1,2,3\n", "column 'a' more than once: rename"),
         ("1,2,1\n3,4,5\n", "--no-header"),
-        (b"PK\x03\x04rest", "Excel workbook.*CSV or Parquet"),
+        (b"PK\x03\x04rest", r"Excel workbook.*\.xlsx"),
         (b"PAR1 and nonsense", "cannot be read as Parquet"),
     ],
     ids=["empty", "blank", "header", "long", "short", "row names", "quote", "twice", "data", "excel", "parquet"],
@@ -294,6 +294,62 @@ def test_a_file_that_is_no_table_is_refused_with_the_line(tmp_path, content, mes
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(ValueError, match=message):
         read_table(path)
+
+
+def test_json_lines_are_read_and_other_json_is_told_how(tmp_path):
+    path = tmp_path / "t.jsonl"
+    path.write_text('{"a": 1, "y": "u"}\n\n{"y": "v", "b": "x"}\n')
+    frame = read_table(path).frame.astype(object)
+    assert frame.fillna("-").to_dict("list") == {"a": [1.0, "-"], "y": ["u", "v"], "b": ["-", "x"]}
+    path.write_text('{"a": 1}\n[1, 2]\n')
+    with pytest.raises(ValueError, match="line 2: not an object"):
+        read_table(path)
+    for name, content in (("t.json", '[\n {"a": 1}\n]'), ("t.csv", '{"a": [1, 2]}')):
+        (tmp_path / name).write_text(content)
+        with pytest.raises(ValueError, match=r"is JSON.*CSV or Parquet.*\.jsonl"):
+            read_table(tmp_path / name)
+
+
+def test_excel_is_read_where_openpyxl_is_and_the_error_says_how_to_get_it(tmp_path, monkeypatch):
+    path = tmp_path / "t.xlsx"
+    if importlib.util.find_spec("openpyxl"):
+        pd.DataFrame({"a": [1, 2], "y": ["u", None]}).to_excel(path, index=False)
+        assert read_table(path).frame.fillna("-").to_dict("list") == {"a": [1, 2], "y": ["u", "-"]}
+    path.write_bytes(b"PK\x03\x04")
+    monkeypatch.setitem(sys.modules, "openpyxl", None)
+    with pytest.raises(ImportError, match="pip install openpyxl"):
+        read_table(path)
+
+
+def test_archives_are_refused_whatever_their_name(tmp_path):
+    (tmp_path / "t.csv").write_text("a,y\n1,u\n2,v\n")
+    for name, mode in (("t.tar", "w"), ("t.csv.gz", "w:gz")):
+        with tarfile.open(tmp_path / name, mode) as archive:
+            archive.add(tmp_path / "t.csv")
+        with pytest.raises(ValueError, match="is an archive: unpack it"):
+            read_table(tmp_path / name)
+
+
+def test_parquet_that_decodes_to_far_more_than_its_bytes_costs_nothing(tmp_path):
+    """A dictionary of one long text, and a list of repeated values, grow without bound when they are decoded."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    n = 20_000
+    text = pa.DictionaryArray.from_arrays(pa.array([0] * n, pa.int32()), pa.array(["x" * 1_000_000]))
+    lists = pa.ListArray.from_arrays(
+        pa.array([0, 5_000_000, *[5_000_000] * (n - 1)], pa.int32()), pa.array(np.zeros(5_000_000))
+    )
+    pq.write_table(pa.table({"t": text, "l": lists, "y": ["u", "v"] * (n // 2)}), tmp_path / "t.parquet")
+    found = read_table(tmp_path / "t.parquet")
+    assert found.frame.columns.tolist() == ["t", "y"]
+    assert len({id(value) for value in found.frame["t"]}) == 1
+    assert "lists, bytes and the like are left out: 'l'" in found.notes[0]
+
+
+def test_whole_numbers_beside_a_gap_keep_their_digits_in_parquet(tmp_path):
+    pd.DataFrame({"y": pd.array([10**17 + 1, None, 3], dtype="Int64")}).to_parquet(tmp_path / "t.parquet")
+    assert read_table(tmp_path / "t.parquet").frame["y"].iloc[0] == 10**17 + 1
 
 
 def test_a_missing_file_has_its_neighbours_named(tmp_path):
@@ -313,10 +369,11 @@ def test_a_missing_file_has_its_neighbours_named(tmp_path):
         (["b", "a ", " a", "b"], ["a", "b"]),
         ([1.0, 2.0, None, 1.0, 2.0], [1, 2]),
         ([True, False, True, False], [False, True]),
-        (["007", "08", "007", "08"], ["007", "08"]),
+        (["007", "7", "1.10", "1.1", "+1"] * 2, ["+1", "007", "1.1", "1.10", "7"]),
         ([0.5, 1.5, 0.5, 1.5], ["0.5", "1.5"]),
+        (pd.array([10**16 + 1, 10**16 + 2, None] * 2, dtype="Int64"), [10**16 + 1, 10**16 + 2]),
     ],
-    ids=["text", "floats with gaps", "booleans", "codes", "halves"],
+    ids=["text", "floats with gaps", "booleans", "codes", "halves", "17 digits and gaps"],
 )
 def test_labels_keep_their_kind(values, classes):
     assert np.unique(clean_labels(pd.Series(values, name="y")).y).tolist() == classes
@@ -325,7 +382,8 @@ def test_labels_keep_their_kind(values, classes):
 def test_rows_without_a_label_are_left_out_and_counted():
     labels = clean_labels(pd.Series(["a", None, "b", "NA", "a", "b"], name="y"))
     assert labels.rows.tolist() == [True, False, True, False, True, True]
-    assert labels.notes == ["2 of 6 rows have no label in 'y' and are left out"]
+    said = "2 of 6 rows have no label in 'y', written as 'NA', and are left out (the first is row 1)"
+    assert labels.notes == [said]
 
 
 @pytest.mark.parametrize(
@@ -399,6 +457,51 @@ def test_a_column_that_determines_the_label_is_found_and_a_good_one_is_not(imbal
     assert set(screen(table, y).leaks) == {"copy", "amount"}
 
 
+def test_columns_that_name_groups_of_rows_with_one_label_are_found():
+    """30 patients, 20 rows each, one random label per patient: known patients are told apart, new ones are not."""
+    rng = np.random.default_rng(0)
+    patient = np.repeat(np.arange(30), 20)
+    y = rng.integers(0, 2, 30)[patient]
+    mostly = np.where(rng.random(600) < 0.2, 1 - y, y)
+    table = pd.DataFrame(
+        {
+            "patient": patient,
+            "code": np.array([f"s{i}" for i in rng.permutation(30)])[patient],
+            "print": rng.normal(size=30)[patient],
+            "score": (10 * rng.random(600) + 20 * y).astype(int),
+            "city": rng.choice([f"c{i}" for i in range(30)], 600),
+            "x": rng.normal(size=600) + y,
+        }
+    )
+    found = screen(table, y)
+    assert set(found.groups) == {"patient", "code", "print"}
+    assert set(found.leaks) == {"score"}
+    assert found.groups["patient"] == (1.0, pytest.approx(np.mean(y) ** 2 + np.mean(1 - y) ** 2))
+    assert "groups=X['patient'] (--groups 'patient')" in found.cautions()[1]
+    # the name says what it is: then less than certainty is enough
+    assert set(screen(table, mostly).groups) == {"patient"}
+
+
+def test_a_column_sorted_together_with_the_label_is_pointed_out():
+    rng = np.random.default_rng(0)
+    y = np.sort(rng.integers(0, 3, 600))
+    wrong = rng.permutation(600)[:20]
+    blurred = y.copy()
+    blurred[wrong] = rng.integers(0, 3, 20)
+    table = pd.DataFrame({"time": np.cumsum(rng.random(600)), "x": rng.normal(size=600)})
+    assert screen(table, blurred).ordered == ["time"]
+    assert set(screen(table, y).leaks) == {"time"}
+    assert screen(table, rng.permutation(blurred)).ordered == []
+
+
+def test_a_leak_is_found_in_a_wide_table_of_numbers():
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 200)
+    table = pd.DataFrame(rng.normal(size=(200, 500)))
+    table[250] = y + rng.random(200) / 2
+    assert list(screen(table, y).leaks) == ["250"]
+
+
 def test_few_rows_decide_nothing():
     found = screen(pd.DataFrame({"id": range(10), "leak": list("ab") * 5}), np.array(list("ab") * 5))
     assert (found.ids, found.leaks) == ({}, {})
@@ -406,13 +509,13 @@ def test_few_rows_decide_nothing():
 
 # ---------------------------------------------------------------- the model
 
-SHORT = {"max_epochs": 2, "cv": 2, "random_state": 0, "hidden_layer_sizes": (4,)}
+SHORT = {"members": "quick", "limit": False, "cv": 2, "random_state": 0}
 
 
 @pytest.fixture(scope="module")
 def model(mixed):
-    y = np.where(mixed["age"].fillna(40) + 5 * (mixed["colour"] == "red") > 41, "old", "young")
-    return TableClassifier(cs.CollisionClassifier(**SHORT), drop=["stamp"]).fit(mixed, y)
+    y = pd.Series(np.where(mixed["age"].fillna(40) + 5 * (mixed["colour"] == "red") > 41, "old", "young"), name="life")
+    return TableClassifier(drop=["stamp"], **SHORT).fit(mixed, y)
 
 
 def test_a_saved_table_model_takes_raw_rows_in_a_new_process(mixed, model, tmp_path):
@@ -437,8 +540,32 @@ def test_what_was_left_out_and_missing_is_in_the_notes_and_comes_back(model, tmp
     assert back.notes_ == model.notes_
     assert back.collision_matrix_ == model.collision_matrix_
     assert back.classes_.tolist() == ["old", "young"]
-    assert back.drop == ["stamp"]
+    assert (back.drop, back.label_) == (["stamp"], "life")
     assert not hasattr(back, "posteriors_")
+
+
+def test_it_is_the_classifier_of_the_encoded_table_with_the_same_defaults(mixed, model):
+    y = np.where(mixed["age"].fillna(40) + 5 * (mixed["colour"] == "red") > 41, "old", "young")
+    plain = cs.CollisionClassifier(**SHORT).fit(model.encode(mixed), y)
+    assert plain.collision_matrix_ == model.collision_matrix_
+    assert np.array_equal(plain.predict_proba(model.encode(mixed)), model.predict_proba(mixed))
+    own = dict.fromkeys(["drop", "keep", "categories"], ())
+    assert TableClassifier().get_params() == cs.CollisionClassifier().get_params() | own
+    assert clone(TableClassifier(cv=3, drop=["a"])).get_params()["cv"] == 3
+    with pytest.raises(TypeError, match="trees"):
+        TableClassifier(trees=True)
+
+
+def test_frames_of_polars_and_pyarrow_are_taken_like_those_of_pandas(mixed, model):
+    import pyarrow as pa
+
+    frames = [pa.Table.from_pandas(mixed)]
+    if importlib.util.find_spec("polars"):
+        import polars
+
+        frames.append(polars.from_pandas(mixed))
+    for frame in frames:
+        assert np.array_equal(model.predict_proba(frame), model.predict_proba(mixed))
 
 
 def test_odd_rows_are_warned_about_in_python(mixed, model):
@@ -449,7 +576,48 @@ def test_odd_rows_are_warned_about_in_python(mixed, model):
 def test_a_leak_is_warned_about_in_python():
     table = pd.DataFrame({"x": np.random.default_rng(0).normal(size=100), "copy": list("ab") * 50})
     with pytest.warns(cs.CollisionWarning, match="'copy' alone gives the label away"):
-        TableClassifier(cs.CollisionClassifier(**SHORT)).fit(table, list("ab") * 50)
+        TableClassifier(**SHORT).fit(table, list("ab") * 50)
+
+
+@pytest.fixture(scope="module")
+def noisy():
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 300)
+    return pd.DataFrame({"x": rng.normal(size=300) + y, "z": rng.normal(size=300)}), y
+
+
+def test_repeated_rows_are_counted_and_what_they_do_to_pber_is_said(noisy):
+    X, y = noisy
+    thrice = pd.concat([X] * 3, ignore_index=True), np.tile(y, 3)
+    honest = TableClassifier(**(SHORT | {"cv": 5, "members": ["neighbours"]})).fit(X, y)
+    assert honest.cautions_ == []
+    with pytest.warns(cs.CollisionWarning, match=r"900 of 900 rows occur more than once.*drop_duplicates.*--unique"):
+        fooled = TableClassifier(**(SHORT | {"cv": 5, "members": ["neighbours"]})).fit(*thrice)
+    assert fooled.collision_matrix_.pber < honest.collision_matrix_.pber - 0.1
+    groups = input_groups(thrice[0])
+    mended = TableClassifier(**(SHORT | {"cv": 5, "members": ["neighbours"]})).fit(*thrice, groups=groups)
+    assert mended.cautions_ == []
+    assert mended.collision_matrix_.pber > honest.collision_matrix_.pber - 0.03
+
+
+def test_pber_is_told_apart_on_rows_that_repeat_and_rows_that_do_not(noisy):
+    X, y = noisy
+    half = pd.concat([X, X.head(150)], ignore_index=True), np.concatenate([y, y[:150]])
+    model = TableClassifier(**(SHORT | {"cv": 5, "members": ["neighbours"]})).fit(*half)
+    on, off = map(float, re.search(r"PBER is ([\d.]+) on them and ([\d.]+) on the other", model.cautions_[0]).groups())
+    assert on < off
+    assert (300 * on + 150 * off) / 450 == pytest.approx(model.one_step_.pber, abs=1e-3)
+
+
+def test_weights_and_groups_reach_the_classifier_and_the_column_of_groups_is_not_used(noisy):
+    X, y = noisy
+    X = X.assign(patient=np.repeat(np.arange(60), 5))
+    weights = np.where(np.arange(300) % 3, 1.0, 0.0)
+    model = TableClassifier(**SHORT).fit(X, y, weights, X["patient"])
+    assert "column 'patient' is left out: it names the groups" in model.notes_
+    assert np.isnan(model.posteriors_[::3]).all()
+    alone = cs.CollisionClassifier(**SHORT).fit(model.encode(X), y, weights, X["patient"])
+    assert model.collision_matrix_ == alone.collision_matrix_
 
 
 def test_a_plain_classifier_still_comes_back_as_one(tmp_path):
@@ -461,49 +629,35 @@ def test_a_plain_classifier_still_comes_back_as_one(tmp_path):
 @pytest.mark.parametrize(
     ("path", "value"),
     [
-        (["columns"], []),
-        (["columns", 0, "kind"], "os.system"),
-        (["columns", 0, "median"], None),
-        (["columns", 0, "name"], 3),
-        (["columns", 0, "has_missing"], False),
-        (["columns", 1, "levels"], []),
-        (["columns", 1, "levels"], ["a", "a"]),
-        (["columns", 5, "parts"], ["century"]),
-        (["columns", 5, "date_format"], 7),
-        (["left_out"], 3),
-        (["drop"], None),
-        (["label"], 3),
+        (["table", "encoder", "types"], {}),
+        (["table", "encoder", "types", "age"], "os.system"),
+        (["table", "encoder", "types", "age"], "text"),
+        (["table", "encoder", "medians"], np.zeros(2)),
+        (["table", "encoder", "units"], -np.ones(16)),
+        (["table", "encoder", "missing"], np.array(["x"])),
+        (["table", "encoder", "levels", "colour"], []),
+        (["table", "encoder", "levels", "colour"], ["a", "a"]),
+        (["table", "encoder", "levels", "colour"], [None, "a"]),
+        (["table", "encoder", "formats", "when"], [7, True]),
+        (["table", "encoder", "formats", "when"], 3),
+        (["table", "encoder", "texts", "note", "vocabulary"], ["a"]),
+        (["table", "encoder", "texts", "note", "idf"], None),
+        (["table", "encoder", "texts", "note", "components"], np.full((2, 3), np.nan)),
+        (["table", "encoder", "left_out"], 3),
+        (["parameters", "drop"], [3]),
+        (["table", "notes"], [3]),
+        (["table", "label"], 3),
     ],
     ids=str,
 )
 def test_an_edited_table_is_refused_when_it_is_loaded(model, tmp_path, path, value):
-    model.save(tmp_path / "model")
-    arrays, description = read_model(tmp_path / "model")
-    place = description["table"]
+    tree = model.export()
+    place = tree
     for key in path[:-1]:
+        place[key] = dict(place[key])
         place = place[key]
-    assert path[-1] in place if isinstance(place, dict) else path[-1] < len(place)
+    assert path[-1] in place
     place[path[-1]] = value
-    write_model(tmp_path / "model", arrays, description)
+    _store.write(tmp_path / "model", "model", tree)
     with pytest.raises(cs.ModelFileError, match="damaged or was edited"):
         cs.load(tmp_path / "model")
-
-
-def test_arrays_of_a_table_that_are_missing_or_cut_are_noticed(model, tmp_path):
-    model.save(tmp_path / "model")
-    arrays, description = read_model(tmp_path / "model")
-    own = [name for name in arrays if name.startswith("table/")]
-    assert len(own) == 3
-    for name in own:
-        for changed in ({}, {name: arrays[name][: len(arrays[name]) // 2]}):
-            rest = {other: array for other, array in arrays.items() if other != name}
-            write_model(tmp_path / "model", rest | changed, description)
-            with pytest.raises(cs.ModelFileError):
-                cs.load(tmp_path / "model")
-
-
-def test_table_classifiers_are_cloned_like_any_estimator():
-    from sklearn.base import clone
-
-    model = TableClassifier(cs.CollisionClassifier(cv=3), drop=["a"])
-    assert clone(model).get_params()["classifier__cv"] == 3

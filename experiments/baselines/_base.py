@@ -26,7 +26,8 @@ from torch import Tensor, nn
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
 from collidescope._scaling import apply_scaling, fit_scaling
-from collidescope.learners.bridge import ONE_THREAD_ROWS, resolve_device
+from collidescope.classifier import resolve_device
+from collidescope.learners.network import ONE_THREAD_ROWS
 from collidescope.training.config import TrainingConfig
 from collidescope.training.loop import TrainingResult, epoch_generator, fit_loop
 from collidescope.training.networks import StackedMLP, check_sizes

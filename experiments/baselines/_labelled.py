@@ -9,15 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from collidescope import _checks as check
-from collidescope import estimate
 from collidescope._checks import FloatArray, IntArray
 
 
 def labelled_posteriors(
     P: npt.ArrayLike, y: npt.ArrayLike, classes: Sequence[Any] | npt.NDArray[Any] | None = None
 ) -> tuple[FloatArray, IntArray, npt.NDArray[Any]]:
-    """:func:`collidescope.estimate.labelled_posteriors` where labels are needed."""
-    posteriors, codes, names = estimate.labelled_posteriors(P, check.check_labels(y), classes)
+    """:func:`collidescope._checks.labelled_posteriors` where labels are needed."""
+    posteriors, codes, names = check.labelled_posteriors(P, check.check_labels(y), classes)
     assert codes is not None
     return posteriors, codes, names
 

@@ -109,7 +109,7 @@ class ElboObjective(AllRowsObjective):
 class BayesianClassifier(NetworkBase):
     """Mean posterior of ``n_draws`` networks drawn from a mean-field variational posterior over all weights.
 
-    Needs pyro-ppl: ``pip install collidescope[baselines]``.
+    Needs pyro-ppl: ``pip install collidescope[experiments]``.
 
     Parameters
     ----------
@@ -184,5 +184,5 @@ def _pyro() -> Any:
         import pyro.distributions
         import pyro.infer
     except ImportError as error:
-        raise ImportError("BayesianClassifier needs pyro-ppl: pip install collidescope[baselines]") from error
+        raise ImportError("BayesianClassifier needs pyro-ppl: pip install collidescope[experiments]") from error
     return pyro

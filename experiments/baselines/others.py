@@ -137,4 +137,4 @@ def _cleanlab(module: str, caller: str) -> Any:
     try:
         return importlib.import_module(f"cleanlab.{module}")
     except ImportError as error:
-        raise ImportError(f"{caller} needs cleanlab: pip install collidescope[baselines]") from error
+        raise ImportError(f"{caller} needs cleanlab: pip install collidescope[experiments]") from error

@@ -146,7 +146,7 @@ def check_posteriors(P: npt.ArrayLike, name: str = "P", n_classes: int | None = 
         raise ValueError(f"{name} must hold probabilities, got {lowest:.6g} (logits? apply a softmax first)")
     totals = array.sum(axis=1)
     off = np.abs(totals - 1)
-    if off.max() > sum_tolerance(P):
+    if off.max() > SUM_TOLERANCE and off.max() > sum_tolerance(P):  # half precision is asked for last
         row = int(off.argmax())
         raise ValueError(
             f"every row of {name} must sum to 1, row {row} sums to {totals[row]:.8g} (logits or one-vs-rest scores?)"
@@ -282,6 +282,101 @@ def encode_labels(y: npt.ArrayLike, classes: npt.NDArray[Any], name: str = "y") 
         shown = ", ".join(repr(name) for name in classes.tolist()[:10]) + (", …" if len(classes) > 10 else "")
         raise ValueError(f"{name} has the label {unknown!r}, which is not in classes ({shown})")
     return codes
+
+
+def labelled_posteriors(
+    P: Any,
+    y: Any = None,
+    classes: Sequence[Any] | npt.NDArray[Any] | None = None,
+    *,
+    name: str = "P",
+    y_name: str = "y",
+) -> tuple[FloatArray, IntArray | None, npt.NDArray[Any]]:
+    """(posteriors n×K, class numbers or None, class names): the one place where these three are fitted together.
+
+    Parameters
+    ----------
+    P : array, tensor or DataFrame (pandas, polars) of shape (n, K); or n values of p(second class) for two classes
+        Columns with names are aligned with the classes by name; names that do not fit are refused.
+    y : n labels, optional
+    classes : K names in the order of unnamed columns; default the sorted labels, the names of the columns, or 0 … K-1
+    name, y_name : what the caller's arguments are called in messages
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> table = pd.DataFrame({"b": [0.1, 0.6], "a": [0.9, 0.4]})
+    >>> labelled_posteriors(table, ["a", "b"])
+    (array([[0.9, 0.1],
+           [0.4, 0.6]]), array([0, 1]), array(['a', 'b'], dtype='<U1'))
+    >>> labelled_posteriors([0.1, 0.6], ["no", "yes"])[0]
+    array([[0.9, 0.1],
+           [0.4, 0.6]])
+    """
+    labels = None if y is None else check_labels(y, y_name)
+    columns = column_names(P)
+    if columns is None and _is_vector(P):
+        P = _both_columns(P, name)
+    posteriors = check_posteriors(P, name)
+    k = posteriors.shape[1]
+    if classes is not None:
+        names = check_classes(classes, k)
+    elif labels is None:
+        names = np.arange(k) if columns is None else check_classes(columns, k)
+    else:
+        names = classes_of(labels, y_name)
+        found = {str(label): label for label in names.tolist()}
+        if columns is not None and set(found) < {str(column) for column in columns}:  # classes without a row
+            names = check_classes([found.get(str(column), column) for column in columns], k)
+        elif len(names) != k:
+            raise ValueError(
+                f"{name} has {k} columns and {y_name} has {len(names)} distinct labels: "
+                f"pass classes, in the order of the columns"
+            )
+    if columns is not None:
+        posteriors = aligned(posteriors, columns, names, name)
+    if labels is None:
+        return posteriors, None, names
+    codes = encode_labels(labels, names, y_name)
+    check_same_length(posteriors, codes, f"{name} and {y_name}")
+    return posteriors, codes, names
+
+
+def aligned(values: FloatArray, columns: list[Any], names: npt.NDArray[Any], name: str) -> FloatArray:
+    """The columns of ``values``, called ``columns``, in the order of ``names``; compared as text."""
+    place = {str(column): position for position, column in enumerate(columns)}
+    wanted = [str(own) for own in names.tolist()]
+    if len(place) < len(columns) or set(wanted) != set(place):
+        raise ValueError(
+            f"{name} has columns {columns[:10]} for the classes {names.tolist()[:10]}: rename the columns, or pass "
+            f"{name}.to_numpy() if they are in the order of the classes"
+        )
+    order = [place[own] for own in wanted]
+    return values if order == list(range(len(order))) else values[:, order]
+
+
+def column_names(P: Any) -> list[Any] | None:
+    """Names of the columns of a table; None for arrays and for the names that tables invent."""
+    columns = list(P.columns) if hasattr(P, "columns") else []
+    invented = (list(range(len(columns))), [f"column_{k}" for k in range(len(columns))])  # pandas', polars'
+    return None if columns in invented else columns
+
+
+def _is_vector(P: Any) -> bool:
+    try:
+        return np.ndim(to_numpy(P)) == 1
+    except ValueError:  # rows of different lengths: the checks say so
+        return False
+
+
+def _both_columns(p: Any, name: str) -> FloatArray:
+    positive = check_finite(p, name, ndim=1)
+    if positive.min() < 0 or positive.max() > 1:
+        worst = positive[np.abs(positive - 0.5).argmax()]
+        raise ValueError(
+            f"{name} has one dimension, so it must hold the probability of the second class, got {worst:.6g}"
+        )
+    return np.column_stack([1 - positive, positive])
 
 
 def check_same_length(first: npt.NDArray[Any], second: npt.NDArray[Any], names: str) -> None:

@@ -39,7 +39,8 @@ def row_hashes(X: Any) -> npt.NDArray[np.uint64]:
 
 def _bits(values: Any) -> npt.NDArray[np.uint64]:
     try:
-        numbers = np.asarray(values, dtype=np.float32) + np.float32(0.0)  # -0.0 is 0.0
+        with np.errstate(over="ignore"):
+            numbers = np.asarray(values, dtype=np.float32) + np.float32(0.0)  # -0.0 is 0.0
         numbers[np.isnan(numbers)] = np.nan  # one kind of nan
         return numbers.view(np.uint32).astype(np.uint64)
     except (TypeError, ValueError):

@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
-from collidescope._files import write_json
+from collidescope._store import write_json
 
 if TYPE_CHECKING:
     import pandas as pd

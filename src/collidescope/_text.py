@@ -27,8 +27,8 @@ IN_SENTENCE, AT_LEFT, ABOVE = 40, 24, 10
 #: Counted collisions speak for most rows only when more than half of them have a twin; below, coverage is the headline.
 LOW_COVERAGE = 0.5
 LEVEL = 0.95
-#: Methods (the beginning of ``info["method"]``) whose S is known or unbiased, so that Cover and Hart's bounds hold.
-WITHOUT_MODEL = ("densities", "counted", "votes")
+#: Shares below one in ten thousand are not told apart.
+SMALLEST = 0.0001
 #: States of a limit whose curve can be continued.
 READABLE = ("settled", "still learning")
 #: Names of letters, digits and a few signs stand in a sentence without quotes.
@@ -48,7 +48,7 @@ def percent(value: float) -> str:
     >>> percent(0.0237), percent(0.0008), percent(0.00002), percent(0.0)
     ('2.4%', '0.08%', 'less than 0.01%', '0%')
     """
-    if 0 < value < 0.0001:
+    if 0 < value < SMALLEST:
         return "less than 0.01%"
     if value in (0, 1):
         return f"{value:.0%}"
@@ -58,6 +58,15 @@ def percent(value: float) -> str:
 def between(low: float | None, high: float | None, before: str = "") -> str:
     """`` (0.6% to 4.1%)``, or nothing where there is no interval."""
     return "" if low is None or high is None else f" ({before}{percent(low)} to {percent(high)})"
+
+
+def span(low: float, high: float) -> str:
+    """A range in words.
+
+    >>> span(0.02, 0.05), span(0.00001, 0.05)
+    ('2.0% to 5.0%', 'at most 5.0%')
+    """
+    return f"at most {percent(high)}" if low < SMALLEST else f"{percent(low)} to {percent(high)}"
 
 
 def duration(seconds: float) -> str:
@@ -116,12 +125,6 @@ def limit_facts(limit: Any, level: float = LEVEL) -> dict[str, str | float | Non
     }
 
 
-def is_known(cm: CollisionMatrix) -> bool:
-    """Does S come from distributions, or from counts over all rows, rather than from a model that learned?"""
-    method = str(cm.info.get("method", "given"))
-    return method == "given" or (method.startswith(WITHOUT_MODEL) and cm.coverage in (None, 1.0))
-
-
 def headline(cm: CollisionMatrix, limit: Any = None, level: float = LEVEL) -> list[str]:
     """The answer in sentences.
 
@@ -137,7 +140,7 @@ def headline(cm: CollisionMatrix, limit: Any = None, level: float = LEVEL) -> li
     pber = f"{percent(cm.pber)} of inputs would get another label{between(low, high, f'{level:.0%} interval ')}"
     if cm.coverage is not None and cm.coverage < 1:
         return _counted(cm, pber, low, level)
-    if is_known(cm):
+    if cm._is_known():
         least, most = cm.bayes_error_bounds(None if low is None else level)
         return [
             f"Labelled a second time, {pber}. [PBER]",
@@ -155,7 +158,7 @@ def headline(cm: CollisionMatrix, limit: Any = None, level: float = LEVEL) -> li
     if at_most is not None:
         lines.append(f"The best possible classifier errs on at most {percent(at_most)} ({level:.0%} confidence)")
         least_error = float(facts.get("limit_error_low") or 0.0)
-        if least_error > 0 and facts.get("limit_state") in READABLE:
+        if least_error >= SMALLEST and facts.get("limit_state") in READABLE:
             lines[-1] += f", and on at least {percent(min(least_error, at_most))} if learning goes on as it did"
         lines[-1] += "."
     return lines
@@ -171,7 +174,7 @@ def limit_words(facts: Mapping[str, Any]) -> str:
     if state not in READABLE:
         why = str(facts.get("limit_reason") or "too few rows to see how it falls").rstrip(".")
         return f"What unlimited rows would leave cannot be said, and no lower limit can be given: {why}."
-    left = f"{percent(facts['limit_pber_low'])} to {percent(facts['limit_pber_high'])}"
+    left = span(facts["limit_pber_low"], facts["limit_pber_high"])
     if state == "settled":
         return (
             f"More rows of this kind would hardly change that: unlimited rows would leave {left}. [PBER at the limit]"
@@ -184,20 +187,18 @@ def limit_words(facts: Mapping[str, Any]) -> str:
 
 def upper_limit(cm: CollisionMatrix, level: float = LEVEL) -> float | None:
     """The error that the best possible classifier makes at most; None where S has no standard errors."""
-    if hasattr(cm, "bayes_error_limit"):
-        most = cm.bayes_error_limit(level)
-        return None if most is None else float(most)
-    ends = cm.pber_interval(level)
-    return None if ends is None else ends[1]
+    return None if cm.pber_stderr is None else cm.bayes_error_limit(level)
 
 
 def _counted(cm: CollisionMatrix, pber: str, low: float | None, level: float) -> list[str]:
     """Counted collisions that speak for part of the rows: coverage comes first where it is low."""
     assert cm.coverage is not None
-    of_all = f"{percent(cm.coverage)} of the rows"
+    items = cm.info.get("method") == "counted votes"
+    of_all = f"{percent(cm.coverage)} of the {'items' if items else 'rows'}"
     if cm.counts is not None:
         of_all += f" ({cm.counts.sum():,.0f} of {cm.counts.sum() / cm.coverage:,.0f})" if cm.coverage > 0 else ""
-    lines = [f"Counted without a model on {of_all}: those whose input occurs more than once."]
+    which = "those with several labels" if items else "those whose input occurs more than once"
+    lines = [f"Counted without a model on {of_all}: {which}."]
     if cm.coverage < LOW_COVERAGE:
         lines[0] += " The others say nothing here, so this is not an answer for the whole table."
     lines.append(f"Of these, labelled a second time, {pber}. [PBER of repeated inputs]")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -19,6 +20,7 @@ from collidescope import _store, trust
 from collidescope._checks import CollisionWarning, FloatArray, IntArray
 from collidescope._progress import Progress
 from collidescope._rows import row_hashes
+from collidescope._text import limit_facts
 from collidescope.crossfit import PoolFit, fit_pool, recipes_for
 from collidescope.equations.posterior import shift_priors
 from collidescope.equations.recovery import Recovery, recover
@@ -247,7 +249,9 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
                 except KeyboardInterrupt:
                     notes.append("the fit was interrupted before the range was known: limit_ is None")
                     curve = curve[-1:]
-        self.limit_ = self._limit(curve, data, splits) if self.limit and not self._crossfit.interrupted else None
+        if self.limit and not fractions:
+            notes.append("the smallest class has too few rows for a learning curve: limit_ is None")
+        self.limit_ = self._limit(curve, data, splits) if len(curve) > 1 else None
         self.posteriors_ = self._estimate(held_out, data)
         if len(held_out.rows) < data.n_given:
             P = self.posteriors_
@@ -369,6 +373,9 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         )
         if self.estimate == "gramian":
             self.collision_matrix_ = self.recovery_.to_collision_matrix(self.classes_)
+        if self.limit_ is not None:  # what print(collision_matrix_) says about unlimited rows
+            info = dict(self.collision_matrix_.info) | limit_facts(self.limit_)
+            self.collision_matrix_ = replace(self.collision_matrix_, info=info)
         shift_in_place(P, self._crossfit.train_priors, self.priors_)
         return P
 
@@ -493,7 +500,12 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
             raise ValueError(f"it has {len(names)} feature names for {self.n_features_in_} features")
         if names:
             self.feature_names_in_ = np.array(names, dtype=object)
+        if not isinstance(self.priors, str):
+            check.check_priors(self.priors, len(self.classes_))
         self.history_, self.member_weights_ = list(tree["history"]), list(tree["member_weights"])
+        epochs = [entry for fold in self.history_ for run in fold.values() for entry in run]
+        for value in [value for entry in [*epochs, *self.member_weights_] for value in entry.values()]:
+            check.check_at_least(value, -np.finfo(np.float64).max, "history and member_weights")
         self.row_hashes_ = np.asarray(tree["row_hashes"], dtype=np.uint64)
         self.interrupted_, stderr = bool(tree["interrupted"]), tree["reference_stderr"]
         self.reference_stderr_ = None if stderr is None else float(check.check_finite(stderr, "stderr", ndim=0))

@@ -174,8 +174,7 @@ class PoolFit:
         shape = tuple(check.check_count(size, "row_shape") for size in tree["row_shape"])
         if len(scale) != (shape[0] if len(shape) == 1 else 1):
             raise ValueError(f"scale must have one number for each of {shape[0]} features, got {len(scale)}")
-        weights = {str(name): float(weight) for name, weight in tree["weights"].items()}
-        check.check_non_negative(check.check_finite(list(weights.values()), "weights", ndim=1), "weights", "edited")
+        weights = _restored_weights(tree["weights"])
         folds = []
         for fold in tree["folds"]:
             if set(fold) != set(weights):
@@ -183,7 +182,7 @@ class PoolFit:
             folds.append({name: restore_member(fold[name], shape, len(priors), factory) for name in weights})
         if not folds or not weights:
             raise ValueError("a model needs at least one fold and one member")
-        kept = [{str(name): float(weight) for name, weight in each.items()} for each in tree["fold_weights"]]
+        kept = [_restored_weights(each) for each in tree["fold_weights"]]
         return cls(folds, weights, centre, scale, priors, shape, fold_weights=kept)
 
 
@@ -307,6 +306,10 @@ def _fitted_weights(
     place, codes, weights = labels.take(np.concatenate(tests))
     logs = np.concatenate(scores, axis=1)
     return pool_weights(logs if labels.votes is None else logs[:, place], codes, weights)
+
+
+def _restored_weights(tree: Mapping[str, Any]) -> dict[str, float]:
+    return {str(name): check.check_at_least(weight, 0.0, "weights") for name, weight in tree.items()}
 
 
 def _blocks(n: int, k: int) -> Iterator[slice]:

@@ -31,6 +31,9 @@ TRUTH_DRAWS = 1_000_000
 TRUTH_SEED = 20_250
 BLOCK = 50_000
 
+Inputs = Callable[[int, np.random.Generator], FloatArray]
+Draws = Callable[[IntArray, np.random.Generator], FloatArray]
+
 
 class Problem(ABC):
     """A population with known posteriors."""
@@ -70,9 +73,6 @@ class Problem(ABC):
             codes = rng.permutation(np.repeat(np.arange(k), counts))
         else:
             codes = rng.choice(k, n_samples, p=self.priors)
-        return self._labelled(codes, rng)
-
-    def _labelled(self, codes: IntArray, rng: np.random.Generator) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         return self.draw(codes, rng), self.classes[codes]
 
     @cached_property
@@ -171,21 +171,9 @@ class LedProblem(Problem):
     The 128 possible inputs make every quantity exact, and inputs repeat, so that collisions can be counted.
     """
 
-    #: Segments top, upper left, upper right, middle, lower left, lower right, bottom.
-    SEGMENTS = np.array(
-        [
-            [1, 1, 1, 0, 1, 1, 1],
-            [0, 0, 1, 0, 0, 1, 0],
-            [1, 0, 1, 1, 1, 0, 1],
-            [1, 0, 1, 1, 0, 1, 1],
-            [0, 1, 1, 1, 0, 1, 0],
-            [1, 1, 0, 1, 0, 1, 1],
-            [1, 1, 0, 1, 1, 1, 1],
-            [1, 0, 1, 0, 0, 1, 0],
-            [1, 1, 1, 1, 1, 1, 1],
-            [1, 1, 1, 1, 0, 1, 1],
-        ]
-    )
+    #: Of each digit: top, upper left, upper right, middle, lower left, lower right, bottom.
+    SHOWN = "1110111 0010010 1011101 1011011 0111010 1101011 1101111 1010010 1111111 1111011"
+    SEGMENTS = np.array([list(map(int, digit)) for digit in SHOWN.split()])
 
     def __init__(self, noise: float = 0.1, priors: npt.ArrayLike | None = None) -> None:
         self.noise = check.check_between(noise, 0, 0.5, "noise")
@@ -208,29 +196,19 @@ class LedProblem(Problem):
         return self.noise**wrong * (1 - self.noise) ** (7 - wrong)
 
     def nodes(self) -> Iterator[tuple[FloatArray, FloatArray]]:
-        """The 128 inputs and their probabilities."""
         X = ((np.arange(128)[:, None] >> np.arange(7)) & 1).astype(np.float64)
         yield self.posteriors(X), self._likelihood(X) @ self.priors
 
 
 class TeacherProblem(Problem):
-    """Inputs of a known distribution, labels drawn from a known function of them.
+    """Inputs drawn by ``inputs(n, rng)``, labels drawn from the posteriors that ``teacher(X)`` gives.
 
-    Parameters
-    ----------
-    inputs : function of (number of rows, Generator) that draws inputs
-    teacher : function of inputs that gives their posteriors
-
-    Examples
-    --------
     >>> coin = TeacherProblem(lambda n, rng: rng.random((n, 1)), lambda X: np.hstack([X, 1 - X]))
     >>> round(coin.bayes_error(), 2), round(coin.collision_matrix().pber, 2)  # 1/4 and 1/3
     (0.25, 0.33)
     """
 
-    def __init__(
-        self, inputs: Callable[[int, np.random.Generator], FloatArray], teacher: Callable[[FloatArray], FloatArray]
-    ) -> None:
+    def __init__(self, inputs: Inputs, teacher: Callable[[FloatArray], FloatArray]) -> None:
         self.inputs, self.teacher = inputs, teacher
         self.priors = np.sum([weights @ P for P, weights in self.nodes()], axis=0)
         self.classes = np.arange(len(self.priors))
@@ -252,28 +230,18 @@ class TeacherProblem(Problem):
         return self.teacher(_columns(X, self.inputs(1, np.random.default_rng(0)).shape[1]))
 
     def nodes(self) -> Iterator[tuple[FloatArray, FloatArray]]:
-        """Drawn inputs with equal weights."""
         rng = np.random.default_rng(TRUTH_SEED)
         for _ in range(TRUTH_DRAWS // BLOCK):
             yield self.teacher(self.inputs(BLOCK, rng)), np.full(BLOCK, 1 / TRUTH_DRAWS)
 
 
 class DensityProblem(Problem):
-    """Equally common classes with known densities.
+    """Equally common classes with densities of their own, ``shape`` = (classes, features).
 
-    Parameters
-    ----------
-    draws : function of (class numbers, Generator) that draws one input of each
-    log_densities : function of inputs that gives the log density of every class, up to what all classes share
-    shape : (number of classes, number of features)
+    ``draws(codes, rng)`` gives one input of each class number, ``log_densities(X)`` n×K values up to a shared term.
     """
 
-    def __init__(
-        self,
-        draws: Callable[[IntArray, np.random.Generator], FloatArray],
-        log_densities: Callable[[FloatArray], FloatArray],
-        shape: tuple[int, int],
-    ) -> None:
+    def __init__(self, draws: Draws, log_densities: Callable[[FloatArray], FloatArray], shape: tuple[int, int]) -> None:
         self.draws, self.log_densities, self.shape = draws, log_densities, shape
         self.priors, self.classes = np.full(shape[0], 1 / shape[0]), np.arange(shape[0])
 
@@ -309,11 +277,9 @@ class NoisyLabels(Problem):
         return self.problem.draw(np.minimum(true, len(self.priors) - 1), rng)
 
     def posteriors(self, X: npt.ArrayLike) -> FloatArray:
-        """True posterior of the shown label: y(x) T."""
         return self.problem.posteriors(X) @ self.transition
 
     def nodes(self) -> Iterator[tuple[FloatArray, FloatArray]]:
-        """The nodes of the clean problem with noisy posteriors."""
         for P, weights in self.problem.nodes():
             yield P @ self.transition, weights
 
@@ -364,13 +330,12 @@ def ring(n_features: int = 6, radius: float = 1.8) -> GaussianProblem:
 
 def tangled(n_classes: int = 6, n_parts: int = 3, n_features: int = 8, random_state: Seed = 0) -> DensityProblem:
     """Classes of several Gaussians with random centres and covariances: little ambiguity, much to learn."""
-    check.check_count(n_classes, "n_classes", least=2)
-    check.check_count(n_parts, "n_parts")
-    check.check_count(n_features, "n_features")
+    for name, value, least in (("n_classes", n_classes, 2), ("n_parts", n_parts, 1), ("n_features", n_features, 1)):
+        check.check_count(value, name, least)
     rng = as_generator(random_state)
     means = rng.standard_normal((n_classes, n_parts, n_features))
     factors = rng.standard_normal((n_classes, n_parts, n_features, n_features)) / np.sqrt(n_features)
-    inverses, log_scales = np.linalg.inv(factors), np.log(np.abs(np.linalg.det(factors)))
+    inverses, log_scales, parts = np.linalg.inv(factors), np.log(np.abs(np.linalg.det(factors))), range(n_parts)
 
     def draws(codes: IntArray, rng: np.random.Generator) -> FloatArray:
         part = rng.integers(n_parts, size=len(codes))
@@ -378,8 +343,8 @@ def tangled(n_classes: int = 6, n_parts: int = 3, n_features: int = 8, random_st
         return means[codes, part] + np.einsum("nij,nj->ni", factors[codes, part], noise)
 
     def log_densities(X: FloatArray) -> FloatArray:
-        white = np.einsum("kpij,nkpj->nkpi", inverses, X[:, None, None] - means)
-        return np.asarray(logsumexp(-(white**2).sum(axis=3) / 2 - log_scales, axis=2))
+        squares = [[(((X - means[k, p]) @ inverses[k, p].T) ** 2).sum(axis=1) for p in parts] for k in range(n_classes)]
+        return np.asarray(logsumexp(np.array(squares) / -2 - log_scales[:, :, None], axis=1)).T
 
     return DensityProblem(draws, log_densities, (n_classes, n_features))
 
@@ -394,14 +359,7 @@ def imbalanced(
     return equidistant(n_classes, n_features, length, weights / weights.sum(), random_state)
 
 
-def led(noise: float = 0.1, priors: npt.ArrayLike | None = None) -> LedProblem:
-    """Ten digits on seven noisy segments (see :class:`LedProblem`)."""
-    return LedProblem(noise, priors)
-
-
-def with_label_noise(problem: Problem, transition: npt.ArrayLike) -> NoisyLabels:
-    """``problem`` with labels replaced at random (see :class:`NoisyLabels`)."""
-    return NoisyLabels(problem, transition)
+led, with_label_noise = LedProblem, NoisyLabels
 
 
 def twonorm(n_features: int = 20) -> GaussianProblem:
@@ -521,16 +479,16 @@ def interactions(n_features: int = 12, pairs: int = 4, sharpness: float = 1.5) -
     return TeacherProblem(_gaussian(n_features), teacher)
 
 
-def _gaussian(d: int) -> Callable[[int, np.random.Generator], FloatArray]:
+def _gaussian(d: int) -> Inputs:
     return lambda n, rng: rng.standard_normal((n, d))
 
 
-def _uniform(d: int) -> Callable[[int, np.random.Generator], FloatArray]:
+def _uniform(d: int) -> Inputs:
     return lambda n, rng: rng.random((n, d))
 
 
 def _columns(X: npt.ArrayLike, d: int) -> FloatArray:
     rows = check.check_finite(X, "X", ndim=2)
     if rows.shape[1] != d:
-        raise ValueError(f"X must have {d} columns, got {rows.shape[1]}")
+        raise ValueError(f"X must have {d} columns, got {rows.shape[1]} (shape {rows.shape})")
     return rows

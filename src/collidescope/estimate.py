@@ -28,7 +28,6 @@ from scipy.special import stdtrit
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
-from collidescope._merging import n_pairs
 from collidescope._progress import Progress
 from collidescope.equations.gramian import without_own_pairs
 from collidescope.equations.moments import Moments as Moments
@@ -38,116 +37,16 @@ from collidescope.equations.moments import influence_stderr as influence_stderr
 from collidescope.equations.moments import keeps_covariance as keeps_covariance
 from collidescope.equations.moments import row_blocks as row_blocks
 from collidescope.equations.posterior import SAME_PRIORS, shift_rows
-from collidescope.equations.projection import balance, project
+from collidescope.equations.projection import project
+from collidescope.equations.shrinkage import shrunk_joint
 from collidescope.matrix import CollisionMatrix
 from collidescope.scale import _dask
 
 #: Classes up to which the sums of every class are kept apart when priors are given: K³ numbers, 1.5 GB here.
 MAX_STRATA = 400
-#: Standard deviations above its estimate at which the bias of the plug-in estimate is taken to be. From 1 to 2.5
-#: results with well-pooled posteriors were alike; with poorly calibrated ones the larger is the safer.
-BIAS_MARGIN = 2.5
-#: Independent entries below which the one-step estimate is kept (10 classes have about 10, 30 about 40): with few, a
-#: bias as large as the noise goes unseen: shrinking then gained in some scenarios and cost a tenth in another.
-FEWEST_ENTRIES = 25
 
 
-# -------------------------------------------------------------------- posteriors, labels and classes as arrays
-
-
-def labelled_posteriors(
-    P: Any,
-    y: Any = None,
-    classes: Sequence[Any] | npt.NDArray[Any] | None = None,
-    *,
-    name: str = "P",
-    y_name: str = "y",
-) -> tuple[FloatArray, IntArray | None, npt.NDArray[Any]]:
-    """(posteriors n×K, class numbers or None, class names): the one place where these three are fitted together.
-
-    Parameters
-    ----------
-    P : array, tensor or DataFrame (pandas, polars) of shape (n, K); or n values of p(second class) for two classes
-        Columns with names are aligned with the classes by name; names that do not fit are refused.
-    y : n labels, optional
-    classes : K names in the order of unnamed columns; default the sorted labels, the names of the columns, or 0 … K-1
-    name, y_name : what the caller's arguments are called in messages
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> table = pd.DataFrame({"b": [0.1, 0.6], "a": [0.9, 0.4]})
-    >>> labelled_posteriors(table, ["a", "b"])
-    (array([[0.9, 0.1],
-           [0.4, 0.6]]), array([0, 1]), array(['a', 'b'], dtype='<U1'))
-    >>> labelled_posteriors([0.1, 0.6], ["no", "yes"])[0]
-    array([[0.9, 0.1],
-           [0.4, 0.6]])
-    """
-    labels = None if y is None else check.check_labels(y, y_name)
-    columns = _column_names(P)
-    if columns is None and _is_vector(P):
-        P = _both_columns(P, name)
-    posteriors = check.check_posteriors(P, name)
-    k = posteriors.shape[1]
-    if classes is not None:
-        names = check.check_classes(classes, k)
-    elif labels is None:
-        names = np.arange(k) if columns is None else check.check_classes(columns, k)
-    else:
-        names = check.classes_of(labels, y_name)
-        found = {str(label): label for label in names.tolist()}
-        if columns is not None and set(found) < {str(column) for column in columns}:  # classes without a row
-            names = check.check_classes([found.get(str(column), column) for column in columns], k)
-        elif len(names) != k:
-            raise ValueError(
-                f"{name} has {k} columns and {y_name} has {len(names)} distinct labels: "
-                f"pass classes, in the order of the columns"
-            )
-    if columns is not None:
-        posteriors = aligned(posteriors, columns, names, name)
-    if labels is None:
-        return posteriors, None, names
-    codes = check.encode_labels(labels, names, y_name)
-    check.check_same_length(posteriors, codes, f"{name} and {y_name}")
-    return posteriors, codes, names
-
-
-def aligned(values: FloatArray, columns: list[Any], names: npt.NDArray[Any], name: str) -> FloatArray:
-    """The columns of ``values``, called ``columns``, in the order of ``names``; compared as text."""
-    place = {str(column): position for position, column in enumerate(columns)}
-    wanted = [str(own) for own in names.tolist()]
-    if len(place) < len(columns) or set(wanted) != set(place):
-        raise ValueError(
-            f"{name} has columns {columns[:10]} for the classes {names.tolist()[:10]}: rename the columns, or pass "
-            f"{name}.to_numpy() if they are in the order of the classes"
-        )
-    order = [place[own] for own in wanted]
-    return values if order == list(range(len(order))) else values[:, order]
-
-
-def _column_names(P: Any) -> list[Any] | None:
-    """Names of the columns of a table; None for arrays and for the names that tables invent."""
-    columns = list(P.columns) if hasattr(P, "columns") else []
-    invented = (list(range(len(columns))), [f"column_{k}" for k in range(len(columns))])  # pandas', polars'
-    return None if columns in invented else columns
-
-
-def _is_vector(P: Any) -> bool:
-    try:
-        return np.ndim(check.to_numpy(P)) == 1
-    except ValueError:  # rows of different lengths: the checks say so
-        return False
-
-
-def _both_columns(p: Any, name: str) -> FloatArray:
-    positive = check.check_finite(p, name, ndim=1)
-    if positive.min() < 0 or positive.max() > 1:
-        worst = positive[np.abs(positive - 0.5).argmax()]
-        raise ValueError(
-            f"{name} has one dimension, so it must hold the probability of the second class, got {worst:.6g}"
-        )
-    return np.column_stack([1 - positive, positive])
+# -------------------------------------------------------------------- priors and sizes of classes
 
 
 def resolve_priors(priors: npt.ArrayLike | str, counts: FloatArray, classes: npt.NDArray[Any]) -> FloatArray:
@@ -321,7 +220,7 @@ class CollisionAccumulator:
         self, P: npt.ArrayLike, y: npt.ArrayLike | None = None, sample_weight: npt.ArrayLike | None = None
     ) -> CollisionAccumulator:
         """Add rows: posteriors ``P`` (n×K) that no model saw in training, and their labels ``y`` where known."""
-        posteriors, codes, _ = labelled_posteriors(P, y, self.classes)
+        posteriors, codes, _ = check.labelled_posteriors(P, y, self.classes)
         return self._update(posteriors, codes, check.check_weights(sample_weight, len(posteriors)))
 
     def _update(self, posteriors: FloatArray, codes: IntArray | None, weights: FloatArray) -> CollisionAccumulator:
@@ -471,7 +370,7 @@ def collision_matrix_from_posteriors(
     natural = isinstance(priors, str) and priors == "empirical"
     if votes is not None and (y is not None or not natural):
         raise ValueError("votes must be given without y and with priors='empirical': they stand for both")
-    posteriors, codes, names = labelled_posteriors(P, y, classes)
+    posteriors, codes, names = check.labelled_posteriors(P, y, classes)
     n, k = posteriors.shape
     weights = check.unit_weights(check.check_weights(sample_weight, n))
     if not natural and codes is None:
@@ -506,8 +405,8 @@ def _check_votes(votes: Any, P: FloatArray, names: npt.NDArray[Any]) -> FloatArr
     counted = check.check_finite(votes, "votes", ndim=2)
     if counted.shape != P.shape:
         raise ValueError(f"votes must have the shape of P {P.shape}, got {counted.shape}")
-    columns = _column_names(votes)
-    counted = counted if columns is None else aligned(counted, columns, names, "votes")
+    columns = check.column_names(votes)
+    counted = counted if columns is None else check.aligned(counted, columns, names, "votes")
     check.check_non_negative(counted, "votes", "they are counts")
     if (counted % 1).any():
         raise ValueError("votes must be whole numbers: how many votes each class got")
@@ -628,7 +527,7 @@ def _from_dask(
 def _dask_block(P: Any, y: Any, w: Any, *, names: Any, observed: Any, target: Any) -> CollisionAccumulator:
     if not len(P):
         return _accumulated(np.empty((0, len(names))), None, np.empty(0), names, observed, target)
-    posteriors, codes, _ = labelled_posteriors(P, y, names)
+    posteriors, codes, _ = check.labelled_posteriors(P, y, names)
     return _accumulated(posteriors, codes, check.check_weights(w, len(posteriors)), names, observed, target)
 
 
@@ -663,12 +562,8 @@ def shrunk_collision_matrix(
 ) -> CollisionMatrix:
     """Collision matrix of many classes from held-out posteriors of a model that is well calibrated.
 
-    Takes what :func:`collision_matrix_from_posteriors` takes, and has its PBER and its standard errors: those of the
-    one-step estimate, for S an upper limit. Where the calibration of the model is in doubt, stay with the one-step
-    estimate: it forgives what this one only notices. See :func:`shrink`.
-
-    ``info["one_step_share"]`` tells how much of the one-step estimate is in it: 0 is the plug-in estimate at the PBER
-    of the one-step one. With few classes the result is the one-step estimate itself.
+    Takes what :func:`collision_matrix_from_posteriors` takes, and has its PBER and its standard errors, for S an upper
+    limit. ``info["one_step_share"]`` tells how much of the one-step estimate is in it (see :func:`shrink`).
 
     Examples
     --------
@@ -678,9 +573,8 @@ def shrunk_collision_matrix(
     >>> shrunk_collision_matrix(P, y).info["one_step_share"] < 0.5
     True
     """
-    posteriors, codes, names = labelled_posteriors(P, y, classes)
-    if codes is None:
-        raise ValueError("y is needed: without labels nothing tells how far the posteriors can be trusted")
+    posteriors, codes, names = check.labelled_posteriors(P, check.check_labels(y), classes)
+    assert codes is not None  # there are labels
     weights = check.unit_weights(check.check_weights(sample_weight, len(codes)))
     target = None
     if not (isinstance(priors, str) and priors == "empirical"):
@@ -710,100 +604,15 @@ def one_step_and_moments(
 
 
 def shrink(one_step: CollisionMatrix, moments: Moments) -> CollisionMatrix:
-    """The one-step estimate drawn towards the plug-in estimate as far as the labels do not contradict it.
+    """The one-step estimate drawn towards the plug-in estimate: :mod:`collidescope.equations.shrinkage`.
 
-    B₁ = mean(c pᵀ + p cᵀ - p pᵀ) forgives errors of p and is noisy, because it uses the labels; B₀ = mean(p pᵀ) has
-    hardly any noise and is as biased as p. How *much* collides, tr B, is one number that B₁ tells well, and
-    over-confident posteriors get wrong; *which* classes collide takes K² numbers. So the collisions (entries off the
-    diagonal) of B₀ are scaled by a common factor to the PBER of B₁, B₀' = Π - f (Π - B₀), and only the rest is shrunk:
-    B₀' + w (B₁ - B₀') with w = bias² / (bias² + V) (James and Stein), bias² ≈ ‖B₁ - B₀'‖² - V and V the variance of
-    the difference. Because a bias that cannot be seen may still be there, the *upper* end of what the data allow is
-    used for it, and with few classes (up to about 20) nothing can vouch for the model: the one-step estimate is kept.
-
-    The PBER of the result is that of ``one_step``, and so is its interval.
+    The PBER of the result is that of ``one_step``, and so is its interval. With few classes it is ``one_step`` itself.
     """
-    if n_pairs(one_step.n_classes) < FEWEST_ENTRIES:
+    B, share = shrunk_joint(moments, one_step.priors, one_step.pber)
+    if B is None:
         return one_step
-    priors, pber = one_step.priors, one_step.pber
-    plug_in, labels, variance = plug_in_and_one_step(moments)
-    plug_in = balance(plug_in, priors)
-    collisions = 1 - np.trace(plug_in)
-    if collisions > 0:
-        plug_in *= pber / collisions
-        diagonal(plug_in)[:] += (1 - pber / collisions) * priors
-    labels -= plug_in
-    share = one_step_share(labels, variance, priors)
-    if share == 1:
-        return one_step
-    labels *= share
-    labels += plug_in
-    B = with_pber(project(labels, priors).joint, priors, pber)
     info = dict(one_step.info) | {"method": "one-step, shrunk", "one_step_share": share}
     return replace(one_step, matrix=B / B.sum(axis=1, keepdims=True), info=info)
-
-
-def with_pber(B: FloatArray, priors: FloatArray, pber: float) -> FloatArray:
-    """The possible matrix nearest to B with that PBER on the line to Π (no collisions) or to π πᵀ (nothing but).
-
-    Both ends are joint collision matrices at these priors, so every point between is one.
-
-    >>> with_pber(np.array([[0.4, 0.1], [0.1, 0.4]]), np.array([0.5, 0.5]), 0.1)
-    array([[0.45, 0.05],
-           [0.05, 0.45]])
-    """
-    now = 1 - np.trace(B)
-    end = np.diag(priors) if pber < now else np.outer(priors, priors)
-    gap = (1 - np.trace(end)) - now
-    part = min((pber - now) / gap, 1.0) if gap else 0.0
-    return B + part * (end - B)
-
-
-def one_step_share(difference: FloatArray, variance: FloatArray, priors: FloatArray) -> float:
-    """w: the share of the difference between the two estimates that is kept.
-
-    Parameters
-    ----------
-    difference : array of shape (K, K)
-        B₁ - B₀'.
-    variance : array of shape (K, K)
-        Of its entries.
-    priors : array of shape (K,)
-        Entries are weighed as in :mod:`collidescope.equations.projection`, by 1/(π_i π_j).
-
-    Examples
-    --------
-    >>> even, V = np.full(20, 1 / 20), np.full((20, 20), 1e-8)
-    >>> one_step_share(np.full((20, 20), 1e-3), V, even) > 0.98
-    True
-    >>> one_step_share(np.zeros((20, 20)), V, even)
-    0.0
-    """
-    scale = np.outer(priors, priors)
-    noise = variance / scale
-    total = float(noise.sum())
-    # Σ of squares of about `free` independent normal terms has a standard deviation of total · √(2 / free);
-    # the matrix is symmetric, so half of its entries repeat the other half.
-    free = total**2 / max(float((noise**2).sum()), np.finfo(float).tiny) / 2
-    if free < FEWEST_ENTRIES:
-        return 1.0
-    bias = max(float((difference**2 / scale).sum()) - total + BIAS_MARGIN * total * np.sqrt(2 / free), 0.0)
-    return float(bias / (bias + total))
-
-
-def plug_in_and_one_step(moments: Moments) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """B₀, B₁ and the variance of the entries of B₁ - B₀ = mean(r pᵀ + p rᵀ).
-
-    Σ w c pᵀ = diag(Σ w c) - Σ w c rᵀ gives B₀ = mean(c pᵀ + p cᵀ) - B₁. Off the line and the column of the label
-    p = -r, so the squares of the entries of r pᵀ + p rᵀ add up to 4 Σ w² (r∘r)(r∘r)ᵀ less what differs there.
-    """
-    m, N = moments, moments.size
-    labels = m.Z / N
-    plug_in = -(m.cr + m.cr.T) / N - labels
-    diagonal(plug_in)[:] += 2 * m.rho / N
-    squares = 4 * m.Z2 - m.crr - m.crr.T
-    diagonal(squares)[:] += 10 * m.off2 - 4 * m.rho2
-    squares -= m.size2 * (labels - plug_in) ** 2
-    return plug_in, labels, np.maximum(squares, 0.0) / N**2
 
 
 class Difference(NamedTuple):
@@ -833,13 +642,12 @@ def compare_pber(
     --------
     >>> sharp, dull = [[0.9, 0.1], [0.2, 0.8], [0.7, 0.3]], [[0.6, 0.4], [0.5, 0.5], [0.6, 0.4]]
     >>> round(compare_pber(sharp, dull, ["a", "b", "a"]).value, 3)
-    0.28
+    0.287
     """
     check.check_between(level, 0, 1, "level")
-    one, codes, names = labelled_posteriors(first, y, classes, name="first")
-    two, _, _ = labelled_posteriors(second, y, names, name="second")
-    if codes is None:
-        raise ValueError("y is needed: the PBER of each is its Brier score")
+    one, codes, names = check.labelled_posteriors(first, check.check_labels(y), classes, name="first")
+    two, _, _ = check.labelled_posteriors(second, y, names, name="second")
+    assert codes is not None  # there are labels
     weights = check.unit_weights(check.check_weights(sample_weight, len(codes)))
     units = None if groups is None else group_numbers(groups, len(codes))
     losses = [1 - 2 * P[np.arange(len(codes)), codes] + np.einsum("ij,ij->i", P, P) for P in (one, two)]

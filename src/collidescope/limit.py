@@ -34,6 +34,7 @@ from scipy.special import betainc, ndtr, ndtri
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
+from collidescope._text import limit_facts, limit_words, percent
 from collidescope.equations.bounds import bayes_error_bounds
 from collidescope.equations.posterior import shift_rows
 from collidescope.equations.projection import project
@@ -60,8 +61,6 @@ SEEN = 2.0
 NO_SKILL, LITTLE_SKILL = 0.02, 0.1
 #: How much worse a PBER below the truth is than one as far above it.
 TOO_MUCH = 2.0
-#: Classes of a bound that must hold for any number of them.
-MANY = 10**9
 
 
 class _Posterior(NamedTuple):
@@ -83,7 +82,7 @@ class _Posterior(NamedTuple):
         return max(float(brentq(beyond, low, high, xtol=1e-9)), 0.0)
 
     def cautious_excess(self, noise: float) -> float:
-        """The excess ê by which the expected |ê - e| / (e + noise) is least, with too much ``TOO_MUCH`` times as bad."""
+        """The excess ê of the least expected |ê - e| / (e + noise), too much counted ``TOO_MUCH`` times."""
         order = np.argsort(self.excess)
         weights = (self.weights / (np.maximum(self.excess, 0.0) + noise))[order]
         middle = np.searchsorted(weights.cumsum(), weights.sum() / (1 + TOO_MUCH))
@@ -92,34 +91,18 @@ class _Posterior(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Limit:
-    """A learning curve and where it ends. Made by :func:`limit_from_scores` and :func:`limit_from_posteriors`.
+    """A learning curve and where it ends. Made by :func:`limit_from_scores` and :func:`limit_from_posteriors`."""
 
-    Parameters
-    ----------
-    sizes, scores : arrays of shape (T,)
-        Training rows, increasing, and the PBER at each size: the mean Brier score of the held-out rows.
-    covariance : array of shape (T, T)
-        Of ``scores``, over rows and folds.
-    stderr, n_rows : float
-        Standard error of the last score over rows alone, and their number (the effective one when they are weighted).
-    errors, error_covariance : arrays of shapes (T,) and (T, T), optional
-        The same for the share of held-out rows whose most likely class was wrong.
-    baseline, skill_stderr : float, optional
-        Score of the class shares, and the standard error of its difference to the last score.
-    matrix : CollisionMatrix, optional
-        S∞: S with unlimited rows.
-    """
-
-    sizes: FloatArray
-    scores: FloatArray
-    covariance: FloatArray
-    stderr: float
-    n_rows: float
-    errors: FloatArray | None = None
-    error_covariance: FloatArray | None = None
-    baseline: float | None = None
-    skill_stderr: float | None = None
-    matrix: CollisionMatrix | None = None
+    sizes: FloatArray  #: (T,) rows that the models were trained on, increasing
+    scores: FloatArray  #: (T,) PBER at each size: mean Brier scores of the same held-out rows
+    covariance: FloatArray  #: (T, T) of the scores, over rows and folds
+    stderr: float  #: of the last score, over rows alone
+    n_rows: float  #: held-out rows (the effective number when they are weighted)
+    errors: FloatArray | None = None  #: (T,) share of the rows whose most likely class was wrong
+    error_covariance: FloatArray | None = None  #: (T, T)
+    baseline: float | None = None  #: score of the class shares
+    skill_stderr: float | None = None  #: of its difference to the last score
+    matrix: CollisionMatrix | None = None  #: S∞, S with unlimited rows
 
     def __post_init__(self) -> None:
         values: dict[str, Any] = {"sizes": _check_sizes(self.sizes).copy()}
@@ -167,7 +150,7 @@ class Limit:
         the larger of Cover and Hart's bound at the lower end of the PBER and the end of the curve of the errors.
         """
         low, high = self.pber_interval(level)
-        k = MANY if self.matrix is None else self.matrix.n_classes
+        k = 10**9 if self.matrix is None else self.matrix.n_classes  # the bound is weakest for many classes
         low = bayes_error_bounds(min(low, 1 - 1 / k), k)[0]
         if self.errors is not None and self.error_covariance is not None:
             stderr = np.hypot(np.sqrt(self.error_covariance[-1, -1]), UNSEEN / self.n_rows)
@@ -246,17 +229,11 @@ class Limit:
         return ""
 
     def __str__(self) -> str:
-        low, high = self.pber_interval()
-        return (
-            f"PBER {self.scores[-1]:.3f} ± {self._half_width(0.95):.3f} with {self.sizes[-1]:,.0f} training rows: "
-            f"{self.state} ({self.reason}).\n"
-            f"Unlimited rows of this kind would leave {low:.3f} to {high:.3f}, about {self.pber:.3f}, "
-            f"if the rest is learned like a power of the number of rows."
-        )
+        now = f"PBER {percent(float(self.scores[-1]))} ± {self._half_width(0.95):.2%} with {self.sizes[-1]:,.0f} rows"
+        return f"{now}: {self.state} ({self.reason}).\n{limit_words(limit_facts(self))}"
 
     def __repr__(self) -> str:
-        low, high = self.pber_interval()
-        return f"<Limit: {self.state}, PBER {self.scores[-1]:.4f} now, {low:.4f} to {high:.4f} with unlimited rows>"
+        return f"<Limit: {self.state}, PBER {self.scores[-1]:.4f} now, about {self.pber:.4f} with unlimited rows>"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain lists, numbers and text."""
@@ -272,12 +249,11 @@ class Limit:
             raise ValueError("data is not a limit: it must be what Limit.to_dict returned")
         if data.get("version") != FORMAT_VERSION:
             raise ValueError(f"data has format version {data.get('version')!r}, this release reads {FORMAT_VERSION}")
-        if missing := [field.name for field in fields(cls) if field.name not in data]:
+        names = [field.name for field in fields(cls)]
+        if missing := [name for name in names if name not in data]:
             raise ValueError(f"data lacks {', '.join(missing)}: the file was cut or edited")
-        values = {field.name: data[field.name] for field in fields(cls)}
-        if values["matrix"] is not None:
-            values["matrix"] = CollisionMatrix.from_dict(values["matrix"])
-        return cls(**values)
+        matrix = None if data["matrix"] is None else CollisionMatrix.from_dict(data["matrix"])
+        return cls(**{name: data[name] for name in names} | {"matrix": matrix})
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Limit) and self.to_dict() == other.to_dict()
@@ -325,13 +301,11 @@ def limit_from_scores(
     sizes = _check_sizes(sizes)
     rows = _check_rows(scores, "scores", len(sizes))
     weights = check.unit_weights(check.check_weights(sample_weight, len(rows)))
-    numbers = None
-    if folds is not None:
-        labels = check.check_labels(folds, "folds")
-        check.check_same_length(rows, labels, "scores and folds")
-        numbers = np.unique(labels, return_inverse=True)[1].ravel()
+    labels = np.zeros(len(rows)) if folds is None else check.check_labels(folds, "folds")
+    check.check_same_length(rows, labels, "scores and folds")
+    numbers = np.unique(labels, return_inverse=True)[1].ravel()
     means, covariance, row_covariance = _covariance(rows, weights, numbers)
-    values: dict[str, Any] = {}
+    values: dict[str, Any] = {"n_rows": float(weights.sum() ** 2 / (weights**2).sum())}
     if errors is not None:
         wrong = _check_rows(errors, "errors", len(sizes))
         check.check_same_length(rows, wrong, "scores and errors")
@@ -340,10 +314,9 @@ def limit_from_scores(
         given = check.check_finite(baseline, "baseline", ndim=(0, 1))
         if given.shape not in ((), (len(rows),)):
             raise ValueError(f"baseline must be one number or one per row ({len(rows)}), got {len(given)}")
-        skill, variance, _ = _covariance((given - rows[:, -1])[:, None], weights, None)
+        skill, variance, _ = _covariance((given - rows[:, -1])[:, None], weights, numbers)
         values |= {"baseline": float(means[-1] + skill[0]), "skill_stderr": float(np.sqrt(variance[0, 0]))}
-    effective = float(weights.sum() ** 2 / (weights**2).sum())
-    return Limit(sizes, means, covariance, float(np.sqrt(row_covariance[-1, -1])), effective, **values)
+    return Limit(sizes, means, covariance, float(np.sqrt(row_covariance[-1, -1])), **values)
 
 
 def limit_from_posteriors(
@@ -392,14 +365,12 @@ def limit_from_posteriors(
     return replace(limit, matrix=_matrix(limit, residuals, onehot, weights / weights.sum(), pi, names, counts))
 
 
-def _fit(
-    sizes: FloatArray, scores: FloatArray, covariance: FloatArray, n_rows: float, size: float = np.inf
-) -> _Posterior:
+def _fit(sizes: FloatArray, scores: FloatArray, noise: FloatArray, n_rows: float, size: float = np.inf) -> _Posterior:
     """PBER(``size``) as a mixture over the grid of (c, f): generalised least squares for L at each of its points."""
     c, f = (axis.ravel() for axis in np.meshgrid(EXPONENTS, SHARES, indexing="ij"))
     halvings = np.log2(sizes[-1] / sizes)
     h = 1 + f[:, None] * (2.0 ** (c[:, None] * halvings) - 1)
-    precision = np.linalg.inv(_noise(scores, covariance, n_rows))
+    precision = np.linalg.inv(_noise(scores, noise, n_rows))
     information = np.einsum("gt,ts,gs->g", h, precision, h)
     level = h @ precision @ scores / information
     edges = np.concatenate([[0.0], (SHARES[1:] + SHARES[:-1]) / 2, [1.0]])
@@ -414,9 +385,7 @@ def _fit(
     return _Posterior(weights, level * kept, deviations, level * f, float(weights @ c))
 
 
-def _covariance(
-    rows: FloatArray, weights: FloatArray, folds: IntArray | None
-) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _covariance(rows: FloatArray, weights: FloatArray, folds: IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Weighted means of the columns, their covariance over rows and folds, and that over rows alone.
 
     The luck of a fold's training rows moves its models, so that differences of sizes vary more between folds than rows
@@ -426,7 +395,7 @@ def _covariance(
     means = w @ rows
     centred = (rows - means) * w[:, None]
     over_rows = centred.T @ centred
-    if folds is None or folds.max() < 1 or T < 2:
+    if folds.max() < 1 or T < 2:
         return means, over_rows, over_rows
     D = np.eye(T) - np.eye(T, k=1)  # u = D s: differences of neighbours, and the last mean
     V = D @ over_rows @ D.T
@@ -482,8 +451,9 @@ def _matrix(
     cross = sum(weight * (onehot * v).T @ v for weight, v in zip(g, weighted, strict=True))
     squares = np.einsum("t,s,tsij->ij", g, g, products) + slope * (2 * cross + slope * (w**2 @ onehot)[:, None])
     squares -= (w**2).sum() * (mean + slope * priors[:, None]) ** 2
-    # The excess may be wrong by as much as the range of the PBER says.
-    doubt = max(now - limit._excess - limit.pber_interval()[0], 0.0) / float(ndtri(0.975))
+    # The excess may be wrong by as much as the range of the PBER says beyond the luck in drawing the rows.
+    reach = (now - limit._excess - limit.pber_interval()[0]) / float(ndtri(0.975))
+    doubt = np.sqrt(max(reach**2 - limit.stderr**2, 0.0))
     variance = (np.maximum(squares, 0.0) + (doubt * shape) ** 2) / priors[:, None] ** 2
     info: dict[str, str | float] = {"method": "limit", "excess": limit._excess, "shape_learned": share}
     pber_stderr = float(np.hypot(limit.stderr, doubt))

@@ -23,7 +23,7 @@ from sklearn.utils import check_random_state
 
 from collidescope import _checks as check
 from collidescope._checks import CollisionWarning
-from collidescope._text import limit_facts, percent, words_html
+from collidescope._text import limit_facts, span, words_html
 from collidescope.equations.bounds import condition_number
 from collidescope.equations.recovery import Recovery
 from collidescope.estimators import estimate_collisions
@@ -43,23 +43,13 @@ UNKNOWN = "too few rows to say"
 
 @dataclass(frozen=True)
 class ShuffledControl:
-    """S on shuffled labels.
-
-    Attributes
-    ----------
-    matrix : CollisionMatrix
-    largest_deviation : float
-        Of an entry of S from the prior it should fall to.
-    z : float
-        The same in standard errors (largest over the entries).
-    limit : float
-        What z stays below with probability 95% over all entries when nothing is wrong (Bonferroni).
-    passed : bool
-    """
+    """S on shuffled labels: made by :func:`shuffled_control`."""
 
     matrix: CollisionMatrix
+    #: Of an entry of S from the prior it should fall to, and the same in standard errors (largest over the entries).
     largest_deviation: float
     z: float
+    #: What z stays below with probability 95% over all entries when nothing is wrong (Bonferroni).
     limit: float
     passed: bool
 
@@ -77,25 +67,14 @@ class ShuffledControl:
 
 @dataclass(frozen=True)
 class LearningCurve:
-    """PBER against the number of rows that models were trained on, and what more rows would do.
+    """PBER against the number of rows that models were trained on: made by :func:`learning_curve`."""
 
-    Attributes
-    ----------
-    frame : DataFrame
-        One row per training size: ``rows``, ``pber``, ``pber_stderr``, and what else the limit recorded.
-    pber_limit : float
-        PBER that unlimited rows of this kind would leave.
-    interval : (low, high)
-        Its 95% range.
-    verdict : str
-        "settled", "more rows would lower it", or "too few rows to say".
-    reason : str
-        Why, where it cannot be said.
-    """
-
+    #: One row per training size: ``rows``, ``pber``, ``pber_stderr``, and what else the limit recorded.
     frame: pd.DataFrame
+    #: PBER that unlimited rows of this kind would leave, and its 95% range.
     pber_limit: float
     interval: tuple[float, float]
+    #: "settled", "more rows would lower it", or "too few rows to say", and then why.
     verdict: str
     reason: str = ""
 
@@ -110,7 +89,7 @@ class LearningCurve:
         if self.verdict == UNKNOWN:
             why = self.reason.removeprefix(UNKNOWN).strip(" :.") or "the curve cannot be read"
             return f"PBER {steps} rows. Verdict: {UNKNOWN} ({why})."
-        left = f"unlimited rows of this kind would leave {percent(low)} to {percent(high)}"
+        left = f"unlimited rows of this kind would leave {span(low, high)}"
         return f"PBER {steps} rows. Verdict: {self.verdict}; {left}."
 
     def _repr_html_(self) -> str:
@@ -200,14 +179,8 @@ def limit_of(source: Any) -> Any:
 def cautions(collisions: CollisionMatrix, one_step: CollisionMatrix, recovery: Recovery) -> list[str]:
     """What the reader of an estimate should know, in plain words; empty when there is nothing.
 
-    Parameters
-    ----------
-    collisions : CollisionMatrix
-        The S that is reported.
-    one_step : CollisionMatrix
-        With its intervals.
-    recovery : Recovery
-        S from the Gramian of the same scores.
+    ``collisions`` is the S that is reported, ``one_step`` has its intervals, ``recovery`` is S from the Gramian of the
+    same scores.
     """
     notes = []
     from_gramian = str(collisions.info.get("method", "")).startswith("gramian")
@@ -237,7 +210,8 @@ def _collisions(estimator: Any, X: Any, y: npt.NDArray[Any]) -> CollisionMatrix:
     """S of a fresh copy of the estimator: its own ``one_step_``, or the cross-fitted estimate of a plain classifier."""
     fresh = clone(estimator)
     if "estimate" not in fresh.get_params():
-        return estimate_collisions(fresh, X, y)
+        cm: CollisionMatrix = estimate_collisions(fresh, X, y)
+        return cm
     if "limit" in fresh.get_params():
         fresh.set_params(limit=False)  # the control needs the full size only
     with warnings.catch_warnings():

@@ -101,18 +101,7 @@ def posteriors_of(
         P = check.check_posteriors(source.predict_proba(X), f"predict_proba of {name}", len(names))
         P, notes = _held_out(source, X, P)
         return P, names, notes
-    P = check.check_posteriors(source, name)
-    k = P.shape[1]
-    if classes is not None:
-        return P, check.check_classes(classes, k), ()
-    if y is None:
-        return P, np.arange(k), ()
-    names = check.classes_of(check.check_labels(y, y_name), y_name)
-    if len(names) != k:
-        raise ValueError(
-            f"{name} has {k} columns and {y_name} has {len(names)} distinct labels: "
-            f"pass classes, in the order of the columns"
-        )
+    P, _, names = check.labelled_posteriors(source, y, classes, name=name, y_name=y_name)
     return P, names, ()
 
 

@@ -160,7 +160,7 @@ class Ceilings(Told):
 
 def ceilings(
     P: Any,
-    y: npt.ArrayLike,
+    y: npt.ArrayLike | None = None,
     *,
     y_pred: Any = None,
     limit: Any = None,
@@ -176,7 +176,7 @@ def ceilings(
     Parameters
     ----------
     P : array of shape (n, K), or a fitted ``CollisionClassifier``
-        Held-out posteriors of the rows; of a classifier its ``posteriors_`` are taken, and its ``limit_``.
+        Held-out posteriors of the rows; of a classifier its ``posteriors_``, ``labels_`` and ``limit_`` are taken.
     y : array of n labels
     y_pred : array of n labels or of shape (n, K), optional
         Held-out predictions of another classifier, compared on the same rows.
@@ -210,7 +210,12 @@ def ceilings(
     if hasattr(P, "predict_proba"):
         if not hasattr(P, "posteriors_"):
             raise ValueError(f"P must be held-out posteriors or a fitted CollisionClassifier, got {type(P).__name__}")
-        limit, classes, P = getattr(P, "limit_", None) if limit is None else limit, P.classes_, P.posteriors_
+        limit = getattr(P, "limit_", None) if limit is None else limit
+        y, classes, P = getattr(P, "labels_", None) if y is None else y, P.classes_, P.posteriors_
+    if y is None:
+        raise ValueError("y is needed: write ceilings(clf, y) or ceilings(P, y)")
+    if posteriors_by_size is None:
+        posteriors_by_size = getattr(limit, "posteriors_by_size", None)
     posteriors, codes, names, _ = scored(P, None, y, classes)
     n, k = posteriors.shape
     costs = None

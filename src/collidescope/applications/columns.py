@@ -169,7 +169,7 @@ def column_value(
         folds = StratifiedGroupKFold(check.check_count(cv, "cv", least=2), shuffle=True, random_state=random_state)
         cv = list(folds.split(codes, codes, own))
     splits, _ = resolve_splits(cv, labels, names, random_state)
-    if clf is None or hasattr(type(clf), "shuffled_control") or hasattr(clf, "collision_matrix_"):
+    if clf is None or type(clf).__module__.startswith("collidescope."):
         clf = fast_member(X)
         notes.append("values by a fast member (logistic regression and gradient boosting), not the full pool")
     if isinstance(clf, type):

@@ -93,7 +93,7 @@ def printable(text: str) -> str:
 
     def escaped(found: re.Match[str]) -> str:
         if found.group(1) is not None:
-            return f"\u2068{CONTROL.sub(escaped, found.group(1))}\u2069"
+            return f"\u2068{ISOLATED.sub(escaped, found.group(1))}\u2069"
         return found.group().encode("unicode_escape").decode()
 
     return ISOLATED.sub(escaped, text)

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from collidescope._checks import check_choice
 from collidescope._store import read_json
+from collidescope.folds import handle_rare
 from collidescope.matrix import FORMAT as MATRIX_FORMAT
 from collidescope.matrix import CollisionMatrix
 from collidescope.tables.encoding import MISSING_WORDS, as_levels, as_numbers, as_word, check_columns, listed, near_name
@@ -137,6 +139,14 @@ def without_rare(rows: Rows, fewest: int) -> Rows:
     return rows.part(keep, [f"{said} ({len(codes) - len(keep):,} rows)"])
 
 
+def with_rare_handled(rows: Rows, rare: str) -> Rows:
+    """Without classes of a single row, or with these joined: what ``rare`` of the classifier does, before the fit."""
+    check_choice(rare, ["error", "drop", "merge"], "--rare")
+    notes: list[str] = []
+    y, used = handle_rare(rows.y, np.arange(len(rows.y)), rare, notes)
+    return rows.part(used, notes, y[used])
+
+
 def sampled(rows: Rows, size: int | None, seed: int) -> Rows:
     """``size`` rows at random, with the shares of all classes."""
     if size is None or size >= len(rows.y):
@@ -197,7 +207,7 @@ def notes_as_they_come() -> Iterator[list[str]]:
     """What the package logs, as notes at once, and at the end what it warned about besides."""
     from collidescope.cli._console import note, warnings_as_notes
 
-    logger = logging.getLogger("collidescope")
+    logger = logging.getLogger("collidescope.tables")
     handler, level = logging.Handler(), logger.level
     with warnings_as_notes() as said:
 

@@ -127,6 +127,7 @@ def fit(
     from collidescope.cli import _inputs as inputs
     from collidescope.cli._results import check_report, finish, next_steps, summary_of
     from collidescope.cli._writing import check_matrix_name, check_outputs, check_suffix, posterior_table, write_table
+    from collidescope.trust import limit_of
 
     set_quiet(quiet)
     if priors not in ("empirical", "uniform"):
@@ -140,7 +141,7 @@ def fit(
     n_read = len(rows.y)
     rows = inputs.unique_rows(rows) if unique else rows
     rows = inputs.without_rare(rows, drop_rare)
-    rows = inputs.sampled(rows, sample, seed)
+    rows = inputs.with_rare_handled(inputs.sampled(rows, sample, seed), rare)
     check_matrix_name(matrix, len(set(rows.y.tolist())))
     rows, grouped = inputs.take_column(rows, groups, "--groups")
     rows, weights = inputs.take_column(rows, sample_weight, "--sample-weight")
@@ -154,21 +155,16 @@ def fit(
         say("For a first look in less time: --quick, or --sample 20000.", "dim")
     given = {"cv": cv, "members": "quick" if quick else members and members.split(","), "n_jobs": n_jobs}
     settings = {name: value for name, value in given.items() if value is not None}
-    settings |= {"limit": limit, "rare": rare, "priors": priors, "device": device, "random_state": seed}
+    settings |= {"limit": limit, "priors": priors, "device": device, "random_state": seed}
     settings |= {"verbose": 0 if is_quiet() else 1}
     chosen = {"drop": drop or (), "keep": keep or (), "categories": category or ()}
+    started = time.perf_counter()
     model, checked = _train(rows, settings | chosen, inputs.group_codes(grouped), inputs.row_weights(weights), control)
     notes = [*rows.notes, *model.notes_]
-    used = f"label: {rows.label!r}; columns used: {', '.join(model.encoder_.types)}"
+    about: dict[str, Any] = {"file": table.name, "label": rows.label, "columns": list(model.encoder_.types)}
+    about |= {"saved": save or matrix, "command": _command(table, rows.label), "seconds": time.perf_counter() - started}
     with warnings_as_notes():
-        summary = summary_of(
-            model,
-            rows.X,
-            rows.y,
-            control=checked,
-            title=title or f"{rows.label} in {table.name}",
-            notes=[used, *notes],
-        )
+        summary = summary_of(model, rows.X, rows.y, control=checked, title=title, about=about, notes=notes)
     # Before any other advice: a number that comes from a leak is not worth acting on.
     summary["what_to_do"] = [*model.cautions_, *([QUICK] if quick else []), *summary["what_to_do"]]
     cm = model.collision_matrix_
@@ -177,7 +173,7 @@ def fit(
     name = rows.label if rows.label not in ("row", "predicted") else f"{rows.label} (label)"
     posteriors = posterior_table(model.posteriors_, model.classes_, rows.numbers, pd.DataFrame({name: rows.y}))
     more = [("model", save, model.save), ("held-out posteriors", out, partial(write_table, posteriors))]
-    finish(cm, summary, as_json=as_json, report=report, matrix=matrix, more=more)
+    finish(cm, summary, as_json=as_json, report=report, matrix=matrix, more=more, limit=limit_of(model))
     if model.interrupted_:
         say("Stopped by Ctrl-C: this is what the folds trained so far say; all that was asked is written.", always=True)
         raise typer.Exit(INTERRUPTED)
@@ -225,11 +221,15 @@ def _peak_memory() -> str:
     return f"{own / 1e9:.1f} GB" + (f", {worker / 1e9:.1f} GB per worker" if worker > own / 2 else "")
 
 
+def _command(table: Path, label: str) -> str:
+    return f"collidescope fit {shlex.quote(str(table))} --label {shlex.quote(label)}"
+
+
 def _next(
     table: Path, label: str, k: int, report: Path | None, save: Path | None, matrix: Path | None, sample: int | None
 ) -> list[str]:
     """Commands that go on from here."""
-    fit_again = f"collidescope fit {shlex.quote(str(table))} --label {shlex.quote(label)}"
+    fit_again = _command(table, label)
     commands = []
     if report is None:
         commands.append(

@@ -198,6 +198,12 @@ def merge(
             "--max-pber", help="Merge until an input seen again changes group at most this often: 0.05 is 5%."
         ),
     ] = None,
+    max_group_size: Annotated[
+        int | None, typer.Option("--max-group-size", min=2, metavar="N", help="Most classes of a group.")
+    ] = None,
+    balance: Annotated[
+        float, typer.Option("--balance", min=0, max=1, metavar="X", help="0 by gain alone, 1 for groups of like size.")
+    ] = 0.0,
     together: Annotated[
         list[str] | None, typer.Option(metavar="A,B", help="Classes that must be one group. Again for more.")
     ] = None,
@@ -229,9 +235,10 @@ def merge(
     check_outputs([source], [matrix])
     cm = inputs.load_matrix(source)
     method = "optimal" if optimal else "greedy"
+    links: dict[str, Any] = {"must_merge": _lists(together), "cannot_merge": _lists(apart)}
     try:
         plan = consolidate(
-            cm, groups, max_pber=max_pber, method=method, must_merge=_lists(together), cannot_merge=_lists(apart)
+            cm, groups, max_pber=max_pber, max_group_size=max_group_size, balance=balance, method=method, **links
         )
     except ValueError as error:
         words = str(error)

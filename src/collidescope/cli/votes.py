@@ -84,7 +84,8 @@ def votes(
     for line in notes:
         note(line)
     told = agreement(counts, names)
-    summary = summary_of(cm, title=title, notes=notes)
+    about = {"file": table.name, "label": label, "command": f"collidescope votes {table}", "saved": matrix}
+    summary = summary_of(cm, title=title, notes=notes, about=about)
     summary["votes"] = {"agreement": told.reset_index().to_dict("records")} if people is None else people.to_dict()
     finish(cm, summary, as_json=as_json, report=report, matrix=matrix)
     if not as_json:

@@ -1,11 +1,11 @@
-"""The row Gramian G[i, j] = E Sim(x, x') over x of class i and x' of class j, from held-out scores.
+"""The row Gramian G[i, j] = E Sim(x, x') over x of class i and x' of class j (the paper's equations 27 and 29).
 
 Two roads, neither of which builds n² pairs:
 
 - posteriors p (the factorised model, Sim = p·p'): with M[i] the mean of p over class i, G = M Mᵀ, and on the diagonal
   the pairs of a row with itself are left out;
 - class similarities q[x, j] = mean of Sim(x, ·) over references of class j (the pair-wise model): G[i, j] is the mean
-  of q_j over rows of class i (the paper's equation for Ĝ).
+  of q_j over rows of class i (the paper's equation 34).
 """
 
 from __future__ import annotations

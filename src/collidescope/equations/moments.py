@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -203,19 +202,26 @@ class Moments:
         miss: FloatArray,
         groups: IntArray,
     ) -> None:
-        """As :meth:`add`, with all rows of a group (numbers 0 … G-1) as one unit: their Z, ρ, N are added up first."""
+        """As :meth:`add`, with all rows of a group (0 … G-1, none empty) as one unit: Z, ρ and N are added up first."""
         order = np.argsort(groups, kind="stable")
         starts = np.searchsorted(groups[order], np.arange(groups.max() + 2))
-        for begin, end in pairwise(starts):
-            own = order[begin:end]
-            Z = (s[own, None] * H[own]).T @ H[own]
-            diagonal(Z)[:] += a[own].sum(axis=0)
-            line, size = rho[own].sum(axis=0), N[own].sum()
-            self._gather(Z=Z, Z2=Z**2, Z_rho=Z * line[:, None])
-            self._add_sizes(line[None], size[None], size[None] - np.trace(Z), miss[own].sum()[None])
+        rows, first = max(BLOCK_NUMBERS // H.shape[1] ** 2, 1), 0
+        while first < len(starts) - 1:
+            # As many whole groups as fit the working memory, at least one.
+            last = max(first + 1, int(np.searchsorted(starts, starts[first] + rows, side="right")) - 1)
+            own, edges = order[starts[first] : starts[last]], starts[first:last] - starts[first]
+            sums = [np.add.reduceat(part[own], edges) for part in (a, rho, N, miss)]
+            if last == first + 1:
+                Z = ((s[own, None] * H[own]).T @ H[own])[None]
+            else:
+                Z = np.add.reduceat(np.einsum("n,ni,nj->nij", s[own], H[own], H[own]), edges)
+            np.einsum("gii->gi", Z)[:] += sums[0]
+            self._gather(Z=Z.sum(axis=0), Z2=(Z**2).sum(axis=0), Z_rho=np.einsum("gij,gi->ij", Z, sums[1]))
+            self._add_sizes(sums[1], sums[2], sums[2] - np.einsum("gii->g", Z), sums[3])
             if self._pairs is not None:
-                v = Z[self._pairs]
-                self._gather(V=v, V_size=v * size, V2=np.outer(v, v))
+                v = Z[:, *self._pairs]
+                self._gather(V=v.sum(axis=0), V_size=v.T @ sums[2], V2=v.T @ v)
+            first = last
 
     def _add_sizes(self, rho: FloatArray | None, N: FloatArray, e: FloatArray, miss: FloatArray) -> None:
         self._gather(units=float(len(N)), size=N.sum(), size2=N @ N, error2=e @ e, error_size=e @ N)

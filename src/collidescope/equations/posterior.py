@@ -1,8 +1,8 @@
 """Posteriors of single inputs from expected similarities (the paper's Theorem 3 and Algorithm 2).
 
-q_i(x) = E_{x' ~ D_i} Sim(x, x') and q(x) = S y(x). Solving with S⁻¹ is the paper's way and amplifies noise in q
-wherever classes overlap; least squares on the probability simplex cannot leave it, and a small ridge towards the
-priors keeps it steady where S is nearly singular.
+q_i(x) = E_{x' ~ D_i} Sim(x, x'), equation (37), and q(x) = S y(x), (43). Solving with S⁻¹, (44), is the paper's way
+and amplifies noise in q wherever classes overlap; least squares on the probability simplex cannot leave it, and a
+small ridge towards the priors keeps it steady where S is nearly singular.
 """
 
 from __future__ import annotations

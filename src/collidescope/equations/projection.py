@@ -1,4 +1,4 @@
-"""The nearest joint collision matrix to an estimate of one.
+"""The nearest joint collision matrix to an estimate of one (beyond the paper, whose (36) penalises instead).
 
 Every joint collision matrix B lies in the convex set { B = Bᵀ, B ≥ 0, B 1 = π, B positive semi-definite }, and the
 true one does too, so projecting an estimate onto it cannot take it further from the truth (in the norm used).

@@ -58,9 +58,7 @@ def members_for(n: int, d: int, k: int, images: bool = False) -> tuple[str, ...]
     ('priors', 'linear', 'linear-axis')
     """
     here = [name for name, (_, _, package) in _PLACES.items() if package is None or find_spec(package) is not None]
-    return tuple(
-        name for name in here if (images or name != "convolution") and MEMBERS[name].takes_part(n, d, k)
-    )
+    return tuple(name for name in here if (images or name != "convolution") and MEMBERS[name].takes_part(n, d, k))
 
 
 def wrap(name: str, estimator: Any) -> Member:

@@ -20,6 +20,8 @@ from collidescope.learners.base import FloatArray, Task, Tree
 LOG_FLOOR = -20.0
 #: Learned numbers are far below this; larger ones from a file would overflow float32 a few steps on.
 LARGEST_NUMBER = 1e9
+#: Rows that tell the standard deviations of features; factors that differ by less are the same; and the largest.
+SCALE_ROWS, SAME_SCALE, LARGEST_SCALE = 20_000, 0.1, 1e4
 #: Numbers in a block of intermediate results (32 MB in float32).
 BLOCK_NUMBERS = 8_000_000
 
@@ -29,7 +31,7 @@ def log_softmax(logits: npt.NDArray[Any]) -> FloatArray:
     z = np.asarray(logits, dtype=np.float64)
     z = z - z.max(axis=1, keepdims=True)
     z -= np.log(np.exp(z).sum(axis=1, keepdims=True))
-    return np.maximum(z, LOG_FLOOR, out=z)
+    return np.asarray(np.maximum(z, LOG_FLOOR), dtype=np.float64)
 
 
 def weights_of(task: Task) -> FloatArray:
@@ -47,6 +49,23 @@ def class_shares(task: Task, count: float = 0.5) -> FloatArray:
     """Weighted shares of the classes, with ``count`` rows added to each so that every logarithm exists."""
     shares = np.bincount(task.codes, weights_of(task), minlength=task.n_classes) + count
     return np.asarray(shares / shares.sum(), dtype=np.float64)
+
+
+def scales(task: Task) -> list[npt.NDArray[np.float32]]:
+    """Factors of the features among which distances are chosen: as given, standard deviation 1, and as in the data."""
+    sample = np.asarray(task.X[:SCALE_ROWS], dtype=np.float64)
+    sd = sample.std(axis=0)
+    found = [np.ones(len(sd)), np.where(sd > 0, 1 / np.maximum(sd, 1e-6), 0.0)]
+    if task.spread is not None:
+        found.append(np.asarray(task.spread, dtype=np.float64))
+    kept: list[npt.NDArray[np.float32]] = []
+    for factors in found:
+        varies = factors[(factors > 0) & (sd > 0)]
+        # factors that agree but for a common one give the same neighbours
+        same = any(np.ptp(factors[sd > 0] / np.maximum(other[sd > 0], 1e-6)) < SAME_SCALE for other in kept)
+        if len(varies) and not same:
+            kept.append(np.clip(factors / np.median(varies), 0, LARGEST_SCALE).astype(np.float32))
+    return kept or [np.ones(len(sd), dtype=np.float32)]
 
 
 def by_blocks(

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from collidescope.learners._shared import BLOCK_NUMBERS, checked
+from collidescope.learners._shared import checked
 from collidescope.learners.base import Tree
 
 #: Steps of a walk; trees are grown no deeper, and files that claim more are refused.
@@ -39,7 +39,7 @@ class TreeStack:
     feature: npt.NDArray[Any]
     threshold: npt.NDArray[np.float32]
     cut: npt.NDArray[Any]
-    right: npt.NDArray[np.uint16]
+    right: npt.NDArray[Any]
     inner: npt.NDArray[np.bool_]
     sizes: npt.NDArray[np.uint16]
     depth: int = field(init=False)
@@ -102,7 +102,7 @@ class TreeStack:
         feature = checked(tree, "feature", (np.uint16,), (None,))
         threshold = checked(tree, "threshold", (np.float32,), (len(feature),))
         cut = checked(tree, "cut", (np.uint16, np.uint32), (None,))
-        right = checked(tree, "right", (np.uint16,), (len(cut),))
+        right = checked(tree, "right", (np.uint8, np.uint16), (len(cut),))
         sizes = checked(tree, "sizes", (np.uint16,), (None,))
         bits = checked(tree, "inner", (np.uint8,), (None,))
         n_nodes = int(sizes.astype(np.int64).sum())
@@ -120,6 +120,7 @@ def build(trees: list[tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]
     threshold = np.concatenate([tree[1] for tree in trees])
     right = np.concatenate([tree[2] for tree in trees])
     inner = feature >= 0
+    steps = right[inner]
     # Rows are float32: a threshold rounded down separates the same rows.
     rounded = threshold[inner].astype(np.float32)
     rounded = np.where(rounded > threshold[inner], np.nextafter(rounded, np.float32(-np.inf)), rounded)
@@ -131,12 +132,7 @@ def build(trees: list[tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]
         cuts["feature"].astype(np.uint16),
         np.ascontiguousarray(cuts["threshold"]),
         cut.astype(small),
-        right[inner].astype(np.uint16),
+        steps.astype(np.uint8 if steps.max(initial=0) < 256 else np.uint16),
         inner,
         np.asarray([len(tree[0]) for tree in trees], dtype=np.uint16),
     )
-
-
-def rows_at_once(stack: TreeStack) -> int:
-    """Rows that are walked together."""
-    return max(1, BLOCK_NUMBERS // max(1, stack.numbers_per_row))

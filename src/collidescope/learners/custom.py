@@ -10,6 +10,7 @@ import torch
 
 from collidescope.learners.base import FloatArray, Member, Task, Tree
 from collidescope.training.config import TrainingConfig
+from collidescope.training.faults import halved, said_plainly
 from collidescope.training.loop import fit_loop, seeded_module
 from collidescope.training.networks import OneMember
 from collidescope.training.objectives import FactorisedObjective
@@ -67,12 +68,17 @@ class Custom(Member):
 
     def log_posteriors(self, X: Any) -> FloatArray:
         device = next((t.device for t in self.module.state_dict().values()), torch.device("cpu"))
+
+        def score(part: slice, _: slice) -> torch.Tensor:
+            block = X[part]
+            rows = block if isinstance(block, torch.Tensor) else torch.from_numpy(np.array(block, np.float32))
+            return torch.log_softmax(self.module(rows.to(device))[0].double(), -1).cpu()
+
         parts = []
-        with torch.inference_mode():
+        with torch.inference_mode(), said_plainly("scoring rows", "score fewer rows at a time", str(device)):
             for start in range(0, len(X), ROWS_AT_ONCE):
-                block = X[start : start + ROWS_AT_ONCE]
-                rows = block if isinstance(block, torch.Tensor) else torch.from_numpy(np.array(block, np.float32))
-                parts.append(torch.log_softmax(self.module(rows.to(device))[0].double(), -1).cpu())
+                block = slice(start, min(start + ROWS_AT_ONCE, len(X)))
+                parts += [part for _, _, part in halved(score, block, slice(0, 1))]
         return torch.cat(parts).clamp_min(LOG_FLOOR).numpy()
 
     def export(self) -> Tree:

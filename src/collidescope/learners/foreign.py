@@ -62,7 +62,7 @@ class Foreign(Member):
         if not np.isfinite(p).all():
             raise ValueError(f"member {self.name!r} gives posteriors that are not finite: leave it out of members")
         p = (p + PRIOR_SHARE * self.priors) / (p.sum(axis=1, keepdims=True) + PRIOR_SHARE)
-        return np.maximum(np.log(p), LOG_FLOOR)
+        return np.asarray(np.maximum(np.log(p), LOG_FLOOR), dtype=np.float64)
 
     def export(self) -> Tree:
         raise ValueError(

@@ -21,11 +21,11 @@ from collidescope.learners.base import FloatArray, Member, Task, Tree
 #: Intervals of a feature.
 LEVELS = 255
 #: Trees, and the fewest of them where trees are large; leaves of all trees together.
-TREES, FEWEST_TREES, TOTAL_LEAVES = 100, 30, 60_000
+TREES, FEWEST_TREES, TOTAL_LEAVES = 100, 25, 40_000
 #: Rows of the smallest leaf that are tried.
-LEAF_SIZES = (1, 3, 8)
+LEAF_SIZES = (1, 4)
 #: Trees, and rows, with which the size of a leaf is chosen.
-CHOOSING_TREES, CHOOSING_ROWS = 20, 2_000
+CHOOSING_TREES, CHOOSING_ROWS = 50, 2_000
 #: Share of the trees whose bootstrap sample lacks a given row, 1/e.
 LEFT_OUT = 0.37
 #: Rows that trees are grown on.
@@ -40,7 +40,7 @@ class Forest(Member):
     name = "forest"
 
     stack: TreeStack
-    #: Class shares of the leaves, (leaves, K) sparse, as multiples of 1/65535.
+    #: Class shares of the leaves, (leaves, K) sparse, as multiples of 1/255.
     shares: Any
     priors: npt.NDArray[np.float32]
 
@@ -72,7 +72,9 @@ class Forest(Member):
                 first.set_params(max_leaf_nodes=TOTAL_LEAVES // FEWEST_TREES)
                 first.fit(levels, y, sample_weight=w)
             else:
-                first.set_params(n_estimators=int(np.clip(TOTAL_LEAVES / per_tree, FEWEST_TREES, TREES)), warm_start=True)
+                first.set_params(
+                    n_estimators=int(np.clip(TOTAL_LEAVES / per_tree, FEWEST_TREES, TREES)), warm_start=True
+                )
                 first.fit(levels, y, sample_weight=w)
         self._take(first, edges, K)
         return self
@@ -123,7 +125,7 @@ class Forest(Member):
             value = tree.value[order][~inner[order], 0]
             full = np.zeros((len(value), K))
             full[:, forest.classes_] = value / value.sum(axis=1, keepdims=True)
-            shares.append(sparse.csr_array(np.round(full * 65535).astype(np.uint16)))
+            shares.append(sparse.csr_array(np.round(full * 255).astype(np.uint8)))
         self.stack, self.shares = build(trees), sparse.vstack(shares, format="csr")
 
     def log_posteriors(self, X: Any) -> FloatArray:
@@ -136,18 +138,19 @@ class Forest(Member):
             reached = sparse.csr_array(
                 (np.ones(leaves.size, dtype=np.float32), leaves.ravel(), indptr), shape=(len(x), shares.shape[0])
             )
-            total = (reached @ shares).toarray().astype(np.float64) / 65535 + PRIOR_TREES * self.priors
+            total = (reached @ shares).toarray().astype(np.float64) / 255 + PRIOR_TREES * self.priors
             out = np.log(total / total.sum(axis=1, keepdims=True))
-            return np.maximum(out, LOG_FLOOR, out=out)
+            return np.asarray(np.maximum(out, LOG_FLOOR), dtype=np.float64)
 
         return by_blocks(score, X, self.stack.numbers_per_row + K, K)
 
     def export(self) -> Tree:
+        small = np.uint8 if len(self.priors) < 256 else np.uint16
         return {
             **self.stack.export(),
             "share": self.shares.data,
-            "share_class": self.shares.indices.astype(np.uint16),
-            "share_count": np.diff(self.shares.indptr).astype(np.uint16),
+            "share_class": self.shares.indices.astype(small),
+            "share_count": np.diff(self.shares.indptr).astype(small),
             "priors": self.priors,
         }
 
@@ -156,9 +159,9 @@ class Forest(Member):
         member = cls()
         member.stack = TreeStack.restore(tree, n_features)
         member.priors = checked(tree, "priors", (np.float32,), (n_classes,))
-        count = checked(tree, "share_count", (np.uint16,), (member.stack.n_leaves,)).astype(np.int64)
-        share = checked(tree, "share", (np.uint16,), (int(count.sum()),))
-        classes = checked(tree, "share_class", (np.uint16,), share.shape)
+        count = checked(tree, "share_count", (np.uint8, np.uint16), (member.stack.n_leaves,)).astype(np.int64)
+        share = checked(tree, "share", (np.uint8,), (int(count.sum()),))
+        classes = checked(tree, "share_class", (np.uint8, np.uint16), share.shape)
         if (member.priors <= 0).any() or (len(classes) and classes.max() >= n_classes):
             raise ValueError("a forest must have positive priors, and leaves of known classes")
         indptr = np.concatenate([[0], np.cumsum(count)])

@@ -1,6 +1,6 @@
 """Kernel machine: ridge regression of one-hot labels in the space of a Gaussian kernel, leave-one-out in closed form.
 
-Symbols: n rows, K classes, m landmarks z_j (all rows while n is small), k(x, z) = exp(-γ‖x - z‖²), Y the one-hot
+Symbols: n rows, K classes, m landmarks z_j (all rows while n is small), k(x, z) = exp(-γ‖x - z‖²) + 1, Y the one-hot
 labels less the priors. With features φ(x) = k(x, Z) U s^(-1/2), where k(Z, Z) = U diag(s) Uᵀ (Nyström), ridge
 regression with penalty λ has the leave-one-out residuals ``(Y - F) / (1 - h)``, h the diagonal of the hat matrix, so
 γ, λ and the scale of the features are chosen without any split. The leave-one-out scores then fit the two numbers
@@ -24,6 +24,7 @@ from collidescope.learners._shared import (
     log_softmax,
     one_hot,
     one_thread,
+    scales,
     weights_of,
 )
 from collidescope.learners.base import FloatArray, Member, Task, Tree
@@ -38,6 +39,8 @@ PENALTIES = tuple(10.0**e for e in (-3, -2, -1.5, -1, -0.5, 0, 0.5, 1, 2))
 FEWEST_LANDMARKS, MOST_LANDMARKS, CHOOSING_LANDMARKS, MOST_ROWS, CHOOSING_ROWS = 700, 1_500, 300, 30_000, 2_000
 #: Kernel values (rows × landmarks) beyond which there are fewer landmarks than :data:`MOST_LANDMARKS`.
 MOST_VALUES = 6_000_000
+#: Added to the kernel, which gives the regression an intercept: what holds far from every landmark is learned, too.
+CONSTANT = np.float32(1.0)
 #: Eigenvalues of the kernel matrix below this share of the largest are rounding.
 RANK_TOLERANCE = 1e-6
 #: 1 - h, the part of a row's score that is not its own doing, is not taken for less: it is divided by.
@@ -84,12 +87,9 @@ class Kernel(Member):
         X, w, priors = np.asarray(task.X[order], dtype=np.float32), w[order].astype(np.float32), class_shares(task)
         self.log_priors = np.log(priors).astype(np.float32)
         Y = one_hot(task)[order] - priors.astype(np.float32)
-        spreads = [np.ones(X.shape[1], dtype=np.float32)]
-        if task.spread is not None and not np.allclose(task.spread, task.spread.max()):
-            spreads.append(np.minimum(task.spread, 1e4).astype(np.float32))
         best = np.inf
         few = slice(CHOOSING_ROWS)
-        for spread in spreads:
+        for spread in scales(task):
             scaled = X[few] * spread
             unit = 1 / max(_median_square(scaled), 1e-30)
             for gamma in GAMMAS:
@@ -144,7 +144,9 @@ def _kernel(A: Float32, B: Float32, gamma: float) -> Float32:
     squares += (B * B).sum(axis=1)
     np.maximum(squares, 0, out=squares)
     squares *= np.float32(-gamma)
-    return np.exp(squares, out=squares)
+    np.exp(squares, out=squares)
+    squares += CONSTANT
+    return squares
 
 
 def _median_square(X: Float32) -> float:

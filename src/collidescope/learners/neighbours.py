@@ -19,6 +19,7 @@ from collidescope.learners._shared import (
     checked_number,
     class_shares,
     one_thread,
+    scales,
     weights_of,
 )
 from collidescope.learners.base import FloatArray, Member, Task, Tree
@@ -62,12 +63,8 @@ class Neighbours(Member):
         chosen = np.arange(len(used))
         if len(chosen) > CHOOSING_ROWS:
             chosen = np.sort(generator.choice(chosen, CHOOSING_ROWS, replace=False))
-        ones = np.ones(X.shape[1], dtype=np.float32)
-        spreads = [ones]
-        if task.spread is not None and not np.allclose(task.spread, task.spread.max()):
-            spreads.append(np.minimum(task.spread, 1e4).astype(np.float32))
         best = np.inf
-        for spread in spreads:
+        for spread in scales(task):
             self.rows, self.spread = X, spread
             self._index()
             loss, k, count = self._leave_one_out(chosen)
@@ -114,11 +111,13 @@ class Neighbours(Member):
         n, K, squares = len(index), len(self.priors), distance * distance
         nearness = np.exp(-squares / np.maximum(squares[:, -1:], 1e-30)) * self.weights[index]
         places = self.codes[index].astype(np.intp) + K * np.arange(n)[:, None]
-        return np.bincount(places.ravel(), nearness.ravel(), minlength=n * K).reshape(n, K)
+        counts = np.bincount(places.ravel(), nearness.ravel(), minlength=n * K)
+        return np.asarray(counts.reshape(n, K), dtype=np.float64)
 
     def _log_shares(self, counts: FloatArray, prior_count: float) -> FloatArray:
         shares = counts + prior_count * self.priors
-        return np.maximum(np.log(shares / shares.sum(axis=1, keepdims=True)), LOG_FLOOR)
+        out = np.log(shares / shares.sum(axis=1, keepdims=True))
+        return np.asarray(np.maximum(out, LOG_FLOOR), dtype=np.float64)
 
     def log_posteriors(self, X: Any) -> FloatArray:
         k = min(self.k, len(self.rows))
@@ -130,16 +129,21 @@ class Neighbours(Member):
         return by_blocks(score, X, numbers, len(self.priors))
 
     def export(self) -> Tree:
-        names = ("rows", "codes", "weights", "spread", "priors")
-        return {name: getattr(self, name) for name in names} | {"k": self.k, "prior_count": self.prior_count}
+        names = ("rows", "spread", "priors", "k", "prior_count")
+        same = len(np.unique(self.weights)) == 1  # the common case: then nothing needs to be kept
+        return {name: getattr(self, name) for name in names} | {
+            "codes": self.codes.astype(np.uint8 if len(self.priors) <= 256 else np.uint16),
+            "weights": self.weights[: 1 if same else None],
+        }
 
     @classmethod
     def restore(cls, tree: Tree, n_features: int, n_classes: int) -> Self:
         member = cls()
         member.rows = checked(tree, "rows", (np.float16,), (None, n_features))
         n = len(member.rows)
-        member.codes = checked(tree, "codes", (np.uint16,), (n,))
-        member.weights = checked(tree, "weights", (np.float32,), (n,))
+        member.codes = checked(tree, "codes", (np.uint8, np.uint16), (n,)).astype(np.uint16)
+        weights = checked(tree, "weights", (np.float32,), (None,))
+        member.weights = np.broadcast_to(weights, n)  # raises unless there is one, or one per row
         member.spread = checked(tree, "spread", (np.float32,), (n_features,))
         member.priors = checked(tree, "priors", (np.float32,), (n_classes,))
         if not n or n > MOST_ROWS or member.codes.max() >= n_classes:

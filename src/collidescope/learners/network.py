@@ -6,6 +6,7 @@ less than 1e-3, and a file is half as large.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
@@ -101,10 +102,14 @@ class Network(Member):
     def restore(cls, tree: Tree, n_features: int, n_classes: int) -> Self:
         member = cls()
         hidden = tree["hidden_layer_sizes"]
-        if not isinstance(hidden, list) or len(hidden) > MOST_LAYERS or not all(type(h) is int and h > 0 for h in hidden):
+        if (
+            not isinstance(hidden, list)
+            or len(hidden) > MOST_LAYERS
+            or not all(type(h) is int and h > 0 for h in hidden)
+        ):
             raise ValueError(f"hidden_layer_sizes must be up to {MOST_LAYERS} positive whole numbers, got {hidden!r}")
         sizes = [n_features, *hidden, n_classes]
-        weight = checked(tree, "weight", (np.float16,), (None, sum(a * b for a, b in zip(sizes, sizes[1:], strict=False))))
+        weight = checked(tree, "weight", (np.float16,), (None, sum(a * b for a, b in pairwise(sizes))))
         bias = checked(tree, "bias", (np.float16,), (len(weight), sum(sizes[1:])))
         if not 0 < len(weight) <= MOST_NETWORKS or not isinstance(tree["history"], list):
             raise ValueError(f"a stack must have 1 to {MOST_NETWORKS} networks and a history")

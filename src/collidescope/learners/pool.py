@@ -14,11 +14,13 @@ from scipy.optimize import minimize
 from collidescope.learners._shared import LOG_FLOOR, log_softmax, one_thread
 from collidescope.learners.base import FloatArray
 
-#: Standard deviation of the weights around equal ones. Wide enough for a thousand rows to move them, narrow enough
-#: that a hundred do not fit noise.
-WEIGHT_SPREAD = 0.2
+#: Standard deviation of the weights around their prior ones: a hundred rows move them, a handful do not.
+WEIGHT_SPREAD = 0.4
+#: Half of the prior weights are equal, half the members' chances to be the best over this many resamples of the rows:
+#: equal weights alone drown the one right model among many, chances alone miss what diversity gains.
+EQUAL_SHARE, N_RESAMPLES = 0.5, 100
 #: Weights below this are zero: a member that counts so little is not worth its time and its place in a file.
-SMALLEST_WEIGHT = 0.02
+SMALLEST_WEIGHT = 0.05
 #: Numbers (members × rows × classes) beyond which a sample of the rows decides.
 MOST_NUMBERS = 3_000_000
 
@@ -28,7 +30,7 @@ def pool_weights(
 ) -> FloatArray:
     """Weights of the members, non-negative, from held-out log posteriors.
 
-    They maximise the held-out likelihood of the pool under a Gaussian prior around equal weights.
+    They maximise the held-out likelihood of the pool under a Gaussian prior, see :data:`EQUAL_SHARE`.
 
     Parameters
     ----------
@@ -38,25 +40,32 @@ def pool_weights(
 
     Examples
     --------
-    >>> good, noise = np.log([[.9, .1], [.1, .9]] * 200), np.log([[.6, .4], [.4, .6]] * 100 + [[.4, .6], [.6, .4]] * 100)
-    >>> pool_weights(np.stack([good, noise]), np.array([0, 1] * 200)).round(1)[1]
-    0.0
+    >>> generator = np.random.default_rng(0)
+    >>> truth = generator.uniform(0.05, 0.95, 2000)
+    >>> codes = (generator.random(2000) < truth).astype(int)
+    >>> right, wrong = np.log([1 - truth, truth]).T, np.log([truth, 1 - truth]).T
+    >>> pool_weights(np.stack([right, wrong]), codes).round(1)
+    array([1., 0.])
     """
     M, n, K = log_posteriors.shape
     w = np.ones(n) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
     step = max(1, round(M * n * K / MOST_NUMBERS))
     rows = np.flatnonzero(w > 0)[::step]
     logs = np.maximum(np.asarray(log_posteriors, dtype=np.float64)[:, rows], LOG_FLOOR)
-    logs -= logs.mean(axis=2, keepdims=True)
+    centred = logs - logs.mean(axis=2, keepdims=True)  # rounds less, and changes no posterior
     # A sample stands for all rows, or shrinkage would weigh more.
     w = w[rows] * (n / w[rows].sum())
-    weights = np.full(M, 1 / M)
-    active = np.ones(M, dtype=bool)
+    weights, active = np.zeros(M), np.ones(M, dtype=bool)
     with one_thread():
+        prior = _prior_weights(logs[:, np.arange(len(rows)), codes[rows]], w)
         while True:
-            start = np.full(int(active.sum()), 1 / active.sum())
+            start = prior[active] / prior[active].sum()
             found = minimize(
-                _loss, start, (logs[active], codes[rows], w, start), jac=True, method="L-BFGS-B",
+                _loss,
+                start,
+                (centred[active], codes[rows], w, start),
+                jac=True,
+                method="L-BFGS-B",
                 bounds=[(0, None)] * len(start),
             )
             weights[:] = 0
@@ -65,6 +74,22 @@ def pool_weights(
             if not small.any() or small.sum() == active.sum():
                 return weights
             active &= ~small
+
+
+def _prior_weights(scores: FloatArray, w: FloatArray) -> FloatArray:
+    """Equal weights, mixed with the chance of each member to have the highest likelihood (pseudo-BMA+).
+
+    ``scores`` (M, n) are the log posteriors of the labels. The chances are averages over Bayesian resamples of the rows
+    (Yao et al. 2018), with a fixed seed: weights follow from the predictions alone.
+    """
+    generator, M = np.random.default_rng(0), len(scores)
+    chances = np.zeros(M)
+    for _ in range(N_RESAMPLES):
+        draw = generator.exponential(size=len(w)) * w
+        total = scores @ (draw * (w.sum() / draw.sum()))
+        each = np.exp(total - total.max())
+        chances += each / each.sum()
+    return EQUAL_SHARE / M + (1 - EQUAL_SHARE) * chances / N_RESAMPLES
 
 
 def pool(log_posteriors: npt.NDArray[np.floating], weights: npt.ArrayLike) -> FloatArray:

@@ -162,7 +162,7 @@ class _Problem:
         x0 = np.concatenate([part.ravel() for part in (*parts, bias)])
         limit = MAX_ITERATIONS if rank is None else MAX_FACTOR_ITERATIONS
         options = {"maxiter": limit, "ftol": FLAT / len(self.codes), "gtol": 1e-6, "maxcor": 20}
-        found = minimize(self._loss_and_gradient, x0, (rank,), jac=True, method="L-BFGS-B", options=options)
+        found = minimize(self._loss_and_gradient, x0, (rank,), jac=True, method="L-BFGS-B", options=options)  # type: ignore[call-overload]
         parts, bias = self._unpack(found.x, rank)
         return (parts[0] if rank is None else parts[0] @ parts[1].T), bias
 

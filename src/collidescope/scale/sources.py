@@ -23,8 +23,8 @@ import numpy.typing as npt
 from numpy.lib import format as npy
 
 from collidescope import _checks as check
-from collidescope._files import unfinished_prefix
 from collidescope._progress import Progress
+from collidescope._store import unfinished_prefix
 from collidescope.scale import _dask
 from collidescope.scale.streams import BATCH_ROWS, parquet_batches, parquet_files
 

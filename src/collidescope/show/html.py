@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy.typing as npt
 
-from collidescope._files import replace_file
-from collidescope._text import between, percent
+from collidescope._store import write_bytes
+from collidescope._text import between, percent, span
 from collidescope.show import words
 from collidescope.show.summary import FORMAT, FORMAT_VERSION, summarise
 
@@ -46,13 +46,13 @@ _ROW |= {"posterior": [{"class": str, "probability": float, "is_label": bool}]}
 _BAND = _each([float], "rows low middle high")
 _CURVE = {"rows": [float], "pber": [float], "stderr": [_SHARE]}
 _LIMIT = _each(str, "state reason words") | _each(float, "pber low high") | {"curve": _CURVE, "band": (_BAND, None)}
-_AUDITED = _each(str, "true predicted") | _each(float, "observed inherent fixable low high") | {"flagged": bool}
-_AUDIT = _each(int, "n_rows n_pairs") | _each(float, "error inherent fixable") | {"verdict": str, "cautions": [str]}
+_AUDITED = _each(str, "true predicted") | _each(float, "observed best fixable low high") | {"flagged": bool}
+_AUDIT = _each(int, "n_rows n_pairs") | _each(float, "error best fixable") | {"verdict": str, "cautions": [str]}
 _AUDIT |= _each([float, float], "error_interval fixable_interval") | {"pairs": [_AUDITED]}
-_AUDIT |= {"parts": (_each([float, float], "inherent not_learned"), None)}
+_AUDIT |= _each(([float, float], None), "inherent_interval not_learned_interval")
 _PATH = _each([int], "n_groups tree_order") | _each([(int, None)], "first second") | {"pber": [float]}
-#: A type, a pattern for text, [of each entry], [of the first, of the second], {of each named entry}, {str: of every entry}, or (this, None) where None
-#: will do. ``float`` takes every number of reasonable size.
+#: A type, a pattern for text, [of each entry], [of the first, of the second], {of each named entry}, {str: of every
+#: entry}, or (this, None) where None will do. ``float`` takes every number of reasonable size.
 SCHEMA: dict[str, Any] = {
     **_each(str, "title how"),
     **_each([str], "headline what_to_do notes classes"),
@@ -205,7 +205,7 @@ def write_report(summary: Mapping[str, Any], path: str | Path) -> Path:
     check_summary(summary)
     content = render(summary).encode()
     try:
-        replace_file(path, content)
+        write_bytes(path, content)
     except FileNotFoundError:
         raise
     except OSError as error:
@@ -244,7 +244,7 @@ def render(summary: Mapping[str, Any]) -> str:
 
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
     environment.filters |= {"percent": percent, "between": between, "named": _named, "count": _count}
-    environment.filters |= {"method": words.method, "points": words.points, "cell": _cell}
+    environment.filters |= {"span": span, "method": words.method, "points": words.points, "cell": _cell}
     found = summary["ambiguous_rows"]
     return environment.from_string(_asset("template.html.j2")).render(
         s=summary,

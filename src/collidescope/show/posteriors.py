@@ -69,13 +69,7 @@ class PosteriorDisplay(Display):
         self.labels = labels
 
     @classmethod
-    def from_posteriors(
-        cls,
-        P: npt.ArrayLike,
-        classes: Sequence[Any] | npt.NDArray[Any] | None = None,
-        images: npt.ArrayLike | None = None,
-        labels: npt.ArrayLike | None = None,
-    ) -> Self:
+    def from_posteriors(cls, P: npt.ArrayLike, classes: Any = None, images: Any = None, labels: Any = None) -> Self:
         """The display of the rows of ``P``, with every argument checked (see the class)."""
         posteriors = check.check_posteriors(P)
         n, k = posteriors.shape

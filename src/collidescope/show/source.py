@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,37 +19,22 @@ WANTED = "a fitted CollisionClassifier, a CollisionMatrix or held-out posteriors
 
 @dataclass(frozen=True)
 class Source:
-    """A collision matrix and what is known about its rows.
-
-    Attributes
-    ----------
-    matrix : CollisionMatrix
-    posteriors : array of shape (m, K) or None
-        Of the rows that were scored.
-    rows : array of m row numbers or None
-        Which of the ``n_given`` rows they are: folds may have been interrupted, and rows of weight 0 are left out.
-    codes : array of m class numbers or None
-        Of their labels.
-    n_given : int or None
-    model : object or None
-        Where the attributes came from.
-    fresh : bool
-        Were the posteriors asked of the model now, so that nothing says that it did not train on these rows?
-    """
+    """A collision matrix and what is known about its rows."""
 
     matrix: CollisionMatrix
+    #: (m, K), of the rows that were scored; their numbers among the ``n_given`` rows (folds may have been interrupted,
+    #: rows of weight 0 are left out); class numbers of their labels.
     posteriors: FloatArray | None = None
     rows: IntArray | None = None
     codes: IntArray | None = None
     n_given: int | None = None
+    #: Where the attributes came from.
     model: Any = None
+    #: Were the posteriors asked of the model now, so that nothing says that it did not train on these rows?
     fresh: bool = False
 
     def predictions(self, y_pred: Any, X: Any) -> IntArray:
-        """Class numbers that a classifier under audit gave the scored rows.
-
-        ``y_pred`` as :func:`~collidescope.audit` takes it; its rows are those given, scored or not.
-        """
+        """Class numbers that a classifier under audit gave the scored rows (``y_pred`` is of all given rows)."""
         if self.posteriors is None or self.rows is None or self.codes is None:
             missing = "held-out posteriors" if self.posteriors is None else "labels"
             raise ValueError(
@@ -110,36 +94,13 @@ def _from_posteriors(P: Any, X: Any, y: npt.ArrayLike | None) -> Source:
             "y is needed with posteriors, got None: rates with intervals take labels "
             "(without any pass collision_matrix_from_posteriors(P) as source)"
         )
-    posteriors = check.check_posteriors(P, "source")
-    labels = check.check_labels(y)
-    check.check_same_length(posteriors, labels, "source and y")
+    posteriors, codes, classes = check.labelled_posteriors(P, y, name="source")
     given = _n_rows(X)
-    if given is not None and given != len(labels):
-        raise ValueError(f"X and y must have the same number of rows, got {given} and {len(labels)}")
-    columns = list(P.columns) if hasattr(P, "columns") else None
-    classes, labels = _named_columns(columns, labels)
-    if classes is None and len(check.classes_of(labels)) != posteriors.shape[1]:
-        raise ValueError(
-            f"source has {posteriors.shape[1]} columns and y has {len(check.classes_of(labels))} distinct labels: "
-            f"pass a DataFrame whose columns are called like the classes"
-        )
-    cm = collision_matrix_from_posteriors(posteriors, labels, classes=classes)
-    rows = np.arange(len(labels))
-    return Source(cm, posteriors, rows, _codes(labels, cm, len(labels), rows), len(labels))
-
-
-def _named_columns(
-    columns: list[Any] | None, labels: npt.NDArray[Any]
-) -> tuple[Sequence[Any] | None, npt.NDArray[Any]]:
-    """Class names of a table whose columns are called like the labels, as they are or as text; else None."""
-    if columns is None:
-        return None, labels
-    found = set(labels.tolist())
-    if found <= set(columns):
-        return columns, labels
-    if {str(label) for label in found} <= {str(column) for column in columns}:
-        return [str(column) for column in columns], np.array([str(label) for label in labels.tolist()])
-    return None, labels
+    if given is not None and given != len(posteriors):
+        raise ValueError(f"X and y must have the same number of rows, got {given} and {len(posteriors)}")
+    assert codes is not None
+    cm = collision_matrix_from_posteriors(posteriors, classes[codes], classes=classes)
+    return Source(cm, posteriors, np.arange(len(codes)), codes, len(codes))
 
 
 def _codes(y: npt.ArrayLike | None, cm: CollisionMatrix, n_rows: int, rows: IntArray) -> IntArray | None:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from collidescope._checks import FloatArray
 from collidescope._environment import environment
 from collidescope._sparse import largest_pairs
-from collidescope._text import LEVEL, READABLE, headline, is_known, limit_facts, limit_words, upper_limit
+from collidescope._text import LEVEL, READABLE, headline, limit_facts, limit_words, upper_limit
 from collidescope.applications.audit import audit, bayes_confusion
 from collidescope.applications.consolidation import consolidate
 from collidescope.equations.bounds import condition_number
@@ -27,7 +27,7 @@ from collidescope.show.limits import continuation
 from collidescope.show.matrices import leaf_order
 from collidescope.show.rows import rows_to_look_at, text
 from collidescope.show.source import Source, resolve
-from collidescope.trust import cautions, limit_of
+from collidescope.trust import ShuffledControl, cautions, limit_of
 
 FORMAT = "collidescope.summary"
 FORMAT_VERSION = 2
@@ -35,6 +35,11 @@ FORMAT_VERSION = 2
 WHOLE, MOST_COLLIDING = 200, 100
 PAIRS = 10
 AUDIT_PAIRS = 20
+#: What is kept of an audit beside its pairs.
+AUDITED = (
+    *("n_rows", "error", "error_interval", "best", "fixable", "fixable_interval"),
+    *("inherent_interval", "not_learned_interval", "cautions"),
+)
 #: Columns that the first lines name; the others are counted.
 NAMED_COLUMNS = 40
 #: Decimals of interval ends: nobody knows more of them, and they are half of a large summary.
@@ -129,10 +134,10 @@ def summarise(
         "n_rows": None if cm.counts is None else round(float(cm.counts.sum()), 3),
         "level": LEVEL,
         "how": text(cm.info.get("method", "not recorded")),
-        "known": is_known(cm),
+        "known": cm._is_known(),
         "coverage": cm.coverage,
         "pber": {"value": cm.pber, "low": ends[0], "high": ends[1]},
-        "bayes_error_at_most": cm.bayes_error_bounds()[1] if is_known(cm) else upper_limit(cm),
+        "bayes_error_at_most": cm.pber if cm._is_known() else upper_limit(cm),
         "limit": None if limit is None else limit_part(limit),
         "headline": headline(cm, limit),
         "top_collisions": top_pairs(cm, names),
@@ -302,21 +307,16 @@ def audited(source: Source, names: list[str], y_pred: Any, X: Any, limit: Any) -
     assert source.codes is not None
     # As text, which tables can always hold; as they are where two names would become one.
     classes = np.array(names, dtype=object) if len(set(names)) == len(names) else source.matrix.classes
-    report = audit(source.posteriors, y_true=classes[source.codes], y_pred=classes[said], classes=classes)
-    data = report.to_dict()
+    labels: dict[str, Any] = {"y_true": classes[source.codes], "y_pred": classes[said]}
+    report = audit(source.posteriors, **labels, classes=classes, limit=limit)
     name = dict(zip(classes.tolist(), names, strict=True))
+    kept = ("true", "predicted", "observed", "best", "fixable", "low", "high", "flagged")
     pairs = [
-        {key: name[value] if key in ("true", "predicted") else value for key, value in pair.items()}
-        for pair in data["pairs"][:AUDIT_PAIRS]
+        {key: name[pair[key]] if key in kept[:2] else pair[key] for key in kept}
+        for pair in report.pairs.head(AUDIT_PAIRS).to_dict("records")
     ]
-    kept = ("n_rows", "error", "error_interval", "inherent", "fixable", "fixable_interval", "cautions")
-    found = {key: data[key] for key in kept} | {"pairs": pairs, "n_pairs": len(report.pairs), "parts": None}
-    error = None if limit is None else limit.bayes_error_interval(LEVEL)
-    if error is not None and limit.state in READABLE:
-        # What is left at the limit cannot be more than what the best guess errs now.
-        low, high = min(error[0], data["inherent"]), min(error[1], data["inherent"])
-        found["parts"] = {"inherent": [low, high], "not_learned": [data["inherent"] - high, data["inherent"] - low]}
-    return found | {"verdict": words.audit_verdict(found)}
+    found = {key: getattr(report, key) for key in AUDITED}
+    return found | {"pairs": pairs, "n_pairs": len(report.pairs), "verdict": text(report.verdict)}
 
 
 # ------------------------------------------------------------------------------------------------ trust, origin
@@ -327,11 +327,14 @@ def trust(source: Source, control: Any, summary: Mapping[str, Any]) -> dict[str,
     cm = source.matrix
     model = getattr(source.model, "classifier_", source.model)  # inside a TableClassifier
     condition = condition_number(cm.matrix)
-    errors = (None, None) if cm.stderr is None else (float(np.median(cm.stderr)), float(cm.stderr.max()))
+    intervals = "None: this matrix was made without standard errors."
+    if cm.stderr is not None:
+        errors = f"median {np.median(cm.stderr):.4f}, largest {cm.stderr.max():.4f}"
+        intervals = f"At {LEVEL:.0%}. Standard errors of the rates: {errors}."
     seed = getattr(model, "random_state", None)
     return {
         "warnings": [text(warning) for warning in _warnings(source)],
-        "intervals": words.intervals(LEVEL, *errors),
+        "intervals": intervals,
         "control": _control(control, summary, source.model is not None),
         "conditioning": words.conditioning(condition if np.isfinite(condition) else None, cm.is_diagonally_dominant),
         "computed": {text(key): text(value) for key, value in cm.info.items()},
@@ -353,15 +356,13 @@ def _warnings(source: Source) -> list[str]:
 
 
 def _control(control: Any, summary: Mapping[str, Any], has_model: bool) -> dict[str, Any]:
-    wanted = ("passed", "largest_deviation", "z", "limit")
     if control is None:
-        return dict.fromkeys(wanted) | {"words": words.control(summary, has_model)}
-    if isinstance(control, type) or not all(hasattr(control, name) for name in wanted):
+        return {"passed": None, "words": words.control(summary, has_model)}
+    if not isinstance(control, ShuffledControl):
         raise ValueError(
             f"control must be what shuffled_control returned (a ShuffledControl) or None, got {type(control).__name__}"
         )
-    found: dict[str, Any] = {name: float(getattr(control, name)) for name in wanted[1:]}
-    return found | {"passed": bool(control.passed), "words": text(control)}
+    return {"passed": control.passed, "words": text(control)}
 
 
 def _settings(model: Any) -> dict[str, str]:
@@ -374,7 +375,7 @@ def _settings(model: Any) -> dict[str, str]:
 
 def _training(model: Any) -> dict[str, Any] | None:
     """Folds, and the average weights of the models in the pool."""
-    pools = getattr(model, "capacities_", None)
+    pools = getattr(model, "member_weights_", None)
     if not isinstance(pools, list) or not pools:
         return None
     weights: dict[str, float] = {}

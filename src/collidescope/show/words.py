@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from collidescope._text import READABLE, between, duration, percent, quote
+from collidescope.trust import UNKNOWN
 
 #: A PBER that stays below this asks for nothing: fewer than one input in a hundred.
 TINY = 0.01
@@ -30,8 +31,9 @@ METHODS = {
     "one-step": "held-out probabilities of every row, corrected by the labels",
     "mean of p pᵀ": "the plug-in estimate from held-out probabilities: no labels were used",
     "gramian": "from how alike pairs of rows are (the paper's estimator)",
+    "counted votes": "counted over several labels per input: no model",
+    "limit": "with unlimited rows, by continuing the learning curve",
     "counted": "counted over inputs that occur more than once: no model",
-    "votes": "counted over several labels per input: no model",
     "densities": "from known distributions, by simulation",
 }
 
@@ -101,6 +103,8 @@ def _more_rows(summary: Summary) -> list[str]:
     pber, limit = summary["pber"], summary["limit"]
     if limit is not None and limit["state"] not in READABLE:
         return ["Gather more rows, or try another model, before you act: learning has hardly begun."]
+    if limit is not None and limit["reason"].startswith(UNKNOWN):
+        return ["Whether more rows of this kind would help cannot be told yet: the last doubling is within luck."]
     if limit is not None and limit["state"] == "still learning":
         missing = max(0.0, pber["value"] - limit["pber"])
         return [
@@ -147,8 +151,10 @@ def _about_classes(summary: Summary) -> list[str]:
         if percent(path["pber"][1]) != percent(pber):
             gain = f"lowers the share of other labels only {after}."
         lines = [f"No single pair dominates: merging {a} and {b}, the best first step, {gain}{more}".rstrip(".")]
-    saved = shlex.quote(str(summary["about"].get("saved") or "matrix.json"))
-    how = call(summary, f"cs.consolidate(cm, n_groups={groups})", f"collidescope merge {saved} --groups {groups}")
+    saved, command = summary["about"].get("saved"), summary["about"].get("command")
+    before = "" if saved else f"{command} --matrix matrix.json && "
+    merge = f"{before}collidescope merge {shlex.quote(str(saved or 'matrix.json'))} --groups {groups}"
+    how = call(summary, f"cs.consolidate(cm, n_groups={groups})", merge)
     lines[0] += f": {how}."
     # One collision that is told apart from zero; without intervals all count.
     sure = [pair for pair in found if pair["low"] is None or pair["low"] > 0]
@@ -200,32 +206,6 @@ def rows_to_look_at(rows: Summary) -> list[str]:
     return lines
 
 
-def audit_verdict(audit: Summary) -> str:
-    """The errors of the reader's classifier in three parts: fixable now, not learned yet, inherent."""
-    best = audit["inherent"]
-    low, high = audit["fixable_interval"]
-    said = (
-        f"Your classifier errs on {percent(audit['error'])} of {audit['n_rows']:,} rows, the best guess from the "
-        f"held-out probabilities on {percent(best)}."
-    )
-    if high < 0:
-        return f"{said} It knows more than these probabilities do, so they cannot say what is left to fix."
-    if low > 0:
-        said += (
-            f" So {points(audit['fixable'])} percentage points ({points(low)} to {points(high)}) could be fixed by a "
-            f"better model now."
-        )
-    else:
-        said += f" The difference may be luck ({points(low)} to {points(high)} percentage points)."
-    parts = audit["parts"]
-    if parts is None:
-        return f"{said} How much of the {percent(best)} is inherent, and how much is not learned yet, is not known."
-    return (
-        f"{said} Of the {percent(best)}, unlimited rows would leave {percent(parts['inherent'][0])} to "
-        f"{percent(parts['inherent'][1])} (inherent); the rest is not learned yet."
-    )
-
-
 def control(summary: Summary, has_model: bool) -> str:
     """Why the shuffled-label control was not run, what it would cost and what it would not see."""
     if not has_model:
@@ -250,13 +230,6 @@ def conditioning(number: float | None, dominant: bool) -> str:
         else "Some class, seen again, is more often another class than itself."
     )
     return f"Condition number of S: {number:.3g} (1 is no collision at all). {own}"
-
-
-def intervals(level: float, median: float | None, largest: float | None) -> str:
-    """How wide the intervals are."""
-    if median is None or largest is None:
-        return "None: this matrix was made without standard errors."
-    return f"At {level:.0%}. Standard errors of the rates: median {median:.4f}, largest {largest:.4f}."
 
 
 def method(name: str) -> str:

@@ -24,7 +24,7 @@ from collidescope.tables.screening import Screening, repeat_notes, repeated, scr
 
 __all__ = ["Screening", "Table", "TableClassifier", "TableEncoder", "load", "read_table", "screen"]
 
-logger = logging.getLogger("collidescope")
+logger = logging.getLogger(__name__)
 OWN = ("drop", "keep", "categories")
 
 
@@ -49,7 +49,7 @@ class TableClassifier(CollisionClassifier):
     screening_ : Screening
         Ids, columns that give the label away, groups of rows.
     notes_ : list of str
-        What was left out, what is missing, what to look at; also logged, by the logger ``collidescope``.
+        What was left out, what is missing, what to look at; also logged, by ``collidescope.tables``.
     cautions_ : list of str
         Those of the notes that are also warnings.
     label_ : str or None
@@ -111,7 +111,8 @@ class TableClassifier(CollisionClassifier):
                 raise ValueError(f"{name} must be a list of columns, got the text {getattr(self, name)!r}")
         table, labels = as_frame(X), check.check_labels(y)
         check_columns(table, [*self.drop, *self.keep, *self.categories])
-        check.check_same_length(table, labels, "X and y")
+        if len(table) != len(labels):
+            raise ValueError(f"X and y must have the same number of rows, got {len(table)} and {len(labels)}")
         left_out = dict.fromkeys(self.drop, "as asked")
         if self._group_column in table.columns:
             left_out[str(self._group_column)] = "it names the groups"
@@ -119,7 +120,7 @@ class TableClassifier(CollisionClassifier):
         self.encoder_ = TableEncoder.fit(table, categories=self.categories, left_out=left_out | self.screening_.ids)
         encoded, met = self.encoder_.transform(table)
         gone = {name: why for name, why in self.encoder_.left_out.items() if name not in self.screening_.ids}
-        self.notes_, self.cautions_ = [], []
+        self.notes_, self.cautions_ = list[str](), list[str]()
         self._tell(*self.screening_.notes(), *(f"column {name!r} is left out: {why}" for name, why in gone.items()))
         self._tell(*met, *self.encoder_.doubts(table), caution=self.screening_.cautions())
         logger.info("%s rows × %s columns → %s features", f"{len(table):,}", len(self.encoder_.types), encoded.shape[1])
@@ -135,7 +136,7 @@ class TableClassifier(CollisionClassifier):
             warnings.warn(words, CollisionWarning, stacklevel=3)
 
     def _brier(self, y: Any) -> npt.NDArray[np.float64] | None:
-        """Held-out Brier scores, whose mean is PBER at the priors of the table; None where rows or priors are others."""
+        """Held-out Brier scores, whose mean is PBER at the table's priors; None where rows or priors are others."""
         P, labels = self.posteriors_, np.asarray(y)
         if not self._natural or np.isnan(P).any() or labels.ndim > 1 or not np.isin(labels, self.classes_).all():
             return None

@@ -252,9 +252,8 @@ class TableEncoder:
         for name, levels in self._levels(False).items():
             found += [f"{name} missing" if level is None else f"{name}={level}" for level in levels]
         for name, texts in self.texts.items():
-            found += [f"{name} {k}" for k in range(1, len(texts["components"]) + 1)] + [f"{name} missing"] * texts[
-                "missing"
-            ]
+            found += [f"{name} {k}" for k in range(1, len(texts["components"]) + 1)]
+            found += [f"{name} missing"] * texts["missing"]
         return found
 
     def transform(self, X: Any) -> tuple[Float32Array, list[str]]:
@@ -265,14 +264,10 @@ class TableEncoder:
         blocks = [self._number_features(self._numbers(table, met)), *self._level_features(table, met)]
         for name, own in self.texts.items():
             codes, words = as_levels(table[name])
-            features = _text_features(own, words)
-            _meet(met, table[name], codes < 0, np.append(~features.any(axis=1), False)[codes])
-            blocks.append(
-                np.vstack([features, 0 * features[:1]])[codes]
-                if words
-                else np.zeros((len(codes), len(own["components"])))
-            )
-            blocks += [(codes < 0)[:, None]] if own["missing"] else []
+            features = _text_features(own, words)  # the last row, of zeros, is that of missing cells
+            gaps = codes < 0
+            _meet(met, table[name], gaps, ~features[codes].any(axis=1) & ~gaps)
+            blocks += [features[codes], gaps[:, None][:, : own["missing"]].astype(np.float32)]
         known = {*self.types, *self.left_out}
         extra = [str(name) for name in table.columns if str(name) not in known]
         ignored = [f"columns that the model does not know are ignored: {listed(extra)}"] if extra else []
@@ -357,31 +352,22 @@ class TableEncoder:
     @classmethod
     def restore(cls, tree: Mapping[str, Any]) -> TableEncoder:
         """The encoder whose ``vars`` a file holds; LookupError, TypeError, ValueError or AttributeError otherwise."""
-        numbers = {key: check.check_finite(tree[key], key, ndim=1) for key in ("units", "medians", "missing")}
-        new = cls(
-            types={
-                check_text(name): check.check_choice(type_, list(UNKNOWN), "type")
-                for name, type_ in tree["types"].items()
-            },
-            formats={name: (_text_or_none(form), bool(timed)) for name, (form, timed) in tree["formats"].items()},
-            levels={name: tuple(map(_text_or_none, own)) for name, own in tree["levels"].items()},
-            texts={name: _restored_texts(own) for name, own in tree["texts"].items()},
-            left_out={name: check_text(why) for name, why in tree["left_out"].items()},
-            **(numbers | {"missing": numbers["missing"] > 0}),
+        units, medians, missing = (
+            check.check_finite(tree[key], key, ndim=1) for key in ("units", "medians", "missing")
         )
-        described: list[tuple[str, Mapping[str, Any]]] = [
-            ("date", new.formats),
-            ("category", new.levels),
-            ("text", new.texts),
-        ]
-        for type_, described_ in described:
-            if described_.keys() != {name for name in new.types if new.types[name] == type_}:
+        types = {name: check.check_choice(own, list(UNKNOWN), "type") for name, own in tree["types"].items()}
+        formats = {name: (_text_or_none(own), bool(timed)) for name, (own, timed) in tree["formats"].items()}
+        levels = {name: tuple(map(_text_or_none, own)) for name, own in tree["levels"].items()}
+        texts = {name: _restored_texts(own) for name, own in tree["texts"].items()}
+        left_out = {name: check_text(why) for name, why in tree["left_out"].items()}
+        new = cls(types, formats, units, medians, missing > 0, levels, texts, left_out)
+        for type_, names in (("date", {*formats}), ("category", {*levels}), ("text", {*texts})):
+            if names != {name for name in types if types[name] == type_}:
                 raise ValueError(f"its {type_} columns are not described, or others are")
-        if not new.types or {len(own) for own in numbers.values()} != {len(new._slots)} or (new.units <= 0).any():
+        if not types or {len(units), len(medians), len(missing)} != {len(new._slots)} or (new.units <= 0).any():
             raise ValueError("every number must have a median and a unit above 0")
-        for name, levels in new.levels.items():
-            if len(levels) < 2 or len(set(levels)) != len(levels) or None in levels[:-1]:
-                raise ValueError(f"levels of column {name!r} must be different texts")
+        if any(len(own) < 2 or len(set(own)) != len(own) or None in own[:-1] for own in levels.values()):
+            raise ValueError("levels must be different texts")
         return new
 
 
@@ -439,7 +425,7 @@ def _text_features(own: Mapping[str, Any], words: list[str]) -> Float32Array:
 
     vectorizer = TfidfVectorizer(**NGRAMS, vocabulary={gram: k for k, gram in enumerate(own["vocabulary"])})
     vectorizer.idf_ = own["idf"]
-    features = np.zeros((len(words), len(own["components"])), dtype=np.float32)
+    features = np.zeros((len(words) + 1, len(own["components"])), dtype=np.float32)
     for start in range(0, len(words), BLOCK):
         block = slice(start, min(start + BLOCK, len(words)))
         features[block] = vectorizer.transform(words[block]).astype(np.float32) @ own["components"].T

@@ -1,4 +1,4 @@
-"""What to know about a table before a number is believed: ids, leaks, groups of rows, the order of the rows, repeats."""
+"""What to know about a table before a number is believed: ids, leaks, groups of rows, sorted rows, repeats."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ FEWEST_GROUPS, GROUPS_PER_CLASS = 10, 3
 AGREE_NAMED, AGREE = 0.25, 0.9
 #: The share of steps up (or down) from row to row that makes a column sorted; the share of the changes of label by
 #: chance that makes the rows sorted by label; and the share of repeated rows that is worth a warning.
-SORTED, FEW_CHANGES, MANY_REPEATS = 0.99, 0.05, 0.01
+SORTED, FEW_CHANGES, MANY_REPEATS = 0.99, 0.2, 0.01
+#: A name that no column of a table has, for its label.
+LABEL = "\0label"
 ID_NAME = re.compile(
     r"(^|[^a-z])(id|uuid|guid|index|key|nr|no|number|rownum|row)$|[a-z]I[Dd]$|^unnamed \d+$|^__index_level"
 )
@@ -105,6 +107,7 @@ def screen(table: pd.DataFrame, y: npt.NDArray[Any], *, keep: Container[str] = (
     rows = np.random.default_rng(seed).permutation(len(table))[:MOST_ROWS]
     by_label = (np.diff(codes) != 0).sum() <= max(2 * len(classes), FEW_CHANGES * len(codes) * (1 - (shares**2).sum()))
     chance, largest = float((shares**2).sum()), float(shares.max())
+    fresh: npt.NDArray[np.bool_] | None = None
     for name, column in table.items():
         name, numeric = str(name), _is_number(column.dtype)
         if numeric:
@@ -113,7 +116,7 @@ def screen(table: pd.DataFrame, y: npt.NDArray[Any], *, keep: Container[str] = (
             # Most columns of numbers have too many values to be groups, and are floats: ids are not.
             distinct = int((np.diff(np.sort(values)) != 0).sum()) + 1
             few = 2 * distinct <= len(values) or (distinct == len(values) and column.dtype.kind in "iu")
-            levels, words = (np.unique(values, return_inverse=True)[1] if few else None), []
+            levels, words = (np.unique(values, return_inverse=True)[1] if few else None), list[str]()
         else:
             levels, words = as_levels(column)
             values = levels
@@ -124,12 +127,16 @@ def screen(table: pd.DataFrame, y: npt.NDArray[Any], *, keep: Container[str] = (
         if len(table) < FEWEST_FOR_LEAKS:
             continue
         right = column_accuracy(values[rows], codes[rows], numeric)
-        agree = None if levels is None else agreement(levels, codes, GROUPS_PER_CLASS * len(classes))
         named = ID_NAME.search(name) is not None or GROUP_NAME.search(name) is not None
-        together = agree is not None and agree - chance >= (AGREE_NAMED if named else AGREE) * (1 - chance)
-        if right >= LEAK and 1 - right <= ERRORS_LEFT * (1 - largest) and (numeric or not together):
+        enough = chance + (AGREE_NAMED if named else AGREE) * (1 - chance)
+        agree = 0.0 if levels is None else agreement(levels, codes, GROUPS_PER_CLASS * len(classes))
+        if levels is not None and agree >= enough:  # of rows that repeat as a whole, one each
+            fresh = ~table.assign(**{LABEL: codes}).duplicated().to_numpy() if fresh is None else fresh
+            own = np.unique(levels[fresh], return_inverse=True)[1]
+            agree = agreement(own, codes[fresh], GROUPS_PER_CLASS * len(classes))
+        if right >= LEAK and 1 - right <= ERRORS_LEFT * (1 - largest) and (agree < enough or (numeric and not named)):
             found.leaks[name] = right
-        elif agree is not None and together:
+        elif agree >= enough:
             found.groups[name] = agree, chance
         elif by_label and numeric and distinct > len(classes) + SPARE_LEAVES:
             steps = np.diff(values)
@@ -186,12 +193,12 @@ def column_accuracy(values: npt.NDArray[Any], codes: IntArray, ordered: bool) ->
     return float(tree.fit(values[:half, None], codes[:half]).score(values[half:, None], codes[half:]))
 
 
-def agreement(levels: IntArray, codes: IntArray, fewest: int) -> float | None:
-    """How often two rows of the same level have the same label; None where levels do not look like groups of rows."""
+def agreement(levels: IntArray, codes: IntArray, fewest: int) -> float:
+    """How often two rows of the same level have the same label; 0 where levels do not look like groups of rows."""
     used = levels >= 0
     n_levels, n_classes = int(levels.max()) + 1, int(codes.max()) + 1
     if n_levels < max(FEWEST_GROUPS, fewest) or 2 * n_levels > used.sum():
-        return None
+        return 0.0
     cells = np.unique(levels[used].astype(np.int64) * n_classes + codes[used], return_counts=True)[1]
     pairs, alike = np.bincount(levels[used]).astype(np.float64), cells.astype(np.float64)
     return float((alike * (alike - 1)).sum() / (pairs * (pairs - 1)).sum())
@@ -220,6 +227,6 @@ def repeat_notes(again: npt.NDArray[np.bool_], losses: npt.NDArray[np.float64] |
         said += f": PBER is {losses[again].mean():.4f} on them and {losses[~again].mean():.4f} on the other rows"
     return [
         f"{said}. If they are copies, PBER is too low: leave them out (X.drop_duplicates(), --unique), or keep them in "
-        f"one fold (groups=collidescope.counting.input_groups(X)), and PBER is that without them. If they are separate "
-        f"cases that happen to be alike, count_collisions(X, y) needs no model for them"
+        f"one fold (groups=input_groups(X), from collidescope.counting), and PBER is that without them. If they are "
+        f"separate cases that happen to be alike, count_collisions(X, y) needs no model for them"
     ]

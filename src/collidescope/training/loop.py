@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from collidescope.scale.distributed import average_gradients, own_part, world
 from collidescope.training.checkpoint import Checkpoint
 from collidescope.training.config import TrainingConfig
+from collidescope.training.faults import said_plainly
 from collidescope.training.threads import tiny_is_zero
 
 #: An epoch counts as better when the held-out loss falls by more than this: over a few thousand held-out rows less than
@@ -130,7 +131,8 @@ def fit_loop(
         result.history = store.restore(module, optimizer, best)
     # Dropout draws from the global generators: they are seeded per epoch and put back at the end.
     devices = [torch.device(config.device)] if str(config.device).startswith("cuda") else []
-    with torch.random.fork_rng(devices=devices), tiny_is_zero():
+    remedy = "lower batch_size in training=, or use a smaller network; with checkpoint= the same fit goes on"
+    with torch.random.fork_rng(devices=devices), tiny_is_zero(), said_plainly("training", remedy, str(config.device)):
         try:
             for epoch in range(len(result.history) + 1, config.max_epochs + 1):
                 if best.exhausted(config.patience):

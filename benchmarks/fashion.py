@@ -1,0 +1,72 @@
+"""Images with human votes: is the counted truth inside the range?
+
+Fashion-MNIST-H has 10,000 images with about 67 votes each. One vote per image is drawn and given as its label; S, PBER
+and the range that follow are compared with the truth counted from pairs of votes on one image.
+
+    COLLIDESCOPE_DATA=FOLDER python -m benchmarks.fashion --draws 5 [--jobs 5] [--device cuda] [--rows 10000]
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import warnings
+from typing import Any
+
+import numpy as np
+
+from benchmarks import _record
+from collidescope import CollisionClassifier, collision_matrix_from_votes
+from experiments.real_data import data_folder
+
+
+def one_draw(X: np.ndarray, votes: np.ndarray, seed: int, jobs: int, device: str) -> dict[str, Any]:
+    """What a fit on one vote per image says, beside the truth."""
+    truth = collision_matrix_from_votes(votes)
+    rng = np.random.default_rng(seed)
+    shares = votes / votes.sum(axis=1, keepdims=True)
+    y = (rng.random((len(votes), 1)) >= shares.cumsum(axis=1)).sum(axis=1)
+    start = time.perf_counter()
+    clf = CollisionClassifier(random_state=seed, n_jobs=jobs, device=device).fit(X, y)
+    seconds = time.perf_counter() - start
+    cm, limit = clf.collision_matrix_, clf.limit_
+
+    def against(found: Any) -> dict[str, float]:
+        low, high = found.interval()
+        inside = (low <= truth.matrix) & (truth.matrix <= high)
+        return {"tvd": float(np.abs(found.matrix - truth.matrix).sum(axis=1).mean() / 2), "covered": float(inside.mean())}
+
+    return {
+        "seconds": seconds,
+        "truth": truth.pber,
+        "pber": cm.pber,
+        "pber_interval": cm.pber_interval(),
+        "range": limit.pber_interval(),
+        "state": limit.state,
+        "limit": limit.pber,
+        "curve": limit.curve["pber"].tolist(),
+        "S": against(cm),
+        "S at the limit": against(limit.matrix),
+        "weights": clf._crossfit.weights,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--draws", type=int, default=5)
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--rows", type=int, default=10_000)
+    parser.add_argument("--device", default="auto")
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore")
+    with np.load(data_folder() / "fashion_mnist_h" / "fashion_mnist_h.npz") as file:
+        X, votes = file["X"][: arguments.rows], file["V"][: arguments.rows]
+    results = []
+    for seed in range(arguments.draws):
+        results.append(one_draw(X, votes, seed, arguments.jobs, arguments.device))
+        print(results[-1], flush=True)
+        _record.save("fashion", {"rows": arguments.rows, "draws": arguments.draws}, results)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""An evaluator for MLflow: S, PBER with its interval, the range and the report beside the other metrics of a run.
+
+Registered as the entry point ``mlflow.model_evaluator`` named ``collidescope``::
+
+    mlflow.models.evaluate(model_uri, data, targets="y", model_type="classifier", evaluators=["collidescope"])
+
+The evaluated rows must be rows that the model was not trained on. The model needs ``predict_proba``.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from mlflow.models.evaluation.base import EvaluationResult, ModelEvaluator
+from mlflow.tracking import MlflowClient
+
+from collidescope.estimate import collision_matrix_from_posteriors
+
+#: Folder of the run's artifacts.
+FOLDER = "collidescope"
+
+
+class CollisionEvaluator(ModelEvaluator):  # type: ignore[misc]
+    """Logs PBER, S and the report.
+
+    Metrics: ``pber``, ``pber_low``, ``pber_high``, and of a model with a limit ``pber_limit_low`` and
+    ``pber_limit_high``. Artifacts: ``collision_matrix.json`` and ``report.html``. ``evaluator_config`` may
+    hold ``report`` (default True) and ``title``.
+    """
+
+    @classmethod
+    def can_evaluate(cls, *, model_type: str, evaluator_config: Any = None, **kwargs: Any) -> bool:
+        """Classifiers only."""
+        return bool(model_type == "classifier")
+
+    def evaluate(
+        self, *, dataset: Any, run_id: str, evaluator_config: Any = None, model: Any = None, **kwargs: Any
+    ) -> Any:
+        """Score the rows with the model, estimate S, log it."""
+        config = dict(evaluator_config or {})
+        raw = model.get_raw_model() if hasattr(model, "get_raw_model") else model
+        if not hasattr(raw, "predict_proba"):
+            raise ValueError(
+                f"the collidescope evaluator needs a model with predict_proba, got {type(raw).__name__}: "
+                f"log the classifier itself, with mlflow.sklearn.log_model for example"
+            )
+        y = np.asarray(dataset.labels_data)
+        P = raw.predict_proba(dataset.features_data)
+        cm = collision_matrix_from_posteriors(P, y, classes=list(raw.classes_))
+        metrics = {"pber": cm.pber}
+        metrics["pber_low"], metrics["pber_high"] = cm.pber_interval() or (np.nan, np.nan)
+        if (limit := getattr(raw, "limit_", None)) is not None:
+            metrics["pber_limit_low"], metrics["pber_limit_high"] = limit.pber_interval()
+        client = MlflowClient()
+        for name, value in metrics.items():
+            client.log_metric(run_id, name, float(value))
+        with tempfile.TemporaryDirectory() as folder:
+            cm.to_json(Path(folder) / "collision_matrix.json")
+            if config.get("report", True):
+                from collidescope.show import report
+
+                report(P, y=y, path=Path(folder) / "report.html", title=config.get("title"))
+            client.log_artifacts(run_id, folder, FOLDER)
+        return EvaluationResult(metrics=metrics, artifacts={})

@@ -1,0 +1,363 @@
+"""The members of the pool: what each learns, what each writes, and how they are weighed."""
+
+from __future__ import annotations
+
+import copy
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+from collidescope.learners import MEMBERS, QUICK, members_for, wrap
+from collidescope.learners._shared import inner_parts
+from collidescope.learners._trees import TreeStack, build
+from collidescope.learners.base import Member, Task
+from collidescope.learners.pool import pool, pool_weights
+
+TABLES = [name for name in MEMBERS if name != "convolution"]
+LEARN = [name for name in TABLES if name != "priors"]
+#: Short runs: these tests ask for behaviour, not for accuracy.
+QUICK_TRAINING = {"max_epochs": 8, "hidden_layer_sizes": (16,)}
+
+
+def blobs(n: int, d: int, k: int, seed: int = 0, apart: float = 2.0) -> tuple[np.ndarray, np.ndarray]:
+    """Gaussian classes around random centres, every class at least once."""
+    generator = np.random.default_rng(seed)
+    centres = generator.normal(size=(k, d)) * apart
+    codes = np.concatenate([np.arange(k), generator.integers(0, k, n - k)])
+    return (centres[codes] + generator.normal(size=(n, d))).astype(np.float32), codes
+
+
+def task(X: np.ndarray, codes: np.ndarray, **options: Any) -> Task:
+    return Task(X, codes, int(codes.max()) + 1, **{"training": QUICK_TRAINING, **options})
+
+
+def fitted(name: str, *args: Any, **options: Any) -> Member:
+    return MEMBERS[name]().fit(task(*args, **options))
+
+
+def log_loss(member: Member, X: np.ndarray, codes: np.ndarray) -> float:
+    return float(-member.log_posteriors(X)[np.arange(len(codes)), codes].mean())
+
+
+# What every member must do
+
+
+@pytest.mark.parametrize("name", LEARN)
+def test_every_member_learns_separated_classes_and_beats_the_priors(name: str) -> None:
+    X, codes = blobs(600, 3, 3, apart=4.0)
+    if name == "linear-axis":
+        X[:, 1:] = 0
+        X[:, 0] += 3 * codes  # classes along one direction, the only thing this member can see
+    member = fitted(name, X[:400], codes[:400], training={"max_epochs": 40, "hidden_layer_sizes": (16,)})
+    priors = fitted("priors", X[:400], codes[:400])
+    assert log_loss(member, X[400:], codes[400:]) < 0.5 * log_loss(priors, X[400:], codes[400:])
+
+
+@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize(
+    ("n", "d", "k"), [(12, 20, 3), (60, 3, 2), (230, 2, 100)], ids=["n<d", "two classes", "many classes"]
+)
+def test_odd_shapes_give_finite_posteriors_that_a_file_brings_back(name: str, n: int, d: int, k: int) -> None:
+    X, codes = blobs(n, d, k)  # with many classes most have one or two rows
+    X = np.column_stack([X, np.full(n, 3.0)]).astype(np.float32)  # a constant column
+    member = fitted(name, X, codes)
+    far = np.concatenate([X[:5], np.full((2, d + 1), 20.0), np.full((1, d + 1), -20.0)]).astype(np.float32)
+    log_p = member.log_posteriors(far)
+    assert log_p.shape == (8, k)
+    assert np.isfinite(log_p).all()
+    np.testing.assert_allclose(np.exp(log_p).sum(axis=1), 1, atol=1e-5)
+    again = MEMBERS[name].restore(copy.deepcopy(member.export()), d + 1, k)
+    np.testing.assert_allclose(again.log_posteriors(far), log_p, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_rows_of_weight_zero_do_not_count(name: str) -> None:
+    X, codes = blobs(300, 3, 3)
+    wrong = codes.copy()
+    wrong[150:] = (codes[150:] + 1) % 3
+    weight = np.where(np.arange(300) < 150, 2.0, 0.0)
+    member = fitted(name, X, wrong, sample_weight=weight)
+    poisoned = fitted(name, X, wrong)
+    if name == "priors":
+        shares = np.bincount(codes[:150], minlength=3) / 150
+        np.testing.assert_allclose(np.exp(member.log_posteriors(X[:1]))[0], shares, atol=0.01)
+    else:
+        assert log_loss(member, X[150:], codes[150:]) < log_loss(poisoned, X[150:], codes[150:])
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_the_same_seed_gives_the_same_posteriors(name: str) -> None:
+    X, codes = blobs(200, 4, 3)
+    first, second = (fitted(name, X, codes, seed=5).log_posteriors(X) for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_groups_are_accepted_even_when_there_is_only_one(name: str) -> None:
+    X, codes = blobs(80, 3, 2)
+    for groups in (np.arange(80) // 8, np.zeros(80, dtype=int)):
+        assert np.isfinite(fitted(name, X, codes, groups=groups).log_posteriors(X)).all()
+
+
+def test_inner_parts_keep_groups_together_and_are_stratified_without_them() -> None:
+    codes = np.repeat([0, 1, 2], [50, 30, 1])
+    part = inner_parts(Task(None, codes, 3), 5, seed=0)
+    assert part[codes == 2].tolist() == [-1]  # the only row of a class is always trained on
+    for k in (0, 1):
+        assert np.ptp(np.bincount(part[codes == k], minlength=5)) <= 1
+    groups = np.arange(81) // 3
+    part = inner_parts(Task(None, codes, 3, groups=groups), 5, seed=0)
+    assert all(len(set(part[groups == g])) == 1 for g in range(27))
+
+
+# What one member can do that others cannot
+
+
+def test_quadratic_finds_what_is_invisible_to_a_linear_boundary() -> None:
+    generator = np.random.default_rng(0)
+    X = generator.normal(size=(800, 2)).astype(np.float32)
+    codes = (X[:, 0] * X[:, 1] > 0).astype(int)
+    assert log_loss(fitted("linear", X[:600], codes[:600]), X[600:], codes[600:]) > 0.65
+    assert log_loss(fitted("quadratic", X[:600], codes[:600]), X[600:], codes[600:]) < 0.2
+
+
+def test_softmax_regression_reaches_the_optimum_of_its_objective() -> None:
+    from sklearn.linear_model import LogisticRegression
+
+    X, codes = blobs(300, 3, 3, apart=0.7)
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    reference = LogisticRegression(C=1 / 0.3, tol=1e-8, max_iter=5000).fit(X, codes)  # the same objective times n
+    ours = np.exp(fitted("linear", X, codes).log_posteriors(X))
+    np.testing.assert_allclose(ours, reference.predict_proba(X), atol=5e-3)
+
+
+def test_kernel_leave_one_out_scores_are_those_of_refits_without_the_row() -> None:
+    from collidescope.learners import kernel
+
+    generator = np.random.default_rng(0)
+    X = generator.normal(size=(25, 2)).astype(np.float32)
+    Y = np.eye(2, dtype=np.float32)[generator.integers(0, 2, 25)] - 0.5
+    fit = kernel._ridge(X, Y, np.ones(25, dtype=np.float32), 0.5, 25)
+    # The penalty that was chosen is the one whose ridge fit on all rows gives these coefficients.
+    K = kernel._kernel(X, X, 0.5).astype(np.float64)
+    penalty = min(
+        kernel.PENALTIES,
+        key=lambda p: float(np.abs(K @ np.linalg.solve(K + p * np.eye(25), Y) - K @ fit.coefficients).max()),
+    )
+    for i in range(25):
+        rest = np.arange(25) != i
+        alpha = np.linalg.solve(K[np.ix_(rest, rest)] + penalty * np.eye(24), Y[rest])
+        np.testing.assert_allclose(fit.scores[i], K[i, rest] @ alpha, atol=2e-3)
+
+
+def test_neighbours_choose_the_scale_on_which_classes_separate() -> None:
+    generator = np.random.default_rng(0)
+    X = generator.normal(size=(400, 6)).astype(np.float32)
+    codes = (np.sin(3 * X[:, 0]) > 0).astype(int)
+    spread = np.array([1.0, *[1e-3] * 5])  # as measured, only the first feature has any extent
+    blind = fitted("neighbours", X[:300], codes[:300])
+    seeing = fitted("neighbours", X[:300], codes[:300], spread=spread)
+    assert log_loss(seeing, X[300:], codes[300:]) < 0.7 * log_loss(blind, X[300:], codes[300:])
+
+
+def test_trees_walk_as_a_plain_loop_does() -> None:
+    generator = np.random.default_rng(0)
+    # Two trees in pre-order: a stump, and one whose left child is split again.
+    stump = (np.array([1, -1, -1]), np.array([0.3, 0, 0]), np.array([2, 0, 0]))
+    deeper = (np.array([0, 1, -1, -1, -1]), np.array([0.1, -0.5, 0, 0, 0]), np.array([4, 2, 0, 0, 0]))
+    stack, x = build([stump, deeper]), generator.normal(size=(50, 2)).astype(np.float32)
+    expected = [[0 if r[1] <= 0.3 else 1, (2 if r[1] <= -0.5 else 3) if r[0] <= 0.1 else 4] for r in x]
+    np.testing.assert_array_equal(stack.leaves(x), expected)
+
+
+def test_boosted_trees_score_as_lightgbm_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    import lightgbm
+
+    kept, train = [], lightgbm.train
+    monkeypatch.setattr(lightgbm, "train", lambda *a, **k: kept.append(train(*a, **k)) or kept[-1])
+    X, codes = blobs(300, 4, 3, apart=0.8)
+    ours = np.exp(fitted("trees", X, codes).log_posteriors(X))
+    raw = np.mean([booster.predict(X, raw_score=True) for booster in kept], axis=0)
+    reference = np.exp(raw - raw.max(axis=1, keepdims=True))
+    np.testing.assert_allclose(ours, reference / reference.sum(axis=1, keepdims=True), atol=2e-3)  # half precision
+
+
+def test_a_forest_gives_the_shares_of_its_trees_shrunk_to_the_priors() -> None:
+    X, codes = blobs(300, 3, 3, apart=0.7)
+    member = fitted("forest", X, codes)
+    leaves, dense = member.stack.leaves(X[:20]), member.shares.toarray() / 255
+    slow = np.stack([dense[row].sum(axis=0) + member.priors for row in leaves])
+    np.testing.assert_allclose(np.exp(member.log_posteriors(X[:20])), slow / slow.sum(axis=1, keepdims=True), atol=1e-6)
+
+
+# Files
+
+
+HOSTILE = {
+    "linear": {"weight": np.full((3, 2), np.nan, np.float32), "bias": np.zeros(3, np.float32)},
+    "kernel": {
+        "landmarks": np.zeros((0, 3), np.float32),
+        "gamma": float("nan"),
+        "calibration": np.full(3, np.inf),
+        "coefficients": np.zeros((1, 2), np.float32),
+    },
+    "neighbours": {
+        "codes": np.full(60, 9, np.uint16),
+        "k": 10**9,
+        "rows": np.zeros((60, 2), np.float16),
+        "prior_count": 0.0,
+    },
+    "forest": {"share_class": None, "priors": np.zeros(2, np.float32), "sizes": np.zeros(3, np.uint16)},
+    "trees": {"feature": None, "right": None, "values": np.zeros(1, np.float32), "inner": np.zeros(1, np.uint8)},
+    "network": {"hidden_layer_sizes": [10**9], "weight": np.zeros((1, 1), np.float16), "bias": np.zeros(5, np.float16)},
+    "priors": {"log_priors": np.array([np.nan, 0.0])},
+}
+
+
+@pytest.mark.parametrize(("name", "entry"), [(name, entry) for name, entries in HOSTILE.items() for entry in entries])
+def test_what_does_not_fit_is_refused(name: str, entry: str) -> None:
+    X, codes = blobs(60, 3, 2)
+    tree = fitted(name, X, codes).export()
+    bad = HOSTILE[name][entry]
+    if bad is None:  # indices far outside, of the right dtype and shape
+        bad = np.full_like(tree[entry], np.iinfo(tree[entry].dtype).max)
+    with pytest.raises((ValueError, KeyError, TypeError)):
+        MEMBERS[name].restore({**tree, entry: bad}, 3, 2)
+    with pytest.raises((ValueError, KeyError, TypeError)):
+        MEMBERS[name].restore({key: value for key, value in tree.items() if key != entry}, 3, 2)
+
+
+def test_trees_that_point_backwards_or_too_deep_are_refused() -> None:
+    chain = 100  # left children all the way down
+    inner = np.array([True] * chain + [False] * (chain + 1))
+    right = np.array([2 * chain - 2 * i for i in range(chain)], dtype=np.uint16)
+    arguments = (np.zeros(1, np.uint16), np.zeros(1, np.float32), np.zeros(chain, np.uint16))
+    with pytest.raises(ValueError, match="deeper"):
+        TreeStack(*arguments, right, inner, np.array([2 * chain + 1], dtype=np.uint16))
+    with pytest.raises(ValueError, match="outside"):
+        TreeStack(*arguments, np.zeros_like(right), inner, np.array([2 * chain + 1], dtype=np.uint16))
+
+
+def test_exports_stay_small() -> None:
+    """Five folds of 4,000 rows and 100 classes make a file of about 10 MB."""
+    X, codes = blobs(3200, 8, 100, apart=1.0)
+    total = 0
+    for name in members_for(3200, 8, 100):
+        tree = fitted(name, X, codes, training={"max_epochs": 2}).export()
+        total += sum(value.nbytes for value in tree.values() if isinstance(value, np.ndarray))
+    assert 5 * total < 11e6
+
+
+# The registry
+
+
+def test_nothing_heavy_is_imported_before_a_member_is_asked_for() -> None:
+    heavy = "torch", "sklearn", "lightgbm", "scipy"
+    code = f"import sys, collidescope.learners as l; l.QUICK; print([m for m in {heavy} if m in sys.modules])"
+    before = (
+        "import sys, collidescope; print([m for m in ('torch', 'sklearn', 'lightgbm', 'scipy') if m in sys.modules])"
+    )
+    lines = [subprocess.run([sys.executable, "-c", c], capture_output=True, text=True).stdout for c in (before, code)]
+    assert lines[0] == lines[1]
+
+
+def test_quick_members_exist_and_take_part_everywhere() -> None:
+    for n, d, k in ((20, 3, 2), (5000, 50, 26), (100_000, 10, 4)):
+        assert set(QUICK) <= set(members_for(n, d, k))
+    assert "convolution" in members_for(500, 64, 10, images=True)
+    assert "convolution" not in members_for(500, 64, 10)
+
+
+def test_a_classifier_of_scikit_learn_is_a_member_that_cannot_be_saved() -> None:
+    from sklearn.naive_bayes import GaussianNB
+    from sklearn.neighbors import KNeighborsClassifier
+    from sklearn.svm import LinearSVC
+
+    X, codes = blobs(100, 3, 3)
+    member = wrap("bayes", GaussianNB()).fit(task(X, codes))
+    assert np.isfinite(member.log_posteriors(X)).all()
+    np.testing.assert_allclose(np.exp(member.log_posteriors(X)), member.fitted.predict_proba(X), atol=2e-3)
+    with pytest.raises(ValueError, match="joblib"):
+        member.export()
+    with pytest.raises(ValueError, match="sample_weight"):
+        wrap("knn", KNeighborsClassifier()).fit(task(X, codes, sample_weight=np.ones(100)))
+    with pytest.raises(ValueError, match="predict_proba"):
+        wrap("svc", LinearSVC())
+
+
+# The pool
+
+
+def test_the_pool_is_the_weighted_geometric_mean() -> None:
+    generator = np.random.default_rng(0)
+    P, w = generator.dirichlet(np.ones(4), size=(3, 10)), np.array([0.5, 0.0, 0.8])
+    slow = np.array([[np.prod(P[:, i, k] ** w) for k in range(4)] for i in range(10)])
+    np.testing.assert_allclose(pool(np.log(P), w), slow / slow.sum(axis=1, keepdims=True), rtol=1e-6)
+
+
+def test_weights_find_the_true_member_and_sharpen_what_is_too_flat() -> None:
+    generator = np.random.default_rng(0)
+    truth = generator.dirichlet(np.full(3, 0.5), size=4000)
+    codes = np.array([generator.choice(3, p=p) for p in truth])
+    noise = np.log(generator.dirichlet(np.ones(3), size=4000))
+    flat = 0.5 * np.log(truth + 1e-6)
+    flat -= np.log(np.exp(flat).sum(axis=1, keepdims=True))
+    weights = pool_weights(np.stack([flat, noise]), codes)
+    assert weights[1] == 0.0
+    assert 1.8 < weights[0] < 2.2
+    # rows counted twice, or of weight 2, are the same
+    twice = np.repeat(np.stack([flat, noise])[:, :300], 2, axis=1)
+    np.testing.assert_allclose(
+        pool_weights(np.stack([flat, noise])[:, :300], codes[:300], np.full(300, 1.0)),
+        pool_weights(twice, np.repeat(codes[:300], 2), np.full(600, 0.5)),
+        atol=0.35,
+    )
+
+
+def test_labels_without_signal_give_no_lower_brier_score_than_the_priors() -> None:
+    """Members trained once per outer fold, weights from the other folds: the pool must not find what is not there."""
+    excess = []
+    for seed in range(3):
+        generator = np.random.default_rng(seed)
+        X = generator.normal(size=(600, 4)).astype(np.float32)
+        codes = generator.choice(3, 600, p=[0.5, 0.3, 0.2])
+        fold = generator.permutation(600) % 5
+        names = ("priors", "linear", "quadratic-smooth", "kernel", "neighbours", "trees")
+        logs = np.empty((len(names), 600, 3))
+        for f in range(5):
+            rest = task(X[fold != f], codes[fold != f], seed=seed)
+            logs[:, fold == f] = [MEMBERS[name]().fit(rest).log_posteriors(X[fold == f]) for name in names]
+        P = np.empty((600, 3))
+        for f in range(5):
+            here = fold == f
+            P[here] = pool(logs[:, here], pool_weights(logs[:, ~here], codes[~here]))
+        onehot = np.eye(3)[codes]
+        excess.append(np.square(P - onehot).sum(1).mean() - np.square([0.5, 0.3, 0.2] - onehot).sum(1).mean())
+    assert np.mean(excess) > -0.003  # the sampling error of the mean of the differences
+    assert np.mean(excess) < 0.01
+
+
+# Images
+
+
+def test_a_convolution_learns_shapes_wherever_they_are_and_comes_back_from_a_file() -> None:
+    from collidescope.learners import images
+
+    generator = np.random.default_rng(0)
+    X = 0.3 * generator.normal(size=(240, 1, 8, 8)).astype(np.float32)
+    codes = np.arange(240) % 2
+    for image, code in zip(X, codes, strict=True):  # a bar of four pixels, upright or lying, anywhere
+        r, c = generator.integers(0, 5, 2)
+        image[0, r : r + 4, c] += 2 * (code == 0)
+        image[0, r, c : c + 4] += 2 * (code == 1)
+    member = images.Convolution().fit(Task(X[:180], codes[:180], 2, seed=1))
+    assert log_loss(member, X[180:], codes[180:]) < 0.3
+    again = images.Convolution.restore(copy.deepcopy(member.export()), 64, 2)
+    np.testing.assert_allclose(again.log_posteriors(X), member.log_posteriors(X), atol=1e-5)
+    tree = member.export()
+    for bad in ({"width": 10**6}, {"shape": [1, 8, 9]}, {"arrays": {}}):
+        with pytest.raises((ValueError, KeyError)):
+            images.Convolution.restore({**tree, **bad}, 64, 2)

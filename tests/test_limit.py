@@ -1,0 +1,346 @@
+"""The range with unlimited rows: planted curves, slow references, identities."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from collidescope import limit as module
+from collidescope.datasets import ring, scenario_a
+from collidescope.estimate import CollisionAccumulator
+from collidescope.limit import Limit, limit_from_posteriors, limit_from_scores
+from helpers import mean_tvd
+
+SIZES = np.array([100.0, 200.0, 400.0, 800.0])
+
+
+def paired(level: float, difference: float) -> np.ndarray:
+    """Covariance of four means of the same rows: one large shared error, small ones of their own."""
+    return level**2 * np.ones((4, 4)) + difference**2 * np.eye(4)
+
+
+def planted(b: float, e: float, c: float, rng=None, level: float = 0.01, difference: float = 0.002, **values) -> Limit:
+    """A curve b + e (m / n)^-c, with noise when a generator is given."""
+    scores = b + e * (SIZES / SIZES[-1]) ** -c
+    V = paired(level, difference)
+    if rng is not None:
+        scores = np.maximum(scores + rng.multivariate_normal(np.zeros(4), V), 0.0)
+    given = {"baseline": 0.9, "skill_stderr": 0.01} | values
+    return Limit(SIZES, scores, V, float(np.hypot(level, difference)), 1000.0, **given)
+
+
+def learned(problem, n: int, sizes, seed: int, a: float = 6.0, c: float = 0.5):
+    """(posteriors at every size, codes): the truth mixed with another row's, ε² = a m^-c."""
+    rng = np.random.default_rng(seed)
+    X, y = problem.sample(n, rng, stratified=False)
+    P = problem.posteriors(X)
+    other = P[rng.permutation(n)]
+    shares = np.sqrt(a * np.asarray(sizes, dtype=float) ** -c)
+    return [(1 - share) * P + share * other for share in shares], y
+
+
+# ---------------------------------------------------------------- the range of the PBER
+
+
+def test_ranges_of_planted_power_laws_cover_as_promised():
+    rng = np.random.default_rng(0)
+    held = []
+    for _ in range(250):
+        b, e, c = rng.uniform(0.05, 0.4), rng.uniform(0, 0.2), float(np.exp(rng.normal(np.log(0.5), 0.5)))
+        low, high = planted(b, e, c, rng).pber_interval()
+        held.append(low <= b <= high)
+    assert np.mean(held) >= 0.94
+
+
+def test_a_precise_curve_gives_its_end_and_a_narrow_range(monkeypatch):
+    monkeypatch.setattr(module, "DISCREPANCY", 0.0)  # an exact power law
+    limit = planted(0.2, 0.1, 0.6, level=1e-3, difference=1e-4)
+    low, high = limit.pber_interval()
+    assert limit.pber == pytest.approx(0.2, abs=0.02)
+    assert low > 0.15
+    assert high == pytest.approx(0.3, abs=0.003)  # that of PBER(n)
+    assert limit.state == "still learning"
+
+
+def test_the_mixture_is_that_of_a_loop_over_the_grid():
+    limit = planted(0.2, 0.1, 0.5, np.random.default_rng(1))
+    noise = limit.covariance + np.diag((module.DISCREPANCY * (limit.scores - limit.scores[-1])) ** 2 + 0.0005**2)
+    root = np.linalg.inv(np.linalg.cholesky(noise))
+    edges = np.concatenate([[0], (module.SHARES[1:] + module.SHARES[:-1]) / 2, [1]])
+    mass = np.diff(stats.beta(*module.SHARE).cdf(edges))
+    density = stats.lognorm(module.EXPONENT[1], scale=module.EXPONENT[0]).pdf(module.EXPONENTS)
+    logs, centres, spreads = [], [], []
+    for i, c in enumerate(module.EXPONENTS):
+        for j, f in enumerate(module.SHARES):
+            h = root @ (1 - f + f * (SIZES / 800) ** -c)
+            z = root @ limit.scores
+            (level,), residual, _, _ = np.linalg.lstsq(h[:, None], z, rcond=None)
+            logs.append(-residual[0] / 2 - np.log(h @ h) / 2 + np.log(density[i] * mass[j]))
+            centres.append(level * (1 - f))
+            spreads.append((1 - f) / np.sqrt(h @ h))
+    weights = np.exp(np.array(logs) - max(logs))
+    rng = np.random.default_rng(0)
+    pick = rng.choice(len(weights), 400_000, p=weights / weights.sum())
+    drawn = np.array(centres)[pick] + np.array(spreads)[pick] * rng.standard_normal(len(pick))
+    for q in (0.025, 0.25, 0.5, 0.975):
+        assert limit._posterior.quantile(q) == pytest.approx(np.quantile(np.maximum(drawn, 0), q), abs=0.002)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_upper_end_is_at_least_that_of_the_plain_interval_and_levels_are_nested(seed):
+    rng = np.random.default_rng(seed)
+    limit = planted(rng.uniform(0, 0.5), rng.uniform(0, 0.3), rng.uniform(0.1, 1.5), rng)
+    (low, high), (lower, higher) = limit.pber_interval(0.8), limit.pber_interval(0.99)
+    assert 0 <= lower <= low <= limit.pber <= high <= higher <= 1
+    assert high >= min(limit.scores[-1] + 1.28 * limit.stderr, 1)
+
+
+def test_flat_curves_of_many_rows_are_settled_and_cost_no_width():
+    limit = Limit(SIZES, np.full(4, 0.3), paired(0.01, 2e-4), 0.01, 5000.0, baseline=0.9, skill_stderr=0.01)
+    assert limit.state == "settled"
+    low, high = limit.pber_interval()
+    assert high - low <= 1.5 * 2 * 1.97 * 0.01
+    assert limit.pber == pytest.approx(0.3, abs=0.003)
+
+
+def test_models_without_skill_have_hardly_begun():
+    limit = planted(0.5, 0.001, 0.5, baseline=0.502, skill_stderr=0.002)
+    assert limit.state == "hardly begun"
+    assert "class shares" in limit.reason
+    assert limit.pber_interval()[0] == limit.bayes_error_interval()[0] == 0
+    assert planted(0.3, 0.05, 0.5).state != "hardly begun"
+
+
+def test_curves_that_fall_faster_and_faster_have_hardly_begun():
+    scores = np.array([0.60, 0.59, 0.56, 0.48])
+    limit = Limit(SIZES, scores, paired(0.01, 0.004), 0.01, 1000.0)
+    assert limit.state == "hardly begun"
+    assert limit.pber_interval()[0] == 0
+    noisy = replace(limit, covariance=paired(0.01, 0.05))  # within noise it is no acceleration
+    assert noisy.state == "still learning"
+    assert "too few rows to say" in noisy.reason
+    # per doubling: the same scores at sizes that grow as fast as the drops
+    assert replace(limit, sizes=[100, 200, 1600, 409600]).state != "hardly begun"
+
+
+def test_the_continuation_runs_from_the_curve_to_the_range():
+    limit = planted(0.2, 0.1, 0.5)
+    low, middle, high = limit.continuation([800, 1600, 1e4, 1e12])
+    assert middle[0] == pytest.approx(0.3, abs=0.005)
+    assert (np.diff(middle) < 0).all()
+    assert (low <= middle).all() and (middle <= high).all()  # noqa: PT018
+    assert low[-1] == pytest.approx(limit.pber_interval()[0], abs=0.01)
+
+
+# ---------------------------------------------------------------- covariances and scores
+
+
+def test_covariance_of_the_means_is_that_of_a_loop_over_rows():
+    rng = np.random.default_rng(0)
+    scores, w = rng.exponential(0.3, (50, 4)), rng.uniform(0.5, 2, 50)
+    limit = limit_from_scores(scores, SIZES, sample_weight=w)
+    mean = sum(w[i] * scores[i] for i in range(50)) / w.sum()
+    V = sum(w[i] ** 2 * np.outer(scores[i] - mean, scores[i] - mean) for i in range(50)) / w.sum() ** 2
+    np.testing.assert_allclose(limit.scores, mean)
+    np.testing.assert_allclose(limit.covariance, V, atol=1e-15)
+    assert limit.stderr == pytest.approx(np.sqrt(V[-1, -1]))
+    assert limit.n_rows == pytest.approx(w.sum() ** 2 / (w**2).sum())
+
+
+def test_rows_of_weight_zero_are_as_good_as_left_out():
+    rng = np.random.default_rng(0)
+    scores, w = rng.exponential(0.3, (60, 4)), np.r_[np.ones(40), np.zeros(20)]
+    errors, folds = (scores > 0.3).astype(float), np.arange(60) % 4
+    given = {"errors": errors, "baseline": 0.5, "folds": folds, "sample_weight": w}
+    left = {"errors": errors[:40], "baseline": 0.5, "folds": folds[:40]}
+    assert limit_from_scores(scores, SIZES, **given) == limit_from_scores(scores[:40], SIZES, **left)
+
+
+def test_luck_shared_by_a_fold_widens_the_errors_of_differences():
+    """Over repeated samples the variance of the differences is that which the folds of one sample tell, on average."""
+    rng = np.random.default_rng(0)
+    folds, drops, told, without = np.repeat(np.arange(5), 80), [], [], []
+    for _ in range(300):
+        row = rng.exponential(0.3, (400, 1))
+        luck = 0.02 * rng.standard_normal((5, 4))[folds]
+        scores = np.maximum(row + 0.3 + luck + 0.1 * rng.standard_normal((400, 4)), 0)
+        limit, plain = limit_from_scores(scores, SIZES, folds=folds), limit_from_scores(scores, SIZES)
+        drops.append(limit.scores[0] - limit.scores[-1])
+        told.append(limit._contrast([1, 0, 0, -1])[1] ** 2)
+        without.append(plain._contrast([1, 0, 0, -1])[1] ** 2)
+    assert np.mean(told) == pytest.approx(np.var(drops), rel=0.25)
+    assert np.mean(without) < 0.5 * np.var(drops)
+
+
+def test_posteriors_give_brier_scores_errors_and_the_score_of_the_class_shares():
+    posteriors, y = learned(scenario_a(3), 500, SIZES, 0)
+    limit = limit_from_posteriors(posteriors, y, SIZES)
+    for t, P in enumerate(posteriors):
+        brier = [sum(((k == y[i]) - P[i, k]) ** 2 for k in range(3)) for i in range(500)]
+        assert limit.scores[t] == pytest.approx(np.mean(brier))
+        assert limit.errors[t] == pytest.approx(np.mean(P.argmax(axis=1) != y))
+    shares = np.bincount(y) / 500
+    assert limit.baseline == pytest.approx(1 - (shares**2).sum())
+    assert limit.curve.columns.tolist() == ["rows", "pber", "pber_stderr", "error", "error_stderr"]
+    assert limit.curve["pber"].tolist() == limit.scores.tolist()
+
+
+# ---------------------------------------------------------------- the matrix
+
+
+def test_the_limit_of_s_is_nearer_to_the_truth_than_s_at_n_and_its_intervals_cover():
+    sizes = np.array([500, 1000, 2000, 4000])
+    for problem in (scenario_a(5), ring()):
+        truth, now_off, limit_off, covered = problem.collision_matrix(), [], [], []
+        for seed in range(4):
+            posteriors, y = learned(problem, 5000, sizes, seed)
+            limit = limit_from_posteriors(posteriors, y, sizes, folds=np.arange(5000) % 5)
+            now = CollisionAccumulator(problem.classes).update(posteriors[-1], y).result()
+            now_off.append(mean_tvd(now.matrix, truth.matrix))
+            limit_off.append(mean_tvd(limit.matrix.matrix, truth.matrix))
+            low, high = limit.matrix.interval()
+            covered.append(((low <= truth.matrix) & (truth.matrix <= high)).mean())
+            assert limit.pber == limit.matrix.pber
+        assert np.mean(limit_off) < 0.6 * np.mean(now_off)
+        assert np.mean(covered) > 0.9
+
+
+def test_where_nothing_is_learned_s_and_its_errors_are_those_of_the_one_step_estimate():
+    problem = scenario_a(4)
+    X, y = problem.sample(20_000, 0, stratified=False)
+    P = problem.posteriors(X)
+    limit = limit_from_posteriors([P] * 4, y, SIZES, classes=list("abcd"))
+    now = CollisionAccumulator(list("abcd")).update(P, np.array(list("abcd"))[y]).result()
+    assert limit.state == "settled"
+    np.testing.assert_allclose(limit.matrix.matrix, now.matrix, atol=1e-3)
+    np.testing.assert_allclose(limit.matrix.stderr, now.stderr, rtol=0.03)
+    np.testing.assert_allclose(limit.matrix.counts, now.counts)
+    assert limit.matrix.classes.tolist() == list("abcd")
+
+
+def test_other_priors_give_the_matrix_of_that_population():
+    problem, even = ring(), np.full(6, 1 / 6)
+    posteriors, y = learned(problem, 6000, SIZES, 0, a=0.5)
+    limit = limit_from_posteriors(posteriors, y, SIZES, priors=even)
+    uniform = type(problem)(problem.means, problem.scales).collision_matrix()
+    assert mean_tvd(limit.matrix.matrix, uniform.matrix) < 0.04
+    assert mean_tvd(limit_from_posteriors(posteriors, y, SIZES).matrix.matrix, uniform.matrix) > 0.06
+    same = limit_from_posteriors(posteriors, y, SIZES, priors=np.bincount(y) / 6000)
+    np.testing.assert_allclose(same.scores, limit_from_posteriors(posteriors, y, SIZES).scores)
+
+
+# ---------------------------------------------------------------- the Bayes error
+
+
+def test_the_range_of_the_bayes_error_holds_it_and_ends_below_the_held_out_error():
+    problem = scenario_a(5)
+    posteriors, y = learned(problem, 3000, SIZES, 0)
+    limit = limit_from_posteriors(posteriors, y, SIZES, folds=np.arange(3000) % 5)
+    low, high = limit.bayes_error_interval()
+    assert low <= problem.bayes_error() <= high
+    assert high <= limit.errors[-1] + 2 * np.sqrt(limit.error_covariance[-1, -1]) < limit.pber_interval()[1]
+    # Without errors: Cover and Hart, at their weakest for classes without number
+    alone = replace(limit, errors=None, error_covariance=None, matrix=None)
+    pber = alone.pber_interval()
+    assert alone.bayes_error_interval() == pytest.approx((1 - np.sqrt(1 - pber[0]), pber[1]), abs=1e-6)
+
+
+# ---------------------------------------------------------------- words and files
+
+
+def test_words_say_what_is_left_now_and_later_and_on_what_it_rests():
+    text = str(planted(0.2, 0.1, 0.5))
+    low, high = planted(0.2, 0.1, 0.5).pber_interval()
+    assert "PBER 0.300 ± " in text
+    assert "800 training rows: still learning" in text
+    assert f"Unlimited rows of this kind would leave {low:.3f} to {high:.3f}" in text
+    assert "if the rest is learned like a power of the number of rows" in text
+
+
+def test_a_limit_survives_its_dictionary_bit_for_bit():
+    posteriors, y = learned(scenario_a(3), 300, SIZES, 0)
+    limit = limit_from_posteriors(posteriors, y, SIZES)
+    data = limit.to_dict()
+    again = Limit.from_dict(json.loads(json.dumps(data)))
+    assert again == limit
+    assert again.pber_interval() == limit.pber_interval()
+    assert Limit.from_dict(data | {"scores": np.array(data["scores"])}) == limit
+    assert limit != replace(limit, stderr=0.5)
+    with pytest.raises(ValueError, match="read-only"):
+        limit.scores[0] = 1
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"format": "other"}, "not a limit"),
+        ({"version": 99}, "version 99"),
+        ({"sizes": [400, 200, 100, 800]}, "sizes must be at least 2 increasing"),
+        ({"scores": [0.1, 0.2]}, "scores must have one entry per size"),
+        ({"scores": [0.1, 0.2, float("nan"), 0.1]}, "scores must be finite"),
+        ({"covariance": (-np.eye(4)).tolist()}, "positive semi-definite"),
+        ({"errors": [0.1] * 4}, "errors and error_covariance"),
+        ({"stderr": -1.0}, "stderr"),
+        ({"n_rows": "many"}, "n_rows"),
+        ({"matrix": {"format": "other"}}, "not a collision matrix"),
+    ],
+)
+def test_damaged_dictionaries_are_refused(change, words):
+    with pytest.raises(ValueError, match=words):
+        Limit.from_dict(planted(0.2, 0.1, 0.5).to_dict() | change)
+
+
+def test_a_dictionary_with_a_gap_is_refused():
+    data = planted(0.2, 0.1, 0.5).to_dict()
+    del data["covariance"]
+    with pytest.raises(ValueError, match="lacks covariance"):
+        Limit.from_dict(data)
+
+
+SCORES = np.random.default_rng(0).exponential(0.3, (20, 4))
+EVEN = [np.full((20, 2), 0.5)] * 4
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: limit_from_scores(SCORES, [100]), "sizes"),
+        (lambda: limit_from_scores(SCORES, SIZES[:3]), "scores must have one column per size \\(3\\)"),
+        (lambda: limit_from_scores(-SCORES, SIZES), "scores must not be negative"),
+        (lambda: limit_from_scores(SCORES[0], SIZES), "scores must be 2-dimensional"),
+        (lambda: limit_from_scores(SCORES, SIZES, errors=SCORES[:5]), "scores and errors"),
+        (lambda: limit_from_scores(SCORES, SIZES, baseline=[0.5, 0.5]), "baseline"),
+        (lambda: limit_from_scores(SCORES, SIZES, folds=[0, 1]), "scores and folds"),
+        (lambda: limit_from_scores(SCORES, SIZES, sample_weight=[1]), "sample_weight"),
+        (lambda: limit_from_scores(SCORES, SIZES).pber_interval(2), "level"),
+        (lambda: limit_from_posteriors(EVEN[:2], [0, 1] * 10, SIZES), "posteriors must hold one array per size"),
+        (lambda: limit_from_posteriors(EVEN, [0, 2] * 10, SIZES), "codes has the label"),
+        (lambda: limit_from_posteriors(EVEN, [0] * 20, SIZES), "have no rows"),
+        (lambda: limit_from_posteriors(EVEN, [0, 1], SIZES), "posteriors and codes"),
+        (lambda: limit_from_posteriors(EVEN, [0, 1] * 10, SIZES, priors=[1.0]), "priors"),
+    ],
+)
+def test_bad_arguments_are_named(call, words):
+    with pytest.raises(ValueError, match=words):
+        call()
+
+
+def test_models_that_are_always_right_leave_nothing():
+    codes = np.arange(300) % 3
+    limit = limit_from_posteriors([np.eye(3)[codes]] * 4, codes, SIZES)
+    low, high = limit.pber_interval()
+    assert (limit.state, low) == ("settled", 0)
+    assert high < 0.01  # 300 rows without a collision rule out rates of about 1/300
+    assert limit.pber < 1e-6
+    np.testing.assert_allclose(limit.matrix.matrix, np.eye(3), atol=1e-9)
+
+
+@pytest.mark.parametrize("sizes", [[400, 800], [25, 50, 100, 200, 400, 800]])
+def test_any_number_of_sizes_gives_a_range(sizes):
+    posteriors, y = learned(scenario_a(3), 2000, sizes, 0, a=1.0)
+    low, high = limit_from_posteriors(posteriors, y, sizes).pber_interval()
+    assert low < scenario_a(3).collision_matrix().pber < high
