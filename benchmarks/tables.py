@@ -125,8 +125,8 @@ def real_text() -> str:
     head = ["stock classifier", "geometric mean of the ratio", "lowest, or within 1%", "worst table"]
     return (
         f"{table(head, rows)}\n\nBelow 1 the default has the lower score. *{' and '.join(near_zero)}* count but are "
-        f"left out of the mean and the worst: scores near zero have no ratio worth the name. `python benchmarks/real.py` "
-        f"repeats it ({where(stored['environment'])})."
+        "left out of the mean and of the worst: scores near zero have no ratio worth the name. "
+        f"`python benchmarks/real.py` repeats it ({where(stored['environment'])})."
     )
 
 
