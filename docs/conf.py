@@ -2,9 +2,8 @@
 
 import warnings
 from importlib.metadata import version as installed_version
-
-from docutils import nodes
-from latex2mathml.converter import convert
+from importlib.util import find_spec
+from pathlib import Path
 
 project = "collidescope"
 author = "The Collidescope developers"
@@ -15,6 +14,7 @@ extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
+    "sphinx.ext.mathjax",
     "sphinx.ext.viewcode",
     "numpydoc",
     "sphinx_gallery.gen_gallery",
@@ -25,7 +25,9 @@ templates_path = ["_templates"]
 myst_enable_extensions = ["dollarmath", "amsmath", "deflist", "attrs_inline", "colon_fence"]
 myst_heading_anchors = 3
 
-html_math_renderer = "mathml"  # browsers draw MathML themselves: no script, no font, no network
+# One file of MathJax that draws with paths of its own goes into the pages: no fonts, no network.
+mathjax = Path(find_spec("sphinx-mathjax-offline").origin).parent / "static" / "mathjax" / "tex-svg.js"
+mathjax_path = mathjax.name
 
 autosummary_generate = True
 autodoc_typehints = "none"  # numpydoc sections carry the types
@@ -93,7 +95,7 @@ html_theme_options = {
 }
 html_sidebars = {"start": [], "mathematics": []}  # pages without pages below them
 html_show_sourcelink = False
-html_static_path = ["_static"]
+html_static_path = ["_static", str(mathjax)]
 html_css_files = ["custom.css"]
 
 
@@ -102,14 +104,5 @@ def skip_injected(app, what, name, obj, skip, options):
     return True if name.endswith("_request") or name == "get_metadata_routing" else None
 
 
-def visit_math(self, node):
-    """TeX as MathML, in a line or as a block."""
-    block = isinstance(node, nodes.math_block)
-    markup = convert(node.astext(), display="block" if block else "inline")
-    self.body.append(f'<div class="math">{markup}</div>\n' if block else markup)
-    raise nodes.SkipNode
-
-
 def setup(app):
     app.connect("autodoc-skip-member", skip_injected)
-    app.add_html_math_renderer("mathml", (visit_math, None), (visit_math, None))
