@@ -1,4 +1,4 @@
-"""A number for every row of a table, by which rows that a model was trained on are recognised later."""
+"""A number for every row of a table, by which repeated rows and rows that a model was trained on are recognised."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ import numpy.typing as npt
 
 #: Multipliers of the columns come from this seed, so that a model saved today recognises its rows tomorrow.
 SEED = 0
+#: The share of rows with a copy in another fold that is worth a warning.
+MANY_REPEATS = 0.01
+#: Numbers that are hashed at once (a few copies of 16 MB).
+BLOCK_NUMBERS = 2_000_000
 
 
 def row_hashes(X: Any) -> npt.NDArray[np.uint64]:
@@ -22,19 +26,24 @@ def row_hashes(X: Any) -> npt.NDArray[np.uint64]:
     >>> np.array_equal(a, row_hashes(pd.DataFrame({"x": [1, 2], "y": [2.0, 1.0]}))), bool(a[0] != a[1])
     (True, True)
     """
-    if hasattr(X, "tocsr"):
-        return np.concatenate([row_hashes(X[i : i + 1000].toarray()) for i in range(0, X.shape[0], 1000)])
-    columns = [X[name] for name in X.columns] if hasattr(X, "columns") else None
-    if columns is None:
-        bits = _bits(np.asarray(X).reshape(len(X), -1))
+    X = X if hasattr(X, "shape") else np.asarray(X)
+    n, width = X.shape[0], int(np.prod(X.shape[1:]))
+    multipliers = np.random.default_rng(SEED).integers(0, 2**63, width, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+    if hasattr(X, "columns") or X.dtype == object:  # whether a column is text is known by all of it
+        return _hashes(X, multipliers)
+    size = max(1, BLOCK_NUMBERS // max(1, width))
+    return np.concatenate([_hashes(X[i : i + size], multipliers) for i in range(0, max(n, 1), size)])
+
+
+def _hashes(X: Any, multipliers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    if hasattr(X, "columns"):
+        bits = np.column_stack([_bits(X[name]) for name in X.columns])
     else:
-        bits = np.column_stack([_bits(column) for column in columns])
-    draw = np.random.default_rng(SEED).integers(0, 2**63, bits.shape[1], dtype=np.uint64)
-    odd = np.asarray(draw * np.uint64(2) + np.uint64(1))
+        bits = _bits((X.toarray() if hasattr(X, "toarray") else np.asarray(X)).reshape(X.shape[0], -1))
     with np.errstate(over="ignore"):
         # The xor makes the sum non-linear: otherwise columns whose multipliers cancel would.
-        mixed = (bits * odd) ^ ((bits * odd) >> np.uint64(29))
-        return np.asarray((mixed * odd[::-1]).sum(axis=1, dtype=np.uint64))
+        mixed = (bits * multipliers) ^ ((bits * multipliers) >> np.uint64(29))
+        return np.asarray((mixed * multipliers[::-1]).sum(axis=1, dtype=np.uint64))
 
 
 def _bits(values: Any) -> npt.NDArray[np.uint64]:
@@ -49,3 +58,34 @@ def _bits(values: Any) -> npt.NDArray[np.uint64]:
         text = np.asarray(values, dtype=object)
         flat = pd.util.hash_array(np.array([str(value) for value in text.ravel()], dtype=object))
         return np.asarray(flat, dtype=np.uint64).reshape(text.shape)
+
+
+def repeated(hashes: npt.NDArray[np.uint64], groups: npt.NDArray[Any] | None = None) -> npt.NDArray[np.bool_]:
+    """Which rows, given by their hashes, occur again in another group (by default every row is a group).
+
+    >>> repeated(np.array([7, 8, 7], dtype=np.uint64)).tolist()
+    [True, False, True]
+    """
+    inputs = np.unique(hashes, return_inverse=True)[1]
+    if groups is None:
+        return np.asarray(np.bincount(inputs)[inputs] > 1)
+    own = np.unique(groups, return_inverse=True)[1]
+    distinct = np.unique(np.column_stack([inputs, own]), axis=0)[:, 0]
+    return np.asarray(np.bincount(distinct)[inputs] > 1)
+
+
+def repeat_notes(again: npt.NDArray[np.bool_], losses: npt.NDArray[np.float64] | None = None) -> list[str]:
+    """What rows with a copy in another fold (``again``) do to PBER, with what to do.
+
+    ``losses`` are the held-out Brier scores of the rows, whose mean is PBER.
+    """
+    if again.mean() < MANY_REPEATS:
+        return []
+    said = f"{again.sum():,} of {len(again):,} rows have a copy in another fold"
+    if losses is not None and not again.all():
+        said += f": PBER is {losses[again].mean():.4f} on them and {losses[~again].mean():.4f} on the other rows"
+    return [
+        f"{said}. If they are copies of one case, PBER is too low: leave them out (X.drop_duplicates(), --unique), or "
+        f"keep them in one fold (groups=input_groups(X), from collidescope.counting). If they are separate cases that "
+        f"happen to be alike, count_collisions(X, y) needs no model for them"
+    ]

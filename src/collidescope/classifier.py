@@ -19,7 +19,7 @@ from collidescope import _checks as check
 from collidescope import _store, trust
 from collidescope._checks import CollisionWarning, FloatArray, IntArray
 from collidescope._progress import Progress
-from collidescope._rows import row_hashes
+from collidescope._rows import repeat_notes, repeated, row_hashes
 from collidescope._text import limit_facts
 from collidescope.crossfit import PoolFit, fit_pool, recipes_for
 from collidescope.equations.posterior import shift_priors
@@ -251,8 +251,12 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
                     curve = curve[-1:]
         if self.limit and not fractions:
             notes.append("the smallest class has too few rows for a learning curve: limit_ is None")
-        self.limit_ = self._limit(curve, data, splits) if len(curve) > 1 else None
+        folds = np.empty(len(data.labels.codes), dtype=np.intp)
+        for number, (_, test) in enumerate(splits):
+            folds[test] = number
+        self.limit_ = self._limit(curve, data, folds) if len(curve) > 1 else None
         self.posteriors_ = self._estimate(held_out, data)
+        notes += self._repeat_notes(self.posteriors_, held_out.rows, data, folds)
         if len(held_out.rows) < data.n_given:
             P = self.posteriors_
             self.posteriors_ = np.full((data.n_given, len(self.classes_)), np.nan, P.dtype)
@@ -316,13 +320,10 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
 
         return cross_fit
 
-    def _limit(self, curve: list[tuple[Any, HeldOut]], data: _Data, splits: list[Split]) -> Limit:
+    def _limit(self, curve: list[tuple[Any, HeldOut]], data: _Data, folds: IntArray) -> Limit:
         """The range, from the held-out posteriors at every training size."""
         sizes = [float(size) for size, _ in curve]
         posteriors = [held_out.posteriors for _, held_out in curve]
-        folds = np.empty(len(data.labels.codes), dtype=np.intp)
-        for number, (_, test) in enumerate(splits):
-            folds[test] = number
         weights = data.labels.weights
         if data.labels.votes is None:
             target = None if self._natural else self.priors_
@@ -378,6 +379,13 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
             self.collision_matrix_ = replace(self.collision_matrix_, info=info)
         shift_in_place(P, self._crossfit.train_priors, self.priors_)
         return P
+
+    def _repeat_notes(self, P: FloatArray, rows: IntArray, data: _Data, folds: IntArray) -> list[str]:
+        """What to know about rows with a copy in another fold; ``P`` are the held-out posteriors of ``rows``."""
+        losses, labels = None, data.labels
+        if self._natural and labels.votes is None and labels.weights is None:
+            losses = 1 - 2 * P[np.arange(len(P)), labels.codes[rows]] + np.einsum("ij,ij->i", P, P)
+        return repeat_notes(repeated(data.hashes[rows], folds[rows]), losses)
 
     # ---------------------------------------------------------------- predicting
 
@@ -573,6 +581,8 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
                 )
         elif self.model is not None and not callable(self.model):
             check.check_choice(self.model, ["pairwise"], "model")
+        if self.model is not None and find_spec("torch") is None:
+            raise ImportError("model trains networks, which need torch: pip install 'collidescope[torch]'")
         if not isinstance(self.limit, (bool, np.bool_)):
             raise ValueError(f"limit must be True or False, got {self.limit!r}")
         check.check_choice(self.estimate, ["one-step", "gramian"], "estimate")

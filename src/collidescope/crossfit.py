@@ -37,6 +37,8 @@ from collidescope.learners.pool import pool, pool_weights
 DOUBLE_NUMBERS = 2**26
 #: Posteriors that are computed at once, in numbers (float64, and a few copies on the way).
 SCORED_NUMBERS = 2**24
+#: Numbers of rows that are scored at once: those of a file are read for it (16 MB).
+READ_NUMBERS = 2**22
 
 
 class Recipe(NamedTuple):
@@ -143,7 +145,7 @@ class PoolFit:
         k = len(self.train_priors)
         out = np.zeros((X.shape[0], k))
         weights = np.array(list(self.weights.values()))
-        for rows in _blocks(X.shape[0], k):
+        for rows in _blocks(X, k):
             block = held.X[rows]
             for fold in self.folds:
                 logs = np.stack([_log_posteriors(fold[name], block) for name in self.weights])
@@ -273,13 +275,15 @@ def _train_members(task: Task, test: Any, recipes: Sequence[Recipe]) -> _PoolFol
     n, k = test.shape[0], task.n_classes
     dtype = np.float32 if n * k * len(recipes) > SCORED_NUMBERS else np.float64
     flat = replace(task, X=as_table(task.X))
+    if flat.X is not task.X:  # pixels share one scale
+        flat = replace(flat, spread=np.ones(flat.X.shape[1]))
     interrupted = False
     with threads_for(task.X.shape):
         for name, build, images in recipes:
             try:
                 member = build().fit(task if images else flat)
                 own = np.empty((n, k), dtype)
-                for rows in _blocks(n, k):
+                for rows in _blocks(test, k):
                     own[rows] = _log_posteriors(member, test[rows])
             except KeyboardInterrupt:
                 if not members:
@@ -312,8 +316,9 @@ def _restored_weights(tree: Mapping[str, Any]) -> dict[str, float]:
     return {str(name): check.check_at_least(weight, 0.0, "weights") for name, weight in tree.items()}
 
 
-def _blocks(n: int, k: int) -> Iterator[slice]:
-    size = max(1, SCORED_NUMBERS // k)
+def _blocks(X: Any, k: int) -> Iterator[slice]:
+    n = X.shape[0]
+    size = max(1, min(SCORED_NUMBERS // k, READ_NUMBERS // max(1, int(np.prod(X.shape[1:])))))
     return (slice(start, min(start + size, n)) for start in range(0, n, size))
 
 

@@ -83,7 +83,7 @@ def estimate_collisions(
     if _dask.is_dask(X):
         return _estimate_lazily(classifier, X, y, cv, priors, sample_weight)
     labels = check.check_labels(y)
-    classes = check.classes_of(labels)
+    classes = check_targets(labels)
     # Before the folds are fitted, which may take hours.
     weights = check.unit_weights(check.check_weights(sample_weight, len(labels)))
     codes = check.encode_labels(labels, classes)

@@ -40,6 +40,8 @@ MAPPED_NUMBERS, SPARSE_NUMBERS = 20_000_000, 500_000_000
 #: Up to so many numbers of a fold one thread does the work: matrices are too small to share, and threads that wait for
 #: one another on a busy machine made a fit a hundred times slower.
 ONE_THREAD_NUMBERS = 2_000_000
+#: Far above any scale that is used as it is, and far below an overflow.
+LARGEST_SPREAD = 1e30
 
 
 class WorkerError(RuntimeError):
@@ -128,7 +130,10 @@ class Standardised(NamedTuple):
     def spread(self) -> FloatArray:
         """The scale of every feature in units of their median: see :class:`collidescope.learners.base.Task`."""
         positive = self.scale[self.scale > 0]
-        return np.asarray(self.scale / np.median(positive) if len(positive) else np.ones_like(self.scale))
+        if not len(positive):
+            return np.ones_like(self.scale)
+        with np.errstate(over="ignore"):  # "lower": the mean of two of the largest numbers is infinite
+            return np.minimum(self.scale / np.quantile(positive, 0.5, method="lower"), LARGEST_SPREAD)
 
     def take(self, rows: IntArray) -> Any:
         """Some of the rows."""

@@ -169,11 +169,10 @@ def learning_curve(source: Any) -> LearningCurve:
 
 
 def limit_of(source: Any) -> Any:
-    """The ``Limit`` of a fitted classifier, or of the one inside a ``TableClassifier``, or the Limit itself."""
+    """The ``Limit`` of a fitted classifier, or the Limit itself."""
     if hasattr(source, "pber_interval") and hasattr(source, "state"):
         return source
-    found = getattr(source, "limit_", None)
-    return getattr(getattr(source, "classifier_", None), "limit_", None) if found is None else found
+    return getattr(source, "limit_", None)
 
 
 def cautions(collisions: CollisionMatrix, one_step: CollisionMatrix, recovery: Recovery) -> list[str]:

@@ -43,6 +43,7 @@ class Neighbours(Member):
     codes: npt.NDArray[np.uint16]
     weights: npt.NDArray[np.float32]
     spread: npt.NDArray[np.float32]
+    _search: Any = None
     priors: npt.NDArray[np.float32]
     k: int
     prior_count: float
@@ -83,6 +84,8 @@ class Neighbours(Member):
             self._search = NearestNeighbors(algorithm="brute" if scaled.shape[1] > 12 else "kd_tree").fit(scaled)
 
     def _neighbours(self, x: npt.NDArray[np.float32], k: int) -> tuple[FloatArray, npt.NDArray[np.intp]]:
+        if self._search is None:  # from a file
+            self._index()
         with one_thread():
             distance, index = self._search.kneighbors(x * self.spread, k)
         return np.asarray(distance, dtype=np.float64), index
@@ -152,5 +155,4 @@ class Neighbours(Member):
             raise ValueError("weights of neighbours must not be negative, and priors must be positive")
         member.k = int(checked_number(tree, "k", 1, SIZES[-1]))
         member.prior_count = checked_number(tree, "prior_count", PRIOR_COUNTS[0], PRIOR_COUNTS[-1])
-        member._index()
         return member

@@ -325,7 +325,7 @@ def audited(source: Source, names: list[str], y_pred: Any, X: Any, limit: Any) -
 def trust(source: Source, control: Any, summary: Mapping[str, Any]) -> dict[str, Any]:
     """Everything that tells whether to believe the numbers, and how they were made."""
     cm = source.matrix
-    model = getattr(source.model, "classifier_", source.model)  # inside a TableClassifier
+    model = source.model
     condition = condition_number(cm.matrix)
     intervals = "None: this matrix was made without standard errors."
     if cm.stderr is not None:

@@ -9,18 +9,16 @@ from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
 import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
 from collidescope import _checks as check
 from collidescope import _store
 from collidescope._checks import CollisionWarning
-from collidescope._rows import row_hashes
 from collidescope.classifier import CollisionClassifier
 from collidescope.tables.encoding import Float32Array, TableEncoder, as_frame, check_columns, check_text
 from collidescope.tables.reading import Table, read_table
-from collidescope.tables.screening import Screening, repeat_notes, repeated, screen
+from collidescope.tables.screening import Screening, screen
 
 __all__ = ["Screening", "Table", "TableClassifier", "TableEncoder", "load", "read_table", "screen"]
 
@@ -59,6 +57,7 @@ class TableClassifier(CollisionClassifier):
 
     Examples
     --------
+    >>> import numpy as np
     >>> import pandas as pd
     >>> rng = np.random.default_rng(0)
     >>> rows = pd.DataFrame({"weight": rng.normal(4, 1, 80), "fur": rng.choice(["long", "short"], 80)})
@@ -96,9 +95,7 @@ class TableClassifier(CollisionClassifier):
         self.label_ = str(y.name) if getattr(y, "name", None) is not None else None
         self._group_column = getattr(groups, "name", None)
         super().fit(X, y, sample_weight, groups)
-        again = repeated(self._hashes, groups)
-        del self._hashes, self._group_column
-        self._tell(caution=repeat_notes(again, self._brier(y)))
+        del self._group_column
         return self
 
     def _validate(self, X: Any, *labels: Any) -> Any:
@@ -124,7 +121,6 @@ class TableClassifier(CollisionClassifier):
         self._tell(*self.screening_.notes(), *(f"column {name!r} is left out: {why}" for name, why in gone.items()))
         self._tell(*met, *self.encoder_.doubts(table), caution=self.screening_.cautions())
         logger.info("%s rows × %s columns → %s features", f"{len(table):,}", len(self.encoder_.types), encoded.shape[1])
-        self._hashes = row_hashes(encoded)
         return encoded
 
     def _tell(self, *notes: str, caution: Sequence[str] = ()) -> None:
@@ -135,12 +131,12 @@ class TableClassifier(CollisionClassifier):
         for words in caution:
             warnings.warn(words, CollisionWarning, stacklevel=3)
 
-    def _brier(self, y: Any) -> npt.NDArray[np.float64] | None:
-        """Held-out Brier scores, whose mean is PBER at the table's priors; None where rows or priors are others."""
-        P, labels = self.posteriors_, np.asarray(y)
-        if not self._natural or np.isnan(P).any() or labels.ndim > 1 or not np.isin(labels, self.classes_).all():
-            return None
-        return np.asarray(((P - (labels[:, None] == self.classes_)) ** 2).sum(axis=1))
+    def _repeat_notes(self, *parts: Any) -> list[str]:
+        found = super()._repeat_notes(*parts)  # of which the fit warns
+        self.notes_, self.cautions_ = self.notes_ + found, self.cautions_ + found
+        for note in found:
+            logger.info("%s", note)
+        return found
 
     def encode(self, X: Any) -> Float32Array:
         """Raw rows as numbers, rows × features; what is odd about them is a :class:`CollisionWarning`."""

@@ -1,4 +1,4 @@
-"""What to know about a table before a number is believed: ids, leaks, groups of rows, sorted rows, repeats."""
+"""What to know about a table before a number is believed: ids, leaks, groups of rows, sorted rows."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ FEWEST_GROUPS, GROUPS_PER_CLASS = 10, 3
 #: that of an id, and for all others.
 AGREE_NAMED, AGREE = 0.25, 0.9
 #: The share of steps up (or down) from row to row that makes a column sorted; the share of the changes of label by
-#: chance that makes the rows sorted by label; and the share of repeated rows that is worth a warning.
-SORTED, FEW_CHANGES, MANY_REPEATS = 0.99, 0.2, 0.01
+#: chance that makes the rows sorted by label.
+SORTED, FEW_CHANGES = 0.99, 0.2
 #: A name that no column of a table has, for its label.
 LABEL = "\0label"
 ID_NAME = re.compile(
@@ -202,31 +202,3 @@ def agreement(levels: IntArray, codes: IntArray, fewest: int) -> float:
     cells = np.unique(levels[used].astype(np.int64) * n_classes + codes[used], return_counts=True)[1]
     pairs, alike = np.bincount(levels[used]).astype(np.float64), cells.astype(np.float64)
     return float((alike * (alike - 1)).sum() / (pairs * (pairs - 1)).sum())
-
-
-def repeated(hashes: npt.NDArray[np.uint64], groups: npt.ArrayLike | None = None) -> npt.NDArray[np.bool_]:
-    """Which rows, given by their hashes, occur again in another group (by default every row is a group).
-
-    >>> repeated(np.array([7, 8, 7], dtype=np.uint64)).tolist()
-    [True, False, True]
-    """
-    inputs = np.unique(hashes, return_inverse=True)[1]
-    if groups is None:
-        return np.asarray(np.bincount(inputs)[inputs] > 1)
-    own = np.unique(np.asarray(groups), return_inverse=True)[1]
-    distinct = np.unique(np.column_stack([inputs, own]), axis=0)[:, 0]
-    return np.asarray(np.bincount(distinct)[inputs] > 1)
-
-
-def repeat_notes(again: npt.NDArray[np.bool_], losses: npt.NDArray[np.float64] | None = None) -> list[str]:
-    """What repeated rows do to PBER, with what to do; ``losses`` are the held-out Brier scores of the rows."""
-    if again.mean() < MANY_REPEATS:
-        return []
-    said = f"{again.sum():,} of {len(again):,} rows occur more than once, and most copies are in different folds"
-    if losses is not None and 0 < again.sum() < len(again):
-        said += f": PBER is {losses[again].mean():.4f} on them and {losses[~again].mean():.4f} on the other rows"
-    return [
-        f"{said}. If they are copies, PBER is too low: leave them out (X.drop_duplicates(), --unique), or keep them in "
-        f"one fold (groups=input_groups(X), from collidescope.counting), and PBER is that without them. If they are "
-        f"separate cases that happen to be alike, count_collisions(X, y) needs no model for them"
-    ]
