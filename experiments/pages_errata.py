@@ -124,6 +124,10 @@ class (largest difference over a random problem: {balance["same_priors"]:.0e}). 
 decision at uniform priors scored on a population with others; there they differ (by up to
 {balance["decided_at_uniform"]:.2f} in this problem). `CollisionMatrix.precision(population_priors)` offers both.
 
+S is the confusion of a classifier that *draws* its answer from the posterior. It bounds no better rule: the best guess,
+which takes the most likely class, is right at least as often. So low precision in S does not mean that better models
+cannot have more ([reproduction](reproduction.md#real-tables) has diabetes both ways).
+
 ## 7. Averaging a classifier over the rows it was trained on
 
 Algorithm 3 averages posteriors over the training data, where a network trained for 500 epochs is sure of every label.

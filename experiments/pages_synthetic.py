@@ -207,12 +207,16 @@ def scenario_b() -> str:
     rows.append(("the Bayesian network is ahead of Algorithm 1", text, not lost if won or lost else None))
     return f"""## Scenario B: more overlap, 20 dimensions
 
-10,000 points a class, K = 5, {_seeds(records)} samples for each overlap. The paper's networks have its 500 epochs, in
-batches of {LARGE_BATCH:,} rows (it names no size); the pair-wise models have 50 references a class.
+10,000 points per class, K = 5, {_seeds(records)} samples for each overlap. The paper's networks have its 500 epochs, in
+batches of {LARGE_BATCH:,} rows (it names no size); the pair-wise models have 50 references per class.
 
 {claims(rows)}
 
 {_scenario_tables(records, columns)}"""
+
+
+#: Epochs of a short training: a lead that is gone before they are over is none.
+SHORT = 20
 
 
 def scenario_c(figures: Path) -> str:
@@ -231,7 +235,7 @@ def scenario_c(figures: Path) -> str:
         best = min(own.values())
         text = f"{name}: ahead after {_numbers(ahead)} of {_numbers(shared)} epochs; " if shared else f"{name}: "
         text += f"at its best {best:.4f}, the BNN {least:.4f}"
-        held = best < least if not shared else bool(ahead) and ahead[0] == shared[0]
+        held = best < least if not shared else {epochs for epochs in shared if epochs <= SHORT} <= set(ahead)
         rows.append(("the Bayesian network gets ahead only after long training, if at all", text, held))
     points = [[name, str(e), f"{s:.0f} s", f"{error:.4f}"] for name, points in curves.items() for e, s, error in points]
     return f"""## Scenario C: accuracy against training cost
