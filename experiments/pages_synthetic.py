@@ -182,7 +182,7 @@ def scenario_a() -> str:
         rows.append(("lowest largest TVD for every K, against calibrated, MC dropout and BNN", text, held))
     return f"""## Scenario A: more classes
 
-250 points a class, d = 4, {_seeds(records)} samples for each K. The networks have 6 layers of 128 and 500 epochs, as in
+250 points per class, d = 4, {_seeds(records)} samples for each K. The networks have 6 layers of 128 and 500 epochs, as in
 the paper (batches of 64 rows, dropout 0.2, 50 passes and draws: our choices).
 
 {claims(rows)}
@@ -281,9 +281,9 @@ def posterior_tables() -> str:
     statement = [("every technique is best in some test (one sample each)", f"best of the paper's four: {total}", held)]
     return f"""## Tables of posterior errors
 
-Means equally spaced on a line in a random direction (250 points a class, unit covariance); the paper's grid is in a
+Means equally spaced on a line in a random direction (250 points per class, unit covariance); the paper's grid is in a
 picture, so this one is ours: classes K, dimensions d and the distance between neighbours. One sample each, mean TVD of
-the posteriors of new rows. The literal paper has its 500 epochs, two folds and 50 references a class, the baselines 200
+the posteriors of new rows. The literal paper has its 500 epochs, two folds and 50 references per class, the baselines 200
 epochs, which is past their best and kinder to them than 500.
 
 {claims(statement)}
@@ -313,7 +313,7 @@ def posterior_variance(figures: Path) -> str:
         rows.append(("far lower variance over samples", text, held))
     return f"""## Posterior errors over many samples
 
-K = 4 classes on a line in 10 dimensions, 250 points a class, {_seeds(records)} samples at each of {len(columns)}
+K = 4 classes on a line in 10 dimensions, 250 points per class, {_seeds(records)} samples at each of {len(columns)}
 overlaps; epochs as above.
 
 {claims(rows)}
