@@ -273,6 +273,8 @@ def _train_members(task: Task, test: Any, recipes: Sequence[Recipe]) -> _PoolFol
     n, k = test.shape[0], task.n_classes
     dtype = np.float32 if n * k * len(recipes) > SCORED_NUMBERS else np.float64
     flat = replace(task, X=as_table(task.X))
+    if task.X.ndim > 2 and task.spread is not None:  # a scale per channel, which every pixel of it shares
+        flat = replace(flat, spread=np.repeat(task.spread, flat.X.shape[1] // len(task.spread)))
     interrupted = False
     with threads_for(task.X.shape):
         for name, build, images in recipes:
