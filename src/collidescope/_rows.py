@@ -60,28 +60,32 @@ def _bits(values: Any) -> npt.NDArray[np.uint64]:
         return np.asarray(flat, dtype=np.uint64).reshape(text.shape)
 
 
-def repeated(hashes: npt.NDArray[np.uint64], groups: npt.NDArray[Any] | None = None) -> npt.NDArray[np.bool_]:
-    """Which rows, given by their hashes, occur again in another group (by default every row is a group).
+def copies(hashes: npt.NDArray[np.uint64], labels: npt.NDArray[Any], folds: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Which rows, given by their hashes, look like copies of a row in another fold.
 
-    >>> repeated(np.array([7, 8, 7], dtype=np.uint64)).tolist()
-    [True, False, True]
+    Copies have the label of the case that was copied, so inputs that occur with several labels are none: those are
+    separate cases that happen to be alike.
+
+    >>> copies(np.array([7, 8, 7, 8], dtype=np.uint64), np.array([0, 0, 0, 1]), np.array([0, 0, 1, 1])).tolist()
+    [True, False, True, False]
     """
     inputs = np.unique(hashes, return_inverse=True)[1]
-    if groups is None:
-        return np.asarray(np.bincount(inputs)[inputs] > 1)
-    own = np.unique(groups, return_inverse=True)[1]
-    distinct = np.unique(np.column_stack([inputs, own]), axis=0)[:, 0]
-    return np.asarray(np.bincount(distinct)[inputs] > 1)
+
+    def distinct(numbers: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
+        own = np.unique(numbers, return_inverse=True)[1]
+        return np.asarray(np.bincount(np.unique(np.column_stack([inputs, own]), axis=0)[:, 0])[inputs])
+
+    return np.asarray((distinct(folds) > 1) & (distinct(labels) == 1))
 
 
-def repeat_notes(again: npt.NDArray[np.bool_], losses: npt.NDArray[np.float64] | None = None) -> list[str]:
-    """What rows with a copy in another fold (``again``) do to PBER, with what to do.
+def copy_notes(again: npt.NDArray[np.bool_], losses: npt.NDArray[np.float64] | None = None) -> list[str]:
+    """What copies of rows in other folds (``again``) do to PBER, with what to do.
 
     ``losses`` are the held-out Brier scores of the rows, whose mean is PBER.
     """
     if again.mean() < MANY_REPEATS:
         return []
-    said = f"{again.sum():,} of {len(again):,} rows have a copy in another fold"
+    said = f"{again.sum():,} of {len(again):,} rows have a copy, with the same label, in another fold"
     if losses is not None and not again.all():
         said += f": PBER is {losses[again].mean():.4f} on them and {losses[~again].mean():.4f} on the other rows"
     return [
