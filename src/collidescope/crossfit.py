@@ -274,7 +274,7 @@ def _train_members(task: Task, test: Any, recipes: Sequence[Recipe]) -> _PoolFol
     scores: dict[str, npt.NDArray[np.floating[Any]]] = {}
     n, k = test.shape[0], task.n_classes
     dtype = np.float32 if n * k * len(recipes) > SCORED_NUMBERS else np.float64
-    flat = replace(task, X=as_table(task.X))
+    flat = replace(task, X=as_table(task.X), spread=task.spread if task.X.ndim == 2 else None)  # pixels share a scale
     interrupted = False
     with threads_for(task.X.shape):
         for name, build, images in recipes:
