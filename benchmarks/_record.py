@@ -1,23 +1,35 @@
-"""Results with what one needs to judge them: seed, versions, hardware, date."""
+"""Results with what one needs to judge them (seed, versions, hardware, date), and runs that go on where they stopped."""
 
 from __future__ import annotations
 
 import json
 import time
+import warnings
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from joblib import Parallel, delayed
+from threadpoolctl import threadpool_limits
+
 from collidescope._environment import environment
+from collidescope._store import write_bytes
 
 RESULTS = Path(__file__).parent / "results"
+#: Seconds between two writings of results that are being gathered.
+PAUSE = 10.0
+
+Cell = dict[str, Any]
 
 
-def save(name: str, config: dict[str, Any], results: Any) -> Path:
+def save(name: str, config: dict[str, Any], results: Any, *, quiet: bool = False) -> Path:
     """Write ``results/NAME.json`` and say so."""
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"
-    path.write_text(json.dumps({"config": config, "environment": environment(), "results": results}, indent=1) + "\n")
-    print(f"→ {path.relative_to(RESULTS.parent.parent)}")
+    text = json.dumps({"config": config, "environment": environment(), "results": results}, indent=1) + "\n"
+    write_bytes(path, text.encode())
+    if not quiet:
+        print(f"→ {path.relative_to(RESULTS.parent.parent)}")
     return path
 
 
@@ -25,6 +37,36 @@ def load(name: str) -> dict[str, Any] | None:
     """What ``save`` wrote, or None where it never did."""
     path = RESULTS / f"{name}.json"
     return json.loads(path.read_text()) if path.exists() else None
+
+
+def resume(
+    name: str, config: dict[str, Any], cells: Sequence[Cell], measure: Callable[..., dict[str, Any]], jobs: int = 1
+) -> list[dict[str, Any]]:
+    """Run ``measure(**cell)`` for the cells that ``results/NAME.json`` lacks, one thread each; returns all results.
+
+    A result is the cell's settings with what was measured, its ``seconds`` among them.
+    """
+    stored = load(name)
+    runs: list[dict[str, Any]] = stored["results"] if stored else []
+    missing = [cell for cell in cells if not any(cell.items() <= run.items() for run in runs)]
+    print(f"{name}: {len(missing)} of {len(cells)} runs to do", flush=True)
+    calls = (delayed(_measured)(measure, cell) for cell in missing)
+    saved = start = time.monotonic()
+    for number, run in enumerate(Parallel(n_jobs=jobs, return_as="generator_unordered")(calls), start=1):
+        runs.append(run)
+        print(f"{number}/{len(missing)}, {time.monotonic() - start:.0f} s: {run}"[:200], flush=True)
+        if number == len(missing) or time.monotonic() - saved > PAUSE:
+            save(name, config, runs, quiet=number < len(missing))
+            saved = time.monotonic()
+    return runs
+
+
+def _measured(measure: Callable[..., dict[str, Any]], cell: Cell) -> dict[str, Any]:
+    warnings.simplefilter("ignore")
+    with threadpool_limits(limits=1):
+        start = time.perf_counter()
+        found = measure(**cell)
+    return {"seconds": time.perf_counter() - start} | cell | found
 
 
 def best_of(call: Any, repeats: int) -> float:

@@ -133,7 +133,6 @@ class Fixed(ClassifierMixin, BaseEstimator):
     check.check_finite([], "x") => x is empty
     check.check_finite(0.5, "x", ndim=(1, 2)) => x must be 1-dimensional or 2-dimensional, got shape \\(\\)
     check.check_square([[1, 2, 3], [4, 5, 6]], "G") => G must be square.*\\(2, 3\\)
-    check.check_square([[1]], "G") => G must cover at least 2 classes, got 1
     check.check_stochastic([[1.1, -0.1], [0, 1]], "S") => S must not be negative, got -0.1 at position \\(0, 1\\)
     check.check_stochastic([[0.9, 0.2], [0, 1]], "S") => every row of S must sum to 1, row 0 sums to 1.1
     check.check_priors([0, 1], 2) => priors must be positive, got 0 for class number 0
@@ -153,7 +152,6 @@ class Fixed(ClassifierMixin, BaseEstimator):
     check.check_labels(pd.array(["a", None], dtype="string")) => y has 1 missing
     check.check_labels([]) => y is empty
     check.check_labels([["a"], ["a", "b"]]) => y must be a flat list
-    check.check_labels("abab") => y.*\\(\\)
     check.classes_of(np.array(["a", "a"])) => y holds a single class .*a
     check.classes_of(np.array([1, "a"], dtype=object)) => y mixes labels of kinds .*int.*str
     check.encode_labels(["z"], np.array(AB)) => y has the label 'z', which is not in classes \\('a', 'b'\\)
@@ -165,7 +163,6 @@ class Fixed(ClassifierMixin, BaseEstimator):
     check.check_classes([NAN, 1.0]) => classes must be names.*nan
     check.check_classes(np.array(["2020-01-01", "NaT"], "M8[D]")) => classes must be names.*NaT
     check.check_classes("ab") => classes must be a list of names, got 'ab'
-    check.check_choice("Root", ["root"], "method") => method must be one of 'root', got 'Root'
     check.check_between(1, 0, 1, "level") => level must be a number between 0 and 1, got 1
     check.check_between("95%", 0, 1, "level") => level.*'95%'
     check.check_at_least(-1, 0, "ridge") => ridge must be a number of at least 0, got -1
@@ -201,7 +198,6 @@ def test_a_check_refuses(call, pattern):
     abc().merge([["a", "z"]]) => groups.*'z'.*'a'
     abc().merge([["a", "b"], ["b", "c"]]) => groups.*overlap.*'b'
     abc().merge([["a", "b"], []]) => groups.*empty.*1
-    abc().merge("ab") => groups.*'ab'
     abc().merge([["a", "b"]], names=["c"]) => names.*'c'
     """
 )
@@ -253,7 +249,6 @@ def test_an_equation_refuses(call, pattern):
     cs.collision_matrix_from_posteriors(P, Y, priors=[30, 30]) => priors.*60
     cs.collision_matrix_from_posteriors(P, priors="uniform") => priors.*y
     cs.collision_matrix_from_posteriors(P, Y, sample_weight=[1, 1, 1, -1]) => sample_weight.*-1
-    cs.collision_matrix_from_posteriors(P, ["a"] * 4, classes=AB) => classes \\['b'\\]
     cs.collision_matrix_from_posteriors(P, Y, sample_weight=[1, 0, 1, 0]) => classes \\['b'\\]
     cs.collision_matrix_from_posteriors([[0.5, 0.3, 0.2]] * 4, Y) => P has 3.*y has 2
     cs.CollisionAccumulator(["a", "a"]) => classes.*'a'
@@ -261,7 +256,6 @@ def test_an_equation_refuses(call, pattern):
     accumulator().update(LOGITS, Y) => P.*logits
     accumulator().update(P, Y, [1, 1, 1, -1]) => sample_weight.*-1
     accumulator().update(P).update(P, Y) => y .*every update or in none
-    accumulator(HALF).update(P) => y .*priors
     accumulator().result() => empty.*update
     accumulator().update(P, ["a"] * 4).result() => classes \\['b'\\]
     accumulator().merge(cs.CollisionAccumulator(["b", "a"])) => other.*'b', 'a'
@@ -300,7 +294,6 @@ def test_an_estimate_refuses(call, pattern):
     fit(solver="nnls") => solver.*'nnls'
     fit(device="abacus") => device.*abacus
     cs.TableClassifier().fit(X, Y10) => X.*DataFrame.*ndarray
-    cs.TableClassifier(DUMMY).fit(FRAME, Y10) => classifier.*DummyClassifier
     cs.TableClassifier(drop="u").fit(FRAME, Y10) => drop.*list of columns.*'u'
     cs.TableClassifier(drop=["U"]).fit(FRAME, Y10) => lacks a column.*'U'.*'u'
     cs.TableClassifier(drop=["u", "v"]).fit(FRAME, Y10) => X has no column.*as asked
@@ -322,7 +315,6 @@ def test_an_estimate_refuses(call, pattern):
     cs.report(DUMMY, path="report.html") => source.*DummyClassifier
     cs.report(LOGITS, y=Y, path="report.html") => source.*logits
     cs.report(cm(), path=".") => path.*folder
-    cs.report(cm(), path="x" * 300) => path
     """
 )
 def test_a_model_or_an_application_refuses(call, pattern):
@@ -340,8 +332,6 @@ def test_a_model_or_an_application_refuses(call, pattern):
     datasets.with_label_noise(GAUSSIANS, np.eye(3)) => transition.*\\(3, 3\\)
     datasets.scenario_a(6) => n_classes.*6
     datasets.equidistant(n_classes=1) => n_classes.*1
-    datasets.imbalanced(ratio=0.5) => ratio.*0.5
-    datasets.ring(radius=0) => radius.*0
     """
 )
 def test_a_problem_with_a_known_answer_refuses(call, pattern):
@@ -363,7 +353,6 @@ def read(text):
 
 @table(
     """
-    read(edited()[:100]) => source.*JSON
     read(edited(pber_stderr=NAN)) => source.*NaN
     read(edited(coverage=77).replace(" 77,", " 1e999,")) => source
     read(edited(format="other")) => collision matrix

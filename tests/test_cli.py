@@ -100,8 +100,9 @@ def test_fit_writes_model_matrix_posteriors_and_report(folder):
     assert heldout.filter(like="p_").sum(axis=1).to_numpy() == pytest.approx(1, abs=1e-4)
     page = (folder / "r.html").read_text(encoding="utf-8")
     assert "customer_id" in page
-    assert "<title>plan in shop.csv" in page
-    assert "columns used: spend, city, joined, visits" in page
+    assert "<title>Which classes of “plan” in shop.csv collide?" in page
+    used = "</bdi>, <bdi>".join(("spend", "city", "joined", "visits"))
+    assert f"4 columns used: <bdi>{used}</bdi>" in page
 
 
 def test_json_is_the_summary_and_nothing_else_is_on_standard_output(folder, tmp_path):

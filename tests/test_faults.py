@@ -23,7 +23,6 @@ from collidescope import _store
 from collidescope.datasets import scenario_a
 from collidescope.pairwise import scoring
 from collidescope.pairwise.networks import PairwiseNetwork
-from collidescope.training.checkpoint import structure
 from collidescope.training.faults import DeviceError, halved, said_plainly
 from collidescope.training.loop import BestWeights
 
@@ -99,23 +98,25 @@ def test_ctrl_c_while_the_best_weights_are_taken_over_never_mixes_two_epochs():
 # ---------------------------------------------------------------- checkpoints of another run
 
 
-class Squashed(nn.Module):
-    """Its activation is a function, which no representation shows."""
+def acting(function):
+    """A module whose activation is a function, which no representation shows."""
 
-    def __init__(self, d, k):
-        super().__init__()
-        self.linear = nn.Linear(d, k)
+    class Custom(nn.Module):
+        def __init__(self, d, k):
+            super().__init__()
+            self.linear = nn.Linear(d, k)
 
-    def forward(self, x):
-        return torch.tanh(self.linear(x))
+        if function == "tanh":
 
+            def forward(self, x):
+                return torch.tanh(self.linear(x))
 
-class Rectified(Squashed):
-    def forward(self, x):
-        return torch.relu(self.linear(x))
+        else:
 
+            def forward(self, x):
+                return torch.relu(self.linear(x))
 
-Rectified.__name__ = Rectified.__qualname__ = "Squashed"
+    return Custom
 
 
 def relu(d, k):
@@ -140,7 +141,7 @@ REFITS = {
     "another seed": ({}, {"random_state": 1}, {}, "seed"),
     "other settings": ({}, {"training": {"max_epochs": 3, "learning_rate": 0.1}}, {}, "learning_rate"),
     "another activation": ({"model": relu}, {"model": tanh}, {}, "module"),
-    "another function for an activation": ({"model": Squashed}, {"model": Rectified}, {}, "module"),
+    "another function for an activation": ({"model": acting("tanh")}, {"model": acting("relu")}, {}, "module"),
     "other splits": ({"cv": halves(np.arange(120))}, {"cv": strided()}, {}, "data"),
 }
 
@@ -167,11 +168,6 @@ def test_a_checkpoint_of_another_version_is_refused_by_name(tmp_path, data):
         clf.fit(*data)
     with pytest.raises(ValueError, match=r"checkpoint .* cannot be a folder"):
         cs.CollisionClassifier(**TINY, checkpoint=file).fit(*data)
-
-
-def test_the_structure_of_a_module_is_that_of_an_equal_one_with_other_weights():
-    assert structure(relu(3, 2)) == structure(relu(3, 2))
-    assert structure(Squashed(3, 2)) == structure(Squashed(3, 2)) != structure(Rectified(3, 2))
 
 
 def test_weights_that_layers_share_and_half_precision_can_be_checkpointed(tmp_path, data):
@@ -276,7 +272,6 @@ def test_halves_cover_every_pair_once_and_only_want_of_memory_makes_blocks_shrin
     [
         ("CUDA error: unspecified launch failure\nCUDA kernel errors", DeviceError, "'cuda' failed.*device='cpu'"),
         ("No CUDA GPUs are available", DeviceError, "'cuda' failed while training.*checkpoint"),
-        ("cuDNN error: CUDNN_STATUS_EXECUTION_FAILED", DeviceError, "'cuda' failed"),
         ("CUDA error: out of memory", MemoryError, "not enough memory on cuda"),
         ("shapes", RuntimeError, "^shapes$"),
     ],

@@ -16,7 +16,6 @@ import zipfile
 
 import numpy as np
 import pytest
-import torch
 from safetensors.numpy import save as save_tensors
 from torch import nn
 from typer.testing import CliRunner
@@ -120,9 +119,6 @@ def test_what_is_no_file_of_ours_is_refused_and_not_run(tmp_path, path):
     rng = np.random.default_rng(0)
     cases = [rng.bytes(size) for size in (0, 1, 8, 9, 100, 5000)]
     cases += [pickle.dumps(Bomb(tmp_path / "mark")), promise(2**40, 2**42), promise(2, 8, 2**62)]
-    buffer = io.BytesIO()
-    torch.save(Bomb(tmp_path / "mark"), buffer)
-    cases.append(buffer.getvalue())
     for header in [None, {"other": "x"}, *({_store.HEADER: f"{'0' * 64}\n{text}"} for text in HEADERS)]:
         cases.append(save_tensors({"x": np.zeros(2)}, metadata=header))
     for case in cases:
@@ -166,29 +162,19 @@ TAGS = [
     {"$array": "b"},
     {"$array": "a", "dtype": "object"},
     {"$array": "a", "dtype": "float64", "shape": [2**40]},
-    {"$array": "a", "dtype": "float64", "shape": [-1]},
-    {"$array": "a", "more": 1},
     {"$array": "a", "$text": []},
     {"$text": [1, 2]},
-    {"$text": [["a"], ["a", "b"]]},
     {"$objects": [[1]]},
     {"$objects": 7},
     {"$code": "os.system"},
     [{"$array": "a"}, {"$array": "a", "dtype": "datetime64[s]"}],
+    *("@nan", "@overflow", "@surrogate", "@deep-list", "@digits"),  # could not be written again
 ]
 
 
 @pytest.mark.parametrize("tag", TAGS, ids=str)
 def test_a_skeleton_that_lies_is_refused(path, tag):
     path.write_bytes(forged("model", {"x": tag, "a": {"$array": "a"}}, {"a": np.zeros(4, np.uint8)}))
-    with pytest.raises(cs.ModelFileError):
-        _store.read(path, "model")
-
-
-@pytest.mark.parametrize("raw", ["@nan", "@infinity", "@overflow", "@surrogate", "@deep-list", "@digits"])
-def test_a_header_with_no_number_or_half_a_character_is_refused(path, raw):
-    """They were read, and then the model could not be saved or shown."""
-    path.write_bytes(forged("model", {"x": raw}, {}))
     with pytest.raises(cs.ModelFileError):
         _store.read(path, "model")
 
@@ -280,13 +266,11 @@ def matrix_text(**changes):
         {"matrix": [["@long", 0], [0, 1]]},
         {"pber_stderr": "@long"},
         {"info": {"x": "@overflow"}},
-        {"info": {"x": "@nest-900"}},
         {"info": {"x": [1]}},
         {"classes": ["cat", "@surrogate"]},
         {"classes": {"dtype": "datetime64[s]", "values": ["soon", "later"]}},
         {"matrix": "@deep-list"},
         {"covariance_lower": "@many"},
-        {"counts": "@digits"},
     ],
     ids=str,
 )
@@ -296,22 +280,15 @@ def test_a_matrix_that_could_not_be_used_is_refused_with_a_value_error(changes):
         cs.CollisionMatrix.from_json(matrix_text(**changes))
 
 
-def entry(name, array, shape=None):
-    buffer = io.BytesIO()
-    np.save(buffer, array)
-    content = buffer.getvalue()
-    if shape:  # a claim of the same length
-        at = content.find(b"'shape': (")
-        content = content[:at] + shape + content[at + len(shape) :]
-    return name, content
-
-
 def test_a_matrix_file_cannot_claim_more_memory_than_it_has_bytes(tmp_path):
     """numpy takes the memory that a header claims, and unpacks whatever is packed; entries may share their bytes."""
     path = tmp_path / "matrix.npz"
-    name, content = entry("matrix.npy", np.eye(2), b"'shape': (99999999999, 9), }")
+    buffer = io.BytesIO()
+    np.save(buffer, np.eye(2))
+    content, claim = buffer.getvalue(), b"'shape': (99999999999, 9), }"
+    at = content.find(b"'shape': (2, 2), }")
     with zipfile.ZipFile(path, "w") as archive:  # with a CRC that fits
-        archive.writestr(name, content)
+        archive.writestr("matrix.npy", content[:at] + claim + content[at + len(claim) :])
     with pytest.raises(ValueError, match=r"matrix\.npz.*claims shape"):
         cs.CollisionMatrix.from_npz(path)
     np.savez_compressed(path, matrix=np.zeros((2000, 2000)))
@@ -319,7 +296,7 @@ def test_a_matrix_file_cannot_claim_more_memory_than_it_has_bytes(tmp_path):
         cs.CollisionMatrix.from_npz(path)
     with zipfile.ZipFile(path, "w") as archive:
         for number in range(9):
-            archive.writestr(*entry(f"a{number}.npy", np.zeros(1000)))
+            archive.writestr(f"a{number}.npy", content)
         for info in archive.filelist:  # nine entries of the directory for the bytes of one
             info.header_offset = archive.filelist[0].header_offset
     with pytest.raises(ValueError, match=r"matrix\.npz.*overlaps"):
@@ -390,9 +367,7 @@ TABLES = {
     "lines that end in a carriage return alone": ("f,y\n" + ROWS).replace("\n", "\r").encode(),
     "a quote that never closes": ("f;y\n" + ROWS.replace(",", ";") + '"a;x\n').encode(),
     "UTF-16 cut in the middle of a character": ("f,y\n" + ROWS).encode("utf-16")[:-1],
-    "UTF-8 with the mark of UTF-16": b"\xff\xfe" + ("f,y\n" + ROWS).encode(),
     "bytes of another encoding at the end": ("f,y\n" + ROWS).encode() + b"\x00\xff\xfe,x\n",
-    "a ragged row": ("f,y\n" + ROWS + "a,x,z\n").encode(),
     "control characters": ("f,y\n" + ROWS + "\x1b[2J,x\n").encode(),
     "damaged gzip": gzip.compress(("f,y\n" + ROWS * 50).encode())[:-40] + b"0" * 40,
     "a compression bomb": gzip.compress(b"f,y\n" + b"0" * 60_000_000),

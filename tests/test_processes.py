@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import pickle
 import subprocess
@@ -39,10 +38,6 @@ def fitted(request):
     return clf, clf.predict_proba(NEW)
 
 
-def predict(clf, rows=NEW):
-    return clf.predict_proba(rows)
-
-
 def test_eight_threads_get_the_same_bits(fitted):
     clf, expected = fitted
     parts = [NEW[number : number + 2000] for number in range(8)]
@@ -57,15 +52,6 @@ def test_eight_threads_get_the_same_bits(fitted):
         together = list(pool.map(at_once, parts))
     assert all(np.array_equal(*pair) for pair in zip(alone, together, strict=True))
     assert np.array_equal(clf.predict_proba(NEW), expected)
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_a_forked_child_gets_the_same_bits(fitted):
-    clf, expected = fitted
-    with multiprocessing.get_context("fork").Pool(2) as pool:
-        for result in [pool.apply_async(predict, (clf,)) for _ in range(2)]:
-            assert np.array_equal(result.get(timeout=PATIENCE), expected)
 
 
 #: What a fresh interpreter does with pickles and saved files; then it uses two threads, and forks.

@@ -53,6 +53,10 @@ from collidescope.scale import _dask
 #: Steps of the progress bar for the folds of the whole training rows; those of a share count that share of it.
 STEPS = 8
 
+#: Held-out posteriors up to so many numbers are kept in a file (in half precision, 10 MB).
+SAVED_NUMBERS = 5_000_000
+#: Rounding of a probability to half precision.
+HALF_PRECISION = 1e-3
 #: Numbers of a recovery that a file keeps.
 RECOVERY_NUMBERS = ("residual", "moved", "min_eigenvalue", "condition")
 #: (d, k) → torch.nn.Module: an encoder with k logits, or with (2d, 1) the body of a pair-wise model.
@@ -122,6 +126,8 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
     posteriors_ : array of shape (n, K)
         Held-out posteriors of the training rows, at ``priors_`` (nan for rows of folds that were interrupted, of
         weight 0 or of classes that were dropped). Beyond 67 million numbers they are float32.
+    posteriors_by_size_ : dict
+        The same from models trained on fewer rows, by the mean number of them (empty without ``limit``).
     member_weights_ : list of dict
         With which weights the held-out rows of each fold were pooled.
     classes_, priors_, n_features_in_, history_, interrupted_
@@ -257,10 +263,14 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         self.limit_ = self._limit(curve, data, folds) if len(curve) > 1 else None
         self.posteriors_ = self._estimate(held_out, data)
         notes += self._copy_notes(self.posteriors_, held_out.rows, data, folds)
-        if len(held_out.rows) < data.n_given:
-            P = self.posteriors_
-            self.posteriors_ = np.full((data.n_given, len(self.classes_)), np.nan, P.dtype)
-            self.posteriors_[data.used[held_out.rows]] = P
+        self.posteriors_ = data.aligned(self.posteriors_, held_out.rows)
+        small = {
+            round(size): shift_priors(each.posteriors, self._crossfit.train_priors, self.priors_)
+            for size, each in curve[:-1]
+        }
+        self.posteriors_by_size_ = {size: data.aligned(P, held_out.rows) for size, P in small.items()}
+        if small:
+            self.posteriors_by_size_[round(curve[-1][0])] = self.posteriors_
         notes += trust.cautions(self.collision_matrix_, self.one_step_, self.recovery_)
         if self.interrupted_:
             done = f"{len(self._crossfit.folds)} of {len(splits)}"
@@ -285,7 +295,11 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         recipes = recipes_for(self.members, self._factory, n_train, held.X.shape[1:], len(data.classes), held.in_memory)
 
         def cross_fit(parts: list[Split], progress: Progress, steps: int, folder: str | None) -> Any:
-            return fit_pool(held, data.labels, parts, recipes, seeds, settings(folder), progress, steps)
+            used = recipes
+            if folder is not None:  # a share of the rows: what had no weight with all of them has none with fewer
+                weights = self._crossfit.fold_weights
+                used = [r for r in recipes if r.simple or any(fold.get(r.name, 0) > 0 for fold in weights)] or recipes
+            return fit_pool(held, data.labels, parts, used, seeds, settings(folder), progress, steps)
 
         return cross_fit
 
@@ -352,7 +366,7 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         self.history_ = self._crossfit.history
         self.member_weights_ = getattr(self._crossfit, "fold_weights", [])
         self.reference_stderr_ = held_out.reference_stderr
-        self.row_hashes_ = data.hashes
+        self.row_hashes_, self.labels_ = data.hashes, data.given
         groups = None if data.groups is None else data.groups[rows]
         if labels.votes is None:
             target = None if self._natural else self.priors_
@@ -385,7 +399,7 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         losses, labels = None, data.labels
         if self._natural and labels.votes is None and labels.weights is None:
             losses = 1 - 2 * P[np.arange(len(P)), labels.codes[rows]] + np.einsum("ij,ij->i", P, P)
-        return copy_notes(copies(data.hashes[rows], labels.codes[rows], folds[rows]), losses)
+        return copy_notes(copies(data.hashes[data.used[rows]], labels.codes[rows], folds[rows]), losses)
 
     # ---------------------------------------------------------------- predicting
 
@@ -451,6 +465,8 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
             "history": self.history_,
             "member_weights": self.member_weights_,
             "row_hashes": self.row_hashes_,
+            # by which an audit recognises training rows and gives them their held-out posteriors
+            "posteriors": self.posteriors_.astype(np.float16) if self.posteriors_.size <= SAVED_NUMBERS else None,
             "interrupted": self.interrupted_,
             "reference_stderr": self.reference_stderr_,
         }
@@ -515,6 +531,8 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         for value in [value for entry in [*epochs, *self.member_weights_] for value in entry.values()]:
             check.check_at_least(value, -np.finfo(np.float64).max, "history and member_weights")
         self.row_hashes_ = np.asarray(tree["row_hashes"], dtype=np.uint64)
+        if tree["posteriors"] is not None:
+            self.posteriors_ = _restored_posteriors(tree["posteriors"], len(self.row_hashes_), len(self.classes_))
         self.interrupted_, stderr = bool(tree["interrupted"]), tree["reference_stderr"]
         self.reference_stderr_ = None if stderr is None else float(check.check_finite(stderr, "stderr", ndim=0))
 
@@ -561,6 +579,8 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
             classes = check.classes_of(y[used])
             if len(lost := np.setdiff1d(present, classes)) and self.rare == "error":
                 notes.append(f"classes {lost.tolist()} have weight 0 in every row: S is about the other classes only")
+        hashes = row_hashes(X)
+        given = None if votes is not None else y
         if len(used) < n:
             X, y = X[used], y[used]
             weights = None if weights is None else weights[used]
@@ -569,8 +589,7 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         codes = np.searchsorted(classes, y)
         labels = Labels(codes, len(classes), weights, votes)
         counts = labels.priors * len(codes)
-        hashes = row_hashes(X)
-        return _Data(X, y, classes, labels, counts, codes_of_groups, used, n, hashes, notes)
+        return _Data(X, y, classes, labels, counts, codes_of_groups, used, n, hashes, given, notes)
 
     def _check_parameters(self) -> None:
         if isinstance(self.model, tuple):
@@ -618,8 +637,31 @@ class _Data(NamedTuple):
     #: Numbers of these rows among the ``n_given`` of the call.
     used: IntArray
     n_given: int
+    #: Of all rows of the call: their hashes, and their labels (None for votes).
     hashes: npt.NDArray[np.uint64]
+    given: npt.NDArray[Any] | None
     notes: list[str]
+
+    def aligned(self, P: FloatArray, rows: IntArray) -> FloatArray:
+        """Posteriors of some of the rows of the fit, as an array with a row for each row of the call."""
+        if len(rows) == self.n_given:
+            return P
+        every = np.full((self.n_given, P.shape[1]), np.nan, P.dtype)
+        every[self.used[rows]] = P
+        return every
+
+
+def _restored_posteriors(stored: Any, n: int, k: int) -> FloatArray:
+    """Held-out posteriors of a file: rows on the simplex, or nan where a row was not scored."""
+    P = np.asarray(stored, dtype=np.float64)
+    if P.shape != (n, k):
+        raise ValueError(f"posteriors must have shape {(n, k)}, got {P.shape}")
+    scored = ~np.isnan(P).all(axis=1)
+    total = P[scored].sum(axis=1, keepdims=True)
+    if not ((P[scored] >= 0).all() and np.abs(total - 1).max(initial=0) < HALF_PRECISION * k):
+        raise ValueError("posteriors must be rows of probabilities")
+    P[scored] /= total
+    return P
 
 
 def resolve_device(device: str) -> str:

@@ -114,7 +114,7 @@ def _held_out(source: Any, X: Any, P: FloatArray) -> tuple[FloatArray, tuple[str
     hashes, first, counts = np.unique(trained[usable][order], return_index=True, return_counts=True)
     # A row that stands in the training rows several times gets the mean of their held-out posteriors.
     means = np.add.reduceat(known[usable][order], first, axis=0) / counts[:, None]
-    wanted = row_hashes(X)
+    wanted = row_hashes(source.encode(X) if hasattr(source, "encode") else X)
     place = np.minimum(np.searchsorted(hashes, wanted), len(hashes) - 1)
     seen = hashes[place] == wanted
     if not seen.any():

@@ -211,11 +211,11 @@ def ceilings(
         if not hasattr(P, "posteriors_"):
             raise ValueError(f"P must be held-out posteriors or a fitted CollisionClassifier, got {type(P).__name__}")
         limit = getattr(P, "limit_", None) if limit is None else limit
+        if posteriors_by_size is None:
+            posteriors_by_size = getattr(P, "posteriors_by_size_", None) or None
         y, classes, P = getattr(P, "labels_", None) if y is None else y, P.classes_, P.posteriors_
     if y is None:
         raise ValueError("y is needed: write ceilings(clf, y) or ceilings(P, y)")
-    if posteriors_by_size is None:
-        posteriors_by_size = getattr(limit, "posteriors_by_size", None)
     posteriors, codes, names, _ = scored(P, None, y, classes)
     n, k = posteriors.shape
     costs = None

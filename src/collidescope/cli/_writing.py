@@ -13,7 +13,7 @@ import numpy.typing as npt
 import typer
 
 from collidescope import _store
-from collidescope.cli._console import FAILURE, explained, note_written, say
+from collidescope.cli._console import BAD_INPUT, FAILURE, explained, note_written, say
 from collidescope.matrix import JSON_CLASSES, CollisionMatrix
 from collidescope.tables.encoding import as_word
 
@@ -72,19 +72,19 @@ def write_outputs(*outputs: tuple[str, Path | None, Callable[[Path], Any]]) -> N
 
     The result has been printed before, so what cannot be written is not lost; the exit code tells.
     """
-    failed = False
+    code = 0
     for what, path, write in outputs:
         if path is None:
             continue
         try:
             write(path)
         except (OSError, ValueError, ImportError) as error:
-            failed = True
+            code = max(code, BAD_INPUT if isinstance(error, ValueError) else FAILURE)  # a name, or an edited summary
             say(f"Error: the {what} was not written. {explained(error)}", "bold red", always=True)
         else:
             note_written(what, path)
-    if failed:
-        raise typer.Exit(FAILURE)
+    if code:
+        raise typer.Exit(code)
 
 
 def guard(value: Any) -> Any:

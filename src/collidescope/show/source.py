@@ -98,9 +98,8 @@ def _from_posteriors(P: Any, X: Any, y: npt.ArrayLike | None) -> Source:
     given = _n_rows(X)
     if given is not None and given != len(posteriors):
         raise ValueError(f"X and y must have the same number of rows, got {given} and {len(posteriors)}")
-    assert codes is not None
-    cm = collision_matrix_from_posteriors(posteriors, classes[codes], classes=classes)
-    return Source(cm, posteriors, np.arange(len(codes)), codes, len(codes))
+    cm = collision_matrix_from_posteriors(posteriors, y, classes=classes)
+    return Source(cm, posteriors, np.arange(len(posteriors)), codes, len(posteriors))
 
 
 def _codes(y: npt.ArrayLike | None, cm: CollisionMatrix, n_rows: int, rows: IntArray) -> IntArray | None:
