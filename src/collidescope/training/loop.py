@@ -154,6 +154,8 @@ def fit_loop(
     best.restore(module)
     module.eval()
     result.val_loss, result.best_epoch = best.loss, best.epoch.tolist()
+    # Where nothing was held out there is no such loss, and files hold finite numbers alone.
+    result.history = [{key: value for key, value in e.items() if value == value} for e in result.history]
     return result
 
 
