@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from benchmarks.tables_gpu import gpu_text
+from benchmarks.tables_scale import classes_text, growth_text, scale_text
 
 from benchmarks import purchase
 from benchmarks._record import load
 from benchmarks.accuracy import CASES, COVERAGE, PAPER, rivals
-from benchmarks.tables_gpu import gpu_text
-from benchmarks.tables_scale import classes_text, growth_text, scale_text
 from experiments.markdown import best, table, where
 
 ROOT = Path(__file__).parents[1]

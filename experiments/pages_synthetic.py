@@ -11,10 +11,10 @@ from experiments import figures_synthetic
 from experiments.claims import Record, by_method, claims, measured, method_table
 from experiments.markdown import table
 from experiments.store import results
-from experiments.synthetic import CORRECTED, LARGE_BATCH, LIMIT, LITERAL, OURS
+from experiments.synthetic import CORRECTED, LARGE_BATCH, LITERAL, ORACLE, OURS
 
 ORDER = [
-    LIMIT,
+    ORACLE,
     OURS,
     f"{OURS}: Gramian root",
     f"{OURS}: class averages",
@@ -77,7 +77,7 @@ def _verdict(found: Found, method: str, rivals: tuple[str, ...], columns: dict[A
 
 def _leader(found: Found, columns: dict[Any, str]) -> str:
     """Where the default is not the lowest: of the methods that do not know the truth, and of its own variants."""
-    rivals = [m for m in found if m != LIMIT and not m.startswith(f"{OURS}:")]
+    rivals = [m for m in found if m != ORACLE and not m.startswith(f"{OURS}:")]
     variants = [m for m in found if m.startswith(f"{OURS}:")]
     lost = _losses(found, columns, rivals)
     lines = [*lost, LOG_LINEAR] if lost else ["The default has the lowest mean TVD of S in every column."]
@@ -108,7 +108,7 @@ def _bayes_table(records: list[Record], columns: dict[Any, str]) -> str:
     for key, name in columns.items():
         own = [r for r in records if _column(r["cell"]) == key]
         take = lambda m, own=own: [r["result"][m] for r in own if m in r["result"]]  # noqa: E731
-        truth, ours, nearest = take(LIMIT), take(OURS), take("nearest neighbours")
+        truth, ours, nearest = take(ORACLE), take(OURS), take("nearest neighbours")
         if not (truth and ours and nearest):
             continue
         spans = [np.mean([s["bayes_bounds"] for s in part], axis=0) for part in (ours, nearest)]
@@ -129,10 +129,10 @@ def _pair_table(records: list[Record], columns: dict[Any, str]) -> str:
     found: dict[str, dict[Any, list[bool]]] = {}
     for key in columns:
         own = [r["result"] for r in records if _column(r["cell"]) == key]
-        truth = next((r[LIMIT]["most_overlapping"] for r in own if LIMIT in r), None)
+        truth = next((r[ORACLE]["most_overlapping"] for r in own if ORACLE in r), None)
         for result in own:
             for method, scores in result.items():
-                if method != LIMIT and "most_overlapping" in scores:
+                if method != ORACLE and "most_overlapping" in scores:
                     found.setdefault(method, {}).setdefault(key, []).append(scores["most_overlapping"] == truth)
     rows = [
         [method, *(f"{sum(hits[key])} of {len(hits[key])}" if key in hits else "" for key in columns)]
@@ -146,17 +146,17 @@ def _scenario_tables(records: list[Record], columns: dict[Any, str]) -> str:
     mean, worst, posterior = (_values(records, what) for what in ("mean", "max", "posterior"))
     return f"""Mean TVD of the rows of S to the truth (± standard error over samples):
 
-{method_table(mean, ORDER, columns, (LIMIT,))}
+{method_table(mean, ORDER, columns, (ORACLE,))}
 
 {_leader(mean, columns)}
 
 Largest TVD of a row:
 
-{method_table(worst, ORDER, columns, (LIMIT,))}
+{method_table(worst, ORDER, columns, (ORACLE,))}
 
 Mean TVD of the posteriors of new rows:
 
-{method_table(posterior, ORDER, columns, (LIMIT,))}
+{method_table(posterior, ORDER, columns, (ORACLE,))}
 
 Bayes error:
 
@@ -295,7 +295,7 @@ def posterior_variance(figures: Path) -> str:
     records = results("posterior-variance")
     if not records:
         return ""
-    errors = {_column(r["cell"]): r["result"][LIMIT]["bayes_error"] for r in records if LIMIT in r["result"]}
+    errors = {_column(r["cell"]): r["result"][ORACLE]["bayes_error"] for r in records if ORACLE in r["result"]}
     columns = {key: f"Bayes error {errors[key]:.2f}" for key in sorted(errors)}
     found = _values(records, "posterior")
     figures_synthetic.draw_variance(found, errors, figures / "posterior-variance.svg")
@@ -318,11 +318,11 @@ overlaps; epochs as above.
 
 Mean TVD:
 
-{method_table(found, ORDER, columns, (LIMIT,))}
+{method_table(found, ORDER, columns, (ORACLE,))}
 
 Standard deviation over samples:
 
-{method_table(spread, ORDER, columns, (LIMIT,))}
+{method_table(spread, ORDER, columns, (ORACLE,))}
 
 {measured(records)}"""
 
@@ -374,9 +374,9 @@ def headline() -> str:
         lambda cell: (cell["problem"], cell["arguments"][0]),
         lambda s: s["S"][0] if "S" in s else None,
     )
-    shown = [LIMIT, OURS, CORRECTED, LITERAL, "plain network", *PAPERS, "Platt", "isotonic", "deep ensemble"]
+    shown = [ORACLE, OURS, CORRECTED, LITERAL, "plain network", *PAPERS, "Platt", "isotonic", "deep ensemble"]
     shown += [m for m in found if m.endswith((": one-step", ": averages"))]
     short = {m: {k: v.mean(keepdims=True) for k, v in found[m].items()} for m in shown if m in found}
-    others = [OURS, *(m for m in found if m != LIMIT and not m.startswith(OURS))]
+    others = [OURS, *(m for m in found if m != ORACLE and not m.startswith(OURS))]
     notes = " ".join([*_losses(found, columns, others), LOG_LINEAR])
-    return f"{method_table(short, shown, columns, (LIMIT,))}\n\n{notes}"
+    return f"{method_table(short, shown, columns, (ORACLE,))}\n\n{notes}"

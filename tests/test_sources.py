@@ -386,7 +386,7 @@ FIT = """
 import sys, time, warnings
 import numpy as np
 import torch
-from benchmarks.scale_fit import Peak
+from benchmarks.scale import Peak
 import collidescope as cs
 from collidescope.learners import bridge
 warnings.simplefilter("ignore")
