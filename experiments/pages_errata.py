@@ -48,6 +48,62 @@ def _training_rows() -> str:
     return table(head, rows) if rows else ""
 
 
+def _rates(counted: dict[str, Any]) -> str:
+    n, K = counted["rows"], counted["K"]
+    if n <= K * K:
+        return ""
+    printed, right = (K / np.sqrt(n * n - part * n) for part in (K * K, K))
+    return f"{printed:.5f} against {right:.5f} for n = {n:,} and K = {K}"
+
+
+def _untried() -> dict[str, list[dict[str, Any]]]:
+    found: dict[str, list[dict[str, Any]]] = {}
+    for record in results("missing"):
+        found.setdefault(record["cell"]["claim"], []).append(record["cell"] | record["result"])
+    return found
+
+
+def _pair_rate() -> str:
+    """How fast the error of Ĝ falls with m rows per class, all m² pairs of which are compared."""
+    own = _untried().get("pairs", [])
+    slopes = [
+        float(np.polyfit(np.log([r["m"] for r in part]), np.log([r["G"] for r in part]), 1)[0])
+        for K in sorted({r["K"] for r in own})
+        if (part := [r for r in own if r["K"] == K])
+    ]
+    if not slopes:
+        return ""
+    texts = ", ".join(f"{slope:.2f}" for slope in slopes)
+    return (
+        "Measured with the true similarity, m rows per class and all m² pairs of two classes: the error of Ĝ falls "
+        f"with m to the power of {texts} (K = {', '.join(str(K) for K in sorted({r['K'] for r in own}))}), not of -1. "
+    )
+
+
+def _best_guess() -> str:
+    """Diabetes, decided at uniform priors: the draw and the best guess."""
+    for record in results("tabular"):
+        if record["cell"]["dataset"] == "diabetes" and record["cell"]["method"] == "collidescope":
+            drawn, best = record["result"]["decided"]["uniform"], record["result"]["optimal"]["uniform"]["by_labels"]
+            return (
+                f": for diabetes, decided at uniform priors, recall {best['recall']:.2f} and precision "
+                f"{best['precision']:.2f} against {drawn['recall']:.2f} and {drawn['precision']:.2f}"
+            )
+    return ""
+
+
+def _descent() -> str:
+    own = _untried().get("descent", [])
+    if not own:
+        return ""
+    rows = [[str(r["K"]), f"{r['ratio']:g} : 1", f"{r['descent']:.4f}", f"{r['root']:.0e}"] for r in own]
+    return (
+        ". Mean TVD of S from exact Gramians of random problems whose posteriors favour the first class:\n\n"
+        + table(["K", "ratio", "gradient descent", "closed-form root"], rows)
+        + "\n\nAt equal priors both agree"
+    )
+
+
 def page() -> str:
     """The whole page."""
     found = _statements()
@@ -82,7 +138,7 @@ possible* V, taken for Sim as the paper does:
 {shift}
 
 In general: whatever distribution of pairs is sampled, shift by the log ratio of the sampled to the wanted odds of
-"same" (`collidescope.contrastive.same_log_odds_shift`). With trained networks: see the [benchmarks](benchmarks.md).
+"same" (`collidescope.pairwise.pairs.same_log_odds_shift`). With trained networks: see the [benchmarks](benchmarks.md).
 
 ## 2. S follows from G in closed form, for any priors and without diagonal dominance
 
@@ -146,11 +202,41 @@ the lowest possible Brier score and the asymptotic error of one nearest neighbou
 
 What a model has not learned is counted as collision: the estimate converges to B - E[δδᵀ], δ = p - y. PBER is
 over-estimated in the limit, never under-estimated. The paper reads its estimates as properties of the data alone;
-`learning_curve` tells when they are not yet.
+`limit_` says what unlimited rows of the same kind would leave. S is then an upper limit of the ambiguity in its trace
+alone: B̂ ⪯ B means that the diagonal of B is too small and 1 - tr B too large, but single entries off the diagonal may
+be too small as well as too large.
 
 ## 10. The collision divergence has a name
 
 1 - 2 S₁₂ = ½∫(f₁ - f₂)²/(f₁ + f₂) is the Vincze–Le Cam (triangular) divergence, an f-divergence whose square root is a
 metric. With TV the total variation and H² = ½∫(√f₁ - √f₂)²: TV² ≤ it ≤ TV and H² ≤ it ≤ 2H².
+
+## 11. A step in the proof of Theorem 1
+
+"Q = S⁻¹L is the product of symmetric matrices and is symmetric itself": a product of symmetric matrices is symmetric
+only if they commute, which is what the step is to show. The theorem is true all the same, and more briefly: strictly
+diagonally dominant symmetric matrices with a non-negative diagonal are positive definite, and a positive semi-definite
+matrix has one positive semi-definite root (2).
+
+## 12. Theorem 2: n² - K²n, and how many rows it asks for
+
+K/√(n² - K²n) is one over the root of the number of same-class pairs as the paper counts them, (n/K)² - n (3); with the
+pairs that there are it is K/√(n² - Kn): {_rates(counted)}. "n must increase at a rate greater than √K in order to
+prevent the denominator from approaching zero" should read n > K²: n² - K²n is positive only then.
+
+## 13. The rate of the term with δ
+
+That term falls like 1/n, as if n² pairs were independent draws. They share n rows: a mean over pairs is a U-statistic,
+whose standard deviation falls like 1/√n in general. {_pair_rate()}`pac_bound` computes the formula as it is printed.
+
+## 14. "Training more sophisticated models can not lead to high precision"
+
+S speaks for a classifier that *draws* its answer from the posterior. The best guess from the same posteriors has both
+higher recall and higher precision{_best_guess()}. A bound on what any classifier can do follows from the posteriors
+(`ceilings`, `audit`), not from S alone.
+
+## 15. Gradient descent from I, for unequal priors
+
+S is one of many roots of G when S is not symmetric, and descent from I does not find it{_descent()}.
 """
     return re.sub(r"\n{3,}", "\n\n", text)

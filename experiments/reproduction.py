@@ -18,7 +18,10 @@ with its settings, seed, versions and hardware; `python -m experiments run NAME`
 The pictures of the paper are not part of its text, so its numbers are known only where the text gives them. "Literal
 paper" is every choice of the paper (`CollisionClassifier.from_paper`), scored on held-out rows; "Algorithm 1,
 corrected" adds the logit shift (see [errata](errata.md)), early stopping and the closed-form root; "collidescope" is
-the default estimator. Baselines go through the paper's Algorithm 3: trained on all rows, averaged over the same rows.
+the default estimator (a pool of cross-fitted models and the one-step estimator); "oracle one-step" is that estimator
+with the true posteriors. Baselines go through the paper's Algorithm 3: trained on rows and averaged over the same ones,
+in Scenario A and the posterior tables as many as a fold of the pair-wise network has. Verdicts are given for the
+paper's own method and for ours.
 """
 
 
