@@ -85,7 +85,7 @@ PAPER: dict[str, tuple[str, Any, int, int]] = {
 
 
 def tuned_stack() -> Any:
-    """A careful user's answer: five models, three of them tuned by cross-validation, and a logistic regression on top."""
+    """A careful user's answer: five models, three of them tuned by cross-validation, and a regression on top."""
     svc = GridSearchCV(
         make_pipeline(StandardScaler(), SVC(probability=True, random_state=0)),
         {"svc__C": [1, 10]},

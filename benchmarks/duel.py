@@ -79,10 +79,8 @@ def main() -> None:
         os.environ["COLLIDESCOPE_DATA"] = options.data
     cells = [{"method": method, "rows": options.rows, "device": options.device} for method in options.methods]
     for run in _record.resume(options.record, {"digits": DIGITS, "training": TRAINING}, cells, measure, options.jobs):
-        best = f", at least {1 - run['high']:.1%} accuracy possible" if "state" in run else ""
-        print(
-            f"{run['method']:<45} {run['low']:.4f} to {run['high']:.4f}{best}, own test error {run.get('test_error')}"
-        )
+        own = f", own test error {run['test_error']:.4f}" if "test_error" in run else ""
+        print(f"{run['method']:<45} {run['low']:.4f} to {run['high']:.4f}{own}")
 
 
 if __name__ == "__main__":

@@ -220,7 +220,7 @@ def outside(value: float, share: float, K: int, best: float) -> float:
 
 
 def scores(runs: list[dict[str, Any]]) -> dict[str, dict[str, dict[str, float]]]:
-    """{set: {estimator: {"L", "U", "U above", "outside"}}}: "outside" is the share of pairs that miss the truth."""
+    """{set: {estimator: {"L", "U", "outside"}}}: "outside" is the share of pairs that miss the truth."""
     bests = {r["data"]: PUBLISHED.get(r["data"], r["error"]) for r in runs if r["kind"] == "reference"}
     found: dict[str, dict[str, dict[str, float]]] = {}
     for data, best in bests.items():
@@ -235,7 +235,7 @@ def scores(runs: list[dict[str, Any]]) -> dict[str, dict[str, dict[str, float]]]
                 parts.append(
                     [*miss, max(min(high, 1 - 1 / r["classes"]) - over, 0.0), float(low > over or high < under)]
                 )
-            names = ("L", "U", "U above", "outside")
+            names = ("L", "U", "outside")
             found.setdefault(data, {})[name] = dict(zip(names, np.mean(parts, axis=0).tolist(), strict=True))
     return found
 

@@ -1,14 +1,14 @@
 """FeeBee for matrices: does the estimated B change as it must when labels pass through a known T?
 
-Labels that are replaced with P(shown j | label i) = T[i, j] turn B = E[y yᵀ] into Tᵀ B T exactly, whatever the data. The
-rows of a real table are split in halves: one keeps its labels and gives B, the other gets noisy ones and gives B', from
-fits that know nothing of each other. Per entry: the error B' - Tᵀ B T, the size of the change Tᵀ B T - B that was
-planted, and how often the error lies within 1.96 of its standard errors (those of the two halves, independent). One-step
-estimates as they come from the held-out posteriors; ``limit`` is S∞, whose standard error under T takes the entries of
-the clean half for independent.
+Labels that are replaced with P(shown j | label i) = T[i, j] turn B = E[y yᵀ] into Tᵀ B T exactly, whatever the data.
+The rows of a real table are split in halves: one keeps its labels and gives B, the other gets noisy ones and gives B',
+from fits that know nothing of each other. Per entry: the error B' - Tᵀ B T, the size of the change Tᵀ B T - B that was
+planted, and how often the error lies within 1.96 of its standard errors (those of the two halves, independent), for the
+one-step estimate as it comes from the held-out posteriors. ``limit`` is S∞, whose standard error under T takes the
+entries of the clean half for independent.
 
-cleanlab's confident joint counts something else (labels that are probably wrong), so it is compared by ranks: Spearman's
-correlation of the change of its symmetrised off-diagonal entries, and of ours, with the planted one.
+cleanlab's confident joint counts something else (labels that are probably wrong), so it is compared by ranks:
+Spearman's correlation of the change of its symmetrised off-diagonal entries, and of ours, with the planted one.
 
     python -m benchmarks.feebee_matrix --jobs 16 [--data FOLDER] [--tables vehicle segment] [--seeds 5]
 """

@@ -165,9 +165,17 @@ def run(engine: str, name: str, n: int, seed: int) -> dict[str, Any]:
     return {"engine": engine, "problem": name, "rows": n, "seed": seed, "seconds": time.perf_counter() - start} | result
 
 
+def again(run: dict[str, Any]) -> dict[str, Any]:
+    """A recorded run with what its curve says now; S∞ stays as it was recorded, for the posteriors were not kept."""
+    limit = Limit.from_dict(run["curve"])
+    (low, high), (bayes_low, bayes_high) = limit.pber_interval(LEVEL), limit.bayes_error_interval(LEVEL)
+    ends = {"low": low, "high": high, "bayes_low": bayes_low, "bayes_high": bayes_high}
+    return run | ends | {"limit": limit.pber, "state": limit.state}
+
+
 def tables(runs: list[dict[str, Any]]) -> None:
-    """One line per problem, and what is asked of all of them."""
-    frame = pd.DataFrame(runs)
+    """One line per problem, and what is asked of all; ranges are those of the recorded curves as the priors are now."""
+    frame = pd.DataFrame([again(r) for r in runs])
     frame["covers"] = (frame.low <= frame.truth) & (frame.truth <= frame.high)
     frame["plain covers"] = [a <= t <= b for (a, b), t in zip(frame.plain, frame.truth, strict=True)]
     frame["width"] = (frame.high - frame.low) / frame.pber

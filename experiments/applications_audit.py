@@ -23,6 +23,7 @@ from collidescope import CollisionClassifier
 from collidescope.applications import AuditReport, audit
 from collidescope.applications.audit import confusion_table, mcnemar_p
 from collidescope.datasets import GaussianProblem
+from experiments.settings import estimator_settings
 from experiments.store import Cell, Experiment
 
 #: Where d lies: the share of it that the blind classifier sees, and what it does not.
@@ -31,7 +32,7 @@ CLASSES = list("abcdef")
 PLANTED = {("c", "d"), ("d", "c")}
 FDR = 0.05
 #: Settings of the model behind the estimated posteriors: fast.
-FIT = {"hidden_layer_sizes": (32,), "cv": 3, "max_epochs": 40, "patience": 5}
+FIT = {"hidden_layer_sizes": (32,), "cv": 3, "max_epochs": 40, "patience": 5, "limit": False}
 #: Seeds of independent streams: audited rows, rows of the model, the coin.
 AUDITED, FITTED, COIN = 0, 1, 2
 TRUTH_ROWS, TRUTH_SEED = 400_000, 20_250
@@ -89,7 +90,7 @@ def run(cell: Cell) -> dict[str, Any]:
             P = problem.posteriors(X)
         else:
             other = problem.sample(cell["fit_rows"], np.random.default_rng([seed, FITTED]), stratified=False)
-            P = CollisionClassifier(random_state=seed, **FIT).fit(*other).predict_proba(X)
+            P = CollisionClassifier(random_state=seed, **estimator_settings(FIT)).fit(*other).predict_proba(X)
         for name, said in classifiers(problem, X, [seed, COIN]).items():
             report = audit(P, y_true=y, y_pred=said, classes=CLASSES, fdr=FDR)
             flagged = report.pairs[report.pairs["flagged"]]

@@ -19,6 +19,7 @@ from collidescope import CollisionClassifier, CollisionMatrix
 from collidescope.applications import consolidate
 from collidescope.datasets import scenario_a
 from experiments.real_data import load_letter
+from experiments.settings import estimator_settings
 from experiments.store import Cell, Experiment
 
 #: Half the width of a 95% interval in standard errors.
@@ -57,7 +58,7 @@ def run(cell: Cell) -> dict[str, Any]:
 
 
 def _fit(cell: Cell, X: np.ndarray, y: np.ndarray, seed: int) -> CollisionMatrix:
-    settings = {name: tuple(v) if isinstance(v, list) else v for name, v in cell["settings"].items()}
+    settings = estimator_settings({"limit": False} | cell["settings"])
     return CollisionClassifier(random_state=seed, **settings).fit(X, y).collision_matrix_
 
 

@@ -20,6 +20,7 @@ from collidescope import CollisionClassifier
 from collidescope.applications import label_error_scores
 from collidescope.datasets import ring, scenario_a
 from experiments.real_data import load_letter
+from experiments.settings import estimator_settings
 from experiments.store import Cell, Experiment
 
 Rows = tuple[np.ndarray, np.ndarray]
@@ -79,7 +80,7 @@ def run(cell: Cell) -> dict[str, Any]:
     """Average precision, and the share of wrong labels among as many suspects as there are, of every score."""
     X, y = DATA[cell["data"]](np.random.default_rng([cell["seed"], ROWS]), cell["rows"])
     noisy, wrong = plant(y, cell["noise"], cell["rate"], np.random.default_rng([cell["seed"], NOISE_STREAM]))
-    P = CollisionClassifier(random_state=cell["seed"], **FIT).fit(X, noisy).posteriors_
+    P = CollisionClassifier(random_state=cell["seed"], limit=False, **estimator_settings(FIT)).fit(X, noisy).posteriors_
     found: dict[str, Any] = {}
     for name, score in SCORES.items():
         suspicion = score(P, noisy)

@@ -25,6 +25,7 @@ from collidescope import CollisionClassifier, shift_priors
 from collidescope.applications import AdaptiveSampler, bayes_confusion
 from collidescope.datasets import imbalanced
 from experiments.real_data import load_brfss, load_covertype, load_letter
+from experiments.settings import estimator_settings
 from experiments.store import Cell, Experiment
 
 BASELINE = "uniform"
@@ -66,7 +67,7 @@ def parts_of(name: str, rng: np.random.Generator) -> list[Part]:
 def references(parts: list[Part], seed: int) -> dict[str, Any]:
     """S and what is inherent in the held-out rows, by method."""
     (X, y), (X_held, y_held), _ = parts
-    clf = CollisionClassifier(random_state=seed, **FIT).fit(X, y)
+    clf = CollisionClassifier(random_state=seed, limit=False, **estimator_settings(FIT)).fit(X, y)
     P = clf.predict_proba(X_held)
     k = len(clf.classes_)
     even = shift_priors(P, clf.priors_, np.full(k, 1 / k))

@@ -24,6 +24,7 @@ from collidescope.training.loop import BestWeights
 from collidescope.training.networks import StackedMLP
 from experiments.measures import tvd
 from experiments.real_data import load_letter
+from experiments.settings import estimator_settings
 from experiments.store import Cell, Experiment
 
 PROBLEMS: dict[str, Any] = {"A": lambda: scenario_a(5), "D": ring, "tangled": tangled}
@@ -40,7 +41,11 @@ NONE, UNIFORM, OURS = "none", "uniform", "collision matrix"
 def run(cell: Cell) -> dict[str, Any]:
     """Test scores of every kind of smoothing, at early stopping and at the last epoch."""
     data = _data(cell)
-    S = CollisionClassifier(random_state=cell["seed"], **_settings(cell)).fit(*data["train"]).collision_matrix_
+    S = (
+        CollisionClassifier(random_state=cell["seed"], limit=False, **estimator_settings(cell["settings"]))
+        .fit(*data["train"])
+        .collision_matrix_
+    )
     k = S.n_classes
     kinds = [(NONE, 0.0)] + [(kind, a) for kind in (UNIFORM, OURS) for a in cell["strengths"]]
     spread = {NONE: np.eye(k), UNIFORM: np.full((k, k), 1 / k)}
@@ -115,10 +120,6 @@ def calibration_error(P: np.ndarray, codes: np.ndarray) -> float:
     place = np.minimum((confidence * BINS).astype(int), BINS - 1)
     gaps = np.bincount(place, confidence, BINS) - np.bincount(place, right, BINS)
     return float(np.abs(gaps).sum() / len(codes))
-
-
-def _settings(cell: Cell) -> dict[str, Any]:
-    return {name: tuple(v) if isinstance(v, list) else v for name, v in cell["settings"].items()}
 
 
 def _data(cell: Cell) -> dict[str, Any]:

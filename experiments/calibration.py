@@ -41,7 +41,7 @@ def _estimate(method: str, problem: Problem, X: Any, y: Any, seed: int) -> Any:
     if method == "true posteriors":
         return collision_matrix_from_posteriors(problem.posteriors(X), y)
     if method == "collidescope":
-        return CollisionClassifier(random_state=seed).fit(X, y).collision_matrix_
+        return CollisionClassifier(limit=False, random_state=seed).fit(X, y).collision_matrix_
     return estimate_collisions(make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)), X, y)
 
 
@@ -52,6 +52,7 @@ def cells(quick: bool) -> list[Cell]:
     names = ["A, K=3"] if quick else list(PROBLEMS)
     return [
         {"problem": name, "method": method, "rows": rows[name], "samples": samples, "first_seed": samples * group}
+        | ({"members": "auto"} if method == METHODS[-1] else {})
         for method in METHODS[::-1]
         for name in names[::-1]
         for group in range(groups)

@@ -11,6 +11,7 @@ from experiments.calibration import CALIBRATION
 from experiments.counted import COUNTED
 from experiments.divergences import DIVERGENCES
 from experiments.errata import ERRATA
+from experiments.missing import MISSING
 from experiments.mnist import MNIST
 from experiments.scenario_c import SCENARIO_C
 from experiments.store import Experiment
@@ -31,6 +32,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         COUNTED,
         CALIBRATION,
         ERRATA,
+        MISSING,
         MERGING,
         SMOOTHING,
         SAMPLING,

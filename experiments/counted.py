@@ -158,7 +158,7 @@ def _cells(quick: bool) -> list[Cell]:
         if quick != (name in QUICK):
             continue
         for method in (OURS, BOOSTING):
-            settings: dict[str, Any] = {} if method == OURS else BOOSTING_SETTINGS
+            settings: dict[str, Any] = {"members": "auto"} if method == OURS else BOOSTING_SETTINGS
             if quick and method == OURS:
                 settings = {"max_epochs": 20, "cv": 3}
             rows = 400 if quick else LIMITS.get(name)

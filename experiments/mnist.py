@@ -29,10 +29,10 @@ from sklearn.utils import check_random_state
 from collidescope import CollisionClassifier, CollisionMatrix, recover, shift_priors
 from collidescope._scaling import apply_scaling, fit_scaling
 from collidescope._store import write_bytes
-from collidescope.crossfit import PairSolver
 from collidescope.equations.bounds import bayes_error_bounds
 from collidescope.equations.gramian import gramian_from_similarities
 from experiments.real_data import load_mnist
+from experiments.settings import estimator_settings
 from experiments.store import Cell, Experiment, key_of
 
 FloatArray = npt.NDArray[np.float64]
@@ -106,7 +106,9 @@ def run_factorised(cell: Cell, data: Data) -> dict[str, Any]:
     names = ("cv", "max_epochs", "patience", "batch_size", "learning_rate", "weight_decay")
     settings = {name: cell[name] for name in names}
     start = time.perf_counter()
-    clf = CollisionClassifier(model=encoder, random_state=cell["seed"], verbose=1, **settings)
+    clf = CollisionClassifier(
+        limit=False, random_state=cell["seed"], verbose=1, **estimator_settings({"model": encoder} | settings)
+    )
     clf.fit(as_input(data.images), data.labels)
     fitted = time.perf_counter()
     training = seconds_of(clf.history_)
@@ -133,7 +135,6 @@ def run_factorised(cell: Cell, data: Data) -> dict[str, Any]:
         "gramian_status": clf.recovery_.status,
         "held_out": quality(P, y) | calibration(P, y),
         "test": {"rows": len(P_test)} | quality(P_test, data.test_labels),
-        "capacities": clf.capacities_,
         "epochs": epochs_of(clf.history_),
         "held_out_losses": losses_of(clf.history_),
         "weights": n_weights(encoder(1, cm.n_classes)),
@@ -178,19 +179,21 @@ def score_folds(cell: Cell, data: Data) -> tuple[dict[str, FloatArray], list[dic
 
     A fold that is done is kept in the folder of temporary files until all are, so that a run that was stopped goes on.
     """
+    from collidescope.pairwise.algorithms import choose_references
+
     X, y, K = as_input(data.images), data.labels, len(np.unique(data.labels))
     X = apply_scaling(X, *fit_scaling(X))
     fold_seed, reference_seed, *seeds = (
         check_random_state(cell["seed"]).randint(2**31 - 1, size=cell["cv"] + 2).tolist()
     )
     folds = StratifiedKFold(cell["cv"], shuffle=True, random_state=fold_seed).split(y, y)
-    rng, chooser = np.random.default_rng(reference_seed), PairSolver(n_references=cell["n_references"])
+    rng = np.random.default_rng(reference_seed)
     q = {name: np.full((len(y), K), np.nan) for name in ("none", "prior")}
     histories, seconds = [], {"training": 0.0, "scoring": 0.0}
     folder = Path(tempfile.gettempdir()) / f"collidescope-mnist-{key_of(cell)}"
     folder.mkdir(exist_ok=True)
     for number, (train, test) in enumerate(folds):
-        references = chooser.choose_references(y[test], rng)
+        references = choose_references(y[test], cell["n_references"], rng)
         path = folder / f"fold-{number}.npz"
         if path.exists():
             _say(f"fold {number + 1} of {cell['cv']}: from {path}")
@@ -221,17 +224,21 @@ def score_fold(
     seed: int,
 ) -> dict[str, Any]:
     """Train a fold and compare its test rows with those of them that are ``references``."""
-    from collidescope.learners import bridge
+    from collidescope.classifier import resolve_device
+    from collidescope.pairwise.algorithms import tensor
+    from collidescope.pairwise.model import PairModel
     from collidescope.training.config import TrainingConfig
+    from collidescope.training.rows import as_rows
     from experiments.mnist_networks import resnet18
 
     K = int(y.max()) + 1
     names = ("max_epochs", "patience", "batch_size", "learning_rate", "weight_decay")
     settings = {name: cell[name] for name in names}
-    config = TrainingConfig("pairwise", hidden_layer_sizes=(), device=bridge.resolve_device("auto"), **settings)
-    fold = bridge.train_fold(X, y, K, config, seed, factory=partial(resnet18, width=cell["width"]))
+    config = TrainingConfig(device=resolve_device("auto"), **settings)
+    rows = as_rows(tensor(X), config.device)
+    fold = PairModel.train(rows, y, K, config, seed, factory=partial(resnet18, width=cell["width"]))
     start = time.perf_counter()
-    V = bridge.pair_similarity(fold, X_test, X_test[references], correction=False)  # type: ignore[arg-type]
+    V = fold.similarity(tensor(X_test), tensor(X_test[references]), correction=False)
     own = np.full(len(y_test), -1)
     own[references] = np.arange(len(references))
     scoring = time.perf_counter() - start
@@ -255,15 +262,18 @@ def class_means(scores: FloatArray, codes: npt.NDArray[np.intp], own: npt.NDArra
 
 def read_similarities(q: FloatArray, y: npt.NDArray[np.intp], shares: FloatArray, steps: int) -> dict[str, Any]:
     """Class similarities → G, S by the root and by the paper's descent, posteriors at uniform priors."""
+    from collidescope.pairwise.algorithms import PairFit
+
     K = len(shares)
     uniform = np.full(K, 1 / K)
     G = gramian_from_similarities(q, y)
     root, descent = recover(G), recover(G, method="gradient", max_iter=steps)
     # A network that learned nothing leaves S nearly singular, where solving for all images would take hours.
     rows = slice(None) if root.condition < NEARLY_SINGULAR else slice(FEW_ROWS)
-    solver = PairSolver(matrix=root.matrix)
-    solver.choose_ridge(q[rows], y[rows], shares)
-    P = shift_priors(solver.solve(q[rows], shares), shares, uniform)
+    nothing = np.empty(0)
+    solver = PairFit([], nothing, nothing, shares, matrix=root.matrix)
+    solver.choose_ridge(q[rows], y[rows])
+    P = shift_priors(solver.solve(q[rows]), shares, uniform)
     return {
         "gramian": G,
         "row_sums": G.sum(axis=1),

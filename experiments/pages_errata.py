@@ -48,6 +48,62 @@ def _training_rows() -> str:
     return table(head, rows) if rows else ""
 
 
+def _rates(counted: dict[str, Any]) -> str:
+    n, K = counted["rows"], counted["K"]
+    if n <= K * K:
+        return ""
+    printed, right = (K / np.sqrt(n * n - part * n) for part in (K * K, K))
+    return f"{printed:.5f} against {right:.5f} for n = {n:,} and K = {K}"
+
+
+def _untried() -> dict[str, list[dict[str, Any]]]:
+    found: dict[str, list[dict[str, Any]]] = {}
+    for record in results("missing"):
+        found.setdefault(record["cell"]["claim"], []).append(record["cell"] | record["result"])
+    return found
+
+
+def _pair_rate() -> str:
+    """How fast the error of Ĝ falls with m rows per class, all m² pairs of which are compared."""
+    own = _untried().get("pairs", [])
+    slopes = [
+        float(np.polyfit(np.log([r["m"] for r in part]), np.log([r["G"] for r in part]), 1)[0])
+        for K in sorted({r["K"] for r in own})
+        if (part := [r for r in own if r["K"] == K])
+    ]
+    if not slopes:
+        return ""
+    texts = ", ".join(f"{slope:.2f}" for slope in slopes)
+    return (
+        "Measured with the true similarity, m rows per class and all m² pairs of two classes: the error of Ĝ falls "
+        f"with m to the power of {texts} (K = {', '.join(str(K) for K in sorted({r['K'] for r in own}))}), not of -1. "
+    )
+
+
+def _best_guess() -> str:
+    """Diabetes, decided at uniform priors: the draw and the best guess."""
+    for record in results("tabular"):
+        if record["cell"]["dataset"] == "diabetes" and record["cell"]["method"] == "collidescope":
+            drawn, best = record["result"]["decided"]["uniform"], record["result"]["optimal"]["uniform"]["by_labels"]
+            return (
+                f": for diabetes, decided at uniform priors, recall {best['recall']:.2f} and precision "
+                f"{best['precision']:.2f} against {drawn['recall']:.2f} and {drawn['precision']:.2f}"
+            )
+    return ""
+
+
+def _descent() -> str:
+    own = _untried().get("descent", [])
+    if not own:
+        return ""
+    rows = [[str(r["K"]), f"{r['ratio']:g} : 1", f"{r['descent']:.4f}", f"{r['root']:.0e}"] for r in own]
+    return (
+        ". Mean TVD of S from exact Gramians of random problems whose posteriors favour the first class:\n\n"
+        + table(["K", "ratio", "gradient descent", "closed-form root"], rows)
+        + "\n\nAt equal priors both agree"
+    )
+
+
 def page() -> str:
     """The whole page."""
     found = _statements()
@@ -112,8 +168,8 @@ error {lemma["near"]["error"]:.3f}, this bound {lemma["near"]["always"]:.3f}, th
 
 ## 5. Inverting S amplifies noise
 
-With the true S and 25 references per class, mean TVD of the posteriors of new rows: the paper's S⁻¹q, least squares
-over the simplex, and with a small ridge towards the priors (chosen by held-out loss in the estimator):
+With the true S and 25 references a class, mean TVD of the posteriors of new rows: the paper's S⁻¹q, least squares over
+the simplex, and with a small ridge towards the priors (chosen by held-out loss in the estimator):
 
 {solver}
 
@@ -123,10 +179,6 @@ By detailed balance π_i S_ij = π_j S_ji, so the probabilistic Bayes classifier
 class (largest difference over a random problem: {balance["same_priors"]:.0e}). The paper's different values come from a
 decision at uniform priors scored on a population with others; there they differ (by up to
 {balance["decided_at_uniform"]:.2f} in this problem). `CollisionMatrix.precision(population_priors)` offers both.
-
-S is the confusion of a classifier that *draws* its answer from the posterior. It bounds no better rule: the best guess,
-which takes the most likely class, is right at least as often. So low precision in S does not mean that better models
-cannot have more ([reproduction](reproduction.md#real-tables) has diabetes both ways).
 
 ## 7. Averaging a classifier over the rows it was trained on
 
@@ -144,15 +196,15 @@ methods.
 The paper gives no uncertainty of Ŝ. The one-step estimator has one: nominal 95% intervals covered {_coverage()} (true
 posteriors made wrong by O(n^-½), 1,000 samples; whole fits are in [reproduction](reproduction.md)). PBER = 1 - tr B is
 the lowest possible Brier score and the asymptotic error of one nearest neighbour, so by Cover and Hart
-(K-1)/K·(1 - √(1 - K/(K-1)·PBER)) ≤ Bayes error ≤ PBER. The left side needs the *true* PBER: at an estimate, which is
-too high by what was not learned, it bounds nothing.
+(K-1)/K·(1 - √(1 - K/(K-1)·PBER)) ≤ Bayes error ≤ PBER.
 
 ## 9. Ignorance looks like ambiguity
 
-What a model has not learned is counted as collision: the estimate converges to B - E[δδᵀ], δ = p - y. So PBER, 1 less
-its trace, is over-estimated in the limit, never under-estimated. That holds for the trace and not for single entries:
-those of E[δδᵀ] off the diagonal have either sign, so a pair of classes may also look *less* confusable than it is. The
-paper reads its estimates as properties of the data alone; [the range](range.md) says what more rows would change.
+What a model has not learned is counted as collision: the estimate converges to B - E[δδᵀ], δ = p - y. PBER is
+over-estimated in the limit, never under-estimated. The paper reads its estimates as properties of the data alone;
+`limit_` says what unlimited rows of the same kind would leave. S is then an upper limit of the ambiguity in its trace
+alone: B̂ ⪯ B means that the diagonal of B is too small and 1 - tr B too large, but single entries off the diagonal may
+be too small as well as too large.
 
 ## 10. The collision divergence has a name
 
@@ -161,24 +213,30 @@ metric. With TV the total variation and H² = ½∫(√f₁ - √f₂)²: TV² �
 
 ## 11. A step in the proof of Theorem 1
 
-The proof writes Q = S⁻¹L and goes on: "Q is the product of symmetric matrices and is symmetric itself". A product of
-two symmetric matrices is symmetric exactly when they commute, which is what this step is to show. The theorem itself is
-right, by the shorter argument of section 2: SS = LL = G with both positive definite, and a positive definite matrix has
-one positive definite square root.
+"Q = S⁻¹L is the product of symmetric matrices and is symmetric itself": a product of symmetric matrices is symmetric
+only if they commute, which is what the step is to show. The theorem is true all the same, and more briefly: strictly
+diagonally dominant symmetric matrices with a non-negative diagonal are positive definite, and a positive semi-definite
+matrix has one positive semi-definite root (2).
 
-## 12. The number of pairs in Theorem 2
+## 12. Theorem 2: n² - K²n, and how many rows it asks for
 
-The n² - K²n under the roots of (33) is K² times the (n/K)² - n of section 3. With the number of pairs that there are,
-(n/K)² - n/K, it reads n² - Kn. The text adds that n must increase at a rate greater than √K to keep the denominator
-away from zero; as it is printed the bound needs n > K² (and n > K when corrected). `pac_bound` computes the printed
-formula and refuses n ≤ K².
+K/√(n² - K²n) is one over the root of the number of same-class pairs as the paper counts them, (n/K)² - n (3); with the
+pairs that there are it is K/√(n² - Kn): {_rates(counted)}. "n must increase at a rate greater than √K in order to
+prevent the denominator from approaching zero" should read n > K²: n² - K²n is positive only then.
 
-## 13. The rate of the δ-term in Theorem 2
+## 13. The rate of the term with δ
 
-The second term of (33) falls like 1/n, as a bound over n² *independent* pairs would. The pairs are made of n rows and
-share them: the empirical risk is a U-statistic of order two, whose standard deviation is of order 1/√n in general
-(Hoeffding, 1948) and 1/n only where its kernel is degenerate. Take a class of one function V that depends on its first
-argument alone: R̂ - R is then an average over n rows, and no bound of order 1/n can hold. Hoeffding's inequality for
-U-statistics gives √(log(2/δ)/n) up to a constant; Clémençon, Lugosi and Vayatis (2008) treat the supremum over a class.
+That term falls like 1/n, as if n² pairs were independent draws. They share n rows: a mean over pairs is a U-statistic,
+whose standard deviation falls like 1/√n in general. {_pair_rate()}`pac_bound` computes the formula as it is printed.
+
+## 14. "Training more sophisticated models can not lead to high precision"
+
+S speaks for a classifier that *draws* its answer from the posterior. The best guess from the same posteriors has both
+higher recall and higher precision{_best_guess()}. A bound on what any classifier can do follows from the posteriors
+(`ceilings`, `audit`), not from S alone.
+
+## 15. Gradient descent from I, for unequal priors
+
+S is one of many roots of G when S is not symmetric, and descent from I does not find it{_descent()}.
 """
     return re.sub(r"\n{3,}", "\n\n", text)

@@ -49,8 +49,7 @@ def run(
         for record in Parallel(n_jobs=n_jobs, return_as="generator_unordered")(calls):
             append(path, record)
             progress.step()
-    if only is None:
-        tidy(path, cells)
+    tidy(path, cells, complete=only is None)
 
 
 def _record(call: Callable[[Cell], dict[str, Any]], cell: Cell) -> dict[str, Any]:

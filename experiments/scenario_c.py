@@ -52,15 +52,15 @@ def bayesian(X: Any, y: Any, network: dict[str, Any], checkpoints: list[int], se
         yield epochs, spent, {BAYESIAN: class_averages(model.predict_proba(X), y).matrix}
 
 
-def pairwise(X: Any, y: Any, network: dict[str, Any], checkpoints: list[int], seed: int) -> Curve:
-    """The paper's network; the second fit finds all epochs done and only scores again, with the shift."""
+def pairwise(X: Any, y: Any, network: dict[str, Any], checkpoints: list[int], seed: int, references: int = 50) -> Curve:
+    """The paper's network, recovery and number of references; a second fit finds all epochs done and adds the shift."""
     with TemporaryDirectory() as folder:
         for epochs in checkpoints:
-            settings: dict[str, Any] = network | {"max_epochs": epochs, "checkpoint": folder}
+            settings: dict[str, Any] = {"training": network | {"max_epochs": epochs}, "checkpoint": folder}
             # S alone is wanted: the posteriors' solver must only not mind a network that has learned little yet.
-            settings |= {"n_references": 10, "recovery": "root", "solver": "simplex", "random_state": seed}
+            settings |= {"n_references": references, "solver": "simplex", "random_state": seed}
             literal = CollisionClassifier.from_paper(**settings).fit(X, y)
-            shifted = CollisionClassifier.from_paper(correction="prior", **settings).fit(X, y)
+            shifted = CollisionClassifier.from_paper(correction="prior", recovery="root", **settings).fit(X, y)
             names = {"pair-wise, literal": literal, "pair-wise, with the shift": shifted}
             yield epochs, _training_seconds(literal), {n: clf.collision_matrix_.matrix for n, clf in names.items()}
 
@@ -69,15 +69,16 @@ def encoder(X: Any, y: Any, network: dict[str, Any], checkpoints: list[int], see
     """Our factorised model with the same network and no early stopping."""
     with TemporaryDirectory() as folder:
         for epochs in checkpoints:
-            settings = network | {"max_epochs": epochs, "patience": 0, "checkpoint": folder, "random_state": seed}
-            clf = CollisionClassifier(**settings).fit(X, y)
+            training = network | {"max_epochs": epochs, "patience": 0}
+            settings = {"members": ["network"], "limit": False, "checkpoint": folder, "random_state": seed}
+            clf = CollisionClassifier(training=training, **settings).fit(X, y)
             yield epochs, _training_seconds(clf), {ENCODER: clf.one_step_.matrix}
 
 
 def default(X: Any, y: Any, network: dict[str, Any], checkpoints: list[int], seed: int) -> Curve:
     """The estimator as it comes: a single point of the curve."""
     start = time.perf_counter()
-    clf = CollisionClassifier(random_state=seed).fit(X, y)
+    clf = CollisionClassifier(limit=False, random_state=seed).fit(X, y)
     yield 0, time.perf_counter() - start, {DEFAULT: clf.collision_matrix_.matrix}
 
 
@@ -99,8 +100,10 @@ def cells(quick: bool) -> list[Cell]:
         plan = {PAIRWISE: every, BAYESIAN: every, ENCODER: every[:5], DEFAULT: [0]}
         rows, sizes, batch, seeds = 50_000, [128] * 6, LARGE_BATCH, range(5)
     network = {"hidden_layer_sizes": sizes, "batch_size": batch}
+    # What a record must say: the literal network trains on all rows of its folds, the default is the pool.
+    more: dict[str, Cell] = {PAIRWISE: {"held_out": 0}, DEFAULT: {"members": "auto"}, ENCODER: {"held_out": 0}}
     return [
-        {"method": method, "rows": rows, "seed": seed, "checkpoints": checkpoints} | network
+        {"method": method, "rows": rows, "seed": seed, "checkpoints": checkpoints} | network | more.get(method, {})
         for method, checkpoints in plan.items()
         for seed in seeds
     ]

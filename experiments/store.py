@@ -66,10 +66,16 @@ def append(path: Path, record: dict[str, Any]) -> None:
         file.write(json.dumps(record, allow_nan=False).encode() + b"\n")
 
 
-def tidy(path: Path, cells: Iterable[Cell]) -> None:
-    """Keep the records of these cells, in their order, and drop those of settings that are no more."""
+def tidy(path: Path, cells: Iterable[Cell], complete: bool = True) -> None:
+    """Keep the records of these cells, in their order, and drop those of settings that are no more.
+
+    After a run of some cells only, those of methods that have no new record yet are kept as well.
+    """
     records = load(path)
-    kept = [records[key] for cell in cells if (key := key_of(cell)) in records]
+    kept = [records.pop(key) for cell in cells if (key := key_of(cell)) in records]
+    if not complete:
+        renewed = {record["cell"].get("method") for record in kept}
+        kept += [record for record in records.values() if record["cell"].get("method") not in renewed]
     text = "".join(json.dumps(record, allow_nan=False) + "\n" for record in kept)
     write_bytes(path, text.encode())
 

@@ -255,10 +255,9 @@ def test_the_range_of_the_bayes_error_holds_it_and_ends_below_the_held_out_error
 def test_words_say_what_is_left_now_and_later_and_on_what_it_rests():
     text = str(planted(0.2, 0.1, 0.5))
     low, high = planted(0.2, 0.1, 0.5).pber_interval()
-    assert "PBER 0.300 ± " in text
-    assert "800 training rows: still learning" in text
-    assert f"Unlimited rows of this kind would leave {low:.3f} to {high:.3f}" in text
-    assert "if the rest is learned like a power of the number of rows" in text
+    assert "PBER 30.0% ± " in text
+    assert "800 rows: still learning" in text
+    assert f"Unlimited rows of this kind would leave {100 * low:.1f}% to {100 * high:.1f}%" in text
 
 
 def test_a_limit_survives_its_dictionary_bit_for_bit():
