@@ -266,8 +266,12 @@ def test_two_votes_per_image_agree_with_all_votes_within_their_intervals():
     assert everything.pber == pytest.approx(0.4047, abs=5e-5)
     rng = np.random.default_rng(0)
     inside = []
-    for _ in range(5):
-        two = np.array([rng.multivariate_hypergeometric(row, 2) for row in votes])
+    eye = np.eye(votes.shape[1], dtype=int)
+    for _ in range(20):
+        two = np.zeros_like(votes)
+        for _ in range(2):  # without replacement
+            left = votes - two
+            two += eye[(rng.random((len(votes), 1)) * left.sum(axis=1)[:, None] >= left.cumsum(axis=1)).sum(axis=1)]
         low, high = collision_matrix_from_votes(two).interval()
         inside.append((low <= everything.matrix) & (everything.matrix <= high))
     assert 0.93 < np.mean(inside) < 0.97
@@ -339,8 +343,8 @@ def crowd(rng, n_items=200, n_people=6, each=4, careless=0.0):
 
 def test_a_careless_annotator_is_flagged_alone_and_nobody_is_where_all_vote_alike():
     rng = np.random.default_rng(6)
-    flagged = [compare_annotators(*crowd(rng)).annotators["flagged"].any() for _ in range(50)]
-    assert np.mean(flagged) <= 0.13  # 5% and two and a half standard errors
+    flagged = [compare_annotators(*crowd(rng)).annotators["flagged"].any() for _ in range(30)]
+    assert np.mean(flagged) <= 0.15  # 5% and two and a half standard errors
     report = compare_annotators(*crowd(rng, 600, careless=0.7))
     assert report.annotators["annotator"][report.annotators["flagged"]].tolist() == [0]
     assert "differ" in str(compare_annotators(*crowd(rng)))
