@@ -19,7 +19,7 @@ FLOORS = [
     ["estimate", "counting", "limit", "training"],
     ["folds", "learners", "pairwise", "crossfit", "estimators"],
     ["trust", "classifier", "tables"],
-    ["applications", "show", "datasets"],
+    ["applications", "show", "mlflow", "datasets"],
     ["demo", "cli", "__main__"],
 ]
 FLOOR = {room: depth for depth, rooms in enumerate(FLOORS) for room in rooms}
