@@ -467,8 +467,9 @@ def _noise(scores: FloatArray, covariance: FloatArray, n_rows: float) -> FloatAr
 
 def _check_sizes(sizes: npt.ArrayLike) -> FloatArray:
     array = check.check_finite(sizes, "sizes", ndim=1)
-    if len(array) < 2 or array[0] < 1 or (np.diff(array) <= 0).any():
-        raise ValueError(f"sizes must be at least 2 increasing numbers of training rows, got {array.tolist()}")
+    if not 2 <= len(array) <= MOST_SIZES or array[0] < 1 or (np.diff(array) <= 0).any():
+        shown = array[:MOST_SIZES].tolist()
+        raise ValueError(f"sizes must be 2 to {MOST_SIZES} increasing numbers of training rows, got {shown}")
     return array
 
 
