@@ -43,6 +43,8 @@ from collidescope.matrix import UNSEEN, CollisionMatrix
 if TYPE_CHECKING:
     import pandas as pd
 
+#: Sizes of a curve: many more than help, and few enough for a forged file to cost nothing.
+MOST_SIZES = 100
 FORMAT = "collidescope.limit"
 FORMAT_VERSION = 1
 #: The exponent c: median, and standard deviation of its logarithm. 1 is the rate of a correct parametric model.
