@@ -61,7 +61,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "equations.densities": ("test_equations.py", EQUATION),
     "equations.moments": ("test_estimate.py",),
     "estimate": ("test_estimate.py", ESTIMATE, f"{BAD}a_failed_update_leaves_the_accumulator_as_it_was"),
-    "counting": ("test_counting.py", "test_votes.py", ESTIMATE),
+    "counting": ("test_counting.py", ESTIMATE),
     "limit": ("test_limit.py",),
     "pairwise.pairs": ("test_pairwise.py",),
     "pairwise.risk": ("test_pairwise.py",),

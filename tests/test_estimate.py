@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collidescope import CollisionAccumulator, collision_matrix_from_posteriors, shift_priors
-from collidescope._checks import LARGEST_WEIGHT, SMALLEST_WEIGHT, labelled_posteriors
+from collidescope._checks import labelled_posteriors
 from collidescope.datasets import GaussianProblem, imbalanced, scenario_a
 from collidescope.equations.gramian import gramian_from_posteriors
 from collidescope.equations.moments import MAX_COVARIANCE_CLASSES, Moments, row_blocks, row_units
@@ -273,18 +273,6 @@ def test_one_unit_has_no_spread_two_have_that_of_two_and_rounding_is_no_variance
         same.add(row, np.zeros(1), row, row / 3, row[0, :1])
     assert np.diag(same.ratio()[1]).tolist() == [0, 0]
     assert same.error()[1] == pytest.approx(0, abs=1e-15)
-
-
-def test_what_is_merged_stays_as_it_was_and_rounding_of_a_part_stays_rounding_of_the_whole():
-    P, codes = random_posteriors(np.random.default_rng(16), 600, 150)
-    part, whole = labelled_moments(P, codes, None, 150), Moments(150, covariance=False, plug_in=True)
-    before = {each.name: np.array(getattr(part, each.name)) for each in fields(Moments)}
-    whole.merge(part)
-    assert np.array_equal(whole.ratio()[1], part.ratio()[1])
-    whole.merge(part)
-    for name, value in before.items():
-        assert np.array_equal(getattr(part, name), value), name
-        assert np.allclose(getattr(whole, name), 2 * value), name
 
 
 # ------------------------------------------------------------------------------------------------ other priors
@@ -802,19 +790,6 @@ def test_what_does_not_fit_is_refused_by_name(arguments, message):
     P = [[0.9, 0.1], [0.4, 0.6], [0.7, 0.3], [0.2, 0.8]]
     with pytest.raises(ValueError, match=message):
         collision_matrix_from_posteriors(P, **{"y": ["a", "b", "a", "b"]} | arguments)
-
-
-@pytest.mark.parametrize("weight", [LARGEST_WEIGHT, SMALLEST_WEIGHT])
-def test_weights_whose_squares_would_overflow_or_vanish_are_refused(weight):
-    P, codes = random_posteriors(np.random.default_rng(14), 10, 2)
-    w = np.ones(10)
-    w[3] = weight
-    CollisionAccumulator(range(2)).update(P, codes, w)
-    w[3] *= 1.01 if weight > 1 else 0.99
-    with pytest.raises(ValueError, match="sample_weight must be 0 or between"):
-        CollisionAccumulator(range(2)).update(P, codes, w)
-    w[3] = 0.0
-    assert CollisionAccumulator(range(2)).update(P, codes, w).n_rows == 10
 
 
 def test_parts_count_their_rows_and_remember_whether_they_had_labels():

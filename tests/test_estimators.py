@@ -7,15 +7,12 @@ import pandas as pd
 import pytest
 from scipy.stats import norm
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import KFold
 
 from collidescope import collision_matrix_from_posteriors, count_collisions, crossfit_posteriors, estimate_collisions
-from collidescope.counting import repeated_rows
 from collidescope.datasets import led, scenario_a
 from collidescope.equations.densities import BayesOptimalClassifier
-from experiments.real_data import load_brfss
 from helpers import mean_tvd
 
 
@@ -106,16 +103,4 @@ def test_priors_and_weights_are_checked_before_anything_is_fitted(bad):
 def test_estimated_and_counted_collisions_agree_where_inputs_repeat():
     X, y = led(0.1).sample(20_000, 0)
     estimated = estimate_collisions(LogisticRegression(), X, y)  # noisy segments are log-linear
-    assert mean_tvd(estimated.matrix, count_collisions(X, y).matrix) < 0.01
-
-
-@pytest.mark.slow
-def test_estimated_and_counted_collisions_agree_on_a_quarter_of_a_million_people():
-    try:
-        X, y = load_brfss()
-    except FileNotFoundError as error:
-        pytest.skip(str(error))
-    X = X.drop(columns=["BMI", "MentHlth", "PhysHlth"])
-    repeated = repeated_rows(X)
-    estimated = estimate_collisions(HistGradientBoostingClassifier(random_state=0), X[repeated], y[repeated], cv=3)
     assert mean_tvd(estimated.matrix, count_collisions(X, y).matrix) < 0.01

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -112,3 +113,18 @@ def test_every_public_name_is_there():
         assert getattr(collidescope, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         collidescope.nonsense  # noqa: B018
+
+
+def test_a_setting_that_an_error_or_warning_names_exists():
+    trees = [ast.parse(path.read_text()) for path in FILES]
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    known = {
+        argument.arg for node in nodes if isinstance(node, ast.arguments) for argument in node.args + node.kwonlyargs
+    }
+    known |= {node.target.id for node in nodes if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)}
+    known |= {"axis", "keepdims", "mmap_mode"}  # of numpy
+    raised = [inner for node in nodes if isinstance(node, ast.Raise) for inner in ast.walk(node)]
+    texts = [node.value for node in raised if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    named = {name for text in texts for name in re.findall(r"\b([a-z_]{3,})=", text)}
+    assert len(named) > 10
+    assert named <= known

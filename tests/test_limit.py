@@ -278,7 +278,7 @@ def test_a_limit_survives_its_dictionary_bit_for_bit():
     [
         ({"format": "other"}, "not a limit"),
         ({"version": 99}, "version 99"),
-        ({"sizes": [400, 200, 100, 800]}, "sizes must be at least 2 increasing"),
+        ({"sizes": [400, 200, 100, 800]}, "sizes must be 2 to 100 increasing"),
         ({"scores": [0.1, 0.2]}, "scores must have one entry per size"),
         ({"scores": [0.1, 0.2, float("nan"), 0.1]}, "scores must be finite"),
         ({"covariance": (-np.eye(4)).tolist()}, "positive semi-definite"),

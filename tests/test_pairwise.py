@@ -9,9 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.base import clone
 from torch import nn
-from torch.nn.functional import binary_cross_entropy
 
 from collidescope import CollisionClassifier, ModelFileError, _store, load
 from collidescope.equations.bounds import pac_bound
@@ -201,27 +199,6 @@ def test_all_pairs_of_a_batch_equal_the_pairs_one_by_one(shift, bounded):
     )
 
 
-def test_balanced_weights_make_the_papers_empirical_risk():
-    g = torch.Generator().manual_seed(1)
-    labels = torch.tensor([0, 0, 1, 1, 1, 2, 2, 2, 2])
-    p = torch.softmax(torch.randn(9, 3, generator=g, dtype=torch.float64), 1)
-    V = p @ p.T
-    same, different = 0.0, 0.0
-    for k in range(3):
-        for other in range(3):
-            terms = [
-                binary_cross_entropy(V[a, b], torch.tensor(float(k == other), dtype=torch.float64))
-                for a in torch.nonzero(labels == k).flatten()
-                for b in torch.nonzero(labels == other).flatten()
-                if a != b
-            ]
-            mean = float(torch.stack(terms).mean())
-            same += mean / 3 if k == other else 0.0
-            different += mean / 6 if k != other else 0.0
-    loss = BalancedPairLoss(3, shift=0.0)
-    assert float(loss.all_pairs(p, labels)) == pytest.approx((same + different) / 2, rel=1e-5)
-
-
 def test_leading_dimensions_are_separate_batches():
     g = torch.Generator().manual_seed(2)
     p = torch.softmax(torch.randn(4, 8, 3, generator=g), 2)
@@ -375,12 +352,6 @@ def test_the_split_first_layer_gives_the_naive_forward_pass(sizes, block_bytes, 
     scores = similarity(module, A, B, shift=0.4)
     assert scores.shape == (13, 17)
     assert torch.allclose(scores, naive(module.eval(), A, B, 0.4), atol=1e-5)
-
-
-def test_similarity_does_not_depend_on_the_order_of_the_two_inputs():
-    module = PairwiseNetwork(3, (16, 16))
-    A, B = torch.randn(6, 3), torch.randn(4, 3)
-    assert torch.allclose(similarity(module, A, B), similarity(module, B, A).T, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -580,15 +551,6 @@ def test_references_per_class_and_fold_are_those_asked_for(fitted):
 
 
 # ---------------------------------------------------------------- clones and files
-
-
-def test_a_clone_is_unfitted_and_fits_to_the_same_bits(data):
-    X, y = data
-    clf = CollisionClassifier(model=("pairwise", body), n_references=5, **SHORT).fit(X[:180], y[:180])
-    copy = clone(clf)
-    assert copy.model == ("pairwise", body)
-    assert not hasattr(copy, "collision_matrix_")
-    assert np.array_equal(copy.fit(X[:180], y[:180]).predict_proba(X[:9]), clf.predict_proba(X[:9]))
 
 
 def test_a_saved_model_comes_back_bit_for_bit_without_its_code(tmp_path, data, fitted):

@@ -116,7 +116,7 @@ def test_equal_arrays_are_stored_once_and_those_of_models_compressed(tmp_path):
         "\ud800",
         np.float64("inf"),
     ],
-    ids=repr,
+    ids=lambda value: type(value).__name__,
 )
 def test_what_could_not_be_read_again_is_refused_before_anything_is_written(tmp_path, leaf):
     (tmp_path / "x").write_text("old")

@@ -13,7 +13,6 @@ import threading
 import time
 from concurrent.futures import BrokenExecutor, CancelledError
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 
 import joblib
@@ -31,7 +30,7 @@ from collidescope.estimate import accumulate
 from collidescope.folds import WorkerError
 from collidescope.pairwise.risk import BalancedPairLoss
 from collidescope.scale import _dask, sources
-from collidescope.scale.distributed import average_gradients, gather_rows, own_part, world
+from collidescope.scale.distributed import own_part
 from collidescope.scale.streams import posterior_batches
 
 da = pytest.importorskip("dask.array")
@@ -315,16 +314,6 @@ def test_a_source_that_fails_is_heard_and_leaves_nothing(rows, here, error):
 # ---------------------------------------------------------------- scale
 
 
-def test_progress_says_how_many_rows_of_a_file_and_how_many_batches_of_a_loader_are_done(rows, here, capsys):
-    path = parquet(here, *rows)
-    cs.spool(path, "label", verbose=1)
-    assert "writing rows: 900 of 900" in capsys.readouterr().err
-    cs.spool(list(batches(*rows)), verbose=1)
-    assert "writing batches: 4 of 4" in capsys.readouterr().err
-    cs.spool(batches(*rows), verbose=1)
-    assert "writing batches: 4, " in capsys.readouterr().err
-
-
 SPOOL_MEMORY = """
 import sys
 import numpy as np
@@ -422,19 +411,6 @@ def test_parquet_is_accumulated_batch_by_batch(stream, posterior_file):
         posterior_batches(posterior_file.parent / "empty")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"label": "lable"}, "no column 'lable'"),
-        ({"columns": ["a", "q"]}, "no column 'q'"),
-        ({"batch_size": 0}, "batch_size"),
-    ],
-)
-def test_parquet_that_is_not_as_said_is_refused(posterior_file, arguments, message):
-    with pytest.raises(ValueError, match=message):
-        posterior_batches(posterior_file, **arguments)
-
-
 def test_a_parquet_file_of_labels_alone_or_with_damaged_rows_is_refused(posterior_file):
     pd.DataFrame({"label": ["a", "b"]}).to_parquet(posterior_file.parent / "labels.parquet")
     with pytest.raises(ValueError, match="must have a column beside 'label'"):
@@ -444,36 +420,6 @@ def test_a_parquet_file_of_labels_alone_or_with_damaged_rows_is_refused(posterio
     posterior_file.write_bytes(content)
     with pytest.raises(ValueError, match=r"p\.parquet' cannot be read to its end"):
         accumulate(posterior_batches(posterior_file, "label"), NAMES)
-
-
-STREAM_MEMORY = """
-import resource, sys
-import numpy as np, pyarrow as pa, pyarrow.parquet as pq
-from collidescope.estimate import accumulate
-from collidescope.scale.streams import posterior_batches
-rows, path = int(sys.argv[1]), sys.argv[2]
-p = np.random.default_rng(0).dirichlet(np.ones(4), 100_000)
-batch = pa.record_batch({str(k): p[:, k] for k in range(4)} | {"y": (np.arange(100_000) % 4).astype(str)})
-with pq.ParquetWriter(path, batch.schema) as writer:
-    for _ in range(rows // 100_000):
-        writer.write_batch(batch)
-cm = accumulate(posterior_batches(path, "y", batch_size=20_000), list("0123"))
-assert round(cm.counts.sum()) == rows
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
-"""
-
-
-@pytest.mark.slow
-def test_memory_of_a_stream_does_not_grow_with_the_rows(tmp_path):
-    used = [
-        int(
-            subprocess.check_output([sys.executable, "-c", STREAM_MEMORY, str(rows), str(tmp_path / f"{rows}.parquet")])
-        )
-        for rows in (300_000, 3_000_000)
-    ]
-    unit = 1024 if sys.platform != "darwin" else 1
-    more_rows = (3_000_000 - 300_000) * 4 * 8
-    assert (used[1] - used[0]) * unit < 0.5 * more_rows
 
 
 def test_dask_arrays_are_accumulated_where_they_are(stream):
@@ -610,23 +556,6 @@ dist.destroy_process_group()
 """
 
 
-#: The loop of the example, cut where it starts to train.
-LOOP = """
-import sys
-from pathlib import Path
-import torch, torch.distributed as dist
-torch.set_num_threads(1)
-text = Path(sys.argv[2]).read_text(encoding="utf-8")
-setup, found, _ = text.partition("encoder, losses = train(")
-assert found
-exec(setup)
-EPOCHS = 3
-encoder, losses = train(X_encoder, y_encoder)
-rank, size = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
-torch.save({"state": encoder.state_dict(), "losses": losses}, f"{sys.argv[1]}/{rank}-of-{size}.pt")
-"""
-
-
 def torchrun(script: str, folder, *arguments: str) -> None:
     path = folder / "script.py"
     path.write_text(script)
@@ -664,20 +593,6 @@ def test_pairs_are_formed_across_processes(tmp_path):
         assert torch.allclose(found["grad"], model.weight.grad, atol=1e-6)
 
 
-@pytest.mark.slow
-def test_the_loop_of_the_example_trains_the_same_encoder_in_two_processes(tmp_path):
-    pytest.importorskip("accelerate")
-    example = str(Path(__file__).parents[1] / "examples" / "plot_own_trainer.py")
-    torchrun(LOOP, tmp_path, example)
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    subprocess.run([sys.executable, str(tmp_path / "script.py"), str(tmp_path), example], env=environment, check=True)
-    alone, *both = (torch.load(tmp_path / f"{name}.pt", weights_only=True) for name in ("0-of-1", "0-of-2", "1-of-2"))
-    for found in both:
-        assert found["losses"] == pytest.approx(alone["losses"], abs=1e-4)
-        for name, weight in alone["state"].items():
-            assert torch.allclose(found["state"][name], weight, atol=1e-3)
-
-
 def test_parts_cover_every_row_once_and_weigh_as_much_as_they_hold(monkeypatch):
     for n, block in ((100, 1), (97, 32), (40, 32), (1, 1)):
         batch, pairs, weights, rows = torch.arange(2 * n).reshape(2, n), (torch.arange(n),) * 3, [], []
@@ -692,17 +607,6 @@ def test_parts_cover_every_row_once_and_weigh_as_much_as_they_hold(monkeypatch):
             assert torch.equal(torch.cat(rows), torch.arange(n))
         else:  # too few for everyone: each does all of it
             assert all(torch.equal(own, torch.arange(n)) for own in rows)
-
-
-def test_one_process_is_left_alone():
-    assert world() == (0, 1)
-    module = torch.nn.Linear(2, 1)
-    module(torch.ones(1, 2)).sum().backward()
-    before = module.weight.grad.clone()
-    average_gradients(module, 1.0)
-    assert torch.equal(module.weight.grad, before)
-    rows = torch.ones(3)
-    assert gather_rows(rows)[0] is rows
 
 
 # ---------------------------------------------------------------- a Dask cluster

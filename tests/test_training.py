@@ -244,13 +244,6 @@ def seeded():
         yield
 
 
-def test_no_hidden_layer_is_a_linear_model():
-    net = mlp(4, 3)
-    a, b = torch.randn(2, 5, 4)
-    zero = net(torch.zeros(5, 4))
-    assert torch.allclose(net(a + b) - zero, (net(a) - zero) + (net(b) - zero), atol=1e-6)
-
-
 @pytest.mark.parametrize("sizes", [(0,), (-3, 2), (2.5,), 7])
 def test_sizes_that_are_no_sizes_are_refused(sizes):
     with pytest.raises(ValueError, match="hidden_layer_sizes"):
@@ -303,12 +296,6 @@ def test_bfloat16_changes_the_products_and_neither_weights_nor_output():
     assert low.dtype == body[0].weight.dtype == torch.float32
     assert not torch.equal(low, body(x))
     assert torch.allclose(low, body(x), atol=0.05)
-
-
-def test_any_encoder_can_stand_in_for_a_stack_of_one():
-    encoder = mlp(4, 3)
-    x = torch.randn(5, 4)
-    assert torch.equal(OneMember(encoder)(x[None])[0], encoder(x))
 
 
 # ------------------------------------------------------------------------------------------ training

@@ -43,6 +43,8 @@ from collidescope.matrix import UNSEEN, CollisionMatrix
 if TYPE_CHECKING:
     import pandas as pd
 
+#: Sizes of a curve: many more than help, and few enough for a forged file to cost nothing.
+MOST_SIZES = 100
 FORMAT = "collidescope.limit"
 FORMAT_VERSION = 1
 #: The exponent c: median, and standard deviation of its logarithm. 1 is the rate of a correct parametric model.
@@ -467,8 +469,9 @@ def _noise(scores: FloatArray, covariance: FloatArray, n_rows: float) -> FloatAr
 
 def _check_sizes(sizes: npt.ArrayLike) -> FloatArray:
     array = check.check_finite(sizes, "sizes", ndim=1)
-    if len(array) < 2 or array[0] < 1 or (np.diff(array) <= 0).any():
-        raise ValueError(f"sizes must be at least 2 increasing numbers of training rows, got {array.tolist()}")
+    if not 2 <= len(array) <= MOST_SIZES or array[0] < 1 or (np.diff(array) <= 0).any():
+        shown = array[:MOST_SIZES].tolist()
+        raise ValueError(f"sizes must be 2 to {MOST_SIZES} increasing numbers of training rows, got {shown}")
     return array
 
 

@@ -380,6 +380,7 @@ def report(
         name = label or getattr(found, "label_", None)
         rows = inputs.labelled_rows(table, name, inputs.Reading(header, delimiter, skip_lines))
         y, _ = inputs.match_labels(_series(rows), found.classes_.tolist(), "label")
+        vars(found).pop("posteriors_", None)  # of the rows of the fit: those of the table are scored now
         with warnings_as_notes():
             about = _about("report", table, rows.label, list(rows.X.columns), source)
             notes = [*rows.notes, *getattr(found, "notes_", ())]
