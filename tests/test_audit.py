@@ -12,7 +12,8 @@ from sklearn.dummy import DummyClassifier
 from sklearn.linear_model import LogisticRegression
 
 from collidescope.applications import audit, bayes_confusion
-from collidescope.applications.audit import mcnemar_p, paired_interval, wilson_interval
+from collidescope.applications._inputs import wilson_interval
+from collidescope.applications.audit import mcnemar_p, paired_interval
 from collidescope.datasets import GaussianProblem, led
 from helpers import random_posteriors
 
@@ -54,7 +55,7 @@ def test_the_best_rule_audited_by_itself_has_nothing_to_fix():
     assert report.error_interval[0] < PROBLEM.bayes_error() < report.error_interval[1]
     assert report.bayes_error_limit > PROBLEM.bayes_error()
     assert report.bayes_error == pytest.approx(PROBLEM.bayes_error(), abs=0.01)
-    assert report.cautions == ()
+    assert report.notes == ()
 
 
 def test_a_classifier_blind_to_one_feature_is_caught_at_the_pair_it_needs_that_feature_for():
@@ -135,9 +136,9 @@ def test_posteriors_that_know_less_than_the_classifier_are_said_to():
 def test_posteriors_that_are_too_sure_are_called_so():
     _, y, P = rows()
     sharp = P**4 / (P**4).sum(axis=1, keepdims=True)
-    assert "over-confident" in audit(sharp, y_true=y, y_pred=P).cautions[0]
+    assert "over-confident" in audit(sharp, y_true=y, y_pred=P).notes[0]
     flat = P**0.25 / (P**0.25).sum(axis=1, keepdims=True)
-    assert "under-confident" in audit(flat, y_true=y, y_pred=P).cautions[0]
+    assert "under-confident" in audit(flat, y_true=y, y_pred=P).notes[0]
 
 
 def test_a_perfect_classifier_has_nothing_to_fix():

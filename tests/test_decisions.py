@@ -293,7 +293,7 @@ def test_rows_of_the_fit_get_their_held_out_posteriors():
     said = np.array(list("abc"))[P.argmax(axis=1)]
     report = audit(memory, pd.DataFrame(X), y, said)
     assert report.fixable == 0
-    assert "300 of 300 rows are training rows" in report.cautions[0]
+    assert "300 of 300 rows are training rows" in report.notes[0]
     assert audit(memory, X + 1e-3, y, said).fixable > 0.1
     assert ambiguous(memory, X, y).equals(ambiguous(P, y=y))
 

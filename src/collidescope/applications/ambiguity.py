@@ -38,8 +38,6 @@ PSEUDO_COUNT = 2.0
 #: Posteriors below this are not told apart: no finite sample knows them, and log 0 would outrank everything.
 SMALLEST = 1e-6
 
-ORDERS = ("entropy", "margin", "label")
-
 
 def ambiguous(
     clf_or_posteriors: Any,
@@ -55,9 +53,8 @@ def ambiguous(
     Parameters
     ----------
     clf_or_posteriors : array of shape (n, K), or a fitted classifier with ``predict_proba``
-        Posteriors of the rows by a model that did not train on them, such as ``clf.posteriors_`` for the rows that a
-        ``CollisionClassifier`` was fitted on. Given the ``CollisionClassifier`` itself, its training rows are
-        recognised and get these; any other classifier is asked about ``X`` as it is.
+        Held-out posteriors of the rows. Training rows of a ``CollisionClassifier`` are recognised and get its
+        ``posteriors_``; any other classifier is asked about ``X`` as it is.
     X : rows, needed by a classifier
     y : array of n labels, optional
         Without labels there is no suspect label.
@@ -86,7 +83,7 @@ def ambiguous(
     """
     import pandas as pd
 
-    check.check_choice(by, ORDERS, "by")
+    check.check_choice(by, ["entropy", "margin", "label"], "by")
     if top is not None:
         check.check_count(top, "top", least=0)
     if by == "label" and y is None:
@@ -119,17 +116,8 @@ def ambiguous(
     else:
         key = -entropy if by == "entropy" else p_first - p_second
     chosen = np.argsort(key, kind="stable")[:top]
-    columns = {
-        "index": rows,
-        "label": labels,
-        "predicted": names[first],
-        "second": names[second],
-        "p_label": p_label,
-        "p_first": p_first,
-        "p_second": p_second,
-        "entropy": entropy,
-        "kind": kind,
-    }
+    columns = {"index": rows, "label": labels, "predicted": names[first], "second": names[second], "p_label": p_label}
+    columns |= {"p_first": p_first, "p_second": p_second, "entropy": entropy, "kind": kind}
     return pd.DataFrame({name: values[chosen] for name, values in columns.items()})
 
 
@@ -138,13 +126,7 @@ def label_error_scores(P: npt.ArrayLike, y: npt.ArrayLike, *, classes: Names | N
 
     Told apart from inherent ambiguity by where labels stray on rows that are clear (see the module's docstring). With
     no stray labels to learn from, the order is that of p(label), lowest first.
-
-    Parameters
-    ----------
-    P : array of shape (n, K)
-        Posteriors of rows by models that did not train on them, such as ``CollisionClassifier.posteriors_``.
-    y : array of n labels
-    classes : K names in the order of the columns, default the sorted distinct labels
+    ``P`` are held-out posteriors, n×K, with columns in the order of ``classes`` (default the sorted distinct labels).
 
     Examples
     --------

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
 from collidescope._text import HTML_CLASSES, TEXT_CLASSES, words_html
-from collidescope.applications._inputs import NUMBERS, check_matrix, is_series
+from collidescope.applications._inputs import check_matrix, is_series
 from collidescope.matrix import CollisionMatrix, _half_width
 
 if TYPE_CHECKING:
@@ -141,10 +141,10 @@ class ConsolidationPlan:
 
     def __str__(self) -> str:
         table = self._table(TEXT_CLASSES)
-        return "\n".join([*self._words(), "", table.to_string(index=False, float_format=NUMBERS)])
+        return "\n".join([*self._words(), "", table.to_string(index=False, float_format="{:.4f}".format)])
 
     def _repr_html_(self) -> str:
-        table = self._table(HTML_CLASSES).to_html(index=False, float_format=NUMBERS, escape=True)
+        table = self._table(HTML_CLASSES).to_html(index=False, float_format="{:.4f}".format, escape=True)
         return words_html(*self._words()) + table
 
     def _words(self) -> list[str]:

@@ -8,19 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import clone
-from sklearn.model_selection import StratifiedKFold
-from sklearn.pipeline import Pipeline
-from sklearn.utils import _safe_indexing, check_random_state
+from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import has_fit_parameter
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
-from collidescope.applications._inputs import Told, check_matrix, is_series
+from collidescope.applications._inputs import Told, check_matrix, is_series, mean_and_error
 from collidescope.estimators import check_rows
 from collidescope.folds import resolve_splits
 from collidescope.matrix import CollisionMatrix
@@ -102,17 +100,13 @@ class SmoothingChoice(Told):
         How much lower the loss is than at the smallest strength tried, and its standard error over rows (paired).
     """
 
+    TITLE: ClassVar[str] = "How much label smoothing?"
     strengths: FloatArray
     losses: FloatArray
     best: float
     gain: float
     gain_stderr: float
-
-    def to_frame(self) -> pd.DataFrame:
-        """A row per strength."""
-        import pandas as pd
-
-        return pd.DataFrame({"strength": self.strengths, "log_loss": self.losses})
+    notes: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> str:
@@ -122,8 +116,10 @@ class SmoothingChoice(Told):
             f"{self.gain:.4f} (standard error {self.gain_stderr:.4f}) lower than at {self.strengths.min():g}."
         )
 
-    def _shown(self) -> pd.DataFrame:
-        return self.to_frame()
+    def _shown(self, most: int | None = None) -> pd.DataFrame:
+        import pandas as pd
+
+        return pd.DataFrame({"strength": self.strengths, "log_loss": self.losses})
 
 
 def choose_smoothing(
@@ -134,7 +130,7 @@ def choose_smoothing(
     *,
     strengths: Sequence[float] = STRENGTHS,
     cv: int = 3,
-    random_state: int | None = 0,
+    random_state: int = 0,
 ) -> SmoothingChoice:
     """The strength with which a classifier predicts held-out labels best.
 
@@ -145,19 +141,14 @@ def choose_smoothing(
     ----------
     classifier : scikit-learn classifier, or a pipeline that ends in one
         With ``predict_proba``; cloned for every strength and fold.
-    X : array or DataFrame of n rows
-    y : array of n labels
+    X, y : n rows and their labels
     cm : CollisionMatrix
+        From the same rows, held-out labels have had a small part in it: K² averages of n rows. Where it matters, take
+        S from other rows.
     strengths : sequence of numbers from 0 to 1
     cv : int
         Folds, the same for every strength.
     random_state : int
-        Shuffles the rows into folds.
-
-    Notes
-    -----
-    With S from the same rows, held-out labels have had a part in it: K² averages of n rows, little beside what is
-    chosen here. Where it matters, take S from other rows.
 
     Examples
     --------
@@ -175,14 +166,10 @@ def choose_smoothing(
     present = cm.classes[np.unique(codes)]
     if len(present) < 2:
         raise ValueError(f"y holds a single class ({present[0]!r}): a classifier needs at least 2")
-    resolve_splits(cv, cm.classes[codes], present, 0)  # refuses what cannot be split before anything is trained
     tried = np.unique([check_strength(v, "strengths") for v in check.check_finite(strengths, "strengths", ndim=1)])
     weight_name = _weight_argument(classifier)
-    try:
-        check_random_state(random_state)
-    except ValueError:
-        raise ValueError(f"random_state must be None or a whole number ≥ 0, got {random_state!r}") from None
-    folds = list(StratifiedKFold(cv, shuffle=True, random_state=random_state).split(codes, codes))
+    seed = check.check_count(random_state, "random_state", least=0)
+    folds, notes = resolve_splits(cv, cm.classes[codes], present, seed)
     losses = np.empty((len(tried), len(codes)))
     for s, strength in enumerate(tried):
         T = smoothing_matrix(cm, strength)
@@ -195,10 +182,9 @@ def choose_smoothing(
             own = [column[label] for label in cm.classes[codes[test]].tolist()]
             losses[s, test] = -np.log(np.maximum(P[np.arange(len(test)), own], LEAST_PROBABILITY))
     means = losses.mean(axis=1)
-    best, plain = int(means.argmin()), 0
-    difference = losses[plain] - losses[best]
-    stderr = float(difference.std(ddof=1) / np.sqrt(len(codes)))
-    return SmoothingChoice(tried, means, float(tried[best]), float(difference.mean()), stderr)
+    best = int(means.argmin())
+    gain, stderr, _ = mean_and_error(losses[0] - losses[best])
+    return SmoothingChoice(tried, means, float(tried[best]), float(gain), float(stderr), tuple(notes))
 
 
 def expand(codes: IntArray, T: FloatArray) -> tuple[IntArray, IntArray, FloatArray]:
@@ -231,7 +217,7 @@ def _weight_argument(classifier: Any) -> str:
             f"classifier must have predict_proba, {type(classifier).__name__} has not "
             f"(wrap it in sklearn.calibration.CalibratedClassifierCV)"
         )
-    last = classifier.steps[-1] if isinstance(classifier, Pipeline) else ("", classifier)
+    last = classifier.steps[-1] if hasattr(classifier, "steps") else ("", classifier)
     if not has_fit_parameter(last[1], "sample_weight"):
         raise ValueError(
             f"classifier must take sample_weight in fit, {type(last[1]).__name__} does not: soft targets are weighted "
