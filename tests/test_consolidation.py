@@ -14,8 +14,6 @@ from collidescope.applications import consolidate
 from collidescope.applications.consolidation import NAME_WIDTH
 from helpers import ZOO, blocks, planted, random_posteriors
 
-SMALL = [name for name, (S, _) in ZOO.items() if len(S) <= 6]
-
 
 def estimated(k=6, rows=1500, seed=0, classes=None):
     P, codes = random_posteriors(np.random.default_rng(seed), rows, k)
@@ -161,38 +159,6 @@ def test_cannot_merge_holds_at_every_step(method):
         assert mapping[4] != mapping[5] != mapping[0]
 
 
-@pytest.mark.parametrize("method", ["greedy", "optimal"])
-def test_a_hierarchy_lets_only_siblings_merge_level_by_level(method):
-    tree = {
-        "tabby": ("animal", "cat"),
-        "siamese": ("animal", "cat"),
-        "beagle": ("animal", "dog"),
-        "poodle": ("animal", "dog"),
-        "van": ("thing", "car"),
-        "cup": ("thing",),
-    }
-    cm = CollisionMatrix(*planted(6, sharpness=0.5, seed=3), classes=list(tree))
-    plan = consolidate(cm, hierarchy=tree, method=method)
-    allowed = as_sets(
-        [[name] for name in tree]
-        + [["tabby", "siamese"], ["beagle", "poodle"], ["van", "cup"], ["tabby", "siamese", "beagle", "poodle"]]
-    )
-    assert plan.path["n_groups"].tolist() == [6, 5, 4, 3, 2]
-    for n in range(2, 7):
-        assert as_sets(plan.at(n).groups) <= allowed
-    assert plan.at(2).groups == [["tabby", "siamese", "beagle", "poodle"], ["van", "cup"]]
-
-
-@settings(max_examples=25, deadline=None)
-@given(st.integers(0, 10_000), st.lists(st.tuples(st.integers(0, 2), st.integers(0, 1)), min_size=7, max_size=7))
-def test_greedy_groups_under_a_hierarchy_are_always_among_the_legal_ones(seed, paths):
-    cm = CollisionMatrix(*planted(7, sharpness=1, seed=seed))
-    tree = dict(enumerate(paths))
-    greedy, optimal = (consolidate(cm, hierarchy=tree, method=method) for method in ("greedy", "optimal"))
-    assert greedy.path["n_groups"].tolist() == optimal.path["n_groups"].tolist()
-    assert (optimal.path["pber"] <= greedy.path["pber"] + 1e-12).all()
-
-
 # ------------------------------------------------------------------------------------------------- even groups
 
 
@@ -254,8 +220,7 @@ def test_cutting_the_tree_gives_the_groups_of_the_plan():
 
 
 def test_constraints_leave_the_tree_whole():
-    tree = {k: k % 3 for k in range(6)}
-    plan = consolidate(CollisionMatrix(*planted(6)), must_merge=[(0, 3)], cannot_merge=[(1, 4)], hierarchy=tree)
+    plan = consolidate(CollisionMatrix(*planted(6)), must_merge=[(0, 3)], cannot_merge=[(1, 4)])
     assert plan.linkage[0, :2].tolist() == [0, 3]
     assert is_valid_linkage(plan.linkage)
     assert is_monotonic(plan.linkage)
@@ -332,13 +297,6 @@ ABC = CollisionMatrix(0.7 * np.eye(4) + 0.075, classes=list("abcd"))
         ),
         ({"cannot_merge": [list("abcd")], "n_groups": 3}, "n_groups must be from 4 to 4 here.*keep 4 groups apart"),
         ({"cannot_merge": [list("abcd")], "max_pber": 0.01}, "max_pber=0.01 is out of reach.*4 groups still have"),
-        ({"hierarchy": ["a", "b"]}, r"hierarchy must be a mapping.*\['a', 'b'\]"),
-        ({"hierarchy": {"a": "x"}}, "hierarchy must give every class a parent.*None for 'b'"),
-        ({"hierarchy": {name: {"x": 1} for name in "abcd"}}, "hierarchy.*{'x': 1} for 'a'"),
-        (
-            {"hierarchy": {"a": 0, "b": 0, "c": 1, "d": 1}, "must_merge": [("b", "c")]},
-            r"must_merge joins \['b', 'c'\], which hierarchy keeps apart",
-        ),
         ({"n_groups": 3, "names": ["x"]}, r"names must have one entry per group \(3\), got 1"),
         ({"n_groups": 3, "names": list("xxy")}, "names must differ.*'x' occurs twice"),
     ],

@@ -340,13 +340,22 @@ def test_the_command_gives_the_matrix_of_python_in_both_forms(tmp_path):
     table.to_csv(tmp_path / "long.csv", index=False)
     pd.crosstab(table["id"], table["label"]).to_csv(tmp_path / "wide.csv")
     long = ["votes", tmp_path / "long.csv", "--item", "id", "--label", "label", "--annotator", "who"]
-    done = run(*long, "--report", tmp_path / "r.html", "--matrix", tmp_path / "m.json")
+    guess = collision_matrix_from_posteriors(np.full((90, 3), 1 / 3), ["cat", "dog", "owl"] * 30)
+    guess.to_json(tmp_path / "guess.json")
+    done = run(*long, "--report", tmp_path / "r.html", "--matrix", tmp_path / "m.json", "-m", tmp_path / "guess.json")
     assert done.exit_code == 0, done.stderr
     assert "1 items have a single vote" in done.stderr
     assert "Krippendorff's alpha" in done.stdout
     cm = CollisionMatrix.from_json(tmp_path / "m.json")
     assert cm == count_collisions(table["id"], table["label"], average="items")
-    assert "</html>" in (tmp_path / "r.html").read_text()
+    page = (tmp_path / "r.html").read_text()
+    for says in (
+        "Krippendorff",
+        "Who votes differently?",
+        "What the model sees, and what people do",
+        "not learned yet",
+    ):
+        assert says in page
     told = json.loads(run(*long, "--json").stdout)
     assert len(told["votes"]["annotators"]) == 6
     wide = json.loads(run("votes", tmp_path / "wide.csv", "--wide", "--item", "id", "--json").stdout)

@@ -47,14 +47,11 @@ class Told:
 
     def section(self) -> dict[str, Any]:
         """For ``sections=`` of :func:`~collidescope.report`: title, sentences, table."""
-        shown = self._shown(self.ROWS[1])
-        rows = plain(shown.to_numpy(dtype=object)) if len(shown) else []
-        table = {"columns": [str(name).replace("_", " ") for name in shown.columns], "rows": rows} if rows else None
-        return {"title": self.TITLE, "sentences": [self.verdict, *self.notes], "table": table}
+        return section(self.TITLE, [self.verdict, *self.notes], self._shown(self.ROWS[1]))
 
     def _shown(self, most: int | None) -> pd.DataFrame:
         table: pd.DataFrame = getattr(self, self.TABLE)
-        return table.drop(columns=list(self.HIDDEN)).dropna(axis=1, how="all").head(most)
+        return table.drop(columns=list(self.HIDDEN)).dropna(axis=1, how="all")[:most]
 
     def __str__(self) -> str:
         shown = self._shown(self.ROWS[0])
@@ -64,6 +61,15 @@ class Told:
     def _repr_html_(self) -> str:
         table = self._shown(self.ROWS[1]).to_html(index=False, float_format="{:.4f}".format, na_rep="")
         return words_html(self.verdict, *self.notes) + table
+
+
+def section(title: str, sentences: list[str], table: pd.DataFrame) -> dict[str, Any]:
+    """A part of the report from words and a table."""
+    said = {True: "yes", False: ""}
+    shown = table.assign(**{str(c): table[c].map(said) for c in table.select_dtypes("bool")})
+    rows = [[plain(cell) for cell in row.values()] for row in shown.to_dict("records")]
+    columns = [str(name).replace("_", " ") for name in table.columns]
+    return {"title": title, "sentences": sentences, "table": {"columns": columns, "rows": rows} if rows else None}
 
 
 def plain(value: Any) -> Any:
@@ -210,7 +216,7 @@ def discovered(p_values: Any, fdr: float) -> npt.NDArray[np.bool_]:
     return np.asarray(false_discovery_control(p_values) <= fdr) if len(p_values) else np.zeros(0, dtype=bool)
 
 
-def wilson_interval(count: int, n: int, level: float) -> tuple[float, float]:
+def wilson_interval(count: Any, n: Any, level: float) -> tuple[float, float]:
     """Wilson's interval for a share: right for small counts too."""
     from scipy.stats import binomtest
 

@@ -287,7 +287,11 @@ def _against_others(
         # Disagreement is tested on one side, use on both and in K classes.
         p = 2 * np.minimum(stdtr(df, difference / stderr), 2 * k * stdtr(df, -z))
         half = stdtrit(df, (1 + level) / 2) * stderr
-        columns = {"items": n, "rate": np.bincount(who, rate, m) / n, "others": np.bincount(who, others, m) / n}
+        columns: dict[str, Any] = {
+            "items": n,
+            "rate": np.bincount(who, rate, m) / n,
+            "others": np.bincount(who, others, m) / n,
+        }
         columns |= {"difference": difference, "low": np.maximum(difference - half, -1)}
         columns |= {"high": np.minimum(difference + half, 1), "pber_without": without}
         columns |= {"used": np.where(n > 0, matrix.classes[most].astype(object), None), "used_by": used_by}

@@ -164,7 +164,7 @@ class AuditReport(Told):
         return f"<AuditReport: {self.n_rows:,} rows, error {self.error:.4f}, fixable {self.fixable:.4f}>"
 
     def _shown(self, most: int | None) -> pd.DataFrame:
-        return self.pairs[self.pairs["fixable"] > 0].head(most)
+        return self.pairs[self.pairs["fixable"] > 0][:most]
 
 
 def audit(

@@ -69,7 +69,7 @@ class Comparison(Told):
         return f"{both}: {self.pber['verdict']}. Pairs of classes: {told}."
 
     def _shown(self, most: int | None) -> pd.DataFrame:
-        return self.pairs[self.pairs["verdict"] != AGREED].head(most)
+        return self.pairs[self.pairs["verdict"] != AGREED][:most]
 
 
 def compare(estimated: CollisionMatrix, counted: CollisionMatrix, *, level: float = 0.95) -> Comparison:

@@ -250,7 +250,7 @@ def rows(
     check_choice(kind, list(wanted), "--kind")
     scores = Scores(run, reading, table, model)
     found = ambiguous(scores.P, y=scores.y, classes=scores.classes, by=by)
-    found = found[found["kind"].isin(wanted[kind])].head(top).reset_index(drop=True).rename(columns={"index": "row"})
+    found = found[found["kind"].isin(wanted[kind])][:top].reset_index(drop=True).rename(columns={"index": "row"})
     others = scores.others.iloc[found["row"]].add_prefix("x_").reset_index(drop=True)
     found["row"] = scores.numbers[found["row"]]
 
