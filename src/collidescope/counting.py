@@ -1,21 +1,20 @@
 """S without a model: collisions counted where one input carries several labels.
 
-Two kinds of data are one problem. A table in which whole inputs repeat, and items on which several people voted, both
-give for every distinct input (item) u the number of labels n_k in each class, N = Σ n_k of them. With N ≥ 2 the
-unbiased estimate of y_i y_j at u pairs every label with every *other* one::
+A table in which whole inputs repeat, and items on which several people voted, both give for every distinct input (item)
+u the number of labels n_k in each class, N = Σ n_k. With N ≥ 2 the unbiased estimate of y_i y_j pairs every label with
+every *other* one::
 
     Z_u[i, j] = n_i n_j / (N (N-1)),     Z_u[i, i] = n_i (n_i - 1) / (N (N-1)),     row sums ρ_u = n / N
 
 B̂ is a weighted mean of Z_u and Ŝ_ij = Σ ω_u Z_u[i, j] / Σ ω_u ρ_u[i]. The weights decide whose mean it is:
 
-- ``average="items"``, ω = 1: the mean over items. An item with 50 votes counts as much as one with two, and it is
-  known more precisely. This is the population of items, whoever decided how many votes each should have.
-- ``average="rows"``, ω = N: the mean over rows. Right where rows are the sample and inputs repeat by chance.
+- ``average="items"``, ω = 1: the population of items, whoever decided how many votes each should have.
+- ``average="rows"``, ω = N: right where rows are the sample and inputs repeat by chance.
 
-Standard errors. Mean over items: items are the independent units, so that the intervals contain both the choice of
-items and the choice of voters. Mean over rows: an input seen a few times is one unit. An input seen often would, as one
-unit, count the difference between its posterior and those of others as noise; its rows are the units instead, each with
-the labels of the other rows as its posterior p, where the count is the one-step estimator mean(c pᵀ + p cᵀ - p pᵀ).
+Standard errors. Mean over items: items are the independent units. Mean over rows: an input seen a few times is one
+unit. An input seen often would, as one unit, count the difference between its posterior and those of others as noise;
+its rows are the units instead, each with the labels of the other rows as its posterior p, where the count is the
+one-step estimator mean(c pᵀ + p cᵀ - p pᵀ).
 """
 
 from __future__ import annotations
@@ -110,22 +109,16 @@ def count_collisions(
     X : DataFrame, Series or array of n rows, any dtypes
         The inputs. For votes, one row per vote: the name or number of the item.
     y : array of n labels
-        For votes, the class that was voted for.
     average : {"rows", "items"}
-        Whose mean S is. "rows", for tables in which inputs repeat by chance: every row counts the same. "items", for
-        votes: every distinct input counts the same, however many labels it has.
-    classes : K names, optional
-        By default the sorted distinct labels.
+        Whose mean S is. "rows", for tables in which inputs repeat by chance; "items", for votes: every distinct input
+        counts the same, however many labels it has.
+    classes : K names, default the sorted distinct labels
 
     Returns
     -------
     CollisionMatrix
         For the inputs with two labels or more. ``coverage`` is their share (of the rows, or of the items), ``counts``
         the rows, or items, of each class; ``info["inputs_seen_once"]`` how many inputs say nothing.
-
-    See Also
-    --------
-    collision_matrix_from_votes : the same from a table of counts, items × classes.
 
     Examples
     --------
@@ -158,20 +151,14 @@ def collision_matrix_from_votes(votes: Any, classes: Names | None = None) -> Col
     votes : array, DataFrame, sparse matrix, or Dask array or DataFrame of shape (items, K)
         How many votes each item has for each class. Items may have different numbers of votes.
     classes : K names, optional
-        In the order of the columns; of a DataFrame, the columns to use. By default the columns of a DataFrame, or
-        0 … K-1.
+        In the order of the columns; of a DataFrame, the columns to use. Default the columns of a DataFrame, or 0 … K-1.
 
     Returns
     -------
     CollisionMatrix
         The mean over the items with two votes or more: S[i, j] is the chance that another voter says j where one has
-        said i. Items are the units of the standard errors. ``coverage`` is the share of the items with a vote that
-        have two or more; ``counts`` are items (an item with 3 of 4 votes for a class counts 0.75 for it).
-
-    See Also
-    --------
-    count_collisions : with ``average="items"`` the same from one row per vote.
-    votes_needed : how many more would be needed.
+        said i. Items are the units of the standard errors. ``coverage`` is the share of the items with a vote that have
+        two or more; ``counts`` are items (an item with 3 of 4 votes for a class counts 0.75 for it).
 
     Examples
     --------
@@ -201,26 +188,23 @@ def votes_needed(
     ----------
     cm : CollisionMatrix
         Of a first round of votes (mean over items).
-    half_width : float
-        Wanted: the estimate ± this.
+    half_width, level : float
+        Wanted: the estimate ± this, at this level.
     of : "pber", "matrix" or a pair (class, other)
         Whose interval: of the PBER, of every entry of S, or of the one entry S[class, other].
-    level : float
 
     Returns
     -------
     DataFrame
-        One row per plan: ``votes_per_item``, ``items``, and ``votes``, their product. The plan with the fewest votes
-        comes first. ``attrs["between"]`` and ``attrs["within"]`` are the variance components of the widest interval:
-        between items, and within an item with two votes.
+        ``votes_per_item``, ``items``, and ``votes``, their product; the plan with the fewest votes comes first.
+        ``attrs["between"]`` and ``attrs["within"]`` are the variance components of the widest interval.
 
     Notes
     -----
-    An item with N votes has a variance of between + within · g(N), with g(2) = 1. The variance with two votes each
-    follows from B; that of the votes at hand from their standard error; the difference tells the components apart. How
-    fast g falls depends on the items, between 2/N (clear ones) and 2/(N(N-1)) (items on which voters are evenly split);
-    of the two the plan takes the one that needs more. With two votes on every item at hand nothing is known about more
-    votes, and all variance is taken to be between items.
+    An item with N votes has a variance of between + within · g(N), with g(2) = 1. The variance with two votes follows
+    from B, that of the votes at hand from their standard error. How fast g falls depends on the items, between 2/N
+    (clear ones) and 2/(N(N-1)) (voters evenly split); the plan takes the one that needs more. With two votes on every
+    item at hand all variance is taken to be between items.
 
     Examples
     --------

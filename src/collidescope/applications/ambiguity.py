@@ -52,18 +52,14 @@ def ambiguous(
 
     Parameters
     ----------
-    clf_or_posteriors : array of shape (n, K), or a fitted classifier with ``predict_proba``
-        Held-out posteriors of the rows. Training rows of a ``CollisionClassifier`` are recognised and get its
-        ``posteriors_``; any other classifier is asked about ``X`` as it is.
-    X : rows, needed by a classifier
-    y : array of n labels, optional
-        Without labels there is no suspect label.
+    clf_or_posteriors, X, y, classes
+        As in :func:`audit`: held-out posteriors, or a fitted classifier and its rows. Without ``y`` no label is
+        suspect.
     by : "entropy", "margin" or "label"
         Most entropy first; smallest lead of the first class over the second first; most suspect label first
         (:func:`label_error_scores`, needs ``y``).
     top : int, optional
         Keep this many rows.
-    classes : K names in the order of the columns, default those of the classifier or the sorted distinct labels
 
     Returns
     -------

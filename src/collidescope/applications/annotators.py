@@ -52,18 +52,9 @@ FORMULAS = {
 def agreement(votes: Any, classes: Names | None = None, *, level: float = 0.95) -> pd.DataFrame:
     """Agreement, PBER, Fleiss' kappa and Krippendorff's alpha (nominal) of one set of votes, with intervals.
 
-    Parameters
-    ----------
-    votes : array, DataFrame or sparse matrix of shape (items, K)
-        How many votes each item has for each class. Items with one vote are left out, as alpha does.
-    classes : K names, optional
-    level : float
-        Of the intervals, for which items are the units.
-
-    Returns
-    -------
-    DataFrame
-        Indexed by coefficient, with ``value``, ``low``, ``high`` and ``formula``, the coefficient as a function of B.
+    ``votes`` are counts, items × classes (array, DataFrame or sparse); items with one vote are left out, as alpha does,
+    and items are the units of the intervals. The table is indexed by coefficient, with ``value``, ``low``, ``high`` and
+    ``formula``, the coefficient as a function of B.
 
     Examples
     --------
@@ -125,8 +116,7 @@ class AnnotatorReport(Told):
         the PBER of all other votes; ``used`` (the class whose use differs most), ``used_by`` (by how much), ``p_value``
         (corrected for classes and annotators) and ``flagged``.
     pairs : DataFrame
-        One row per pair of annotators who share an item: ``first``, ``second``, ``items``, ``agreement``, ``low``,
-        ``high`` (Wilson), the pair with the least agreement first.
+        ``first``, ``second``, ``items`` they share, ``agreement``, ``low``, ``high`` (Wilson), least agreement first.
     """
 
     TITLE: ClassVar[str] = "Who votes differently?"
@@ -168,14 +158,8 @@ def compare_annotators(
 ) -> AnnotatorReport:
     """S, agreement and its coefficients from votes whose voters are known, and who votes differently.
 
-    Parameters
-    ----------
-    items, labels, annotators : arrays of n entries, one per vote
-    classes : K names, optional
-    level : float
-        Of the intervals.
-    alpha : float
-        Chance to flag anybody at all where all vote alike.
+    ``items``, ``labels`` and ``annotators`` have one entry per vote. ``level`` is that of the intervals, ``alpha`` the
+    chance to flag anybody at all where all vote alike.
 
     Examples
     --------

@@ -1,7 +1,7 @@
 """Which errors of a classifier could a better model avoid, and which are in the data?
 
-With posteriors p of the audited rows (held out: the best estimate of the truth there is) the rule argmax p is the best
-that the features allow, as far as p can see. The audited classifier's prediction ŷ is compared with it row by row::
+With held-out posteriors p the rule argmax p is the best that the features allow, as far as p can see. The audited
+classifier's prediction ŷ is compared with it row by row::
 
     error    = P(ŷ ≠ y)                     of the audited classifier
     best     = P(argmax p ≠ y)              of the best rule known, on the same labelled rows
@@ -9,16 +9,13 @@ that the features allow, as far as p can see. The audited classifier's predictio
     inherent = the Bayes error              what unlimited rows would leave, a range from a learning curve (``limit``)
     not learned yet = best - inherent       what more rows would still avoid
 
-and for each ordered pair (i, j) of classes the same with P(ŷ = j | i) and P(argmax p = j | i), the Bayes-optimal
-confusion E_{x~D_i} 1[argmax y(x) = j]. Without a limit the last two cannot be told apart, and *fixable* is a lower
-limit of what can be avoided.
+and for each ordered pair (i, j) of classes the same with P(ŷ = j | i) and P(argmax p = j | i). Without a limit the last
+two cannot be told apart.
 
 A pair is flagged when its excess is beyond luck (exact McNemar test on the rows of class i where only one of the two
-says j) **and** so is that of both directions together, i → j and j → i. Two rules that are equally good can differ in
-where they draw the line between i and j: one then makes more of the one error and fewer of the other, which no better
-model mends. Nor is a pair flagged whose rows, all errors counted, come out no worse: of classes that nobody can tell
-apart one rule may prefer these, another rule others. Benjamini and Hochberg's procedure keeps the expected share of
-false flags below ``fdr``.
+says j) **and** so is that of both directions together: equally good rules can draw the line between i and j elsewhere.
+Nor is a pair flagged whose rows, all errors counted, come out no worse. Benjamini and Hochberg's procedure keeps the
+expected share of false flags below ``fdr``.
 """
 
 from __future__ import annotations
@@ -49,14 +46,10 @@ AGRESTI_MIN = 0.5
 class AuditReport(Told):
     """What a classifier gets wrong: fixable now, not learned yet, inherent. Made by :func:`audit`.
 
-    Rates are shares of rows; intervals hold at ``level``.
-
     Attributes
     ----------
-    error, error_interval : of the audited classifier
-    best : float
-        Error of the rule argmax p on the same rows: ``error = best + fixable``, exactly.
-    fixable, fixable_interval : paired difference of the two errors
+    error, best, fixable : float
+        Shares of rows: ``error = best + fixable``, exactly; with ``error_interval`` and ``fixable_interval``.
     inherent_interval : (low, high) or None
         Range of the Bayes error, where a limit is known.
     bayes_error : float
@@ -69,7 +62,6 @@ class AuditReport(Told):
         the total), ``p_value``, ``flagged``. Largest ``fixable`` first.
     confusion, bayes_confusion : arrays of shape (K, K)
         P(ŷ = j | i) and P(argmax p = j | i) on these rows; nan where a class has none.
-    notes : tuple of str
     """
 
     TITLE: ClassVar[str] = "Which errors could a better model avoid?"
@@ -183,24 +175,18 @@ def audit(
     Parameters
     ----------
     model_or_posteriors : array of shape (n, K), or a fitted classifier with ``predict_proba``
-        The best estimate of the true posteriors of the audited rows, by a model that did not train on them. Rows that
-        a ``CollisionClassifier`` was trained on are recognised and get their held-out posteriors.
+        The best estimate of the true posteriors, by a model that did not train on the rows. Training rows of a
+        ``CollisionClassifier`` are recognised and get their held-out posteriors.
     X : the audited rows
-        Needed when the first argument is a classifier or ``y_pred`` is an estimator. With posteriors it may be left
-        out: ``audit(P, y_true, y_pred)``.
+        Needed when the first argument is a classifier or ``y_pred`` an estimator; else ``audit(P, y_true, y_pred)``.
     y_true : array of n labels
     y_pred : array of n labels, array of shape (n, K), or a fitted estimator
-        What the audited classifier says: labels, posteriors (the most likely class is taken; columns in the order of
-        ``classes``), or the classifier itself, whose ``predict`` is called on ``X``. It must not have trained on the
-        rows either, or its errors are too few.
+        What the audited classifier says about rows that it did not train on.
     limit : Limit, optional
-        What unlimited rows would leave, default ``limit_`` of the model: splits what is left into "not learned yet"
-        and "inherent".
+        What unlimited rows would leave, default ``limit_`` of the model: tells "not learned yet" from "inherent".
     classes : K names in the order of the columns, default those of the model or the sorted distinct labels
-    level : float
-        Of the intervals.
-    fdr : float
-        False discovery rate of the flagged pairs (Benjamini and Hochberg).
+    level, fdr : float
+        Of the intervals; false discovery rate of the flagged pairs (Benjamini and Hochberg).
 
     Examples
     --------
@@ -266,14 +252,8 @@ def audit(
 def bayes_confusion(P: npt.ArrayLike, y: npt.ArrayLike | None = None, *, classes: Names | None = None) -> FloatArray:
     """Confusion of the best rule: row i, column j is E_{x~D_i} 1[argmax y(x) = j].
 
-    Parameters
-    ----------
-    P : array of shape (n, K)
-        Held-out posteriors.
-    y : array of n labels, optional
-        With labels class i is the rows labelled i; without, every row counts for class i with weight p_i, which is as
-        right as the posteriors are.
-    classes : K names in the order of the columns, default the sorted distinct labels
+    With labels class i is the rows labelled i; without, every row counts for class i with weight p_i, which is as right
+    as the posteriors ``P`` (n×K, held out) are.
 
     Examples
     --------

@@ -161,16 +161,13 @@ def ceilings(
     limit : Limit, optional
         Range of PBER and Bayes error with unlimited rows.
     posteriors_by_size : mapping of training rows to arrays of shape (n, K), optional
-        Posteriors of the same rows by models trained on fewer rows, three sizes or more with the largest (that of P
-        may be among them): gives every metric its own range.
+        Posteriors of the same rows by models trained on fewer rows, three sizes or more with the largest (that of P may
+        be among them): gives every metric its own range.
     cost : array of shape (K, K), optional
         cost[i, j] of deciding j where i is true.
     groups : array of n names, optional
         Rows that belong together: intervals count groups.
-    classes : K names in the order of the columns, default the sorted distinct labels
-    level : float
-    random_state : int
-        Deals the rows into the parts of the jackknife.
+    classes, level, random_state : as in :func:`audit`; deals the rows into the parts of the jackknife
 
     Examples
     --------

@@ -61,16 +61,15 @@ class ColumnValue(Told):
     ----------
     table : DataFrame
         One row per unit, most needed first: ``unit``, ``columns``, ``needed`` (rise of PBER without it) with ``low``
-        and ``high``, ``p_value``, ``flagged`` (at the false discovery rate), ``pber_without``, ``alone`` (fall of PBER
-        from the priors with it alone) with ``alone_low`` and ``alone_high``, and with costs ``cost`` and ``per_cost``
-        (PBER that it takes off per unit of cost).
+        and ``high``, ``p_value``, ``flagged``, ``pber_without``, ``alone`` (fall of PBER from the priors with it alone)
+        with ``alone_low`` and ``alone_high``, and with costs ``cost`` and ``per_cost`` (PBER taken off per unit of
+        cost).
     pairs : DataFrame
-        One row per unit and colliding pair: ``unit``, ``class``, ``other``, ``rate`` with all columns, ``needed`` with
-        ``low`` and ``high``, ``p_value``, ``flagged``.
+        Per unit and colliding pair: ``unit``, ``class``, ``other``, ``rate`` with all columns, ``needed`` with ``low``
+        and ``high``, ``p_value``, ``flagged``.
     pber, pber_interval, matrix : with all columns
     fits : int
         Cross-fits that were made.
-    notes : tuple of str
     """
 
     TITLE: ClassVar[str] = "Which column tells the classes apart?"
@@ -119,8 +118,7 @@ def column_value(
     clf : classifier with ``predict_proba``, or None
         Cloned and cross-fitted for every unit. A ``CollisionClassifier`` or ``TableClassifier`` would take hours: in
         its place, and for None, a fast member is used (logistic regression and gradient boosting, averaged).
-    X : DataFrame, or array of n rows
-    y : array of n labels
+    X, y : DataFrame or array of n rows, and their labels
     columns : list of column names, or mapping of name to list of column names, optional
         The units: {"lab values": ["na", "k"], …}. By default every column, those that go together as one unit.
     costs : mapping of unit or column to its cost, optional
@@ -132,14 +130,13 @@ def column_value(
         Cross-fits at most: 1 + 2 for each unit. Where there are more columns, the most similar ones are joined.
     level, fdr : float
         Of the intervals; of the flags (Benjamini and Hochberg).
-    random_state : int
-    verbose : int
-        1 shows progress.
+    random_state, verbose : int
+        ``verbose=1`` shows progress.
 
     Notes
     -----
-    The values hold for the classifier that is used. For a column that is *offered* (known for these rows, not yet
-    used) ``needed`` is what it would take off.
+    The values hold for the classifier that is used. For a column that is *offered* (known for these rows, not yet used)
+    ``needed`` is what it would take off.
 
     Examples
     --------

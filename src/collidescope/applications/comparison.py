@@ -40,16 +40,10 @@ PRIORS_GAP = 0.05
 class Comparison(Told):
     """What :func:`compare` found.
 
-    Attributes
-    ----------
-    pairs : DataFrame
-        One row per pair of classes, in the direction with the larger rate: ``class``, ``other``, ``estimated``,
-        ``counted``, ``difference`` with its simultaneous interval ``low`` to ``high``, ``p_value`` (corrected for the
-        number of pairs) and ``verdict``. The largest differences, in standard errors, come first.
-    pber : dict
-        ``estimated``, ``counted``, ``difference``, ``low``, ``high``, ``verdict`` of the PBER.
-    level : float
-    notes : tuple of str
+    ``pairs`` has one row per pair of classes, in the direction with the larger rate: ``class``, ``other``,
+    ``estimated``, ``counted``, ``difference`` with its simultaneous interval ``low`` to ``high``, ``p_value``
+    (corrected for the number of pairs) and ``verdict``; the largest differences, in standard errors, come first.
+    ``pber`` is the same of the PBER.
     """
 
     TITLE: ClassVar[str] = "What the model sees, and what people do"
@@ -75,14 +69,8 @@ class Comparison(Told):
 def compare(estimated: CollisionMatrix, counted: CollisionMatrix, *, level: float = 0.95) -> Comparison:
     """Compare what a model sees as collision with what several labels per input show, pair by pair.
 
-    Parameters
-    ----------
-    estimated : CollisionMatrix
-        From a model: ``CollisionClassifier``, ``estimate_collisions``, ``collision_matrix_from_posteriors``.
-    counted : CollisionMatrix
-        From ``collision_matrix_from_votes`` or ``count_collisions``, for the same classes.
-    level : float
-        Of the simultaneous intervals: with this probability no pair is called different that is not.
+    ``estimated`` comes from a model, ``counted`` from ``collision_matrix_from_votes`` or ``count_collisions``, for the
+    same classes. With probability ``level`` no pair is called different that is not.
 
     Examples
     --------

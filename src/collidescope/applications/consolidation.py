@@ -51,20 +51,17 @@ class ConsolidationPlan(Told):
     Attributes
     ----------
     groups : list of lists of class names, in the order of their first members
-    matrix : CollisionMatrix
-        That of the groups, with intervals where the source has a covariance. Its class names are text ("4+9").
+    matrix, source : CollisionMatrix
+        Of the groups (named "4+9", with intervals where the source has a covariance), and of the classes.
     path : DataFrame
         One row per step: ``step``, ``n_groups``, ``first`` and ``second`` (the groups merged), ``pber`` with
-        ``pber_low`` and ``pber_high`` (95%, missing where not estimated), ``gain`` (PBER removed by the step) and
-        ``price``: PBER above that of the plain greedy path with as many groups, for ``max_group_size`` and
-        ``balance``. It ends at one group, or where the constraints end it.
+        ``pber_low`` and ``pber_high`` (95%), ``gain`` (PBER removed) and ``price``: PBER above that of the plain greedy
+        path with as many groups. It ends at one group, or where the constraints end it.
     linkage : array of shape (K - 1, 4) or None
         The tree for :func:`scipy.cluster.hierarchy.dendrogram`; heights are the PBER removed so far. Merges beyond the
-        end of ``path`` join what the constraints keep apart. None with ``method="optimal"``: best groupings of
-        different sizes need not be nested.
+        end of ``path`` join what the constraints keep apart. None with ``method="optimal"``, whose steps need not nest.
     groupings : array of shape (len(path), K)
         Group number of every class at every step.
-    source : CollisionMatrix
     """
 
     TITLE: ClassVar[str] = "Which classes to merge"
@@ -88,14 +85,10 @@ class ConsolidationPlan(Told):
         return {name: merged for group, merged in named for name in group}
 
     def at(self, n_groups: int, names: GroupNames | None = None) -> ConsolidationPlan:
-        """The plan with another number of groups (or other names) along the same path.
+        """The plan with another number of groups along the same path.
 
-        Parameters
-        ----------
-        n_groups : int
-        names : list with one name per group, or callable, optional
-            In the order of ``groups``; a callable makes a name from the members of a group. By default they are joined
-            by "+", long ones cut: "A+B+… (12)".
+        ``names`` has one name per group, in the order of ``groups``, or makes one from the members of a group; by
+        default they are joined by "+", long ones cut: "A+B+… (12)".
         """
         check.check_count(n_groups, "n_groups", least=2)
         steps = self.path["n_groups"].tolist()
@@ -181,20 +174,16 @@ def consolidate(
     Parameters
     ----------
     cm : CollisionMatrix
-    n_groups : int, optional
-        Merge until this many groups are left.
-    max_pber : float, optional
-        Merge until the PBER is at most this: as many groups as it allows. With neither of the two nothing is merged
-        yet: look at ``plan.path`` and take ``plan.at(n)``.
+    n_groups, max_pber : int, float, optional
+        Merge until this many groups are left, or until the PBER is at most this. With neither nothing is merged yet:
+        look at ``plan.path`` and take ``plan.at(n)``.
     max_group_size : int, optional
         Most classes of a group.
     balance : float from 0 to 1
-        0 merges by gain alone, 1 by the mean collision between the classes of two groups, which keeps groups of
-        similar size. What it costs is in the ``price`` column of ``plan.path``.
-    must_merge : list of groups of class names, optional
-        Merged before the first step.
-    cannot_merge : list of pairs (or groups) of class names, optional
-        Never together in a group.
+        0 merges by gain alone, 1 by the mean collision between the classes of two groups, which keeps groups of similar
+        size. What it costs is in the ``price`` column of ``plan.path``.
+    must_merge, cannot_merge : lists of groups of class names, optional
+        Merged before the first step; never together in a group.
     method : "greedy" or "optimal"
         Greedy merges the best pair at each step. Optimal looks at every grouping (up to 10 classes).
     names : list with one name per group, or callable, optional
@@ -202,8 +191,8 @@ def consolidate(
 
     Notes
     -----
-    Exact given S, so the PBER at every step is as good as S is. The choice of the groups saw the estimate, so with
-    noisy matrices the PBER of a *chosen* grouping is a little too low; intervals do not allow for the choice.
+    Exact given S. The choice of the groups saw the estimate, so with noisy matrices the PBER of a *chosen* grouping is
+    a little too low; intervals do not allow for the choice.
 
     Examples
     --------
@@ -482,8 +471,8 @@ def _path_table(cm: CollisionMatrix, search: _Search, reference: _Search) -> pd.
 def _intervals(cm: CollisionMatrix, groupings: Groupings, pber: FloatArray) -> tuple[FloatArray, FloatArray]:
     """95% intervals of the PBER at every step; nan where they would need a covariance that is not there.
 
-    With v = 1 for the diagonal entries of the upper triangle of B and 2 for those of two classes of one group,
-    PBER = 1 - v·B, and its variance is vᵀ C v with C the covariance of the triangle.
+    With v = 1 for diagonal entries of the upper triangle of B and 2 for two classes of one group, PBER = 1 - v·B, with
+    variance vᵀ C v.
     """
     stderr = np.full(len(pber), np.nan)
     if cm.covariance is not None:

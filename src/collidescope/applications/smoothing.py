@@ -53,7 +53,6 @@ def smooth_labels(y: Any, cm: CollisionMatrix, strength: float = 0.1) -> Any:
     Parameters
     ----------
     y : array of n labels, Series, or torch tensor of class numbers
-        Labels are names of ``cm.classes``; a tensor holds their positions, as torch losses want them.
     cm : CollisionMatrix
         Estimate it on the training rows only.
     strength : float from 0 to 1
@@ -61,8 +60,7 @@ def smooth_labels(y: Any, cm: CollisionMatrix, strength: float = 0.1) -> Any:
 
     Returns
     -------
-    array of shape (n, K)
-        A DataFrame with a column per class and the same index for a Series, a tensor on the same device for a tensor.
+    array of shape (n, K), a DataFrame with the same index for a Series, a tensor on the same device for a tensor
 
     Examples
     --------
@@ -89,15 +87,8 @@ def smooth_labels(y: Any, cm: CollisionMatrix, strength: float = 0.1) -> Any:
 class SmoothingChoice(Told):
     """Held-out log loss by strength: see :func:`choose_smoothing`.
 
-    Attributes
-    ----------
-    strengths : array of shape (m,)
-    losses : array of shape (m,)
-        Mean log loss of the held-out rows, against their labels as they are.
-    best : float
-        The strength with the lowest loss; the smallest of them when several have it.
-    gain, gain_stderr : float
-        How much lower the loss is than at the smallest strength tried, and its standard error over rows (paired).
+    ``losses`` are means over held-out rows, ``best`` is the (smallest) strength with the lowest, and ``gain`` how much
+    lower it is than at the smallest strength tried, with its standard error over rows (paired).
     """
 
     TITLE: ClassVar[str] = "How much label smoothing?"
@@ -134,21 +125,10 @@ def choose_smoothing(
 ) -> SmoothingChoice:
     """The strength with which a classifier predicts held-out labels best.
 
-    Any classifier whose ``fit`` takes ``sample_weight`` learns soft targets: each row is given once for every class,
-    weighted by its target.
-
-    Parameters
-    ----------
-    classifier : scikit-learn classifier, or a pipeline that ends in one
-        With ``predict_proba``; cloned for every strength and fold.
-    X, y : n rows and their labels
-    cm : CollisionMatrix
-        From the same rows, held-out labels have had a small part in it: K² averages of n rows. Where it matters, take
-        S from other rows.
-    strengths : sequence of numbers from 0 to 1
-    cv : int
-        Folds, the same for every strength.
-    random_state : int
+    Any classifier (or pipeline) with ``predict_proba`` whose ``fit`` takes ``sample_weight`` learns soft targets: each
+    row is given once for every class, weighted by its target. ``cv`` folds are the same for every one of the
+    ``strengths``. With S from the same rows held-out labels have a small part in it: where that matters, take S from
+    other rows.
 
     Examples
     --------

@@ -1,7 +1,4 @@
-"""Cross-entropy against targets that know which classes collide: the torch side of label smoothing.
-
-Symbols: the target of label i is row i of ``T = (1 - a) I + a S``, a the strength.
-"""
+"""Cross-entropy against targets that know which classes collide: the torch side of label smoothing."""
 
 from __future__ import annotations
 
@@ -20,17 +17,9 @@ REDUCTIONS = ("mean", "sum", "none")
 class SmoothedCrossEntropy(nn.Module):
     """Cross-entropy against soft targets (1 - a) e_i + a S[i] in place of ``nn.CrossEntropyLoss``.
 
-    Parameters
-    ----------
-    matrix : CollisionMatrix or array of shape (K, K)
-        S, in the order of the network's outputs. Estimate it on the training rows only.
-    strength : float from 0 to 1
-        a: 0 is plain cross-entropy, 1 replaces each label by its row of S.
-    reduction : "mean", "sum" or "none"
-
-    Notes
-    -----
-    The targets are a buffer: they move with ``.to(device)`` and are saved in the ``state_dict``.
+    ``matrix`` is S in the order of the network's outputs, estimated on the training rows only; ``strength`` a from 0
+    (plain cross-entropy) to 1; ``reduction`` "mean", "sum" or "none". The targets are a buffer: they move with
+    ``.to(device)`` and are saved in the ``state_dict``.
 
     Examples
     --------
@@ -54,13 +43,7 @@ class SmoothedCrossEntropy(nn.Module):
         self.register_buffer("targets", torch.tensor(targets, dtype=torch.get_default_dtype()))
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Loss of a batch.
-
-        Parameters
-        ----------
-        logits : tensor of shape (B, K), or (B, K, …) as in ``nn.CrossEntropyLoss``
-        labels : tensor of class numbers of shape (B,) or (B, …)
-        """
+        """Loss of logits (B, K), or (B, K, …) as in ``nn.CrossEntropyLoss``, and class numbers (B,) or (B, …)."""
         soft = smooth_targets(labels, self.targets).to(logits.dtype).movedim(-1, min(1, labels.ndim))
         if logits.ndim < 2 or logits.shape != soft.shape:
             raise ValueError(

@@ -55,8 +55,8 @@ class SubgroupCollisions(Told):
         other rows with ``difference_low`` and ``difference_high``, and ``verdict``: "higher", "lower", "not different"
         or "too few rows". All intervals hold at once with probability ``level``.
     pairs : DataFrame
-        One row per group and colliding pair: ``group``, ``class``, ``other``, ``rate``, ``difference`` to the other
-        rows, ``p_value``, ``flagged`` at the false discovery rate.
+        Per group and colliding pair: ``group``, ``class``, ``other``, ``rate``, ``difference`` to the other rows,
+        ``p_value``, ``flagged`` at the false discovery rate.
     matrices : dict
         Group → CollisionMatrix, for groups with rows enough that have every class.
     """
@@ -164,15 +164,9 @@ def collisions_by(
 class CollisionChange(Told):
     """How collisions changed between two fits or two periods, made by :func:`collision_change`.
 
-    Attributes
-    ----------
-    before, after : float
-        PBER.
-    change, interval : after - before
-    paired : bool
-        Are both about the same rows?
-    table : DataFrame
-        ``class``, ``other``, ``before``, ``after``, ``difference``, ``low``, ``high``, ``p_value``, ``flagged``.
+    ``before``, ``after`` and ``change`` (with ``interval``) are of the PBER, ``paired`` where both are about the same
+    rows; ``table`` has per pair ``class``, ``other``, ``before``, ``after``, ``difference``, ``low``, ``high``,
+    ``p_value``, ``flagged``.
     """
 
     TITLE: ClassVar[str] = "Did collisions change?"
