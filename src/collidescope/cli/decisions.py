@@ -178,6 +178,13 @@ def posteriors_of(fitted: Any, X: Any) -> tuple[Any, list[str]]:
     return P, [*met, *notes]
 
 
+def apps() -> Any:
+    """The functions behind the commands, imported when one runs."""
+    from collidescope import applications
+
+    return applications
+
+
 def _fail(low: float, above: float | None, what: str) -> None:
     if above is not None and low > above:
         note(f"{what} is above {above:g} beyond chance (at least {low:.4f})")
@@ -207,8 +214,6 @@ def audit(
     - `collidescope audit model.collide test.csv --label income --predicted yhat`
     - `collidescope audit heldout.csv --label income --predicted yhat --fail-above 0.05`
     """
-    from collidescope.applications import audit as audited
-
     reading = run.start(source, table)
     if run.label is not None and run.label == predicted:
         raise ValueError(
@@ -216,7 +221,7 @@ def audit(
         )
     scores = Scores(run, reading, table or source, None if table is None else source, [predicted])
     said = scores.predictions(predicted)
-    found = audited(scores.P, y_true=scores.y, y_pred=said, classes=scores.classes, limit=scores.limit)
+    found = apps().audit(scores.P, y_true=scores.y, y_pred=said, classes=scores.classes, limit=scores.limit)
     scores.shown["y_pred"] = said  # the report has a place for an audit
     run.finish(found, scores)
     _fail(found.fixable_interval[0], fail_above, "the fixable error")
@@ -241,7 +246,6 @@ def rows(
     - `collidescope rows table.csv --model model.collide --out rows.parquet`
     """
     from collidescope._checks import check_choice
-    from collidescope.applications import ambiguous
     from collidescope.applications._inputs import plain
     from collidescope.cli._writing import as_csv
 
@@ -249,7 +253,7 @@ def rows(
     wanted = {"ambiguous": ["ambiguous"], "suspect": ["suspect label"], "both": ["ambiguous", "suspect label"]}
     check_choice(kind, list(wanted), "--kind")
     scores = Scores(run, reading, table, model)
-    found = ambiguous(scores.P, y=scores.y, classes=scores.classes, by=by)
+    found = apps().ambiguous(scores.P, y=scores.y, classes=scores.classes, by=by)
     found = found[found["kind"].isin(wanted[kind])][:top].reset_index(drop=True).rename(columns={"index": "row"})
     others = scores.others.iloc[found["row"]].add_prefix("x_").reset_index(drop=True)
     found["row"] = scores.numbers[found["row"]]
@@ -288,36 +292,34 @@ def columns(
     """
     from types import SimpleNamespace
 
-    from collidescope.applications import column_value
     from collidescope.cli import _inputs as inputs
 
     reading = run.start(table)
     rows = inputs.sampled(inputs.labelled_rows(table, run.label, reading), sample, seed)
-    costs = {name: _number(value, name) for name, value in _pairs(cost, "--cost").items()}
+    costs = _pairs(cost, "--cost", float)
     rows, groups = inputs.take_column(rows, cluster, "--cluster")
-    units = {name: [part.strip() for part in value.split(",")] for name, value in _pairs(unit, "--unit").items()}
+    units = _pairs(unit, "--unit", lambda text: [part.strip() for part in text.split(",")])
     if units:
         used = {part for parts in units.values() for part in parts}
         units |= {str(name): [str(name)] for name in rows.X.columns if name not in used}
     together = None if groups is None else groups.astype(str)
     options: dict[str, Any] = {"budget": budget, "random_state": seed, "verbose": 0 if is_quiet() else 1}
-    found = column_value(None, rows.X, rows.y, columns=units or None, costs=costs, groups=together, **options)
+    found = apps().column_value(None, rows.X, rows.y, columns=units or None, costs=costs, groups=together, **options)
     about = {"table": table, "label": rows.label, "others": rows.X, "notes": list(rows.notes)}
     run.finish(found, SimpleNamespace(**about, shown={"source": found.matrix}))
 
 
-def _pairs(given: list[str] | None, option: str) -> dict[str, str]:
-    wrong = [text for text in given or [] if "=" not in text]
-    if wrong:
-        raise ValueError(f"{option} takes NAME=VALUE, got {wrong[0]!r}")
-    return {name.strip(): value.strip() for name, _, value in (text.rpartition("=") for text in given or [])}
-
-
-def _number(text: str, name: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError(f"--cost {name} must be a number, got {text!r}") from None
+def _pairs(given: list[str] | None, option: str, read: Callable[[str], Any]) -> dict[str, Any]:
+    """NAME=VALUE of an option that may come several times."""
+    found = {}
+    for name, equals, value in (text.rpartition("=") for text in given or []):
+        if not equals:
+            raise ValueError(f"{option} takes NAME=VALUE, got {value!r}")
+        try:
+            found[name.strip()] = read(value.strip())
+        except ValueError:
+            raise ValueError(f"{option} {name} must be a number, got {value!r}") from None
+    return found
 
 
 @command
@@ -336,12 +338,10 @@ def groups(
 
     - `collidescope groups heldout.csv --label outcome --by hospital`
     """
-    from collidescope.applications import collisions_by
-
     scores = Scores(run, run.start(table, model), table, model)
     own = scores.column(by, "--by").astype(str)
     together = None if cluster is None else scores.column(cluster, "--cluster").astype(str)
-    found = collisions_by(scores.P, scores.y, own, clusters=together, classes=scores.classes)
+    found = apps().collisions_by(scores.P, scores.y, own, clusters=together, classes=scores.classes)
     run.finish(found, scores)
 
 
@@ -363,13 +363,11 @@ def ceilings(
 
     - `collidescope ceilings heldout.csv --label income --predicted yhat`
     """
-    from collidescope.applications import ceilings as best
-
     scores = Scores(run, run.start(table, model, cost), table, model, [predicted])
     said = None if predicted is None else scores.predictions(predicted)
     together = None if cluster is None else scores.column(cluster, "--cluster").astype(str)
     options: dict[str, Any] = {"limit": scores.limit, "cost": _costs(cost, scores.classes), "groups": together}
-    run.finish(best(scores.P, scores.y, y_pred=said, classes=scores.classes, **options), scores)
+    run.finish(apps().ceilings(scores.P, scores.y, y_pred=said, classes=scores.classes, **options), scores)
 
 
 def _costs(path: Path | None, classes: list[Any]) -> Any:
@@ -407,15 +405,13 @@ def compare(
     """
     import pandas as pd
 
-    from collidescope.applications import collision_change
-
     reading = run.start(before, after)
     first, second = (Scores(run, reading, path) for path in (before, after))
     if [str(name) for name in first.classes] != [str(name) for name in second.classes]:
         raise ValueError(f"{before.name} has classes {first.classes}, {after.name} has {second.classes}")
     second.notes = [*first.notes, *second.notes]
     if key is None:
-        found = collision_change(first.P, first.y, second.P, second.y, classes=first.classes)
+        found = apps().collision_change(first.P, first.y, second.P, second.y, classes=first.classes)
     else:
         a, b = (pd.Index(scores.column(key, "--id")) for scores in (first, second))
         if not (a.is_unique and b.is_unique):
@@ -428,7 +424,7 @@ def compare(
         i, j = a.get_indexer(shared), b.get_indexer(shared)
         if (changed := int((first.y[i] != second.y[j]).sum())) > 0:
             raise ValueError(f"{changed} rows with the same {key!r} have another label")
-        found = collision_change(first.P[i], first.y[i], second.P[j], classes=first.classes)
+        found = apps().collision_change(first.P[i], first.y[i], second.P[j], classes=first.classes)
     run.finish(found, second)
     _fail(found.interval[0], fail_above, "the rise of PBER")
 
@@ -441,7 +437,5 @@ def split(run: Run, table: opt.TableArgument, model: Model = None, seed: opt.See
 
     - `collidescope split heldout.csv --label species`
     """
-    from collidescope.applications import split_candidates
-
     scores = Scores(run, run.start(table, model), table, model)
-    run.finish(split_candidates(scores.P, scores.y, classes=scores.classes, random_state=seed), scores)
+    run.finish(apps().split_candidates(scores.P, scores.y, classes=scores.classes, random_state=seed), scores)
