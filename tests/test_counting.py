@@ -6,11 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from collidescope import collision_matrix_from_posteriors, count_collisions, counting
+from collidescope import collision_matrix_from_posteriors, count_collisions
 from collidescope.counting import input_groups, repeated_rows
 from collidescope.datasets import led
-from experiments.real_data import load_brfss
-from helpers import mean_tvd
 
 
 def by_pairs(X: list, y: list) -> tuple[np.ndarray, float]:
@@ -51,14 +49,6 @@ def test_intervals_cover_when_inputs_repeat_rarely_and_when_they_repeat_often(n)
         assert error.max() < 5 * np.std([cm.matrix for cm in runs], axis=0).max() / np.sqrt(150)
 
 
-def test_counts_agree_with_the_one_step_estimate_from_true_posteriors():
-    problem = led(0.1)
-    X, y = problem.sample(50_000, 1)
-    counted, one_step = count_collisions(X, y), collision_matrix_from_posteriors(problem.posteriors(X), y)
-    assert counted.coverage > 0.99
-    assert mean_tvd(counted.matrix, one_step.matrix) < 0.005
-
-
 def test_any_mixture_of_dtypes_is_grouped_by_exact_equality():
     table = pd.DataFrame(
         {
@@ -86,13 +76,6 @@ def test_arrays_of_any_dtype_and_plain_lists_work():
         pd.Series(["p", "p", "q", "q"], dtype="category"),
     ):
         assert count_collisions(X, y).matrix.tolist() == [[0, 1], [1, 0]]
-
-
-def test_many_columns_of_many_levels_do_not_overflow():
-    rng = np.random.default_rng(0)
-    X = rng.integers(0, 2**31, (500, 60))
-    X = np.concatenate([X, X])
-    assert input_groups(X).tolist() == [*range(500), *range(500)]
 
 
 def by_ratio(units: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
@@ -139,36 +122,9 @@ def test_an_input_seen_more_often_is_one_unit_a_row_with_the_other_rows_as_its_p
     assert cm.pber_stderr == pytest.approx(one_step.pber_stderr)
 
 
-def test_blocks_of_inputs_change_nothing(monkeypatch):
-    rng = np.random.default_rng(5)
-    X, y = rng.integers(0, 60, 300), rng.integers(0, 3, 300)
-    whole = count_collisions(X, y)
-    monkeypatch.setattr(counting, "BLOCK_NUMBERS", 42)  # seven inputs at a time
-    blocked = count_collisions(X, y)
-    for name in ("matrix", "priors", "stderr", "counts", "covariance"):
-        assert np.allclose(getattr(blocked, name), getattr(whole, name), rtol=1e-9, atol=1e-15)
-    assert blocked.pber_stderr == pytest.approx(whole.pber_stderr)
-
-
 def test_no_entry_is_negative_not_even_by_rounding():
     rng = np.random.default_rng(6)
     for _ in range(50):
         X, y = rng.integers(0, 4, 14), np.r_[0, 1, 2, rng.integers(0, 3, 11)]
         if (np.bincount(X)[X] > 1).all():
             assert count_collisions(X, y).matrix.min() >= 0
-
-
-#: The three-class matrix of BRFSS 2015 counted without BMI, MentHlth and PhysHlth, to four digits.
-BRFSS = np.array([[0.9007, 0.0131, 0.0862], [0.7912, 0.0288, 0.1800], [0.7364, 0.0255, 0.2380]])
-
-
-@pytest.mark.slow
-def test_counted_collisions_of_a_quarter_of_a_million_people():
-    try:
-        X, y = load_brfss()
-    except FileNotFoundError as error:
-        pytest.skip(str(error))
-    cm = count_collisions(X.drop(columns=["BMI", "MentHlth", "PhysHlth"]), y)
-    order = [cm.classes.tolist().index(name) for name in ("none", "prediabetes", "diabetes")]
-    assert np.abs(cm.matrix[np.ix_(order, order)] - BRFSS).max() < 6e-5
-    assert cm.coverage == pytest.approx(0.61, abs=0.005)

@@ -64,7 +64,7 @@ def input_groups(X: Any) -> IntArray:
     import pandas as pd
 
     if isinstance(X, (pd.DataFrame, pd.Series)):
-        table = X.to_frame() if isinstance(X, pd.Series) else X
+        table = pd.DataFrame(X)
     elif np.ma.is_masked(X):
         raise ValueError("X has masked values, which would count as if they were not: fill them, or drop those rows")
     elif issparse(X):
@@ -220,9 +220,8 @@ def votes_needed(
         raise ValueError(
             "cm must come from votes: collision_matrix_from_votes(votes), or count_collisions(…, average='items')"
         )
-    n, inverse_votes, inverse_pairs = (
-        float(cm.info[name] or 0) for name in ("distinct_inputs", "inverse_votes", "inverse_pairs")
-    )
+    known = (float(cm.info[name] or 0) for name in ("distinct_inputs", "inverse_votes", "inverse_pairs"))
+    n, inverse_votes, inverse_pairs = known
     if of == "pber":
         two, now = np.array([cm.pber * (1 - cm.pber)]), np.array([n * cm.pber_stderr**2])
     else:
@@ -497,22 +496,9 @@ def _as_matrix(
     _, variance = spread.ratio()
     # A class whose only covered label is alone on its item gives rounding like -1e-17 on the diagonal.
     S = np.maximum(S, 0.0)
-    return CollisionMatrix(
-        S / S.sum(axis=1, keepdims=True),
-        counts / counts.sum(),
-        names,
-        np.sqrt(variance),
-        float(np.sqrt(spread.error_variance())),
-        counts,
-        spread.covariance(),
-        covered_rows / rows if average == "rows" else covered / items,
-        {
-            "method": "counted" if average == "rows" else "counted votes",
-            "average": average,
-            "distinct_inputs": int(covered),
-            "inputs_seen_once": int(items - covered),
-            "labels": int(rows),
-            "inverse_votes": inverse_votes / covered,
-            "inverse_pairs": inverse_pairs / covered,
-        },
-    )
+    info: dict[str, Any] = {"method": "counted" if average == "rows" else "counted votes", "average": average}
+    info |= {"labels": int(rows), "distinct_inputs": int(covered), "inputs_seen_once": int(items - covered)}
+    info |= {"inverse_votes": inverse_votes / covered, "inverse_pairs": inverse_pairs / covered}
+    errors: tuple[Any, ...] = (np.sqrt(variance), float(np.sqrt(spread.error_variance())), counts, spread.covariance())
+    coverage = covered_rows / rows if average == "rows" else covered / items
+    return CollisionMatrix(S / S.sum(axis=1, keepdims=True), counts / counts.sum(), names, *errors, coverage, info)

@@ -60,8 +60,6 @@ class AuditReport(Told):
         One row per ordered pair that occurs: ``true``, ``predicted``, ``rows`` (of the true class), ``observed`` and
         ``best`` rates, ``fixable`` with ``low`` and ``high``, ``points`` (fixable as a share of all rows; they sum to
         the total), ``p_value``, ``flagged``. Largest ``fixable`` first.
-    confusion, bayes_confusion : arrays of shape (K, K)
-        P(ŷ = j | i) and P(argmax p = j | i) on these rows; nan where a class has none.
     """
 
     TITLE: ClassVar[str] = "Which errors could a better model avoid?"
@@ -78,8 +76,6 @@ class AuditReport(Told):
     bayes_error: float
     bayes_error_limit: float
     pairs: pd.DataFrame
-    confusion: FloatArray
-    bayes_confusion: FloatArray
     level: float
     fdr: float
     notes: tuple[str, ...] = ()
@@ -212,7 +208,7 @@ def audit(
     )
     said, best = predicted_codes(y_pred, X, names), P.argmax(axis=1)
     check.check_same_length(y, said, "y_true and y_pred")
-    n, k = P.shape
+    n = len(P)
     wrong, best_wrong = said != y, best != y
     worse, better = int((wrong & ~best_wrong).sum()), int((best_wrong & ~wrong).sum())
     low, high = paired_interval(np.array(worse), np.array(better), np.array(n), level)
@@ -226,27 +222,14 @@ def audit(
     pber, stderr, _ = inputs.mean_and_error((inputs.residuals(P, y) ** 2).sum(axis=1))
     # Either of two upper limits would do at a one-sided (1 - level) / 2; for the lower of them each takes half of it.
     each = 1 - (1 - level) / 2
-    upper = min(wilson_interval(int(best_wrong.sum()), n, each)[1], float(pber + ndtri((1 + each) / 2) * stderr))
+    upper = min(wilson_interval(best_wrong.sum(), n, each)[1], float(pber + ndtri((1 + each) / 2) * stderr))
     limit = getattr(model_or_posteriors, "limit_", None) if limit is None else limit
-    return AuditReport(
-        classes=names,
-        n_rows=n,
-        error=float(best_wrong.mean()) + (worse - better) / n,
-        error_interval=wilson_interval(int(wrong.sum()), n, level),
-        best=float(best_wrong.mean()),
-        fixable=(worse - better) / n,
-        fixable_interval=(float(low), float(high)),
-        inherent_interval=None if limit is None else tuple(map(float, limit.bayes_error_interval(level))),  # type: ignore[arg-type]
-        bayes_error=float(claimed.mean()),
-        bayes_error_limit=upper,
-        pairs=_pair_table(y, said, best, names, level, fdr),
-        confusion=_rates(confusion_table(y, said, k)),
-        bayes_confusion=_rates(confusion_table(y, best, k)),
-        level=level,
-        fdr=fdr,
-        notes=notes,
-        _codes=(y, said, best),
-    )
+    both: dict[str, Any] = {"error": float(best_wrong.mean()) + (worse - better) / n, "best": float(best_wrong.mean())}
+    both |= {"fixable": (worse - better) / n, "fixable_interval": (float(low), float(high))}
+    both |= {"error_interval": wilson_interval(wrong.sum(), n, level), "bayes_error_limit": upper}
+    both |= {"inherent_interval": None if limit is None else tuple(map(float, limit.bayes_error_interval(level)))}
+    both |= {"bayes_error": float(claimed.mean()), "pairs": _pair_table(y, said, best, names, level, fdr)}
+    return AuditReport(names, n, **both, level=level, fdr=fdr, notes=notes, _codes=(y, said, best))
 
 
 def bayes_confusion(P: npt.ArrayLike, y: npt.ArrayLike | None = None, *, classes: Names | None = None) -> FloatArray:

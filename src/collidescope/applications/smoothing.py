@@ -52,7 +52,7 @@ def smooth_labels(y: Any, cm: CollisionMatrix, strength: float = 0.1) -> Any:
 
     Parameters
     ----------
-    y : array of n labels, Series, or torch tensor of class numbers
+    y : array or Series of n labels
     cm : CollisionMatrix
         Estimate it on the training rows only.
     strength : float from 0 to 1
@@ -60,7 +60,7 @@ def smooth_labels(y: Any, cm: CollisionMatrix, strength: float = 0.1) -> Any:
 
     Returns
     -------
-    array of shape (n, K), a DataFrame with the same index for a Series, a tensor on the same device for a tensor
+    array of shape (n, K), a DataFrame with the same index for a Series
 
     Examples
     --------
@@ -71,10 +71,6 @@ def smooth_labels(y: Any, cm: CollisionMatrix, strength: float = 0.1) -> Any:
            [0.1 , 0.9 ]])
     """
     T = smoothing_matrix(cm, strength)
-    if type(y).__module__.split(".")[0] == "torch":
-        from collidescope.applications.smoothing_loss import smooth_tensor
-
-        return smooth_tensor(y, T)
     rows = T[check.encode_labels(y, cm.classes)]
     if not is_series(y):
         return rows
@@ -187,11 +183,9 @@ def check_strength(value: float, name: str = "strength") -> float:
 
 def _weight_argument(classifier: Any) -> str:
     """What ``fit`` calls the weights."""
-    if isinstance(classifier, type):
-        name = classifier.__name__
-        raise ValueError(f"classifier must be an instance, got the class {name}: write {name}()")
-    if not hasattr(classifier, "fit") or not hasattr(classifier, "get_params"):
-        raise ValueError(f"classifier must be a scikit-learn classifier, got {classifier!r}")
+    if isinstance(classifier, type) or not hasattr(classifier, "get_params"):
+        name = getattr(classifier, "__name__", "LogisticRegression")
+        raise ValueError(f"classifier must be a scikit-learn classifier, got {classifier!r}: write {name}()")
     if not hasattr(classifier, "predict_proba"):
         raise ValueError(
             f"classifier must have predict_proba, {type(classifier).__name__} has not "

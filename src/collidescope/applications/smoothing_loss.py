@@ -44,7 +44,14 @@ class SmoothedCrossEntropy(nn.Module):
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Loss of logits (B, K), or (B, K, …) as in ``nn.CrossEntropyLoss``, and class numbers (B,) or (B, …)."""
-        soft = smooth_targets(labels, self.targets).to(logits.dtype).movedim(-1, min(1, labels.ndim))
+        if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+            raise ValueError(f"labels must be class numbers (int64), got {labels.dtype}: convert them with .long()")
+        try:  # unlike indexing, an embedding refuses -1 instead of taking the last class
+            soft = nn.functional.embedding(labels.long(), self.targets)
+        except IndexError:
+            seen = f"{int(labels.min())} to {int(labels.max())}"
+            raise ValueError(f"labels must be class numbers from 0 to {len(self.targets) - 1}, got {seen}") from None
+        soft = soft.to(logits.dtype).movedim(-1, min(1, labels.ndim))
         if logits.ndim < 2 or logits.shape != soft.shape:
             raise ValueError(
                 f"logits must have shape (B, {len(self.targets)}, …) for labels of shape (B, …), "
@@ -54,20 +61,3 @@ class SmoothedCrossEntropy(nn.Module):
 
     def extra_repr(self) -> str:
         return f"n_classes={len(self.targets)}, strength={self.strength:g}, reduction={self.reduction!r}"
-
-
-def smooth_targets(labels: Tensor, targets: Tensor) -> Tensor:
-    """The row of ``targets`` (K×K) of every label: shape (…, K)."""
-    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
-        raise ValueError(f"labels must be class numbers (int64), got {labels.dtype}: convert them with .long()")
-    try:  # unlike indexing, an embedding refuses -1 instead of taking the last class
-        return nn.functional.embedding(labels.long(), targets)
-    except IndexError:
-        seen = f"{int(labels.min())} to {int(labels.max())}"
-        raise ValueError(f"labels must be class numbers from 0 to {len(targets) - 1}, got {seen}") from None
-
-
-def smooth_tensor(labels: Tensor, targets: npt.NDArray[np.float64]) -> Tensor:
-    """:func:`smooth_targets` from an array, in torch's default dtype and on the device of the labels."""
-    table = torch.as_tensor(targets, dtype=torch.get_default_dtype(), device=labels.device)
-    return smooth_targets(labels, table)
