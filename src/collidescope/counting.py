@@ -21,19 +21,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 from scipy.sparse import csr_array, issparse
 from scipy.special import ndtri
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
 from collidescope.matrix import CollisionMatrix
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Names = Sequence[Any] | npt.NDArray[Any]
 #: Up to this many classes the covariance of B is kept, which merged classes need for their intervals.
@@ -61,8 +59,6 @@ def input_groups(X: Any) -> IntArray:
     >>> input_groups([[1, "a"], [2, "b"], [1, "a"]])
     array([0, 1, 0])
     """
-    import pandas as pd
-
     if isinstance(X, (pd.DataFrame, pd.Series)):
         table = pd.DataFrame(X)
     elif np.ma.is_masked(X):
@@ -212,8 +208,6 @@ def votes_needed(
     >>> votes_needed(cm, 0.05).iloc[0].to_dict()
     {'votes_per_item': 3, 'items': 173, 'votes': 519}
     """
-    import pandas as pd
-
     check.check_between(half_width, 0, 1, "half_width")
     check.check_between(level, 0, 1, "level")
     if cm.stderr is None or cm.pber_stderr is None or cm.info.get("average") != "items":
@@ -272,8 +266,6 @@ def count_table(groups: IntArray, codes: IntArray, k: int) -> csr_array:
 
 def label_codes(y: Any, classes: Names | None = None, name: str = "y") -> tuple[IntArray, npt.NDArray[Any]]:
     """Class numbers and names. Where labels are text or whole numbers each is checked once, not once per row."""
-    import pandas as pd
-
     if isinstance(y, (np.ndarray, pd.Series)) and not np.ma.isMaskedArray(y) and y.ndim == 1 and len(y):
         codes, levels = pd.factorize(y)
         values = np.asarray(levels)

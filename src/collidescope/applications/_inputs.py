@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
+from scipy.stats import binomtest, false_discovery_control
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
 from collidescope._rows import row_hashes
 from collidescope._text import words_html
 from collidescope.matrix import CollisionMatrix
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Names = Sequence[Any] | npt.NDArray[Any]
 
@@ -158,11 +157,6 @@ def check_matrix(cm: object) -> None:
         )
 
 
-def is_series(values: Any) -> bool:
-    """Is it a pandas Series? Asked without importing pandas."""
-    return type(values).__name__ == "Series" and type(values).__module__.split(".")[0] == "pandas"
-
-
 def is_table(values: Any) -> bool:
     """Has it two dimensions, as posteriors have and labels have not? Lists of different lengths have neither."""
     try:
@@ -173,8 +167,6 @@ def is_table(values: Any) -> bool:
 
 def group_codes(groups: Any, n: int, name: str = "groups") -> tuple[IntArray, npt.NDArray[Any]]:
     """(group number of every row, names of the groups); text, numbers or any mixture of them."""
-    import pandas as pd
-
     given = check.check_labels(groups, name).astype(object)
     if len(given) != n:
         raise ValueError(f"{name} must have one entry per row ({n}), got {len(given)}")
@@ -211,15 +203,11 @@ def mean_and_error(values: FloatArray, clusters: IntArray | None = None) -> tupl
 
 def discovered(p_values: Any, fdr: float) -> npt.NDArray[np.bool_]:
     """Which p-values count at this false discovery rate (Benjamini and Hochberg)."""
-    from scipy.stats import false_discovery_control
-
     return np.asarray(false_discovery_control(p_values) <= fdr) if len(p_values) else np.zeros(0, dtype=bool)
 
 
 def wilson_interval(count: Any, n: Any, level: float) -> tuple[float, float]:
     """Wilson's interval for a share: right for small counts too."""
-    from scipy.stats import binomtest
-
     interval = binomtest(int(count), int(n)).proportion_ci(level, method="wilson")
     return float(interval.low), float(interval.high)
 

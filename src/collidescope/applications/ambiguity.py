@@ -16,18 +16,16 @@ labels go anywhere (R even), the order is that of -p(label); where they go to on
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
 from collidescope.applications._inputs import Names, posteriors_of, scored
 from collidescope.equations.moments import row_blocks
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 #: A row is clear when one class has at least this posterior: odds of 4 to 1 against all others together.
 CLEAR = 0.8
@@ -77,8 +75,6 @@ def ambiguous(
     1      0   cat       cat          clear
     2      2   dog       cat  suspect label
     """
-    import pandas as pd
-
     check.check_choice(by, ["entropy", "margin", "label"], "by")
     if top is not None:
         check.check_count(top, "top", least=0)

@@ -20,10 +20,11 @@ careful ones look different from their company.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 from scipy.sparse import csr_array
 from scipy.special import stdtr, stdtrit
 
@@ -32,9 +33,6 @@ from collidescope._checks import FloatArray, IntArray
 from collidescope.applications._inputs import Told, check_rates, plain, wilson_interval
 from collidescope.counting import Names, collision_matrix_from_votes, count_table, input_groups, label_codes, vote_table
 from collidescope.matrix import UNSEEN, CollisionMatrix
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 #: An annotator with fewer shared items than this is not tested: a mean of so few has no normal distribution.
 FEWEST_ITEMS = 20
@@ -61,8 +59,6 @@ def agreement(votes: Any, classes: Names | None = None, *, level: float = 0.95) 
     >>> agreement([[4, 0], [4, 0], [3, 1], [1, 3], [0, 4]])["value"].round(3).to_dict()
     {'agreement': 0.8, 'PBER': 0.2, "Fleiss' kappa": 0.583, "Krippendorff's alpha": 0.604}
     """
-    import pandas as pd
-
     check_rates(level=level)
     counts, _ = vote_table(votes, classes)
     totals = np.asarray(counts.sum(axis=1))
@@ -191,8 +187,6 @@ def compare_annotators(
 
 
 def _pairs(votes: Votes, level: float) -> pd.DataFrame:
-    import pandas as pd
-
     items, codes, who, people = votes
     k, m, n = int(codes.max()) + 1, len(people), int(items.max()) + 1
     seen = csr_array((np.ones(len(items)), (who, items)), shape=(m, n))
@@ -234,8 +228,6 @@ def _against_others(
     items: IntArray, codes: IntArray, who: IntArray, m: int, matrix: CollisionMatrix, level: float
 ) -> pd.DataFrame:
     """Per annotator, on items with at least two others: agreement, use of classes, and a p-value for one annotator."""
-    import pandas as pd
-
     k = matrix.n_classes
     counts = count_table(items, codes, k)
     N = np.asarray(counts.sum(axis=1), dtype=np.float64)

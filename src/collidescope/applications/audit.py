@@ -21,10 +21,11 @@ expected share of false flags below ``fdr``.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 from scipy.special import ndtri
 from scipy.stats import binom
 
@@ -32,9 +33,6 @@ from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
 from collidescope.applications import _inputs as inputs
 from collidescope.applications._inputs import Names, Told, plain, scored, wilson_interval
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 #: Posteriors whose own estimate of their error is off by more standard errors than this are called miscalibrated.
 MISCALIBRATED = 3.0
@@ -305,8 +303,6 @@ def _pair_table(
     y: IntArray, said: IntArray, best: IntArray, classes: npt.NDArray[Any], level: float, fdr: float
 ) -> pd.DataFrame:
     """:attr:`AuditReport.pairs` from class numbers: labels, the audited rule, the best rule."""
-    import pandas as pd
-
     k = len(classes)
     observed, inherent = confusion_table(y, said, k), confusion_table(y, best, k)
     agreed = confusion_table(y[said == best], said[said == best], k)

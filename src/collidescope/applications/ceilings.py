@@ -19,19 +19,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 from scipy.special import log_ndtr, stdtrit
 from sklearn import metrics
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
 from collidescope.applications._inputs import Names, Told, check_rates, group_codes, is_table, scored
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 #: Parts of the jackknife: 24 degrees of freedom, and each metric is computed 26 times.
 PARTS = 25
@@ -179,8 +177,6 @@ def ceilings(
     >>> bool(row["low"] < 1 - problem.bayes_error() < row["high"]), bool(row["difference_high"] < 0)
     (True, True)
     """
-    import pandas as pd
-
     check_rates(level=level)
     if hasattr(P, "predict_proba"):
         if not hasattr(P, "posteriors_"):

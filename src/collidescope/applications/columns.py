@@ -16,10 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 from scipy.special import stdtr, stdtrit
 from sklearn.compose import make_column_selector, make_column_transformer
 from sklearn.ensemble import HistGradientBoostingClassifier, VotingClassifier
@@ -39,9 +40,6 @@ from collidescope.estimate import collision_matrix_from_posteriors
 from collidescope.estimators import check_rows, check_targets, crossfit_posteriors
 from collidescope.folds import resolve_splits
 from collidescope.matrix import CollisionMatrix
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 #: Columns go together from this rank correlation on (text: normalised mutual information).
 TOGETHER = 0.9
@@ -149,8 +147,6 @@ def column_value(
     >>> found.table[["unit", "flagged"]].to_numpy().tolist()
     [['marker', True], ['noise', False]]
     """
-    import pandas as pd
-
     check_rates(level=level, fdr=fdr)
     check.check_count(budget, "budget", least=5)
     labels = check.check_labels(y)
@@ -260,7 +256,6 @@ def _units(
 
 def _together(X: Any, every: list[Any], most: int, random_state: int) -> tuple[dict[Any, list[Any]], list[str]]:
     """Columns joined where they go together, or where there are more than ``most`` units."""
-    import pandas as pd
     from scipy.cluster.hierarchy import fcluster, linkage
     from scipy.spatial.distance import squareform
 

@@ -16,18 +16,16 @@ intervals of the difference are too wide rather than too narrow. They are simult
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+import pandas as pd
 from scipy.special import ndtr, ndtri
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray
 from collidescope.applications._inputs import Told
 from collidescope.matrix import UNSEEN, CollisionMatrix
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 __all__ = ["Comparison", "compare"]
 
@@ -82,8 +80,6 @@ def compare(estimated: CollisionMatrix, counted: CollisionMatrix, *, level: floa
     >>> compare(model, collision_matrix_from_votes(votes)).pairs[["class", "other", "verdict"]].values.tolist()
     [[0, 2, 'not learned yet'], [1, 2, 'not learned yet'], [0, 1, 'agreed']]
     """
-    import pandas as pd
-
     check.check_between(level, 0, 1, "level")
     for name, cm in (("estimated", estimated), ("counted", counted)):
         if not isinstance(cm, CollisionMatrix):

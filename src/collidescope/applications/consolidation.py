@@ -14,19 +14,17 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
 from collidescope._text import HTML_CLASSES, TEXT_CLASSES
-from collidescope.applications._inputs import Told, check_matrix, is_series
+from collidescope.applications._inputs import Told, check_matrix
 from collidescope.matrix import CollisionMatrix, _half_width
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 LEVEL = 0.95
 #: Gains closer than this are equal up to the rounding of sums of B: the pair that comes first in the classes is taken,
@@ -118,9 +116,7 @@ class ConsolidationPlan(Told):
         mapping = self.mapping
         names = np.array([mapping[name] for name in self.source.classes.tolist()])
         merged = names[check.encode_labels(y, self.source.classes)]
-        if is_series(y):
-            import pandas as pd
-
+        if isinstance(y, pd.Series):
             return pd.Series(merged, index=y.index, name=y.name)
         return merged
 
@@ -144,8 +140,6 @@ class ConsolidationPlan(Told):
 
     def _shown(self, most: int | None) -> pd.DataFrame:
         """The groups, largest first, as many as ``most``, and the others as one line."""
-        import pandas as pd
-
         columns = {"group": self.matrix.classes, "classes": [len(group) for group in self.groups]}
         columns |= {"prior": self.matrix.priors, "found again in it": self.matrix.recall()}
         table = pd.DataFrame(columns).sort_values("classes", ascending=False, kind="stable")
@@ -451,8 +445,6 @@ def _optimal(W: FloatArray, limits: _Constraints) -> _Search:
 
 def _path_table(cm: CollisionMatrix, search: _Search, reference: _Search) -> pd.DataFrame:
     """:attr:`ConsolidationPlan.path`."""
-    import pandas as pd
-
     groupings, pber = search.groupings, search.pber
     n_groups = groupings.max(axis=1).astype(int) + 1
     low, high = _intervals(cm, groupings, pber)

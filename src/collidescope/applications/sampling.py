@@ -13,22 +13,20 @@ E_{x~D_i} 1[argmax y(x) = j], which S alone does not determine: take it from hel
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 from scipy.special import ndtr
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
-from collidescope.applications._inputs import check_matrix, is_table
+from collidescope.applications._inputs import check_matrix, discovered, is_table
 from collidescope.applications.ambiguity import entropies
 from collidescope.applications.audit import confusion_table
 from collidescope.equations.densities import Seed, as_generator
 from collidescope.matrix import UNSEEN, CollisionMatrix
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 #: False discovery rate of what counts as confused beyond need: half of it for pairs, half for classes.
 LEVEL = 0.05
@@ -206,13 +204,10 @@ def _tested(
     at: tuple[IntArray, IntArray],
 ) -> pd.DataFrame:
     """A table of the entries ``at``: are they beyond what is inherent?"""
-    import pandas as pd
-    from scipy.stats import false_discovery_control
-
     excess = observed[at] - inherent[at]
     z = excess / np.sqrt(variance[at])
     columns = {"observed": observed[at], "inherent": inherent[at], "excess": excess, "z": z}
-    significant = np.asarray(false_discovery_control(ndtr(-z), method="bh")) <= LEVEL / 2
+    significant = discovered(ndtr(-z), LEVEL / 2)
     return pd.DataFrame(names | columns | {"significant": significant})
 
 

@@ -8,23 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 from sklearn.base import clone
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import has_fit_parameter
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
-from collidescope.applications._inputs import Told, check_matrix, is_series, mean_and_error
+from collidescope.applications._inputs import Told, check_matrix, mean_and_error
 from collidescope.estimators import check_rows
 from collidescope.folds import resolve_splits
 from collidescope.matrix import CollisionMatrix
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 #: Copies of a row with less weight than this are left out: together they could not move a loss in its fifth digit.
 LEAST_WEIGHT = 1e-6
@@ -72,10 +70,8 @@ def smooth_labels(y: Any, cm: CollisionMatrix, strength: float = 0.1) -> Any:
     """
     T = smoothing_matrix(cm, strength)
     rows = T[check.encode_labels(y, cm.classes)]
-    if not is_series(y):
+    if not isinstance(y, pd.Series):
         return rows
-    import pandas as pd
-
     return pd.DataFrame(rows, index=y.index, columns=pd.Index(cm.classes))
 
 
@@ -104,8 +100,6 @@ class SmoothingChoice(Told):
         )
 
     def _shown(self, most: int | None = None) -> pd.DataFrame:
-        import pandas as pd
-
         return pd.DataFrame({"strength": self.strengths, "log_loss": self.losses})
 
 

@@ -10,18 +10,16 @@ comes from the same sample, smoothed with that h, so that any shape with one mod
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 from scipy.ndimage import gaussian_filter1d
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
 from collidescope.applications._inputs import Names, Told, check_rates, discovered, scored
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 #: Grid of the kernel density, in units of the range of t.
 BINS = 256
@@ -97,8 +95,6 @@ def split_candidates(
     >>> found.table.query("flagged")["class"].tolist()
     ['both']
     """
-    import pandas as pd
-
     check_rates(fdr=fdr)
     rng = np.random.default_rng(check.check_count(random_state, "random_state", least=0))
     posteriors, codes, names, _ = scored(P, None, y, classes)

@@ -8,10 +8,11 @@ errors by the central limit theorem. The *rate* of a pair is 2 B[i, j]: rates of
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 from scipy.special import stdtr, stdtrit
 
 from collidescope import _checks as check
@@ -29,9 +30,6 @@ from collidescope.applications._inputs import (
 )
 from collidescope.estimate import collision_matrix_from_posteriors
 from collidescope.matrix import UNSEEN, CollisionMatrix
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 #: Fewest rows (and with clusters a third as many clusters) of a group about which something is claimed: below it the
 #: t interval of a skewed loss is not to be trusted.
@@ -118,8 +116,6 @@ def collisions_by(
     >>> found.table[["group", "rows", "verdict"]].to_numpy().tolist()
     [['new', 1000, 'lower'], ['old', 1000, 'higher']]
     """
-    import pandas as pd
-
     check_rates(level=level, fdr=fdr)
     posteriors, codes, names, _ = scored(P, None, y, classes)
     n = len(codes)
@@ -325,8 +321,6 @@ def largest_collisions(r: FloatArray) -> tuple[IntArray, IntArray]:
 
 
 def _flagged(pairs: list[dict[str, Any]], fdr: float) -> pd.DataFrame:
-    import pandas as pd
-
     table = pd.DataFrame(pairs, columns=None if pairs else ["group", "class", "other", "rate", "difference", "p_value"])
     table["flagged"] = discovered(table["p_value"], fdr)
     return table.sort_values("difference", key=abs, ascending=False, kind="stable", ignore_index=True)
