@@ -293,7 +293,7 @@ def test_rows_of_the_fit_get_their_held_out_posteriors():
     said = np.array(list("abc"))[P.argmax(axis=1)]
     report = audit(memory, pd.DataFrame(X), y, said)
     assert report.fixable == 0
-    assert "300 of 300 rows are training rows" in report.cautions[0]
+    assert "300 of 300 rows are training rows" in report.notes[0]
     assert audit(memory, X + 1e-3, y, said).fixable > 0.1
     assert ambiguous(memory, X, y).equals(ambiguous(P, y=y))
 
@@ -320,12 +320,8 @@ P3 = [[0.6, 0.3, 0.1]] * 20
     ("call", "says"),
     [
         (lambda: collisions_by(P4, Y4, ["x"] * 3), r"groups must have one entry per row \(20\), got 3"),
-        (lambda: collisions_by(P4, Y4, [None] * 20), "groups has 20 missing"),
         (lambda: collisions_by(P4, Y4, Y4, clusters=Y4[:2]), "clusters must have one entry"),
-        (lambda: collisions_by(P4, Y4[:3], Y4), "same number of rows"),
-        (lambda: collisions_by(P4, Y4, Y4, level=95), "level.*95"),
         (lambda: collision_change(P4, Y4, P3), "classes must name each of the 3"),
-        (lambda: collision_change(P4, Y4, P4[:4]), "P_after and y_before"),
         (lambda: grouped_labels(Y4[:3], Y4), "groups must have one entry"),
         (lambda: ceilings(LogisticRegression(), Y4), "P must be held-out posteriors"),
         (lambda: ceilings(P4, Y4, cost=np.eye(3)), "cost must be 2×2"),

@@ -85,6 +85,24 @@ def test_columns_are_ranked_and_priced(tables, tmp_path):
     assert pd.read_csv(tmp_path / "c.csv")["unit"].tolist() == ["x", "site"]
 
 
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("groups", "p.csv", "-l", "y", "--by", "site"), "For whom do the classes collide?"),
+        (("ceilings", "p.csv", "-l", "y"), "balanced accuracy"),
+        (("columns", "raw.csv", "-l", "y", "--budget", "5"), "Which column tells the classes apart?"),
+        (("compare", "p.csv", "later.csv", "-l", "y"), "Did collisions change?"),
+        (("audit", "p.csv", "-l", "y", "-p", "said"), "could be fixed by a better model"),
+    ],
+)
+def test_every_result_is_a_section_of_the_report(tables, tmp_path, words, says):
+    done = run(tables, *words, "--report", tmp_path / "r.html", "-q")
+    assert done.exit_code == 0, done.output
+    page = (tmp_path / "r.html").read_text()
+    assert says in page
+    assert words[1] in page or words[2] in page
+
+
 def test_a_limit_for_continuous_integration_is_an_exit_code(tables):
     assert run(tables, "audit", "p.csv", "-l", "y", "-p", "said", "--fail-above", "0.01").exit_code == 3
     assert run(tables, "audit", "p.csv", "-l", "y", "-p", "said", "--fail-above", "0.5").exit_code == 0

@@ -1,40 +1,37 @@
 """S without a model: collisions counted where one input carries several labels.
 
-Two kinds of data are one problem. A table in which whole inputs repeat, and items on which several people voted, both
-give for every distinct input (item) u the number of labels n_k in each class, N = Σ n_k of them. With N ≥ 2 the
-unbiased estimate of y_i y_j at u pairs every label with every *other* one::
+A table in which whole inputs repeat, and items on which several people voted, both give for every distinct input (item)
+u the number of labels n_k in each class, N = Σ n_k. With N ≥ 2 the unbiased estimate of y_i y_j pairs every label with
+every *other* one::
 
     Z_u[i, j] = n_i n_j / (N (N-1)),     Z_u[i, i] = n_i (n_i - 1) / (N (N-1)),     row sums ρ_u = n / N
 
 B̂ is a weighted mean of Z_u and Ŝ_ij = Σ ω_u Z_u[i, j] / Σ ω_u ρ_u[i]. The weights decide whose mean it is:
 
-- ``average="items"``, ω = 1: the mean over items. An item with 50 votes counts as much as one with two, and it is
-  known more precisely. This is the population of items, whoever decided how many votes each should have.
-- ``average="rows"``, ω = N: the mean over rows. Right where rows are the sample and inputs repeat by chance.
+- ``average="items"``, ω = 1: the population of items, whoever decided how many votes each should have.
+- ``average="rows"``, ω = N: right where rows are the sample and inputs repeat by chance.
 
-Standard errors. Mean over items: items are the independent units, so that the intervals contain both the choice of
-items and the choice of voters. Mean over rows: an input seen a few times is one unit. An input seen often would, as one
-unit, count the difference between its posterior and those of others as noise; its rows are the units instead, each with
-the labels of the other rows as its posterior p, where the count is the one-step estimator mean(c pᵀ + p cᵀ - p pᵀ).
+Standard errors. Mean over items: items are the independent units. Mean over rows: an input seen a few times is one
+unit. An input seen often would, as one unit, count the difference between its posterior and those of others as noise;
+its rows are the units instead, each with the labels of the other rows as its posterior p, where the count is the
+one-step estimator mean(c pᵀ + p cᵀ - p pᵀ).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 from scipy.sparse import csr_array, issparse
 from scipy.special import ndtri
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
 from collidescope.matrix import CollisionMatrix
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Names = Sequence[Any] | npt.NDArray[Any]
 #: Up to this many classes the covariance of B is kept, which merged classes need for their intervals.
@@ -62,10 +59,8 @@ def input_groups(X: Any) -> IntArray:
     >>> input_groups([[1, "a"], [2, "b"], [1, "a"]])
     array([0, 1, 0])
     """
-    import pandas as pd
-
     if isinstance(X, (pd.DataFrame, pd.Series)):
-        table = X.to_frame() if isinstance(X, pd.Series) else X
+        table = pd.DataFrame(X)
     elif np.ma.is_masked(X):
         raise ValueError("X has masked values, which would count as if they were not: fill them, or drop those rows")
     elif issparse(X):
@@ -110,22 +105,16 @@ def count_collisions(
     X : DataFrame, Series or array of n rows, any dtypes
         The inputs. For votes, one row per vote: the name or number of the item.
     y : array of n labels
-        For votes, the class that was voted for.
     average : {"rows", "items"}
-        Whose mean S is. "rows", for tables in which inputs repeat by chance: every row counts the same. "items", for
-        votes: every distinct input counts the same, however many labels it has.
-    classes : K names, optional
-        By default the sorted distinct labels.
+        Whose mean S is. "rows", for tables in which inputs repeat by chance; "items", for votes: every distinct input
+        counts the same, however many labels it has.
+    classes : K names, default the sorted distinct labels
 
     Returns
     -------
     CollisionMatrix
         For the inputs with two labels or more. ``coverage`` is their share (of the rows, or of the items), ``counts``
         the rows, or items, of each class; ``info["inputs_seen_once"]`` how many inputs say nothing.
-
-    See Also
-    --------
-    collision_matrix_from_votes : the same from a table of counts, items × classes.
 
     Examples
     --------
@@ -158,20 +147,14 @@ def collision_matrix_from_votes(votes: Any, classes: Names | None = None) -> Col
     votes : array, DataFrame, sparse matrix, or Dask array or DataFrame of shape (items, K)
         How many votes each item has for each class. Items may have different numbers of votes.
     classes : K names, optional
-        In the order of the columns; of a DataFrame, the columns to use. By default the columns of a DataFrame, or
-        0 … K-1.
+        In the order of the columns; of a DataFrame, the columns to use. Default the columns of a DataFrame, or 0 … K-1.
 
     Returns
     -------
     CollisionMatrix
         The mean over the items with two votes or more: S[i, j] is the chance that another voter says j where one has
-        said i. Items are the units of the standard errors. ``coverage`` is the share of the items with a vote that
-        have two or more; ``counts`` are items (an item with 3 of 4 votes for a class counts 0.75 for it).
-
-    See Also
-    --------
-    count_collisions : with ``average="items"`` the same from one row per vote.
-    votes_needed : how many more would be needed.
+        said i. Items are the units of the standard errors. ``coverage`` is the share of the items with a vote that have
+        two or more; ``counts`` are items (an item with 3 of 4 votes for a class counts 0.75 for it).
 
     Examples
     --------
@@ -201,26 +184,23 @@ def votes_needed(
     ----------
     cm : CollisionMatrix
         Of a first round of votes (mean over items).
-    half_width : float
-        Wanted: the estimate ± this.
+    half_width, level : float
+        Wanted: the estimate ± this, at this level.
     of : "pber", "matrix" or a pair (class, other)
         Whose interval: of the PBER, of every entry of S, or of the one entry S[class, other].
-    level : float
 
     Returns
     -------
     DataFrame
-        One row per plan: ``votes_per_item``, ``items``, and ``votes``, their product. The plan with the fewest votes
-        comes first. ``attrs["between"]`` and ``attrs["within"]`` are the variance components of the widest interval:
-        between items, and within an item with two votes.
+        ``votes_per_item``, ``items``, and ``votes``, their product; the plan with the fewest votes comes first.
+        ``attrs["between"]`` and ``attrs["within"]`` are the variance components of the widest interval.
 
     Notes
     -----
-    An item with N votes has a variance of between + within · g(N), with g(2) = 1. The variance with two votes each
-    follows from B; that of the votes at hand from their standard error; the difference tells the components apart. How
-    fast g falls depends on the items, between 2/N (clear ones) and 2/(N(N-1)) (items on which voters are evenly split);
-    of the two the plan takes the one that needs more. With two votes on every item at hand nothing is known about more
-    votes, and all variance is taken to be between items.
+    An item with N votes has a variance of between + within · g(N), with g(2) = 1. The variance with two votes follows
+    from B, that of the votes at hand from their standard error. How fast g falls depends on the items, between 2/N
+    (clear ones) and 2/(N(N-1)) (voters evenly split); the plan takes the one that needs more. With two votes on every
+    item at hand all variance is taken to be between items.
 
     Examples
     --------
@@ -228,17 +208,14 @@ def votes_needed(
     >>> votes_needed(cm, 0.05).iloc[0].to_dict()
     {'votes_per_item': 3, 'items': 173, 'votes': 519}
     """
-    import pandas as pd
-
     check.check_between(half_width, 0, 1, "half_width")
     check.check_between(level, 0, 1, "level")
     if cm.stderr is None or cm.pber_stderr is None or cm.info.get("average") != "items":
         raise ValueError(
             "cm must come from votes: collision_matrix_from_votes(votes), or count_collisions(…, average='items')"
         )
-    n, inverse_votes, inverse_pairs = (
-        float(cm.info[name] or 0) for name in ("distinct_inputs", "inverse_votes", "inverse_pairs")
-    )
+    known = (float(cm.info[name] or 0) for name in ("distinct_inputs", "inverse_votes", "inverse_pairs"))
+    n, inverse_votes, inverse_pairs = known
     if of == "pber":
         two, now = np.array([cm.pber * (1 - cm.pber)]), np.array([n * cm.pber_stderr**2])
     else:
@@ -289,8 +266,6 @@ def count_table(groups: IntArray, codes: IntArray, k: int) -> csr_array:
 
 def label_codes(y: Any, classes: Names | None = None, name: str = "y") -> tuple[IntArray, npt.NDArray[Any]]:
     """Class numbers and names. Where labels are text or whole numbers each is checked once, not once per row."""
-    import pandas as pd
-
     if isinstance(y, (np.ndarray, pd.Series)) and not np.ma.isMaskedArray(y) and y.ndim == 1 and len(y):
         codes, levels = pd.factorize(y)
         values = np.asarray(levels)
@@ -513,22 +488,9 @@ def _as_matrix(
     _, variance = spread.ratio()
     # A class whose only covered label is alone on its item gives rounding like -1e-17 on the diagonal.
     S = np.maximum(S, 0.0)
-    return CollisionMatrix(
-        S / S.sum(axis=1, keepdims=True),
-        counts / counts.sum(),
-        names,
-        np.sqrt(variance),
-        float(np.sqrt(spread.error_variance())),
-        counts,
-        spread.covariance(),
-        covered_rows / rows if average == "rows" else covered / items,
-        {
-            "method": "counted" if average == "rows" else "counted votes",
-            "average": average,
-            "distinct_inputs": int(covered),
-            "inputs_seen_once": int(items - covered),
-            "labels": int(rows),
-            "inverse_votes": inverse_votes / covered,
-            "inverse_pairs": inverse_pairs / covered,
-        },
-    )
+    info: dict[str, Any] = {"method": "counted" if average == "rows" else "counted votes", "average": average}
+    info |= {"labels": int(rows), "distinct_inputs": int(covered), "inputs_seen_once": int(items - covered)}
+    info |= {"inverse_votes": inverse_votes / covered, "inverse_pairs": inverse_pairs / covered}
+    errors: tuple[Any, ...] = (np.sqrt(variance), float(np.sqrt(spread.error_variance())), counts, spread.covariance())
+    coverage = covered_rows / rows if average == "rows" else covered / items
+    return CollisionMatrix(S / S.sum(axis=1, keepdims=True), counts / counts.sum(), names, *errors, coverage, info)

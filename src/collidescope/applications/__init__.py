@@ -1,46 +1,27 @@
 """What a collision matrix is for: merging classes, soft targets, sampling, audits, rows, columns, groups, metrics."""
 
-from collidescope.applications.ambiguity import ambiguous, label_error_scores
-from collidescope.applications.audit import AuditReport, audit, bayes_confusion
-from collidescope.applications.ceilings import Ceilings, ceilings
-from collidescope.applications.columns import ColumnValue, column_value
-from collidescope.applications.consolidation import ConsolidationPlan, consolidate
-from collidescope.applications.sampling import AdaptiveSampler, active_learning_score
-from collidescope.applications.smoothing import SmoothingChoice, choose_smoothing, smooth_labels, smoothing_matrix
-from collidescope.applications.splitting import SplitCandidates, split_candidates
-from collidescope.applications.subgroups import (
-    CollisionChange,
-    GroupedLabels,
-    SubgroupCollisions,
-    collision_change,
-    collisions_by,
-    grouped_labels,
-)
-
-__all__ = [
-    "AdaptiveSampler",
-    "AuditReport",
-    "Ceilings",
-    "CollisionChange",
-    "ColumnValue",
-    "ConsolidationPlan",
-    "GroupedLabels",
-    "SmoothingChoice",
-    "SplitCandidates",
-    "SubgroupCollisions",
-    "active_learning_score",
-    "ambiguous",
-    "audit",
-    "bayes_confusion",
-    "ceilings",
-    "choose_smoothing",
-    "collision_change",
-    "collisions_by",
-    "column_value",
-    "consolidate",
-    "grouped_labels",
-    "label_error_scores",
-    "smooth_labels",
-    "smoothing_matrix",
-    "split_candidates",
-]
+from collidescope.applications.ambiguity import ambiguous as ambiguous
+from collidescope.applications.ambiguity import label_error_scores as label_error_scores
+from collidescope.applications.audit import AuditReport as AuditReport
+from collidescope.applications.audit import audit as audit
+from collidescope.applications.audit import bayes_confusion as bayes_confusion
+from collidescope.applications.ceilings import Ceilings as Ceilings
+from collidescope.applications.ceilings import ceilings as ceilings
+from collidescope.applications.columns import ColumnValue as ColumnValue
+from collidescope.applications.columns import column_value as column_value
+from collidescope.applications.consolidation import ConsolidationPlan as ConsolidationPlan
+from collidescope.applications.consolidation import consolidate as consolidate
+from collidescope.applications.sampling import AdaptiveSampler as AdaptiveSampler
+from collidescope.applications.sampling import active_learning_score as active_learning_score
+from collidescope.applications.smoothing import SmoothingChoice as SmoothingChoice
+from collidescope.applications.smoothing import choose_smoothing as choose_smoothing
+from collidescope.applications.smoothing import smooth_labels as smooth_labels
+from collidescope.applications.smoothing import smoothing_matrix as smoothing_matrix
+from collidescope.applications.splitting import SplitCandidates as SplitCandidates
+from collidescope.applications.splitting import split_candidates as split_candidates
+from collidescope.applications.subgroups import CollisionChange as CollisionChange
+from collidescope.applications.subgroups import GroupedLabels as GroupedLabels
+from collidescope.applications.subgroups import SubgroupCollisions as SubgroupCollisions
+from collidescope.applications.subgroups import collision_change as collision_change
+from collidescope.applications.subgroups import collisions_by as collisions_by
+from collidescope.applications.subgroups import grouped_labels as grouped_labels

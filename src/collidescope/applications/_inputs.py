@@ -1,13 +1,15 @@
-"""What the applications are given, as arrays: posteriors, class numbers, class names; and means over rows."""
+"""What the applications share: arguments as arrays, means and tests over rows, and results that tell themselves."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
+from scipy.stats import binomtest, false_discovery_control
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
@@ -15,18 +17,20 @@ from collidescope._rows import row_hashes
 from collidescope._text import words_html
 from collidescope.matrix import CollisionMatrix
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-NUMBERS = "{:.4f}".format
-
 Names = Sequence[Any] | npt.NDArray[Any]
 
 
 class Told:
-    """What the results (frozen dataclasses with a ``verdict``) share: words and a table, for people and for JSON."""
+    """A result that tells itself: a verdict and notes in words, a table, JSON, HTML, a section of the report.
 
-    table: pd.DataFrame
+    Results are frozen dataclasses with a ``verdict``; ``TABLE`` names the attribute that is shown, ``ROWS`` how many of
+    its rows (as text, elsewhere; None for all), ``HIDDEN`` columns that only machines want.
+    """
+
+    TITLE: ClassVar[str]
+    TABLE: ClassVar[str] = "table"
+    ROWS: ClassVar[tuple[int | None, int | None]] = (None, None)
+    HIDDEN: ClassVar[tuple[str, ...]] = ()
     notes: tuple[str, ...] = ()
 
     @property
@@ -35,26 +39,44 @@ class Told:
         raise NotImplementedError
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain lists, numbers and text, which JSON can hold."""
+        """Plain lists, numbers and text, which JSON can hold; collision matrices have files of their own format."""
         named = {f.name: getattr(self, f.name) for f in fields(self) if f.name[0] != "_"}  # type: ignore[arg-type]
-        return {"verdict": self.verdict} | {name: plain(v) for name, v in named.items() if not isinstance(v, dict)}
+        kept = {k: v for k, v in named.items() if k not in ("matrix", "matrices", "source")}
+        return {"verdict": self.verdict} | {name: plain(value) for name, value in kept.items()}
+
+    def section(self) -> dict[str, Any]:
+        """For ``sections=`` of :func:`~collidescope.report`: title, sentences, table."""
+        return section(self.TITLE, [self.verdict, *self.notes], self._shown(self.ROWS[1]))
+
+    def _shown(self, most: int | None) -> pd.DataFrame:
+        table: pd.DataFrame = getattr(self, self.TABLE)
+        return table.drop(columns=list(self.HIDDEN)).dropna(axis=1, how="all")[:most]
 
     def __str__(self) -> str:
-        shown = self._shown().to_string(index=False, float_format=NUMBERS, na_rep="")
-        return "\n".join([self.verdict, *self.notes, "", shown])
+        shown = self._shown(self.ROWS[0])
+        lines = [shown.to_string(index=False, float_format="{:.4f}".format, na_rep="")] if len(shown) else []
+        return "\n".join([self.verdict, *self.notes, *[""][: len(lines)], *lines])
 
     def _repr_html_(self) -> str:
-        table = self._shown().to_html(index=False, float_format=NUMBERS, na_rep="")
+        table = self._shown(self.ROWS[1]).to_html(index=False, float_format="{:.4f}".format, na_rep="")
         return words_html(self.verdict, *self.notes) + table
 
-    def _shown(self) -> pd.DataFrame:
-        return self.table.dropna(axis=1, how="all")
+
+def section(title: str, sentences: list[str], table: pd.DataFrame) -> dict[str, Any]:
+    """A part of the report from words and a table."""
+    said = {True: "yes", False: ""}
+    shown = table.assign(**{str(c): table[c].map(said) for c in table.select_dtypes("bool")})
+    rows = [[plain(cell) for cell in row.values()] for row in shown.to_dict("records")]
+    columns = [str(name).replace("_", " ") for name in table.columns]
+    return {"title": title, "sentences": sentences, "table": {"columns": columns, "rows": rows} if rows else None}
 
 
 def plain(value: Any) -> Any:
     """Arrays and tables as lists; None for what is missing."""
-    if hasattr(value, "to_dict"):
+    if hasattr(value, "columns"):
         return [{name: plain(cell) for name, cell in row.items()} for row in value.to_dict("records")]
+    if isinstance(value, dict):
+        return {name: plain(part) for name, part in value.items()}
     if isinstance(value, list | tuple | np.ndarray):
         return [plain(part) for part in value]
     if isinstance(value, np.generic):
@@ -135,11 +157,6 @@ def check_matrix(cm: object) -> None:
         )
 
 
-def is_series(values: Any) -> bool:
-    """Is it a pandas Series? Asked without importing pandas."""
-    return type(values).__name__ == "Series" and type(values).__module__.split(".")[0] == "pandas"
-
-
 def is_table(values: Any) -> bool:
     """Has it two dimensions, as posteriors have and labels have not? Lists of different lengths have neither."""
     try:
@@ -150,8 +167,6 @@ def is_table(values: Any) -> bool:
 
 def group_codes(groups: Any, n: int, name: str = "groups") -> tuple[IntArray, npt.NDArray[Any]]:
     """(group number of every row, names of the groups); text, numbers or any mixture of them."""
-    import pandas as pd
-
     given = check.check_labels(groups, name).astype(object)
     if len(given) != n:
         raise ValueError(f"{name} must have one entry per row ({n}), got {len(given)}")
@@ -184,3 +199,20 @@ def mean_and_error(values: FloatArray, clusters: IntArray | None = None) -> tupl
     np.add.at(total, own, values - mean)
     g = len(total)
     return mean, np.sqrt((total**2).sum(axis=0) * g / max(g - 1, 1)) / n, max(g - 1, 1)
+
+
+def discovered(p_values: Any, fdr: float) -> npt.NDArray[np.bool_]:
+    """Which p-values count at this false discovery rate (Benjamini and Hochberg)."""
+    return np.asarray(false_discovery_control(p_values) <= fdr) if len(p_values) else np.zeros(0, dtype=bool)
+
+
+def wilson_interval(count: Any, n: Any, level: float) -> tuple[float, float]:
+    """Wilson's interval for a share: right for small counts too."""
+    interval = binomtest(int(count), int(n)).proportion_ci(level, method="wilson")
+    return float(interval.low), float(interval.high)
+
+
+def check_rates(**rates: float) -> None:
+    """Levels and error rates are numbers between 0 and 1."""
+    for name, value in rates.items():
+        check.check_between(value, 0, 1, name)

@@ -16,18 +16,16 @@ labels go anywhere (R even), the order is that of -p(label); where they go to on
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
 from collidescope.applications._inputs import Names, posteriors_of, scored
 from collidescope.equations.moments import row_blocks
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 #: A row is clear when one class has at least this posterior: odds of 4 to 1 against all others together.
 CLEAR = 0.8
@@ -37,8 +35,6 @@ SUSPECT = 0.1
 PSEUDO_COUNT = 2.0
 #: Posteriors below this are not told apart: no finite sample knows them, and log 0 would outrank everything.
 SMALLEST = 1e-6
-
-ORDERS = ("entropy", "margin", "label")
 
 
 def ambiguous(
@@ -54,19 +50,14 @@ def ambiguous(
 
     Parameters
     ----------
-    clf_or_posteriors : array of shape (n, K), or a fitted classifier with ``predict_proba``
-        Posteriors of the rows by a model that did not train on them, such as ``clf.posteriors_`` for the rows that a
-        ``CollisionClassifier`` was fitted on. Given the ``CollisionClassifier`` itself, its training rows are
-        recognised and get these; any other classifier is asked about ``X`` as it is.
-    X : rows, needed by a classifier
-    y : array of n labels, optional
-        Without labels there is no suspect label.
+    clf_or_posteriors, X, y, classes
+        As in :func:`audit`: held-out posteriors, or a fitted classifier and its rows. Without ``y`` no label is
+        suspect.
     by : "entropy", "margin" or "label"
         Most entropy first; smallest lead of the first class over the second first; most suspect label first
         (:func:`label_error_scores`, needs ``y``).
     top : int, optional
         Keep this many rows.
-    classes : K names in the order of the columns, default those of the classifier or the sorted distinct labels
 
     Returns
     -------
@@ -84,9 +75,7 @@ def ambiguous(
     1      0   cat       cat          clear
     2      2   dog       cat  suspect label
     """
-    import pandas as pd
-
-    check.check_choice(by, ORDERS, "by")
+    check.check_choice(by, ["entropy", "margin", "label"], "by")
     if top is not None:
         check.check_count(top, "top", least=0)
     if by == "label" and y is None:
@@ -119,17 +108,8 @@ def ambiguous(
     else:
         key = -entropy if by == "entropy" else p_first - p_second
     chosen = np.argsort(key, kind="stable")[:top]
-    columns = {
-        "index": rows,
-        "label": labels,
-        "predicted": names[first],
-        "second": names[second],
-        "p_label": p_label,
-        "p_first": p_first,
-        "p_second": p_second,
-        "entropy": entropy,
-        "kind": kind,
-    }
+    columns = {"index": rows, "label": labels, "predicted": names[first], "second": names[second], "p_label": p_label}
+    columns |= {"p_first": p_first, "p_second": p_second, "entropy": entropy, "kind": kind}
     return pd.DataFrame({name: values[chosen] for name, values in columns.items()})
 
 
@@ -138,13 +118,7 @@ def label_error_scores(P: npt.ArrayLike, y: npt.ArrayLike, *, classes: Names | N
 
     Told apart from inherent ambiguity by where labels stray on rows that are clear (see the module's docstring). With
     no stray labels to learn from, the order is that of p(label), lowest first.
-
-    Parameters
-    ----------
-    P : array of shape (n, K)
-        Posteriors of rows by models that did not train on them, such as ``CollisionClassifier.posteriors_``.
-    y : array of n labels
-    classes : K names in the order of the columns, default the sorted distinct labels
+    ``P`` are held-out posteriors, n×K, with columns in the order of ``classes`` (default the sorted distinct labels).
 
     Examples
     --------

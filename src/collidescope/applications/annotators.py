@@ -20,23 +20,19 @@ careful ones look different from their company.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 from scipy.sparse import csr_array
 from scipy.special import stdtr, stdtrit
-from scipy.stats import binomtest
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
+from collidescope.applications._inputs import Told, check_rates, plain, wilson_interval
 from collidescope.counting import Names, collision_matrix_from_votes, count_table, input_groups, label_codes, vote_table
 from collidescope.matrix import UNSEEN, CollisionMatrix
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-__all__ = ["AnnotatorReport", "agreement", "compare_annotators"]
 
 #: An annotator with fewer shared items than this is not tested: a mean of so few has no normal distribution.
 FEWEST_ITEMS = 20
@@ -54,27 +50,16 @@ FORMULAS = {
 def agreement(votes: Any, classes: Names | None = None, *, level: float = 0.95) -> pd.DataFrame:
     """Agreement, PBER, Fleiss' kappa and Krippendorff's alpha (nominal) of one set of votes, with intervals.
 
-    Parameters
-    ----------
-    votes : array, DataFrame or sparse matrix of shape (items, K)
-        How many votes each item has for each class. Items with one vote are left out, as alpha does.
-    classes : K names, optional
-    level : float
-        Of the intervals, for which items are the units.
-
-    Returns
-    -------
-    DataFrame
-        Indexed by coefficient, with ``value``, ``low``, ``high`` and ``formula``, the coefficient as a function of B.
+    ``votes`` are counts, items × classes (array, DataFrame or sparse); items with one vote are left out, as alpha does,
+    and items are the units of the intervals. The table is indexed by coefficient, with ``value``, ``low``, ``high`` and
+    ``formula``, the coefficient as a function of B.
 
     Examples
     --------
     >>> agreement([[4, 0], [4, 0], [3, 1], [1, 3], [0, 4]])["value"].round(3).to_dict()
     {'agreement': 0.8, 'PBER': 0.2, "Fleiss' kappa": 0.583, "Krippendorff's alpha": 0.604}
     """
-    import pandas as pd
-
-    check.check_between(level, 0, 1, "level")
+    check_rates(level=level)
     counts, _ = vote_table(votes, classes)
     totals = np.asarray(counts.sum(axis=1))
     kept = totals > 1
@@ -100,15 +85,9 @@ def agreement(votes: Any, classes: Names | None = None, *, level: float = 0.95) 
         rows[name] = (1 - factor * error / chance, factor * _stderr(influence, share), -1.0)
     value, stderr, least = np.array(list(rows.values())).T
     half = stdtrit(n - 1, (1 + level) / 2) * np.hypot(stderr, UNSEEN / n)
-    return pd.DataFrame(
-        {
-            "value": value,
-            "low": np.maximum(value - half, least),
-            "high": np.minimum(value + half, 1.0),
-            "formula": [FORMULAS[name] for name in rows],
-        },
-        index=pd.Index(rows, name="coefficient"),
-    )
+    columns = {"value": value, "low": np.maximum(value - half, least), "high": np.minimum(value + half, 1.0)}
+    formulas = {"formula": [FORMULAS[name] for name in rows]}
+    return pd.DataFrame(columns | formulas, index=pd.Index(rows, name="coefficient"))
 
 
 def _stderr(values: FloatArray, share: FloatArray) -> float:
@@ -117,8 +96,8 @@ def _stderr(values: FloatArray, share: FloatArray) -> float:
     return float(np.sqrt(n / (n - 1) * (share**2) @ (values - share @ values) ** 2))
 
 
-@dataclass(frozen=True, eq=False)
-class AnnotatorReport:
+@dataclass(frozen=True, eq=False, repr=False)
+class AnnotatorReport(Told):
     """What :func:`compare_annotators` found.
 
     Attributes
@@ -133,10 +112,11 @@ class AnnotatorReport:
         the PBER of all other votes; ``used`` (the class whose use differs most), ``used_by`` (by how much), ``p_value``
         (corrected for classes and annotators) and ``flagged``.
     pairs : DataFrame
-        One row per pair of annotators who share an item: ``first``, ``second``, ``items``, ``agreement``, ``low``,
-        ``high`` (Wilson), the pair with the least agreement first.
+        ``first``, ``second``, ``items`` they share, ``agreement``, ``low``, ``high`` (Wilson), least agreement first.
     """
 
+    TITLE: ClassVar[str] = "Who votes differently?"
+    TABLE: ClassVar[str] = "annotators"
     matrix: CollisionMatrix
     agreement: pd.DataFrame
     annotators: pd.DataFrame
@@ -151,18 +131,16 @@ class AnnotatorReport:
             count_table(items[rest], codes[rest], self.matrix.n_classes), self.matrix.classes
         )
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain numbers, text and lists, for JSON and reports: what is not a number is None."""
-        frames = {"agreement": self.agreement.reset_index(), "annotators": self.annotators, "pairs": self.pairs}
-        return {
-            name: frame.astype(object).where(frame.notna(), None).to_dict("records") for name, frame in frames.items()
-        }
-
-    def __str__(self) -> str:
-        shown = self.agreement.drop(columns="formula").to_string(float_format="{:.4f}".format)
+    @property
+    def verdict(self) -> str:
+        """The answer in words."""
         odd = self.annotators["annotator"][self.annotators["flagged"]].tolist()
         words = f"votes otherwise than the rest: {', '.join(map(str, odd))}" if odd else "nobody differs beyond chance"
-        return f"{len(self.annotators)} annotators, {words}\n{shown}"
+        return f"{len(self.annotators)} annotators, {words}."
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers, text and lists, which JSON can hold."""
+        return super().to_dict() | {"agreement": plain(self.agreement.reset_index())}
 
 
 def compare_annotators(
@@ -176,18 +154,8 @@ def compare_annotators(
 ) -> AnnotatorReport:
     """S, agreement and its coefficients from votes whose voters are known, and who votes differently.
 
-    Parameters
-    ----------
-    items, labels, annotators : arrays of n entries, one per vote
-    classes : K names, optional
-    level : float
-        Of the intervals.
-    alpha : float
-        Chance to flag anybody at all where all vote alike.
-
-    Returns
-    -------
-    AnnotatorReport
+    ``items``, ``labels`` and ``annotators`` have one entry per vote. ``level`` is that of the intervals, ``alpha`` the
+    chance to flag anybody at all where all vote alike.
 
     Examples
     --------
@@ -199,8 +167,7 @@ def compare_annotators(
     >>> report.annotators.loc[report.annotators["flagged"], "annotator"].tolist()
     ['Dee']
     """
-    check.check_between(level, 0, 1, "level")
-    check.check_between(alpha, 0, 1, "alpha")
+    check_rates(level=level, alpha=alpha)
     groups = input_groups(items)
     (codes, names), (who, people) = label_codes(labels, classes, "labels"), label_codes(annotators, name="annotators")
     for given, what in ((codes, "labels"), (who, "annotators")):
@@ -214,18 +181,12 @@ def compare_annotators(
         )
     counts = count_table(groups, codes, len(names))
     matrix = collision_matrix_from_votes(counts, names)
-    return AnnotatorReport(
-        matrix,
-        agreement(counts, names, level=level),
-        _differing((groups, codes, who, people), matrix, level, alpha),
-        _pairs((groups, codes, who, people), level),
-        (groups, codes, who, people),
-    )
+    votes = (groups, codes, who, people)
+    differing = _differing(votes, matrix, level, alpha)
+    return AnnotatorReport(matrix, agreement(counts, names, level=level), differing, _pairs(votes, level), votes)
 
 
 def _pairs(votes: Votes, level: float) -> pd.DataFrame:
-    import pandas as pd
-
     items, codes, who, people = votes
     k, m, n = int(codes.max()) + 1, len(people), int(items.max()) + 1
     seen = csr_array((np.ones(len(items)), (who, items)), shape=(m, n))
@@ -234,20 +195,9 @@ def _pairs(votes: Votes, level: float) -> pd.DataFrame:
     upper = shared.row < shared.col
     first, second, both = shared.row[upper], shared.col[upper], shared.data[upper].astype(int)
     agreed = np.asarray(same[first, second]).ravel()
-    intervals = [
-        binomtest(int(a), int(b)).proportion_ci(level, method="wilson") for a, b in zip(agreed, both, strict=True)
-    ]
-    ends = np.array([(found.low, found.high) for found in intervals]).reshape(-1, 2)
-    table = pd.DataFrame(
-        {
-            "first": people[first],
-            "second": people[second],
-            "items": both,
-            "agreement": agreed / both,
-            "low": ends[:, 0],
-            "high": ends[:, 1],
-        }
-    )
+    ends = [wilson_interval(a, b, level) for a, b in zip(agreed, both, strict=True)]
+    table = pd.DataFrame({"first": people[first], "second": people[second], "items": both, "agreement": agreed / both})
+    table[["low", "high"]] = np.reshape(ends, (-1, 2))
     return table.sort_values("agreement", kind="stable", ignore_index=True)
 
 
@@ -278,8 +228,6 @@ def _against_others(
     items: IntArray, codes: IntArray, who: IntArray, m: int, matrix: CollisionMatrix, level: float
 ) -> pd.DataFrame:
     """Per annotator, on items with at least two others: agreement, use of classes, and a p-value for one annotator."""
-    import pandas as pd
-
     k = matrix.n_classes
     counts = count_table(items, codes, k)
     N = np.asarray(counts.sum(axis=1), dtype=np.float64)
@@ -315,17 +263,12 @@ def _against_others(
         # Disagreement is tested on one side, use on both and in K classes.
         p = 2 * np.minimum(stdtr(df, difference / stderr), 2 * k * stdtr(df, -z))
         half = stdtrit(df, (1 + level) / 2) * stderr
-        return pd.DataFrame(
-            {
-                "items": n,
-                "rate": np.bincount(who, rate, m) / n,
-                "others": np.bincount(who, others, m) / n,
-                "difference": difference,
-                "low": np.maximum(difference - half, -1),
-                "high": np.minimum(difference + half, 1),
-                "pber_without": without,
-                "used": np.where(n > 0, matrix.classes[most].astype(object), None),
-                "used_by": used_by,
-                "p_value": np.where(n >= FEWEST_ITEMS, p, np.nan),
-            }
-        )
+        columns: dict[str, Any] = {
+            "items": n,
+            "rate": np.bincount(who, rate, m) / n,
+            "others": np.bincount(who, others, m) / n,
+        }
+        columns |= {"difference": difference, "low": np.maximum(difference - half, -1)}
+        columns |= {"high": np.minimum(difference + half, 1), "pber_without": without}
+        columns |= {"used": np.where(n > 0, matrix.classes[most].astype(object), None), "used_by": used_by}
+        return pd.DataFrame(columns | {"p_value": np.where(n >= FEWEST_ITEMS, p, np.nan)})

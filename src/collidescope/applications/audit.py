@@ -1,7 +1,7 @@
 """Which errors of a classifier could a better model avoid, and which are in the data?
 
-With posteriors p of the audited rows (held out: the best estimate of the truth there is) the rule argmax p is the best
-that the features allow, as far as p can see. The audited classifier's prediction ŷ is compared with it row by row::
+With held-out posteriors p the rule argmax p is the best that the features allow, as far as p can see. The audited
+classifier's prediction ŷ is compared with it row by row::
 
     error    = P(ŷ ≠ y)                     of the audited classifier
     best     = P(argmax p ≠ y)              of the best rule known, on the same labelled rows
@@ -9,67 +9,45 @@ that the features allow, as far as p can see. The audited classifier's predictio
     inherent = the Bayes error              what unlimited rows would leave, a range from a learning curve (``limit``)
     not learned yet = best - inherent       what more rows would still avoid
 
-and for each ordered pair (i, j) of classes the same with P(ŷ = j | i) and P(argmax p = j | i), the Bayes-optimal
-confusion E_{x~D_i} 1[argmax y(x) = j]. Without a limit the last two cannot be told apart, and *fixable* is a lower
-limit of what can be avoided.
+and for each ordered pair (i, j) of classes the same with P(ŷ = j | i) and P(argmax p = j | i). Without a limit the last
+two cannot be told apart.
 
 A pair is flagged when its excess is beyond luck (exact McNemar test on the rows of class i where only one of the two
-says j) **and** so is that of both directions together, i → j and j → i. Two rules that are equally good can differ in
-where they draw the line between i and j: one then makes more of the one error and fewer of the other, which no better
-model mends. Nor is a pair flagged whose rows, all errors counted, come out no worse: of classes that nobody can tell
-apart one rule may prefer these, another rule others. Benjamini and Hochberg's procedure keeps the expected share of
-false flags below ``fdr``.
+says j) **and** so is that of both directions together: equally good rules can draw the line between i and j elsewhere.
+Nor is a pair flagged whose rows, all errors counted, come out no worse. Benjamini and Hochberg's procedure keeps the
+expected share of false flags below ``fdr``.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 from scipy.special import ndtri
-from scipy.stats import binom, binomtest
+from scipy.stats import binom
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
-from collidescope.applications._inputs import (
-    NUMBERS,
-    Names,
-    Told,
-    is_table,
-    mean_and_error,
-    plain,
-    posteriors_of,
-    residuals,
-    scored,
-)
-
-if TYPE_CHECKING:
-    import pandas as pd
+from collidescope.applications import _inputs as inputs
+from collidescope.applications._inputs import Names, Told, plain, scored, wilson_interval
 
 #: Posteriors whose own estimate of their error is off by more standard errors than this are called miscalibrated.
 MISCALIBRATED = 3.0
 #: Added to each of the four cells of a paired 2×2 table (Agresti and Min, 2005): Wald's interval is too short without.
 AGRESTI_MIN = 0.5
-#: Pairs shown when a report is printed.
-SHOWN, SHOWN_HTML = 5, 20
-KINDS = ("fixable", "inherent", "other", "all")
-CALLS = "audit(posteriors, y_true=y, y_pred=predicted) or audit(model, X, y, predicted)"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AuditReport(Told):
     """What a classifier gets wrong: fixable now, not learned yet, inherent. Made by :func:`audit`.
 
-    Rates are shares of rows; intervals hold at ``level``.
-
     Attributes
     ----------
-    error, error_interval : of the audited classifier
-    best : float
-        Error of the rule argmax p on the same rows: ``error = best + fixable``, exactly.
-    fixable, fixable_interval : paired difference of the two errors
+    error, best, fixable : float
+        Shares of rows: ``error = best + fixable``, exactly; with ``error_interval`` and ``fixable_interval``.
     inherent_interval : (low, high) or None
         Range of the Bayes error, where a limit is known.
     bayes_error : float
@@ -80,11 +58,11 @@ class AuditReport(Told):
         One row per ordered pair that occurs: ``true``, ``predicted``, ``rows`` (of the true class), ``observed`` and
         ``best`` rates, ``fixable`` with ``low`` and ``high``, ``points`` (fixable as a share of all rows; they sum to
         the total), ``p_value``, ``flagged``. Largest ``fixable`` first.
-    confusion, bayes_confusion : arrays of shape (K, K)
-        P(ŷ = j | i) and P(argmax p = j | i) on these rows; nan where a class has none.
-    cautions : tuple of str
     """
 
+    TITLE: ClassVar[str] = "Which errors could a better model avoid?"
+    TABLE: ClassVar[str] = "pairs"
+    ROWS: ClassVar[tuple[int | None, int | None]] = (5, 20)
     classes: npt.NDArray[Any]
     n_rows: int
     error: float
@@ -96,11 +74,9 @@ class AuditReport(Told):
     bayes_error: float
     bayes_error_limit: float
     pairs: pd.DataFrame
-    confusion: FloatArray
-    bayes_confusion: FloatArray
     level: float
     fdr: float
-    cautions: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     #: Class numbers of y, ŷ and argmax p.
     _codes: tuple[IntArray, IntArray, IntArray] = field(default=(np.zeros(0, np.intp),) * 3)
 
@@ -118,7 +94,6 @@ class AuditReport(Told):
         ``kind``: "fixable" where argmax p is right, "inherent" where it says ``predicted`` too (inherent, or not
         learned yet), "other" where it is wrong in another way, or "all" of them.
         """
-        check.check_choice(kind, KINDS, "kind")
         i = int(check.encode_labels([true], self.classes, "true")[0])
         j = int(check.encode_labels([predicted], self.classes, "predicted")[0])
         if i == j:
@@ -126,13 +101,16 @@ class AuditReport(Told):
         y, said, best = self._codes
         taken = (y == i) & (said == j)
         keep = {"fixable": best == i, "inherent": best == j, "other": (best != i) & (best != j), "all": taken}
-        return np.flatnonzero(taken & keep[kind])
+        return np.flatnonzero(taken & keep[check.check_choice(kind, list(keep), "kind")])
 
     @property
     def verdict(self) -> str:
         """The answer in words."""
         digits = 1 if self.error >= 0.01 else 2
-        low, high = (f"{100 * end:.{digits}f}" for end in self.fixable_interval)
+
+        def points(*values: float) -> str:
+            return " to ".join(f"{100 * value:.{digits}f}" for value in values)
+
         said = f"The classifier errs on {self.error:.{digits}%} of rows."
         if self.fixable_interval[1] < 0:
             return (
@@ -141,26 +119,25 @@ class AuditReport(Told):
             )
         if self.error == 0:
             return f"{said} There is nothing to fix."
-        rest = f"{100 * self.best:.{digits}f} points are inherent in the data or not learned yet"
+        rest = f"{points(self.best)} points are inherent in the data or not learned yet"
         if self.inherent_interval is not None and self.not_learned_interval is not None:
-            (a, b), (c, d) = self.inherent_interval, self.not_learned_interval
             rest = (
-                f"{100 * a:.{digits}f} to {100 * b:.{digits}f} points are inherent in the data (unlimited rows would "
-                f"leave them), {100 * c:.{digits}f} to {100 * d:.{digits}f} points are not learned yet"
+                f"{points(*self.inherent_interval)} points are inherent in the data (unlimited rows would leave them), "
+                f"{points(*self.not_learned_interval)} points are not learned yet"
             )
-        found = self.pairs[self.pairs["flagged"]]
+        found, fix = self.pairs[self.pairs["flagged"]], points(*self.fixable_interval)
         if self.fixable_interval[0] <= 0:
-            names = [f"{a} taken for {b}" for a, b in zip(found["true"], found["predicted"], strict=True)][:SHOWN]
-            more = f" Some pairs still stand out: {', '.join(names)}." if names else ""
+            names = [f"{a} taken for {b}" for a, b in zip(found["true"], found["predicted"], strict=True)]
+            more = f" Some pairs still stand out: {', '.join(names[: self.ROWS[0]])}." if names else ""
             return (
-                f"{said} Nothing that a better model would fix is found (difference to the best rule known {low} to "
-                f"{high} points): {rest}. To err less takes better features or more rows.{more}"
+                f"{said} Nothing that a better model would fix is found (difference to the best rule known {fix} "
+                f"points): {rest}. To err less takes better features or more rows.{more}"
             )
         top = (found if len(found) else self.pairs).nlargest(1, "points").to_dict("records")[0]
         part = "most of it" if top["points"] > self.fixable / 2 else "the largest part"
         return (
-            f"{said} {100 * self.fixable:.{digits}f} points ({low} to {high}) could be fixed by a better model, {part} "
-            f"{top['true']} taken for {top['predicted']}; {rest}."
+            f"{said} {points(self.fixable)} points ({fix}) could be fixed by a better model, {part} {top['true']} "
+            f"taken for {top['predicted']}; {rest}."
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -172,14 +149,8 @@ class AuditReport(Told):
     def __repr__(self) -> str:
         return f"<AuditReport: {self.n_rows:,} rows, error {self.error:.4f}, fixable {self.fixable:.4f}>"
 
-    def __str__(self) -> str:
-        limit = f"The best possible classifier on these inputs errs on at most {self.bayes_error_limit:.2%}."
-        title = f"Pairs with most to fix (flagged at a false discovery rate of {self.fdr:.0%}):"
-        table = self._shown().head(SHOWN).to_string(index=False, float_format=NUMBERS)
-        return "\n".join([self.verdict, *self.cautions, limit, "", title, table])
-
-    def _shown(self) -> pd.DataFrame:
-        return self.pairs[self.pairs["fixable"] > 0].head(SHOWN_HTML)
+    def _shown(self, most: int | None) -> pd.DataFrame:
+        return self.pairs[self.pairs["fixable"] > 0][:most]
 
 
 def audit(
@@ -198,24 +169,18 @@ def audit(
     Parameters
     ----------
     model_or_posteriors : array of shape (n, K), or a fitted classifier with ``predict_proba``
-        The best estimate of the true posteriors of the audited rows, by a model that did not train on them. Rows that
-        a ``CollisionClassifier`` was trained on are recognised and get their held-out posteriors.
+        The best estimate of the true posteriors, by a model that did not train on the rows. Training rows of a
+        ``CollisionClassifier`` are recognised and get their held-out posteriors.
     X : the audited rows
-        Needed when the first argument is a classifier or ``y_pred`` is an estimator. With posteriors it may be left
-        out: ``audit(P, y_true, y_pred)``.
+        Needed when the first argument is a classifier or ``y_pred`` an estimator; else ``audit(P, y_true, y_pred)``.
     y_true : array of n labels
     y_pred : array of n labels, array of shape (n, K), or a fitted estimator
-        What the audited classifier says: labels, posteriors (the most likely class is taken; columns in the order of
-        ``classes``), or the classifier itself, whose ``predict`` is called on ``X``. It must not have trained on the
-        rows either, or its errors are too few.
+        What the audited classifier says about rows that it did not train on.
     limit : Limit, optional
-        What unlimited rows would leave, default ``limit_`` of the model: splits what is left into "not learned yet"
-        and "inherent".
+        What unlimited rows would leave, default ``limit_`` of the model: tells "not learned yet" from "inherent".
     classes : K names in the order of the columns, default those of the model or the sorted distinct labels
-    level : float
-        Of the intervals.
-    fdr : float
-        False discovery rate of the flagged pairs (Benjamini and Hochberg).
+    level, fdr : float
+        Of the intervals; false discovery rate of the flagged pairs (Benjamini and Hochberg).
 
     Examples
     --------
@@ -229,63 +194,47 @@ def audit(
     >>> report.pairs.query("flagged")[["true", "predicted"]].to_numpy().tolist()
     [['b', 'a'], ['b', 'c']]
     """
-    check.check_between(level, 0, 1, "level")
-    check.check_between(fdr, 0, 1, "fdr")
+    inputs.check_rates(level=level, fdr=fdr)
     model = hasattr(model_or_posteriors, "predict_proba")
-    if y_pred is None and not model and X is not None and y_true is not None and not is_table(X):
+    if y_pred is None and not model and X is not None and y_true is not None and not inputs.is_table(X):
         X, y_true, y_pred = None, X, y_true
-    for name, value in (("y_true", y_true), ("y_pred", y_pred)):
-        if value is None:
-            raise ValueError(f"{name} is needed: write {CALLS}")
-    assert y_true is not None
+    if y_true is None or y_pred is None:
+        name, calls = "y_true" if y_true is None else "y_pred", "audit(posteriors, y_true=y, y_pred=predicted)"
+        raise ValueError(f"{name} is needed: write {calls} or audit(model, X, y, predicted)")
     P, y, names, notes = scored(
         model_or_posteriors, X if model else None, y_true, classes, "model_or_posteriors", "y_true"
     )
-    said = predicted_codes(y_pred, X, names)
+    said, best = predicted_codes(y_pred, X, names), P.argmax(axis=1)
     check.check_same_length(y, said, "y_true and y_pred")
-    best = P.argmax(axis=1)
-    n, k = P.shape
+    n = len(P)
     wrong, best_wrong = said != y, best != y
     worse, better = int((wrong & ~best_wrong).sum()), int((best_wrong & ~wrong).sum())
-    interval = paired_interval(np.array(worse), np.array(better), np.array(n), level)
+    low, high = paired_interval(np.array(worse), np.array(better), np.array(n), level)
     claimed = 1 - P.max(axis=1)
-    pber, stderr, _ = mean_and_error((residuals(P, y) ** 2).sum(axis=1))
+    gap, spread, _ = inputs.mean_and_error(best_wrong - claimed)
+    if n > 1 and abs(gap) > MISCALIBRATED * spread:
+        notes += (
+            f"The posteriors are {'over' if gap > 0 else 'under'}-confident: they claim that their rule errs on "
+            f"{claimed.mean():.1%}, it errs on {best_wrong.mean():.1%}. Better ones may find more that can be fixed.",
+        )
+    pber, stderr, _ = inputs.mean_and_error((inputs.residuals(P, y) ** 2).sum(axis=1))
     # Either of two upper limits would do at a one-sided (1 - level) / 2; for the lower of them each takes half of it.
     each = 1 - (1 - level) / 2
-    upper = min(wilson_interval(int(best_wrong.sum()), n, each)[1], float(pber + ndtri((1 + each) / 2) * stderr))
+    upper = min(wilson_interval(best_wrong.sum(), n, each)[1], float(pber + ndtri((1 + each) / 2) * stderr))
     limit = getattr(model_or_posteriors, "limit_", None) if limit is None else limit
-    return AuditReport(
-        classes=names,
-        n_rows=n,
-        error=float(best_wrong.mean()) + (worse - better) / n,
-        error_interval=wilson_interval(int(wrong.sum()), n, level),
-        best=float(best_wrong.mean()),
-        fixable=(worse - better) / n,
-        fixable_interval=(float(interval[0]), float(interval[1])),
-        inherent_interval=None if limit is None else tuple(map(float, limit.bayes_error_interval(level))),  # type: ignore[arg-type]
-        bayes_error=float(claimed.mean()),
-        bayes_error_limit=upper,
-        pairs=_pair_table(y, said, best, names, level, fdr),
-        confusion=_rates(confusion_table(y, said, k)),
-        bayes_confusion=_rates(confusion_table(y, best, k)),
-        level=level,
-        fdr=fdr,
-        cautions=notes + _cautions(best_wrong, claimed),
-        _codes=(y, said, best),
-    )
+    both: dict[str, Any] = {"error": float(best_wrong.mean()) + (worse - better) / n, "best": float(best_wrong.mean())}
+    both |= {"fixable": (worse - better) / n, "fixable_interval": (float(low), float(high))}
+    both |= {"error_interval": wilson_interval(wrong.sum(), n, level), "bayes_error_limit": upper}
+    both |= {"inherent_interval": None if limit is None else tuple(map(float, limit.bayes_error_interval(level)))}
+    both |= {"bayes_error": float(claimed.mean()), "pairs": _pair_table(y, said, best, names, level, fdr)}
+    return AuditReport(names, n, **both, level=level, fdr=fdr, notes=notes, _codes=(y, said, best))
 
 
 def bayes_confusion(P: npt.ArrayLike, y: npt.ArrayLike | None = None, *, classes: Names | None = None) -> FloatArray:
     """Confusion of the best rule: row i, column j is E_{x~D_i} 1[argmax y(x) = j].
 
-    Parameters
-    ----------
-    P : array of shape (n, K)
-        Held-out posteriors.
-    y : array of n labels, optional
-        With labels class i is the rows labelled i; without, every row counts for class i with weight p_i, which is as
-        right as the posteriors are.
-    classes : K names in the order of the columns, default the sorted distinct labels
+    With labels class i is the rows labelled i; without, every row counts for class i with weight p_i, which is as right
+    as the posteriors ``P`` (n×K, held out) are.
 
     Examples
     --------
@@ -296,7 +245,7 @@ def bayes_confusion(P: npt.ArrayLike, y: npt.ArrayLike | None = None, *, classes
     if y is not None:
         posteriors, codes, names, _ = scored(P, None, y, classes)
         return _rates(confusion_table(codes, posteriors.argmax(axis=1), len(names)))
-    posteriors, names, _ = posteriors_of(P, None, None, classes, "P")
+    posteriors, names, _ = inputs.posteriors_of(P, None, None, classes, "P")
     table = np.zeros((len(names), len(names)))
     np.add.at(table.T, posteriors.argmax(axis=1), posteriors)
     return _rates(table)
@@ -310,32 +259,15 @@ def predicted_codes(y_pred: Any, X: Any, classes: npt.NDArray[Any]) -> IntArray:
         if X is None:
             raise ValueError(f"X is needed: y_pred is an estimator ({type(y_pred).__name__}) that has to predict")
         y_pred = y_pred.predict(X)
-    if is_table(y_pred):
+    if inputs.is_table(y_pred):
         return check.check_posteriors(y_pred, "y_pred", len(classes)).argmax(axis=1)
     return check.encode_labels(y_pred, classes, "y_pred")
-
-
-def _cautions(best_wrong: npt.NDArray[np.bool_], claimed: FloatArray) -> tuple[str, ...]:
-    gap, stderr, _ = mean_and_error(best_wrong - claimed)
-    if len(claimed) < 2 or abs(gap) <= MISCALIBRATED * stderr:
-        return ()
-    words = "over-confident" if gap > 0 else "under-confident"
-    return (
-        f"The posteriors are {words}: they claim that their rule errs on {claimed.mean():.1%}, it errs on "
-        f"{best_wrong.mean():.1%}. Better ones may find more that can be fixed.",
-    )
 
 
 # ------------------------------------------------------------------------------- two rules on the same labelled rows
 # Only the rows on which the rules differ speak for one of them: with b rows where the first alone says j and c where
 # the second alone does, the difference of the shares is (b - c) / n, and without a true difference b is half of b + c
 # but for luck (McNemar).
-
-
-def wilson_interval(count: int, n: int, level: float) -> tuple[float, float]:
-    """Wilson's interval for a share: right for small counts too."""
-    interval = binomtest(count, n).proportion_ci(level, method="wilson")
-    return float(interval.low), float(interval.high)
 
 
 def paired_interval(only_first: Any, only_second: Any, n: Any, level: float) -> tuple[FloatArray, FloatArray]:
@@ -371,9 +303,6 @@ def _pair_table(
     y: IntArray, said: IntArray, best: IntArray, classes: npt.NDArray[Any], level: float, fdr: float
 ) -> pd.DataFrame:
     """:attr:`AuditReport.pairs` from class numbers: labels, the audited rule, the best rule."""
-    import pandas as pd
-    from scipy.stats import false_discovery_control
-
     k = len(classes)
     observed, inherent = confusion_table(y, said, k), confusion_table(y, best, k)
     agreed = confusion_table(y[said == best], said[said == best], k)
@@ -389,9 +318,8 @@ def _pair_table(
     # With m rows between the rules no p-value is below 2⁻ᵐ. Pairs that could never be flagged take no part: m does not
     # depend on whom the rows favour, so leaving them out favours nobody.
     tested = 0.5 ** (worse + better) <= fdr
-    flagged = np.zeros(len(p), dtype=bool)
-    if tested.any():
-        flagged[tested] = np.asarray(false_discovery_control(p[tested], method="bh")) <= fdr
+    flagged = tested.copy()
+    flagged[tested] = inputs.discovered(p[tested], fdr)
     low, high = paired_interval(worse, better, rows, level)
     columns = {"true": classes[i], "predicted": classes[j], "rows": rows, "observed": observed[i, j] / rows}
     columns |= {"best": inherent[i, j] / rows, "fixable": (worse - better) / rows, "low": low, "high": high}

@@ -19,19 +19,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 from scipy.special import log_ndtr, stdtrit
 from sklearn import metrics
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
-from collidescope.applications._inputs import Names, Told, group_codes, is_table, scored
-
-if TYPE_CHECKING:
-    import pandas as pd
+from collidescope.applications._inputs import Names, Told, check_rates, group_codes, is_table, scored
 
 #: Parts of the jackknife: 24 degrees of freedom, and each metric is computed 26 times.
 PARTS = 25
@@ -40,82 +38,61 @@ EXPONENTS = np.linspace(0.15, 1.0, 18)
 #: Probabilities below this count as this in the log loss: a class that was ruled out costs 16 nats and not infinity.
 LEAST = 1e-7
 
-Score = Callable[[IntArray, IntArray, FloatArray], float]
 
-
-@dataclass(frozen=True)
-class _Metric:
-    """``score(y, decisions, P)``; ``decide(P, π)`` is the best rule given true posteriors."""
+class _Metric(NamedTuple):
+    """``score(y, decisions, P)``; ``decide(P, π)`` is the best rule given true posteriors, None: P itself is scored."""
 
     name: str
-    score: Score
+    score: Callable[[IntArray, IntArray, FloatArray], float]
+    decide: Callable[[FloatArray, FloatArray], IntArray] | None = None
     higher: bool = True
     best: float = 1.0
-    decide: Callable[[FloatArray, FloatArray], IntArray] | None = None  # None: scored on P itself
     push: str = "errors of the posteriors lower it: the ceiling is at least this"
-
-
-def _likeliest(P: FloatArray, priors: FloatArray) -> IntArray:
-    return P.argmax(axis=1)
-
-
-def _balanced(P: FloatArray, priors: FloatArray) -> IntArray:
-    return np.asarray((P / np.maximum(priors, LEAST)).argmax(axis=1))
-
-
-def _decided(score: Callable[..., Any], y: IntArray, said: IntArray, P: FloatArray) -> float:
-    return float(score(y, said))
-
-
-def _per_class(score: Callable[..., Any]) -> Score:
-    """Mean over classes of a score of one class against the rest; of the second class where there are two."""
-
-    def value(y: IntArray, said: IntArray, P: FloatArray) -> float:
-        k = P.shape[1]
-        return float(np.mean([score(y == c, P[:, c]) for c in ([1] if k == 2 else range(k))]))
-
-    return value
 
 
 def _metrics(k: int, cost: FloatArray | None) -> list[_Metric]:
     every = np.arange(k)
-    up = "errors of the posteriors raise it: the best is at most this"
+    lower = (False, 0.0, "errors of the posteriors raise it: the best is at most this")
     f1 = (
         "errors of the posteriors usually lower it; rules made for F1 can reach a little more even with true posteriors"
     )
+    top = min(k - 1, 5 if k > 10 else 2)
+
+    def likeliest(P: FloatArray, priors: FloatArray) -> IntArray:
+        return P.argmax(axis=1)
+
+    def mean_f1(average: str) -> _Metric:
+        score = partial(metrics.f1_score, labels=every, average=average, zero_division=0.0)
+        return _Metric(f"{average} F1", lambda y, said, P: score(y, said), likeliest, push=f1)
+
+    def per_class(score: Callable[..., Any], y: IntArray, said: IntArray, P: FloatArray) -> float:
+        """Mean over classes of a score of one class against the rest; of the second class where there are two."""
+        return float(np.mean([score(y == c, P[:, c]) for c in (every[1:] if k == 2 else every)]))
+
     found = [
-        _Metric("accuracy", partial(_decided, metrics.accuracy_score), decide=_likeliest),
-        _Metric("balanced accuracy", partial(_decided, metrics.balanced_accuracy_score), decide=_balanced),
-    ]
-    for average in ("macro", "weighted"):
-        settings = {"labels": every, "average": average, "zero_division": 0.0}
-        score = partial(_decided, partial(metrics.f1_score, **settings))
-        found.append(_Metric(f"{average} F1", score, decide=_likeliest, push=f1))
-    found.append(_Metric("ROC AUC" if k == 2 else "ROC AUC, one-vs-rest", _per_class(metrics.roc_auc_score)))
-    found.append(_Metric("average precision", _per_class(metrics.average_precision_score)))
-    if k > 2:
-        top = min(k - 1, 5 if k > 10 else 2)
-        found.append(
-            _Metric(f"top-{top} accuracy", lambda y, said, P: metrics.top_k_accuracy_score(y, P, k=top, labels=every))
-        )
-    found += [
-        _Metric("log loss", lambda y, said, P: metrics.log_loss(y, _floored(P), labels=every), False, 0.0, push=up),
+        _Metric("accuracy", lambda y, said, P: metrics.accuracy_score(y, said), likeliest),
         _Metric(
-            "Brier score", lambda y, said, P: float(((np.eye(k)[y] - P) ** 2).sum(axis=1).mean()), False, 0.0, push=up
+            "balanced accuracy",
+            lambda y, said, P: metrics.balanced_accuracy_score(y, said),
+            lambda P, priors: np.asarray((P / np.maximum(priors, LEAST)).argmax(axis=1)),
         ),
+        mean_f1("macro"),
+        mean_f1("weighted"),
+        _Metric("ROC AUC" if k == 2 else "ROC AUC, one-vs-rest", partial(per_class, metrics.roc_auc_score)),
+        _Metric("average precision", partial(per_class, metrics.average_precision_score)),
+        _Metric(f"top-{top} accuracy", lambda y, said, P: metrics.top_k_accuracy_score(y, P, k=top, labels=every)),
+        _Metric("log loss", lambda y, said, P: metrics.log_loss(y, _floored(P), labels=every), None, *lower),
+        _Metric("Brier score", lambda y, said, P: ((np.eye(k)[y] - P) ** 2).sum(axis=1).mean(), None, *lower),
     ]
     if cost is not None:
-        found.append(
-            _Metric(
-                "expected cost",
-                lambda y, said, P: float(cost[y, said].mean()),
-                False,
-                float(cost.min()),
-                lambda P, priors: np.asarray((P @ cost).argmin(axis=1)),
-                push=up,
-            )
+        cheapest = _Metric(
+            "expected cost",
+            lambda y, said, P: float(cost[y, said].mean()),
+            lambda P, priors: np.asarray((P @ cost).argmin(axis=1)),
+            *lower,
         )
-    return found
+        found.append(cheapest._replace(best=float(cost.min())))
+    return [metric for metric in found if metric.name != "top-1 accuracy"]
 
 
 def _floored(P: FloatArray) -> FloatArray:
@@ -137,6 +114,8 @@ class Ceilings(Told):
     level : float
     """
 
+    TITLE: ClassVar[str] = "What is the best possible value of a metric?"
+    HIDDEN: ClassVar[tuple[str, ...]] = ("higher_is_better", "direction")
     table: pd.DataFrame
     level: float
 
@@ -153,9 +132,6 @@ class Ceilings(Told):
                 f"nothing above {row['limit_high']:.1%}"
             )
         return f"{words}."
-
-    def _shown(self) -> pd.DataFrame:
-        return self.table.drop(columns=["higher_is_better", "direction"]).dropna(axis=1, how="all")
 
 
 def ceilings(
@@ -183,16 +159,13 @@ def ceilings(
     limit : Limit, optional
         Range of PBER and Bayes error with unlimited rows.
     posteriors_by_size : mapping of training rows to arrays of shape (n, K), optional
-        Posteriors of the same rows by models trained on fewer rows, three sizes or more with the largest (that of P
-        may be among them): gives every metric its own range.
+        Posteriors of the same rows by models trained on fewer rows, three sizes or more with the largest (that of P may
+        be among them): gives every metric its own range.
     cost : array of shape (K, K), optional
         cost[i, j] of deciding j where i is true.
     groups : array of n names, optional
         Rows that belong together: intervals count groups.
-    classes : K names in the order of the columns, default the sorted distinct labels
-    level : float
-    random_state : int
-        Deals the rows into the parts of the jackknife.
+    classes, level, random_state : as in :func:`audit`; deals the rows into the parts of the jackknife
 
     Examples
     --------
@@ -204,37 +177,34 @@ def ceilings(
     >>> bool(row["low"] < 1 - problem.bayes_error() < row["high"]), bool(row["difference_high"] < 0)
     (True, True)
     """
-    import pandas as pd
-
-    check.check_between(level, 0, 1, "level")
+    check_rates(level=level)
     if hasattr(P, "predict_proba"):
         if not hasattr(P, "posteriors_"):
             raise ValueError(f"P must be held-out posteriors or a fitted CollisionClassifier, got {type(P).__name__}")
         limit = getattr(P, "limit_", None) if limit is None else limit
-        if posteriors_by_size is None:
-            posteriors_by_size = getattr(P, "posteriors_by_size_", None) or None
+        posteriors_by_size = posteriors_by_size or getattr(P, "posteriors_by_size_", None)
         y, classes, P = getattr(P, "labels_", None) if y is None else y, P.classes_, P.posteriors_
     if y is None:
         raise ValueError("y is needed: write ceilings(clf, y) or ceilings(P, y)")
     posteriors, codes, names, _ = scored(P, None, y, classes)
     n, k = posteriors.shape
-    costs = None
-    if cost is not None:
-        costs = check.check_square(cost, "cost")
-        if len(costs) != k:
-            raise ValueError(f"cost must be {k}×{k}, one row and column per class, got {costs.shape}")
+    costs = None if cost is None else check.check_square(cost, "cost")
+    if costs is not None and len(costs) != k:
+        raise ValueError(f"cost must be {k}×{k}, one row and column per class, got {costs.shape}")
     if len(np.unique(codes)) < k:
         raise ValueError("y must have rows of every class: leave the others out of the columns of P")
-    units = None if groups is None else group_codes(groups, n)[0]
-    part = _parts(codes, units, random_state)
+    part = _parts(codes, None if groups is None else group_codes(groups, n)[0], random_state)
     curves = _sizes(posteriors_by_size, k, n)
-    labels, theirs = None, None
+    rival, labels = posteriors, None
     if y_pred is not None:
-        theirs = check.check_posteriors(y_pred, "y_pred", k) if is_table(y_pred) else None
-        labels = check.encode_labels(y_pred, names, "y_pred") if theirs is None else None
         if len(y_pred) != n:
             raise ValueError(f"y_pred must have one entry per row ({n}), got {len(y_pred)}")
+        if is_table(y_pred):
+            rival = check.check_posteriors(y_pred, "y_pred", k)
+        else:
+            labels = check.encode_labels(y_pred, names, "y_pred")
     priors = np.bincount(codes) / n
+    kept = [np.ones(n, dtype=bool), *(part != g for g in range(part.max() + 1))]
     rows = []
     for metric in _metrics(k, costs):
 
@@ -242,21 +212,20 @@ def ceilings(
             """Of all rows, then without each part."""
             decided = metric.decide(Q, priors) if said is None and metric.decide else said
             decided = codes if decided is None else decided
-            kept = [np.ones(n, dtype=bool), *(part != g for g in range(part.max() + 1))]
             return np.array([metric.score(codes[rows], decided[rows], Q[rows]) for rows in kept])
 
         now = values(posteriors)
         row: dict[str, Any] = {"metric": metric.name, "now": now[0]}
         row["low"], row["high"] = _interval(now, level, metric)
-        row["limit_low"], row["limit_high"] = _known_limit(metric.name, limit, level)
         if curves:
             by_size = np.array([values(Q) for Q in curves.values()])
             row["limit_low"], row["limit_high"] = _extrapolate(np.array(list(curves)), by_size, level, metric)
-        if labels is not None and metric.decide is None:
-            rows.append(row | {"higher_is_better": metric.higher, "direction": metric.push})
-            continue
-        if y_pred is not None:
-            other = values(posteriors if theirs is None else theirs, labels)
+        elif limit is not None and metric.name == "accuracy":
+            row["limit_high"], row["limit_low"] = (1 - float(end) for end in limit.bayes_error_interval(level))
+        elif limit is not None and metric.name == "Brier score":
+            row["limit_low"], row["limit_high"] = map(float, limit.pber_interval(level))
+        if y_pred is not None and (labels is None or metric.decide is not None):
+            other = values(rival, labels)
             row |= {"yours": other[0], "difference": other[0] - now[0]}
             row["difference_low"], row["difference_high"] = _interval(other - now, level)
         rows.append(row | {"higher_is_better": metric.higher, "direction": metric.push})
@@ -287,26 +256,14 @@ def _interval(values: FloatArray, level: float, metric: _Metric | None = None) -
 
 
 def _sizes(given: Mapping[int, npt.ArrayLike] | None, k: int, n: int) -> dict[int, FloatArray]:
-    if given is None:
-        return {}
-    sizes = sorted(check.check_count(size, "posteriors_by_size") for size in given)
-    if len(sizes) < 3:
+    sizes = sorted(check.check_count(size, "posteriors_by_size") for size in given or ())
+    if given and len(sizes) < 3:
         raise ValueError(f"posteriors_by_size must have 3 training sizes or more, got {sizes}")
-    curves = {size: check.check_posteriors(given[size], f"posteriors_by_size[{size}]", k) for size in sizes}
+    curves = {m: check.check_posteriors((given or {})[m], f"posteriors_by_size[{m}]", k) for m in sizes}
     for size, P in curves.items():
         if len(P) != n:
             raise ValueError(f"posteriors_by_size[{size}] must have the {n} rows of P, got {len(P)}")
     return curves
-
-
-def _known_limit(name: str, limit: Any, level: float) -> tuple[float, float]:
-    """Accuracy and Brier score are one minus the Bayes error, and PBER."""
-    if limit is not None and name == "accuracy":
-        low, high = limit.bayes_error_interval(level)
-        return 1 - float(high), 1 - float(low)
-    if limit is not None and name == "Brier score":
-        return tuple(map(float, limit.pber_interval(level)))  # type: ignore[return-value]
-    return float("nan"), float("nan")
 
 
 def _extrapolate(sizes: IntArray, values: FloatArray, level: float, metric: _Metric) -> tuple[float, float]:

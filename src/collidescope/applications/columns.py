@@ -16,10 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 from scipy.special import stdtr, stdtrit
 from sklearn.compose import make_column_selector, make_column_transformer
 from sklearn.ensemble import HistGradientBoostingClassifier, VotingClassifier
@@ -33,13 +34,12 @@ from sklearn.utils import _safe_indexing
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
 from collidescope._progress import Progress
-from collidescope.applications._inputs import Told, group_codes, mean_and_error, residuals
+from collidescope.applications._inputs import Told, check_rates, discovered, group_codes, mean_and_error, residuals
 from collidescope.applications.subgroups import largest_collisions
+from collidescope.estimate import collision_matrix_from_posteriors
 from collidescope.estimators import check_rows, check_targets, crossfit_posteriors
 from collidescope.folds import resolve_splits
-
-if TYPE_CHECKING:
-    import pandas as pd
+from collidescope.matrix import CollisionMatrix
 
 #: Columns go together from this rank correlation on (text: normalised mutual information).
 TOGETHER = 0.9
@@ -59,24 +59,26 @@ class ColumnValue(Told):
     ----------
     table : DataFrame
         One row per unit, most needed first: ``unit``, ``columns``, ``needed`` (rise of PBER without it) with ``low``
-        and ``high``, ``p_value``, ``flagged`` (at the false discovery rate), ``pber_without``, ``alone`` (fall of PBER
-        from the priors with it alone) with ``alone_low`` and ``alone_high``, and with costs ``cost`` and ``per_cost``
-        (PBER that it takes off per unit of cost).
+        and ``high``, ``p_value``, ``flagged``, ``pber_without``, ``alone`` (fall of PBER from the priors with it alone)
+        with ``alone_low`` and ``alone_high``, and with costs ``cost`` and ``per_cost`` (PBER taken off per unit of
+        cost).
     pairs : DataFrame
-        One row per unit and colliding pair: ``unit``, ``class``, ``other``, ``rate`` with all columns, ``needed`` with
-        ``low`` and ``high``, ``p_value``, ``flagged``.
-    pber, pber_interval : with all columns
+        Per unit and colliding pair: ``unit``, ``class``, ``other``, ``rate`` with all columns, ``needed`` with ``low``
+        and ``high``, ``p_value``, ``flagged``.
+    pber, pber_interval, matrix : with all columns
     fits : int
         Cross-fits that were made.
-    notes : tuple of str
     """
 
+    TITLE: ClassVar[str] = "Which column tells the classes apart?"
+    HIDDEN: ClassVar[tuple[str, ...]] = ("columns",)
     table: pd.DataFrame
     pairs: pd.DataFrame
     pber: float
     pber_interval: tuple[float, float]
     fits: int
-    notes: tuple[str, ...]
+    matrix: CollisionMatrix
+    notes: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> str:
@@ -90,9 +92,6 @@ class ColumnValue(Told):
             for row in found
         ]
         return f"{with_all} It rises most without {', '.join(said)}."
-
-    def _shown(self) -> pd.DataFrame:
-        return self.table.drop(columns="columns")
 
 
 def column_value(
@@ -117,8 +116,7 @@ def column_value(
     clf : classifier with ``predict_proba``, or None
         Cloned and cross-fitted for every unit. A ``CollisionClassifier`` or ``TableClassifier`` would take hours: in
         its place, and for None, a fast member is used (logistic regression and gradient boosting, averaged).
-    X : DataFrame, or array of n rows
-    y : array of n labels
+    X, y : DataFrame or array of n rows, and their labels
     columns : list of column names, or mapping of name to list of column names, optional
         The units: {"lab values": ["na", "k"], …}. By default every column, those that go together as one unit.
     costs : mapping of unit or column to its cost, optional
@@ -130,14 +128,13 @@ def column_value(
         Cross-fits at most: 1 + 2 for each unit. Where there are more columns, the most similar ones are joined.
     level, fdr : float
         Of the intervals; of the flags (Benjamini and Hochberg).
-    random_state : int
-    verbose : int
-        1 shows progress.
+    random_state, verbose : int
+        ``verbose=1`` shows progress.
 
     Notes
     -----
-    The values hold for the classifier that is used. For a column that is *offered* (known for these rows, not yet
-    used) ``needed`` is what it would take off.
+    The values hold for the classifier that is used. For a column that is *offered* (known for these rows, not yet used)
+    ``needed`` is what it would take off.
 
     Examples
     --------
@@ -150,8 +147,7 @@ def column_value(
     >>> found.table[["unit", "flagged"]].to_numpy().tolist()
     [['marker', True], ['noise', False]]
     """
-    check.check_between(level, 0, 1, "level")
-    check.check_between(fdr, 0, 1, "fdr")
+    check_rates(level=level, fdr=fdr)
     check.check_count(budget, "budget", least=5)
     labels = check.check_labels(y)
     names = check_targets(labels)
@@ -163,12 +159,7 @@ def column_value(
     units, notes = _units(X, every, columns, (budget - 1) // 2, random_state)
     prices = _prices(costs, units)
     own = None if groups is None else group_codes(groups, len(codes))[0]
-    if own is not None and isinstance(cv, int):
-        from sklearn.model_selection import StratifiedGroupKFold
-
-        folds = StratifiedGroupKFold(check.check_count(cv, "cv", least=2), shuffle=True, random_state=random_state)
-        cv = list(folds.split(codes, codes, own))
-    splits, _ = resolve_splits(cv, labels, names, random_state)
+    splits, _ = resolve_splits(cv, labels, names, random_state, groups=own)
     if clf is None or type(clf).__module__.startswith("collidescope."):
         clf = fast_member(X)
         notes.append("values by a fast member (logistic regression and gradient boosting), not the full pool")
@@ -191,26 +182,40 @@ def column_value(
     prior = _priors_only(codes, splits)
     i, j = largest_collisions(full)
     i, j = i[:PAIRS], j[:PAIRS]
-    rows, pairs = [], []
     base, base_error, df = mean_and_error(_loss(full), own)
     quantile = float(stdtrit(df, (1 + level) / 2))
+
+    def needed(change: FloatArray) -> dict[str, Any]:
+        """Mean rise with its interval and one-sided p-value; flags come when all p-values are there."""
+        gap, error, _ = mean_and_error(change, own)
+        p_value = float(stdtr(df, -gap / error)) if error > 0 else 1.0
+        ends = {"low": gap - quantile * error, "high": gap + quantile * error}
+        return {"needed": gap} | ends | {"p_value": p_value, "flagged": False}
+
+    rows, pairs = [], []
     for name, members in units.items():
-        gap, error, _ = mean_and_error(_loss(without[name]) - _loss(full), own)
-        mine, mine_error, _ = mean_and_error(_loss(prior) - _loss(alone[name]), own)
-        row = {"unit": name, "columns": list(members), "needed": gap, "low": gap - quantile * error}
-        row |= {"high": gap + quantile * error, "p_value": _one_sided(gap, error, df), "flagged": False}
-        row |= {"pber_without": base + gap, "alone": mine}
-        row |= {"alone_low": mine - quantile * mine_error, "alone_high": mine + quantile * mine_error}
-        rows.append(row | ({} if name not in prices else {"cost": prices[name], "per_cost": gap / prices[name]}))
+        row = {"unit": name, "columns": list(members)} | needed(_loss(without[name]) - _loss(full))
+        mine, error, _ = mean_and_error(_loss(prior) - _loss(alone[name]), own)
+        row |= {"pber_without": base + row["needed"], "alone": mine}
+        row |= {"alone_low": mine - quantile * error, "alone_high": mine + quantile * error}
+        cost = {"cost": prices[name], "per_cost": row["needed"] / prices[name]} if name in prices else {}
+        rows.append(row | cost)
         for a, b in zip(i, j, strict=True):
             rate = -2 * full[:, a] * full[:, b]
-            change, error, _ = mean_and_error(-2 * without[name][:, a] * without[name][:, b] - rate, own)
-            pair = {"unit": name, "class": names[a], "other": names[b], "rate": rate.mean(), "needed": change}
-            pair |= {"low": change - quantile * error, "high": change + quantile * error}
-            pairs.append(pair | {"p_value": _one_sided(change, error, df), "flagged": False})
+            pair = {"unit": name, "class": names[a], "other": names[b], "rate": rate.mean()}
+            pairs.append(pair | needed(-2 * without[name][:, a] * without[name][:, b] - rate))
     interval = (max(float(base - quantile * base_error), 0.0), min(float(base + quantile * base_error), 1.0))
-    table, by_pair = (_ordered(found, fdr) for found in (rows, pairs))
-    return ColumnValue(table, by_pair, float(base), interval, 1 + 2 * len(units), tuple(notes))
+    for found in (rows, pairs):
+        for row, flagged in zip(found, discovered([row["p_value"] for row in found], fdr), strict=True):
+            row["flagged"] = bool(flagged)
+        found.sort(key=lambda row: -row["needed"])
+    table, by_pair = pd.DataFrame(rows), pd.DataFrame(pairs)
+    cm = collision_matrix_from_posteriors(np.eye(len(names))[codes] - full, labels, classes=names)
+    return ColumnValue(table, by_pair, float(base), interval, 1 + 2 * len(units), cm, tuple(notes))
+
+
+def _loss(r: FloatArray) -> FloatArray:
+    return np.asarray((r**2).sum(axis=1))
 
 
 def fast_member(X: Any) -> Any:
@@ -251,7 +256,6 @@ def _units(
 
 def _together(X: Any, every: list[Any], most: int, random_state: int) -> tuple[dict[Any, list[Any]], list[str]]:
     """Columns joined where they go together, or where there are more than ``most`` units."""
-    import pandas as pd
     from scipy.cluster.hierarchy import fcluster, linkage
     from scipy.spatial.distance import squareform
 
@@ -303,20 +307,3 @@ def _priors_only(codes: IntArray, splits: Sequence[tuple[IntArray, IntArray]]) -
     for train, test in splits:
         P[test] = np.bincount(codes[train], minlength=k) / len(train)
     return residuals(P, codes)
-
-
-def _loss(r: FloatArray) -> FloatArray:
-    return np.asarray((r**2).sum(axis=1))
-
-
-def _one_sided(value: float, stderr: float, df: float) -> float:
-    return float(stdtr(df, -value / stderr)) if stderr > 0 else 1.0
-
-
-def _ordered(rows: list[dict[str, Any]], fdr: float) -> pd.DataFrame:
-    import pandas as pd
-    from scipy.stats import false_discovery_control
-
-    table = pd.DataFrame(rows)
-    table["flagged"] = np.asarray(false_discovery_control(table["p_value"], method="bh")) <= fdr
-    return table.sort_values("needed", ascending=False, kind="stable", ignore_index=True)

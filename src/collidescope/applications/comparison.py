@@ -16,17 +16,16 @@ intervals of the difference are too wide rather than too narrow. They are simult
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
 import numpy as np
+import pandas as pd
 from scipy.special import ndtr, ndtri
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray
+from collidescope.applications._inputs import Told
 from collidescope.matrix import UNSEEN, CollisionMatrix
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 __all__ = ["Comparison", "compare"]
 
@@ -35,61 +34,41 @@ NOT_LEARNED, NOISE, AGREED = "not learned yet", "label noise or leak", "agreed"
 PRIORS_GAP = 0.05
 
 
-@dataclass(frozen=True, eq=False)
-class Comparison:
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparison(Told):
     """What :func:`compare` found.
 
-    Attributes
-    ----------
-    pairs : DataFrame
-        One row per pair of classes, in the direction with the larger rate: ``class``, ``other``, ``estimated``,
-        ``counted``, ``difference`` with its simultaneous interval ``low`` to ``high``, ``p_value`` (corrected for the
-        number of pairs) and ``verdict``. The largest differences, in standard errors, come first.
-    pber : dict
-        ``estimated``, ``counted``, ``difference``, ``low``, ``high``, ``verdict`` of the PBER.
-    level : float
-    cautions : tuple of str
+    ``pairs`` has one row per pair of classes, in the direction with the larger rate: ``class``, ``other``,
+    ``estimated``, ``counted``, ``difference`` with its simultaneous interval ``low`` to ``high``, ``p_value``
+    (corrected for the number of pairs) and ``verdict``; the largest differences, in standard errors, come first.
+    ``pber`` is the same of the PBER.
     """
 
+    TITLE: ClassVar[str] = "What the model sees, and what people do"
+    TABLE: ClassVar[str] = "pairs"
+    ROWS: ClassVar[tuple[int | None, int | None]] = (10, 20)
     pairs: pd.DataFrame
     pber: dict[str, Any]
     level: float
-    cautions: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain numbers, text and lists, for JSON and reports."""
-        pairs = self.pairs.to_dict("records")
-        return {"pairs": pairs, "pber": self.pber, "level": self.level, "cautions": list(self.cautions)}
-
-    def __str__(self) -> str:
+    @property
+    def verdict(self) -> str:
+        """The answer in words."""
         counts = self.pairs["verdict"].value_counts()
         told = ", ".join(f"{int(counts.get(name, 0))} {name}" for name in (NOT_LEARNED, NOISE, AGREED))
-        lines = [
-            f"Estimated PBER {self.pber['estimated']:.4f}, counted {self.pber['counted']:.4f}: {self.pber['verdict']}",
-            f"Pairs of classes: {told}",
-            self.pairs.query("verdict != @AGREED").head(10).to_string(index=False, float_format="{:.4f}".format)
-            if len(self.pairs) > counts.get(AGREED, 0)
-            else "",
-            *self.cautions,
-        ]
-        return "\n".join(line for line in lines if line)
+        both = f"Estimated PBER {self.pber['estimated']:.4f}, counted {self.pber['counted']:.4f}"
+        return f"{both}: {self.pber['verdict']}. Pairs of classes: {told}."
+
+    def _shown(self, most: int | None) -> pd.DataFrame:
+        return self.pairs[self.pairs["verdict"] != AGREED][:most]
 
 
 def compare(estimated: CollisionMatrix, counted: CollisionMatrix, *, level: float = 0.95) -> Comparison:
     """Compare what a model sees as collision with what several labels per input show, pair by pair.
 
-    Parameters
-    ----------
-    estimated : CollisionMatrix
-        From a model: ``CollisionClassifier``, ``estimate_collisions``, ``collision_matrix_from_posteriors``.
-    counted : CollisionMatrix
-        From ``collision_matrix_from_votes`` or ``count_collisions``, for the same classes.
-    level : float
-        Of the simultaneous intervals: with this probability no pair is called different that is not.
-
-    Returns
-    -------
-    Comparison
+    ``estimated`` comes from a model, ``counted`` from ``collision_matrix_from_votes`` or ``count_collisions``, for the
+    same classes. With probability ``level`` no pair is called different that is not.
 
     Examples
     --------
@@ -101,8 +80,6 @@ def compare(estimated: CollisionMatrix, counted: CollisionMatrix, *, level: floa
     >>> compare(model, collision_matrix_from_votes(votes)).pairs[["class", "other", "verdict"]].values.tolist()
     [[0, 2, 'not learned yet'], [1, 2, 'not learned yet'], [0, 1, 'agreed']]
     """
-    import pandas as pd
-
     check.check_between(level, 0, 1, "level")
     for name, cm in (("estimated", estimated), ("counted", counted)):
         if not isinstance(cm, CollisionMatrix):
@@ -121,25 +98,26 @@ def compare(estimated: CollisionMatrix, counted: CollisionMatrix, *, level: floa
     difference, stderr = (S - T)[i, j], errors[i, j]
     half = ndtri(1 - (1 - level) / 2 / len(i)) * stderr
     z = np.divide(np.abs(difference), stderr, out=np.where(difference == 0, 0.0, np.inf), where=stderr > 0)
-    pairs = pd.DataFrame(
-        {
-            "class": estimated.classes[i],
-            "other": estimated.classes[j],
-            "estimated": S[i, j],
-            "counted": T[i, j],
-            "difference": difference,
-            "low": difference - half,
-            "high": difference + half,
-            "p_value": np.minimum(2 * ndtr(-z) * len(i), 1.0),
-            "verdict": _verdict(difference, half),
-        }
-    )
+    rates = {"estimated": S[i, j], "counted": T[i, j], "difference": difference}
+    rates |= {"low": difference - half, "high": difference + half, "p_value": np.minimum(2 * ndtr(-z) * len(i), 1.0)}
+    names = {"class": estimated.classes[i], "other": estimated.classes[j]}
+    pairs = pd.DataFrame(names | rates | {"verdict": _verdict(difference, half)})
     pairs = pairs.iloc[np.argsort(-z, kind="stable")].reset_index(drop=True)
     gap = estimated.pber - counted.pber
     room = float(ndtri((1 + level) / 2) * np.hypot(estimated.pber_stderr or 0, counted.pber_stderr or 0))
     pber: dict[str, Any] = {"estimated": estimated.pber, "counted": counted.pber, "difference": gap, "low": gap - room}
     pber |= {"high": gap + room, "verdict": str(_verdict(np.array(gap), np.array(room)))}
-    return Comparison(pairs, pber, level, _cautions(estimated.priors, counted, order))
+    notes: tuple[str, ...] = ()
+    unlike = np.abs(estimated.priors - counted.priors[order])
+    if unlike.max() > PRIORS_GAP:
+        k = int(unlike.argmax())
+        notes += (
+            f"The class shares differ ({estimated.classes[k]}: {estimated.priors[k]:.1%} estimated, "
+            f"{counted.priors[order[k]]:.1%} counted), and S depends on them: compare the same population.",
+        )
+    if counted.coverage is not None and counted.coverage < 1 - PRIORS_GAP:
+        notes += (f"The count speaks for {counted.coverage:.1%} of the inputs, the estimate for all of them.",)
+    return Comparison(pairs, pber, level, notes)
 
 
 def _errors(cm: CollisionMatrix) -> FloatArray:
@@ -149,17 +127,3 @@ def _errors(cm: CollisionMatrix) -> FloatArray:
 
 def _verdict(difference: FloatArray, half: FloatArray) -> Any:
     return np.where(difference > half, NOT_LEARNED, np.where(difference < -half, NOISE, AGREED))
-
-
-def _cautions(priors: FloatArray, counted: CollisionMatrix, order: Any) -> tuple[str, ...]:
-    said = []
-    gap = np.abs(priors - counted.priors[order])
-    if gap.max() > PRIORS_GAP:
-        k = int(gap.argmax())
-        said.append(
-            f"The class shares differ ({counted.classes[order[k]]}: {priors[k]:.1%} estimated, "
-            f"{counted.priors[order[k]]:.1%} counted), and S depends on them: compare the same population."
-        )
-    if counted.coverage is not None and counted.coverage < 1 - PRIORS_GAP:
-        said.append(f"The count speaks for {counted.coverage:.1%} of the inputs, the estimate for all of them.")
-    return tuple(said)

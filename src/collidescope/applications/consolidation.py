@@ -11,23 +11,20 @@ number of classes of a group: 0 is greedy, 1 the mean collision between classes 
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from itertools import count
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
-from collidescope._text import HTML_CLASSES, TEXT_CLASSES, words_html
-from collidescope.applications._inputs import NUMBERS, check_matrix, is_series
+from collidescope._text import HTML_CLASSES, TEXT_CLASSES
+from collidescope.applications._inputs import Told, check_matrix
 from collidescope.matrix import CollisionMatrix, _half_width
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 LEVEL = 0.95
 #: Gains closer than this are equal up to the rounding of sums of B: the pair that comes first in the classes is taken,
@@ -43,35 +40,30 @@ NAME_WIDTH = 24
 
 GroupNames = Sequence[Any] | Callable[[list[Any]], Any]
 Groupings = npt.NDArray[np.integer]
-Path = tuple[Any, ...]
-ROOT: Path = ("all",)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ConsolidationPlan:
-    """Which classes become one, what is gained by it, and every other step of the same path.
-
-    Made by :func:`consolidate`.
+class ConsolidationPlan(Told):
+    """Which classes become one, what is gained by it, and every other step of the same path (:func:`consolidate`).
 
     Attributes
     ----------
     groups : list of lists of class names, in the order of their first members
-    matrix : CollisionMatrix
-        That of the groups, with intervals where the source has a covariance. Its class names are text ("4+9").
+    matrix, source : CollisionMatrix
+        Of the groups (named "4+9", with intervals where the source has a covariance), and of the classes.
     path : DataFrame
         One row per step: ``step``, ``n_groups``, ``first`` and ``second`` (the groups merged), ``pber`` with
-        ``pber_low`` and ``pber_high`` (95%, missing where not estimated), ``gain`` (PBER removed by the step) and
-        ``price``: PBER above that of the plain greedy path with as many groups, for ``max_group_size`` and
-        ``balance``. It ends at one group, or where the constraints end it.
+        ``pber_low`` and ``pber_high`` (95%), ``gain`` (PBER removed) and ``price``: PBER above that of the plain greedy
+        path with as many groups. It ends at one group, or where the constraints end it.
     linkage : array of shape (K - 1, 4) or None
         The tree for :func:`scipy.cluster.hierarchy.dendrogram`; heights are the PBER removed so far. Merges beyond the
-        end of ``path`` join what the constraints keep apart. None with ``method="optimal"``: best groupings of
-        different sizes need not be nested.
+        end of ``path`` join what the constraints keep apart. None with ``method="optimal"``, whose steps need not nest.
     groupings : array of shape (len(path), K)
         Group number of every class at every step.
-    source : CollisionMatrix
     """
 
+    TITLE: ClassVar[str] = "Which classes to merge"
+    ROWS: ClassVar[tuple[int | None, int | None]] = (TEXT_CLASSES, HTML_CLASSES)
     groups: list[list[Any]]
     matrix: CollisionMatrix
     path: pd.DataFrame
@@ -91,14 +83,10 @@ class ConsolidationPlan:
         return {name: merged for group, merged in named for name in group}
 
     def at(self, n_groups: int, names: GroupNames | None = None) -> ConsolidationPlan:
-        """The plan with another number of groups (or other names) along the same path.
+        """The plan with another number of groups along the same path.
 
-        Parameters
-        ----------
-        n_groups : int
-        names : list with one name per group, or callable, optional
-            In the order of ``groups``; a callable makes a name from the members of a group. By default they are joined
-            by "+", long ones cut: "A+B+… (12)".
+        ``names`` has one name per group, in the order of ``groups``, or makes one from the members of a group; by
+        default they are joined by "+", long ones cut: "A+B+… (12)".
         """
         check.check_count(n_groups, "n_groups", least=2)
         steps = self.path["n_groups"].tolist()
@@ -112,7 +100,8 @@ class ConsolidationPlan:
         return self._at_step(steps.index(n_groups), names)
 
     def _at_step(self, step: int, names: GroupNames | None) -> ConsolidationPlan:
-        groups = _members(self.source.classes, self.groupings[step])
+        grouping = self.groupings[step]
+        groups = [self.source.classes[grouping == g].tolist() for g in range(int(grouping.max()) + 1)]
         if names is None:
             chosen: Sequence[Any] = _default_names(groups)
         else:
@@ -127,9 +116,7 @@ class ConsolidationPlan:
         mapping = self.mapping
         names = np.array([mapping[name] for name in self.source.classes.tolist()])
         merged = names[check.encode_labels(y, self.source.classes)]
-        if is_series(y):
-            import pandas as pd
-
+        if isinstance(y, pd.Series):
             return pd.Series(merged, index=y.index, name=y.name)
         return merged
 
@@ -139,29 +126,20 @@ class ConsolidationPlan:
             f"PBER {self.matrix.pber:.4f} (was {self.source.pber:.4f})>"
         )
 
-    def __str__(self) -> str:
-        table = self._table(TEXT_CLASSES)
-        return "\n".join([*self._words(), "", table.to_string(index=False, float_format=NUMBERS)])
-
-    def _repr_html_(self) -> str:
-        table = self._table(HTML_CLASSES).to_html(index=False, float_format=NUMBERS, escape=True)
-        return words_html(*self._words()) + table
-
-    def _words(self) -> list[str]:
-        lines = [
-            f"{self.source.n_classes} classes in {self.n_groups} groups",
-            f"An input seen again falls into another group with probability {_with_interval(self.matrix)}, "
-            f"into another class with {_with_interval(self.source)}.   [PBER]",
-        ]
+    @property
+    def verdict(self) -> str:
+        """The answer in words."""
+        words = (
+            f"{self.source.n_classes} classes in {self.n_groups} groups. An input seen again falls into another group "
+            f"with probability {_with_interval(self.matrix)}, into another class with {_with_interval(self.source)}."
+        )
         price = self.path.set_index("n_groups")["price"].get(self.n_groups, 0.0)
         if price > TIE:
-            lines.append(f"Merging by gain alone would leave {self.matrix.pber - price:.2%}, in less even groups.")
-        return lines
+            words += f" Merging by gain alone would leave {self.matrix.pber - price:.2%}, in less even groups."
+        return words
 
-    def _table(self, most: int) -> pd.DataFrame:
-        """The groups, largest first, as many as ``most``."""
-        import pandas as pd
-
+    def _shown(self, most: int | None) -> pd.DataFrame:
+        """The groups, largest first, as many as ``most``, and the others as one line."""
         columns = {"group": self.matrix.classes, "classes": [len(group) for group in self.groups]}
         columns |= {"prior": self.matrix.priors, "found again in it": self.matrix.recall()}
         table = pd.DataFrame(columns).sort_values("classes", ascending=False, kind="stable")
@@ -182,7 +160,6 @@ def consolidate(
     balance: float = 0.0,
     must_merge: Sequence[Sequence[Any]] | None = None,
     cannot_merge: Sequence[Sequence[Any]] | None = None,
-    hierarchy: Mapping[Any, Any] | None = None,
     method: str = "greedy",
     names: GroupNames | None = None,
 ) -> ConsolidationPlan:
@@ -191,24 +168,16 @@ def consolidate(
     Parameters
     ----------
     cm : CollisionMatrix
-    n_groups : int, optional
-        Merge until this many groups are left.
-    max_pber : float, optional
-        Merge until the PBER is at most this: as many groups as it allows. With neither of the two nothing is merged
-        yet: look at ``plan.path`` and take ``plan.at(n)``.
+    n_groups, max_pber : int, float, optional
+        Merge until this many groups are left, or until the PBER is at most this. With neither nothing is merged yet:
+        look at ``plan.path`` and take ``plan.at(n)``.
     max_group_size : int, optional
         Most classes of a group.
     balance : float from 0 to 1
-        0 merges by gain alone, 1 by the mean collision between the classes of two groups, which keeps groups of
-        similar size. What it costs is in the ``price`` column of ``plan.path``.
-    must_merge : list of groups of class names, optional
-        Merged before the first step.
-    cannot_merge : list of pairs (or groups) of class names, optional
-        Never together in a group.
-    hierarchy : mapping, optional
-        Class → parent, or class → path of parents from the top down, such as ``("animal", "cat")``. Only groups under
-        the same parent are merged; once all classes of a parent are one, it is merged with others under the node
-        above. Parents at the top are never merged.
+        0 merges by gain alone, 1 by the mean collision between the classes of two groups, which keeps groups of similar
+        size. What it costs is in the ``price`` column of ``plan.path``.
+    must_merge, cannot_merge : lists of groups of class names, optional
+        Merged before the first step; never together in a group.
     method : "greedy" or "optimal"
         Greedy merges the best pair at each step. Optimal looks at every grouping (up to 10 classes).
     names : list with one name per group, or callable, optional
@@ -216,8 +185,8 @@ def consolidate(
 
     Notes
     -----
-    Exact given S, so the PBER at every step is as good as S is. The choice of the groups saw the estimate, so with
-    noisy matrices the PBER of a *chosen* grouping is a little too low; intervals do not allow for the choice.
+    Exact given S. The choice of the groups saw the estimate, so with noisy matrices the PBER of a *chosen* grouping is
+    a little too low; intervals do not allow for the choice.
 
     Examples
     --------
@@ -245,7 +214,7 @@ def consolidate(
         raise ValueError(f"balance must be between 0 (by gain alone) and 1 (mean collision), got {balance!r}")
     if balance and method == "optimal":
         raise ValueError("balance must be 0 with method='optimal', which looks for the lowest PBER: use max_group_size")
-    limits = _Constraints.parse(cm.classes, must_merge, cannot_merge, hierarchy, max_group_size)
+    limits = _Constraints.parse(cm.classes, must_merge, cannot_merge, max_group_size)
     B = cm.joint
     W = B + B.T
     np.fill_diagonal(W, 0.0)
@@ -259,10 +228,8 @@ def consolidate(
     start = ConsolidationPlan([], cm, path, search.linkage, search.groupings, cm)
     if n_groups is not None:
         return start.at(n_groups, names)
-    return start._at_step(0 if max_pber is None else _first_below(path, max_pber), names)
-
-
-def _first_below(path: pd.DataFrame, max_pber: float) -> int:
+    if max_pber is None:
+        return start._at_step(0, names)
     enough = np.flatnonzero((path["pber"] <= max_pber + TIE) & (path["n_groups"] >= 2))
     if len(enough) == 0:
         lowest = path[path["n_groups"] >= 2].iloc[-1]
@@ -270,11 +237,7 @@ def _first_below(path: pd.DataFrame, max_pber: float) -> int:
             f"max_pber={max_pber:g} is out of reach with 2 groups or more: {int(lowest['n_groups'])} groups still have "
             f"{lowest['pber']:.4g}; allow more, or loosen the constraints"
         )
-    return int(enough[0])
-
-
-def _members(classes: npt.NDArray[Any], grouping: Groupings) -> list[list[Any]]:
-    return [classes[grouping == g].tolist() for g in range(int(grouping.max()) + 1)]
+    return start._at_step(int(enough[0]), names)
 
 
 def group_name(members: Sequence[Any]) -> str:
@@ -297,17 +260,12 @@ def group_name(members: Sequence[Any]) -> str:
 
 def _default_names(groups: list[list[Any]]) -> list[str]:
     """A name that is taken ("a+b" may be a class) gets a number. Single classes come first."""
-    names = [""] * len(groups)
-    taken: set[str] = set()
+    names: dict[int, str] = {}
     for g in sorted(range(len(groups)), key=lambda g: len(groups[g]) > 1):
-        plain = name = group_name(groups[g])
-        number = 1
-        while name in taken:
-            number += 1
-            name = f"{plain} ({number})"
-        names[g] = name
-        taken.add(name)
-    return names
+        plain = group_name(groups[g])
+        numbered = (plain if number == 1 else f"{plain} ({number})" for number in count(1))
+        names[g] = next(name for name in numbered if name not in names.values())
+    return [names[g] for g in range(len(groups))]
 
 
 def _with_interval(cm: CollisionMatrix) -> str:
@@ -320,29 +278,26 @@ def _with_interval(cm: CollisionMatrix) -> str:
 
 @dataclass(frozen=True)
 class _Constraints:
-    """What may be merged, as class numbers.
-
-    ``together``: must_merge. ``apart`` (K×K): cannot_merge. ``paths``: the nodes of the hierarchy above each class,
-    from the top down; one node above all without a hierarchy. ``most``: classes of a group.
-    """
+    """What may be merged, as class numbers: ``together`` (must_merge), ``apart`` (K×K), ``most`` classes of a group."""
 
     together: list[list[int]]
     apart: npt.NDArray[np.bool_]
-    paths: list[Path]
     most: int
 
     @classmethod
-    def parse(
-        cls, classes: npt.NDArray[Any], must_merge: Any, cannot_merge: Any, hierarchy: Any, most: int | None
-    ) -> _Constraints:
+    def parse(cls, classes: npt.NDArray[Any], must_merge: Any, cannot_merge: Any, most: int | None) -> _Constraints:
         """The constraints as a caller writes them, by the names of the classes."""
         names = classes.tolist()
-        together = _connected(_groups(names, must_merge, "must_merge"))
+        together: list[list[int]] = []
+        for group in _groups(names, must_merge, "must_merge"):  # groups that share a class are one
+            touching = [other for other in together if set(other) & set(group)]
+            together = [other for other in together if other not in touching]
+            together.append(sorted(set(group).union(*touching)))
         apart = np.zeros((len(names), len(names)), dtype=bool)
         for pair in _groups(names, cannot_merge, "cannot_merge"):
             apart[np.ix_(pair, pair)] = True
         np.fill_diagonal(apart, False)
-        found = cls(together, apart, _paths(names, hierarchy), len(names) if most is None else most)
+        found = cls(together, apart, len(names) if most is None else most)
         for group in together:
             inside = np.argwhere(apart[np.ix_(group, group)])
             if len(inside):
@@ -350,29 +305,11 @@ class _Constraints:
                 raise ValueError(f"must_merge joins {first!r} and {second!r}, which cannot_merge keeps apart: drop one")
             if len(group) > found.most:
                 raise ValueError(f"must_merge joins {len(group)} classes, max_group_size allows {found.most}")
-            if not found.allows(group):
-                raise ValueError(
-                    f"must_merge joins {[names[k] for k in group]}, which hierarchy keeps apart: "
-                    f"join classes under one parent, or all classes of several parents under one node"
-                )
         return found
 
-    @cached_property
-    def sizes(self) -> Counter[Path]:
-        """Classes under every node of the hierarchy."""
-        return Counter(path[:depth] for path in self.paths for depth in range(1, len(path) + 1))
-
     def allows(self, group: Sequence[int]) -> bool:
-        """May these classes be one group? Below the lowest node above them all, a node has all its classes or none."""
-        if len(group) > self.most or self.apart[np.ix_(group, group)].any():
-            return False
-        paths = [self.paths[k] for k in group]
-        depth = 0
-        while all(len(path) > depth and path[depth] == paths[0][depth] for path in paths):
-            depth += 1
-        parts = {path[: depth + 1] for path in paths if len(path) > depth}
-        inside = Counter(path[: depth + 1] for path in paths)
-        return depth > 0 and all(inside[part] == self.sizes[part] for part in parts)
+        """May these classes be one group?"""
+        return len(group) <= self.most and not self.apart[np.ix_(group, group)].any()
 
 
 def _groups(names: list[Any], given: Any, argument: str) -> list[list[int]]:
@@ -397,39 +334,6 @@ def _groups(names: list[Any], given: Any, argument: str) -> list[list[int]]:
             )
         found.append(numbers)
     return found
-
-
-def _connected(groups: list[list[int]]) -> list[list[int]]:
-    """Groups that share a class made one."""
-    merged: list[set[int]] = []
-    for group in groups:
-        touching = [other for other in merged if other & set(group)]
-        merged = [other for other in merged if other not in touching] + [set(group).union(*touching)]
-    return [sorted(group) for group in merged]
-
-
-def _paths(names: list[Any], hierarchy: Any) -> list[Path]:
-    if hierarchy is None:
-        return [ROOT] * len(names)
-    if not isinstance(hierarchy, Mapping):
-        raise ValueError(
-            f"hierarchy must be a mapping of class to parent, got {hierarchy!r}: write {{'cat': 'animal'}}"
-        )
-    by_name: dict[Any, Any] = {str(name): parent for name, parent in hierarchy.items()} | dict(hierarchy)
-    unknown = [name for name in hierarchy if name not in names and str(name) not in map(str, names)]
-    if unknown:
-        raise ValueError(f"hierarchy names the class {unknown[0]!r}, which is not in classes {names}")
-    paths = []
-    for name in names:
-        parent = by_name.get(name, by_name.get(str(name)))
-        path = tuple(parent) if isinstance(parent, tuple | list) else (parent,)
-        if not path or any(part is None or not isinstance(part, Hashable) for part in path):
-            raise ValueError(
-                f"hierarchy must give every class a parent or a path of them, got {parent!r} for {name!r}: "
-                f"a class that stays alone needs its own parent"
-            )
-        paths.append(path)
-    return paths
 
 
 def _is_list(value: object) -> bool:
@@ -485,7 +389,7 @@ def _greedy(W: FloatArray, limits: _Constraints, balance: float) -> _Search:
             a, b = divmod(int((score >= best - TIE).argmax()), k)
             if allowed(members[a] + members[b]):
                 merge(a, b)
-            else:  # until one of the two has grown: then a parent may be whole
+            else:
                 score[a, b] = score[b, a] = FORBIDDEN
 
     for first, *others in limits.together:
@@ -541,29 +445,26 @@ def _optimal(W: FloatArray, limits: _Constraints) -> _Search:
 
 def _path_table(cm: CollisionMatrix, search: _Search, reference: _Search) -> pd.DataFrame:
     """:attr:`ConsolidationPlan.path`."""
-    import pandas as pd
-
     groupings, pber = search.groupings, search.pber
     n_groups = groupings.max(axis=1).astype(int) + 1
     low, high = _intervals(cm, groupings, pber)
-    merged: list[tuple[str | None, str | None]] = [(None, None)] * len(pber)
-    for step, pair in enumerate([] if search.pairs is None else search.pairs, start=1):
-        before = groupings[step - 1]
-        a, b = (group_name(cm.classes[before == before[first]].tolist()) for first in pair)
-        merged[step] = a, b
+    merged = np.full((2, len(pber)), None)
+    for step, pair in enumerate([] if search.pairs is None else search.pairs):
+        before = groupings[step]
+        merged[:, step + 1] = [group_name(cm.classes[before == before[first]].tolist()) for first in pair]
     best = dict(zip((reference.groupings.max(axis=1).astype(int) + 1).tolist(), reference.pber, strict=True))
     price = [p - best.get(n, np.nan) for n, p in zip(n_groups.tolist(), pber, strict=True)]
-    first, second = zip(*merged, strict=True)
-    columns = {"step": np.arange(len(pber)), "n_groups": n_groups, "first": first, "second": second, "pber": pber}
-    columns |= {"pber_low": low, "pber_high": high, "gain": np.append(0.0, -np.diff(pber)), "price": price}
+    columns = {"step": np.arange(len(pber)), "n_groups": n_groups, "first": merged[0], "second": merged[1]}
+    columns |= {"pber": pber, "pber_low": low, "pber_high": high}
+    columns |= {"gain": np.append(0.0, -np.diff(pber)), "price": price}
     return pd.DataFrame(columns)
 
 
 def _intervals(cm: CollisionMatrix, groupings: Groupings, pber: FloatArray) -> tuple[FloatArray, FloatArray]:
     """95% intervals of the PBER at every step; nan where they would need a covariance that is not there.
 
-    With v = 1 for the diagonal entries of the upper triangle of B and 2 for those of two classes of one group,
-    PBER = 1 - v·B, and its variance is vᵀ C v with C the covariance of the triangle.
+    With v = 1 for diagonal entries of the upper triangle of B and 2 for two classes of one group, PBER = 1 - v·B, with
+    variance vᵀ C v.
     """
     stderr = np.full(len(pber), np.nan)
     if cm.covariance is not None:

@@ -1,41 +1,32 @@
 """Adaptive sampling: train more on what is confused beyond need, never on what the data cannot tell apart.
 
 After an epoch the confusion of the model on held-out rows, C[i, j] = P(said j | class i), is compared with what is
-inherent. Where C exceeds it beyond sampling noise (one-sided z test, Benjamini and Hochberg), rows of class i are drawn
-more often; so they are where class i is taken for others beyond need in all, though no single pair shows it. Collisions
-are left alone: oversampling them teaches nothing, since no model separates them. Rows of class j are not drawn more
-often for it: they would move the line between the two back to where it was.
+inherent. Where C exceeds it beyond sampling noise (one-sided z test, Benjamini and Hochberg), for a pair or for class i
+in all, rows of class i are drawn more often. Collisions are left alone: no model separates them.
 
-What is inherent depends on what the model is asked for:
-
-- *posteriors* (``update(y_true, P)``) or labels drawn from them: the reference of their class averages is S itself. A
-  perfect model has C = S, whatever the priors.
-- *labels* (``update(y_true, labels)``): the reference is the confusion of the best rule, E_{x~D_i} 1[argmax y(x) = j],
-  which S alone does not determine: take it from held-out posteriors with :func:`bayes_confusion` and pass it as
-  ``inherent``. S may stand in for it where classes are about equally common: the best rule errs less than S says in
-  all, by up to a half. With uneven classes it may not: a rare class that lies wholly inside a common one is always
-  taken for it by the best rule (rate 1), while S gives the share of the common one.
+What is inherent depends on what the model is asked for. Of *posteriors*, or labels drawn from them, class averages are
+held against S itself: a perfect model has C = S. Of *labels* the reference is the confusion of the best rule,
+E_{x~D_i} 1[argmax y(x) = j], which S alone does not determine: take it from held-out posteriors with
+:func:`bayes_confusion`. S may stand in for it where classes are about equally common; with uneven classes it may not.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 from scipy.special import ndtr
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
-from collidescope.applications._inputs import check_matrix, is_table
+from collidescope.applications._inputs import check_matrix, discovered, is_table
 from collidescope.applications.ambiguity import entropies
 from collidescope.applications.audit import confusion_table
 from collidescope.equations.densities import Seed, as_generator
 from collidescope.matrix import UNSEEN, CollisionMatrix
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 #: False discovery rate of what counts as confused beyond need: half of it for pairs, half for classes.
 LEVEL = 0.05
@@ -49,9 +40,8 @@ MEMORY = 0.8
 class AdaptiveSampler:
     """Draws training rows; classes that are confused more than the data make necessary come more often.
 
-    Usable as ``torch.utils.data.DataLoader(…, sampler=sampler)``: iterating gives n row numbers, anew each time. Every
-    row comes floor(w) or ceil(w) times, so that equal weights are a plain shuffle. For scikit-learn pass ``weights_``
-    as ``sample_weight``.
+    Usable as ``torch.utils.data.DataLoader(…, sampler=sampler)``: iterating gives n row numbers, every row floor(w) or
+    ceil(w) times. For scikit-learn pass ``weights_`` as ``sample_weight``.
 
     Parameters
     ----------
@@ -60,25 +50,19 @@ class AdaptiveSampler:
     y : array of n labels
         Of the training rows.
     inherent : array of shape (K, K), optional
-        Reference instead of S: the confusion that the best rule would have, such as
-        ``bayes_confusion(P_heldout, y_heldout)`` on the rows that :meth:`update` is given. See the module's docstring
-        for when it is needed.
+        Reference instead of S, such as ``bayes_confusion(P_heldout, y_heldout)`` (see the module's docstring).
     cap : float
         Largest ratio between the weights of two classes.
     random_state : int, Generator, RandomState or None
 
     Attributes
     ----------
-    weights_ : array of n weights, mean 1
-    class_weights_ : array of K weights
-    excess_ : DataFrame or None
-        Of the last update, one row an ordered pair: ``true``, ``predicted``, ``observed``, ``inherent``, ``excess``,
-        ``z``, ``significant``; largest excess first.
-    class_excess_ : DataFrame or None
-        The same for each class taken for any other: ``class``, ``observed``, …
+    weights_, class_weights_ : arrays of n weights with mean 1, and of K weights
+    excess_, class_excess_ : DataFrame or None
+        Of the last update, one row per ordered pair (``true``, ``predicted``) or per ``class`` taken for any other:
+        ``observed``, ``inherent``, ``excess``, ``z``, ``significant``; largest excess first.
     cost_matrix_ : array of shape (K, K)
-        1 + significant excess for each wrong decision, 0 for the right one; with posteriors P, ``P @ cost_matrix_`` is
-        the expected cost of every decision.
+        1 + significant excess for each wrong decision, 0 for the right one: ``P @ cost_matrix_`` is the expected cost.
 
     Examples
     --------
@@ -122,14 +106,8 @@ class AdaptiveSampler:
     def update(self, y_true: npt.ArrayLike, y_pred: Any) -> AdaptiveSampler:
         """Compare the confusion on held-out rows with what is inherent, and draw the classes in excess more often.
 
-        log weight ← MEMORY · log weight + significant excess, summed over the classes taken for, or that of them all.
-        Where nothing exceeds what is inherent even weights stay even, and uneven ones go back towards it.
-
-        Parameters
-        ----------
-        y_true : array of m labels
-        y_pred : array of m labels, or array of shape (m, K)
-            What the model says about these rows, which it does not train on.
+        ``y_pred`` (m labels, or m×K posteriors) is what the model says about rows that it does not train on. log weight
+        ← MEMORY · log weight + significant excess, summed over the classes taken for, or that of them all.
         """
         k = len(self.classes)
         y = check.encode_labels(y_true, self.classes, "y_true")
@@ -180,11 +158,10 @@ def active_learning_score(P: npt.ArrayLike, *, inherent: npt.ArrayLike | Collisi
     Parameters
     ----------
     P : array of shape (members, n, K) or (n, K)
-        Posteriors by several models (such as those of the folds): the score is the entropy of their mean less the mean
-        of their entropies (mutual information), large where they disagree and zero where all agree that the row is
-        ambiguous. Or posteriors by one model: the score is their entropy, less that of the row of S of the predicted
-        class, which is what rows of this class have anyway, and zero where it would be negative. One model cannot tell
-        ambiguity from ignorance row by row: pass several where you can.
+        Posteriors by several models: the score is the entropy of their mean less the mean of their entropies (mutual
+        information), zero where all agree that the row is ambiguous. By one model: their entropy, less that of the row
+        of S of the predicted class. One model cannot tell ambiguity from ignorance row by row: pass several where you
+        can.
     inherent : CollisionMatrix or array of shape (K, K), optional
         S, for the posteriors of one model. Without it their score is the plain entropy.
 
@@ -227,13 +204,10 @@ def _tested(
     at: tuple[IntArray, IntArray],
 ) -> pd.DataFrame:
     """A table of the entries ``at``: are they beyond what is inherent?"""
-    import pandas as pd
-    from scipy.stats import false_discovery_control
-
     excess = observed[at] - inherent[at]
     z = excess / np.sqrt(variance[at])
     columns = {"observed": observed[at], "inherent": inherent[at], "excess": excess, "z": z}
-    significant = np.asarray(false_discovery_control(ndtr(-z), method="bh")) <= LEVEL / 2
+    significant = discovered(ndtr(-z), LEVEL / 2)
     return pd.DataFrame(names | columns | {"significant": significant})
 
 

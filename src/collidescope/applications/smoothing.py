@@ -8,25 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 from sklearn.base import clone
-from sklearn.model_selection import StratifiedKFold
-from sklearn.pipeline import Pipeline
-from sklearn.utils import _safe_indexing, check_random_state
+from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import has_fit_parameter
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
-from collidescope.applications._inputs import Told, check_matrix, is_series
+from collidescope.applications._inputs import Told, check_matrix, mean_and_error
 from collidescope.estimators import check_rows
 from collidescope.folds import resolve_splits
 from collidescope.matrix import CollisionMatrix
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 #: Copies of a row with less weight than this are left out: together they could not move a loss in its fifth digit.
 LEAST_WEIGHT = 1e-6
@@ -54,8 +50,7 @@ def smooth_labels(y: Any, cm: CollisionMatrix, strength: float = 0.1) -> Any:
 
     Parameters
     ----------
-    y : array of n labels, Series, or torch tensor of class numbers
-        Labels are names of ``cm.classes``; a tensor holds their positions, as torch losses want them.
+    y : array or Series of n labels
     cm : CollisionMatrix
         Estimate it on the training rows only.
     strength : float from 0 to 1
@@ -63,8 +58,7 @@ def smooth_labels(y: Any, cm: CollisionMatrix, strength: float = 0.1) -> Any:
 
     Returns
     -------
-    array of shape (n, K)
-        A DataFrame with a column per class and the same index for a Series, a tensor on the same device for a tensor.
+    array of shape (n, K), a DataFrame with the same index for a Series
 
     Examples
     --------
@@ -75,15 +69,9 @@ def smooth_labels(y: Any, cm: CollisionMatrix, strength: float = 0.1) -> Any:
            [0.1 , 0.9 ]])
     """
     T = smoothing_matrix(cm, strength)
-    if type(y).__module__.split(".")[0] == "torch":
-        from collidescope.applications.smoothing_loss import smooth_tensor
-
-        return smooth_tensor(y, T)
     rows = T[check.encode_labels(y, cm.classes)]
-    if not is_series(y):
+    if not isinstance(y, pd.Series):
         return rows
-    import pandas as pd
-
     return pd.DataFrame(rows, index=y.index, columns=pd.Index(cm.classes))
 
 
@@ -91,28 +79,17 @@ def smooth_labels(y: Any, cm: CollisionMatrix, strength: float = 0.1) -> Any:
 class SmoothingChoice(Told):
     """Held-out log loss by strength: see :func:`choose_smoothing`.
 
-    Attributes
-    ----------
-    strengths : array of shape (m,)
-    losses : array of shape (m,)
-        Mean log loss of the held-out rows, against their labels as they are.
-    best : float
-        The strength with the lowest loss; the smallest of them when several have it.
-    gain, gain_stderr : float
-        How much lower the loss is than at the smallest strength tried, and its standard error over rows (paired).
+    ``losses`` are means over held-out rows, ``best`` is the (smallest) strength with the lowest, and ``gain`` how much
+    lower it is than at the smallest strength tried, with its standard error over rows (paired).
     """
 
+    TITLE: ClassVar[str] = "How much label smoothing?"
     strengths: FloatArray
     losses: FloatArray
     best: float
     gain: float
     gain_stderr: float
-
-    def to_frame(self) -> pd.DataFrame:
-        """A row per strength."""
-        import pandas as pd
-
-        return pd.DataFrame({"strength": self.strengths, "log_loss": self.losses})
+    notes: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> str:
@@ -122,8 +99,8 @@ class SmoothingChoice(Told):
             f"{self.gain:.4f} (standard error {self.gain_stderr:.4f}) lower than at {self.strengths.min():g}."
         )
 
-    def _shown(self) -> pd.DataFrame:
-        return self.to_frame()
+    def _shown(self, most: int | None = None) -> pd.DataFrame:
+        return pd.DataFrame({"strength": self.strengths, "log_loss": self.losses})
 
 
 def choose_smoothing(
@@ -134,30 +111,14 @@ def choose_smoothing(
     *,
     strengths: Sequence[float] = STRENGTHS,
     cv: int = 3,
-    random_state: int | None = 0,
+    random_state: int = 0,
 ) -> SmoothingChoice:
     """The strength with which a classifier predicts held-out labels best.
 
-    Any classifier whose ``fit`` takes ``sample_weight`` learns soft targets: each row is given once for every class,
-    weighted by its target.
-
-    Parameters
-    ----------
-    classifier : scikit-learn classifier, or a pipeline that ends in one
-        With ``predict_proba``; cloned for every strength and fold.
-    X : array or DataFrame of n rows
-    y : array of n labels
-    cm : CollisionMatrix
-    strengths : sequence of numbers from 0 to 1
-    cv : int
-        Folds, the same for every strength.
-    random_state : int
-        Shuffles the rows into folds.
-
-    Notes
-    -----
-    With S from the same rows, held-out labels have had a part in it: K² averages of n rows, little beside what is
-    chosen here. Where it matters, take S from other rows.
+    Any classifier (or pipeline) with ``predict_proba`` whose ``fit`` takes ``sample_weight`` learns soft targets: each
+    row is given once for every class, weighted by its target. ``cv`` folds are the same for every one of the
+    ``strengths``. With S from the same rows held-out labels have a small part in it: where that matters, take S from
+    other rows.
 
     Examples
     --------
@@ -175,14 +136,10 @@ def choose_smoothing(
     present = cm.classes[np.unique(codes)]
     if len(present) < 2:
         raise ValueError(f"y holds a single class ({present[0]!r}): a classifier needs at least 2")
-    resolve_splits(cv, cm.classes[codes], present, 0)  # refuses what cannot be split before anything is trained
     tried = np.unique([check_strength(v, "strengths") for v in check.check_finite(strengths, "strengths", ndim=1)])
     weight_name = _weight_argument(classifier)
-    try:
-        check_random_state(random_state)
-    except ValueError:
-        raise ValueError(f"random_state must be None or a whole number ≥ 0, got {random_state!r}") from None
-    folds = list(StratifiedKFold(cv, shuffle=True, random_state=random_state).split(codes, codes))
+    seed = check.check_count(random_state, "random_state", least=0)
+    folds, notes = resolve_splits(cv, cm.classes[codes], present, seed)
     losses = np.empty((len(tried), len(codes)))
     for s, strength in enumerate(tried):
         T = smoothing_matrix(cm, strength)
@@ -195,10 +152,9 @@ def choose_smoothing(
             own = [column[label] for label in cm.classes[codes[test]].tolist()]
             losses[s, test] = -np.log(np.maximum(P[np.arange(len(test)), own], LEAST_PROBABILITY))
     means = losses.mean(axis=1)
-    best, plain = int(means.argmin()), 0
-    difference = losses[plain] - losses[best]
-    stderr = float(difference.std(ddof=1) / np.sqrt(len(codes)))
-    return SmoothingChoice(tried, means, float(tried[best]), float(difference.mean()), stderr)
+    best = int(means.argmin())
+    gain, stderr, _ = mean_and_error(losses[0] - losses[best])
+    return SmoothingChoice(tried, means, float(tried[best]), float(gain), float(stderr), tuple(notes))
 
 
 def expand(codes: IntArray, T: FloatArray) -> tuple[IntArray, IntArray, FloatArray]:
@@ -221,17 +177,15 @@ def check_strength(value: float, name: str = "strength") -> float:
 
 def _weight_argument(classifier: Any) -> str:
     """What ``fit`` calls the weights."""
-    if isinstance(classifier, type):
-        name = classifier.__name__
-        raise ValueError(f"classifier must be an instance, got the class {name}: write {name}()")
-    if not hasattr(classifier, "fit") or not hasattr(classifier, "get_params"):
-        raise ValueError(f"classifier must be a scikit-learn classifier, got {classifier!r}")
+    if isinstance(classifier, type) or not hasattr(classifier, "get_params"):
+        name = getattr(classifier, "__name__", "LogisticRegression")
+        raise ValueError(f"classifier must be a scikit-learn classifier, got {classifier!r}: write {name}()")
     if not hasattr(classifier, "predict_proba"):
         raise ValueError(
             f"classifier must have predict_proba, {type(classifier).__name__} has not "
             f"(wrap it in sklearn.calibration.CalibratedClassifierCV)"
         )
-    last = classifier.steps[-1] if isinstance(classifier, Pipeline) else ("", classifier)
+    last = classifier.steps[-1] if hasattr(classifier, "steps") else ("", classifier)
     if not has_fit_parameter(last[1], "sample_weight"):
         raise ValueError(
             f"classifier must take sample_weight in fit, {type(last[1]).__name__} does not: soft targets are weighted "

@@ -1,7 +1,4 @@
-"""Cross-entropy against targets that know which classes collide: the torch side of label smoothing.
-
-Symbols: the target of label i is row i of ``T = (1 - a) I + a S``, a the strength.
-"""
+"""Cross-entropy against targets that know which classes collide: the torch side of label smoothing."""
 
 from __future__ import annotations
 
@@ -20,17 +17,9 @@ REDUCTIONS = ("mean", "sum", "none")
 class SmoothedCrossEntropy(nn.Module):
     """Cross-entropy against soft targets (1 - a) e_i + a S[i] in place of ``nn.CrossEntropyLoss``.
 
-    Parameters
-    ----------
-    matrix : CollisionMatrix or array of shape (K, K)
-        S, in the order of the network's outputs. Estimate it on the training rows only.
-    strength : float from 0 to 1
-        a: 0 is plain cross-entropy, 1 replaces each label by its row of S.
-    reduction : "mean", "sum" or "none"
-
-    Notes
-    -----
-    The targets are a buffer: they move with ``.to(device)`` and are saved in the ``state_dict``.
+    ``matrix`` is S in the order of the network's outputs, estimated on the training rows only; ``strength`` a from 0
+    (plain cross-entropy) to 1; ``reduction`` "mean", "sum" or "none". The targets are a buffer: they move with
+    ``.to(device)`` and are saved in the ``state_dict``.
 
     Examples
     --------
@@ -54,14 +43,15 @@ class SmoothedCrossEntropy(nn.Module):
         self.register_buffer("targets", torch.tensor(targets, dtype=torch.get_default_dtype()))
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Loss of a batch.
-
-        Parameters
-        ----------
-        logits : tensor of shape (B, K), or (B, K, …) as in ``nn.CrossEntropyLoss``
-        labels : tensor of class numbers of shape (B,) or (B, …)
-        """
-        soft = smooth_targets(labels, self.targets).to(logits.dtype).movedim(-1, min(1, labels.ndim))
+        """Loss of logits (B, K), or (B, K, …) as in ``nn.CrossEntropyLoss``, and class numbers (B,) or (B, …)."""
+        if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+            raise ValueError(f"labels must be class numbers (int64), got {labels.dtype}: convert them with .long()")
+        try:  # unlike indexing, an embedding refuses -1 instead of taking the last class
+            soft = nn.functional.embedding(labels.long(), self.targets)
+        except IndexError:
+            seen = f"{int(labels.min())} to {int(labels.max())}"
+            raise ValueError(f"labels must be class numbers from 0 to {len(self.targets) - 1}, got {seen}") from None
+        soft = soft.to(logits.dtype).movedim(-1, min(1, labels.ndim))
         if logits.ndim < 2 or logits.shape != soft.shape:
             raise ValueError(
                 f"logits must have shape (B, {len(self.targets)}, …) for labels of shape (B, …), "
@@ -71,20 +61,3 @@ class SmoothedCrossEntropy(nn.Module):
 
     def extra_repr(self) -> str:
         return f"n_classes={len(self.targets)}, strength={self.strength:g}, reduction={self.reduction!r}"
-
-
-def smooth_targets(labels: Tensor, targets: Tensor) -> Tensor:
-    """The row of ``targets`` (K×K) of every label: shape (…, K)."""
-    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
-        raise ValueError(f"labels must be class numbers (int64), got {labels.dtype}: convert them with .long()")
-    try:  # unlike indexing, an embedding refuses -1 instead of taking the last class
-        return nn.functional.embedding(labels.long(), targets)
-    except IndexError:
-        seen = f"{int(labels.min())} to {int(labels.max())}"
-        raise ValueError(f"labels must be class numbers from 0 to {len(targets) - 1}, got {seen}") from None
-
-
-def smooth_tensor(labels: Tensor, targets: npt.NDArray[np.float64]) -> Tensor:
-    """:func:`smooth_targets` from an array, in torch's default dtype and on the device of the labels."""
-    table = torch.as_tensor(targets, dtype=torch.get_default_dtype(), device=labels.device)
-    return smooth_targets(labels, table)

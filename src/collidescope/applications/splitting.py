@@ -10,18 +10,16 @@ comes from the same sample, smoothed with that h, so that any shape with one mod
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 from scipy.ndimage import gaussian_filter1d
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
-from collidescope.applications._inputs import Names, Told, scored
-
-if TYPE_CHECKING:
-    import pandas as pd
+from collidescope.applications._inputs import Names, Told, check_rates, discovered, scored
 
 #: Grid of the kernel density, in units of the range of t.
 BINS = 256
@@ -49,6 +47,7 @@ class SplitCandidates(Told):
         ``rate_second`` and ``rate_second_elsewhere``, ``p_value``, ``flagged``. Smallest p-value first.
     """
 
+    TITLE: ClassVar[str] = "Which classes look like two?"
     table: pd.DataFrame
     _parts: list[tuple[IntArray, IntArray]]
 
@@ -77,15 +76,8 @@ def split_candidates(
 ) -> SplitCandidates:
     """Which classes fall into separate groups that collide with different classes?
 
-    Parameters
-    ----------
-    P : array of shape (n, K), K at least 3
-        Held-out posteriors.
-    y : array of n labels
-    classes : K names in the order of the columns, default the sorted distinct labels
-    fdr : float
-        False discovery rate of the flagged lines (Benjamini and Hochberg).
-    random_state : int
+    ``P`` are held-out posteriors of at least three classes, ``classes`` the names of its columns (default the sorted
+    distinct labels), ``fdr`` is the false discovery rate of the flagged lines (Benjamini and Hochberg).
 
     Notes
     -----
@@ -103,10 +95,7 @@ def split_candidates(
     >>> found.table.query("flagged")["class"].tolist()
     ['both']
     """
-    import pandas as pd
-    from scipy.stats import false_discovery_control
-
-    check.check_between(fdr, 0, 1, "fdr")
+    check_rates(fdr=fdr)
     rng = np.random.default_rng(check.check_count(random_state, "random_state", least=0))
     posteriors, codes, names, _ = scored(P, None, y, classes)
     if len(names) < 3:
@@ -136,10 +125,10 @@ def split_candidates(
             line["p_value"] = 1.0 if small else p_value
             lines.append((line, (rows[tells][t > valley], rows[tells][t <= valley])))
     lines.sort(key=lambda pair: pair[0]["p_value"])
-    table = pd.DataFrame([line for line, _ in lines])
-    if not len(table):
-        return SplitCandidates(pd.DataFrame(columns=["class", "first", "second", "p_value", "flagged"]), [])
-    table["flagged"] = np.asarray(false_discovery_control(table["p_value"], method="bh")) <= fdr
+    table = pd.DataFrame(
+        [line for line, _ in lines], columns=None if lines else ["class", "first", "second", "p_value"]
+    )
+    table["flagged"] = discovered(table["p_value"], fdr)
     return SplitCandidates(table, [parts for _, parts in lines])
 
 

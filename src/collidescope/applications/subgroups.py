@@ -8,21 +8,28 @@ errors by the central limit theorem. The *rate* of a pair is 2 B[i, j]: rates of
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 from scipy.special import stdtr, stdtrit
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
 from collidescope._sparse import largest_pairs
-from collidescope.applications._inputs import Names, Told, group_codes, mean_and_error, residuals, scored
+from collidescope.applications._inputs import (
+    Names,
+    Told,
+    check_rates,
+    discovered,
+    group_codes,
+    mean_and_error,
+    residuals,
+    scored,
+)
 from collidescope.estimate import collision_matrix_from_posteriors
 from collidescope.matrix import UNSEEN, CollisionMatrix
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 #: Fewest rows (and with clusters a third as many clusters) of a group about which something is claimed: below it the
 #: t interval of a skewed loss is not to be trusted.
@@ -46,12 +53,13 @@ class SubgroupCollisions(Told):
         other rows with ``difference_low`` and ``difference_high``, and ``verdict``: "higher", "lower", "not different"
         or "too few rows". All intervals hold at once with probability ``level``.
     pairs : DataFrame
-        One row per group and colliding pair: ``group``, ``class``, ``other``, ``rate``, ``difference`` to the other
-        rows, ``p_value``, ``flagged`` at the false discovery rate.
+        Per group and colliding pair: ``group``, ``class``, ``other``, ``rate``, ``difference`` to the other rows,
+        ``p_value``, ``flagged`` at the false discovery rate.
     matrices : dict
         Group → CollisionMatrix, for groups with rows enough that have every class.
     """
 
+    TITLE: ClassVar[str] = "For whom do the classes collide?"
     table: pd.DataFrame
     pairs: pd.DataFrame
     matrices: dict[Any, CollisionMatrix]
@@ -88,10 +96,9 @@ def collisions_by(
     Parameters
     ----------
     P : array of shape (n, K)
-        Held-out posteriors, such as ``CollisionClassifier.posteriors_``. A model that knows one group better than
-        another makes them differ too: what is not learned counts as collision.
-    y : array of n labels
-    groups : array of n names
+        Held-out posteriors. A model that knows one group better than another makes them differ too: what is not
+        learned counts as collision.
+    y, groups : arrays of n labels and of n names
     clusters : array of n names, optional
         Rows that belong together (one patient): intervals count clusters in place of rows.
     classes : K names in the order of the columns, default the sorted distinct labels
@@ -109,10 +116,7 @@ def collisions_by(
     >>> found.table[["group", "rows", "verdict"]].to_numpy().tolist()
     [['new', 1000, 'lower'], ['old', 1000, 'higher']]
     """
-    import pandas as pd
-
-    check.check_between(level, 0, 1, "level")
-    check.check_between(fdr, 0, 1, "fdr")
+    check_rates(level=level, fdr=fdr)
     posteriors, codes, names, _ = scored(P, None, y, classes)
     n = len(codes)
     own, found = group_codes(groups, n)
@@ -134,9 +138,9 @@ def collisions_by(
             rows.append(row | {"verdict": "too few rows" if sizes[g] < n else "the only group"})
             continue
         inside, outside = (None if units is None else units[part] for part in (here, ~here))
-        pber, stderr, df = mean_and_error(loss[here], inside)
+        pber, stderr, df = own_mean = mean_and_error(loss[here], inside)
         half = stdtrit(df, (1 + each) / 2) * np.hypot(stderr, UNSEEN / sizes[g])
-        gap = _two_sample(mean_and_error(loss[here], inside), mean_and_error(loss[~here], outside), each)
+        gap = _two_sample(own_mean, mean_and_error(loss[~here], outside), each)
         verdict = "higher" if gap.low > 0 else "lower" if gap.high < 0 else "not different"
         row |= {"pber": float(pber), "low": max(float(pber - half), 0.0), "high": min(float(pber + half), 1.0)}
         row |= {"difference": gap.value, "difference_low": gap.low, "difference_high": gap.high, "verdict": verdict}
@@ -156,17 +160,12 @@ def collisions_by(
 class CollisionChange(Told):
     """How collisions changed between two fits or two periods, made by :func:`collision_change`.
 
-    Attributes
-    ----------
-    before, after : float
-        PBER.
-    change, interval : after - before
-    paired : bool
-        Are both about the same rows?
-    table : DataFrame
-        ``class``, ``other``, ``before``, ``after``, ``difference``, ``low``, ``high``, ``p_value``, ``flagged``.
+    ``before``, ``after`` and ``change`` (with ``interval``) are of the PBER, ``paired`` where both are about the same
+    rows; ``table`` has per pair ``class``, ``other``, ``before``, ``after``, ``difference``, ``low``, ``high``,
+    ``p_value``, ``flagged``.
     """
 
+    TITLE: ClassVar[str] = "Did collisions change?"
     before: float
     after: float
     change: float
@@ -207,8 +206,7 @@ def collision_change(
     >>> collision_change(blunt, y, sharp).interval[1] < 0
     True
     """
-    check.check_between(level, 0, 1, "level")
-    check.check_between(fdr, 0, 1, "fdr")
+    check_rates(level=level, fdr=fdr)
     first, codes, names, _ = scored(P_before, None, y_before, classes, "P_before", "y_before")
     paired = y_after is None
     second, later, _, _ = scored(
@@ -323,12 +321,6 @@ def largest_collisions(r: FloatArray) -> tuple[IntArray, IntArray]:
 
 
 def _flagged(pairs: list[dict[str, Any]], fdr: float) -> pd.DataFrame:
-    import pandas as pd
-    from scipy.stats import false_discovery_control
-
-    table = pd.DataFrame(pairs)
-    if not len(table):
-        return pd.DataFrame(columns=["group", "class", "other", "rate", "difference", "p_value", "flagged"])
-    table["flagged"] = np.asarray(false_discovery_control(table["p_value"], method="bh")) <= fdr
-    order = table["difference"].abs().sort_values(ascending=False, kind="stable").index
-    return table.loc[order].reset_index(drop=True)
+    table = pd.DataFrame(pairs, columns=None if pairs else ["group", "class", "other", "rate", "difference", "p_value"])
+    table["flagged"] = discovered(table["p_value"], fdr)
+    return table.sort_values("difference", key=abs, ascending=False, kind="stable", ignore_index=True)

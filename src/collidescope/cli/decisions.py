@@ -5,6 +5,10 @@ Posteriors come from a model file and a table of raw rows, or from a table with 
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -37,34 +41,104 @@ Cluster = Annotated[
 ]
 
 
-class _Scores:
-    """Posteriors, labels and the other columns of a table."""
+@dataclass
+class Run:
+    """The options that all commands of this module share, and what they do with them."""
 
-    def __init__(self, table: Path, label: str | None, reading: Any, model: Path | None, extra: Any = ()) -> None:
+    label: opt.Label = None
+    out: Out = None
+    report: opt.Report = None
+    title: opt.Title = None
+    as_json: opt.Json = False
+    quiet: opt.Quiet = False
+    header: opt.Header = True
+    delimiter: opt.Delimiter = None
+    skip_lines: opt.SkipLines = 0
+
+    def start(self, table: Path, *more: Path | None) -> Any:
+        """Check the outputs before any work; how to read the tables."""
+        from collidescope.cli._inputs import Reading
+        from collidescope.cli._results import check_report
+        from collidescope.cli._writing import check_outputs, check_suffix
+
+        set_quiet(self.quiet)
+        check_outputs([path for path in (table, *more) if path is not None], [self.out, self.report])
+        check_suffix(self.out)
+        check_report(self.report)
+        return Reading(self.header, self.delimiter, self.skip_lines)
+
+    def finish(self, found: Any, scores: Any, table: Any = None, answer: Callable[[], None] | None = None) -> None:
+        """Print the result, then write its table, and the report of ``scores`` with the result as a section."""
+        from collidescope.cli._results import print_then_write, summary_of, write_summary
+        from collidescope.cli._writing import write_outputs, write_table
+
+        for line in scores.notes:
+            note(line)
+
+        def told() -> None:
+            data = found.to_dict() if self.as_json else {}
+            show_json(data | {"notes": [*data.get("notes", ()), *scores.notes]}) if self.as_json else show(str(found))
+
+        def page(path: Path) -> None:
+            about = {"file": scores.table.name, "label": scores.label, "columns": list(scores.others.columns)}
+            shown = scores.shown if "y_pred" in scores.shown or found is None else {"sections": [found]} | scores.shown
+            write_summary(summary_of(title=self.title, notes=scores.notes, about=about, **shown), path)
+
+        table = getattr(found, found.TABLE).drop(columns="columns", errors="ignore") if table is None else table
+        outputs = (f"{len(table):,} lines", self.out, partial(write_table, table)), ("report", self.report, page)
+        print_then_write(answer or told, lambda: write_outputs(*outputs))
+
+
+def command(function: Callable[..., None]) -> Callable[..., None]:
+    """A command with the options of :class:`Run` behind its own; they come to ``function`` as its first argument."""
+    shared = {option.name for option in fields(Run)}
+
+    @guarded
+    @functools.wraps(function)
+    def run(**given: Any) -> None:
+        function(Run(**{name: given.pop(name) for name in shared}), **given)
+
+    parts = [inspect.signature(part, eval_str=True).parameters.values() for part in (function, Run)]
+    every = [*list(parts[0])[1:], *parts[1]]
+    every.sort(key=lambda option: option.name != "label" and option.name in shared)  # the label is asked for early
+    keyword = [option.replace(kind=inspect.Parameter.KEYWORD_ONLY) for option in every]
+    run.__signature__ = inspect.Signature(keyword)  # type: ignore[attr-defined]
+    run.__annotations__ = {option.name: option.annotation for option in every}
+    return run
+
+
+class Scores:
+    """Posteriors, labels and the other columns of a table, with what the report says about them (``shown``)."""
+
+    def __init__(self, run: Run, reading: Any, table: Path, model: Path | None = None, extra: Any = ()) -> None:
+        import numpy as np
+        import pandas as pd
+
         from collidescope.cli import _inputs as inputs
         from collidescope.cli import matrices, predicting
-        from collidescope.cli._inputs import match_labels
 
-        self.table = table
+        self.table, self.limit = table, None
         if model is None:
-            rows = inputs.labelled_rows(table, label, reading)
+            rows = inputs.labelled_rows(table, run.label, reading)
             rows, self.P, classes, self.others = matrices._posterior_columns(rows)
             self.classes, self.y, self.numbers, self.notes = list(classes), rows.y, rows.numbers, list(rows.notes)
-            return
-        fitted = inputs.load_model(model)
-        X, self.notes = predicting._raw_rows(fitted, table, reading, label)
-        true = inputs.label_column(list(X.columns), label or getattr(fitted, "label_", None), table, reading.header)
-        self.y, labelled = match_labels(X[true], fitted.classes_.tolist(), "label")
-        import numpy as np
-
-        self.numbers = np.flatnonzero(labelled)
-        if len(self.numbers) < len(X):
-            self.notes.append(f"{len(X) - len(self.numbers):,} of {len(X):,} rows have no label and are left out")
-        X = X.iloc[self.numbers].reset_index(drop=True)
-        self.others, self.classes = X.drop(columns=true), fitted.classes_.tolist()
-        rows = self.others.drop(columns=[name for name in extra if name in X and name != true])
-        self.P, met = posteriors_of(fitted, rows)
-        self.notes += met
+            self.label = rows.label
+        else:
+            fitted = inputs.load_model(model)
+            X, self.notes = predicting._raw_rows(fitted, table, reading, run.label)
+            known = run.label or getattr(fitted, "label_", None)
+            self.label = inputs.label_column(list(X.columns), known, table, reading.header)
+            self.y, labelled = inputs.match_labels(X[self.label], fitted.classes_.tolist(), "label")
+            self.numbers = np.flatnonzero(labelled)
+            if len(self.numbers) < len(X):
+                self.notes.append(f"{len(X) - len(self.numbers):,} of {len(X):,} rows have no label and are left out")
+            X = X.iloc[self.numbers].reset_index(drop=True)
+            self.others, self.classes = X.drop(columns=self.label), fitted.classes_.tolist()
+            rows = self.others.drop(columns=[name for name in extra if name in self.others])
+            self.P, met = posteriors_of(fitted, rows)
+            self.notes, self.limit = [*self.notes, *met], getattr(fitted, "limit_", None)
+        frame: Any = pd.DataFrame(self.P, columns=self.classes)
+        self.shown: dict[str, Any] = {"source": frame, "y": self.y, "limit": self.limit}
 
     def column(self, name: str | None, option: str) -> Any:
         """A column that the user named."""
@@ -75,19 +149,19 @@ class _Scores:
         check_columns(self.others, [name])
         return self.others[name]
 
-    def labels(self, name: str | None, option: str) -> tuple[Any, Any]:
-        """(rows that have a value, class labels in them) of a column of predictions."""
+    def predictions(self, name: str | None) -> Any:
+        """The classes that a column of predictions names; rows without a value are left out from here on."""
         import numpy as np
 
         from collidescope.cli._inputs import match_labels
 
-        said, there = match_labels(self.column(name, option), self.classes, option.removeprefix("--"))
+        said, there = match_labels(self.column(name, "--predicted"), self.classes, "predicted")
+        if len(said) < len(self.y):
+            self.notes.append(f"{len(self.y) - len(said):,} rows have no value in {name!r} and are left out")
         kept = np.flatnonzero(there)
-        if len(kept) == 0:
-            raise ValueError(f"no row of {self.table.name} has both a label and a value in {name!r}")
-        if len(kept) < len(self.y):
-            self.notes.append(f"{len(self.y) - len(kept):,} rows have no value in {name!r} and are left out")
-        return kept, said
+        self.P, self.y, self.others = self.P[kept], self.y[kept], self.others.iloc[kept]
+        self.shown |= {"source": self.shown["source"].iloc[kept].reset_index(drop=True), "y": self.y}
+        return said
 
 
 def posteriors_of(fitted: Any, X: Any) -> tuple[Any, list[str]]:
@@ -104,51 +178,30 @@ def posteriors_of(fitted: Any, X: Any) -> tuple[Any, list[str]]:
     return P, [*met, *notes]
 
 
-def _finish(found: Any, notes: list[str], as_json: bool, out: Path | None = None, table: Any = None) -> None:
-    from collidescope.cli._results import print_then_write
-    from collidescope.cli._writing import write_outputs, write_table
+def apps() -> Any:
+    """The functions behind the commands, imported when one runs."""
+    from collidescope import applications
 
-    for line in notes:
-        note(line)
-
-    def answer() -> None:
-        if as_json:
-            show_json(found.to_dict() | {"notes": notes})
-        else:
-            show(str(found))
-
-    lines = 0 if table is None else len(table)
-    print_then_write(answer, lambda: write_outputs((f"{lines:,} lines", out, partial(write_table, table))))
+    return applications
 
 
-def _start(quiet: bool, inputs: list[Path | None], outputs: list[Path | None]) -> None:
-    from collidescope.cli._writing import check_outputs, check_suffix
-
-    set_quiet(quiet)
-    check_outputs([path for path in inputs if path is not None], outputs)
-    for path in outputs:
-        if path is not None and path.suffix != ".html":
-            check_suffix(path)
+def _fail(low: float, above: float | None, what: str) -> None:
+    if above is not None and low > above:
+        note(f"{what} is above {above:g} beyond chance (at least {low:.4f})")
+        raise typer.Exit(ABOVE)
 
 
-@guarded
+@command
 def audit(
+    run: Run,
     source: Annotated[
         Path, typer.Argument(metavar="MODEL_OR_TABLE", help="A model and a TABLE, or a table with probabilities.")
     ],
     table: Annotated[
         Path | None, typer.Argument(metavar="[TABLE]", help="Labelled rows, where a model is given.")
     ] = None,
-    label: opt.Label = None,
     predicted: Predicted = None,
     fail_above: FailAbove = None,
-    report: opt.Report = None,
-    as_json: opt.Json = False,
-    title: opt.Title = None,
-    quiet: opt.Quiet = False,
-    header: opt.Header = True,
-    delimiter: opt.Delimiter = None,
-    skip_lines: opt.SkipLines = 0,
 ) -> None:
     """Is your classifier at the ceiling? Which of its errors could a better model avoid?
 
@@ -161,54 +214,29 @@ def audit(
     - `collidescope audit model.collide test.csv --label income --predicted yhat`
     - `collidescope audit heldout.csv --label income --predicted yhat --fail-above 0.05`
     """
-    import pandas as pd
-
-    from collidescope.applications import audit as audited
-    from collidescope.cli._inputs import Reading
-    from collidescope.cli._results import check_report, summary_of, write_summary
-    from collidescope.cli._writing import write_outputs
-
-    _start(quiet, [source, table], [report])
-    check_report(report)
-    if label is not None and label == predicted:
+    reading = run.start(source, table)
+    if run.label is not None and run.label == predicted:
         raise ValueError(
-            f"--label and --predicted are the same column {label!r}: name that of your classifier's answers"
+            f"--label and --predicted are the same column {predicted!r}: name that of your classifier's answers"
         )
-    model, path = (None, source) if table is None else (source, table)
-    scores = _Scores(path, label, Reading(header, delimiter, skip_lines), model, [predicted])
-    kept, yhat = scores.labels(predicted, "--predicted")
-    P, y = scores.P[kept], scores.y[kept]
-    found = audited(P, y_true=y, y_pred=yhat, classes=scores.classes)
-    _finish(found, scores.notes, as_json)
-    if report is not None:
-        frame: Any = pd.DataFrame(P, columns=scores.classes)
-        summary = summary_of(frame, y=y, y_pred=yhat, title=title, notes=scores.notes)
-        write_outputs(("report", report, partial(write_summary, summary)))
+    scores = Scores(run, reading, table or source, None if table is None else source, [predicted])
+    said = scores.predictions(predicted)
+    found = apps().audit(scores.P, y_true=scores.y, y_pred=said, classes=scores.classes, limit=scores.limit)
+    scores.shown["y_pred"] = said  # the report has a place for an audit
+    run.finish(found, scores)
     _fail(found.fixable_interval[0], fail_above, "the fixable error")
 
 
-def _fail(low: float, above: float | None, what: str) -> None:
-    if above is not None and low > above:
-        note(f"{what} is above {above:g} beyond chance (at least {low:.4f})")
-        raise typer.Exit(ABOVE)
-
-
-@guarded
+@command
 def rows(
+    run: Run,
     table: opt.TableArgument,
-    label: opt.Label = None,
     model: Model = None,
     kind: Annotated[str, typer.Option("--kind", metavar="KIND", help="ambiguous, suspect, or both.")] = "both",
     by: Annotated[
         str, typer.Option("--by", metavar="ORDER", help="entropy, margin, or label (suspects first).")
     ] = "entropy",
     top: Annotated[int | None, typer.Option("--top", min=1, metavar="N", help="Only the first N.")] = None,
-    out: Out = None,
-    as_json: opt.Json = False,
-    quiet: opt.Quiet = False,
-    header: opt.Header = True,
-    delimiter: opt.Delimiter = None,
-    skip_lines: opt.SkipLines = 0,
 ) -> None:
     """Which rows are ambiguous, and which labels look wrong? All of them, with their numbers.
 
@@ -218,34 +246,31 @@ def rows(
     - `collidescope rows table.csv --model model.collide --out rows.parquet`
     """
     from collidescope._checks import check_choice
-    from collidescope.applications import ambiguous
-    from collidescope.cli._inputs import Reading
-    from collidescope.cli._writing import as_csv, write_outputs, write_table
+    from collidescope.applications._inputs import plain
+    from collidescope.cli._writing import as_csv
 
-    _start(quiet, [table, model], [out])
-    check_choice(kind, ["ambiguous", "suspect", "both"], "--kind")
-    scores = _Scores(table, label, Reading(header, delimiter, skip_lines), model)
-    found = ambiguous(scores.P, y=scores.y, classes=scores.classes, by=by)
-    wanted = {"ambiguous": ["ambiguous"], "suspect": ["suspect label"], "both": ["ambiguous", "suspect label"]}[kind]
-    found = found[found["kind"].isin(wanted)].head(len(found) if top is None else top)
-    others = scores.others.iloc[found["index"]].add_prefix("x_").reset_index(drop=True)
-    found = found.reset_index(drop=True).rename(columns={"index": "row"})
+    reading = run.start(table, model)
+    wanted = {"ambiguous": ["ambiguous"], "suspect": ["suspect label"], "both": ["ambiguous", "suspect label"]}
+    check_choice(kind, list(wanted), "--kind")
+    scores = Scores(run, reading, table, model)
+    found = apps().ambiguous(scores.P, y=scores.y, classes=scores.classes, by=by)
+    found = found[found["kind"].isin(wanted[kind])][:top].reset_index(drop=True).rename(columns={"index": "row"})
+    others = scores.others.iloc[found["row"]].add_prefix("x_").reset_index(drop=True)
     found["row"] = scores.numbers[found["row"]]
-    for line in scores.notes:
-        note(line)
-    if as_json:
-        from collidescope.applications._inputs import plain
 
-        show_json({"rows": plain(found), "notes": scores.notes})
-    elif out is None:
-        show(as_csv(found.join(others)).removesuffix("\n"))
-    write_outputs((f"{len(found):,} rows", out, partial(write_table, found.join(others))))
+    def answer() -> None:
+        if run.as_json:
+            show_json({"rows": plain(found), "notes": scores.notes})
+        elif run.out is None:
+            show(as_csv(found.join(others)).removesuffix("\n"))
+
+    run.finish(None, scores, found.join(others), answer)
 
 
-@guarded
+@command
 def columns(
+    run: Run,
     table: opt.TableArgument,
-    label: opt.Label = None,
     unit: Annotated[
         list[str] | None,
         typer.Option("--unit", metavar="NAME=A,B", help="Columns that are judged together. Again for more."),
@@ -256,13 +281,7 @@ def columns(
     cluster: Cluster = None,
     budget: Annotated[int, typer.Option("--budget", min=5, metavar="N", help="Cross-fits at most.")] = 51,
     sample: opt.Sample = 10_000,
-    out: Out = None,
     seed: opt.Seed = 0,
-    as_json: opt.Json = False,
-    quiet: opt.Quiet = False,
-    header: opt.Header = True,
-    delimiter: opt.Delimiter = None,
-    skip_lines: opt.SkipLines = 0,
 ) -> None:
     """Which column tells which classes apart? What is it worth per unit of its cost?
 
@@ -271,68 +290,47 @@ def columns(
     - `collidescope columns table.csv --label income`
     - `collidescope columns table.csv --label outcome --unit "lab=na,k,ca" --cost lab=30 --cost age=0.1`
     """
-    from collidescope.applications import column_value
+    from types import SimpleNamespace
+
     from collidescope.cli import _inputs as inputs
 
-    _start(quiet, [table], [out])
-    rows = inputs.labelled_rows(table, label, inputs.Reading(header, delimiter, skip_lines))
-    rows = inputs.sampled(rows, sample, seed)
-    named = _pairs(unit, "--unit")
-    costs = {name: _number(value, name) for name, value in _pairs(cost, "--cost").items()}
-    X, groups = rows.X, None
-    if cluster is not None:
-        from collidescope.tables.encoding import check_columns
-
-        check_columns(X, [cluster])
-        groups, X = X[cluster].astype(str), X.drop(columns=cluster)
-    units: dict[str, list[str]] | None = None
-    if named:
-        units = {name: [part.strip() for part in value.split(",")] for name, value in named.items()}
+    reading = run.start(table)
+    rows = inputs.sampled(inputs.labelled_rows(table, run.label, reading), sample, seed)
+    costs = _pairs(cost, "--cost", float)
+    rows, groups = inputs.take_column(rows, cluster, "--cluster")
+    units = _pairs(unit, "--unit", lambda text: [part.strip() for part in text.split(",")])
+    if units:
         used = {part for parts in units.values() for part in parts}
-        units |= {str(name): [str(name)] for name in X.columns if name not in used}
-    found = column_value(
-        None,
-        X,
-        rows.y,
-        columns=units,
-        costs=costs,
-        groups=groups,
-        budget=budget,
-        random_state=seed,
-        verbose=0 if is_quiet() else 1,
-    )
-    _finish(found, list(rows.notes), as_json, out, found.table.drop(columns="columns"))
+        units |= {str(name): [str(name)] for name in rows.X.columns if name not in used}
+    together = None if groups is None else groups.astype(str)
+    options: dict[str, Any] = {"budget": budget, "random_state": seed, "verbose": 0 if is_quiet() else 1}
+    found = apps().column_value(None, rows.X, rows.y, columns=units or None, costs=costs, groups=together, **options)
+    about = {"table": table, "label": rows.label, "others": rows.X, "notes": list(rows.notes)}
+    run.finish(found, SimpleNamespace(**about, shown={"source": found.matrix}))
 
 
-def _pairs(given: list[str] | None, option: str) -> dict[str, str]:
-    wrong = [text for text in given or [] if "=" not in text]
-    if wrong:
-        raise ValueError(f"{option} takes NAME=VALUE, got {wrong[0]!r}")
-    return {name.strip(): value.strip() for name, _, value in (text.rpartition("=") for text in given or [])}
+def _pairs(given: list[str] | None, option: str, read: Callable[[str], Any]) -> dict[str, Any]:
+    """NAME=VALUE of an option that may come several times."""
+    found = {}
+    for name, equals, value in (text.rpartition("=") for text in given or []):
+        if not equals:
+            raise ValueError(f"{option} takes NAME=VALUE, got {value!r}")
+        try:
+            found[name.strip()] = read(value.strip())
+        except ValueError:
+            raise ValueError(f"{option} {name} must be a number, got {value!r}") from None
+    return found
 
 
-def _number(text: str, name: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError(f"--cost {name} must be a number, got {text!r}") from None
-
-
-@guarded
+@command
 def groups(
+    run: Run,
     table: opt.TableArgument,
-    label: opt.Label = None,
     by: Annotated[
         str | None, typer.Option("--by", metavar="COLUMN", help="The subgroups: hospital, region, year.")
     ] = None,
     cluster: Cluster = None,
     model: Model = None,
-    out: Out = None,
-    as_json: opt.Json = False,
-    quiet: opt.Quiet = False,
-    header: opt.Header = True,
-    delimiter: opt.Delimiter = None,
-    skip_lines: opt.SkipLines = 0,
 ) -> None:
     """For whom do the classes collide? PBER by subgroup, and which differ from the rest.
 
@@ -340,21 +338,17 @@ def groups(
 
     - `collidescope groups heldout.csv --label outcome --by hospital`
     """
-    from collidescope.applications import collisions_by
-    from collidescope.cli._inputs import Reading
-
-    _start(quiet, [table, model], [out])
-    scores = _Scores(table, label, Reading(header, delimiter, skip_lines), model)
+    scores = Scores(run, run.start(table, model), table, model)
     own = scores.column(by, "--by").astype(str)
     together = None if cluster is None else scores.column(cluster, "--cluster").astype(str)
-    found = collisions_by(scores.P, scores.y, own, clusters=together, classes=scores.classes)
-    _finish(found, scores.notes, as_json, out, found.table)
+    found = apps().collisions_by(scores.P, scores.y, own, clusters=together, classes=scores.classes)
+    run.finish(found, scores)
 
 
-@guarded
+@command
 def ceilings(
+    run: Run,
     table: opt.TableArgument,
-    label: opt.Label = None,
     predicted: Predicted = None,
     model: Model = None,
     cluster: Cluster = None,
@@ -362,12 +356,6 @@ def ceilings(
         Path | None,
         typer.Option("--cost", metavar="FILE.csv", help="Costs: a row per true class, a column per decision."),
     ] = None,
-    out: Out = None,
-    as_json: opt.Json = False,
-    quiet: opt.Quiet = False,
-    header: opt.Header = True,
-    delimiter: opt.Delimiter = None,
-    skip_lines: opt.SkipLines = 0,
 ) -> None:
     """What is the best possible value of your metric: accuracy, F1, AUC, log loss, cost?
 
@@ -375,21 +363,11 @@ def ceilings(
 
     - `collidescope ceilings heldout.csv --label income --predicted yhat`
     """
-    from collidescope.applications import ceilings as best
-    from collidescope.cli import _inputs as inputs
-
-    _start(quiet, [table, model, cost], [out])
-    scores = _Scores(table, label, inputs.Reading(header, delimiter, skip_lines), model, [predicted])
-    P, y, said = scores.P, scores.y, None
+    scores = Scores(run, run.start(table, model, cost), table, model, [predicted])
+    said = None if predicted is None else scores.predictions(predicted)
     together = None if cluster is None else scores.column(cluster, "--cluster").astype(str)
-    if predicted is not None:
-        kept, said = scores.labels(predicted, "--predicted")
-        P, y, together = P[kept], y[kept], None if together is None else together.iloc[kept]
-    limit = getattr(inputs.load_model(model), "limit_", None) if model is not None else None
-    found = best(
-        P, y, y_pred=said, limit=limit, cost=_costs(cost, scores.classes), groups=together, classes=scores.classes
-    )
-    _finish(found, scores.notes, as_json, out, found.table)
+    options: dict[str, Any] = {"limit": scores.limit, "cost": _costs(cost, scores.classes), "groups": together}
+    run.finish(apps().ceilings(scores.P, scores.y, y_pred=said, classes=scores.classes, **options), scores)
 
 
 def _costs(path: Path | None, classes: list[Any]) -> Any:
@@ -408,21 +386,15 @@ def _costs(path: Path | None, classes: list[Any]) -> Any:
     return frame.loc[names, names].to_numpy()
 
 
-@guarded
+@command
 def compare(
+    run: Run,
     before: Annotated[Path, typer.Argument(metavar="BEFORE", help="A table of held-out probabilities and labels.")],
     after: Annotated[Path, typer.Argument(metavar="AFTER", help="Another, of a later fit or a later period.")],
-    label: opt.Label = None,
     key: Annotated[
         str | None, typer.Option("--id", metavar="COLUMN", help="Rows with the same value are the same: paired.")
     ] = None,
     fail_above: FailAbove = None,
-    out: Out = None,
-    as_json: opt.Json = False,
-    quiet: opt.Quiet = False,
-    header: opt.Header = True,
-    delimiter: opt.Delimiter = None,
-    skip_lines: opt.SkipLines = 0,
 ) -> None:
     """Did collisions change between two fits, or two periods?
 
@@ -431,20 +403,16 @@ def compare(
     - `collidescope compare january.csv june.csv --label income`
     - `collidescope compare old.csv new.csv --label income --id customer --fail-above 0.01`
     """
-    from collidescope.applications import collision_change
-    from collidescope.cli._inputs import Reading
+    import pandas as pd
 
-    _start(quiet, [before, after], [out])
-    reading = Reading(header, delimiter, skip_lines)
-    first, second = (_Scores(path, label, reading, None) for path in (before, after))
+    reading = run.start(before, after)
+    first, second = (Scores(run, reading, path) for path in (before, after))
     if [str(name) for name in first.classes] != [str(name) for name in second.classes]:
         raise ValueError(f"{before.name} has classes {first.classes}, {after.name} has {second.classes}")
-    notes = [*first.notes, *second.notes]
+    second.notes = [*first.notes, *second.notes]
     if key is None:
-        found = collision_change(first.P, first.y, second.P, second.y, classes=first.classes)
+        found = apps().collision_change(first.P, first.y, second.P, second.y, classes=first.classes)
     else:
-        import pandas as pd
-
         a, b = (pd.Index(scores.column(key, "--id")) for scores in (first, second))
         if not (a.is_unique and b.is_unique):
             raise ValueError(f"--id {key!r} must name every row once")
@@ -452,38 +420,22 @@ def compare(
         if len(shared) < 2:
             raise ValueError(f"{before.name} and {after.name} share no rows by {key!r}")
         if len(shared) < max(len(a), len(b)):
-            notes.append(f"{len(shared):,} rows are in both ({len(a):,} and {len(b):,})")
+            second.notes.append(f"{len(shared):,} rows are in both ({len(a):,} and {len(b):,})")
         i, j = a.get_indexer(shared), b.get_indexer(shared)
-        if (first.y[i] != second.y[j]).any():
-            raise ValueError(f"{int((first.y[i] != second.y[j]).sum())} rows with the same {key!r} have another label")
-        found = collision_change(first.P[i], first.y[i], second.P[j], classes=first.classes)
-    _finish(found, notes, as_json, out, found.table)
+        if (changed := int((first.y[i] != second.y[j]).sum())) > 0:
+            raise ValueError(f"{changed} rows with the same {key!r} have another label")
+        found = apps().collision_change(first.P[i], first.y[i], second.P[j], classes=first.classes)
+    run.finish(found, second)
     _fail(found.interval[0], fail_above, "the rise of PBER")
 
 
-@guarded
-def split(
-    table: opt.TableArgument,
-    label: opt.Label = None,
-    model: Model = None,
-    out: Out = None,
-    seed: opt.Seed = 0,
-    as_json: opt.Json = False,
-    quiet: opt.Quiet = False,
-    header: opt.Header = True,
-    delimiter: opt.Delimiter = None,
-    skip_lines: opt.SkipLines = 0,
-) -> None:
+@command
+def split(run: Run, table: opt.TableArgument, model: Model = None, seed: opt.Seed = 0) -> None:
     """Which classes look like two: separate groups of inputs that collide with different classes?
 
     **Example**
 
     - `collidescope split heldout.csv --label species`
     """
-    from collidescope.applications import split_candidates
-    from collidescope.cli._inputs import Reading
-
-    _start(quiet, [table, model], [out])
-    scores = _Scores(table, label, Reading(header, delimiter, skip_lines), model)
-    found = split_candidates(scores.P, scores.y, classes=scores.classes, random_state=seed)
-    _finish(found, scores.notes, as_json, out, found.table)
+    scores = Scores(run, run.start(table, model), table, model)
+    run.finish(apps().split_candidates(scores.P, scores.y, classes=scores.classes, random_state=seed), scores)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -21,6 +22,10 @@ def votes(
     wide: Annotated[
         bool, typer.Option("--wide", help="One row per item and one column per class, with the number of votes.")
     ] = False,
+    model: Annotated[
+        Path | None,
+        typer.Option("--model", "-m", metavar="FILE", help="A model or matrix of the same classes, to compare with."),
+    ] = None,
     report: opt.Report = None,
     matrix: opt.Matrix = None,
     as_json: opt.Json = False,
@@ -38,20 +43,24 @@ def votes(
     **Examples**
 
     - `collidescope votes votes.csv --item id --label label --annotator who --report report.html`
-    - `collidescope votes counts.csv --wide --item id`
+    - `collidescope votes counts.csv --wide --item id --model model.collide`
     """
+    from collidescope.applications._inputs import plain, section
     from collidescope.applications.annotators import agreement, compare_annotators
+    from collidescope.applications.comparison import compare
     from collidescope.cli import _inputs as inputs
     from collidescope.cli._results import check_report, finish, summary_of
     from collidescope.cli._writing import check_outputs
     from collidescope.counting import collision_matrix_from_votes, count_table, input_groups, label_codes
 
     set_quiet(quiet)
-    check_outputs([table], [report, matrix])
+    check_outputs([table] if model is None else [table, model], [report, matrix])
     check_report(report)
     reading = inputs.Reading(header, delimiter, skip_lines)
     people = None
     counts: Any
+    other: Any = None if model is None else inputs.load_source(model)
+    other = getattr(other, "collision_matrix_", other)
     if wide:
         if label is not None or annotator is not None:
             raise ValueError("--wide has one column per class: leave out --label and --annotator")
@@ -84,12 +93,15 @@ def votes(
     for line in notes:
         note(line)
     told = agreement(counts, names)
+    beside = None if other is None else compare(other, cm)
+    tables = [section("Agreement", ["With 95% intervals, as functions of B."], told.reset_index())]
+    results = [result for result in (people, beside) if result is not None]
     about = {"file": table.name, "label": label, "command": f"collidescope votes {table}", "saved": matrix}
-    summary = summary_of(cm, title=title, notes=notes, about=about)
-    summary["votes"] = {"agreement": told.reset_index().to_dict("records")} if people is None else people.to_dict()
+    summary = summary_of(cm, title=title, notes=notes, about=about, sections=[*tables, *results])
+    summary["votes"] = {"agreement": plain(told.reset_index())} if people is None else people.to_dict()
+    summary["votes"] |= {} if beside is None else {"compared": beside.to_dict()}
     finish(cm, summary, as_json=as_json, report=report, matrix=matrix)
     if not as_json:
         show("\nAgreement, with 95% intervals:\n" + told.to_string(float_format="{:.4f}".format))
-    if people is not None and not as_json:
-        show(f"\n{str(people).splitlines()[0]}")
-        show(people.annotators.to_string(index=False, float_format="{:.4f}".format, na_rep=""))
+        for result in results:
+            show(f"\n{result}")

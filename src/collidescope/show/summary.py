@@ -17,6 +17,7 @@ from collidescope._checks import FloatArray
 from collidescope._environment import environment
 from collidescope._sparse import largest_pairs
 from collidescope._text import LEVEL, READABLE, headline, limit_facts, limit_words, upper_limit
+from collidescope.applications._inputs import Told
 from collidescope.applications.audit import audit, bayes_confusion
 from collidescope.applications.consolidation import consolidate
 from collidescope.equations.bounds import condition_number
@@ -38,7 +39,7 @@ AUDIT_PAIRS = 20
 #: What is kept of an audit beside its pairs.
 AUDITED = (
     *("n_rows", "error", "error_interval", "best", "fixable", "fixable_interval"),
-    *("inherent_interval", "not_learned_interval", "cautions"),
+    *("inherent_interval", "not_learned_interval"),
 )
 #: Columns that the first lines name; the others are counted.
 NAMED_COLUMNS = 40
@@ -61,7 +62,7 @@ def summarise(
     title: str | None = None,
     about: Mapping[str, Any] | None = None,
     notes: Sequence[str] = (),
-    sections: Sequence[Mapping[str, Any]] = (),
+    sections: Sequence[Any] = (),
 ) -> dict[str, Any]:
     """The whole answer as plain text, numbers and lists: what the report shows and what JSON output holds.
 
@@ -94,9 +95,10 @@ def summarise(
         advice into commands; ``saved`` is the file that holds the model or the matrix, ``seconds`` what the fit took.
     notes : list of text, optional
         Shown as they are.
-    sections : list of mappings, optional
-        More results to show, each with ``title``, ``sentences`` (list of text) and ``table`` (None, or a mapping of
-        ``columns``, a list of names, and ``rows``, a list of lists).
+    sections : list, optional
+        More results to show: what ``compare``, ``ceilings``, ``column_value``, ``collisions_by`` and others return,
+        or mappings with ``title``, ``sentences`` (list of text) and ``table`` (None, or a mapping of ``columns``, a
+        list of names, and ``rows``, a list of lists).
 
     Returns
     -------
@@ -316,6 +318,7 @@ def audited(source: Source, names: list[str], y_pred: Any, X: Any, limit: Any) -
         for pair in report.pairs.head(AUDIT_PAIRS).to_dict("records")
     ]
     found = {key: getattr(report, key) for key in AUDITED}
+    found["cautions"] = report.notes
     return found | {"pairs": pairs, "n_pairs": len(report.pairs), "verdict": text(report.verdict)}
 
 
@@ -402,7 +405,8 @@ def _about(about: Mapping[str, Any] | None, model: Any, X: Any, y: Any) -> dict[
     return found | {"columns": names[:NAMED_COLUMNS], "n_columns": len(names), "seconds": seconds}
 
 
-def _section(part: Mapping[str, Any]) -> dict[str, Any]:
+def _section(part: Any) -> dict[str, Any]:
+    part = part.section() if isinstance(part, Told) else part
     if not isinstance(part, Mapping) or "title" not in part:
         raise ValueError(f"every entry of sections must be a mapping with a title, got {part!r}")
     table = part.get("table")
