@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from collidescope.matrix import CollisionMatrix
 
 #: Up to this many classes S is shown in full; beyond it only its largest collisions.
-TEXT_CLASSES = 12
-HTML_CLASSES = 30
+TEXT_CLASSES, HTML_CLASSES = 12, 30
 #: Cell colours (red, green, blue): an input staying in its class, an input found in another.
 SAME, OTHER = "70,130,180", "214,69,65"
 #: Characters of a class name in a sentence, at the left of a table, and above one of its columns.
@@ -113,16 +112,11 @@ def quote(name: Any, longest: int = IN_SENTENCE) -> str:
 def limit_facts(limit: Any, level: float = LEVEL) -> dict[str, str | float | None]:
     """What the headline needs of a ``Limit``, as plain values that ``CollisionMatrix.info`` can hold."""
     low, high = limit.pber_interval(level)
-    error = limit.bayes_error_interval(level)
-    return {
-        "limit_state": str(limit.state),
-        "limit_reason": str(limit.reason or ""),
-        "limit_pber": float(limit.pber),
-        "limit_pber_low": float(low),
-        "limit_pber_high": float(high),
-        "limit_error_low": None if error is None else float(error[0]),
-        "limit_error_high": None if error is None else float(error[1]),
-    }
+    least, most = limit.bayes_error_interval(level) or (None, None)
+    facts = {"limit_pber": limit.pber, "limit_pber_low": low, "limit_pber_high": high}
+    facts |= {"limit_error_low": least, "limit_error_high": most}
+    plain = {name: None if value is None else float(value) for name, value in facts.items()}
+    return {"limit_state": str(limit.state), "limit_reason": str(limit.reason or ""), **plain}
 
 
 def headline(cm: CollisionMatrix, limit: Any = None, level: float = LEVEL) -> list[str]:
@@ -174,14 +168,18 @@ def limit_words(facts: Mapping[str, Any]) -> str:
     if state not in READABLE:
         why = str(facts.get("limit_reason") or "too few rows to see how it falls").rstrip(".")
         return f"What unlimited rows would leave cannot be said, and no lower limit can be given: {why}."
-    left = span(facts["limit_pber_low"], facts["limit_pber_high"])
+    low, high, likely = (facts[f"limit_pber{end}"] for end in ("_low", "_high", ""))
+    left, nothing = span(low, high), ["perhaps nothing"] if low < SMALLEST else []
     if state == "settled":
+        left += f" ({nothing[0]})" if nothing else ""
         return (
             f"More rows of this kind would hardly change that: unlimited rows would leave {left}. [PBER at the limit]"
         )
+    likely = ", ".join([f"most likely {percent(likely)}"] * (likely >= SMALLEST) + nothing)
+    left += f" ({likely})" if nothing else f", {likely}"
     return (
-        f"Unlimited rows of this kind would leave {left}, most likely {percent(facts['limit_pber'])}; the rest is what "
-        f"the model has not learned yet. [PBER at the limit]"
+        f"Unlimited rows of this kind would leave {left}; the rest is what the model has not learned yet. "
+        f"[PBER at the limit]"
     )
 
 
@@ -223,7 +221,7 @@ def as_text(cm: CollisionMatrix, limit: Any = None) -> str:
     left, width = max(8, *(len(name) + 1 for name in names)), max(7, *(len(name) + 1 for name in heads))
     lines.append("seen in".ljust(left) + "".join(name.rjust(width) for name in heads) + "   ← seen again in")
     for name, row in zip(names, cm.matrix, strict=True):
-        lines.append(name.ljust(left) + "".join(f"{value:.4f}".rjust(width) for value in row))
+        lines.append(name.ljust(left) + "".join(f"{value:{width}.4f}" for value in row))
     if cm.stderr is not None:
         from numpy import median  # not at the top: the command line's help needs words and no numpy
 

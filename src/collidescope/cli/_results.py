@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collidescope._text import as_text, pairs_text, short
-from collidescope.cli._console import say, show, show_json
+from collidescope.cli._console import show, show_json
 from collidescope.cli._writing import write_matrix, write_outputs
 from collidescope.matrix import CollisionMatrix
 
@@ -112,11 +112,3 @@ def check_report(report: Path | None) -> None:
             missing.append(package)
     if missing:
         raise ImportError(f'the report needs {" and ".join(missing)}: pip install "collidescope[report]"')
-
-
-def next_steps(commands: Sequence[str]) -> None:
-    """Commands that go on from here."""
-    if commands:
-        say("Next:", "dim")
-    for command in commands:
-        say(f"  {command}", "dim")

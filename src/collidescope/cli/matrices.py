@@ -15,14 +15,12 @@ from collidescope.cli._console import guarded, note, say, set_quiet, show, show_
 #: What stands before the name of a class in the name of its column.
 PREFIXES = ("", "p_", "prob_", "proba_", "p(", "P(")
 #: What the arguments of consolidate are called on the command line.
-FLAGS = {
-    "must_merge": "--together",
-    "cannot_merge": "--apart",
-    "max_pber": "--max-pber",
-    "n_groups": "--groups",
-    'method="optimal"': "--optimal",
-    "method='optimal'": "--optimal",
-}
+FLAGS = {"must_merge": "--together", "cannot_merge": "--apart", "max_pber": "--max-pber", "n_groups": "--groups"}
+FLAGS |= {'method="optimal"': "--optimal", "method='optimal'": "--optimal"}
+
+MAX_PBER = "Merge until an input seen again changes group at most this often: 0.05 is 5%."
+UNSEEN = "Labelled rows that the model has not seen: adds rows to look at."
+REPORT = Path("report.html")
 
 
 @guarded
@@ -48,6 +46,8 @@ def posteriors(
 
     - `collidescope posteriors heldout.parquet --label y --report report.html`
     """
+    import pandas as pd
+
     from collidescope.cli import _inputs as inputs
     from collidescope.cli._results import check_report, finish, summary_of
     from collidescope.cli._writing import check_outputs
@@ -61,12 +61,11 @@ def posteriors(
     for line in rows.notes:
         note(line)
     cm = collision_matrix_from_posteriors(P, rows.y, classes=classes)
-    import pandas as pd
-
-    source: Any = pd.DataFrame(P, columns=classes)
-    shown = {"rows": others} if others.shape[1] else {}
-    about = _about("posteriors", table, rows.label, list(source.columns), matrix)
-    summary = summary_of(source, y=rows.y, title=title, notes=rows.notes, about=about, **shown)
+    about = _about("posteriors", table, rows.label, classes, matrix)
+    shown = others if others.shape[1] else None
+    summary = summary_of(
+        pd.DataFrame(P, columns=classes), y=rows.y, title=title, notes=rows.notes, about=about, rows=shown
+    )
     finish(cm, summary, as_json=as_json, report=report, matrix=matrix)
 
 
@@ -92,12 +91,10 @@ def _posterior_columns(rows: Any) -> tuple[Any, Any, list[Any], Any]:
     found: dict[Any, Any] = matches[prefix]
     missing = [name for name in classes if name not in found]
     if missing:
-        hint = ""
-        if len(classes) == 2:
-            hint = f" (with two classes both columns are needed: p_{classes[0]} is 1 - p_{classes[1]})"
+        both = f" (with two classes both columns are needed: p_{classes[0]} is 1 - p_{classes[-1]})"
         raise ValueError(
             f"there is no column of probabilities for class {missing[0]!r}: every class needs one called like it, or "
-            f"'p_{missing[0]}'. The table has {listed(list(rows.X.columns))}{hint}"
+            f"'p_{missing[0]}'. The table has {listed(list(rows.X.columns))}{both if len(classes) == 2 else ''}"
         )
     # Classes without a row here may still have a column: probabilities must sum to 1.
     more = [
@@ -192,12 +189,7 @@ def count(
 def merge(
     source: Annotated[Path, typer.Argument(metavar="SOURCE", help="A matrix (--matrix) or a model (--save).")],
     groups: Annotated[int | None, typer.Option(min=2, help="Merge until so many groups are left.")] = None,
-    max_pber: Annotated[
-        float | None,
-        typer.Option(
-            "--max-pber", help="Merge until an input seen again changes group at most this often: 0.05 is 5%."
-        ),
-    ] = None,
+    max_pber: Annotated[float | None, typer.Option("--max-pber", help=MAX_PBER)] = None,
     max_group_size: Annotated[
         int | None, typer.Option("--max-group-size", min=2, metavar="N", help="Most classes of a group.")
     ] = None,
@@ -235,7 +227,11 @@ def merge(
     check_outputs([source], [matrix])
     cm = inputs.load_matrix(source)
     method = "optimal" if optimal else "greedy"
-    links: dict[str, Any] = {"must_merge": _lists(together), "cannot_merge": _lists(apart)}
+    pairs = {"must_merge": together, "cannot_merge": apart}
+    lists = {
+        name: [[own.strip() for own in group.split(",")] for group in given or ()] for name, given in pairs.items()
+    }
+    links: dict[str, Any] = {name: given or None for name, given in lists.items()}
     try:
         plan = consolidate(
             cm, groups, max_pber=max_pber, max_group_size=max_group_size, balance=balance, method=method, **links
@@ -264,10 +260,6 @@ def merge(
 
     written = ("matrix of the groups", matrix, partial(write_matrix, plan.matrix))
     print_then_write(answer, lambda: write_outputs(written))
-
-
-def _lists(given: list[str] | None) -> list[list[str]] | None:
-    return None if not given else [[name.strip() for name in group.split(",")] for group in given]
 
 
 @guarded
@@ -338,13 +330,8 @@ def report(
     source: Annotated[
         Path, typer.Argument(metavar="SOURCE", help="A model (--save), a matrix (--matrix) or a summary (--json).")
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE.html", help="The page to write.")] = Path(
-        "report.html"
-    ),
-    table: Annotated[
-        Path | None,
-        typer.Option(metavar="TABLE", help="Labelled rows that the model has not seen: adds rows to look at."),
-    ] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE.html", help="The page to write.")] = REPORT,
+    table: Annotated[Path | None, typer.Option(metavar="TABLE", help=UNSEEN)] = None,
     label: opt.Label = None,
     title: opt.Title = None,
     as_json: opt.Json = False,
@@ -361,6 +348,8 @@ def report(
     - `collidescope report summary.json --out collisions.html`
     - `collidescope report model.collide --table test.csv --label income`
     """
+    import pandas as pd
+
     from collidescope.cli import _inputs as inputs
     from collidescope.cli._results import check_report, summary_of, write_summary
     from collidescope.cli._writing import check_outputs, write_outputs
@@ -379,7 +368,7 @@ def report(
     else:
         name = label or getattr(found, "label_", None)
         rows = inputs.labelled_rows(table, name, inputs.Reading(header, delimiter, skip_lines))
-        y, _ = inputs.match_labels(_series(rows), found.classes_.tolist(), "label")
+        y, _ = inputs.match_labels(pd.Series(rows.y, name=rows.label), found.classes_.tolist(), "label")
         with warnings_as_notes():
             about = _about("report", table, rows.label, list(rows.X.columns), source)
             notes = [*rows.notes, *getattr(found, "notes_", ())]
@@ -387,9 +376,3 @@ def report(
     if as_json:
         show_json(summary)
     write_outputs(("report", out, partial(write_summary, summary)))
-
-
-def _series(rows: Any) -> Any:
-    import pandas as pd
-
-    return pd.Series(rows.y, name=rows.label)
