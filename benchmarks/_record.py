@@ -1,4 +1,4 @@
-"""Results with what one needs to judge them (seed, versions, hardware, date), and runs that go on where they stopped."""
+"""Results with what one needs to judge them (versions, hardware, date), and runs that go on where they stopped."""
 
 from __future__ import annotations
 

@@ -34,7 +34,8 @@ def one_draw(X: np.ndarray, votes: np.ndarray, seed: int, jobs: int, device: str
     def against(found: Any) -> dict[str, float]:
         low, high = found.interval()
         inside = (low <= truth.matrix) & (truth.matrix <= high)
-        return {"tvd": float(np.abs(found.matrix - truth.matrix).sum(axis=1).mean() / 2), "covered": float(inside.mean())}
+        tvd = np.abs(found.matrix - truth.matrix).sum(axis=1).mean() / 2
+        return {"tvd": float(tvd), "covered": float(inside.mean())}
 
     return {
         "seconds": seconds,

@@ -55,7 +55,7 @@ def scale_text() -> str:
 
 
 def growth_text() -> str:
-    """Time against rows and features, with exponents; predicted against measured cost."""
+    """Time against rows and features, with exponents."""
     parts = []
     if (growth := load("scale-growth")) is not None:
         found, upper = growth["results"], growth["config"]["upper"]
@@ -80,19 +80,6 @@ def growth_text() -> str:
             f"{power['score_s in d']:.2f} (posteriors), over the largest {upper} {power['fit_s in d, upper']:.2f} and "
             f"{power['score_s in d, upper']:.2f}. The fastest of {growth['config']['repeats']} runs each. "
             f"{where(growth['environment'])}."
-        )
-    if (cost := load("scale-cost")) is not None:
-        rows = [
-            [f"{r['rows']:,} × {r['features']}, K = {r['classes']}",
-             ", ".join(f"{name}={value}" for name, value in r["settings"].items()) or "default",
-             f"{r['predicted']['seconds']:.1f} s", f"{r['fit_s']:.1f} s", f"{r['ratio']:.2f}",
-             f"{r['predicted']['memory'] / 1e9:.2f} GB", f"{r['peak_bytes'] / 1e9:.2f} GB"]
-            for r in cost["results"]
-        ]  # fmt: skip
-        head = ["table", "settings", "said", "took", "ratio", "memory, said", "held"]
-        parts.append(
-            "### Does the predicted cost come true?\n\n`estimate_cost` of each fit, with a probe of this machine just "
-            f"before it, and what it took:\n\n{table(head, rows)}"
         )
     return "\n\n".join(parts)
 

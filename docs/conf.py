@@ -2,6 +2,8 @@
 
 import warnings
 from importlib.metadata import version as installed_version
+from importlib.util import find_spec
+from pathlib import Path
 
 project = "collidescope"
 author = "The Collidescope developers"
@@ -23,6 +25,10 @@ templates_path = ["_templates"]
 myst_enable_extensions = ["dollarmath", "amsmath", "deflist", "attrs_inline", "colon_fence"]
 myst_heading_anchors = 3
 
+# One file of MathJax that draws with paths of its own goes into the pages: no fonts, no network.
+mathjax = Path(find_spec("sphinx-mathjax-offline").origin).parent / "static" / "mathjax" / "tex-svg.js"
+mathjax_path = mathjax.name
+
 autosummary_generate = True
 autodoc_typehints = "none"  # numpydoc sections carry the types
 autodoc_member_order = "bysource"
@@ -34,6 +40,7 @@ TUTORIALS = [
     "plot_audit_classifier.py",
     "plot_merge_classes.py",
     "plot_ambiguous_rows.py",
+    "plot_columns.py",
     "plot_images_own_network.py",
     "plot_own_trainer.py",
     "plot_own_probabilities.py",
@@ -88,7 +95,7 @@ html_theme_options = {
 }
 html_sidebars = {"start": [], "mathematics": []}  # pages without pages below them
 html_show_sourcelink = False
-html_static_path = ["_static"]
+html_static_path = ["_static", str(mathjax)]
 html_css_files = ["custom.css"]
 
 

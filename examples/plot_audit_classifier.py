@@ -16,7 +16,6 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
-from torch import nn
 
 import collidescope as cs
 
@@ -36,30 +35,30 @@ for name, predicted in said.items():
 # ----------------
 # An audit needs posteriors of the audited rows from a model that has not seen them. ``posteriors_`` of a fitted
 # :class:`~collidescope.CollisionClassifier` are such: every row was scored by a fold that it was not part of. (One
-# hidden layer keeps this page quick. The default tries five capacities and weighs them by held-out loss.)
+# member keeps this page quick. The default pools several kinds of models.)
 
-second_opinion = cs.CollisionClassifier(hidden_layer_sizes=(128,), random_state=0).fit(X, y)
+second_opinion = cs.CollisionClassifier(members=["linear"], random_state=0).fit(X, y)
 
 # %%
-# Errors that the rule "take the most likely class" avoids are **fixable**, since here is a rule that avoids them. The
-# errors of that rule itself are **inherent**, as far as these posteriors can see.
+# Errors that the rule "take the most likely class" avoids are **fixable**, since here is a rule that avoids them. Of
+# the rest, some are **not learned yet**: more rows would avoid them. What unlimited rows would leave is **inherent**.
+# The range of the second opinion, ``limit_``, tells the last two apart.
 
-audits = {name: cs.audit(second_opinion.posteriors_, None, y, predicted) for name, predicted in said.items()}
+audits = {name: cs.audit(second_opinion, X, y, predicted) for name, predicted in said.items()}
 for name, report in audits.items():
     print(f"{name.upper()}: {report.verdict}\n")
 
 # %%
-# Naive Bayes takes pixels for independent, and much of what it gets wrong need not be. For logistic regression the
-# audit finds nothing left to gain: the interval of the fixable part contains zero. That is not yet the last word, see
-# the end of this page.
+# Naive Bayes takes pixels for independent, and much of what it gets wrong need not be. Logistic regression errs less
+# than the second opinion, so the audit says that it cannot judge it: see the end of this page.
 
 figure, axis = plt.subplots(figsize=(7, 2.6), layout="constrained")
 names = list(audits)
-inherent = [100 * audits[name].best for name in names]
+rest = [100 * audits[name].best for name in names]
 fixable = [100 * audits[name].fixable for name in names]
-axis.barh(names, inherent, color="#9aa5b8", label="inherent")
-axis.barh(names, fixable, left=inherent, color="#c8442c", label="fixable by a better model")
-ends = [a + b for a, b in zip(inherent, fixable, strict=True)]
+axis.barh(names, rest, color="#9aa5b8", label="errors of the second opinion as well")
+axis.barh(names, fixable, left=rest, color="#c8442c", label="fixable by a better model")
+ends = [a + b for a, b in zip(rest, fixable, strict=True)]
 reach = [50 * (r.fixable_interval[1] - r.fixable_interval[0]) for r in audits.values()]
 axis.errorbar(ends, names, xerr=reach, fmt="none", ecolor="#1f2a44", capsize=3)
 axis.set(xlabel="errors, % of the rows (bars: 95% interval of the fixable part)", xlim=(0, None))
@@ -94,27 +93,17 @@ plt.show()
 # %%
 # How good is the second opinion?
 # -------------------------------
-# The audit is as good as its posteriors. What they have not learned counts as inherent, so "inherent" is an upper limit
-# and "fixable" a lower one. The learning curve that the fit recorded tells whether more data would still change it:
+# The audit is as good as its posteriors. The range says what more rows would still teach this model:
 
-second_opinion.learning_curve()
+print(second_opinion.limit_)
 
 # %%
-# It cannot tell what another kind of model would see. These are images, and a network that reads them as images knows
-# more (:doc:`plot_images_own_network`). Ask again with that one:
+# It cannot tell what another kind of model would see. So ask again with a stronger one:
 
-
-def encoder(d, k):
-    return nn.Sequential(
-        *(nn.Unflatten(1, (1, 8, 8)), nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
-        *(nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
-        *(nn.Flatten(), nn.Dropout(0.25), nn.Linear(128, k)),
-    )
-
-
-stronger = cs.CollisionClassifier(model=encoder, max_epochs=40, random_state=0).fit(X, y)
-print(cs.audit(stronger.posteriors_, None, y, said["logistic regression"]).verdict)
+stronger = cs.CollisionClassifier(members=["linear", "kernel", "neighbours"], random_state=0).fit(X, y)
+print(cs.audit(stronger, X, y, said["logistic regression"]).verdict)
 
 # %%
 # So "nothing to fix" always means: as far as these posteriors can see. Take the best posteriors that you have, from
-# whatever model. With a test set of its own it is one line: ``cs.audit(second_opinion, X_test, y_test, classifier)``.
+# whatever model. Rows that a model was fitted on are recognised, and their held-out posteriors are used; with a test
+# set it is the same line: ``cs.audit(stronger, X_test, y_test, classifier)``.

@@ -1,10 +1,11 @@
 """
-Images with my own network
-==========================
+Images with a custom network
+============================
 
-Images, text, sound: bring the network that suits them. :class:`~collidescope.CollisionClassifier` takes any function
-``(d, k) -> torch.nn.Module`` that builds an encoder with ``k`` logits, trains it fold by fold and scores every input
-with a network that did not see it.
+Images need nothing else than ``CollisionClassifier().fit(images, y)``, where a small convolutional network joins the
+pool. For text, sound, or a network that you know to be better, bring your own:
+:class:`~collidescope.CollisionClassifier` takes any function ``(d, k) -> torch.nn.Module`` that builds an encoder with
+``k`` logits, trains it fold by fold and scores every input with a network that did not see it.
 
 Here a small convolutional network reads scikit-learn's digits as images. For MNIST in full size the same code with a
 larger network is in the repository (``experiments/mnist.py``), and its result on :doc:`/reproduction`.
@@ -39,7 +40,7 @@ def encoder(d, k):
     )
 
 
-clf = cs.CollisionClassifier(model=encoder, max_epochs=40, random_state=0).fit(X, y)
+clf = cs.CollisionClassifier(model=encoder, training={"max_epochs": 40}, limit=False, random_state=0).fit(X, y)
 cm = clf.collision_matrix_
 print(cm)
 
@@ -57,20 +58,21 @@ plt.show()
 
 for fold in clf.history_:
     for epochs in fold.values():
-        plt.plot([entry["epoch"] for entry in epochs], [entry["val_loss"] for entry in epochs])
-plt.title("Held-out loss of the five folds")
+        plt.plot([epoch["val_loss"] for epoch in epochs])
 plt.xlabel("epoch")
+plt.ylabel("held-out loss")
+plt.title("The five folds")
 plt.show()
 
 # %%
 # A better network gives a lower PBER, because the PBER of the one-step estimate is exactly the held-out Brier score. So
 # two networks, or a network and any other model, are compared by this one number:
 
-flat = cs.CollisionClassifier(hidden_layer_sizes=(64,), random_state=0).fit(X.reshape(len(X), -1), y)
-print(f"PBER: convolutional {clf.one_step_.pber:.2%}, plain network of one layer {flat.one_step_.pber:.2%}")
+flat = cs.CollisionClassifier(members=["linear"], limit=False, random_state=0).fit(X.reshape(len(X), -1), y)
+print(f"PBER: convolutional {clf.one_step_.pber:.2%}, linear model {flat.one_step_.pber:.2%}")
 
 # %%
-# The plain network does not know that neighbouring pixels belong together. What it could not learn for that reason it
+# The linear model does not know that neighbouring pixels belong together. What it could not learn for that reason it
 # counts as ambiguity of the digits. Its interval does not tell: intervals are about luck in drawing the rows, and not
 # about what another model would have seen. See :doc:`/limits`.
 

@@ -17,6 +17,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import collidescope as cs
+from collidescope.applications import choose_smoothing
 
 X, y = load_digits(return_X_y=True)
 mixed_up = np.array([0, 7, 2, 8, 9, 5, 6, 1, 3, 4])
@@ -43,7 +44,7 @@ print(cs.smooth_labels([8], cm, strength=0.5).round(3))
 strengths = (0, 0.05, 0.1, 0.2, 0.4, 0.8)
 uniform = cs.CollisionMatrix(np.full((10, 10), 0.1), classes=range(10))
 choices = {
-    name: cs.choose_smoothing(classifier, X, y, S, strengths=strengths)
+    name: choose_smoothing(classifier, X, y, S, strengths=strengths)
     for name, S in {"collision matrix": cm, "uniform": uniform}.items()
 }
 for name, choice in choices.items():
@@ -69,7 +70,8 @@ for name, S in (("collision matrix", cm), ("uniform", uniform)):
     print(f"{name}, strength {strength:g}: log loss of new rows {loss:.4f}")
 
 # %%
-# In torch, ``collidescope.applications.SmoothedCrossEntropy(cm, strength)`` takes the place of ``nn.CrossEntropyLoss``.
+# In torch, ``SmoothedCrossEntropy(cm, strength)`` of ``collidescope.applications.smoothing_loss`` takes the place of
+# ``nn.CrossEntropyLoss``.
 
 figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
 for name, choice in choices.items():

@@ -41,17 +41,18 @@ print(cm)
 # %%
 # Why the labels?
 # ---------------
-# Without labels the matrix is the mean of p pᵀ: it believes the model. With labels, first-order errors of the model
-# cancel. A forest that is too sure of itself shows the difference, here one whose probabilities are pushed to the ends:
+# Without labels the matrix is the mean of p pᵀ, the plug-in estimate: it takes the posteriors as true. With labels,
+# first-order errors of the model cancel. A forest that is too sure of itself shows the difference, here one whose
+# probabilities are pushed to the ends:
 
 bold = P**3 / (P**3).sum(axis=1, keepdims=True)
 for name, scores in (("as it is", P), ("made too sure", bold)):
     believed = cs.collision_matrix_from_posteriors(scores).pber
     checked = cs.collision_matrix_from_posteriors(scores, y).pber
-    print(f"Forest {name}: PBER {believed:.1%} by its own word, {checked:.1%} with labels")
+    print(f"Forest {name}: PBER {believed:.1%} plugged in, {checked:.1%} with labels")
 
 # %%
-# By its own word the bold forest sees hardly any ambiguity. With labels it is found out: its PBER is its held-out Brier
+# Plugged in, the bold forest sees hardly any ambiguity. With labels it is found out: its PBER is its held-out Brier
 # score, which went up. So the smaller number *with labels* is always the better model:
 
 models = {"random forest": forest, "logistic regression": make_pipeline(StandardScaler(), LogisticRegression())}
@@ -81,9 +82,10 @@ print(f"Largest difference: {np.abs(together.matrix - cm.matrix).max():.1e}")
 # answer from the posteriors at equal priors, as the share of malignant tumours changes:
 
 even = cs.collision_matrix_from_posteriors(P, y, priors="uniform")
-shares = np.linspace(0.01, 0.99, 50)
-plt.plot(shares, [even.precision([1 - share, share])[1] for share in shares], label="precision")
-plt.axhline(even.recall()[1], linestyle="--", label="recall")
+shares = np.linspace(0.01, 0.99, 99)
+rates = np.array([even.precision([1 - share, share])[1] for share in shares])
+plt.plot(shares, rates, label="precision")
+plt.axhline(even.recall()[1], color="grey", label="recall")
 plt.xlabel("share of malignant tumours")
 plt.legend()
 plt.show()

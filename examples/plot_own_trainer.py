@@ -1,9 +1,9 @@
 """
-My own trainer, with Accelerate
-===============================
+A custom trainer, with Accelerate
+=================================
 
-A large encoder is trained elsewhere: in one's own loop, on several GPUs or machines. This tutorial trains one with the
-pair loss of this package under `Accelerate <https://huggingface.co/docs/accelerate>`_ and hands it to
+A large encoder is trained elsewhere: in a loop of its own, on several GPUs or machines. This tutorial trains one with
+the pair loss of this package under `Accelerate <https://huggingface.co/docs/accelerate>`_ and hands it to
 :class:`~collidescope.CollisionClassifier`, which says what its features can and cannot tell apart.
 
 The loop runs as it is on a laptop and, started with ``torchrun``, on as many processes as there are GPUs.
@@ -19,7 +19,7 @@ from sklearn.model_selection import train_test_split
 from torch import nn
 
 import collidescope as cs
-from collidescope.pairwise.losses import BalancedPairLoss
+from collidescope.pairwise.risk import BalancedPairLoss
 from collidescope.scale.distributed import gather_rows
 
 # %%
@@ -55,7 +55,7 @@ def new_encoder():
 # %%
 # The loop
 # --------
-# An ordinary loop of Accelerate with two lines that are not: :func:`~collidescope.scale.gather_rows` brings the
+# An ordinary loop of Accelerate with two lines that are not: ``gather_rows`` brings the
 # posteriors of all processes together, with their gradients, and the loss is taken over *all* pairs of the whole batch.
 # Without it two images on different GPUs would never be compared. With one process it does nothing.
 
@@ -104,7 +104,8 @@ def on_top_of(trained):
     return lambda d, k: nn.Sequential(copy.deepcopy(trained), nn.Linear(32, k))
 
 
-clf = cs.CollisionClassifier(model=on_top_of(encoder), max_epochs=40, learning_rate=0.01, random_state=0).fit(X, y)
+settings = {"training": {"max_epochs": 40, "learning_rate": 0.01}, "limit": False, "random_state": 0}
+clf = cs.CollisionClassifier(model=on_top_of(encoder), **settings).fit(X, y)
 print(clf.collision_matrix_)
 
 cs.CollisionMatrixDisplay.from_matrix(clf.collision_matrix_, order="cluster").plot()
@@ -117,7 +118,10 @@ plt.show()
 # knows the rows of S alone:
 
 scratch = cs.CollisionClassifier(
-    model=lambda d, k: nn.Sequential(new_encoder(), nn.Linear(32, k)), max_epochs=40, random_state=0
+    model=lambda d, k: nn.Sequential(new_encoder(), nn.Linear(32, k)),
+    training={"max_epochs": 40},
+    limit=False,
+    random_state=0,
 ).fit(X, y)
 print(f"PBER: encoder from elsewhere {clf.one_step_.pber:.2%}, from scratch {scratch.one_step_.pber:.2%}")
 
@@ -128,7 +132,7 @@ print(f"PBER: encoder from elsewhere {clf.one_step_.pber:.2%}, from scratch {scr
 # good to be true, and a look at new rows would show it.
 
 seen, _ = train(X, y)
-wrong = cs.CollisionClassifier(model=on_top_of(seen), max_epochs=40, learning_rate=0.01, random_state=0).fit(X, y)
+wrong = cs.CollisionClassifier(model=on_top_of(seen), **settings).fit(X, y)
 print(f"PBER of an encoder that has seen these very rows: {wrong.one_step_.pber:.2%}")
 
 # %%

@@ -21,6 +21,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
 import collidescope as cs
+from collidescope.applications.annotators import agreement, compare_annotators
 from collidescope.datasets import ring
 
 rng = np.random.default_rng(0)
@@ -56,7 +57,7 @@ plt.show()
 # Two votes on an item agree with probability tr(B) = 1 - PBER. Fleiss' kappa and Krippendorff's alpha compare that with
 # votes drawn at random: both are functions of B, and say less than it does.
 
-print(cs.agreement(votes, names).to_string(float_format="{:.3f}".format))
+print(agreement(votes, names).to_string(float_format="{:.3f}".format))
 
 # %%
 # Who differs?
@@ -71,7 +72,7 @@ who = np.tile(["Ann", "Bob", "Cem", "Dee", "Eve"], len(enough))
 guessed = (who == "Dee") & (rng.random(len(who)) < 2 / 3)
 labels[guessed] = rng.choice(names, guessed.sum())
 
-report = cs.compare_annotators(items, labels, who)
+report = compare_annotators(items, labels, who)
 print(report)
 print(report.annotators[["annotator", "rate", "others", "pber_without", "p_value", "flagged"]].to_string(index=False))
 

@@ -82,7 +82,7 @@ possible* V, taken for Sim as the paper does:
 {shift}
 
 In general: whatever distribution of pairs is sampled, shift by the log ratio of the sampled to the wanted odds of
-"same" (`collidescope.contrastive.same_log_odds_shift`). With trained networks: see the [benchmarks](benchmarks.md).
+"same" (`collidescope.pairwise.pairs.same_log_odds_shift`). With trained networks: see the [benchmarks](benchmarks.md).
 
 ## 2. S follows from G in closed form, for any priors and without diagonal dominance
 
@@ -112,8 +112,8 @@ error {lemma["near"]["error"]:.3f}, this bound {lemma["near"]["always"]:.3f}, th
 
 ## 5. Inverting S amplifies noise
 
-With the true S and 25 references a class, mean TVD of the posteriors of new rows: the paper's S⁻¹q, least squares over
-the simplex, and with a small ridge towards the priors (chosen by held-out loss in the estimator):
+With the true S and 25 references per class, mean TVD of the posteriors of new rows: the paper's S⁻¹q, least squares
+over the simplex, and with a small ridge towards the priors (chosen by held-out loss in the estimator):
 
 {solver}
 
@@ -123,6 +123,10 @@ By detailed balance π_i S_ij = π_j S_ji, so the probabilistic Bayes classifier
 class (largest difference over a random problem: {balance["same_priors"]:.0e}). The paper's different values come from a
 decision at uniform priors scored on a population with others; there they differ (by up to
 {balance["decided_at_uniform"]:.2f} in this problem). `CollisionMatrix.precision(population_priors)` offers both.
+
+S is the confusion of a classifier that *draws* its answer from the posterior. It bounds no better rule: the best guess,
+which takes the most likely class, is right at least as often. So low precision in S does not mean that better models
+cannot have more ([reproduction](reproduction.md#real-tables) has diabetes both ways).
 
 ## 7. Averaging a classifier over the rows it was trained on
 
@@ -140,17 +144,41 @@ methods.
 The paper gives no uncertainty of Ŝ. The one-step estimator has one: nominal 95% intervals covered {_coverage()} (true
 posteriors made wrong by O(n^-½), 1,000 samples; whole fits are in [reproduction](reproduction.md)). PBER = 1 - tr B is
 the lowest possible Brier score and the asymptotic error of one nearest neighbour, so by Cover and Hart
-(K-1)/K·(1 - √(1 - K/(K-1)·PBER)) ≤ Bayes error ≤ PBER.
+(K-1)/K·(1 - √(1 - K/(K-1)·PBER)) ≤ Bayes error ≤ PBER. The left side needs the *true* PBER: at an estimate, which is
+too high by what was not learned, it bounds nothing.
 
 ## 9. Ignorance looks like ambiguity
 
-What a model has not learned is counted as collision: the estimate converges to B - E[δδᵀ], δ = p - y. PBER is
-over-estimated in the limit, never under-estimated. The paper reads its estimates as properties of the data alone;
-`learning_curve` tells when they are not yet.
+What a model has not learned is counted as collision: the estimate converges to B - E[δδᵀ], δ = p - y. So PBER, 1 less
+its trace, is over-estimated in the limit, never under-estimated. That holds for the trace and not for single entries:
+those of E[δδᵀ] off the diagonal have either sign, so a pair of classes may also look *less* confusable than it is. The
+paper reads its estimates as properties of the data alone; [the range](range.md) says what more rows would change.
 
 ## 10. The collision divergence has a name
 
 1 - 2 S₁₂ = ½∫(f₁ - f₂)²/(f₁ + f₂) is the Vincze–Le Cam (triangular) divergence, an f-divergence whose square root is a
 metric. With TV the total variation and H² = ½∫(√f₁ - √f₂)²: TV² ≤ it ≤ TV and H² ≤ it ≤ 2H².
+
+## 11. A step in the proof of Theorem 1
+
+The proof writes Q = S⁻¹L and goes on: "Q is the product of symmetric matrices and is symmetric itself". A product of
+two symmetric matrices is symmetric exactly when they commute, which is what this step is to show. The theorem itself is
+right, by the shorter argument of section 2: SS = LL = G with both positive definite, and a positive definite matrix has
+one positive definite square root.
+
+## 12. The number of pairs in Theorem 2
+
+The n² - K²n under the roots of (33) is K² times the (n/K)² - n of section 3. With the number of pairs that there are,
+(n/K)² - n/K, it reads n² - Kn. The text adds that n must increase at a rate greater than √K to keep the denominator
+away from zero; as it is printed the bound needs n > K² (and n > K when corrected). `pac_bound` computes the printed
+formula and refuses n ≤ K².
+
+## 13. The rate of the δ-term in Theorem 2
+
+The second term of (33) falls like 1/n, as a bound over n² *independent* pairs would. The pairs are made of n rows and
+share them: the empirical risk is a U-statistic of order two, whose standard deviation is of order 1/√n in general
+(Hoeffding, 1948) and 1/n only where its kernel is degenerate. Take a class of one function V that depends on its first
+argument alone: R̂ - R is then an average over n rows, and no bound of order 1/n can hold. Hoeffding's inequality for
+U-statistics gives √(log(2/δ)/n) up to a constant; Clémençon, Lugosi and Vayatis (2008) treat the supremum over a class.
 """
     return re.sub(r"\n{3,}", "\n\n", text)

@@ -182,7 +182,7 @@ def scenario_a() -> str:
         rows.append(("lowest largest TVD for every K, against calibrated, MC dropout and BNN", text, held))
     return f"""## Scenario A: more classes
 
-250 points a class, d = 4, {_seeds(records)} samples for each K. The networks have 6 layers of 128 and 500 epochs, as in
+250 points per class, d = 4, {_seeds(records)} samples for each K. The networks have 6 layers of 128 and 500 epochs, as in
 the paper (batches of 64 rows, dropout 0.2, 50 passes and draws: our choices).
 
 {claims(rows)}
@@ -207,12 +207,16 @@ def scenario_b() -> str:
     rows.append(("the Bayesian network is ahead of Algorithm 1", text, not lost if won or lost else None))
     return f"""## Scenario B: more overlap, 20 dimensions
 
-10,000 points a class, K = 5, {_seeds(records)} samples for each overlap. The paper's networks have its 500 epochs, in
-batches of {LARGE_BATCH:,} rows (it names no size); the pair-wise models have 50 references a class.
+10,000 points per class, K = 5, {_seeds(records)} samples for each overlap. The paper's networks have its 500 epochs, in
+batches of {LARGE_BATCH:,} rows (it names no size); the pair-wise models have 50 references per class.
 
 {claims(rows)}
 
 {_scenario_tables(records, columns)}"""
+
+
+#: Epochs of a short training: a lead that is gone before they are over is none.
+SHORT = 20
 
 
 def scenario_c(figures: Path) -> str:
@@ -231,7 +235,7 @@ def scenario_c(figures: Path) -> str:
         best = min(own.values())
         text = f"{name}: ahead after {_numbers(ahead)} of {_numbers(shared)} epochs; " if shared else f"{name}: "
         text += f"at its best {best:.4f}, the BNN {least:.4f}"
-        held = best < least if not shared else bool(ahead) and ahead[0] == shared[0]
+        held = best < least if not shared else {epochs for epochs in shared if epochs <= SHORT} <= set(ahead)
         rows.append(("the Bayesian network gets ahead only after long training, if at all", text, held))
     points = [[name, str(e), f"{s:.0f} s", f"{error:.4f}"] for name, points in curves.items() for e, s, error in points]
     return f"""## Scenario C: accuracy against training cost
@@ -277,9 +281,9 @@ def posterior_tables() -> str:
     statement = [("every technique is best in some test (one sample each)", f"best of the paper's four: {total}", held)]
     return f"""## Tables of posterior errors
 
-Means equally spaced on a line in a random direction (250 points a class, unit covariance); the paper's grid is in a
+Means equally spaced on a line in a random direction (250 points per class, unit covariance); the paper's grid is in a
 picture, so this one is ours: classes K, dimensions d and the distance between neighbours. One sample each, mean TVD of
-the posteriors of new rows. The literal paper has its 500 epochs, two folds and 50 references a class, the baselines 200
+the posteriors of new rows. The literal paper has its 500 epochs, two folds and 50 references per class, the baselines 200
 epochs, which is past their best and kinder to them than 500.
 
 {claims(statement)}
@@ -309,7 +313,7 @@ def posterior_variance(figures: Path) -> str:
         rows.append(("far lower variance over samples", text, held))
     return f"""## Posterior errors over many samples
 
-K = 4 classes on a line in 10 dimensions, 250 points a class, {_seeds(records)} samples at each of {len(columns)}
+K = 4 classes on a line in 10 dimensions, 250 points per class, {_seeds(records)} samples at each of {len(columns)}
 overlaps; epochs as above.
 
 {claims(rows)}

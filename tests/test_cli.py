@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -24,7 +23,7 @@ from collidescope.tables import TableClassifier
 from helpers import limit_like
 
 FAST = ["--cv", "2", "--members", "linear", "--no-limit"]
-COMMANDS = ["demo", "fit", "predict", "posteriors", "count", "merge", "limit", "audit", "report"]
+COMMANDS = ["fit", "predict", "posteriors", "count", "merge", "limit", "audit", "report"]
 
 
 def run(*args):
@@ -182,11 +181,11 @@ def test_a_table_whose_rows_stand_three_times_is_told_so_and_can_be_made_unique(
     table = pd.read_csv(folder / "shop.csv").drop(columns="customer_id").dropna(subset="plan")
     pd.concat([table] * 3).to_csv(tmp_path / "t.csv", index=False)
     done = good("fit", tmp_path / "t.csv", "-l", "plan", *FAST)
-    assert "885 of 885 rows occur more than once" in done.stderr
-    assert "What to do about it:\n- 885 of 885 rows" in done.stdout
+    assert "of 885 rows have a copy, with the same label, in another fold" in done.stderr
+    assert re.search(r"What to do about it:\n- \d+ of 885 rows", done.stdout)
     done = good("fit", tmp_path / "t.csv", "-l", "plan", *FAST, "--unique")
     assert "590 rows repeat an earlier one and are left out (--unique)" in done.stderr
-    assert "occur more than once" not in done.stderr
+    assert "have a copy" not in done.stderr
     assert "from 295 rows" in done.stdout
 
 
@@ -266,7 +265,7 @@ def test_a_missing_column_is_named(folder, tmp_path):
     assert "is 'spend' now called 'Spend'?" in done.stderr
 
 
-def test_audit_is_that_of_python_and_speaks_in_words(folder):
+def test_audit_is_that_of_python_and_speaks_in_words(folder, tmp_path):
     done = good("audit", folder / "m.collide", folder / "test.csv", "--label", "plan", "--predicted", "said")
     test, model = pd.read_csv(folder / "test.csv"), cs.load(folder / "m.collide")
     expected = cs.audit(
@@ -276,16 +275,9 @@ def test_audit_is_that_of_python_and_speaks_in_words(folder):
         classes=model.classes_,
     )
     assert done.stdout.strip() == str(expected).strip()
-    told = json.loads(
-        good("audit", folder / "m.collide", folder / "test.csv", "-l", "plan", "-p", "said", "--json").stdout
-    )
-    assert told["verdict"] == expected.verdict
-
-
-def test_audit_writes_a_report_with_the_verdict(folder, tmp_path):
-    page = tmp_path / "a.html"
-    good("audit", folder / "m.collide", folder / "test.csv", "-l", "plan", "-p", "said", "--report", page)
-    assert "classifier errs on" in page.read_text(encoding="utf-8")
+    command = ["audit", folder / "m.collide", folder / "test.csv", "-l", "plan", "-p", "said", "--json"]
+    assert json.loads(good(*command, "--report", tmp_path / "a.html").stdout)["verdict"] == expected.verdict
+    assert "classifier errs on" in (tmp_path / "a.html").read_text(encoding="utf-8")
 
 
 # ---------------------------------------------------------------- posteriors, count, merge, report
@@ -357,7 +349,7 @@ def test_mistakes_in_merging_are_told_with_the_flags_that_were_typed(folder):
         assert "must_merge" not in done.stderr
 
 
-def test_long_names_fit_the_terminal_and_arabic_ones_are_readable(tmp_path, monkeypatch):
+def test_long_names_fit_the_terminal_and_arabic_ones_are_readable(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "80")
     names = ["قطة", "كلب", *(f"a class with a very long name that goes on, number {k}" for k in range(4))]
     cm = cs.CollisionMatrix(0.4 * np.eye(6) + 0.1, classes=names)
@@ -365,14 +357,9 @@ def test_long_names_fit_the_terminal_and_arabic_ones_are_readable(tmp_path, monk
     lines = good("merge", tmp_path / "m.json").stdout.splitlines()
     assert max(map(len, lines)) <= 80
     assert any("قطة" in line for line in lines)
-
-
-def test_advice_about_arabic_names_has_no_escapes(tmp_path, capsys):
     cm = cs.CollisionMatrix([[0.8, 0.2, 0], [0.2, 0.8, 0], [0, 0, 1]], classes=["قطة", "كلب", "owl"])
     print_matrix(cm, cs.summarise(cm))
-    said = capsys.readouterr().out
-    assert "Merge “قطة” and “كلب”" in said
-    assert "\\u" not in said
+    assert "Merge “قطة” and “كلب”" in capsys.readouterr().out
 
 
 def test_a_matrix_is_binary_where_its_name_says_so_and_no_other_name_is_ever_written(folder, tmp_path):
@@ -406,55 +393,44 @@ def test_limit_says_what_unlimited_rows_would_leave_in_words_json_and_a_picture(
     assert told["verdict"] == "more rows would lower it"
 
 
-@pytest.mark.parametrize("source", ["m.json", "m.collide"])
-def test_a_report_of_a_matrix_or_a_model(folder, tmp_path, source):
-    good("report", folder / source, "-o", tmp_path / "r.html")
-    assert "premium" in (tmp_path / "r.html").read_text(encoding="utf-8")
-
-
 def test_a_report_of_a_model_shows_rows_it_is_given(folder, tmp_path):
-    good("report", folder / "m.collide", "-o", tmp_path / "r.html", "--table", folder / "test.csv", "-l", "plan")
-    assert (tmp_path / "r.html").stat().st_size > 10_000
+    page = tmp_path / "r.html"
+    sizes = []
+    for more in ([], ["--table", folder / "test.csv", "-l", "plan"]):
+        good("report", folder / "m.collide", "-o", page, *more)
+        sizes.append(page.stat().st_size)
+    assert sizes[0] < sizes[1]
+    assert "premium" in page.read_text(encoding="utf-8")
 
 
 # ---------------------------------------------------------------- mistakes
 
 MISTAKES = {
     "no such file": (["fit", "shpo.csv", "-l", "plan"], r"did you mean shop\.csv\?"),
-    "no such folder": (["fit", "nowhere/x.csv", "-l", "plan"], "no folder nowhere"),
     "no label": (["fit", "shop.csv"], "--label 'plan' for example: shop.csv has 'customer_id'"),
     "no such label": (["fit", "shop.csv", "-l", "Plans"], "no column 'Plans' in shop.csv: did you mean 'plan'"),
     "a number as label": (["fit", "shop.csv", "-l", "spend"], "bin it first"),
-    "an id as label": (["fit", "shop.csv", "-l", "customer_id"], "not classes. Is it the right column"),
-    "no such column to drop": (["fit", "shop.csv", "-l", "plan", "--drop", "citty"], "'citty'.*'city'"),
     "output over the input": (["predict", "m.collide", "test.csv", "--out", "test.csv"], "is the file that is read"),
     "output in no folder": (
         ["fit", "shop.csv", "-l", "plan", "--save", "no/m"],
         "no/m is in a folder that does not exist",
     ),
-    "one file for two results": (["fit", "shop.csv", "-l", "plan", "--save", "x", "--matrix", "x"], "two results"),
     "an output of no format": (["predict", "m.collide", "test.csv", "--out", "p.xlsx"], r"end in \.csv"),
     "no model": (["predict", "shop.csv", "test.csv"], "not a model"),
-    "a matrix as model": (["predict", "m.json", "test.csv"], "is no model"),
     "a table as matrix": (["merge", "shop.csv"], "not a model"),
     "other JSON": (["merge", "other.json"], "neither a matrix .* nor a summary"),
-    "both kinds of goal": (["merge", "m.json", "--groups", "2", "--max-pber", "0.1"], "not both"),
     "a percentage": (["merge", "m.json", "--max-pber", "5"], "divide by 100"),
     "a prediction that is the label": (
         ["audit", "m.collide", "test.csv", "-l", "plan", "-p", "plan"],
         "--label and --predicted are the same column 'plan'",
     ),
-    "two pools": (["fit", "shop.csv", "-l", "plan", "--quick", "--members", "trees"], "leave it or --members out"),
     "an unknown member": (["fit", "shop.csv", "-l", "plan", "--members", "tree"], "'tree'"),
     "the label as groups": (["fit", "shop.csv", "-l", "plan", "--groups", "plan"], "is the label"),
-    "no predictions": (["audit", "m.collide", "test.csv", "-l", "plan"], "--predicted"),
     "labels of another model": (
         ["audit", "m.collide", "test.csv", "-l", "city", "-p", "said"],
         "not classes of the model",
     ),
-    "rows for a matrix": (["report", "m.json", "--table", "test.csv"], "--table needs a model"),
     "a delimiter too long": (["count", "shop.csv", "-l", "plan", "--delimiter", "ab"], "one character"),
-    "unknown priors": (["fit", "shop.csv", "-l", "plan", "--priors", "x"], "empirical or uniform"),
 }
 
 
@@ -472,12 +448,6 @@ def test_a_mistake_is_one_paragraph_exit_code_2_and_no_traceback(folder, monkeyp
     assert re.search(pattern, last), last
     assert "Traceback" not in done.stderr
     assert sorted(path.name for path in folder.iterdir()) == before
-
-
-def test_unknown_options_and_commands_are_exit_code_2():
-    assert run("fit", "--nonsense").exit_code == 2
-    assert run("fitt").exit_code == 2
-    assert run("merge", "m.json", "--groups", "1").exit_code == 2
 
 
 def test_an_unexpected_failure_is_exit_code_1_and_says_how_to_see_more(folder, monkeypatch):
@@ -522,16 +492,10 @@ def test_ctrl_c_in_the_middle_keeps_what_was_learned_and_is_exit_code_130(tmp_pa
 # ---------------------------------------------------------------- the rest
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_help_teaches_by_example(command):
-    done = good(command, "--help")
-    assert command == "demo" or f"collidescope {command} " in re.sub(r"\s+", " ", done.stdout)
-
-
-def test_exit_codes_stand_in_the_help():
-    words = re.sub(r"\s+", " ", good("--help").stdout)
-    assert "0 all is well; 2 something about the input" in words
-    assert "130 ended by Ctrl-C" in words
+def test_help_teaches_by_example_and_lists_the_exit_codes():
+    for command in COMMANDS:
+        assert f"collidescope {command} " in re.sub(r"\s+", " ", good(command, "--help").stdout)
+    assert "130 ended by Ctrl-C" in re.sub(r"\s+", " ", good("--help").stdout)
 
 
 def test_the_module_and_the_version():
@@ -573,23 +537,3 @@ def test_class_names_that_are_formulas_survive_the_way_through_files(tmp_path):
     assert set(said["predicted"]) <= {"'=cmd()", "'@b"}
     table.assign(said=said["predicted"]).to_csv(tmp_path / "a.csv", index=False)
     good("audit", tmp_path / "m", tmp_path / "a.csv", "-l", "y", "-p", "said")
-
-
-needs_data = pytest.mark.skipif(not os.environ.get("COLLIDESCOPE_DATA"), reason="COLLIDESCOPE_DATA is not set")
-
-
-@pytest.mark.slow
-@needs_data
-def test_adult_as_it_is_distributed_goes_from_file_to_report(tmp_path):
-    source = Path(os.environ["COLLIDESCOPE_DATA"]) / "adult"
-    good(
-        *("fit", source / "adult.data.gz", "--no-header", "--label", "15", "--quick", "--sample", "8000"),
-        *("--save", tmp_path / "m", "--report", tmp_path / "r.html"),
-    )
-    model = cs.load(tmp_path / "m")
-    assert model.classes_.tolist() == ["<=50K", ">50K"]
-    assert 0.15 < model.collision_matrix_.pber < 0.25  # boosting and forests agree on 0.18 to 0.19
-    done = good("predict", tmp_path / "m", source / "adult.test.gz", "--skip-lines", 1, "--out", tmp_path / "p.csv")
-    assert "read alike" in done.stderr
-    test = pd.read_csv(source / "adult.test.gz", header=None, skiprows=1, skipinitialspace=True)
-    assert (pd.read_csv(tmp_path / "p.csv")["predicted"] == test[14].str.rstrip(".")).mean() > 0.84

@@ -95,7 +95,8 @@ def test_new_rows_get_the_mean_of_the_folds():
 
 def test_a_member_without_skill_is_not_kept():
     X, codes = problem(n=600)
-    recipes = recipes_for(["linear", ("dull", DummyClassifier(strategy="stratified", random_state=0))], None, 400, (2,), 3)
+    dull = DummyClassifier(strategy="stratified", random_state=0)
+    recipes = recipes_for(["linear", ("dull", dull)], None, 400, (2,), 3)
     fitted, _ = pooled(X, codes, recipes)
     assert list(fitted.weights) == ["linear"]
     assert all(list(fold) == ["linear"] for fold in fitted.folds)

@@ -53,10 +53,11 @@ def textbook(P: np.ndarray, codes: np.ndarray, w: np.ndarray, groups: np.ndarray
         ((C - P) ** 2).sum(axis=1) - np.average(((C - P) ** 2).sum(axis=1), weights=w),
         (P.argmax(axis=1) != codes) - np.average(P.argmax(axis=1) != codes, weights=w),
     ]
-    groups = np.arange(n) if groups is None else groups
+    own = np.unique(np.arange(n) if groups is None else groups, return_inverse=True)[1]
     errors = []
     for part in parts:
-        sums = [np.tensordot(w[groups == g], part[groups == g], 1) for g in np.unique(groups)]
+        sums = np.zeros((own.max() + 1, *part.shape[1:]))
+        np.add.at(sums, own, (part.T * w).T)
         errors.append(np.sqrt(len(sums) / (len(sums) - 1) * np.sum(np.square(sums), axis=0)) / w.sum())
     return B, *errors
 
@@ -158,35 +159,21 @@ def test_rows_beyond_one_block_are_added_up_as_within_one():
     cm = collision_matrix_from_posteriors(P, codes)
     assert np.allclose(cm.stderr, stderr)
     assert cm.pber_stderr == pytest.approx(pber_stderr)
-    for groups in (
-        np.arange(9000),
-        np.minimum(np.arange(9000), 5000),
-    ):  # more groups, and larger ones, than fit a block
+    for groups in (np.arange(9000), np.minimum(np.arange(9000), 5000)):  # more, and larger ones, than fit a block
         grouped = collision_matrix_from_posteriors(P, codes, groups=groups)
-        assert np.allclose(
-            grouped.stderr, textbook(P, codes, np.ones(9000), groups)[1] if groups[-1] == 5000 else stderr
-        )
+        assert np.allclose(grouped.stderr, textbook(P, codes, np.ones(9000), groups)[1])
     votes = collision_matrix_from_posteriors(P, votes=np.eye(32)[codes])
     assert np.allclose(votes.joint, project(B, B.sum(axis=1)).joint, atol=1e-9)
     assert np.allclose(votes.stderr, stderr)
 
 
-def test_blocks_cover_every_row_once_and_hold_about_as_many_numbers_as_they_may():
-    for n, k in ((10, 2), (5_000_000, 2), (100_000, 32), (100_000, 33), (3, 10**6)):
-        blocks = row_blocks(n, k)
-        assert blocks[0].start == 0
-        assert all(a.stop == b.start for a, b in itertools.pairwise(blocks))
-        assert blocks[-1].start < n <= blocks[-1].stop
-        numbers = (blocks[0].stop - blocks[0].start) * (k * (k + 1) // 2 if k <= 32 else 6 * k)
-        assert numbers <= 2_000_000 or (k > 32 and blocks[0].stop == 4096)
-
-
 # ------------------------------------------------------------------------------------------------ sums
 
 
-@pytest.mark.parametrize("sign", ["positive", "negative", "both"])
-@pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("grouped", [False, True])
+@pytest.mark.parametrize(
+    ("sign", "sparse", "grouped"),
+    [("positive", False, False), ("negative", True, False), ("both", False, True), ("both", True, True)],
+)
 def test_moments_are_the_sums_over_units_written_out(sign, sparse, grouped):
     rng = np.random.default_rng(7)
     n, k = 30, 4
@@ -231,8 +218,9 @@ WEIGHTS = {
 }
 
 
-@pytest.mark.parametrize("kind", [*WEIGHTS, "tiny posteriors"])
-@pytest.mark.parametrize("k", [3, 150])
+@pytest.mark.parametrize(
+    ("k", "kind"), [*((3, kind) for kind in [*WEIGHTS, "tiny posteriors"]), (150, "uneven"), (150, "zeros")]
+)
 def test_labelled_rows_add_up_to_the_sums_of_the_general_formula(k, kind):
     P, codes = random_posteriors(np.random.default_rng(k), 1200, k, sharpness=3.0)
     codes[: 2 * k] = np.tile(np.arange(k), 2)
@@ -347,12 +335,10 @@ def test_beyond_so_many_classes_given_priors_weigh_the_rows():
     by_hand = collision_matrix_from_posteriors(
         shift_priors(P, shares, target), codes, sample_weight=(target / shares)[codes]
     )
-    cm, one_step = collision_matrix_from_posteriors(P, codes, priors=target), None
-    one_step, _ = one_step_and_moments(P, codes, None, np.arange(k), target)
-    for found in (cm, one_step):
-        assert found.priors == pytest.approx(target)
-        assert found.matrix == pytest.approx(by_hand.matrix, abs=1e-5)
-        assert found.stderr == pytest.approx(by_hand.stderr, rel=1e-3, abs=1e-6)
+    found, _ = one_step_and_moments(P, codes, None, np.arange(k), target)
+    assert found.priors == pytest.approx(target)
+    assert found.matrix == pytest.approx(by_hand.matrix, abs=1e-5)
+    assert found.stderr == pytest.approx(by_hand.stderr, rel=1e-3, abs=1e-6)
     with pytest.raises(ValueError, match=r"priors with 401 classes.*sample_weight"):
         CollisionAccumulator(range(k), target)
 
@@ -390,15 +376,15 @@ def test_posteriors_shifted_in_place_are_those_of_a_copy():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("problem", "priors", "n"),
-    [(scenario_a(3), "empirical", 750), (scenario_a(5), "empirical", 1250), (scenario_a(3), "uniform", 750)],
-    ids=["K=3", "K=5", "uniform priors"],
+    [(scenario_a(5), "empirical", 1250), (scenario_a(3), "uniform", 750)],
+    ids=["K=5", "uniform priors"],
 )
 def test_nominal_95_percent_intervals_cover_93_to_97_percent(problem, priors, n):
     truth = problem.collision_matrix()
     rng = np.random.default_rng(2024)
     target = truth.merge([[0, 1]])
     found = []
-    for _ in range(1500):
+    for _ in range(800):
         X, y = problem.sample(n, rng, stratified=False)
         # posteriors wrong by a random smooth tilt of size n^-1/2
         P = problem.posteriors(X) * np.exp(X @ rng.standard_normal((X.shape[1], len(truth.priors))) / np.sqrt(n))
@@ -593,7 +579,7 @@ def test_with_badly_calibrated_posteriors_it_is_nearly_the_one_step_estimate():
     assert mean_tvd(cm.matrix, truth) < 1.05 * one_step
 
 
-@pytest.mark.parametrize("k", [2, 5, 10])
+@pytest.mark.parametrize("k", [2, 10])
 def test_few_classes_cannot_vouch_for_the_model_and_keep_the_one_step_estimate(k):
     P, codes = random_posteriors(np.random.default_rng(k), 200 * k, k, sharpness=3.0)
     assert shrunk_collision_matrix(P, codes) == collision_matrix_from_posteriors(P, codes)
@@ -623,7 +609,7 @@ def test_the_two_estimates_and_the_variance_of_their_difference_are_the_sums_wri
             assert np.allclose(ours, np.maximum(expected, 0) if ours is found[2] else expected, **tolerance)
 
 
-@pytest.mark.parametrize("size", [1e-4, 3e-4, 1e-3])
+@pytest.mark.parametrize("size", [1e-4, 1e-3])
 def test_the_share_is_the_upper_end_of_the_bias_over_bias_and_noise(size):
     k = 12
     priors = np.linspace(1, 2, k) / np.linspace(1, 2, k).sum()

@@ -23,8 +23,8 @@ from collidescope import _store
 from collidescope.datasets import scenario_a
 from collidescope.pairwise import scoring
 from collidescope.pairwise.networks import PairwiseNetwork
-from collidescope.training.faults import DeviceError, halved, said_plainly
 from collidescope.training.loop import BestWeights
+from collidescope.training.machine import DeviceError, explained_errors, halved
 
 pytestmark = pytest.mark.filterwarnings("ignore::collidescope.CollisionWarning")
 POSIX = pytest.mark.skipif(os.name != "posix", reason="signals and forks of POSIX")
@@ -277,7 +277,7 @@ def test_halves_cover_every_pair_once_and_only_want_of_memory_makes_blocks_shrin
     ],
 )
 def test_a_gpu_that_vanishes_is_told_from_other_errors(words, error, said):
-    with pytest.raises(error, match=said) as caught, said_plainly("training", "…", "cuda"):
+    with pytest.raises(error, match=said) as caught, explained_errors("training", "…", "cuda"):
         raise RuntimeError(words)
     assert type(caught.value) is error
     assert "\n" not in str(caught.value)

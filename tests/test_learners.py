@@ -205,6 +205,7 @@ HOSTILE = {
         "coefficients": np.zeros((1, 2), np.float32),
     },
     "neighbours": {
+        "spread": np.full(3, np.inf, np.float32),
         "codes": np.full(60, 9, np.uint16),
         "k": 10**9,
         "rows": np.zeros((60, 2), np.float16),
@@ -212,7 +213,12 @@ HOSTILE = {
     },
     "forest": {"share_class": None, "priors": np.zeros(2, np.float32), "sizes": np.zeros(3, np.uint16)},
     "trees": {"feature": None, "right": None, "values": np.zeros(1, np.float32), "inner": np.zeros(1, np.uint8)},
-    "network": {"hidden_layer_sizes": [10**9], "weight": np.zeros((1, 1), np.float16), "bias": np.zeros(5, np.float16)},
+    "network": {
+        "history": "none",
+        "hidden_layer_sizes": [10**9],
+        "weight": np.zeros((1, 1), np.float16),
+        "bias": np.zeros(5, np.float16),
+    },
     "priors": {"log_priors": np.array([np.nan, 0.0])},
 }
 
@@ -222,6 +228,10 @@ def test_what_does_not_fit_is_refused(name: str, entry: str) -> None:
     X, codes = blobs(60, 3, 2)
     tree = fitted(name, X, codes).export()
     bad = HOSTILE[name][entry]
+    halves = [key for key, value in tree.items() if getattr(value, "dtype", None) == np.float16]
+    for key in halves:
+        with pytest.raises(ValueError, match="finite"):
+            MEMBERS[name].restore({**tree, key: np.full_like(tree[key], np.inf)}, 3, 2)
     if bad is None:  # indices far outside, of the right dtype and shape
         bad = np.full_like(tree[entry], np.iinfo(tree[entry].dtype).max)
     with pytest.raises((ValueError, KeyError, TypeError)):

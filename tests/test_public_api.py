@@ -57,7 +57,8 @@ def snapshot() -> str:
         elif callable(value):
             lines.append(f"def {name}{signature(value)}")
         else:
-            lines.append(f"module {name}: {', '.join(sorted(value.__all__))}")
+            own = [n for n, v in vars(value).items() if getattr(v, "__module__", "") == value.__name__ and n[0] != "_"]
+            lines.append(f"module {name}: {', '.join(sorted(own))}")
     return "\n".join(lines) + "\n"
 
 
@@ -68,11 +69,14 @@ def test_the_public_interface_is_the_one_on_record():
     )
 
 
-def test_every_public_function_and_class_is_documented():
-    silent = [
-        name for name in cs.__all__ if callable(getattr(cs, name)) and not (getattr(cs, name).__doc__ or "").strip()
-    ]
-    assert silent == []
+def test_every_public_name_is_in_the_reference_once_with_an_example_that_runs():
+    """The doctests themselves are run with those of the modules."""
+    page = (Path(__file__).parents[1] / "docs" / "api.md").read_text(encoding="utf-8")
+    assert sorted(re.findall(r"^   ([A-Za-z_]\w*)$", page, re.MULTILINE)) == sorted(cs.__all__)
+    # Made by functions that have the example; a file to load needs a fit.
+    made = {"Limit", "CollisionWarning", "ModelFileError", "load", "datasets"}
+    without = {name for name in cs.__all__ if ">>> " not in (inspect.getdoc(getattr(cs, name)) or "")}
+    assert without <= made
 
 
 if __name__ == "__main__":

@@ -216,8 +216,9 @@ HEADER = "name{0}height{0}city\n"
 LINES = "anna{0}1.5{0}Köln\nbob{0}1.75{0}Paris\n"
 
 
-@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"], ids=["comma", "semicolon", "tab", "bar"])
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "latin-1", "utf-16"])
+@pytest.mark.parametrize(
+    ("delimiter", "encoding"), [(",", "utf-8"), (";", "utf-8-sig"), ("\t", "latin-1"), ("|", "utf-16")], ids=repr
+)
 def test_delimiter_and_encoding_are_found_out_and_said(tmp_path, delimiter, encoding):
     path = tmp_path / "t.csv"
     path.write_bytes((HEADER + LINES).format(delimiter).encode(encoding))
@@ -228,40 +229,22 @@ def test_delimiter_and_encoding_are_found_out_and_said(tmp_path, delimiter, enco
     assert ("cut at" in said) == (delimiter != ",")
 
 
-def test_a_comma_inside_quotes_and_a_line_break_are_part_of_a_cell(tmp_path):
-    path = tmp_path / "t.csv"
-    path.write_text('a,b\n"x, y",1\n"line\nbreak",2\n')
-    assert read_table(path).frame["a"].tolist() == ["x, y", "line\nbreak"]
-
-
-def test_decimal_commas_are_found_out_and_said(tmp_path):
-    path = tmp_path / "t.csv"
-    path.write_text("a;b\n1,5;x\n2,25;y\n")
-    found = read_table(path)
-    assert found.frame["a"].tolist() == [1.5, 2.25]
-    assert "decimal comma" in found.notes[-1]
-
-
-def test_compressed_files_are_read(tmp_path):
+@pytest.mark.parametrize(
+    ("content", "options", "rows"),
+    [
+        ('a,b\n"x, y",1\n"line\nbreak",2\n', {}, [["x, y", 1], ["line\nbreak", 2]]),
+        ("a;b\n1,5;x\n2,25;y\n", {}, [[1.5, "x"], [2.25, "y"]]),
+        ("a remark\n1, x\n2, y\n", {"header": False, "skip_lines": 1}, [[1, "x"], [2, "y"]]),
+        ("A11 6 x\nA12 48  y \n", {"header": False}, [["A11", 6, "x"], ["A12", 48, "y"]]),
+    ],
+    ids=["quotes and line breaks", "decimal commas", "no header", "spaces"],
+)
+def test_cells_are_cut_as_they_are_meant(tmp_path, content, options, rows):
     with gzip.open(tmp_path / "t.csv.gz", "wt") as file:
-        file.write(HEADER.format(",") + LINES.format(","))
-    assert read_table(tmp_path / "t.csv.gz").frame.shape == (2, 3)
-
-
-def test_a_table_without_a_header_has_numbered_columns(tmp_path):
-    (tmp_path / "t.csv").write_text("a remark\n1, x\n2, y\n")
-    assert read_table(tmp_path / "t.csv", header=False, skip_lines=1).frame.to_dict("list") == {
-        "c1": [1, 2],
-        "c2": ["x", "y"],
-    }
-
-
-def test_columns_cut_at_spaces_are_read(tmp_path):
-    (tmp_path / "t.data").write_text("A11 6 x\nA12 48  y \n")
-    assert read_table(tmp_path / "t.data", header=False).frame.to_numpy().tolist() == [
-        ["A11", 6, "x"],
-        ["A12", 48, "y"],
-    ]
+        file.write(content)
+    (tmp_path / "t.csv").write_text(content)
+    for name in ("t.csv", "t.csv.gz"):
+        assert read_table(tmp_path / name, **options).frame.to_numpy().tolist() == rows
 
 
 def test_words_for_a_missing_cell_are_missing_but_none_is_an_answer_in_the_label(tmp_path):
@@ -276,18 +259,15 @@ def test_words_for_a_missing_cell_are_missing_but_none_is_an_answer_in_the_label
     ("content", "message"),
     [
         ("", "empty"),
-        ("\n\n", "no lines"),
-        ("a,b\n", "one line only"),
         ("a,b\n1,2\n3,4,5\n6,7\n", "line 3: 3 cells, but the first line has 2.*unquoted delimiter"),
         ("a,b\n1,2\n3\n", "line 3: 1 cells, but the first line has 2.*cut short"),
         ("a,b\n1,2,3\n4,5,6\n", r"line 2: 3 cells.*row\.names=FALSE"),
         ('a,b,c\n1,"x,1\n2,y,1\n3,z,0\n', r'A quote \("\) opens in line 2 and closes only in line 4'),
         ("a,b,a\n1,2,3\n", "column 'a' more than once: rename"),
-        ("1,2,1\n3,4,5\n", "--no-header"),
         (b"PK\x03\x04rest", r"Excel workbook.*\.xlsx"),
         (b"PAR1 and nonsense", "cannot be read as Parquet"),
     ],
-    ids=["empty", "blank", "header", "long", "short", "row names", "quote", "twice", "data", "excel", "parquet"],
+    ids=["empty", "long", "short", "row names", "quote", "twice", "excel", "parquet"],
 )
 def test_a_file_that_is_no_table_is_refused_with_the_line(tmp_path, content, message):
     path = tmp_path / "t.csv"
@@ -347,11 +327,6 @@ def test_parquet_that_decodes_to_far_more_than_its_bytes_costs_nothing(tmp_path)
     assert "lists, bytes and the like are left out: 'l'" in found.notes[0]
 
 
-def test_whole_numbers_beside_a_gap_keep_their_digits_in_parquet(tmp_path):
-    pd.DataFrame({"y": pd.array([10**17 + 1, None, 3], dtype="Int64")}).to_parquet(tmp_path / "t.parquet")
-    assert read_table(tmp_path / "t.parquet").frame["y"].iloc[0] == 10**17 + 1
-
-
 def test_a_missing_file_has_its_neighbours_named(tmp_path):
     (tmp_path / "table.csv").write_text("a\n1\n")
     with pytest.raises(FileNotFoundError, match=r"did you mean table\.csv\?"):
@@ -390,12 +365,11 @@ def test_rows_without_a_label_are_left_out_and_counted():
     ("values", "message"),
     [
         (np.random.default_rng(0).normal(size=300), "looks like a number to predict, not classes; bin it first"),
-        (np.arange(1000), "looks like a number to predict"),
         ([f"name {i}" for i in range(100)], "100 different values in 100 rows.*right column"),
         (["a"] * 5, "single value"),
         ([None] * 5, "no values"),
     ],
-    ids=["amounts", "counts", "names", "one class", "empty"],
+    ids=["amounts", "names", "one class", "empty"],
 )
 def test_a_column_that_holds_no_classes_is_refused(values, message):
     with pytest.raises(ValueError, match=message):
@@ -494,22 +468,9 @@ def test_a_column_sorted_together_with_the_label_is_pointed_out():
     assert screen(table, rng.permutation(blurred)).ordered == []
 
 
-def test_a_leak_is_found_in_a_wide_table_of_numbers():
-    rng = np.random.default_rng(0)
-    y = rng.integers(0, 2, 200)
-    table = pd.DataFrame(rng.normal(size=(200, 500)))
-    table[250] = y + rng.random(200) / 2
-    assert list(screen(table, y).leaks) == ["250"]
-
-
-def test_few_rows_decide_nothing():
-    found = screen(pd.DataFrame({"id": range(10), "leak": list("ab") * 5}), np.array(list("ab") * 5))
-    assert (found.ids, found.leaks) == ({}, {})
-
-
 # ---------------------------------------------------------------- the model
 
-SHORT = {"members": "quick", "limit": False, "cv": 2, "random_state": 0}
+SHORT = {"members": ["linear", "neighbours"], "limit": False, "cv": 2, "random_state": 0}
 
 
 @pytest.fixture(scope="module")
@@ -573,12 +534,6 @@ def test_odd_rows_are_warned_about_in_python(mixed, model):
         model.predict(mixed.head(3).assign(colour="violet"))
 
 
-def test_a_leak_is_warned_about_in_python():
-    table = pd.DataFrame({"x": np.random.default_rng(0).normal(size=100), "copy": list("ab") * 50})
-    with pytest.warns(cs.CollisionWarning, match="'copy' alone gives the label away"):
-        TableClassifier(**SHORT).fit(table, list("ab") * 50)
-
-
 @pytest.fixture(scope="module")
 def noisy():
     rng = np.random.default_rng(0)
@@ -591,7 +546,7 @@ def test_repeated_rows_are_counted_and_what_they_do_to_pber_is_said(noisy):
     thrice = pd.concat([X] * 3, ignore_index=True), np.tile(y, 3)
     honest = TableClassifier(**(SHORT | {"cv": 5, "members": ["neighbours"]})).fit(X, y)
     assert honest.cautions_ == []
-    with pytest.warns(cs.CollisionWarning, match=r"900 of 900 rows occur more than once.*drop_duplicates.*--unique"):
+    with pytest.warns(cs.CollisionWarning, match=r"of 900 rows have a copy, .*drop_duplicates.*--unique"):
         fooled = TableClassifier(**(SHORT | {"cv": 5, "members": ["neighbours"]})).fit(*thrice)
     assert fooled.collision_matrix_.pber < honest.collision_matrix_.pber - 0.1
     groups = input_groups(thrice[0])
@@ -620,33 +575,17 @@ def test_weights_and_groups_reach_the_classifier_and_the_column_of_groups_is_not
     assert model.collision_matrix_ == alone.collision_matrix_
 
 
-def test_a_plain_classifier_still_comes_back_as_one(tmp_path):
-    X = np.random.default_rng(0).normal(size=(40, 2))
-    cs.CollisionClassifier(**SHORT).fit(X, np.arange(40) % 2).save(tmp_path / "model")
-    assert type(cs.load(tmp_path / "model")) is cs.CollisionClassifier
-
-
 @pytest.mark.parametrize(
     ("path", "value"),
     [
-        (["table", "encoder", "types"], {}),
         (["table", "encoder", "types", "age"], "os.system"),
-        (["table", "encoder", "types", "age"], "text"),
         (["table", "encoder", "medians"], np.zeros(2)),
         (["table", "encoder", "units"], -np.ones(16)),
-        (["table", "encoder", "missing"], np.array(["x"])),
-        (["table", "encoder", "levels", "colour"], []),
         (["table", "encoder", "levels", "colour"], ["a", "a"]),
-        (["table", "encoder", "levels", "colour"], [None, "a"]),
         (["table", "encoder", "formats", "when"], [7, True]),
-        (["table", "encoder", "formats", "when"], 3),
         (["table", "encoder", "texts", "note", "vocabulary"], ["a"]),
-        (["table", "encoder", "texts", "note", "idf"], None),
         (["table", "encoder", "texts", "note", "components"], np.full((2, 3), np.nan)),
-        (["table", "encoder", "left_out"], 3),
-        (["parameters", "drop"], [3]),
         (["table", "notes"], [3]),
-        (["table", "label"], 3),
     ],
     ids=str,
 )

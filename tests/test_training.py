@@ -21,11 +21,10 @@ from collidescope.pairwise.model import PairObjective
 from collidescope.pairwise.networks import PairwiseImageNetwork, PairwiseNetwork
 from collidescope.training.config import TrainingConfig
 from collidescope.training.loop import fit_loop, seeded_module
+from collidescope.training.machine import flushed_denormals
 from collidescope.training.networks import Bfloat16, OneMember, StackedMLP, mlp
-from collidescope.training.objectives import FactorisedObjective
+from collidescope.training.objectives import FactorisedObjective, inner_splits
 from collidescope.training.rows import Rows, as_rows
-from collidescope.training.splits import inner_splits
-from collidescope.training.threads import tiny_is_zero
 
 pytestmark = pytest.mark.filterwarnings("ignore::collidescope.CollisionWarning")
 
@@ -522,6 +521,6 @@ def test_a_run_takes_tiny_numbers_for_zero_and_leaves_the_processor_as_it_was_ev
     run(progress=stop)
     assert met == [False]
     assert tiny_numbers_are_kept()
-    with tiny_is_zero(), tiny_is_zero():
+    with flushed_denormals(), flushed_denormals():
         assert not tiny_numbers_are_kept()
     assert tiny_numbers_are_kept()

@@ -30,10 +30,9 @@ from collidescope.classifier import resolve_device
 from collidescope.learners.network import ONE_THREAD_ROWS
 from collidescope.training.config import TrainingConfig
 from collidescope.training.loop import TrainingResult, epoch_generator, fit_loop
+from collidescope.training.machine import one_thread
 from collidescope.training.networks import StackedMLP, check_sizes
-from collidescope.training.objectives import FactorisedObjective, Split
-from collidescope.training.splits import inner_splits
-from collidescope.training.threads import one_thread
+from collidescope.training.objectives import FactorisedObjective, Split, inner_splits
 
 #: Parameters of an estimator that are handed to the training as they are.
 TRAINING = (

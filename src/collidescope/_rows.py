@@ -11,6 +11,8 @@ import numpy.typing as npt
 SEED = 0
 #: The share of rows with a copy in another fold that is worth a warning.
 MANY_REPEATS = 0.01
+#: Rows that repeat are copies if at least this share of them have an input that occurs with one label alone.
+ONE_LABEL = 0.9
 #: Numbers that are hashed at once (a few copies of 16 MB).
 BLOCK_NUMBERS = 2_000_000
 
@@ -48,10 +50,14 @@ def _hashes(X: Any, multipliers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint6
 
 def _bits(values: Any) -> npt.NDArray[np.uint64]:
     try:
+        exact = np.asarray(values, dtype=np.float64) + 0.0  # -0.0 is 0.0
         with np.errstate(over="ignore"):
-            numbers = np.asarray(values, dtype=np.float32) + np.float32(0.0)  # -0.0 is 0.0
+            numbers = exact.astype(np.float32)
         numbers[np.isnan(numbers)] = np.nan  # one kind of nan
-        return numbers.view(np.uint32).astype(np.uint64)
+        bits = numbers.view(np.uint32).astype(np.uint64)
+        beyond = np.isfinite(exact) & (np.isinf(numbers) | ((numbers == 0) & (exact != 0)))
+        bits[beyond] = exact[beyond].view(np.uint64)  # what float32 cannot hold is compared as it is
+        return bits
     except (TypeError, ValueError):
         import pandas as pd
 
@@ -60,28 +66,36 @@ def _bits(values: Any) -> npt.NDArray[np.uint64]:
         return np.asarray(flat, dtype=np.uint64).reshape(text.shape)
 
 
-def repeated(hashes: npt.NDArray[np.uint64], groups: npt.NDArray[Any] | None = None) -> npt.NDArray[np.bool_]:
-    """Which rows, given by their hashes, occur again in another group (by default every row is a group).
+def copies(hashes: npt.NDArray[np.uint64], labels: npt.NDArray[Any], folds: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Which rows, given by their hashes, look like copies of a row in another fold.
 
-    >>> repeated(np.array([7, 8, 7], dtype=np.uint64)).tolist()
-    [True, False, True]
+    Copies have the label of the case that was copied. Where inputs that repeat often have several labels, they are
+    separate cases that happen to be alike, and no row is a copy.
+
+    >>> copies(np.array([7, 8, 7, 8], dtype=np.uint64), np.array([0, 0, 0, 1]), np.array([0, 0, 1, 1])).tolist()
+    [False, False, False, False]
+    >>> copies(np.array([7, 8, 7, 9], dtype=np.uint64), np.array([0, 0, 0, 1]), np.array([0, 0, 1, 1])).tolist()
+    [True, False, True, False]
     """
     inputs = np.unique(hashes, return_inverse=True)[1]
-    if groups is None:
-        return np.asarray(np.bincount(inputs)[inputs] > 1)
-    own = np.unique(groups, return_inverse=True)[1]
-    distinct = np.unique(np.column_stack([inputs, own]), axis=0)[:, 0]
-    return np.asarray(np.bincount(distinct)[inputs] > 1)
+
+    def distinct(numbers: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
+        own = np.unique(numbers, return_inverse=True)[1]
+        return np.asarray(np.bincount(np.unique(np.column_stack([inputs, own]), axis=0)[:, 0])[inputs])
+
+    again = distinct(folds) > 1
+    alike = again & (distinct(labels) == 1)
+    return np.asarray(alike & (alike.sum() >= ONE_LABEL * again.sum()))
 
 
-def repeat_notes(again: npt.NDArray[np.bool_], losses: npt.NDArray[np.float64] | None = None) -> list[str]:
-    """What rows with a copy in another fold (``again``) do to PBER, with what to do.
+def copy_notes(again: npt.NDArray[np.bool_], losses: npt.NDArray[np.float64] | None = None) -> list[str]:
+    """What copies of rows in other folds (``again``) do to PBER, with what to do.
 
     ``losses`` are the held-out Brier scores of the rows, whose mean is PBER.
     """
     if again.mean() < MANY_REPEATS:
         return []
-    said = f"{again.sum():,} of {len(again):,} rows have a copy in another fold"
+    said = f"{again.sum():,} of {len(again):,} rows have a copy, with the same label, in another fold"
     if losses is not None and not again.all():
         said += f": PBER is {losses[again].mean():.4f} on them and {losses[~again].mean():.4f} on the other rows"
     return [

@@ -19,7 +19,7 @@ from collidescope import _checks as check
 from collidescope import _store, trust
 from collidescope._checks import CollisionWarning, FloatArray, IntArray
 from collidescope._progress import Progress
-from collidescope._rows import repeat_notes, repeated, row_hashes
+from collidescope._rows import copies, copy_notes, row_hashes
 from collidescope._text import limit_facts
 from collidescope.crossfit import PoolFit, fit_pool, recipes_for
 from collidescope.equations.posterior import shift_priors
@@ -262,7 +262,7 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
             folds[test] = number
         self.limit_ = self._limit(curve, data, folds) if len(curve) > 1 else None
         self.posteriors_ = self._estimate(held_out, data)
-        notes += self._repeat_notes(self.posteriors_, held_out.rows, data, folds)
+        notes += self._copy_notes(self.posteriors_, held_out.rows, data, folds)
         self.posteriors_ = data.aligned(self.posteriors_, held_out.rows)
         small = {
             round(size): shift_priors(each.posteriors, self._crossfit.train_priors, self.priors_)
@@ -295,7 +295,11 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         recipes = recipes_for(self.members, self._factory, n_train, held.X.shape[1:], len(data.classes), held.in_memory)
 
         def cross_fit(parts: list[Split], progress: Progress, steps: int, folder: str | None) -> Any:
-            return fit_pool(held, data.labels, parts, recipes, seeds, settings(folder), progress, steps)
+            used = recipes
+            if folder is not None:  # a share of the rows: what had no weight with all of them has none with fewer
+                weights = self._crossfit.fold_weights
+                used = [r for r in recipes if r.simple or any(fold.get(r.name, 0) > 0 for fold in weights)] or recipes
+            return fit_pool(held, data.labels, parts, used, seeds, settings(folder), progress, steps)
 
         return cross_fit
 
@@ -390,12 +394,12 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         shift_in_place(P, self._crossfit.train_priors, self.priors_)
         return P
 
-    def _repeat_notes(self, P: FloatArray, rows: IntArray, data: _Data, folds: IntArray) -> list[str]:
-        """What to know about rows with a copy in another fold; ``P`` are the held-out posteriors of ``rows``."""
+    def _copy_notes(self, P: FloatArray, rows: IntArray, data: _Data, folds: IntArray) -> list[str]:
+        """What to know about copies of rows in other folds; ``P`` are the held-out posteriors of ``rows``."""
         losses, labels = None, data.labels
         if self._natural and labels.votes is None and labels.weights is None:
             losses = 1 - 2 * P[np.arange(len(P)), labels.codes[rows]] + np.einsum("ij,ij->i", P, P)
-        return repeat_notes(repeated(data.hashes[data.used[rows]], folds[rows]), losses)
+        return copy_notes(copies(data.hashes[data.used[rows]], labels.codes[rows], folds[rows]), losses)
 
     # ---------------------------------------------------------------- predicting
 

@@ -48,6 +48,8 @@ class Recipe(NamedTuple):
     build: Callable[[], Member]
     #: Whether it is given images as they are; others get them as flat rows.
     images: bool = False
+    #: See :class:`~collidescope.learners.base.Member`.
+    simple: bool = False
 
 
 def recipes_for(
@@ -105,7 +107,7 @@ def _recipe(entry: Any) -> Recipe:
         raise ValueError(
             f"members must be names ({', '.join(MEMBERS)}) or pairs (name, scikit-learn classifier), got {entry!r}"
         )
-    return Recipe(entry, MEMBERS[entry], MEMBERS[entry].images)
+    return Recipe(entry, MEMBERS[entry], MEMBERS[entry].images, MEMBERS[entry].simple)
 
 
 class _PoolFold(NamedTuple):
@@ -279,7 +281,7 @@ def _train_members(task: Task, test: Any, recipes: Sequence[Recipe]) -> _PoolFol
         flat = replace(flat, spread=np.ones(flat.X.shape[1]))
     interrupted = False
     with threads_for(task.X.shape):
-        for name, build, images in recipes:
+        for name, build, images, _ in recipes:
             try:
                 member = build().fit(task if images else flat)
                 own = np.empty((n, k), dtype)

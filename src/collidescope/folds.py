@@ -350,7 +350,7 @@ def threads_for(shape: tuple[int, ...]) -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(threadpool_limits(1))
         if "torch" in sys.modules:  # it counts its threads itself
-            from collidescope.training.threads import one_thread
+            from collidescope.training.machine import one_thread
 
             stack.enter_context(one_thread(True))
         yield

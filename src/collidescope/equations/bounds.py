@@ -33,6 +33,9 @@ def pac_bound(
 
     ``constant · (K / √(n² - K² n))^(1/d) + 12 K B / √(n² - K² n) · √(log(2/delta) / 2)``
 
+    The formula is the paper's. Its second term falls like 1/n, as if the n² pairs were independent; they share n rows,
+    and in general only 1/√n can hold (U-statistics). Read it as the paper's statement, not as a guarantee.
+
     Parameters
     ----------
     n : int

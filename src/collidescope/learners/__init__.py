@@ -21,6 +21,7 @@ _PLACES: dict[str, tuple[str, str, str | None]] = {
     "neighbours": ("neighbours", "Neighbours", None),
     "forest": ("forest", "Forest", None),
     "trees": ("boosting", "Boosting", "lightgbm"),
+    "trees-plain": ("boosting", "PlainBoosting", "lightgbm"),
     "network": ("network", "Network", "torch"),
     "convolution": ("images", "Convolution", "torch"),
 }

@@ -140,7 +140,8 @@ def checked(tree: Tree, name: str, dtypes: Sequence[Any], shape: tuple[int | Non
         raise ValueError(f"{name} must be an array of dtype {' or '.join(np.dtype(t).name for t in dtypes)}")
     if array.ndim != len(shape) or any(want not in (None, got) for want, got in zip(shape, array.shape, strict=True)):
         raise ValueError(f"{name} must have shape {shape}, got {array.shape}")
-    if array.dtype.kind == "f" and not bool((np.abs(array) <= LARGEST_NUMBER).all()):  # nan is not
+    # nan is below nothing; half precision is widened, or the bound itself would become infinite there
+    if array.dtype.kind == "f" and not bool((np.abs(array, dtype=np.result_type(array, "f4")) <= LARGEST_NUMBER).all()):
         raise ValueError(f"{name} must hold finite numbers of at most {LARGEST_NUMBER:g}")
     return array
 

@@ -71,6 +71,8 @@ class Member(ABC):
     images: ClassVar[bool] = False
     #: Whether torch is needed.
     needs_torch: ClassVar[bool] = False
+    #: Whether it has so few parameters that it may be the best with few rows though it is not with many.
+    simple: ClassVar[bool] = False
 
     @classmethod
     @abstractmethod

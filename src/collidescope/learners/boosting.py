@@ -6,7 +6,7 @@ of inner held-out rows; groups stay together.
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -15,28 +15,33 @@ from collidescope.learners._shared import by_blocks, checked, inner_parts, log_s
 from collidescope.learners._trees import TreeStack, build
 from collidescope.learners.base import FloatArray, Member, Task, Tree
 
-#: Two kinds of trees, whose logits are averaged: small ones on samples of the rows, and larger ones with random cuts.
-#: Each holds out other rows, so that together they learn from every row.
-KINDS: tuple[dict[str, Any], ...] = (
-    {"num_leaves": 8, "max_depth": 4, "feature_fraction": 0.7, "bagging_fraction": 0.7, "bagging_freq": 1},
-    {"num_leaves": 20, "max_depth": 7, "feature_fraction": 0.7, "extra_trees": True},
-)
 #: Rounds, and trees of all kinds, rounds and classes together.
 MAX_ROUNDS, MAX_TREES = 300, 2_000
-#: One part of so many is held out to choose the number of rounds; rounds without gain that end the growth.
-PARTS, PATIENCE = 5, 10
-#: Step of a round: this many over the rounds that classes leave, within limits.
-RATE_ROUNDS, LEARNING_RATE, FASTEST = 12.0, 0.08, 0.3
-#: Rows × trees per round × parts that are held out in turn: few rows are cross-validated in all parts, many in one.
-CROSS_VALIDATED = 4_000
+#: Parts of the rows that are held out in turn; rounds without gain that end the growth.
+PARTS, PATIENCE = 6, 20
+#: Step of a round: this many over the rounds that classes leave, within limits. Many rows afford larger steps.
+RATE_ROUNDS, LEARNING_RATE, LARGE_RATE, FASTEST = 12.0, 0.1, 0.16, 0.3
+#: Rows × trees per round × parts that are held out in turn (at least one), and rows × trees per round up to which all
+#: rows are trained on once the rounds are known.
+CROSS_VALIDATED, REFITTED = 10_000, 30_000
 #: Rounds where nothing can be held out.
 BLIND_ROUNDS = 30
 
 
 class Boosting(Member):
-    """Gradient-boosted trees."""
+    """Gradient-boosted trees of two kinds, whose logits are averaged.
+
+    Small ones on samples of the rows, and larger ones with random cuts. Each kind holds out other rows, so that
+    together they learn from every row.
+    """
 
     name = "trees"
+    kinds: ClassVar[tuple[dict[str, Any], ...]] = (
+        {"num_leaves": 8, "max_depth": 4, "feature_fraction": 0.7, "bagging_fraction": 0.7, "bagging_freq": 1},
+        {"num_leaves": 20, "max_depth": 7, "feature_fraction": 0.7, "extra_trees": True},
+    )
+    #: Rows of the smallest leaf: a share of the rows, within limits.
+    leaf_share, fewest, most = 0.02, 2, 10
 
     stack: TreeStack
     #: Rounded to half precision: a tree's step changes by less than a thousandth.
@@ -49,13 +54,14 @@ class Boosting(Member):
 
     def fit(self, task: Task) -> Self:
         K, n = task.n_classes, len(task.codes)
-        most = max(1, min(MAX_ROUNDS, MAX_TREES // (len(KINDS) * (1 if K == 2 else K))))
+        most_rounds = max(1, min(MAX_ROUNDS, MAX_TREES // (len(self.kinds) * (1 if K == 2 else K))))
         self.n_classes = K
+        slowest = LEARNING_RATE if n * K <= REFITTED else LARGE_RATE
         common = {
             "objective": "binary" if K == 2 else "multiclass",
             "num_class": 1 if K == 2 else K,
-            "learning_rate": float(np.clip(RATE_ROUNDS / most, LEARNING_RATE, FASTEST)),
-            "min_data_in_leaf": int(np.clip(n // 50, 2, 10)),
+            "learning_rate": float(np.clip(RATE_ROUNDS / most_rounds, slowest, FASTEST)),
+            "min_data_in_leaf": int(np.clip(self.leaf_share * n, self.fewest, self.most)),
             "min_sum_hessian_in_leaf": 1e-3,
             "lambda_l2": 1.0,
             "use_missing": False,
@@ -67,9 +73,9 @@ class Boosting(Member):
         }
         X, w = np.asarray(task.X, dtype=np.float32), weights_of(task)
         described = []
-        for number, kind in enumerate(KINDS):
+        for number, kind in enumerate(self.kinds):
             part = inner_parts(task, PARTS, task.seed + number)
-            described += _boost(X, task.codes, w, part, {**common, **kind}, most)
+            described += _boost(X, task.codes, w, part, {**common, **kind}, most_rounds)
         self._take(described)
         return self
 
@@ -80,7 +86,7 @@ class Boosting(Member):
             _read(one["tree_structure"], nodes, values)
             columns = list(zip(*nodes, strict=True))
             trees.append((np.asarray(columns[0]), np.asarray(columns[1], dtype=np.float64), np.asarray(columns[2])))
-        self.stack, self.values = build(trees), (np.asarray(values) / len(KINDS)).astype(np.float16)
+        self.stack, self.values = build(trees), (np.asarray(values) / len(self.kinds)).astype(np.float16)
 
     def log_posteriors(self, X: Any) -> FloatArray:
         K, values = self.n_classes, self.values.astype(np.float32)
@@ -105,6 +111,14 @@ class Boosting(Member):
         return member
 
 
+class PlainBoosting(Boosting):
+    """Larger trees with large leaves and nothing random: rules that hold exactly are learned as such."""
+
+    name = "trees-plain"
+    kinds: ClassVar[tuple[dict[str, Any], ...]] = ({"num_leaves": 31, "max_depth": 12, "lambda_l2": 0.0},)
+    leaf_share, fewest, most = 0.2, 5, 20
+
+
 def _boost(
     X: npt.NDArray[np.float32],
     codes: npt.NDArray[np.intp],
@@ -115,7 +129,7 @@ def _boost(
 ) -> list[dict[str, Any]]:
     """Trees as LightGBM describes them, as many rounds as held-out rows like best.
 
-    Few rows are cross-validated and then all trained on; of many, one part is held out.
+    Few rows are cross-validated and then all trained on; of many, one part is held out and stays so.
     """
     import lightgbm
 
@@ -123,15 +137,17 @@ def _boost(
         return lightgbm.Dataset(X[rows], codes[rows], weight=w[rows], params={"verbosity": -1, "num_threads": 1})
 
     stop = lightgbm.early_stopping(PATIENCE, verbose=False)
-    n_parts, everything = int(part.max()) + 1, np.arange(len(codes))
-    if not n_parts:  # a single group: nothing to hold out
+    everything, work = np.arange(len(codes)), len(codes) * options["num_class"]
+    folds = [(np.flatnonzero(part != k), np.flatnonzero(part == k)) for k in range(int(part.max()) + 1)]
+    if not folds:  # a single group: nothing to hold out
         booster = lightgbm.train(options, data(everything), BLIND_ROUNDS)
-    elif (used := min(n_parts, CROSS_VALIDATED // (len(codes) * options["num_class"]))) > 1:
-        folds = [(np.flatnonzero(part != k), np.flatnonzero(part == k)) for k in range(used)]
-        curve = lightgbm.cv(options, data(everything), most, folds=iter(folds), callbacks=[stop])
+    elif work <= REFITTED:
+        used = folds[: max(1, CROSS_VALIDATED // work)]
+        curve = lightgbm.cv(options, data(everything), most, folds=iter(used), callbacks=[stop])
         booster = lightgbm.train(options, data(everything), len(next(iter(curve.values()))))  # type: ignore[arg-type]
     else:
-        held_out, train = np.flatnonzero(part == 0), data(np.flatnonzero(part != 0))
+        rows, held_out = folds[0]
+        train = data(rows)
         valid = train.create_valid(X[held_out], codes[held_out], weight=w[held_out])
         booster = lightgbm.train(options, train, most, valid_sets=[valid], callbacks=[stop])
     trees: list[dict[str, Any]] = booster.dump_model(num_iteration=max(booster.best_iteration, 0) or None)["tree_info"]

@@ -10,12 +10,11 @@ import torch
 
 from collidescope.learners.base import FloatArray, Member, Task, Tree
 from collidescope.training.config import TrainingConfig
-from collidescope.training.faults import halved, said_plainly
 from collidescope.training.loop import fit_loop, seeded_module
+from collidescope.training.machine import explained_errors, halved
 from collidescope.training.networks import OneMember
-from collidescope.training.objectives import FactorisedObjective
+from collidescope.training.objectives import FactorisedObjective, inner_splits
 from collidescope.training.rows import Rows, as_rows
-from collidescope.training.splits import inner_splits
 
 #: Share of the rows that early stopping watches.
 VALIDATION_FRACTION = 0.1
@@ -75,7 +74,7 @@ class Custom(Member):
             return torch.log_softmax(self.module(rows.to(device))[0].double(), -1).cpu()
 
         parts = []
-        with torch.inference_mode(), said_plainly("scoring rows", "score fewer rows at a time", str(device)):
+        with torch.inference_mode(), explained_errors("scoring rows", "score fewer rows at a time", str(device)):
             for start in range(0, len(X), ROWS_AT_ONCE):
                 block = slice(start, min(start + ROWS_AT_ONCE, len(X)))
                 parts += [part for _, _, part in halved(score, block, slice(0, 1))]

@@ -22,6 +22,8 @@ from collidescope.learners.base import FloatArray, Member, Task, Tree
 LEVELS = 255
 #: Trees, and the fewest of them where trees are large; leaves of all trees together.
 TREES, FEWEST_TREES, TOTAL_LEAVES = 100, 25, 40_000
+#: Trees that tell how many leaves there will be.
+PROBED_TREES = 4
 #: Rows of the smallest leaf that are tried.
 LEAF_SIZES = (1, 4)
 #: Trees, and rows, with which the size of a leaf is chosen.
@@ -65,18 +67,14 @@ class Forest(Member):
         with one_thread():
             leaf = self._leaf_size(levels, y, w, seed, generator)
             options = {"min_samples_leaf": leaf, "max_depth": MAX_DEPTH, "max_leaf_nodes": None}
-            first = ExtraTreesClassifier(FEWEST_TREES, random_state=seed, n_jobs=1, **options)
-            first.fit(levels, y, sample_weight=w)
-            per_tree = sum(tree.tree_.n_leaves for tree in first.estimators_) / FEWEST_TREES
+            forest = ExtraTreesClassifier(PROBED_TREES, random_state=seed, n_jobs=1, warm_start=True, **options)
+            forest.fit(levels, y, sample_weight=w)
+            per_tree = sum(tree.tree_.n_leaves for tree in forest.estimators_) / PROBED_TREES
             if per_tree * FEWEST_TREES > TOTAL_LEAVES:
-                first.set_params(max_leaf_nodes=TOTAL_LEAVES // FEWEST_TREES)
-                first.fit(levels, y, sample_weight=w)
-            else:
-                first.set_params(
-                    n_estimators=int(np.clip(TOTAL_LEAVES / per_tree, FEWEST_TREES, TREES)), warm_start=True
-                )
-                first.fit(levels, y, sample_weight=w)
-        self._take(first, edges, K)
+                forest.set_params(max_leaf_nodes=TOTAL_LEAVES // FEWEST_TREES, warm_start=False)
+            forest.set_params(n_estimators=int(np.clip(TOTAL_LEAVES / per_tree, FEWEST_TREES, TREES)))
+            forest.fit(levels, y, sample_weight=w)
+        self._take(forest, edges, K)
         return self
 
     def _leaf_size(

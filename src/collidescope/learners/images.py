@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from collidescope.learners._shared import LOG_FLOOR, by_blocks, checked, inner_parts, weights_of
 from collidescope.learners.base import FloatArray, Member, Task, Tree
 from collidescope.training.loop import epoch_generator, seeded_module
-from collidescope.training.threads import one_thread, tiny_is_zero
+from collidescope.training.machine import flushed_denormals, one_thread
 
 #: Channels of the first block on a CPU and on a GPU; they double with every block.
 CPU_WIDTH, GPU_WIDTH = 24, 64
@@ -64,7 +64,7 @@ class Convolution(Member):
         part = torch.from_numpy(inner_parts(task, PARTS, task.seed)).to(task.device)
         steps = GPU_STEPS if gpu else CPU_STEPS
         # Deterministic kernels: the same seed gives the same network on one machine.
-        with torch.random.fork_rng(devices=[]), tiny_is_zero(), one_thread(not gpu):
+        with torch.random.fork_rng(devices=[]), flushed_denormals(), one_thread(not gpu):
             chosen, best = AUGMENTATIONS[0], math.inf
             rest = part == 0
             for augmentation in AUGMENTATIONS if bool(rest.any()) else ():

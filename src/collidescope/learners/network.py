@@ -16,10 +16,10 @@ from collidescope.learners._shared import LOG_FLOOR, by_blocks, checked, inner_p
 from collidescope.learners.base import FloatArray, Member, Task, Tree
 from collidescope.training.config import TrainingConfig
 from collidescope.training.loop import epoch_generator, fit_loop
+from collidescope.training.machine import one_thread
 from collidescope.training.networks import StackedMLP
 from collidescope.training.objectives import FactorisedObjective
 from collidescope.training.rows import Rows, as_rows
-from collidescope.training.threads import one_thread
 
 HIDDEN = (128, 128)
 #: Networks, and the rows beyond which one is enough. Five instead of three gained less than 0.5% of the Brier score.

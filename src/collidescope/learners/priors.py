@@ -15,6 +15,7 @@ class Priors(Member):
     """The class shares of the training rows, whatever x."""
 
     name = "priors"
+    simple = True
 
     log_priors: npt.NDArray[np.float64]
 

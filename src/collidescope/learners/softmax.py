@@ -53,6 +53,7 @@ class Linear(Member):
     """Softmax regression on the features themselves."""
 
     name = "linear"
+    simple = True
     penalty: ClassVar[float] = 0.3
     #: Largest rank of W; None penalises W itself.
     rank: ClassVar[int | None] = None

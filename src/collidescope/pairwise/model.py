@@ -24,9 +24,8 @@ from collidescope.pairwise.risk import balanced_risk
 from collidescope.training.config import TrainingConfig
 from collidescope.training.loop import Progress, fit_loop, seeded_module
 from collidescope.training.networks import EncoderFactory
-from collidescope.training.objectives import Split, backpropagate, parts_of, signature
+from collidescope.training.objectives import Split, backpropagate, inner_splits, parts_of, signature
 from collidescope.training.rows import Rows
-from collidescope.training.splits import inner_splits
 
 #: Networks of ``hidden_layer_sizes="auto"``, weighed by their held-out loss.
 AUTO_SIZES: tuple[tuple[int, ...], ...] = ((64,), (128, 128))

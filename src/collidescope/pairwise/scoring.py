@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from collidescope.pairwise.networks import PairModule, PairwiseNetwork
-from collidescope.training.faults import halved
+from collidescope.training.machine import halved
 
 #: Bytes of activations per block of pairs: the last-level cache share of one core, where additions are not slowed
 #: down by memory. Measured best between 1 and 4 MiB; larger budgets only pay on accelerators.
@@ -28,21 +28,6 @@ GPU_RESULT_BYTES = 2 * 2**30
 ROWS_AT_ONCE = 8192
 #: Posteriors of one block of rows, in numbers: beyond a thousand classes blocks are shorter.
 NUMBERS_AT_ONCE = 2**23
-
-
-def encode(module: nn.Module, X: Tensor, batch: int = ROWS_AT_ONCE) -> Tensor:
-    """P = softmax(module(x)) for all rows: float64, shape (n, K), on the CPU.
-
-    The members of a stack (M, B, K) are averaged as probabilities.
-    """
-    module.eval()
-    device = _device_of(module)
-    parts = []
-    with torch.inference_mode():
-        for rows in torch.split(X, batch):
-            p = torch.softmax(module(rows.to(device)), -1)
-            parts.append((p if p.ndim == 2 else p.mean(0)).double().cpu())
-    return torch.cat(parts) if parts else torch.empty(0, 0, dtype=torch.float64)
 
 
 def similarity(module: PairModule, A: Tensor, B: Tensor, shift: float = 0.0) -> Tensor:

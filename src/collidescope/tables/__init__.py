@@ -131,8 +131,8 @@ class TableClassifier(CollisionClassifier):
         for words in caution:
             warnings.warn(words, CollisionWarning, stacklevel=3)
 
-    def _repeat_notes(self, *parts: Any) -> list[str]:
-        found = super()._repeat_notes(*parts)  # of which the fit warns
+    def _copy_notes(self, *parts: Any) -> list[str]:
+        found = super()._copy_notes(*parts)  # of which the fit warns
         self.notes_, self.cautions_ = self.notes_ + found, self.cautions_ + found
         for note in found:
             logger.info("%s", note)

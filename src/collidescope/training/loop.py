@@ -22,8 +22,7 @@ from torch import Tensor, nn
 from collidescope.scale.distributed import average_gradients, own_part, world
 from collidescope.training.checkpoint import Checkpoint
 from collidescope.training.config import TrainingConfig
-from collidescope.training.faults import said_plainly
-from collidescope.training.threads import tiny_is_zero
+from collidescope.training.machine import explained_errors, flushed_denormals
 
 #: An epoch counts as better when the held-out loss falls by more than this: over a few thousand held-out rows less than
 #: a nat in all, which is luck, and separable data would creep on by less for ever.
@@ -132,7 +131,11 @@ def fit_loop(
     # Dropout draws from the global generators: they are seeded per epoch and put back at the end.
     devices = [torch.device(config.device)] if str(config.device).startswith("cuda") else []
     remedy = "lower batch_size in training=, or use a smaller network; with checkpoint= the same fit goes on"
-    with torch.random.fork_rng(devices=devices), tiny_is_zero(), said_plainly("training", remedy, str(config.device)):
+    with (
+        torch.random.fork_rng(devices=devices),
+        flushed_denormals(),
+        explained_errors("training", remedy, str(config.device)),
+    ):
         try:
             for epoch in range(len(result.history) + 1, config.max_epochs + 1):
                 if best.exhausted(config.patience):
@@ -154,6 +157,8 @@ def fit_loop(
     best.restore(module)
     module.eval()
     result.val_loss, result.best_epoch = best.loss, best.epoch.tolist()
+    # Where nothing was held out there is no such loss, and files hold finite numbers alone.
+    result.history = [{key: value for key, value in e.items() if value == value} for e in result.history]
     return result
 
 
