@@ -16,10 +16,9 @@ from scipy.special import stdtr, stdtrit
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
-from collidescope._sparse import largest_pairs
 from collidescope.applications._inputs import Names, Told, group_codes, mean_and_error, residuals, scored
 from collidescope.estimate import collision_matrix_from_posteriors
-from collidescope.matrix import UNSEEN, CollisionMatrix
+from collidescope.matrix import UNSEEN, CollisionMatrix, largest_pairs
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -27,22 +27,22 @@ HEADER = "Whether the first line names the columns. Without it they are called c
 HEADER += "works too)."
 Header = Annotated[bool, reading("--header/--no-header", help=HEADER)]
 Delimiter = Annotated[
-    str | None, reading("--delimiter", metavar="CHARACTER", help="Found out by itself; 'tab' for tabs.")
+    str | None, reading("--delimiter", metavar="CHARACTER", help="Detected by default; 'tab' for tabs.")
 ]
-SkipLines = Annotated[int, reading("--skip-lines", min=0, metavar="N", help="Lines above the table.")]
+SkipLines = Annotated[int, reading("--skip-lines", min=0, metavar="N", help="Lines to skip above the table.")]
 
 CATEGORY = "Its values are names even if they look like numbers (a postcode, a region code)."
 GROUPS = "Rows with the same value (one patient, one document) stay together in a fold, or the model would know them "
 GROUPS += "already. The column itself is not used."
 RARE = "What to do about classes with a single row: stop, leave them out, or join them into one class."
-Drop = Annotated[Columns, columns("--drop", metavar="COLUMN", help="Leave a column out. Again for more.")]
+Drop = Annotated[Columns, columns("--drop", metavar="COLUMN", help="Leave a column out. Repeat for more.")]
 Keep = Annotated[Columns, columns("--keep", metavar="COLUMN", help="Use a column though it looks like an id.")]
 Category = Annotated[Columns, columns("--category", metavar="COLUMN", help=CATEGORY)]
 Groups = Annotated[Column, columns("--groups", "--group", metavar="COLUMN", help=GROUPS)]
 SampleWeight = Annotated[
     Column, columns("--sample-weight", metavar="COLUMN", help="How much each row counts; 0 leaves it out.")
 ]
-Unique = Annotated[bool, columns("--unique", help="Use rows that repeat, label included, once.")]
+Unique = Annotated[bool, columns("--unique", help="Use rows that repeat, label included, only once.")]
 Rare = Annotated[str, columns(metavar="error|drop|merge", help=RARE)]
 DropRare = Annotated[int, columns("--drop-rare", min=0, metavar="N", help="Leave out classes with fewer than N rows.")]
 Sample = Annotated[
@@ -54,6 +54,6 @@ Report = Annotated[
 ]
 Matrix = Annotated[Path | None, results("--matrix", metavar="FILE.json", help="Write S for `collidescope merge`.")]
 Json = Annotated[bool, results("--json", help="Print JSON for machines on standard output, and nothing else there.")]
-Title = Annotated[str | None, results("--title", help="Of the report.")]
+Title = Annotated[str | None, results("--title", help="Title of the report.")]
 Quiet = Annotated[bool, results("--quiet", "-q", help="No notes and no progress, only results and errors.")]
 Seed = Annotated[int, training("--seed", min=0, help="Same seed, same result.")]

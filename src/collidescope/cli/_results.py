@@ -55,7 +55,7 @@ def fitting(table: pd.DataFrame, names: Sequence[str]) -> str:
     """A table as text no wider than the terminal: the columns ``names``, which hold class names, are cut."""
 
     def text(longest: int) -> str:
-        cut = {name: ["" if value is None else short(value, longest) for value in table[name]] for name in names}
+        cut = {name: [short(value, longest) for value in table[name].fillna("")] for name in names}
         return str(table.assign(**cut).to_string(index=False, float_format="{:.4f}".format, na_rep=""))
 
     longest = max((len(str(value)) for name in names for value in table[name]), default=FEWEST)

@@ -17,13 +17,14 @@ from collidescope.cli._console import INTERRUPTED, guarded, is_quiet, note, say,
 
 #: From so many rows a quicker first look is offered.
 MANY_ROWS = 50_000
-#: What a small pool means for the numbers.
+#: What a small pool means for the numbers, and what to do about it.
 QUICK = "a small pool of models (--quick): the full pool would find less, as it tells classes apart better"
+FULL = "Fit again without --quick before you act: the full pool tells classes apart better, so less is left."
 
 OUT = "Write labels and held-out posteriors of these rows: each by a model that did not see the row."
 MEMBERS = "Models to train, such as linear,trees.  [default: those that suit the table]"
 LIMIT = "Train on parts of the rows too, for what unlimited rows would leave (1.9 times the time)."
-PRIORS = "For the classes as frequent as here, or as if all were equally frequent."
+PRIORS = "Class frequencies: as in these rows, or all equal."
 CONTROL = "Fit again on shuffled labels, where nothing must be found (twice the time)."
 
 
@@ -57,7 +58,7 @@ def fit(
     ] = None,
     members: Annotated[str | None, opt.training(metavar="A,B,…", help=MEMBERS)] = None,
     quick: Annotated[
-        bool, opt.training("--quick", help="A small pool of models: in seconds, and a little too high.")
+        bool, opt.training("--quick", help="A small pool of models: takes seconds, and finds a little too much.")
     ] = False,
     limit: Annotated[bool, opt.training("--limit/--no-limit", help=LIMIT)] = True,
     priors: Annotated[str, opt.training(metavar="empirical|uniform", help=PRIORS)] = "empirical",
@@ -69,7 +70,7 @@ def fit(
     """Which classes of a labelled table cannot be told apart, and how sure is that?
 
     Trains on part of the rows and scores the others, in turn, then estimates S: how often an input seen in one class
-    would carry the label of another if it were seen again. Numbers, text, dates and gaps in the table are all right.
+    would carry the label of another if it were seen again. Numbers, text, dates and missing cells are fine.
     Columns that name rows (ids) are left out; columns that give the label away, groups of rows that belong together
     and repeated rows are warned about. After the first fold it says how long the rest will take. After Ctrl-C the folds
     trained so far are used.
@@ -131,7 +132,7 @@ def fit(
     with warnings_as_notes():
         summary = summary_of(model, rows.X, rows.y, control=checked, title=title, about=about, notes=notes)
     # Before any other advice: a number that comes from a leak is not worth acting on.
-    summary["what_to_do"] = [*model.cautions_, *([QUICK] if quick else []), *summary["what_to_do"]]
+    summary["what_to_do"] = [*model.cautions_, *([FULL] if quick else []), *summary["what_to_do"]]
     cm = model.collision_matrix_
     name = rows.label if rows.label not in ("row", "predicted") else f"{rows.label} (label)"
     posteriors = posterior_table(model.posteriors_, model.classes_, rows.numbers, pd.DataFrame({name: rows.y}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from copy import copy
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,6 +20,8 @@ FLAGS = {"must_merge": "--together", "cannot_merge": "--apart", "max_pber": "--m
 FLAGS |= {'method="optimal"': "--optimal", "method='optimal'": "--optimal"}
 
 MAX_PBER = "Merge until an input seen again changes group at most this often: 0.05 is 5%."
+BALANCE = "0 by gain alone, 1 for groups of like size."
+MORE = "be in one group. Repeat for more."
 UNSEEN = "Labelled rows that the model has not seen: adds rows to look at."
 REPORT = Path("report.html")
 
@@ -190,18 +193,10 @@ def merge(
     source: Annotated[Path, typer.Argument(metavar="SOURCE", help="A matrix (--matrix) or a model (--save).")],
     groups: Annotated[int | None, typer.Option(min=2, help="Merge until so many groups are left.")] = None,
     max_pber: Annotated[float | None, typer.Option("--max-pber", help=MAX_PBER)] = None,
-    max_group_size: Annotated[
-        int | None, typer.Option("--max-group-size", min=2, metavar="N", help="Most classes of a group.")
-    ] = None,
-    balance: Annotated[
-        float, typer.Option("--balance", min=0, max=1, metavar="X", help="0 by gain alone, 1 for groups of like size.")
-    ] = 0.0,
-    together: Annotated[
-        list[str] | None, typer.Option(metavar="A,B", help="Classes that must be one group. Again for more.")
-    ] = None,
-    apart: Annotated[
-        list[str] | None, typer.Option(metavar="A,B", help="Classes that must not be in one group. Again for more.")
-    ] = None,
+    max_group_size: Annotated[int | None, typer.Option(min=2, metavar="N", help="Most classes of a group.")] = None,
+    balance: Annotated[float, typer.Option(min=0, max=1, metavar="X", help=BALANCE)] = 0.0,
+    together: Annotated[opt.Columns, typer.Option(metavar="A,B", help=f"Classes that must {MORE}")] = None,
+    apart: Annotated[opt.Columns, typer.Option(metavar="A,B", help=f"Classes that must not {MORE}")] = None,
     optimal: Annotated[bool, typer.Option("--optimal", help="Look at every grouping (up to 10 classes).")] = False,
     matrix: opt.Matrix = None,
     as_json: opt.Json = False,
@@ -226,16 +221,11 @@ def merge(
     set_quiet(quiet)
     check_outputs([source], [matrix])
     cm = inputs.load_matrix(source)
-    method = "optimal" if optimal else "greedy"
-    pairs = {"must_merge": together, "cannot_merge": apart}
-    lists = {
-        name: [[own.strip() for own in group.split(",")] for group in given or ()] for name, given in pairs.items()
-    }
-    links: dict[str, Any] = {name: given or None for name, given in lists.items()}
+    options: dict[str, Any] = {"max_pber": max_pber, "max_group_size": max_group_size, "balance": balance}
+    for name, given in (("must_merge", together), ("cannot_merge", apart)):
+        options[name] = [[own.strip() for own in group.split(",")] for group in given] if given else None
     try:
-        plan = consolidate(
-            cm, groups, max_pber=max_pber, max_group_size=max_group_size, balance=balance, method=method, **links
-        )
+        plan = consolidate(cm, groups, method="optimal" if optimal else "greedy", **options)
     except ValueError as error:
         words = str(error)
         for argument, flag in FLAGS.items():
@@ -317,7 +307,8 @@ def limit(
     else:
         for line in headline(model.collision_matrix_, found):
             show(for_terminal(line))
-        show(f"\n{curve.frame.to_string(index=False, float_format='{:.4f}'.format)}\n\nVerdict: {curve.verdict}.")
+        told = curve.frame.assign(rows=curve.frame["rows"].round().astype(int))
+        show(f"\n{told.to_string(index=False, float_format='{:.4f}'.format)}\n\nVerdict: {curve.verdict}.")
     if plot is not None:
         from collidescope.show import LimitDisplay
 
@@ -350,6 +341,7 @@ def report(
     """
     import pandas as pd
 
+    from collidescope.applications._inputs import posteriors_of
     from collidescope.cli import _inputs as inputs
     from collidescope.cli._results import check_report, summary_of, write_summary
     from collidescope.cli._writing import check_outputs, write_outputs
@@ -371,8 +363,10 @@ def report(
         y, _ = inputs.match_labels(pd.Series(rows.y, name=rows.label), found.classes_.tolist(), "label")
         with warnings_as_notes():
             about = _about("report", table, rows.label, list(rows.X.columns), source)
-            notes = [*rows.notes, *getattr(found, "notes_", ())]
-            summary = summary_of(found, rows.X, y, title=title, notes=notes, about=about)
+            asked = copy(found)  # about these rows, in place of its own
+            asked.posteriors_, _, met = posteriors_of(found, rows.X, None, None, "the model")
+            notes = [*rows.notes, *getattr(found, "notes_", ()), *met]
+            summary = summary_of(asked, rows.X, y, title=title, notes=notes, about=about)
     if as_json:
         show_json(summary)
     write_outputs(("report", out, partial(write_summary, summary)))

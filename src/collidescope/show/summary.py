@@ -15,12 +15,11 @@ import numpy.typing as npt
 
 from collidescope._checks import FloatArray
 from collidescope._environment import environment
-from collidescope._sparse import largest_pairs
 from collidescope._text import LEVEL, READABLE, headline, limit_facts, limit_words, upper_limit
 from collidescope.applications.audit import audit, bayes_confusion
 from collidescope.applications.consolidation import consolidate
 from collidescope.equations.bounds import condition_number
-from collidescope.matrix import CollisionMatrix
+from collidescope.matrix import CollisionMatrix, largest_pairs
 from collidescope.show import words
 from collidescope.show.displays import continuation, leaf_order
 from collidescope.show.rows import Source, resolve, rows_to_look_at, text
