@@ -151,8 +151,8 @@ def headline(cm: CollisionMatrix, limit: Any = None, level: float = LEVEL) -> li
     at_most = upper_limit(cm, level)
     if at_most is not None:
         lines.append(f"The best possible classifier errs on at most {percent(at_most)} ({level:.0%} confidence)")
-        least_error = float(facts.get("limit_error_low") or 0.0)
-        if least_error >= SMALLEST and facts.get("limit_state") in READABLE:
+        least_error = facts.get("limit_error_low")
+        if isinstance(least_error, float) and least_error >= SMALLEST and facts.get("limit_state") in READABLE:
             lines[-1] += f", and on at least {percent(min(least_error, at_most))} if learning goes on as it did"
         lines[-1] += "."
     return lines
@@ -161,22 +161,25 @@ def headline(cm: CollisionMatrix, limit: Any = None, level: float = LEVEL) -> li
 def limit_words(facts: Mapping[str, Any]) -> str:
     """What unlimited rows would leave, from :func:`limit_facts`."""
     state = facts.get("limit_state")
-    if state is None:
+    ends: list[Any] = [facts.get(f"limit_pber{end}") for end in ("_low", "_high", "")]
+    if state is None or not all(isinstance(end, int | float) for end in ends):  # not made, or a damaged file
         return (
             "Part of it may be what the model has not learned yet; what unlimited rows would leave was not estimated."
         )
     if state not in READABLE:
         why = str(facts.get("limit_reason") or "too few rows to see how it falls").rstrip(".")
         return f"What unlimited rows would leave cannot be said, and no lower limit can be given: {why}."
-    low, high, likely = (facts[f"limit_pber{end}"] for end in ("_low", "_high", ""))
-    left, nothing = span(low, high), ["perhaps nothing"] if low < SMALLEST else []
+    low, high, likely = ends
+    left, most_likely = span(low, high), f"most likely {percent(likely)}"
+    if low < SMALLEST:
+        known = state == "still learning" and likely >= SMALLEST
+        left += f" ({most_likely}, perhaps nothing)" if known else " (perhaps nothing)"
+    elif state == "still learning":
+        left += f", {most_likely}"
     if state == "settled":
-        left += f" ({nothing[0]})" if nothing else ""
         return (
             f"More rows of this kind would hardly change that: unlimited rows would leave {left}. [PBER at the limit]"
         )
-    likely = ", ".join([f"most likely {percent(likely)}"] * (likely >= SMALLEST) + nothing)
-    left += f" ({likely})" if nothing else f", {likely}"
     return (
         f"Unlimited rows of this kind would leave {left}; the rest is what the model has not learned yet. "
         f"[PBER at the limit]"

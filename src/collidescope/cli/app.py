@@ -54,7 +54,7 @@ def demo(
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE.html", help="The page to write.")] = matrices.REPORT,
     quiet: opt.Quiet = False,
 ) -> None:
-    """The main job on handwritten digits that come with scikit-learn: about a minute, nothing to prepare."""
+    """The main job on handwritten digits that come with scikit-learn: a minute or two, nothing to prepare."""
     from collidescope.cli._writing import check_outputs
     from collidescope.demo import main as run
 
