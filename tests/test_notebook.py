@@ -15,7 +15,7 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.svm import SVC
 
 import collidescope as cs
-from collidescope._text import as_text, headline, limit_facts, percent, quote, short
+from collidescope._text import as_text, headline, limit_facts, limit_words, percent, quote, short
 from collidescope.matrix import bayes_error_bounds
 from collidescope.trust import learning_curve, shuffled_control
 from helpers import limit_like
@@ -92,6 +92,13 @@ def test_each_state_of_the_limit_is_said_in_its_way_and_a_matrix_that_carries_it
     assert all(sentence in as_text(cm, limit) for sentence in said)
     merged = carrying.merge([[EVIL, "d"]])
     assert "was not estimated" in headline(merged)[1]  # the limit was that of the classes apart
+
+
+def test_a_limit_that_may_be_nothing_is_said_as_at_most():
+    facts = {"limit_pber": 0.012, "limit_pber_low": 0.00002, "limit_pber_high": 0.018, "limit_reason": ""}
+    learning = limit_words(facts | {"limit_state": "still learning"})
+    assert "leave at most 1.8% (most likely 1.2%, perhaps nothing); the rest" in learning
+    assert "leave at most 1.8% (perhaps nothing)." in limit_words(facts | {"limit_state": "settled"})
 
 
 @pytest.mark.parametrize(("coverage", "first"), [(0.0015, True), (0.8, False)])

@@ -12,7 +12,7 @@ import pytest
 
 import collidescope as cs
 from collidescope.show import CollisionMatrixDisplay, DendrogramDisplay, LimitDisplay, PosteriorDisplay
-from collidescope.show.limits import continuation
+from collidescope.show.displays import continuation
 from helpers import limit_like, planted, random_posteriors
 
 matplotlib = pytest.importorskip("matplotlib")

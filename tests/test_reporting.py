@@ -117,7 +117,7 @@ def test_the_limit_of_a_model_is_found_and_told_with_its_curve():
     P, codes = posteriors(3)
     cm = cs.collision_matrix_from_posteriors(P, codes)
     limit = limit_like(cm)
-    model = SimpleNamespace(collision_matrix_=cm, posteriors_=P, classifier_=SimpleNamespace(limit_=limit))
+    model = SimpleNamespace(collision_matrix_=cm, posteriors_=P, limit_=limit)
     summary = cs.summarise(model, y=codes)
     assert summary["limit"]["curve"]["pber"] == limit.curve["pber"].tolist()
     assert (summary["limit"]["low"], summary["limit"]["high"]) == limit.pber_interval()

@@ -138,9 +138,9 @@ def test_the_verdict_follows_the_state_and_only_a_settled_curve_has_converged(st
     assert said.count("too few rows to say") == (verdict == "too few rows to say")
 
 
-def test_the_limit_is_found_in_a_classifier_in_a_pipeline_of_tables_and_in_itself():
+def test_the_limit_is_found_in_a_classifier_and_in_itself():
     limit = limit_like(CM)
-    for source in (limit, SimpleNamespace(limit_=limit), SimpleNamespace(classifier_=SimpleNamespace(limit_=limit))):
+    for source in (limit, SimpleNamespace(limit_=limit)):
         assert limit_of(source) is limit
     for source in (None, SimpleNamespace(limit_=None), CM):
         assert limit_of(source) is None

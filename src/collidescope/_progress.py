@@ -6,7 +6,6 @@ import logging
 import sys
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any
 
 logger = logging.getLogger("collidescope")
@@ -17,16 +16,9 @@ ALMOST = 0.9
 
 
 class Progress:
-    """Counts ``total`` steps; ``report`` may be called within a step to say what is going on.
+    """Counts ``total`` steps (``verbose`` 0: without printing); each is logged (INFO) by the logger "collidescope".
 
-    Every step is also logged (level INFO) by the logger "collidescope".
-
-    Parameters
-    ----------
-    what : str
-    total : int
-    verbose : int
-        0 prints nothing.
+    ``report`` may be called within a step to say what is going on.
     """
 
     def __init__(self, what: str, total: int, verbose: int) -> None:
@@ -54,9 +46,7 @@ class Progress:
             self._bar.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *failure: object) -> None:
         if self._bar is not None:
             self._bar.stop()
 

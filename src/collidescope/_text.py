@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from collidescope.matrix import CollisionMatrix
 
 #: Up to this many classes S is shown in full; beyond it only its largest collisions.
-TEXT_CLASSES = 12
-HTML_CLASSES = 30
+TEXT_CLASSES, HTML_CLASSES = 12, 30
 #: Cell colours (red, green, blue): an input staying in its class, an input found in another.
 SAME, OTHER = "70,130,180", "214,69,65"
 #: Characters of a class name in a sentence, at the left of a table, and above one of its columns.
@@ -113,16 +112,11 @@ def quote(name: Any, longest: int = IN_SENTENCE) -> str:
 def limit_facts(limit: Any, level: float = LEVEL) -> dict[str, str | float | None]:
     """What the headline needs of a ``Limit``, as plain values that ``CollisionMatrix.info`` can hold."""
     low, high = limit.pber_interval(level)
-    error = limit.bayes_error_interval(level)
-    return {
-        "limit_state": str(limit.state),
-        "limit_reason": str(limit.reason or ""),
-        "limit_pber": float(limit.pber),
-        "limit_pber_low": float(low),
-        "limit_pber_high": float(high),
-        "limit_error_low": None if error is None else float(error[0]),
-        "limit_error_high": None if error is None else float(error[1]),
-    }
+    least, most = limit.bayes_error_interval(level) or (None, None)
+    facts = {"limit_pber": limit.pber, "limit_pber_low": low, "limit_pber_high": high}
+    facts |= {"limit_error_low": least, "limit_error_high": most}
+    plain = {name: None if value is None else float(value) for name, value in facts.items()}
+    return {"limit_state": str(limit.state), "limit_reason": str(limit.reason or ""), **plain}
 
 
 def headline(cm: CollisionMatrix, limit: Any = None, level: float = LEVEL) -> list[str]:
@@ -157,8 +151,8 @@ def headline(cm: CollisionMatrix, limit: Any = None, level: float = LEVEL) -> li
     at_most = upper_limit(cm, level)
     if at_most is not None:
         lines.append(f"The best possible classifier errs on at most {percent(at_most)} ({level:.0%} confidence)")
-        least_error = float(facts.get("limit_error_low") or 0.0)
-        if least_error >= SMALLEST and facts.get("limit_state") in READABLE:
+        least_error = facts.get("limit_error_low")
+        if isinstance(least_error, float) and least_error >= SMALLEST and facts.get("limit_state") in READABLE:
             lines[-1] += f", and on at least {percent(min(least_error, at_most))} if learning goes on as it did"
         lines[-1] += "."
     return lines
@@ -167,21 +161,28 @@ def headline(cm: CollisionMatrix, limit: Any = None, level: float = LEVEL) -> li
 def limit_words(facts: Mapping[str, Any]) -> str:
     """What unlimited rows would leave, from :func:`limit_facts`."""
     state = facts.get("limit_state")
-    if state is None:
+    ends: list[Any] = [facts.get(f"limit_pber{end}") for end in ("_low", "_high", "")]
+    if state is None or not all(isinstance(end, int | float) for end in ends):  # not made, or a damaged file
         return (
             "Part of it may be what the model has not learned yet; what unlimited rows would leave was not estimated."
         )
     if state not in READABLE:
         why = str(facts.get("limit_reason") or "too few rows to see how it falls").rstrip(".")
         return f"What unlimited rows would leave cannot be said, and no lower limit can be given: {why}."
-    left = span(facts["limit_pber_low"], facts["limit_pber_high"])
+    low, high, likely = ends
+    left, most_likely = span(low, high), f"most likely {percent(likely)}"
+    if low < SMALLEST:
+        known = state == "still learning" and likely >= SMALLEST
+        left += f" ({most_likely}, perhaps nothing)" if known else " (perhaps nothing)"
+    elif state == "still learning":
+        left += f", {most_likely}"
     if state == "settled":
         return (
             f"More rows of this kind would hardly change that: unlimited rows would leave {left}. [PBER at the limit]"
         )
     return (
-        f"Unlimited rows of this kind would leave {left}, most likely {percent(facts['limit_pber'])}; the rest is what "
-        f"the model has not learned yet. [PBER at the limit]"
+        f"Unlimited rows of this kind would leave {left}; the rest is what the model has not learned yet. "
+        f"[PBER at the limit]"
     )
 
 
@@ -223,7 +224,7 @@ def as_text(cm: CollisionMatrix, limit: Any = None) -> str:
     left, width = max(8, *(len(name) + 1 for name in names)), max(7, *(len(name) + 1 for name in heads))
     lines.append("seen in".ljust(left) + "".join(name.rjust(width) for name in heads) + "   ← seen again in")
     for name, row in zip(names, cm.matrix, strict=True):
-        lines.append(name.ljust(left) + "".join(f"{value:.4f}".rjust(width) for value in row))
+        lines.append(name.ljust(left) + "".join(f"{value:{width}.4f}" for value in row))
     if cm.stderr is not None:
         from numpy import median  # not at the top: the command line's help needs words and no numpy
 

@@ -83,9 +83,8 @@ class Problem(ABC):
             B += P.T @ (weights[:, None] * P)
             kept += float(weights @ P.max(axis=1))
         B = balance((B + B.T) / 2, self.priors)
-        return CollisionMatrix(
-            B / B.sum(axis=1, keepdims=True), self.priors, self.classes, info={"method": "truth"}
-        ), 1 - kept
+        S = B / B.sum(axis=1, keepdims=True)
+        return CollisionMatrix(S, self.priors, self.classes, info={"method": "truth"}), 1 - kept
 
     def collision_matrix(self) -> CollisionMatrix:
         """The true S."""
@@ -141,8 +140,7 @@ class GaussianProblem(Problem):
         logs = np.log(self.priors) - d * np.log(self.scales) - squares / 2
         if not np.isfinite(logs.max(axis=1)).all():
             raise ValueError(f"X is too far from every class for a posterior, got {np.abs(X).max():.6g}")
-        weights = np.exp(logs - logs.max(axis=1, keepdims=True))
-        return weights / weights.sum(axis=1, keepdims=True)
+        return np.asarray(softmax(logs, axis=1))
 
     def nodes(self) -> Iterator[tuple[FloatArray, FloatArray]]:
         """Exact quadrature when all scales are equal and the centres span a line or a plane, else draws."""

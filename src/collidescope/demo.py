@@ -14,7 +14,7 @@ from collidescope.trust import limit_of
 def main(report: str | Path = "report.html", verbose: int = 1) -> None:
     """Fit scikit-learn's digits, print their collision matrix and write the report."""
     X, y = load_digits(return_X_y=True)
-    print(f"Which digits in {len(y):,} images of 8×8 pixels cannot be told apart? (about a minute)\n", flush=True)
+    print(f"Which digits in {len(y):,} images of 8×8 pixels cannot be told apart? (a minute or two)\n", flush=True)
     clf = CollisionClassifier(random_state=0, verbose=verbose).fit(X, y)
     cm = clf.collision_matrix_
     print(as_text(cm, limit_of(clf)))
@@ -32,7 +32,7 @@ def main(report: str | Path = "report.html", verbose: int = 1) -> None:
     except ImportError as error:
         print(f"\nNo report: {error}")
     else:
-        print(f"\nThe whole answer, with the images that are ambiguous: {report}")
+        print(f"\nThe whole answer, with the ambiguous images: {report}")
 
 
 if __name__ == "__main__":

@@ -13,20 +13,19 @@ population on which it is scored may have others: see :meth:`CollisionMatrix.pre
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csr_array
 from scipy.special import stdtrit
 
 from collidescope import _checks as check
 from collidescope import _store
-from collidescope._checks import FloatArray
-from collidescope._merging import delta_stderr, membership, merge_covariance, n_pairs
-from collidescope._sparse import SparseCollisions, largest_of_rows, largest_pairs
+from collidescope._checks import FloatArray, IntArray
 from collidescope._text import as_html, as_text
 from collidescope.equations.bounds import bayes_error_bounds
 
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
 
 #: What a JSON file of a matrix is called inside, and the most classes it takes: 50 bytes per entry are 50 MB there.
 FORMAT, FORMAT_VERSION, JSON_CLASSES = "collidescope.collision-matrix", 2, 1000
+TOP_FORMAT = "collidescope.top-collisions"
 #: Intervals allow for one more row of the class that would have added this much to the entry: where no collision was
 #: seen the standard error is near zero, yet n rows cannot rule out rates below about 1/n.
 UNSEEN = 0.5
@@ -298,7 +298,8 @@ class CollisionMatrix:
     def top_k(self, k: int = 10) -> SparseCollisions:
         """Of every row of S the diagonal and the ``k`` largest other entries, sparse, with what is left out.
 
-        Where :meth:`top_collisions` ranks pairs of all classes, this keeps every class.
+        Where :meth:`top_collisions` ranks pairs of all classes, this keeps every class. Ties go to the class that comes
+        first.
 
         >>> S = [[0.8, 0.15, 0.05], [0.15, 0.8, 0.05], [0.05, 0.05, 0.9]]
         >>> top = CollisionMatrix(S, classes=["cat", "dog", "owl"]).top_k(1)
@@ -309,7 +310,28 @@ class CollisionMatrix:
         >>> top.rest.round(2)
         array([0.05, 0.05, 0.05])
         """
-        return largest_of_rows(self.matrix, self.classes, self.stderr, k)
+        check.check_count(k, "k", least=0)
+        S, n = self.matrix, self.n_classes
+        count = min(k, n - 1)
+        chosen = []
+        for i, row in enumerate(S):
+            others = row.copy()
+            others[i] = 0.0
+            # a value that `count` others reach; stable, so that ties go by position
+            least = np.partition(others, n - count)[n - count] if count else np.inf
+            found = np.flatnonzero(others >= max(least, np.finfo(float).tiny))
+            found = found[np.argsort(-others[found], kind="stable")[:count]]
+            chosen.append(np.sort(np.append(found, i)))
+        columns = np.concatenate(chosen)
+        ends = np.append(0, np.cumsum([len(found) for found in chosen]))
+        rows = np.repeat(np.arange(n), np.diff(ends))
+
+        def keep(values: FloatArray) -> csr_array:
+            return csr_array((values[rows, columns], columns, ends), shape=(n, n))
+
+        matrix = keep(S)
+        rest = np.maximum(S.sum(axis=1) - np.asarray(matrix.sum(axis=1)).ravel(), 0.0)
+        return SparseCollisions(matrix, rest, self.classes, None if self.stderr is None else keep(self.stderr))
 
     def rates(self, population_priors: npt.ArrayLike | str | None = None) -> pd.DataFrame:
         """Per class: prior, recall, precision, false-negative and false-positive rate (the methods of these names)."""
@@ -500,3 +522,151 @@ def _half_width(
         return np.asarray(stdtrit(np.inf, (1 + level) / 2) * np.asarray(stderr))
     freedom = np.maximum(np.asarray(counts if units is None else units) - 1, 1)
     return np.asarray(stdtrit(freedom, (1 + level) / 2) * np.hypot(stderr, UNSEEN / np.asarray(counts)))
+
+
+@dataclass(frozen=True, eq=False)
+class SparseCollisions:
+    """S with the other classes that each class collides with most, and nothing else.
+
+    Attributes
+    ----------
+    matrix : scipy.sparse.csr_array of shape (K, K)
+        The diagonal of S and the ``k`` largest other entries of every row, exactly as they are in S (none that are 0).
+    rest : array of shape (K,)
+        What each row leaves out: 1 less the sum of the row.
+    classes : array of K names, of rows and columns
+    stderr : scipy.sparse.csr_array of shape (K, K) or None
+        Standard errors of the same entries.
+
+    Examples
+    --------
+    >>> from collidescope import CollisionMatrix
+    >>> cm = CollisionMatrix([[0.7, 0.2, 0.1], [0.2, 0.8, 0.0], [0.1, 0.0, 0.9]], classes=["cat", "lynx", "dog"])
+    >>> top = cm.top_k(1)
+    >>> top.matrix.toarray()
+    array([[0.7, 0.2, 0. ],
+           [0.2, 0.8, 0. ],
+           [0.1, 0. , 0.9]])
+    >>> top.rest.round(6)
+    array([0.1, 0. , 0. ])
+    """
+
+    matrix: csr_array
+    rest: FloatArray
+    classes: npt.NDArray[Any]
+    stderr: csr_array | None = None
+
+    def __repr__(self) -> str:
+        return f"<SparseCollisions: {len(self.classes):,} classes, {self.matrix.nnz:,} entries>"
+
+    def to_frame(self) -> pd.DataFrame:
+        """A line an entry, largest first within a class: ``class``, ``other``, ``rate``, ``stderr`` (nan: unknown)."""
+        import pandas as pd
+
+        rows, columns, values, errors = self._entries()
+        order = np.lexsort((-values, rows))
+        names = {"class": self.classes[rows], "other": self.classes[columns], "rate": values, "stderr": errors}
+        return pd.DataFrame({name: column[order] for name, column in names.items()})
+
+    def to_json(self, path: str | Path | None = None) -> str:
+        """Classes, entries (row, column, rate and standard error, as four lists) and the rest, as JSON text."""
+        rows, columns, values, errors = self._entries()
+        data: dict[str, Any] = {"format": TOP_FORMAT, "version": 1, "classes": self.classes.tolist()}
+        data |= {"row": rows.tolist(), "column": columns.tolist(), "rate": values.tolist()}
+        data |= {"stderr": None if self.stderr is None else errors.tolist(), "rest": self.rest.tolist()}
+        return _store.write_json(data, path)
+
+    def _entries(self) -> tuple[IntArray, IntArray, FloatArray, FloatArray]:
+        table = self.matrix.tocoo()
+        errors = np.full(table.nnz, np.nan) if self.stderr is None else self.stderr.data
+        return table.row.astype(np.intp), table.col.astype(np.intp), table.data, errors
+
+
+def largest_pairs(values: FloatArray, n: int) -> tuple[IntArray, IntArray]:
+    """(i, j) with i < j of the ``n`` largest entries above the diagonal, largest first; ties in the order of rows."""
+    k = len(values)
+    n = min(n, k * (k - 1) // 2)
+    above = np.where(np.tri(k, dtype=bool), -np.inf, values).ravel()
+    # Not a full sort: with thousands of classes there are millions of pairs.
+    least = np.partition(above, above.size - n)[above.size - n] if n else np.inf
+    found = np.flatnonzero(above >= least)
+    found = found[np.argsort(-above[found], kind="stable")[:n]]
+    return found // k, found % k
+
+
+# ---------------------------------------------------------------- merging: A is the K×L membership in groups, 0 or 1
+
+
+def membership(
+    classes: npt.NDArray[Any], groups: Sequence[Sequence[Any]], names: Sequence[Any] | None
+) -> tuple[FloatArray, npt.NDArray[np.str_]]:
+    """The K×L 0/1 matrix A of a grouping and its L names; a group stands where its first member stood.
+
+    A class may be given by its name or by its name as text.
+    """
+    labels = classes.tolist()
+    position: dict[Any, int] = {str(label): k for k, label in enumerate(labels)}
+    position |= {label: k for k, label in enumerate(labels)}
+    if not _is_list(groups) or not all(_is_list(group) for group in groups):
+        raise ValueError(f"groups must be a list of lists of class names, got {groups!r}")
+    if names is not None and not _is_list(names):
+        raise ValueError(f"names must be a list with one name per group, got {names!r}")
+    if names is not None and len(names) != len(groups):
+        raise ValueError(f"names must have one entry per group ({len(groups)}), got {len(names)}")
+    group_of: dict[int, int] = {}
+    for g, group in enumerate(groups):
+        if len(group) == 0:
+            raise ValueError(f"groups must not be empty, group number {g} is")
+        for name in group:
+            if not isinstance(name, Hashable) or name not in position:
+                raise ValueError(f"groups names the class {name!r}, which is not in classes {labels}")
+            if position[name] in group_of:
+                raise ValueError(f"groups must not overlap, class {name!r} occurs twice")
+            group_of[position[name]] = g
+    members: dict[int, list[int]] = {}  # insertion order is the order of first members
+    for k in range(len(labels)):
+        members.setdefault(group_of.get(k, -1 - k), []).append(k)
+    if len(members) < 2:
+        raise ValueError("groups merges every class into one: keep at least 2 groups")
+    A = np.zeros((len(labels), len(members)))
+    merged: list[str] = []
+    for column, (g, own) in enumerate(members.items()):
+        A[own, column] = 1
+        merged.append(str(names[g]) if names is not None and g >= 0 else "+".join(str(labels[k]) for k in own))
+    if len(set(merged)) < len(merged):
+        twice = next(name for name in merged if merged.count(name) > 1)
+        raise ValueError(f"names must differ from each other and from the classes left, {twice!r} occurs twice")
+    return A, np.array(merged)
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, Sequence | np.ndarray) and not isinstance(value, str)
+
+
+def n_pairs(k: int) -> int:
+    """Entries of the upper triangle of a k×k matrix."""
+    return k * (k + 1) // 2
+
+
+def merge_covariance(covariance: FloatArray, A: FloatArray) -> FloatArray:
+    """Covariance of the upper triangle of Aᵀ B A from that of B (A: K×L, 0/1 membership)."""
+    i, j = np.triu_indices(A.shape[0])
+    a, b = np.triu_indices(A.shape[1])
+    T = A[np.ix_(i, a)] * A[np.ix_(j, b)]
+    T += np.where((i != j)[:, None], A[np.ix_(j, a)] * A[np.ix_(i, b)], 0.0)
+    return T.T @ covariance @ T
+
+
+def delta_stderr(B: FloatArray, covariance: FloatArray) -> tuple[FloatArray, float]:
+    """Standard errors of S = B / (row sums of B) and of PBER = 1 - tr(B), by the delta method."""
+    k = B.shape[0]
+    place = np.zeros((k, k), dtype=np.intp)
+    place[np.triu_indices(k)] = np.arange(n_pairs(k))
+    place = np.maximum(place, place.T)
+    variance = np.empty((k, k))
+    for i in range(k):
+        C = covariance[np.ix_(place[i], place[i])]
+        s = B[i] / B[i].sum()
+        variance[i] = (np.diag(C) - 2 * s * C.sum(axis=1) + s**2 * C.sum()) / B[i].sum() ** 2
+    trace = covariance[np.ix_(np.diag(place), np.diag(place))].sum()
+    return np.sqrt(np.maximum(variance, 0.0)), float(np.sqrt(max(trace, 0.0)))

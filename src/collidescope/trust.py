@@ -117,8 +117,7 @@ def shuffled_control(
     """
     from scipy.special import ndtri
 
-    labels = check.check_labels(y)
-    shuffled = check_random_state(random_state).permutation(labels)
+    shuffled = check_random_state(random_state).permutation(check.check_labels(y))
     cm = _collisions(estimator, X, shuffled)
     if cm.stderr is None:
         raise ValueError("estimator gave a collision matrix without standard errors: use estimate='one-step'")

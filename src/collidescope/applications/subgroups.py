@@ -17,7 +17,6 @@ from scipy.special import stdtr, stdtrit
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
-from collidescope._sparse import largest_pairs
 from collidescope.applications._inputs import (
     Names,
     Told,
@@ -29,7 +28,7 @@ from collidescope.applications._inputs import (
     scored,
 )
 from collidescope.estimate import collision_matrix_from_posteriors
-from collidescope.matrix import UNSEEN, CollisionMatrix
+from collidescope.matrix import UNSEEN, CollisionMatrix, largest_pairs
 
 #: Fewest rows (and with clusters a third as many clusters) of a group about which something is claimed: below it the
 #: t interval of a skewed loss is not to be trusted.

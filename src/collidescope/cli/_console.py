@@ -170,29 +170,17 @@ def explained(error: Exception) -> str:
 
 def _explain(error: Exception) -> int:
     """Say what went wrong; the exit code."""
-    words = explained(error)
+    words = f"Error: {explained(error)}"
+    # Checks of this package speak of the input; what a library under it raises may be about anything.
+    ours = traceback.extract_tb(error.__traceback__)[-1].filename.startswith(PACKAGE)
+    bad = isinstance(error, FileNotFoundError | IsADirectoryError | PermissionError) and error.strerror is not None
+    bad = bad or (isinstance(error, ValueError | ImportError | FileNotFoundError) and ours)
     if isinstance(error, MemoryError):
-        say("Error: not enough memory. Try --sample 50000 for a first look.", "bold red", always=True)
-        return FAILURE
-    if isinstance(error, FileNotFoundError | IsADirectoryError | PermissionError) and error.strerror:
-        say(f"Error: {words}", "bold red", always=True)
-        return BAD_INPUT
-    ours = isinstance(error, ValueError | ImportError | FileNotFoundError) and _raised_here(error)
-    if ours or isinstance(error, OSError):
-        say(f"Error: {words}", "bold red", always=True)
-        return BAD_INPUT if ours else FAILURE
-    say(
-        f"Unexpected error ({type(error).__name__}): {words}. This is not your mistake. Set {DEBUG}=1 and run the same "
-        f"command again to see where it comes from, and please report it.",
-        "bold red",
-        always=True,
-    )
-    return FAILURE
-
-
-def _raised_here(error: BaseException) -> bool:
-    """Was it raised by this package, whose checks speak of the input, rather than by a library under it?"""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return trace is not None and trace.tb_frame.f_code.co_filename.startswith(PACKAGE)
+        words = "Error: not enough memory. Try --sample 50000 for a first look."
+    elif not bad and not isinstance(error, OSError):
+        words = (
+            f"Unexpected error ({type(error).__name__}): {explained(error)}. This is not your mistake. Set {DEBUG}=1 "
+            f"and run the same command again to see where it comes from, and please report it."
+        )
+    say(words, "bold red", always=True)
+    return BAD_INPUT if bad else FAILURE

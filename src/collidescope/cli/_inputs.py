@@ -65,21 +65,12 @@ class Reading:
 
 @dataclass(frozen=True)
 class Rows:
-    """Labelled rows.
-
-    Attributes
-    ----------
-    X : DataFrame
-    y : array
-    label : str
-    numbers : array
-        Of the rows in the file, from 0.
-    notes : list of str
-    """
+    """Labelled rows."""
 
     X: pd.DataFrame
     y: npt.NDArray[Any]
     label: str
+    #: Of the rows in the file, from 0.
     numbers: npt.NDArray[np.intp]
     notes: list[str] = field(default_factory=list)
 
@@ -103,25 +94,22 @@ def label_column(columns: Sequence[str], label: str | None, path: Path, header: 
         return names[int(label) - (int(label) > 0)]
     near = near_name(label, names)
     hint = f": did you mean {near!r}?" if near else f": it has {listed(names)}."
-    data = (
-        " Its first line looks like data: if it has no line of names, use --no-header."
-        if looks_like_data(names)
-        else ""
-    )
-    raise ValueError(f"there is no column {label!r} in {path.name}{hint}{data if header else ''}")
+    if header and looks_like_data(names):
+        hint += " Its first line looks like data: if it has no line of names, use --no-header."
+    raise ValueError(f"there is no column {label!r} in {path.name}{hint}")
 
 
 def labelled_rows(path: Path, label: str | None, reading: Reading, categories: Sequence[str] = ()) -> Rows:
     """Rows with a label; what was guessed and left out is in the notes."""
     found = reading.read(path, lambda names: label_column(names, label, path, reading.header), categories)
     assert found.label is not None
-    labels = clean_labels(found.frame[found.label])
-    rows = np.flatnonzero(labels.rows)
+    y, used, notes = clean_labels(found.frame[found.label])
+    rows = np.flatnonzero(used)
     X = found.frame.drop(columns=found.label)
     if X.shape[1] == 0:
         raise ValueError(f"{path.name} has no column but {found.label!r}: there is nothing to tell classes apart by")
     X = X.iloc[rows].reset_index(drop=True)
-    return Rows(X, labels.y, found.label, rows, [*found.notes, *labels.notes])
+    return Rows(X, y, found.label, rows, [*found.notes, *notes])
 
 
 def without_rare(rows: Rows, fewest: int) -> Rows:
@@ -183,9 +171,7 @@ def group_codes(column: pd.Series | None) -> npt.NDArray[np.intp] | None:
     if column is None:
         return None
     codes, words = as_levels(column)
-    gaps = codes < 0
-    codes[gaps] = len(words) + np.arange(int(gaps.sum()))
-    return codes
+    return np.where(codes < 0, len(words) + np.arange(len(codes)), codes)
 
 
 def row_weights(column: pd.Series | None) -> npt.NDArray[np.float64] | None:
@@ -260,9 +246,15 @@ def clean_labels(column: pd.Series) -> Labels:
     if len(words) < 2:
         raise ValueError(f"label {name!r} has a single value ({words[0]!r}): there is nothing to tell apart")
     n = int(rows.sum())
-    numbers = _numbers(words)
-    if numbers is not None:
-        _check_number(name, numbers, n)
+    if (numbers := _numbers(words)) is not None:
+        k, whole = len(words), (numbers == np.round(numbers)).all()
+        many = k > (MOST_NUMBER_CLASSES if whole else MOST_FRACTION_CLASSES)
+        if many or (k > FEW_NUMBER_CLASSES and k * ROWS_PER_NUMBER > n):
+            raise ValueError(
+                f"label {name!r} has {k:,} different numbers in {n:,} rows (from {numbers.min():g} to "
+                f"{numbers.max():g}): it looks like a number to predict, not classes; bin it first, into low, middle "
+                f"and high for example"
+            )
     elif len(words) * ROWS_PER_CLASS > n:
         raise ValueError(
             f"label {name!r} has {len(words):,} different values in {n:,} rows (such as {listed(words[:3])}): "
@@ -285,17 +277,6 @@ def _numbers(words: list[str]) -> npt.NDArray[np.float64] | None:
         return np.array([float(word) for word in words])
     except ValueError:
         return None
-
-
-def _check_number(name: str, numbers: npt.NDArray[np.float64], n: int) -> None:
-    k = len(numbers)
-    fractions = (numbers != np.round(numbers)).any()
-    many = k > MOST_FRACTION_CLASSES if fractions else k > MOST_NUMBER_CLASSES
-    if many or (k > FEW_NUMBER_CLASSES and k * ROWS_PER_NUMBER > n):
-        raise ValueError(
-            f"label {name!r} has {k:,} different numbers in {n:,} rows (from {numbers.min():g} to {numbers.max():g}): "
-            f"it looks like a number to predict, not classes; bin it first, into low, middle and high for example"
-        )
 
 
 def _spellings(words: list[str]) -> list[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collidescope._text import as_text, pairs_text, short
-from collidescope.cli._console import say, show, show_json
+from collidescope.cli._console import show, show_json
 from collidescope.cli._writing import write_matrix, write_outputs
 from collidescope.matrix import CollisionMatrix
 
@@ -55,7 +55,7 @@ def fitting(table: pd.DataFrame, names: Sequence[str]) -> str:
     """A table as text no wider than the terminal: the columns ``names``, which hold class names, are cut."""
 
     def text(longest: int) -> str:
-        cut = {name: ["" if value is None else short(value, longest) for value in table[name]] for name in names}
+        cut = {name: [short(value, longest) for value in table[name].fillna("")] for name in names}
         return str(table.assign(**cut).to_string(index=False, float_format="{:.4f}".format, na_rep=""))
 
     longest = max((len(str(value)) for name in names for value in table[name]), default=FEWEST)
@@ -112,11 +112,3 @@ def check_report(report: Path | None) -> None:
             missing.append(package)
     if missing:
         raise ImportError(f'the report needs {" and ".join(missing)}: pip install "collidescope[report]"')
-
-
-def next_steps(commands: Sequence[str]) -> None:
-    """Commands that go on from here."""
-    if commands:
-        say("Next:", "dim")
-    for command in commands:
-        say(f"  {command}", "dim")

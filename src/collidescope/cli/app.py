@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -10,9 +11,6 @@ import typer
 from collidescope.cli import _options as opt
 from collidescope.cli import decisions, fitting, matrices, predicting, votes
 from collidescope.cli._console import guarded, set_quiet, show
-
-START, USE, OWN = "Start here", "Go on from a model or a matrix", "From your own numbers"
-DECIDE = "Decide what to do next"
 
 app = typer.Typer(
     name="collidescope",
@@ -53,12 +51,10 @@ def main(
 
 @guarded
 def demo(
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE.html", help="Where the report goes.")] = Path(
-        "report.html"
-    ),
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE.html", help="The page to write.")] = matrices.REPORT,
     quiet: opt.Quiet = False,
 ) -> None:
-    """The main job on handwritten digits that come with scikit-learn: half a minute, nothing to prepare."""
+    """The main job on handwritten digits that come with scikit-learn: a minute or two, nothing to prepare."""
     from collidescope.cli._writing import check_outputs
     from collidescope.demo import main as run
 
@@ -67,22 +63,18 @@ def demo(
     run(out, verbose=0 if quiet else 1)
 
 
-app.command(rich_help_panel=START)(demo)
-app.command(rich_help_panel=START)(fitting.fit)
-app.command(rich_help_panel=USE)(predicting.predict)
-app.command(rich_help_panel=USE)(decisions.audit)
-app.command(rich_help_panel=USE)(matrices.merge)
-app.command(rich_help_panel=USE)(matrices.limit)
-app.command(rich_help_panel=USE)(matrices.report)
-app.command(rich_help_panel=OWN)(matrices.posteriors)
-app.command(rich_help_panel=OWN)(matrices.count)
-app.command(rich_help_panel=OWN)(votes.votes)
-for _command in (
-    decisions.rows,
-    decisions.columns,
-    decisions.groups,
-    decisions.ceilings,
-    decisions.compare,
-    decisions.split,
-):
-    app.command(rich_help_panel=DECIDE)(_command)
+PANELS: dict[str, tuple[Callable[..., None], ...]] = {
+    "Start here": (demo, fitting.fit),
+    "Go on from a model or a matrix": (
+        *(predicting.predict, decisions.audit),
+        *(matrices.merge, matrices.limit, matrices.report),
+    ),
+    "From your own numbers": (matrices.posteriors, matrices.count, votes.votes),
+    "Decide what to do next": (
+        *(decisions.rows, decisions.columns, decisions.groups),
+        *(decisions.ceilings, decisions.compare, decisions.split),
+    ),
+}
+for _panel, _commands in PANELS.items():
+    for _command in _commands:
+        app.command(rich_help_panel=_panel)(_command)

@@ -273,10 +273,10 @@ def columns(
     table: opt.TableArgument,
     unit: Annotated[
         list[str] | None,
-        typer.Option("--unit", metavar="NAME=A,B", help="Columns that are judged together. Again for more."),
+        typer.Option("--unit", metavar="NAME=A,B", help="Columns that are judged together. Repeat for more."),
     ] = None,
     cost: Annotated[
-        list[str] | None, typer.Option("--cost", metavar="COLUMN=X", help="What a column costs. Again for more.")
+        list[str] | None, typer.Option("--cost", metavar="COLUMN=X", help="What a column costs. Repeat for more.")
     ] = None,
     cluster: Cluster = None,
     budget: Annotated[int, typer.Option("--budget", min=5, metavar="N", help="Cross-fits at most.")] = 51,

@@ -17,8 +17,15 @@ from collidescope.cli._console import INTERRUPTED, guarded, is_quiet, note, say,
 
 #: From so many rows a quicker first look is offered.
 MANY_ROWS = 50_000
-#: What a small pool means for the numbers.
+#: What a small pool means for the numbers, and what to do about it.
 QUICK = "a small pool of models (--quick): the full pool would find less, as it tells classes apart better"
+FULL = "Fit again without --quick before you act: the full pool tells classes apart better, so less is left."
+
+OUT = "Write labels and held-out posteriors of these rows: each by a model that did not see the row."
+MEMBERS = "Models to train, such as linear,trees.  [default: those that suit the table]"
+LIMIT = "Train on parts of the rows too, for what unlimited rows would leave (1.9 times the time)."
+PRIORS = "Class frequencies: as in these rows, or all equal."
+CONTROL = "Fit again on shuffled labels, where nothing must be found (twice the time)."
 
 
 @guarded
@@ -27,22 +34,10 @@ def fit(
     label: opt.Label = None,
     report: opt.Report = None,
     save: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="MODEL.collide",
-            help="Write the model, for `predict` and `audit`.",
-            rich_help_panel=opt.RESULTS,
-        ),
+        Path | None, opt.results(metavar="MODEL.collide", help="Write the model, for `predict` and `audit`.")
     ] = None,
     matrix: opt.Matrix = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE.csv",
-            help="Write labels and held-out posteriors of these rows: each by a model that did not see the row.",
-            rich_help_panel=opt.RESULTS,
-        ),
-    ] = None,
+    out: Annotated[Path | None, opt.results(metavar="FILE.csv", help=OUT)] = None,
     as_json: opt.Json = False,
     title: opt.Title = None,
     quiet: opt.Quiet = False,
@@ -59,60 +54,23 @@ def fit(
     delimiter: opt.Delimiter = None,
     skip_lines: opt.SkipLines = 0,
     cv: Annotated[
-        int | None,
-        typer.Option(
-            min=2, help="Folds.  [default: 5, fewer where a class has fewer rows]", rich_help_panel=opt.TRAINING
-        ),
+        int | None, opt.training(min=2, help="Folds.  [default: 5, fewer where a class has fewer rows]")
     ] = None,
-    members: Annotated[
-        str | None,
-        typer.Option(
-            metavar="A,B,…",
-            help="Models to train, such as linear,trees.  [default: those that suit the table]",
-            rich_help_panel=opt.TRAINING,
-        ),
-    ] = None,
+    members: Annotated[str | None, opt.training(metavar="A,B,…", help=MEMBERS)] = None,
     quick: Annotated[
-        bool,
-        typer.Option(
-            "--quick", help="A small pool of models: in seconds, and a little too high.", rich_help_panel=opt.TRAINING
-        ),
+        bool, opt.training("--quick", help="A small pool of models: takes seconds, and finds a little too much.")
     ] = False,
-    limit: Annotated[
-        bool,
-        typer.Option(
-            "--limit/--no-limit",
-            help="Train on parts of the rows too, for what unlimited rows would leave (1.9 times the time).",
-            rich_help_panel=opt.TRAINING,
-        ),
-    ] = True,
-    priors: Annotated[
-        str,
-        typer.Option(
-            metavar="empirical|uniform",
-            help="For the classes as frequent as here, or as if all were equally frequent.",
-            rich_help_panel=opt.TRAINING,
-        ),
-    ] = "empirical",
-    control: Annotated[
-        bool,
-        typer.Option(
-            "--control",
-            help="Fit again on shuffled labels, where nothing must be found (twice the time).",
-            rich_help_panel=opt.TRAINING,
-        ),
-    ] = False,
-    n_jobs: Annotated[
-        int | None,
-        typer.Option("--n-jobs", help="Folds at a time; -1 for all cores.", rich_help_panel=opt.TRAINING),
-    ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.", rich_help_panel=opt.TRAINING)] = "auto",
+    limit: Annotated[bool, opt.training("--limit/--no-limit", help=LIMIT)] = True,
+    priors: Annotated[str, opt.training(metavar="empirical|uniform", help=PRIORS)] = "empirical",
+    control: Annotated[bool, opt.training("--control", help=CONTROL)] = False,
+    n_jobs: Annotated[int | None, opt.training("--n-jobs", help="Folds at a time; -1 for all cores.")] = None,
+    device: Annotated[str, opt.training(help="auto, cpu or cuda.")] = "auto",
     seed: opt.Seed = 0,
 ) -> None:
     """Which classes of a labelled table cannot be told apart, and how sure is that?
 
     Trains on part of the rows and scores the others, in turn, then estimates S: how often an input seen in one class
-    would carry the label of another if it were seen again. Numbers, text, dates and gaps in the table are all right.
+    would carry the label of another if it were seen again. Numbers, text, dates and missing cells are fine.
     Columns that name rows (ids) are left out; columns that give the label away, groups of rows that belong together
     and repeated rows are warned about. After the first fold it says how long the rest will take. After Ctrl-C the folds
     trained so far are used.
@@ -124,8 +82,10 @@ def fit(
     - `collidescope fit table.csv --label income --report report.html --save model.collide`
     - `collidescope fit table.parquet -l y --drop customer_id --groups patient --rare drop --json > summary.json`
     """
+    import pandas as pd
+
     from collidescope.cli import _inputs as inputs
-    from collidescope.cli._results import check_report, finish, next_steps, summary_of
+    from collidescope.cli._results import check_report, finish, summary_of
     from collidescope.cli._writing import check_matrix_name, check_outputs, check_suffix, posterior_table, write_table
     from collidescope.trust import limit_of
 
@@ -146,7 +106,12 @@ def fit(
     rows, grouped = inputs.take_column(rows, groups, "--groups")
     rows, weights = inputs.take_column(rows, sample_weight, "--sample-weight")
     of = f"{len(rows.y):,}" + (f" of {n_read:,}" if len(rows.y) < n_read else "")
-    say(f"{table.name}: {of} labelled rows, {rows.X.shape[1]} columns; {_classes(rows.label, rows.y)}")
+    counts = pd.Series(rows.y).value_counts(sort=False).sort_index().sort_values(ascending=False, kind="stable")
+    named = ", ".join(f"{name} {count:,}" for name, count in counts.head(6).items()) + (
+        ", …" if len(counts) > 6 else ""
+    )
+    classes = f"{len(counts)} classes in {rows.label!r}: {named}"
+    say(f"{table.name}: {of} labelled rows, {rows.X.shape[1]} columns; {classes}")
     if quick:
         rows.notes.append(QUICK)
     for line in rows.notes:
@@ -162,14 +127,13 @@ def fit(
     model, checked = _train(rows, settings | chosen, inputs.group_codes(grouped), inputs.row_weights(weights), control)
     notes = [*rows.notes, *model.notes_]
     about: dict[str, Any] = {"file": table.name, "label": rows.label, "columns": list(model.encoder_.types)}
-    about |= {"saved": save or matrix, "command": _command(table, rows.label), "seconds": time.perf_counter() - started}
+    about |= {"saved": save or matrix, "seconds": time.perf_counter() - started}
+    about["command"] = shlex.join(["collidescope", "fit", str(table), "--label", rows.label])
     with warnings_as_notes():
         summary = summary_of(model, rows.X, rows.y, control=checked, title=title, about=about, notes=notes)
     # Before any other advice: a number that comes from a leak is not worth acting on.
-    summary["what_to_do"] = [*model.cautions_, *([QUICK] if quick else []), *summary["what_to_do"]]
+    summary["what_to_do"] = [*model.cautions_, *([FULL] if quick else []), *summary["what_to_do"]]
     cm = model.collision_matrix_
-    import pandas as pd
-
     name = rows.label if rows.label not in ("row", "predicted") else f"{rows.label} (label)"
     posteriors = posterior_table(model.posteriors_, model.classes_, rows.numbers, pd.DataFrame({name: rows.y}))
     more = [("model", save, model.save), ("held-out posteriors", out, partial(write_table, posteriors))]
@@ -177,7 +141,16 @@ def fit(
     if model.interrupted_:
         say("Stopped by Ctrl-C: this is what the folds trained so far say; all that was asked is written.", always=True)
         raise typer.Exit(INTERRUPTED)
-    next_steps(_next(table, rows.label, cm.n_classes, report, save, matrix, sample))
+    again, source = str(about["command"]), matrix or save
+    commands = [] if sample is None else [f"{again}   # all rows"]
+    if report is None:
+        commands.append(f"{again} --report report.html --save model.collide   # which rows, which labels look wrong")
+    if save is not None:
+        commands.append(f"collidescope predict {shlex.quote(str(save))} new.csv --out posteriors.csv")
+    if cm.n_classes > 2 and source is not None:
+        commands.append(f"collidescope merge {shlex.quote(str(source))}   # which classes to merge, and what it buys")
+    for line in ["Next:", *(f"  {command}" for command in commands)] if commands else []:
+        say(line, "dim")
 
 
 def _train(rows: Any, settings: dict[str, Any], groups: Any, weights: Any, control: bool) -> tuple[Any, Any]:
@@ -201,15 +174,6 @@ def _train(rows: Any, settings: dict[str, Any], groups: Any, weights: Any, contr
     return model, checked
 
 
-def _classes(label: str, y: Any) -> str:
-    import numpy as np
-
-    classes, counts = np.unique(y, return_counts=True)
-    order = np.argsort(-counts, kind="stable")[:6]
-    named = ", ".join(f"{classes[i]} {counts[i]:,}" for i in order)
-    return f"{len(classes)} classes in {label!r}: {named}" + (", …" if len(classes) > 6 else "")
-
-
 def _peak_memory() -> str:
     """What this process and the largest of its workers have held at most."""
     try:
@@ -219,24 +183,3 @@ def _peak_memory() -> str:
     kilo = 1 if sys.platform == "darwin" else 1024
     own, worker = (kilo * resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return f"{own / 1e9:.1f} GB" + (f", {worker / 1e9:.1f} GB per worker" if worker > own / 2 else "")
-
-
-def _command(table: Path, label: str) -> str:
-    return f"collidescope fit {shlex.quote(str(table))} --label {shlex.quote(label)}"
-
-
-def _next(
-    table: Path, label: str, k: int, report: Path | None, save: Path | None, matrix: Path | None, sample: int | None
-) -> list[str]:
-    """Commands that go on from here."""
-    fit_again = _command(table, label)
-    commands = []
-    if report is None:
-        commands.append(
-            f"{fit_again} --report report.html --save model.collide   # which rows, which labels look wrong"
-        )
-    if save is not None:
-        commands.append(f"collidescope predict {shlex.quote(str(save))} new.csv --out posteriors.csv")
-    if k > 2 and (source := matrix or save):
-        commands.append(f"collidescope merge {shlex.quote(str(source))}   # which classes to merge, and what it buys")
-    return commands if sample is None else [f"{fit_again}   # all rows", *commands]

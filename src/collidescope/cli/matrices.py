@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from copy import copy
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,14 +16,14 @@ from collidescope.cli._console import guarded, note, say, set_quiet, show, show_
 #: What stands before the name of a class in the name of its column.
 PREFIXES = ("", "p_", "prob_", "proba_", "p(", "P(")
 #: What the arguments of consolidate are called on the command line.
-FLAGS = {
-    "must_merge": "--together",
-    "cannot_merge": "--apart",
-    "max_pber": "--max-pber",
-    "n_groups": "--groups",
-    'method="optimal"': "--optimal",
-    "method='optimal'": "--optimal",
-}
+FLAGS = {"must_merge": "--together", "cannot_merge": "--apart", "max_pber": "--max-pber", "n_groups": "--groups"}
+FLAGS |= {'method="optimal"': "--optimal", "method='optimal'": "--optimal"}
+
+MAX_PBER = "Merge until an input seen again changes group at most this often: 0.05 is 5%."
+BALANCE = "0 by gain alone, 1 for groups of like size."
+MORE = "be in one group. Repeat for more."
+UNSEEN = "Labelled rows that the model has not seen: adds rows to look at."
+REPORT = Path("report.html")
 
 
 @guarded
@@ -48,6 +49,8 @@ def posteriors(
 
     - `collidescope posteriors heldout.parquet --label y --report report.html`
     """
+    import pandas as pd
+
     from collidescope.cli import _inputs as inputs
     from collidescope.cli._results import check_report, finish, summary_of
     from collidescope.cli._writing import check_outputs
@@ -61,12 +64,11 @@ def posteriors(
     for line in rows.notes:
         note(line)
     cm = collision_matrix_from_posteriors(P, rows.y, classes=classes)
-    import pandas as pd
-
-    source: Any = pd.DataFrame(P, columns=classes)
-    shown = {"rows": others} if others.shape[1] else {}
-    about = _about("posteriors", table, rows.label, list(source.columns), matrix)
-    summary = summary_of(source, y=rows.y, title=title, notes=rows.notes, about=about, **shown)
+    about = _about("posteriors", table, rows.label, classes, matrix)
+    shown = others if others.shape[1] else None
+    summary = summary_of(
+        pd.DataFrame(P, columns=classes), y=rows.y, title=title, notes=rows.notes, about=about, rows=shown
+    )
     finish(cm, summary, as_json=as_json, report=report, matrix=matrix)
 
 
@@ -92,12 +94,10 @@ def _posterior_columns(rows: Any) -> tuple[Any, Any, list[Any], Any]:
     found: dict[Any, Any] = matches[prefix]
     missing = [name for name in classes if name not in found]
     if missing:
-        hint = ""
-        if len(classes) == 2:
-            hint = f" (with two classes both columns are needed: p_{classes[0]} is 1 - p_{classes[1]})"
+        both = f" (with two classes both columns are needed: p_{classes[0]} is 1 - p_{classes[-1]})"
         raise ValueError(
             f"there is no column of probabilities for class {missing[0]!r}: every class needs one called like it, or "
-            f"'p_{missing[0]}'. The table has {listed(list(rows.X.columns))}{hint}"
+            f"'p_{missing[0]}'. The table has {listed(list(rows.X.columns))}{both if len(classes) == 2 else ''}"
         )
     # Classes without a row here may still have a column: probabilities must sum to 1.
     more = [
@@ -192,24 +192,11 @@ def count(
 def merge(
     source: Annotated[Path, typer.Argument(metavar="SOURCE", help="A matrix (--matrix) or a model (--save).")],
     groups: Annotated[int | None, typer.Option(min=2, help="Merge until so many groups are left.")] = None,
-    max_pber: Annotated[
-        float | None,
-        typer.Option(
-            "--max-pber", help="Merge until an input seen again changes group at most this often: 0.05 is 5%."
-        ),
-    ] = None,
-    max_group_size: Annotated[
-        int | None, typer.Option("--max-group-size", min=2, metavar="N", help="Most classes of a group.")
-    ] = None,
-    balance: Annotated[
-        float, typer.Option("--balance", min=0, max=1, metavar="X", help="0 by gain alone, 1 for groups of like size.")
-    ] = 0.0,
-    together: Annotated[
-        list[str] | None, typer.Option(metavar="A,B", help="Classes that must be one group. Again for more.")
-    ] = None,
-    apart: Annotated[
-        list[str] | None, typer.Option(metavar="A,B", help="Classes that must not be in one group. Again for more.")
-    ] = None,
+    max_pber: Annotated[float | None, typer.Option("--max-pber", help=MAX_PBER)] = None,
+    max_group_size: Annotated[int | None, typer.Option(min=2, metavar="N", help="Most classes of a group.")] = None,
+    balance: Annotated[float, typer.Option(min=0, max=1, metavar="X", help=BALANCE)] = 0.0,
+    together: Annotated[opt.Columns, typer.Option(metavar="A,B", help=f"Classes that must {MORE}")] = None,
+    apart: Annotated[opt.Columns, typer.Option(metavar="A,B", help=f"Classes that must not {MORE}")] = None,
     optimal: Annotated[bool, typer.Option("--optimal", help="Look at every grouping (up to 10 classes).")] = False,
     matrix: opt.Matrix = None,
     as_json: opt.Json = False,
@@ -234,12 +221,11 @@ def merge(
     set_quiet(quiet)
     check_outputs([source], [matrix])
     cm = inputs.load_matrix(source)
-    method = "optimal" if optimal else "greedy"
-    links: dict[str, Any] = {"must_merge": _lists(together), "cannot_merge": _lists(apart)}
+    options: dict[str, Any] = {"max_pber": max_pber, "max_group_size": max_group_size, "balance": balance}
+    for name, given in (("must_merge", together), ("cannot_merge", apart)):
+        options[name] = [[own.strip() for own in group.split(",")] for group in given] if given else None
     try:
-        plan = consolidate(
-            cm, groups, max_pber=max_pber, max_group_size=max_group_size, balance=balance, method=method, **links
-        )
+        plan = consolidate(cm, groups, method="optimal" if optimal else "greedy", **options)
     except ValueError as error:
         words = str(error)
         for argument, flag in FLAGS.items():
@@ -264,10 +250,6 @@ def merge(
 
     written = ("matrix of the groups", matrix, partial(write_matrix, plan.matrix))
     print_then_write(answer, lambda: write_outputs(written))
-
-
-def _lists(given: list[str] | None) -> list[list[str]] | None:
-    return None if not given else [[name.strip() for name in group.split(",")] for group in given]
 
 
 @guarded
@@ -325,7 +307,8 @@ def limit(
     else:
         for line in headline(model.collision_matrix_, found):
             show(for_terminal(line))
-        show(f"\n{curve.frame.to_string(index=False, float_format='{:.4f}'.format)}\n\nVerdict: {curve.verdict}.")
+        told = curve.frame.assign(rows=curve.frame["rows"].round().astype(int))
+        show(f"\n{told.to_string(index=False, float_format='{:.4f}'.format)}\n\nVerdict: {curve.verdict}.")
     if plot is not None:
         from collidescope.show import LimitDisplay
 
@@ -338,13 +321,8 @@ def report(
     source: Annotated[
         Path, typer.Argument(metavar="SOURCE", help="A model (--save), a matrix (--matrix) or a summary (--json).")
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE.html", help="The page to write.")] = Path(
-        "report.html"
-    ),
-    table: Annotated[
-        Path | None,
-        typer.Option(metavar="TABLE", help="Labelled rows that the model has not seen: adds rows to look at."),
-    ] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE.html", help="The page to write.")] = REPORT,
+    table: Annotated[Path | None, typer.Option(metavar="TABLE", help=UNSEEN)] = None,
     label: opt.Label = None,
     title: opt.Title = None,
     as_json: opt.Json = False,
@@ -361,6 +339,9 @@ def report(
     - `collidescope report summary.json --out collisions.html`
     - `collidescope report model.collide --table test.csv --label income`
     """
+    import pandas as pd
+
+    from collidescope.applications._inputs import posteriors_of
     from collidescope.cli import _inputs as inputs
     from collidescope.cli._results import check_report, summary_of, write_summary
     from collidescope.cli._writing import check_outputs, write_outputs
@@ -379,18 +360,13 @@ def report(
     else:
         name = label or getattr(found, "label_", None)
         rows = inputs.labelled_rows(table, name, inputs.Reading(header, delimiter, skip_lines))
-        y, _ = inputs.match_labels(_series(rows), found.classes_.tolist(), "label")
-        vars(found).pop("posteriors_", None)  # of the rows of the fit: those of the table are scored now
+        y, _ = inputs.match_labels(pd.Series(rows.y, name=rows.label), found.classes_.tolist(), "label")
         with warnings_as_notes():
             about = _about("report", table, rows.label, list(rows.X.columns), source)
-            notes = [*rows.notes, *getattr(found, "notes_", ())]
-            summary = summary_of(found, rows.X, y, title=title, notes=notes, about=about)
+            asked = copy(found)  # about these rows, in place of its own
+            asked.posteriors_, _, met = posteriors_of(found, rows.X, None, None, "the model")
+            notes = [*rows.notes, *getattr(found, "notes_", ()), *met]
+            summary = summary_of(asked, rows.X, y, title=title, notes=notes, about=about)
     if as_json:
         show_json(summary)
     write_outputs(("report", out, partial(write_summary, summary)))
-
-
-def _series(rows: Any) -> Any:
-    import pandas as pd
-
-    return pd.Series(rows.y, name=rows.label)

@@ -26,7 +26,7 @@ def predict(
     ] = None,
     with_column: Annotated[
         list[str] | None,
-        typer.Option("--with", metavar="COLUMN", help="Copy a column of the table, such as an id. Again for more."),
+        typer.Option("--with", metavar="COLUMN", help="Copy a column of the table, such as an id. Repeat for more."),
     ] = None,
     as_json: opt.Json = False,
     quiet: opt.Quiet = False,
@@ -38,7 +38,7 @@ def predict(
 
     Takes raw rows with the columns that the model was fitted on (others are ignored) and writes for each row its
     number from 0, the most likely class, and a column `p_CLASS` of every class. Levels that training did not have and
-    missing cells are all right, and counted.
+    missing cells are fine, and counted.
 
     **Examples**
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from collidescope._checks import FloatArray, IntArray
-from collidescope._merging import n_pairs
+from collidescope.matrix import n_pairs
 
 #: Classes up to which the covariance of B is kept (at most 2 MB), which merged classes need for their intervals.
 MAX_COVARIANCE_CLASSES = 32

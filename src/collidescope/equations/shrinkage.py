@@ -17,9 +17,9 @@ from __future__ import annotations
 import numpy as np
 
 from collidescope._checks import FloatArray
-from collidescope._merging import n_pairs
 from collidescope.equations.moments import Moments, diagonal
 from collidescope.equations.projection import balance, project
+from collidescope.matrix import n_pairs
 
 #: Standard deviations above its estimate at which the bias of the plug-in estimate is taken to be. From 1 to 2.5
 #: results with well-pooled posteriors were alike; with poorly calibrated ones the larger is the safer.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import time
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import BrokenExecutor, CancelledError
@@ -42,15 +43,12 @@ def blocks(P: Any, y: Any, sample_weight: Any) -> list[tuple[Any, Any, Any]]:
             raise ValueError(f"{name} and P must both be Dask arrays or both Dask DataFrames")
         if hasattr(other, "rechunk") and len({P.shape[0], other.shape[0]}) > 1:
             raise ValueError(f"P and {name} must have the same number of rows, got {P.shape[0]} and {other.shape[0]}")
-    return _array_blocks(P, y, sample_weight) if hasattr(P, "rechunk") else _frame_blocks(P, y, sample_weight)
-
-
-def _array_blocks(P: Any, *others: Any) -> list[Any]:
+    if not hasattr(P, "rechunk"):
+        return _frame_blocks(P, y, sample_weight)
     P = P.rechunk({1: -1})
-    parts = [P.to_delayed().ravel().tolist()]
-    for other in others:
-        own = None if other is None else other.rechunk((P.chunks[0],)).to_delayed().ravel().tolist()
-        parts.append([None] * len(parts[0]) if own is None else own)
+    own = [None if other is None else other.rechunk((P.chunks[0],)) for other in (y, sample_weight)]
+    none = [None] * len(P.chunks[0])
+    parts = [none if part is None else part.to_delayed().ravel().tolist() for part in (P, *own)]
     return list(zip(*parts, strict=True))
 
 
@@ -84,8 +82,7 @@ def tree(parts: list[Any], merge: Callable[[list[Any]], Any]) -> Any:
 
 def frames(table: Any) -> Iterator[Any]:
     """The partitions of a Dask DataFrame as pandas DataFrames, one in memory at a time."""
-    for part in table.to_delayed():
-        yield part.compute()
+    return (part.compute() for part in table.to_delayed())
 
 
 def map_rows(function: Callable[[Any], Any], X: Any, columns: list[Any]) -> Any:
@@ -138,7 +135,7 @@ def results(client: Any, function: Callable[[int], Any], n_calls: int) -> Genera
         try:
             # What the function holds, its rows, goes to every worker once and not with each call.
             sent.append(everywhere := client.scatter(function, broadcast=True, hash=False))
-            calls = [client.submit(_call, everywhere, number, pure=False) for number in range(done, n_calls)]
+            calls = [client.submit(operator.call, everywhere, number, pure=False) for number in range(done, n_calls)]
             sent.extend(calls)
             for call in calls:
                 yield call.result()
@@ -153,7 +150,3 @@ def results(client: Any, function: Callable[[int], Any], n_calls: int) -> Genera
             raise BrokenExecutor(f"Dask gave a call up: {error}") from error
         finally:
             client.cancel(sent)
-
-
-def _call(function: Callable[[int], Any], number: int) -> Any:
-    return function(number)

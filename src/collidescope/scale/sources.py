@@ -137,9 +137,8 @@ def _open(source: Any, target: str | None, columns: Sequence[str] | None, batch_
     if _dask.is_dask(source) and hasattr(source, "columns"):
         source = _dask.frames(source)
     if hasattr(source, "shape") or not isinstance(source, Iterable):
-        hint = (
-            "an array or a table in memory needs no spool, pass it to fit" if hasattr(source, "shape") else "see spool"
-        )
+        in_memory = "an array or a table in memory needs no spool, pass it to fit"
+        hint = in_memory if hasattr(source, "shape") else "see spool"
         raise ValueError(f"source must be a file or an iterable of batches, got {type(source).__name__}: {hint}")
     if target is None and columns is not None:
         raise ValueError("columns and target go together: batches of (x, y) have neither")
@@ -151,16 +150,13 @@ def _check_parquet(files: list[Path], wanted: list[str]) -> int:
     from pyarrow import types
     from pyarrow.parquet import read_metadata
 
-    rows = 0
+    rows, numbers = 0, (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal)
     for file in files:
         found = read_metadata(file)
         schema = found.schema.to_arrow_schema()
         rows += found.num_rows
-        for name in wanted:
-            kind = schema.field(name).type
-            if not any(
-                test(kind) for test in (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal)
-            ):
+        for name, kind in ((name, schema.field(name).type) for name in wanted):
+            if not any(test(kind) for test in numbers):
                 raise ValueError(_no_number(name, kind))
     return rows
 

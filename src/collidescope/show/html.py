@@ -24,12 +24,11 @@ from collidescope._text import between, percent, span
 from collidescope.show import words
 from collidescope.show.summary import FORMAT, FORMAT_VERSION, summarise
 
-#: Up to this many classes S is also there as a table, for screen readers and for printing.
-TABLE_CLASSES = 30
-#: Steps of the merge path that are listed as a table.
-TABLE_STEPS = 15
+#: Up to this many classes S is also there as a table, for screen readers and for printing; steps of merging in a table.
+TABLE_CLASSES, TABLE_STEPS = 30, 15
 #: Numbers beyond this are no counts and no rates.
 LARGEST = 1e15
+ASSETS = ("template.html.j2", "report.css", "report.js")
 IMAGE = re.compile(r"data:image/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/]+={0,2}")
 
 # ------------------------------------------------------------------------------------------------ what a summary is
@@ -105,9 +104,8 @@ def conform(value: Any, wanted: Any, where: str) -> None:
     """
     if isinstance(wanted, tuple):
         if not (value is None and None in wanted):
-            kinds = [kind for kind in wanted if kind is not None]
-            fitting = [kind for kind in kinds if isinstance(kind, type) and isinstance(value, kind)]
-            conform(value, (fitting or kinds)[0], where)
+            fitting = [kind for kind in wanted if isinstance(kind, type) and isinstance(value, kind)]
+            conform(value, (fitting or wanted)[0], where)
     elif isinstance(wanted, list):
         kinds = wanted if len(wanted) > 1 else wanted * len(value) if isinstance(value, list) else []
         _expect(isinstance(value, list) and len(kinds) == len(value), value, "a list of its length", where)
@@ -203,9 +201,8 @@ def write_report(summary: Mapping[str, Any], path: str | Path) -> Path:
     True
     """
     check_summary(summary)
-    content = render(summary).encode()
     try:
-        write_bytes(path, content)
+        write_bytes(path, render(summary).encode())
     except FileNotFoundError:
         raise
     except OSError as error:
@@ -239,20 +236,25 @@ def report(
 
 def render(summary: Mapping[str, Any]) -> str:
     """The page as text."""
-    plotly_js, script = _plotly(), _asset("report.js")
+    plotly_js = _plotly()
     import jinja2
 
+    folder = resources.files("collidescope.show")
+    page, css, script = (folder.joinpath(name).read_text(encoding="utf-8") for name in ASSETS)
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
-    environment.filters |= {"percent": percent, "between": between, "named": _named, "count": _count}
-    environment.filters |= {"span": span, "method": words.method, "points": words.points, "cell": _cell}
+    environment.filters |= {"percent": percent, "between": between, "span": span, "named": _named}
+    environment.filters |= {"method": words.method, "points": words.points}
+    environment.filters["count"] = lambda value: "" if value is None else f"{value:,.0f}"
+    environment.filters["cell"] = lambda v: "" if v is None else f"{v:.4g}" if isinstance(v, float) else str(v)
+    hashes = (base64.b64encode(hashlib.sha256(code.encode()).digest()).decode() for code in (plotly_js, script))
     found = summary["ambiguous_rows"]
-    return environment.from_string(_asset("template.html.j2")).render(
+    return environment.from_string(page).render(
         s=summary,
         data=in_script(summary),
-        css=_asset("report.css"),
+        css=css,
         plotly_js=plotly_js,
         script=script,
-        hashes=f"{_hash(plotly_js)} {_hash(script)}",
+        hashes=" ".join(f"'sha256-{digest}'" for digest in hashes),
         table_classes=TABLE_CLASSES,
         steps=merge_steps(summary),
         row_words=[] if found is None else words.rows_to_look_at(found),
@@ -275,37 +277,21 @@ def merge_steps(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
     path = summary["merge_path"]
     if path is None:
         return []
-    members = [[name] for name in summary["classes"]]
+    members = [[_named(name)] for name in summary["classes"]]
     steps = []
     for step in range(1, min(len(path["pber"]), TABLE_STEPS + 1)):
         first, second = path["first"][step], path["second"][step]
-        entry = {"first": _group(members[first]), "second": _group(members[second])}
+        entry = {}
+        for side, group in (("first", members[first]), ("second", members[second])):
+            entry[side] = " + ".join(group[:6]) + (f" and {len(group) - 6} more" if len(group) > 6 else "")
         members[first] = members[first] + members[second]
         steps.append(entry | {column: path[column][step] for column in ("n_groups", "pber", "low", "high", "limit")})
     return steps
 
 
-def _group(members: list[str]) -> str:
-    shown = " + ".join(_named(name) for name in members[:6])
-    return shown + (f" and {len(members) - 6} more" if len(members) > 6 else "")
-
-
 def _named(name: Any) -> str:
     """A name for a table: never invisible."""
     return str(name) if str(name).strip() else "(empty name)"
-
-
-def _count(value: float | None) -> str:
-    return "" if value is None else f"{value:,.0f}"
-
-
-def _cell(value: Any) -> str:
-    """A cell of a table that somebody else made."""
-    return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _asset(name: str) -> str:
-    return resources.files("collidescope.show").joinpath(name).read_text(encoding="utf-8")
 
 
 def _plotly() -> str:
@@ -318,7 +304,3 @@ def _plotly() -> str:
             f'The HTML report needs jinja2 and plotly ({error}): pip install "collidescope[report]"'
         ) from error
     return str(get_plotlyjs())
-
-
-def _hash(script: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"

@@ -161,9 +161,9 @@
     traces.push({ x: [edge], y: [100 * middle], mode: "markers", marker: { size: 9, color: accent, opacity: band ? 1 : 0 },
       error_y: { symmetric: false, array: [100 * (high - middle)], arrayminus: [100 * (middle - low)], color: accent,
         thickness: 3, width: 7 }, hoverinfo: "text", hovertext: [`unlimited rows:${between(low, high)}`] });
-    const side = width(div, 620), narrow = side < 420;
+    const side = width(div, 760), narrow = side < 420;
     const shown = curve.rows.filter((_, i) => !narrow || (curve.rows.length - 1 - i) % 2 === 0);
-    Plotly.react(div, traces, { ...base(), dragmode: false, width: side, height: narrow ? 230 : 280,
+    Plotly.react(div, traces, { ...base(), dragmode: false, width: side, height: narrow ? 230 : 360,
       margin: { l: 45, r: 20, t: 10, b: 42 },
       xaxis: { type: "log", range: [Math.log10(curve.rows[0] / 1.3), Math.log10(edge * 2.2)], fixedrange: true,
         gridcolor: colour("line"), zeroline: false, tickvals: [...shown, edge], tickangle: 0,

@@ -1,10 +1,11 @@
-"""The rows to look at: posteriors, what the row holds, and a picture where the data are pictures."""
+"""What is known about the rows: held-out posteriors and labels of a :class:`Source`, and the rows to look at."""
 
 from __future__ import annotations
 
 import base64
 import io
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,9 @@ import numpy.typing as npt
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
 from collidescope.applications.ambiguity import CLEAR, SUSPECT, ambiguous
-from collidescope.show.source import Source
+from collidescope.applications.audit import predicted_codes
+from collidescope.estimate import collision_matrix_from_posteriors
+from collidescope.matrix import CollisionMatrix
 
 #: Rows shown, of each kind.
 AMBIGUOUS, SUSPECTS = 12, 8
@@ -25,26 +28,117 @@ COLUMNS, CHARACTERS = 12, 80
 LARGEST_SIDE = 128
 #: Grey, RGB, RGBA.
 CHANNELS = (1, 3, 4)
+WANTED = "a fitted CollisionClassifier, a CollisionMatrix or held-out posteriors (n×K, with y)"
 
-ImageShape = tuple[int, ...]
+
+@dataclass(frozen=True)
+class Source:
+    """A collision matrix and what is known about its rows."""
+
+    matrix: CollisionMatrix
+    #: (m, K), of the rows that were scored; their numbers among the ``n_given`` rows (folds may have been interrupted,
+    #: rows of weight 0 are left out); class numbers of their labels.
+    posteriors: FloatArray | None = None
+    rows: IntArray | None = None
+    codes: IntArray | None = None
+    n_given: int | None = None
+    #: Where the attributes came from.
+    model: Any = None
+    #: Were the posteriors asked of the model now, so that nothing says that it did not train on these rows?
+    fresh: bool = False
+
+    def predictions(self, y_pred: Any, X: Any) -> IntArray:
+        """Class numbers that a classifier under audit gave the scored rows (``y_pred`` is of all given rows)."""
+        if self.posteriors is None or self.rows is None or self.codes is None:
+            missing = "held-out posteriors" if self.posteriors is None else "labels"
+            raise ValueError(
+                f"y_pred can be audited only beside {missing}, and there are none: "
+                f"pass a fitted classifier or posteriors as source, and y"
+            )
+        said = predicted_codes(y_pred, X, self.matrix.classes)
+        if len(said) != self.n_given:
+            raise ValueError(f"y_pred must have one entry per row ({self.n_given}), got {len(said)}")
+        return said[self.rows]
 
 
-def rows_to_look_at(
-    source: Source, names: list[str], X: Any, rows: Any, image_shape: Any, feature_names: list[str] | None
-) -> dict[str, Any] | None:
+def resolve(source: Any, X: Any, y: npt.ArrayLike | None) -> Source:
+    """The :class:`Source` meant by the arguments of :func:`~collidescope.summarise`, with every check."""
+    if isinstance(source, type):
+        raise ValueError(f"source must be {WANTED}, got the class {source.__name__}")
+    if isinstance(source, CollisionMatrix):
+        return Source(source, n_given=_n_rows(X))
+    if hasattr(source, "collision_matrix_"):
+        return _from_model(source, X, y)
+    if hasattr(source, "fit"):
+        raise ValueError(
+            f"source must be {WANTED}, got {type(source).__name__} without collision_matrix_: "
+            f"fit a CollisionClassifier, or pass crossfit_posteriors(classifier, X, y)"
+        )
+    if isinstance(source, str | bytes | dict) or source is None:
+        raise ValueError(f"source must be {WANTED}, got {type(source).__name__}")
+    return _from_posteriors(source, X, y)
+
+
+def _from_model(model: Any, X: Any, y: npt.ArrayLike | None) -> Source:
+    cm = model.collision_matrix_
+    if not isinstance(cm, CollisionMatrix):
+        raise ValueError(f"source has a collision_matrix_ that is no CollisionMatrix, got {type(cm).__name__}")
+    held_out = getattr(model, "posteriors_", None)
+    fresh = held_out is None and X is not None and hasattr(model, "predict_proba")
+    if held_out is None and not fresh:
+        return Source(cm, n_given=_n_rows(X), model=model)
+    P = np.asarray(model.predict_proba(X) if fresh else held_out)
+    if P.ndim != 2 or P.shape[1] != cm.n_classes:
+        raise ValueError(f"the posteriors of source must have shape (n, {cm.n_classes}), got {P.shape}")
+    rows = np.flatnonzero(~np.isnan(P).any(axis=1))
+    scored = check.check_posteriors(P[rows], "the posteriors of source", cm.n_classes)
+    given = _n_rows(X)
+    if given is not None and given != len(P):
+        raise ValueError(
+            f"X must hold the {len(P)} rows that source was fitted on, got {given} rows: "
+            f"for others pass source.predict_proba(X) as source"
+        )
+    codes = None if y is None else check.encode_labels(y, cm.classes)
+    if codes is not None and len(codes) != len(P):
+        raise ValueError(f"y must have one label for each of the {len(P)} rows of source, got {len(codes)}")
+    return Source(cm, scored, rows, None if codes is None else codes[rows], len(P), model, fresh)
+
+
+def _from_posteriors(P: Any, X: Any, y: npt.ArrayLike | None) -> Source:
+    if y is None:
+        raise ValueError(
+            "y is needed with posteriors, got None: rates with intervals take labels "
+            "(without any pass collision_matrix_from_posteriors(P) as source)"
+        )
+    posteriors, codes, classes = check.labelled_posteriors(P, y, name="source")
+    given = _n_rows(X)
+    if given is not None and given != len(posteriors):
+        raise ValueError(f"X and y must have the same number of rows, got {given} and {len(posteriors)}")
+    cm = collision_matrix_from_posteriors(posteriors, y, classes=classes)
+    return Source(cm, posteriors, np.arange(len(posteriors)), codes, len(posteriors))
+
+
+def _n_rows(X: Any) -> int | None:
+    if X is None:
+        return None
+    shape = X.shape if hasattr(X, "shape") else (len(X),) if hasattr(X, "__len__") else ()
+    if not shape or isinstance(X, str):
+        raise ValueError(f"X must be a table of rows, got {type(X).__name__}")
+    return int(shape[0])
+
+
+def rows_to_look_at(source: Source, names: list[str], X: Any, rows: Any, image_shape: Any) -> dict[str, Any] | None:
     """The most ambiguous rows and those whose label looks wrong; None where no posteriors are known."""
     shape = check_image_shape(image_shape, X)
-    n = source.n_given
-    if rows is not None:
-        if not hasattr(rows, "iloc"):
-            raise ValueError(f"rows must be a table (DataFrame) to show, got {type(rows).__name__}")
-        if n is not None and len(rows) != n:
-            raise ValueError(f"rows must have one row for each of the {n} rows of source, got {len(rows)}")
+    if rows is not None and not hasattr(rows, "iloc"):
+        raise ValueError(f"rows must be a table (DataFrame) to show, got {type(rows).__name__}")
+    if rows is not None and len(rows) != (n := len(rows) if source.n_given is None else source.n_given):
+        raise ValueError(f"rows must have one row for each of the {n} rows of source, got {len(rows)}")
     if source.posteriors is None or source.rows is None:
         return None
-    K = source.matrix.n_classes
-    P, classes = source.posteriors, np.arange(K)
-    codes = source.codes
+    P, classes = source.posteriors, np.arange(source.matrix.n_classes)
+    numbers, codes = source.rows, source.codes
+    features = [text(name) for name in getattr(source.model, "feature_names_in_", ())]
     found = ambiguous(P, y=codes, classes=classes)
     kinds = found["kind"].to_numpy()
     suspects = np.zeros(0, dtype=np.intp)
@@ -54,16 +148,21 @@ def rows_to_look_at(
     unclear = found["index"].to_numpy()[kinds != "clear"][:AMBIGUOUS]
 
     def shown(chosen: IntArray) -> list[dict[str, Any]]:
-        places = source.rows[chosen] if source.rows is not None else chosen
+        places = numbers[chosen]
         pictures = _pictures(X, places, shape)
-        values, left = _values(rows if rows is not None else None if shape is not None else X, places, feature_names)
-        entries: list[dict[str, Any]] = []
-        for at, (row, place) in enumerate(zip(chosen.tolist(), places.tolist(), strict=True)):
-            label = None if codes is None else int(codes[row])
-            entry = {"index": place, "label": None if label is None else names[label], "image": pictures[at]}
-            entry |= {"posterior": _bars(P[row], names, label), "values": values[at], "columns_left": left}
-            entries.append(entry)
-        return entries
+        values, left = _values(rows if rows is not None else None if shape is not None else X, places, features)
+        labels = [None if codes is None else int(codes[row]) for row in chosen]
+        return [
+            {
+                "index": int(places[at]),
+                "label": None if label is None else names[label],
+                "image": pictures[at],
+                "posterior": _bars(P[chosen[at]], names, label),
+                "values": values[at],
+                "columns_left": left,
+            }
+            for at, label in enumerate(labels)
+        ]
 
     return {
         "n_rows": len(P),
@@ -94,11 +193,10 @@ def _bars(p: FloatArray, names: list[str], label: int | None) -> list[dict[str, 
     return [{"class": names[k], "probability": float(p[k]), "is_label": k == label} for k in top]
 
 
-def _values(table: Any, places: IntArray, feature_names: list[str] | None) -> tuple[list[list[list[str]]], int]:
+def _values(table: Any, places: IntArray, columns: list[str]) -> tuple[list[list[list[str]]], int]:
     """[column, value as text] of the chosen rows, and the number of columns left out."""
-    none: list[list[list[str]]] = [[] for _ in places]
     if table is None or len(places) == 0:
-        return none, 0
+        return [[] for _ in places], 0
     if hasattr(table, "iloc"):
         frame = table.to_frame() if table.ndim == 1 else table
         columns = [text(name) for name in frame.columns]
@@ -107,21 +205,19 @@ def _values(table: Any, places: IntArray, feature_names: list[str] | None) -> tu
     else:
         array = _take(table, places)
         if array.ndim > 2:
-            return none, 0
+            return [[] for _ in places], 0
         array = array.reshape(len(places), -1)
-        named = feature_names is not None and len(feature_names) == array.shape[1]
-        columns = feature_names if named and feature_names is not None else [f"x{k}" for k in range(array.shape[1])]
+        if len(columns) != array.shape[1]:
+            columns = [f"x{k}" for k in range(array.shape[1])]
         cells = array[:, :COLUMNS].tolist()
     shown = [[[name, value_text(v)] for name, v in zip(columns, row, strict=False)] for row in cells]
     return shown, max(0, len(columns) - COLUMNS)
 
 
 def _take(table: Any, places: IntArray) -> npt.NDArray[Any]:
-    if hasattr(table, "iloc"):
-        return np.asarray(table.iloc[places])
-    if hasattr(table, "toarray"):
-        return np.asarray(table[places].toarray())
-    return np.asarray(table)[places] if not hasattr(table, "__getitem__") or isinstance(table, list) else table[places]
+    table = table.iloc if hasattr(table, "iloc") else table if hasattr(table, "shape") else np.asarray(table)
+    taken = table[places]
+    return np.asarray(taken.toarray() if hasattr(taken, "toarray") else taken)
 
 
 def text(value: Any) -> str:
@@ -146,7 +242,7 @@ def value_text(value: Any) -> str:
 # ------------------------------------------------------------------------------------------------ pictures
 
 
-def check_image_shape(image_shape: Any, X: Any) -> ImageShape | None:
+def check_image_shape(image_shape: Any, X: Any) -> tuple[int, ...] | None:
     """``image_shape`` as a tuple that the rows of ``X`` fill; of rows that are arrays of that kind their own shape."""
     if image_shape is None:
         shape = tuple(int(side) for side in getattr(X, "shape", ())[1:])
@@ -170,14 +266,14 @@ def check_image_shape(image_shape: Any, X: Any) -> ImageShape | None:
     return shape
 
 
-def _channels(shape: ImageShape) -> int:
+def _channels(shape: tuple[int, ...]) -> int:
     """Channels of an image of this shape; 0 where it is none."""
     if len(shape) == 2:
         return 1
     return next((side for side in (shape[2], shape[0]) if side in CHANNELS), 0)
 
 
-def _pictures(X: Any, places: IntArray, shape: ImageShape | None) -> list[str | None]:
+def _pictures(X: Any, places: IntArray, shape: tuple[int, ...] | None) -> list[str | None]:
     if shape is None or X is None or len(places) == 0:
         return [None] * len(places)
     raw = _take(X, places)

@@ -8,45 +8,40 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from collidescope._checks import FloatArray
 from collidescope._environment import environment
-from collidescope._sparse import largest_pairs
 from collidescope._text import LEVEL, READABLE, headline, limit_facts, limit_words, upper_limit
 from collidescope.applications._inputs import Told
 from collidescope.applications.audit import audit, bayes_confusion
 from collidescope.applications.consolidation import consolidate
 from collidescope.equations.bounds import condition_number
-from collidescope.equations.recovery import Recovery
-from collidescope.matrix import CollisionMatrix
+from collidescope.matrix import CollisionMatrix, largest_pairs
 from collidescope.show import words
-from collidescope.show.limits import continuation
-from collidescope.show.matrices import leaf_order
-from collidescope.show.rows import rows_to_look_at, text
-from collidescope.show.source import Source, resolve
+from collidescope.show.displays import continuation, leaf_order
+from collidescope.show.rows import Source, resolve, rows_to_look_at, text
 from collidescope.trust import ShuffledControl, cautions, limit_of
 
 FORMAT = "collidescope.summary"
 FORMAT_VERSION = 2
 #: Up to this many classes S is kept whole; beyond it, the most colliding classes and all others as one.
 WHOLE, MOST_COLLIDING = 200, 100
-PAIRS = 10
-AUDIT_PAIRS = 20
-#: What is kept of an audit beside its pairs.
-AUDITED = (
-    *("n_rows", "error", "error_interval", "best", "fixable", "fixable_interval"),
-    *("inherent_interval", "not_learned_interval"),
-)
+PAIRS, AUDIT_PAIRS = 10, 20
+#: What is kept of an audit, and of each of its pairs.
+AUDITED = "n_rows error error_interval best fixable fixable_interval inherent_interval not_learned_interval"
+AUDITED_PAIR = "true predicted observed best fixable low high flagged"
 #: Columns that the first lines name; the others are counted.
 NAMED_COLUMNS = 40
 #: Decimals of interval ends: nobody knows more of them, and they are half of a large summary.
 END_DECIMALS = 6
+#: Parameters that say nothing about the numbers, or are said elsewhere.
+UNSAID = ("random_state", "verbose", "checkpoint", "n_jobs")
 #: What ``about`` may hold.
-ABOUT = ("file", "label", "columns", "command", "saved", "seconds")
+ABOUT = ("file", "label", "command", "saved", "columns", "seconds")
 
 
 def summarise(
@@ -123,8 +118,7 @@ def summarise(
     keep = [group[0] for group in (members if complete else members[:-1])]
     visible = [names[k] for k in keep] + ([] if complete else [f"({cm.n_classes - len(keep):,} other classes)"])
     order = leaf_order(shown.joint[: len(keep), : len(keep)]).tolist()
-    ends = cm.pber_interval(LEVEL) or (None, None)
-    features = getattr(known.model, "feature_names_in_", None)
+    low, high = cm.pber_interval(LEVEL) or (None, None)
     origin = _about(about, known.model, X, y)
     ceiling_cm = None if limit is None else limit.matrix
     summary: dict[str, Any] = {
@@ -138,7 +132,7 @@ def summarise(
         "how": text(cm.info.get("method", "not recorded")),
         "known": cm._is_known(),
         "coverage": cm.coverage,
-        "pber": {"value": cm.pber, "low": ends[0], "high": ends[1]},
+        "pber": {"value": cm.pber, "low": low, "high": high},
         "bayes_error_at_most": cm.pber if cm._is_known() else upper_limit(cm),
         "limit": None if limit is None else limit_part(limit),
         "headline": headline(cm, limit),
@@ -153,9 +147,7 @@ def summarise(
         "leaf_order": order if complete else [*order, len(keep)],
         "ceilings": ceilings(cm, keep, names, known, ceiling_cm),
         "merge_path": merge_path(shown, cm, None if ceiling_cm is None else merged(ceiling_cm, members)),
-        "ambiguous_rows": rows_to_look_at(
-            known, names, X, rows, image_shape, None if features is None else [text(name) for name in features]
-        ),
+        "ambiguous_rows": rows_to_look_at(known, names, X, rows, image_shape),
         "audit": audited(known, names, y_pred, X, limit),
         "sections": [_section(part) for part in sections],
         "notes": _texts(notes, "notes"),
@@ -210,12 +202,10 @@ def top_pairs(cm: CollisionMatrix, names: list[str]) -> list[dict[str, Any]]:
     """The most colliding pairs of all classes, with sentences."""
     table = replace(cm, classes=np.arange(cm.n_classes)).top_collisions(PAIRS, LEVEL)
     pairs = []
-    for row in table.to_dict("records"):
-        low, high = (None if row[end] != row[end] else float(row[end]) for end in ("low", "high"))
-        pair = {"class": names[row["class"]], "other": names[row["other"]], "rate": float(row["rate"])}
-        if pair["rate"] > 0:
-            pair |= {"low": low, "high": high, "reverse": float(row["reverse"])}
-            pairs.append(pair | {"sentence": words.collision(pair["class"], pair["other"], pair["rate"], low, high)})
+    for row in table[table["rate"] > 0].to_dict("records"):
+        pair = _plain(row) | {"class": names[row["class"]], "other": names[row["other"]]}
+        said = {name: pair[name] for name in ("other", "rate", "low", "high")}
+        pairs.append(pair | {"sentence": words.collision(pair["class"], **said)})
     return pairs
 
 
@@ -223,12 +213,12 @@ def limit_part(limit: Any) -> dict[str, Any]:
     """The curve, where it goes, and what is left."""
     facts: dict[str, Any] = limit_facts(limit)
     part = {name.removeprefix("limit_").removeprefix("pber_"): value for name, value in facts.items()}
-    curve = limit.curve
+    # Limits that were made elsewhere may lack standard errors.
+    curve = limit.curve.reindex(columns=["rows", "pber", "pber_stderr"])
     going = part["state"] in READABLE
-    stderr = curve["pber_stderr"].to_numpy() if "pber_stderr" in curve else np.full(len(curve), np.nan)
     return part | {
         "words": limit_words(facts),
-        "curve": {"rows": curve["rows"].to_numpy(), "pber": curve["pber"].to_numpy(), "stderr": stderr},
+        "curve": curve.rename(columns={"pber_stderr": "stderr"}).to_dict("list"),
         "band": continuation(curve, part["pber"], part["low"], part["high"]) if going else None,
     }
 
@@ -237,29 +227,19 @@ def ceilings(
     cm: CollisionMatrix, keep: list[int], names: list[str], source: Source, limit: CollisionMatrix | None
 ) -> list[dict[str, Any]]:
     """Per class what can be got right: by the best guess, and by drawing the label with its probability (S_kk)."""
-    ends = cm.interval(LEVEL)
+    low, high = cm.interval(LEVEL) or (None, None)
     best = None
     if source.posteriors is not None and source.codes is not None:
-        best = np.diag(bayes_confusion(source.posteriors, source.codes, classes=np.arange(cm.n_classes)))
-    away = cm.matrix - np.diag(np.full(cm.n_classes, 2.0))
-    found = []
-    for k in keep:
-        other = int(away[k].argmax())
-        found.append(
-            {
-                "class": names[k],
-                "prior": cm.priors[k],
-                "rows": None if cm.counts is None else cm.counts[k],
-                "best_guess": None if best is None else best[k],
-                "draw": cm.matrix[k, k],
-                "draw_low": None if ends is None else ends[0][k, k],
-                "draw_high": None if ends is None else ends[1][k, k],
-                "draw_limit": None if limit is None else limit.matrix[k, k],
-                "mostly_to": names[other],
-                "mostly_rate": cm.matrix[k, other],
-            }
-        )
-    return found
+        best = bayes_confusion(source.posteriors, source.codes, classes=np.arange(cm.n_classes))
+    away = (cm.matrix - 2.0 * np.eye(cm.n_classes)).argmax(axis=1)
+    draws = {"draw": cm.matrix, "draw_low": low, "draw_high": high, "best_guess": best}
+    draws["draw_limit"] = None if limit is None else limit.matrix
+    return [
+        {"class": names[k], "prior": cm.priors[k], "rows": None if cm.counts is None else cm.counts[k]}
+        | {"mostly_to": names[away[k]], "mostly_rate": cm.matrix[k, away[k]]}
+        | {name: None if table is None else table[k, k] for name, table in draws.items()}
+        for k in keep
+    ]
 
 
 def merge_path(shown: CollisionMatrix, whole: CollisionMatrix, limit: CollisionMatrix | None) -> dict[str, Any] | None:
@@ -312,12 +292,9 @@ def audited(source: Source, names: list[str], y_pred: Any, X: Any, limit: Any) -
     labels: dict[str, Any] = {"y_true": classes[source.codes], "y_pred": classes[said]}
     report = audit(source.posteriors, **labels, classes=classes, limit=limit)
     name = dict(zip(classes.tolist(), names, strict=True))
-    kept = ("true", "predicted", "observed", "best", "fixable", "low", "high", "flagged")
-    pairs = [
-        {key: name[pair[key]] if key in kept[:2] else pair[key] for key in kept}
-        for pair in report.pairs.head(AUDIT_PAIRS).to_dict("records")
-    ]
-    found = {key: getattr(report, key) for key in AUDITED}
+    pairs = report.pairs.head(AUDIT_PAIRS)[AUDITED_PAIR.split()].to_dict("records")
+    pairs = [pair | {side: name[pair[side]] for side in ("true", "predicted")} for pair in pairs]
+    found = {key: getattr(report, key) for key in AUDITED.split()}
     found["cautions"] = report.notes
     return found | {"pairs": pairs, "n_pairs": len(report.pairs), "verdict": text(report.verdict)}
 
@@ -327,53 +304,34 @@ def audited(source: Source, names: list[str], y_pred: Any, X: Any, limit: Any) -
 
 def trust(source: Source, control: Any, summary: Mapping[str, Any]) -> dict[str, Any]:
     """Everything that tells whether to believe the numbers, and how they were made."""
-    cm = source.matrix
-    model = source.model
+    if control is not None and not isinstance(control, ShuffledControl):
+        raise ValueError(
+            f"control must be what shuffled_control returned (a ShuffledControl) or None, got {type(control).__name__}"
+        )
+    cm, model = source.matrix, source.model
+    moved: Any = SimpleNamespace(moved=cm.info.get("moved") or 0.0)
+    warnings = cautions(cm, getattr(model, "one_step_", cm), getattr(model, "recovery_", moved))
+    if getattr(model, "interrupted_", False):
+        warnings.insert(0, "the fit was interrupted: the numbers are those of the folds trained so far")
     condition = condition_number(cm.matrix)
     intervals = "None: this matrix was made without standard errors."
     if cm.stderr is not None:
         errors = f"median {np.median(cm.stderr):.4f}, largest {cm.stderr.max():.4f}"
         intervals = f"At {LEVEL:.0%}. Standard errors of the rates: {errors}."
     seed = getattr(model, "random_state", None)
+    settings = model.get_params(deep=False) if hasattr(model, "get_params") else {}
+    said = words.control(summary, model is not None) if control is None else text(control)
     return {
-        "warnings": [text(warning) for warning in _warnings(source)],
+        "warnings": [text(warning) for warning in warnings],
         "intervals": intervals,
-        "control": _control(control, summary, source.model is not None),
+        "control": {"passed": None if control is None else control.passed, "words": said},
         "conditioning": words.conditioning(condition if np.isfinite(condition) else None, cm.is_diagonally_dominant),
         "computed": {text(key): text(value) for key, value in cm.info.items()},
-        "settings": _settings(model),
+        "settings": {text(name): text(value)[:200] for name, value in settings.items() if name not in UNSAID},
         "seed": int(seed) if isinstance(seed, int | np.integer) else None,
         "training": _training(model),
         "environment": environment(),
     }
-
-
-def _warnings(source: Source) -> list[str]:
-    cm, model = source.matrix, source.model
-    moved = SimpleNamespace(moved=float(cast(float, cm.info.get("moved") or 0.0)))
-    recovery = cast(Recovery, getattr(model, "recovery_", moved))
-    found = cautions(cm, getattr(model, "one_step_", cm), recovery)
-    if getattr(model, "interrupted_", False):
-        found.insert(0, "the fit was interrupted: the numbers are those of the folds trained so far")
-    return found
-
-
-def _control(control: Any, summary: Mapping[str, Any], has_model: bool) -> dict[str, Any]:
-    if control is None:
-        return {"passed": None, "words": words.control(summary, has_model)}
-    if not isinstance(control, ShuffledControl):
-        raise ValueError(
-            f"control must be what shuffled_control returned (a ShuffledControl) or None, got {type(control).__name__}"
-        )
-    return {"passed": control.passed, "words": text(control)}
-
-
-def _settings(model: Any) -> dict[str, str]:
-    if not hasattr(model, "get_params"):
-        return {}
-    skip = ("random_state", "verbose", "checkpoint", "n_jobs")
-    found: Mapping[str, Any] = model.get_params(deep=False)
-    return {text(name): text(value)[:200] for name, value in found.items() if name not in skip}
 
 
 def _training(model: Any) -> dict[str, Any] | None:
@@ -399,9 +357,7 @@ def _about(about: Mapping[str, Any] | None, model: Any, X: Any, y: Any) -> dict[
     given = {"label": getattr(model, "label_", None) or getattr(y, "name", None), "columns": columns} | given
     names = [text(name) for name in given.pop("columns")]
     seconds = given.pop("seconds", None)
-    found = {
-        name: None if given.get(name) is None else text(given[name]) for name in ("file", "label", "command", "saved")
-    }
+    found = {name: None if (value := given.get(name)) is None else text(value) for name in ABOUT[:4]}
     return found | {"columns": names[:NAMED_COLUMNS], "n_columns": len(names), "seconds": seconds}
 
 

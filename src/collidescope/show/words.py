@@ -76,8 +76,14 @@ def call(summary: Summary, python: str, command: str) -> str:
 
 def what_to_do(summary: Summary) -> list[str]:
     """Advice that follows from the numbers, the most pressing first."""
-    first = _trust_first(summary)
-    pber = summary["pber"]
+    trust, pber = summary["trust"], summary["pber"]
+    first = [f"Read with care: {warning}." for warning in trust["warnings"]]
+    if trust["control"]["passed"] is False:
+        first = [
+            "Do not act on these numbers yet: on shuffled labels, where there is nothing to find, the same method "
+            "still found structure.",
+            *first,
+        ]
     if (pber["value"] if pber["high"] is None else pber["high"]) < TINY and not first:
         top = f"at most {percent(pber['high'])}" if pber["high"] is not None else percent(pber["value"])
         advice = [f"Nothing needs doing about collisions: {top} of inputs would get another label."]
@@ -87,49 +93,37 @@ def what_to_do(summary: Summary) -> list[str]:
     return [*first, *_about_labels(summary), *advice, *([] if audit is None else [audit["verdict"]])]
 
 
-def _trust_first(summary: Summary) -> list[str]:
-    trust = summary["trust"]
-    lines = []
-    if trust["control"]["passed"] is False:
-        lines.append(
-            "Do not act on these numbers yet: on shuffled labels, where there is nothing to find, the same method "
-            "still found structure."
-        )
-    return lines + [f"Read with care: {warning}." for warning in trust["warnings"]]
-
-
 def _more_rows(summary: Summary) -> list[str]:
     """Would more rows, or a model that learns more from them, help?"""
     pber, limit = summary["pber"], summary["limit"]
-    if limit is not None and limit["state"] not in READABLE:
-        return ["Gather more rows, or try another model, before you act: learning has hardly begun."]
-    if limit is not None and limit["reason"].startswith(UNKNOWN):
-        return ["Whether more rows of this kind would help cannot be told yet: the last doubling is within luck."]
-    if limit is not None and limit["state"] == "still learning":
-        missing = max(0.0, pber["value"] - limit["pber"])
+    if limit is None:
+        if pber["high"] is None:
+            return ["No intervals were estimated, so how far chance moves these numbers is not known."]
+        if pber["high"] - pber["low"] <= 2 * WIDE * pber["value"]:
+            return []
         return [
-            f"More rows of this kind, or a model that learns more from them, would help: about {points(missing)} of "
-            f"the {points(pber['value'])} percentage points are not learned yet."
-        ]
-    if limit is not None:
-        return ["More rows of this kind would hardly help: it takes inputs that say more, or fewer classes."]
-    lines = []
-    if pber["high"] is None:
-        lines.append("No intervals were estimated, so how far chance moves these numbers is not known.")
-    elif pber["high"] - pber["low"] > 2 * WIDE * pber["value"]:
-        lines.append(
             f"More rows would make this surer: it may be anything from {percent(pber['low'])} to "
             f"{percent(pber['high'])}. Four times the rows about halve the interval."
-        )
-    return lines
+        ]
+    if limit["state"] not in READABLE:
+        return ["Gather more rows, or try another model, before you act: learning has hardly begun."]
+    if limit["reason"].startswith(UNKNOWN):
+        return ["Whether more rows of this kind would help cannot be told yet: the last doubling is within luck."]
+    if limit["state"] == "settled":
+        return ["More rows of this kind would hardly help: it takes inputs that say more, or fewer classes."]
+    missing = max(0.0, pber["value"] - limit["pber"])
+    return [
+        f"More rows of this kind, or a model that learns more from them, would help: about {points(missing)} of the "
+        f"{points(pber['value'])} percentage points are not learned yet."
+    ]
 
 
 def _about_classes(summary: Summary) -> list[str]:
     pber, path, names = summary["pber"]["value"], summary["merge_path"], summary["classes"]
     found = [pair for pair in summary["top_collisions"] if pair["rate"] > 0]
-    if not found or path is None:
-        if not found or summary["n_classes"] > 2:
-            return []
+    if not found:
+        return []
+    if path is None:
         return [
             f"With two classes there is nothing to merge. To tell {quote(names[0])} from {quote(names[1])} more often "
             f"takes inputs that differ between them: other columns, sharper measurements."
@@ -181,9 +175,7 @@ def _small_classes(summary: Summary) -> list[str]:
 
 
 def _about_labels(summary: Summary) -> list[str]:
-    rows = summary["ambiguous_rows"]
-    if rows is None or not rows["n_suspect"]:
-        return []
+    rows = summary["ambiguous_rows"] or {"n_suspect": 0, "expected_suspect": 0.0}
     n, expected = rows["n_suspect"], rows["expected_suspect"]
     if n <= expected + BEYOND_CHANCE * expected**0.5:
         return []

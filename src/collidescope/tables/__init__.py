@@ -118,25 +118,22 @@ class TableClassifier(CollisionClassifier):
         encoded, met = self.encoder_.transform(table)
         gone = {name: why for name, why in self.encoder_.left_out.items() if name not in self.screening_.ids}
         self.notes_, self.cautions_ = list[str](), list[str]()
-        self._tell(*self.screening_.notes(), *(f"column {name!r} is left out: {why}" for name, why in gone.items()))
-        self._tell(*met, *self.encoder_.doubts(table), caution=self.screening_.cautions())
+        self._tell([*self.screening_.notes(), *(f"column {name!r} is left out: {why}" for name, why in gone.items())])
+        self._tell([*met, *self.encoder_.doubts(table)])
+        for words in self._tell(self.screening_.cautions(), caution=True):
+            warnings.warn(words, CollisionWarning, stacklevel=3)
         logger.info("%s rows × %s columns → %s features", f"{len(table):,}", len(self.encoder_.types), encoded.shape[1])
         return encoded
 
-    def _tell(self, *notes: str, caution: Sequence[str] = ()) -> None:
-        self.notes_ = [*self.notes_, *notes, *caution]
-        self.cautions_ = [*self.cautions_, *caution]
-        for note in (*notes, *caution):
+    def _tell(self, notes: list[str], caution: bool = False) -> list[str]:
+        self.notes_ = self.notes_ + notes
+        self.cautions_ = self.cautions_ + notes * caution
+        for note in notes:
             logger.info("%s", note)
-        for words in caution:
-            warnings.warn(words, CollisionWarning, stacklevel=3)
+        return notes
 
     def _copy_notes(self, *parts: Any) -> list[str]:
-        found = super()._copy_notes(*parts)  # of which the fit warns
-        self.notes_, self.cautions_ = self.notes_ + found, self.cautions_ + found
-        for note in found:
-            logger.info("%s", note)
-        return found
+        return self._tell(super()._copy_notes(*parts), caution=True)  # of which the fit warns
 
     def encode(self, X: Any) -> Float32Array:
         """Raw rows as numbers, rows × features; what is odd about them is a :class:`CollisionWarning`."""

@@ -193,38 +193,35 @@ class TableEncoder:
         """The type of one column, and for levels and texts all there is to learn; or why it is left out."""
         import pandas as pd
 
-        dtype = column.dtype
+        dtype, date_format = column.dtype, None
         free = not forced and not isinstance(dtype, pd.CategoricalDtype)
         if free and (pd.api.types.is_numeric_dtype(dtype) or pd.api.types.is_timedelta64_dtype(dtype)):
-            self.types[name] = "number"
+            type_ = "number"
         elif free and pd.api.types.is_datetime64_any_dtype(dtype):
-            self._learn_dates(name, column, None)
+            type_ = "date"
         else:
             codes, words = as_levels(column)
             if words and free and np.isfinite(_parsed(words[:1])).all() and np.isfinite(_parsed(words)).all():
-                self.types[name] = "number"
+                type_ = "number"
             elif words and free and (date_format := _date_format(words)):
-                self._learn_dates(name, column, date_format)
+                type_ = "date"
             elif len(words) > max(FEW_LEVELS, min(MOST_LEVELS, len(column) // ROWS_PER_LEVEL)):
-                self.types[name], self.texts[name] = "text", _learn_texts(codes, words)
+                type_, self.texts[name] = "text", _learn_texts(codes, words)
             elif words and (len(words) > 1 or codes.min() < 0):
-                self.types[name] = "category"
-                self.levels[name] = (*sorted(words), *([None] if codes.min() < 0 else []))
+                type_, self.levels[name] = "category", (*sorted(words), *([None] if codes.min() < 0 else []))
             else:
                 return "it has the same value in every row" if words else "it has no values"
-        if self.types[name] in ("number", "date"):
-            values = as_numbers(column) if self.types[name] == "number" else _date_numbers(column, *self.formats[name])
+        if type_ in ("number", "date"):
+            dates = as_dates(column, date_format).dropna() if type_ == "date" else None
+            timed = dates is not None and bool((dates != dates.dt.normalize()).any())
+            values = as_numbers(column) if dates is None else _date_numbers(column, date_format, timed)
             gaps = np.isnan(values)
             if gaps.all() or (not gaps.any() and not np.ptp(values, axis=0).any()):
-                del self.types[name]
-                self.formats.pop(name, None)
                 return "it has no values" if gaps.all() else "it has the same value in every row"
+            if dates is not None:
+                self.formats[name] = date_format, timed
+        self.types[name] = type_
         return None
-
-    def _learn_dates(self, name: str, column: pd.Series, date_format: str | None) -> None:
-        dates = as_dates(column, date_format).dropna()
-        self.types[name] = "date"
-        self.formats[name] = date_format, bool((dates != dates.dt.normalize()).any())
 
     @property
     def text_names(self) -> list[str]:

@@ -119,13 +119,11 @@ def existing(path: str | Path) -> Path:
         raise ValueError(
             f"{path} is a {'folder: name a file in it' if path.is_dir() else 'device or pipe: name a file'}"
         )
-    folder = path.parent
-    if not folder.is_dir():
-        raise FileNotFoundError(f"there is no folder {folder}, so no {path.name} in it")
-    near = get_close_matches(path.name, [other.name for other in folder.iterdir() if other.is_file()], 1, 0.6)
-    raise FileNotFoundError(
-        f"there is no file {path}" + (f": did you mean {near[0]}?" if near else f" in {folder.resolve()}")
-    )
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {path.parent}, so no {path.name} in it")
+    near = get_close_matches(path.name, [other.name for other in path.parent.iterdir() if other.is_file()], 1, 0.6)
+    hint = f": did you mean {near[0]}?" if near else f" in {path.parent.resolve()}"
+    raise FileNotFoundError(f"there is no file {path}{hint}")
 
 
 def _reader(path: Path, start: bytes) -> Callable[[Path], tuple[pd.DataFrame, list[str]]] | None:
@@ -233,21 +231,23 @@ def _read_text(
     if delimiter != "," and (named := _decimal_comma(lines[1:500], delimiter)):
         options["decimal"] = ","
         notes.append(f"numbers are read with a decimal comma (such as {named!r})")
-    encoding = "utf-16" if utf16 else "utf-8-sig"
-    try:
+    for encoding in ["utf-16"] if utf16 else ["utf-8-sig", "latin-1"]:
         try:
-            frame = _parse(path, encoding, options)
+            with _open(path) as file, warnings.catch_warnings():
+                warnings.simplefilter("error", pd.errors.ParserWarning)  # all lines longer than the first
+                frame: pd.DataFrame = pd.read_csv(file, encoding=encoding, **options)
+            break
         except UnicodeDecodeError:
             if utf16:
                 raise
-            encoding = "latin-1"
-            frame = _parse(path, encoding, options)
             notes.append(
                 f"{path.name} is not UTF-8: it is read as Latin-1 (Western European), check names with accents"
             )
-    except (pd.errors.ParserError, pd.errors.ParserWarning, OverflowError) as error:
-        _find_ragged(path, encoding, delimiter, skip_lines)
-        raise ValueError(f"{path} cannot be read: {_first_line(error)}") from None
+        except (pd.errors.ParserError, pd.errors.ParserWarning, OverflowError) as error:
+            _find_ragged(path, encoding, delimiter, skip_lines)
+            raise ValueError(f"{path} cannot be read: {_first_line(error)}") from None
+        except ValueError as error:  # the bound on unpacking, which pandas raises again as its own
+            raise ValueError(str(error)) from None
     if len(frame) == 0:
         raise ValueError(f"{path} has one line only: a line of column names, then one line per row are needed")
     if label is not None:
@@ -256,15 +256,6 @@ def _read_text(
     if last.isna().any() or (last == "").any():  # as in a line that is cut short
         _find_ragged(path, encoding, delimiter, skip_lines)
     return Table(frame, notes, label, header)
-
-
-def _parse(path: Path, encoding: str, options: dict[str, Any]) -> pd.DataFrame:
-    import pandas as pd
-
-    with _open(path) as file, warnings.catch_warnings():
-        warnings.simplefilter("error", pd.errors.ParserWarning)  # all lines longer than the first
-        frame: pd.DataFrame = pd.read_csv(file, encoding=encoding, **options)
-    return frame
 
 
 def _rows(lines: Iterable[str], delimiter: str) -> Any:

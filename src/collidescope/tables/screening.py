@@ -99,6 +99,8 @@ class Screening:
 
 def screen(table: pd.DataFrame, y: npt.NDArray[Any], *, keep: Container[str] = (), seed: int = 0) -> Screening:
     """Look for ids, leaks, groups and order among the columns of ``table``; those in ``keep`` are no ids."""
+    import pandas as pd
+
     found = Screening()
     if len(table) < FEWEST_ROWS:
         return found
@@ -109,7 +111,8 @@ def screen(table: pd.DataFrame, y: npt.NDArray[Any], *, keep: Container[str] = (
     chance, largest = float((shares**2).sum()), float(shares.max())
     fresh: npt.NDArray[np.bool_] | None = None
     for name, column in table.items():
-        name, numeric = str(name), _is_number(column.dtype)
+        name, dtype = str(name), column.dtype
+        numeric = pd.api.types.is_numeric_dtype(dtype) and not pd.api.types.is_bool_dtype(dtype)
         if numeric:
             numbers = as_numbers(column)
             values = np.where(np.isnan(numbers), 0.0, numbers).clip(-1e30, 1e30)
@@ -143,12 +146,6 @@ def screen(table: pd.DataFrame, y: npt.NDArray[Any], *, keep: Container[str] = (
             if max((steps >= 0).mean(), (steps <= 0).mean()) >= SORTED:
                 found.ordered.append(name)
     return found
-
-
-def _is_number(dtype: Any) -> bool:
-    import pandas as pd
-
-    return pd.api.types.is_numeric_dtype(dtype) and not pd.api.types.is_bool_dtype(dtype)
 
 
 def id_verdict(column: pd.Series, levels: IntArray, words: list[str]) -> tuple[bool, str] | None:
