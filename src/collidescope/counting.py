@@ -491,14 +491,7 @@ def _as_matrix(
     info: dict[str, Any] = {"method": "counted" if average == "rows" else "counted votes", "average": average}
     info |= {"labels": int(rows), "distinct_inputs": int(covered), "inputs_seen_once": int(items - covered)}
     info |= {"inverse_votes": inverse_votes / covered, "inverse_pairs": inverse_pairs / covered}
-    return CollisionMatrix(
-        S / S.sum(axis=1, keepdims=True),
-        counts / counts.sum(),
-        names,
-        stderr=np.sqrt(variance),
-        pber_stderr=float(np.sqrt(spread.error_variance())),
-        counts=counts,
-        covariance=spread.covariance(),
-        coverage=covered_rows / rows if average == "rows" else covered / items,
-        info=info,
-    )
+    errors = np.sqrt(variance), float(np.sqrt(spread.error_variance()))
+    coverage = covered_rows / rows if average == "rows" else covered / items
+    S, priors = S / S.sum(axis=1, keepdims=True), counts / counts.sum()
+    return CollisionMatrix(S, priors, names, *errors, counts, spread.covariance(), coverage, info)
