@@ -19,7 +19,7 @@ from collidescope.cli._console import INTERRUPTED, guarded, is_quiet, note, say,
 MANY_ROWS = 50_000
 #: What a small pool means for the numbers, and what to do about it.
 QUICK = "a small pool of models (--quick): the full pool would find less, as it tells classes apart better"
-FULL = "Fit again without --quick before you act: the full pool tells classes apart better, so less is left."
+FULL = "Fit again without --quick before you act: the full pool would find less, as it tells classes apart better."
 
 OUT = "Write labels and held-out posteriors of these rows: each by a model that did not see the row."
 MEMBERS = "Models to train, such as linear,trees.  [default: those that suit the table]"

@@ -15,19 +15,16 @@ ModelArgument = Annotated[
     Path, typer.Argument(metavar="MODEL", help="A file that `collidescope fit … --save` has written.")
 ]
 
+OUT = "Ends in .csv, .tsv or .parquet.  [default: CSV to standard output]"
+WITH = "Copy a column of the table, such as an id. Repeat for more."
+
 
 @guarded
 def predict(
     model: ModelArgument,
     table: opt.TableArgument,
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Ends in .csv, .tsv or .parquet.  [default: CSV to standard output]"),
-    ] = None,
-    with_column: Annotated[
-        list[str] | None,
-        typer.Option("--with", metavar="COLUMN", help="Copy a column of the table, such as an id. Repeat for more."),
-    ] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help=OUT)] = None,
+    with_column: Annotated[opt.Columns, typer.Option("--with", metavar="COLUMN", help=WITH)] = None,
     as_json: opt.Json = False,
     quiet: opt.Quiet = False,
     header: opt.Header = True,
@@ -45,36 +42,29 @@ def predict(
     - `collidescope predict model.collide new.csv --out posteriors.csv`
     - `collidescope predict model.collide new.parquet --with customer_id > posteriors.csv`
     """
+    import numpy as np
+
     from collidescope.cli import _inputs as inputs
-    from collidescope.cli._writing import (
-        as_csv,
-        check_outputs,
-        check_suffix,
-        posterior_table,
-        write_outputs,
-        write_table,
-    )
+    from collidescope.cli import _writing as writing
     from collidescope.tables.encoding import check_columns
 
     set_quiet(quiet)
-    check_outputs([model, table], [out])
-    check_suffix(out)
+    writing.check_outputs([model, table], [out])
+    writing.check_suffix(out)
     fitted = inputs.load_model(model)
     X, notes = _raw_rows(fitted, table, inputs.Reading(header, delimiter, skip_lines))
     check_columns(X, with_column or ())
     for line in notes:
         note(line)
     posteriors, met = posteriors_of(fitted, X, getattr(fitted, "label_", None))
-    import numpy as np
-
     extra = X[with_column] if with_column else None
-    found = posterior_table(posteriors, fitted.classes_, np.arange(len(X)), extra)
+    found = writing.posterior_table(posteriors, fitted.classes_, np.arange(len(X)), extra)
     if as_json:
         said = {"classes": fitted.classes_.tolist(), "predicted": found["predicted"].tolist()}
         show_json(said | {"posteriors": posteriors.tolist(), "notes": [*notes, *met]})
     elif out is None:
-        show(as_csv(found).removesuffix("\n"))
-    write_outputs((f"posteriors of {len(found):,} rows", out, partial(write_table, found)))
+        show(writing.as_csv(found).removesuffix("\n"))
+    writing.write_outputs((f"posteriors of {len(found):,} rows", out, partial(writing.write_table, found)))
 
 
 def posteriors_of(fitted: Any, X: Any, label: str | None = None) -> tuple[Any, list[str]]:

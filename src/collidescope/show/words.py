@@ -120,7 +120,7 @@ def _more_rows(summary: Summary) -> list[str]:
 
 def _about_classes(summary: Summary) -> list[str]:
     pber, path, names = summary["pber"]["value"], summary["merge_path"], summary["classes"]
-    found = [pair for pair in summary["top_collisions"] if pair["rate"] > 0]
+    found = summary["top_collisions"]
     if not found:
         return []
     if path is None:
