@@ -24,6 +24,7 @@ from scipy.sparse.csgraph import minimum_spanning_tree
 from scipy.spatial.distance import pdist, squareform
 from scipy.special import logsumexp
 from sklearn.ensemble import ExtraTreesClassifier, HistGradientBoostingClassifier
+from sklearn.model_selection import StratifiedKFold
 from sklearn.neighbors import KernelDensity
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -125,15 +126,14 @@ def kde_estimate(X: np.ndarray, y: np.ndarray) -> Bounds:
     X = StandardScaler().fit_transform(X)
     n, d = X.shape
     K = int(y.max()) + 1
-    first = np.random.default_rng(0).permutation(n) < n // 2
     kept = 0.0
-    for train in (first, ~first):
-        logs = np.full((int((~train).sum()), K), -np.inf)
+    for train, test in StratifiedKFold(2, shuffle=True, random_state=0).split(X, y):
+        logs = np.full((len(test), K), -np.inf)
         for k in range(K):
-            own = X[train & (y == k)]
+            own = X[train[y[train] == k]]
             if len(own):
                 density = KernelDensity(bandwidth=len(own) ** (-1 / (d + 4))).fit(own)  # Scott's rule
-                logs[:, k] = density.score_samples(X[~train]) + np.log(len(own))
+                logs[:, k] = density.score_samples(X[test]) + np.log(len(own))
         kept += float(np.exp(logs.max(axis=1) - logsumexp(logs, axis=1)).sum())
     return 1 - kept / n, 1 - kept / n
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from collidescope import CollisionMatrix, collision_matrix_from_posteriors
-from experiments import figures_tables, store, tabular
+from experiments import store
 from experiments.counted import COUNTED, compare
 from experiments.divergences import DIVERGENCES, check_claims, inflections
 from experiments.runner import run
@@ -24,12 +24,6 @@ def records(tmp_path_factory):
         for experiment in (TABULAR, COUNTED, DIVERGENCES):
             run(experiment, quick=True, verbose=0)
         return {e.name: results(e.name, quick=True) for e in (TABULAR, COUNTED, DIVERGENCES)}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("experiment", [TABULAR, COUNTED, DIVERGENCES], ids=lambda e: e.name)
-def test_the_quick_size_runs_every_cell(records, experiment):
-    assert [r["cell"] for r in records[experiment.name]] == experiment.cells(True)
 
 
 @pytest.mark.slow
@@ -51,15 +45,6 @@ def test_counted_and_estimated_collisions_agree_on_the_quick_tables(records):
         difference = record["result"]["difference"]
         assert difference["mean_tvd"] < 0.05
         assert difference["largest_z"] < 4
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("suffix", ["png", "svg"])
-def test_figures_are_drawn_from_records_and_small(records, tmp_path, suffix):
-    for name in records:
-        path = tmp_path / f"{name}.{suffix}"
-        getattr(figures_tables, f"draw_{name}")(records[name], path)
-        assert 1_000 < path.stat().st_size < LARGEST_FIGURE
 
 
 def planted(rng: np.random.Generator, n: int, share: float) -> tuple[np.ndarray, np.ndarray]:
@@ -87,33 +72,12 @@ def test_precision_at_uniform_decisions_is_what_a_simulated_classifier_gets():
     assert best["by_labels"]["precision"] == pytest.approx(best["by_posteriors"]["precision"], abs=0.01)
 
 
-def test_nothing_flagged_has_no_precision():
-    P = np.tile([0.9, 0.1], (100, 1))
-    y = np.repeat(["usual", "rare"], [90, 10])[np.random.default_rng(0).permutation(100)]
-    best = summarise(P[:, ::-1], y)["optimal"]["empirical"]["by_labels"]
-    assert best == {"recall": 0.0, "precision": None}
-
-
 def result_with(recall: float = 0.7, precision: float = 0.3, pber: float = 0.2) -> dict:
     return {
         "decided": {"uniform": {"recall": recall, "precision": precision}},
         "empirical": {"pber": pber, "pber_interval": [pber - 0.01, pber + 0.01]},
         "positive": "diabetes",
     }
-
-
-@pytest.mark.parametrize(
-    ("recall", "precision", "words"),
-    [
-        (0.67, 0.25, "67% of people with diabetes would be flagged, but only 25%"),
-        (0.67, 0.25, "not for a verdict"),
-        (0.90, 0.80, "most flags hold"),
-        (0.40, 0.80, "many are missed"),
-        (0.40, 0.20, "of little use"),
-    ],
-)
-def test_insight_follows_the_numbers(recall, precision, words):
-    assert words in insight(result_with(recall, precision))
 
 
 def test_insight_blames_the_features_only_where_neither_rows_nor_models_would_help():
@@ -124,13 +88,6 @@ def test_insight_blames_the_features_only_where_neither_rows_nor_models_would_he
     outdone = insight(settled, [result_with(pber=0.195), result_with(pber=0.15)])
     assert "another model already sees more (PBER 0.150 instead of 0.200)" in outdone
     assert "better features" not in outdone
-
-
-def test_encoding_spreads_categories_and_leaves_numbers():
-    import pandas as pd
-
-    X = pd.DataFrame({"kind": pd.Categorical(["a", "b", "a"]), "size": [1.5, 2.5, 3.5]})
-    assert tabular.encode(X).tolist() == [[1, 0, 1.5], [0, 1, 2.5], [1, 0, 3.5]]
 
 
 def test_equal_matrices_do_not_differ_and_unequal_ones_do_in_standard_errors():

@@ -43,7 +43,6 @@ TRAINING = (
     "batch_size",
     "learning_rate",
     "weight_decay",
-    "validation_fraction",
 )
 #: The paper: every row is trained on, to the last epoch, without decay.
 PAPER = {"patience": 0, "weight_decay": 0.0}

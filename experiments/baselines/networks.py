@@ -100,5 +100,5 @@ class NetworkClassifier(NetworkBase):
     def _objective(self, X: Tensor, y: Tensor, n_classes: int, config: TrainingConfig, seeds: Seeds) -> Any:
         if config.patience == 0:
             return AllRowsObjective(X, y, n_classes, config)
-        split = validation_split(y, config.validation_fraction, seeds.split)
+        split = validation_split(y, self.validation_fraction, seeds.split)
         return FactorisedObjective(X, y, n_classes, [split], config)

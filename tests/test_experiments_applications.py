@@ -1,4 +1,4 @@
-"""Merging and label smoothing at their quick size: what the records hold, and the measures behind them."""
+"""The experiments on applications at their quick size: what is planted is found, and measures equal those by hand."""
 
 from __future__ import annotations
 
@@ -8,20 +8,11 @@ import numpy as np
 import pytest
 
 from collidescope.datasets import scenario_a
+from experiments import applications_audit, applications_noise, applications_sampling
 from experiments import applications_merging as merging
 from experiments import applications_smoothing as smoothing
-from experiments.store import key_of
 
-pytestmark = pytest.mark.filterwarnings("ignore::collidescope.CollisionWarning")
-
-
-@pytest.mark.parametrize("experiment", [merging.MERGING, smoothing.SMOOTHING], ids=lambda e: e.name)
-def test_cells_differ_and_json_can_hold_them(experiment):
-    for quick in (True, False):
-        cells = experiment.cells(quick)
-        assert len({key_of(cell) for cell in cells}) == len(cells)
-    for data in {cell["data"] for cell in experiment.cells(False)}:
-        assert len({cell["seed"] for cell in experiment.cells(False) if cell["data"] == data}) >= 10
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::collidescope.CollisionWarning")]
 
 
 @pytest.mark.parametrize("cell", merging.cells(True), ids=lambda cell: cell["data"])
@@ -59,26 +50,6 @@ def test_smoothing_records_each_kind_at_its_best_strength(cell):
     assert early <= last + 1e-6
 
 
-def test_rows_for_training_validation_and_test_are_apart():
-    cell = smoothing.cells(True)[1] | {"rows": 600, "test_rows": 1197}
-    data = smoothing._data(cell)
-    assert [len(data[part][1]) for part in ("train", "validation", "test")] == [450, 150, 1197]
-    rows = np.concatenate([data[part][0] for part in ("train", "validation", "test")])
-    assert len(np.unique(rows, axis=0)) == 1797
-    assert abs(data["train"][0].mean()) < 1e-12
-
-
-def test_mixed_up_labels_are_wrong_for_the_digits_that_are_mixed_up_alone():
-    cell = smoothing.cells(True)[1] | {"rows": 600, "test_rows": 1197}
-    clean, mixed = (smoothing._data(cell | {"data": name}) for name in ("digits", "digits, mixed up"))
-    assert clean["train"][0].shape == mixed["train"][0].shape
-    whole = {
-        name: np.bincount(np.concatenate([d[p][1] for p in ("train", "validation", "test")]))
-        for name, d in (("clean", clean), ("mixed", mixed))
-    }
-    assert whole["clean"][[0, 2, 5, 6]].tolist() == whole["mixed"][[0, 2, 5, 6]].tolist()
-
-
 def test_calibration_error_of_planted_gaps():
     """Half of the rows say 0.9 and are right 60% of the time, the others say 0.55 and always are."""
     P = np.repeat([[0.9, 0.1], [0.55, 0.45]], 100, axis=0)
@@ -86,6 +57,33 @@ def test_calibration_error_of_planted_gaps():
     assert smoothing.calibration_error(P, codes) == pytest.approx(0.5 * 0.3 + 0.5 * 0.45)
 
 
-def test_a_perfectly_calibrated_answer_has_no_calibration_error():
-    P = np.repeat([[0.8, 0.2]], 100, axis=0)
-    assert smoothing.calibration_error(P, np.repeat([0, 1], [80, 20])) == pytest.approx(0, abs=1e-12)
+def records(experiment):
+    return [{"cell": cell, "result": experiment.run(cell)} for cell in experiment.cells(True)]
+
+
+def test_the_audit_experiment_finds_the_planted_pairs():
+    table = applications_audit.summary(records(applications_audit.AUDIT))
+    assert {(row["posteriors"], row["classifier"]) for row in table} == {
+        (posteriors, name) for posteriors in ("true", "estimated") for name in ("blind", "best", "coin")
+    }
+    for row in table:
+        if row["classifier"] == "blind":
+            assert row["power"] == 1
+            assert row["fixable"] == pytest.approx(row["truth"], abs=0.05)
+        elif row["classifier"] == "best" and row["posteriors"] == "true":
+            assert row["fixable"] == row["false discovery proportion"] == 0
+
+
+def test_every_score_of_label_errors_beats_chance():
+    table = applications_noise.summary(records(applications_noise.NOISE))
+    assert [row["noise"] for row in table] == ["symmetric", "pair"]
+    for row in table:
+        assert all(row[name] > 2 * row["rate"] for name in applications_noise.SCORES if "adjusted" not in name)
+
+
+def test_every_sampler_trains_a_network_that_has_learned_something():
+    found = records(applications_sampling.SAMPLING)
+    for method in applications_sampling.METHODS:
+        assert found[0]["result"][method]["balanced accuracy"] > 0.3  # 0.25 by chance
+    table = applications_sampling.summary(found)
+    assert all(row["gain"] == 0 for row in table if row["method"] == applications_sampling.BASELINE)

@@ -1,0 +1,76 @@
+"""The yardsticks: bounds of other projects on tables small enough for paper, FeeBee's band, labels passed through T."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmarks import _record, feebee, feebee_matrix, tables
+from collidescope.datasets import GaussianProblem, scenario_a, with_label_noise
+from collidescope.equations.bounds import bayes_error_bounds
+
+
+def test_the_spanning_tree_of_six_points_has_the_edges_one_would_draw():
+    X = np.array([[0.0], [1.0], [2.5], [10.0], [11.0], [11.0]])
+    y = np.array([0, 0, 1, 1, 0, 1])
+    # edges 0-1, 1-2.5 (mixed), 2.5-10, and among 10, 11, 11 two of which at least one is mixed
+    lower, upper = feebee.mst_bounds(X, y)
+    assert upper in (pytest.approx(2 / 6), pytest.approx(3 / 6))
+    assert lower == pytest.approx(bayes_error_bounds(upper, 2)[0])
+
+
+def test_neighbours_vote_without_the_row_itself():
+    X, y = np.array([[0.0], [1.0], [3.0], [4.5]]), np.array([0, 0, 1, 1])
+    assert feebee.knn_bounds(X, y, 1) == (0.0, 0.0)
+    assert feebee.knn_bounds(X, np.array([0, 1, 0, 0]), 1)[1] == 0.5
+
+
+@pytest.mark.parametrize("name", feebee.RIVALS)
+def test_every_rival_is_near_the_bayes_error_of_an_easy_problem(name):
+    problem = GaussianProblem([[0.0], [2.0]])
+    lower, upper = feebee.RIVALS[name](*problem.sample(1500, 0))
+    assert lower - 0.03 < problem.bayes_error() < upper + 0.03
+
+
+def test_the_truth_lies_in_the_band_at_every_share_of_noise():
+    problem = scenario_a(3)
+    for share in feebee.LEVELS:
+        T = (1 - share) * np.eye(3) + share / 3
+        error = with_label_noise(problem, T).bayes_error()
+        assert feebee.outside(error, share, 3, problem.bayes_error()) == pytest.approx(0, abs=1e-9)
+    assert feebee.outside(0.5, 0.0, 3, 0.1) == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize("name", feebee_matrix.NOISE)
+def test_labels_passed_through_t_change_b_as_the_planted_t_says(name):
+    problem, T = scenario_a(3), feebee_matrix.NOISE[name](3)
+    assert T.sum(axis=1) == pytest.approx(1)
+    X, y = problem.sample(40_000, 0, stratified=False)
+    shown = feebee_matrix.shown(y, T, np.random.default_rng(1))
+    noisy = with_label_noise(problem, T)
+    passed, stderr = feebee_matrix.one_step(problem.posteriors(X), y, T)
+    given, own = feebee_matrix.one_step(noisy.posteriors(X), shown, np.eye(3))
+    truth = noisy.collision_matrix().joint
+    assert np.abs(passed - truth).max() < 5 * stderr.max()
+    assert np.abs(given - truth).max() < 5 * own.max()
+
+
+def test_a_second_run_measures_what_is_missing_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(_record, "RESULTS", tmp_path / "results")
+    calls = []
+
+    def measure(x):
+        calls.append(x)
+        return {"square": x * x}
+
+    _record.resume("toy", {}, [{"x": 1}], measure)
+    runs = _record.resume("toy", {}, [{"x": 1}, {"x": 3}], measure)
+    assert calls == [1, 3]
+    assert [run["square"] for run in runs] == [1, 9]
+
+
+def test_a_lead_within_two_standard_errors_is_not_bold():
+    texts = {"a": "a", "b": "b"}
+    noise = np.array([0.5, -0.4, 0.3, -0.6])
+    assert tables.clear_best({"a": np.ones(4), "b": np.ones(4) + 0.1 + noise}, texts) == ["a", "b"]
+    assert tables.clear_best({"a": np.ones(4), "b": np.ones(4) + 2 + noise}, texts) == ["**a**", "b"]
