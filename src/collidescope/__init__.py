@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from collidescope.applications import label_error_scores as label_error_scores
     from collidescope.applications import smooth_labels as smooth_labels
     from collidescope.applications import split_candidates as split_candidates
+    from collidescope.applications.annotators import agreement as agreement
+    from collidescope.applications.annotators import compare_annotators as compare_annotators
     from collidescope.applications.audit import audit as audit
     from collidescope.applications.ceilings import ceilings as ceilings
     from collidescope.applications.comparison import compare as compare
@@ -67,6 +69,10 @@ _MODULES = {
         "label_error_scores",
         "smooth_labels",
         "split_candidates",
+    ),
+    "applications.annotators": (
+        "agreement",
+        "compare_annotators",
     ),
     "applications.audit": ("audit",),
     "applications.ceilings": ("ceilings",),
