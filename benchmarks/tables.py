@@ -429,6 +429,28 @@ def scale_text() -> str:
     return text
 
 
+def fashion_text() -> str:
+    """Images with human votes."""
+    if (stored := load("fashion")) is None:
+        return ""
+    head = ["draw", "truth", "PBER now", "range", "TVD of S", "TVD of S∞", "entries of S covered", "of S∞"]
+    rows = [
+        [
+            str(draw),
+            *(f"{r[name]:.3f}" for name in ("truth", "pber")),
+            "{:.3f} to {:.3f}".format(*r["range"]),
+            *(f"{r[name]['tvd']:.3f}" for name in ("S", "S at the limit")),
+            *(f"{r[name]['covered']:.0%}" for name in ("S", "S at the limit")),
+        ]
+        for draw, r in enumerate(stored["results"])
+    ]
+    return (
+        "## Images with human votes\n\nFashion-MNIST-H: 10,000 images with about 67 votes each. The default is given one "
+        "vote per image; the truth is counted from pairs of votes on one image.\n\n"
+        f"{table(head, rows)}\n\n`python -m benchmarks.fashion` repeats it ({where(stored['environment'])})."
+    )
+
+
 #: Rivals of benchmarks/real.py, as a reader knows them.
 STOCK = {
     "logistic": "logistic regression",
@@ -469,7 +491,7 @@ def real_summary() -> str:
     )
 
 
-SECTIONS = (accuracy_text, range_text, real_text, feebee_text, matrix_text, duel_text)
+SECTIONS = (accuracy_text, range_text, fashion_text, real_text, feebee_text, matrix_text, duel_text)
 SECTIONS += (coverage_text, recovery_text, speed_text, scale_text)
 
 
