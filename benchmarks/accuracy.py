@@ -141,7 +141,7 @@ def crossfit(model: Any, X: np.ndarray, y: np.ndarray, X_test: np.ndarray) -> tu
     return held_out, new
 
 
-def one_run(case: str, seed: int) -> dict[str, Any]:
+def one_run(case: str, seed: int, alone: bool = False) -> dict[str, Any]:
     _, make, n, _ = CASES[case]
     problem: Problem = make()
     truth = problem.collision_matrix().matrix
@@ -154,7 +154,7 @@ def one_run(case: str, seed: int) -> dict[str, Any]:
         "oracle plug-in": {"S": tvd(collision_matrix_from_posteriors(Y).matrix, truth)},
     }
     start = time.perf_counter()
-    clf = CollisionClassifier(device="cpu", random_state=seed).fit(X, y)
+    clf = CollisionClassifier(limit=not alone, device="cpu", random_state=seed).fit(X, y)
     seconds = time.perf_counter() - start
     ours: dict[str, Any] = {"S": tvd(clf.collision_matrix_.matrix, truth), "one-step": tvd(clf.one_step_.matrix, truth)}
     ours["gramian"] = tvd(clf.recovery_.matrix, truth)
@@ -162,7 +162,7 @@ def one_run(case: str, seed: int) -> dict[str, Any]:
     if clf.limit_ is not None and clf.limit_.matrix is not None:
         ours["at the limit"] = tvd(clf.limit_.matrix.matrix, truth)
     out[OURS] = ours | {"posterior": tvd(clf.predict_proba(X_test), Y_test)[0], "seconds": seconds}
-    for name, model in rivals().items():
+    for name, model in ({} if alone else rivals()).items():
         if name == "tuned stack" and (n > STACK_ROWS or len(truth) > STACK_CLASSES):
             continue
         start = time.perf_counter()
@@ -209,9 +209,9 @@ KINDS = ((CASES, one_run), (COVERAGE, one_coverage), (PAPER, one_paper))
 SIZES = {name: case[2] for cases, _ in KINDS for name, case in cases.items()}
 
 
-def measure(case: str, seed: int) -> dict[str, Any]:
-    run = next(run for cases, run in KINDS if case in cases)
-    return run(case, seed)
+def measure(case: str, seed: int, **options: bool) -> dict[str, Any]:
+    run: Any = next(run for cases, run in KINDS if case in cases)
+    return run(case, seed, **options)
 
 
 def main() -> None:
@@ -220,10 +220,11 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--seeds", type=int, help="fewer seeds than the case asks for")
     parser.add_argument("--record", default="accuracy", help="name of the file of results")
+    parser.add_argument("--alone", action="store_true", help="the default beside the oracle, without range and rivals")
     options = parser.parse_args()
     counts = {name: case[3] for cases, _ in KINDS for name, case in cases.items()}
     cells = [
-        {"case": name, "seed": seed}
+        {"case": name, "seed": seed} | ({"alone": True} if options.alone else {})
         for name in sorted(options.cases, key=lambda name: -SIZES[name])  # the longest first
         for seed in range(counts[name] if options.seeds is None else min(options.seeds, counts[name]))
     ]
@@ -233,7 +234,10 @@ def main() -> None:
         methods = [method for method in (OURS, *rivals()) if own and method in own[0]]
         means = {method: np.mean([run[method]["S"][0] for run in own]) for method in (ORACLE, *methods) if own}
         if own:
-            print(f"{name}: " + ", ".join(f"{method} {mean:.4f}" for method, mean in means.items()))
+            ratios = [run[OURS]["S"][0] / run[ORACLE]["S"][0] for run in own]
+            error = np.std(ratios, ddof=1) / np.sqrt(len(own)) if len(own) > 1 else np.nan
+            print(f"{name}: " + ", ".join(f"{method} {mean:.4f}" for method, mean in means.items()), end="; ")
+            print(f"ours / oracle {means[OURS] / means[ORACLE]:.3f} (ratios ± {error:.3f}, {len(own)} samples)")
 
 
 if __name__ == "__main__":
