@@ -205,8 +205,8 @@ def measure(kind: str, **cell: Any) -> dict[str, Any]:
 def band(share: float, K: int, best: float) -> Bounds:
     """Where the Bayes error of the noisy labels lies.
 
-    >>> band(0.5, 2, 0.1)
-    (0.25, 0.3)
+    >>> band(0.5, 2, 0.25)
+    (0.25, 0.375)
     """
     most = 1 - 1 / K
     return share * most, best + share * (most - best)

@@ -33,6 +33,8 @@ PLANTED = {("c", "d"), ("d", "c")}
 FDR = 0.05
 #: Settings of the model behind the estimated posteriors: fast.
 FIT = {"hidden_layer_sizes": (32,), "cv": 3, "max_epochs": 40, "patience": 5, "limit": False}
+#: Rows of that model: fewer leave it too weak to see what can be fixed.
+FIT_ROWS = 1_500
 #: Seeds of independent streams: audited rows, rows of the model, the coin.
 AUDITED, FITTED, COIN = 0, 1, 2
 TRUTH_ROWS, TRUTH_SEED = 400_000, 20_250
@@ -140,7 +142,6 @@ def summary(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def cells(quick: bool) -> list[Cell]:
     """Samples in groups, each a cell; those that fit a model first."""
     samples, groups = (1, 1) if quick else (10, 10)
-    fit_rows = 600 if quick else 1_500
     return [
         {
             "weakness": weakness,
@@ -149,7 +150,7 @@ def cells(quick: bool) -> list[Cell]:
             "samples": samples,
             "first_seed": samples * group,
         }
-        | ({"fit_rows": fit_rows} if posteriors == "estimated" else {})
+        | ({"fit_rows": FIT_ROWS} if posteriors == "estimated" else {})
         for posteriors in ("estimated", "true")
         for weakness in (["large"] if quick else list(WEAKNESS))
         for rows in ([600] if quick else [2_000] if posteriors == "estimated" else [500, 2_000])

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from cleanlab.rank import get_label_quality_scores
 from sklearn.datasets import load_digits
 from sklearn.metrics import average_precision_score
 from sklearn.preprocessing import scale
@@ -59,7 +58,13 @@ DATA: dict[str, Callable[[np.random.Generator, int], Rows]] = {
 
 def cleanlab_score(method: str, adjust: bool) -> Score:
     """Of cleanlab, turned round so that higher is more suspect."""
-    return lambda P, y: -get_label_quality_scores(y, P, method=method, adjust_pred_probs=adjust)
+
+    def score(P: np.ndarray, y: np.ndarray) -> np.ndarray:
+        from cleanlab.rank import get_label_quality_scores
+
+        return -get_label_quality_scores(y, P, method=method, adjust_pred_probs=adjust)
+
+    return score
 
 
 SCORES: dict[str, Score] = {OURS: label_error_scores}

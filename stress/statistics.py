@@ -18,6 +18,7 @@ from sklearn.naive_bayes import GaussianNB
 
 import collidescope as cs
 from collidescope.datasets import scenario_a
+from collidescope.trust import shuffled_control
 from stress import record
 
 PAGE = Path(__file__).parents[1] / "docs" / "reliability-data.md"
@@ -38,8 +39,8 @@ SEEDS = 12
 def collisions(model: str, X: Any, y: Any, seed: int) -> cs.CollisionMatrix:
     if model == "logistic regression":
         return cs.estimate_collisions(LogisticRegression(), X, y, random_state=seed)
-    sizes = {} if model == "default" else {"hidden_layer_sizes": ()}
-    return cs.CollisionClassifier(random_state=seed, **sizes).fit(X, y).one_step_
+    members: dict[str, Any] = {} if model == "default" else {"members": ["linear"]}
+    return cs.CollisionClassifier(random_state=seed, limit=False, **members).fit(X, y).one_step_
 
 
 def null_data(k: int, n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -72,7 +73,7 @@ def null_once(k: int, n: int, model: str, seed: int) -> dict[str, float]:
         P = cs.crossfit_posteriors(LogisticRegression(), X, y, random_state=seed)
         said = cs.crossfit_posteriors(GaussianNB(), X, y, random_state=seed).argmax(axis=1)
         found["audit_flagged"] = float(cs.audit(P, y_true=y, y_pred=said).pairs["flagged"].any())
-        found["control_failed"] = float(not cs.shuffled_control(LogisticRegression(), X, y, seed).passed)
+        found["control_failed"] = float(not shuffled_control(LogisticRegression(), X, y, seed).passed)
     return found
 
 

@@ -55,9 +55,6 @@ def tvd(P, truth):
     return np.abs(P - truth).sum(axis=1).mean() / 2
 
 
-# ---------------------------------------------------------------- all of them
-
-
 @every_rival
 def test_posteriors_come_nearer_to_the_truth_than_the_priors(kind, problem, new):
     X, Y = new[0], problem.posteriors(new[0])
@@ -94,12 +91,6 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_others(kind, data):
     assert np.abs(kind(**(TINY | {"random_state": 1})).fit(X, y).predict_proba(X) - first).max() > 1e-4
 
 
-# ---------------------------------------------------------------- plain network
-
-
-# ---------------------------------------------------------------- temperature
-
-
 def test_the_calibration_error_of_a_small_table_is_the_one_computed_by_hand():
     P = [[0.95, 0.05], [0.85, 0.15], [0.3, 0.7], [0.6, 0.4], [0.45, 0.55]]
     y = ["a", "b", "b", "b", "b"]
@@ -117,12 +108,6 @@ def test_temperature_scaling_lowers_the_calibration_error_of_an_overconfident_ne
     assert np.array_equal(overconfident.predict(X), overconfident.network_.predict(X))
 
 
-# ---------------------------------------------------------------- Monte-Carlo dropout
-
-
-# ---------------------------------------------------------------- ensemble
-
-
 def test_the_ensembles_posterior_is_the_mean_of_its_members(data):
     X, y = data
     clf = rivals.DeepEnsemble(4, **TINY).fit(X, y)
@@ -131,9 +116,6 @@ def test_the_ensembles_posterior_is_the_mean_of_its_members(data):
         members = np.stack([softmax(clf.module_.member(m, rows).double().numpy(), axis=1) for m in range(4)])
     assert clf.predict_proba(X) == pytest.approx(members.mean(axis=0), abs=1e-6)
     assert np.abs(members[1:] - members[0]).max(axis=(1, 2)).min() > 0.01
-
-
-# ---------------------------------------------------------------- Bayesian network
 
 
 def test_the_bayesian_loss_is_the_evidence_lower_bound(data):
@@ -160,9 +142,6 @@ def test_the_bayesian_loss_is_the_evidence_lower_bound(data):
     assert float(loss) == pytest.approx(float(by_hand), rel=1e-4)
 
 
-# ---------------------------------------------------------------- class averages
-
-
 def test_class_averages_equal_the_slow_loop(problem, new):
     X, y = new
     P = problem.posteriors(X)
@@ -174,9 +153,6 @@ def test_class_averages_equal_the_slow_loop(problem, new):
     assert cm.info["method"] == "class averages"
     assert cm.stderr is None
     assert cm.matrix == pytest.approx(problem.collision_matrix().matrix, abs=0.03)
-
-
-# ---------------------------------------------------------------- other projects
 
 
 @pytest.fixture(scope="module")
@@ -208,9 +184,6 @@ def test_nearest_neighbours_bound_the_bayes_error(problem):
         lower, upper = rivals.knn_bayes_error(X, y, n_neighbors)
         assert lower < problem.bayes_error() < upper
     assert rivals.knn_bayes_error(X, y).upper == pytest.approx(problem.collision_matrix().pber, abs=0.03)
-
-
-# ---------------------------------------------------------------- by name
 
 
 def test_settings_reach_the_networks_of_all_paper_rivals(data):

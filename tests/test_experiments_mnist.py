@@ -8,9 +8,9 @@ import pytest
 from collidescope import CollisionClassifier
 from collidescope.equations.gramian import gramian_from_similarities
 from experiments import mnist, store
-from experiments.mnist import MNIST, Data, calibration, cells, score_folds
-from experiments.mnist_networks import n_weights, resnet18
-from experiments.runner import run
+from experiments.mnist import Data, calibration, cells, score_folds
+from experiments.mnist_networks import resnet18
+from experiments.settings import estimator_settings
 
 pytestmark = pytest.mark.filterwarnings("ignore::collidescope.CollisionWarning")
 
@@ -24,31 +24,7 @@ def results_apart(tmp_path_factory):
         yield
 
 
-@pytest.fixture(scope="module")
-def records(results_apart):
-    run(MNIST, quick=True, verbose=0)
-    return {record["cell"]["model"]: record for record in store.results("mnist", quick=True)}
-
-
 # ---------------------------------------------------------------- records
-
-
-def test_the_pairwise_record_reads_one_training_both_ways(records):
-    result = records["pairwise"]["result"]
-    literal, shifted = (result["corrections"][name] for name in ("none", "prior"))
-    for each in (literal, shifted):
-        S = np.array(each["S"])
-        assert S.sum(axis=1) == pytest.approx(np.ones(10))
-        assert np.array(each["gramian"]).sum(axis=1) == pytest.approx(each["row_sums"])
-        assert each["S_4_9"]["root"] == pytest.approx(S[4, 9])
-        assert each["S_4_9"]["gradient"] == pytest.approx(each["S_gradient"][4][9])
-        # so short a training may leave S nearly singular, where only a few rows are solved for
-        rows = 450 if each["condition"] < mnist.NEARLY_SINGULAR else mnist.FEW_ROWS
-        assert (len(each["top"]), len(each["top_gradient"]), each["posteriors"]) == (10, 10, rows)
-        assert each["accuracy"] > 0.2
-    assert min(literal["row_sums"]) > max(shifted["row_sums"]) > 0.5
-    assert result["pairs_scored"] == 450 * result["references"]
-    assert set(result["seconds"]) == {"training", "scoring", "recovery"}
 
 
 # ---------------------------------------------------------------- one pass over the pairs
@@ -72,14 +48,15 @@ def test_one_pass_gives_the_gramians_of_two_fits_of_the_classifier():
     data = drawings()
     q, histories, _ = score_folds(SMALL, data)
     names = ("cv", "max_epochs", "patience", "batch_size", "learning_rate", "weight_decay", "n_references")
+    model = ("pairwise", lambda channels, k: resnet18(channels, k, 4))
     for correction, scores in q.items():
         clf = CollisionClassifier(
-            model=("pairwise", lambda channels, k: resnet18(channels, k, 4)),
+            limit=False,
             estimate="gramian",
             priors="uniform",
             correction=correction,
             random_state=SMALL["seed"],
-            **{name: SMALL[name] for name in names},
+            **estimator_settings({"model": model} | {name: SMALL[name] for name in names}),
         ).fit(mnist.as_input(data.images), data.labels)
         assert gramian_from_similarities(scores, data.labels) == pytest.approx(clf.gramian_, abs=1e-5)
         assert [entry["val_loss"] for entry in clf.history_[0]["pairwise-module"]] == [
@@ -102,12 +79,6 @@ def test_the_temperature_that_spoiled_calibrated_posteriors_is_found(temperature
 
 
 # ---------------------------------------------------------------- networks
-
-
-def test_resnet_18_has_the_weights_of_he_et_al_but_for_its_two_channels_and_one_output():
-    published = 11_689_512  # three channels, 1,000 classes
-    assert n_weights(resnet18(2, 1)) == published - 7 * 7 * 64 - (513 * 1000 - 513)
-    assert n_weights(resnet18(3, 1000)) == published
 
 
 # ---------------------------------------------------------------- figures

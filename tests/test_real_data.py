@@ -7,7 +7,6 @@ import os
 import numpy as np
 import pytest
 
-from collidescope import datasets
 from experiments import real_data
 
 needs_data = pytest.mark.skipif(not os.environ.get("COLLIDESCOPE_DATA"), reason="COLLIDESCOPE_DATA is not set")
@@ -50,7 +49,7 @@ def counts(labels: np.ndarray) -> dict[str, int]:
 @pytest.mark.parametrize("name", TABLES)
 def test_tables_have_the_documented_shape_and_class_counts(name):
     shape, classes, categorical = TABLES[name]
-    X, y = getattr(datasets, name)()
+    X, y = getattr(real_data, name)()
     assert X.shape == shape
     assert counts(y) == classes
     assert (X.dtypes == "category").sum() == categorical
@@ -89,11 +88,11 @@ def test_covertype_rows_have_one_wilderness_and_one_soil():
 def test_a_folder_without_the_file_names_the_file(name, tmp_path, monkeypatch):
     monkeypatch.setenv("COLLIDESCOPE_DATA", str(tmp_path))
     with pytest.raises(FileNotFoundError, match=FILES[name]):
-        getattr(datasets, name)()
+        getattr(real_data, name)()
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_without_a_folder_the_error_says_which_variable_to_set(name, monkeypatch):
     monkeypatch.delenv("COLLIDESCOPE_DATA", raising=False)
     with pytest.raises(FileNotFoundError, match="set COLLIDESCOPE_DATA"):
-        getattr(datasets, name)()
+        getattr(real_data, name)()
