@@ -367,6 +367,7 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         self.member_weights_ = getattr(self._crossfit, "fold_weights", [])
         self.reference_stderr_ = held_out.reference_stderr
         self.row_hashes_, self.labels_ = data.hashes, data.given
+        self._read_posteriors = None
         groups = None if data.groups is None else data.groups[rows]
         if labels.votes is None:
             target = None if self._natural else self.priors_
@@ -466,10 +467,18 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
             "member_weights": self.member_weights_,
             "row_hashes": self.row_hashes_,
             # by which an audit recognises training rows and gives them their held-out posteriors
-            "posteriors": self.posteriors_.astype(np.float16) if self.posteriors_.size <= SAVED_NUMBERS else None,
+            "posteriors": self._stored_posteriors(),
             "interrupted": self.interrupted_,
             "reference_stderr": self.reference_stderr_,
         }
+
+    def _stored_posteriors(self) -> npt.NDArray[np.float16] | None:
+        """Held-out posteriors as a file keeps them: as they were read, or in half precision, or not at all."""
+        P = getattr(self, "posteriors_", None)
+        if P is None or P.size > SAVED_NUMBERS:
+            return None
+        read: npt.NDArray[np.float16] | None = getattr(self, "_read_posteriors", None)
+        return P.astype(np.float16) if read is None else read
 
     @classmethod
     def restore(cls, tree: Mapping[str, Any], path: str | Path, model: Any = None) -> Self:
@@ -533,6 +542,7 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         self.row_hashes_ = np.asarray(tree["row_hashes"], dtype=np.uint64)
         if tree["posteriors"] is not None:
             self.posteriors_ = _restored_posteriors(tree["posteriors"], len(self.row_hashes_), len(self.classes_))
+            self._read_posteriors = np.asarray(tree["posteriors"], dtype=np.float16)
         self.interrupted_, stderr = bool(tree["interrupted"]), tree["reference_stderr"]
         self.reference_stderr_ = None if stderr is None else float(check.check_finite(stderr, "stderr", ndim=0))
 
@@ -658,7 +668,7 @@ def _restored_posteriors(stored: Any, n: int, k: int) -> FloatArray:
         raise ValueError(f"posteriors must have shape {(n, k)}, got {P.shape}")
     scored = ~np.isnan(P).all(axis=1)
     total = P[scored].sum(axis=1, keepdims=True)
-    if not ((P[scored] >= 0).all() and np.abs(total - 1).max(initial=0) < HALF_PRECISION * k):
+    if not (scored.any() and (P[scored] >= 0).all() and np.abs(total - 1).max() < HALF_PRECISION * k):
         raise ValueError("posteriors must be rows of probabilities")
     P[scored] /= total
     return P

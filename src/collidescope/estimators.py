@@ -78,7 +78,7 @@ def estimate_collisions(
     >>> cm.top_collisions(1)[["class", "other"]].to_numpy().tolist()
     [[1, 2]]
     >>> limit.curve["rows"].tolist()
-    [15.0, 30.0, 60.0, 120.0]
+    [30.0, 60.0, 120.0]
     """
     if _dask.is_dask(X):
         return _estimate_lazily(classifier, X, y, cv, priors, sample_weight)
