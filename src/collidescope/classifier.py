@@ -367,7 +367,7 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         self.member_weights_ = getattr(self._crossfit, "fold_weights", [])
         self.reference_stderr_ = held_out.reference_stderr
         self.row_hashes_, self.labels_ = data.hashes, data.given
-        self._read_posteriors = None
+        self._read_posteriors: npt.NDArray[np.float16] | None = None
         groups = None if data.groups is None else data.groups[rows]
         if labels.votes is None:
             target = None if self._natural else self.priors_

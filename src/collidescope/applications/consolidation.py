@@ -131,7 +131,8 @@ class ConsolidationPlan(Told):
         """The answer in words."""
         words = (
             f"{self.source.n_classes} classes in {self.n_groups} groups. An input seen again falls into another group "
-            f"with probability {_with_interval(self.matrix)}, into another class with {_with_interval(self.source)} [PBER]."
+            f"with probability {_with_interval(self.matrix)}, into another class with {_with_interval(self.source)}. "
+            f"[PBER]"
         )
         price = self.path.set_index("n_groups")["price"].get(self.n_groups, 0.0)
         if price > TIE:
