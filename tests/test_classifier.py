@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -423,24 +424,6 @@ def test_from_paper_makes_every_literal_choice_and_takes_changes(small):
 
 
 @ignore_warnings
-def test_a_fit_of_the_paper_runs_the_functions_of_its_equations(small, monkeypatch):
-    calls = []
-    for module, name in (("model", "balanced_risk"), ("algorithms", "gramian_from_similarities")):
-        spy(monkeypatch, f"collidescope.pairwise.{module}", name, calls)  # (31, 32) and (34)
-    for name in ("recover", "solve_posteriors"):  # (35, 36) and (44)
-        spy(monkeypatch, "collidescope.pairwise.algorithms", name, calls)
-    settings = {"training": {"max_epochs": 1, "hidden_layer_sizes": (4,)}, "n_references": 5, "cv": 2}
-    CollisionClassifier.from_paper(**settings).fit(*small)
-    assert set(calls) == {"balanced_risk", "gramian_from_similarities", "recover", "solve_posteriors"}
-
-
-def spy(monkeypatch, module, name, calls):
-    module = importlib.import_module(module)
-    original = getattr(module, name)
-    monkeypatch.setattr(module, name, lambda *given, **options: calls.append(name) or original(*given, **options))
-
-
-@ignore_warnings
 def test_fewer_references_cost_precision_and_the_standard_error_says_how_much(small):
     settings = PAIRWISE | {"training": TRAINING | {"max_epochs": 5}}
     errors = [CollisionClassifier(**settings, n_references=m).fit(*small).reference_stderr_ for m in (2, 4, 12, "all")]
@@ -567,3 +550,30 @@ def test_images_of_any_layout_reach_flat_members_alike(shape):
 def test_a_wrong_parameter_is_named_with_its_value(small, changes, message):
     with pytest.raises(ValueError, match=message):
         CollisionClassifier(**(SHORT | changes)).fit(*small)
+
+
+#: Where the map in docs/mathematics.md sends the reader of the paper: the caller's module and the function's name.
+PAPER = {
+    "(31, 32) balanced risk": ("collidescope.pairwise.model", "balanced_risk"),
+    "(34) Gramian from m per class": ("collidescope.pairwise.algorithms", "gramian_from_similarities"),
+    "(35, 36) S from G": ("collidescope.pairwise.algorithms", "recover"),
+    "(44) posteriors": ("collidescope.pairwise.algorithms", "solve_posteriors"),
+}
+
+
+@pytest.mark.filterwarnings("ignore::collidescope.CollisionWarning")
+def test_a_fit_of_the_paper_runs_the_functions_that_the_map_names(monkeypatch):
+    page = (Path(__file__).parents[1] / "docs" / "mathematics.md").read_text(encoding="utf-8")
+    called = set()
+    for equation, (module, name) in PAPER.items():
+        original = getattr(importlib.import_module(module), name)
+        assert f"{original.__module__}.{name}" in page
+
+        def spy(*given, equation=equation, original=original, **options):
+            called.add(equation)
+            return original(*given, **options)
+
+        monkeypatch.setattr(importlib.import_module(module), name, spy)
+    settings = {"training": {"max_epochs": 1, "hidden_layer_sizes": (4,)}, "n_references": 5, "cv": 2}
+    CollisionClassifier.from_paper(**settings).fit(*scenario_a(3).sample(90, 1))
+    assert called == set(PAPER)
