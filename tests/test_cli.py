@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -480,7 +481,10 @@ def test_ctrl_c_in_the_middle_keeps_what_was_learned_and_is_exit_code_130(tmp_pa
     table = pd.DataFrame(rng.normal(size=(6000, 8)), columns=list("abcdefgh")).assign(y=rng.integers(0, 3, 6000))
     table.to_csv(tmp_path / "t.csv", index=False)
     command = [sys.executable, "-m", "collidescope", "fit", "t.csv", "-l", "y", "--members", "forest", "--no-limit"]
-    with subprocess.Popen([*command, "--save", "m"], cwd=tmp_path, stderr=subprocess.PIPE, text=True) as fit:
+    # What a shell starts in the background ignores Ctrl-C, and so do its children unless they are told otherwise.
+    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    options = {"cwd": tmp_path, "stderr": subprocess.PIPE, "text": True, "preexec_fn": heard}
+    with subprocess.Popen([*command, "--save", "m"], **options) as fit:
         for line in fit.stderr:
             if "training folds" in line:  # the first is trained
                 fit.send_signal(signal.SIGINT)
