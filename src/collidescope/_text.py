@@ -202,10 +202,12 @@ def _counted(cm: CollisionMatrix, pber: str, low: float | None, level: float) ->
     lines = [f"Counted without a model on {of_all}: {which}."]
     if cm.coverage < LOW_COVERAGE:
         lines[0] += " The others say nothing here, so this is not an answer for the whole table."
-    lines.append(f"Of these, labelled a second time, {pber}. [PBER of repeated inputs]")
+    lines.append(f"Of these, labelled a second time, {pber}. [PBER of inputs with several labels]")
     if low is not None:
         # B is an average over rows, and no row contributes less than zero.
-        lines.append(f"For all rows together it is at least {percent(cm.coverage * low)} ({level:.0%} confidence).")
+        lines.append(
+            f"For all {'items' if items else 'rows'} together it is at least {percent(cm.coverage * low)} ({level:.0%} confidence)."
+        )
     return lines
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -96,7 +97,10 @@ def votes(
     beside = None if other is None else compare(other, cm)
     tables = [section("Agreement", ["With 95% intervals, as functions of B."], told.reset_index())]
     results = [result for result in (people, beside) if result is not None]
-    about = {"file": table.name, "label": label, "command": f"collidescope votes {table}", "saved": matrix}
+    given = {"--item": item, "--label": label, "--annotator": annotator}
+    flags = [part for flag, value in given.items() if value is not None for part in (flag, str(value))]
+    command = shlex.join(["collidescope", "votes", str(table), *(["--wide"] if wide else []), *flags])
+    about = {"file": table.name, "label": label, "command": command, "saved": matrix}
     summary = summary_of(cm, title=title, notes=notes, about=about, sections=[*tables, *results])
     summary["votes"] = {"agreement": plain(told.reset_index())} if people is None else people.to_dict()
     summary["votes"] |= {} if beside is None else {"compared": beside.to_dict()}
