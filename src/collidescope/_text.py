@@ -205,9 +205,8 @@ def _counted(cm: CollisionMatrix, pber: str, low: float | None, level: float) ->
     lines.append(f"Of these, labelled a second time, {pber}. [PBER of inputs with several labels]")
     if low is not None:
         # B is an average over rows, and no row contributes less than zero.
-        lines.append(
-            f"For all {'items' if items else 'rows'} together it is at least {percent(cm.coverage * low)} ({level:.0%} confidence)."
-        )
+        least = f"at least {percent(cm.coverage * low)} ({level:.0%} confidence)"
+        lines.append(f"For all {'items' if items else 'rows'} together it is {least}.")
     return lines
 
 
