@@ -214,7 +214,7 @@ def real_text() -> str:
         f"truth. The default against the best, *in hindsight*, of {len(RIVALS)} stock classifiers on the same folds: "
         f"geometric mean of the ratios {np.exp(np.mean(np.log(ratios))):.3f} (without {' and '.join(LEFT_OUT)}, near "
         f"zero), lowest or within 1% on {within} of {len(everyone)}.\n\n{table(head, rows)}\n\nSettings of the pool "
-        "were chosen on some of those tables. On these nothing was chosen but, on the planted ones and Fashion-MNIST-H, "
+        "were chosen on some of them. On these nothing was chosen but, on the planted ones and Fashion-MNIST-H's, "
         f"how wide rows are treated:\n\n{table(head, apart)}"
     )
 
