@@ -4,7 +4,8 @@ A line of the plan is ``queue experiment {cell}`` in JSON: ``gpu`` for networks 
 that either can train, ``cpu`` for the rest. Records go to FOLDER as they come, so what is done at the end is kept.
 
 On the GPU a step of a small network is mostly the launching of its kernels: :func:`replayed` records a step once and
-replays it (a CUDA graph), the same kernels in the same order on other rows.
+replays it (a CUDA graph), the same kernels in the same order on other rows. ``--graphs`` asks for that, and
+``--graphs=flat`` for all networks but those of images.
 """
 
 import json
@@ -19,7 +20,7 @@ from queue import Empty
 WARM_STEPS = 3
 
 
-def replayed(step):
+def replayed(step, images=True):
     """``train_step`` of :mod:`collidescope.training.loop`, replayed from a CUDA graph for each shape of batch."""
     import torch
 
@@ -28,7 +29,7 @@ def replayed(step):
         kept = optimizer.__dict__.setdefault("graphs", {})
         shapes = tuple(part.shape for part in parts)
         seen = kept.get(shapes, 0)
-        if not parts[0].is_cuda or seen is None:
+        if not parts[0].is_cuda or seen is None or (objective.X.ndim > 2 and not images):
             return step(module, objective, optimizer, batch)
         if seen in range(WARM_STEPS):
             for group in optimizer.param_groups:
@@ -43,8 +44,13 @@ def replayed(step):
         if seen == WARM_STEPS:
             graph, static = torch.cuda.CUDAGraph(), tuple(part.clone() for part in parts)
             given = static if isinstance(batch, tuple) else static[0]
-            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-                loss = step(module, objective, optimizer, given)
+            try:
+                with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+                    loss = step(module, objective, optimizer, given)
+            except RuntimeError as error:  # something in the step waits for the GPU: such steps are made one by one
+                print(f"not recorded: {str(error).splitlines()[0]}", flush=True)
+                kept[shapes] = None
+                return step(module, objective, optimizer, batch)
             seen = kept[shapes] = graph, static, loss
         graph, static, loss = seen
         for place, part in zip(static, parts, strict=True):
@@ -65,7 +71,7 @@ def work(queues, done, gpu, graphs):
     from experiments.runner import _record
 
     if gpu and graphs:
-        loop.train_step = replayed(loop.train_step)
+        loop.train_step = replayed(loop.train_step, images=graphs == "--graphs")
     for queue in queues:
         while True:
             try:
@@ -86,7 +92,7 @@ def work(queues, done, gpu, graphs):
 def main():
     from experiments.store import append
 
-    folder, seconds, graphs = Path(sys.argv[1]), float(sys.argv[2]), "--graphs" in sys.argv
+    folder, seconds, graphs = Path(sys.argv[1]), float(sys.argv[2]), "".join(sys.argv[3:])
     end = time.time() + seconds
     spawn = mp.get_context("spawn")
     queues, done = {name: spawn.Queue() for name in ("gpu", "net", "cpu")}, spawn.Queue()

@@ -80,6 +80,17 @@ def tidy(path: Path, cells: Iterable[Cell], complete: bool = True) -> None:
     write_bytes(path, text.encode())
 
 
+def adopt(experiment: Experiment, given: Path) -> int:
+    """Take over the records of a file that another machine wrote; returns how many are of cells in use."""
+    wanted = {key_of(cell) for cell in experiment.cells(False)}
+    new = [record for key, record in load(given).items() if key in wanted]
+    path = path_of(experiment.name)
+    for record in new:
+        append(path, record)
+    tidy(path, experiment.cells(False), complete=False)
+    return len(new)
+
+
 def results(name: str, quick: bool = False) -> list[dict[str, Any]]:
     """Records of an experiment: ``cell``, ``result``, ``seconds``, ``environment``."""
     return list(load(path_of(name, quick)).values())

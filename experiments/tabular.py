@@ -220,8 +220,7 @@ def run(cell: Cell) -> Result:
         scored = y
     found = summarise(P, scored, more.pop("gramian", None)) | more
     found |= {"columns": X.shape[1], "rows_in_all": len(load(cell["dataset"])[1])}
-    paired = cell["method"] in (NETWORK, SPLIT)
-    return rounded(found | {"learning_curve": None if paired else _learning_curve(cell, X, y, P)})
+    return rounded(found)
 
 
 def rounded(value: Any) -> Any:
@@ -231,35 +230,6 @@ def rounded(value: Any) -> Any:
     if isinstance(value, list):
         return [rounded(part) for part in value]
     return round(value, DIGITS) if isinstance(value, float) else value
-
-
-def _learning_curve(cell: Cell, X: pd.DataFrame, y: np.ndarray, P: np.ndarray) -> Result:
-    """PBER of a quarter and half of the rows beside that of all: does it still fall?"""
-    rows, fits = np.arange(len(y)), [collision_matrix_from_posteriors(P, y)]
-    sizes = [len(y)]
-    for _ in range(2):
-        rows, _rest = train_test_split(rows, train_size=0.5, stratify=y[rows], random_state=cell["seed"])
-        part, _more = posteriors(cell["method"], X.iloc[rows], y[rows], cell["seed"], cell["settings"])
-        fits.insert(0, collision_matrix_from_posteriors(part, y[rows]))
-        sizes.insert(0, len(rows))
-    pber, stderr = [cm.pber for cm in fits], [float(cm.pber_stderr or 0.0) for cm in fits]
-    limit, converged = extrapolate(pber, stderr)
-    return {"rows": sizes, "pber": pber, "pber_stderr": stderr, "limit": limit, "converged": converged}
-
-
-def extrapolate(pber: list[float], stderr: list[float]) -> tuple[float, bool]:
-    """(limit, converged) from PBER at n/4, n/2 and n rows, as the recorded results have it.
-
-    Each doubling keeps a share ρ of the drop of the last one: the ratio of the two drops, within 1/4 and 3/4, where the
-    first is beyond luck, else 1/2. Of both drops D together D ρ² / (1 - ρ²) is left.
-    """
-    first, last = pber[0] - pber[1], pber[1] - pber[2]
-    if last <= 0:
-        return pber[2], True
-    measured = first > 2 * np.hypot(stderr[0], stderr[1])
-    kept = float(np.clip(last / first, 0.25, 0.75)) if measured else 0.5
-    left = float(np.clip((first + last) * kept**2 / (1 - kept**2), 0.0, pber[2]))
-    return pber[2] - left, not (last > 2 * np.hypot(stderr[1], stderr[2]) and left > 0.1 * pber[2])
 
 
 # -------------------------------------------------------------------------------------------------------- the figures
@@ -358,7 +328,7 @@ def insight(result: Result, others: Iterable[Result] = ()) -> str:
     """What the figures at uniform decision priors mean, in words.
 
     ``others`` are results of other methods on the same rows: what a model could not learn counts as ambiguity, and one
-    that learned more (lower Brier score, beyond the interval) takes the blame off the features.
+    that learned more (lower Brier score, beyond the interval) is named.
     """
     recall, precision = (result["decided"]["uniform"][name] for name in ("recall", "precision"))
     who = WHO.get(result["positive"], f"rows of class {result['positive']}")
@@ -370,17 +340,12 @@ def insight(result: Result, others: Iterable[Result] = ()) -> str:
         (False, False): "of little use for screening or for a verdict",
     }[found, trusted]
     join = "and" if trusted else "but only"
-    curve = result.get("learning_curve")
-    remedy = "better features, not a better model, would change this, as far as this model can see"
     own, low = brier(result)
     lowest = min((brier(other)[0] for other in others), default=np.inf)
-    if lowest < low:
-        remedy = f"another model already sees more (PBER {lowest:.3f} instead of {own:.3f})"
-    elif curve is not None and not curve["converged"]:
-        remedy = f"more rows may still improve this (PBER {own:.3f}, towards {curve['limit']:.3f})"
+    remedy = f"; another model sees more (PBER {lowest:.3f} instead of {own:.3f})" if lowest < low else ""
     return (
         f"{recall:.0%} of {who} would be flagged, {join} {precision:.0%} of the flags would be right: "
-        f"{verdict}; {remedy}."
+        f"{verdict}{remedy}."
     )
 
 
