@@ -46,8 +46,6 @@ def test_smoothing_records_each_kind_at_its_best_strength(cell):
             assert (kind["strength"], kind["log_loss"]) == (strengths[best], tested[best])
             assert 0 <= kind["ece"] <= 1
             assert ("posterior_tvd" in kind) == (cell["data"] == "A")
-    early, last = (result[moment][smoothing.NONE]["grid"][0][1] for moment in ("early stopping", "last epoch"))
-    assert early <= last + 1e-6
 
 
 def test_calibration_error_of_planted_gaps():
