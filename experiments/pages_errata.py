@@ -213,9 +213,9 @@ Mean TVD of S in Scenario A:
 
 {_training_rows()}
 
-Held-out rows are most of the remedy; the one-step estimator mean(c pᵀ + p cᵀ - p pᵀ), whose bias is second order in the
-error of p, is the rest. The paper's comparison is therefore as much between held-out and training rows as between
-methods.
+Held-out rows are the remedy; the one-step estimator mean(c pᵀ + p cᵀ - p pᵀ), whose bias is second order in the error
+of p, adds nothing to averages here. The paper's comparison is therefore as much between held-out and training rows as
+between methods.
 
 ## 8. Intervals, and bounds on the Bayes error
 

@@ -32,15 +32,9 @@ def _range(values: list[float], digits: int = 4) -> str:
     return text if len(values) < 2 else f"{text} ({min(values):.{digits}f} to {max(values):.{digits}f})"
 
 
-def _mnist() -> tuple[list[Record], list[Record]]:
-    """Records of the encoder and of the pair-wise network, by seed."""
-    records = sorted(results("mnist"), key=lambda record: record["cell"]["seed"])
-    ours, paired = ([r for r in records if r["cell"]["model"] == model] for model in ("factorised", "pairwise"))
-    return ours, paired
-
-
 def mnist(figures: Path) -> Section:
-    encoders, pairs = _mnist()
+    records = sorted(results("mnist"), key=lambda record: record["cell"]["seed"])
+    encoders, pairs = ([r for r in records if r["cell"]["model"] == model] for model in ("factorised", "pairwise"))
     if not (encoders and pairs):
         return Section("")
     for draw, name in ((figures_mnist.draw_matrix, "s.svg"), (figures_mnist.draw_pairs, "pairs.svg")):
@@ -105,7 +99,7 @@ Ambiguous images with their held-out posteriors by the encoder (the paper's figu
 Time (first seed): encoder {first["seconds"]["training"]:.0f} s of training; ResNet-18 {spent["training"]:.0f} s of
 training and {spent["scoring"]:.0f} s for {pairs[0]["result"]["pairs_scored"]:,} pairs, beside other runs.
 
-{measured([*encoders, *pairs])}"""
+{measured(records)}"""
     return Section(text, rows)
 
 
@@ -157,21 +151,6 @@ def _by_algorithm_2(record: Record, figures: Path) -> str:
 the most uncertain.
 
 ![Ambiguous images by Algorithm 2](figures/mnist-algorithm-2.png)"""
-
-
-def headline() -> str:
-    """For the README: what the logit shift does to the paper's figure for MNIST."""
-    encoders, pairs = _mnist()
-    readings = [r["result"]["corrections"] for r in pairs]
-    literal, shifted = (
-        np.mean([r[name][how][4][9] for r in readings]) for name, how in (("none", "S_gradient"), ("prior", "S"))
-    )
-    ours = encoders[0]["result"]
-    return (
-        f"On MNIST the paper found S[4,9] = 0.028. Its network, trained again, gives {literal:.3f}; with the logit "
-        f"shift that the paper lacks, {shifted:.3f}; the default with a convolutional encoder "
-        f"{ours['S'][4][9]:.4f} ({ours['low'][4][9]:.4f} to {ours['high'][4][9]:.4f})."
-    )
 
 
 def _interval(interval: Any) -> str:

@@ -1,4 +1,4 @@
-"""Writes the generated pages of the documentation, their figures and the README's table from the committed results."""
+"""Writes the generated pages of the documentation and their figures from the committed results."""
 
 from __future__ import annotations
 
@@ -35,14 +35,10 @@ def pages(figures: Path) -> dict[str, str]:
     sections = [pages_errata.section(), *pages_synthetic.sections(figures), *pages_real.sections(figures)]
     every = f"## All claims\n\n{summary(sections)}\n\n{APPLICATIONS}"
     reproduction = "\n\n".join([INTRODUCTION.strip(), every, *(section.text for section in sections)]) + "\n"
-    found = f"{pages_synthetic.headline()}\n\n{pages_real.headline()}"
-    block = f"<!-- reproduction -->\n{found}\n<!-- /reproduction -->"
-    pattern = r"<!-- reproduction -->.*<!-- /reproduction -->"
     return {
         "docs/reproduction.md": re.sub(r"\n{3,}", "\n\n", reproduction),
         "docs/errata.md": pages_errata.page(),
         "docs/applications.md": pages_applications.page(),
-        "README.md": re.sub(pattern, lambda _: block, (ROOT / "README.md").read_text(), flags=re.DOTALL),
     }
 
 
