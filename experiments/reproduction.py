@@ -24,16 +24,13 @@ with the true posteriors. Baselines go through the paper's Algorithm 3: trained 
 in Scenario A and the posterior tables as many as a fold of the pair-wise network has.
 """
 
-APPLICATIONS = (
-    "Merging, smoothing, sampling and audits, which the paper proposes, are in [what S is for](applications.md)."
-)
-
 
 def pages(figures: Path) -> dict[str, str]:
     """Text of every generated file, by its path from the root; figures are drawn into ``figures``."""
     figures.mkdir(exist_ok=True)
     sections = [pages_errata.section(), *pages_synthetic.sections(figures), *pages_real.sections(figures)]
-    every = f"## All claims\n\n{summary(sections)}\n\n{APPLICATIONS}"
+    sections.append(pages_applications.section())
+    every = f"## All claims\n\n{summary(sections)}"
     reproduction = "\n\n".join([INTRODUCTION.strip(), every, *(section.text for section in sections)]) + "\n"
     return {
         "docs/reproduction.md": re.sub(r"\n{3,}", "\n\n", reproduction),
