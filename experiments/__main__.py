@@ -1,4 +1,4 @@
-"""Command line: ``python -m experiments run NAME [--quick] [--jobs 2]``, ``list``, ``tables``, ``adopt FOLDER``."""
+"""Command line: ``python -m experiments run NAME [--quick] [--jobs 2]``, ``list``, ``tables``, ``adopt FILE``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def main(arguments: list[str] | None = None) -> None:
     actions.add_parser("list", help="name every experiment")
     actions.add_parser("tables", help="write docs/reproduction.md, docs/errata.md and the figures from the results")
     adopted = actions.add_parser("adopt", help="take over the records that another machine has written")
-    adopted.add_argument("folder", type=Path)
+    adopted.add_argument("file", type=Path)
     one = actions.add_parser("run", help="run what is missing of an experiment")
     one.add_argument("name", choices=[*EXPERIMENTS, "all"], metavar="NAME", help=", ".join([*EXPERIMENTS, "all"]))
     one.add_argument("--quick", action="store_true", help="a small size for a first look and for tests")
@@ -35,8 +35,7 @@ def main(arguments: list[str] | None = None) -> None:
         importlib.import_module("experiments.reproduction").write()
     elif options.action == "adopt":
         for experiment in EXPERIMENTS.values():
-            if (given := options.folder / f"{experiment.name}.jsonl").exists():
-                print(f"{experiment.name}: {adopt(experiment, given)} records")
+            print(f"{experiment.name}: {adopt(experiment, options.file)} records")
     else:
         only = dict(part.split("=", 1) for part in options.only) or None
         for name in EXPERIMENTS if options.name == "all" else [options.name]:

@@ -1,7 +1,8 @@
-"""Many cells at once on a machine with a GPU, within a time: ``python -m experiments.farm FOLDER SECONDS < PLAN``.
+"""Many cells at once on a machine with a GPU, within a time: ``python -m experiments.farm FILE SECONDS < PLAN``.
 
-A line of the plan is ``queue experiment {cell}`` in JSON: ``gpu`` for networks that need the GPU, ``net`` for networks
-that either can train, ``cpu`` for the rest. Records go to FOLDER as they come, so what is done at the end is kept.
+A line of the plan is ``[queue, experiment, cell]`` in JSON: ``gpu`` for networks that need the GPU, ``net`` for
+networks that either can train, ``cpu`` for the rest. Records go to FILE as they come, so what is done at the end is
+kept, and ``python -m experiments adopt FILE`` takes them over.
 
 On the GPU a step of a small network is mostly the launching of its kernels: :func:`replayed` records a step once and
 replays it (a CUDA graph), the same kernels in the same order on other rows. ``--graphs`` asks for that, and
@@ -92,7 +93,7 @@ def work(queues, done, gpu, graphs):
 def main():
     from experiments.store import append
 
-    folder, seconds, graphs = Path(sys.argv[1]), float(sys.argv[2]), "".join(sys.argv[3:])
+    file, seconds, graphs = Path(sys.argv[1]), float(sys.argv[2]), "".join(sys.argv[3:])
     end = time.time() + seconds
     spawn = mp.get_context("spawn")
     queues, done = {name: spawn.Queue() for name in ("gpu", "net", "cpu")}, spawn.Queue()
@@ -113,7 +114,7 @@ def main():
             name, record = done.get(timeout=1)
         except Empty:
             continue
-        append(folder / f"{name}.jsonl", record)
+        append(file, record | {"experiment": name})
     for worker in workers:
         worker.terminate()
 

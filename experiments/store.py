@@ -81,13 +81,13 @@ def tidy(path: Path, cells: Iterable[Cell], complete: bool = True) -> None:
 
 
 def adopt(experiment: Experiment, given: Path) -> int:
-    """Take over the records of a file that another machine wrote; returns how many are of cells in use."""
+    """Take over the records in a file of :mod:`experiments.farm`; returns how many are of cells in use."""
     wanted = {key_of(cell) for cell in experiment.cells(False)}
-    new = [record for key, record in load(given).items() if key in wanted]
-    path = path_of(experiment.name)
+    new = [r for key, r in load(given).items() if r["experiment"] == experiment.name and key in wanted]
     for record in new:
-        append(path, record)
-    tidy(path, experiment.cells(False), complete=False)
+        append(path_of(experiment.name), {name: value for name, value in record.items() if name != "experiment"})
+    if new:
+        tidy(path_of(experiment.name), experiment.cells(False), complete=False)
     return len(new)
 
 

@@ -103,7 +103,7 @@ def test_a_partial_run_and_adopted_records_replace_the_old_ones_of_their_method_
     newer = counting([], [new[0], {"x": 5, "method": "b"}])
     for x in (5, 6):  # 6 is no cell in use
         cell = {"x": x, "method": "b"}
-        store.append(folder / "elsewhere.jsonl", {"key": key_of(cell), "cell": cell, "result": {}})
+        store.append(folder / "elsewhere.jsonl", {"key": key_of(cell), "cell": cell, "experiment": "toy"})
     assert store.adopt(newer, folder / "elsewhere.jsonl") == 1
     assert [r["cell"]["x"] for r in results("toy")] == [3, 5]
 
