@@ -27,35 +27,27 @@ def counting(calls, cells):
     return Experiment("toy", "a toy", lambda quick: cells, call)
 
 
-def test_a_second_run_does_nothing_and_a_changed_cell_is_the_only_one_to_run(folder):
+def test_what_is_done_is_not_done_again_and_what_changed_or_was_cut_is(folder):
     calls: list[int] = []
     cells = [{"x": 1, "seed": 0}, {"x": 2, "seed": 0}]
-    run(counting(calls, cells), verbose=0)
-    run(counting(calls, cells), verbose=0)
+    for _ in range(2):
+        run(counting(calls, cells), verbose=0)
     assert calls == [1, 2]
-    run(counting(calls, [cells[0], {"x": 2, "seed": 1}]), verbose=0)
+    changed = counting(calls, [cells[0], {"x": 2, "seed": 1}])
+    run(changed, verbose=0)
     assert calls == [1, 2, 2]
     assert [record["cell"]["seed"] for record in results("toy")] == [0, 1]  # the stale record is gone
-
-
-def test_a_line_cut_by_a_kill_is_run_again_and_the_others_are_kept(folder):
-    calls: list[int] = []
-    toy = counting(calls, [{"x": 1}, {"x": 2}])
-    run(toy, verbose=0)
     path = path_of("toy")
-    path.write_text(path.read_text()[:-20])
-    run(toy, verbose=0)
-    assert calls == [1, 2, 2]
+    path.write_text(path.read_text()[:-20])  # cut by a kill
+    run(changed, verbose=0)
+    assert calls == [1, 2, 2, 2]
     assert [r["result"]["square"] for r in results("toy")] == [1, 4]
-
-
-def test_damage_before_the_last_line_is_named_not_passed_over(folder):
-    path_of("toy").write_text('{"key": \n{"key": "a"}\n')
+    path.write_text('{"key": \n{"key": "a"}\n')
     with pytest.raises(ValueError, match="line 1"):
-        load(path_of("toy"))
+        load(path)
 
 
-def test_only_selects_cells_and_keeps_the_rest(folder):
+def test_only_selects_cells(folder):
     calls: list[int] = []
     toy = counting(calls, [{"x": 1}, {"x": 2}])
     run(toy, only={"x": "2"}, verbose=0)
