@@ -32,6 +32,7 @@ from collidescope._scaling import apply_scaling, fit_scaling
 from collidescope._store import write_bytes
 from collidescope.equations.bounds import bayes_error_bounds
 from collidescope.equations.gramian import gramian_from_similarities
+from experiments.measures import calibration_error
 from experiments.real_data import load_mnist
 from experiments.settings import estimator_settings
 from experiments.store import Cell, Experiment, key_of
@@ -346,18 +347,15 @@ def doubt(P: FloatArray, y: npt.NDArray[np.intp]) -> dict[str, dict[str, float]]
     }
 
 
-def calibration(P: FloatArray, y: npt.NDArray[np.intp], bins: int = 15) -> dict[str, float]:
+def calibration(P: FloatArray, y: npt.NDArray[np.intp]) -> dict[str, float]:
     """Expected calibration error of the likelier class, and the temperature that would suit the labels best."""
-    confidence, right = P.max(axis=1), P.argmax(axis=1) == y
-    place = np.minimum((confidence * bins).astype(int), bins - 1)
-    gaps = np.bincount(place, right - confidence, bins)
     logits = np.log(np.maximum(P, SMALLEST))
 
     def loss(log_temperature: float) -> float:
         return float(-log_softmax(logits / np.exp(log_temperature), axis=1)[np.arange(len(y)), y].mean())
 
     best = minimize_scalar(loss, bounds=(-2, 2), method="bounded")
-    return {"calibration_error": float(np.abs(gaps).sum() / len(y)), "temperature": float(np.exp(best.x))}
+    return {"calibration_error": calibration_error(P, y), "temperature": float(np.exp(best.x))}
 
 
 def top_pairs(cm: CollisionMatrix) -> list[dict[str, Any]]:
