@@ -230,13 +230,13 @@ def report(
     ...     report(P, y=["a", "b", "a", "b"], path=f"{folder}/report.html", title="Two classes").name
     'report.html'
     """
-    _plotly()  # before the work, not after it
+    plotly_js()  # before the work, not after it
     return write_report(summarise(source, X, y, **options), path)
 
 
 def render(summary: Mapping[str, Any]) -> str:
     """The page as text."""
-    plotly_js = _plotly()
+    plotly = plotly_js()
     import jinja2
 
     folder = resources.files("collidescope.show")
@@ -246,13 +246,13 @@ def render(summary: Mapping[str, Any]) -> str:
     environment.filters |= {"method": words.method, "points": words.points}
     environment.filters["count"] = lambda value: "" if value is None else f"{value:,.0f}"
     environment.filters["cell"] = lambda v: "" if v is None else f"{v:.4g}" if isinstance(v, float) else str(v)
-    hashes = (base64.b64encode(hashlib.sha256(code.encode()).digest()).decode() for code in (plotly_js, script))
+    hashes = (base64.b64encode(hashlib.sha256(code.encode()).digest()).decode() for code in (plotly, script))
     found = summary["ambiguous_rows"]
     return environment.from_string(page).render(
         s=summary,
         data=in_script(summary),
         css=css,
-        plotly_js=plotly_js,
+        plotly_js=plotly,
         script=script,
         hashes=" ".join(f"'sha256-{digest}'" for digest in hashes),
         table_classes=TABLE_CLASSES,
@@ -294,7 +294,7 @@ def _named(name: Any) -> str:
     return str(name) if str(name).strip() else "(empty name)"
 
 
-def _plotly() -> str:
+def plotly_js() -> str:
     """The source of plotly.js that comes with plotly."""
     try:
         import jinja2  # noqa: F401
