@@ -80,9 +80,8 @@ def test_posteriors_and_their_matrix_have_the_same_summary_and_columns_are_match
     assert turned["pber"]["value"] == pytest.approx(from_rows["pber"]["value"])
 
 
-@pytest.mark.parametrize("k", [3, 8])
-def test_every_step_of_the_merge_path_has_the_pber_of_its_merged_matrix_now_and_at_the_limit(k):
-    cm = estimated(k)
+def test_every_step_of_the_merge_path_has_the_pber_of_its_merged_matrix_now_and_at_the_limit():
+    k, cm = 6, estimated(6)
     limit = limit_like(cm)
     path = cs.summarise(cm, limit=limit)["merge_path"]
     assert path["n_groups"] == list(range(k, 0, -1))
@@ -150,7 +149,7 @@ def test_sections_of_other_results_are_shown_as_they_are():
     assert json.loads(json.dumps(summary)) == summary
     page = render(summary)
     assert '<a href="#section-1"><bdi>Columns</bdi></a>' in page
-    assert re.search(r'<td class="number"><bdi>0.25</bdi></td>', page)
+    assert re.search(r'<td class="number"><bdi>0.2500</bdi></td>', page)
     assert EVIL not in page
 
 
@@ -192,7 +191,7 @@ def pixels_of(uri):
     return image[..., None] if image.ndim == 2 else image
 
 
-@pytest.mark.parametrize("shape", [(2, 3), (2, 3, 1), (2, 3, 3), (3, 2, 5), (4, 5, 6)])
+@pytest.mark.parametrize("shape", [(2, 3), (2, 3, 3), (3, 2, 5)])
 def test_images_are_the_rows_themselves(shape):
     P, codes = posteriors(2, 40, sharpness=0.3)
     X = np.random.default_rng(0).integers(0, 256, (40, *shape)).astype(np.uint8)
@@ -362,7 +361,7 @@ def leaves(value, path=()):
         yield from leaves(entry, (*path, key))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(data=st.data())
 def test_an_edited_summary_is_refused_in_a_sentence_or_gives_a_page(data):
     summary = copy.deepcopy(odd()[0])
@@ -380,15 +379,19 @@ def test_an_edited_summary_is_refused_in_a_sentence_or_gives_a_page(data):
         assert "<html" in render(summary)
 
 
-@pytest.mark.parametrize(
-    "image",
-    ["https://example.com/x.png", "data:text/html;base64,AAAA", "data:image/svg+xml;base64,AAAA", "javascript:1"],
-)
-def test_a_picture_is_data_of_a_known_kind_or_refused(image):
+def test_a_picture_is_data_of_a_known_kind_or_refused():
     summary = copy.deepcopy(odd()[0])
-    summary["ambiguous_rows"]["rows"][0]["image"] = image
-    with pytest.raises(ValueError, match=r"summary.ambiguous_rows.rows\[0\].image must be a picture as a data: URI"):
-        check_summary(summary)
+    for image in (
+        "https://example.com/x.png",
+        "data:text/html;base64,AA",
+        "data:image/svg+xml;base64,AA",
+        "javascript:1",
+    ):
+        summary["ambiguous_rows"]["rows"][0]["image"] = image
+        with pytest.raises(
+            ValueError, match=r"summary.ambiguous_rows.rows\[0\].image must be a picture as a data: URI"
+        ):
+            check_summary(summary)
 
 
 def test_the_same_summary_gives_the_same_page_and_an_old_one_is_replaced_in_one_step(tmp_path):
@@ -400,9 +403,10 @@ def test_the_same_summary_gives_the_same_page_and_an_old_one_is_replaced_in_one_
     assert sorted(file.name for file in tmp_path.iterdir()) == ["a.html", "b.html"]
 
 
-def test_summarising_brings_neither_jinja_nor_plotly_nor_torch():
+def test_summarising_and_making_a_display_bring_neither_jinja_nor_plotly_nor_torch_nor_matplotlib():
     code = (
         "import collidescope as cs, sys; cs.summarise([[.9,.1],[.2,.8],[.6,.4],[.3,.7]], y=[0, 1, 0, 1]); "
+        "cs.CollisionMatrixDisplay.from_matrix(cs.CollisionMatrix([[.9,.1],[.2,.8]])); "
         "print([m for m in ('torch', 'jinja2', 'plotly', 'matplotlib') if m in sys.modules])"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
