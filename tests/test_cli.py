@@ -232,6 +232,7 @@ def test_predict_takes_raw_rows_and_writes_them_or_prints_csv_or_json(folder, tm
     new.loc[0, "city"] = "Rome"
     new.assign(more=1).to_csv(tmp_path / "new.csv", index=False)
     command = ["predict", folder / "m.collide", tmp_path / "new.csv"]
+    assert "table of 20 rows: /dev/null" in good(*command, "--out", "/dev/null").stderr
     done = good(*command, "--out", tmp_path / "p.parquet", "--with", "customer_id")
     assert "column 'city': 1 of 20 cells are levels that training did not have (such as 'Rome')" in done.stderr
     assert "columns that the model does not know are ignored: 'more'" in done.stderr
@@ -337,8 +338,12 @@ def test_count_is_that_of_python_with_its_coverage(folder, tmp_path):
     table = pd.read_csv(folder / "shop.csv").dropna(subset="plan")
     assert cs.CollisionMatrix.from_json(tmp_path / "m") == cs.count_collisions(table[["city", "visits"]], table["plan"])
     assert "Labelled a second time" in done.stdout  # every row has a twin: the answer comes first
-    table.assign(spend=table["spend"].where(table.index > 12, 0), joined="").to_csv(tmp_path / "t.csv", index=False)
-    few = good("count", tmp_path / "t.csv", "-l", "plan", "--drop", "city", "--report", tmp_path / "c.html").stdout
+    assert told(*command)["matrix"] == told("report", tmp_path / "m", "-o", tmp_path / "c.html")["matrix"]
+    few = table.assign(spend=table["spend"].where(table.index > 12, 0), joined="", memo="long " * 5000)
+    few.to_csv(tmp_path / "t.csv", index=False)
+    done = good("count", tmp_path / "t.csv", "-l", "plan", "--drop", "city", "--report", tmp_path / "c.html")
+    assert "Reading t.csv (7 MB) …" in done.stderr
+    few = done.stdout
     assert few.splitlines()[1].startswith("Counted without a model on ")  # few have: how few comes first
     assert "best possible classifier" not in few
     assert "in t.csv collide?</title>" in (tmp_path / "c.html").read_text(encoding="utf-8")

@@ -55,6 +55,8 @@ def test_bar_share_and_time_left_are_readable_at_any_width(monkeypatch, columns)
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("COLUMNS", str(columns))
     with Progress("training folds", 5, 1) as progress:
+        progress.report(ENTRY)
+        assert progress._bar.tasks[0].fields["pace"] == "5%, 0:00 so far"  # no ETA before a step is done
         progress.step()
         progress.report(ENTRY)
         progress._bar.refresh()

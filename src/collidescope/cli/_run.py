@@ -164,8 +164,8 @@ def _same(one: Path, other: Path) -> bool:
 
 
 def check_suffix(path: Path | None) -> None:
-    """Refuse a name that does not say how to write the table."""
-    if path is not None and path.suffix.lower() not in SUFFIXES:
+    """Refuse a name that does not say how to write the table; a device or FIFO, such as /dev/stdout, gets CSV."""
+    if path is not None and path.suffix.lower() not in SUFFIXES and (path.is_file() or not path.exists()):
         raise ValueError(f"cannot tell the format of {path.name}: let it end in .csv, .tsv or .parquet")
 
 
@@ -277,7 +277,7 @@ def write_table(table: pd.DataFrame, path: Path) -> None:
     """Write ``table`` as the name of the file says; an existing file is replaced in one step."""
     from collidescope._store import write_bytes
 
-    if separator := SUFFIXES[path.suffix.lower()]:
+    if separator := SUFFIXES.get(path.suffix.lower(), ","):
         write_bytes(path, as_csv(table, separator).encode())
     else:
         buffer = io.BytesIO()

@@ -99,14 +99,14 @@ def finish(run: Run, found: Any, rows: Rows, **shown: Any) -> None:
         told = found.to_dict()
         return told | {"notes": [*told.get("notes", ()), *rows.notes]}
 
-    run.tell(str(found), data, *outputs(run, rows, lines, **shown))
+    run.tell(opt.for_terminal(str(found)), data, *outputs(run, rows, lines, **shown))
 
 
 def outputs(run: Run, rows: Rows, lines: Any, **shown: Any) -> tuple[opt.Output, ...]:
     """The table ``lines``, and the report."""
     about = {"file": rows.table.name, "label": rows.label, "columns": list(rows.X.columns)}
     page = page_of(lambda: summary_of(title=run.title, notes=rows.notes, about=about, **shown))
-    return (f"{len(lines):,} lines", run.out, partial(write_table, lines)), ("report", run.report, page)
+    return (f"table of {len(lines):,} lines", run.out, partial(write_table, lines)), ("report", run.report, page)
 
 
 def apps() -> Any:

@@ -126,7 +126,7 @@ def fit(
     cm = model.collision_matrix_
     name = rows.label if rows.label not in ("row", "predicted") else f"{rows.label} (label)"
     posteriors = posterior_table(model.posteriors_, model.classes_, rows.numbers, pd.DataFrame({name: rows.y}))
-    more = ("model", save, model.save), ("held-out posteriors", out, partial(write_table, posteriors))
+    more = ("model", save, model.save), ("table of held-out posteriors", out, partial(write_table, posteriors))
     run.finish(cm, summary, *more, limit=limit_of(model))
     if model.interrupted_:
         say("Stopped by Ctrl-C: this is what the folds trained so far say; all that was asked is written.", always=True)
@@ -134,9 +134,9 @@ def fit(
     commands = [] if sample is None else [f"{again}   # all rows"]
     if run.report is None:
         commands.append(f"{again} --report report.html --save model.collide   # which rows, which labels look wrong")
-    if save is not None:
+    if save is not None and save.is_file():
         commands.append(f"collidescope predict {shlex.quote(str(save))} new.csv --out posteriors.csv")
-    if cm.n_classes > 2 and source is not None:
+    if cm.n_classes > 2 and source is not None and source.is_file():
         commands.append(f"collidescope merge {shlex.quote(str(source))}   # which classes to merge, and what it buys")
     if commands:
         say("\n  ".join(["Next:", *commands]), "dim")

@@ -72,7 +72,7 @@ def predict(
     run.tell(
         opt.as_csv(found).removesuffix("\n") if out is None else None,
         lambda: said | {"posteriors": P.tolist(), "notes": [*notes, *met]},
-        (f"posteriors of {len(found):,} rows", out, partial(write_table, found)),
+        (f"table of {len(found):,} rows", out, partial(write_table, found)),
     )
 
 
