@@ -1,4 +1,4 @@
-"""Files that the user names, as the rows, labels, posteriors and matrices that the commands work on."""
+"""Tables that the user names, as the rows, labels and posteriors that the commands work on."""
 
 from __future__ import annotations
 
@@ -13,14 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from collidescope._checks import check_choice
-from collidescope._store import read_json
 from collidescope.cli._console import notes_as_they_come, say
 from collidescope.cli._run import guard
 from collidescope.folds import handle_rare
-from collidescope.matrix import FORMAT as MATRIX_FORMAT
-from collidescope.matrix import CollisionMatrix
 from collidescope.tables.encoding import MISSING_WORDS, as_levels, as_numbers, as_word, check_columns, listed, near_name
-from collidescope.tables.reading import Table, existing, looks_like_data, read_table
+from collidescope.tables.reading import Table, looks_like_data, read_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,25 +43,6 @@ PREFIXES = ("", "p_", "prob_", "proba_", "p(", "P(")
 
 
 # ---------------------------------------------------------------- tables
-
-
-@dataclass(frozen=True)
-class Reading:
-    """How a text file is to be read."""
-
-    header: bool = True
-    delimiter: str | None = None
-    skip_lines: int = 0
-
-    def read(self, path: Path, label: Any = None, text: Sequence[str] = ()) -> Table:
-        """The table in ``path``; says so first where it is large."""
-        delimiter = {"tab": "\t", "\\t": "\t", "space": " "}.get(self.delimiter or "", self.delimiter)
-        if delimiter is not None and len(delimiter) != 1:
-            raise ValueError(f"--delimiter must be one character, or tab, or space, got {delimiter!r}")
-        if path.is_file() and path.stat().st_size >= LARGE:
-            say(f"Reading {path.name} ({path.stat().st_size / 1e6:,.0f} MB) …")
-        lines: dict[str, Any] = {"header": self.header, "delimiter": delimiter, "skip_lines": self.skip_lines}
-        return read_table(path, label=label, text=text, **lines)
 
 
 @dataclass(frozen=True)
@@ -131,56 +109,154 @@ class Rows:
             raise ValueError(f"{option} {name!r} is the only column: there is nothing to tell classes apart by")
         return replace(self, X=self.X.drop(columns=name)), self.X[name]
 
+    def take_groups(self, name: str | None, option: str) -> tuple[Rows, npt.NDArray[np.intp] | None]:
+        """The rows without a column, and its values as numbers; a row without a value is a group by itself."""
+        rows, column = self.take(name, option)
+        if column is None:
+            return rows, None
+        codes, words = as_levels(column)
+        return rows, np.where(codes < 0, len(words) + np.arange(len(codes)), codes)
 
-def label_column(columns: Sequence[str], label: str | None, path: Path, header: bool = True) -> str:
-    """The name of the label column: as given, by its number where there is no header, or an error with help."""
-    names = [str(name) for name in columns]
-    if label is None:
-        usual = next((name for name in names if name.casefold() in USUAL_LABELS), names[-1])
+    def take_weights(self, name: str | None, option: str) -> tuple[Rows, npt.NDArray[np.float64] | None]:
+        """The rows without a column, and its numbers: weights of the rows."""
+        rows, column = self.take(name, option)
+        weights = None if column is None else as_numbers(column)
+        if weights is not None and (bad := np.isnan(weights)).any():
+            at = int(bad.argmax())
+            raise ValueError(
+                f"{option} {name!r} has {int(bad.sum()):,} cells without a number (row {at}: "
+                f"{str(column.iloc[at])!r}): fill them, with 0 to leave a row out"
+            )
+        return rows, weights
+
+    def posteriors(self) -> tuple[Rows, Any, list[Any]]:
+        """(rows without gaps and with the other columns, posteriors, classes in the order of their columns)."""
+        names = {str(name).strip().rstrip(")"): str(name) for name in self.X.columns}
+        classes = np.unique(self.y).tolist()
+        matches = {
+            prefix: {name: names[prefix + as_word(name)] for name in classes if prefix + as_word(name) in names}
+            for prefix in PREFIXES
+        }
+        prefix, found = max(matches.items(), key=lambda match: len(match[1]))
+        missing = [name for name in classes if name not in found]
+        if missing:
+            both = f" (with two classes both columns are needed: p_{classes[0]} is 1 - p_{classes[-1]})"
+            raise ValueError(
+                f"there is no column of probabilities for class {missing[0]!r}: every class needs one called like it, "
+                f"or 'p_{missing[0]}'. The table has {listed(list(self.X.columns))}{both if len(classes) == 2 else ''}"
+            )
+        # Probabilities must sum to 1, so the column of a class without a row here cannot just be ignored.
+        used = list(found.values())
+        if more := [name for name in names.values() if prefix and name.startswith(prefix) and name not in used]:
+            own = more[0].removeprefix(prefix).rstrip(")")
+            raise ValueError(f"class {own!r} has a column of probabilities but no row: S needs rows of every class")
+        P = np.column_stack([as_numbers(self.X[name]) for name in used])
+        gaps = np.isnan(P).any(axis=1)
+        if gaps.all():
+            raise ValueError(f"columns {listed(used)} hold no probabilities")
+        said = [f"{int(gaps.sum()):,} rows lack a probability and are left out"] if gaps.any() else []
+        kept = self.part(np.flatnonzero(~gaps), *said)
+        return replace(kept, X=kept.X.drop(columns=used)), P[~gaps], list(found)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How files are read: tables with these options, as rows that a command or a model can use."""
+
+    header: bool = True
+    delimiter: str | None = None
+    skip_lines: int = 0
+
+    def read(self, path: Path, label: Any = None, text: Sequence[str] = ()) -> Table:
+        """The table in ``path``; says so first where it is large."""
+        delimiter = {"tab": "\t", "\\t": "\t", "space": " "}.get(self.delimiter or "", self.delimiter)
+        if delimiter is not None and len(delimiter) != 1:
+            raise ValueError(f"--delimiter must be one character, or tab, or space, got {delimiter!r}")
+        if path.is_file() and path.stat().st_size >= LARGE:
+            say(f"Reading {path.name} ({path.stat().st_size / 1e6:,.0f} MB) …")
+        lines: dict[str, Any] = {"header": self.header, "delimiter": delimiter, "skip_lines": self.skip_lines}
+        return read_table(path, label=label, text=text, **lines)
+
+    def column(self, names: Sequence[str], label: str | None, path: Path) -> str:
+        """The name of a column: as given, by its number where there is no header, or an error with help."""
+        names = [str(name) for name in names]
+        if label is None:
+            usual = next((name for name in names if name.casefold() in USUAL_LABELS), names[-1])
+            has = f"{path.name} has {listed(names)}"
+            raise ValueError(f"say which column holds the classes, with --label {usual!r} for example: {has}")
+        if label in names:
+            return label
+        if not self.header and label.removeprefix("-").isdigit() and 1 <= abs(int(label)) <= len(names):
+            return names[int(label) - (int(label) > 0)]
+        near = near_name(label, names)
+        hint = f": did you mean {near!r}?" if near else f": it has {listed(names)}."
+        if self.header and looks_like_data(names):
+            hint += " Its first line looks like data: if it has no line of names, use --no-header."
+        raise ValueError(f"there is no column {label!r} in {path.name}{hint}")
+
+    def rows(self, path: Path, label: str | None, categories: Sequence[str] = ()) -> Rows:
+        """Rows with a label; what was guessed and left out is in the notes."""
+        found = self.read(path, lambda names: self.column(names, label, path), categories)
+        assert found.label is not None
+        y, used, notes = clean_labels(found.frame[found.label])
+        X = found.frame.drop(columns=found.label)
+        if X.shape[1] == 0:
+            raise ValueError(f"{path.name} has no column but {found.label!r}: nothing to tell classes apart by")
+        rows = np.flatnonzero(used)
+        return Rows(path, found.label, X.iloc[rows].reset_index(drop=True), y, rows, [*found.notes, *notes])
+
+    def raw_rows(self, fitted: Any, path: Path, label: str | None = None) -> tuple[pd.DataFrame, list[str]]:
+        """A table as a model needs it read, and what there is to say about it."""
+        names = list(fitted.encoder_.types) if hasattr(fitted, "encoder_") else []
+        reading, notes = self, []
+        if self.header and names and all(re.fullmatch(r"c\d+", name) for name in names):
+            try:
+                named = set(names) <= set(self.read(path).frame.columns)
+            except ValueError:  # such as a name that occurs twice, being no name
+                named = False
+            if not named:
+                reading = replace(self, header=False)
+                notes = ["the model was fitted on a table without a line of names: this one is read alike"]
+        known = label or getattr(fitted, "label_", None)
+        text = fitted.encoder_.text_names if names else []
+        found = reading.read(path, known, [name for name in text if name != known])
+        return found.frame, [*found.notes, *notes]
+
+    def rows_for(self, fitted: Any, path: Path, label: str | None) -> Rows:
+        """Labelled raw rows for a model, their labels as its classes."""
+        X, notes = self.raw_rows(fitted, path, label)
+        name = self.column(list(X.columns), label or getattr(fitted, "label_", None), path)
+        y, labelled = match_labels(X[name], fitted.classes_.tolist(), "label")
+        rows = np.flatnonzero(labelled)
+        if len(rows) < len(X):
+            notes.append(f"{len(X) - len(rows):,} of {len(X):,} rows have no label and are left out")
+        return Rows(path, name, X.drop(columns=name).iloc[rows].reset_index(drop=True), y, rows, notes)
+
+    def posteriors(self, fitted: Any, X: pd.DataFrame, held_out: bool = True) -> tuple[Any, list[str]]:
+        """Posteriors of raw rows (held-out ones for rows of the fit), and what was met on the way, which is said."""
+        from collidescope.applications._inputs import posteriors_of
+
+        with notes_as_they_come() as met:
+            table = X if hasattr(fitted, "encoder_") else _plain_columns(fitted, X)
+            if not held_out:
+                return fitted.predict_proba(table), met
+            P, _, notes = posteriors_of(fitted, table, None, None, "model")
+            return P, [*met, *notes]
+
+
+def _plain_columns(fitted: Any, X: pd.DataFrame) -> Any:
+    """What a model takes that was fitted in Python, on columns or on an array."""
+    names = getattr(fitted, "feature_names_in_", None)
+    if names is not None:
+        wanted = [str(name) for name in names]
+        check_columns(X, wanted, learned=True)
+        return X[wanted]
+    if X.shape[1] != fitted.n_features_in_:
         raise ValueError(
-            f"say which column holds the classes, with --label {usual!r} for example: {path.name} has {listed(names)}"
+            f"the model was fitted on {fitted.n_features_in_} nameless features, the table has {X.shape[1]} "
+            f"columns: keep the features only, in their order"
         )
-    if label in names:
-        return label
-    if not header and label.removeprefix("-").isdigit() and 1 <= abs(int(label)) <= len(names):
-        return names[int(label) - (int(label) > 0)]
-    near = near_name(label, names)
-    hint = f": did you mean {near!r}?" if near else f": it has {listed(names)}."
-    if header and looks_like_data(names):
-        hint += " Its first line looks like data: if it has no line of names, use --no-header."
-    raise ValueError(f"there is no column {label!r} in {path.name}{hint}")
-
-
-def labelled_rows(path: Path, label: str | None, reading: Reading, categories: Sequence[str] = ()) -> Rows:
-    """Rows with a label; what was guessed and left out is in the notes."""
-    found = reading.read(path, lambda names: label_column(names, label, path, reading.header), categories)
-    assert found.label is not None
-    y, used, notes = clean_labels(found.frame[found.label])
-    rows = np.flatnonzero(used)
-    X = found.frame.drop(columns=found.label)
-    if X.shape[1] == 0:
-        raise ValueError(f"{path.name} has no column but {found.label!r}: there is nothing to tell classes apart by")
-    return Rows(path, found.label, X.iloc[rows].reset_index(drop=True), y, rows, [*found.notes, *notes])
-
-
-def group_codes(column: pd.Series | None) -> npt.NDArray[np.intp] | None:
-    """A number for every group; a row without a value is a group by itself."""
-    if column is None:
-        return None
-    codes, words = as_levels(column)
-    return np.where(codes < 0, len(words) + np.arange(len(codes)), codes)
-
-
-def row_weights(column: pd.Series | None) -> npt.NDArray[np.float64] | None:
-    """The weights in a column; all must be numbers."""
-    weights = None if column is None else as_numbers(column)
-    if column is not None and (bad := np.isnan(weights)).any():  # type: ignore[arg-type]
-        at = int(bad.argmax())
-        raise ValueError(
-            f"--sample-weight {str(column.name)!r} has {int(bad.sum()):,} cells without a number (row {at}: "
-            f"{str(column.iloc[at])!r}): fill them, with 0 to leave a row out"
-        )
-    return weights
+    return X.to_numpy()
 
 
 # ---------------------------------------------------------------- labels
@@ -295,135 +371,3 @@ def _recognised(word: str, known: dict[str, int]) -> int | None:
     value = _numbers([word])
     alike = {k for name, k in known.items() if value is not None and _numbers([name]) == value}
     return alike.pop() if len(alike) == 1 else None
-
-
-# ---------------------------------------------------------------- posteriors
-
-
-def posterior_columns(rows: Rows) -> tuple[Rows, Any, list[Any]]:
-    """(rows without gaps and with the other columns, posteriors, classes in the order of their columns)."""
-    names = {str(name).strip().rstrip(")"): str(name) for name in rows.X.columns}
-    classes = np.unique(rows.y).tolist()
-    matches = {
-        prefix: {name: names[prefix + as_word(name)] for name in classes if prefix + as_word(name) in names}
-        for prefix in PREFIXES
-    }
-    prefix, found = max(matches.items(), key=lambda match: len(match[1]))
-    missing = [name for name in classes if name not in found]
-    if missing:
-        both = f" (with two classes both columns are needed: p_{classes[0]} is 1 - p_{classes[-1]})"
-        raise ValueError(
-            f"there is no column of probabilities for class {missing[0]!r}: every class needs one called like it, or "
-            f"'p_{missing[0]}'. The table has {listed(list(rows.X.columns))}{both if len(classes) == 2 else ''}"
-        )
-    # Probabilities must sum to 1, so the column of a class without a row here cannot just be ignored.
-    used = list(found.values())
-    if more := [name for name in names.values() if prefix and name.startswith(prefix) and name not in used]:
-        own = more[0].removeprefix(prefix).rstrip(")")
-        raise ValueError(f"class {own!r} has a column of probabilities but no row: S needs rows of every class")
-    P = np.column_stack([as_numbers(rows.X[name]) for name in used])
-    gaps = np.isnan(P).any(axis=1)
-    if gaps.all():
-        raise ValueError(f"columns {listed(used)} hold no probabilities")
-    said = [f"{int(gaps.sum()):,} rows lack a probability and are left out"] if gaps.any() else []
-    kept = rows.part(np.flatnonzero(~gaps), *said)
-    return replace(kept, X=kept.X.drop(columns=used)), P[~gaps], list(found)
-
-
-def raw_rows(fitted: Any, table: Path, reading: Reading, label: str | None = None) -> tuple[Any, list[str]]:
-    """The table as the model needs it read, and what there is to say about it."""
-    names = list(fitted.encoder_.types) if hasattr(fitted, "encoder_") else []
-    text = fitted.encoder_.text_names if names else []
-    notes = []
-    if reading.header and names and all(re.fullmatch(r"c\d+", name) for name in names):
-        try:
-            named = set(names) <= set(reading.read(table).frame.columns)
-        except ValueError:  # such as a name that occurs twice, being no name
-            named = False
-        if not named:
-            reading = replace(reading, header=False)
-            notes.append("the model was fitted on a table without a line of names: this one is read alike")
-    known = label or getattr(fitted, "label_", None)
-    found = reading.read(table, known, [name for name in text if name != known])
-    return found.frame, [*found.notes, *notes]
-
-
-def rows_for(fitted: Any, table: Path, reading: Reading, label: str | None) -> Rows:
-    """Labelled raw rows for a model, their labels as its classes."""
-    X, notes = raw_rows(fitted, table, reading, label)
-    name = label_column(list(X.columns), label or getattr(fitted, "label_", None), table, reading.header)
-    y, labelled = match_labels(X[name], fitted.classes_.tolist(), "label")
-    rows = np.flatnonzero(labelled)
-    if len(rows) < len(X):
-        notes.append(f"{len(X) - len(rows):,} of {len(X):,} rows have no label and are left out")
-    return Rows(table, name, X.drop(columns=name).iloc[rows].reset_index(drop=True), y, rows, notes)
-
-
-def model_posteriors(fitted: Any, X: Any, held_out: bool = True) -> tuple[Any, list[str]]:
-    """Posteriors of raw rows (held-out ones for rows of the fit), and what was met on the way, which is also said."""
-    from collidescope.applications._inputs import posteriors_of
-
-    with notes_as_they_come() as met:
-        if not hasattr(fitted, "encoder_"):  # fitted in Python, on columns or on an array
-            X = _plain_columns(fitted, X)
-        if held_out:
-            P, _, notes = posteriors_of(fitted, X, None, None, "model")
-            return P, [*met, *notes]
-        return fitted.predict_proba(X), met
-
-
-def _plain_columns(fitted: Any, X: Any) -> Any:
-    names = getattr(fitted, "feature_names_in_", None)
-    if names is None:
-        if X.shape[1] != fitted.n_features_in_:
-            raise ValueError(
-                f"the model was fitted on {fitted.n_features_in_} nameless features, the table has {X.shape[1]} "
-                f"columns: keep the features only, in their order"
-            )
-        return X.to_numpy()
-    wanted = [str(name) for name in names]
-    check_columns(X, wanted, learned=True)
-    return X[wanted]
-
-
-# ---------------------------------------------------------------- matrices and models
-
-
-def load_source(path: Path) -> Any:
-    """A model, a matrix, or a summary (a dict), told apart by what is in the file."""
-    path = existing(path)
-    with open(path, "rb") as file:
-        start = file.read(64).lstrip(b"\xef\xbb\xbf \t\r\n")
-    if start.startswith(b"PK"):
-        return CollisionMatrix.from_npz(path)
-    if not start.startswith(b"{"):
-        from collidescope.tables import load
-
-        return load(path)
-    content = read_json(path)
-    kind = content.get("format") if isinstance(content, dict) else None
-    if kind == MATRIX_FORMAT:
-        return CollisionMatrix.from_dict(content)
-    if kind == "collidescope.summary":
-        return content
-    raise ValueError(
-        f"{path} is JSON, but neither a matrix (written by --matrix) nor a summary (written by --json) of collidescope"
-    )
-
-
-def load_matrix(path: Path) -> CollisionMatrix:
-    """S from a matrix or from a model."""
-    source = load_source(path)
-    if isinstance(source, dict):
-        raise ValueError(
-            f"{path} is a summary, which rounds what merging needs: give the model, or the JSON of --matrix"
-        )
-    return source if isinstance(source, CollisionMatrix) else source.collision_matrix_
-
-
-def load_model(path: Path) -> Any:
-    """A fitted model."""
-    source = load_source(path)
-    if not hasattr(source, "predict_proba"):
-        raise ValueError(f"{path} is no model: give a file written by `collidescope fit … --save model.collide`")
-    return source

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import collidescope as cs
 from collidescope.cli._console import BAD_INPUT, FAILURE, State, explained, fail, guarded, say, show, show_json
 
 if TYPE_CHECKING:
@@ -138,6 +139,48 @@ def command(*shared: str) -> Callable[[Callable[..., None]], Callable[..., None]
     return decorate
 
 
+# ---------------------------------------------------------------- inputs
+
+
+def load_source(path: Path) -> Any:
+    """A model, a matrix, or a summary (a dict), told apart by what is in the file."""
+    from collidescope._store import read_json
+    from collidescope.matrix import FORMAT
+    from collidescope.tables.reading import existing
+
+    with open(existing(path), "rb") as file:
+        start = file.read(64).lstrip(b"\xef\xbb\xbf \t\r\n")
+    if start.startswith(b"PK"):
+        return cs.CollisionMatrix.from_npz(path)
+    if not start.startswith(b"{"):
+        return cs.load(path)
+    content = read_json(path)
+    kind = content.get("format") if isinstance(content, dict) else None
+    if kind == FORMAT:
+        return cs.CollisionMatrix.from_dict(content)
+    if kind == "collidescope.summary":
+        return content
+    raise ValueError(
+        f"{path} is JSON, but neither a matrix (written by --matrix) nor a summary (written by --json) of collidescope"
+    )
+
+
+def load_matrix(path: Path) -> CollisionMatrix:
+    """S from a matrix or from a model."""
+    source = load_source(path)
+    if isinstance(source, dict):
+        raise ValueError(f"{path} is a summary, which rounds S: give the model, or the JSON of --matrix")
+    return getattr(source, "collision_matrix_", source)
+
+
+def load_model(path: Path) -> Any:
+    """A fitted model."""
+    source = load_source(path)
+    if not hasattr(source, "predict_proba"):
+        raise ValueError(f"{path} is no model: give a file written by `collidescope fit … --save model.collide`")
+    return source
+
+
 # ---------------------------------------------------------------- outputs
 
 
@@ -212,13 +255,6 @@ def write_matrix(cm: CollisionMatrix, path: Path) -> None:
     """S as JSON, or in binary where ``path`` ends in .npz."""
     check_matrix_name(path, cm.n_classes)
     (cm.to_npz if path.suffix == ".npz" else cm.to_json)(path)
-
-
-def summary_of(source: Any, X: Any = None, y: Any = None, **options: Any) -> dict[str, Any]:
-    """:func:`collidescope.summarise`, imported when it is needed."""
-    from collidescope.show import summarise
-
-    return summarise(source, X, y, **options)
 
 
 def page_of(summary: Callable[[], dict[str, Any]]) -> Callable[[Path], Any]:

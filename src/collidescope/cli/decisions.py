@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import collidescope as cs
 from collidescope.cli import _run as opt
 from collidescope.cli._console import note
-from collidescope.cli._run import Run, page_of, summary_of, write_table
+from collidescope.cli._run import Run, page_of, write_table
 
 if TYPE_CHECKING:
     from collidescope.cli._inputs import Rows
@@ -45,17 +46,14 @@ class Scores:
     """Posteriors of labelled rows (``rows.X`` holds the other columns), from a model or from columns of the table."""
 
     def __init__(self, run: Run, reading: Any, table: Path, model: Path | None = None, extra: Any = ()) -> None:
-        from collidescope.cli import _inputs as inputs
-
         self.limit: Any = None
         if model is None:
-            rows = inputs.labelled_rows(table, run.label, reading)
-            self.rows, self.P, self.classes = inputs.posterior_columns(rows)
+            self.rows, self.P, self.classes = reading.rows(table, run.label).posteriors()
         else:
-            fitted = inputs.load_model(model)
-            self.rows = inputs.rows_for(fitted, table, reading, run.label)
+            fitted = opt.load_model(model)
+            self.rows = reading.rows_for(fitted, table, run.label)
             self.classes, self.limit = fitted.classes_.tolist(), getattr(fitted, "limit_", None)
-            self.P, met = inputs.model_posteriors(fitted, self.rows.X.drop(columns=extra, errors="ignore"))
+            self.P, met = reading.posteriors(fitted, self.rows.X.drop(columns=extra, errors="ignore"))
             self.rows.notes.extend(met)
 
     def column(self, name: str | None, option: str) -> Any:
@@ -105,15 +103,8 @@ def finish(run: Run, found: Any, rows: Rows, **shown: Any) -> None:
 def outputs(run: Run, rows: Rows, lines: Any, **shown: Any) -> tuple[opt.Output, ...]:
     """The table ``lines``, and the report."""
     about = {"file": rows.table.name, "label": rows.label, "columns": list(rows.X.columns)}
-    page = page_of(lambda: summary_of(title=run.title, notes=rows.notes, about=about, **shown))
+    page = page_of(lambda: cs.summarise(title=run.title, notes=rows.notes, about=about, **shown))
     return (f"table of {len(lines):,} lines", run.out, partial(write_table, lines)), ("report", run.report, page)
-
-
-def apps() -> Any:
-    """The functions behind the commands, imported when one runs."""
-    from collidescope import applications
-
-    return applications
 
 
 def _fail(low: float, above: float | None, what: str) -> None:
@@ -148,7 +139,7 @@ def audit(
         )
     scores = Scores(run, reading, table or source, source if table else None, [predicted])
     said = scores.predictions(predicted)
-    found = apps().audit(scores.P, y_true=scores.rows.y, y_pred=said, classes=scores.classes, limit=scores.limit)
+    found = cs.audit(scores.P, y_true=scores.rows.y, y_pred=said, classes=scores.classes, limit=scores.limit)
     finish(run, found, scores.rows, **scores.shown, y_pred=said)  # the report has a place for an audit
     _fail(found.fixable_interval[0], fail_above, "the fixable error")
 
@@ -176,7 +167,7 @@ def rows(
     wanted = {"ambiguous": ["ambiguous"], "suspect": ["suspect label"], "both": ["ambiguous", "suspect label"]}
     check_choice(kind, list(wanted), "--kind")
     scores = Scores(run, reading, table, model)
-    found = apps().ambiguous(scores.P, y=scores.rows.y, classes=scores.classes, by=by)
+    found = cs.ambiguous(scores.P, y=scores.rows.y, classes=scores.classes, by=by)
     found = found[found["kind"].isin(wanted[kind])][:top].reset_index(drop=True).rename(columns={"index": "row"})
     lines = found.join(scores.rows.X.iloc[found["row"]].add_prefix("x_").reset_index(drop=True))
     lines["row"] = found["row"] = scores.rows.numbers[found["row"]]
@@ -204,18 +195,16 @@ def columns(
     - `collidescope columns table.csv --label income`
     - `collidescope columns table.csv --label outcome --unit "lab=na,k,ca" --cost lab=30 --cost age=0.1`
     """
-    from collidescope.cli import _inputs as inputs
-
-    rows = inputs.labelled_rows(table, run.label, run.start(table)).sampled(sample, seed)
+    rows = run.start(table).rows(table, run.label).sampled(sample, seed)
     costs = _pairs(cost, "--cost", float)
-    rows, groups = rows.take(cluster, "--cluster")
+    rows, together = rows.take_groups(cluster, "--cluster")
     units = _pairs(unit, "--unit", lambda text: [part.strip() for part in text.split(",")])
     if units:
         used = {part for parts in units.values() for part in parts}
         units |= {str(name): [str(name)] for name in rows.X.columns if name not in used}
-    options = {"budget": budget, "random_state": seed, "verbose": int(not run.quiet), "costs": costs}
-    options |= {"columns": units or None, "groups": None if groups is None else groups.astype(str)}
-    found = apps().column_value(None, rows.X, rows.y, **options)
+    options: dict[str, Any] = {"budget": budget, "random_state": seed, "verbose": int(not run.quiet), "costs": costs}
+    options |= {"columns": units or None, "groups": together}
+    found = cs.column_value(None, rows.X, rows.y, **options)
     finish(run, found, rows, source=found.matrix, sections=[found])
 
 
@@ -248,7 +237,7 @@ def groups(
     """
     scores = Scores(run, run.start(table, model), table, model)
     own, together = scores.column(by, "--by").astype(str), scores.words(cluster, "--cluster")
-    found = apps().collisions_by(scores.P, scores.rows.y, own, clusters=together, classes=scores.classes)
+    found = cs.collisions_by(scores.P, scores.rows.y, own, clusters=together, classes=scores.classes)
     finish(run, found, scores.rows, **scores.shown, sections=[found])
 
 
@@ -270,7 +259,7 @@ def ceilings(
     scores = Scores(run, run.start(table, model, cost), table, model, [predicted])
     said = None if predicted is None else scores.predictions(predicted)
     options = {"limit": scores.limit, "classes": scores.classes, "groups": scores.words(cluster, "--cluster")}
-    found = apps().ceilings(scores.P, scores.rows.y, y_pred=said, cost=_costs(cost, scores.classes), **options)
+    found = cs.ceilings(scores.P, scores.rows.y, y_pred=said, cost=_costs(cost, scores.classes), **options)
     finish(run, found, scores.rows, **scores.shown, sections=[found])
 
 
@@ -305,6 +294,8 @@ def compare(
     - `collidescope compare january.csv june.csv --label income`
     - `collidescope compare old.csv new.csv --label income --id customer --fail-above 0.01`
     """
+    from collidescope.applications import collision_change
+
     reading = run.start(before, after)
     first, second = (Scores(run, reading, path) for path in (before, after))
     if [str(name) for name in first.classes] != [str(name) for name in second.classes]:
@@ -314,7 +305,7 @@ def compare(
     if key is not None:
         i, j = _paired(first, second, key)
         scored = first.P[i], first.rows.y[i], second.P[j], None
-    found = apps().collision_change(*scored, classes=first.classes)
+    found = collision_change(*scored, classes=first.classes)
     finish(run, found, second.rows, **second.shown, sections=[found])
     _fail(found.interval[0], fail_above, "the rise of PBER")
 
@@ -346,5 +337,5 @@ def split(run: Run, table: opt.TableArgument, model: Model = None, seed: opt.See
     - `collidescope split heldout.csv --label species`
     """
     scores = Scores(run, run.start(table, model), table, model)
-    found = apps().split_candidates(scores.P, scores.rows.y, classes=scores.classes, random_state=seed)
+    found = cs.split_candidates(scores.P, scores.rows.y, classes=scores.classes, random_state=seed)
     finish(run, found, scores.rows, **scores.shown, sections=[found])

@@ -11,10 +11,11 @@ from typing import Annotated, Any
 
 import typer
 
+import collidescope as cs
 from collidescope._text import duration
 from collidescope.cli import _run as opt
 from collidescope.cli._console import INTERRUPTED, note, notes_as_they_come, say, show
-from collidescope.cli._run import Run, command, posterior_table, summary_of, write_table
+from collidescope.cli._run import Run, command, load_matrix, posterior_table, write_table
 
 #: From so many rows a quicker first look is offered.
 MANY_ROWS = 50_000
@@ -81,7 +82,6 @@ def fit(
     """
     import pandas as pd
 
-    from collidescope.cli import _inputs as inputs
     from collidescope.trust import limit_of
 
     if priors not in ("empirical", "uniform"):
@@ -90,13 +90,13 @@ def fit(
         raise ValueError("--quick is a pool of its own: leave it or --members out")
     reading = run.start(table, outputs=[save, out])
     opt.check_suffix(out)
-    rows = inputs.labelled_rows(table, run.label, reading, category or ())
+    rows = reading.rows(table, run.label, category or ())
     n_read = len(rows.y)
     rows = rows.unique() if unique else rows
     rows = rows.without_rare(drop_rare).sampled(sample, seed).with_rare_handled(rare)
     opt.check_matrix_name(run.matrix, len(set(rows.y.tolist())))
-    rows, grouped = rows.take(groups, "--groups")
-    rows, weights = rows.take(sample_weight, "--sample-weight")
+    rows, grouped = rows.take_groups(groups, "--groups")
+    rows, weights = rows.take_weights(sample_weight, "--sample-weight")
     say(_what_was_read(table, rows, n_read))
     if quick:
         rows.notes.append(QUICK)
@@ -114,13 +114,13 @@ def fit(
     }
     settings |= {"drop": drop or (), "keep": keep or (), "categories": category or ()}
     started = time.perf_counter()
-    model, checked = _train(rows, settings, inputs.group_codes(grouped), inputs.row_weights(weights), control)
+    model, checked = _train(rows, settings, grouped, weights, control)
     about = run.about("fit", table, rows.label, list(model.encoder_.types))
     again, source = str(about["command"]), run.matrix or save
     about |= {"saved": save or run.matrix, "seconds": time.perf_counter() - started}
     notes = [*rows.notes, *model.notes_]
     with notes_as_they_come(logged=False):
-        summary = summary_of(model, rows.X, rows.y, control=checked, title=run.title, about=about, notes=notes)
+        summary = cs.summarise(model, rows.X, rows.y, control=checked, title=run.title, about=about, notes=notes)
     # Before any other advice: a number that comes from a leak is not worth acting on.
     summary["what_to_do"] = [*model.cautions_, *([FULL] if quick else []), *summary["what_to_do"]]
     cm = model.collision_matrix_
@@ -156,12 +156,10 @@ def _train(rows: Any, settings: dict[str, Any], groups: Any, weights: Any, contr
     """The fitted model, and the control on shuffled labels where asked for (else None); says what it took."""
     import pandas as pd
 
-    from collidescope.tables import TableClassifier
-
     started = time.perf_counter()
     y = pd.Series(rows.y, name=rows.label)
     with notes_as_they_come():
-        model = TableClassifier(**settings).fit(rows.X, y, sample_weight=weights, groups=groups)
+        model = cs.TableClassifier(**settings).fit(rows.X, y, sample_weight=weights, groups=groups)
     checked = None
     if control and not model.interrupted_:
         say("Again, on shuffled labels, where nothing must be found:")
@@ -197,15 +195,12 @@ def posteriors(run: Run, table: opt.TableArgument) -> None:
     """
     import pandas as pd
 
-    from collidescope.cli import _inputs as inputs
-    from collidescope.estimate import collision_matrix_from_posteriors
-
-    rows, P, classes = inputs.posterior_columns(inputs.labelled_rows(table, run.label, run.start(table)))
+    rows, P, classes = run.start(table).rows(table, run.label).posteriors()
     note(*rows.notes)
-    cm = collision_matrix_from_posteriors(P, rows.y, classes=classes)
-    said = {"title": run.title, "notes": rows.notes, "about": run.about("posteriors", table, rows.label, classes)}
-    shown = rows.X if rows.X.shape[1] else None
-    run.finish(cm, summary_of(pd.DataFrame(P, columns=classes), y=rows.y, rows=shown, **said))
+    cm = cs.collision_matrix_from_posteriors(P, rows.y, classes=classes)
+    about, shown = run.about("posteriors", table, rows.label, classes), rows.X if rows.X.shape[1] else None
+    said: dict[str, Any] = {"title": run.title, "notes": rows.notes, "about": about, "rows": shown}
+    run.finish(cm, cs.summarise(pd.DataFrame(P, columns=classes), y=rows.y, **said))
 
 
 @command(*opt.ESTIMATING)
@@ -222,12 +217,11 @@ def count(run: Run, table: opt.TableArgument, drop: opt.Drop = None, keep: opt.K
     """
     import numpy as np
 
-    from collidescope.cli import _inputs as inputs
-    from collidescope.counting import count_collisions, repeated_rows
+    from collidescope.counting import repeated_rows
     from collidescope.tables.encoding import check_columns, listed
     from collidescope.tables.screening import screen
 
-    rows = inputs.labelled_rows(table, run.label, run.start(table))
+    rows = run.start(table).rows(table, run.label)
     check_columns(rows.X, [*(drop or ()), *(keep or ())])
     X = rows.X.drop(columns=drop or [])
     found = screen(X, rows.y, keep=keep or ())
@@ -250,9 +244,9 @@ def count(run: Run, table: opt.TableArgument, drop: opt.Drop = None, keep: opt.K
         notes.append(f"classes without a row that repeats are left out: {listed(classes[alone].tolist())}")
     note(*notes)
     kept = ~alone[codes]
-    cm = count_collisions(X[kept], rows.y[kept])
+    cm = cs.count_collisions(X[kept], rows.y[kept])
     about = run.about("count", table, rows.label, X.columns)
-    summary = summary_of(cm, title=run.title, notes=notes, about=about)
+    summary = cs.summarise(cm, title=run.title, notes=notes, about=about)
     summary["what_to_do"] = [*found.cautions(), *summary["what_to_do"]]
     run.finish(cm, summary)
 
@@ -283,38 +277,34 @@ def votes(
     - `collidescope votes counts.csv --wide --item id --model model.collide`
     """
     from collidescope.applications._inputs import plain, section
-    from collidescope.applications.annotators import agreement
-    from collidescope.applications.comparison import compare
-    from collidescope.cli import _inputs as inputs
-    from collidescope.counting import collision_matrix_from_votes
 
     reading = run.start(table, model)
-    other = None if model is None else inputs.load_matrix(model)
+    other = None if model is None else load_matrix(model)
     if not wide:
         counts, names, people, notes = _votes_in_rows(run, table, reading, item, annotator)
     elif run.label is not None or annotator is not None:
         raise ValueError("--wide has one column per class: leave out --label and --annotator")
     else:
-        counts, notes, _, header = reading.read(table)
+        counts, notes, *_ = reading.read(table)
         names = people = None
         counts = counts.drop(columns=drop or [])
         if item is not None:
-            counts = counts.set_index(inputs.label_column(list(counts.columns), item, table, header))
+            counts = counts.set_index(reading.column(list(counts.columns), item, table))
         words = [name for name in counts.columns if counts[name].dtype.kind not in "iufb"]
         if words:
             raise ValueError(f"column {words[0]!r} holds no numbers of votes: is it the item (--item)? Else --drop it")
-    cm = collision_matrix_from_votes(counts, names)
+    cm = cs.collision_matrix_from_votes(counts, names)
     if once := int(cm.info["inputs_seen_once"] or 0):
         notes = [*notes, f"{once:,} items have a single vote, which has nothing to be compared with: not counted"]
     note(*notes)
-    told = agreement(counts, names)
-    beside = None if other is None else compare(other, cm)
+    told = cs.agreement(counts, names)
+    beside = None if other is None else cs.compare(other, cm)
     results = [result for result in (people, beside) if result is not None]
     given = {"--item": item, "--annotator": annotator}
     flags = [part for flag, value in given.items() if value is not None for part in (flag, value)]
     about = run.about("votes", table, run.label, (), *flags, *["--wide"] * wide)
     sections = [section("Agreement", ["With 95% intervals, as functions of B."], told.reset_index()), *results]
-    summary = summary_of(cm, title=run.title, notes=notes, about=about, sections=sections)
+    summary = cs.summarise(cm, title=run.title, notes=notes, about=about, sections=sections)
     summary["votes"] = {"agreement": plain(told.reset_index())} if people is None else people.to_dict()
     summary["votes"] |= {} if beside is None else {"compared": beside.to_dict()}
     run.finish(cm, summary)
@@ -325,20 +315,18 @@ def votes(
 
 def _votes_in_rows(run: Run, table: Path, reading: Any, item: str | None, annotator: str | None) -> Any:
     """(counts of items × classes, names of the classes, comparison of annotators or None, notes)."""
-    from collidescope.applications.annotators import compare_annotators
-    from collidescope.cli import _inputs as inputs
     from collidescope.counting import count_table, input_groups, label_codes
 
-    rows = inputs.labelled_rows(table, run.label, reading)
+    rows = reading.rows(table, run.label)
     names = list(rows.X.columns)
     if item is None:
         raise ValueError(f"say which column names the items, with --item: {table.name} has {names}")
-    wanted = [inputs.label_column(names, name, table, run.header) for name in (item, annotator) if name is not None]
+    wanted = [reading.column(names, name, table) for name in (item, annotator) if name is not None]
     whole = rows.X[wanted].notna().all(axis=1).to_numpy()
     said = [f"{int((~whole).sum()):,} votes lack {' or '.join(wanted)} and are left out"] * (not whole.all())
     rows = rows.part(whole.nonzero()[0], *said)
     items, (codes, classes) = rows.X[wanted[0]], label_codes(rows.y)
     people = None
     if annotator is not None:
-        people = compare_annotators(items, rows.y, rows.X[wanted[1]].astype(str), classes=list(classes))
+        people = cs.compare_annotators(items, rows.y, rows.X[wanted[1]].astype(str), classes=list(classes))
     return count_table(input_groups(items), codes, len(classes)), classes, people, rows.notes

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import collidescope as cs
 from collidescope.cli import _run as opt
 from collidescope.cli._console import note, notes_as_they_come, say
-from collidescope.cli._run import Run, command, posterior_table, summary_of, write_table
+from collidescope.cli._run import Run, command, posterior_table, write_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,17 +57,16 @@ def predict(
     - `collidescope predict model.collide new.csv --out posteriors.csv`
     - `collidescope predict model.collide new.parquet --with customer_id > posteriors.csv`
     """
-    from collidescope.cli import _inputs as inputs
     from collidescope.tables.encoding import check_columns
 
     reading = run.start(model, table, outputs=[out])
     opt.check_suffix(out)
-    fitted = inputs.load_model(model)
-    X, notes = inputs.raw_rows(fitted, table, reading)
+    fitted = opt.load_model(model)
+    X, notes = reading.raw_rows(fitted, table)
     check_columns(X, with_column or ())
     note(*notes)
     label = getattr(fitted, "label_", None)
-    P, met = inputs.model_posteriors(fitted, X.drop(columns=[label] if label in X else []), held_out=False)
+    P, met = reading.posteriors(fitted, X.drop(columns=[label] if label in X else []), held_out=False)
     found = posterior_table(P, fitted.classes_, range(len(X)), X[with_column] if with_column else None)
     said = {"classes": fitted.classes_.tolist(), "predicted": found["predicted"].tolist()}
     run.tell(
@@ -99,16 +99,13 @@ def merge(
     - `collidescope merge matrix.json --max-pber 0.05`
     - `collidescope merge model.collide --groups 4 --apart cat,dog --json`
     """
-    from collidescope.applications import consolidate
-    from collidescope.cli import _inputs as inputs
-
     run.start(source)
-    cm = inputs.load_matrix(source)
+    cm = opt.load_matrix(source)
     options: dict[str, Any] = {"max_pber": max_pber, "max_group_size": max_group_size, "balance": balance}
     for name, given in (("must_merge", together), ("cannot_merge", apart)):
         options[name] = [[own.strip() for own in group.split(",")] for group in given] if given else None
     try:
-        plan = consolidate(cm, groups, method="optimal" if optimal else "greedy", **options)
+        plan = cs.consolidate(cm, groups, method="optimal" if optimal else "greedy", **options)
     except ValueError as error:
         words = str(error)
         for argument, flag in FLAGS.items():
@@ -164,19 +161,16 @@ def limit(
     - `collidescope limit table.csv --label income --json`
     """
     from collidescope._text import headline
-    from collidescope.cli import _inputs as inputs
     from collidescope.trust import learning_curve, limit_of
 
     reading = run.start(source, outputs=[plot])
     if run.label is None:
-        model = inputs.load_source(source)
+        model = opt.load_source(source)
     else:
-        from collidescope.tables import TableClassifier
-
-        rows = inputs.labelled_rows(source, run.label, reading)
+        rows = reading.rows(source, run.label)
         note(*rows.notes)
         with notes_as_they_come():
-            model = TableClassifier(random_state=seed, verbose=int(not run.quiet)).fit(rows.X, rows.y)
+            model = cs.TableClassifier(random_state=seed, verbose=int(not run.quiet)).fit(rows.X, rows.y)
     found = limit_of(model)
     if found is None:
         raise ValueError(
@@ -189,9 +183,7 @@ def limit(
     words = "\n".join([*map(opt.for_terminal, said), f"\n{numbers}\n\nVerdict: {curve.verdict}."])
 
     def draw(path: Path) -> None:
-        from collidescope.show import LimitDisplay
-
-        figure: Any = LimitDisplay.from_limit(found).plot().figure_
+        figure: Any = cs.LimitDisplay.from_limit(found).plot().figure_
         figure.savefig(path)
 
     run.tell(words, lambda: found.to_dict() | {"verdict": curve.verdict, "headline": said}, ("curve", plot, draw))
@@ -212,11 +204,9 @@ def report(
     - `collidescope report summary.json --out collisions.html`
     - `collidescope report model.collide --table test.csv --label income`
     """
-    from collidescope.cli import _inputs as inputs
-
     reading = run.start(source, table, outputs=[out])
     opt.check_report()
-    found = inputs.load_source(source)
+    found = opt.load_source(source)
     if table is not None and not hasattr(found, "predict_proba"):
         raise ValueError(f"--table needs a model, and {source.name} is none: leave it out, or give a file of --save")
     notes = list(getattr(found, "notes_", ()))
@@ -224,11 +214,11 @@ def report(
         summary = found | ({} if run.title is None else {"title": run.title})
     elif table is None:
         about = {"file": source.name, "command": f"collidescope report {shlex.quote(str(source))}", "saved": source}
-        summary = summary_of(found, title=run.title, notes=notes, about=about)
+        summary = cs.summarise(found, title=run.title, notes=notes, about=about)
     else:
-        rows = inputs.rows_for(found, table, reading, run.label)
+        rows = reading.rows_for(found, table, run.label)
         asked = copy(found)  # about these rows, in place of its own
-        asked.posteriors_, met = inputs.model_posteriors(found, rows.X)
+        asked.posteriors_, met = reading.posteriors(found, rows.X)
         about = run.about("report", table, rows.label, rows.X.columns) | {"saved": source}
-        summary = summary_of(asked, rows.X, rows.y, title=run.title, notes=[*rows.notes, *notes, *met], about=about)
+        summary = cs.summarise(asked, rows.X, rows.y, title=run.title, notes=[*rows.notes, *notes, *met], about=about)
     run.tell(None, lambda: summary, ("report", out, opt.page_of(lambda: summary)))
