@@ -38,9 +38,6 @@ DIRECTION = re.compile("[\u202a-\u202e\u2066-\u2069]")
 UNITS = ((365.25 * 86400, "years", 2.0), (86400.0, "days", 10.0), (3600.0, "h", 1.0), (60.0, "min", 1.0))
 
 
-# ------------------------------------------------------------------------------------------------ words
-
-
 def percent(value: float) -> str:
     """A share in words: one decimal, two where it is close to 0 or 1.
 
@@ -102,9 +99,6 @@ def quote(name: Any, longest: int = IN_SENTENCE) -> str:
     if any(unicodedata.bidirectional(c) in ("R", "AL") for c in text):
         text = f"\u2068{text}\u2069"  # an isolate: the rest of the sentence keeps its direction
     return text if SIMPLE.fullmatch(text) else f"“{text}”"
-
-
-# ------------------------------------------------------------------------------------------------ the headline
 
 
 def limit_facts(limit: Any, level: float = LEVEL) -> dict[str, str | float | None]:
@@ -195,9 +189,6 @@ def _counted(cm: CollisionMatrix, pber: str, low: float | None, level: float) ->
         # B is an average over rows, and no row contributes less than zero.
         lines.append(f"For all {unit} together it is at least {percent(cm.coverage * low)} ({level:.0%} confidence).")
     return lines
-
-
-# ------------------------------------------------------------------------------------------------ S
 
 
 def as_text(cm: CollisionMatrix, limit: Any = None) -> str:

@@ -42,9 +42,6 @@ LARGE = 5_000_000
 PREFIXES = ("", "p_", "prob_", "proba_", "p(", "P(")
 
 
-# ---------------------------------------------------------------- tables
-
-
 @dataclass(frozen=True)
 class Rows:
     """Labelled rows of a table, and their numbers in the file, from 0."""
@@ -257,9 +254,6 @@ def _plain_columns(fitted: Any, X: pd.DataFrame) -> Any:
             f"columns: keep the features only, in their order"
         )
     return X.to_numpy()
-
-
-# ---------------------------------------------------------------- labels
 
 
 class Labels(NamedTuple):

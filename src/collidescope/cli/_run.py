@@ -40,8 +40,6 @@ PAIRS, FEW_CLASSES = 5, 12
 #: An output: what it is, where to, and the function that writes it.
 Output = tuple[str, Path | None, Callable[[Path], Any]]
 
-# ---------------------------------------------------------------- options
-
 #: Options by the panel of the help that they stand in.
 reading: Callable[..., Any] = partial(typer.Option, rich_help_panel="Reading the table")
 columns: Callable[..., Any] = partial(typer.Option, rich_help_panel="Columns and rows")
@@ -139,9 +137,6 @@ def command(*shared: str) -> Callable[[Callable[..., None]], Callable[..., None]
     return decorate
 
 
-# ---------------------------------------------------------------- inputs
-
-
 def load_source(path: Path) -> Any:
     """A model, a matrix, or a summary (a dict), told apart by what is in the file."""
     from collidescope._store import read_json
@@ -179,9 +174,6 @@ def load_model(path: Path) -> Any:
     if not hasattr(source, "predict_proba"):
         raise ValueError(f"{path} is no model: give a file written by `collidescope fit … --save model.collide`")
     return source
-
-
-# ---------------------------------------------------------------- outputs
 
 
 def check_outputs(inputs: Sequence[Path], outputs: Sequence[Path | None]) -> None:
@@ -286,9 +278,6 @@ def for_terminal(sentence: str) -> str:
     'labelled “قطة”'
     """
     return re.sub("[\u2068\u2069]", "", sentence)
-
-
-# ---------------------------------------------------------------- tables
 
 
 def guard(value: Any) -> Any:

@@ -31,8 +31,6 @@ LARGEST = 1e15
 ASSETS = ("template.html.j2", "report.css", "report.js")
 IMAGE = re.compile(r"data:image/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/]+={0,2}")
 
-# ------------------------------------------------------------------------------------------------ what a summary is
-
 
 def _each(kind: Any, names: str) -> dict[str, Any]:
     return dict.fromkeys(names.split(), kind)
@@ -165,9 +163,6 @@ def check_summary(summary: object) -> None:
         and all(isinstance(head, int) and 0 <= head < k for head in merges)
     ):
         raise ValueError(f"summary is damaged: its lists do not fit {k} classes, make it again")
-
-
-# ------------------------------------------------------------------------------------------------ the page
 
 
 def write_report(summary: Mapping[str, Any], path: str | Path) -> Path:

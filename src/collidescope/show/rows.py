@@ -223,9 +223,6 @@ def value_text(value: Any) -> str:
     return words if len(words) <= CHARACTERS else words[: CHARACTERS - 1] + "…"
 
 
-# ------------------------------------------------------------------------------------------------ pictures
-
-
 def check_image_shape(image_shape: Any, X: Any) -> tuple[int, ...] | None:
     """``image_shape`` as a tuple that the rows of ``X`` fill; of rows that are arrays of that kind their own shape."""
     own = tuple(int(side) for side in getattr(X, "shape", np.shape(X) if isinstance(X, list) else ())[1:])

@@ -158,9 +158,6 @@ def summarise(
     return found | {"what_to_do": words.what_to_do(found)}
 
 
-# ------------------------------------------------------------------------------------------------ S
-
-
 def shown_members(cm: CollisionMatrix) -> list[list[int]]:
     """All classes, each alone; of very many the most colliding ones, and all others as one group behind them."""
     K = cm.n_classes
@@ -291,9 +288,6 @@ def audited(source: Source, names: list[str], y_pred: Any, X: Any, limit: Any) -
     found = {key: getattr(report, key) for key in AUDITED.split()}
     found["cautions"] = report.notes
     return found | {"pairs": pairs, "n_pairs": len(report.pairs), "verdict": text(report.verdict)}
-
-
-# ------------------------------------------------------------------------------------------------ trust, origin
 
 
 def trust(source: Source, control: Any, summary: Mapping[str, Any]) -> dict[str, Any]:
