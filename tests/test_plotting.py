@@ -56,17 +56,23 @@ EVERY = {
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_a_display_draws_on_the_axes_that_are_given_or_on_a_new_figure(name):
-    plot = EVERY[name](exact(3))
+def test_a_display_draws_on_axes_or_a_new_figure_with_odd_names_as_they_are_and_says_what_to_install(name, monkeypatch):
+    plot = EVERY[name](exact(len(ODD), ODD))
     display = plot()
-    assert display.ax_.figure is display.figure_
     display.figure_.draw_without_rendering()
+    texts = [text._preprocess_math(text.get_text()) for text in display.figure_.findobj(matplotlib.text.Text)]
+    assert not any(mathematics for _, mathematics in texts)
+    assert any("$a$" in text for text, _ in texts) or name in ("limit", "pairs")
     figure, (left, right) = plt.subplots(1, 2)
     assert plot(right) is display
     assert (display.ax_, display.figure_) == (right, figure)
     assert not left.has_data()
     with pytest.raises(ValueError, match="ax must be one matplotlib Axes, got ndarray"):
         plot(np.array([None, None]))
+    for module in [module for module in sys.modules if module.split(".")[0] == "matplotlib"]:
+        monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ImportError, match=r"Display.plot needs matplotlib: pip install collidescope\[plot\]"):
+        plot()
 
 
 @pytest.mark.parametrize("name", ["heat map", "dendrogram", "posteriors"])
@@ -77,24 +83,6 @@ def test_many_classes_draw_without_names_on_top_of_each_other(name):
         for labels in (ax.get_xticklabels(), ax.get_yticklabels()):
             boxes = [label.get_window_extent() for label in labels if label.get_text()]
             assert not any(a.overlaps(b) for a, b in pairwise(boxes))
-
-
-@pytest.mark.parametrize("name", EVERY)
-def test_odd_names_are_printed_as_they_are(name):
-    display = EVERY[name](exact(len(ODD), ODD))()
-    display.figure_.draw_without_rendering()
-    texts = [text._preprocess_math(text.get_text()) for text in display.figure_.findobj(matplotlib.text.Text)]
-    assert not any(mathematics for _, mathematics in texts)
-    assert any("$a$" in text for text, _ in texts) or name in ("limit", "pairs")
-
-
-@pytest.mark.parametrize("name", EVERY)
-def test_without_matplotlib_a_display_says_what_to_install(name, monkeypatch):
-    plot = EVERY[name](exact(3))
-    for module in [module for module in sys.modules if module.split(".")[0] == "matplotlib"]:
-        monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(ImportError, match=r"Display.plot needs matplotlib: pip install collidescope\[plot\]"):
-        plot()
 
 
 # ------------------------------------------------------------------------------------------------- the matrix
