@@ -259,7 +259,9 @@ def test_audit_is_that_of_python_and_gives_rows_of_the_fit_their_held_out_poster
     P = model.predict_proba(test.drop(columns=["plan", "said"]))
     expected = cs.audit(P, y_true=test["plan"], y_pred=test["said"], classes=model.classes_)
     assert done.stdout.strip() == str(expected).strip()
-    assert "classifier errs on" in (tmp_path / "a.html").read_text(encoding="utf-8")
+    page = (tmp_path / "a.html").read_text(encoding="utf-8")
+    assert "classifier errs on" in page
+    assert "4 columns used: <bdi>spend</bdi>" in page
     shop = pd.read_csv(folder / "shop.csv").dropna(subset="plan")
     shop.assign(said=model.predict(shop.drop(columns="plan"))).to_csv(tmp_path / "t.csv", index=False)
     answer = told("audit", folder / "m.collide", tmp_path / "t.csv", "-l", "plan", "-p", "said")
@@ -272,7 +274,10 @@ def test_a_report_of_a_model_shows_rows_it_is_given(folder, tmp_path):
     sizes = []
     for more in ([], ["--table", folder / "test.csv", "-l", "plan"]):
         good("report", folder / "m.collide", "-o", tmp_path / "r.html", *more)
-        sizes.append((tmp_path / "r.html").stat().st_size)
+        page = (tmp_path / "r.html").read_text(encoding="utf-8")
+        sizes.append(len(page))
+        assert "Which classes of “plan” in " in page
+        assert "4 columns used: <bdi>spend</bdi>" in page
     assert sizes[0] < sizes[1]
 
 
@@ -397,6 +402,7 @@ def test_every_result_is_a_section_of_the_report_and_a_table(here, tmp_path, com
     page = (tmp_path / "r.html").read_text(encoding="utf-8")
     assert says in page
     assert any(f"in {name} collide?</title>" in page for name in command.split()[1:3])
+    assert ("columns used" in page) == ("columns raw" in command)  # not those that stand beside posteriors
     table = pd.read_csv(tmp_path / "t.csv")
     if "--json" in command:  # columns are ranked and priced
         answer = json.loads(done.stdout)["table"]

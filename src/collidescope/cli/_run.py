@@ -12,7 +12,7 @@ import inspect
 import io
 import re
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -96,11 +96,10 @@ class Run:
             check_report()
         return Reading(self.header, self.delimiter, self.skip_lines)
 
-    def about(self, name: str, table: Path, label: str | None, used: Iterable[Any] = (), *more: str) -> dict[str, Any]:
-        """Where the rows come from, for the report; the command ``name`` as it was typed, ``more`` options included."""
-        typed = ["collidescope", name, str(table), *(["--label", label] if label is not None else []), *more]
-        said = {"file": table.name, "label": label, "columns": list(used), "command": shlex.join(typed)}
-        return said | {"saved": self.matrix}
+    def about(self, command: str, table: Path, label: str | None, *options: str, **more: Any) -> dict[str, Any]:
+        """Where the rows come from, for the report: ``command`` as it was typed; ``more`` of what summarise takes."""
+        typed = ["collidescope", command, str(table), *(["--label", label] if label is not None else []), *options]
+        return {"file": table.name, "label": label, "command": shlex.join(typed), "saved": self.matrix} | more
 
     def tell(self, words: str | None, data: Callable[[], Any], *outputs: Output) -> None:
         """Print the answer (``data`` as JSON where asked for), then write what was asked for."""

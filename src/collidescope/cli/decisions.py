@@ -46,13 +46,14 @@ class Scores:
     """Posteriors of labelled rows (``rows.X`` holds the other columns), from a model or from columns of the table."""
 
     def __init__(self, run: Run, reading: Any, table: Path, model: Path | None = None, extra: Any = ()) -> None:
-        self.limit: Any = None
+        self.limit, self.used = None, list[str]()
         if model is None:
             self.rows, self.P, self.classes = reading.rows(table, run.label).posteriors()
         else:
             fitted = opt.load_model(model)
             self.rows = reading.rows_for(fitted, table, run.label)
             self.classes, self.limit = fitted.classes_.tolist(), getattr(fitted, "limit_", None)
+            self.used = list(getattr(getattr(fitted, "encoder_", None), "types", ()))
             self.P, met = reading.posteriors(fitted, self.rows.X.drop(columns=extra, errors="ignore"))
             self.rows.notes.extend(met)
 
@@ -85,7 +86,9 @@ class Scores:
         """What the report says about the rows."""
         import pandas as pd
 
-        return {"source": pd.DataFrame(self.P, columns=self.classes), "y": self.rows.y, "limit": self.limit}
+        about = {"file": self.rows.table.name, "label": self.rows.label, "columns": self.used}
+        frame = pd.DataFrame(self.P, columns=self.classes)
+        return {"source": frame, "y": self.rows.y, "limit": self.limit, "about": about}
 
 
 def finish(run: Run, found: Any, rows: Rows, **shown: Any) -> None:
@@ -102,8 +105,7 @@ def finish(run: Run, found: Any, rows: Rows, **shown: Any) -> None:
 
 def outputs(run: Run, rows: Rows, lines: Any, **shown: Any) -> tuple[opt.Output, ...]:
     """The table ``lines``, and the report."""
-    about = {"file": rows.table.name, "label": rows.label, "columns": list(rows.X.columns)}
-    page = page_of(lambda: cs.summarise(title=run.title, notes=rows.notes, about=about, **shown))
+    page = page_of(lambda: cs.summarise(title=run.title, notes=rows.notes, **shown))
     return (f"table of {len(lines):,} lines", run.out, partial(write_table, lines)), ("report", run.report, page)
 
 
@@ -205,7 +207,8 @@ def columns(
     options: dict[str, Any] = {"budget": budget, "random_state": seed, "verbose": int(not run.quiet), "costs": costs}
     options |= {"columns": units or None, "groups": together}
     found = cs.column_value(None, rows.X, rows.y, **options)
-    finish(run, found, rows, source=found.matrix, sections=[found])
+    about = {"file": table.name, "label": rows.label, "columns": list(rows.X.columns)}
+    finish(run, found, rows, source=found.matrix, about=about, sections=[found])
 
 
 def _pairs(given: list[str] | None, option: str, read: Callable[[str], Any]) -> dict[str, Any]:

@@ -115,9 +115,9 @@ def fit(
     settings |= {"drop": drop or (), "keep": keep or (), "categories": category or ()}
     started = time.perf_counter()
     model, checked = _train(rows, settings, grouped, weights, control)
-    about = run.about("fit", table, rows.label, list(model.encoder_.types))
+    about = run.about("fit", table, rows.label, saved=save or run.matrix)
     again, source = str(about["command"]), run.matrix or save
-    about |= {"saved": save or run.matrix, "seconds": time.perf_counter() - started}
+    about["seconds"] = time.perf_counter() - started
     notes = [*rows.notes, *model.notes_]
     with notes_as_they_come(logged=False):
         summary = cs.summarise(model, rows.X, rows.y, control=checked, title=run.title, about=about, notes=notes)
@@ -198,7 +198,7 @@ def posteriors(run: Run, table: opt.TableArgument) -> None:
     rows, P, classes = run.start(table).rows(table, run.label).posteriors()
     note(*rows.notes)
     cm = cs.collision_matrix_from_posteriors(P, rows.y, classes=classes)
-    about, shown = run.about("posteriors", table, rows.label, classes), rows.X if rows.X.shape[1] else None
+    about, shown = run.about("posteriors", table, rows.label, columns=classes), rows.X if rows.X.shape[1] else None
     said: dict[str, Any] = {"title": run.title, "notes": rows.notes, "about": about, "rows": shown}
     run.finish(cm, cs.summarise(pd.DataFrame(P, columns=classes), y=rows.y, **said))
 
@@ -245,7 +245,7 @@ def count(run: Run, table: opt.TableArgument, drop: opt.Drop = None, keep: opt.K
     note(*notes)
     kept = ~alone[codes]
     cm = cs.count_collisions(X[kept], rows.y[kept])
-    about = run.about("count", table, rows.label, X.columns)
+    about = run.about("count", table, rows.label, columns=X.columns)
     summary = cs.summarise(cm, title=run.title, notes=notes, about=about)
     summary["what_to_do"] = [*found.cautions(), *summary["what_to_do"]]
     run.finish(cm, summary)
@@ -302,7 +302,7 @@ def votes(
     results = [result for result in (people, beside) if result is not None]
     given = {"--item": item, "--annotator": annotator}
     flags = [part for flag, value in given.items() if value is not None for part in (flag, value)]
-    about = run.about("votes", table, run.label, (), *flags, *["--wide"] * wide)
+    about = run.about("votes", table, run.label, *flags, *["--wide"] * wide)
     sections = [section("Agreement", ["With 95% intervals, as functions of B."], told.reset_index()), *results]
     summary = cs.summarise(cm, title=run.title, notes=notes, about=about, sections=sections)
     summary["votes"] = {"agreement": plain(told.reset_index())} if people is None else people.to_dict()

@@ -219,6 +219,6 @@ def report(
         rows = reading.rows_for(found, table, run.label)
         asked = copy(found)  # about these rows, in place of its own
         asked.posteriors_, met = reading.posteriors(found, rows.X)
-        about = run.about("report", table, rows.label, rows.X.columns) | {"saved": source}
+        about = run.about("report", table, rows.label, saved=source)
         summary = cs.summarise(asked, rows.X, rows.y, title=run.title, notes=[*rows.notes, *notes, *met], about=about)
     run.tell(None, lambda: summary, ("report", out, opt.page_of(lambda: summary)))

@@ -336,7 +336,7 @@ def _about(about: Mapping[str, Any] | None, model: Any, X: Any, y: Any) -> dict[
     given = dict(about or {})
     if not set(given) <= set(ABOUT):
         raise ValueError(f"about must be a mapping with some of {', '.join(ABOUT)}, got {about!r}")
-    columns: Any = getattr(getattr(model, "encoder_", None), "names", None)
+    columns: Any = getattr(getattr(model, "encoder_", None), "types", None)
     if columns is None:
         columns = getattr(model, "feature_names_in_", getattr(X, "columns", ()))
     given = {"label": getattr(model, "label_", None) or getattr(y, "name", None), "columns": columns} | given
