@@ -391,7 +391,7 @@ def test_rows_are_written_with_their_numbers_and_columns(here, tmp_path):
     [
         ("groups p.csv -l y --by site", "For whom do the classes collide?"),
         ("ceilings p.csv -l y", "balanced accuracy"),
-        ("columns raw.csv -l y --unit x=x1,x2 --cost x=2 --json", "Which column tells the classes apart?"),
+        ("columns raw.csv -l y --unit x=x1,x2 --cost x=2 --budget 5 --json", "Which column tells the classes apart?"),
         ("compare p.csv later.csv -l y", "Did collisions change?"),
         ("split p.csv -l y", "Which classes look like two?"),
         ("audit p.csv -l y -p said", "could be fixed by a better model"),
@@ -495,7 +495,7 @@ def test_an_unexpected_failure_is_exit_code_1_and_says_how_to_see_more(folder, m
 
 def test_ctrl_c_in_the_middle_keeps_what_was_learned_and_is_exit_code_130(tmp_path):
     rng = np.random.default_rng(0)
-    table = pd.DataFrame(rng.normal(size=(4000, 8)), columns=list("abcdefgh")).assign(y=rng.integers(0, 3, 4000))
+    table = pd.DataFrame(rng.normal(size=(2500, 8)), columns=list("abcdefgh")).assign(y=rng.integers(0, 3, 2500))
     table.to_csv(tmp_path / "t.csv", index=False)
     command = [sys.executable, "-m", "collidescope", "fit", "t.csv", "-l", "y", "--members", "forest", "--no-limit"]
     # What a shell starts in the background ignores Ctrl-C, and so do its children unless they are told otherwise.
