@@ -105,14 +105,8 @@ def fit(
         say("For a first look in less time: --quick, or --sample 20000.", "dim")
     given = {"cv": cv, "members": "quick" if quick else members and members.split(","), "n_jobs": n_jobs}
     settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    settings |= {
-        "limit": limit,
-        "priors": priors,
-        "device": device,
-        "random_state": seed,
-        "verbose": int(not run.quiet),
-    }
-    settings |= {"drop": drop or (), "keep": keep or (), "categories": category or ()}
+    settings |= {"limit": limit, "priors": priors, "device": device, "random_state": seed}
+    settings |= {"drop": drop or (), "keep": keep or (), "categories": category or (), "verbose": int(not run.quiet)}
     started = time.perf_counter()
     model, checked = _train(rows, settings, grouped, weights, control)
     about = run.about("fit", table, rows.label, saved=save or run.matrix)

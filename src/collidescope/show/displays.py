@@ -161,9 +161,7 @@ class CollisionMatrixDisplay(Display):
     high: npt.ArrayLike | None = None
 
     @classmethod
-    def from_matrix(
-        cls, cm: CollisionMatrix, *, order: Literal["given", "cluster"] | None = None, level: float = 0.95
-    ) -> Self:
+    def from_matrix(cls, cm: CollisionMatrix, *, order: str | None = None, level: float = 0.95) -> Self:
         """The display of a collision matrix, with intervals at ``level``.
 
         ``order`` is that of ``cm`` ("given") or puts classes that collide side by side ("cluster": average linkage of
