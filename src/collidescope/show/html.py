@@ -154,7 +154,8 @@ def check_summary(summary: object) -> None:
     k, path = len(summary["classes"]), summary["merge_path"] or {}
     tables = [summary[name] for name in ("matrix", "joint", "low", "high") if summary[name] is not None]
     merges = [head for name in ("first", "second") for head in path.get(name, ())[1:]]
-    lengths = [summary["priors"], *tables, *(row for table in tables for row in table), summary["counts"] or range(k)]
+    counts = [] if summary["counts"] is None else [summary["counts"]]
+    lengths = [summary["priors"], *counts, *tables, *(row for table in tables for row in table)]
     if not (
         all(len(part) == k for part in lengths)
         and len(summary["ceilings"]) == k - (not summary["complete"])
