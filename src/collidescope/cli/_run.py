@@ -127,7 +127,7 @@ def command(*shared: str) -> Callable[[Callable[..., None]], Callable[..., None]
 
         own, common = (inspect.signature(part, eval_str=True).parameters for part in (function, Run))
         every = [*list(own.values())[1:], *(common[name] for name in offered)]
-        every.sort(key=lambda option: option.name != "label" and option.name in offered)  # the label is asked for early
+        every.sort(key=lambda option: option.name != "label")  # which is asked for first
         keyword = [option.replace(kind=inspect.Parameter.KEYWORD_ONLY) for option in every]
         run.__signature__ = inspect.Signature(keyword)  # type: ignore[attr-defined]
         run.__annotations__ = {option.name: option.annotation for option in every}
