@@ -119,7 +119,7 @@ def _fail(low: float, above: float | None, what: str) -> None:
 def audit(
     run: Run,
     source: Annotated[Path, typer.Argument(metavar="MODEL_OR_TABLE", help=AUDITED)],
-    table: Annotated[opt.File, typer.Argument(metavar="[TABLE]", help="Labelled rows, where a model is given.")] = None,
+    table: Annotated[opt.File, typer.Argument(metavar="TABLE", help="Labelled rows, where a model is given.")] = None,
     predicted: Predicted = None,
     fail_above: FailAbove = None,
 ) -> None:
