@@ -10,7 +10,7 @@ from sklearn.metrics import average_precision_score
 
 from collidescope import crossfit_posteriors
 from collidescope.applications import ambiguous, label_error_scores
-from collidescope.applications.ambiguity import stray_labels
+from collidescope.applications.audit import stray_labels
 from collidescope.datasets import GaussianProblem
 from helpers import random_posteriors
 

@@ -8,7 +8,7 @@ from sklearn.linear_model import LogisticRegression
 
 from collidescope import CollisionMatrix, collision_matrix_from_posteriors
 from collidescope.applications import AdaptiveSampler, active_learning_score, bayes_confusion
-from collidescope.applications.sampling import MEMORY
+from collidescope.applications.training import MEMORY
 from collidescope.datasets import GaussianProblem, imbalanced
 
 #: a and b overlap, c and d do not; c and d differ in the second feature only.

@@ -14,7 +14,7 @@ from torch import nn
 
 from collidescope import CollisionMatrix, collision_matrix_from_posteriors
 from collidescope.applications import choose_smoothing, smooth_labels, smoothing_matrix
-from collidescope.applications.smoothing import expand
+from collidescope.applications.training import expand
 from collidescope.applications.smoothing_loss import SmoothedCrossEntropy
 from collidescope.datasets import GaussianProblem, with_label_noise
 from helpers import ZOO, planted, random_posteriors
