@@ -125,7 +125,7 @@ def splits(samples: int = 50) -> dict[str, Any]:
     return {"samples": samples} | dict(zip(names, (float(np.mean(found)), float(np.mean(false))), strict=True))
 
 
-def limits(samples: int = 400) -> dict[str, Any]:
+def limits(samples: int = 200) -> dict[str, Any]:
     """Is the value that true posteriors reach inside the range of every metric?"""
     cost = np.array([[0.0, 1, 5], [1, 0, 1], [5, 1, 0]])
     problem = GaussianProblem([[0.0, 0], [1.5, 0], [0, 2.0]])

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -70,17 +71,11 @@ FAR, Z = 0.5, 5.0
 class ColumnValue(Told):
     """What every column is worth, made by :func:`column_value`.
 
-    Attributes
-    ----------
-    table : DataFrame
-        One row per unit, most needed first: ``unit``, ``columns``, ``needed`` (rise of PBER without it) with ``low``,
-        ``high``, ``p_value`` and ``flagged``, ``alone`` (fall of PBER from the priors with it alone) with ``alone_low``
-        and ``alone_high``, ``pber_without``, and with costs ``cost`` and ``per_cost`` (PBER taken off per unit of it).
-    pairs : DataFrame
-        The same of the rate of every colliding pair: ``unit``, ``class``, ``other``, ``rate`` with all columns.
-    pber, pber_interval, matrix : with all columns
-    fits : int
-        Cross-fits that were made.
+    ``table`` has one row per unit, most needed first: ``unit``, ``columns``, ``needed`` (rise of PBER without it) with
+    ``low``, ``high``, ``p_value`` and ``flagged``, ``alone`` (fall of PBER from the priors with it alone) with
+    ``alone_low`` and ``alone_high``, ``pber_without``, and with costs ``cost`` and ``per_cost`` (PBER taken off per
+    unit of it). ``pairs`` has the same of the largest collisions: ``unit``, ``class``, ``other``, ``rate`` with all
+    columns. ``pber``, ``pber_interval`` and ``matrix`` are with all columns, ``fits`` is the number of cross-fits.
     """
 
     TITLE: ClassVar[str] = "Which column tells the classes apart?"
@@ -126,13 +121,13 @@ def column_value(
     Parameters
     ----------
     clf : classifier with ``predict_proba``, or None
-        Cloned and cross-fitted for every unit. A ``CollisionClassifier`` or ``TableClassifier`` would take hours: in
-        its place, and for None, a fast member is used (logistic regression and gradient boosting, averaged).
+        Cloned and cross-fitted for every unit; the values hold for it. A ``CollisionClassifier`` or ``TableClassifier``
+        would take hours: in its place, and for None, logistic regression and gradient boosting, averaged, are used.
     X, y : DataFrame or array of n rows, and their labels
+        A column that is *offered* (known for these rows, not yet used) would take off what ``needed`` says.
     columns : list of column names, or mapping of name to list of column names, optional
         The units: {"lab values": ["na", "k"], …}. By default every column, those that go together as one unit.
-    costs : mapping of unit or column to its cost, optional
-        Of a test, of a question: adds what is gained per unit of cost.
+    costs : mapping of unit or column to its cost (of a test, of a question), optional
     groups : array of n names, optional
         Rows that belong together share a fold, and intervals count groups.
     cv : int or splitter
@@ -141,22 +136,14 @@ def column_value(
     level, fdr : float
         Of the intervals; of the flags (Benjamini and Hochberg).
     random_state, verbose : int
-        ``verbose=1`` shows progress.
-
-    Notes
-    -----
-    The values hold for the classifier that is used. For a column that is *offered* (known for these rows, not yet used)
-    ``needed`` is what it would take off.
+        ``verbose=1`` shows progress with the time left.
 
     Examples
     --------
-    >>> import pandas as pd
-    >>> from sklearn.linear_model import LogisticRegression
     >>> rng = np.random.default_rng(0)
     >>> y = rng.integers(0, 2, 500)
     >>> X = pd.DataFrame({"noise": rng.standard_normal(500), "marker": y + rng.standard_normal(500)})
-    >>> found = column_value(LogisticRegression(), X, y)
-    >>> found.table[["unit", "flagged"]].to_numpy().tolist()
+    >>> column_value(LogisticRegression(), X, y).table[["unit", "flagged"]].to_numpy().tolist()
     [['marker', True], ['noise', False]]
     """
     inputs.check_rates(level=level, fdr=fdr)
@@ -183,49 +170,43 @@ def column_value(
         model, used = (clf, [every.index(column) for column in kept]) if kept else (DummyClassifier(), [0])
         return residuals(crossfit_posteriors(model, _safe_indexing(X, used, axis=1), labels, cv=splits), codes)
 
-    without, alone = {}, {}
+    def worth(rate: Callable[[FloatArray], FloatArray], without: FloatArray, alone: FloatArray) -> dict[str, Any]:
+        """Rise of the mean of a function of residuals without a unit, and its fall with nothing else."""
+        rise, fall = (mean_and_error(rate(a) - rate(b), own) for a, b in ((without, full), (prior, alone)))
+        (low, high), (alone_low, alone_high) = rise.interval(level), fall.interval(level)
+        needed = {"needed": rise.value, "low": low, "high": high, "p_value": rise.p_value(sides=1)}
+        return needed | {"alone": fall.value, "alone_low": alone_low, "alone_high": alone_high}
+
+    rows, pairs = [], []
     with Progress("columns", 1 + 2 * len(units), verbose) as progress:
         full, prior = cross_fit(every), cross_fit([])
+        base = mean_and_error(_loss(full), own)
         progress.step()
         for name, members in units.items():
-            without[name] = cross_fit([column for column in every if column not in members])
-            alone[name] = cross_fit(members)
+            parts = cross_fit([column for column in every if column not in members]), cross_fit(members)
             progress.step(2)
-
-    def worth(unit: Any, rate: Callable[[FloatArray], FloatArray]) -> dict[str, Any]:
-        """Rise of the mean of a function of residuals without a unit, and its fall with nothing else."""
-        rise, fall = (
-            mean_and_error(rate(more) - rate(less), own) for more, less in ((without[unit], full), (prior, alone[unit]))
-        )
-        ends = [*rise.interval(level), *fall.interval(level)]
-        row = {"needed": rise.value, "low": ends[0], "high": ends[1], "p_value": rise.p_value(sides=1)}
-        return row | {"alone": fall.value, "alone_low": ends[2], "alone_high": ends[3]}
-
-    base = mean_and_error(_loss(full), own)
-    rows, pairs = [], []
-    for name, members in units.items():
-        row = {"unit": name, "columns": list(members)} | worth(name, _loss)
-        row["pber_without"] = base.value + row["needed"]
-        if name in prices:
-            row |= {"cost": prices[name], "per_cost": row["needed"] / prices[name]}
-        rows.append(row)
-        for a, b in zip(*largest_collisions(full, PAIRS), strict=True):
-            pair = {
-                "unit": name,
-                "class": names[a],
-                "other": names[b],
-                "rate": float(-2 * (full[:, a] * full[:, b]).mean()),
-            }
-            pairs.append(pair | worth(name, lambda r, a=a, b=b: -2 * r[:, a] * r[:, b]))
+            row = {"unit": name, "columns": list(members)} | worth(_loss, *parts)
+            row["pber_without"] = base.value + row["needed"]
+            if name in prices:
+                row |= {"cost": prices[name], "per_cost": row["needed"] / prices[name]}
+            rows.append(row)
+            for a, b in zip(*largest_collisions(full, PAIRS), strict=True):
+                rate = partial(_rate, a, b)
+                pair = {"unit": name, "class": names[a], "other": names[b], "rate": float(rate(full).mean())}
+                pairs.append(pair | worth(rate, *parts))
     low, high = base.interval(level)
     cm = collision_matrix_from_posteriors(np.eye(len(names))[codes] - full, labels, classes=names)
-    tables = (inputs.flagged(part, fdr, "needed", key=None) for part in (rows, pairs))
+    table, by_pair = (inputs.flagged(part, fdr, "needed", key=None) for part in (rows, pairs))
     interval = max(low, 0.0), min(high, 1.0)
-    return ColumnValue(*tables, float(base.value), interval, 1 + 2 * len(units), cm, tuple(notes))
+    return ColumnValue(table, by_pair, float(base.value), interval, 1 + 2 * len(units), cm, tuple(notes))
 
 
 def _loss(r: FloatArray) -> FloatArray:
     return np.asarray((r**2).sum(axis=1))
+
+
+def _rate(i: Any, j: Any, r: FloatArray) -> FloatArray:
+    return np.asarray(-2 * r[:, i] * r[:, j])
 
 
 def fast_member(X: Any) -> Any:
@@ -269,20 +250,16 @@ def _together(X: Any, every: list[Any], most: int, random_state: int) -> tuple[d
     n = np.shape(X)[0]
     rows = np.sort(np.random.default_rng(random_state).choice(n, min(n, ASSOCIATION_ROWS), replace=False))
     frame = pd.DataFrame(_safe_indexing(X, rows)).reset_index(drop=True)
-    number = np.array([pd.api.types.is_numeric_dtype(dtype) for dtype in frame.dtypes])
-    parts = [
-        column.rank() if is_number else pd.Series(pd.factorize(column)[0])
-        for (_, column), is_number in zip(frame.items(), number, strict=True)
-    ]
-    similar = np.nan_to_num(np.abs(pd.concat(parts, axis=1).corr().to_numpy()))
-    # Names have no order: mutual information, for numbers of tenths of their ranks.
-    levels = [
-        p.rank(pct=True).mul(10).round().fillna(-1) if is_number else p
-        for p, is_number in zip(parts, number, strict=True)
-    ]
+    number = frame.apply(pd.api.types.is_numeric_dtype).to_numpy()
+    ranks = frame.apply(
+        lambda column: column.rank() if pd.api.types.is_numeric_dtype(column) else pd.factorize(column)[0]
+    )
+    similar = np.nan_to_num(np.abs(ranks.corr().to_numpy()))
+    # Names have no order: mutual information, for numbers that of tenths of their ranks.
+    levels = np.nan_to_num(np.where(number, ranks.rank(pct=True).mul(10).round(), ranks), nan=-1)
     for a in np.flatnonzero(~number):
         for b in range(len(every)):
-            similar[a, b] = similar[b, a] = normalized_mutual_info_score(levels[a], levels[b])
+            similar[a, b] = similar[b, a] = normalized_mutual_info_score(levels[:, a], levels[:, b])
     distance = 1 - np.clip(similar, 0, 1)
     np.fill_diagonal(distance, 0.0)
     tree = linkage(squareform(distance, checks=False), "complete")
@@ -316,18 +293,11 @@ def _prices(costs: Mapping[Any, float] | None, units: dict[Any, list[Any]]) -> d
 class SubgroupCollisions(Told):
     """Collisions by subgroup, made by :func:`collisions_by`.
 
-    Attributes
-    ----------
-    table : DataFrame
-        One row per group: ``group``, ``rows``, ``pber`` with ``low`` and ``high``, ``difference`` to the PBER of all
-        other rows with ``difference_low`` and ``difference_high``, ``limit_low`` and ``limit_high`` (PBER that
-        unlimited rows would leave, missing without learning curves), and ``verdict``: "higher", "lower", "not
-        different" or "too few rows". All intervals hold at once with probability ``level``.
-    pairs : DataFrame
-        Per group and colliding pair: ``group``, ``class``, ``other``, ``rate``, ``difference`` to the other rows,
-        ``p_value``, ``flagged`` at the false discovery rate.
-    matrices : dict
-        Group → CollisionMatrix, for groups with rows enough that have every class.
+    ``table`` has one row per ``group``: ``rows``, ``pber`` with ``low`` and ``high``, ``difference`` to the PBER of all
+    other rows with ``difference_low`` and ``difference_high``, ``limit_low`` and ``limit_high`` (PBER that unlimited
+    rows would leave, missing without learning curves), and ``verdict``: "higher", "lower", "not different" or "too few
+    rows". ``pairs`` has per group and colliding pair (``class``, ``other``) the ``rate``, its ``difference`` to the
+    other rows, ``p_value`` and ``flagged``; ``matrices`` S of the groups with rows enough that have every class.
     """
 
     TITLE: ClassVar[str] = "For whom do the classes collide?"
@@ -396,7 +366,7 @@ def collisions_by(
     units = np.arange(n) if clusters is None else inputs.group_codes(clusters, n, "clusters")[0]
     r = residuals(posteriors, codes)
     loss, i, j = _loss(r), *largest_collisions(r)
-    rates = -2 * r[:, i] * r[:, j]
+    rates = _rate(i, j, r)
     by_size = pd.DataFrame({size: _loss(residuals(Q, codes)) for size, Q in curves.items()})
     sizes = np.bincount(own)
     n_units = np.array([len(np.unique(units[own == g])) for g in range(len(found))])
@@ -448,12 +418,11 @@ class GroupedLabels(NamedTuple):
 
     def words(self, name: str = "this column") -> str:
         """A warning, or an empty text."""
-        if not self.suspicious:
-            return ""
-        return (
-            f"rows with the same value of {name} ({self.values:,} values) have the same label {self.agreement:.0%} of "
-            f"the time, {self.chance:.0%} by chance: if they belong together (one patient, one document), pass groups="
+        same = (
+            f"rows with the same value of {name} ({self.values:,} values) have the same label {self.agreement:.0%} of"
         )
+        advice = "if they belong together (one patient, one document), pass groups="
+        return f"{same} the time, {self.chance:.0%} by chance: {advice}" if self.suspicious else ""
 
 
 def grouped_labels(
@@ -461,19 +430,16 @@ def grouped_labels(
 ) -> GroupedLabels:
     """Do rows that share a value of an id-like column agree in their label far more than chance?
 
-    Of two rows of one value, how often are the labels equal (``agreement``), and how often when labels are shuffled
-    (``chance``)? ``suspicious`` where at least half of the way from chance to 1 is gone, beyond 5 standard deviations
-    of the shuffles, in a column with ``least_values`` values or more: a model that sees such rows on both sides of a
-    fold learns the values and not the classes.
+    ``agreement`` is how often two rows of one value have the same label, ``chance`` the same with shuffled labels.
+    ``suspicious`` where it is half of the way from chance to 1, beyond 5 standard deviations of the shuffles, in a
+    column with ``least_values`` values or more: models with such rows on both sides of a fold learn the values.
 
     Examples
     --------
     >>> rng = np.random.default_rng(0)
     >>> patient = np.repeat(np.arange(30), 20)
-    >>> grouped_labels(patient, rng.integers(0, 2, 30)[patient]).suspicious
-    True
-    >>> grouped_labels(patient, rng.integers(0, 2, 600)).suspicious
-    False
+    >>> [grouped_labels(patient, y).suspicious for y in (rng.integers(0, 2, 30)[patient], rng.integers(0, 2, 600))]
+    [True, False]
     """
     check.check_count(least_values, "least_values", least=2)
     labels = check.check_labels(y)

@@ -9,9 +9,9 @@ Standard errors are those of a delete-a-group jackknife: rows (or whole clusters
 each metric is computed without each part, and θ̂ has variance (g - 1) / g Σ (θ₋ₚ - mean)². Every metric here is a smooth
 function of averages, and differences of two classifiers or two training sizes come with their covariance.
 
-*At the limit*: accuracy and the Brier score follow from a ``Limit``. For any other metric the value v(m) at m training
-rows, from posteriors of the same rows by models of several sizes, is taken to approach its limit b as b + a m^-c. For
-each c on a grid (b, a) are the generalised least squares fit; b is the mixture over c.
+*At the limit*: accuracy and the Brier score follow from a ``Limit``. Any other metric has a curve of its own, from
+posteriors of the same rows by models of several training sizes: its distance to the best possible value is continued
+like a PBER (:mod:`collidescope.limit`).
 """
 
 from __future__ import annotations
@@ -24,17 +24,16 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from scipy.special import log_ndtr, stdtrit
+from scipy.special import ndtri, stdtrit
 from sklearn import metrics
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
 from collidescope.applications._inputs import Names, Told, check_rates, curve_of, group_codes, is_table, residuals
+from collidescope.limit import Limit
 
 #: Parts of the jackknife: 24 degrees of freedom, and each metric is computed 26 times.
 PARTS = 25
-#: Exponents of learning curves seen in practice; the same grid for every metric.
-EXPONENTS = np.linspace(0.15, 1.0, 18)
 #: Probabilities below this count as this in the log loss: a class that was ruled out costs 16 nats and not infinity.
 LEAST = 1e-7
 
@@ -238,7 +237,7 @@ def ceilings(
             row["limit_low"], row["limit_high"] = limits[metric.name]
         elif curves:
             by_size = np.array([values(Q) for Q in curves.values()])
-            row["limit_low"], row["limit_high"] = _extrapolate(np.array(list(curves)), by_size, level, metric)
+            row["limit_low"], row["limit_high"] = _range(np.array(list(curves), float), by_size, level, metric, n)
         if y_pred is not None and (labels is None or metric.decide is not None):
             other = values(rival, labels)
             row |= {"yours": other[0], "difference": other[0] - now[0]}
@@ -270,36 +269,19 @@ def _interval(values: FloatArray, level: float, metric: _Metric | None = None) -
     return low, high
 
 
-def _extrapolate(sizes: IntArray, values: FloatArray, level: float, metric: _Metric) -> tuple[float, float]:
-    """Interval of b in v(m) = b + a m^-c, from values (sizes × (1 + parts)) of all rows and without each part.
-
-    Flat prior on c over ``EXPONENTS``; for each c (b, a) is normal around its generalised least squares fit, cut where
-    more rows would hurt, and b where no metric can be. The worse end is no better than what is reached now.
-    """
-    g = values.shape[1] - 1
-    deviations = values[:, 1:] - values[:, 1:].mean(axis=1, keepdims=True)
-    covariance = (g - 1) / g * deviations @ deviations.T
-    covariance += 1e-6 * np.trace(covariance) / len(sizes) * np.eye(len(sizes)) + 1e-16 * np.eye(len(sizes))
-    inverse = np.linalg.inv(covariance)
-    v, sign = values[:, 0], 1.0 if metric.higher else -1.0
-    reach = np.abs(v - v[-1]).max() + 4 * np.sqrt(np.diag(covariance).max())
-    grid = v[-1] + sign * np.linspace(-1, 1, 801) * max(4 * reach, 1e-6)
-    grid = grid[sign * grid <= sign * metric.best]
-    logs = []
-    for c in EXPONENTS:
-        A = np.column_stack([np.ones(len(sizes)), (sizes / sizes[-1]) ** -c])
-        spread = np.linalg.inv(A.T @ inverse @ A)
-        fit = spread @ A.T @ inverse @ v
-        misfit = float((v - A @ fit) @ inverse @ (v - A @ fit))
-        sd = np.sqrt(spread[0, 0])
-        # a given b is normal too: the chance that it has the sign of learning
-        slope = fit[1] + spread[1, 0] / spread[0, 0] * (grid - fit[0])
-        rest = np.sqrt(max(spread[1, 1] - spread[1, 0] ** 2 / spread[0, 0], 1e-30))
-        learns = log_ndtr(-sign * slope / rest)
-        logs.append((np.log(np.linalg.det(spread)) - misfit - ((grid - fit[0]) / sd) ** 2) / 2 - np.log(sd) + learns)
-    density = np.exp(np.array(logs) - np.max(logs)).sum(axis=0)
-    order = np.argsort(grid)
-    mass = np.cumsum(density[order]) / density.sum()
-    low, high = (float(grid[order][np.searchsorted(mass, q)]) for q in ((1 - level) / 2, (1 + level) / 2))
-    now_low, now_high = _interval(values[-1], level, metric)
-    return (min(low, now_low), high) if metric.higher else (low, max(high, now_high))
+def _range(sizes: FloatArray, values: FloatArray, level: float, metric: _Metric, n: int) -> tuple[float, float]:
+    """(low, high) with unlimited rows from values (sizes × (1 + parts)): the distance to the best possible one."""
+    distance = np.abs(values - metric.best)
+    scale = 2 * max(float(distance[:, 0].max()), 0.5)  # a Limit has no more than 1
+    g = distance.shape[1] - 1
+    deviations = (distance[:, 1:] - distance[:, 1:].mean(axis=1, keepdims=True)) / scale
+    # A Limit has normal errors; those of a jackknife have heavier tails.
+    wider = stdtrit(g - 1, (1 + level) / 2) / ndtri((1 + level) / 2)
+    covariance = wider**2 * (g - 1) / g * deviations @ deviations.T
+    found = Limit(sizes, distance[:, 0] / scale, covariance, float(np.sqrt(covariance[-1, -1])), n)
+    ends = [scale * end for end in found.pber_interval(level)]
+    return (
+        (metric.best - ends[1], metric.best - ends[0])
+        if metric.higher
+        else (metric.best + ends[0], metric.best + ends[1])
+    )

@@ -20,8 +20,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
-from typing import Any, ClassVar
+from itertools import combinations, count
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -55,6 +55,8 @@ MIN_ROWS, MIN_PART = 60, 10
 MIN_RATE = 0.02
 #: The classes that class k collides with most are paired with each other.
 OTHERS = 3
+#: Changes of a density below this share of its largest value are rounding.
+FLAT = 1e-9
 #: Posteriors below this are not told apart; a row that has both below it says nothing about the contrast.
 SMALLEST = 1e-6
 
@@ -111,22 +113,17 @@ class ConsolidationPlan(Told):
         check.check_count(n_groups, "n_groups", least=2)
         steps = self.path["n_groups"].tolist()
         if n_groups not in steps:
-            reason = (
-                f"the constraints keep {steps[-1]} groups apart"
-                if n_groups < steps[-1]
-                else f"there are {steps[0]} groups before the first step"
-            )
-            raise ValueError(f"n_groups must be from {max(steps[-1], 2)} to {steps[0]} here, got {n_groups}: {reason}")
+            why = f"there are {steps[0]} groups before the first step"
+            why = f"the constraints keep {steps[-1]} groups apart" if n_groups < steps[-1] else why
+            raise ValueError(f"n_groups must be from {max(steps[-1], 2)} to {steps[0]} here, got {n_groups}: {why}")
         return self._at_step(steps.index(n_groups), names)
 
     def _at_step(self, step: int, names: GroupNames | None) -> ConsolidationPlan:
         grouping = self.groupings[step]
         groups = [self.source.classes[grouping == g].tolist() for g in range(int(grouping.max()) + 1)]
-        if names is None:
-            chosen: Sequence[Any] = _default_names(groups)
-        else:
-            chosen = [names(list(group)) for group in groups] if callable(names) else names
-        matrix = self.source.merge(groups, chosen)
+        if callable(names):
+            names = [names(list(group)) for group in groups]
+        matrix = self.source.merge(groups, _default_names(groups) if names is None else names)
         if len(groups) == self.source.n_classes:  # nothing merged: errors that are known without a covariance stay
             matrix = replace(self.source, classes=matrix.classes)
         return replace(self, groups=groups, matrix=matrix)
@@ -136,15 +133,11 @@ class ConsolidationPlan(Told):
         mapping = self.mapping
         names = np.array([mapping[name] for name in self.source.classes.tolist()])
         merged = names[check.encode_labels(y, self.source.classes)]
-        if isinstance(y, pd.Series):
-            return pd.Series(merged, index=y.index, name=y.name)
-        return merged
+        return pd.Series(merged, y.index, name=y.name) if isinstance(y, pd.Series) else merged
 
     def __repr__(self) -> str:
-        return (
-            f"<ConsolidationPlan: {self.source.n_classes} classes in {self.n_groups} groups, "
-            f"PBER {self.matrix.pber:.4f} (was {self.source.pber:.4f})>"
-        )
+        size = f"{self.source.n_classes} classes in {self.n_groups} groups"
+        return f"<ConsolidationPlan: {size}, PBER {self.matrix.pber:.4f} (was {self.source.pber:.4f})>"
 
     @property
     def verdict(self) -> str:
@@ -155,9 +148,8 @@ class ConsolidationPlan(Told):
             f"[PBER]"
         )
         price = self.path.set_index("n_groups")["price"].get(self.n_groups, 0.0)
-        if price > TIE:
-            words += f" Merging by gain alone would leave {self.matrix.pber - price:.2%}, in less even groups."
-        return words
+        more = f" Merging by gain alone would leave {self.matrix.pber - price:.2%}, in less even groups."
+        return words + more if price > TIE else words
 
     def _shown(self, most: int | None) -> pd.DataFrame:
         """The groups, largest first, as many as ``most``, and the others as one line."""
@@ -225,39 +217,32 @@ def consolidate(
     check.check_choice(method, ["greedy", "optimal"], "method")
     if n_groups is not None and max_pber is not None:
         raise ValueError(f"give n_groups or max_pber, not both, got {n_groups!r} and {max_pber!r}")
-    if n_groups is not None:
-        check.check_count(n_groups, "n_groups", least=2)
     if max_pber is not None and check.check_at_least(max_pber, 0, "max_pber") > 1:
         raise ValueError(f"max_pber must be between 0 and 1, got {max_pber!r} (a percentage? divide by 100)")
-    if max_group_size is not None:
-        check.check_count(max_group_size, "max_group_size", least=2)
     if check.check_at_least(balance, 0, "balance") > 1:
         raise ValueError(f"balance must be between 0 (by gain alone) and 1 (mean collision), got {balance!r}")
     if balance and method == "optimal":
         raise ValueError("balance must be 0 with method='optimal', which looks for the lowest PBER: use max_group_size")
-    limits = _Constraints.parse(cm.classes, must_merge, cannot_merge, max_group_size)
-    B = cm.joint
-    W = B + B.T
+    most = cm.n_classes if max_group_size is None else check.check_count(max_group_size, "max_group_size", least=2)
+    limits = _constraints(cm.classes.tolist(), must_merge, cannot_merge, most)
+    W = cm.joint + cm.joint.T
     np.fill_diagonal(W, 0.0)
     search = _greedy(W, limits, balance) if method == "greedy" else _optimal(W, limits)
     if search.groupings[0].max() < 1:
         raise ValueError("must_merge joins every class into one: keep at least 2 groups")
-    reference = search
-    if balance or (max_group_size is not None and max_group_size < cm.n_classes):
-        reference = _greedy(W, replace(limits, most=cm.n_classes), 0.0)
-    path = _path_table(cm, search, reference)
+    free = limits._replace(most=cm.n_classes)
+    path = _path_table(cm, search, _greedy(W, free, 0.0) if balance or most < cm.n_classes else search)
     start = ConsolidationPlan([], cm, path, search.linkage, search.groupings, cm)
     if n_groups is not None:
         return start.at(n_groups, names)
     if max_pber is None:
         return start._at_step(0, names)
-    enough = np.flatnonzero((path["pber"] <= max_pber + TIE) & (path["n_groups"] >= 2))
+    several = path[path["n_groups"] >= 2]
+    enough = np.flatnonzero(several["pber"] <= max_pber + TIE)
     if len(enough) == 0:
-        lowest = path[path["n_groups"] >= 2].iloc[-1]
-        raise ValueError(
-            f"max_pber={max_pber:g} is out of reach with 2 groups or more: {int(lowest['n_groups'])} groups still have "
-            f"{lowest['pber']:.4g}; allow more, or loosen the constraints"
-        )
+        left = f"{several['n_groups'].iloc[-1]} groups still have {several['pber'].iloc[-1]:.4g}"
+        more = "allow more, or loosen the constraints"
+        raise ValueError(f"max_pber={max_pber:g} is out of reach with 2 groups or more: {left}; {more}")
     return start._at_step(int(enough[0]), names)
 
 
@@ -267,16 +252,11 @@ def group_name(members: Sequence[Any]) -> str:
     >>> group_name(["cat", "dog"]), group_name([f"class {i}" for i in range(12)])
     ('cat+dog', 'class 0+class 1+… (12)')
     """
-    plain = "+".join(map(str, members))
-    if len(members) < 2 or len(plain) <= NAME_WIDTH:
-        return plain
-    end = f"… ({len(members)})"
-    kept = [str(members[0])]
-    for name in map(str, members[1:-1]):
-        if len("+".join([*kept, name, end])) > NAME_WIDTH:
-            break
-        kept.append(name)
-    return "+".join([*kept, end])
+    names = [str(name) for name in members]
+    if len(names) < 2 or len("+".join(names)) <= NAME_WIDTH:
+        return "+".join(names)
+    short = ["+".join([*names[:kept], f"… ({len(names)})"]) for kept in range(1, min(len(names), NAME_WIDTH))]
+    return max((name for name in short if len(name) <= NAME_WIDTH), key=len, default=short[0])
 
 
 def _default_names(groups: list[list[Any]]) -> list[str]:
@@ -297,80 +277,67 @@ def _with_interval(cm: CollisionMatrix) -> str:
 # ------------------------------------------------------------------------------------------------ what may be merged
 
 
-@dataclass(frozen=True)
-class _Constraints:
+class _Constraints(NamedTuple):
     """What may be merged, as class numbers: ``together`` (must_merge), ``apart`` (K×K), ``most`` classes of a group."""
 
     together: list[list[int]]
     apart: npt.NDArray[np.bool_]
     most: int
 
-    @classmethod
-    def parse(cls, classes: npt.NDArray[Any], must_merge: Any, cannot_merge: Any, most: int | None) -> _Constraints:
-        """The constraints as a caller writes them, by the names of the classes."""
-        names = classes.tolist()
-        together: list[list[int]] = []
-        for group in _groups(names, must_merge, "must_merge"):  # groups that share a class are one
-            touching = [other for other in together if set(other) & set(group)]
-            together = [other for other in together if other not in touching]
-            together.append(sorted(set(group).union(*touching)))
-        apart = np.zeros((len(names), len(names)), dtype=bool)
-        for pair in _groups(names, cannot_merge, "cannot_merge"):
-            apart[np.ix_(pair, pair)] = True
-        np.fill_diagonal(apart, False)
-        found = cls(together, apart, len(names) if most is None else most)
-        for group in together:
-            inside = np.argwhere(apart[np.ix_(group, group)])
-            if len(inside):
-                first, second = (names[group[k]] for k in inside[0])
-                raise ValueError(f"must_merge joins {first!r} and {second!r}, which cannot_merge keeps apart: drop one")
-            if len(group) > found.most:
-                raise ValueError(f"must_merge joins {len(group)} classes, max_group_size allows {found.most}")
-        return found
-
     def allows(self, group: Sequence[int]) -> bool:
         """May these classes be one group?"""
         return len(group) <= self.most and not self.apart[np.ix_(group, group)].any()
 
 
+def _constraints(names: list[Any], must_merge: Any, cannot_merge: Any, most: int) -> _Constraints:
+    """The constraints as a caller writes them, by the names of the classes."""
+    together: list[list[int]] = []
+    for group in _groups(names, must_merge, "must_merge"):  # groups that share a class are one
+        touching = [other for other in together if set(other) & set(group)]
+        together = [other for other in together if other not in touching]
+        together.append(sorted(set(group).union(*touching)))
+    apart = np.zeros((len(names), len(names)), dtype=bool)
+    for pair in _groups(names, cannot_merge, "cannot_merge"):
+        apart[np.ix_(pair, pair)] = True
+    np.fill_diagonal(apart, False)
+    for group in together:
+        for i, j in np.argwhere(apart[np.ix_(group, group)]):
+            both = f"{names[group[i]]!r} and {names[group[j]]!r}"
+            raise ValueError(f"must_merge joins {both}, which cannot_merge keeps apart: drop one")
+        if len(group) > most:
+            raise ValueError(f"must_merge joins {len(group)} classes, max_group_size allows {most}")
+    return _Constraints(together, apart, most)
+
+
 def _groups(names: list[Any], given: Any, argument: str) -> list[list[int]]:
     """Groups of class numbers from groups of names; a class may be given by its name or by its name as text."""
+
+    def is_list(value: object) -> bool:
+        return isinstance(value, Sequence | set | frozenset | np.ndarray) and not isinstance(value, str)
+
     position: dict[Any, int] = {str(name): k for k, name in enumerate(names)} | {n: k for k, n in enumerate(names)}
-    if given is None:
-        return []
-    if not _is_list(given) or not all(_is_list(group) for group in given):
-        raise ValueError(
-            f"{argument} must be a list of groups of class names, got {given!r}: write [('cat', 'dog'), …]"
-        )
-    found = []
-    for group in given:
-        unknown = [name for name in group if not isinstance(name, Hashable) or name not in position]
-        if unknown:
-            raise ValueError(f"{argument} names the class {unknown[0]!r}, which is not in classes {names}")
-        numbers = [position[name] for name in group]
+    given = [] if given is None else given
+    if not is_list(given) or not all(map(is_list, given)):
+        raise ValueError(f"{argument} must be a list of groups of classes, got {given!r}: write [('cat', 'dog'), …]")
+    for name in (name for group in given for name in group):
+        if not isinstance(name, Hashable) or name not in position:
+            raise ValueError(f"{argument} names the class {name!r}, which is not in classes {names}")
+    found = [[position[name] for name in group] for group in given]
+    for group, numbers in zip(given, found, strict=True):
         if len(numbers) < 2 or len(set(numbers)) < len(numbers):
-            raise ValueError(
-                f"{argument} must hold groups of two or more different classes, got {list(group)}: "
-                f"drop that group, or write ('cat', 'dog')"
-            )
-        found.append(numbers)
+            raise ValueError(f"{argument} must hold groups of two or more different classes, got {list(group)}")
     return found
-
-
-def _is_list(value: object) -> bool:
-    return isinstance(value, Sequence | set | frozenset | np.ndarray) and not isinstance(value, str)
 
 
 # ------------------------------------------------------------------------------------------------ searching
 
 
-@dataclass(frozen=True)
-class _Search:
+class _Search(NamedTuple):
     """Groupings and their PBER, most groups first; of a tree also the first members of the groups merged."""
 
     groupings: Groupings
     pber: FloatArray
-    pairs: IntArray | None = None
+    pairs: Sequence[tuple[int, int]] = ()
     linkage: FloatArray | None = None
 
 
@@ -382,10 +349,12 @@ def _greedy(W: FloatArray, limits: _Constraints, balance: float) -> _Search:
     """
     k = len(W)
     W, members = W.copy(), {i: [i] for i in range(k)}
-    score = np.where(np.eye(k, dtype=bool), FORBIDDEN, W)
     number, cluster, size, alive = np.arange(k), np.arange(k), np.ones(k), np.ones(k, dtype=bool)
     pairs: list[tuple[int, int]] = []
     gains, groupings, linkage = [], [number.copy()], np.empty((k - 1, 4))
+
+    def scores() -> FloatArray:
+        return np.where(alive[:, None] & alive & ~np.eye(k, dtype=bool), W / np.outer(size, size) ** balance, FORBIDDEN)
 
     def merge(a: int, b: int) -> None:
         """Group b joins group a."""
@@ -401,40 +370,38 @@ def _greedy(W: FloatArray, limits: _Constraints, balance: float) -> _Search:
         members[a] += members.pop(b)
         number[number == b] = a
         groupings.append(np.unique(number, return_inverse=True)[1])
-        score[a] = score[:, a] = np.where(alive, W[a] / (size * size[a]) ** balance, FORBIDDEN)
-        score[a, a] = FORBIDDEN
-        score[b] = score[:, b] = FORBIDDEN
 
-    def merge_all(allowed: Callable[[list[int]], bool]) -> None:
+    def merge_all(allowed: Callable[[list[int]], bool]) -> int:
+        score = scores()
         while (best := float(score.max())) > FORBIDDEN:
             a, b = divmod(int((score >= best - TIE).argmax()), k)
             if allowed(members[a] + members[b]):
                 merge(a, b)
+                score[a] = score[:, a] = np.where(alive, W[a] / (size * size[a]) ** balance, FORBIDDEN)
+                score[a, a] = score[b] = score[:, b] = FORBIDDEN
             else:
                 score[a, b] = score[b, a] = FORBIDDEN
+        return len(pairs)
 
     for first, *others in limits.together:
         for other in others:
             merge(first, other)
-    n_forced = len(pairs)
-    merge_all(limits.allows)
-    n_allowed = len(pairs)
-    score = np.where(alive[:, None] & alive & ~np.eye(k, dtype=bool), W, FORBIDDEN)
+    n_forced, n_allowed = len(pairs), merge_all(limits.allows)
+    balance = 0.0  # the rest of the tree, by gain
     merge_all(lambda group: True)
     # What later merges will remove: a sum of non-negative terms, exactly zero when all is one.
     left = np.append(np.cumsum(gains[::-1])[::-1], 0.0)
     path = slice(n_forced, n_allowed + 1)
     chosen = np.array(groupings[path], dtype=np.min_scalar_type(k))
-    return _Search(chosen, left[path], np.array(pairs[n_forced:n_allowed], dtype=np.intp), linkage)
+    return _Search(chosen, left[path], pairs[n_forced:n_allowed], linkage)
 
 
 def _optimal(W: FloatArray, limits: _Constraints) -> _Search:
     """For every number of groups that the constraints allow, the grouping with the lowest PBER."""
     k = len(W)
     if k > OPTIMAL_CLASSES:
-        raise ValueError(
-            f"method='optimal' looks at every grouping of at most {OPTIMAL_CLASSES} classes, got {k}: use 'greedy'"
-        )
+        most = f"at most {OPTIMAL_CLASSES} classes"
+        raise ValueError(f"method='optimal' looks at every grouping of {most}, got {k}: use 'greedy'")
     # Every partition as group numbers (restricted growth strings), in lexicographic order.
     every = np.zeros((1, 1), dtype=np.int8)
     for _ in range(1, k):
@@ -454,31 +421,26 @@ def _optimal(W: FloatArray, limits: _Constraints) -> _Search:
     legal = np.array([m == 0 or limits.allows(np.flatnonzero(m & digits).tolist()) for m in range(1 << k)])
     for group in range(k):
         fits &= legal[(every == group) @ digits]
+    every, pber = every[fits], pber[fits]
     sizes = every.max(axis=1) + 1
-    chosen = []
-    for n in range(k, 0, -1):
-        candidates = np.flatnonzero(fits & (sizes == n))
-        if len(candidates):
-            chosen.append(candidates[int((pber[candidates] <= pber[candidates].min() + TIE).argmax())])
-    groupings = every[chosen]
-    return _Search(groupings, (groupings[:, i] != groupings[:, j]) @ W[i, j])
+    lowest = {n: pber[sizes == n].min() + TIE for n in np.unique(sizes)[::-1]}
+    chosen = [int(((sizes == n) & (pber <= least)).argmax()) for n, least in lowest.items()]
+    return _Search(every[chosen], (every[chosen][:, i] != every[chosen][:, j]) @ W[i, j])
 
 
 def _path_table(cm: CollisionMatrix, search: _Search, reference: _Search) -> pd.DataFrame:
     """:attr:`ConsolidationPlan.path`."""
     groupings, pber = search.groupings, search.pber
-    n_groups = groupings.max(axis=1).astype(int) + 1
     low, high = _intervals(cm, groupings, pber)
     merged = np.full((2, len(pber)), None)
-    for step, pair in enumerate([] if search.pairs is None else search.pairs):
+    for step, pair in enumerate(search.pairs):
         before = groupings[step]
         merged[:, step + 1] = [group_name(cm.classes[before == before[first]].tolist()) for first in pair]
-    best = dict(zip((reference.groupings.max(axis=1).astype(int) + 1).tolist(), reference.pber, strict=True))
-    price = [p - best.get(n, np.nan) for n, p in zip(n_groups.tolist(), pber, strict=True)]
+    n_groups, n_best = (part.groupings.max(axis=1).astype(int) + 1 for part in (search, reference))
+    price = pber - pd.Series(reference.pber, n_best).reindex(n_groups).to_numpy()
     columns = {"step": np.arange(len(pber)), "n_groups": n_groups, "first": merged[0], "second": merged[1]}
     columns |= {"pber": pber, "pber_low": low, "pber_high": high}
-    columns |= {"gain": np.append(0.0, -np.diff(pber)), "price": price}
-    return pd.DataFrame(columns)
+    return pd.DataFrame(columns | {"gain": np.append(0.0, -np.diff(pber)), "price": price})
 
 
 def _intervals(cm: CollisionMatrix, groupings: Groupings, pber: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -495,7 +457,7 @@ def _intervals(cm: CollisionMatrix, groupings: Groupings, pber: FloatArray) -> t
             stderr[step] = np.sqrt(max(float(v @ cm.covariance @ v), 0.0))
     elif cm.pber_stderr is not None and groupings[0].max() + 1 == cm.n_classes:
         stderr[0] = cm.pber_stderr
-    half = _half_width(stderr, None if cm.counts is None else cm.counts.sum(), LEVEL)
+    half = _half_width(stderr, None if cm.counts is None else cm.counts.sum(), LEVEL, cm.n_units)
     half = half * (groupings.max(axis=1) > 0)  # that one group never errs is no estimate
     return np.maximum(pber - half, 0.0), np.minimum(pber + half, 1.0)
 
@@ -529,13 +491,12 @@ class SplitCandidates(Told):
     @property
     def verdict(self) -> str:
         """The answer in words."""
-        found = self.table[self.table["flagged"]].to_dict("records")
-        if not found:
-            return "No class falls into separate groups that collide with different classes."
         said = [
             f"{r['class']} ({r['rows_first']} rows near {r['first']}, {r['rows_second']} near {r['second']})"
-            for r in found
+            for r in self.table[self.table["flagged"]].to_dict("records")
         ]
+        if not said:
+            return "No class falls into separate groups that collide with different classes."
         return f"Classes that look like two: {'; '.join(said)}."
 
 
@@ -570,32 +531,28 @@ def split_candidates(
         raise ValueError(f"P must have at least 3 classes, got {len(names)}: a class needs two others to collide with")
     lines: list[tuple[dict[str, Any], tuple[IntArray, IntArray]]] = []
     for k in range(len(names)):
-        rows = np.flatnonzero(codes == k)
-        if len(rows) < MIN_ROWS:
-            continue
-        p = posteriors[rows]
-        rates = p.mean(axis=0)
+        rates = posteriors[codes == k].mean(axis=0) if k in codes else np.zeros(len(names))
         rates[k] = 0.0
-        others = np.argsort(-rates, kind="stable")[:OTHERS]
-        for a, b in ((a, b) for m, a in enumerate(others) for b in others[m + 1 :] if rates[b] > SMALLEST):
-            tells = (p[:, a] > SMALLEST) | (p[:, b] > SMALLEST)
-            if tells.sum() < MIN_ROWS:
+        for a, b in combinations(np.argsort(-rates, kind="stable")[:OTHERS], 2):
+            rows = np.flatnonzero((codes == k) & (posteriors[:, [a, b]] > SMALLEST).any(axis=1))
+            if rates[b] <= SMALLEST or len(rows) < MIN_ROWS:
                 continue
-            t = np.log(np.maximum(p[tells, a], SMALLEST)) - np.log(np.maximum(p[tells, b], SMALLEST))
+            p = posteriors[rows]
+            t = np.log(np.maximum(p[:, a], SMALLEST)) - np.log(np.maximum(p[:, b], SMALLEST))
             p_value, valley = silverman(t, rng)
-            near_a, near_b = p[tells][t > valley], p[tells][t <= valley]
+            near = t > valley
             line = {"class": names[k], "first": names[a], "second": names[b]}
-            line |= {"rows_first": len(near_a), "rows_second": len(near_b)}
-            for word, c, here, there in (("first", a, near_a, near_b), ("second", b, near_b, near_a)):
-                line |= {f"rate_{word}": here[:, c].mean() if len(here) else 0.0}
-                line |= {f"rate_{word}_elsewhere": there[:, c].mean() if len(there) else 0.0}
-            small = min(len(near_a), len(near_b)) < MIN_PART or min(line["rate_first"], line["rate_second"]) < MIN_RATE
-            line["p_value"] = 1.0 if small else p_value
-            lines.append((line, (rows[tells][t > valley], rows[tells][t <= valley])))
+            line |= {"rows_first": int(near.sum()), "rows_second": int((~near).sum())}
+            for word, c, here in (("first", a, near), ("second", b, ~near)):
+                line[f"rate_{word}"], line[f"rate_{word}_elsewhere"] = (
+                    p[part, c].mean() if part.any() else 0.0 for part in (here, ~here)
+                )
+            small = min(line["rows_first"], line["rows_second"]) < MIN_PART
+            small |= min(line["rate_first"], line["rate_second"]) < MIN_RATE
+            lines.append((line | {"p_value": 1.0 if small else p_value}, (rows[near], rows[~near])))
     lines.sort(key=lambda pair: pair[0]["p_value"])
-    table = pd.DataFrame(
-        [line for line, _ in lines], columns=None if lines else ["class", "first", "second", "p_value"]
-    )
+    empty = None if lines else ["class", "first", "second", "p_value"]
+    table = pd.DataFrame([line for line, _ in lines], columns=empty)
     table["flagged"] = discovered(table["p_value"], fdr)
     return SplitCandidates(table, [parts for _, parts in lines])
 
@@ -626,8 +583,8 @@ def silverman(t: FloatArray, rng: np.random.Generator) -> tuple[float, float]:
 
 def _modes(counts: FloatArray, width: float) -> IntArray:
     density = gaussian_filter1d(counts, width, mode="constant")
-    rising = np.diff(density) > 1e-9 * density.max()
-    falling = np.diff(density) < -1e-9 * density.max()
+    change = np.diff(density) / density.max()
+    rising, falling = change > FLAT, change < -FLAT
     # A mode is a rise that is followed by a fall, with nothing or a plateau between.
     steps = np.flatnonzero(rising | falling)
     turns = rising[steps[:-1]] & falling[steps[1:]]

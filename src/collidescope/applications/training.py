@@ -339,7 +339,7 @@ def active_learning_score(P: npt.ArrayLike, *, inherent: npt.ArrayLike | Collisi
     array([0.  , 0.69])
     """
     array = check.check_finite(P, "P", ndim=(2, 3))
-    flat = check.check_posteriors(array.reshape(-1, array.shape[-1]), "P").reshape(array.shape)
+    flat = check.check_posteriors(np.concatenate(array) if array.ndim == 3 else array, "P").reshape(array.shape)
     if array.ndim == 3:
         if inherent is not None:
             raise ValueError("inherent must be left out when P holds several models: their agreement shows it")
