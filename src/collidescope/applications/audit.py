@@ -37,7 +37,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from scipy.special import ndtri
+from scipy.special import entr, ndtri
 from scipy.stats import binom
 
 from collidescope import _checks as check
@@ -64,20 +64,12 @@ SMALLEST = 1e-6
 class AuditReport(Told):
     """What a classifier gets wrong: fixable now, not learned yet, inherent. Made by :func:`audit`.
 
-    Attributes
-    ----------
-    error, best, fixable : float
-        Shares of rows: ``error = best + fixable``, exactly; with ``error_interval`` and ``fixable_interval``.
-    inherent_interval : (low, high) or None
-        Range of the Bayes error, where a limit is known.
-    bayes_error : float
-        1 - mean(max p): what the posteriors themselves claim that the best rule errs.
-    bayes_error_limit : float
-        Upper confidence limit of the Bayes error: the lower of those of ``best`` and of the Brier score of p.
-    pairs : DataFrame
-        One row per ordered pair that occurs: ``true``, ``predicted``, ``rows`` (of the true class), ``observed`` and
-        ``best`` rates, ``fixable`` with ``low`` and ``high``, ``points`` (fixable as a share of all rows; they sum to
-        the total), ``p_value``, ``flagged``. Largest ``fixable`` first.
+    ``error = best + fixable`` exactly, as shares of rows, with ``error_interval`` and ``fixable_interval``;
+    ``inherent_interval`` is the range of the Bayes error where a limit is known, ``bayes_error`` what the posteriors
+    claim of it (1 - mean max p), ``bayes_error_limit`` its upper confidence limit: the lower of those of ``best`` and
+    of the Brier score. ``pairs`` has one row per ordered pair that occurs: ``true``, ``predicted``, ``rows`` (of the
+    true class), ``observed`` and ``best`` rates, ``fixable`` with ``low`` and ``high``, ``points`` (fixable as a share
+    of all rows; they sum to the total), ``p_value``, ``flagged``. Largest ``fixable`` first.
     """
 
     TITLE: ClassVar[str] = "Which errors could a better model avoid?"
@@ -133,32 +125,28 @@ class AuditReport(Told):
 
         said = f"The classifier errs on {self.error:.{digits}%} of rows."
         if self.fixable_interval[1] < 0:
-            return (
-                f"{said} The rule from these posteriors errs on {self.best:.{digits}%}: the classifier knows more "
-                f"than they do, so they cannot say what is inherent. Use better posteriors."
+            rule = (
+                f"The rule from these posteriors errs on {self.best:.{digits}%}: the classifier knows more than they do"
             )
+            return f"{said} {rule}, so they cannot say what is inherent. Use better posteriors."
         if self.error == 0:
             return f"{said} There is nothing to fix."
         rest = f"{points(self.best)} points are inherent in the data or not learned yet"
         if self.inherent_interval is not None and self.not_learned_interval is not None:
             rest = (
-                f"{points(*self.inherent_interval)} points are inherent in the data (unlimited rows would leave them), "
-                f"{points(*self.not_learned_interval)} points are not learned yet"
+                f"{points(*self.inherent_interval)} points are inherent in the data (unlimited rows would leave them)"
             )
+            rest += f", {points(*self.not_learned_interval)} points are not learned yet"
         found, fix = self.pairs[self.pairs["flagged"]], points(*self.fixable_interval)
         if self.fixable_interval[0] <= 0:
             names = [f"{a} taken for {b}" for a, b in zip(found["true"], found["predicted"], strict=True)]
             more = f" Some pairs still stand out: {', '.join(names[: self.ROWS[0]])}." if names else ""
-            return (
-                f"{said} Nothing that a better model would fix is found (difference to the best rule known {fix} "
-                f"points): {rest}. To err less takes better features or more rows.{more}"
-            )
+            none = f"Nothing that a better model would fix is found (difference to the best rule known {fix} points)"
+            return f"{said} {none}: {rest}. To err less takes better features or more rows.{more}"
         top = (found if len(found) else self.pairs).nlargest(1, "points").to_dict("records")[0]
         part = "most of it" if top["points"] > self.fixable / 2 else "the largest part"
-        return (
-            f"{said} {points(self.fixable)} points ({fix}) could be fixed by a better model, {part} {top['true']} "
-            f"taken for {top['predicted']}; {rest}."
-        )
+        most = f"{part} {top['true']} taken for {top['predicted']}"
+        return f"{said} {points(self.fixable)} points ({fix}) could be fixed by a better model, {most}; {rest}."
 
     def to_dict(self) -> dict[str, Any]:
         """Plain lists, numbers and text, which JSON can hold."""
@@ -221,9 +209,8 @@ def audit(
     if y_true is None or y_pred is None:
         name, calls = "y_true" if y_true is None else "y_pred", "audit(posteriors, y_true=y, y_pred=predicted)"
         raise ValueError(f"{name} is needed: write {calls} or audit(model, X, y, predicted)")
-    P, y, names, notes = scored(
-        model_or_posteriors, X if model else None, y_true, classes, "model_or_posteriors", "y_true"
-    )
+    rows = X if model else None
+    P, y, names, notes = scored(model_or_posteriors, rows, y_true, classes, "model_or_posteriors", "y_true")
     said, best = predicted_codes(y_pred, X, names), P.argmax(axis=1)
     check.check_same_length(y, said, "y_true and y_pred")
     n = len(P)
@@ -264,11 +251,13 @@ def bayes_confusion(P: npt.ArrayLike, y: npt.ArrayLike | None = None, *, classes
     """
     if y is not None:
         posteriors, codes, names, _ = scored(P, None, y, classes)
-        return _rates(confusion_table(codes, posteriors.argmax(axis=1), len(names)))
-    posteriors, names, _ = inputs.posteriors_of(P, None, None, classes, "P")
-    table = np.zeros((len(names), len(names)))
-    np.add.at(table.T, posteriors.argmax(axis=1), posteriors)
-    return _rates(table)
+        table = confusion_table(codes, posteriors.argmax(axis=1), len(names))
+    else:
+        posteriors, names, _ = inputs.posteriors_of(P, None, None, classes, "P")
+        table = np.zeros((len(names), len(names)))
+        np.add.at(table.T, posteriors.argmax(axis=1), posteriors)
+    with np.errstate(invalid="ignore"):  # nan for a class without rows
+        return table / table.sum(axis=1, keepdims=True)
 
 
 def predicted_codes(y_pred: Any, X: Any, classes: npt.NDArray[Any]) -> IntArray:
@@ -311,12 +300,6 @@ def mcnemar_p(only_first: IntArray, only_second: IntArray) -> FloatArray:
 def confusion_table(y: IntArray, said: IntArray, k: int) -> FloatArray:
     """How many rows of class i are called j."""
     return np.bincount(y * k + said, minlength=k * k).reshape(k, k).astype(np.float64)
-
-
-def _rates(table: FloatArray) -> FloatArray:
-    """Its rows as shares; nan for a class without rows."""
-    total = np.broadcast_to(table.sum(axis=1, keepdims=True), table.shape)
-    return np.divide(table, total, out=np.full(table.shape, np.nan), where=total > 0)
 
 
 def _pair_table(
@@ -363,9 +346,7 @@ def ambiguous(
 
     Parameters
     ----------
-    clf_or_posteriors, X, y, classes
-        As in :func:`audit`: held-out posteriors, or a fitted classifier and its rows. Without ``y`` no label is
-        suspect.
+    clf_or_posteriors, X, y, classes : as in :func:`audit`; without ``y`` no label is suspect
     by : "entropy", "margin" or "label"
         Most entropy first; smallest lead of the first class over the second first; most suspect label first
         (:func:`label_error_scores`, needs ``y``).
@@ -398,40 +379,31 @@ def ambiguous(
         P, names, _ = inputs.posteriors_of(clf_or_posteriors, X, None, classes, "clf_or_posteriors")
     else:
         P, codes, names, _ = scored(clf_or_posteriors, X, y, classes, "clf_or_posteriors")
-    n = len(P)
-    rows = np.arange(n)
-    # Ties go to the class that comes first, as in argmax.
-    first, second = P.argmax(axis=1), np.empty(n, dtype=np.intp)
-    entropy = np.empty(n)
+    rows, first = np.arange(len(P)), P.argmax(axis=1)
+    second, entropy = np.empty_like(first), np.empty(len(P))
     for block in row_blocks(*P.shape):
         entropy[block] = entropies(P[block])
         others = P[block].copy()
         np.put_along_axis(others, first[block, None], -1.0, axis=1)
-        second[block] = others.argmax(axis=1)
-    p_first, p_second = P[rows, first], P[rows, second]
-    kind = np.where(p_first >= CLEAR, "clear", "ambiguous")
-    p_label = np.full(n, np.nan)
-    labels: npt.NDArray[Any] = np.full(n, None)
+        second[block] = others.argmax(axis=1)  # ties go to the class that comes first, as in the first argmax
+    found = pd.DataFrame({"index": rows, "label": None, "predicted": names[first], "second": names[second]})
+    found = found.assign(p_label=np.nan, p_first=P[rows, first], p_second=P[rows, second], entropy=entropy)
+    clear = found["p_first"] >= CLEAR
+    found["kind"] = np.where(clear, "clear", "ambiguous")
+    key = -entropy if by == "entropy" else found["p_first"] - found["p_second"]
     if codes is not None:
-        p_label, labels = P[rows, codes], names[codes]
-        stray = (codes != first) & (p_first >= CLEAR)
-        kind = np.where(stray, np.where(p_label <= SUSPECT, "suspect label", "ambiguous"), kind)
-    if by == "label" and codes is not None:
-        key = -_scores(P, codes)
-    else:
-        key = -entropy if by == "entropy" else p_first - p_second
-    chosen = np.argsort(key, kind="stable")[:top]
-    columns = {"index": rows, "label": labels, "predicted": names[first], "second": names[second], "p_label": p_label}
-    columns |= {"p_first": p_first, "p_second": p_second, "entropy": entropy, "kind": kind}
-    return pd.DataFrame({name: values[chosen] for name, values in columns.items()})
+        found["label"], found["p_label"] = names[codes], P[rows, codes]
+        stray = np.where(found["p_label"] <= SUSPECT, "suspect label", "ambiguous")
+        found["kind"] = np.where(clear & (codes != first), stray, found["kind"])
+        key = -_scores(P, codes) if by == "label" else key
+    return found.iloc[np.argsort(key, kind="stable")[:top]].reset_index(drop=True)
 
 
 def label_error_scores(P: npt.ArrayLike, y: npt.ArrayLike, *, classes: Names | None = None) -> FloatArray:
     """How likely the label of each row is wrong: higher is more suspect; a ranking, not a probability.
 
-    Told apart from inherent ambiguity by where labels stray on rows that are clear (see the module's docstring). With
-    no stray labels to learn from, the order is that of p(label), lowest first.
-    ``P`` are held-out posteriors, n×K, with columns in the order of ``classes`` (default the sorted distinct labels).
+    Told apart from inherent ambiguity by where labels stray on rows that are clear (see the module's docstring). ``P``
+    are held-out posteriors, n×K, with columns in the order of ``classes`` (default the sorted distinct labels).
 
     Examples
     --------
@@ -469,4 +441,4 @@ def _scores(P: FloatArray, codes: IntArray) -> FloatArray:
 
 def entropies(P: FloatArray) -> FloatArray:
     """Entropy of every distribution along the last axis, in nats."""
-    return -(P * np.log(P, out=np.zeros_like(P), where=P > 0)).sum(axis=-1) + 0.0  # no -0.0
+    return np.asarray(entr(P).sum(axis=-1))

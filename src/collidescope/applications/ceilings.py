@@ -125,14 +125,10 @@ def _metrics(rows: _Jackknife, cost: FloatArray | None) -> list[_Metric]:
 class Ceilings(Told):
     """Best reachable values of metrics, made by :func:`ceilings`.
 
-    Attributes
-    ----------
-    table : DataFrame
-        One row per ``metric``: ``now`` with ``low`` and ``high``; ``limit_low`` and ``limit_high`` (missing where no
-        limit is known); ``yours``, ``difference`` (yours - now) with ``difference_low`` and ``difference_high``
-        (missing without ``y_pred``, or where it needs probabilities and labels were given); ``higher_is_better``;
-        ``direction``, the way in which errors of the posteriors push ``now``.
-    level : float
+    ``table`` has one row per ``metric``: ``now`` with ``low`` and ``high``; ``limit_low`` and ``limit_high`` (missing
+    where no limit is known); ``yours``, ``difference`` (yours - now) with ``difference_low`` and ``difference_high``
+    (missing without ``y_pred``, or where it needs probabilities and labels were given); ``higher_is_better``;
+    ``direction``, the way in which errors of the posteriors push ``now``.
     """
 
     TITLE: ClassVar[str] = "What is the best possible value of a metric?"
@@ -145,13 +141,11 @@ class Ceilings(Told):
         """The accuracy in words."""
         row = self.table.set_index("metric").loc["accuracy"]
         words = f"Reachable accuracy {row['now']:.1%} ({row['low']:.1%} to {row['high']:.1%})"
-        if row["yours"] == row["yours"]:
+        if pd.notna(row["yours"]):
             words = f"Your model {row['yours']:.1%}. {words}"
-        if row["limit_high"] == row["limit_high"]:
-            words += (
-                f"; with unlimited rows {row['limit_low']:.1%} to {row['limit_high']:.1%}, "
-                f"nothing above {row['limit_high']:.1%}"
-            )
+        if pd.notna(row["limit_high"]):
+            high = f"{row['limit_high']:.1%}"
+            words += f"; with unlimited rows {row['limit_low']:.1%} to {high}, nothing above {high}"
         return f"{words}."
 
 

@@ -67,19 +67,10 @@ def smoothing_matrix(cm: CollisionMatrix, strength: float = 0.1) -> FloatArray:
 
 
 def smooth_labels(y: Any, cm: CollisionMatrix, strength: float = 0.1) -> Any:
-    """Soft targets: every label gives a little to the classes it collides with.
+    """Soft targets, n×K: every label gives a little to the classes it collides with.
 
-    Parameters
-    ----------
-    y : array or Series of n labels
-    cm : CollisionMatrix
-        Estimate it on the training rows only.
-    strength : float from 0 to 1
-        0 leaves labels as they are (one-hot), 1 replaces each by its row of S. :func:`choose_smoothing` tries several.
-
-    Returns
-    -------
-    array of shape (n, K), a DataFrame with the same index for a Series
+    ``cm`` is S of the training rows only. ``strength`` 0 leaves labels as they are (one-hot), 1 replaces each by its
+    row of S; :func:`choose_smoothing` tries several. For a Series the targets are a DataFrame with its index.
 
     Examples
     --------
@@ -112,10 +103,8 @@ class SmoothingChoice(Told):
     @property
     def verdict(self) -> str:
         """The answer in words."""
-        return (
-            f"Best strength {self.best:g}: held-out log loss {self.losses.min():.4f}, "
-            f"{self.gain:.4f} (standard error {self.gain_stderr:.4f}) lower than at {self.strengths.min():g}."
-        )
+        lower = f"{self.gain:.4f} (standard error {self.gain_stderr:.4f}) lower than at {self.strengths.min():g}"
+        return f"Best strength {self.best:g}: held-out log loss {self.losses.min():.4f}, {lower}."
 
     def _shown(self, most: int | None = None) -> pd.DataFrame:
         return pd.DataFrame({"strength": self.strengths, "log_loss": self.losses})
@@ -144,8 +133,7 @@ def choose_smoothing(
     >>> from sklearn.linear_model import LogisticRegression
     >>> X, y = load_iris(return_X_y=True)
     >>> cm = CollisionMatrix([[1, 0, 0], [0, 0.95, 0.05], [0, 0.05, 0.95]])
-    >>> choice = choose_smoothing(LogisticRegression(C=100, max_iter=1000), X, y, cm, strengths=(0, 0.5, 1))
-    >>> choice.losses.shape
+    >>> choose_smoothing(LogisticRegression(C=100, max_iter=1000), X, y, cm, strengths=(0, 0.5, 1)).losses.shape
     (3,)
     """
     check_matrix(cm)
@@ -198,16 +186,12 @@ def _weight_argument(classifier: Any) -> str:
         name = getattr(classifier, "__name__", "LogisticRegression")
         raise ValueError(f"classifier must be a scikit-learn classifier, got {classifier!r}: write {name}()")
     if not hasattr(classifier, "predict_proba"):
-        raise ValueError(
-            f"classifier must have predict_proba, {type(classifier).__name__} has not "
-            f"(wrap it in sklearn.calibration.CalibratedClassifierCV)"
-        )
+        name, how = type(classifier).__name__, "wrap it in sklearn.calibration.CalibratedClassifierCV"
+        raise ValueError(f"classifier must have predict_proba, {name} has not: {how}")
     step, last = classifier.steps[-1] if hasattr(classifier, "steps") else ("", classifier)
     if not has_fit_parameter(last, "sample_weight"):
-        raise ValueError(
-            f"classifier must take sample_weight in fit, {type(last).__name__} does not: soft targets are weighted "
-            f"copies of rows (LogisticRegression, HistGradientBoostingClassifier and others take it)"
-        )
+        name, others = type(last).__name__, "LogisticRegression, HistGradientBoostingClassifier and others do"
+        raise ValueError(f"classifier must take sample_weight in fit (soft targets), {name} does not: {others}")
     return f"{step}__sample_weight" if step else "sample_weight"
 
 
@@ -222,10 +206,7 @@ class AdaptiveSampler:
 
     Parameters
     ----------
-    cm : CollisionMatrix
-        Whose S is the reference, and whose classes the labels are from.
-    y : array of n labels
-        Of the training rows.
+    cm, y : CollisionMatrix, and labels of the n training rows
     inherent : array of shape (K, K), optional
         Reference instead of S, such as ``bayes_confusion(P_heldout, y_heldout)`` (see the module's docstring).
     cap : float
@@ -322,15 +303,10 @@ class AdaptiveSampler:
 def active_learning_score(P: npt.ArrayLike, *, inherent: npt.ArrayLike | CollisionMatrix | None = None) -> FloatArray:
     """How much a label of each unlabelled row would teach: doubt that is not inherent ambiguity.
 
-    Parameters
-    ----------
-    P : array of shape (members, n, K) or (n, K)
-        Posteriors by several models: the score is the entropy of their mean less the mean of their entropies (mutual
-        information), zero where all agree that the row is ambiguous. By one model: their entropy, less that of the row
-        of S of the predicted class. One model cannot tell ambiguity from ignorance row by row: pass several where you
-        can.
-    inherent : CollisionMatrix or array of shape (K, K), optional
-        S, for the posteriors of one model. Without it their score is the plain entropy.
+    With posteriors by several models (members × n × K) it is the entropy of their mean less the mean of their entropies
+    (mutual information), zero where all agree that the row is ambiguous. With those of one (n×K) it is their entropy,
+    less that of the row of S (``inherent``, optional) of the predicted class: one model cannot tell ambiguity from
+    ignorance row by row.
 
     Examples
     --------
@@ -339,8 +315,9 @@ def active_learning_score(P: npt.ArrayLike, *, inherent: npt.ArrayLike | Collisi
     array([0.  , 0.69])
     """
     array = check.check_finite(P, "P", ndim=(2, 3))
-    flat = check.check_posteriors(np.concatenate(array) if array.ndim == 3 else array, "P").reshape(array.shape)
-    if array.ndim == 3:
+    several, k = array.ndim == 3, np.shape(array)[-1]
+    flat = check.check_posteriors(array.reshape(-1, k), "P").reshape(array.shape)
+    if several:
         if inherent is not None:
             raise ValueError("inherent must be left out when P holds several models: their agreement shows it")
         if len(array) < 2:
@@ -349,7 +326,7 @@ def active_learning_score(P: npt.ArrayLike, *, inherent: npt.ArrayLike | Collisi
     if inherent is None:
         return entropies(flat)
     S = inherent.matrix if isinstance(inherent, CollisionMatrix) else inherent
-    expected = entropies(check_reference(S, flat.shape[1]))
+    expected = entropies(check_reference(S, k))
     return np.maximum(entropies(flat) - expected[flat.argmax(axis=1)], 0.0)
 
 
