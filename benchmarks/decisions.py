@@ -28,13 +28,16 @@ from collidescope import CollisionClassifier, TableClassifier
 from collidescope.applications import ceilings, collisions_by, column_value, consolidate, split_candidates
 from collidescope.applications._inputs import mean_and_error, residuals
 from collidescope.datasets import GaussianProblem, ring
-from experiments import real_data
+from experiments import markdown, real_data
 
 SEED = 0
 #: Share of the labels of one group that is drawn at random.
 REDRAWN = 0.15
 #: Tables of KEEL: small enough for ten fits in a quarter of an hour, and with something left to get wrong.
 KEEL = ("australian", "bands", "bupa", "contraceptive", "german", "heart", "led7digit", "pima", "saheart", "vehicle")
+FIRST, ADDED = "resolving column first and flagged", "PBER after adding it covered"
+ALONE = "planted class found alone"
+RISE = "rise of PBER in 400 of 2,000 rows"
 #: Rows of a real table that take part.
 ROWS = 5000
 
@@ -70,9 +73,8 @@ def columns(samples: int = 100) -> dict[str, Any]:
         row = found.table.set_index("unit").loc["marker & copy"]
         in_pber.append(found.pber_interval[0] <= after <= found.pber_interval[1])
         in_gain.append(row["low"] <= before - after <= row["high"])
-    names = ["resolving column first and flagged", "false discovery rate", "PBER after adding it covered"]
-    means = map(float, map(np.mean, (first, false, in_pber, in_gain)))
-    return {"samples": samples} | dict(zip([*names, "gain covered"], means, strict=True))
+    means = {FIRST: first, "false discovery rate": false, ADDED: in_pber, "gain covered": in_gain}
+    return {"samples": samples} | {name: float(np.mean(values)) for name, values in means.items()}
 
 
 def groups(samples: int = 400) -> dict[str, Any]:
@@ -102,7 +104,7 @@ def groups(samples: int = 400) -> dict[str, Any]:
     return {
         "samples": samples,
         "equal groups flagged": float(np.mean(flagged)),
-        "rise of PBER in 400 of 2,000 rows": float(rise),
+        RISE: float(rise),
         "power": float(np.mean(power)),
         "50 clusters of 20: plain interval covers": float(np.mean(plain)),
         "50 clusters of 20: cluster-robust covers": float(np.mean(robust)),
@@ -121,8 +123,7 @@ def splits(samples: int = 50) -> dict[str, Any]:
         found.append(lines[lines["flagged"]]["class"].tolist() == [1])
         X, y = three.sample(1500, rng, stratified=False)
         false.append(bool(split_candidates(three.posteriors(X), y).table["flagged"].any()))
-    names = "planted class found alone", "flagged in six Gaussians"
-    return {"samples": samples} | dict(zip(names, (float(np.mean(found)), float(np.mean(false))), strict=True))
+    return {"samples": samples, ALONE: float(np.mean(found)), "flagged in six Gaussians": float(np.mean(false))}
 
 
 def limits(samples: int = 200) -> dict[str, Any]:
@@ -200,17 +201,65 @@ def letters() -> dict[str, Any]:
     X, y = real_data.load_letter()
     fit = CollisionClassifier(members="quick", limit=False, random_state=SEED).fit(X.to_numpy(float), y)
     rows: dict[str, Any] = {"rows": len(y), "pber": fit.collision_matrix_.pber}
-    plans: dict[str, dict[str, Any]] = {
-        "by gain": {},
-        "max_group_size=3": {"max_group_size": 3},
-        "balance=1": {"balance": 1},
-    }
+    plans: dict[str, Any] = {"balance=0": {}, "max_group_size=3": {"max_group_size": 3}, "balance=1": {"balance": 1}}
     for name, options in plans.items():
         plan = consolidate(fit.collision_matrix_, 13, **options)
         row = plan.path.set_index("n_groups").loc[13]
         rows[name] = {key: float(row[key]) for key in ("pber", "pber_low", "pber_high", "price")}
         rows[name]["groups"] = ["".join(group) for group in plan.groups]
     return rows
+
+
+def page_tables() -> dict[str, str]:
+    """The tables of docs/decisions.md from the record, by the name of their place."""
+    found = (load("decisions") or {})["results"]
+    c, g, p, ranges = (found[part] for part in ("columns", "groups", "splits", "limits"))
+    claims = {
+        "the resolving column (with its copy) is first and flagged, 600 rows": f"{c[FIRST]:.0%} of {c['samples']}",
+        "false discoveries among six columns of noise, at 5%": f"{c['false discovery rate']:.1%}",
+        "PBER after adding the held-back column inside its interval, against a refit": f"{c[ADDED]:.0%}",
+        "its gain inside the interval": f"{c['gain covered']:.0%}",
+        "five equal groups of 400 rows: any flagged": f"{g['equal groups flagged']:.1%} of {g['samples']}",
+        f"one of them {100 * g[RISE]:.1f} points worse: found": f"{g['power']:.1%}",
+        "50 clusters of 20 rows: plain interval covers": f"{g['50 clusters of 20: plain interval covers']:.1%}",
+        "the same with `clusters=`": f"{g['50 clusters of 20: cluster-robust covers']:.1%}",
+        "a class of two groups is found, and no other, 800 rows": f"{p[ALONE]:.0%} of {p['samples']}",
+        "six Gaussian classes, none of them two: any flagged": f"{p['flagged in six Gaussians']:.0%}",
+    }
+    for name, metrics in ((name, part) for name, part in ranges.items() if isinstance(part, dict)):
+        worst = min(metrics, key=lambda metric: metrics[metric]["inside"])
+        mean = f"{np.mean([m['inside'] for m in metrics.values()]):.1%} of {ranges['samples']}"
+        text = f"{mean}; least: {worst}, {metrics[worst]['inside']:.1%}"
+        claims[f"limit of {len(metrics)} metrics inside its range, {name}, three sizes"] = text
+    rows = {name: r for name, r in found["tables"].items() if isinstance(r, dict)}
+    columns = []
+    for name, r in rows.items():
+        units = [
+            f"{u['unit']} {100 * u['needed']:.1f} ({100 * u['low']:.1f} to {100 * u['high']:.1f})" for u in r["units"]
+        ]
+        missed = f"{sum(u['flagged'] for u in r['units'])} of {len(units)}"
+        times = [f"{r['seconds']:.0f} s", f"{r['fit_seconds']:.0f} s", f"{r['seconds'] / r['fit_seconds']:.1f}"]
+        columns.append([name, f"{r['rows']:,}", f"{r['pber']:.1%}", "; ".join(units[:3]), missed, *times])
+    letters = []
+    for name, plan in ((name, part) for name, part in found["letters"].items() if isinstance(part, dict)):
+        several = sorted((group for group in plan["groups"] if len(group) > 1), key=len, reverse=True)
+        left = f"{plan['pber']:.1%} ({plan['pber_low']:.1%} to {plan['pber_high']:.1%})"
+        price = f"{100 * plan['price']:.1f} points"
+        letters.append([f"`{name}`", ", ".join(several), str(13 - len(several)), left, price])
+    above = []
+    for name, r in ((name, part) for name, part in found["stock"].items() if isinstance(part, dict)):
+        metric = max(r["metrics"], key=lambda m: r["metrics"][m]["above"] - r["metrics"][m]["half"])
+        nearest, accuracy = r["metrics"][metric], r["metrics"]["accuracy"]
+        share = [f"{accuracy[key]:.1%}" for key in ("now", "yours", "end")]
+        gap = f"{nearest['above']:+.3f} ± {nearest['half']:.3f} ({metric}, {nearest['rival']})"
+        above.append([name, *share, gap])
+    head = ["table", "rows", "PBER", "most missed: rise of PBER in points", "units missed beyond chance"]
+    return {
+        "claims": markdown.table(["claim", "measured"], list(claims.items())),
+        "columns": markdown.table([*head, "`column_value`", "one fit", "ratio"], columns),
+        "letters": markdown.table(["merged by", "groups", "single letters", "PBER left", "price"], letters),
+        "stock": markdown.table(["table", "pool", "best stock", "reachable at most", "nearest to the end"], above),
+    }
 
 
 PARTS = {part.__name__: part for part in (columns, groups, splits, limits, tables, stock, letters)}
