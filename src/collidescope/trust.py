@@ -23,7 +23,7 @@ from sklearn.utils import check_random_state
 
 from collidescope import _checks as check
 from collidescope._checks import CollisionWarning
-from collidescope._text import limit_facts, span, words_html
+from collidescope._text import span, words_html
 from collidescope.equations.bounds import condition_number
 from collidescope.equations.recovery import Recovery
 from collidescope.estimators import estimate_collisions
@@ -57,11 +57,9 @@ class ShuffledControl:
 
     def __str__(self) -> str:
         verdict = "as it should be" if self.passed else "which chance does not explain: do not trust this fit"
-        return (
-            f"With shuffled labels every row of S should be the priors: the largest deviation is "
-            f"{self.largest_deviation:.3f} ({self.z:.1f} standard errors, limit {self.limit:.1f}), {verdict}. "
-            f"This does not test for columns that give the label away, nor for related rows in different folds."
-        )
+        seen = f"{self.largest_deviation:.3f} ({self.z:.1f} standard errors, limit {self.limit:.1f}), {verdict}"
+        unseen = "This does not test for columns that give the label away, nor for related rows in different folds."
+        return f"With shuffled labels every row of S should be the priors: the largest deviation is {seen}. {unseen}"
 
     def _repr_html_(self) -> str:
         return words_html(str(self))
@@ -111,12 +109,10 @@ def shuffled_control(
     """
     shuffled = check_random_state(random_state).permutation(check.check_labels(y))
     cm = _collisions(estimator, X, shuffled)
-    if cm.stderr is None:
-        raise ValueError("estimator gave a collision matrix without standard errors: use estimate='one-step'")
-    deviation = np.abs(cm.matrix - cm.priors)
-    low, high = cm.interval(0.95) or (cm.matrix, cm.matrix)
+    deviation, ends = np.abs(cm.matrix - cm.priors), cm.interval(0.95)
+    assert ends is not None  # labels give intervals
     # one standard error as the interval sees it: with the allowance for collisions that were not seen
-    scale = np.maximum(high - cm.matrix, cm.matrix - low) / -ndtri(0.025)
+    scale = np.maximum(ends[1] - cm.matrix, cm.matrix - ends[0]) / -ndtri(0.025)
     z = float((deviation / scale).max())
     limit = float(-ndtri(0.025 / (cm.n_classes * (cm.n_classes + 1) / 2)))
     return ShuffledControl(cm, float(deviation.max()), z, limit, z <= limit)
@@ -136,12 +132,9 @@ def learning_curve(source: Any) -> LearningCurve:
     if limit is None:
         given = f"{type(source).__name__} without one"
         raise ValueError(f"source must be a fitted classifier with a limit, got {given}: fit again with limit=True")
-    facts = limit_facts(limit)
-    interval = float(facts["limit_pber_low"]), float(facts["limit_pber_high"])  # type: ignore[arg-type]
-    reason = str(limit.reason or "")
     # A last drop within luck, with room below: neither settled nor seen to fall.
-    verdict = UNKNOWN if reason.startswith(UNKNOWN) else VERDICTS.get(limit.state, UNKNOWN)
-    return LearningCurve(limit.curve, float(limit.pber), interval, verdict, reason)
+    verdict = UNKNOWN if limit.reason.startswith(UNKNOWN) else VERDICTS.get(limit.state, UNKNOWN)
+    return LearningCurve(limit.curve, float(limit.pber), limit.pber_interval(), verdict, limit.reason)
 
 
 def limit_of(source: Any) -> Any:
@@ -171,7 +164,7 @@ def _collisions(estimator: Any, X: Any, y: npt.NDArray[Any]) -> CollisionMatrix:
     """S of a fresh copy of the estimator: its own ``one_step_``, or the cross-fitted estimate of a plain classifier."""
     fresh = clone(estimator)
     if "estimate" not in fresh.get_params():
-        return estimate_collisions(fresh, X, y)  # type: ignore[no-any-return]
+        return estimate_collisions(fresh, X, y)
     if "limit" in fresh.get_params():
         fresh.set_params(limit=False)  # the control needs the full size only
     with warnings.catch_warnings():
@@ -179,4 +172,4 @@ def _collisions(estimator: Any, X: Any, y: npt.NDArray[Any]) -> CollisionMatrix:
         fresh.fit(X, y)
     if fresh.interrupted_:  # half a fit is no control
         raise KeyboardInterrupt
-    return fresh.one_step_  # type: ignore[no-any-return]
+    return fresh.one_step_
