@@ -21,32 +21,23 @@ def rows(n, seed, problem=PROBLEM):
     return X, y, problem.posteriors(X)
 
 
-def drawn(P, classes, seed):
-    """Labels drawn from posteriors: what the probabilistic Bayes classifier says."""
-    u = np.random.default_rng(seed).random((len(P), 1))
-    return classes[(u >= P.cumsum(axis=1)).sum(axis=1).clip(0, P.shape[1] - 1)]
+UNEVEN = imbalanced(4, ratio=20, length=3, random_state=0)
 
 
-@pytest.mark.parametrize("said", ["posteriors", "drawn labels"])
-def test_weights_stay_even_when_all_confusion_is_in_the_collision_matrix(said):
+@pytest.mark.parametrize("said", ["posteriors", "labels drawn from them", "the best rule"])
+def test_weights_stay_even_when_all_confusion_is_inherent(said):
+    """The best rule is held against its own confusion; a false discovery in 5% of the samples is allowed."""
+    problem = UNEVEN if said == "the best rule" else PROBLEM
+    reference = bayes_confusion(UNEVEN.posteriors(UNEVEN.sample(50_000, 99)[0])) if problem is UNEVEN else None
     changed = 0
-    for seed in range(20):
-        _, y, P = rows(1000, seed)
-        sampler = AdaptiveSampler(PROBLEM.collision_matrix(), TRAIN)
-        sampler.update(y, P if said == "posteriors" else drawn(P, PROBLEM.classes, seed))
-        changed += int((sampler.weights_ != 1).any())
-    assert changed <= 4  # a false discovery in 5% of the samples; 5 or more of 20 have a chance of 0.3%
-
-
-def test_weights_stay_even_when_the_best_rule_is_held_against_its_own_confusion():
-    changed = 0
-    problem = imbalanced(4, ratio=20, length=3, random_state=0)
-    reference = bayes_confusion(problem.posteriors(problem.sample(50_000, 99)[0]))
     for seed in range(20):
         _, y, P = rows(1000, seed, problem)
+        drawn = (np.random.default_rng(seed).random((len(P), 1)) >= P.cumsum(axis=1)).sum(axis=1).clip(0, 3)
+        codes = {"labels drawn from them": drawn, "the best rule": P.argmax(axis=1)}.get(said)
         sampler = AdaptiveSampler(problem.collision_matrix(), y, inherent=reference)
-        changed += int((sampler.update(y, P.argmax(axis=1)).weights_ != 1).any())
-    assert changed <= 4
+        sampler.update(y, P if codes is None else np.asarray(problem.classes)[codes])
+        changed += int((sampler.weights_ != 1).any())
+    assert changed <= 4  # 5 or more of 20 have a chance of 0.3%
 
 
 def test_the_planted_pair_is_drawn_more_often_and_inherent_confusion_is_not():
@@ -71,28 +62,24 @@ def test_an_excess_that_stays_raises_the_weight_to_its_limit_and_one_that_goes_l
     bad = np.repeat([0, 1, 1, 0], [450, 50, 400, 100])  # class 1: 0.2 instead of 0.1
     good = np.repeat([0, 1, 1, 0], [450, 50, 450, 50])
     sampler = AdaptiveSampler(cm, y)
-    for _ in range(60):
-        sampler.update(y, bad)
-    assert sampler.class_weights_[1] / sampler.class_weights_[0] == pytest.approx(np.exp(0.1 / (1 - MEMORY)), rel=1e-4)
-    for _ in range(60):
-        sampler.update(y, good)
-    assert np.allclose(sampler.class_weights_, 1, atol=1e-5)
+    for said, ratio in ((bad, np.exp(0.1 / (1 - MEMORY))), (good, 1.0)):
+        for _ in range(60):
+            sampler.update(y, said)
+        assert sampler.class_weights_[1] / sampler.class_weights_[0] == pytest.approx(ratio, rel=1e-4)
 
 
 def test_weights_have_mean_one_and_no_class_comes_oftener_than_the_cap():
     rng = np.random.default_rng(0)
-    k = 6
-    y = rng.choice(k, 1000, p=[0.5, 0.3, 0.1, 0.05, 0.03, 0.02])
-    sampler = AdaptiveSampler(CollisionMatrix(np.eye(k)), y, cap=3.0)
-    mixed = np.flatnonzero(y < 3)
+    y = rng.choice(6, 1000, p=[0.5, 0.3, 0.1, 0.05, 0.03, 0.02])
+    sampler = AdaptiveSampler(CollisionMatrix(np.eye(6)), y, cap=3.0)
+    ratios = []
     for _ in range(20):
         said = y.copy()
-        said[mixed] = rng.permutation(y[mixed])
+        said[y < 3] = rng.permutation(y[y < 3])
         sampler.update(y, said)
         assert sampler.weights_.mean() == pytest.approx(1)
-        assert sampler.class_weights_.max() / sampler.class_weights_.min() <= 3 * (1 + 1e-12)
-        assert sampler.class_weights_.max() <= 3 * (1 + 1e-12)
-    assert sampler.class_weights_.max() / sampler.class_weights_.min() == pytest.approx(3)
+        ratios.append(sampler.class_weights_.max() / sampler.class_weights_.min())
+    assert max(ratios) == pytest.approx(3)
 
 
 def test_a_class_taken_for_many_others_is_found_where_no_pair_is():
@@ -127,10 +114,9 @@ def test_every_row_comes_as_often_as_its_weight_says():
 def test_a_data_loader_of_torch_takes_it():
     torch = pytest.importorskip("torch")
     sampler = AdaptiveSampler(CollisionMatrix(np.eye(4), classes=list("abcd")), TRAIN, random_state=0)
-    data = torch.utils.data.TensorDataset(torch.arange(200))
-    loader = torch.utils.data.DataLoader(data, batch_size=32, sampler=sampler)
+    loader = torch.utils.data.DataLoader(torch.arange(200), batch_size=32, sampler=sampler)
     assert len(loader) == 7
-    assert sorted(torch.cat([batch for (batch,) in loader]).tolist()) == list(range(200))
+    assert sorted(torch.cat(list(loader)).tolist()) == list(range(200))
 
 
 def test_known_ambiguity_scores_low_and_the_unexplored_high():
@@ -159,10 +145,9 @@ def test_known_ambiguity_scores_low_and_the_unexplored_high():
 def test_one_models_doubt_is_discounted_by_what_its_class_has_anyway():
     _, y, P = rows(4000, 0)
     cm = collision_matrix_from_posteriors(P, y)
-    unexplored = np.full((1, 4), 0.25)
     known = P[(P[:, 0] > 0.4) & (P[:, 1] > 0.4)]
     assert len(known) > 50
-    scores = active_learning_score(np.concatenate([known, unexplored]), inherent=cm)
+    scores = active_learning_score(np.concatenate([known, np.full((1, 4), 0.25)]), inherent=cm)
     assert scores[:-1].max() < 0.2 < 0.6 < scores[-1]
     assert np.array_equal(active_learning_score(known, inherent=cm.matrix), scores[:-1])
     assert (active_learning_score(known) > 0.6).all()

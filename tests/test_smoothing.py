@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 import torch
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
+from sklearn.model_selection import StratifiedKFold
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -14,8 +15,8 @@ from torch import nn
 
 from collidescope import CollisionMatrix, collision_matrix_from_posteriors
 from collidescope.applications import choose_smoothing, smooth_labels, smoothing_matrix
-from collidescope.applications.training import expand
 from collidescope.applications.smoothing_loss import SmoothedCrossEntropy
+from collidescope.applications.training import expand
 from collidescope.datasets import GaussianProblem, with_label_noise
 from helpers import ZOO, planted, random_posteriors
 
@@ -24,27 +25,19 @@ CM = CollisionMatrix(*planted(4, sharpness=1.5), classes=NAMES)
 Y = ["van", "cat", "dog", "dog", "car"]
 
 
-# ------------------------------------------------------------------------------------------------- targets
-
-
-@pytest.mark.parametrize("name", ZOO)
 @pytest.mark.parametrize("strength", [0, 0.1, 0.7, 1])
-def test_targets_are_distributions_and_strength_counts_from_labels_to_rows_of_S(name, strength):
-    S, priors = ZOO[name]
-    T = smoothing_matrix(CollisionMatrix(S, priors), strength)
-    assert np.allclose(T.sum(axis=1), 1, atol=1e-12)
-    assert T.min() >= 0
-    assert np.allclose(T - np.eye(len(S)), strength * (S - np.eye(len(S))), atol=1e-15)
+def test_targets_are_distributions_and_strength_counts_from_labels_to_rows_of_S(strength):
+    for S, priors in ZOO.values():
+        T = smoothing_matrix(CollisionMatrix(S, priors), strength)
+        assert np.allclose(T.sum(axis=1), 1, atol=1e-12)
+        assert T.min() >= 0
+        assert np.allclose(T - np.eye(len(S)), strength * (S - np.eye(len(S))), atol=1e-15)
 
 
-def test_lists_arrays_and_series_agree():
-    rows = smooth_labels(Y, CM, 0.3)
+def test_lists_and_series_agree():
+    rows, index = smooth_labels(Y, CM, 0.3), [3, 1, 4, 1, 5]
     assert rows.dtype == np.float64
-    assert np.array_equal(smooth_labels(np.array(Y), CM, 0.3), rows)
-    frame = smooth_labels(pd.Series(Y, index=[3, 1, 4, 1, 5]), CM, 0.3)
-    assert frame.index.tolist() == [3, 1, 4, 1, 5]
-    assert frame.columns.tolist() == NAMES
-    assert np.array_equal(frame.to_numpy(), rows)
+    assert smooth_labels(pd.Series(Y, index=index), CM, 0.3).equals(pd.DataFrame(rows, index, NAMES))
 
 
 def test_expanded_rows_carry_the_targets():
@@ -54,33 +47,25 @@ def test_expanded_rows_carry_the_targets():
     again = np.zeros((4, 4))
     again[rows, labels] = weights
     assert np.allclose(again, T[codes], atol=1e-6)
-    rows, labels, weights = expand(codes, np.eye(4))
-    assert (rows.tolist(), labels.tolist(), weights.tolist()) == ([0, 1, 2, 3], codes.tolist(), [1] * 4)
-
-
-# ------------------------------------------------------------------------------------------------- the torch loss
+    assert [part.tolist() for part in expand(codes, np.eye(4))] == [[0, 1, 2, 3], codes.tolist(), [1] * 4]
 
 
 def test_the_loss_is_the_cross_entropy_against_soft_targets():
     rng = np.random.default_rng(0)
-    logits = rng.standard_normal((50, 4))
-    codes = rng.integers(0, 4, 50)
-    T = 0.7 * np.eye(4) + 0.3 * CM.matrix
+    logits, codes = rng.standard_normal((50, 4)), rng.integers(0, 4, 50)
     log_p = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
-    each = -(T[codes] * log_p).sum(axis=1)
-    inputs = torch.tensor(logits), torch.tensor(codes)
-    assert float(SmoothedCrossEntropy(CM, 0.3)(*inputs)) == pytest.approx(each.mean(), rel=1e-6)
-    assert float(SmoothedCrossEntropy(CM, 0.3, reduction="sum")(*inputs)) == pytest.approx(each.sum(), rel=1e-6)
-    assert SmoothedCrossEntropy(CM, 0.3, reduction="none")(*inputs).numpy() == pytest.approx(each, rel=1e-6)
+    each = -((0.7 * np.eye(4) + 0.3 * CM.matrix)[codes] * log_p).sum(axis=1)
+    for reduction, expected in (("mean", each.mean()), ("sum", each.sum()), ("none", each)):
+        loss = SmoothedCrossEntropy(CM, 0.3, reduction)(torch.tensor(logits), torch.tensor(codes))
+        assert loss.numpy() == pytest.approx(expected, rel=1e-6)
 
 
 def test_strength_0_is_plain_cross_entropy_and_a_uniform_S_is_uniform_smoothing():
     generator = torch.Generator().manual_seed(0)
     logits, labels = torch.randn(30, 5, generator=generator), torch.arange(30) % 5
-    plain = nn.functional.cross_entropy(logits, labels)
-    assert torch.allclose(SmoothedCrossEntropy(np.full((5, 5), 0.2), 0)(logits, labels), plain)
-    uniform = nn.functional.cross_entropy(logits, labels, label_smoothing=0.15)
-    assert torch.allclose(SmoothedCrossEntropy(np.full((5, 5), 0.2), 0.15)(logits, labels), uniform)
+    for strength in (0, 0.15):
+        uniform = nn.functional.cross_entropy(logits, labels, label_smoothing=strength)
+        assert torch.allclose(SmoothedCrossEntropy(np.full((5, 5), 0.2), strength)(logits, labels), uniform)
 
 
 def test_targets_travel_with_the_module():
@@ -94,9 +79,6 @@ def test_targets_travel_with_the_module():
     assert "strength=0.2" in repr(other)
 
 
-# ------------------------------------------------------------------------------------------------- choosing
-
-
 def noisy(seed=0):
     """Two classes that a line separates, each label wrong one time in four, features that invite overfitting."""
     clean = GaussianProblem(np.outer([-3.0, 3.0], np.eye(12)[0]))
@@ -105,12 +87,8 @@ def noisy(seed=0):
     return X, y, problem.collision_matrix()
 
 
-EAGER = LogisticRegression(C=1e4, max_iter=2000)
-
-
 def test_noisy_labels_ask_for_smoothing():
-    X, y, cm = noisy()
-    choice = choose_smoothing(EAGER, X, y, cm)
+    choice = choose_smoothing(LogisticRegression(C=1e4, max_iter=2000), *noisy())
     assert choice.best >= 0.1
     assert choice.gain > 0
     assert choice.losses.min() == choice.losses[choice.strengths == choice.best]
@@ -123,8 +101,6 @@ def test_noisy_labels_ask_for_smoothing():
 def test_losses_are_those_of_weighted_copies_made_by_hand():
     """One fold by a slow reference: every row once for every class, with no copy left out."""
     X, y, cm = noisy(1)
-    from sklearn.model_selection import StratifiedKFold
-
     total = 0.0
     for train, test in StratifiedKFold(2, shuffle=True, random_state=5).split(X, y):
         soft = smooth_labels(y[train], cm, 0.5)
@@ -146,8 +122,6 @@ def test_pipelines_frames_text_labels_and_absent_classes_are_taken():
     assert np.isfinite(choice.losses).all()
 
 
-# ------------------------------------------------------------------------------------------------- bad input
-
 AB = CollisionMatrix([[0.8, 0.2], [0.2, 0.8]], classes=["a", "b"])
 
 
@@ -160,10 +134,7 @@ def choose(**changes):
     ("call", "says"),
     [
         (lambda: smoothing_matrix(CM.matrix), "cm must be a CollisionMatrix, got ndarray"),
-        (
-            lambda: SmoothedCrossEntropy(CM)(torch.zeros(1, 4), torch.tensor([0.0])),
-            "labels must be.*float32",
-        ),
+        (lambda: SmoothedCrossEntropy(CM)(torch.zeros(1, 4), torch.tensor([0.0])), "labels must be.*float32"),
         (lambda: SmoothedCrossEntropy(CM, reduction="max"), "reduction must be one of 'mean', 'sum', 'none'"),
         (lambda: SmoothedCrossEntropy(CM)(torch.zeros(2, 3), torch.tensor([0, 1])), r"logits.*\(B, 4.*\(2, 3\)"),
         (lambda: SmoothedCrossEntropy(CM)(torch.zeros(1, 4), torch.tensor([7])), "labels.*from 0 to 3, got 7 to 7"),
