@@ -144,8 +144,9 @@ def _held_out(source: Any, X: Any, P: FloatArray) -> tuple[FloatArray, tuple[str
     seen = hashes[place] == wanted
     if not seen.any():
         return P, ()
-    said = f"{int(seen.sum()):,} of {len(P):,} rows are training rows of the model: their held-out posteriors are used"
-    return np.where(seen[:, None], means[place], P), (f"{said} in place of its predictions.",)
+    said = f"{int(seen.sum()):,} of {len(P):,} rows are training rows of the model"
+    said += ": their held-out posteriors are used in place of its predictions."
+    return np.where(seen[:, None], means[place], P), (said,)
 
 
 def curve_of(

@@ -80,14 +80,17 @@ def _metrics(rows: _Jackknife, cost: FloatArray | None) -> list[_Metric]:
     f1 = "errors of the posteriors usually lower it; rules for F1 can reach a little more even with true posteriors"
     top = min(k - 1, 5 if k > 10 else 2)
 
-    def likeliest(P: FloatArray, priors: FloatArray) -> IntArray:
-        return P.argmax(axis=1)
+    likeliest = lambda P, priors: P.argmax(axis=1)  # noqa: E731
+    at_equal_priors = lambda P, priors: (P / np.maximum(priors, LEAST)).argmax(axis=1)  # noqa: E731
 
     def right(C: FloatArray) -> FloatArray:
         return np.diagonal(C, axis1=1, axis2=2)
 
     def f1_scores(C: FloatArray) -> FloatArray:
         return 2 * right(C) / np.maximum(C.sum(axis=1) + C.sum(axis=2), 1)
+
+    def shares(C: FloatArray) -> FloatArray:
+        return C.sum(axis=2) / C.sum(axis=(1, 2))[:, None]
 
     def recalls(C: FloatArray) -> FloatArray:
         with np.errstate(invalid="ignore"):  # a class that is in no other part has none
@@ -100,14 +103,11 @@ def _metrics(rows: _Jackknife, cost: FloatArray | None) -> list[_Metric]:
         floored = np.maximum(P, LEAST)
         return -np.log(floored[np.arange(len(P)), codes] / floored.sum(axis=1))
 
-    at_equal_priors = lambda P, priors: (P / np.maximum(priors, LEAST)).argmax(axis=1)  # noqa: E731
     found = [
         _Metric("accuracy", lambda C: right(C).sum(axis=1) / C.sum(axis=(1, 2)), likeliest),
         _Metric("balanced accuracy", lambda C: np.nanmean(recalls(C), axis=1), at_equal_priors),
         _Metric("macro F1", lambda C: f1_scores(C).mean(axis=1), likeliest, push=f1),
-        _Metric(
-            "weighted F1", lambda C: (f1_scores(C) * C.sum(axis=2)).sum(axis=1) / C.sum(axis=(1, 2)), likeliest, push=f1
-        ),
+        _Metric("weighted F1", lambda C: (f1_scores(C) * shares(C)).sum(axis=1), likeliest, push=f1),
         _Metric("ROC AUC" if k == 2 else "ROC AUC, one-vs-rest", partial(rows.ranking, metrics.roc_auc_score)),
         _Metric("average precision", partial(rows.ranking, metrics.average_precision_score)),
         _Metric(f"top-{top} accuracy", lambda P: rows.mean(in_top(P))),
@@ -166,10 +166,8 @@ def ceilings(
 
     Parameters
     ----------
-    P : array of shape (n, K), or a fitted ``CollisionClassifier``
-        Held-out posteriors of the rows; of a classifier its ``posteriors_``, ``labels_``, ``limit_`` and
-        ``posteriors_by_size_`` are taken.
-    y : array of n labels
+    P, y : array of shape (n, K) and n labels, or a fitted ``CollisionClassifier``
+        Held-out posteriors; a classifier has them, its labels, limit and learning curves.
     y_pred : array of n labels or of shape (n, K), optional
         Held-out predictions of another classifier, compared on the same rows.
     limit : Limit, optional
@@ -257,10 +255,10 @@ def _interval(values: FloatArray, level: float, metric: _Metric | None = None) -
     g = len(values) - 1
     stderr = np.sqrt((g - 1) / g * ((values[1:] - values[1:].mean()) ** 2).sum())
     half = float(stdtrit(g - 1, (1 + level) / 2) * stderr)
-    low, high = float(values[0] - half), float(values[0] + half)
+    ends = values[0] - half, values[0] + half
     if metric is not None:
-        low, high = (low, min(high, metric.best)) if metric.higher else (max(low, metric.best), high)
-    return low, high
+        ends = (ends[0], min(ends[1], metric.best)) if metric.higher else (max(ends[0], metric.best), ends[1])
+    return ends
 
 
 def _range(sizes: FloatArray, values: FloatArray, level: float, metric: _Metric, n: int) -> tuple[float, float]:
@@ -273,9 +271,5 @@ def _range(sizes: FloatArray, values: FloatArray, level: float, metric: _Metric,
     wider = stdtrit(g - 1, (1 + level) / 2) / ndtri((1 + level) / 2)
     covariance = wider**2 * (g - 1) / g * deviations @ deviations.T
     found = Limit(sizes, distance[:, 0] / scale, covariance, float(np.sqrt(covariance[-1, -1])), n)
-    ends = [scale * end for end in found.pber_interval(level)]
-    return (
-        (metric.best - ends[1], metric.best - ends[0])
-        if metric.higher
-        else (metric.best + ends[0], metric.best + ends[1])
-    )
+    near, far = (metric.best + (-scale if metric.higher else scale) * end for end in found.pber_interval(level))
+    return min(near, far), max(near, far)
