@@ -201,7 +201,7 @@ def letters() -> dict[str, Any]:
     X, y = real_data.load_letter()
     fit = CollisionClassifier(members="quick", limit=False, random_state=SEED).fit(X.to_numpy(float), y)
     rows: dict[str, Any] = {"rows": len(y), "pber": fit.collision_matrix_.pber}
-    plans: dict[str, Any] = {"balance=0": {}, "max_group_size=3": {"max_group_size": 3}, "balance=1": {"balance": 1}}
+    plans: dict[str, Any] = {"by gain": {}, "max_group_size=3": {"max_group_size": 3}, "balance=1": {"balance": 1}}
     for name, options in plans.items():
         plan = consolidate(fit.collision_matrix_, 13, **options)
         row = plan.path.set_index("n_groups").loc[13]
@@ -245,7 +245,7 @@ def page_tables() -> dict[str, str]:
         several = sorted((group for group in plan["groups"] if len(group) > 1), key=len, reverse=True)
         left = f"{plan['pber']:.1%} ({plan['pber_low']:.1%} to {plan['pber_high']:.1%})"
         price = f"{100 * plan['price']:.1f} points"
-        letters.append([f"`{name}`", ", ".join(several), str(13 - len(several)), left, price])
+        letters.append([name, ", ".join(several), str(13 - len(several)), left, price])
     above = []
     for name, r in ((name, part) for name, part in found["stock"].items() if isinstance(part, dict)):
         metric = max(r["metrics"], key=lambda m: r["metrics"][m]["above"] - r["metrics"][m]["half"])

@@ -106,8 +106,8 @@ class AuditReport(Told):
         ``kind``: "fixable" where argmax p is right, "inherent" where it says ``predicted`` too (inherent, or not
         learned yet), "other" where it is wrong in another way, or "all" of them.
         """
-        i = int(check.encode_labels([true], self.classes, "true")[0])
-        j = int(check.encode_labels([predicted], self.classes, "predicted")[0])
+        given = (("true", true), ("predicted", predicted))
+        i, j = (check.encode_labels([label], self.classes, name)[0] for name, label in given)
         if i == j:
             raise ValueError(f"predicted must be another class than true, got {predicted!r} for both")
         y, said, best = self._codes
@@ -179,9 +179,8 @@ def audit(
     model_or_posteriors : array of shape (n, K), or a fitted classifier with ``predict_proba``
         The best estimate of the true posteriors, by a model that did not train on the rows. Training rows of a
         ``CollisionClassifier`` are recognised and get their held-out posteriors.
-    X : the audited rows
-        Needed when the first argument is a classifier or ``y_pred`` an estimator; else ``audit(P, y_true, y_pred)``.
-    y_true : array of n labels
+    X, y_true : the audited rows and their labels
+        X is needed for a classifier, or an estimator as ``y_pred``; else ``audit(P, y_true, y_pred)``.
     y_pred : array of n labels, array of shape (n, K), or a fitted estimator
         What the audited classifier says about rows that it did not train on.
     limit : Limit, optional
@@ -220,10 +219,9 @@ def audit(
     claimed = 1 - P.max(axis=1)
     gap, spread, _ = inputs.mean_and_error(best_wrong - claimed)
     if n > 1 and abs(gap) > MISCALIBRATED * spread:
-        notes += (
-            f"The posteriors are {'over' if gap > 0 else 'under'}-confident: they claim that their rule errs on "
-            f"{claimed.mean():.1%}, it errs on {best_wrong.mean():.1%}. Better ones may find more that can be fixed.",
-        )
+        said_of = f"they claim that their rule errs on {claimed.mean():.1%}, it errs on {best_wrong.mean():.1%}"
+        how = "over" if gap > 0 else "under"
+        notes += (f"The posteriors are {how}-confident: {said_of}. Better ones may find more that can be fixed.",)
     pber, stderr, _ = inputs.mean_and_error((inputs.residuals(P, y) ** 2).sum(axis=1))
     # Either of two upper limits would do at a one-sided (1 - level) / 2; for the lower of them each takes half of it.
     each = 1 - (1 - level) / 2

@@ -35,13 +35,11 @@ from collidescope.applications._inputs import Names, Told, check_matrix, check_r
 from collidescope.matrix import CollisionMatrix, _half_width
 
 LEVEL = 0.95
-#: Gains closer than this are equal up to the rounding of sums of B: the pair that comes first in the classes is taken,
-#: on every machine.
+#: Gains closer than this are equal up to rounding: the pair that comes first is taken, on every machine.
 TIE = 1e-12
 #: In place of the gain of a pair that may not be merged; true gains are never negative.
 FORBIDDEN = -1.0
-#: Up to this many classes every grouping can be looked at in a second (Bell's numbers: 115,975 for 10, 4 million
-#: for 12).
+#: Up to this many classes every grouping is looked at within a second (Bell's numbers: 115,975; 4 million for 12).
 OPTIMAL_CLASSES = 10
 #: Letters of the name of a group: three columns of names and numbers fit into 80.
 NAME_WIDTH = 24
@@ -68,20 +66,13 @@ Groupings = npt.NDArray[np.integer]
 class ConsolidationPlan(Told):
     """Which classes become one, what is gained by it, and every other step of the same path (:func:`consolidate`).
 
-    Attributes
-    ----------
-    groups : list of lists of class names, in the order of their first members
-    matrix, source : CollisionMatrix
-        Of the groups (named "4+9", with intervals where the source has a covariance), and of the classes.
-    path : DataFrame
-        One row per step: ``step``, ``n_groups``, ``first`` and ``second`` (the groups merged), ``pber`` with
-        ``pber_low`` and ``pber_high`` (95%), ``gain`` (PBER removed) and ``price``: PBER above that of the plain greedy
-        path with as many groups. It ends at one group, or where the constraints end it.
-    linkage : array of shape (K - 1, 4) or None
-        The tree for :func:`scipy.cluster.hierarchy.dendrogram`; heights are the PBER removed so far. Merges beyond the
-        end of ``path`` join what the constraints keep apart. None with ``method="optimal"``, whose steps need not nest.
-    groupings : array of shape (len(path), K)
-        Group number of every class at every step.
+    ``groups`` are lists of class names, ``matrix`` is S of them (named "4+9", with intervals where ``source``, S of the
+    classes, has a covariance). ``path`` has one row per step: ``step``, ``n_groups``, ``first`` and ``second`` (the
+    groups merged), ``pber`` with ``pber_low`` and ``pber_high`` (95%), ``gain`` (PBER removed) and ``price``: PBER
+    above that of the plain greedy path with as many groups. It ends at one group, or where the constraints end it;
+    ``groupings`` has the group number of every class at each of its steps. ``linkage`` is the tree for
+    :func:`scipy.cluster.hierarchy.dendrogram`, with the PBER removed so far as heights and with merges that the
+    constraints forbid at its end; None with ``method="optimal"``, whose steps need not nest.
     """
 
     TITLE: ClassVar[str] = "Which classes to merge"
@@ -107,8 +98,7 @@ class ConsolidationPlan(Told):
     def at(self, n_groups: int, names: GroupNames | None = None) -> ConsolidationPlan:
         """The plan with another number of groups along the same path.
 
-        ``names`` has one name per group, in the order of ``groups``, or makes one from the members of a group; by
-        default they are joined by "+", long ones cut: "A+B+… (12)".
+        ``names`` has one name per group, or makes one from its members; default "A+B", long ones cut: "A+B+… (12)".
         """
         check.check_count(n_groups, "n_groups", least=2)
         steps = self.path["n_groups"].tolist()
@@ -143,10 +133,12 @@ class ConsolidationPlan(Told):
     def verdict(self) -> str:
         """The answer in words."""
         words = (
-            f"{self.source.n_classes} classes in {self.n_groups} groups. An input seen again falls into another group "
-            f"with probability {_with_interval(self.matrix)}, into another class with {_with_interval(self.source)}. "
-            f"[PBER]"
+            f"{self.source.n_classes} classes in {self.n_groups} groups. An input seen again falls into another group"
         )
+        words += (
+            f" with probability {_with_interval(self.matrix)}, into another class with {_with_interval(self.source)}."
+        )
+        words += " [PBER]"
         price = self.path.set_index("n_groups")["price"].get(self.n_groups, 0.0)
         more = f" Merging by gain alone would leave {self.matrix.pber - price:.2%}, in less even groups."
         return words + more if price > TIE else words
@@ -181,6 +173,8 @@ def consolidate(
     Parameters
     ----------
     cm : CollisionMatrix
+        Exact given S; the choice of the groups saw the estimate, so the PBER of a *chosen* grouping of a noisy matrix
+        is a little too low, and intervals do not allow for the choice.
     n_groups, max_pber : int, float, optional
         Merge until this many groups are left, or until the PBER is at most this. With neither nothing is merged yet:
         look at ``plan.path`` and take ``plan.at(n)``.
@@ -193,13 +187,7 @@ def consolidate(
         Merged before the first step; never together in a group.
     method : "greedy" or "optimal"
         Greedy merges the best pair at each step. Optimal looks at every grouping (up to 10 classes).
-    names : list with one name per group, or callable, optional
-        See :meth:`ConsolidationPlan.at`.
-
-    Notes
-    -----
-    Exact given S. The choice of the groups saw the estimate, so with noisy matrices the PBER of a *chosen* grouping is
-    a little too low; intervals do not allow for the choice.
+    names : see :meth:`ConsolidationPlan.at`
 
     Examples
     --------
@@ -469,12 +457,9 @@ def _intervals(cm: CollisionMatrix, groupings: Groupings, pber: FloatArray) -> t
 class SplitCandidates(Told):
     """Classes that look like two, made by :func:`split_candidates`.
 
-    Attributes
-    ----------
-    table : DataFrame
-        One row per class and pair of others: ``class``, ``first``, ``second``, ``rows_first``, ``rows_second``,
-        ``rate_first`` (mean posterior of ``first`` in the first part, and ``rate_first_elsewhere`` in the second),
-        ``rate_second`` and ``rate_second_elsewhere``, ``p_value``, ``flagged``. Smallest p-value first.
+    ``table`` has one row per class and pair of others, smallest p-value first: ``class``, ``first``, ``second``,
+    ``rows_first``, ``rows_second``, ``rate_first`` (mean posterior of ``first`` in the first part, and
+    ``rate_first_elsewhere`` in the second), ``rate_second`` and ``rate_second_elsewhere``, ``p_value``, ``flagged``.
     """
 
     TITLE: ClassVar[str] = "Which classes look like two?"
@@ -506,23 +491,18 @@ def split_candidates(
     """Which classes fall into separate groups that collide with different classes?
 
     ``P`` are held-out posteriors of at least three classes, ``classes`` the names of its columns (default the sorted
-    distinct labels), ``fdr`` is the false discovery rate of the flagged lines (Benjamini and Hochberg).
-
-    Notes
-    -----
-    Posteriors from trees take few values and can show modes where there are none: prefer smooth ones. Two groups that
-    collide with the same class, or with none, are not seen here.
+    distinct labels), ``fdr`` is the false discovery rate of the flagged lines (Benjamini and Hochberg). Posteriors from
+    trees take few values and can show modes where there are none: prefer smooth ones. Two groups that collide with the
+    same class, or with none, are not seen here.
 
     Examples
     --------
     >>> from collidescope.datasets import GaussianProblem
     >>> four = GaussianProblem([[0.0], [2.5], [12.5], [15.0]])
     >>> X, parts = four.sample(2000, random_state=0)
-    >>> P = four.posteriors(X)
-    >>> P = np.column_stack([P[:, 0], P[:, 1] + P[:, 2], P[:, 3]])  # the two in the middle are one class
-    >>> found = split_candidates(P, np.array(["a", "both", "both", "b"])[parts], classes=["a", "both", "b"])
-    >>> found.table.query("flagged")["class"].tolist()
-    ['both']
+    >>> P = four.posteriors(X) @ [[1, 0, 0], [0, 1, 0], [0, 1, 0], [0, 0, 1]]  # the two in the middle are one class
+    >>> split_candidates(P, np.array([0, 1, 1, 2])[parts]).table.query("flagged")["class"].tolist()
+    [1]
     """
     check_rates(fdr=fdr)
     rng = np.random.default_rng(check.check_count(random_state, "random_state", least=0))

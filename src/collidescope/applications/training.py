@@ -88,8 +88,8 @@ def smooth_labels(y: Any, cm: CollisionMatrix, strength: float = 0.1) -> Any:
 class SmoothingChoice(Told):
     """Held-out log loss by strength: see :func:`choose_smoothing`.
 
-    ``losses`` are means over held-out rows, ``best`` is the (smallest) strength with the lowest, and ``gain`` how much
-    lower it is than at the smallest strength tried, with its standard error over rows (paired).
+    ``best`` is the (smallest) strength with the lowest of the ``losses``, which is lower by ``gain`` than that of the
+    smallest strength tried, with its standard error over rows (paired).
     """
 
     TITLE: ClassVar[str] = "How much label smoothing?"
@@ -123,9 +123,8 @@ def choose_smoothing(
     """The strength with which a classifier predicts held-out labels best.
 
     Any classifier (or pipeline) with ``predict_proba`` whose ``fit`` takes ``sample_weight`` learns soft targets: each
-    row is given once for every class, weighted by its target. ``cv`` folds are the same for every one of the
-    ``strengths``. With S from the same rows held-out labels have a small part in it: where that matters, take S from
-    other rows.
+    row is given once for every class, weighted by its target. The ``cv`` folds are the same for all ``strengths``. With
+    S from the same rows held-out labels have a small part in it: where that matters, take S from other rows.
 
     Examples
     --------
