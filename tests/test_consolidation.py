@@ -177,7 +177,7 @@ def test_words_tell_groups_and_gain():
         assert words in str(plan)
     assert "&lt;cat&gt;" in plan._repr_html_()
     assert "<cat>" not in plan._repr_html_()
-    assert repr(plan).startswith("<ConsolidationPlan: 4 classes in 2 groups, PBER 0.")
+    assert repr(plan).startswith("<ConsolidationPlan: 4 classes in 2 groups. ")
 
 
 ABC = CollisionMatrix(0.7 * np.eye(4) + 0.075, classes=list("abcd"))

@@ -60,6 +60,9 @@ class Told:
         table = ["", shown.to_string(index=False, float_format=AS_NUMBERS, na_rep="")] if len(shown) else []
         return "\n".join([self.verdict, *self.notes, *table])
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.verdict}>"
+
     def _repr_html_(self) -> str:
         table = self._shown(self.ROWS[1]).to_html(index=False, float_format=AS_NUMBERS, na_rep="")
         return words_html(self.verdict, *self.notes) + table

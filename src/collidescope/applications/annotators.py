@@ -242,12 +242,9 @@ def _against_others(
         # Disagreement is tested on one side, use on both and in K classes.
         p = 2 * np.minimum(stdtr(df, difference / stderr), 2 * k * stdtr(df, -z))
         half = stdtrit(df, (1 + level) / 2) * stderr
-        columns: dict[str, Any] = {"items": n, "rate": np.bincount(who, rate, m) / n}
-        columns |= {
-            "others": np.bincount(who, others, m) / n,
-            "difference": difference,
-            "low": np.maximum(difference - half, -1),
-        }
+        rates = (np.bincount(who, part, m) / n for part in (rate, others))
+        columns: dict[str, Any] = {"items": n} | dict(zip(("rate", "others"), rates, strict=True))
+        columns |= {"difference": difference, "low": np.maximum(difference - half, -1)}
         columns |= {"high": np.minimum(difference + half, 1), "pber_without": without}
         columns |= {"used": np.where(n > 0, matrix.classes[most].astype(object), None), "used_by": used_by}
         return pd.DataFrame(columns | {"p_value": np.where(n >= FEWEST_ITEMS, p, np.nan)})

@@ -154,9 +154,6 @@ class AuditReport(Told):
         data["pairs"] = [pair | {"inherent": pair["best"]} for pair in data["pairs"]]  # the name in the report
         return data
 
-    def __repr__(self) -> str:
-        return f"<AuditReport: {self.n_rows:,} rows, error {self.error:.4f}, fixable {self.fixable:.4f}>"
-
     def _shown(self, most: int | None) -> pd.DataFrame:
         return self.pairs[self.pairs["fixable"] > 0][:most]
 

@@ -125,10 +125,6 @@ class ConsolidationPlan(Told):
         merged = names[check.encode_labels(y, self.source.classes)]
         return pd.Series(merged, y.index, name=y.name) if isinstance(y, pd.Series) else merged
 
-    def __repr__(self) -> str:
-        size = f"{self.source.n_classes} classes in {self.n_groups} groups"
-        return f"<ConsolidationPlan: {size}, PBER {self.matrix.pber:.4f} (was {self.source.pber:.4f})>"
-
     @property
     def verdict(self) -> str:
         """The answer in words."""
@@ -235,11 +231,7 @@ def consolidate(
 
 
 def group_name(members: Sequence[Any]) -> str:
-    """Members joined by "+", or the first of them and their number where that is too long for a terminal.
-
-    >>> group_name(["cat", "dog"]), group_name([f"class {i}" for i in range(12)])
-    ('cat+dog', 'class 0+class 1+… (12)')
-    """
+    """Members joined by "+", or where that is too long for a terminal their first ones and number: "A+B+… (12)"."""
     names = [str(name) for name in members]
     if len(names) < 2 or len("+".join(names)) <= NAME_WIDTH:
         return "+".join(names)

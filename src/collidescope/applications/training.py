@@ -162,11 +162,7 @@ def choose_smoothing(
 
 
 def expand(codes: IntArray, T: FloatArray) -> tuple[IntArray, IntArray, FloatArray]:
-    """Rows with soft targets as weighted rows with hard ones: which row, which class number, with what weight.
-
-    >>> [part.tolist() for part in expand(np.array([1, 0]), np.array([[1.0, 0.0], [0.25, 0.75]]))]
-    [[0, 0, 1], [0, 1, 0], [0.25, 0.75, 1.0]]
-    """
+    """Rows with soft targets as weighted rows with hard ones: which row, which class number, with what weight."""
     soft = T[codes]
     rows, labels = np.nonzero(soft >= LEAST_WEIGHT)
     return rows, labels, soft[rows, labels]
