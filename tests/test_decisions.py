@@ -11,18 +11,9 @@ import pytest
 from sklearn import metrics
 from sklearn.linear_model import LogisticRegression
 
-from collidescope import collision_matrix_from_posteriors, crossfit_posteriors
+import collidescope as cs
+from collidescope import applications, collision_matrix_from_posteriors, crossfit_posteriors
 from collidescope._rows import row_hashes
-from collidescope.applications import (
-    ambiguous,
-    audit,
-    ceilings,
-    collision_change,
-    collisions_by,
-    column_value,
-    grouped_labels,
-    split_candidates,
-)
 from collidescope.applications._inputs import mean_and_error, residuals
 from collidescope.datasets import GaussianProblem
 
@@ -53,7 +44,7 @@ def trained_on(X, sizes):
 
 def test_a_subgroup_has_the_matrix_of_its_own_rows_and_an_exact_difference_to_the_rest():
     _, y, P = rows()
-    found = collisions_by(P, y, np.where(np.arange(1000) < 400, "north", "south"))
+    found = cs.collisions_by(P, y, np.where(np.arange(1000) < 400, "north", "south"))
     assert found.matrices["north"] == collision_matrix_from_posteriors(P[:400], y[:400])
     table, loss = found.table.set_index("group"), losses(P, y)
     assert table.loc["north", "pber"] == pytest.approx(loss[:400].mean())
@@ -68,7 +59,7 @@ def test_a_noisy_site_and_its_pair_are_found_and_small_groups_get_no_claim():
     site = np.random.default_rng(1).choice(["a", "b", "c"], 2000).astype(object)
     site[:12] = "tiny"
     noisy = np.where((site == "b") & (y == "c") & (np.random.default_rng(2).random(2000) < 0.5), "a", y)
-    found = collisions_by(P, noisy, site)
+    found = cs.collisions_by(P, noisy, site)
     table = found.table.set_index("group")
     assert table.loc[["b", "tiny"], "verdict"].tolist() == ["higher", "too few rows"]
     assert table.loc["tiny", ["pber", "difference"]].isna().all()
@@ -81,7 +72,7 @@ def test_equal_groups_are_seldom_told_apart():
     flagged = 0
     for seed in range(100):
         _, y, P = rows(300, seed)
-        table = collisions_by(P, y, np.random.default_rng(seed).integers(0, 4, 300)).table
+        table = cs.collisions_by(P, y, np.random.default_rng(seed).integers(0, 4, 300)).table
         flagged += int(table["verdict"].isin(["higher", "lower"]).any())
     assert flagged <= 12  # at most 5 are expected; 13 or more have a chance of 0.2%
 
@@ -92,12 +83,12 @@ def test_every_group_has_a_range_that_holds_what_the_true_posteriors_leave_in_it
     by_size = trained_on(X, (60, 120, 240))
     fields = {"classes_": NAMES, "posteriors_": by_size[240], "labels_": y, "posteriors_by_size_": by_size}
     fitted = SimpleNamespace(predict_proba=None, **fields)
-    table = collisions_by(fitted, None, near).table.set_index("group")
+    table = cs.collisions_by(fitted, None, near).table.set_index("group")
     left = [1 - (P[near == group] ** 2).sum(axis=1).mean() for group in table.index]
     assert (table["limit_low"] < left).all()
     assert (table["limit_high"] > left).all()
     assert table.loc["far", "limit_high"] < table.loc["near", "limit_low"]
-    pairs = collisions_by(by_size[240], y, near, posteriors_by_size=by_size, clusters=np.arange(3000) // 2).table
+    pairs = cs.collisions_by(by_size[240], y, near, posteriors_by_size=by_size, clusters=np.arange(3000) // 2).table
     assert pairs.set_index("group")["limit_high"].to_numpy() == pytest.approx(table["limit_high"].to_numpy(), rel=0.1)
 
 
@@ -112,7 +103,7 @@ def test_cluster_robust_errors_are_those_of_cluster_means_of_equal_size():
 def test_a_change_is_paired_on_the_same_rows_and_of_two_samples_on_others():
     _, y, P = rows()
     blunt = 0.8 * P + 0.2 / 3
-    paired, apart = collision_change(P, y, blunt), collision_change(P, y, blunt, y)
+    paired, apart = applications.collision_change(P, y, blunt), applications.collision_change(P, y, blunt, y)
     gap = losses(blunt, y) - losses(P, y)
     assert [paired.change, apart.change] == pytest.approx([gap.mean()] * 2)
     width = [found.interval[1] - found.interval[0] for found in (paired, apart)]
@@ -127,28 +118,30 @@ def test_a_change_is_paired_on_the_same_rows_and_of_two_samples_on_others():
 def test_rows_of_one_patient_that_share_a_random_label_are_noticed_and_others_are_not(k):
     rng = np.random.default_rng(0)
     patient, region = np.repeat(np.arange(30), 20), np.arange(600) % 3
-    found = grouped_labels(patient, rng.integers(0, k, 30)[patient])
+    found = applications.grouped_labels(patient, rng.integers(0, k, 30)[patient])
     assert found.suspicious
     assert (found.agreement, found.chance) == pytest.approx((1, 1 / k), abs=0.1)
     assert "patient" in found.words("patient")
-    assert not grouped_labels(region, region % k).suspicious  # a good column, but no id
-    assert not grouped_labels(np.arange(600), rng.integers(0, k, 600)).suspicious
-    assert grouped_labels(patient, rng.integers(0, k, 600)).words() == ""
+    assert not applications.grouped_labels(region, region % k).suspicious  # a good column, but no id
+    assert not applications.grouped_labels(np.arange(600), rng.integers(0, k, 600)).suspicious
+    assert applications.grouped_labels(patient, rng.integers(0, k, 600)).words() == ""
 
 
 # ------------------------------------------------------------------------------------------------- ceilings
 
 
 def test_metrics_now_are_those_of_scikit_learn_and_the_truth_is_inside():
-    _, y, P = rows(1500)
-    codes = np.searchsorted(NAMES, y)
+    problem = GaussianProblem([[0.0, 0], [1.5, 0], [0, 3]], priors=[0.8, 0.1, 0.1], classes=NAMES)
+    X, y = problem.sample(1500, 0, stratified=False)
+    P, codes = problem.posteriors(X), np.searchsorted(NAMES, y)
     cost = np.array([[0.0, 2, 1], [1, 0, 1], [3, 1, 0]])
-    found = ceilings(P, y, cost=cost).table.set_index("metric")
+    found = cs.ceilings(P, y, cost=cost).table.set_index("metric")
     said = P.argmax(axis=1)
     expected = {"accuracy": metrics.accuracy_score(codes, said), "Brier score": losses(P, y).mean()}
     expected |= {f"{kind} F1": metrics.f1_score(codes, said, average=kind) for kind in ("macro", "weighted")}
-    balanced = (P / (np.bincount(codes) / 1500)).argmax(axis=1)
-    expected["balanced accuracy"] = metrics.balanced_accuracy_score(codes, balanced)
+    by_rule = [metrics.balanced_accuracy_score(codes, (P / w).argmax(axis=1)) for w in (1, np.bincount(codes))]
+    assert by_rule[1] > by_rule[0] + 0.1  # decided at equal priors
+    expected["balanced accuracy"] = by_rule[1]
     expected["ROC AUC, one-vs-rest"] = metrics.roc_auc_score(codes, P, multi_class="ovr")
     expected["average precision"] = metrics.average_precision_score(np.eye(3)[codes], P)
     expected["top-2 accuracy"] = metrics.top_k_accuracy_score(codes, P, k=2)
@@ -156,9 +149,9 @@ def test_metrics_now_are_those_of_scikit_learn_and_the_truth_is_inside():
     expected["expected cost"] = cost[codes, (P @ cost).argmin(axis=1)].mean()
     assert found["now"].to_dict() == pytest.approx(expected, rel=1e-4)
     assert found["limit_low"].isna().all()
-    large, labels = PROBLEM.sample(50_000, 9, stratified=False)
-    truth = metrics.log_loss(labels, PROBLEM.posteriors(large), labels=list(NAMES))
-    for name, value in (("accuracy", 1 - PROBLEM.bayes_error()), ("log loss", truth)):
+    large, labels = problem.sample(50_000, 9, stratified=False)
+    truth = metrics.log_loss(labels, problem.posteriors(large), labels=list(NAMES))
+    for name, value in (("accuracy", 1 - problem.bayes_error()), ("log loss", truth)):
         assert found.loc[name, "low"] < value < found.loc[name, "high"]
 
 
@@ -166,27 +159,18 @@ def test_jackknife_errors_are_those_of_a_mean_for_a_mean():
     _, y, P = rows()
     half = 2.064 * losses(P, y).std() / 1000**0.5  # t with 24 degrees of freedom
     for groups, tolerance in ((None, 0.4), (np.arange(1000) // 4, 0.5)):  # 25 parts: a standard deviation of 14%
-        row = ceilings(P, y, groups=groups).table.set_index("metric").loc["Brier score"]
+        row = cs.ceilings(P, y, groups=groups).table.set_index("metric").loc["Brier score"]
         assert (row["high"] - row["low"]) / 2 == pytest.approx(half, rel=tolerance)
-
-
-def test_balanced_accuracy_is_decided_at_equal_priors():
-    problem = GaussianProblem([[0.0], [1.5]], priors=[0.95, 0.05])
-    X, y = problem.sample(4000, 0)
-    P = problem.posteriors(X)
-    row = ceilings(P, y).table.set_index("metric").loc["balanced accuracy"]
-    assert row["now"] == pytest.approx(metrics.balanced_accuracy_score(y, P[:, 1] > 0.05), abs=0.005)
-    assert row["now"] > metrics.balanced_accuracy_score(y, P.argmax(axis=1)) + 0.1
 
 
 def test_a_rival_is_compared_in_pairs_and_needs_probabilities_for_some_metrics():
     _, y, P = rows(1500)
     said = np.where(P[:, 2] > 0.5, "c", "a")
-    by_label = ceilings(P, y, y_pred=said).table.set_index("metric")
+    by_label = cs.ceilings(P, y, y_pred=said).table.set_index("metric")
     assert by_label.loc["accuracy", "yours"] == pytest.approx((said == y).mean())
     assert by_label.loc["accuracy", "difference_high"] < 0
     assert np.isnan(by_label.loc["log loss", "yours"])
-    by_table = ceilings(P, y, y_pred=0.9 * P + 0.1 / 3).table.set_index("metric")
+    by_table = cs.ceilings(P, y, y_pred=0.9 * P + 0.1 / 3).table.set_index("metric")
     assert by_table.loc["log loss", "difference_low"] > 0
     assert by_table.loc["accuracy", "difference"] == 0
 
@@ -194,16 +178,16 @@ def test_a_rival_is_compared_in_pairs_and_needs_probabilities_for_some_metrics()
 def test_the_limit_gives_accuracy_and_brier_score_and_curves_give_every_metric():
     limit = SimpleNamespace(bayes_error_interval=lambda level: (0.1, 0.2), pber_interval=lambda level: (0.15, 0.3))
     X, y, P = rows(800, 1)
-    found = ceilings(P, y, limit=limit)
+    found = cs.ceilings(P, y, limit=limit)
     ends = found.table.set_index("metric")[["limit_low", "limit_high"]]
     assert ends.loc[["accuracy", "Brier score"]].to_numpy() == pytest.approx(np.array([[0.8, 0.9], [0.15, 0.3]]))
     assert ends.drop(["accuracy", "Brier score"]).isna().all(axis=None)
     assert "nothing above 90.0%" in found.verdict
     fields = {"classes_": NAMES, "posteriors_": P, "labels_": y, "limit_": limit}
-    assert ceilings(SimpleNamespace(predict_proba=None, **fields)).table.equals(found.table)
+    assert cs.ceilings(SimpleNamespace(predict_proba=None, **fields)).table.equals(found.table)
     by_size = trained_on(X, (50, 100, 200, 400))
-    curves = ceilings(by_size[400], y, posteriors_by_size=by_size, cost=1 - np.eye(3)).table.set_index("metric")
-    truth = ceilings(P, y, cost=1 - np.eye(3)).table.set_index("metric")["now"]  # of the same rows
+    curves = cs.ceilings(by_size[400], y, posteriors_by_size=by_size, cost=1 - np.eye(3)).table.set_index("metric")
+    truth = cs.ceilings(P, y, cost=1 - np.eye(3)).table.set_index("metric")["now"]  # of the same rows
     assert ((curves["limit_low"] < truth) & (truth < curves["limit_high"])).all()
 
 
@@ -220,7 +204,7 @@ def planted(n, seed):
 
 def test_the_resolving_column_is_first_with_its_copy_and_noise_is_not_flagged():
     X, y = planted(400, 0)
-    found = column_value(None, X, y)
+    found = cs.column_value(None, X, y)
     assert found.table["unit"].iloc[0] == "copy & marker"
     assert found.table["flagged"].tolist() == [True] + [False] * 3
     assert found.fits == 9
@@ -236,7 +220,7 @@ def test_the_resolving_column_is_first_with_its_copy_and_noise_is_not_flagged():
 def test_values_are_paired_differences_of_one_step_estimates():
     X, y = planted(400, 1)
     X = X[["marker", "noise 0"]]
-    found = column_value(LogisticRegression(), X, y, columns=["marker"], costs={"marker": 4.0})
+    found = cs.column_value(LogisticRegression(), X, y, columns=["marker"], costs={"marker": 4.0})
     loss = [
         (residuals(crossfit_posteriors(LogisticRegression(), part, y, random_state=0), y) ** 2).sum(axis=1)
         for part in (X, X[["noise 0"]], X[["marker"]])
@@ -254,8 +238,8 @@ def test_named_units_budget_arrays_and_groups_are_taken():
     X, y = planted(300, 2)
     numbers = X.drop(columns="town")
     units = {"lab": ["copy", "marker"], "rest": ["noise 0"]}
-    assert column_value(LogisticRegression(), numbers, y, columns=units).table["unit"].iloc[0] == "lab"
-    few = column_value(LogisticRegression(), numbers.to_numpy(), y, budget=5, groups=np.arange(300) // 2).table
+    assert cs.column_value(LogisticRegression(), numbers, y, columns=units).table["unit"].iloc[0] == "lab"
+    few = cs.column_value(LogisticRegression(), numbers.to_numpy(), y, budget=5, groups=np.arange(300) // 2).table
     assert (len(few), few["columns"].str.len().sum()) == (2, 4)
 
 
@@ -266,7 +250,7 @@ def test_a_class_of_two_groups_is_found_with_the_rows_of_each():
     four = GaussianProblem([[0.0], [2.5], [9.5], [12.0]])
     X, part = four.sample(800, 0, stratified=False)
     P = four.posteriors(X)
-    found = split_candidates(np.column_stack([P[:, 0], P[:, 1] + P[:, 2], P[:, 3]]), np.array([0, 1, 1, 2])[part])
+    found = cs.split_candidates(np.column_stack([P[:, 0], P[:, 1] + P[:, 2], P[:, 3]]), np.array([0, 1, 1, 2])[part])
     assert found.table[found.table["flagged"]]["class"].tolist() == [1]
     line, near = found.table.iloc[0], {0: 1, 2: 2}  # class beside it → group
     for own, name in zip(found.rows(0), ("first", "second"), strict=True):
@@ -277,7 +261,7 @@ def test_a_class_of_two_groups_is_found_with_the_rows_of_each():
 def test_one_group_between_two_others_is_left_whole():
     problem = GaussianProblem([[0.0], [2.0], [4.0]])
     samples = [problem.sample(600, seed) for seed in range(10)]
-    assert sum(split_candidates(problem.posteriors(X), y).table["flagged"].any() for X, y in samples) <= 2
+    assert sum(cs.split_candidates(problem.posteriors(X), y).table["flagged"].any() for X, y in samples) <= 2
 
 
 # ------------------------------------------------------------------------------------------------- training rows
@@ -290,11 +274,11 @@ def test_rows_of_the_fit_get_their_held_out_posteriors():
     fields = {"classes_": NAMES, "posteriors_": P, "row_hashes_": row_hashes(X)}
     memory = SimpleNamespace(predict_proba=lambda X: np.eye(3)[codes[: len(X)]] * 0.94 + 0.02, **fields)
     said = NAMES[P.argmax(axis=1)]
-    report = audit(memory, pd.DataFrame(X), y, said)
+    report = cs.audit(memory, pd.DataFrame(X), y, said)
     assert report.fixable == 0
     assert "300 of 300 rows are training rows" in report.notes[0]
-    assert audit(memory, X + 1e-3, y, said).fixable > 0.1
-    assert ambiguous(memory, X, y).equals(ambiguous(P, y=y))
+    assert cs.audit(memory, X + 1e-3, y, said).fixable > 0.1
+    assert cs.ambiguous(memory, X, y).equals(cs.ambiguous(P, y=y))
 
 
 def test_rows_are_told_apart_by_every_value_and_alike_in_any_container():
@@ -317,26 +301,29 @@ P3 = [[0.6, 0.3, 0.1]] * 20
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda: collisions_by(P4, Y4, ["x"] * 3), r"groups must have one entry per row \(20\), got 3"),
-        (lambda: collisions_by(P4, None, Y4), "y is needed"),
-        (lambda: collision_change(P4, Y4, P3), "classes must name each of the 3"),
-        (lambda: grouped_labels(Y4[:3], Y4), "groups must have one entry"),
-        (lambda: ceilings(LogisticRegression(), Y4), "P must be held-out posteriors"),
-        (lambda: ceilings(P4, Y4, cost=np.eye(3)), "cost must be 2×2"),
-        (lambda: ceilings(P4, Y4, y_pred=Y4[:3]), r"y_pred must have one entry per row \(20\), got 3"),
-        (lambda: ceilings(P4, Y4, posteriors_by_size={10: P4, 20: P4}), "3 training sizes or more"),
-        (lambda: ceilings(P4, Y4, posteriors_by_size={1: P4, 2: P4, 3: P4[:2]}), r"\[3\] must have the 20 rows"),
-        (lambda: ceilings(P3, Y4, classes=list("abc")), "rows of every class"),
-        (lambda: column_value(None, X4[["u"]], Y4), "at least 2 columns"),
-        (lambda: column_value(None, X4, Y4, columns=["w"]), "columns names 'w', which X lacks"),
-        (lambda: column_value(None, X4, Y4, columns="u"), "columns must be a list"),
-        (lambda: column_value(None, X4, Y4, costs={"w": 1}), "costs names 'w'"),
-        (lambda: column_value(None, X4, Y4, costs={"u": 0}), r"costs\['u'\].*0"),
-        (lambda: column_value(None, X4, Y4, budget=2), "budget.*at least 5"),
-        (lambda: column_value(LogisticRegression, X4, Y4), "clf must be an instance"),
-        (lambda: split_candidates(P4, Y4), "at least 3 classes, got 2"),
-        (lambda: split_candidates(P3, Y4, classes=list("abc")).rows(9), "number must be below"),
-        (lambda: audit(P4, [[0]] * 20, Y4), r"y_pred is needed: write audit\(posteriors, y_true=y, y_pred=predicted\)"),
+        (lambda: cs.collisions_by(P4, Y4, ["x"] * 3), r"groups must have one entry per row \(20\), got 3"),
+        (lambda: cs.collisions_by(P4, None, Y4), "y is needed"),
+        (lambda: applications.collision_change(P4, Y4, P3), "classes must name each of the 3"),
+        (lambda: applications.grouped_labels(Y4[:3], Y4), "groups must have one entry"),
+        (lambda: cs.ceilings(LogisticRegression(), Y4), "P must be held-out posteriors"),
+        (lambda: cs.ceilings(P4, Y4, cost=np.eye(3)), "cost must be 2×2"),
+        (lambda: cs.ceilings(P4, Y4, y_pred=Y4[:3]), r"y_pred must have one entry per row \(20\), got 3"),
+        (lambda: cs.ceilings(P4, Y4, posteriors_by_size={10: P4, 20: P4}), "3 training sizes or more"),
+        (lambda: cs.ceilings(P4, Y4, posteriors_by_size={1: P4, 2: P4, 3: P4[:2]}), r"\[3\] must have the 20 rows"),
+        (lambda: cs.ceilings(P3, Y4, classes=list("abc")), "rows of every class"),
+        (lambda: cs.column_value(None, X4[["u"]], Y4), "at least 2 columns"),
+        (lambda: cs.column_value(None, X4, Y4, columns=["w"]), "columns names 'w', which X lacks"),
+        (lambda: cs.column_value(None, X4, Y4, columns="u"), "columns must be a list"),
+        (lambda: cs.column_value(None, X4, Y4, costs={"w": 1}), "costs names 'w'"),
+        (lambda: cs.column_value(None, X4, Y4, costs={"u": 0}), r"costs\['u'\].*0"),
+        (lambda: cs.column_value(None, X4, Y4, budget=2), "budget.*at least 5"),
+        (lambda: cs.column_value(LogisticRegression, X4, Y4), "clf must be an instance"),
+        (lambda: cs.split_candidates(P4, Y4), "at least 3 classes, got 2"),
+        (lambda: cs.split_candidates(P3, Y4, classes=list("abc")).rows(9), "number must be below"),
+        (
+            lambda: cs.audit(P4, [[0]] * 20, Y4),
+            r"y_pred is needed: write audit\(posteriors, y_true=y, y_pred=predicted\)",
+        ),
     ],
 )
 def test_decisions_refuse_in_words(call, says):
