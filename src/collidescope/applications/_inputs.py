@@ -221,26 +221,28 @@ def residuals(P: FloatArray, codes: IntArray) -> FloatArray:
 
 
 class Mean(NamedTuple):
-    """A mean, its standard error and degrees of freedom."""
+    """Means, their standard errors and degrees of freedom."""
 
     value: Any
     stderr: Any
-    df: float
+    df: Any
 
-    def interval(self, level: float) -> tuple[float, float]:
+    def interval(self, level: float) -> tuple[Any, Any]:
         """Student's."""
-        half = float(stdtrit(self.df, (1 + level) / 2) * self.stderr)
-        return float(self.value) - half, float(self.value) + half
+        half = stdtrit(self.df, (1 + level) / 2) * self.stderr
+        return self.value - half, self.value + half
 
-    def p_value(self, sides: int = 2) -> float:
+    def p_value(self, sides: int = 2) -> Any:
         """Of zero, or with one side of "not above zero"."""
-        value = abs(self.value) if sides == 2 else self.value
-        return sides * float(stdtr(self.df, -value / self.stderr)) if self.stderr > 0 else 1.0
+        value = np.abs(self.value) if sides == 2 else self.value
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.where(self.stderr > 0, sides * stdtr(self.df, -value / self.stderr), 1.0)
 
     def minus(self, other: Mean) -> Mean:
-        """The difference to an independent mean (Welch)."""
-        a, b = float(self.stderr) ** 2, float(other.stderr) ** 2
-        df = (a + b) ** 2 / (a**2 / self.df + b**2 / other.df) if a + b > 0 else 1.0
+        """The difference to independent means (Welch)."""
+        a, b = self.stderr**2, other.stderr**2
+        with np.errstate(invalid="ignore"):
+            df = np.where(a + b > 0, (a + b) ** 2 / (a**2 / self.df + b**2 / other.df), 1.0)
         return Mean(self.value - other.value, np.sqrt(a + b), df)
 
 
@@ -268,10 +270,15 @@ def largest_collisions(r: FloatArray, most: int = 20) -> tuple[IntArray, IntArra
     return largest_pairs(B, most)
 
 
-def flagged(rows: list[dict[str, Any]], fdr: float, by: str = "difference", key: Any = abs) -> pd.DataFrame:
-    """A table with ``flagged`` for the p-values that count; largest effects first."""
-    table = pd.DataFrame(rows, columns=None if rows else ["group", "class", "other", by, "p_value"])
-    table["flagged"] = discovered(table["p_value"], fdr)
+def loss_and_rates(r: FloatArray, pairs: tuple[IntArray, IntArray]) -> FloatArray:
+    """What PBER and the rates of pairs are means of, one column each."""
+    i, j = pairs
+    return np.column_stack([(r**2).sum(axis=1), -2 * r[:, i] * r[:, j]])
+
+
+def flagged(table: pd.DataFrame, fdr: float, by: str = "difference", key: Any = abs) -> pd.DataFrame:
+    """The table with ``flagged`` for the p-values that count; largest effects first."""
+    table = table.assign(flagged=discovered(table["p_value"], fdr))
     return table.sort_values(by, key=key, ascending=False, kind="stable", ignore_index=True)
 
 

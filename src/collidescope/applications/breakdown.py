@@ -17,9 +17,8 @@ needless: columns that go together are therefore found first and left out togeth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -41,7 +40,7 @@ from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
 from collidescope._progress import Progress
 from collidescope.applications import _inputs as inputs
-from collidescope.applications._inputs import Names, Told, largest_collisions, mean_and_error, residuals
+from collidescope.applications._inputs import Names, Told, largest_collisions, loss_and_rates, mean_and_error, residuals
 from collidescope.estimate import collision_matrix_from_posteriors
 from collidescope.estimators import check_rows, check_targets, crossfit_posteriors
 from collidescope.folds import resolve_splits
@@ -170,43 +169,38 @@ def column_value(
         model, used = (clf, [every.index(column) for column in kept]) if kept else (DummyClassifier(), [0])
         return residuals(crossfit_posteriors(model, _safe_indexing(X, used, axis=1), labels, cv=splits), codes)
 
-    def worth(rate: Callable[[FloatArray], FloatArray], without: FloatArray, alone: FloatArray) -> dict[str, Any]:
-        """Rise of the mean of a function of residuals without a unit, and its fall with nothing else."""
-        rise, fall = (mean_and_error(rate(a) - rate(b), own) for a, b in ((without, full), (prior, alone)))
-        (low, high), (alone_low, alone_high) = rise.interval(level), fall.interval(level)
-        needed = {"needed": rise.value, "low": low, "high": high, "p_value": rise.p_value(sides=1)}
-        return needed | {"alone": fall.value, "alone_low": alone_low, "alone_high": alone_high}
-
-    rows, pairs = [], []
+    found = []
     with Progress("columns", 1 + 2 * len(units), verbose) as progress:
         full, prior = cross_fit(every), cross_fit([])
-        base = mean_and_error(_loss(full), own)
+        i, j = largest_collisions(full, PAIRS)
+        with_all, with_none = (loss_and_rates(r, (i, j)) for r in (full, prior))
+        base = mean_and_error(with_all[:, 0], own)
         progress.step()
         for name, members in units.items():
-            parts = cross_fit([column for column in every if column not in members]), cross_fit(members)
+            rest = [column for column in every if column not in members]
+            without, alone = (loss_and_rates(cross_fit(kept), (i, j)) for kept in (rest, members))
             progress.step(2)
-            row = {"unit": name, "columns": list(members)} | worth(_loss, *parts)
-            row["pber_without"] = base.value + row["needed"]
-            if name in prices:
-                row |= {"cost": prices[name], "per_cost": row["needed"] / prices[name]}
-            rows.append(row)
-            for a, b in zip(*largest_collisions(full, PAIRS), strict=True):
-                rate = partial(_rate, a, b)
-                pair = {"unit": name, "class": names[a], "other": names[b], "rate": float(rate(full).mean())}
-                pairs.append(pair | worth(rate, *parts))
-    low, high = base.interval(level)
+            # PBER first, then the pairs: the rise without the unit, and the fall with nothing else.
+            rise, fall = mean_and_error(without - with_all, own), mean_and_error(with_none - alone, own)
+            rates: dict[str, Any] = {"unit": [name] * (1 + len(i)), "class": ["", *names[i]], "other": ["", *names[j]]}
+            rates |= {"rate": with_all.mean(axis=0), "needed": rise.value} | dict(
+                zip(("low", "high"), rise.interval(level), strict=True)
+            )
+            rates |= {"p_value": rise.p_value(sides=1), "alone": fall.value}
+            rates |= dict(zip(("alone_low", "alone_high"), fall.interval(level), strict=True))
+            found.append(pd.DataFrame(rates))
+    table = pd.concat([part[:1] for part in found], ignore_index=True).drop(columns=["class", "other", "rate"])
+    table.insert(1, "columns", [list(members) for members in units.values()])
+    table["pber_without"] = base.value + table["needed"]
+    if prices:
+        table["cost"] = table["unit"].map(prices)
+        table["per_cost"] = table["needed"] / table["cost"]
+    pairs = pd.concat([part[1:] for part in found])
+    by_need, by_pair = (inputs.flagged(part, fdr, "needed", key=None) for part in (table, pairs))
     cm = collision_matrix_from_posteriors(np.eye(len(names))[codes] - full, labels, classes=names)
-    table, by_pair = (inputs.flagged(part, fdr, "needed", key=None) for part in (rows, pairs))
-    interval = max(low, 0.0), min(high, 1.0)
-    return ColumnValue(table, by_pair, float(base.value), interval, 1 + 2 * len(units), cm, tuple(notes))
-
-
-def _loss(r: FloatArray) -> FloatArray:
-    return np.asarray((r**2).sum(axis=1))
-
-
-def _rate(i: Any, j: Any, r: FloatArray) -> FloatArray:
-    return np.asarray(-2 * r[:, i] * r[:, j])
+    low, high = base.interval(level)
+    interval = max(float(low), 0.0), min(float(high), 1.0)
+    return ColumnValue(by_need, by_pair, float(base.value), interval, 1 + 2 * len(units), cm, tuple(notes))
 
 
 def fast_member(X: Any) -> Any:
@@ -365,9 +359,9 @@ def collisions_by(
     own, found = inputs.group_codes(groups, n)
     units = np.arange(n) if clusters is None else inputs.group_codes(clusters, n, "clusters")[0]
     r = residuals(posteriors, codes)
-    loss, i, j = _loss(r), *largest_collisions(r)
-    rates = _rate(i, j, r)
-    by_size = pd.DataFrame({size: _loss(residuals(Q, codes)) for size, Q in curves.items()})
+    i, j = largest_collisions(r)
+    stats = loss_and_rates(r, (i, j))
+    by_size = pd.DataFrame({size: (residuals(Q, codes) ** 2).sum(axis=1) for size, Q in curves.items()})
     sizes = np.bincount(own)
     n_units = np.array([len(np.unique(units[own == g])) for g in range(len(found))])
     large = (sizes >= MIN_ROWS) & (n_units >= MIN_ROWS / 3) & (sizes < n)
@@ -380,31 +374,28 @@ def collisions_by(
             rows.append(row | {"verdict": "too few rows" if sizes[g] < n else "the only group"})
             continue
 
-        def means(values: FloatArray, here: npt.NDArray[np.bool_] = here) -> tuple[inputs.Mean, inputs.Mean]:
-            """Of the group, and its difference to the rest."""
-            a, b = (mean_and_error(values[part], None if clusters is None else units[part]) for part in (here, ~here))
-            return a, a.minus(b)
-
-        pber, gap = means(loss)
-        low, high = pber._replace(stderr=np.hypot(pber.stderr, UNSEEN / sizes[g])).interval(each)
-        row |= {"pber": float(pber.value), "low": max(low, 0.0), "high": min(high, 1.0), "difference": float(gap.value)}
-        row["difference_low"], row["difference_high"] = low, high = gap.interval(each)
-        row["verdict"] = "higher" if low > 0 else "lower" if high < 0 else "not different"
+        parts = (here, ~here)
+        mean, rest = (mean_and_error(stats[part], None if clusters is None else units[part]) for part in parts)
+        gap = mean.minus(rest)
+        wide = mean._replace(stderr=np.hypot(mean.stderr, UNSEEN / sizes[g]))
+        (low, high), (least, most) = ([float(end[0]) for end in m.interval(each)] for m in (wide, gap))
+        verdict = "higher" if least > 0 else "lower" if most < 0 else "not different"
+        row |= {"pber": mean.value[0], "low": max(low, 0.0), "high": min(high, 1.0), "difference": gap.value[0]}
+        row |= {"difference_low": least, "difference_high": most, "verdict": verdict}
         if curves:
             together = by_size[here].groupby(units[here])
             baseline = 1 - float(((np.bincount(codes[here]) / sizes[g]) ** 2).sum())
             limit = limit_from_scores(together.mean(), list(curves), baseline=baseline, sample_weight=together.size())
             row["limit_low"], row["limit_high"] = limit.pber_interval(each)
         rows.append(row)
-        for k in range(len(i)):
-            rate, gap = means(rates[:, k])
-            pair = {"group": name, "class": names[i[k]], "other": names[j[k]], "rate": float(rate.value)}
-            pairs.append(pair | {"difference": float(gap.value), "p_value": gap.p_value()})
+        columns = {"group": [name] * len(i), "class": names[i], "other": names[j], "rate": mean.value[1:]}
+        pairs.append(pd.DataFrame(columns | {"difference": gap.value[1:], "p_value": gap.p_value()[1:]}))
         if len(np.unique(codes[here])) == len(names):
             matrices[name] = collision_matrix_from_posteriors(posteriors[here], names[codes[here]], classes=names)
-    columns = ["group", "rows", "pber", "low", "high", "difference", "difference_low", "difference_high", "limit_low"]
-    table = pd.DataFrame(rows).reindex(columns=[*columns, "limit_high", "verdict"])
-    return SubgroupCollisions(table, inputs.flagged(pairs, fdr), matrices, level, fdr)
+    shown = ["group", "rows", "pber", "low", "high", "difference", "difference_low", "difference_high", "limit_low"]
+    table = pd.DataFrame(rows).reindex(columns=[*shown, "limit_high", "verdict"])
+    every = pd.concat(pairs) if pairs else pd.DataFrame(columns=["group", "class", "other", "difference", "p_value"])
+    return SubgroupCollisions(table, inputs.flagged(every, fdr), matrices, level, fdr)
 
 
 class GroupedLabels(NamedTuple):

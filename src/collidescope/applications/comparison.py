@@ -32,6 +32,7 @@ from collidescope.applications._inputs import (
     check_rates,
     flagged,
     largest_collisions,
+    loss_and_rates,
     mean_and_error,
     residuals,
     scored,
@@ -193,15 +194,12 @@ def collision_change(
     second, later, _, _ = scored(P_after, None, labels, names, "P_after", y_name)
     r = residuals(first, codes), residuals(second, later)
     i, j = largest_collisions(np.concatenate(r))
-
-    def change(before: FloatArray, after: FloatArray) -> dict[str, Any]:
-        gap = mean_and_error(after - before) if paired else mean_and_error(after).minus(mean_and_error(before))
-        means = {"before": float(before.mean()), "after": float(after.mean()), "difference": float(gap.value)}
-        return means | dict(zip(("low", "high"), gap.interval(level), strict=True)) | {"p_value": gap.p_value()}
-
-    before, after, gap, *interval, _ = change(*((part**2).sum(axis=1) for part in r)).values()
-    pairs = [
-        {"class": names[a], "other": names[b]} | change(*(-2 * part[:, a] * part[:, b] for part in r))
-        for a, b in zip(i, j, strict=True)
-    ]
-    return CollisionChange(before, after, gap, (interval[0], interval[1]), paired, flagged(pairs, fdr))
+    before, after = (loss_and_rates(part, (i, j)) for part in r)
+    gap = mean_and_error(after - before) if paired else mean_and_error(after).minus(mean_and_error(before))
+    means = {"before": before.mean(axis=0), "after": after.mean(axis=0), "difference": gap.value}
+    table = pd.DataFrame(means | dict(zip(("low", "high"), gap.interval(level), strict=True)))
+    was, now, change, low, high = map(float, table.iloc[0])
+    pairs = table.assign(p_value=gap.p_value())[1:]
+    pairs.insert(0, "class", names[i])
+    pairs.insert(1, "other", names[j])
+    return CollisionChange(was, now, change, (low, high), paired, flagged(pairs, fdr))
