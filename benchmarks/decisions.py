@@ -137,7 +137,7 @@ def splits(samples: int = 50) -> dict[str, Any]:
     return {"samples": samples, ALONE: float(np.mean(found)), "flagged in six Gaussians": float(np.mean(false))}
 
 
-def limits(samples: int = 200) -> dict[str, Any]:
+def limits(samples: int = 100) -> dict[str, Any]:
     """Is the value that true posteriors reach inside the range of every metric?"""
     cost = np.array([[0.0, 1, 5], [1, 0, 1], [5, 1, 0]])
     problem = GaussianProblem([[0.0, 0], [1.5, 0], [0, 2.0]])
@@ -145,7 +145,7 @@ def limits(samples: int = 200) -> dict[str, Any]:
         "logistic regression": lambda m: LogisticRegression(),
         "nearest neighbours": lambda m: KNeighborsClassifier(max(5, int(3 * m**0.5))),
     }
-    X, y = problem.sample(200_000, np.random.default_rng(SEED), stratified=False)
+    X, y = problem.sample(100_000, np.random.default_rng(SEED), stratified=False)
     truth = ceilings(problem.posteriors(X), y, cost=cost).table.set_index("metric")["now"]
     rows: dict[str, Any] = {}
     for name, model in models.items():

@@ -183,11 +183,10 @@ def column_value(
             # PBER first, then the pairs: the rise without the unit, and the fall with nothing else.
             rise, fall = mean_and_error(without - with_all, own), mean_and_error(with_none - alone, own)
             rates: dict[str, Any] = {"unit": [name] * (1 + len(i)), "class": ["", *names[i]], "other": ["", *names[j]]}
-            rates |= {"rate": with_all.mean(axis=0), "needed": rise.value} | dict(
-                zip(("low", "high"), rise.interval(level), strict=True)
-            )
+            rates |= {"rate": with_all.mean(axis=0), "needed": rise.value}
+            rates["low"], rates["high"] = rise.interval(level)
             rates |= {"p_value": rise.p_value(sides=1), "alone": fall.value}
-            rates |= dict(zip(("alone_low", "alone_high"), fall.interval(level), strict=True))
+            rates["alone_low"], rates["alone_high"] = fall.interval(level)
             found.append(pd.DataFrame(rates))
     table = pd.concat([part[:1] for part in found], ignore_index=True).drop(columns=["class", "other", "rate"])
     table.insert(1, "columns", [list(members) for members in units.values()])

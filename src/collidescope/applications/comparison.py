@@ -196,8 +196,8 @@ def collision_change(
     i, j = largest_collisions(np.concatenate(r))
     before, after = (loss_and_rates(part, (i, j)) for part in r)
     gap = mean_and_error(after - before) if paired else mean_and_error(after).minus(mean_and_error(before))
-    means = {"before": before.mean(axis=0), "after": after.mean(axis=0), "difference": gap.value}
-    table = pd.DataFrame(means | dict(zip(("low", "high"), gap.interval(level), strict=True)))
+    table = pd.DataFrame({"before": before.mean(axis=0), "after": after.mean(axis=0), "difference": gap.value})
+    table["low"], table["high"] = gap.interval(level)
     was, now, change, low, high = map(float, table.iloc[0])
     pairs = table.assign(p_value=gap.p_value())[1:]
     pairs.insert(0, "class", names[i])
