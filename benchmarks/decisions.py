@@ -137,7 +137,7 @@ def splits(samples: int = 50) -> dict[str, Any]:
     return {"samples": samples, ALONE: float(np.mean(found)), "flagged in six Gaussians": float(np.mean(false))}
 
 
-def limits(samples: int = 400) -> dict[str, Any]:
+def limits(samples: int = 200) -> dict[str, Any]:
     """Is the value that true posteriors reach inside the range of every metric?"""
     cost = np.array([[0.0, 1, 5], [1, 0, 1], [5, 1, 0]])
     problem = GaussianProblem([[0.0, 0], [1.5, 0], [0, 2.0]])

@@ -204,7 +204,7 @@ def planted(n, seed):
 
 def test_the_resolving_column_is_first_with_its_copy_and_noise_is_not_flagged():
     X, y = planted(400, 0)
-    found = cs.column_value(None, X, y)
+    found = cs.column_value(None, X, y, cv=2)
     assert found.table["unit"].iloc[0] == "copy & marker"
     assert found.table["flagged"].tolist() == [True] + [False] * 3
     assert found.fits == 9
