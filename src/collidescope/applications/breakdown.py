@@ -372,7 +372,6 @@ def collisions_by(
         if not large[g]:
             rows.append(row | {"verdict": "too few rows" if sizes[g] < n else "the only group"})
             continue
-
         parts = (here, ~here)
         mean, rest = (mean_and_error(stats[part], None if clusters is None else units[part]) for part in parts)
         gap = mean.minus(rest)

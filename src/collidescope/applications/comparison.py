@@ -25,18 +25,8 @@ from scipy.special import ndtr, ndtri
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray
-from collidescope.applications._inputs import (
-    Names,
-    Told,
-    check_matrix,
-    check_rates,
-    flagged,
-    largest_collisions,
-    loss_and_rates,
-    mean_and_error,
-    residuals,
-    scored,
-)
+from collidescope.applications import _inputs as inputs
+from collidescope.applications._inputs import Names, Told, loss_and_rates, mean_and_error, residuals, scored
 from collidescope.matrix import UNSEEN, CollisionMatrix
 
 NOT_LEARNED, NOISE, AGREED = "not learned yet", "label noise or leak", "agreed"
@@ -90,9 +80,9 @@ def compare(estimated: CollisionMatrix, counted: CollisionMatrix, *, level: floa
     >>> compare(model, collision_matrix_from_votes(votes)).pairs[["class", "other", "verdict"]].values.tolist()
     [[0, 2, 'not learned yet'], [1, 2, 'not learned yet'], [0, 1, 'agreed']]
     """
-    check_rates(level=level)
+    inputs.check_rates(level=level)
     for name, cm in (("estimated", estimated), ("counted", counted)):
-        check_matrix(cm, name)
+        inputs.check_matrix(cm, name)
         if cm.stderr is None or cm.pber_stderr is None:
             raise ValueError(f"{name} has no standard errors, so no difference can be judged: estimate it with labels")
     odd = set(estimated.classes.tolist()) ^ set(counted.classes.tolist())
@@ -187,13 +177,13 @@ def collision_change(
     >>> collision_change(blunt, y, sharp).interval[1] < 0
     True
     """
-    check_rates(level=level, fdr=fdr)
+    inputs.check_rates(level=level, fdr=fdr)
     first, codes, names, _ = scored(P_before, None, y_before, classes, "P_before", "y_before")
     paired = y_after is None
     labels, y_name = (y_before, "y_before") if y_after is None else (y_after, "y_after")
     second, later, _, _ = scored(P_after, None, labels, names, "P_after", y_name)
     r = residuals(first, codes), residuals(second, later)
-    i, j = largest_collisions(np.concatenate(r))
+    i, j = inputs.largest_collisions(np.concatenate(r))
     before, after = (loss_and_rates(part, (i, j)) for part in r)
     gap = mean_and_error(after - before) if paired else mean_and_error(after).minus(mean_and_error(before))
     table = pd.DataFrame({"before": before.mean(axis=0), "after": after.mean(axis=0), "difference": gap.value})
@@ -202,4 +192,4 @@ def collision_change(
     pairs = table.assign(p_value=gap.p_value())[1:]
     pairs.insert(0, "class", names[i])
     pairs.insert(1, "other", names[j])
-    return CollisionChange(was, now, change, (low, high), paired, flagged(pairs, fdr))
+    return CollisionChange(was, now, change, (low, high), paired, inputs.flagged(pairs, fdr))
