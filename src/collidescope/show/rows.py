@@ -14,8 +14,7 @@ import numpy.typing as npt
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
 from collidescope.applications._inputs import check_matrix
-from collidescope.applications.ambiguity import CLEAR, SUSPECT, ambiguous
-from collidescope.applications.audit import predicted_codes
+from collidescope.applications.audit import CLEAR, SUSPECT, ambiguous, predicted_codes
 from collidescope.estimate import collision_matrix_from_posteriors
 from collidescope.matrix import CollisionMatrix
 
