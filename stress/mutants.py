@@ -63,7 +63,6 @@ TESTS: dict[str, tuple[str, ...]] = {
     "counting": ("test_counting.py", ESTIMATE),
     "limit": ("test_limit.py",),
     "pairwise.pairs": ("test_pairwise.py",),
-    "pairwise.risk": ("test_pairwise.py",),
     "pairwise.scoring": ("test_pairwise.py",),
     "learners.pool": ("test_learners.py",),
     "learners.softmax": ("test_learners.py",),

@@ -28,10 +28,9 @@ import collidescope as cs
 from collidescope.datasets import scenario_a
 from collidescope.estimate import accumulate
 from collidescope.folds import WorkerError
-from collidescope.pairwise.risk import BalancedPairLoss
+from collidescope.pairwise.pairs import BalancedPairLoss
 from collidescope.scale import _dask, sources
-from collidescope.scale.distributed import own_part
-from collidescope.scale.streams import posterior_batches
+from collidescope.scale.sources import posterior_batches
 
 da = pytest.importorskip("dask.array")
 dd = pytest.importorskip("dask.dataframe")
@@ -535,8 +534,8 @@ dist.destroy_process_group()
 PAIRS = """
 import sys
 import torch, torch.distributed as dist
-from collidescope.pairwise.risk import BalancedPairLoss
-from collidescope.scale.distributed import gather_rows
+from collidescope.pairwise.pairs import BalancedPairLoss
+from collidescope.training.machine import gather_rows
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
 rank = dist.get_rank()
@@ -591,22 +590,6 @@ def test_pairs_are_formed_across_processes(tmp_path):
         found = torch.load(tmp_path / f"{rank}.pt", weights_only=True)
         assert torch.allclose(found["loss"], loss.detach(), atol=1e-6)
         assert torch.allclose(found["grad"], model.weight.grad, atol=1e-6)
-
-
-def test_parts_cover_every_row_once_and_weigh_as_much_as_they_hold(monkeypatch):
-    for n, block in ((100, 1), (97, 32), (40, 32), (1, 1)):
-        batch, pairs, weights, rows = torch.arange(2 * n).reshape(2, n), (torch.arange(n),) * 3, [], []
-        for rank in range(3):
-            monkeypatch.setattr("collidescope.scale.distributed.world", lambda rank=rank: (rank, 3))
-            part, weight = own_part(batch, block)
-            assert torch.equal(own_part(pairs, block)[0][0], part[0])
-            weights.append(weight)
-            rows.append(part[0])
-        assert sum(weights) == pytest.approx(1)
-        if n // block >= 3:
-            assert torch.equal(torch.cat(rows), torch.arange(n))
-        else:  # too few for everyone: each does all of it
-            assert all(torch.equal(own, torch.arange(n)) for own in rows)
 
 
 # ---------------------------------------------------------------- a Dask cluster
