@@ -75,9 +75,10 @@ def test_balanced_pairs_have_the_probabilities_of_the_papers_risk_and_weights_co
 
 
 def test_weights_and_classes_that_dwarf_all_others_still_give_distinct_rows_in_balance():
-    w = torch.tensor([1e18, 1, 1, 1, 1], dtype=torch.float64)
-    i, j, _ = sample_pairs(torch.tensor([0, 0, 0, 1, 1]), 1000, generator(), w)
-    assert bool((i != j).all())
+    for w in ([1e18, 1, 1, 1], [1, 1e18, 1, 1], [1e18, 1e18, 1, 1]):
+        i, j, same = sample_pairs(torch.tensor([0, 0, 1, 1]), 1000, generator(), torch.tensor(w, dtype=torch.float64))
+        assert bool((i != j).all())
+        assert int(same.sum()) == 500
     labels = torch.zeros(100_002, dtype=torch.long)
     labels[:2] = 1
     i, j, same = sample_pairs(labels, 10_000, generator())

@@ -133,7 +133,7 @@ def test_files_in_a_folder_stay_and_can_be_read_again(rows, here):
     with pytest.raises(ValueError, match=r"folder .* holds X\.npy already"):
         cs.spool(batches(X, y), folder=folder)
     assert sorted(path.name for path in folder.iterdir()) == ["X.npy", "y.npy"]
-    with pytest.raises(ValueError, match="is a file, it must be a folder"):
+    with pytest.raises(ValueError, match="cannot be a folder: File exists"):
         cs.spool(batches(X, y), folder=folder / "X.npy")
 
 

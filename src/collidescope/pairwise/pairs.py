@@ -3,11 +3,8 @@
 Symbols: n rows, K classes, ``i`` and ``j`` the two rows of each ordered pair, ``same`` whether their labels agree.
 ``Sim(x, x') = y(x)·y(x')`` is the chance that two inputs get the same class; V is the best classifier of the pairs *as
 sampled or weighted*. Balance (half same, half different, classes uniform: the paper's risk) makes
-``logit V = logit Sim + log(K - 1)`` at uniform priors.
-
-A fit draws balanced pairs with :func:`sample_pairs`, never all n², and calls :func:`balanced_risk` on them.
-:class:`BalancedPairLoss` weighs the pairs of any batch, for custom training loops; it takes Sim and adds the shift
-itself, so that what is trained is Sim and nothing needs to be corrected afterwards.
+``logit V = logit Sim + log(K - 1)`` at uniform priors. A fit draws balanced pairs with :func:`sample_pairs`, never all
+n², and :class:`PairObjective` calls :func:`balanced_risk` on them. :class:`BalancedPairLoss` is for custom trainers.
 """
 
 from __future__ import annotations
@@ -41,15 +38,13 @@ def sample_pairs(
     labels : integer tensor of shape (n,)
         Class numbers. Only classes that occur count; each needs two rows.
     n_pairs : int
-    generator : torch.Generator, optional
-        Must live on the device of ``labels``. The global generator by default.
+    generator : torch.Generator, on the device of ``labels``, optional
     sample_weight : tensor of shape (n,), optional
         Within its class a row is drawn in proportion to its weight.
 
     Returns
     -------
-    i, j : long tensors of shape (n_pairs,)
-    same : bool tensor of shape (n_pairs,)
+    i, j, same : two long tensors and a bool tensor of shape (n_pairs,)
 
     Examples
     --------
@@ -64,9 +59,8 @@ def sample_pairs(
     if n_pairs < 0:
         raise ValueError(f"n_pairs must not be negative, got {n_pairs}")
     pool = _Pool(labels, sample_weight, generator)
-    drawn = {"device": labels.device, "generator": generator}
-    k = torch.randint(pool.n_classes, (n_pairs,), **drawn)
-    other = torch.randint(pool.n_classes - 1, (n_pairs - n_pairs // 2,), **drawn)
+    k = torch.randint(pool.n_classes, (n_pairs,), device=labels.device, generator=generator)
+    other = torch.randint(pool.n_classes - 1, k[0::2].shape, device=labels.device, generator=generator)
     i, j = torch.empty((2, n_pairs), dtype=torch.long, device=labels.device)
     i[1::2], j[1::2] = pool.two_of_one(k[1::2])
     i[0::2], j[0::2] = pool.one(k[0::2]), pool.one(other + (other >= k[0::2]))
@@ -130,10 +124,10 @@ class _Pool:
 
 
 def same_log_odds_shift(n_classes: int) -> float:
-    """How much balanced sampling adds to the log odds of "same": log(K - 1).
+    """How much balanced sampling adds to the log odds of "same": log(K - 1), so that logit Sim = logit V - shift.
 
-    ``logit Sim(x, x') = logit V(x, x') - shift``, V being the best classifier of the pairs as sampled. Balanced pairs
-    have even odds of "same", against 1 : (K - 1) for two independent draws at uniform priors. The paper leaves it out.
+    Balanced pairs have even odds of "same", against 1 : (K - 1) for two independent draws at uniform priors. The paper
+    leaves it out.
 
     >>> same_log_odds_shift(3) == math.log(2)
     True
@@ -144,18 +138,9 @@ def same_log_odds_shift(n_classes: int) -> float:
 def balanced_risk(logits: Tensor, same: Tensor) -> Tensor:
     """Empirical risk of V on balanced pairs, the paper's equation (32) with cross-entropy as ℓ.
 
-    Half of the pairs are of one class and half of two classes, classes uniform, so the mean over the pairs is the
-    risk of equation (31) without bias (halved: the paper adds up the two halves' means).
+    ``logits`` of V(x, x') and ``same`` (1 or 0) have shape (N,). Half of the pairs are of one class and half of two,
+    classes uniform, so their mean is the risk of equation (31) without bias (halved: the paper adds up both halves).
 
-    Parameters
-    ----------
-    logits : tensor of shape (N,)
-        Logit of V(x, x') for each pair as sampled.
-    same : tensor of shape (N,)
-        1 where the two rows share their class, else 0.
-
-    Examples
-    --------
     >>> round(float(balanced_risk(torch.zeros(2), torch.tensor([1.0, 0.0]))), 4)
     0.6931
     """
@@ -168,15 +153,9 @@ class PairObjective:
     n_members = 1
 
     def __init__(
-        self,
-        X: Rows,
-        y: Tensor,
-        split: Split,
-        config: TrainingConfig,
-        seed: int,
-        sample_weight: Tensor | None = None,
+        self, X: Rows, y: Tensor, split: Split, config: TrainingConfig, seed: int, weight: Tensor | None = None
     ) -> None:
-        self.X, self.y, self.weight = X, y, sample_weight
+        self.X, self.y, self.weight = X, y, weight
         self.rows, held_out = split
         self.batch_size = config.batch_for(len(self.rows))
         generator = torch.Generator(device=y.device).manual_seed(seed)
@@ -221,25 +200,19 @@ class BalancedPairLoss(nn.Module):
     n_classes : int
         K of the whole problem, not of the batch.
     shift : float, optional
-        Added to the logit of Sim before the loss: log(K - 1) by default. Pass 0 when your model should learn V itself,
-        or when your pairs were already *sampled* in balance by :func:`sample_pairs` and you subtract the shift from
-        its scores.
+        Added to the logit of Sim before the loss: log(K - 1) by default, so that what is trained is Sim. Pass 0 to
+        train V itself, as a fit does, and subtract the shift from its scores.
     bounded : float, optional
         An upper bound of the loss of one pair: the probability of what was observed is clamped at exp(-bounded). The
         paper's Theorem 2 asks for a bounded loss.
 
     Examples
     --------
-    Logits of single pairs, with the classes of both inputs:
-
     >>> loss = BalancedPairLoss(n_classes=3)
     >>> first, second = torch.tensor([0, 1, 2, 0]), torch.tensor([0, 1, 1, 2])
     >>> round(float(loss(torch.full((4,), -math.log(2.0)), first, second)), 4)  # Sim = 1/3: V = 1/2, log 2
     0.6931
-
-    Posteriors of a batch, all its ordered pairs at once:
-
-    >>> p = torch.full((6, 3), 1 / 3)
+    >>> p = torch.full((6, 3), 1 / 3)  # posteriors of a batch, all its ordered pairs at once
     >>> round(float(loss.all_pairs(p, torch.tensor([0, 0, 1, 1, 2, 2]))), 4)
     0.6931
     """
@@ -254,15 +227,7 @@ class BalancedPairLoss(nn.Module):
         self.shift = same_log_odds_shift(n_classes) if shift is None else float(shift)
 
     def forward(self, logits: Tensor, first: Tensor, second: Tensor) -> Tensor:
-        """Loss of single pairs.
-
-        Parameters
-        ----------
-        logits : tensor of shape (N,)
-            Logit of Sim of each pair, *before* the shift.
-        first, second : long tensors of shape (N,)
-            Classes of the two inputs of each pair.
-        """
+        """Loss of N single pairs: the logit of Sim *before* the shift, and the classes of the two inputs."""
         same = first == second
         loss = nn.functional.softplus(torch.where(same, -logits - self.shift, logits + self.shift))
         # One half, spread evenly over the classes (pairs of classes) that the batch has, then over their pairs.
@@ -272,24 +237,11 @@ class BalancedPairLoss(nn.Module):
         return (loss.clamp_max(self.bounded) * weights[inverse]).sum()
 
     def all_pairs(self, p: Tensor, labels: Tensor, sample_weight: Tensor | None = None) -> Tensor:
-        """Loss of V(x, x') = p(x)·p(x') over all ordered pairs of distinct rows of a batch.
+        """Loss of V(x, x') = p(x)·p(x') over all ordered pairs of distinct rows of a batch, of shape (...).
 
-        Parameters
-        ----------
-        p : tensor of shape (..., B, K)
-            Rows on the simplex; leading dimensions are separate batches.
-        labels : long tensor of shape (..., B)
-        sample_weight : tensor of shape (..., B), optional
-            A pair weighs the product of its rows' weights.
-
-        Returns
-        -------
-        tensor of shape (...)
-
-        Notes
-        -----
-        Costs B²K multiplications in one matrix product and B² logarithms: the cost per row grows with B, so cut large
-        batches into blocks (p.reshape(-1, 64, K)) where time matters.
+        Rows of ``p`` (..., B, K) are on the simplex, ``labels`` and ``sample_weight`` have shape (..., B): leading
+        dimensions are separate batches, and a pair weighs the product of its rows' weights. The cost per row grows
+        with B, so cut large batches into blocks (p.reshape(-1, 64, K)) where time matters.
         """
         same = labels.unsqueeze(-1) == labels.unsqueeze(-2)
         w = torch.ones_like(labels, dtype=p.dtype) if sample_weight is None else sample_weight.to(p.dtype)
@@ -297,7 +249,8 @@ class BalancedPairLoss(nn.Module):
         # The probability of what was observed, with a = e^shift: aV / (1 + (a - 1) V) for "same", its rest otherwise.
         observed = torch.where(same, V, 1 - V).clamp_min(PROBABILITY_FLOOR)
         log_observed = observed.log() + same * self.shift - torch.log1p(math.expm1(self.shift) * V)
-        return -(log_observed.clamp_min(-self.bounded) * _batch_weights(same, w)).sum((-1, -2))
+        loss: Tensor = -(log_observed.clamp_min(-self.bounded) * _batch_weights(same, w)).sum((-1, -2))
+        return loss
 
 
 def _batch_weights(same: Tensor, w: Tensor) -> Tensor:
@@ -308,5 +261,6 @@ def _batch_weights(same: Tensor, w: Tensor) -> Tensor:
     total, within, count = S @ w, S @ (pair * S).sum(-1, keepdim=True), S @ (w > 0).to(w.dtype)
     share = (w > 0) / count.clamp_min(1)  # rows' shares of their class add up to the number of classes
     classes, paired = share.sum(-2, keepdim=True), (share * (count > 1)).sum(-2, keepdim=True)
-    kind = torch.where(same, within * paired, total * total.transpose(-1, -2) * classes * (classes - 1))
-    return torch.where(pair > 0, 0.5 * pair / kind, 0.0)
+    kind: Tensor = torch.where(same, within * paired, total * total.transpose(-1, -2) * classes * (classes - 1))
+    weights: Tensor = torch.where(pair > 0, 0.5 * pair / kind, 0.0)
+    return weights

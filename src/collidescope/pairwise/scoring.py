@@ -55,12 +55,7 @@ class PairwiseNetwork(nn.Module):
 def similarity(module: PairwiseNetwork, A: Tensor, B: Tensor, shift: float = 0.0) -> Tensor:
     """Sim of every row of A with every row of B: float32, shape (len A, len B).
 
-    Parameters
-    ----------
-    module : PairwiseNetwork
-    A, B : tensors of shape (a, ...), (b, ...)
-    shift : float
-        Taken off the logit: :func:`~collidescope.pairwise.pairs.same_log_odds_shift` of the pairs it was trained on.
+    ``shift`` is taken off the logit: :func:`~collidescope.pairwise.pairs.same_log_odds_shift` of the training pairs.
     """
     place = _gathering_place(module, 4 * len(A) * len(B))
     out = torch.empty(len(A), len(B), device=place)
@@ -91,15 +86,11 @@ def class_similarity(
 
     Parameters
     ----------
-    module : PairwiseNetwork
-    X : tensor of shape (n, ...)
-    references : tensor of shape (r, ...)
-    reference_labels : long tensor of shape (r,)
+    module, shift : as in :func:`similarity`
+    X, references, reference_labels : tensors of shape (n, ...), (r, ...), (r,)
     n_classes : int
     own : long tensor of shape (n,), optional
         The place of each input among the references, -1 for none: its pair with itself is left out of the mean.
-    shift : float
-        As in :func:`similarity`.
     reference_weight : tensor of shape (r,), optional
         Positive; means are weighted by it.
 
@@ -116,7 +107,7 @@ def class_similarity(
     # References sorted by class make every class a slice: means are plain sums of columns.
     order = torch.argsort(reference_labels.cpu(), stable=True)
     labels = reference_labels.cpu()[order]
-    if labels.unique().tolist() != list(range(n_classes)):
+    if sorted(set(labels.tolist())) != list(range(n_classes)):
         raise ValueError(f"references must hold every class 0…{n_classes - 1} and no other")
     if own is not None:
         if own.shape != (n,) or bool((own >= r).any()):

@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from operator import length_hint
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -149,9 +149,6 @@ def posterior_batches(
     return _parquet_batches(files, wanted, label, check.check_count(batch_size, "batch_size"))
 
 
-# -------------------------------------------------------------------- Parquet
-
-
 def _parquet_files(path: Path, label: str | None, columns: Sequence[str] | None) -> tuple[list[Path], list[str], int]:
     """The files at ``path``, the columns to be read from each (checked to be there, and numbers), rows in all."""
     try:
@@ -202,17 +199,8 @@ def _parquet_batches(files: list[Path], wanted: list[str], label: str | None, ba
             raise ValueError(f"path {str(file)!r} cannot be read to its end (damaged?): {error}") from None
 
 
-# -------------------------------------------------------------------- batches of any source
-
-
-class _Stream(NamedTuple):
-    """Batches, and how many rows or batches there are (0: nobody knows)."""
-
-    batches: Iterator[Any]
-    total: int
-    unit: str
-    target: str | None
-    columns: list[str] | None
+#: Batches; how many rows or batches there are (0: nobody knows); which of the two; target and columns of DataFrames.
+_Stream = tuple[Iterator[Any], int, str, str | None, list[str] | None]
 
 
 def _open(source: Any, target: str | None, columns: Sequence[str] | None, batch_size: int) -> _Stream:
@@ -226,7 +214,7 @@ def _open(source: Any, target: str | None, columns: Sequence[str] | None, batch_
         if target is None:
             raise ValueError("target must name the column of labels when source is a file, got None")
         files, wanted, n_rows = _parquet_files(Path(source), target, columns)
-        return _Stream(_parquet_batches(files, wanted, target, batch_size), n_rows, "rows", None, wanted)
+        return _parquet_batches(files, wanted, target, batch_size), n_rows, "rows", None, wanted
     if _dask.is_dask(source) and hasattr(source, "columns"):
         source = (part.compute() for part in source.to_delayed())
     if hasattr(source, "shape") or not isinstance(source, Iterable):
@@ -235,7 +223,7 @@ def _open(source: Any, target: str | None, columns: Sequence[str] | None, batch_
         raise ValueError(f"source must be a file or an iterable of batches, got {type(source).__name__}: {hint}")
     if target is None and columns is not None:
         raise ValueError("columns and target go together: batches of (x, y) have neither")
-    return _Stream(iter(source), length_hint(source), "batches", target, None if columns is None else list(columns))
+    return iter(source), length_hint(source), "batches", target, None if columns is None else list(columns)
 
 
 def _place(folder: str | Path | None) -> tuple[Path, bool]:
@@ -250,10 +238,11 @@ def _place(folder: str | Path | None) -> tuple[Path, bool]:
             f"folder {str(place)!r} holds {there[0]} already: read it with numpy.load(…, mmap_mode='r'), "
             f"remove it, or name another folder"
         )
-    if place.exists() and not place.is_dir():
-        raise ValueError(f"folder {str(place)!r} is a file, it must be a folder or not be there")
     made = not place.exists()
-    place.mkdir(parents=True, exist_ok=True)
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"folder {str(place)!r} cannot be a folder: {error.strerror}") from None
     for left in place.glob(f"{unfinished_prefix(place / ROWS_FILE)}*"):  # by a process that was killed
         left.unlink(missing_ok=True)
     return place, made
@@ -286,12 +275,12 @@ class _GrowingFile:
 
 def _write(stream: _Stream, out: _GrowingFile, verbose: int) -> npt.NDArray[Any]:
     """Write all rows, return all labels."""
+    batches, total, unit, target, names = stream
     labels: list[npt.NDArray[Any]] = []
-    names = stream.columns
-    with Progress(f"writing {stream.unit}", stream.total, verbose) as progress:
-        for number, batch in enumerate(stream.batches):
+    with Progress(f"writing {unit}", total, verbose) as progress:
+        for number, batch in enumerate(batches):
             try:
-                x, y, names = _split(batch, stream.target, names)
+                x, y, names = _split(batch, target, names)
                 rows = _rows(x, names, out)
                 own = _labels(y) if len(rows) else np.atleast_1d(check.to_numpy(y))
                 if len(rows) != len(own):
@@ -304,7 +293,7 @@ def _write(stream: _Stream, out: _GrowingFile, verbose: int) -> npt.NDArray[Any]
             if len(rows):
                 out.append(rows)
                 labels.append(own)
-            progress.step(len(rows) if stream.unit == "rows" else 1)
+            progress.step(len(rows) if unit == "rows" else 1)
     if not labels:
         raise ValueError("source holds no rows: an iterator that was read already, or an empty file?")
     out.finish()

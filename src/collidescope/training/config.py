@@ -16,12 +16,10 @@ SMALLEST_BATCH, LARGEST_BATCH = 64, 256
 def check_sizes(hidden_layer_sizes: Sequence[int]) -> tuple[int, ...]:
     """``hidden_layer_sizes`` as a tuple of positive whole numbers."""
     try:
-        sizes = tuple(int(size) for size in hidden_layer_sizes)
+        return tuple(check.check_count(size, "hidden_layer_sizes") for size in hidden_layer_sizes)
     except (TypeError, ValueError):
-        sizes = (0,)
-    if any(size < 1 for size in sizes) or list(sizes) != list(hidden_layer_sizes):
-        raise ValueError(f"hidden_layer_sizes must be a sequence of positive whole numbers, got {hidden_layer_sizes!r}")
-    return sizes
+        words = f"must be a sequence of positive whole numbers, got {hidden_layer_sizes!r}"
+        raise ValueError(f"hidden_layer_sizes {words}") from None
 
 
 @dataclass(frozen=True)
@@ -52,13 +50,10 @@ class TrainingConfig:
     device: str = "cpu"
 
     def __post_init__(self) -> None:
-        for name in ("hidden_layer_sizes", "batch_size"):
-            if isinstance(word := getattr(self, name), str):
-                check.check_choice(word, ["auto"], f"{name}, as text,")
-        if not isinstance(self.hidden_layer_sizes, str):
-            object.__setattr__(self, "hidden_layer_sizes", check_sizes(self.hidden_layer_sizes))
-        if not isinstance(self.batch_size, str):
-            check.check_count(self.batch_size, "batch_size")
+        if not isinstance(sizes := self.hidden_layer_sizes, str) or sizes != "auto":
+            object.__setattr__(self, "hidden_layer_sizes", check_sizes(sizes))  # type: ignore[arg-type]
+        if self.batch_size != "auto":
+            check.check_count(self.batch_size, 'batch_size, unless "auto",')  # type: ignore[arg-type]
         check.check_count(self.max_epochs, "max_epochs")
         check.check_count(self.patience, "patience", least=0)
         check.check_between(self.learning_rate, 0, math.inf, "learning_rate")
@@ -85,7 +80,7 @@ class TrainingConfig:
         if not isinstance(self.batch_size, str):
             return min(self.batch_size, n_rows)
         wanted = 2 ** max(0, round(math.log2(max(n_rows, 1) / 100)))
-        return min(LARGEST_BATCH, max(SMALLEST_BATCH, wanted), n_rows)
+        return int(min(LARGEST_BATCH, max(SMALLEST_BATCH, wanted), n_rows))
 
     def fingerprint(self) -> dict[str, Any]:
         """What must agree for a checkpoint to be resumed. ``max_epochs`` and ``patience`` may change."""

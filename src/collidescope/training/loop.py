@@ -34,23 +34,19 @@ Progress = Callable[[dict[str, Any]], None]
 
 
 class Objective(Protocol):
-    """What is learned: data, batches and losses."""
+    """What is learned by the M = ``n_members`` networks: data, batches and losses.
 
-    #: M, the number of networks trained side by side.
+    ``signature`` is text that other data or weights would not share. The last dimension of a batch counts rows, or
+    pairs of them. ``loss`` is summed over the members, ``held_out_loss`` has shape (M,).
+    """
+
     n_members: int
 
     @property
-    def signature(self) -> str:
-        """Text that other data or weights would not share: a checkpoint is only resumed on its own data."""
-
-    def batches(self, generator: torch.Generator) -> Iterator[Tensor]:
-        """The batches of one epoch; the last dimension counts rows, or pairs of them."""
-
-    def loss(self, module: nn.Module, batch: Tensor) -> Tensor:
-        """The training loss, summed over the members."""
-
-    def held_out_loss(self, module: nn.Module) -> Tensor:
-        """Loss of each member on its held-out rows, shape (M,)."""
+    def signature(self) -> str: ...
+    def batches(self, generator: torch.Generator) -> Iterator[Tensor]: ...
+    def loss(self, module: nn.Module, batch: Tensor) -> Tensor: ...
+    def held_out_loss(self, module: nn.Module) -> Tensor: ...
 
 
 class TrainingResult(NamedTuple):
@@ -97,24 +93,17 @@ def fit_loop(
 ) -> TrainingResult:
     """Train until the held-out loss stops falling.
 
+    Ctrl-C (KeyboardInterrupt) ends the loop, keeps the best weights so far and sets ``interrupted``.
+
     Parameters
     ----------
     module : nn.Module
         A stack (leading dimension M of every parameter) or, when the objective has one member, any module.
-    objective : Objective
-    config : TrainingConfig
-    seed : int
-        Everything random follows from it.
+    objective, config, seed : what is learned, how, and the number from which everything random follows
     progress : callable, optional
         Called after every epoch with that epoch's entry of the history plus ``name`` and ``max_epochs``.
     checkpoint : folder, optional
-        Written after every epoch; when it holds a run of the same settings, that run is continued.
-    name : str
-        Names the checkpoint file and the progress.
-
-    Notes
-    -----
-    Ctrl-C (KeyboardInterrupt) ends the loop, keeps the best weights so far and sets ``interrupted``.
+        ``name``.safetensors there is written after every epoch; a run of the same settings in it is continued.
     """
     module.to(config.device)
     best, optimizer = BestWeights(module, objective.n_members), make_optimizer(module, config)

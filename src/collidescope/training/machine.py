@@ -1,17 +1,11 @@
-"""How torch uses the machine: threads, several processes, denormal numbers, memory that runs out, devices that fail.
+"""How torch uses the machine: threads, denormal numbers, memory that runs out, devices that fail, several processes.
 
-One thread for small networks, and one in a forked child, where more would wait for ever. torch reports a lack of memory
-and a failing device as RuntimeError with words for developers; here they become a MemoryError, or a
-:class:`DeviceError`, that says what to try, and blocks of work are halved where that helps.
+torch reports a lack of memory and a failing device as RuntimeError with words for developers; here they become a
+MemoryError, or a :class:`DeviceError`, that says what to try, and blocks of work are halved where that helps.
 
-Several processes (``torchrun``) train one network: each takes its share of every batch, and gradients are averaged.
-The batches are those of a single process, drawn by the same generator, so S is the same up to rounding whatever the
-number of processes. Every process holds all rows; nothing happens unless ``torch.distributed`` was initialised::
-
-    import torch.distributed as dist
-
-    dist.init_process_group("gloo")  # or "nccl", one GPU per process
-    clf = CollisionClassifier().fit(X, y)  # in every process, with the same random_state
+Several processes (``torchrun``) train one network once each has called ``torch.distributed.init_process_group``: each
+takes its share of every batch, and gradients are averaged. The batches are those of a single process, drawn by the
+same generator, so S is the same up to rounding whatever the number of processes. Every process holds all rows.
 """
 
 from __future__ import annotations
@@ -35,9 +29,6 @@ NO_DEVICE = ("cuda error", "cuda driver", "no cuda", "cuda-capable", "cudnn", "c
 RESUME = "the rest starts from its last epoch when fit again with the same checkpoint folder, where one was set"
 
 
-# -------------------------------------------------------------------- threads and numbers
-
-
 class _Threads:
     """Blocks that run with one thread now, in any Python thread, and torch's threads before the first of them."""
 
@@ -45,17 +36,10 @@ class _Threads:
         self.lock, self.running, self.before, self.forked = threading.Lock(), 0, 0, forked
 
 
-_threads = _Threads(forked=False)
-
-
-def _in_child() -> None:
-    """Of OpenMP's threads a forked child has none, yet the library believes in them."""
-    global _threads
-    _threads = _Threads(forked=True)
-
-
+_threads = [_Threads(forked=False)]
+# Of OpenMP's threads a forked child has none, yet the library believes in them and would wait for ever.
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_in_child)
+    os.register_at_fork(after_in_child=lambda: _threads.__setitem__(0, _Threads(forked=True)))
 
 
 @contextmanager
@@ -64,7 +48,7 @@ def one_thread(wanted: bool) -> Iterator[None]:
 
     Blocks may run at once in several threads: each leaves the number that was there before the first of them.
     """
-    state = _threads
+    state = _threads[0]
     if not (wanted or state.forked):
         yield
         return
@@ -94,9 +78,6 @@ def flushed_denormals() -> Iterator[None]:
         yield
     finally:
         torch.set_flush_denormal(before)
-
-
-# -------------------------------------------------------------------- memory and devices
 
 
 class DeviceError(RuntimeError):
@@ -143,15 +124,8 @@ def halved(compute: Callable[[slice, slice], T], rows: slice, columns: slice) ->
         yield from halved(compute, *((half, columns) if longer is rows else (rows, half)))
 
 
-# -------------------------------------------------------------------- several processes
-
-
 def world() -> tuple[int, int]:
-    """(number of this process, number of processes); (0, 1) where there is one.
-
-    >>> world()
-    (0, 1)
-    """
+    """(number of this process, number of processes); (0, 1) where there is one."""
     if dist.is_available() and dist.is_initialized():
         return dist.get_rank(), dist.get_world_size()
     return 0, 1

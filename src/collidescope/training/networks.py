@@ -75,10 +75,8 @@ class StackedMLP(nn.Module):
         super().__init__()
         self.n_members = n_members
         self.shapes = list(pairwise([n_in, *check_sizes(hidden_layer_sizes), n_out]))
-        drawn = []
-        for a, b in self.shapes:
-            for size in (a * b, b):
-                drawn.append((torch.rand((n_members, size), generator=generator) * 2 - 1) * max(a, 1) ** -0.5)
+        sizes = [(a, size) for a, b in self.shapes for size in (a * b, b)]
+        drawn = [(torch.rand((n_members, s), generator=generator) * 2 - 1) * max(a, 1) ** -0.5 for a, s in sizes]
         self.weight, self.bias = (nn.Parameter(torch.cat(drawn[first::2], 1)) for first in (0, 1))
         self.dropout = nn.Dropout(dropout)
 
@@ -124,34 +122,21 @@ class OneMember(nn.Module):
 
 
 class FactorisedObjective:
-    """Cross-entropy of the class, for M networks side by side, each with its own training rows.
+    """Cross-entropy of the class, for M networks side by side, each with its own (training rows, held-out rows).
 
-    A batch is a slice of indices, and :class:`~collidescope.training.rows.Rows` brings its inputs: no loader.
-
-    Parameters
-    ----------
-    X : tensor of shape (n, ...), or Rows
-    y : long tensor of shape (n,)
-    splits : M pairs (training rows, held-out rows)
-    config : TrainingConfig
-    sample_weight : tensor of shape (n,), optional
+    X, y and ``weight`` have n rows. A batch is a slice of indices, and Rows brings its inputs: no loader.
     """
 
     def __init__(
-        self,
-        X: Tensor | Rows,
-        y: Tensor,
-        splits: Sequence[Split],
-        config: TrainingConfig,
-        sample_weight: Tensor | None = None,
+        self, X: Tensor | Rows, y: Tensor, splits: Sequence[Split], config: TrainingConfig, weight: Tensor | None = None
     ) -> None:
-        self.X, self.y, self.n_members, self.given_weight = as_rows(X, y.device), y, len(splits), sample_weight
+        self.X, self.y, self.n_members, self.given_weight = as_rows(X, y.device), y, len(splits), weight
         self.train_rows, self.held_out_rows = zip(*splits, strict=True)
         # Members step together, so an epoch is as long as the smallest split (they differ by a row or two); rows are
         # shuffled before they are cut, so none is left out for good.
         self.epoch_length = min(len(rows) for rows in self.train_rows)
         self.batch_size = config.batch_for(self.epoch_length)
-        self.weight = None if sample_weight is None else sample_weight / sample_weight.mean()
+        self.weight = None if weight is None else weight / weight.mean()
 
     @property
     def signature(self) -> str:

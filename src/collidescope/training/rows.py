@@ -30,8 +30,8 @@ SCORING_BATCH = 8192
 #: Share of the rows that early stopping watches.
 VALIDATION_FRACTION = 0.1
 
-FloatArray = npt.NDArray[np.float64]
 Split = tuple[Tensor, Tensor]
+Device = torch.device | str
 
 
 class Rows:
@@ -48,13 +48,7 @@ class Rows:
         Which rows of ``data`` these are, all by default; not for tensors.
     """
 
-    def __init__(
-        self,
-        data: Any,
-        device: torch.device | str = "cpu",
-        scaling: tuple[FloatArray, FloatArray] | None = None,
-        index: Tensor | None = None,
-    ) -> None:
+    def __init__(self, data: Any, device: Device = "cpu", scaling: Any = None, index: Tensor | None = None) -> None:
         self.data, self.device, self.scaling, self.index = data, torch.device(device), scaling, index
 
     @property
@@ -91,7 +85,7 @@ def tensor(X: Any) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(X, dtype=np.float32))
 
 
-def as_rows(X: Any, device: torch.device | str) -> Rows:
+def as_rows(X: Any, device: Device) -> Rows:
     """An array or tensor as rows, moved to ``device`` if there is room for them; rows as they are, for ``device``."""
     if isinstance(X, Rows):
         return Rows(X.data, device, X.scaling, X.index)
