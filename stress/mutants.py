@@ -62,7 +62,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "estimate": ("test_estimate.py", ESTIMATE, f"{BAD}a_failed_update_leaves_the_accumulator_as_it_was"),
     "counting": ("test_counting.py", ESTIMATE),
     "limit": ("test_limit.py",),
-    "pairwise.pairs": ("test_pairwise.py",),
+    "pairwise.pairs": ("test_pairwise.py", "test_training.py"),
     "pairwise.scoring": ("test_pairwise.py",),
     "learners.pool": ("test_learners.py",),
     "learners.softmax": ("test_learners.py",),

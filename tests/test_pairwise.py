@@ -108,7 +108,7 @@ def test_the_shift_is_the_log_ratio_of_sampled_to_uniform_odds():
     [
         ([0, 0, 1], None, 10, "class 1 has 1 member"),
         ([0, 0, 0], None, 10, "single class"),
-        ([0, 1, 1], [0.0, 0.0, 1.0], 10, "fewer than 2 rows"),
+        ([0, 1, 1], [0.0, 1.0, 1.0], 10, "labels of positive weight hold a single class"),
         ([0, 1, 1], [0.0, -1.0, 1.0], 10, "finite numbers"),
         ([0, 1, 1], [0.0, math.inf, 1.0], 10, "finite numbers"),
         ([0.0, 1.0], None, 10, "at least 2 class numbers"),

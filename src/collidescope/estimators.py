@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import clone
-from sklearn.model_selection import cross_val_predict
-from sklearn.utils import _safe_indexing, check_random_state
+from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from collidescope import _checks as check
 from collidescope._checks import CollisionWarning, FloatArray, IntArray
-from collidescope._progress import Progress
 from collidescope.equations.densities import Divergences, divergences_from_posteriors
 from collidescope.equations.posterior import shift_priors
 from collidescope.estimate import collision_matrix_from_posteriors, group_numbers, resolve_priors
-from collidescope.folds import FRACTIONS, Split, nested_splits, resolve_splits, run_folds
+from collidescope.folds import FRACTIONS, Split, cross_val_posteriors, nested_splits, resolve_splits
 from collidescope.limit import limit_from_posteriors
 from collidescope.matrix import CollisionMatrix
 from collidescope.scale import _dask
@@ -161,13 +159,6 @@ def crossfit_posteriors(
     return P
 
 
-class _Scored(NamedTuple):
-    """Posteriors of the held-out rows of a fold."""
-
-    P: npt.NDArray[Any]
-    interrupted: bool = False
-
-
 class _CrossFitter:
     """Held-out posteriors of a classifier trained on a share of every fold's rows; None where that is too few."""
 
@@ -182,28 +173,8 @@ class _CrossFitter:
             splits = nested_splits(self.splits, check.encode_labels(self.y, self.classes), fraction, 0, self.groups)
         if splits is None:
             return None
-        if self.n_jobs not in (None, 1) and _dask.cluster() is not None:
-            P = self._on_cluster(splits)
-        else:
-            P = cross_val_predict(self.model, self.X, self.y, cv=splits, n_jobs=self.n_jobs, method="predict_proba")
+        P = cross_val_posteriors(self.model, self.X, self.y, splits, self.n_jobs)
         return _check_scores(P, len(self.y), len(self.classes))
-
-    def _on_cluster(self, splits: list[Split]) -> npt.NDArray[Any]:
-        """As ``cross_val_predict``; joblib's own way to Dask waits for ever once Dask has given a fold up."""
-        codes = check.encode_labels(self.y, self.classes)
-
-        def score(number: int, report: Any = None) -> _Scored:
-            train, test = splits[number]
-            fitted = clone(self.model).fit(_safe_indexing(self.X, train), codes[train])
-            return _Scored(fitted.predict_proba(_safe_indexing(self.X, test)))
-
-        scored, interrupted = run_folds(score, len(splits), self.n_jobs, Progress("scoring folds", len(splits), 0))
-        if interrupted:
-            raise KeyboardInterrupt
-        P = np.empty((len(codes), len(self.classes)))
-        for (_, test), fold in zip(splits, scored, strict=True):
-            P[test] = fold.P
-        return P
 
     groups: IntArray | None = None
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from collidescope.pairwise.scoring import PairwiseNetwork
 from collidescope.training.config import TrainingConfig
-from collidescope.training.rows import Rows, Split, parts_of, signature
+from collidescope.training.rows import SCORING_BATCH, Rows, Split, signature
 
 #: p·p' is computed in float32, where probabilities below this are rounding: it bounds the logarithm at 16.
 PROBABILITY_FLOOR = 1e-7
@@ -83,12 +83,10 @@ class _Pool:
             raise ValueError(f"sample_weight must be {n} finite numbers ≥ 0, got shape {tuple(weight.shape)}")
         # Rows without weight must not be drawn, not even by a rounding error: they leave the pool.
         kept = torch.nonzero(weight > 0).flatten()
-        if len(kept) < 2:
-            raise ValueError("sample_weight leaves fewer than 2 rows with a positive weight: no pair can be drawn")
         names, inverse, sizes = torch.unique(labels[kept], return_inverse=True, return_counts=True)
         self.n_classes = len(names)
         if self.n_classes < 2:
-            raise ValueError("labels hold a single class: pairs of two classes need at least 2")
+            raise ValueError("labels of positive weight hold a single class or none: pairs of two classes need 2")
         if lonely := names[sizes < 2].tolist():
             shown = ", ".join(map(str, lonely[:10])) + (", …" if len(lonely) > 10 else "")
             raise ValueError(f"class {shown} has 1 member and so no same-class pair: drop or merge the class")
@@ -187,9 +185,8 @@ class PairObjective:
     def held_out_loss(self, module: nn.Module) -> Tensor:
         if self.held_out is None:
             return torch.full((1,), torch.nan, device=self.y.device)
-        i, j, same = self.held_out
-        logits = [module(self.X[a], self.X[b]) for a, b in zip(parts_of(i), parts_of(j), strict=True)]
-        return balanced_risk(torch.cat(logits), same.float())[None]
+        logits = [module(self.X[i], self.X[j]) for i, j, _ in torch.split(self.held_out, SCORING_BATCH, 1)]
+        return balanced_risk(torch.cat(logits), self.held_out[2].float())[None]
 
 
 class BalancedPairLoss(nn.Module):
@@ -249,8 +246,7 @@ class BalancedPairLoss(nn.Module):
         # The probability of what was observed, with a = e^shift: aV / (1 + (a - 1) V) for "same", its rest otherwise.
         observed = torch.where(same, V, 1 - V).clamp_min(PROBABILITY_FLOOR)
         log_observed = observed.log() + same * self.shift - torch.log1p(math.expm1(self.shift) * V)
-        loss: Tensor = -(log_observed.clamp_min(-self.bounded) * _batch_weights(same, w)).sum((-1, -2))
-        return loss
+        return -torch.sum(log_observed.clamp_min(-self.bounded) * _batch_weights(same, w), (-1, -2))  # type: ignore[no-any-return]
 
 
 def _batch_weights(same: Tensor, w: Tensor) -> Tensor:

@@ -82,11 +82,7 @@ def spool(
     >>> X.shape, X.dtype.name, y.shape
     ((500, 3), 'float32', (500,))
     """
-    try:
-        wanted = np.dtype(dtype)
-    except TypeError:
-        wanted = np.dtype(object)
-    check.check_choice(wanted.name, ["float32", "float64"], "dtype")
+    wanted = np.dtype(check.check_choice(getattr(dtype, "__name__", str(dtype)), ["float32", "float64"], "dtype"))
     stream = _open(source, target, columns, check.check_count(batch_size, "batch_size"))
     place, made = _place(folder)
     unfinished = place / f"{unfinished_prefix(place / ROWS_FILE)}{secrets.token_hex(8)}"

@@ -123,10 +123,17 @@ def fit_loop(
             for epoch in range(len(history) + 1, config.max_epochs + 1):
                 if best.exhausted(config.patience):
                     break
-                _seed(epoch_generator(seed, epoch).initial_seed(), devices)
+                generator = epoch_generator(seed, epoch, config.device)
+                # not torch.manual_seed, which prepares every kind of device, at a millisecond per epoch
+                torch.default_generator.manual_seed(generator.initial_seed())
+                for device in devices:
+                    with torch.cuda.device(device):
+                        torch.cuda.manual_seed(generator.initial_seed())
                 started = time.perf_counter()
-                train_loss = run_epoch(module, objective, optimizer, epoch_generator(seed, epoch, config.device))
-                val_loss = validate(module, objective)
+                train_loss = run_epoch(module, objective, optimizer, generator)
+                module.eval()
+                with torch.inference_mode():
+                    val_loss = objective.held_out_loss(module).clone()
                 best.update(module, val_loss, epoch, always=config.patience == 0)
                 entry = {"epoch": epoch, "train_loss": train_loss, "val_loss": float(val_loss.mean())}
                 history.append(entry | {"seconds": time.perf_counter() - started})
@@ -141,14 +148,6 @@ def fit_loop(
     # Where nothing was held out there is no such loss, and files hold finite numbers alone.
     finite = [{key: value for key, value in entry.items() if value == value} for entry in history]
     return TrainingResult(module, best.loss, finite, best.epoch.tolist(), interrupted)
-
-
-def _seed(seed: int, devices: list[torch.device]) -> None:
-    """The global generators in use; ``torch.manual_seed`` prepares every kind of device, at a millisecond per epoch."""
-    torch.default_generator.manual_seed(seed)
-    for device in devices:
-        with torch.cuda.device(device):
-            torch.cuda.manual_seed(seed)
 
 
 def run_epoch(
@@ -175,13 +174,6 @@ def train_step(module: nn.Module, objective: Objective, optimizer: torch.optim.O
     average_gradients(module, weight)
     optimizer.step()
     return loss.detach()
-
-
-def validate(module: nn.Module, objective: Objective) -> Tensor:
-    """Held-out loss of every member."""
-    module.eval()
-    with torch.inference_mode():
-        return objective.held_out_loss(module).clone()
 
 
 class BestWeights:

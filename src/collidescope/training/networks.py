@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from collidescope.training.config import TrainingConfig, check_sizes
-from collidescope.training.rows import Rows, Split, as_rows, parts_of, signature
+from collidescope.training.rows import SCORING_BATCH, Rows, Split, as_rows, signature
 
 #: ``model=lambda d, k: ...``: number of features (channels of an image) and of classes → encoder with k logits.
 EncoderFactory = Callable[[int, int], nn.Module]
@@ -161,8 +161,8 @@ class FactorisedObjective:
             if len(rows) == 0:  # patience=0 trains on all rows
                 losses.append(torch.full((1,), torch.nan, device=self.y.device))
                 continue
-            logits = torch.cat([self._member_logits(module, member, self.X[part]) for part in parts_of(rows)])
-            losses.append(self._cross_entropy(logits[None], rows[None]))
+            logits = [self._member_logits(module, member, self.X[part]) for part in torch.split(rows, SCORING_BATCH)]
+            losses.append(self._cross_entropy(torch.cat(logits)[None], rows[None]))
         return torch.cat(losses)
 
     def _member_logits(self, module: nn.Module, member: int, x: Tensor) -> Tensor:

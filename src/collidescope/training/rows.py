@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import math
 import warnings
-from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
@@ -139,8 +138,3 @@ def signature(X: Rows, *data: Tensor | None) -> str:
         if part is not None:
             digest.update(part.cpu().contiguous().numpy().data)
     return digest.hexdigest()[:16]
-
-
-def parts_of(rows: Tensor) -> Iterator[Tensor]:
-    """Rows, so many at a time as are scored at once."""
-    return (rows[start : start + SCORING_BATCH] for start in range(0, len(rows), SCORING_BATCH))
