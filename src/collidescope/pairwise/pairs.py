@@ -231,7 +231,7 @@ class BalancedPairLoss(nn.Module):
         kinds, inverse, counts = torch.unique(first * self.n_classes + second, return_inverse=True, return_counts=True)
         of_one = kinds // self.n_classes == kinds % self.n_classes
         weights = 0.5 / (torch.where(of_one, of_one.sum(), (~of_one).sum()) * counts)
-        return (loss.clamp_max(self.bounded) * weights[inverse]).sum()
+        return torch.sum(loss.clamp_max(self.bounded) * weights[inverse])
 
     def all_pairs(self, p: Tensor, labels: Tensor, sample_weight: Tensor | None = None) -> Tensor:
         """Loss of V(x, x') = p(x)·p(x') over all ordered pairs of distinct rows of a batch, of shape (...).
@@ -246,7 +246,7 @@ class BalancedPairLoss(nn.Module):
         # The probability of what was observed, with a = e^shift: aV / (1 + (a - 1) V) for "same", its rest otherwise.
         observed = torch.where(same, V, 1 - V).clamp_min(PROBABILITY_FLOOR)
         log_observed = observed.log() + same * self.shift - torch.log1p(math.expm1(self.shift) * V)
-        return -torch.sum(log_observed.clamp_min(-self.bounded) * _batch_weights(same, w), (-1, -2))  # type: ignore[no-any-return]
+        return -torch.sum(log_observed.clamp_min(-self.bounded) * _batch_weights(same, w), (-1, -2))
 
 
 def _batch_weights(same: Tensor, w: Tensor) -> Tensor:
