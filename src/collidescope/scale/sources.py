@@ -214,9 +214,8 @@ def _open(source: Any, target: str | None, columns: Sequence[str] | None, batch_
     if _dask.is_dask(source) and hasattr(source, "columns"):
         source = (part.compute() for part in source.to_delayed())
     if hasattr(source, "shape") or not isinstance(source, Iterable):
-        in_memory = "an array or a table in memory needs no spool, pass it to fit"
-        hint = in_memory if hasattr(source, "shape") else "see spool"
-        raise ValueError(f"source must be a file or an iterable of batches, got {type(source).__name__}: {hint}")
+        found = f"{type(source).__name__}: an array or a table in memory needs no spool, pass it to fit"
+        raise ValueError(f"source must be a file or an iterable of batches, got {found}")
     if target is None and columns is not None:
         raise ValueError("columns and target go together: batches of (x, y) have neither")
     return iter(source), length_hint(source), "batches", target, None if columns is None else list(columns)
@@ -254,16 +253,12 @@ class _GrowingFile:
     def append(self, rows: npt.NDArray[Any]) -> None:
         if self.shape is None:
             self.shape = rows.shape[1:]
-            self._header()
+            self.write_header()
         self.file.write(np.ascontiguousarray(rows).data)
         self.n_rows += len(rows)
 
-    def finish(self) -> None:
+    def write_header(self) -> None:
         self.file.seek(0)
-        self._header()
-        self.file.flush()
-
-    def _header(self) -> None:
         shape = (self.n_rows, *(self.shape or ()))
         header = {"descr": npy.dtype_to_descr(self.dtype), "fortran_order": False, "shape": shape}
         npy.write_array_header_1_0(self.file, header)  # numpy pads it for any number of rows
@@ -292,7 +287,8 @@ def _write(stream: _Stream, out: _GrowingFile, verbose: int) -> npt.NDArray[Any]
             progress.step(len(rows) if unit == "rows" else 1)
     if not labels:
         raise ValueError("source holds no rows: an iterator that was read already, or an empty file?")
-    out.finish()
+    out.write_header()
+    out.file.flush()
     return np.concatenate(labels)
 
 
@@ -365,7 +361,5 @@ def _labels(y: Any) -> npt.NDArray[Any]:
 
 
 def _no_number(name: Any, found: Any) -> str:
-    return (
-        f"column {name!r} holds {found}, not numbers: leave it out with columns=, make numbers of it, "
-        f"or use TableClassifier, which takes text and dates from tables in memory"
-    )
+    remedy = "leave it out with columns=, make numbers of it, or use TableClassifier, which takes text and dates"
+    return f"column {name!r} holds {found}, not numbers: {remedy}"

@@ -71,11 +71,11 @@ class Checkpoint:
         try:
             tensors = _checked_tensors(tree["tensors"], module, optimizer, best)
             history = _checked_history(tree["history"], nothing_held_out=bool(tensors["loss"].isnan().all()))
-            module.load_state_dict(_part(tensors, "module."))
+            module.load_state_dict({name: tensors[f"module.{name}"] for name in module.state_dict()})
             state: dict[int, dict[str, Tensor]] = {}
-            for key, value in _part(tensors, "optimizer.").items():
-                index, name = key.split(".", 1)
-                state.setdefault(int(index), {})[name] = value
+            for key in [key for key in tensors if key.startswith("optimizer.")]:
+                _, index, name = key.split(".", 2)
+                state.setdefault(int(index), {})[name] = tensors[key]
             optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
             for name, tensor in _state_of(best).items():
                 tensor.copy_(tensors[name])
@@ -154,7 +154,3 @@ def _checked_history(columns: dict[str, npt.NDArray[Any]], nothing_held_out: boo
             raise ValueError(f"history must hold finite numbers, epoch by epoch ({name})")
     rows = zip(*(columns[name].tolist() for name in HISTORY), strict=True)
     return [{"epoch": epoch, **dict(zip(HISTORY, row, strict=True))} for epoch, row in enumerate(rows, start=1)]
-
-
-def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
