@@ -115,7 +115,7 @@ def write(path: Path, rows: int, stream: bool) -> None:
 
 
 def one_pass(path: str) -> dict[str, Any]:
-    from collidescope.scale.streams import posterior_batches
+    from collidescope.scale.sources import posterior_batches
 
     peak = Peak()
     before = peak.ask()
@@ -188,7 +188,7 @@ def cluster(folder: Path) -> dict[str, Any]:
     import dask.dataframe as dd
     from distributed import Client, LocalCluster
 
-    from collidescope.scale.streams import posterior_batches
+    from collidescope.scale.sources import posterior_batches
 
     path = folder / f"{STREAM_ROWS[-1]}.parquet"
     if not path.exists():
@@ -234,8 +234,8 @@ def gpu(folder: Path) -> dict[str, Any]:
     """MNIST from end to end, and pairs a second as a share of the matrix product's rate."""
     import torch
 
-    from collidescope.pairwise.networks import PairwiseNetwork
-    from collidescope.pairwise.scoring import class_similarity
+    from collidescope.pairwise.scoring import PairwiseNetwork, class_similarity
+    from collidescope.training.networks import mlp
     from experiments.mnist_networks import conv_encoder
     from experiments.real_data import load_mnist
 
@@ -258,13 +258,13 @@ def gpu(folder: Path) -> dict[str, Any]:
     found["mnist"] |= {"pber": clf.collision_matrix_.pber, "error": clf.collision_matrix_.held_out_error}
     found["pairs"] = []
     for sizes in ((128,) * 6, (512,) * 3):
-        module = PairwiseNetwork(20, sizes).eval().cuda()
+        module = PairwiseNetwork(mlp(40, 1, sizes)).eval().cuda()
         n = 6000
         X, y = torch.randn(n, 20, device="cuda"), torch.arange(n) % 10
         flops = 2 * sum(a * b for a, b in zip(sizes, [*sizes[1:], 1], strict=True)) * 2 * n * n
         square = torch.randn(8192, 8192, device="cuda")
         product = 2 * 8192**3 / seconds(lambda s=square: s @ s, 5)
-        scored = seconds(lambda m=module, X=X, y=y: class_similarity(m, X, X, y, 10, exclude_self=True), 3)
+        scored = seconds(lambda m=module, X=X, y=y: class_similarity(m, X, X, y, 10, torch.arange(len(X))), 3)
         entry = {"hidden_layer_sizes": list(sizes), "pairs_per_second": n * n / scored}
         found["pairs"].append(entry | {"share": flops / scored / product})
     return found

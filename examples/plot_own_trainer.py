@@ -19,8 +19,8 @@ from sklearn.model_selection import train_test_split
 from torch import nn
 
 import collidescope as cs
-from collidescope.pairwise.risk import BalancedPairLoss
-from collidescope.scale.distributed import gather_rows
+from collidescope.pairwise.pairs import BalancedPairLoss
+from collidescope.training.machine import gather_rows
 
 # %%
 # Two sets of rows

@@ -44,11 +44,10 @@ from collidescope._scaling import apply_scaling, fit_scaling
 from collidescope.classifier import resolve_device
 from collidescope.equations.bounds import bayes_error_bounds
 from collidescope.equations.gramian import gramian_from_posteriors, gramian_from_similarities
-from collidescope.pairwise.algorithms import PairFit, choose_references, tensor
-from collidescope.pairwise.model import PairModel
+from collidescope.pairwise.algorithms import PairFit, PairModel, References, choose_references
 from collidescope.pairwise.pairs import sample_pairs
 from collidescope.training.config import TrainingConfig
-from collidescope.training.rows import as_rows
+from collidescope.training.rows import as_rows, tensor
 from experiments.real_data import VARIABLE, data_folder, load_adult, load_brfss, load_german_credit, load_law_school
 from experiments.settings import estimator_settings
 from experiments.store import Cell, Experiment
@@ -199,7 +198,8 @@ def one_split(X: Any, y: np.ndarray, seed: int, settings: dict[str, Any]) -> tup
     chosen = choose_references(codes_test, settings["n_references"], np.random.default_rng(seed))
     own = np.full(len(test), -1)
     own[chosen] = np.arange(len(chosen))
-    q, _ = best.class_similarity(test, test[chosen], codes_test[chosen], None, own, correction=False)
+    references = References(test[chosen].numpy(), codes_test[chosen], None)
+    q, _ = best.class_similarity(test, references, own, correction=False)
     S = recover(gramian_from_similarities(q, codes_test), method="gradient")
     shares, nothing = np.bincount(codes_test) / len(test), np.empty(0)
     P = PairFit([], nothing, nothing, shares, solver="inverse", matrix=S.matrix).solve(q)

@@ -554,7 +554,7 @@ def test_a_wrong_parameter_is_named_with_its_value(small, changes, message):
 
 #: Where the map in docs/mathematics.md sends the reader of the paper: the caller's module and the function's name.
 PAPER = {
-    "(31, 32) balanced risk": ("collidescope.pairwise.model", "balanced_risk"),
+    "(31, 32) balanced risk": ("collidescope.pairwise.pairs", "balanced_risk"),
     "(34) Gramian from m per class": ("collidescope.pairwise.algorithms", "gramian_from_similarities"),
     "(35, 36) S from G": ("collidescope.pairwise.algorithms", "recover"),
     "(44) posteriors": ("collidescope.pairwise.algorithms", "solve_posteriors"),

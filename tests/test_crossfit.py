@@ -228,13 +228,13 @@ def solver(S, priors, **settings):
 def test_references_are_held_out_rows_and_never_the_row_itself(monkeypatch, n_references):
     X, codes = problem(n=180)
     seen = []
-    from collidescope.pairwise.model import PairModel
+    from collidescope.pairwise.algorithms import PairModel
 
     original = PairModel.class_similarity
 
-    def spy(self, rows, references, reference_codes, weights=None, exclude=None, correction=True):
-        seen.append((np.asarray(rows), np.asarray(references), exclude))
-        return original(self, rows, references, reference_codes, weights, exclude, correction)
+    def spy(self, rows, references, own, correction):
+        seen.append((np.asarray(rows), references.rows, own))
+        return original(self, rows, references, own, correction)
 
     monkeypatch.setattr(PairModel, "class_similarity", spy)
     fitted, held_out = paired(X, codes, n_references)
@@ -291,17 +291,17 @@ def test_classes_too_small_for_pairs_are_named_before_anything_is_trained():
 
 
 def test_without_early_stopping_the_pairs_come_from_all_training_rows(monkeypatch):
-    from collidescope.pairwise import model
+    from collidescope.pairwise import pairs
 
     X, codes = problem()
     sizes = []
-    original = model.PairObjective.__init__
+    original = pairs.PairObjective.__init__
 
     def spy(self, rows, y, split, *rest):
         sizes.append([len(part) for part in split])
         original(self, rows, y, split, *rest)
 
-    monkeypatch.setattr(model.PairObjective, "__init__", spy)
+    monkeypatch.setattr(pairs.PairObjective, "__init__", spy)
     paired(X, codes, patience=0)
     assert sizes == [[80, 0]] * 3
     sizes.clear()

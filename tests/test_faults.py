@@ -22,7 +22,7 @@ import collidescope as cs
 from collidescope import _store
 from collidescope.datasets import scenario_a
 from collidescope.pairwise import scoring
-from collidescope.pairwise.networks import PairwiseNetwork
+from collidescope.pairwise.scoring import PairwiseNetwork
 from collidescope.training.loop import BestWeights
 from collidescope.training.machine import DeviceError, explained_errors, halved
 
@@ -212,7 +212,7 @@ def test_blocks_of_pairs_shrink_until_they_fit_and_the_scores_are_the_same(error
     torch.manual_seed(0)
     A, B, y = torch.randn(30, 3), torch.randn(20, 3), torch.arange(20) % 2
     body = Small(nn.Sequential(nn.Linear(6, 4), nn.Tanh(), nn.Linear(4, 1)), 10**9, error)
-    module = PairwiseNetwork(3, (5,), body=body).requires_grad_(False)
+    module = PairwiseNetwork(body).requires_grad_(False)
     for parameter in module.parameters():
         parameter.mul_(4)  # scores that differ, or rounding would be all of their variance
     expected, mean = scoring.similarity(module, A, B), scoring.class_similarity(module, A, B, y, 2)

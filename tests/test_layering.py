@@ -27,7 +27,7 @@ FLOOR = {room: depth for depth, rooms in enumerate(FLOORS) for room in rooms}
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
 #: Where torch may be imported with the module; elsewhere it is imported by the function that needs it.
 TORCH = ("training/", "pairwise/", "learners/network", "learners/images", "learners/custom")
-TORCH += ("scale/distributed", "applications/smoothing_loss")
+TORCH += ("applications/smoothing_loss",)
 
 
 def imports(nodes: Iterator[ast.AST] | list[ast.stmt]) -> Iterator[str]:

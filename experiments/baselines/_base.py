@@ -28,11 +28,11 @@ from collidescope._checks import FloatArray, IntArray
 from collidescope._scaling import apply_scaling, fit_scaling
 from collidescope.classifier import resolve_device
 from collidescope.learners.network import ONE_THREAD_ROWS
-from collidescope.training.config import TrainingConfig
+from collidescope.training.config import TrainingConfig, check_sizes
 from collidescope.training.loop import TrainingResult, epoch_generator, fit_loop
 from collidescope.training.machine import one_thread
-from collidescope.training.networks import StackedMLP, check_sizes
-from collidescope.training.objectives import FactorisedObjective, Split, inner_splits
+from collidescope.training.networks import FactorisedObjective, StackedMLP
+from collidescope.training.rows import Split, stratified_split
 
 #: Parameters of an estimator that are handed to the training as they are.
 TRAINING = (
@@ -77,7 +77,7 @@ class AllRowsObjective(FactorisedObjective):
 
     def __init__(self, X: Tensor, y: Tensor, n_classes: int, config: TrainingConfig, n_members: int = 1) -> None:
         rows = torch.arange(len(y), device=y.device)
-        super().__init__(X, y, n_classes, [(rows, rows[:0])] * n_members, config)
+        super().__init__(X, y, [(rows, rows[:0])] * n_members, config)
 
     def held_out_loss(self, module: nn.Module) -> Tensor:
         return torch.full((self.n_members,), math.nan, device=self.X.device)
@@ -228,7 +228,7 @@ def validation_split(y: Tensor, validation_fraction: float, seed: int) -> Split:
             f"validation_fraction={validation_fraction} of {len(y)} rows holds out none: "
             f"no class has a row to spare, gather more rows or train without a validation part"
         )
-    return inner_splits(y, 1, validation_fraction, seed)[0]
+    return stratified_split(y, validation_fraction, seed)
 
 
 def stack_of(weights: Sequence[Tensor], biases: Sequence[Tensor]) -> StackedMLP:

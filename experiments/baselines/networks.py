@@ -14,7 +14,7 @@ from torch import Tensor
 
 from collidescope._checks import FloatArray
 from collidescope.training.config import TrainingConfig
-from collidescope.training.objectives import FactorisedObjective
+from collidescope.training.networks import FactorisedObjective
 from experiments.baselines._base import AllRowsObjective, NetworkBase, Seeds, validation_split
 
 #: The network of the paper's synthetic experiments.
@@ -101,4 +101,4 @@ class NetworkClassifier(NetworkBase):
         if config.patience == 0:
             return AllRowsObjective(X, y, n_classes, config)
         split = validation_split(y, self.validation_fraction, seeds.split)
-        return FactorisedObjective(X, y, n_classes, [split], config)
+        return FactorisedObjective(X, y, [split], config)

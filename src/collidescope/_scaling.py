@@ -18,9 +18,8 @@ QUANTILE_ROWS, FEWEST_ROWS, QUANTILE_NUMBERS = 100_000, 10_000, 64_000_000
 BLOCK_NUMBERS = 4_000_000
 #: An interquartile range below this share of the median is rounding.
 ROUNDING = 1e-12
-#: The smallest number above 0: a scale must not be rounded to 0.
-SMALLEST = 5e-324
-LARGEST_FLOAT = float(np.finfo(np.float64).max)
+#: The smallest number above 0 (a scale must not be rounded to 0), and the largest.
+SMALLEST, LARGEST_FLOAT = 5e-324, float(np.finfo(np.float64).max)
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import clone
-from sklearn.model_selection import cross_val_predict
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
@@ -18,7 +17,7 @@ from collidescope._checks import CollisionWarning, FloatArray, IntArray
 from collidescope.equations.densities import Divergences, divergences_from_posteriors
 from collidescope.equations.posterior import shift_priors
 from collidescope.estimate import collision_matrix_from_posteriors, group_numbers, resolve_priors
-from collidescope.folds import FRACTIONS, Split, nested_splits, resolve_splits
+from collidescope.folds import FRACTIONS, Split, cross_val_posteriors, nested_splits, resolve_splits
 from collidescope.limit import limit_from_posteriors
 from collidescope.matrix import CollisionMatrix
 from collidescope.scale import _dask
@@ -174,7 +173,7 @@ class _CrossFitter:
             splits = nested_splits(self.splits, check.encode_labels(self.y, self.classes), fraction, 0, self.groups)
         if splits is None:
             return None
-        P = cross_val_predict(self.model, self.X, self.y, cv=splits, n_jobs=self.n_jobs, method="predict_proba")
+        P = cross_val_posteriors(self.model, self.X, self.y, splits, self.n_jobs)
         return _check_scores(P, len(self.y), len(self.classes))
 
     groups: IntArray | None = None

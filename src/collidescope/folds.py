@@ -20,7 +20,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 from joblib import Parallel, delayed
-from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold, check_cv
+from sklearn.base import clone
+from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold, check_cv, cross_val_predict
+from sklearn.utils import _safe_indexing
 from threadpoolctl import threadpool_limits
 
 from collidescope import _checks as check
@@ -339,6 +341,39 @@ def run_folds(
             f"for want of memory: use n_jobs=1. With checkpoint= networks resume from their last epochs"
         ) from error
     return folds, interrupted
+
+
+class _Scored(NamedTuple):
+    """Posteriors of the held-out rows of a fold."""
+
+    P: npt.NDArray[Any]
+    interrupted: bool = False
+
+
+def cross_val_posteriors(
+    classifier: Any, X: Any, y: npt.NDArray[Any], splits: Sequence[Split], n_jobs: int | None
+) -> npt.NDArray[Any]:
+    """Held-out posteriors of a scikit-learn classifier: ``cross_val_predict``, also where Dask gives a fold up.
+
+    joblib's own way to a Dask cluster waits for ever then; :func:`run_folds` raises a WorkerError.
+    """
+    if n_jobs in (None, 1) or _dask.cluster() is None:
+        found: npt.NDArray[Any] = cross_val_predict(classifier, X, y, cv=splits, n_jobs=n_jobs, method="predict_proba")
+        return found
+    names, codes = np.unique(y, return_inverse=True)
+
+    def score(number: int, report: Any = None) -> _Scored:
+        train, test = splits[number]
+        fitted = clone(classifier).fit(_safe_indexing(X, train), codes[train])
+        return _Scored(fitted.predict_proba(_safe_indexing(X, test)))
+
+    scored, interrupted = run_folds(score, len(splits), n_jobs, Progress("scoring folds", len(splits), 0))
+    if interrupted:
+        raise KeyboardInterrupt
+    P = np.empty((len(y), len(names)))
+    for (_, test), fold in zip(splits, scored, strict=True):
+        P[test] = fold.P
+    return P
 
 
 @contextmanager

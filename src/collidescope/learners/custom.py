@@ -12,12 +12,9 @@ from collidescope.learners.base import FloatArray, Member, Task, Tree
 from collidescope.training.config import TrainingConfig
 from collidescope.training.loop import fit_loop, seeded_module
 from collidescope.training.machine import explained_errors, halved
-from collidescope.training.networks import OneMember
-from collidescope.training.objectives import FactorisedObjective, inner_splits
-from collidescope.training.rows import Rows, as_rows
+from collidescope.training.networks import FactorisedObjective, OneMember
+from collidescope.training.rows import as_rows, labels_and_weights, validation_split
 
-#: Share of the rows that early stopping watches.
-VALIDATION_FRACTION = 0.1
 #: Probabilities below exp of this are rounding of float32.
 LOG_FLOOR = -20.0
 ROWS_AT_ONCE = 8192
@@ -48,14 +45,11 @@ class Custom(Member):
 
     def fit(self, task: Task) -> Self:
         config = TrainingConfig.from_mapping(task.training, task.device)
-        y = torch.from_numpy(np.asarray(task.codes, dtype=np.int64)).to(task.device)
-        rows = torch.arange(len(y), device=task.device)
-        split = (rows, rows[:0]) if config.patience == 0 else inner_splits(y, 1, VALIDATION_FRACTION, task.seed)[0]
-        X = task.X if isinstance(task.X, Rows) else as_rows(torch.from_numpy(np.array(task.X, np.float32)), task.device)
-        w = None if task.sample_weight is None else torch.from_numpy(task.sample_weight.astype(np.float32)).to(y.device)
+        y, w = labels_and_weights(task.codes, task.sample_weight, task.device)
+        X = as_rows(task.X, task.device)
         self.shape, self.n_classes = tuple(X.shape[1:]), task.n_classes
         module = seeded_module(self._build, task.seed)
-        objective = FactorisedObjective(X, y, task.n_classes, [split], config, w)
+        objective = FactorisedObjective(X, y, [validation_split(y, config, task.seed)], config, w)
         run = fit_loop(module, objective, config, task.seed, task.report, task.checkpoint, "module")
         if run.interrupted and not run.history:
             raise KeyboardInterrupt
@@ -63,7 +57,7 @@ class Custom(Member):
         return self
 
     def _build(self) -> OneMember:
-        return OneMember(self.factory(self.shape[0], self.n_classes), len(self.shape))
+        return OneMember(self.factory(self.shape[0], self.n_classes))
 
     def log_posteriors(self, X: Any) -> FloatArray:
         device = next((t.device for t in self.module.state_dict().values()), torch.device("cpu"))
@@ -71,7 +65,7 @@ class Custom(Member):
         def score(part: slice, _: slice) -> torch.Tensor:
             block = X[part]
             rows = block if isinstance(block, torch.Tensor) else torch.from_numpy(np.array(block, np.float32))
-            return torch.log_softmax(self.module(rows.to(device))[0].double(), -1).cpu()
+            return torch.log_softmax(self.module(rows.to(device)[None])[0].double(), -1).cpu()
 
         parts = []
         with torch.inference_mode(), explained_errors("scoring rows", "score fewer rows at a time", str(device)):

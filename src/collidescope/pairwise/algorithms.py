@@ -1,11 +1,14 @@
 """The paper's Algorithms 1 and 2, cross-fitted: S and posteriors from the pair-wise model V.
 
-Symbols: n rows, K classes, G the Gramian, q(x) = S y(x) the mean similarity of x to the references of each class. All
+Symbols: n rows, K classes, G the Gramian, V(x, x') the probability of "same class" for pairs as sampled, Sim(x, x') =
+y(x)·y(x') that for two independent draws, q(x) = S y(x) the mean similarity of x to the references of each class. All
 of it holds at uniform priors, because pairs are sampled with classes in equal shares; posteriors are then brought to
 the priors of the training rows.
 
-Where the paper's equations run: (31, 32) :func:`~collidescope.pairwise.risk.balanced_risk`, called by every training
-step; (34) :func:`~collidescope.equations.gramian.gramian_from_similarities`; (35, 36)
+Where the paper's equations run: (30) :func:`~collidescope.pairwise.pairs.sample_pairs` and (31, 32)
+:func:`~collidescope.pairwise.pairs.balanced_risk`, called by every training step; (38)
+:func:`~collidescope.pairwise.scoring.class_similarity`; (34)
+:func:`~collidescope.equations.gramian.gramian_from_similarities`; (35, 36)
 :func:`~collidescope.equations.recovery.recover`; (44) :func:`~collidescope.equations.posterior.solve_posteriors`.
 """
 
@@ -14,11 +17,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
@@ -28,13 +35,158 @@ from collidescope.equations.gramian import gramian_from_similarities
 from collidescope.equations.posterior import shift_priors, solve_posteriors
 from collidescope.equations.recovery import recover
 from collidescope.folds import HeldOut, Labels, Settings, Split, Standardised, restored_scaling, run_folds, threads_for
-from collidescope.pairwise.model import VALIDATION_FRACTION, PairModel, classes_without_pairs
+from collidescope.pairwise import scoring
+from collidescope.pairwise.pairs import PairObjective, same_log_odds_shift
+from collidescope.pairwise.scoring import PairwiseNetwork
+from collidescope.training.checkpoint import LARGEST_WEIGHT
 from collidescope.training.config import TrainingConfig
-from collidescope.training.rows import as_rows
+from collidescope.training.loop import fit_loop, seeded_module
+from collidescope.training.networks import EncoderFactory, mlp
+from collidescope.training.rows import VALIDATION_FRACTION, Rows, as_rows, labels_and_weights, tensor, validation_split
 
+#: Networks of ``hidden_layer_sizes="auto"``, weighed by their held-out loss.
+AUTO_SIZES: tuple[tuple[int, ...], ...] = ((64,), (128, 128))
+#: A network below this share of the largest weight changes no digit of a score.
+SMALLEST_SHARE = 1e-6
 #: Ridges tried for the posteriors; the one with the lowest held-out log loss is kept.
 RIDGES = (0.0, 1e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0)
 SMALLEST_PROBABILITY = 1e-6
+
+
+@dataclass
+class PairModel:
+    """One fold's V: networks, how much each counts, and its hidden layers (None for a custom body).
+
+    ``shift`` is what balanced sampling added to the log odds of "same"; it is taken off unless ``correction=False``.
+    """
+
+    modules: list[PairwiseNetwork]
+    weights: list[float]
+    sizes: list[tuple[int, ...] | None]
+    input_shape: tuple[int, ...]
+    n_classes: int
+    shift: float
+    history: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    interrupted: bool = False
+
+    @classmethod
+    def train(
+        cls,
+        X: Rows,
+        codes: IntArray,
+        n_classes: int,
+        config: TrainingConfig,
+        seed: int,
+        sample_weight: FloatArray | None = None,
+        factory: EncoderFactory | None = None,
+        report: Callable[[dict[str, Any]], None] | None = None,
+        checkpoint: Path | None = None,
+    ) -> PairModel:
+        """Train V on pairs of the rows X: a network for each capacity, weighed by held-out loss."""
+        y, w = labels_and_weights(codes, sample_weight, config.device)
+        split = validation_split(y, config, seed)
+        objective = PairObjective(X, y, split, config, seed, w)
+        own = config.hidden_layer_sizes
+        capacities = (None,) if factory is not None else AUTO_SIZES if isinstance(own, str) else (own,)
+        model = cls([], [], [], tuple(X.shape[1:]), n_classes, same_log_odds_shift(n_classes))
+        losses: list[float] = []
+        for sizes in capacities:
+            build = partial(_network, sizes, model.input_shape, factory, config.dropout)
+            name = "pairwise-" + ("module" if sizes is None else "x".join(map(str, sizes)) or "linear")
+            run = fit_loop(seeded_module(build, seed), objective, config, seed, report, checkpoint, name)
+            model.interrupted = run.interrupted
+            if run.history:
+                assert isinstance(run.module, PairwiseNetwork)
+                model.modules.append(run.module)
+                model.sizes.append(sizes)
+                model.history[name] = run.history
+                losses.append(float(run.val_loss[0]))
+            if run.interrupted:
+                break
+        if not model.modules:
+            raise KeyboardInterrupt  # before the first epoch had ended: there is nothing to keep
+        # exp(-n Δloss / 2): n held-out rows, not pairs, is what the held-out loss was learned from.
+        likelihood = -0.5 * len(split[1]) * torch.tensor(losses, dtype=torch.float64)
+        model.weights = torch.softmax(likelihood, 0).tolist() if len(losses) > 1 else [1.0]
+        return model
+
+    def similarity(self, A: Tensor, B: Tensor, correction: bool = True) -> FloatArray:
+        """Sim (V itself with ``correction=False``) for every pair, (len A, len B)."""
+        return self._mean(lambda module: scoring.similarity(module, A, B, self.shift if correction else 0.0))
+
+    def class_similarity(
+        self, X: Tensor, references: References, own: IntArray | None = None, correction: bool = True
+    ) -> FloatArray:
+        """q(x) and its standard error, (2, n, K); ``own`` is each row's place among the references, or -1.
+
+        Networks score the same references, so their errors go together: standard errors add up, not variances.
+        """
+        labels, weights = labels_and_weights(references.codes, None, "cpu")[0], references.weights
+        weighed = None if weights is None else torch.from_numpy(weights)
+        places = None if own is None else torch.from_numpy(own)
+        given = (X, tensor(references.rows), labels, self.n_classes, places, self.shift if correction else 0.0, weighed)
+        return self._mean(lambda module: torch.stack(scoring.class_similarity(module, *given)))
+
+    def _mean(self, score: Callable[[PairwiseNetwork], Tensor]) -> FloatArray:
+        """The weighted mean over the networks that count."""
+        least = SMALLEST_SHARE * max(self.weights)
+        used = [(w, module) for w, module in zip(self.weights, self.modules, strict=True) if w > least]
+        return np.asarray(sum((w * score(module)).double().numpy() for w, module in used))
+
+    def export(self) -> dict[str, Any]:
+        """A tree of arrays and JSON values."""
+        states = [{name: t.detach().cpu().numpy() for name, t in m.state_dict().items()} for m in self.modules]
+        sizes = [None if each is None else list(each) for each in self.sizes]
+        parts = zip(self.weights, sizes, states, strict=True)
+        networks = [dict(zip(("weight", "sizes", "state"), part, strict=True)) for part in parts]
+        shape = list(self.input_shape)
+        return {"input_shape": shape, "n_classes": self.n_classes, "shift": self.shift, "networks": networks}
+
+    @classmethod
+    def restore(cls, tree: Mapping[str, Any], n_classes: int, factory: EncoderFactory | None) -> PairModel:
+        """The inverse of :meth:`export`; what does not fit is refused. A custom body needs its ``factory`` again."""
+        shape = tuple(check.check_count(size, "input_shape") for size in tree["input_shape"])
+        if tree["n_classes"] != n_classes:
+            raise ValueError(f"a fold must have {n_classes} classes, got {tree['n_classes']!r}")
+        networks = tree["networks"]
+        sizes = [None if each["sizes"] is None else tuple(int(size) for size in each["sizes"]) for each in networks]
+        modules = [_restored(each["state"], own, shape, factory) for each, own in zip(networks, sizes, strict=True)]
+        weights = check.check_finite([float(each["weight"]) for each in networks], "weights", ndim=1)
+        check.check_non_negative(weights, "weights of networks", "the file was edited")
+        if not weights.any():
+            raise ValueError("weights of networks must not all be zero")
+        shift = float(check.check_finite(tree["shift"], "shift", ndim=0))
+        return cls(modules, weights.tolist(), sizes, shape, n_classes, shift)
+
+
+def _network(
+    sizes: tuple[int, ...] | None, shape: tuple[int, ...], factory: EncoderFactory | None, dropout: float = 0.0
+) -> PairwiseNetwork:
+    """A plain V with hidden layers ``sizes``, or with the custom body ``factory(2d, 1)`` where these are None."""
+    if sizes is not None:
+        return PairwiseNetwork(mlp(2 * shape[0], 1, sizes, dropout))
+    if factory is None:
+        raise ValueError("the model holds a custom module: pass the factory that built it")
+    return PairwiseNetwork(factory(2 * shape[0], 1))
+
+
+def _restored(
+    tree: Mapping[str, Any], sizes: tuple[int, ...] | None, shape: tuple[int, ...], factory: EncoderFactory | None
+) -> PairwiseNetwork:
+    """The network that a file describes; sizes are compared with the arrays that came along before it is built."""
+    state = {str(name): np.asarray(array) for name, array in tree.items()}
+    if sizes is not None:
+        wanted = sum((a + 1) * b for a, b in pairwise([2 * shape[0], *sizes, 1]))
+        if wanted != sum(array.size for array in state.values()):
+            raise ValueError(f"a network of hidden layers {sizes} does not fit the weights in the file")
+        if not all(np.abs(array).max(initial=0.0) <= LARGEST_WEIGHT for array in state.values()):  # nan is not
+            raise ValueError(f"weights must lie within ±{LARGEST_WEIGHT:g}")
+    module = _network(sizes, shape, factory)
+    try:
+        module.load_state_dict({name: torch.from_numpy(array.copy()) for name, array in state.items()})
+    except RuntimeError as error:
+        raise ValueError(f"the weights of a network do not fit it: {error}") from None
+    return module.eval()
 
 
 class References(NamedTuple):
@@ -44,6 +196,10 @@ class References(NamedTuple):
     codes: IntArray
     #: None when all weigh the same.
     weights: FloatArray | None
+
+
+#: Fields of :class:`PairFit` that files hold as they are.
+FIELDS = ("centre", "scale", "train_priors", "recovery", "correction", "solver", "ridge", "matrix")
 
 
 @dataclass
@@ -73,12 +229,8 @@ class PairFit:
 
     def posteriors(self, X: Any) -> FloatArray:
         """Posteriors of new rows at ``train_priors``: q is averaged over the folds, then solved for y."""
-        rows = self._rows(X)
-        parts = zip(self.folds, self.references, strict=True)
-        q = [
-            fold.class_similarity(rows, tensor(refs.rows), refs.codes, refs.weights, None, self.correction)[0]
-            for fold, refs in parts
-        ]
+        rows, parts = self._rows(X), zip(self.folds, self.references, strict=True)
+        q = [fold.class_similarity(rows, references, correction=self.correction)[0] for fold, references in parts]
         return self.solve(np.mean(q, axis=0))
 
     def similarity(self, A: Any, B: Any) -> FloatArray:
@@ -86,7 +238,7 @@ class PairFit:
         first, second = self._rows(A), self._rows(B)
         return np.asarray(np.mean([fold.similarity(first, second, self.correction) for fold in self.folds], axis=0))
 
-    def _rows(self, X: Any) -> Any:
+    def _rows(self, X: Any) -> Tensor:
         return tensor(apply_scaling(X, self.centre, self.scale))
 
     def solve(self, q: FloatArray) -> FloatArray:
@@ -112,13 +264,8 @@ class PairFit:
 
     def export(self) -> dict[str, Any]:
         """A tree of arrays and JSON values."""
-        names = ("centre", "scale", "train_priors", "recovery", "correction", "solver", "ridge", "matrix")
-        return {
-            "engine": "pairs",
-            **{name: getattr(self, name) for name in names},
-            "folds": [fold.export() for fold in self.folds],
-            "references": [refs._asdict() for refs in self.references],
-        }
+        parts = {"folds": [fold.export() for fold in self.folds], "references": [r._asdict() for r in self.references]}
+        return {"engine": "pairs", **{name: getattr(self, name) for name in FIELDS}, **parts}
 
     @classmethod
     def restore(cls, tree: Mapping[str, Any], factory: Callable[[int, int], Any] | None = None) -> PairFit:
@@ -131,23 +278,25 @@ class PairFit:
         matrix = check.check_square(tree["matrix"], "matrix")
         if len(matrix) != len(priors) or len(scale) not in (1, *shape[:1]):
             raise ValueError("its parts do not agree on the classes or features")
-        return cls(
-            folds,
-            centre,
-            scale,
-            priors,
-            check.check_choice(tree["recovery"], ["root", "gradient"], "recovery"),
-            bool(tree["correction"]),
-            check.check_choice(tree["solver"], ["simplex", "inverse"], "solver"),
-            check.check_at_least(tree["ridge"], 0.0, "ridge"),
-            matrix,
-            [_restored_references(each, shape, len(priors)) for each in tree["references"]],
-        )
+        recovery = check.check_choice(tree["recovery"], ["root", "gradient"], "recovery")
+        solver = check.check_choice(tree["solver"], ["simplex", "inverse"], "solver")
+        ridge = check.check_at_least(tree["ridge"], 0.0, "ridge")
+        references = [_restored_references(each, shape, len(priors)) for each in tree["references"]]
+        correction = bool(tree["correction"])
+        return cls(folds, centre, scale, priors, recovery, correction, solver, ridge, matrix, references)
 
 
-class _PairFold(NamedTuple):
-    model: PairModel
-    interrupted: bool
+def _restored_references(tree: Mapping[str, Any], shape: tuple[int, ...], k: int) -> References:
+    rows, codes, weights = np.asarray(tree["rows"]), np.asarray(tree["codes"]), tree["weights"]
+    if rows.shape != (len(codes), *shape) or codes.ndim != 1 or codes.dtype.kind != "i":
+        raise ValueError(f"references must be rows of shape {shape} with class numbers, got {rows.shape}")
+    if not np.isfinite(rows).all() or set(np.unique(codes)) != set(range(k)):
+        raise ValueError("references must be finite rows of every class")
+    if weights is not None:
+        weights = check.check_finite(weights, "weights of references", ndim=1)
+        if len(weights) != len(codes) or weights.min() <= 0:
+            raise ValueError("weights of references must be positive, one for each row")
+    return References(rows, codes, weights)
 
 
 def fit_pairs(
@@ -165,7 +314,7 @@ def fit_pairs(
     steps: int = 1,
     **choices: Any,
 ) -> tuple[PairFit, HeldOut]:
-    """Train the pair-wise model on every fold, estimate the Gramian and solve for posteriors.
+    """Algorithm 1: train the pair-wise model on every fold, estimate the Gramian and S, and solve for posteriors.
 
     Parameters
     ----------
@@ -179,47 +328,38 @@ def fit_pairs(
     **choices : ``recovery``, ``correction`` and ``solver`` of :class:`PairFit`
     """
     codes, k = labels.codes, labels.n_classes
-    rows_of = (lambda rows: as_rows(tensor(held.take(rows)), config.device)) if held.in_memory else held.take
 
-    def train(number: int, report: Any = None) -> _PairFold:
+    def weights_of(rows: IntArray) -> FloatArray | None:
+        return None if labels.weights is None else labels.weights[rows]
+
+    def train(number: int, report: Any = None) -> PairModel:
         rows = splits[number][0]
-        weights = None if labels.weights is None else labels.weights[rows]
+        X, own = as_rows(held.take(rows), config.device), weights_of(rows)
         folder = None if settings.checkpoint is None else settings.checkpoint / f"fold-{number}"
         with threads_for(held.X.shape) if factory is None else nullcontext():
-            model = PairModel.train(
-                rows_of(rows), codes[rows], k, config, seeds[number], weights, factory, report, folder
-            )
-        return _PairFold(model, model.interrupted)
+            return PairModel.train(X, codes[rows], k, config, seeds[number], own, factory, report, folder)
 
-    trained, interrupted = run_folds(train, len(splits), settings.n_jobs, progress, steps)
-    fitted = PairFit(
-        [fold.model for fold in trained], held.centre, held.scale, labels.priors, interrupted=interrupted, **choices
-    )
+    models, interrupted = run_folds(train, len(splits), settings.n_jobs, progress, steps)
+    fitted = PairFit(models, held.centre, held.scale, labels.priors, interrupted=interrupted, **choices)
     rng = np.random.default_rng(seed)
-    tests = [test for _, test in splits[: len(trained)]]
+    tests = [test for _, test in splits[: len(models)]]
     rows = np.sort(np.concatenate(tests))
-    q = np.empty((len(rows), k))
-    noise = []
-    for fold, test in zip(fitted.folds, tests, strict=True):
+    q, noise = np.empty((len(rows), k)), []
+    for model, test in zip(models, tests, strict=True):
         chosen = choose_references(codes[test], n_references, rng)
-        exclude = np.full(len(test), -1, dtype=np.intp)
-        exclude[chosen] = np.arange(len(chosen))
-        compared = test[chosen]
-        weight = None if labels.weights is None else labels.weights[compared]
-        references = References(np.asarray(held.take(compared)), codes[compared], weight)
+        own, compared = np.full(len(test), -1), test[chosen]
+        own[chosen] = np.arange(len(chosen))
+        references = References(np.asarray(held.take(compared)), codes[compared], weights_of(compared))
         fitted.references.append(references)
-        q[np.searchsorted(rows, test)], stderr = fold.class_similarity(
-            tensor(held.take(test)), tensor(references.rows), references.codes, weight, exclude, fitted.correction
-        )
-        noise.append(stderr)
-    own = None if labels.weights is None else labels.weights[rows]
+        scores = model.class_similarity(tensor(held.take(test)), references, own, fitted.correction)
+        q[np.searchsorted(rows, test)] = scores[0]
+        noise.append(scores[1])
     # Algorithm 1, second part: Ĝ from held-out similarities (equation 34), S from Ĝ (35, 36).
-    G = gramian_from_similarities(q, codes[rows], own)
+    G = gramian_from_similarities(q, codes[rows], weights_of(rows))
     fitted.matrix = recover(G, method=fitted.recovery).matrix
-    fitted.choose_ridge(q, codes[rows], own)
-    errors = np.concatenate(noise)
+    fitted.choose_ridge(q, codes[rows], weights_of(rows))
     # a reference has one fewer of its own class, and from a single one no standard error can be told
-    finite = errors[np.isfinite(errors)]
+    finite = np.concatenate(noise)[np.isfinite(np.concatenate(noise))]
     return fitted, HeldOut(rows, fitted.solve(q), G, float(finite.mean()) if finite.size else None)
 
 
@@ -237,7 +377,9 @@ def check_pair_members(
     """Refuse classes too small for pairs before any fold is trained."""
     k = len(classes)
     for (train, test), seed in zip(splits, seeds, strict=True):
-        few = classes_without_pairs(codes[train], k, config, seed) | (np.bincount(codes[test], minlength=k) < 2)
+        parts = validation_split(labels_and_weights(codes[train], None, "cpu")[0], config, seed)
+        trained, watched = (np.bincount(codes[train][part.numpy()], minlength=k) for part in parts)
+        few = (trained < 2) | (watched == 1) | (np.bincount(codes[test], minlength=k) < 2)
         if few.any():
             need = int(np.ceil(2 / VALIDATION_FRACTION / (1 - 1 / len(splits))))
             own = np.bincount(codes, minlength=k)
@@ -247,23 +389,3 @@ def check_pair_members(
                 f"class {classes.tolist()[small]!r} has {own[small]}: "
                 f"use the default model, gather more of it, or merge or drop it"
             )
-
-
-def tensor(X: Any) -> Any:
-    """Rows as a float32 tensor; torch would warn of memory that is read-only, so that is copied."""
-    array = np.ascontiguousarray(X, dtype=np.float32)
-    return torch.from_numpy(array if array.flags.writeable else array.copy())
-
-
-def _restored_references(tree: Mapping[str, Any], shape: tuple[int, ...], k: int) -> References:
-    rows, codes, weights = (tree[name] for name in References._fields)
-    rows, codes = np.asarray(rows), np.asarray(codes)
-    if rows.shape != (len(codes), *shape) or codes.ndim != 1 or codes.dtype.kind != "i":
-        raise ValueError(f"references must be rows of shape {shape} with class numbers, got {rows.shape}")
-    if not np.isfinite(rows).all() or set(np.unique(codes)) != set(range(k)):
-        raise ValueError("references must be finite rows of every class")
-    if weights is not None:
-        weights = check.check_finite(weights, "weights of references", ndim=1)
-        if len(weights) != len(codes) or weights.min() <= 0:
-            raise ValueError("weights of references must be positive, one for each row")
-    return References(rows, codes, weights)

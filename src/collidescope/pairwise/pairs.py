@@ -1,18 +1,28 @@
-"""Pairs of rows, drawn from n labelled rows without ever listing the n² pairs.
+"""Pairs of rows and the risk of a model of pairs: equations (30) to (32) of the paper.
 
 Symbols: n rows, K classes, ``i`` and ``j`` the two rows of each ordered pair, ``same`` whether their labels agree.
-
-Every draw is an inversion of cumulative weights: with the rows sorted by class, a class is an interval of the
-cumulative weight, a row a smaller interval inside it, and "another row than i" is the interval with i cut out. So a
-pair costs one binary search for any imbalance and any row weights, and nothing is rejected.
+``Sim(x, x') = y(x)·y(x')`` is the chance that two inputs get the same class; V is the best classifier of the pairs *as
+sampled or weighted*. Balance (half same, half different, classes uniform: the paper's risk) makes
+``logit V = logit Sim + log(K - 1)`` at uniform priors. A fit draws balanced pairs with :func:`sample_pairs`, never all
+n², and :class:`PairObjective` calls :func:`balanced_risk` on them. :class:`BalancedPairLoss` is for custom trainers.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+from collidescope.pairwise.scoring import PairwiseNetwork
+from collidescope.training.config import TrainingConfig
+from collidescope.training.rows import SCORING_BATCH, Rows, Split, signature
+
+#: p·p' is computed in float32, where probabilities below this are rounding: it bounds the logarithm at 16.
+PROBABILITY_FLOOR = 1e-7
+#: Held-out pairs per held-out row: the loss on 4n pairs is nearly as certain as on all n².
+HELD_OUT_PAIRS = 4
 
 
 def sample_pairs(
@@ -28,15 +38,13 @@ def sample_pairs(
     labels : integer tensor of shape (n,)
         Class numbers. Only classes that occur count; each needs two rows.
     n_pairs : int
-    generator : torch.Generator, optional
-        Must live on the device of ``labels``. The global generator by default.
+    generator : torch.Generator, on the device of ``labels``, optional
     sample_weight : tensor of shape (n,), optional
         Within its class a row is drawn in proportion to its weight.
 
     Returns
     -------
-    i, j : long tensors of shape (n_pairs,)
-    same : bool tensor of shape (n_pairs,)
+    i, j, same : two long tensors and a bool tensor of shape (n_pairs,)
 
     Examples
     --------
@@ -50,24 +58,74 @@ def sample_pairs(
         )
     if n_pairs < 0:
         raise ValueError(f"n_pairs must not be negative, got {n_pairs}")
-    pool = _Pool(labels, sample_weight)
-    n_same = n_pairs // 2
-    k = _integers(pool.n_groups, n_pairs, labels.device, generator)
-    other = _integers(pool.n_groups - 1, n_pairs - n_same, labels.device, generator)
-    i = torch.empty(n_pairs, dtype=torch.long, device=labels.device)
-    j = torch.empty_like(i)
-    i[1::2], j[1::2] = pool.two_of_one(k[1::2], generator)
-    i[0::2] = pool.one(k[0::2], generator)
-    j[0::2] = pool.one(other + (other >= k[0::2]), generator)
+    pool = _Pool(labels, sample_weight, generator)
+    k = torch.randint(pool.n_classes, (n_pairs,), device=labels.device, generator=generator)
+    other = torch.randint(pool.n_classes - 1, k[0::2].shape, device=labels.device, generator=generator)
+    i, j = torch.empty((2, n_pairs), dtype=torch.long, device=labels.device)
+    i[1::2], j[1::2] = pool.two_of_one(k[1::2])
+    i[0::2], j[0::2] = pool.one(k[0::2]), pool.one(other + (other >= k[0::2]))
     i, j = pool.order[i], pool.order[j]
     return i, j, labels[i] == labels[j]
 
 
-def same_log_odds_shift(n_classes: int) -> float:
-    """How much balanced sampling adds to the log odds of "same": log(K - 1).
+class _Pool:
+    """Rows sorted by class, as intervals of cumulative weight.
 
-    ``logit Sim(x, x') = logit V(x, x') - shift``, V being the best classifier of the pairs as sampled. Balanced pairs
-    have even odds of "same", against 1 : (K - 1) for two independent draws at uniform priors. The paper leaves it out.
+    A class is an interval of the cumulative weight, a row a smaller one inside it, and "another row than i" is the
+    interval with i cut out. So a draw is one binary search for any imbalance and any weights; nothing is rejected.
+    """
+
+    def __init__(self, labels: Tensor, sample_weight: Tensor | None, generator: torch.Generator | None) -> None:
+        n, self.generator = labels.shape[0], generator
+        # In float32 a sum of 2²⁴ no longer grows by ones.
+        weight = (torch.ones(n) if sample_weight is None else sample_weight).to(labels.device, torch.float64)
+        if weight.shape != (n,) or not bool((torch.isfinite(weight) & (weight >= 0)).all()):
+            raise ValueError(f"sample_weight must be {n} finite numbers ≥ 0, got shape {tuple(weight.shape)}")
+        # Rows without weight must not be drawn, not even by a rounding error: they leave the pool.
+        kept = torch.nonzero(weight > 0).flatten()
+        names, inverse, sizes = torch.unique(labels[kept], return_inverse=True, return_counts=True)
+        self.n_classes = len(names)
+        if self.n_classes < 2:
+            raise ValueError("labels of positive weight hold a single class or none: pairs of two classes need 2")
+        if lonely := names[sizes < 2].tolist():
+            shown = ", ".join(map(str, lonely[:10])) + (", …" if len(lonely) > 10 else "")
+            raise ValueError(f"class {shown} has 1 member and so no same-class pair: drop or merge the class")
+        self.order = kept[torch.argsort(inverse, stable=True)]
+        self.weight = weight[self.order]
+        self.cumulative = torch.cumsum(self.weight, 0)
+        #: First and last place of each class in ``order``, and the ends of its interval.
+        self.last = torch.cumsum(sizes, 0) - 1
+        self.first = self.last - sizes + 1
+        self.end = self.cumulative[self.last]
+        self.start = torch.cat([self.end.new_zeros(1), self.end[:-1]])
+
+    def one(self, k: Tensor) -> Tensor:
+        """A row of each class ``k``, as its place in ``order``."""
+        return self._find(self._point(self.start[k], self.end[k]), k)
+
+    def two_of_one(self, k: Tensor) -> tuple[Tensor, Tensor]:
+        """Two distinct rows of each class ``k``."""
+        i = self.one(k)
+        w = self.weight[i]
+        point = self._point(self.start[k], self.end[k] - w)
+        j = self._find(torch.where(point >= self.cumulative[i] - w, point + w, point), k)
+        # Rounding can put the point a hair inside i when weights differ by 1e16: then its neighbour is as good.
+        return i, torch.where(i == j, torch.where(i < self.last[k], i + 1, i - 1), j)
+
+    def _point(self, low: Tensor, high: Tensor) -> Tensor:
+        uniform = torch.rand(low.shape[0], dtype=torch.float64, device=low.device, generator=self.generator)
+        return low + (high - low) * uniform
+
+    def _find(self, point: Tensor, k: Tensor) -> Tensor:
+        place = torch.searchsorted(self.cumulative, point, right=True)
+        return torch.minimum(torch.maximum(place, self.first[k]), self.last[k])
+
+
+def same_log_odds_shift(n_classes: int) -> float:
+    """How much balanced sampling adds to the log odds of "same": log(K - 1), so that logit Sim = logit V - shift.
+
+    Balanced pairs have even odds of "same", against 1 : (K - 1) for two independent draws at uniform priors. The paper
+    leaves it out.
 
     >>> same_log_odds_shift(3) == math.log(2)
     True
@@ -75,63 +133,130 @@ def same_log_odds_shift(n_classes: int) -> float:
     return math.log(n_classes - 1)
 
 
-class _Pool:
-    """Rows sorted by group, as intervals of cumulative weight."""
+def balanced_risk(logits: Tensor, same: Tensor) -> Tensor:
+    """Empirical risk of V on balanced pairs, the paper's equation (32) with cross-entropy as ℓ.
 
-    def __init__(self, labels: Tensor, sample_weight: Tensor | None) -> None:
-        n, device = labels.shape[0], labels.device
-        if sample_weight is None:
-            weight = torch.ones(n, dtype=torch.float64, device=device)
-        else:
-            weight = sample_weight.to(device=device, dtype=torch.float64)
-            if weight.shape != (n,) or not bool(torch.isfinite(weight).all()) or bool((weight < 0).any()):
-                raise ValueError(f"sample_weight must be {n} finite numbers ≥ 0, got shape {tuple(weight.shape)}")
-        # Rows without weight must not be drawn, not even by a rounding error: they leave the pool.
-        kept = torch.nonzero(weight > 0).flatten()
-        groups = labels[kept]
-        self.names, inverse, self.sizes = torch.unique(groups, return_inverse=True, return_counts=True)
-        ranks = torch.argsort(inverse, stable=True)
-        self.order = kept[ranks]
-        self.n_groups = int(self.names.shape[0])
-        self.last = torch.cumsum(self.sizes, 0)
-        self.first = self.last - self.sizes
-        self.cumulative = torch.cumsum(weight[self.order], 0)
-        self.weight = weight[self.order]
-        self.group_end = self.cumulative[self.last - 1] if self.n_groups else self.cumulative
-        self.group_start = torch.cat([self.cumulative.new_zeros(1), self.group_end[:-1]])
-        if self.order.shape[0] < 2:
-            raise ValueError("sample_weight leaves fewer than 2 rows with a positive weight: no pair can be drawn")
+    ``logits`` of V(x, x') and ``same`` (1 or 0) have shape (N,). Half of the pairs are of one class and half of two,
+    classes uniform, so their mean is the risk of equation (31) without bias (halved: the paper adds up both halves).
 
-        if self.n_groups < 2:
-            raise ValueError("labels hold a single class: pairs of two classes need at least 2")
-        lonely = self.names[self.sizes < 2].tolist()
-        if lonely:
-            shown = ", ".join(map(str, lonely[:10])) + (", …" if len(lonely) > 10 else "")
-            raise ValueError(f"class {shown} has 1 member and so no same-class pair: drop or merge the class")
-
-    def one(self, group: Tensor, generator: torch.Generator | None) -> Tensor:
-        """A row of each ``group``, as its place in ``order``."""
-        low, high = self.group_start[group], self.group_end[group]
-        return self._find(low + (high - low) * _uniform(group, generator), group)
-
-    def two_of_one(self, group: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
-        """Two distinct rows of each ``group``."""
-        i = self.one(group, generator)
-        low, high = self.group_start[group], self.group_end[group] - self.weight[i]
-        point = low + (high - low) * _uniform(group, generator)
-        j = self._find(torch.where(point >= self.cumulative[i] - self.weight[i], point + self.weight[i], point), group)
-        # Rounding can put the point a hair inside i when weights differ by 1e16: then its neighbour is as good.
-        neighbour = torch.where(i + 1 < self.last[group], i + 1, i - 1)
-        return i, torch.where(i == j, neighbour, j)
-
-    def _find(self, point: Tensor, group: Tensor) -> Tensor:
-        place = torch.searchsorted(self.cumulative, point, right=True)
-        return torch.minimum(torch.maximum(place, self.first[group]), self.last[group] - 1)
+    >>> round(float(balanced_risk(torch.zeros(2), torch.tensor([1.0, 0.0]))), 4)
+    0.6931
+    """
+    return nn.functional.binary_cross_entropy_with_logits(logits, same)
 
 
-def _uniform(like: Tensor, generator: torch.Generator | None) -> Tensor:
-    return torch.rand(like.shape[0], dtype=torch.float64, device=like.device, generator=generator)
+class PairObjective:
+    """:func:`balanced_risk` over as many sampled pairs per epoch as there are rows."""
+
+    n_members = 1
+
+    def __init__(
+        self, X: Rows, y: Tensor, split: Split, config: TrainingConfig, seed: int, weight: Tensor | None = None
+    ) -> None:
+        self.X, self.y, self.weight = X, y, weight
+        self.rows, held_out = split
+        self.batch_size = config.batch_for(len(self.rows))
+        generator = torch.Generator(device=y.device).manual_seed(seed)
+        self.held_out = self._pairs(held_out, HELD_OUT_PAIRS * len(held_out), generator) if len(held_out) else None
+
+    def _pairs(self, rows: Tensor, n_pairs: int, generator: torch.Generator) -> Tensor:
+        """Rows i, rows j and whether they are of one class, (3, N)."""
+        weight = None if self.weight is None else self.weight[rows]
+        i, j, same = sample_pairs(self.y[rows], n_pairs, generator, weight)
+        return torch.stack([rows[i], rows[j], same.long()])
+
+    @property
+    def signature(self) -> str:
+        return signature(self.X, self.y, self.weight, self.rows, self.held_out)
+
+    def batches(self, generator: torch.Generator) -> Iterator[Tensor]:
+        pairs = self._pairs(self.rows, len(self.rows), generator)
+        n = pairs.shape[1]
+        # A last batch of a single pair is left out: batch norm cannot take it.
+        for start in range(0, n - 1 if n > self.batch_size > 1 else n, self.batch_size):
+            yield pairs[:, start : start + self.batch_size]
+
+    def loss(self, module: nn.Module, batch: Tensor) -> Tensor:
+        assert isinstance(module, PairwiseNetwork)
+        i, j, same = batch
+        # One order of each pair: pairs are sampled as ordered pairs, so both orders are learned.
+        return balanced_risk(module.one_way(self.X[i], self.X[j]), same.float())
+
+    def held_out_loss(self, module: nn.Module) -> Tensor:
+        if self.held_out is None:
+            return torch.full((1,), torch.nan, device=self.y.device)
+        logits = [module(self.X[i], self.X[j]) for i, j, _ in torch.split(self.held_out, SCORING_BATCH, 1)]
+        return balanced_risk(torch.cat(logits), self.held_out[2].float())[None]
 
 
-def _integers(high: int, n: int, device: torch.device, generator: torch.Generator | None) -> Tensor:
-    return torch.randint(high, (n,), device=device, generator=generator)
+class BalancedPairLoss(nn.Module):
+    """Cross-entropy of "same class or not", with balanced pairs whatever the batch holds.
+
+    Parameters
+    ----------
+    n_classes : int
+        K of the whole problem, not of the batch.
+    shift : float, optional
+        Added to the logit of Sim before the loss: log(K - 1) by default, so that what is trained is Sim. Pass 0 to
+        train V itself, as a fit does, and subtract the shift from its scores.
+    bounded : float, optional
+        An upper bound of the loss of one pair: the probability of what was observed is clamped at exp(-bounded). The
+        paper's Theorem 2 asks for a bounded loss.
+
+    Examples
+    --------
+    >>> loss = BalancedPairLoss(n_classes=3)
+    >>> first, second = torch.tensor([0, 1, 2, 0]), torch.tensor([0, 1, 1, 2])
+    >>> round(float(loss(torch.full((4,), -math.log(2.0)), first, second)), 4)  # Sim = 1/3: V = 1/2, log 2
+    0.6931
+    >>> p = torch.full((6, 3), 1 / 3)  # posteriors of a batch, all its ordered pairs at once
+    >>> round(float(loss.all_pairs(p, torch.tensor([0, 0, 1, 1, 2, 2]))), 4)
+    0.6931
+    """
+
+    def __init__(self, n_classes: int, shift: float | None = None, bounded: float | None = None) -> None:
+        super().__init__()
+        if n_classes < 2:
+            raise ValueError(f"n_classes must be at least 2, got {n_classes}")
+        if bounded is not None and not bounded > 0:
+            raise ValueError(f"bounded must be positive (an upper bound of the loss), got {bounded}")
+        self.n_classes, self.bounded = n_classes, math.inf if bounded is None else bounded
+        self.shift = same_log_odds_shift(n_classes) if shift is None else float(shift)
+
+    def forward(self, logits: Tensor, first: Tensor, second: Tensor) -> Tensor:
+        """Loss of N single pairs: the logit of Sim *before* the shift, and the classes of the two inputs."""
+        same = first == second
+        loss = nn.functional.softplus(torch.where(same, -logits - self.shift, logits + self.shift))
+        # One half, spread evenly over the classes (pairs of classes) that the batch has, then over their pairs.
+        kinds, inverse, counts = torch.unique(first * self.n_classes + second, return_inverse=True, return_counts=True)
+        of_one = kinds // self.n_classes == kinds % self.n_classes
+        weights = 0.5 / (torch.where(of_one, of_one.sum(), (~of_one).sum()) * counts)
+        return torch.sum(loss.clamp_max(self.bounded) * weights[inverse])
+
+    def all_pairs(self, p: Tensor, labels: Tensor, sample_weight: Tensor | None = None) -> Tensor:
+        """Loss of V(x, x') = p(x)·p(x') over all ordered pairs of distinct rows of a batch, of shape (...).
+
+        Rows of ``p`` (..., B, K) are on the simplex, ``labels`` and ``sample_weight`` have shape (..., B): leading
+        dimensions are separate batches, and a pair weighs the product of its rows' weights. The cost per row grows
+        with B, so cut large batches into blocks (p.reshape(-1, 64, K)) where time matters.
+        """
+        same = labels.unsqueeze(-1) == labels.unsqueeze(-2)
+        w = torch.ones_like(labels, dtype=p.dtype) if sample_weight is None else sample_weight.to(p.dtype)
+        V = p @ p.transpose(-1, -2)
+        # The probability of what was observed, with a = e^shift: aV / (1 + (a - 1) V) for "same", its rest otherwise.
+        observed = torch.where(same, V, 1 - V).clamp_min(PROBABILITY_FLOOR)
+        log_observed = observed.log() + same * self.shift - torch.log1p(math.expm1(self.shift) * V)
+        return -torch.sum(log_observed.clamp_min(-self.bounded) * _batch_weights(same, w), (-1, -2))
+
+
+def _batch_weights(same: Tensor, w: Tensor) -> Tensor:
+    """Weights of all ordered pairs of rows, (..., B, B), as in :meth:`BalancedPairLoss.forward`, pairs weighed by w."""
+    S, w = same.to(w.dtype), w.unsqueeze(-1)
+    pair = w * w.transpose(-1, -2) * ~torch.eye(w.shape[-2], dtype=torch.bool, device=w.device)
+    # Of the class of each row, (..., B, 1): its weight, that of its pairs, and how many rows have any.
+    total, within, count = S @ w, S @ (pair * S).sum(-1, keepdim=True), S @ (w > 0).to(w.dtype)
+    share = (w > 0) / count.clamp_min(1)  # rows' shares of their class add up to the number of classes
+    classes, paired = share.sum(-2, keepdim=True), (share * (count > 1)).sum(-2, keepdim=True)
+    kind: Tensor = torch.where(same, within * paired, total * total.transpose(-1, -2) * classes * (classes - 1))
+    weights: Tensor = torch.where(pair > 0, 0.5 * pair / kind, 0.0)
+    return weights

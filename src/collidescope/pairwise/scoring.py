@@ -1,8 +1,8 @@
-"""Scores of trained models: posteriors p, similarities of pairs, and their class means.
+"""The paper's V(x, x'), a network on two inputs that gives the logit of "same class", and fast scores with it.
 
-Symbols: n inputs X, m references per class, K classes. ``similarity`` gives Sim for every pair of two sets;
-``class_similarity`` gives q[x, k] = mean of Sim(x, r) over references r of class k (the paper's Algorithm 2) and never
-holds more than one block of pairs.
+Symbols: B pairs, d features (C channels of an image), n inputs X, m references per class, K classes.
+:func:`similarity` gives Sim for every pair of two sets; :func:`class_similarity` gives q[x, k] = mean of Sim(x, r) over
+references r of class k, equation (38) of the paper, and never holds more than one block of pairs.
 
 A pair-wise network needs a forward pass per pair. Its first layer is linear in [x, x'], so W[x; x'] = W₁x + W₂x': each
 input is projected once, and a pair costs an addition there instead of a product.
@@ -10,13 +10,12 @@ input is projected once, and a pair costs an addition there instead of a product
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from collidescope.pairwise.networks import PairModule, PairwiseNetwork
 from collidescope.training.machine import halved
 
 #: Bytes of activations per block of pairs: the last-level cache share of one core, where additions are not slowed
@@ -25,20 +24,38 @@ BLOCK_BYTES = 2 * 2**20
 ACCELERATOR_BLOCK_BYTES = 256 * 2**20
 #: Scores of all pairs stay on a GPU up to this size and come back in one transfer.
 GPU_RESULT_BYTES = 2 * 2**30
-ROWS_AT_ONCE = 8192
-#: Posteriors of one block of rows, in numbers: beyond a thousand classes blocks are shorter.
-NUMBERS_AT_ONCE = 2**23
+#: Bytes of activations per byte of a pair in a network of any kind: a guess.
+ACTIVATIONS = 16
 
 
-def similarity(module: PairModule, A: Tensor, B: Tensor, shift: float = 0.0) -> Tensor:
-    """Sim of every row of A with every row of B: float32, shape (len A, len B).
+class PairwiseNetwork(nn.Module):
+    """The paper's V: a network on the concatenated inputs [x, x'], made symmetric by averaging both orders.
+
+    Training uses :meth:`one_way`: pairs are sampled as ordered pairs, so both orders are learned at half the cost.
 
     Parameters
     ----------
-    module : PairModule
-    A, B : tensors of shape (a, ...), (b, ...)
-    shift : float
-        Taken off the logit: :func:`~collidescope.pairwise.pairs.same_log_odds_shift` of the pairs it was trained on.
+    body : nn.Module
+        From (B, 2d) to (B, 1); for images of C channels from (B, 2C, H, W).
+    """
+
+    def __init__(self, body: nn.Module) -> None:
+        super().__init__()
+        self.body = body
+
+    def one_way(self, a: Tensor, b: Tensor) -> Tensor:
+        """Logit of "same" for [a, b] in this order, shape (B,)."""
+        logits: Tensor = self.body(torch.cat([a, b], dim=1))
+        return logits.flatten()
+
+    def forward(self, a: Tensor, b: Tensor) -> Tensor:
+        return (self.one_way(a, b) + self.one_way(b, a)) / 2
+
+
+def similarity(module: PairwiseNetwork, A: Tensor, B: Tensor, shift: float = 0.0) -> Tensor:
+    """Sim of every row of A with every row of B: float32, shape (len A, len B).
+
+    ``shift`` is taken off the logit: :func:`~collidescope.pairwise.pairs.same_log_odds_shift` of the training pairs.
     """
     place = _gathering_place(module, 4 * len(A) * len(B))
     out = torch.empty(len(A), len(B), device=place)
@@ -56,29 +73,24 @@ class ClassSimilarity(NamedTuple):
 
 
 def class_similarity(
-    module: PairModule,
+    module: PairwiseNetwork,
     X: Tensor,
     references: Tensor,
     reference_labels: Tensor,
     n_classes: int,
-    exclude_self: bool | Tensor = False,
+    own: Tensor | None = None,
     shift: float = 0.0,
     reference_weight: Tensor | None = None,
 ) -> ClassSimilarity:
-    """Mean similarity of every input to each class, streamed over blocks of references.
+    """Mean similarity of every input to each class, equation (38), streamed over blocks of references.
 
     Parameters
     ----------
-    module : PairModule
-    X : tensor of shape (n, ...)
-    references : tensor of shape (r, ...)
-    reference_labels : long tensor of shape (r,)
+    module, shift : as in :func:`similarity`
+    X, references, reference_labels : tensors of shape (n, ...), (r, ...), (r,)
     n_classes : int
-    exclude_self : bool or long tensor of shape (n,)
-        True when X *is* the references; or the place of each input among them, -1 for none. A pair of an input with
-        itself is then left out of the mean.
-    shift : float
-        As in :func:`similarity`.
+    own : long tensor of shape (n,), optional
+        The place of each input among the references, -1 for none: its pair with itself is left out of the mean.
     reference_weight : tensor of shape (r,), optional
         Positive; means are weighted by it.
 
@@ -92,45 +104,37 @@ def class_similarity(
         raise ValueError(
             f"reference_labels must have one entry per reference ({r}), got {tuple(reference_labels.shape)}"
         )
-    if r == 0 or n_classes < 1:
-        raise ValueError("references must hold at least one row of every class")
     # References sorted by class make every class a slice: means are plain sums of columns.
     order = torch.argsort(reference_labels.cpu(), stable=True)
     labels = reference_labels.cpu()[order]
-    counts = torch.bincount(labels, minlength=n_classes)
-    if len(counts) > n_classes or bool((counts == 0).any()):
-        missing = torch.nonzero(counts[:n_classes] == 0).flatten().tolist()
-        raise ValueError(f"references must hold every class 0…{n_classes - 1} and no other, without rows: {missing}")
-    own = _own_places(exclude_self, n, r, order)
+    if sorted(set(labels.tolist())) != list(range(n_classes)):
+        raise ValueError(f"references must hold every class 0…{n_classes - 1} and no other")
+    if own is not None:
+        if own.shape != (n,) or bool((own >= r).any()):
+            raise ValueError(f"own must be {n} places below {r} (-1 for none), got shape {tuple(own.shape)}")
+        own = torch.where(own.cpu() >= 0, torch.argsort(order)[own.cpu().clamp_min(0)], -1)
     place = _gathering_place(module, 16 * n * n_classes)
     # A GPU may round float32 factors to ten bits (TF32), which means of scores near 0 must not suffer.
     dtype = torch.float64 if place.type == "cuda" else torch.float32
-    w = None if reference_weight is None else reference_weight.cpu().double()[order]
-    weight = None if w is None else w.to(place, dtype)[:, None]
-    total = torch.zeros(n, n_classes, dtype=torch.float64, device=place)  # Σ w Sim
-    squares = torch.zeros_like(total)  # Σ w² Sim²
-    cross = total if w is None else torch.zeros_like(total)  # Σ w² Sim
-    label, every_class = labels.to(place), torch.arange(n_classes, device=place)
+    w = torch.ones(r, dtype=torch.float64) if reference_weight is None else reference_weight.cpu().double()[order]
+    label, weight, classes = labels.to(place), w[:, None].to(place, dtype), torch.arange(n_classes, device=place)
     itself = None if own is None else own.to(place)
+    # Σ w Sim, Σ w² Sim and Σ w² Sim² of each class
+    total, cross, squares = torch.zeros((3, n, n_classes), dtype=torch.float64, device=place)
     with torch.inference_mode():
         for rows, columns, logits in _blocks(module, X, references[order.to(references.device)]):
             scores = torch.sigmoid_(logits.sub_(shift)).to(place, dtype)
             if itself is not None:
                 places = torch.arange(columns.start, columns.stop, device=place)
                 scores.masked_fill_(itself[rows, None] == places, 0.0)
-            onto = twice = (label[columns, None] == every_class).to(dtype)
-            if weight is not None:
-                onto = onto * weight[columns]
-                twice = onto * weight[columns]
-                cross[rows] += scores @ twice
+            onto = (label[columns, None] == classes) * weight[columns]
             total[rows] += scores @ onto
-            squares[rows] += (scores * scores) @ twice
-    total, squares, cross = total.cpu(), squares.cpu(), cross.cpu()
-    left = _left(torch.ones(r, dtype=torch.float64), labels, n_classes, own, n)
+            cross[rows] += scores @ (onto * weight[columns])
+            squares[rows] += (scores * scores) @ (onto * weight[columns])
+    total, cross, squares = total.cpu(), cross.cpu(), squares.cpu()
+    left, W, W2 = (_left(each, labels, n_classes, own, n) for each in (torch.ones_like(w), w, w * w))
     if bool((left == 0).any()):
-        raise ValueError("exclude_self leaves a class without references: every class needs at least 2")
-    W = left if w is None else _left(w, labels, n_classes, own, n)
-    W2 = left if w is None else _left(w * w, labels, n_classes, own, n)
+        raise ValueError("own leaves a class without references: every class needs at least 2")
     q = total / W
     m = W * W / W2
     variance = (squares - 2 * q * cross + q * q * W2).clamp_min(0) / W2 * m / (m - 1)
@@ -139,130 +143,78 @@ def class_similarity(
 
 def _left(weight: Tensor, labels: Tensor, n_classes: int, own: Tensor | None, n: int) -> Tensor:
     """The sum of the references' weights in each class, for every input without its own; (n, K)."""
-    sums = torch.zeros(n_classes, dtype=torch.float64).index_add_(0, labels, weight).expand(n, n_classes).clone()
+    sums = torch.zeros(n_classes, dtype=torch.float64).index_add_(0, labels, weight).repeat(n, 1)
     if own is not None:
         inside = torch.nonzero(own >= 0).flatten()
         sums[inside, labels[own[inside]]] -= weight[own[inside]]
     return sums
 
 
-# ---------------------------------------------------------------- blocks of pairs
+# -------------------------------------------------------------------- blocks of pairs
+
+#: (inputs → what is computed once for each of them, two such → logits of all their pairs, bytes of a pair)
+Scorer = tuple[Callable[[Tensor], list[Tensor]], Callable[[list[Tensor], list[Tensor]], Tensor], int]
 
 
-def _blocks(module: PairModule, A: Tensor, B: Tensor) -> Iterator[tuple[slice, slice, Tensor]]:
+def _blocks(module: PairwiseNetwork, A: Tensor, B: Tensor) -> Iterator[tuple[slice, slice, Tensor]]:
     """Symmetric logits block by block: rows of A, rows of B, logits (a, b)."""
-    module.eval()
-    device = _device_of(module)
-    layers = _plain_layers(module)
-    if layers is None:
-        yield from _generic_blocks(module, A, B, device)
-        return
-    first, rest = layers
-    d = first.in_features // 2
-    W1, W2 = first.weight[:, :d], first.weight[:, d:]
-    B = B.to(device)
-    B1, B2 = B @ W1.T + first.bias, B @ W2.T
-    widest = max([first.out_features, *(layer.out_features for layer in rest)])
-    height, width = _block_shape(len(A), len(B), widest * 4 * 2, device)
-    buffers: dict[int, Tensor] = {}
+    device = _device_of(module.eval())
+    prepare, score, size = _split_scorer(module.body) or _whole_scorer(module, A)
+    pairs = max(1, (BLOCK_BYTES if device.type == "cpu" else ACCELERATOR_BLOCK_BYTES) // size)
+    width = max(1, min(len(B), pairs))
+    height = max(1, min(len(A), pairs // width))
+    right = prepare(B.to(device))
     for a in range(0, len(A), height):
         rows = slice(a, min(a + height, len(A)))
-        x = A[rows].to(device)
-        A1, A2 = x @ W1.T + first.bias, x @ W2.T
+        left = prepare(A[rows].to(device))
 
-        def logits(part: slice, columns: slice, a: int = a, A1: Tensor = A1, A2: Tensor = A2) -> Tensor:
-            own = slice(part.start - a, part.stop - a)
-            try:
-                there = _forward(A1[own], B2[columns], rest, buffers)
-                return (there + _forward(A2[own], B1[columns], rest, buffers)) / 2
-            except (MemoryError, RuntimeError):
-                buffers.clear()
-                raise
+        def logits(part: slice, columns: slice, a: int = a, left: list[Tensor] = left) -> Tensor:
+            return score([x[part.start - a : part.stop - a] for x in left], [r[columns] for r in right])
 
         for b in range(0, len(B), width):
             yield from halved(logits, rows, slice(b, min(b + width, len(B))))
 
 
-def _forward(left: Tensor, right: Tensor, rest: list[nn.Linear], buffers: dict[int, Tensor]) -> Tensor:
-    """Logits of all pairs from the two halves of the first layer, in buffers that stay in cache."""
-    if not rest:
-        return (left[:, None] + right).squeeze(-1)
-    shape = (len(left), len(right), left.shape[1])
-    h = _buffer(buffers, 0, shape, left)
-    torch.add(left[:, None], right, out=h)
-    h = h.view(-1, shape[2]).relu_()
-    for depth, layer in enumerate(rest[:-1], start=1):
-        out = _buffer(buffers, depth, (len(h), layer.out_features), left)
-        h = torch.addmm(layer.bias, h, layer.weight.T, out=out).relu_()
-    return torch.addmv(rest[-1].bias, h, rest[-1].weight[0]).view(shape[0], shape[1])
+def _whole_scorer(module: PairwiseNetwork, X: Tensor) -> Scorer:
+    """Any module: pairs are written out."""
+
+    def score(left: list[Tensor], right: list[Tensor]) -> Tensor:
+        (x,), (r,) = left, right
+        rows, columns = x[:, None].expand(len(x), *r.shape).flatten(0, 1), r.expand(len(x), *r.shape).flatten(0, 1)
+        logits: Tensor = module(rows, columns)
+        return logits.view(len(x), len(r))
+
+    return lambda x: [x], score, max(X[:1].numel(), 1) * 4 * ACTIVATIONS
 
 
-def _buffer(buffers: dict[int, Tensor], depth: int, shape: tuple[int, ...], like: Tensor) -> Tensor:
-    held = buffers.get(depth)
-    size = int(torch.Size(shape).numel())
-    if held is None or held.numel() < size:
-        held = buffers[depth] = like.new_empty(size)
-    return held[:size].view(shape)
-
-
-def _generic_blocks(
-    module: PairModule, A: Tensor, B: Tensor, device: torch.device
-) -> Iterator[tuple[slice, slice, Tensor]]:
-    """Any module: pairs are written out, a block of them at a time; inputs are moved to the device beforehand."""
-    height, width = _block_shape(len(A), len(B), max(A[:1].numel(), 1) * 4 * 16, device)
-    B = B.to(device)
-    band = height * max(1, ROWS_AT_ONCE // height)
-    for start in range(0, len(A), band):
-        held = A[start : start + band].to(device)
-        for a in range(0, len(held), height):
-            rows = slice(start + a, start + min(a + height, len(held)))
-
-            def logits(rows: slice, columns: slice, start: int = start, held: Tensor = held) -> Tensor:
-                x, r = held[rows.start - start : rows.stop - start], B[columns]
-                left = x[:, None].expand(len(x), *r.shape).flatten(0, 1)
-                right = r.expand(len(x), *r.shape).flatten(0, 1)
-                scores: Tensor = module(left, right)
-                return scores.view(len(x), len(r))
-
-            for b in range(0, len(B), width):
-                yield from halved(logits, rows, slice(b, min(b + width, len(B))))
-
-
-def _plain_layers(module: PairModule) -> tuple[nn.Linear, list[nn.Linear]] | None:
-    """First layer and the others when the module is a plain ReLU network on [x, x'], else None."""
-    if not isinstance(module, PairwiseNetwork) or not isinstance(module.body, nn.Sequential):
-        return None
-    layers = [layer for layer in module.body if not isinstance(layer, nn.Dropout)]
+def _split_scorer(body: nn.Module) -> Scorer | None:
+    """The two halves of the first layer once per input; None unless the body is a plain ReLU network on [x, x']."""
+    layers = [layer for layer in body if not isinstance(layer, nn.Dropout)] if isinstance(body, nn.Sequential) else []
     linear = [layer for layer in layers[0::2] if isinstance(layer, nn.Linear) and layer.bias is not None]
     between = [layer for layer in layers[1::2] if isinstance(layer, nn.ReLU)]
     if len(linear) + len(between) < len(layers) or len(linear) != len(between) + 1:
         return None
-    return linear[0], linear[1:]
+    first, *rest = linear
+    W1, W2 = first.weight.chunk(2, 1)
+
+    def prepare(x: Tensor) -> list[Tensor]:
+        return [x @ W1.T + first.bias, x @ W2.T]
+
+    def score(left: list[Tensor], right: list[Tensor]) -> Tensor:
+        return (_forward(left[0], right[1], rest) + _forward(left[1], right[0], rest)) / 2
+
+    return prepare, score, max(layer.out_features for layer in linear) * 4 * 2
 
 
-def _block_shape(a: int, b: int, bytes_per_pair: int, device: torch.device) -> tuple[int, int]:
-    budget = BLOCK_BYTES if device.type == "cpu" else ACCELERATOR_BLOCK_BYTES
-    pairs = max(1, budget // bytes_per_pair)
-    width = max(1, min(b, pairs))
-    return max(1, min(a, pairs // width)), width
-
-
-def _own_places(exclude_self: bool | Tensor, n: int, r: int, order: Tensor) -> Tensor | None:
-    """The column of each input among the sorted references, -1 for none."""
-    if isinstance(exclude_self, bool):
-        if not exclude_self:
-            return None
-        if n != r:
-            raise ValueError(
-                f"exclude_self=True needs X to be the {r} references, got {n} rows: pass their places instead"
-            )
-        exclude_self = torch.arange(n)
-    places = exclude_self.cpu()
-    if places.shape != (n,) or bool((places >= r).any()):
-        raise ValueError(f"exclude_self must be {n} places below {r} (-1 for none), got shape {tuple(places.shape)}")
-    inverse = torch.empty(r, dtype=torch.long)
-    inverse[order] = torch.arange(r)
-    return torch.where(places >= 0, inverse[places.clamp_min(0)], -1)
+def _forward(left: Tensor, right: Tensor, rest: Sequence[nn.Linear]) -> Tensor:
+    """Logits of all pairs from the two halves of the first layer."""
+    h = left[:, None] + right
+    if not rest:
+        return h.squeeze(-1)
+    h = h.flatten(0, 1).relu_()
+    for layer in rest[:-1]:
+        h = torch.addmm(layer.bias, h, layer.weight.T).relu_()
+    return torch.addmv(rest[-1].bias, h, rest[-1].weight[0]).view(len(left), len(right))
 
 
 def _gathering_place(module: nn.Module, size: int) -> torch.device:
@@ -272,6 +224,4 @@ def _gathering_place(module: nn.Module, size: int) -> torch.device:
 
 
 def _device_of(module: nn.Module) -> torch.device:
-    for tensor in (*module.parameters(), *module.buffers()):
-        return tensor.device
-    return torch.device("cpu")
+    return next((tensor.device for tensor in module.state_dict().values()), torch.device("cpu"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from concurrent.futures import BrokenExecutor, CancelledError
 from typing import Any
 
@@ -17,11 +17,7 @@ MORE_COLUMNS = ("collidescope: y", "collidescope: sample_weight")
 
 
 def is_dask(value: Any) -> bool:
-    """Is it a Dask array, DataFrame or Series?
-
-    >>> is_dask([1, 2])
-    False
-    """
+    """Is it a Dask array, DataFrame or Series?"""
     return type(value).__module__.split(".")[0] == "dask" and hasattr(value, "to_delayed")
 
 
@@ -47,8 +43,7 @@ def blocks(P: Any, y: Any, sample_weight: Any) -> list[tuple[Any, Any, Any]]:
         return _frame_blocks(P, y, sample_weight)
     P = P.rechunk({1: -1})
     own = [None if other is None else other.rechunk((P.chunks[0],)) for other in (y, sample_weight)]
-    none = [None] * len(P.chunks[0])
-    parts = [none if part is None else part.to_delayed().ravel().tolist() for part in (P, *own)]
+    parts = [[None] * len(P.chunks[0]) if part is None else part.to_delayed().ravel() for part in (P, *own)]
     return list(zip(*parts, strict=True))
 
 
@@ -62,14 +57,8 @@ def _frame_blocks(P: Any, y: Any, sample_weight: Any) -> list[Any]:
         parts = table.to_delayed()
     except (ValueError, NotImplementedError) as error:
         raise ValueError(f"P and y must be columns of one table, or have the same partitions: {error}") from None
-    take = delayed(_take)
-    return [
-        (take(part, None), *(take(part, name) if name in more else None for name in MORE_COLUMNS)) for part in parts
-    ]
-
-
-def _take(part: Any, name: str | None) -> Any:
-    return part[name] if name is not None else part.drop(columns=[c for c in MORE_COLUMNS if c in part.columns])
+    rest, column = delayed(lambda part: part.drop(columns=list(more))), delayed(operator.getitem)
+    return [(rest(part), *(column(part, name) if name in more else None for name in MORE_COLUMNS)) for part in parts]
 
 
 def tree(parts: list[Any], merge: Callable[[list[Any]], Any]) -> Any:
@@ -78,11 +67,6 @@ def tree(parts: list[Any], merge: Callable[[list[Any]], Any]) -> Any:
     while len(parts) > 1:
         parts = [join(parts[k : k + FAN_IN]) for k in range(0, len(parts), FAN_IN)]
     return parts[0].compute()
-
-
-def frames(table: Any) -> Iterator[Any]:
-    """The partitions of a Dask DataFrame as pandas DataFrames, one in memory at a time."""
-    return (part.compute() for part in table.to_delayed())
 
 
 def map_rows(function: Callable[[Any], Any], X: Any, columns: list[Any]) -> Any:
@@ -101,10 +85,7 @@ def map_rows(function: Callable[[Any], Any], X: Any, columns: list[Any]) -> Any:
 def cluster() -> Any | None:
     """The client of the cluster that ``joblib.parallel_config(backend="dask")`` names; None where there is none.
 
-    None too on a worker of it: a task that waits for tasks of its own needs joblib's care not to block them.
-
-    >>> cluster() is None
-    True
+    None too on a worker of it: a task that waits for other tasks needs joblib's care not to block them.
     """
     from joblib.parallel import get_active_backend
 
@@ -142,11 +123,9 @@ def results(client: Any, function: Callable[[int], Any], n_calls: int) -> Genera
                 done += 1
             return
         # All workers that had the rows were lost and the rows with them, or one was while it was sent them.
-        except (CancelledError, CommClosedError) as error:
-            if attempt == ATTEMPTS:
+        except (CancelledError, CommClosedError, KilledWorker) as error:
+            if attempt == ATTEMPTS or isinstance(error, KilledWorker):
                 raise BrokenExecutor(f"Dask gave a call up: {error}") from error
             time.sleep(PAUSE)
-        except KilledWorker as error:
-            raise BrokenExecutor(f"Dask gave a call up: {error}") from error
         finally:
             client.cancel(sent)

@@ -1,8 +1,9 @@
-"""From files and loaders to ``fit``: rows that do not fit in memory, written once to a memory map on disk.
+"""From files and loaders to ``fit`` and ``accumulate``: rows and posteriors that do not fit in memory.
 
 A network reads its rows many times and in a new order each time. Files and loaders give them once and in theirs. So
 :func:`spool` makes one pass with a batch in memory, and what it returns is an array to scikit-learn: X of shape (n, …)
-stays on disk, the n labels y are in memory.
+stays on disk as a memory map, the n labels y are in memory. :func:`posterior_batches` reads posteriors from Parquet
+files, some rows at a time, for :func:`collidescope.estimate.accumulate`, which needs them once.
 """
 
 from __future__ import annotations
@@ -16,18 +17,20 @@ import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from operator import length_hint
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 from numpy.lib import format as npy
 
 from collidescope import _checks as check
+from collidescope._checks import FloatArray
 from collidescope._progress import Progress
 from collidescope._store import unfinished_prefix
 from collidescope.scale import _dask
-from collidescope.scale.streams import BATCH_ROWS, parquet_batches, parquet_files
 
+#: Rows of a Parquet file that are in memory at once.
+BATCH_ROWS = 65_536
 #: Names of the two files in ``folder``.
 ROWS_FILE, LABELS_FILE = "X.npy", "y.npy"
 #: Labels of one group may come in batches of different dtypes; those of two groups are different labels ("1" and 1).
@@ -79,7 +82,7 @@ def spool(
     >>> X.shape, X.dtype.name, y.shape
     ((500, 3), 'float32', (500,))
     """
-    wanted = np.dtype(check.check_choice(_name(dtype), ["float32", "float64"], "dtype"))
+    wanted = np.dtype(check.check_choice(getattr(dtype, "__name__", str(dtype)), ["float32", "float64"], "dtype"))
     stream = _open(source, target, columns, check.check_count(batch_size, "batch_size"))
     place, made = _place(folder)
     unfinished = place / f"{unfinished_prefix(place / ROWS_FILE)}{secrets.token_hex(8)}"
@@ -111,14 +114,89 @@ def _remove(place: Path, owner: int) -> None:
         shutil.rmtree(place, ignore_errors=True)
 
 
-class _Stream(NamedTuple):
-    """Batches of (x, y), and how many rows or batches there are (0: nobody knows)."""
+def posterior_batches(
+    path: str | Path, label: str | None = None, columns: Sequence[str] | None = None, batch_size: int = BATCH_ROWS
+) -> Iterator[tuple[FloatArray, npt.NDArray[Any]] | FloatArray]:
+    """Posteriors (and labels) of a Parquet file, or of a folder of them, some rows at a time: for :func:`accumulate`.
 
-    batches: Iterator[Any]
-    total: int
-    counts_rows: bool
-    target: str | None
-    columns: list[str] | None
+    Parameters
+    ----------
+    path : file or folder
+    label : str, optional
+        Column of the labels.
+    columns : list of str, optional
+        Columns of the posteriors, in the order of the classes; by default all but ``label``.
+    batch_size : int
+        Rows in memory at once.
+
+    Examples
+    --------
+    >>> import pandas as pd, tempfile
+    >>> from collidescope.estimate import accumulate
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     table = pd.DataFrame({"a": [0.9, 0.4, 0.7, 0.2], "b": [0.1, 0.6, 0.3, 0.8], "y": ["a", "b", "a", "b"]})
+    ...     table.to_parquet(f"{folder}/heldout.parquet")
+    ...     cm = accumulate(posterior_batches(f"{folder}/heldout.parquet", "y"), ["a", "b"])
+    >>> cm.matrix.round(3)
+    array([[0.85, 0.15],
+           [0.15, 0.85]])
+    """
+    files, wanted, _ = _parquet_files(Path(path), label, columns)
+    return _parquet_batches(files, wanted, label, check.check_count(batch_size, "batch_size"))
+
+
+def _parquet_files(path: Path, label: str | None, columns: Sequence[str] | None) -> tuple[list[Path], list[str], int]:
+    """The files at ``path``, the columns to be read from each (checked to be there, and numbers), rows in all."""
+    try:
+        from pyarrow import ArrowException, types
+        from pyarrow.parquet import ParquetFile
+    except ImportError as error:
+        raise ImportError(f'Parquet files need pyarrow ({error}): pip install "collidescope[cli]"') from error
+    if not path.exists():
+        raise FileNotFoundError(f"path {str(path)!r} does not exist")
+    files = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
+    if not files:
+        raise ValueError(f"path {str(path)!r} is a folder without a .parquet file")
+    rows, numbers = 0, (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal)
+    for file in files:
+        try:
+            with ParquetFile(file) as table:
+                schema, rows = table.schema_arrow, rows + table.metadata.num_rows
+        except (OSError, ValueError, ArrowException) as error:
+            raise ValueError(f"path {str(file)!r} is no Parquet file: {error}") from None
+        names = schema.names
+        wanted = [name for name in names if name != label] if columns is None else list(columns)
+        if missing := [name for name in [*wanted, *([] if label is None else [label])] if name not in names]:
+            raise ValueError(f"path {str(file)!r} has no column {missing[0]!r}, its columns are {names[:20]}")
+        if not wanted:
+            raise ValueError(f"path {str(file)!r} must have a column beside {label!r}, its columns are {names}")
+        for name, found in ((name, schema.field(name).type) for name in wanted):
+            if not any(test(found) for test in numbers):
+                raise ValueError(_no_number(name, found))
+        columns = wanted  # the order of the first file holds for all
+    return files, wanted, rows
+
+
+def _parquet_batches(files: list[Path], wanted: list[str], label: str | None, batch_size: int) -> Iterator[Any]:
+    """The columns ``wanted`` as one array, with the labels where ``label`` names them, some rows at a time."""
+    from pyarrow import ArrowException
+    from pyarrow.parquet import ParquetFile
+
+    columns = wanted if label is None else [*wanted, label]
+    for file in files:
+        try:
+            # Not ahead, and one row group at a time: what is in memory must not grow with the file.
+            with ParquetFile(file, pre_buffer=False) as table:
+                for batch in table.iter_batches(batch_size, columns=columns, use_threads=False):
+                    if batch.num_rows:
+                        P = np.column_stack([batch.column(name).to_numpy(zero_copy_only=False) for name in wanted])
+                        yield P if label is None else (P, batch.column(label).to_numpy(zero_copy_only=False))
+        except (OSError, ArrowException) as error:
+            raise ValueError(f"path {str(file)!r} cannot be read to its end (damaged?): {error}") from None
+
+
+#: Batches; how many rows or batches there are (0: nobody knows); which of the two; target and columns of DataFrames.
+_Stream = tuple[Iterator[Any], int, str, str | None, list[str] | None]
 
 
 def _open(source: Any, target: str | None, columns: Sequence[str] | None, batch_size: int) -> _Stream:
@@ -131,34 +209,16 @@ def _open(source: Any, target: str | None, columns: Sequence[str] | None, batch_
     if isinstance(source, str | os.PathLike):
         if target is None:
             raise ValueError("target must name the column of labels when source is a file, got None")
-        files, wanted = parquet_files(Path(source), target, columns)
-        rows = _check_parquet(files, wanted)
-        return _Stream(parquet_batches(files, wanted, target, batch_size), rows, True, None, wanted)
+        files, wanted, n_rows = _parquet_files(Path(source), target, columns)
+        return _parquet_batches(files, wanted, target, batch_size), n_rows, "rows", None, wanted
     if _dask.is_dask(source) and hasattr(source, "columns"):
-        source = _dask.frames(source)
+        source = (part.compute() for part in source.to_delayed())
     if hasattr(source, "shape") or not isinstance(source, Iterable):
-        in_memory = "an array or a table in memory needs no spool, pass it to fit"
-        hint = in_memory if hasattr(source, "shape") else "see spool"
-        raise ValueError(f"source must be a file or an iterable of batches, got {type(source).__name__}: {hint}")
+        found = f"{type(source).__name__}: an array or a table in memory needs no spool, pass it to fit"
+        raise ValueError(f"source must be a file or an iterable of batches, got {found}")
     if target is None and columns is not None:
         raise ValueError("columns and target go together: batches of (x, y) have neither")
-    return _Stream(iter(source), length_hint(source), False, target, None if columns is None else list(columns))
-
-
-def _check_parquet(files: list[Path], wanted: list[str]) -> int:
-    """Number of rows of all files, when the columns ``wanted`` hold numbers in each of them."""
-    from pyarrow import types
-    from pyarrow.parquet import read_metadata
-
-    rows, numbers = 0, (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal)
-    for file in files:
-        found = read_metadata(file)
-        schema = found.schema.to_arrow_schema()
-        rows += found.num_rows
-        for name, kind in ((name, schema.field(name).type) for name in wanted):
-            if not any(test(kind) for test in numbers):
-                raise ValueError(_no_number(name, kind))
-    return rows
+    return iter(source), length_hint(source), "batches", target, None if columns is None else list(columns)
 
 
 def _place(folder: str | Path | None) -> tuple[Path, bool]:
@@ -173,10 +233,11 @@ def _place(folder: str | Path | None) -> tuple[Path, bool]:
             f"folder {str(place)!r} holds {there[0]} already: read it with numpy.load(…, mmap_mode='r'), "
             f"remove it, or name another folder"
         )
-    if place.exists() and not place.is_dir():
-        raise ValueError(f"folder {str(place)!r} is a file, it must be a folder or not be there")
     made = not place.exists()
-    place.mkdir(parents=True, exist_ok=True)
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"folder {str(place)!r} cannot be a folder: {error.strerror}") from None
     for left in place.glob(f"{unfinished_prefix(place / ROWS_FILE)}*"):  # by a process that was killed
         left.unlink(missing_ok=True)
     return place, made
@@ -186,69 +247,60 @@ class _GrowingFile:
     """A .npy file of rows whose number is known at its end: its header leaves room for it."""
 
     def __init__(self, file: BinaryIO, dtype: np.dtype[Any]) -> None:
-        self.file, self.dtype = file, dtype
-        self.n_rows = 0
+        self.file, self.dtype, self.n_rows = file, dtype, 0
         self.shape: tuple[int, ...] | None = None
 
     def append(self, rows: npt.NDArray[Any]) -> None:
         if self.shape is None:
             self.shape = rows.shape[1:]
-            self._header()
+            self.write_header()
         self.file.write(np.ascontiguousarray(rows).data)
         self.n_rows += len(rows)
 
-    def finish(self) -> None:
-        end = self.file.tell()
+    def write_header(self) -> None:
         self.file.seek(0)
-        self._header()
-        self.file.seek(end)
-        self.file.flush()
-
-    def _header(self) -> None:
-        descr = npy.dtype_to_descr(self.dtype)
-        header = {"descr": descr, "fortran_order": False, "shape": (self.n_rows, *(self.shape or ()))}
+        shape = (self.n_rows, *(self.shape or ()))
+        header = {"descr": npy.dtype_to_descr(self.dtype), "fortran_order": False, "shape": shape}
         npy.write_array_header_1_0(self.file, header)  # numpy pads it for any number of rows
 
 
 def _write(stream: _Stream, out: _GrowingFile, verbose: int) -> npt.NDArray[Any]:
     """Write all rows, return all labels."""
+    batches, total, unit, target, names = stream
     labels: list[npt.NDArray[Any]] = []
-    names = stream.columns
-    with Progress(f"writing {'rows' if stream.counts_rows else 'batches'}", stream.total, verbose) as progress:
-        for number, batch in enumerate(stream.batches):
+    with Progress(f"writing {unit}", total, verbose) as progress:
+        for number, batch in enumerate(batches):
             try:
-                x, y, names = _split(batch, stream.target, names)
+                x, y, names = _split(batch, target, names)
                 rows = _rows(x, names, out)
                 own = _labels(y) if len(rows) else np.atleast_1d(check.to_numpy(y))
                 if len(rows) != len(own):
                     raise ValueError(f"x and y must have the same number of rows, got {len(rows)} and {len(own)}")
+                groups = [GROUPS.get(each.dtype.kind, str(each.dtype)) for each in (*labels[:1], own)]
+                if len(rows) and len(set(groups)) > 1:
+                    raise ValueError(f"it has labels that are {groups[1]}, those before are {groups[0]}: convert them")
             except ValueError as error:
                 raise ValueError(f"batch {number} of source, from row {out.n_rows}: {error}") from None
             if len(rows):
-                if labels and _group(labels[0]) != _group(own):
-                    raise ValueError(
-                        f"batch {number} of source has labels that are {_group(own)}, those before are "
-                        f"{_group(labels[0])}: make them one kind"
-                    )
                 out.append(rows)
                 labels.append(own)
-            progress.step(len(rows) if stream.counts_rows else 1)
+            progress.step(len(rows) if unit == "rows" else 1)
     if not labels:
         raise ValueError("source holds no rows: an iterator that was read already, or an empty file?")
-    out.finish()
+    out.write_header()
+    out.file.flush()
     return np.concatenate(labels)
 
 
 def _split(batch: Any, target: str | None, names: list[str] | None) -> tuple[Any, Any, list[str] | None]:
     """x, y and the names of the columns of a batch; those of the first DataFrame hold for all."""
-    frame = hasattr(batch, "iloc")
-    if frame and target is not None:
+    if hasattr(batch, "iloc"):
+        if target is None:
+            raise ValueError("target must name the column of labels when batches are DataFrames, got None")
         names = [name for name in batch.columns if name != target] if names is None else names
         if missing := [name for name in [*names, target] if name not in batch.columns]:
             raise ValueError(f"there is no column {missing[0]!r}, the columns are {list(batch.columns)[:20]}")
         return batch[names], batch[target], names
-    if frame:
-        raise ValueError("target must name the column of labels when batches are DataFrames, got None")
     if target is not None:
         raise ValueError(f"target names a column of a file or DataFrame, but the batch is a {type(batch).__name__}")
     if not isinstance(batch, tuple | list) or len(batch) != 2:
@@ -260,30 +312,27 @@ def _split(batch: Any, target: str | None, names: list[str] | None) -> tuple[Any
 def _rows(x: Any, names: list[str] | None, out: _GrowingFile) -> npt.NDArray[Any]:
     """The batch as finite rows of the file's dtype and of the shape of the rows before."""
     if hasattr(x, "iloc"):
-        for name, kind in x.dtypes.items():
-            if kind.kind not in "fiub":
-                raise ValueError(_no_number(name, kind))
+        for name, found in x.dtypes.items():
+            if found.kind not in "fiub":
+                raise ValueError(_no_number(name, found))
         names, x = list(x.columns), x.to_numpy(dtype=np.float64, na_value=np.nan)
     given = _numbers(x)
-    if given.ndim < 2:
+    if given.ndim < 2 or (len(given) and not given[0].size):
         raise ValueError(
             f"x must be rows, of shape (n, d) or more, got shape {given.shape}: batch single examples first"
         )
     if out.shape is not None and given.shape[1:] != out.shape:
         raise ValueError(f"x has rows of shape {given.shape[1:]}, those before have {out.shape}")
-    if not given[:1].size and len(given):
-        raise ValueError(f"x has no columns, got shape {given.shape}")
     with np.errstate(over="ignore"):
         rows = given.astype(out.dtype, copy=False)
-    finite = np.isfinite(rows)
-    if not finite.all():
-        where = tuple(int(i) for i in np.argwhere(~finite)[0])
-        column = names[where[1]] if names is not None else where[1] if len(where) == 2 else where[1:]
-        at = f"in row {out.n_rows + where[0]}, column {column!r}"
-        if np.isfinite(float(given[where])):
-            raise ValueError(f"x has {given[where]:.6g} {at}, beyond what {out.dtype} holds: pass dtype='float64'")
-        raise ValueError(f"x must be finite, got {given[where]} {at}: drop or impute such rows first")
-    return rows
+    if (finite := np.isfinite(rows)).all():
+        return rows
+    where = tuple(int(i) for i in np.argwhere(~finite)[0])
+    column = names[where[1]] if names is not None else where[1] if len(where) == 2 else where[1:]
+    at = f"in row {out.n_rows + where[0]}, column {column!r}"
+    if np.isfinite(float(given[where])):
+        raise ValueError(f"x has {given[where]:.6g} {at}, beyond what {out.dtype} holds: pass dtype='float64'")
+    raise ValueError(f"x must be finite, got {given[where]} {at}: drop or impute such rows first")
 
 
 def _numbers(x: Any) -> npt.NDArray[Any]:
@@ -305,25 +354,12 @@ def _labels(y: Any) -> npt.NDArray[Any]:
     labels = check.check_labels(check.to_numpy(y))
     if labels.dtype.kind != "O":
         return labels
-    kinds = sorted({type(label).__name__ for label in labels.tolist()})
     if not all(isinstance(label, str) and not label.endswith("\0") for label in labels.tolist()):
-        raise ValueError(f"y must hold labels of one kind (text, whole numbers, booleans), got {kinds}: convert to str")
+        found = sorted({type(label).__name__ for label in labels.tolist()})
+        raise ValueError(f"y must hold labels of one kind (text, whole numbers, booleans), got {found}: convert to str")
     return labels.astype(str)
 
 
-def _group(labels: npt.NDArray[Any]) -> str:
-    return GROUPS.get(labels.dtype.kind, str(labels.dtype))
-
-
-def _no_number(name: Any, kind: Any) -> str:
-    return (
-        f"column {name!r} holds {kind}, not numbers: leave it out with columns=, make numbers of it, "
-        f"or use TableClassifier, which takes text and dates from tables in memory"
-    )
-
-
-def _name(dtype: npt.DTypeLike) -> str:
-    try:
-        return np.dtype(dtype).name
-    except TypeError:
-        return repr(dtype)
+def _no_number(name: Any, found: Any) -> str:
+    remedy = "leave it out with columns=, make numbers of it, or use TableClassifier, which takes text and dates"
+    return f"column {name!r} holds {found}, not numbers: {remedy}"

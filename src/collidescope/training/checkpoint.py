@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 #: Weights of standardised inputs are far below this; larger ones overflow float32 a few layers on.
 LARGEST_WEIGHT = 1e9
+#: The least values of what AdamW keeps of each parameter, beside averages of gradients.
+LEAST = {"step": 1.0, "exp_avg_sq": 0.0}
 #: Columns of the history beside the number of the epoch.
 HISTORY = ("train_loss", "val_loss", "seconds")
 #: Types of torch that numpy lacks are stored as integers of the same size.
@@ -33,14 +35,13 @@ STORED_AS = {torch.bfloat16: torch.int16}
 class Checkpoint:
     """Save and restore a run under ``folder/name.safetensors``."""
 
-    def __init__(self, folder: Path, name: str, fingerprint: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, name: str, settings: dict[str, Any]) -> None:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ValueError(f"checkpoint {str(folder)!r} cannot be a folder: {error.strerror}") from None
         self.path = folder / f"{name}.safetensors"
-        versions = {name: version(name) for name in ("collidescope", "torch", "numpy")}
-        self.fingerprint = fingerprint | {"versions": versions}
+        self.settings = settings | {"versions": {name: version(name) for name in ("collidescope", "torch", "numpy")}}
 
     def save(
         self, module: nn.Module, optimizer: torch.optim.Optimizer, best: BestWeights, history: list[dict[str, Any]]
@@ -48,7 +49,7 @@ class Checkpoint:
         """Write the state after an epoch."""
         columns = {name: np.array([entry[name] for entry in history], np.float64) for name in HISTORY}
         tensors = {name: _to_numpy(tensor) for name, tensor in _state(module, optimizer, best).items()}
-        fingerprint = self.fingerprint | {"module": structure(module)}
+        fingerprint = self.settings | {"module": structure(module)}
         _store.write(self.path, "checkpoint", {"fingerprint": fingerprint, "history": columns, "tensors": tensors})
 
     def restore(self, module: nn.Module, optimizer: torch.optim.Optimizer, best: BestWeights) -> list[dict[str, Any]]:
@@ -59,28 +60,25 @@ class Checkpoint:
             tree = _store.read(self.path, "checkpoint")
         except _store.ModelFileError as error:
             raise ValueError(f"{error}: delete it to start anew, or use another folder") from None
-        theirs = tree.get("fingerprint")
-        ours = self.fingerprint | {"module": structure(module)}
+        ours, theirs = self.settings | {"module": structure(module)}, tree.get("fingerprint")
         if theirs != ours:
             known = theirs if isinstance(theirs, dict) else {}
-            changed = [name for name in {**ours, **known} if known.get(name) != ours.get(name)]
+            changed = [str(name) for name in {**ours, **known} if known.get(name) != ours.get(name)]
             raise ValueError(
-                f"{self.path} belongs to a run with other settings ({', '.join(map(str, changed))}): "
+                f"{self.path} belongs to a run with other settings ({', '.join(changed)}): "
                 "use the same settings and seed, another folder, or delete it"
             )
         try:
             tensors = _checked_tensors(tree["tensors"], module, optimizer, best)
             history = _checked_history(tree["history"], nothing_held_out=bool(tensors["loss"].isnan().all()))
-            module.load_state_dict(_part(tensors, "module."))
-            for name, tensor in _part(tensors, "best.").items():
-                best.state[name].copy_(tensor)
+            module.load_state_dict({name: tensors[f"module.{name}"] for name in module.state_dict()})
             state: dict[int, dict[str, Tensor]] = {}
-            for key, value in _part(tensors, "optimizer.").items():
-                index, name = key.split(".", 1)
-                state.setdefault(int(index), {})[name] = value
+            for key in [key for key in tensors if key.startswith("optimizer.")]:
+                _, index, name = key.split(".", 2)
+                state.setdefault(int(index), {})[name] = tensors[key]
             optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
-            for name in ("waited", "epoch", "loss"):
-                getattr(best, name).copy_(tensors[name])
+            for name, tensor in _state_of(best).items():
+                tensor.copy_(tensors[name])
         except (LookupError, TypeError, ValueError, RuntimeError) as error:
             raise ValueError(
                 f"{self.path} does not fit this network ({error}): delete it or use another folder"
@@ -103,13 +101,17 @@ def structure(module: nn.Module) -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
+def _state_of(best: BestWeights) -> dict[str, Tensor]:
+    weights = {f"best.{name}": tensor for name, tensor in best.state.items()}
+    return weights | {"waited": best.waited, "epoch": best.epoch, "loss": best.loss}
+
+
 def _state(module: nn.Module, optimizer: torch.optim.Optimizer, best: BestWeights) -> dict[str, Tensor]:
     """All tensors of a run by name."""
     tensors = {f"module.{name}": tensor for name, tensor in module.state_dict().items()}
-    tensors |= {f"best.{name}": tensor for name, tensor in best.state.items()}
     for index, state in optimizer.state_dict()["state"].items():
         tensors |= {f"optimizer.{index}.{name}": value for name, value in state.items()}
-    return tensors | {"waited": best.waited, "epoch": best.epoch, "loss": best.loss}
+    return tensors | _state_of(best)
 
 
 def _to_numpy(tensor: Tensor) -> npt.NDArray[Any]:
@@ -122,31 +124,29 @@ def _checked_tensors(
 ) -> dict[str, Tensor]:
     """The tensors of this run; what it would not have written is refused: a checksum can be made to fit."""
     expected = _state(module, optimizer, best)
-    # weights, and statistics of custom modules
-    bounded = [name for name, tensor in expected.items() if tensor.is_floating_point() and "." in name]
-    least = dict.fromkeys(bounded, -LARGEST_WEIGHT)
     for index, p in enumerate(p for group in optimizer.param_groups for p in group["params"]):
-        key = f"optimizer.{index}"
-        if any(name.startswith(f"{key}.") for name in arrays):  # a parameter that no loss reaches has no state
-            expected |= {f"{key}.step": torch.zeros(()), f"{key}.exp_avg": p, f"{key}.exp_avg_sq": p}
-            least |= {f"{key}.step": 1.0, f"{key}.exp_avg": -LARGEST_WEIGHT, f"{key}.exp_avg_sq": 0.0}
+        key = f"optimizer.{index}."
+        if any(name.startswith(key) for name in arrays):  # a parameter that no loss reaches has no state
+            expected |= {f"{key}step": torch.zeros(()), f"{key}exp_avg": p, f"{key}exp_avg_sq": p}
     if arrays.keys() != expected.keys():
         raise ValueError(f"{min(arrays.keys() ^ expected.keys())} is missing or too many")
     tensors = {}
     for name, wanted in expected.items():
-        stored = STORED_AS.get(wanted.dtype, wanted.dtype)
         tensor = torch.from_numpy(arrays[name]).clone()  # equal arrays of a file come as one
-        if (tensor.dtype, tensor.shape) != (stored, wanted.shape):
+        if (tensor.dtype, tensor.shape) != (STORED_AS.get(wanted.dtype, wanted.dtype), wanted.shape):
             raise ValueError(f"{name} has dtype {tensor.dtype} and shape {tuple(tensor.shape)}")
         tensors[name] = tensor = tensor.view(wanted.dtype)
-        if name in least and not bool(((tensor >= least[name]) & (tensor <= LARGEST_WEIGHT)).all()):  # nan is not
-            raise ValueError(f"{name} must be between {least[name]:g} and {LARGEST_WEIGHT:g}")
+        room, _, last = name.rpartition(".")  # the losses of the best weights, without a dot, may be infinite
+        least = LEAST.get(last, -LARGEST_WEIGHT) if room.startswith("optimizer.") else -LARGEST_WEIGHT
+        inside = (tensor >= least) & (tensor <= LARGEST_WEIGHT)  # nan is not
+        if room and tensor.is_floating_point() and not bool(inside.all()):
+            raise ValueError(f"{name} must be between {least:g} and {LARGEST_WEIGHT:g}")
     return tensors
 
 
 def _checked_history(columns: dict[str, npt.NDArray[Any]], nothing_held_out: bool) -> list[dict[str, Any]]:
     """Losses and seconds, epoch by epoch; the held-out loss is nan where nothing was held out."""
-    if columns.keys() != set(HISTORY) or len({(c.shape, c.dtype.char, c.ndim) for c in columns.values()}) != 1:
+    if columns.keys() != set(HISTORY) or len({c.shape for c in columns.values()}) != 1:
         raise ValueError("history must have a column of numbers for each quantity")
     for name, column in columns.items():
         free = nothing_held_out and name == "val_loss"
@@ -154,7 +154,3 @@ def _checked_history(columns: dict[str, npt.NDArray[Any]], nothing_held_out: boo
             raise ValueError(f"history must hold finite numbers, epoch by epoch ({name})")
     rows = zip(*(columns[name].tolist() for name in HISTORY), strict=True)
     return [{"epoch": epoch, **dict(zip(HISTORY, row, strict=True))} for epoch, row in enumerate(rows, start=1)]
-
-
-def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {name[len(prefix) :]: tensor for name, tensor in tensors.items() if name.startswith(prefix)}

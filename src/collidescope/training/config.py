@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from collidescope import _checks as check
-from collidescope.training.networks import check_sizes
 
 #: Batches hold about 1/100 of the rows within these limits: small samples need many steps, large ones large matrices.
 SMALLEST_BATCH, LARGEST_BATCH = 64, 256
+
+
+def check_sizes(hidden_layer_sizes: Sequence[int]) -> tuple[int, ...]:
+    """``hidden_layer_sizes`` as a tuple of positive whole numbers."""
+    try:
+        return tuple(check.check_count(size, "hidden_layer_sizes") for size in hidden_layer_sizes)
+    except (TypeError, ValueError):
+        words = f"must be a sequence of positive whole numbers, got {hidden_layer_sizes!r}"
+        raise ValueError(f"hidden_layer_sizes {words}") from None
 
 
 @dataclass(frozen=True)
@@ -42,22 +50,16 @@ class TrainingConfig:
     device: str = "cpu"
 
     def __post_init__(self) -> None:
-        if isinstance(self.hidden_layer_sizes, str):
-            check.check_choice(self.hidden_layer_sizes, ("auto",), "hidden_layer_sizes")
-        else:
-            object.__setattr__(self, "hidden_layer_sizes", check_sizes(self.hidden_layer_sizes))
+        if not isinstance(sizes := self.hidden_layer_sizes, str) or sizes != "auto":
+            object.__setattr__(self, "hidden_layer_sizes", check_sizes(sizes))  # type: ignore[arg-type]
+        if self.batch_size != "auto":
+            check.check_count(self.batch_size, 'batch_size, unless "auto",')  # type: ignore[arg-type]
         check.check_count(self.max_epochs, "max_epochs")
         check.check_count(self.patience, "patience", least=0)
-        if isinstance(self.batch_size, str):
-            check.check_choice(self.batch_size, ("auto",), "batch_size")
-        else:
-            check.check_count(self.batch_size, "batch_size")
-        for name, least in (("learning_rate", math.ulp(0.0)), ("weight_decay", 0.0)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value < math.inf:
-                raise ValueError(f"{name} must be a {'positive' if least else 'non-negative'} number, got {value!r}")
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout must be at least 0 and below 1, got {self.dropout!r}")
+        check.check_between(self.learning_rate, 0, math.inf, "learning_rate")
+        check.check_at_least(self.weight_decay, 0, "weight_decay")
+        if check.check_at_least(self.dropout, 0, "dropout") >= 1:
+            raise ValueError(f"dropout must be below 1, got {self.dropout!r}")
 
     @classmethod
     def from_mapping(cls, training: Mapping[str, Any] | None, device: str) -> TrainingConfig:
@@ -69,17 +71,16 @@ class TrainingConfig:
         known = [field.name for field in fields(cls) if field.name != "device"]
         if training is not None and not isinstance(training, Mapping):
             raise ValueError(f"training must be a mapping such as {{'max_epochs': 50}}, got {training!r}")
-        unknown = [name for name in training or () if name not in known]
-        if unknown:
+        if unknown := [name for name in training or () if name not in known]:
             raise ValueError(f"training has no setting {unknown[0]!r}: it knows {', '.join(known)}")
         return cls(**(training or {}), device=device)
 
     def batch_for(self, n_rows: int) -> int:
-        """Rows (or pairs) per step."""
-        if isinstance(self.batch_size, str):
-            wanted = 2 ** max(0, round(math.log2(max(n_rows, 1) / 100)))
-            return int(min(LARGEST_BATCH, max(SMALLEST_BATCH, wanted)))
-        return self.batch_size
+        """Rows (or pairs) per step, at most all of them."""
+        if not isinstance(self.batch_size, str):
+            return min(self.batch_size, n_rows)
+        wanted = 2 ** max(0, round(math.log2(max(n_rows, 1) / 100)))
+        return int(min(LARGEST_BATCH, max(SMALLEST_BATCH, wanted), n_rows))
 
     def fingerprint(self) -> dict[str, Any]:
         """What must agree for a checkpoint to be resumed. ``max_epochs`` and ``patience`` may change."""

@@ -1,8 +1,11 @@
-"""How torch uses the machine: threads, denormal numbers, memory that runs out and devices that fail.
+"""How torch uses the machine: threads, denormal numbers, memory that runs out, devices that fail, several processes.
 
-One thread for small networks, and one in a forked child, where more would wait for ever. torch reports a lack of memory
-and a failing device as RuntimeError with words for developers; here they become a MemoryError, or a
-:class:`DeviceError`, that says what to try, and blocks of work are halved where that helps.
+torch reports a lack of memory and a failing device as RuntimeError with words for developers; here they become a
+MemoryError, or a :class:`DeviceError`, that says what to try, and blocks of work are halved where that helps.
+
+Several processes (``torchrun``) train one network once each has called ``torch.distributed.init_process_group``: each
+takes its share of every batch, and gradients are averaged. The batches are those of a single process, drawn by the
+same generator, so S is the same up to rounding whatever the number of processes. Every process holds all rows.
 """
 
 from __future__ import annotations
@@ -12,9 +15,11 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
+import torch.distributed as dist
+from torch import Tensor, nn
 
 T = TypeVar("T")
 #: How torch says that memory ran out, on GPUs and on the CPU.
@@ -24,27 +29,17 @@ NO_DEVICE = ("cuda error", "cuda driver", "no cuda", "cuda-capable", "cudnn", "c
 RESUME = "the rest starts from its last epoch when fit again with the same checkpoint folder, where one was set"
 
 
-class _State:
-    """Blocks that are running now in any thread, and the number of threads before the first of them."""
+class _Threads:
+    """Blocks that run with one thread now, in any Python thread, and torch's threads before the first of them."""
 
     def __init__(self, forked: bool) -> None:
-        self.lock = threading.Lock()
-        self.running = 0
-        self.before = 0
-        self.forked = forked
+        self.lock, self.running, self.before, self.forked = threading.Lock(), 0, 0, forked
 
 
-_state = _State(forked=False)
-
-
-def _in_child() -> None:
-    """Of OpenMP's threads a forked child has none, yet the library believes in them."""
-    global _state
-    _state = _State(forked=True)
-
-
+_threads = [_Threads(forked=False)]
+# Of OpenMP's threads a forked child has none, yet the library believes in them and would wait for ever.
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_in_child)
+    os.register_at_fork(after_in_child=lambda: _threads.__setitem__(0, _Threads(forked=True)))
 
 
 @contextmanager
@@ -53,7 +48,7 @@ def one_thread(wanted: bool) -> Iterator[None]:
 
     Blocks may run at once in several threads: each leaves the number that was there before the first of them.
     """
-    state = _state
+    state = _threads[0]
     if not (wanted or state.forked):
         yield
         return
@@ -89,8 +84,7 @@ class DeviceError(RuntimeError):
     """An accelerator that failed while it was used."""
 
 
-def ran_out_of_memory(error: BaseException) -> bool:
-    """Was there not enough memory, of whichever kind?"""
+def _ran_out_of_memory(error: BaseException) -> bool:
     words = str(error).lower()
     return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and any(w in words for w in NO_MEMORY))
 
@@ -102,7 +96,7 @@ def explained_errors(doing: str, remedy: str, device: str) -> Iterator[None]:
         yield
     except (MemoryError, RuntimeError) as error:
         words = (str(error).strip() or type(error).__name__).splitlines()[0]
-        if ran_out_of_memory(error):
+        if _ran_out_of_memory(error):
             raise MemoryError(f"not enough memory on {device} while {doing}: {remedy} ({words})") from error
         if device != "cpu" and any(w in str(error).lower() for w in NO_DEVICE):
             raise DeviceError(
@@ -113,25 +107,78 @@ def explained_errors(doing: str, remedy: str, device: str) -> Iterator[None]:
 
 def halved(compute: Callable[[slice, slice], T], rows: slice, columns: slice) -> Iterator[tuple[slice, slice, T]]:
     """``compute(rows, columns)`` of a block; where memory runs out of its halves, and theirs, down to a single pair."""
+    height, width = rows.stop - rows.start, columns.stop - columns.start
     try:
         result = compute(rows, columns)
     except (MemoryError, RuntimeError) as error:
-        if not ran_out_of_memory(error) or max(_length(rows), _length(columns)) == 1:
+        if not _ran_out_of_memory(error) or max(height, width) == 1:
             raise
     else:
         yield rows, columns, result
         return
     # Not within the except: the error holds on to the tensors of the attempt.
     torch.cuda.empty_cache()
-    by_rows = _length(rows) >= _length(columns)
-    for half in _halves(rows if by_rows else columns):
-        yield from halved(compute, *((half, columns) if by_rows else (rows, half)))
+    longer = rows if height >= width else columns
+    middle = (longer.start + longer.stop) // 2
+    for half in (slice(longer.start, middle), slice(middle, longer.stop)):
+        yield from halved(compute, *((half, columns) if longer is rows else (rows, half)))
 
 
-def _length(part: slice) -> int:
-    return int(part.stop - part.start)
+def world() -> tuple[int, int]:
+    """(number of this process, number of processes); (0, 1) where there is one."""
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_rank(), dist.get_world_size()
+    return 0, 1
 
 
-def _halves(part: slice) -> tuple[slice, slice]:
-    middle = (part.start + part.stop) // 2
-    return slice(part.start, middle), slice(middle, part.stop)
+def own_part(batch: Tensor) -> tuple[Tensor, float]:
+    """The part of a batch that is this process's, cut along the last dimension, and the weight of its gradient.
+
+    With fewer rows than processes, every process does all of it.
+    """
+    rank, size = world()
+    n_rows = batch.shape[-1]
+    if n_rows < size:
+        return batch, 1 / size
+    start, stop = n_rows * rank // size, n_rows * (rank + 1) // size
+    return batch[..., start:stop], (stop - start) / n_rows
+
+
+def average_gradients(module: nn.Module, weight: float) -> None:
+    """The sum of all processes' gradients, each times its weight, in every process."""
+    if world()[1] == 1:
+        return
+    gradients = [p.grad for p in module.parameters() if p.grad is not None]
+    flat = torch.cat([g.reshape(-1) for g in gradients]) * weight
+    dist.all_reduce(flat)
+    for gradient, part in zip(gradients, torch.split(flat, [g.numel() for g in gradients]), strict=True):
+        gradient.copy_(part.view_as(gradient))
+
+
+def gather_rows(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """The rows of all processes, one below the other, in every process; gradients flow back to their own.
+
+    For the pair loss in a custom trainer: pairs are then formed across processes. Every process must bring the same
+    number of rows, and average the gradients of its parameters as ``DistributedDataParallel`` does.
+    """
+    if world()[1] == 1:
+        return tensors
+    return tuple(_Gather.apply(t) for t in tensors)  # type: ignore[no-untyped-call]
+
+
+class _Gather(torch.autograd.Function):
+    """All processes' rows; a row's gradient is the sum of those that it has in all of them."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor) -> Tensor:
+        rank, size = world()
+        ctx.own = slice(rank * len(tensor), (rank + 1) * len(tensor))
+        parts = [torch.empty_like(tensor, memory_format=torch.contiguous_format) for _ in range(size)]
+        dist.all_gather(parts, tensor.contiguous())
+        return torch.cat(parts)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        total = gradients[0].contiguous().clone()
+        dist.all_reduce(total)
+        return total[ctx.own]

@@ -1,16 +1,20 @@
-"""Plain networks, and stacks of them trained side by side.
+"""Plain networks of classes, stacks of them trained side by side, and the cross-entropy that they are trained on.
 
-Shapes: B rows, d features, K classes, M networks of a stack. An *encoder* maps (B, d) to (B, K) logits, a stack maps
-(M, B, d) or a shared (B, d) to (M, B, K).
+Shapes: n rows, B of them per step, d features, K classes, M networks of a stack. An *encoder* maps (B, d) to (B, K)
+logits, a stack maps (M, B, d) or a shared (B, d) to (M, B, K).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from collidescope.training.config import TrainingConfig, check_sizes
+from collidescope.training.rows import SCORING_BATCH, Rows, Split, as_rows, signature
 
 #: ``model=lambda d, k: ...``: number of features (channels of an image) and of classes → encoder with k logits.
 EncoderFactory = Callable[[int, int], nn.Module]
@@ -25,23 +29,8 @@ def mlp(n_in: int, n_out: int, hidden_layer_sizes: Sequence[int] = (), dropout: 
     sizes = [n_in, *check_sizes(hidden_layer_sizes)]
     layers: list[nn.Module] = []
     for a, b in pairwise(sizes):
-        layers += [nn.Linear(a, b), nn.ReLU()]
-        if dropout:
-            layers.append(nn.Dropout(dropout))
+        layers += [nn.Linear(a, b), nn.ReLU(), *([nn.Dropout(dropout)] if dropout else [])]
     return nn.Sequential(*layers, nn.Linear(sizes[-1], n_out))
-
-
-def check_sizes(hidden_layer_sizes: Sequence[int]) -> tuple[int, ...]:
-    """``hidden_layer_sizes`` as a tuple of positive whole numbers."""
-    try:
-        sizes = tuple(int(size) for size in hidden_layer_sizes)
-    except (TypeError, ValueError):
-        raise ValueError(
-            f"hidden_layer_sizes must be a sequence of whole numbers, got {hidden_layer_sizes!r}"
-        ) from None
-    if any(size < 1 or size != given for size, given in zip(sizes, hidden_layer_sizes, strict=True)):
-        raise ValueError(f"hidden_layer_sizes must be positive whole numbers, got {hidden_layer_sizes!r}")
-    return sizes
 
 
 class Bfloat16(nn.Module):
@@ -59,19 +48,17 @@ class Bfloat16(nn.Module):
         self.body = body
 
     def forward(self, x: Tensor) -> Tensor:
-        if not x.is_cuda:
-            return self.body(x)  # type: ignore[no-any-return]
-        with torch.autocast("cuda", torch.bfloat16):
+        with torch.autocast("cuda", torch.bfloat16, enabled=x.is_cuda):
             out: Tensor = self.body(x)
-        return out.float()
+        return out.float() if x.is_cuda else out
 
 
 class StackedMLP(nn.Module):
     """M plain networks of one shape, computed by batched matrix products.
 
     Their parameters share no entry and AdamW works entry by entry, so training a stack on the sum of its members'
-    losses is training M networks one after the other, without M times the overhead. All weights lie in one tensor and
-    all biases in another, a row a member: an optimiser has two tensors to step instead of two a layer.
+    losses is training M networks one after the other, without M times the overhead. All weights are in one tensor and
+    all biases in another, one row per member: an optimiser steps two tensors instead of two per layer.
 
     Initial weights are those of ``nn.Linear`` (uniform within ±1/√fan-in).
     """
@@ -88,13 +75,9 @@ class StackedMLP(nn.Module):
         super().__init__()
         self.n_members = n_members
         self.shapes = list(pairwise([n_in, *check_sizes(hidden_layer_sizes), n_out]))
-        weights, biases = [], []
-        for a, b in self.shapes:
-            bound = max(a, 1) ** -0.5
-            weights.append(_symmetric(bound, (n_members, a * b), generator))
-            biases.append(_symmetric(bound, (n_members, b), generator))
-        self.weight = nn.Parameter(torch.cat(weights, 1))
-        self.bias = nn.Parameter(torch.cat(biases, 1))
+        sizes = [(a, size) for a, b in self.shapes for size in (a * b, b)]
+        drawn = [(torch.rand((n_members, s), generator=generator) * 2 - 1) * max(a, 1) ** -0.5 for a, s in sizes]
+        self.weight, self.bias = (nn.Parameter(torch.cat(drawn[first::2], 1)) for first in (0, 1))
         self.dropout = nn.Dropout(dropout)
 
     @property
@@ -109,47 +92,83 @@ class StackedMLP(nn.Module):
         return [part.unsqueeze(1) for part in torch.split(self.bias, [b for _, b in self.shapes], 1)]
 
     def forward(self, x: Tensor) -> Tensor:
-        layers = list(zip(self.weights, self.biases, strict=True))
         if self.n_members == 1:  # plain products are faster than batched ones of one, backwards above all
-            return self._plain(x.flatten(0, -2), [(w[0], b[0, 0]) for w, b in layers]).unsqueeze(0)
-        if x.ndim == 2:
-            x = x.expand(self.n_members, *x.shape)
-        for weight, bias in layers[:-1]:
-            x = self.dropout(torch.relu(torch.baddbmm(bias, x, weight)))
-        weight, bias = layers[-1]
-        return torch.baddbmm(bias, x, weight)
+            return self.member(0, x.flatten(0, -2)).unsqueeze(0)
+        x = x.expand(self.n_members, *x.shape) if x.ndim == 2 else x
+        return self._layers(torch.baddbmm, x, self.weights, self.biases)
 
     def member(self, m: int, x: Tensor) -> Tensor:
         """Logits of member ``m`` alone: (B, d) → (B, K)."""
-        return self._plain(x, [(w[m], b[m, 0]) for w, b in zip(self.weights, self.biases, strict=True)])
+        return self._layers(torch.addmm, x, [w[m] for w in self.weights], [b[m, 0] for b in self.biases])
 
-    def _plain(self, x: Tensor, layers: list[tuple[Tensor, Tensor]]) -> Tensor:
-        for weight, bias in layers[:-1]:
-            x = self.dropout(torch.relu(torch.addmm(bias, x, weight)))
-        weight, bias = layers[-1]
-        return torch.addmm(bias, x, weight)
+    def _layers(self, product: Callable[..., Tensor], x: Tensor, weights: list[Tensor], biases: list[Tensor]) -> Tensor:
+        for weight, bias in zip(weights[:-1], biases[:-1], strict=True):
+            x = self.dropout(torch.relu(product(bias, x, weight)))
+        return product(biases[-1], x, weights[-1])
 
 
 class OneMember(nn.Module):
-    """Any encoder as a stack of one, so that the loop sees (1, B, …) → (1, B, K); a shared (B, …) will do too.
-
-    Parameters
-    ----------
-    encoder : nn.Module
-    row_ndim : int
-        Dimensions of one row (3 for an image with channels): a batch of one row is told from a stack of one by them.
-    """
+    """Any encoder as a stack of one: (1, B, …) → (1, B, K)."""
 
     n_members = 1
 
-    def __init__(self, encoder: nn.Module, row_ndim: int = 1) -> None:
+    def __init__(self, encoder: nn.Module) -> None:
         super().__init__()
-        self.encoder, self.row_ndim = encoder, row_ndim
+        self.encoder = encoder
 
     def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.encoder(x.squeeze(0) if x.ndim == self.row_ndim + 2 else x)
+        logits: Tensor = self.encoder(x.squeeze(0))
         return logits.unsqueeze(0)
 
 
-def _symmetric(bound: float, shape: tuple[int, ...], generator: torch.Generator | None) -> Tensor:
-    return (torch.rand(shape, generator=generator) * 2 - 1) * bound
+class FactorisedObjective:
+    """Cross-entropy of the class, for M networks side by side, each with its own (training rows, held-out rows).
+
+    X, y and ``weight`` have n rows. A batch is a slice of indices, and Rows brings its inputs: no loader.
+    """
+
+    def __init__(
+        self, X: Tensor | Rows, y: Tensor, splits: Sequence[Split], config: TrainingConfig, weight: Tensor | None = None
+    ) -> None:
+        self.X, self.y, self.n_members, self.given_weight = as_rows(X, y.device), y, len(splits), weight
+        self.train_rows, self.held_out_rows = zip(*splits, strict=True)
+        # Members step together, so an epoch is as long as the smallest split (they differ by a row or two); rows are
+        # shuffled before they are cut, so none is left out for good.
+        self.epoch_length = min(len(rows) for rows in self.train_rows)
+        self.batch_size = config.batch_for(self.epoch_length)
+        self.weight = None if weight is None else weight / weight.mean()
+
+    @property
+    def signature(self) -> str:
+        return signature(self.X, self.y, self.given_weight, *self.train_rows, *self.held_out_rows)
+
+    def batches(self, generator: torch.Generator) -> Iterator[Tensor]:
+        """Indices of rows, (M, B)."""
+        drawn = [torch.randperm(len(rows), generator=generator, device=rows.device) for rows in self.train_rows]
+        order = torch.stack([rows[at[: self.epoch_length]] for rows, at in zip(self.train_rows, drawn, strict=True)])
+        # A last batch of a few rows is a noisy step: it is left out when it is under half a batch.
+        last = self.epoch_length - self.batch_size // 2 if self.epoch_length > self.batch_size else self.epoch_length
+        for start in range(0, last, self.batch_size):
+            yield order[:, start : start + self.batch_size]
+
+    def loss(self, module: nn.Module, batch: Tensor) -> Tensor:
+        x = self.X[batch.reshape(-1)].view(*batch.shape, *self.X.shape[1:])
+        return self._cross_entropy(module(x), batch).sum()
+
+    def held_out_loss(self, module: nn.Module) -> Tensor:
+        losses = []
+        for member, rows in enumerate(self.held_out_rows):
+            if len(rows) == 0:  # patience=0 trains on all rows
+                losses.append(torch.full((1,), torch.nan, device=self.y.device))
+                continue
+            logits = [self._member_logits(module, member, self.X[part]) for part in torch.split(rows, SCORING_BATCH)]
+            losses.append(self._cross_entropy(torch.cat(logits)[None], rows[None]))
+        return torch.cat(losses)
+
+    def _member_logits(self, module: nn.Module, member: int, x: Tensor) -> Tensor:
+        return module(x[None])[0] if self.n_members == 1 else module.member(member, x)  # type: ignore[no-any-return, operator]
+
+    def _cross_entropy(self, logits: Tensor, rows: Tensor) -> Tensor:
+        """Mean over the rows (M, B) of each member, weighted: (M, B, K) → (M,)."""
+        each = cross_entropy(logits.flatten(0, 1), self.y[rows].flatten(), reduction="none").view(rows.shape)
+        return (each if self.weight is None else each * self.weight[rows]).mean(1)

@@ -1,4 +1,4 @@
-"""The inputs of a fit, wherever they lie: a batch of them comes to the training device when it is asked for.
+"""The inputs of a fit, wherever they are: a batch of them comes to the training device when it is asked for.
 
 On a GPU they move there once where they fit, else each batch crosses over from pinned memory. Rows in a file (a memory
 map) or in a sparse matrix too large to be written out stay there, and are standardised batch by batch.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import warnings
-from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -18,13 +18,19 @@ import torch
 from torch import Tensor
 
 from collidescope._scaling import apply_scaling
+from collidescope.training.config import TrainingConfig
 
 #: Share of a GPU's free memory that the inputs may take; the rest is for the network and its activations.
 GPU_SHARE = 0.5
 #: Numbers that are read at once where all rows are gone through (16 MB).
 NUMBERS_AT_ONCE = 4_000_000
+#: Rows scored at once for the held-out loss.
+SCORING_BATCH = 8192
+#: Share of the rows that early stopping watches.
+VALIDATION_FRACTION = 0.1
 
-FloatArray = npt.NDArray[np.float64]
+Split = tuple[Tensor, Tensor]
+Device = torch.device | str
 
 
 class Rows:
@@ -38,107 +44,97 @@ class Rows:
     scaling : (centre, scale), optional
         How ``data`` that is no tensor becomes standardised.
     index : long tensor, optional
-        Which rows of ``data`` these are, all by default.
+        Which rows of ``data`` these are, all by default; not for tensors.
     """
 
-    def __init__(
-        self,
-        data: Any,
-        device: torch.device | str = "cpu",
-        scaling: tuple[FloatArray, FloatArray] | None = None,
-        index: Tensor | None = None,
-    ) -> None:
-        self.data, self.device, self.scaling = data, torch.device(device), scaling
-        self._place = data.device if isinstance(data, Tensor) else torch.device("cpu")
-        if self._place.type == self.device.type:  # "cuda" is the first of them until a tensor is there
-            self.device = self._place
-        self.index = None if index is None else index.to(self._place)
+    def __init__(self, data: Any, device: Device = "cpu", scaling: Any = None, index: Tensor | None = None) -> None:
+        self.data, self.device, self.scaling, self.index = data, torch.device(device), scaling, index
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return (len(self), *self.data.shape[1:])
-
-    @property
-    def ndim(self) -> int:
-        return len(self.data.shape)
+        return (int(self.data.shape[0] if self.index is None else len(self.index)), *self.data.shape[1:])
 
     def __len__(self) -> int:
-        return int(self.data.shape[0] if self.index is None else len(self.index))
+        return self.shape[0]
 
     def subset(self, index: Tensor) -> Rows:
         """Some of these rows, in the order of ``index``; nothing is copied."""
-        return Rows(self.data, self.device, self.scaling, self._where(index))
+        return Rows(self.data, self.device, self.scaling, index if self.index is None else self.index[index])
 
     def __getitem__(self, rows: slice | Tensor) -> Tensor:
-        if isinstance(self.data, Tensor):
-            return self._held(rows).to(self.device, non_blocking=True)
-        where = self._where(rows).numpy()
-        block = apply_scaling(self.data[where], *self.scaling) if self.scaling else np.asarray(self.data[where])
-        return torch.from_numpy(np.ascontiguousarray(block, dtype=np.float32)).to(self.device)
-
-    def _held(self, rows: slice | Tensor) -> Tensor:
-        if self.index is None and isinstance(rows, slice):
-            return self.data[rows]  # type: ignore[no-any-return]
-        where = self._where(rows)
-        if self._place == self.device:
-            return self.data.index_select(0, where)  # type: ignore[no-any-return]
-        batch = torch.empty((len(where), *self.data.shape[1:]), pin_memory=self.device.type == "cuda")
-        return torch.index_select(self.data, 0, where, out=batch)
-
-    def _where(self, rows: slice | Tensor) -> Tensor:
-        """Places in ``data``."""
+        if not isinstance(self.data, Tensor):
+            where = torch.arange(*rows.indices(len(self))) if isinstance(rows, slice) else rows.cpu()
+            block = self.data[(where if self.index is None else self.index[where]).numpy()]
+            return tensor(apply_scaling(block, *self.scaling) if self.scaling else block).to(self.device)
         if isinstance(rows, slice):
-            rows = torch.arange(*rows.indices(len(self)))
-        rows = rows.to(self._place)
-        return rows if self.index is None else self.index[rows]
+            return self.data[rows].to(self.device)
+        if self.data.device.type == self.device.type:
+            return self.data.index_select(0, rows)
+        batch = torch.empty((len(rows), *self.data.shape[1:]), pin_memory=self.device.type == "cuda")
+        return torch.index_select(self.data, 0, rows.cpu(), out=batch).to(self.device, non_blocking=True)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
         return np.asarray(self[:].cpu().numpy(), dtype=dtype)
 
-    def __getstate__(self) -> dict[str, Any]:
-        # joblib shares numpy arrays between processes through a file; tensors it would copy for every task
-        held = self.data.cpu().numpy() if isinstance(self.data, Tensor) else self.data
-        return {"data": held, "tensor": isinstance(self.data, Tensor), "device": str(self.device)} | {
-            "scaling": self.scaling,
-            "index": None if self.index is None else self.index.cpu(),
-        }
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        data = tensor_of(state["data"]) if state["tensor"] else state["data"]
-        self.__init__(placed(data, state["device"]), state["device"], state["scaling"], state["index"])  # type: ignore[misc]
-
-    def blocks(self, size: int | None = None) -> Iterator[Tensor]:
-        """All rows, so many at a time."""
-        size = size or max(1, NUMBERS_AT_ONCE // max(1, math.prod(self.shape[1:])))
-        return (self[slice(start, start + size)] for start in range(0, len(self), size))
-
-    def digest(self) -> str:
-        """Text that other rows, or the same in another order, would not share."""
-        digest = hashlib.sha256(f"{self.shape}".encode())
-        for block in self.blocks():
-            digest.update(block.cpu().contiguous().numpy().data)
-        return digest.hexdigest()[:16]
-
-
-def tensor_of(array: npt.NDArray[np.float32]) -> Tensor:
-    """A tensor on the array's own memory, also where that may only be read (rows are never written to)."""
+def tensor(X: Any) -> Tensor:
+    """Rows as a float32 tensor, on their own memory where that will do, even read-only (rows are never written to)."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-        return torch.from_numpy(array)
+        return torch.from_numpy(np.ascontiguousarray(X, dtype=np.float32))
 
 
-def as_rows(X: Tensor | Rows, device: torch.device | str) -> Rows:
-    """``X`` itself, or a tensor as rows."""
-    return X if isinstance(X, Rows) else Rows(placed(X.to(torch.float32), device), device)
-
-
-def placed(data: Any, device: torch.device | str) -> Any:
-    """A tensor on ``device`` if there is room for it; otherwise, and what is no tensor, where it is."""
-    device = torch.device(device)
-    if not isinstance(data, Tensor):
-        return data
+def as_rows(X: Any, device: Device) -> Rows:
+    """An array or tensor as rows, moved to ``device`` if there is room for them; rows as they are, for ``device``."""
+    if isinstance(X, Rows):
+        return Rows(X.data, device, X.scaling, X.index)
+    data, device = X.to(torch.float32) if isinstance(X, Tensor) else tensor(X), torch.device(device)
     if device.type == "cuda" and data.device.type == "cpu":
         free, _ = torch.cuda.mem_get_info(device)
         if data.numel() * data.element_size() > GPU_SHARE * free:
-            return data
-    return data.to(device)
+            return Rows(data, device)
+    return Rows(data.to(device), device)
+
+
+def labels_and_weights(codes: Any, weights: Any, device: str) -> tuple[Tensor, Tensor | None]:
+    """Class numbers and weights (None for equal ones) as tensors on ``device``."""
+    y = torch.from_numpy(np.asarray(codes, dtype=np.int64)).to(device)
+    return y, None if weights is None else tensor(weights).to(device)
+
+
+def validation_split(y: Tensor, config: TrainingConfig, seed: int) -> Split:
+    """(rows to train on, rows for early stopping); without early stopping all rows are trained on."""
+    if config.patience == 0:
+        return torch.arange(len(y), device=y.device), torch.arange(0, device=y.device)
+    return stratified_split(y, VALIDATION_FRACTION, seed)
+
+
+def stratified_split(y: Tensor, fraction: float, seed: int) -> Split:
+    """(training rows, held-out rows), stratified by class. Rows of a class with one member are trained on."""
+    labels = y.cpu()
+    dealt = torch.bincount(labels)[labels] > 1
+    n = int(dealt.sum())
+    if n == 0:
+        raise ValueError(
+            "a fold has one row of every class of y to train on and none to validate with: gather more of each"
+        )
+    n_parts = max(2, min(round(1 / fraction), n // 2))
+    # Shuffled, then sorted by class: every n_parts-th row of them is a share of every class.
+    shuffled = torch.randperm(len(y), generator=torch.Generator().manual_seed(seed))
+    shuffled = shuffled[dealt[shuffled]]
+    held_out = torch.zeros(len(y), dtype=torch.bool)
+    held_out[shuffled[torch.argsort(labels[shuffled], stable=True)][::n_parts]] = True
+    train, rest = (torch.nonzero(part).flatten().to(y.device) for part in (~held_out, held_out))
+    return train, rest
+
+
+def signature(X: Rows, *data: Tensor | None) -> str:
+    """Of every bit: sums would differ with the number of threads, and agree for rows in another order."""
+    digest = hashlib.sha256(f"{X.shape}".encode())
+    size = max(1, NUMBERS_AT_ONCE // max(1, math.prod(X.shape[1:])))
+    blocks = (X[start : start + size] for start in range(0, len(X), size))
+    for part in chain(blocks, data):
+        digest.update(f"{None if part is None else tuple(part.shape)}".encode())
+        if part is not None:
+            digest.update(part.cpu().contiguous().numpy().data)
+    return digest.hexdigest()[:16]
