@@ -29,8 +29,9 @@ from collidescope.folds import (
     run_folds,
     threads_for,
 )
-from collidescope.learners import MEMBERS, QUICK, members_for, wrap
+from collidescope.learners import MEMBERS, QUICK, members_for
 from collidescope.learners.base import Member, Task, Tree
+from collidescope.learners.foreign import Foreign
 from collidescope.learners.pool import pool, pool_weights
 
 #: Held-out posteriors of more numbers than this are kept in float32: half of the memory, and models know no more.
@@ -101,8 +102,8 @@ def recipes_for(
 
 def _recipe(entry: Any) -> Recipe:
     if isinstance(entry, tuple) and len(entry) == 2 and isinstance(entry[0], str):
-        wrap(*entry)  # refuses what is not a classifier before anything is trained
-        return Recipe(entry[0], partial(wrap, *entry))
+        Foreign(*entry)  # refuses what is not a classifier before anything is trained
+        return Recipe(entry[0], partial(Foreign, *entry))
     if not isinstance(entry, str) or entry not in MEMBERS:
         raise ValueError(
             f"members must be names ({', '.join(MEMBERS)}) or pairs (name, scikit-learn classifier), got {entry!r}"

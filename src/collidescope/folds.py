@@ -188,8 +188,7 @@ def resolve_splits(
         ) from None
     if not np.array_equal(np.sort(np.concatenate([test for _, test in splits])), np.arange(len(y))):
         raise ValueError(f"cv must test every one of the {len(y)} rows exactly once, {type(cv).__name__} does not")
-    check_split_classes(splits, y, classes)
-    return splits, []
+    return _complete(splits, y, classes), []
 
 
 def _numbered_splits(
@@ -197,40 +196,46 @@ def _numbered_splits(
 ) -> tuple[list[Split], list[str]]:
     check.check_count(cv, "cv", least=2)
     codes = check.encode_labels(y, classes)
-    if groups is None:
-        unit, counts = "rows", np.bincount(codes, minlength=len(classes))
-    else:
-        pairs = np.unique(np.column_stack([codes, groups]), axis=0)
-        unit, counts = "groups", np.bincount(pairs[:, 0], minlength=len(classes))
-    small = int(counts.argmin())
-    if counts[small] < 2:
+    unit, units = "rows", codes
+    if groups is not None:
+        unit, units = "groups", np.unique(np.column_stack([codes, groups]), axis=0)[:, 0]
+    counts = np.bincount(units, minlength=len(classes))
+    name, least = classes.tolist()[int(counts.argmin())], counts.min()
+    if least < 2:
         hint = "rare='drop' leaves such classes out, rare='merge' joins them" if groups is None else "merge or drop it"
         raise ValueError(
-            f"class {classes.tolist()[small]!r} of y has {counts[small]} of the {unit}, and every class needs at least "
-            f"2 of them to be both trained on and held out: {hint}"
+            f"class {name!r} of y has {least} of the {unit}, and every class needs at least 2 of them to be both "
+            f"trained on and held out: {hint}"
         )
-    folds, notes = int(min(cv, counts[small])), []
-    if folds < cv:
-        notes.append(
-            f"class {classes.tolist()[small]!r} has only {counts[small]} {unit}, so there are {folds} folds "
-            f"instead of cv={cv}"
-        )
-    if groups is None:
-        return list(StratifiedKFold(folds, shuffle=True, random_state=random_state).split(y, y)), notes
-    splitter = StratifiedGroupKFold(folds, shuffle=True, random_state=random_state)
-    splits = list(splitter.split(y, codes, groups))
-    check_split_classes(splits, y, classes)
-    return splits, notes
+    folds = int(min(cv, least))
+    notes = [f"class {name!r} has only {least} {unit}, so there are {folds} folds instead of cv={cv}"]
+    splitter = StratifiedKFold if groups is None else StratifiedGroupKFold
+    splits = list(splitter(folds, shuffle=True, random_state=random_state).split(y, codes, groups))
+    return _complete(splits, y, classes), notes[: folds < cv]
 
 
-def check_split_classes(splits: Sequence[Split], y: npt.NDArray[Any], classes: npt.NDArray[Any]) -> None:
-    """Refuse a fold whose training rows lack a class."""
+def _complete(splits: list[Split], y: npt.NDArray[Any], classes: npt.NDArray[Any]) -> list[Split]:
+    """The splits; refuses a fold whose training rows lack a class."""
     for number, (train, _) in enumerate(splits):
         if len(missing := np.setdiff1d(classes, y[train])):
             raise ValueError(
                 f"cv leaves class {missing.tolist()[0]!r} out of the training rows of fold {number}: "
                 f"every class must be in every fold's training rows"
             )
+    return splits
+
+
+def fold_numbers(splits: Sequence[Split]) -> IntArray:
+    """In which fold every row is held out."""
+    folds = np.empty(sum(len(test) for _, test in splits), dtype=np.intp)
+    for number, (_, test) in enumerate(splits):
+        folds[test] = number
+    return folds
+
+
+def mean_size(splits: Sequence[Split]) -> float:
+    """Training rows of a fold, on average."""
+    return float(np.mean([len(train) for train, _ in splits]))
 
 
 #: The class that ``rare="merge"`` makes.

@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 import torch
 
-from collidescope.learners.base import FloatArray, Member, Task, Tree
+from collidescope.learners.base import LOG_FLOOR, FloatArray, Member, Task, Tree
 from collidescope.training.config import TrainingConfig
 from collidescope.training.loop import fit_loop, seeded_module
 from collidescope.training.machine import explained_errors, halved
@@ -18,8 +18,6 @@ from collidescope.training.rows import Rows, as_rows
 
 #: Share of the rows that early stopping watches.
 VALIDATION_FRACTION = 0.1
-#: Probabilities below exp of this are rounding of float32.
-LOG_FLOOR = -20.0
 ROWS_AT_ONCE = 8192
 #: Features or channels that a file may claim whatever its size; more than it has weights is forged otherwise.
 MOST_CHANNELS = 4096
@@ -35,16 +33,11 @@ class Custom(Member):
 
     name = "custom"
     images = True
-    needs_torch = True
 
     def __init__(self, factory: Callable[[int, int], Any]) -> None:
         self.factory = factory
         self.history: list[dict[str, Any]] = []
         self.interrupted = False
-
-    @classmethod
-    def takes_part(cls, n: int, d: int, k: int) -> bool:
-        return False  # only where it is asked for
 
     def fit(self, task: Task) -> Self:
         config = TrainingConfig.from_mapping(task.training, task.device)
