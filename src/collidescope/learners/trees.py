@@ -9,7 +9,6 @@ nodes that use them. Leaves are numbered in the order in which they are written.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -41,24 +40,33 @@ class Trees(ArrayMember):
     inner: Annotated[Array, "u1 B"]
     n_classes: int
 
-    def keep(self, trees: Iterable[tuple[Array, Array, Array]]) -> None:
-        """Take over trees given as (feature, threshold, right) per node in pre-order; feature -1 marks a leaf."""
-        trees = list(trees)
-        feature, threshold, right = (np.concatenate(parts) for parts in zip(*trees, strict=True))
-        inner = feature >= 0
+    def keep(self, trees: list[tuple[Array, Array, Array, Array]]) -> list[IntArray]:
+        """Take over trees given as (feature, threshold, left child, right child) of nodes, the root first.
+
+        A leaf has children -1. Returns the leaves of every tree in the order in which they are now numbered.
+        """
+        written, leaves = [], []
+        for feature, threshold, left, right in trees:
+            order, inner = _preorder(left, right), left >= 0
+            place = np.empty(len(order), dtype=np.int64)
+            place[order] = np.arange(len(order))
+            nodes = order[inner[order]]
+            written.append((feature[nodes], threshold[nodes], (place[right] - place)[nodes], inner[order]))
+            leaves.append(order[~inner[order]])
+        feature, threshold, steps, inner = (np.concatenate(parts) for parts in zip(*written, strict=True))
         # Rows are float32: a threshold rounded down separates the same rows.
-        rounded = threshold[inner].astype(np.float32)
-        rounded = np.where(rounded > threshold[inner], np.nextafter(rounded, np.float32(-np.inf)), rounded)
+        rounded = threshold.astype(np.float32)
+        rounded = np.where(rounded > threshold, np.nextafter(rounded, np.float32(-np.inf)), rounded)
         pairs = np.empty(len(rounded), dtype=[("feature", np.int64), ("threshold", np.float32)])
-        pairs["feature"], pairs["threshold"] = feature[inner], rounded
+        pairs["feature"], pairs["threshold"] = feature, rounded
         cuts, cut = np.unique(pairs, return_inverse=True)
         self.feature = cuts["feature"].astype(np.uint16)
         self.threshold = np.ascontiguousarray(cuts["threshold"])
         self.cut = cut.astype(np.uint16 if len(cuts) <= 2**16 else np.uint32)
-        self.right = right[inner].astype(np.uint8 if right[inner].max(initial=0) < 256 else np.uint16)
-        self.sizes = np.asarray([len(tree[0]) for tree in trees], dtype=np.uint16)
+        self.right = steps.astype(np.uint8 if steps.max(initial=0) < 256 else np.uint16)
+        self.sizes = np.asarray([len(left) for _, _, left, _ in trees], dtype=np.uint16)
         self.inner = np.packbits(inner)
-        self.lay_out()
+        return leaves
 
     def lay_out(self) -> None:
         """Prepare the nodes for walking; raises ValueError on trees that do not close."""
@@ -187,26 +195,23 @@ class Forest(Trees):
         return LEAF_SIZES[int(np.argmin(losses))]
 
     def _take(self, forest: Any, edges: list[FloatArray], K: int) -> None:
-        trees, shares = [], []
-        every, first = np.concatenate(edges), np.cumsum([0, *(len(each) for each in edges)])
-        for estimator in forest.estimators_:
-            tree = estimator.tree_
-            feature, left, right = tree.feature, tree.children_left, tree.children_right
-            inner = left >= 0
-            threshold = np.zeros(len(left))
-            threshold[inner] = every[first[feature[inner]] + tree.threshold[inner].astype(np.intp)]
-            # scikit-learn writes trees grown depth first in pre-order; grown best first, they are put in order here.
-            order, step = _preorder(left, right)
-            trees.append((np.where(inner, feature, -1)[order], threshold[order], step))
-            value = tree.value[order][~inner[order], 0]
-            full = np.zeros((len(value), K))
+        every, first = np.concatenate([*edges, [0.0]]), np.cumsum([0, *(len(each) for each in edges)])
+        grown = [estimator.tree_ for estimator in forest.estimators_]
+        # Thresholds are between two levels; those of leaves, feature and level -2, are not used.
+        cuts = [np.where(t.feature < 0, -1, first[t.feature] + t.threshold.astype(np.intp)) for t in grown]
+        leaves = self.keep(
+            [(t.feature, every[cut], t.children_left, t.children_right) for t, cut in zip(grown, cuts, strict=True)]
+        )
+        shares = []
+        for tree, own in zip(grown, leaves, strict=True):
+            full, value = np.zeros((len(own), K)), tree.value[own, 0]
             full[:, forest.classes_] = value / value.sum(axis=1, keepdims=True)
             full = np.round(full * 255).astype(np.uint8)
             shares.append((np.count_nonzero(full, axis=1), full[full > 0], np.nonzero(full)[1]))
         small = np.uint8 if K < 256 else np.uint16
         count, self.share, classes = (np.concatenate(parts) for parts in zip(*shares, strict=True))
         self.share_count, self.share_class = count.astype(small), classes.astype(small)
-        self.keep(trees)
+        self.lay_out()
 
     def lay_out(self) -> None:
         super().lay_out()
@@ -241,19 +246,14 @@ def _edges(column: Float32) -> FloatArray:
     return (values[1:] + values[:-1]) / 2
 
 
-def _preorder(left: IntArray, right: IntArray) -> tuple[IntArray, IntArray]:
-    """Nodes with each left child right after its parent (children of leaves are -1), and steps to the right child."""
-    order = np.arange(len(left))
-    if not (left[left >= 0] == np.flatnonzero(left >= 0) + 1).all():
-        nodes, stack, lefts, rights = list[int](), [0], left.tolist(), right.tolist()
-        while stack:
-            nodes.append(node := stack.pop())
-            if lefts[node] >= 0:
-                stack += [rights[node], lefts[node]]
-        order = np.asarray(nodes)
-    place = np.empty(len(order), dtype=np.int64)
-    place[order] = np.arange(len(order))
-    return order, np.where(left >= 0, place[right] - place, 0)[order]
+def _preorder(left: IntArray, right: IntArray) -> IntArray:
+    """Nodes with each left child right after its parent, the root first; children of leaves are -1."""
+    order, stack, lefts, rights = list[int](), [0], left.tolist(), right.tolist()
+    while stack:
+        order.append(node := stack.pop())
+        if lefts[node] >= 0:
+            stack += [rights[node], lefts[node]]
+    return np.asarray(order)
 
 
 # ---------------------------------------------------------------- boosted trees
@@ -307,15 +307,14 @@ class Boosting(Trees):
             "num_threads": 1,
             "verbosity": -1,
         }
-        trees, values = list[tuple[Array, Array, Array]](), list[Array]()
+        trees = []
         for number, kind in enumerate(self.kinds):
             text = _boost(task, task.inner_parts(PARTS, task.seed + number), common | kind, most_rounds)
-            for block in text.partition("end of trees")[0].split("\nTree=")[1:]:
-                tree, leaves = _read(block)
-                trees.append(tree)
-                values.append(leaves)
+            trees += [_read(block) for block in text.partition("end of trees")[0].split("\nTree=")[1:]]
+        leaves = self.keep([tree for tree, _ in trees])
+        values = [values[own - len(values) + 1] for (_, values), own in zip(trees, leaves, strict=True)]
         self.values = (np.concatenate(values) / len(self.kinds)).astype(np.float16)
-        self.keep(trees)
+        self.lay_out()
 
     def score(self, x: Float32) -> FloatArray:
         K, values = self.n_classes, self.values.astype(np.float32)
@@ -366,17 +365,15 @@ def _boost(task: Task, part: IntArray, options: dict[str, Any], most: int) -> st
     return str(booster.model_to_string(num_iteration=max(booster.best_iteration, 0) or None))
 
 
-def _read(block: str) -> tuple[tuple[Array, Array, Array], Array]:
+def _read(block: str) -> tuple[tuple[Array, Array, Array, Array], Array]:
     """A tree for :meth:`Trees.keep` and the values of its leaves, from LightGBM's text.
 
-    Its inner nodes and leaves are numbered apart: a child is an inner node i, or the leaf k as -1 - k.
+    There inner nodes and leaves are numbered apart, and a child -1 - k is leaf k; here leaves follow the inner nodes.
     """
     lines = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
     threshold, values = (np.array(lines[name].split(), dtype=np.float64) for name in ("threshold", "leaf_value"))
     fields = ("split_feature", "left_child", "right_child")
-    feature, left, right = (np.array(lines[name].split(), dtype=np.intp) for name in fields)
-    inner, leaf = len(feature), np.full(len(values), -1)
-    left, right = (np.append(np.where(child >= 0, child, inner - 1 - child), leaf) for child in (left, right))
-    order, step = _preorder(left, right)
-    feature, threshold = np.append(feature, leaf), np.append(threshold, np.zeros(len(leaf)))
-    return (feature[order], threshold[order], step), values[order[order >= inner] - inner]
+    feature, *children = (np.array(lines[name].split(), dtype=np.intp) for name in fields)
+    leaf = np.full(len(values), -1)
+    left, right = (np.append(np.where(child >= 0, child, len(child) - 1 - child), leaf) for child in children)
+    return (feature, threshold, left, right), values
