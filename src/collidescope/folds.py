@@ -42,6 +42,8 @@ MAPPED_NUMBERS, SPARSE_NUMBERS = 20_000_000, 500_000_000
 ONE_THREAD_NUMBERS = 2_000_000
 #: Far above any scale that is used as it is, and far below an overflow.
 LARGEST_SPREAD = 1e30
+#: The class that ``rare="merge"`` makes.
+OTHER = "other classes"
 
 
 class WorkerError(RuntimeError):
@@ -144,11 +146,6 @@ class Standardised(NamedTuple):
         return self.X.subset(torch.from_numpy(np.asarray(rows, dtype=np.int64)))
 
 
-def as_table(X: Any) -> Any:
-    """Images as flat rows; tables as they are."""
-    return X.reshape(len(X), -1) if isinstance(X, np.ndarray) and X.ndim > 2 else X
-
-
 def restored_scaling(tree: Mapping[str, Any]) -> tuple[FloatArray, FloatArray, FloatArray]:
     """(training priors, centre, scale) as a file says, checked."""
     priors = check.check_priors(tree["train_priors"], len(tree["train_priors"]), "train_priors")
@@ -238,10 +235,6 @@ def mean_size(splits: Sequence[Split]) -> float:
     return float(np.mean([len(train) for train, _ in splits]))
 
 
-#: The class that ``rare="merge"`` makes.
-OTHER = "other classes"
-
-
 def handle_rare(y: npt.NDArray[Any], used: IntArray, rare: str, notes: list[str]) -> tuple[npt.NDArray[Any], IntArray]:
     """Labels and the rows in use, after what ``rare`` says was done to classes with a single row; notes say so."""
     names, counts = np.unique(y[used], return_counts=True)
@@ -268,28 +261,27 @@ def nested_splits(
     Subsets are stratified, hold every class, and those of a smaller ``fraction`` lie within those of a larger one. With
     ``groups`` whole groups are taken.
 
-    >>> codes = np.repeat([0, 1], 40)
     >>> splits = [(np.arange(0, 80, 2), np.arange(1, 80, 2))]
-    >>> [len(train) for train, _ in nested_splits(splits, codes, 0.5, seed=0)]
+    >>> [len(train) for train, _ in nested_splits(splits, np.repeat([0, 1], 40), 0.5, seed=0)]
     [20]
     """
-    k = int(codes.max()) + 1
     smaller = []
     for number, (train, test) in enumerate(splits):
         size = int(np.ceil(fraction * len(train)))
-        if size < max(FEWEST_ROWS, FEWEST_PER_CLASS * k):
+        if size < max(FEWEST_ROWS, FEWEST_PER_CLASS * (int(codes.max()) + 1)):
             return None
         rng = np.random.default_rng([seed, number])
         order = rng.permutation(len(train))
+        own = codes[train[order]]
+        first = order[np.sort(np.unique(own, return_index=True)[1])]  # a row of every class
+        place = np.empty(len(train))
         if groups is not None:
-            _, own = np.unique(groups[train], return_inverse=True)
-            place = rng.permutation(own.max() + 1)[own].astype(np.float64)
+            _, unit = np.unique(groups[train], return_inverse=True)
+            place[:] = rng.permutation(unit.max() + 1)[unit]
         else:
-            place = np.empty(len(train))
-            for c in range(k):  # rank within the class, as a share of it
-                members = order[codes[train[order]] == c]
-                place[members] = (np.arange(len(members)) + 0.5) / max(len(members), 1)
-        first = order[np.sort(np.unique(codes[train[order]], return_index=True)[1])]  # a row of every class
+            for c in np.unique(own):  # rank within the class, as a share of it
+                members = order[own == c]
+                place[members] = (np.arange(len(members)) + 0.5) / len(members)
         place[first] = -1
         smaller.append((np.sort(train[np.argsort(place, kind="stable")[:size]]), test))
     return smaller
@@ -318,7 +310,6 @@ def run_folds(
     After Ctrl-C the folds trained so far are kept. When nothing was trained yet KeyboardInterrupt is raised.
     """
     folds: list[Any] = []
-    interrupted = False
     results: Iterator[Any]
     if n_jobs in (None, 1):
         results = (train(number, progress.report) for number in range(n_folds))
@@ -332,18 +323,17 @@ def run_folds(
             folds.append(fold)
             progress.step(steps)
             if fold.interrupted:
-                interrupted = True
-                break
+                return folds, True
     except KeyboardInterrupt:
         if not folds:
             raise
-        interrupted = True
+        return folds, True
     except BrokenExecutor as error:
         raise WorkerError(
             f"a worker process died with {len(folds)} of {n_folds} folds trained, mostly because the system ended it "
             f"for want of memory: use n_jobs=1. With checkpoint= networks resume from their last epochs"
         ) from error
-    return folds, interrupted
+    return folds, False
 
 
 @contextmanager

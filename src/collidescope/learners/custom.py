@@ -24,14 +24,9 @@ MOST_CHANNELS = 4096
 
 
 class Custom(Member):
-    """One network that ``factory(d, k)`` builds, stopped early on a part of the rows.
+    """One network with k logits that ``factory(d, k)`` builds for d features or channels, stopped early."""
 
-    Parameters
-    ----------
-    factory : callable (d, k) → torch.nn.Module with k logits; d counts features, or channels of an image
-    """
-
-    name = "custom"
+    name = "module"
     images = True
 
     def __init__(self, factory: Callable[[int, int], Any]) -> None:
@@ -49,7 +44,7 @@ class Custom(Member):
         self.shape, self.n_classes = tuple(X.shape[1:]), task.n_classes
         module = seeded_module(self._build, task.seed)
         objective = FactorisedObjective(X, y, task.n_classes, [split], config, w)
-        run = fit_loop(module, objective, config, task.seed, task.report, task.checkpoint, "module")
+        run = fit_loop(module, objective, config, task.seed, task.report, task.checkpoint, self.name)
         if run.interrupted and not run.history:
             raise KeyboardInterrupt
         self.module, self.history, self.interrupted = run.module, run.history, run.interrupted
@@ -86,7 +81,7 @@ class Custom(Member):
         state = {str(name): np.asarray(array) for name, array in tree["state"].items()}
         if member.shape != tuple(tree["row_shape"]):
             raise ValueError(f"rows of the custom module must have shape {tree['row_shape']}, got {member.shape}")
-        if min(member.shape) < 1 or member.shape[0] > max(sum(array.size for array in state.values()), MOST_CHANNELS):
+        if member.shape[0] > max(sum(array.size for array in state.values()), MOST_CHANNELS):
             raise ValueError(f"a module on rows of shape {member.shape} does not fit the weights in the file")
         member.module = member._build()
         try:
