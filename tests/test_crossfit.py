@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 import pytest
 from sklearn.dummy import DummyClassifier
@@ -11,10 +9,10 @@ from sklearn.linear_model import LogisticRegression
 
 from collidescope import crossfit
 from collidescope._progress import Progress
-from collidescope.crossfit import PoolFit, Recipe, fit_pool, recipes_for
+from collidescope.crossfit import PoolFit, fit_pool, recipes_for
 from collidescope.equations.posterior import shift_priors
 from collidescope.folds import Labels, Settings, Standardised, nested_splits, resolve_splits
-from collidescope.learners import wrap
+from collidescope.learners.foreign import Foreign
 from collidescope.pairwise.algorithms import RIDGES, PairFit, check_pair_members, choose_references, fit_pairs
 from collidescope.training.config import TrainingConfig
 from helpers import ZOO, random_posteriors
@@ -146,7 +144,7 @@ class Interrupted(LogisticRegression):
 def test_after_ctrl_c_whole_folds_are_kept_or_else_what_the_first_has(at, folds, members):
     X, codes = problem()
     Interrupted.left = at
-    recipes = [Recipe(name, partial(wrap, name, Interrupted())) for name in ("a", "b")]
+    recipes = [Foreign(name, Interrupted()) for name in ("a", "b")]
     fitted, held_out = pooled(X, codes, recipes)
     assert fitted.interrupted
     assert (len(fitted.folds), len(fitted.fold_weights[0])) == (folds, members)
@@ -157,7 +155,7 @@ def test_after_ctrl_c_whole_folds_are_kept_or_else_what_the_first_has(at, folds,
 def test_ctrl_c_before_anything_was_trained_is_passed_on():
     Interrupted.left = 1
     with pytest.raises(KeyboardInterrupt):
-        pooled(*problem(), [Recipe("a", partial(wrap, "a", Interrupted()))])
+        pooled(*problem(), [Foreign("a", Interrupted())])
 
 
 @pytest.mark.parametrize(
