@@ -12,6 +12,7 @@ from collidescope.learners.base import Member
 _PLACES = {
     "priors": "softmax.Priors",
     "linear": "softmax.Linear",
+    "linear-smooth": "softmax.SmoothLinear",
     "linear-axis": "softmax.OneAxis",
     "linear-trace": "softmax.TraceNorm",
     "quadratic": "softmax.Quadratic",
@@ -26,6 +27,9 @@ _PLACES = {
 }
 #: What members need beside scikit-learn.
 _PACKAGES = {"trees": "lightgbm", "trees-plain": "lightgbm", "network": "torch", "convolution": "torch"}
+#: Pixels of all training images beyond which only the convolutional network learns from them: flat rows would take the
+#: others many times its time, and so many images leave them little to add.
+MOST_PIXELS = 12_000_000
 #: Members of a quick look.
 QUICK = ("priors", "linear", "forest", "trees")
 
@@ -64,5 +68,7 @@ def members_for(n: int, d: int, k: int, images: bool = False) -> tuple[str, ...]
     >>> members_for(100, 4, 3)[:3]
     ('priors', 'linear', 'linear-axis')
     """
+    if images and n * d > MOST_PIXELS and _installed("convolution"):
+        return ("priors", "convolution")
     known = [name for name in MEMBERS if _installed(name) and (images or name != "convolution")]
     return tuple(name for name in known if MEMBERS[name].takes_part(n, d, k))

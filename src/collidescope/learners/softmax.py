@@ -31,6 +31,8 @@ MAX_FACTOR_ITERATIONS = 100
 MOST_WORK = 1_000_000_000
 #: Products of inputs are tried up to this many features (d = 30): beyond it they cost more than a network.
 MOST_PRODUCTS = 500
+#: Features up to which one fixed penalty will do.
+FEW = 20
 #: A singular value that both factors of a rank start from at least: at zero neither would have a gradient.
 SMALLEST_START = 1e-2
 #: A feature that varies by less than this share of its size is constant but for rounding.
@@ -61,6 +63,8 @@ class Linear(ArrayMember):
     name = "linear"
     simple = True
     penalty: ClassVar[float] = 0.3
+    #: Whether the penalty grows with D: the logits, not each weight, then have a prior of fixed variance.
+    per_feature: ClassVar[bool] = False
     #: Largest rank of W; None penalises W itself.
     rank: ClassVar[int | None] = None
     quadratic: ClassVar[bool] = False
@@ -78,7 +82,7 @@ class Linear(ArrayMember):
     @classmethod
     def takes_part(cls, n: int, d: int, k: int) -> bool:
         D = cls.known_sizes(d, k)["D"]
-        if (cls.quadratic and D > MOST_PRODUCTS) or (cls.rank is not None and k < 3):
+        if (cls.quadratic and D > MOST_PRODUCTS) or (cls.rank is not None and k < 3) or (cls.per_feature and D <= FEW):
             return False
         return n * D * k <= MOST_WORK
 
@@ -125,6 +129,13 @@ class Linear(ArrayMember):
         return log_softmax(self.features(x) @ self.weight + self.bias)
 
 
+class SmoothLinear(Linear):
+    """The same with a penalty that grows with the number of features, for noisy labels of wide rows."""
+
+    name = "linear-smooth"
+    per_feature = True
+
+
 class OneAxis(Linear):
     """Softmax regression whose classes lie along one direction of the features."""
 
@@ -160,7 +171,7 @@ class _Problem:
         self.member, self.X, self.codes, self.K = member, task.X, task.codes, task.n_classes
         n, self.D = len(task.codes), len(member.mean)
         self.w = (w / w.sum()).astype(np.float32)
-        self.penalty = member.penalty / n
+        self.penalty = member.penalty * (self.D if member.per_feature else 1) / n
         kept = n * self.D <= MOST_KEPT
         size = n if kept else max(1, BLOCK_NUMBERS // self.D)
         self.blocks = [slice(start, start + size) for start in range(0, n, size)]
