@@ -40,19 +40,11 @@ def recipes_for(
     n_classes: int,
     in_memory: bool = True,
 ) -> list[Member]:
-    """The members that a fit trains, from what its user asked for.
+    """The members that a fit trains, unfitted: those that its user names, or those that suit n rows of this shape.
 
-    Parameters
-    ----------
-    members : "auto", "quick", or list of names and pairs (name, scikit-learn classifier)
-    factory : callable, optional
-        Builds a custom module, which is then the only member.
-    n, shape, n_classes : rows that a fold is trained on, shape of a row, number of classes
-    in_memory : bool
-        Rows that are read batch by batch are for networks alone.
+    A ``factory`` builds a custom module, which is then the only member; of rows that are not ``in_memory``, but read
+    batch by batch, only networks learn.
 
-    Examples
-    --------
     >>> [recipe.name for recipe in recipes_for(["linear", "neighbours"], None, 100, (4,), 3)]
     ['linear', 'neighbours']
     """
@@ -132,10 +124,6 @@ class PoolFit:
                 logs = np.stack([_log_posteriors(fold[name], block) for name in self.weights])
                 out[rows] += pool(logs, weights)
         return out / len(self.folds)
-
-    def similarity(self, A: Any, B: Any) -> FloatArray:
-        """Sim = y(a)·y(b) of every pair, at ``train_priors``."""
-        return self.posteriors(A) @ self.posteriors(B).T
 
     def export(self) -> Tree:
         """A tree of arrays and JSON values."""

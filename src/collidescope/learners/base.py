@@ -42,37 +42,23 @@ BLOCK_NUMBERS = 8_000_000
 
 @dataclass(frozen=True)
 class Task:
-    """What a member is asked to learn, and how it may go about it.
+    """What a member is asked to learn, and how it may go about it."""
 
-    Parameters
-    ----------
-    X : float32 array of shape (n, d), standardised (median 0, interquartile range that of a standard normal)
-    codes : array of n class numbers 0 … K-1; every class occurs
-    n_classes : int
-    sample_weight : array of n weights with mean 1, optional
-    groups : array of n group numbers, optional
-        Rows of one group stay on one side of any split that the member makes for early stopping.
-    spread : array of shape (d,)
-        The scale of every feature before it was standardised, in units of their median: ``X * spread`` brings features
-        back to their common unit (pixels), which distances may prefer.
-    seed : int
-    device : str
-        Of torch.
-    training : mapping
-        What trains a network (see :class:`collidescope.training.config.TrainingConfig`).
-    report : callable, optional
-        Told how far the training of a network is: ``report({"name", "epoch", "max_epochs", "val_loss"})``.
-    checkpoint : folder, optional
-        Where the training of a network is saved after every epoch and resumed from.
-    """
-
+    #: (n, d) float32, standardised: median 0, interquartile range that of a standard normal.
     X: Any
+    #: n class numbers 0 … K-1; every class occurs.
     codes: IntArray
     n_classes: int
+    #: n weights with mean 1.
     sample_weight: FloatArray | None = None
+    #: n group numbers; rows of one group stay on one side of any split that the member makes for early stopping.
     groups: IntArray | None = None
+    #: The scale of every feature before it was standardised, in units of their median: ``X * spread`` brings features
+    #: back to their common unit (pixels), which distances may prefer.
     spread: FloatArray | None = None
     seed: int = 0
+    #: Of networks: torch's device, settings (:class:`collidescope.training.config.TrainingConfig`), who is told of every
+    #: epoch's ``{"name", "epoch", "max_epochs", "val_loss"}``, and where epochs are saved and resumed from.
     device: str = "cpu"
     training: Mapping[str, Any] | None = None
     report: Callable[[dict[str, Any]], None] | None = None

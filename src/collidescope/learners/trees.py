@@ -24,6 +24,8 @@ Array = npt.NDArray[Any]
 MAX_DEPTH = 40
 #: Trees and leaves that a file may claim.
 MOST_TREES, MOST_LEAVES = 4_000, 400_000
+#: Blocks of rows are this much smaller than memory allows: walks within a processor's cache take a quarter of the time.
+CACHED = 16
 
 
 class Trees(ArrayMember):
@@ -117,7 +119,7 @@ class Trees(ArrayMember):
 
     @property
     def row_numbers(self) -> int:
-        return len(self.feature) // 2 + 6 * len(self.sizes) + self.n_classes
+        return CACHED * (len(self.feature) // 2 + 6 * len(self.sizes) + self.n_classes)
 
 
 # ---------------------------------------------------------------- extra trees
