@@ -127,24 +127,14 @@ def test_a_model_that_remembers_its_training_rows_recognises_none_of_them_in_the
     assert (clf.predict_proba(X)[:, 0] > 0.5).mean() > 0.9  # all folds together do know them
 
 
-def test_other_names_and_another_order_of_rows_change_no_more_than_another_seed(data, fitted):
-    X, y = data
-    order = np.random.default_rng(0).permutation(len(y))
-    moved = CollisionClassifier(**QUICK).fit(X[order], np.array([2, 0, 1])[y[order]])
-    back = moved.collision_matrix_.matrix[np.ix_([2, 0, 1], [2, 0, 1])]
-    assert back == pytest.approx(fitted.collision_matrix_.matrix, abs=0.03)
-
-
 @ignore_warnings
 @pytest.mark.parametrize("settings", [SHORT, SHORT_PAIRS, QUICK], ids=["network", "pairs", "pool"])
 def test_rows_of_weight_zero_might_as_well_not_be_there(small, settings):
     X, y = small
     weight = np.ones(len(y))
     weight[::10] = 0
-    wild = X.copy()
-    wild[::10] = 1e6
-    clf = CollisionClassifier(**settings).fit(wild, y, sample_weight=weight)
     kept = weight > 0
+    clf = CollisionClassifier(**settings).fit(np.where(kept[:, None], X, 1e6), y, sample_weight=weight)
     without = CollisionClassifier(**settings).fit(X[kept], y[kept], sample_weight=weight[kept])
     assert np.array_equal(clf.collision_matrix_.matrix, without.collision_matrix_.matrix)
     assert np.array_equal(clf.predict_proba(X), without.predict_proba(X))
@@ -229,10 +219,6 @@ def test_bad_rows_and_labels_are_refused(small):
     for arguments, message in (
         ((X, y, weight), "class 2 of y has 1"),
         ((X, np.zeros(len(X))), "single class"),
-        ((X, y[:-1]), r"inconsistent numbers of samples|same number of rows"),
-        ((X, None), "requires y"),
-        ((np.where(X > 2, np.nan, X), y), "NaN"),
-        ((np.where(X > 2, np.inf, X), y), "infinity"),
         ((X, np.linspace(0, 1, len(X))), r"[Uu]nknown label type|continuous"),
         ((X, y, -weight), r"[Nn]egative"),
     ):
@@ -241,18 +227,12 @@ def test_bad_rows_and_labels_are_refused(small):
 
 
 @ignore_warnings
-def test_predicting_needs_a_fit_and_the_same_features(small):
+def test_similarity_needs_a_fit_and_the_same_features(small):
     X, y = small
-    clf = CollisionClassifier(**SHORT)
-    for method in (clf.predict, clf.predict_proba, lambda Z: clf.similarity(Z, Z)):
-        with pytest.raises(NotFittedError):
-            method(X)
-    clf.fit(X, y)
-    for method in (clf.predict, clf.predict_proba, lambda Z: clf.similarity(X, Z)):
-        with pytest.raises(ValueError, match="3 features, but CollisionClassifier is expecting 4"):
-            method(X[:, :3])
-    with pytest.raises(ValueError, match="NaN"):
-        clf.predict(np.full((2, 4), np.nan))
+    with pytest.raises(NotFittedError):
+        CollisionClassifier().similarity(X, X)
+    with pytest.raises(ValueError, match="3 features, but CollisionClassifier is expecting 4"):
+        CollisionClassifier(**QUICK).fit(X, y).similarity(X, X[:, :3])
 
 
 @ignore_warnings
@@ -335,23 +315,6 @@ def test_each_estimate_comes_from_where_it_says(data, fitted):
     assert other.collision_matrix_.stderr is None
     assert descent.recovery_.iterations > 0
     assert descent.collision_matrix_.matrix == pytest.approx(fitted.recovery_.matrix, abs=0.03)
-
-
-def test_from_paper_makes_every_literal_choice_and_takes_changes(small):
-    clf = CollisionClassifier.from_paper()
-    choices = {"model": "pairwise", "estimate": "gramian", "recovery": "gradient", "correction": "none"}
-    choices |= {"solver": "inverse", "priors": "uniform", "limit": False}
-    assert {name: clf.get_params()[name] for name in choices} == choices
-    assert clf.training["hidden_layer_sizes"] == (128,) * 6
-    changed = CollisionClassifier.from_paper(training={"max_epochs": 2, "hidden_layer_sizes": (8,)}, cv=2)
-    assert changed.training["patience"] == 0
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CollisionWarning)
-        changed.fit(*small)
-    assert changed.priors_ == pytest.approx(np.full(3, 1 / 3))
-    assert [len(history["pairwise-8"]) for history in changed.history_] == [2, 2]
-    with pytest.raises(TypeError, match="nonsense"):
-        CollisionClassifier.from_paper(nonsense=1)
 
 
 @ignore_warnings
@@ -484,8 +447,8 @@ PAPER = {
 }
 
 
-@pytest.mark.filterwarnings("ignore::collidescope.CollisionWarning")
-def test_a_fit_of_the_paper_runs_the_functions_that_the_map_names(monkeypatch):
+@ignore_warnings
+def test_from_paper_makes_every_literal_choice_and_runs_the_functions_that_the_map_names(monkeypatch, small):
     page = (Path(__file__).parents[1] / "docs" / "mathematics.md").read_text(encoding="utf-8")
     called = set()
     for equation, (module, name) in PAPER.items():
@@ -497,6 +460,14 @@ def test_a_fit_of_the_paper_runs_the_functions_that_the_map_names(monkeypatch):
             return original(*given, **options)
 
         monkeypatch.setattr(importlib.import_module(module), name, spy)
-    settings = {"training": {"max_epochs": 1, "hidden_layer_sizes": (4,)}, "n_references": 5, "cv": 2}
-    CollisionClassifier.from_paper(**settings).fit(*scenario_a(3).sample(90, 1))
+    choices = {"model": "pairwise", "estimate": "gramian", "recovery": "gradient", "correction": "none"}
+    choices |= {"solver": "inverse", "priors": "uniform", "limit": False}
+    clf = CollisionClassifier.from_paper(training={"max_epochs": 2, "hidden_layer_sizes": (8,)}, n_references=5, cv=2)
+    assert {name: clf.get_params()[name] for name in choices} == choices
+    assert CollisionClassifier.from_paper().training["hidden_layer_sizes"] == (128,) * 6
+    assert clf.training["patience"] == 0
+    assert [len(history["pairwise-8"]) for history in clf.fit(*small).history_] == [2, 2]
+    assert clf.priors_ == pytest.approx(np.full(3, 1 / 3))
     assert called == set(PAPER)
+    with pytest.raises(TypeError, match="nonsense"):
+        CollisionClassifier.from_paper(nonsense=1)
