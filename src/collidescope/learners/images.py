@@ -28,7 +28,7 @@ SMALLEST_SIDE = 8
 #: many images at most. Longer training learns the noise of labels by heart.
 CPU_IMAGES, GPU_IMAGES = 25_600, 64_000
 FEWEST_EPOCHS, MOST_EPOCHS = 6, 40
-CHOOSING_SHARE, FEWEST_CHOOSING, CHOOSING_IMAGES = 0.4, 3, 8_000
+CHOOSING_SHARE, FEWEST_CHOOSING, CHOOSING_IMAGES = 0.4, 3, 3_000
 #: Images of a batch: as many as leave this many steps per epoch, within limits.
 STEPS, SMALLEST_BATCH, LARGEST_BATCH = 64, 64, 512
 #: Images that are scored at once.
@@ -101,7 +101,9 @@ class Convolution(Member):
         self, task: Task, X: Tensor, y: Tensor, w: Tensor, augmentation: Augmentation, epochs: int, name: str
     ) -> nn.Sequential:
         device = torch.device(task.device).type
-        module = seeded_module(lambda: build(self.shape, task.n_classes, self.width), task.seed).to(task.device)
+        module = seeded_module(lambda: build(self.shape, task.n_classes, self.width), task.seed)
+        # Convolutions are a third faster with channels last.
+        module = module.to(task.device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         # Batch normalisation keeps averages of its own, which are averaged too.
         averaged = AveragedModel(module, multi_avg_fn=get_ema_multi_avg_fn(1 - FOLLOW), use_buffers=True)  # type: ignore[no-untyped-call]
         batch = min(LARGEST_BATCH, max(SMALLEST_BATCH, len(X) // STEPS))
@@ -121,6 +123,7 @@ class Convolution(Member):
             total = torch.zeros((), device=task.device)
             for rows, random in zip(_batches(order, batch), _batches(noise, batch), strict=True):
                 x, targets = augment(X[rows], Y[rows], random, augmentation)
+                x = x.contiguous(memory_format=torch.channels_last)
                 with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
                     logits = module(x)
                 loss = nn.functional.cross_entropy(logits.float(), targets)
@@ -132,7 +135,7 @@ class Convolution(Member):
                 total += loss.detach()
             if task.report is not None:
                 task.report({"name": name, "epoch": epoch, "max_epochs": epochs, "val_loss": float(total) / steps})
-        trained = averaged.module.eval()
+        trained = averaged.module.eval().to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
         assert isinstance(trained, nn.Sequential)
         return trained
 
