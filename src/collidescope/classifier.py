@@ -258,18 +258,20 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
     def _train(self, data: _Data, notes: list[str]) -> list[tuple[float, HeldOut]]:
         """(training rows, held-out posteriors) of every size, all rows last; sets ``_crossfit``, adds to ``notes``."""
         cross_fit = (self._pairs if self._pairwise else self._pool)(data, folds.Standardised.of(data.X))
-        codes, n_folds = data.labels.codes, len(data.splits)
-        shares = [f for f in folds.FRACTIONS if self.limit]
-        nested = {f: folds.nested_splits(data.splits, codes, f, data.seed, data.groups) for f in shares}
-        parts_of = {f: parts for f, parts in nested.items() if parts is not None}
-        with Progress("training folds", int(STEPS * n_folds * (1 + sum(parts_of))), self.verbose) as progress:
+        codes, splits = data.labels.codes, data.splits
+        nested = {
+            f: parts
+            for f in folds.FRACTIONS
+            if self.limit and (parts := folds.nested_splits(splits, codes, f, data.seed, data.groups))
+        }
+        with Progress("training folds", int(STEPS * len(splits) * (1 + sum(nested))), self.verbose) as progress:
             self._crossfit: Any
-            self._crossfit, held_out = cross_fit(data.splits, self._settings(data, 1), progress, STEPS)
-            curve = [(folds.mean_size(data.splits), held_out)]
+            self._crossfit, held_out = cross_fit(splits, self._settings(data, 1), progress, STEPS)
+            curve = [(folds.mean_size(splits), held_out)]
             if self._crossfit.interrupted:
                 return curve
             try:
-                for f, parts in parts_of.items():
+                for f, parts in nested.items():
                     outcome = cross_fit(parts, self._settings(data, f), progress, int(STEPS * f))
                     if outcome is None:
                         break

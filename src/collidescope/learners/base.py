@@ -57,8 +57,8 @@ class Task:
     #: back to their common unit (pixels), which distances may prefer.
     spread: FloatArray | None = None
     seed: int = 0
-    #: Of networks: torch's device, settings (:class:`collidescope.training.config.TrainingConfig`), who is told of every
-    #: epoch's ``{"name", "epoch", "max_epochs", "val_loss"}``, and where epochs are saved and resumed from.
+    #: Of networks: torch's device, settings (:class:`collidescope.training.config.TrainingConfig`), who is told of
+    #: every epoch's ``{"name", "epoch", "max_epochs", "val_loss"}``, and where epochs are saved and resumed from.
     device: str = "cpu"
     training: Mapping[str, Any] | None = None
     report: Callable[[dict[str, Any]], None] | None = None
