@@ -208,7 +208,7 @@ def _numbered_splits(
     notes = [f"class {name!r} has only {least} {unit}, so there are {folds} folds instead of cv={cv}"]
     splitter = StratifiedKFold if groups is None else StratifiedGroupKFold
     splits = list(splitter(folds, shuffle=True, random_state=random_state).split(y, codes, groups))
-    return _complete(splits, y, classes), notes[: folds < cv]
+    return _complete(splits, y, classes), notes if folds < cv else []
 
 
 def _complete(splits: list[Split], y: npt.NDArray[Any], classes: npt.NDArray[Any]) -> list[Split]:
