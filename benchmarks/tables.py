@@ -1,4 +1,4 @@
-"""Write docs/benchmarks.md, docs/reproduction.md and the tables of the README from records; nothing in them is typed.
+"""Write docs/benchmarks.md, docs/reproduction.md and tables of other pages from records; nothing in them is typed.
 
 A section whose record does not exist yet is left out.
 
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import duel, feebee, feebee_matrix
+from benchmarks import decisions, duel, feebee, feebee_matrix
 from benchmarks._record import load
 from benchmarks.accuracy import COVERAGE, INSIDE, ORACLE, OURS, OUTSIDE, PAPER, rivals
 from benchmarks.real import HELD_BACK, LEFT_OUT, RIVALS
@@ -514,12 +514,20 @@ def page() -> str:
     return re.sub(r"\n{3,}", "\n\n", "\n\n".join([head, *filter(None, (section() for section in SECTIONS))])) + "\n"
 
 
+def fill(path: Path, parts: dict[str, str]) -> None:
+    """Put texts between ``<!-- NAME -->`` and ``<!-- /NAME -->``."""
+    page = path.read_text()
+    for name, text in parts.items():
+        block = f"<!-- {name} -->\n{text}\n<!-- /{name} -->"
+        page = re.sub(rf"<!-- {name} -->.*<!-- /{name} -->", lambda _, block=block: block, page, flags=re.DOTALL)
+    path.write_text(page)
+
+
 def main() -> None:
     (ROOT / "docs" / "benchmarks.md").write_text(page())
     print("→ docs/benchmarks.md")
-    readme = ROOT / "README.md"
-    block = f"<!-- real -->\n{real_summary()}\n<!-- /real -->"
-    readme.write_text(re.sub(r"<!-- real -->.*<!-- /real -->", lambda _: block, readme.read_text(), flags=re.DOTALL))
+    fill(ROOT / "README.md", {"real": real_summary()})
+    fill(ROOT / "docs" / "decisions.md", decisions.page_tables())
     reproduction.write()
 
 

@@ -13,12 +13,13 @@ from pathlib import Path
 
 import numpy as np
 from playwright.sync_api import Page, sync_playwright
-from sklearn.datasets import load_breast_cancer, load_digits
+from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_val_predict
 from sklearn.neighbors import KNeighborsClassifier
 
 import collidescope as cs
+from collidescope import applications
 
 FOLDER = Path(__file__).parent / "screenshots"
 
@@ -38,6 +39,19 @@ def tumours(path: Path) -> None:
     X, y = data.data[["mean texture", "mean smoothness"]], data.target_names[data.target]
     P = cs.crossfit_posteriors(LogisticRegression(max_iter=1000), X / X.std(), y)
     cs.report(P, X, y, path, title="Two kinds of tumours, two columns")
+
+
+def decisions(path: Path) -> None:
+    """What the commands for decisions answer, as sections of one report."""
+    data = load_wine(as_frame=True)
+    X, y = data.data[["alcohol", "hue", "ash", "magnesium"]], data.target_names[data.target]
+    P = cs.crossfit_posteriors(LogisticRegression(max_iter=1000), X / X.std(), y)
+    half = np.where(X["magnesium"] > X["magnesium"].median(), "much magnesium", "little magnesium")
+    Q = cs.crossfit_posteriors(LogisticRegression(max_iter=1000), (X / X.std())[["alcohol", "hue"]], y)
+    sections = [applications.ceilings(P, y), applications.collisions_by(P, y, half), applications.split_candidates(P, y)]
+    sections += [applications.column_value(None, X, y, random_state=0), applications.collision_change(P, y, Q)]
+    about = {"file": "wine.csv", "label": "cultivar"}
+    cs.report(P, X, y, path, about=about, sections=sections)
 
 
 def families(path: Path) -> None:
@@ -90,8 +104,10 @@ def main() -> None:
 
         page = visit(digits, start="matrix", height=960)
         box = page.locator("#heatmap .nsewdrag.drag").bounding_box()
-        for shift in (0.63, 0.65):  # the cell of 8 seen again as 1
-            page.mouse.move(box["x"] + shift * box["width"], box["y"] + 0.55 * box["height"])
+        order = page.evaluate("JSON.parse(document.getElementById('summary').textContent).leaf_order")
+        column, row = ((order.index(digit) + 0.5) / len(order) for digit in (1, 8))  # 8 seen again as 1
+        for shift in (0, 2):
+            page.mouse.move(box["x"] + column * box["width"] + shift, box["y"] + row * box["height"])
         page.wait_for_selector("#heatmap .hovertext")
         keep(page, "report-matrix")
 
@@ -101,6 +117,8 @@ def main() -> None:
 
         page = visit(families, start="matrix", height=960)
         keep(page, "report-hundred-classes")
+
+        keep(visit(decisions, start="section-1", height=1300), "report-decisions")
 
         keep(visit(tumours, "dark", 390, 1200), "report-phone-dark")
         browser.close()

@@ -11,22 +11,14 @@ import pytest
 from sklearn import metrics
 from sklearn.linear_model import LogisticRegression
 
-from collidescope import collision_matrix_from_posteriors, crossfit_posteriors
+import collidescope as cs
+from collidescope import applications, collision_matrix_from_posteriors, crossfit_posteriors
 from collidescope._rows import row_hashes
-from collidescope.applications import (
-    ambiguous,
-    audit,
-    ceilings,
-    collision_change,
-    collisions_by,
-    column_value,
-    grouped_labels,
-    split_candidates,
-)
 from collidescope.applications._inputs import mean_and_error, residuals
 from collidescope.datasets import GaussianProblem
 
-PROBLEM = GaussianProblem([[0.0, 0], [1.5, 0], [0, 3]], classes=list("abc"))
+NAMES = np.array(list("abc"))
+PROBLEM = GaussianProblem([[0.0, 0], [1.5, 0], [0, 3]], classes=NAMES)
 
 
 def rows(n=1000, seed=0):
@@ -34,8 +26,17 @@ def rows(n=1000, seed=0):
     return X, y, PROBLEM.posteriors(X)
 
 
+def losses(P, y):
+    return (residuals(P, np.searchsorted(NAMES, y)) ** 2).sum(axis=1)
+
+
 def as_json(found):
     return json.loads(json.dumps(found.to_dict(), allow_nan=False))
+
+
+def trained_on(X, sizes):
+    """Posteriors of X by models of more and more rows."""
+    return {m: LogisticRegression().fit(*PROBLEM.sample(m, m)).predict_proba(X) for m in sizes}
 
 
 # ------------------------------------------------------------------------------------------------- subgroups
@@ -43,24 +44,14 @@ def as_json(found):
 
 def test_a_subgroup_has_the_matrix_of_its_own_rows_and_an_exact_difference_to_the_rest():
     _, y, P = rows()
-    site = np.where(np.arange(1000) < 400, "north", "south")
-    found = collisions_by(P, y, site)
-    north = collision_matrix_from_posteriors(P[:400], y[:400])
-    south = collision_matrix_from_posteriors(P[400:], y[400:])
-    assert found.matrices["north"] == north
-    table = found.table.set_index("group")
-    loss = (residuals(P, np.searchsorted(list("abc"), y)) ** 2).sum(axis=1)
+    found = cs.collisions_by(P, y, np.where(np.arange(1000) < 400, "north", "south"))
+    assert found.matrices["north"] == collision_matrix_from_posteriors(P[:400], y[:400])
+    table, loss = found.table.set_index("group"), losses(P, y)
     assert table.loc["north", "pber"] == pytest.approx(loss[:400].mean())
     assert table.loc["north", "difference"] == pytest.approx(loss[:400].mean() - loss[400:].mean())
     assert table.loc["south", "difference"] == pytest.approx(-table.loc["north", "difference"])
-    assert north.pber - south.pber == pytest.approx(table.loc["north", "difference"], abs=0.02)  # before projection
+    assert found.pairs.groupby("group")["rate"].sum().to_numpy() == pytest.approx(table["pber"].to_numpy())
     assert as_json(found)["table"][0]["group"] == "north"
-
-
-def test_rates_of_all_pairs_sum_to_the_pber_of_the_group():
-    _, y, P = rows()
-    found = collisions_by(P, y, np.arange(1000) % 2)
-    assert found.pairs.groupby("group")["rate"].sum().to_numpy() == pytest.approx(found.table["pber"].to_numpy())
 
 
 def test_a_noisy_site_and_its_pair_are_found_and_small_groups_get_no_claim():
@@ -68,11 +59,10 @@ def test_a_noisy_site_and_its_pair_are_found_and_small_groups_get_no_claim():
     site = np.random.default_rng(1).choice(["a", "b", "c"], 2000).astype(object)
     site[:12] = "tiny"
     noisy = np.where((site == "b") & (y == "c") & (np.random.default_rng(2).random(2000) < 0.5), "a", y)
-    found = collisions_by(P, noisy, site)
-    verdicts = found.table.set_index("group")["verdict"]
-    assert verdicts["b"] == "higher"
-    assert verdicts["tiny"] == "too few rows"
-    assert found.table.set_index("group").loc["tiny", ["pber", "difference"]].isna().all()
+    found = cs.collisions_by(P, noisy, site)
+    table = found.table.set_index("group")
+    assert table.loc[["b", "tiny"], "verdict"].tolist() == ["higher", "too few rows"]
+    assert table.loc["tiny", ["pber", "difference"]].isna().all()
     top = found.pairs[found.pairs["flagged"]].iloc[0]
     assert (top["group"], {top["class"], top["other"]}) == ("b", {"a", "c"})
     assert "too small to tell" in found.verdict
@@ -82,96 +72,105 @@ def test_equal_groups_are_seldom_told_apart():
     flagged = 0
     for seed in range(100):
         _, y, P = rows(300, seed)
-        table = collisions_by(P, y, np.random.default_rng(seed).integers(0, 4, 300)).table
+        table = cs.collisions_by(P, y, np.random.default_rng(seed).integers(0, 4, 300)).table
         flagged += int(table["verdict"].isin(["higher", "lower"]).any())
     assert flagged <= 12  # at most 5 are expected; 13 or more have a chance of 0.2%
 
 
+def test_every_group_has_a_range_that_holds_what_the_true_posteriors_leave_in_it():
+    X, y, P = rows(3000, 3)
+    near = np.where(X[:, 1] < 1.5, "near", "far")  # far from a and b hardly anything collides
+    by_size = trained_on(X, (60, 120, 240))
+    fields = {"classes_": NAMES, "posteriors_": by_size[240], "labels_": y, "posteriors_by_size_": by_size}
+    fitted = SimpleNamespace(predict_proba=None, **fields)
+    table = cs.collisions_by(fitted, None, near).table.set_index("group")
+    left = [1 - (P[near == group] ** 2).sum(axis=1).mean() for group in table.index]
+    assert (table["limit_low"] < left).all()
+    assert (table["limit_high"] > left).all()
+    assert table.loc["far", "limit_high"] < table.loc["near", "limit_low"]
+    pairs = cs.collisions_by(by_size[240], y, near, posteriors_by_size=by_size, clusters=np.arange(3000) // 2).table
+    assert pairs.set_index("group")["limit_high"].to_numpy() == pytest.approx(table["limit_high"].to_numpy(), rel=0.1)
+
+
 def test_cluster_robust_errors_are_those_of_cluster_means_of_equal_size():
     values = np.random.default_rng(0).normal(np.repeat(np.arange(10.0), 5), 1)
-    mean, stderr, df = mean_and_error(values, np.repeat(list("abcdefghij"), 5))
     means = values.reshape(10, 5).mean(axis=1)
-    assert (mean, stderr, df) == pytest.approx((means.mean(), means.std(ddof=1) / 10**0.5, 9))
-    assert mean_and_error(values)[1] < stderr / 1.5
+    found = mean_and_error(values, np.repeat(list("abcdefghij"), 5))
+    assert tuple(found) == pytest.approx((means.mean(), means.std(ddof=1) / 10**0.5, 9))
+    assert mean_and_error(values).stderr < found.stderr / 1.5
 
 
 def test_a_change_is_paired_on_the_same_rows_and_of_two_samples_on_others():
     _, y, P = rows()
     blunt = 0.8 * P + 0.2 / 3
-    paired, apart = collision_change(P, y, blunt), collision_change(P, y, blunt, y)
-    codes = np.searchsorted(list("abc"), y)
-    loss = [(residuals(Q, codes) ** 2).sum(axis=1) for Q in (P, blunt)]
-    assert [paired.change, apart.change] == pytest.approx([(loss[1] - loss[0]).mean()] * 2)
-    assert (paired.paired, apart.paired) == (True, False)
+    paired, apart = applications.collision_change(P, y, blunt), applications.collision_change(P, y, blunt, y)
+    gap = losses(blunt, y) - losses(P, y)
+    assert [paired.change, apart.change] == pytest.approx([gap.mean()] * 2)
     width = [found.interval[1] - found.interval[0] for found in (paired, apart)]
-    assert width[0] == pytest.approx(2 * 1.962 * (loss[1] - loss[0]).std(ddof=1) / 1000**0.5, rel=1e-3)
+    assert width[0] == pytest.approx(2 * 1.962 * gap.std(ddof=1) / 1000**0.5, rel=1e-3)
     assert width[0] < width[1] / 3
     assert paired.table["difference"].sum() == pytest.approx(paired.change)
     assert "rose" in paired.verdict
-    assert as_json(paired)["paired"] is True
+    assert [as_json(found)["paired"] for found in (paired, apart)] == [True, False]
 
 
 @pytest.mark.parametrize("k", [2, 5])
 def test_rows_of_one_patient_that_share_a_random_label_are_noticed_and_others_are_not(k):
     rng = np.random.default_rng(0)
-    patient = np.repeat(np.arange(30), 20)
-    found = grouped_labels(patient, rng.integers(0, k, 30)[patient])
+    patient, region = np.repeat(np.arange(30), 20), np.arange(600) % 3
+    found = applications.grouped_labels(patient, rng.integers(0, k, 30)[patient])
     assert found.suspicious
-    assert found.agreement == 1
-    assert found.chance == pytest.approx(1 / k, abs=0.1)
+    assert (found.agreement, found.chance) == pytest.approx((1, 1 / k), abs=0.1)
     assert "patient" in found.words("patient")
-    region = np.arange(600) % 3  # a good column, but no id
-    assert not grouped_labels(region, region % k).suspicious
-    assert not grouped_labels(np.arange(600), rng.integers(0, k, 600)).suspicious
-    assert grouped_labels(patient, rng.integers(0, k, 600)).words() == ""
+    assert not applications.grouped_labels(region, region % k).suspicious  # a good column, but no id
+    assert not applications.grouped_labels(np.arange(600), rng.integers(0, k, 600)).suspicious
+    assert applications.grouped_labels(patient, rng.integers(0, k, 600)).words() == ""
 
 
 # ------------------------------------------------------------------------------------------------- ceilings
 
 
 def test_metrics_now_are_those_of_scikit_learn_and_the_truth_is_inside():
-    _, y, P = rows(1500)
-    codes = np.searchsorted(list("abc"), y)
-    found = ceilings(P, y, cost=1 - np.eye(3)).table.set_index("metric")
-    assert found.loc["accuracy", "now"] == (P.argmax(axis=1) == codes).mean()
-    assert found.loc["expected cost", "now"] == pytest.approx(1 - found.loc["accuracy", "now"])
-    auc = metrics.roc_auc_score(codes, P, multi_class="ovr")
-    assert found.loc["ROC AUC, one-vs-rest", "now"] == pytest.approx(auc)
-    assert found.loc["log loss", "now"] == pytest.approx(metrics.log_loss(codes, P), rel=1e-4)
-    assert found.loc["accuracy", "low"] < 1 - PROBLEM.bayes_error() < found.loc["accuracy", "high"]
+    problem = GaussianProblem([[0.0, 0], [1.5, 0], [0, 3]], priors=[0.8, 0.1, 0.1], classes=NAMES)
+    X, y = problem.sample(1500, 0, stratified=False)
+    P, codes = problem.posteriors(X.round(1)), np.searchsorted(NAMES, y)  # with ties
+    cost = np.array([[0.0, 2, 1], [1, 0, 1], [3, 1, 0]])
+    found = cs.ceilings(P, y, cost=cost).table.set_index("metric")
+    said = P.argmax(axis=1)
+    expected = {"accuracy": metrics.accuracy_score(codes, said), "Brier score": losses(P, y).mean()}
+    expected |= {f"{kind} F1": metrics.f1_score(codes, said, average=kind) for kind in ("macro", "weighted")}
+    by_rule = [metrics.balanced_accuracy_score(codes, (P / w).argmax(axis=1)) for w in (1, np.bincount(codes))]
+    assert by_rule[1] > by_rule[0] + 0.1  # decided at equal priors
+    expected["balanced accuracy"] = by_rule[1]
+    expected["ROC AUC, one-vs-rest"] = metrics.roc_auc_score(codes, P, multi_class="ovr")
+    expected["average precision"] = metrics.average_precision_score(np.eye(3)[codes], P)
+    expected["top-2 accuracy"] = metrics.top_k_accuracy_score(codes, P, k=2)
+    expected["log loss"] = metrics.log_loss(codes, P)
+    expected["expected cost"] = cost[codes, (P @ cost).argmin(axis=1)].mean()
+    assert found["now"].to_dict() == pytest.approx(expected, rel=1e-4)
     assert found["limit_low"].isna().all()
-    large, labels = PROBLEM.sample(50_000, 9, stratified=False)
-    truth = metrics.log_loss(labels, PROBLEM.posteriors(large), labels=list("abc"))
-    assert found.loc["log loss", "low"] < truth < found.loc["log loss", "high"]
+    large, labels = problem.sample(50_000, 9, stratified=False)
+    truth = metrics.log_loss(labels, problem.posteriors(large), labels=list(NAMES))
+    for name, value in (("accuracy", 1 - problem.bayes_error()), ("log loss", truth)):
+        assert found.loc[name, "low"] < value < found.loc[name, "high"]
 
 
 def test_jackknife_errors_are_those_of_a_mean_for_a_mean():
-    _, y, P = rows(1000)
-    row = ceilings(P, y).table.set_index("metric").loc["Brier score"]
-    loss = (residuals(P, np.searchsorted(list("abc"), y)) ** 2).sum(axis=1)
-    half = 2.064 * loss.std() / 1000**0.5  # t with 24 degrees of freedom
-    assert (row["high"] - row["low"]) / 2 == pytest.approx(half, rel=0.4)  # 25 parts: a standard deviation of 14%
-    grouped = ceilings(P, y, groups=np.arange(1000) // 4).table.set_index("metric").loc["Brier score"]
-    assert grouped["high"] - grouped["low"] == pytest.approx(row["high"] - row["low"], rel=0.7)
-
-
-def test_balanced_accuracy_is_decided_at_equal_priors():
-    problem = GaussianProblem([[0.0], [1.5]], priors=[0.95, 0.05])
-    X, y = problem.sample(4000, 0)
-    P = problem.posteriors(X)
-    row = ceilings(P, y).table.set_index("metric").loc["balanced accuracy"]
-    assert row["now"] == pytest.approx(metrics.balanced_accuracy_score(y, P[:, 1] > 0.05), abs=0.005)
-    assert row["now"] > metrics.balanced_accuracy_score(y, P.argmax(axis=1)) + 0.1
+    _, y, P = rows()
+    half = 2.064 * losses(P, y).std() / 1000**0.5  # t with 24 degrees of freedom
+    for groups, tolerance in ((None, 0.4), (np.arange(1000) // 4, 0.5)):  # 25 parts: a standard deviation of 14%
+        row = cs.ceilings(P, y, groups=groups).table.set_index("metric").loc["Brier score"]
+        assert (row["high"] - row["low"]) / 2 == pytest.approx(half, rel=tolerance)
 
 
 def test_a_rival_is_compared_in_pairs_and_needs_probabilities_for_some_metrics():
     _, y, P = rows(1500)
     said = np.where(P[:, 2] > 0.5, "c", "a")
-    by_label = ceilings(P, y, y_pred=said).table.set_index("metric")
+    by_label = cs.ceilings(P, y, y_pred=said).table.set_index("metric")
     assert by_label.loc["accuracy", "yours"] == pytest.approx((said == y).mean())
     assert by_label.loc["accuracy", "difference_high"] < 0
     assert np.isnan(by_label.loc["log loss", "yours"])
-    by_table = ceilings(P, y, y_pred=0.9 * P + 0.1 / 3).table.set_index("metric")
+    by_table = cs.ceilings(P, y, y_pred=0.9 * P + 0.1 / 3).table.set_index("metric")
     assert by_table.loc["log loss", "difference_low"] > 0
     assert by_table.loc["accuracy", "difference"] == 0
 
@@ -179,22 +178,17 @@ def test_a_rival_is_compared_in_pairs_and_needs_probabilities_for_some_metrics()
 def test_the_limit_gives_accuracy_and_brier_score_and_curves_give_every_metric():
     limit = SimpleNamespace(bayes_error_interval=lambda level: (0.1, 0.2), pber_interval=lambda level: (0.15, 0.3))
     X, y, P = rows(800, 1)
-    found = ceilings(P, y, limit=limit)
-    table = found.table.set_index("metric")
-    assert table.loc["accuracy", ["limit_low", "limit_high"]].tolist() == pytest.approx([0.8, 0.9])
-    assert table.loc["Brier score", ["limit_low", "limit_high"]].tolist() == [0.15, 0.3]
+    found = cs.ceilings(P, y, limit=limit)
+    ends = found.table.set_index("metric")[["limit_low", "limit_high"]]
+    assert ends.loc[["accuracy", "Brier score"]].to_numpy() == pytest.approx(np.array([[0.8, 0.9], [0.15, 0.3]]))
+    assert ends.drop(["accuracy", "Brier score"]).isna().all(axis=None)
     assert "nothing above 90.0%" in found.verdict
-    fields = {"classes_": np.array(list("abc")), "posteriors_": P, "labels_": y, "limit_": limit}
-    assert ceilings(SimpleNamespace(predict_proba=None, **fields)).table.equals(found.table)
-    by_size = {}
-    for m in (50, 100, 200, 400):
-        A, b = PROBLEM.sample(m, m)
-        by_size[m] = LogisticRegression().fit(A, b).predict_proba(X)
-    curves = ceilings(by_size[400], y, posteriors_by_size=by_size).table.set_index("metric")
-    assert curves.loc["accuracy", "limit_low"] < 1 - PROBLEM.bayes_error() < curves.loc["accuracy", "limit_high"]
-    better = curves["limit_high"] >= curves["now"]
-    assert (better | ~curves["higher_is_better"]).all()
-    assert (curves["limit_low"][~curves["higher_is_better"]] <= curves["now"][~curves["higher_is_better"]]).all()
+    fields = {"classes_": NAMES, "posteriors_": P, "labels_": y, "limit_": limit}
+    assert cs.ceilings(SimpleNamespace(predict_proba=None, **fields)).table.equals(found.table)
+    by_size = trained_on(X, (50, 100, 200, 400))
+    curves = cs.ceilings(by_size[400], y, posteriors_by_size=by_size, cost=1 - np.eye(3)).table.set_index("metric")
+    truth = cs.ceilings(P, y, cost=1 - np.eye(3)).table.set_index("metric")["now"]  # of the same rows
+    assert ((curves["limit_low"] < truth) & (truth < curves["limit_high"])).all()
 
 
 # ------------------------------------------------------------------------------------------------- columns
@@ -210,75 +204,64 @@ def planted(n, seed):
 
 def test_the_resolving_column_is_first_with_its_copy_and_noise_is_not_flagged():
     X, y = planted(400, 0)
-    found = column_value(None, X, y)
+    found = cs.column_value(None, X, y, cv=2)
     assert found.table["unit"].iloc[0] == "copy & marker"
     assert found.table["flagged"].tolist() == [True] + [False] * 3
     assert found.fits == 9
     assert any("fast member" in note for note in found.notes)
-    pairs = found.pairs.set_index(["unit", "class", "other"])["needed"]
-    helped = [rise for (unit, a, _), rise in pairs.items() if unit == "copy & marker" and a == 0]
-    assert min(helped) > 0.02
-    assert abs(pairs["copy & marker", 1, 2]) < 0.05  # the marker does not tell 1 from 2
+    pairs = found.pairs.set_index(["unit", "class", "other"])
+    for effect in ("needed", "alone"):
+        helped = [rise for (unit, a, _), rise in pairs[effect].items() if unit == "copy & marker" and a == 0]
+        assert min(helped) > 0.02
+        assert abs(pairs.loc[("copy & marker", 1, 2), effect]) < 0.05  # the marker does not tell 1 from 2
     assert as_json(found)["table"][0]["columns"] == ["copy", "marker"]
 
 
 def test_values_are_paired_differences_of_one_step_estimates():
     X, y = planted(400, 1)
     X = X[["marker", "noise 0"]]
-    found = column_value(LogisticRegression(), X, y, columns=["marker"], costs={"marker": 4.0})
+    found = cs.column_value(LogisticRegression(), X, y, columns=["marker"], costs={"marker": 4.0})
     loss = [
         (residuals(crossfit_posteriors(LogisticRegression(), part, y, random_state=0), y) ** 2).sum(axis=1)
-        for part in (X, X[["noise 0"]])
+        for part in (X, X[["noise 0"]], X[["marker"]])
     ]
-    row = found.table.iloc[0]
-    assert found.pber == pytest.approx(loss[0].mean())
-    assert row["needed"] == pytest.approx((loss[1] - loss[0]).mean())
-    assert row["high"] - row["needed"] == pytest.approx(1.966 * (loss[1] - loss[0]).std(ddof=1) / 20, rel=1e-3)
+    row, rise = found.table.iloc[0], loss[1] - loss[0]
+    assert (found.pber, row["needed"], row["pber_without"]) == pytest.approx(
+        [p.mean() for p in (loss[0], rise, loss[1])]
+    )
+    assert row["high"] - row["needed"] == pytest.approx(1.966 * rise.std(ddof=1) / 20, rel=1e-3)
+    assert row["alone"] == pytest.approx(1 - ((np.bincount(y) / 400) ** 2).sum() - loss[2].mean(), abs=0.002)
     assert row["per_cost"] == pytest.approx(row["needed"] / 4)
-    assert row["pber_without"] == pytest.approx(loss[1].mean())
 
 
 def test_named_units_budget_arrays_and_groups_are_taken():
     X, y = planted(300, 2)
-    model = LogisticRegression()
     numbers = X.drop(columns="town")
-    named = column_value(model, numbers, y, columns={"lab": ["copy", "marker"], "rest": ["noise 0"]})
-    assert named.table["unit"].tolist()[0] == "lab"
-    few = column_value(model, numbers.to_numpy(), y, budget=5, groups=np.arange(300) // 2)
-    assert len(few.table) == 2
-    assert few.table["columns"].str.len().sum() == 4
+    units = {"lab": ["copy", "marker"], "rest": ["noise 0"]}
+    assert cs.column_value(LogisticRegression(), numbers, y, columns=units).table["unit"].iloc[0] == "lab"
+    few = cs.column_value(LogisticRegression(), numbers.to_numpy(), y, budget=5, groups=np.arange(300) // 2).table
+    assert (len(few), few["columns"].str.len().sum()) == (2, 4)
 
 
 # ------------------------------------------------------------------------------------------------- split
 
 
-def merged_ends(n, seed):
-    """Two groups far apart that share a label: one beside a, one beside b."""
-    four = GaussianProblem([[0.0], [2.5], [9.5], [12.0]])
-    X, part = four.sample(n, seed, stratified=False)
-    P = four.posteriors(X)
-    return np.column_stack([P[:, 0], P[:, 1] + P[:, 2], P[:, 3]]), np.array([0, 1, 1, 2])[part], part
-
-
 def test_a_class_of_two_groups_is_found_with_the_rows_of_each():
-    P, y, part = merged_ends(800, 0)
-    found = split_candidates(P, y)
+    four = GaussianProblem([[0.0], [2.5], [9.5], [12.0]])
+    X, part = four.sample(800, 0, stratified=False)
+    P = four.posteriors(X)
+    found = cs.split_candidates(np.column_stack([P[:, 0], P[:, 1] + P[:, 2], P[:, 3]]), np.array([0, 1, 1, 2])[part])
     assert found.table[found.table["flagged"]]["class"].tolist() == [1]
-    first, second = found.rows(0)
-    line = found.table.iloc[0]
-    near = {0: 1, 2: 2}  # class beside it → group
-    assert (part[first] == near[line["first"]]).mean() > 0.99
-    assert (part[second] == near[line["second"]]).mean() > 0.99
+    line, near = found.table.iloc[0], {0: 1, 2: 2}  # class beside it → group
+    for own, name in zip(found.rows(0), ("first", "second"), strict=True):
+        assert (part[own] == near[line[name]]).mean() > 0.99
     assert line["rate_first"] > 10 * line["rate_first_elsewhere"]
 
 
 def test_one_group_between_two_others_is_left_whole():
-    flagged = 0
-    for seed in range(10):
-        X, y = GaussianProblem([[0.0], [2.0], [4.0]]).sample(600, seed)
-        P = GaussianProblem([[0.0], [2.0], [4.0]]).posteriors(X)
-        flagged += int(split_candidates(P, y).table["flagged"].any())
-    assert flagged <= 2
+    problem = GaussianProblem([[0.0], [2.0], [4.0]])
+    samples = [problem.sample(600, seed) for seed in range(10)]
+    assert sum(cs.split_candidates(problem.posteriors(X), y).table["flagged"].any() for X, y in samples) <= 2
 
 
 # ------------------------------------------------------------------------------------------------- training rows
@@ -287,20 +270,19 @@ def test_one_group_between_two_others_is_left_whole():
 def test_rows_of_the_fit_get_their_held_out_posteriors():
     """A model that remembers its labels: without its held-out posteriors every error of a rival looks fixable."""
     X, y, P = rows(300)
-    codes = np.searchsorted(list("abc"), y)
-    fields = {"classes_": np.array(list("abc")), "posteriors_": P, "row_hashes_": row_hashes(X)}
+    codes = np.searchsorted(NAMES, y)
+    fields = {"classes_": NAMES, "posteriors_": P, "row_hashes_": row_hashes(X)}
     memory = SimpleNamespace(predict_proba=lambda X: np.eye(3)[codes[: len(X)]] * 0.94 + 0.02, **fields)
-    said = np.array(list("abc"))[P.argmax(axis=1)]
-    report = audit(memory, pd.DataFrame(X), y, said)
+    said = NAMES[P.argmax(axis=1)]
+    report = cs.audit(memory, pd.DataFrame(X), y, said)
     assert report.fixable == 0
     assert "300 of 300 rows are training rows" in report.notes[0]
-    assert audit(memory, X + 1e-3, y, said).fixable > 0.1
-    assert ambiguous(memory, X, y).equals(ambiguous(P, y=y))
+    assert cs.audit(memory, X + 1e-3, y, said).fixable > 0.1
+    assert cs.ambiguous(memory, X, y).equals(cs.ambiguous(P, y=y))
 
 
 def test_rows_are_told_apart_by_every_value_and_alike_in_any_container():
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((500, 4))
+    X = np.random.default_rng(0).standard_normal((500, 4))
     first = row_hashes(X)
     assert len(np.unique(first)) == 500
     assert np.array_equal(first, row_hashes(X.astype(np.float32)))
@@ -319,26 +301,29 @@ P3 = [[0.6, 0.3, 0.1]] * 20
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda: collisions_by(P4, Y4, ["x"] * 3), r"groups must have one entry per row \(20\), got 3"),
-        (lambda: collisions_by(P4, Y4, Y4, clusters=Y4[:2]), "clusters must have one entry"),
-        (lambda: collision_change(P4, Y4, P3), "classes must name each of the 3"),
-        (lambda: grouped_labels(Y4[:3], Y4), "groups must have one entry"),
-        (lambda: ceilings(LogisticRegression(), Y4), "P must be held-out posteriors"),
-        (lambda: ceilings(P4, Y4, cost=np.eye(3)), "cost must be 2×2"),
-        (lambda: ceilings(P4, Y4, y_pred=Y4[:3]), r"y_pred must have one entry per row \(20\), got 3"),
-        (lambda: ceilings(P4, Y4, posteriors_by_size={10: P4, 20: P4}), "3 training sizes or more"),
-        (lambda: ceilings(P4, Y4, posteriors_by_size={1: P4, 2: P4, 3: P4[:2]}), r"\[3\] must have the 20 rows"),
-        (lambda: ceilings(P3, Y4, classes=list("abc")), "rows of every class"),
-        (lambda: column_value(None, X4[["u"]], Y4), "at least 2 columns"),
-        (lambda: column_value(None, X4, Y4, columns=["w"]), "columns names 'w', which X lacks"),
-        (lambda: column_value(None, X4, Y4, columns="u"), "columns must be a list"),
-        (lambda: column_value(None, X4, Y4, costs={"w": 1}), "costs names 'w'"),
-        (lambda: column_value(None, X4, Y4, costs={"u": 0}), r"costs\['u'\].*0"),
-        (lambda: column_value(None, X4, Y4, budget=2), "budget.*at least 5"),
-        (lambda: column_value(LogisticRegression, X4, Y4), "clf must be an instance"),
-        (lambda: split_candidates(P4, Y4), "at least 3 classes, got 2"),
-        (lambda: split_candidates(P3, Y4, classes=list("abc")).rows(9), "number must be below"),
-        (lambda: audit(P4, [[0]] * 20, Y4), r"y_pred is needed: write audit\(posteriors, y_true=y, y_pred=predicted\)"),
+        (lambda: cs.collisions_by(P4, Y4, ["x"] * 3), r"groups must have one entry per row \(20\), got 3"),
+        (lambda: cs.collisions_by(P4, None, Y4), "y is needed"),
+        (lambda: applications.collision_change(P4, Y4, P3), "classes must name each of the 3"),
+        (lambda: applications.grouped_labels(Y4[:3], Y4), "groups must have one entry"),
+        (lambda: cs.ceilings(LogisticRegression(), Y4), "P must be held-out posteriors"),
+        (lambda: cs.ceilings(P4, Y4, cost=np.eye(3)), "cost must be 2×2"),
+        (lambda: cs.ceilings(P4, Y4, y_pred=Y4[:3]), r"y_pred must have one entry per row \(20\), got 3"),
+        (lambda: cs.ceilings(P4, Y4, posteriors_by_size={10: P4, 20: P4}), "3 training sizes or more"),
+        (lambda: cs.ceilings(P4, Y4, posteriors_by_size={1: P4, 2: P4, 3: P4[:2]}), r"\[3\] must have the 20 rows"),
+        (lambda: cs.ceilings(P3, Y4, classes=list("abc")), "rows of every class"),
+        (lambda: cs.column_value(None, X4[["u"]], Y4), "at least 2 columns"),
+        (lambda: cs.column_value(None, X4, Y4, columns=["w"]), "columns names 'w', which X lacks"),
+        (lambda: cs.column_value(None, X4, Y4, columns="u"), "columns must be a list"),
+        (lambda: cs.column_value(None, X4, Y4, costs={"w": 1}), "costs names 'w'"),
+        (lambda: cs.column_value(None, X4, Y4, costs={"u": 0}), r"costs\['u'\].*0"),
+        (lambda: cs.column_value(None, X4, Y4, budget=2), "budget.*at least 5"),
+        (lambda: cs.column_value(LogisticRegression, X4, Y4), "clf must be an instance"),
+        (lambda: cs.split_candidates(P4, Y4), "at least 3 classes, got 2"),
+        (lambda: cs.split_candidates(P3, Y4, classes=list("abc")).rows(9), "number must be below"),
+        (
+            lambda: cs.audit(P4, [[0]] * 20, Y4),
+            r"y_pred is needed: write audit\(posteriors, y_true=y, y_pred=predicted\)",
+        ),
     ],
 )
 def test_decisions_refuse_in_words(call, says):

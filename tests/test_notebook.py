@@ -34,19 +34,13 @@ def check(html: str) -> str:
     return html
 
 
-@pytest.fixture(scope="module")
-def rows():
-    rng = np.random.default_rng(0)
-    y = np.repeat([EVIL, "b & c", "d"], 40)
-    return rng.normal(size=(120, 2)) + np.repeat([[0, 0], [1, 0], [4, 4]], 40, axis=0), y
+y = np.repeat([EVIL, "b & c", "d"], 40)
+X = np.random.default_rng(0).normal(size=(120, 2)) + np.repeat([[0, 0], [1, 0], [4, 4]], 40, axis=0)
 
 
 @pytest.fixture(scope="module")
-def cm(rows):
-    return cs.estimate_collisions(LogisticRegression(), *rows)
-
-
-# ------------------------------------------------------------------------------------------------ the headline
+def cm():
+    return cs.estimate_collisions(LogisticRegression(), X, y)
 
 
 def test_a_known_matrix_keeps_cover_and_harts_two_ends():
@@ -60,10 +54,10 @@ def test_a_known_matrix_keeps_cover_and_harts_two_ends():
 
 
 def test_no_sentence_about_an_estimate_is_refuted_by_a_support_vector_machine():
-    X, y = load_digits(return_X_y=True)
-    P = cross_val_predict(GaussianNB(var_smoothing=0.1), X, y, cv=3, method="predict_proba")
-    estimated = cs.collision_matrix_from_posteriors(P, y)
-    error = 1 - cross_val_score(SVC(gamma=0.001), X, y, cv=3).mean()
+    pixels, digits = load_digits(return_X_y=True)
+    P = cross_val_predict(GaussianNB(var_smoothing=0.1), pixels, digits, cv=3, method="predict_proba")
+    estimated = cs.collision_matrix_from_posteriors(P, digits)
+    error = 1 - cross_val_score(SVC(gamma=0.001), pixels, digits, cv=3).mean()
     assert error < bayes_error_bounds(estimated.pber, 10)[0]  # the two ends of old, which bounded nothing
     said = headline(estimated)
     assert not any(" to " in sentence for sentence in said[1:])
@@ -121,20 +115,14 @@ def test_names_are_cut_in_the_middle_and_kept_apart_from_the_direction_of_the_se
     assert max(map(len, str(wide).splitlines())) < 180
 
 
-# ------------------------------------------------------------------------------------------------ notebooks
-
-
-def test_results_show_their_headline_and_every_name_escaped(rows, cm):
+def test_results_show_their_headline_and_every_name_escaped(cm):
     html = check(cm._repr_html_())
     assert "b &amp; c" in html
     assert percent(cm.pber) in html
-    P = cross_val_predict(LogisticRegression(), *rows, method="predict_proba")
-    results = [cm, cs.consolidate(cm, n_groups=2), cs.audit(P, None, rows[1], np.roll(rows[1], 1))]
+    P = cross_val_predict(LogisticRegression(), X, y, method="predict_proba")
+    results = [cm, cs.consolidate(cm, n_groups=2), cs.audit(P, None, y, np.roll(y, 1))]
     assert all("&lt;script&gt;" in check(result._repr_html_()) for result in results)
-
-
-def test_controls_show_their_verdict(rows, cm):
-    control = shuffled_control(LogisticRegression(), *rows)
+    control = shuffled_control(LogisticRegression(), X, y)
     assert f"{control.largest_deviation:.3f}" in check(control._repr_html_())
     curve = learning_curve(SimpleNamespace(limit_=limit_like(cm)))
     assert f"<td>{curve.frame['pber'].iloc[0]:.4f}</td>" in check(curve._repr_html_())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from itertools import pairwise
 from types import SimpleNamespace
@@ -57,23 +56,28 @@ EVERY = {
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_a_display_draws_on_the_axes_that_are_given_or_on_a_new_figure(name):
-    plot = EVERY[name](exact(3))
+def test_a_display_draws_on_axes_or_a_new_figure_with_odd_names_as_they_are_and_says_what_to_install(name, monkeypatch):
+    plot = EVERY[name](exact(len(ODD), ODD))
     display = plot()
-    assert display.ax_.figure is display.figure_
     display.figure_.draw_without_rendering()
+    texts = [text._preprocess_math(text.get_text()) for text in display.figure_.findobj(matplotlib.text.Text)]
+    assert not any(mathematics for _, mathematics in texts)
+    assert any("$a$" in text for text, _ in texts) or name in ("limit", "pairs")
     figure, (left, right) = plt.subplots(1, 2)
     assert plot(right) is display
     assert (display.ax_, display.figure_) == (right, figure)
     assert not left.has_data()
     with pytest.raises(ValueError, match="ax must be one matplotlib Axes, got ndarray"):
         plot(np.array([None, None]))
+    for module in [module for module in sys.modules if module.split(".")[0] == "matplotlib"]:
+        monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ImportError, match=r"Display.plot needs matplotlib: pip install collidescope\[plot\]"):
+        plot()
 
 
-@pytest.mark.parametrize("k", [60, 200])
 @pytest.mark.parametrize("name", ["heat map", "dendrogram", "posteriors"])
-def test_many_classes_draw_without_names_on_top_of_each_other(name, k):
-    display = EVERY[name](exact(k))()
+def test_many_classes_draw_without_names_on_top_of_each_other(name):
+    display = EVERY[name](exact(100))()
     display.figure_.draw_without_rendering()
     for ax in [display.ax_, *getattr(display, "axes_", [])]:
         for labels in (ax.get_xticklabels(), ax.get_yticklabels()):
@@ -81,37 +85,10 @@ def test_many_classes_draw_without_names_on_top_of_each_other(name, k):
             assert not any(a.overlaps(b) for a, b in pairwise(boxes))
 
 
-@pytest.mark.parametrize("name", EVERY)
-def test_odd_names_are_printed_as_they_are(name):
-    display = EVERY[name](exact(len(ODD), ODD))()
-    display.figure_.draw_without_rendering()
-    texts = [text._preprocess_math(text.get_text()) for text in display.figure_.findobj(matplotlib.text.Text)]
-    assert not any(mathematics for _, mathematics in texts)
-    assert any("$a$" in text for text, _ in texts) or name in ("limit", "pairs")
-
-
-@pytest.mark.parametrize("name", EVERY)
-def test_without_matplotlib_a_display_says_what_to_install(name, monkeypatch):
-    plot = EVERY[name](exact(3))
-    for module in [module for module in sys.modules if module.split(".")[0] == "matplotlib"]:
-        monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(ImportError, match=r"Display.plot needs matplotlib: pip install collidescope\[plot\]"):
-        plot()
-
-
-def test_making_a_display_imports_neither_matplotlib_nor_torch():
-    code = (
-        "import collidescope as cs, sys; cs.CollisionMatrixDisplay.from_matrix(cs.CollisionMatrix([[.9,.1],[.2,.8]])); "
-        "print([m for m in ('matplotlib', 'torch') if m in sys.modules])"
-    )
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert out.strip() == "[]"
-
-
 # ------------------------------------------------------------------------------------------------- the matrix
 
 
-@pytest.mark.parametrize("k", [2, 10, 20])
+@pytest.mark.parametrize("k", [2, 12])
 def test_the_heat_map_shows_s_and_writes_its_entries(k):
     cm = exact(k)
     display = CollisionMatrixDisplay.from_matrix(cm).plot()
@@ -135,13 +112,8 @@ def test_a_rare_collision_shows_beside_a_frequent_one_and_the_diagonal_has_a_col
     assert not (cells[~own] == cells[0, 0]).all(axis=1).any()
 
 
-def test_classes_that_never_collide_draw():
-    display = CollisionMatrixDisplay.from_matrix(cs.CollisionMatrix(np.eye(3))).plot()
-    display.figure_.draw_without_rendering()
-    assert display.text_[0, 1].get_text() == "0.000"
-
-
-def test_options_reach_the_picture_and_many_classes_have_no_values():
+def test_options_reach_the_picture_many_classes_have_no_values_and_none_need_collide():
+    assert CollisionMatrixDisplay.from_matrix(cs.CollisionMatrix(np.eye(3))).plot().text_[0, 1].get_text() == "0.000"
     assert CollisionMatrixDisplay.from_matrix(exact(21)).plot().text_ is None
     display = CollisionMatrixDisplay.from_matrix(exact(3))
     assert display.plot(include_values=False, colorbar=False).text_ is None

@@ -33,9 +33,8 @@ def test_nothing_is_said_at_verbose_0_but_every_step_is_logged(capsys, monkeypat
     with caplog.at_level(logging.INFO, "collidescope"):
         run_steps(0)
     assert capsys.readouterr().out == terminal.getvalue() == ""
-    assert [record.message.split(",")[0] for record in caplog.records] == [
-        f"training folds: {i} of 3" for i in (1, 2, 3)
-    ]
+    said = [record.message.split(",")[0] for record in caplog.records]
+    assert said == [f"training folds: {i} of 3" for i in (1, 2, 3)]
 
 
 def test_what_is_left_follows_from_the_pace_so_far(capsys, monkeypatch):
@@ -55,12 +54,13 @@ def test_bar_share_and_time_left_are_readable_at_any_width(monkeypatch, columns)
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("COLUMNS", str(columns))
     with Progress("training folds", 5, 1) as progress:
+        progress.report(ENTRY)
+        assert progress._bar.tasks[0].fields["pace"] == "5%, 0:00 so far"  # no ETA before a step is done
         progress.step()
         progress.report(ENTRY)
         progress._bar.refresh()
-    last = [line for line in re.split(r"[\r\n]", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.getvalue())) if line][
-        -1
-    ]
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.getvalue())
+    last = [line for line in re.split(r"[\r\n]", plain) if line][-1]
     assert len(last) <= columns
     assert last.startswith("training folds")
     assert len(re.findall("[━╸╺]", last)) >= 10

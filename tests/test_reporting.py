@@ -54,18 +54,14 @@ def test_the_summary_of_a_matrix_holds_its_numbers_and_survives_json():
     cm = estimated(5)
     summary = cs.summarise(cm)
     assert json.loads(json.dumps(summary, allow_nan=False)) == summary
-    low, high = cm.interval()
     assert summary["classes"] == cm.classes.tolist()
     for name, array in {"matrix": cm.matrix, "joint": cm.joint, "priors": cm.priors, "counts": cm.counts}.items():
         np.testing.assert_array_equal(summary[name], array)
-    np.testing.assert_allclose(summary["low"], low, atol=1e-6)
-    np.testing.assert_allclose(summary["high"], high, atol=1e-6)
-    assert summary["pber"] == {"value": cm.pber, "low": cm.pber_interval()[0], "high": cm.pber_interval()[1]}
+    np.testing.assert_allclose([summary["low"], summary["high"]], cm.interval(), atol=1e-6)
+    assert tuple(summary["pber"].values()) == (cm.pber, *cm.pber_interval())
     assert sorted(summary["leaf_order"]) == list(range(5))
-    top = cm.top_collisions(10)
-    assert [(p["class"], p["other"], p["rate"]) for p in summary["top_collisions"]] == list(
-        zip(top["class"], top["other"], top["rate"], strict=True)
-    )
+    top, keys = cm.top_collisions(10), ["class", "other", "rate"]
+    assert [[pair[key] for key in keys] for pair in summary["top_collisions"]] == top[keys].to_numpy().tolist()
     np.testing.assert_allclose([c["draw"] for c in summary["ceilings"]], cm.recall())
 
 
@@ -80,9 +76,8 @@ def test_posteriors_and_their_matrix_have_the_same_summary_and_columns_are_match
     assert turned["pber"]["value"] == pytest.approx(from_rows["pber"]["value"])
 
 
-@pytest.mark.parametrize("k", [3, 8])
-def test_every_step_of_the_merge_path_has_the_pber_of_its_merged_matrix_now_and_at_the_limit(k):
-    cm = estimated(k)
+def test_every_step_of_the_merge_path_has_the_pber_of_its_merged_matrix_now_and_at_the_limit():
+    k, cm = 6, estimated(6)
     limit = limit_like(cm)
     path = cs.summarise(cm, limit=limit)["merge_path"]
     assert path["n_groups"] == list(range(k, 0, -1))
@@ -99,11 +94,9 @@ def test_every_step_of_the_merge_path_has_the_pber_of_its_merged_matrix_now_and_
 def test_many_classes_are_kept_small_and_the_totals_stay_those_of_all():
     cm = cs.CollisionMatrix(*planted(300, sharpness=6))
     summary = cs.summarise(cm)
-    assert not summary["complete"]
-    assert summary["n_classes"] == 300
+    assert (summary["complete"], summary["n_classes"], summary["pber"]["value"]) == (False, 300, cm.pber)
     assert len(summary["classes"]) == len(summary["matrix"]) == 101
     assert "too many" in summary["notes"][0]
-    assert summary["pber"]["value"] == cm.pber
     assert len(json.dumps(summary)) < 1_500_000
     shown = [int(name) for name in summary["classes"][:-1]]
     np.testing.assert_allclose(np.array(summary["matrix"])[:-1, :-1], cm.matrix[np.ix_(shown, shown)], rtol=1e-12)
@@ -150,7 +143,7 @@ def test_sections_of_other_results_are_shown_as_they_are():
     assert json.loads(json.dumps(summary)) == summary
     page = render(summary)
     assert '<a href="#section-1"><bdi>Columns</bdi></a>' in page
-    assert re.search(r'<td class="number"><bdi>0.25</bdi></td>', page)
+    assert re.search(r'<td class="number"><bdi>0.2500</bdi></td>', page)
     assert EVIL not in page
 
 
@@ -192,7 +185,7 @@ def pixels_of(uri):
     return image[..., None] if image.ndim == 2 else image
 
 
-@pytest.mark.parametrize("shape", [(2, 3), (2, 3, 1), (2, 3, 3), (3, 2, 5), (4, 5, 6)])
+@pytest.mark.parametrize("shape", [(2, 3), (2, 3, 3), (3, 2, 5)])
 def test_images_are_the_rows_themselves(shape):
     P, codes = posteriors(2, 40, sharpness=0.3)
     X = np.random.default_rng(0).integers(0, 256, (40, *shape)).astype(np.uint8)
@@ -241,15 +234,13 @@ def test_the_shuffled_control_is_reported_and_one_that_was_not_run_has_its_cost_
     assert said[False]["what_to_do"][0].startswith("Do not act on these numbers yet")
     assert not any("Do not act" in line for line in said[True]["what_to_do"])
     assert "Failed." in render(said[False])
-    assert "takes the model" in cs.summarise(cm)["trust"]["control"]["words"]
-    model = SimpleNamespace(collision_matrix_=cm)
-    in_python = cs.summarise(model)["trust"]["control"]["words"]
-    assert "as long as the fit took: `report(clf, X, y, control=clf.shuffled_control(X, y))`" in in_python
-    about = {"command": "collidescope fit t.csv --label y", "seconds": 90}
-    assert (
-        "about 1.5 min: `collidescope fit t.csv --label y --control`"
-        in (cs.summarise(model, about=about)["trust"]["control"]["words"])
-    )
+    model, about = SimpleNamespace(collision_matrix_=cm), {"command": "collidescope fit t.csv --label y", "seconds": 90}
+    for source, options, says in (
+        (cm, {}, "takes the model"),
+        (model, {}, "as long as the fit took: `report(clf, X, y, control=clf.shuffled_control(X, y))`"),
+        (model, {"about": about}, "about 1.5 min: `collidescope fit t.csv --label y --control`"),
+    ):
+        assert says in cs.summarise(source, **options)["trust"]["control"]["words"]
 
 
 def with_errors(S, n=10_000, stderr=0.001):
@@ -300,22 +291,16 @@ class Reader(HTMLParser):
 
     def __init__(self, page):
         super().__init__()
-        self.tags, self.attributes, self.scripts, self.inside = [], [], [], None
+        self.tags, self.attributes, self.scripts = [], [], []
         self.feed(page)
 
     def handle_starttag(self, tag, attrs):
         self.tags.append(tag)
-        self.attributes += [(tag, *attribute) for attribute in attrs]
-        self.inside = tag
-        if tag == "script":
-            self.scripts.append("")
-
-    def handle_endtag(self, tag):
-        self.inside = None
+        self.attributes += attrs
 
     def handle_data(self, data):
-        if self.inside == "script":
-            self.scripts[-1] += data
+        if self.tags and self.lasttag == "script" and self.cdata_elem:
+            self.scripts.append(data)
 
 
 @functools.cache
@@ -333,23 +318,17 @@ def odd():
     return summary, render(summary)
 
 
-def test_no_name_or_value_becomes_markup_and_the_page_loads_nothing():
+def test_no_name_or_value_becomes_markup_the_page_loads_nothing_and_its_policy_knows_two_scripts_by_hash():
     summary, page = odd()
     reader = Reader(page)
     assert EVIL not in page
-    assert reader.tags.count("script") == 3
-    assert reader.tags.count("style") == 1
-    assert "b" not in reader.tags
-    assert not [name for _, name, _ in reader.attributes if name.startswith("on")]
-    loads = [value for _, name, value in reader.attributes if name in ("src", "href", "action", "srcset", "poster")]
+    assert [reader.tags.count(tag) for tag in ("script", "style", "b")] == [3, 1, 0]
+    assert not [name for name, _ in reader.attributes if name.startswith("on")]
+    loads = [value for name, value in reader.attributes if name in ("src", "href", "action", "srcset", "poster")]
     assert all(value.startswith(("#", "data:image/png;base64,")) for value in loads)
     assert json.loads(reader.scripts[0]) == summary
-    page.encode()
-
-
-def test_the_policy_lets_two_scripts_run_and_names_them_by_hash():
-    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', odd()[1])[1].replace("&#39;", "'")
-    hashes = [base64.b64encode(hashlib.sha256(s.encode()).digest()).decode() for s in Reader(odd()[1]).scripts[1:]]
+    policy = next(value for _, value in reader.attributes if "default-src" in str(value))
+    hashes = [base64.b64encode(hashlib.sha256(s.encode()).digest()).decode() for s in reader.scripts[1:]]
     assert policy.startswith("default-src 'none'; script-src " + " ".join(f"'sha256-{h}'" for h in hashes) + ";")
     assert "unsafe-eval" not in policy
 
@@ -362,7 +341,7 @@ def leaves(value, path=()):
         yield from leaves(entry, (*path, key))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(data=st.data())
 def test_an_edited_summary_is_refused_in_a_sentence_or_gives_a_page(data):
     summary = copy.deepcopy(odd()[0])
@@ -380,15 +359,19 @@ def test_an_edited_summary_is_refused_in_a_sentence_or_gives_a_page(data):
         assert "<html" in render(summary)
 
 
-@pytest.mark.parametrize(
-    "image",
-    ["https://example.com/x.png", "data:text/html;base64,AAAA", "data:image/svg+xml;base64,AAAA", "javascript:1"],
-)
-def test_a_picture_is_data_of_a_known_kind_or_refused(image):
+def test_a_picture_is_data_of_a_known_kind_or_refused():
     summary = copy.deepcopy(odd()[0])
-    summary["ambiguous_rows"]["rows"][0]["image"] = image
-    with pytest.raises(ValueError, match=r"summary.ambiguous_rows.rows\[0\].image must be a picture as a data: URI"):
-        check_summary(summary)
+    for image in (
+        "https://example.com/x.png",
+        "data:text/html;base64,AA",
+        "data:image/svg+xml;base64,AA",
+        "javascript:1",
+    ):
+        summary["ambiguous_rows"]["rows"][0]["image"] = image
+        with pytest.raises(
+            ValueError, match=r"summary.ambiguous_rows.rows\[0\].image must be a picture as a data: URI"
+        ):
+            check_summary(summary)
 
 
 def test_the_same_summary_gives_the_same_page_and_an_old_one_is_replaced_in_one_step(tmp_path):
@@ -400,9 +383,10 @@ def test_the_same_summary_gives_the_same_page_and_an_old_one_is_replaced_in_one_
     assert sorted(file.name for file in tmp_path.iterdir()) == ["a.html", "b.html"]
 
 
-def test_summarising_brings_neither_jinja_nor_plotly_nor_torch():
+def test_summarising_and_making_a_display_bring_neither_jinja_nor_plotly_nor_torch_nor_matplotlib():
     code = (
         "import collidescope as cs, sys; cs.summarise([[.9,.1],[.2,.8],[.6,.4],[.3,.7]], y=[0, 1, 0, 1]); "
+        "cs.CollisionMatrixDisplay.from_matrix(cs.CollisionMatrix([[.9,.1],[.2,.8]])); "
         "print([m for m in ('torch', 'jinja2', 'plotly', 'matplotlib') if m in sys.modules])"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

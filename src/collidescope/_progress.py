@@ -75,10 +75,11 @@ class Progress:
         self._move(self.done + share, time.perf_counter() - self._started, text)
 
     def _move(self, done: float, elapsed: float, text: str) -> None:
-        pace = clock(elapsed)
+        pace = f"{clock(elapsed)} so far"
         if self.total:
-            left = f", {clock(elapsed / done * (self.total - done))} left" if done else ""
-            pace = f"{done / self.total:.0%}{left}"
+            # Epochs of the first step say little about its end, as most networks stop early.
+            left = f"{clock(elapsed / done * (self.total - done))} left" if self.done else pace
+            pace = f"{done / self.total:.0%}, {left}"
         self._bar.update(self._task, completed=done, description=text, pace=pace)
 
 

@@ -38,9 +38,6 @@ DIRECTION = re.compile("[\u202a-\u202e\u2066-\u2069]")
 UNITS = ((365.25 * 86400, "years", 2.0), (86400.0, "days", 10.0), (3600.0, "h", 1.0), (60.0, "min", 1.0))
 
 
-# ------------------------------------------------------------------------------------------------ words
-
-
 def percent(value: float) -> str:
     """A share in words: one decimal, two where it is close to 0 or 1.
 
@@ -74,10 +71,8 @@ def duration(seconds: float) -> str:
     >>> duration(3), duration(78), duration(3900), duration(3e6)
     ('3 s', '1.3 min', '1.1 h', '34.7 days')
     """
-    for unit, name, least in UNITS:
-        if seconds >= least * unit:
-            return f"{seconds / unit:,.1f} {name}"
-    return f"{max(seconds, 1):.0f} s"
+    found = (f"{seconds / unit:,.1f} {name}" for unit, name, least in UNITS if seconds >= least * unit)
+    return next(found, f"{max(seconds, 1):.0f} s")
 
 
 def short(name: Any, longest: int) -> str:
@@ -106,29 +101,19 @@ def quote(name: Any, longest: int = IN_SENTENCE) -> str:
     return text if SIMPLE.fullmatch(text) else f"“{text}”"
 
 
-# ------------------------------------------------------------------------------------------------ the headline
-
-
 def limit_facts(limit: Any, level: float = LEVEL) -> dict[str, str | float | None]:
     """What the headline needs of a ``Limit``, as plain values that ``CollisionMatrix.info`` can hold."""
-    low, high = limit.pber_interval(level)
-    least, most = limit.bayes_error_interval(level) or (None, None)
-    facts = {"limit_pber": limit.pber, "limit_pber_low": low, "limit_pber_high": high}
-    facts |= {"limit_error_low": least, "limit_error_high": most}
+    pber, error = limit.pber_interval(level), limit.bayes_error_interval(level) or (None, None)
+    facts = {"limit_pber": limit.pber, "limit_pber_low": pber[0], "limit_pber_high": pber[1]}
+    facts |= {"limit_error_low": error[0], "limit_error_high": error[1]}
     plain = {name: None if value is None else float(value) for name, value in facts.items()}
     return {"limit_state": str(limit.state), "limit_reason": str(limit.reason or ""), **plain}
 
 
 def headline(cm: CollisionMatrix, limit: Any = None, level: float = LEVEL) -> list[str]:
-    """The answer in sentences.
+    """The answer in sentences, with intervals at ``level``.
 
-    Parameters
-    ----------
-    cm : CollisionMatrix
-    limit : Limit, optional
-        By default what ``cm.info`` holds of one (see :func:`limit_facts`); that of merged classes is not known.
-    level : float
-        Of every interval.
+    ``limit`` is by default what ``cm.info`` holds of one (:func:`limit_facts`); that of merged classes is not known.
     """
     low, high = cm.pber_interval(level) or (None, None)
     pber = f"{percent(cm.pber)} of inputs would get another label{between(low, high, f'{level:.0%} interval ')}"
@@ -136,25 +121,23 @@ def headline(cm: CollisionMatrix, limit: Any = None, level: float = LEVEL) -> li
         return _counted(cm, pber, low, level)
     if cm._is_known():
         least, most = cm.bayes_error_bounds(None if low is None else level)
-        return [
-            f"Labelled a second time, {pber}. [PBER]",
-            f"The best possible classifier of these inputs errs on {percent(least)} to {percent(most)}. [Bayes error]"
-            if most > 0
-            else "No two classes collide: a perfect classifier of these inputs is possible.",
-        ]
+        best = "No two classes collide: a perfect classifier of these inputs is possible."
+        if most > 0:
+            best = f"The best possible classifier of these inputs errs on {percent(least)} to {percent(most)}. "
+            best += "[Bayes error]"
+        return [f"Labelled a second time, {pber}. [PBER]", best]
     if cm.info.get("method") == "limit":
         return [f"With unlimited rows of this kind, labelled a second time, {pber}. [PBER at the limit]"]
     rows = "the data" if cm.counts is None else f"{cm.counts.sum():,.0f} rows"
-    lines = [f"Labelled a second time, {pber}, as far as a model trained on {rows} can tell. [PBER now]"]
     facts = limit_facts(limit, level) if limit is not None else {} if cm.info.get("merged") else cm.info
+    lines = [f"Labelled a second time, {pber}, as far as a model trained on {rows} can tell. [PBER now]"]
     lines.append(limit_words(facts))
-    at_most = upper_limit(cm, level)
+    at_most, least_error = upper_limit(cm, level), facts.get("limit_error_low")
     if at_most is not None:
-        lines.append(f"The best possible classifier errs on at most {percent(at_most)} ({level:.0%} confidence)")
-        least_error = facts.get("limit_error_low")
+        last = f"The best possible classifier errs on at most {percent(at_most)} ({level:.0%} confidence)"
         if isinstance(least_error, float) and least_error >= SMALLEST and facts.get("limit_state") in READABLE:
-            lines[-1] += f", and on at least {percent(min(least_error, at_most))} if learning goes on as it did"
-        lines[-1] += "."
+            last += f", and on at least {percent(min(least_error, at_most))} if learning goes on as it did"
+        lines.append(f"{last}.")
     return lines
 
 
@@ -177,13 +160,10 @@ def limit_words(facts: Mapping[str, Any]) -> str:
     elif state == "still learning":
         left += f", {most_likely}"
     if state == "settled":
-        return (
-            f"More rows of this kind would hardly change that: unlimited rows would leave {left}. [PBER at the limit]"
-        )
-    return (
-        f"Unlimited rows of this kind would leave {left}; the rest is what the model has not learned yet. "
-        f"[PBER at the limit]"
-    )
+        said = f"More rows of this kind would hardly change that: unlimited rows would leave {left}."
+    else:
+        said = f"Unlimited rows of this kind would leave {left}; the rest is what the model has not learned yet."
+    return f"{said} [PBER at the limit]"
 
 
 def upper_limit(cm: CollisionMatrix, level: float = LEVEL) -> float | None:
@@ -195,22 +175,20 @@ def _counted(cm: CollisionMatrix, pber: str, low: float | None, level: float) ->
     """Counted collisions that speak for part of the rows: coverage comes first where it is low."""
     assert cm.coverage is not None
     items = cm.info.get("method") == "counted votes"
-    of_all = f"{percent(cm.coverage)} of the {'items' if items else 'rows'}"
-    if cm.counts is not None:
-        of_all += f" ({cm.counts.sum():,.0f} of {cm.counts.sum() / cm.coverage:,.0f})" if cm.coverage > 0 else ""
-    which = "those with several labels" if items else "those whose input occurs more than once"
+    unit, which = "rows", "those whose input occurs more than once"
+    if items:
+        unit, which = "items", "those with several labels"
+    of_all = f"{percent(cm.coverage)} of the {unit}"
+    if cm.counts is not None and cm.coverage > 0:
+        of_all += f" ({cm.counts.sum():,.0f} of {cm.counts.sum() / cm.coverage:,.0f})"
     lines = [f"Counted without a model on {of_all}: {which}."]
     if cm.coverage < LOW_COVERAGE:
         lines[0] += " The others say nothing here, so this is not an answer for the whole table."
     lines.append(f"Of these, labelled a second time, {pber}. [PBER of inputs with several labels]")
     if low is not None:
         # B is an average over rows, and no row contributes less than zero.
-        least = f"at least {percent(cm.coverage * low)} ({level:.0%} confidence)"
-        lines.append(f"For all {'items' if items else 'rows'} together it is {least}.")
+        lines.append(f"For all {unit} together it is at least {percent(cm.coverage * low)} ({level:.0%} confidence).")
     return lines
-
-
-# ------------------------------------------------------------------------------------------------ S
 
 
 def as_text(cm: CollisionMatrix, limit: Any = None) -> str:
@@ -246,21 +224,19 @@ def as_html(cm: CollisionMatrix) -> str:
     words = words_html(*headline(cm))
     if cm.n_classes > HTML_CLASSES:
         return words + cm.top_collisions(20).to_html(index=False, float_format="{:.4f}".format, escape=True)
-    interval = cm.interval()
+    low, high = cm.interval() or (None, None)
     names = [html.escape(str(name)) for name in cm.classes]
-    head = "".join(f"<th scope='col'>{name}</th>" for name in names)
-    body = ""
-    for i, name in enumerate(names):
-        cells = ""
-        for j, other in enumerate(names):
-            value = cm.matrix[i, j]
-            ends = "" if interval is None else f", 95% interval {interval[0][i, j]:.4f} to {interval[1][i, j]:.4f}"
-            cells += (
-                f"<td style='background:rgba({SAME if i == j else OTHER},{value**0.5:.2f})' "
-                f"title='{name} → {other}: {value:.4f}{ends}'>{value:.3f}</td>"
-            )
-        body += f"<tr><th scope='row'>{name}</th>{cells}</tr>"
-    return f"{words}<table><thead><tr><th>seen in ↓, again in →</th>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+    def cell(i: int, j: int) -> str:
+        value = cm.matrix[i, j]
+        ends = "" if low is None or high is None else f", 95% interval {low[i, j]:.4f} to {high[i, j]:.4f}"
+        style = f"background:rgba({SAME if i == j else OTHER},{value**0.5:.2f})"
+        return f"<td style='{style}' title='{names[i]} → {names[j]}: {value:.4f}{ends}'>{value:.3f}</td>"
+
+    places = range(len(names))
+    rows = (f"<tr><th scope='row'>{names[i]}</th>{''.join(cell(i, j) for j in places)}</tr>" for i in places)
+    head = "".join(f"<th scope='col'>{name}</th>" for name in ("seen in ↓, again in →", *names))
+    return f"{words}<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
 
 
 def words_html(*lines: str) -> str:
@@ -270,16 +246,3 @@ def words_html(*lines: str) -> str:
     '<p>a &lt; b</p>'
     """
     return "".join(f"<p>{html.escape(line)}</p>" for line in lines)
-
-
-def facts_html(facts: Mapping[str, Any]) -> str:
-    """A small table of names and values, escaped; numbers in four digits.
-
-    >>> facts_html({"PBER": 0.03841})
-    "<table><tbody><tr><th scope='row'>PBER</th><td>0.03841</td></tr></tbody></table>"
-    """
-    body = ""
-    for name, value in facts.items():
-        shown = f"{value:.4g}" if isinstance(value, float) else f"{value:,}" if type(value) is int else str(value)
-        body += f"<tr><th scope='row'>{html.escape(name)}</th><td>{html.escape(shown)}</td></tr>"
-    return f"<table><tbody>{body}</tbody></table>"

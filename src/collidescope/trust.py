@@ -3,10 +3,9 @@
 - :func:`shuffled_control`: on shuffled labels every row of S must fall to the priors. If it does not, the method shows
   structure in noise: too few rows for its intervals, or a scoring that is not held out. It cannot see a leak (a column
   that gives the label away, rows of one patient in two folds, repeated rows): shuffling breaks the leak as well.
-- :func:`learning_curve`: whatever the model could not learn is counted as collision (ignorance looks like ambiguity),
-  so PBER falls with more rows until only the ambiguity is left. It reads the training sizes that the fit has scored
-  anyway (``limit_``) and refits nothing. It cannot see a leak either: a leak makes the curve fall faster. Rows that
-  belong together must be passed as groups to ``fit``, or every number here is too low.
+- :func:`learning_curve`: whatever the model could not learn is counted as collision, so PBER falls with more rows until
+  only the ambiguity is left. It reads the training sizes that the fit has scored anyway (``limit_``). It cannot see a
+  leak either, which makes the curve fall faster: pass rows that belong together as groups to ``fit``.
 - :func:`cautions`: what the estimate says about itself, in words.
 """
 
@@ -18,12 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import ndtri
 from sklearn.base import clone
 from sklearn.utils import check_random_state
 
 from collidescope import _checks as check
 from collidescope._checks import CollisionWarning
-from collidescope._text import limit_facts, span, words_html
+from collidescope._text import span, words_html
 from collidescope.equations.bounds import condition_number
 from collidescope.equations.recovery import Recovery
 from collidescope.estimators import estimate_collisions
@@ -43,23 +43,23 @@ UNKNOWN = "too few rows to say"
 
 @dataclass(frozen=True)
 class ShuffledControl:
-    """S on shuffled labels: made by :func:`shuffled_control`."""
+    """S on shuffled labels: made by :func:`shuffled_control`.
+
+    ``largest_deviation`` is that of an entry of S from the prior it should fall to, ``z`` the same in standard errors,
+    ``limit`` what z stays below with probability 95% over all entries when nothing is wrong (Bonferroni).
+    """
 
     matrix: CollisionMatrix
-    #: Of an entry of S from the prior it should fall to, and the same in standard errors (largest over the entries).
     largest_deviation: float
     z: float
-    #: What z stays below with probability 95% over all entries when nothing is wrong (Bonferroni).
     limit: float
     passed: bool
 
     def __str__(self) -> str:
         verdict = "as it should be" if self.passed else "which chance does not explain: do not trust this fit"
-        return (
-            f"With shuffled labels every row of S should be the priors: the largest deviation is "
-            f"{self.largest_deviation:.3f} ({self.z:.1f} standard errors, limit {self.limit:.1f}), {verdict}. "
-            f"This does not test for columns that give the label away, nor for related rows in different folds."
-        )
+        seen = f"{self.largest_deviation:.3f} ({self.z:.1f} standard errors, limit {self.limit:.1f}), {verdict}"
+        unseen = "This does not test for columns that give the label away, nor for related rows in different folds."
+        return f"With shuffled labels every row of S should be the priors: the largest deviation is {seen}. {unseen}"
 
     def _repr_html_(self) -> str:
         return words_html(str(self))
@@ -67,14 +67,15 @@ class ShuffledControl:
 
 @dataclass(frozen=True)
 class LearningCurve:
-    """PBER against the number of rows that models were trained on: made by :func:`learning_curve`."""
+    """PBER against the number of rows that models were trained on: made by :func:`learning_curve`.
 
-    #: One row per training size: ``rows``, ``pber``, ``pber_stderr``, and what else the limit recorded.
+    ``frame`` has one row per training size, ``pber_limit`` and ``interval`` (95%) are what unlimited rows would leave,
+    ``verdict`` is "settled", "more rows would lower it", or "too few rows to say", and ``reason`` says why.
+    """
+
     frame: pd.DataFrame
-    #: PBER that unlimited rows of this kind would leave, and its 95% range.
     pber_limit: float
     interval: tuple[float, float]
-    #: "settled", "more rows would lower it", or "too few rows to say", and then why.
     verdict: str
     reason: str = ""
 
@@ -85,12 +86,9 @@ class LearningCurve:
 
     def __str__(self) -> str:
         steps = " → ".join(f"{p:.3f} at {n:,.0f}" for p, n in zip(self.frame["pber"], self.frame["rows"], strict=True))
-        low, high = self.interval
-        if self.verdict == UNKNOWN:
-            why = self.reason.removeprefix(UNKNOWN).strip(" :.") or "the curve cannot be read"
-            return f"PBER {steps} rows. Verdict: {UNKNOWN} ({why})."
-        left = f"unlimited rows of this kind would leave {span(low, high)}"
-        return f"PBER {steps} rows. Verdict: {self.verdict}; {left}."
+        why = self.reason.removeprefix(UNKNOWN).strip(" :.") or "the curve cannot be read"
+        left = f"; unlimited rows of this kind would leave {span(*self.interval)}"
+        return f"PBER {steps} rows. Verdict: {self.verdict}{f' ({why})' if self.verdict == UNKNOWN else left}."
 
     def _repr_html_(self) -> str:
         return words_html(str(self)) + self.frame.to_html(index=False, float_format="{:.4f}".format)
@@ -99,13 +97,7 @@ class LearningCurve:
 def shuffled_control(
     estimator: Any, X: Any, y: npt.ArrayLike, random_state: int | np.random.RandomState | None = 0
 ) -> ShuffledControl:
-    """Refit on shuffled labels and see whether every row of S falls to the priors. It takes as long as the fit.
-
-    Parameters
-    ----------
-    estimator : CollisionClassifier, or any classifier for :func:`estimate_collisions`
-    X, y : the data it was (or would be) fitted on
-    random_state : int or RandomState
+    """Refit a ``CollisionClassifier``, or any classifier, on shuffled labels: does every row of S fall to the priors?
 
     Examples
     --------
@@ -115,107 +107,69 @@ def shuffled_control(
     >>> shuffled_control(LogisticRegression(max_iter=1000), X, y).passed
     True
     """
-    from scipy.special import ndtri
-
     shuffled = check_random_state(random_state).permutation(check.check_labels(y))
     cm = _collisions(estimator, X, shuffled)
-    if cm.stderr is None:
-        raise ValueError("estimator gave a collision matrix without standard errors: use estimate='one-step'")
-    deviation = np.abs(cm.matrix - cm.priors)
-    low, high = cm.interval(0.95) or (cm.matrix, cm.matrix)
+    deviation, ends = np.abs(cm.matrix - cm.priors), cm.interval(0.95)
+    assert ends is not None  # labels give intervals
     # one standard error as the interval sees it: with the allowance for collisions that were not seen
-    scale = np.maximum(high - cm.matrix, cm.matrix - low) / -ndtri(0.025)
+    scale = np.maximum(ends[1] - cm.matrix, cm.matrix - ends[0]) / -ndtri(0.025)
     z = float((deviation / scale).max())
     limit = float(-ndtri(0.025 / (cm.n_classes * (cm.n_classes + 1) / 2)))
     return ShuffledControl(cm, float(deviation.max()), z, limit, z <= limit)
 
 
 def learning_curve(source: Any) -> LearningCurve:
-    """Would more rows lower PBER? Read from the limit that a fit estimated; nothing is fitted again.
-
-    Parameters
-    ----------
-    source : fitted CollisionClassifier, or a Limit
+    """Would more rows lower PBER? Read from a Limit, or that of a fitted classifier; nothing is fitted again.
 
     Examples
     --------
-    >>> import pandas as pd
-    >>> from types import SimpleNamespace
-    >>> limit = SimpleNamespace(  # as clf.limit_
-    ...     state="still learning",
-    ...     reason="",
-    ...     pber=0.2,
-    ...     pber_interval=lambda level: (0.15, 0.26),
-    ...     bayes_error_interval=lambda level: None,
-    ...     curve=pd.DataFrame({"rows": [250, 500], "pber": [0.3, 0.25]}),
-    ... )
-    >>> curve = learning_curve(limit)
+    >>> from collidescope.limit import Limit
+    >>> curve = learning_curve(Limit([250, 500, 1000], [0.4, 0.3, 0.25], 1e-5 * np.eye(3), stderr=0.003, n_rows=4000))
     >>> curve.converged, curve.verdict
     (False, 'more rows would lower it')
     """
     limit = limit_of(source)
     if limit is None:
-        raise ValueError(
-            f"source must be a classifier fitted with limit=True, or a Limit, got {type(source).__name__} without one: "
-            f"fit again with limit=True"
-        )
-    facts = limit_facts(limit)
-    low, high = float(facts["limit_pber_low"]), float(facts["limit_pber_high"])  # type: ignore[arg-type]
-    reason = str(limit.reason or "")
+        given = f"{type(source).__name__} without one"
+        raise ValueError(f"source must be a fitted classifier with a limit, got {given}: fit again with limit=True")
     # A last drop within luck, with room below: neither settled nor seen to fall.
-    verdict = UNKNOWN if reason.startswith(UNKNOWN) else VERDICTS.get(limit.state, UNKNOWN)
-    return LearningCurve(limit.curve, float(limit.pber), (low, high), verdict, reason)
+    verdict = UNKNOWN if limit.reason.startswith(UNKNOWN) else VERDICTS.get(limit.state, UNKNOWN)
+    return LearningCurve(limit.curve, float(limit.pber), limit.pber_interval(), verdict, limit.reason)
 
 
 def limit_of(source: Any) -> Any:
     """The ``Limit`` of a fitted classifier, or the Limit itself."""
-    if hasattr(source, "pber_interval") and hasattr(source, "state"):
-        return source
-    return getattr(source, "limit_", None)
+    return source if hasattr(source, "pber_interval") and hasattr(source, "state") else getattr(source, "limit_", None)
 
 
 def cautions(collisions: CollisionMatrix, one_step: CollisionMatrix, recovery: Recovery) -> list[str]:
-    """What the reader of an estimate should know, in plain words; empty when there is nothing.
-
-    ``collisions`` is the S that is reported, ``one_step`` has its intervals, ``recovery`` is S from the Gramian of the
-    same scores.
-    """
-    notes = []
+    """What to know about the reported S, in words, from it, the one-step estimate and S from the same Gramian."""
     from_gramian = str(collisions.info.get("method", "")).startswith("gramian")
     # Shrinking lifts eigenvalues that are zero for want of information: the one-step estimate shows them.
     condition = condition_number(collisions.matrix if from_gramian else one_step.matrix)
-    if condition > NEAR_SINGULAR:
-        notes.append(
-            f"S is nearly singular (condition number {condition:.1e}): from these rows this model cannot tell some "
-            f"classes, or mixtures of them, apart (see top_collisions; merge them, or gather more)"
-        )
-    interval = one_step.pber_interval()
-    by_chance = 1 - float((one_step.priors**2).sum())
-    if interval is not None and interval[1] >= by_chance:
-        notes.append(
-            f"the model does no better than the priors (PBER {one_step.pber:.3f}, {by_chance:.3f} by chance): "
-            f"the inputs say nothing about the classes, or the model cannot see it"
-        )
-    if from_gramian and recovery.moved > MOVED_FAR:
-        notes.append(
-            f"the Gramian is far from that of any collision matrix (entries of S moved by {recovery.moved:.2f}): "
-            f"train longer, or use correction='prior'"
-        )
-    return notes
+    singular, by_chance = condition > NEAR_SINGULAR, 1 - float((one_step.priors**2).sum())
+    most = (one_step.pber_interval() or (0.0, 0.0))[1]
+    found = {
+        f"S is nearly singular (condition number {condition:.1e}): from these rows this model cannot tell some "
+        f"classes, or mixtures of them, apart (merge what top_collisions shows, or gather more)": singular,
+        f"the model does no better than the priors (PBER {one_step.pber:.3f}, {by_chance:.3f} by chance): the inputs "
+        f"say nothing about the classes, or the model cannot see it": most >= by_chance,
+        f"the Gramian is far from that of any collision matrix (entries of S moved by {recovery.moved:.2f}): train "
+        f"longer, or use correction='prior'": from_gramian and recovery.moved > MOVED_FAR,
+    }
+    return [message for message, applies in found.items() if applies]
 
 
 def _collisions(estimator: Any, X: Any, y: npt.NDArray[Any]) -> CollisionMatrix:
     """S of a fresh copy of the estimator: its own ``one_step_``, or the cross-fitted estimate of a plain classifier."""
     fresh = clone(estimator)
     if "estimate" not in fresh.get_params():
-        cm: CollisionMatrix = estimate_collisions(fresh, X, y)
-        return cm
+        return estimate_collisions(fresh, X, y)
     if "limit" in fresh.get_params():
         fresh.set_params(limit=False)  # the control needs the full size only
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CollisionWarning)  # of shuffled labels; the control has its own verdict
-        cm = fresh.fit(X, y).one_step_
-    assert isinstance(cm, CollisionMatrix)
+        fresh.fit(X, y)
     if fresh.interrupted_:  # half a fit is no control
         raise KeyboardInterrupt
-    return cm
+    return fresh.one_step_

@@ -1,27 +1,31 @@
-"""What the applications share: arguments as arrays, means and tests over rows, and results that tell themselves."""
+"""What the applications share: arguments as arrays, means and tests over rows, and results that print themselves."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from scipy.special import stdtr, stdtrit
 from scipy.stats import binomtest, false_discovery_control
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
 from collidescope._rows import row_hashes
 from collidescope._text import words_html
-from collidescope.matrix import CollisionMatrix
+from collidescope.matrix import CollisionMatrix, largest_pairs
 
 Names = Sequence[Any] | npt.NDArray[Any]
+#: Parts of a result that have file formats of their own.
+MATRICES = ("matrix", "matrices", "source")
+AS_NUMBERS = "{:.4f}".format
 
 
 class Told:
-    """A result that tells itself: a verdict and notes in words, a table, JSON, HTML, a section of the report.
+    """Base of results: a verdict and notes in words, a table, JSON, HTML, a section of the report.
 
     Results are frozen dataclasses with a ``verdict``; ``TABLE`` names the attribute that is shown, ``ROWS`` how many of
     its rows (as text, elsewhere; None for all), ``HIDDEN`` columns that only machines want.
@@ -39,10 +43,9 @@ class Told:
         raise NotImplementedError
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain lists, numbers and text, which JSON can hold; collision matrices have files of their own format."""
-        named = {f.name: getattr(self, f.name) for f in fields(self) if f.name[0] != "_"}  # type: ignore[arg-type]
-        kept = {k: v for k, v in named.items() if k not in ("matrix", "matrices", "source")}
-        return {"verdict": self.verdict} | {name: plain(value) for name, value in kept.items()}
+        """Plain lists, numbers and text, which JSON can hold; collision matrices are left out."""
+        names = [f.name for f in fields(self) if f.name[0] != "_" and f.name not in MATRICES]  # type: ignore[arg-type]
+        return {"verdict": self.verdict} | {name: plain(getattr(self, name)) for name in names}
 
     def section(self) -> dict[str, Any]:
         """For ``sections=`` of :func:`~collidescope.report`: title, sentences, table."""
@@ -54,11 +57,14 @@ class Told:
 
     def __str__(self) -> str:
         shown = self._shown(self.ROWS[0])
-        lines = [shown.to_string(index=False, float_format="{:.4f}".format, na_rep="")] if len(shown) else []
-        return "\n".join([self.verdict, *self.notes, *[""][: len(lines)], *lines])
+        table = ["", shown.to_string(index=False, float_format=AS_NUMBERS, na_rep="")] if len(shown) else []
+        return "\n".join([self.verdict, *self.notes, *table])
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.verdict}>"
 
     def _repr_html_(self) -> str:
-        table = self._shown(self.ROWS[1]).to_html(index=False, float_format="{:.4f}".format, na_rep="")
+        table = self._shown(self.ROWS[1]).to_html(index=False, float_format=AS_NUMBERS, na_rep="")
         return words_html(self.verdict, *self.notes) + table
 
 
@@ -66,15 +72,15 @@ def section(title: str, sentences: list[str], table: pd.DataFrame) -> dict[str, 
     """A part of the report from words and a table."""
     said = {True: "yes", False: ""}
     shown = table.assign(**{str(c): table[c].map(said) for c in table.select_dtypes("bool")})
-    rows = [[plain(cell) for cell in row.values()] for row in shown.to_dict("records")]
+    rows = [list(row.values()) for row in plain(shown)]
     columns = [str(name).replace("_", " ") for name in table.columns]
     return {"title": title, "sentences": sentences, "table": {"columns": columns, "rows": rows} if rows else None}
 
 
 def plain(value: Any) -> Any:
     """Arrays and tables as lists; None for what is missing."""
-    if hasattr(value, "columns"):
-        return [{name: plain(cell) for name, cell in row.items()} for row in value.to_dict("records")]
+    if isinstance(value, pd.DataFrame):
+        value = value.to_dict("records")
     if isinstance(value, dict):
         return {name: plain(part) for name, part in value.items()}
     if isinstance(value, list | tuple | np.ndarray):
@@ -111,20 +117,20 @@ def posteriors_of(
     """
     if isinstance(source, type):
         raise ValueError(f"{name} must be a fitted classifier or posteriors, got the class {source.__name__}")
-    if hasattr(source, "predict_proba"):
-        kind = type(source).__name__
-        if not hasattr(source, "classes_"):
-            raise ValueError(f"{name} must be fitted, {kind} has no classes_: call fit first")
-        if X is None:
-            raise ValueError(f"X is needed: {name} is a classifier ({kind}), or pass held-out posteriors instead")
-        names = check.check_classes(source.classes_)
-        if classes is not None and check.check_classes(classes, len(names)).tolist() != names.tolist():
-            raise ValueError(f"classes must be left out or equal those of {name}: it knows {names.tolist()}")
-        P = check.check_posteriors(source.predict_proba(X), f"predict_proba of {name}", len(names))
-        P, notes = _held_out(source, X, P)
-        return P, names, notes
-    P, _, names = check.labelled_posteriors(source, y, classes, name=name, y_name=y_name)
-    return P, names, ()
+    if not hasattr(source, "predict_proba"):
+        P, _, names = check.labelled_posteriors(source, y, classes, name=name, y_name=y_name)
+        return P, names, ()
+    kind = type(source).__name__
+    if not hasattr(source, "classes_"):
+        raise ValueError(f"{name} must be fitted, {kind} has no classes_: call fit first")
+    if X is None:
+        raise ValueError(f"X is needed: {name} is a classifier ({kind}), or pass held-out posteriors instead")
+    names = check.check_classes(source.classes_)
+    if classes is not None and check.check_classes(classes, len(names)).tolist() != names.tolist():
+        raise ValueError(f"classes must be left out or equal those of {name}: it knows {names.tolist()}")
+    P = check.check_posteriors(source.predict_proba(X), f"predict_proba of {name}", len(names))
+    P, notes = _held_out(source, X, P)
+    return P, names, notes
 
 
 def _held_out(source: Any, X: Any, P: FloatArray) -> tuple[FloatArray, tuple[str, ...]]:
@@ -141,18 +147,45 @@ def _held_out(source: Any, X: Any, P: FloatArray) -> tuple[FloatArray, tuple[str
     seen = hashes[place] == wanted
     if not seen.any():
         return P, ()
-    note = (
-        f"{int(seen.sum()):,} of {len(P):,} rows are training rows of the model: their held-out posteriors are used in "
-        f"place of its predictions."
-    )
-    return np.where(seen[:, None], means[place], P), (note,)
+    said = f"{int(seen.sum()):,} of {len(P):,} rows are training rows of the model"
+    said += ": their held-out posteriors are used in place of its predictions."
+    return np.where(seen[:, None], means[place], P), (said,)
 
 
-def check_matrix(cm: object) -> None:
+def curve_of(
+    source: Any, y: Any, classes: Names | None, by_size: Mapping[int, npt.ArrayLike] | None
+) -> tuple[Scored, dict[int, FloatArray]]:
+    """(arguments as arrays, posteriors of the same rows by training size) from posteriors or a ``CollisionClassifier``.
+
+    Of a fitted classifier its held-out ``posteriors_``, ``labels_`` and ``posteriors_by_size_`` are the default.
+    """
+    if hasattr(source, "predict_proba"):
+        if not hasattr(source, "posteriors_"):
+            kind = type(source).__name__
+            raise ValueError(f"P must be held-out posteriors or a fitted CollisionClassifier, got {kind}")
+        known = getattr(source, "posteriors_by_size_", {})
+        by_size = by_size or (known if len(known) >= 3 else None)  # too few rows for a curve: no reason to refuse
+        y, classes = getattr(source, "labels_", None) if y is None else y, source.classes_
+        source = source.posteriors_
+    if y is None:
+        raise ValueError("y is needed: pass the labels of the rows of P")
+    found, given = scored(source, None, y, classes), dict(by_size or {})
+    sizes = sorted(check.check_count(size, "posteriors_by_size") for size in given)
+    if given and len(sizes) < 3:
+        raise ValueError(f"posteriors_by_size must have 3 training sizes or more, got {sizes}")
+    n, k = found.P.shape
+    curves = {size: check.check_posteriors(given[size], f"posteriors_by_size[{size}]", k) for size in sizes}
+    for size, P in curves.items():
+        if len(P) != n:
+            raise ValueError(f"posteriors_by_size[{size}] must have the {n} rows of P, got {len(P)}")
+    return found, curves
+
+
+def check_matrix(cm: object, name: str = "cm") -> None:
     """Refuse what is not a collision matrix."""
     if not isinstance(cm, CollisionMatrix):
         raise ValueError(
-            f"cm must be a CollisionMatrix, got {type(cm).__name__}: "
+            f"{name} must be a CollisionMatrix, got {type(cm).__name__}: "
             f"write CollisionMatrix(S), or take the collision_matrix_ of a fitted classifier"
         )
 
@@ -177,6 +210,9 @@ def group_codes(groups: Any, n: int, name: str = "groups") -> tuple[IntArray, np
     return codes.astype(np.intp), names
 
 
+# ------------------------------------------------------------------------------------------------ means over rows
+
+
 def residuals(P: FloatArray, codes: IntArray) -> FloatArray:
     """R = c - p of every row. PBER = mean Σ_k r_k², and B[i, j] = -mean(r_i r_j) for i ≠ j (one-step estimates)."""
     r = -P
@@ -184,21 +220,66 @@ def residuals(P: FloatArray, codes: IntArray) -> FloatArray:
     return np.asarray(r)
 
 
-def mean_and_error(values: FloatArray, clusters: IntArray | None = None) -> tuple[Any, Any, float]:
-    """Mean over rows (first axis), its standard error, and degrees of freedom.
+class Mean(NamedTuple):
+    """Means, their standard errors and degrees of freedom."""
+
+    value: Any
+    stderr: Any
+    df: Any
+
+    def interval(self, level: float) -> tuple[Any, Any]:
+        """Student's."""
+        half = stdtrit(self.df, (1 + level) / 2) * self.stderr
+        return self.value - half, self.value + half
+
+    def p_value(self, sides: int = 2) -> Any:
+        """Of zero, or with one side of "not above zero"."""
+        value = np.abs(self.value) if sides == 2 else self.value
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.where(self.stderr > 0, sides * stdtr(self.df, -value / self.stderr), 1.0)
+
+    def minus(self, other: Mean) -> Mean:
+        """The difference to independent means (Welch)."""
+        a, b = self.stderr**2, other.stderr**2
+        with np.errstate(invalid="ignore"):
+            df = np.where(a + b > 0, (a + b) ** 2 / (a**2 / self.df + b**2 / other.df), 1.0)
+        return Mean(self.value - other.value, np.sqrt(a + b), df)
+
+
+def mean_and_error(values: FloatArray, clusters: IntArray | None = None) -> Mean:
+    """Mean over rows (first axis).
 
     With ``clusters`` (a number per row) rows of one cluster are dependent: the variance is that of cluster sums
     (Liang and Zeger, with G / (G - 1)), and the degrees of freedom are those of the clusters.
     """
-    n = len(values)
-    mean = values.mean(axis=0)
+    n, mean = len(values), values.mean(axis=0)
     if clusters is None:
-        return mean, values.std(axis=0, ddof=1) / np.sqrt(n) if n > 1 else np.full_like(mean, np.nan), max(n - 1, 1)
+        stderr = values.std(axis=0, ddof=1) / np.sqrt(n) if n > 1 else np.full_like(mean, np.nan)
+        return Mean(mean, stderr, max(n - 1, 1))
     _, own = np.unique(clusters, return_inverse=True)
     total = np.zeros((own.max() + 1, *values.shape[1:]))
     np.add.at(total, own, values - mean)
     g = len(total)
-    return mean, np.sqrt((total**2).sum(axis=0) * g / max(g - 1, 1)) / n, max(g - 1, 1)
+    return Mean(mean, np.sqrt((total**2).sum(axis=0) * g / max(g - 1, 1)) / n, max(g - 1, 1))
+
+
+def largest_collisions(r: FloatArray, most: int = 20) -> tuple[IntArray, IntArray]:
+    """Classes i, j of the pairs with the largest rates 2 B[i, j]; those of all pairs sum to the PBER."""
+    B = np.maximum(-(r.T @ r), 0.0)
+    np.fill_diagonal(B, 0.0)
+    return largest_pairs(B, most)
+
+
+def loss_and_rates(r: FloatArray, pairs: tuple[IntArray, IntArray]) -> FloatArray:
+    """What PBER and the rates of pairs are means of, one column each."""
+    i, j = pairs
+    return np.column_stack([(r**2).sum(axis=1), -2 * r[:, i] * r[:, j]])
+
+
+def flagged(table: pd.DataFrame, fdr: float, by: str = "difference", key: Any = abs) -> pd.DataFrame:
+    """The table with ``flagged`` for the p-values that count; largest effects first."""
+    table = table.assign(flagged=discovered(table["p_value"], fdr))
+    return table.sort_values(by, key=key, ascending=False, kind="stable", ignore_index=True)
 
 
 def discovered(p_values: Any, fdr: float) -> npt.NDArray[np.bool_]:

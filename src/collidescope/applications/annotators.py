@@ -9,12 +9,11 @@ The usual coefficients compare that with votes drawn at random from the class sh
 so both follow from the collision matrix and say less than it does: which classes collide is lost, and where one class
 is common they are low although people agree on nearly every item.
 
-An annotator a is compared with the others on the items they share. Under the hypothesis that a votes as the others do,
-a agrees with another as often as two others agree, and uses every class as often as the others: both differences have
-mean zero on every item, however hard it is, so items are the units and each difference is tested by its mean. The
-annotator with the smallest p-value is flagged if it is small beyond multiplicity (Bonferroni over the classes and the
-annotators left), its votes are set aside, and the rest is tested again: otherwise one careless annotator makes the
-careful ones look different from their company.
+An annotator a is compared with the others on the items they share. If a votes as the others do, a agrees with another
+as often as two others agree, and uses every class as often as they do: both differences have mean zero on every item,
+however hard it is, so items are the units and each difference is tested by its mean. The annotator with the smallest
+p-value is flagged if it is small beyond multiplicity (Bonferroni over the classes and the annotators left), its votes
+are set aside, and the rest is tested again: otherwise one careless annotator makes the careful ones look different.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from scipy.special import stdtr, stdtrit
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
-from collidescope.applications._inputs import Told, check_rates, plain, wilson_interval
+from collidescope.applications._inputs import Told, check_rates, mean_and_error, plain, wilson_interval
 from collidescope.counting import Names, collision_matrix_from_votes, count_table, input_groups, label_codes, vote_table
 from collidescope.matrix import UNSEEN, CollisionMatrix
 
@@ -68,11 +67,9 @@ def agreement(votes: Any, classes: Names | None = None, *, level: float = 0.95) 
     counts, totals = counts[kept], totals[kept]
     n = len(totals)
     disagree = 1 - (np.asarray((counts * counts).sum(axis=1)) - totals) / (totals * (totals - 1))
-    rows: dict[str, tuple[float, float, float]] = {}
-    for name, weight, factor in (
-        ("Fleiss' kappa", np.ones(n), 1.0),
-        ("Krippendorff's alpha", totals, 1 - 1 / totals.sum()),
-    ):
+    pber, stderr, _ = mean_and_error(disagree)
+    rows = [(1 - pber, stderr, 0.0), (pber, stderr, 0.0)]
+    for weight, factor in ((np.ones(n), 1.0), (totals, 1 - 1 / totals.sum())):
         share = weight / weight.sum()
         error, priors = float(share @ disagree), counts.T @ (share / totals)
         chance = 1 - float(priors @ priors)
@@ -80,39 +77,24 @@ def agreement(votes: Any, classes: Names | None = None, *, level: float = 0.95) 
             raise ValueError("votes are all for one class: chance alone would agree, and there is no coefficient")
         # d(error / chance) = d error / chance + error / chance² · 2 π·dπ, item by item.
         influence = disagree / chance + 2 * error / chance**2 * (counts @ priors) / totals
-        rows.setdefault("agreement", (1 - error, _stderr(disagree, share), 0.0))
-        rows.setdefault("PBER", (error, _stderr(disagree, share), 0.0))
-        rows[name] = (1 - factor * error / chance, factor * _stderr(influence, share), -1.0)
-    value, stderr, least = np.array(list(rows.values())).T
+        deviations = share * (influence - share @ influence)
+        rows.append((1 - factor * error / chance, factor * np.sqrt(n / (n - 1) * deviations @ deviations), -1.0))
+    value, stderr, least = np.array(rows).T
     half = stdtrit(n - 1, (1 + level) / 2) * np.hypot(stderr, UNSEEN / n)
     columns = {"value": value, "low": np.maximum(value - half, least), "high": np.minimum(value + half, 1.0)}
-    formulas = {"formula": [FORMULAS[name] for name in rows]}
-    return pd.DataFrame(columns | formulas, index=pd.Index(rows, name="coefficient"))
-
-
-def _stderr(values: FloatArray, share: FloatArray) -> float:
-    """Of the weighted mean of independent ``values``."""
-    n = len(values)
-    return float(np.sqrt(n / (n - 1) * (share**2) @ (values - share @ values) ** 2))
+    return pd.DataFrame(columns | {"formula": FORMULAS.values()}, index=pd.Index(FORMULAS, name="coefficient"))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AnnotatorReport(Told):
     """What :func:`compare_annotators` found.
 
-    Attributes
-    ----------
-    matrix : CollisionMatrix
-        S from all pairs of votes by different annotators: the mean over items.
-    agreement : DataFrame
-        See :func:`agreement`.
-    annotators : DataFrame
-        One row per annotator: ``votes``, shared ``items``, the ``rate`` at which the annotator agrees with another one
-        and that of two ``others`` on the same items, their ``difference`` with ``low`` and ``high``; ``pber_without``,
-        the PBER of all other votes; ``used`` (the class whose use differs most), ``used_by`` (by how much), ``p_value``
-        (corrected for classes and annotators) and ``flagged``.
-    pairs : DataFrame
-        ``first``, ``second``, ``items`` they share, ``agreement``, ``low``, ``high`` (Wilson), least agreement first.
+    ``matrix`` is S from all pairs of votes by different annotators (mean over items), ``agreement`` the table of
+    :func:`agreement`. ``annotators`` has one row per ``annotator``: ``votes``, shared ``items``, the ``rate`` at which
+    the annotator agrees with another one and that of two ``others`` on the same items, their ``difference`` with
+    ``low`` and ``high``; ``pber_without``, the PBER of all other votes; ``used`` (the class whose use differs most),
+    ``used_by`` (by how much), ``p_value`` (corrected for classes and annotators) and ``flagged``. ``pairs`` has
+    ``first``, ``second``, ``items`` they share, ``agreement``, ``low``, ``high`` (Wilson), least agreement first.
     """
 
     TITLE: ClassVar[str] = "Who votes differently?"
@@ -127,9 +109,8 @@ class AnnotatorReport(Told):
         """S from the votes of everybody else."""
         items, codes, who, names = self._votes
         rest = ~np.isin(who, check.encode_labels(list(annotators), names, "annotators"))
-        return collision_matrix_from_votes(
-            count_table(items[rest], codes[rest], self.matrix.n_classes), self.matrix.classes
-        )
+        counts = count_table(items[rest], codes[rest], self.matrix.n_classes)
+        return collision_matrix_from_votes(counts, self.matrix.classes)
 
     @property
     def verdict(self) -> str:
@@ -175,10 +156,8 @@ def compare_annotators(
     cells, times = np.unique(groups * len(people) + who, return_counts=True)
     if (times > 1).any():
         row = int(np.flatnonzero(groups * len(people) + who == cells[times > 1][0])[1])
-        raise ValueError(
-            f"annotators has {people.tolist()[who[row]]!r} twice on one item (again in row {row}): a second vote of "
-            f"the same person is no independent sighting, keep one of them"
-        )
+        twice = f"{people.tolist()[who[row]]!r} twice on one item (again in row {row})"
+        raise ValueError(f"annotators has {twice}: a person's second vote is not independent, keep one of them")
     counts = count_table(groups, codes, len(names))
     matrix = collision_matrix_from_votes(counts, names)
     votes = (groups, codes, who, people)
@@ -263,11 +242,8 @@ def _against_others(
         # Disagreement is tested on one side, use on both and in K classes.
         p = 2 * np.minimum(stdtr(df, difference / stderr), 2 * k * stdtr(df, -z))
         half = stdtrit(df, (1 + level) / 2) * stderr
-        columns: dict[str, Any] = {
-            "items": n,
-            "rate": np.bincount(who, rate, m) / n,
-            "others": np.bincount(who, others, m) / n,
-        }
+        rates = (np.bincount(who, part, m) / n for part in (rate, others))
+        columns: dict[str, Any] = {"items": n} | dict(zip(("rate", "others"), rates, strict=True))
         columns |= {"difference": difference, "low": np.maximum(difference - half, -1)}
         columns |= {"high": np.minimum(difference + half, 1), "pber_without": without}
         columns |= {"used": np.where(n > 0, matrix.classes[most].astype(object), None), "used_by": used_by}

@@ -1,7 +1,7 @@
-"""Which errors of a classifier could a better model avoid, and which are in the data?
+"""Errors and rows: which errors of a classifier could be avoided, which rows are ambiguous, which labels look wrong?
 
-With held-out posteriors p the rule argmax p is the best that the features allow, as far as p can see. The audited
-classifier's prediction ŷ is compared with it row by row::
+All of it is asked of posteriors p of rows that the model did **not** see in training. The rule argmax p is the best
+that the features allow, as far as p can see. :func:`audit` compares a classifier's prediction ŷ with it row by row::
 
     error    = P(ŷ ≠ y)                     of the audited classifier
     best     = P(argmax p ≠ y)              of the best rule known, on the same labelled rows
@@ -16,6 +16,17 @@ A pair is flagged when its excess is beyond luck (exact McNemar test on the rows
 says j) **and** so is that of both directions together: equally good rules can draw the line between i and j elsewhere.
 Nor is a pair flagged whose rows, all errors counted, come out no worse. Benjamini and Hochberg's procedure keeps the
 expected share of false flags below ``fdr``.
+
+:func:`ambiguous` lists rows that several classes share, and labels that stand alone against posteriors that agree on
+another class. A label can be wrong, or its row can truly belong to two classes: p alone gives both a small p(label).
+What tells them apart are the other rows: wrong labels are made by a process that does not look at the row closely, so
+it also shows where nothing is ambiguous. With R[j, l] the share of label l among the stray labels of rows that clearly
+are of class j (the clearer a row, the more it counts)::
+
+    score = log Σ_{j≠l} p_j R[j, l] - log p_l
+
+the log odds, up to a constant, that a row with label l is a row of another class whose label strayed. Where stray
+labels go anywhere (R even), the order is that of -p(label); where they go to one neighbour (4 for 9), it follows.
 """
 
 from __future__ import annotations
@@ -26,38 +37,39 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from scipy.special import ndtri
+from scipy.special import entr, ndtri
 from scipy.stats import binom
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
 from collidescope.applications import _inputs as inputs
 from collidescope.applications._inputs import Names, Told, plain, scored, wilson_interval
+from collidescope.equations.moments import row_blocks
 
 #: Posteriors whose own estimate of their error is off by more standard errors than this are called miscalibrated.
 MISCALIBRATED = 3.0
 #: Added to each of the four cells of a paired 2×2 table (Agresti and Min, 2005): Wald's interval is too short without.
 AGRESTI_MIN = 0.5
+#: A row is clear when one class has at least this posterior: odds of 4 to 1 against all others together.
+CLEAR = 0.8
+#: A label is suspect when the row is clear and its label has at most this posterior: one chance in ten.
+SUSPECT = 0.1
+#: Pseudo-count of stray labels of each class, spread evenly: with none seen every direction is alike.
+PSEUDO_COUNT = 2.0
+#: Posteriors below this are not told apart: no finite sample knows them, and log 0 would outrank everything.
+SMALLEST = 1e-6
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AuditReport(Told):
     """What a classifier gets wrong: fixable now, not learned yet, inherent. Made by :func:`audit`.
 
-    Attributes
-    ----------
-    error, best, fixable : float
-        Shares of rows: ``error = best + fixable``, exactly; with ``error_interval`` and ``fixable_interval``.
-    inherent_interval : (low, high) or None
-        Range of the Bayes error, where a limit is known.
-    bayes_error : float
-        1 - mean(max p): what the posteriors themselves claim that the best rule errs.
-    bayes_error_limit : float
-        Upper confidence limit of the Bayes error: the lower of those of ``best`` and of the Brier score of p.
-    pairs : DataFrame
-        One row per ordered pair that occurs: ``true``, ``predicted``, ``rows`` (of the true class), ``observed`` and
-        ``best`` rates, ``fixable`` with ``low`` and ``high``, ``points`` (fixable as a share of all rows; they sum to
-        the total), ``p_value``, ``flagged``. Largest ``fixable`` first.
+    ``error = best + fixable`` exactly, as shares of rows, with ``error_interval`` and ``fixable_interval``;
+    ``inherent_interval`` is the range of the Bayes error where a limit is known, ``bayes_error`` what the posteriors
+    claim of it (1 - mean max p), ``bayes_error_limit`` its upper confidence limit: the lower of those of ``best`` and
+    of the Brier score. ``pairs`` has one row per ordered pair that occurs: ``true``, ``predicted``, ``rows`` (of the
+    true class), ``observed`` and ``best`` rates, ``fixable`` with ``low`` and ``high``, ``points`` (fixable as a share
+    of all rows; they sum to the total), ``p_value``, ``flagged``. Largest ``fixable`` first.
     """
 
     TITLE: ClassVar[str] = "Which errors could a better model avoid?"
@@ -94,8 +106,8 @@ class AuditReport(Told):
         ``kind``: "fixable" where argmax p is right, "inherent" where it says ``predicted`` too (inherent, or not
         learned yet), "other" where it is wrong in another way, or "all" of them.
         """
-        i = int(check.encode_labels([true], self.classes, "true")[0])
-        j = int(check.encode_labels([predicted], self.classes, "predicted")[0])
+        given = (("true", true), ("predicted", predicted))
+        i, j = (check.encode_labels([label], self.classes, name)[0] for name, label in given)
         if i == j:
             raise ValueError(f"predicted must be another class than true, got {predicted!r} for both")
         y, said, best = self._codes
@@ -113,41 +125,34 @@ class AuditReport(Told):
 
         said = f"The classifier errs on {self.error:.{digits}%} of rows."
         if self.fixable_interval[1] < 0:
-            return (
-                f"{said} The rule from these posteriors errs on {self.best:.{digits}%}: the classifier knows more "
-                f"than they do, so they cannot say what is inherent. Use better posteriors."
+            rule = (
+                f"The rule from these posteriors errs on {self.best:.{digits}%}: the classifier knows more than they do"
             )
+            return f"{said} {rule}, so they cannot say what is inherent. Use better posteriors."
         if self.error == 0:
             return f"{said} There is nothing to fix."
         rest = f"{points(self.best)} points are inherent in the data or not learned yet"
         if self.inherent_interval is not None and self.not_learned_interval is not None:
             rest = (
-                f"{points(*self.inherent_interval)} points are inherent in the data (unlimited rows would leave them), "
-                f"{points(*self.not_learned_interval)} points are not learned yet"
+                f"{points(*self.inherent_interval)} points are inherent in the data (unlimited rows would leave them)"
             )
+            rest += f", {points(*self.not_learned_interval)} points are not learned yet"
         found, fix = self.pairs[self.pairs["flagged"]], points(*self.fixable_interval)
         if self.fixable_interval[0] <= 0:
             names = [f"{a} taken for {b}" for a, b in zip(found["true"], found["predicted"], strict=True)]
             more = f" Some pairs still stand out: {', '.join(names[: self.ROWS[0]])}." if names else ""
-            return (
-                f"{said} Nothing that a better model would fix is found (difference to the best rule known {fix} "
-                f"points): {rest}. To err less takes better features or more rows.{more}"
-            )
+            none = f"Nothing that a better model would fix is found (difference to the best rule known {fix} points)"
+            return f"{said} {none}: {rest}. To err less takes better features or more rows.{more}"
         top = (found if len(found) else self.pairs).nlargest(1, "points").to_dict("records")[0]
         part = "most of it" if top["points"] > self.fixable / 2 else "the largest part"
-        return (
-            f"{said} {points(self.fixable)} points ({fix}) could be fixed by a better model, {part} {top['true']} "
-            f"taken for {top['predicted']}; {rest}."
-        )
+        most = f"{part} {top['true']} taken for {top['predicted']}"
+        return f"{said} {points(self.fixable)} points ({fix}) could be fixed by a better model, {most}; {rest}."
 
     def to_dict(self) -> dict[str, Any]:
         """Plain lists, numbers and text, which JSON can hold."""
         data = super().to_dict() | {"inherent": self.best, "not_learned_interval": plain(self.not_learned_interval)}
         data["pairs"] = [pair | {"inherent": pair["best"]} for pair in data["pairs"]]  # the name in the report
         return data
-
-    def __repr__(self) -> str:
-        return f"<AuditReport: {self.n_rows:,} rows, error {self.error:.4f}, fixable {self.fixable:.4f}>"
 
     def _shown(self, most: int | None) -> pd.DataFrame:
         return self.pairs[self.pairs["fixable"] > 0][:most]
@@ -171,9 +176,8 @@ def audit(
     model_or_posteriors : array of shape (n, K), or a fitted classifier with ``predict_proba``
         The best estimate of the true posteriors, by a model that did not train on the rows. Training rows of a
         ``CollisionClassifier`` are recognised and get their held-out posteriors.
-    X : the audited rows
-        Needed when the first argument is a classifier or ``y_pred`` an estimator; else ``audit(P, y_true, y_pred)``.
-    y_true : array of n labels
+    X, y_true : the audited rows and their labels
+        X is needed for a classifier, or an estimator as ``y_pred``; else ``audit(P, y_true, y_pred)``.
     y_pred : array of n labels, array of shape (n, K), or a fitted estimator
         What the audited classifier says about rows that it did not train on.
     limit : Limit, optional
@@ -201,9 +205,8 @@ def audit(
     if y_true is None or y_pred is None:
         name, calls = "y_true" if y_true is None else "y_pred", "audit(posteriors, y_true=y, y_pred=predicted)"
         raise ValueError(f"{name} is needed: write {calls} or audit(model, X, y, predicted)")
-    P, y, names, notes = scored(
-        model_or_posteriors, X if model else None, y_true, classes, "model_or_posteriors", "y_true"
-    )
+    rows = X if model else None
+    P, y, names, notes = scored(model_or_posteriors, rows, y_true, classes, "model_or_posteriors", "y_true")
     said, best = predicted_codes(y_pred, X, names), P.argmax(axis=1)
     check.check_same_length(y, said, "y_true and y_pred")
     n = len(P)
@@ -213,10 +216,9 @@ def audit(
     claimed = 1 - P.max(axis=1)
     gap, spread, _ = inputs.mean_and_error(best_wrong - claimed)
     if n > 1 and abs(gap) > MISCALIBRATED * spread:
-        notes += (
-            f"The posteriors are {'over' if gap > 0 else 'under'}-confident: they claim that their rule errs on "
-            f"{claimed.mean():.1%}, it errs on {best_wrong.mean():.1%}. Better ones may find more that can be fixed.",
-        )
+        said_of = f"they claim that their rule errs on {claimed.mean():.1%}, it errs on {best_wrong.mean():.1%}"
+        how = "over" if gap > 0 else "under"
+        notes += (f"The posteriors are {how}-confident: {said_of}. Better ones may find more that can be fixed.",)
     pber, stderr, _ = inputs.mean_and_error((inputs.residuals(P, y) ** 2).sum(axis=1))
     # Either of two upper limits would do at a one-sided (1 - level) / 2; for the lower of them each takes half of it.
     each = 1 - (1 - level) / 2
@@ -244,11 +246,13 @@ def bayes_confusion(P: npt.ArrayLike, y: npt.ArrayLike | None = None, *, classes
     """
     if y is not None:
         posteriors, codes, names, _ = scored(P, None, y, classes)
-        return _rates(confusion_table(codes, posteriors.argmax(axis=1), len(names)))
-    posteriors, names, _ = inputs.posteriors_of(P, None, None, classes, "P")
-    table = np.zeros((len(names), len(names)))
-    np.add.at(table.T, posteriors.argmax(axis=1), posteriors)
-    return _rates(table)
+        table = confusion_table(codes, posteriors.argmax(axis=1), len(names))
+    else:
+        posteriors, names, _ = inputs.posteriors_of(P, None, None, classes, "P")
+        table = np.zeros((len(names), len(names)))
+        np.add.at(table.T, posteriors.argmax(axis=1), posteriors)
+    with np.errstate(invalid="ignore"):  # nan for a class without rows
+        return table / table.sum(axis=1, keepdims=True)
 
 
 def predicted_codes(y_pred: Any, X: Any, classes: npt.NDArray[Any]) -> IntArray:
@@ -293,12 +297,6 @@ def confusion_table(y: IntArray, said: IntArray, k: int) -> FloatArray:
     return np.bincount(y * k + said, minlength=k * k).reshape(k, k).astype(np.float64)
 
 
-def _rates(table: FloatArray) -> FloatArray:
-    """Its rows as shares; nan for a class without rows."""
-    total = np.broadcast_to(table.sum(axis=1, keepdims=True), table.shape)
-    return np.divide(table, total, out=np.full(table.shape, np.nan), where=total > 0)
-
-
 def _pair_table(
     y: IntArray, said: IntArray, best: IntArray, classes: npt.NDArray[Any], level: float, fdr: float
 ) -> pd.DataFrame:
@@ -325,3 +323,117 @@ def _pair_table(
     columns |= {"best": inherent[i, j] / rows, "fixable": (worse - better) / rows, "low": low, "high": high}
     columns |= {"points": (worse - better) / len(y), "p_value": p, "flagged": flagged}
     return pd.DataFrame(columns).sort_values("fixable", ascending=False, kind="stable", ignore_index=True)
+
+
+# ------------------------------------------------------------------------------------------------ rows
+
+
+def ambiguous(
+    clf_or_posteriors: Any,
+    X: Any = None,
+    y: npt.ArrayLike | None = None,
+    *,
+    by: str = "entropy",
+    top: int | None = None,
+    classes: Names | None = None,
+) -> pd.DataFrame:
+    """Rows in order of ambiguity, or of how wrong their label looks, as a table to write with ``to_csv``.
+
+    Parameters
+    ----------
+    clf_or_posteriors, X, y, classes : as in :func:`audit`; without ``y`` no label is suspect
+    by : "entropy", "margin" or "label"
+        Most entropy first; smallest lead of the first class over the second first; most suspect label first
+        (:func:`label_error_scores`, needs ``y``).
+    top : int, optional
+        Keep this many rows.
+
+    Returns
+    -------
+    DataFrame
+        ``index`` (row number), ``label``, ``predicted``, ``second``, ``p_label``, ``p_first``, ``p_second``,
+        ``entropy`` (in nats) and ``kind``. "clear": one class has a posterior of at least 0.8, and it is the label.
+        "suspect label": one class has at least 0.8, and the label at most 0.1. "ambiguous": all other rows.
+
+    Examples
+    --------
+    >>> P = [[0.98, 0.02], [0.45, 0.55], [0.99, 0.01]]
+    >>> ambiguous(P, y=["cat", "cat", "dog"])[["index", "label", "predicted", "kind"]]
+       index label predicted           kind
+    0      1   cat       dog      ambiguous
+    1      0   cat       cat          clear
+    2      2   dog       cat  suspect label
+    """
+    check.check_choice(by, ["entropy", "margin", "label"], "by")
+    if top is not None:
+        check.check_count(top, "top", least=0)
+    if by == "label" and y is None:
+        raise ValueError("y is needed for by='label': without labels none can be suspect")
+    codes: IntArray | None = None
+    if y is None:
+        P, names, _ = inputs.posteriors_of(clf_or_posteriors, X, None, classes, "clf_or_posteriors")
+    else:
+        P, codes, names, _ = scored(clf_or_posteriors, X, y, classes, "clf_or_posteriors")
+    rows, first = np.arange(len(P)), P.argmax(axis=1)
+    second, entropy = np.empty_like(first), np.empty(len(P))
+    for block in row_blocks(*P.shape):
+        entropy[block] = entropies(P[block])
+        others = P[block].copy()
+        np.put_along_axis(others, first[block, None], -1.0, axis=1)
+        second[block] = others.argmax(axis=1)  # ties go to the class that comes first, as in the first argmax
+    found = pd.DataFrame({"index": rows, "label": None, "predicted": names[first], "second": names[second]})
+    found = found.assign(p_label=np.nan, p_first=P[rows, first], p_second=P[rows, second], entropy=entropy)
+    clear = found["p_first"] >= CLEAR
+    found["kind"] = np.where(clear, "clear", "ambiguous")
+    key = -entropy if by == "entropy" else found["p_first"] - found["p_second"]
+    if codes is not None:
+        found["label"], found["p_label"] = names[codes], P[rows, codes]
+        stray = np.where(found["p_label"] <= SUSPECT, "suspect label", "ambiguous")
+        found["kind"] = np.where(clear & (codes != first), stray, found["kind"])
+        key = -_scores(P, codes) if by == "label" else key
+    return found.iloc[np.argsort(key, kind="stable")[:top]].reset_index(drop=True)
+
+
+def label_error_scores(P: npt.ArrayLike, y: npt.ArrayLike, *, classes: Names | None = None) -> FloatArray:
+    """How likely the label of each row is wrong: higher is more suspect; a ranking, not a probability.
+
+    Told apart from inherent ambiguity by where labels stray on rows that are clear (see the module's docstring). ``P``
+    are held-out posteriors, n×K, with columns in the order of ``classes`` (default the sorted distinct labels).
+
+    Examples
+    --------
+    >>> label_error_scores([[0.98, 0.02], [0.45, 0.55], [0.99, 0.01]], ["cat", "cat", "dog"]).argsort()
+    array([0, 1, 2])
+    """
+    posteriors, codes, *_ = scored(P, None, y, classes)
+    return _scores(posteriors, codes)
+
+
+def stray_labels(P: FloatArray, codes: IntArray) -> FloatArray:
+    """R[j, l]: among rows that clearly are of class j and carry another label, the share with label l; rows sum to 1.
+
+    A row counts ((p - CLEAR) / (1 - CLEAR))² with p its largest posterior: near ``CLEAR`` labels still stray because
+    the row is ambiguous. ``PSEUDO_COUNT`` labels spread over the K - 1 others are added to those seen.
+    """
+    k = P.shape[1]
+    clarity = np.maximum((P.max(axis=1) - CLEAR) / (1 - CLEAR), 0.0) ** 2
+    counts = np.bincount(P.argmax(axis=1) * k + codes, clarity, k * k).reshape(k, k)
+    np.fill_diagonal(counts, 0.0)
+    counts += PSEUDO_COUNT / (k - 1) * (1 - np.eye(k))
+    return counts / counts.sum(axis=1, keepdims=True)
+
+
+def _scores(P: FloatArray, codes: IntArray) -> FloatArray:
+    R = stray_labels(P, codes)
+    towards = np.ascontiguousarray(R.T)
+    strayed = np.empty(len(P))
+    for block in row_blocks(*P.shape):
+        # R[l, l] = 0: the label's own class adds nothing
+        strayed[block] = np.einsum("nj,nj->n", P[block], towards[codes[block]])
+    own = P[np.arange(len(P)), codes]
+    return np.log(np.maximum(strayed, SMALLEST * R[R > 0].min())) - np.log(np.maximum(own, SMALLEST))
+
+
+def entropies(P: FloatArray) -> FloatArray:
+    """Entropy of every distribution along the last axis, in nats."""
+    return np.asarray(entr(P).sum(axis=-1))

@@ -9,9 +9,9 @@ Standard errors are those of a delete-a-group jackknife: rows (or whole clusters
 each metric is computed without each part, and θ̂ has variance (g - 1) / g Σ (θ₋ₚ - mean)². Every metric here is a smooth
 function of averages, and differences of two classifiers or two training sizes come with their covariance.
 
-*At the limit*: the value v(m) at m training rows is taken to approach its limit b as v(m) = b + a m^-c. Accuracy and
-the Brier score follow from a ``Limit``; for every metric posteriors of the same rows by models of several training
-sizes give its own curve. For each c on a grid (b, a) are the generalised least squares fit; b is the mixture over c.
+*At the limit*: accuracy and the Brier score follow from a ``Limit``. Any other metric has a curve of its own, from
+posteriors of the same rows by models of several training sizes: its distance to the best possible value is continued
+like a PBER (:mod:`collidescope.limit`).
 """
 
 from __future__ import annotations
@@ -24,94 +24,129 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from scipy.special import log_ndtr, stdtrit
-from sklearn import metrics
+from scipy.special import ndtri, stdtrit
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
-from collidescope.applications._inputs import Names, Told, check_rates, group_codes, is_table, scored
+from collidescope.applications._inputs import Names, Told, check_rates, curve_of, group_codes, is_table, residuals
+from collidescope.limit import Limit
 
 #: Parts of the jackknife: 24 degrees of freedom, and each metric is computed 26 times.
 PARTS = 25
-#: Exponents of learning curves seen in practice; the same grid for every metric.
-EXPONENTS = np.linspace(0.15, 1.0, 18)
 #: Probabilities below this count as this in the log loss: a class that was ruled out costs 16 nats and not infinity.
 LEAST = 1e-7
 
 
+class _Jackknife(NamedTuple):
+    """Rows dealt into parts: every statistic of all rows, then without each part (1 + g values)."""
+
+    codes: IntArray
+    part: IntArray
+    k: int
+
+    def mean(self, values: FloatArray) -> FloatArray:
+        """Of one value per row."""
+        sums, sizes = np.bincount(self.part, values), np.bincount(self.part)
+        return np.append(values.mean(), (values.sum() - sums) / (len(values) - sizes))
+
+    def confusion(self, said: IntArray) -> FloatArray:
+        """Counts of rows by true class and decision, (1 + g) × K × K."""
+        g, k = int(self.part.max()) + 1, self.k
+        counts = np.bincount((self.part * k + self.codes) * k + said, minlength=g * k * k).reshape(g, k, k)
+        return np.concatenate([counts.sum(axis=0)[None], counts.sum(axis=0) - counts]).astype(np.float64)
+
+    def ranking(self, area: Callable[[IntArray, IntArray], float], P: FloatArray) -> FloatArray:
+        """Mean over classes (the second of two) of an area, from (true, all) rows with at least each of the scores.
+
+        Sorted once for all parts: scikit-learn's functions would sort and check 26 times.
+        """
+        kept = [np.full(len(P), True), *(self.part != g for g in range(self.part.max() + 1))]
+        classes = range(self.k)[1 if self.k == 2 else 0 :]
+        found = np.zeros(len(kept))
+        for c in classes:
+            order = np.argsort(-P[:, c], kind="stable")
+            last = np.append(np.diff(P[order, c]) != 0, True)  # of rows with the same score
+            hit, own = self.codes[order] == c, [rows[order] for rows in kept]
+            counts = ([np.append(0, np.cumsum(rows)[last]) for rows in (part & hit, part)] for part in own)
+            found += [area(true, seen) for true, seen in counts]
+        return found / len(classes)
+
+
+def _roc_area(true: IntArray, seen: IntArray) -> float:
+    false = seen - true
+    return float(((true[1:] + true[:-1]) * np.diff(false)).sum() / (2 * true[-1] * false[-1]))
+
+
+def _average_precision(true: IntArray, seen: IntArray) -> float:
+    return float((np.diff(true) * true[1:] / np.maximum(seen[1:], 1)).sum() / true[-1])
+
+
 class _Metric(NamedTuple):
-    """``score(y, decisions, P)``; ``decide(P, π)`` is the best rule given true posteriors, None: P itself is scored."""
+    """``score`` of the confusions of ``decide(P, π)``, the best rule given true posteriors; without one of P itself."""
 
     name: str
-    score: Callable[[IntArray, IntArray, FloatArray], float]
+    score: Callable[[FloatArray], FloatArray]
     decide: Callable[[FloatArray, FloatArray], IntArray] | None = None
     higher: bool = True
     best: float = 1.0
     push: str = "errors of the posteriors lower it: the ceiling is at least this"
 
 
-def _metrics(k: int, cost: FloatArray | None) -> list[_Metric]:
-    every = np.arange(k)
+def _metrics(rows: _Jackknife, cost: FloatArray | None) -> list[_Metric]:
+    k, codes = rows.k, rows.codes
     lower = (False, 0.0, "errors of the posteriors raise it: the best is at most this")
-    f1 = (
-        "errors of the posteriors usually lower it; rules made for F1 can reach a little more even with true posteriors"
-    )
+    f1 = "errors of the posteriors usually lower it; rules for F1 can reach a little more even with true posteriors"
     top = min(k - 1, 5 if k > 10 else 2)
 
-    def likeliest(P: FloatArray, priors: FloatArray) -> IntArray:
-        return P.argmax(axis=1)
+    likeliest = lambda P, priors: P.argmax(axis=1)  # noqa: E731
+    at_equal_priors = lambda P, priors: (P / np.maximum(priors, LEAST)).argmax(axis=1)  # noqa: E731
 
-    def mean_f1(average: str) -> _Metric:
-        score = partial(metrics.f1_score, labels=every, average=average, zero_division=0.0)
-        return _Metric(f"{average} F1", lambda y, said, P: score(y, said), likeliest, push=f1)
+    def right(C: FloatArray) -> FloatArray:
+        return np.diagonal(C, axis1=1, axis2=2)
 
-    def per_class(score: Callable[..., Any], y: IntArray, said: IntArray, P: FloatArray) -> float:
-        """Mean over classes of a score of one class against the rest; of the second class where there are two."""
-        return float(np.mean([score(y == c, P[:, c]) for c in (every[1:] if k == 2 else every)]))
+    def f1_scores(C: FloatArray) -> FloatArray:
+        return 2 * right(C) / np.maximum(C.sum(axis=1) + C.sum(axis=2), 1)
+
+    def shares(C: FloatArray) -> FloatArray:
+        return C.sum(axis=2) / C.sum(axis=(1, 2))[:, None]
+
+    def recalls(C: FloatArray) -> FloatArray:
+        with np.errstate(invalid="ignore"):  # a class that is in no other part has none
+            return right(C) / C.sum(axis=2)
+
+    def in_top(P: FloatArray) -> FloatArray:
+        return (np.argsort(P, axis=1, kind="stable")[:, -top:] == codes[:, None]).any(axis=1).astype(np.float64)
+
+    def surprise(P: FloatArray) -> FloatArray:
+        floored = np.maximum(P, LEAST)
+        return -np.log(floored[np.arange(len(P)), codes] / floored.sum(axis=1))
 
     found = [
-        _Metric("accuracy", lambda y, said, P: metrics.accuracy_score(y, said), likeliest),
-        _Metric(
-            "balanced accuracy",
-            lambda y, said, P: metrics.balanced_accuracy_score(y, said),
-            lambda P, priors: np.asarray((P / np.maximum(priors, LEAST)).argmax(axis=1)),
-        ),
-        mean_f1("macro"),
-        mean_f1("weighted"),
-        _Metric("ROC AUC" if k == 2 else "ROC AUC, one-vs-rest", partial(per_class, metrics.roc_auc_score)),
-        _Metric("average precision", partial(per_class, metrics.average_precision_score)),
-        _Metric(f"top-{top} accuracy", lambda y, said, P: metrics.top_k_accuracy_score(y, P, k=top, labels=every)),
-        _Metric("log loss", lambda y, said, P: metrics.log_loss(y, _floored(P), labels=every), None, *lower),
-        _Metric("Brier score", lambda y, said, P: ((np.eye(k)[y] - P) ** 2).sum(axis=1).mean(), None, *lower),
+        _Metric("accuracy", lambda C: right(C).sum(axis=1) / C.sum(axis=(1, 2)), likeliest),
+        _Metric("balanced accuracy", lambda C: np.nanmean(recalls(C), axis=1), at_equal_priors),
+        _Metric("macro F1", lambda C: f1_scores(C).mean(axis=1), likeliest, push=f1),
+        _Metric("weighted F1", lambda C: (f1_scores(C) * shares(C)).sum(axis=1), likeliest, push=f1),
+        _Metric("ROC AUC" if k == 2 else "ROC AUC, one-vs-rest", partial(rows.ranking, _roc_area)),
+        _Metric("average precision", partial(rows.ranking, _average_precision)),
+        _Metric(f"top-{top} accuracy", lambda P: rows.mean(in_top(P))),
+        _Metric("log loss", lambda P: rows.mean(surprise(P)), None, *lower),
+        _Metric("Brier score", lambda P: rows.mean((residuals(P, codes) ** 2).sum(axis=1)), None, *lower),
     ]
     if cost is not None:
-        cheapest = _Metric(
-            "expected cost",
-            lambda y, said, P: float(cost[y, said].mean()),
-            lambda P, priors: np.asarray((P @ cost).argmin(axis=1)),
-            *lower,
-        )
+        expected = lambda C: (C * cost).sum(axis=(1, 2)) / C.sum(axis=(1, 2))  # noqa: E731
+        cheapest = _Metric("expected cost", expected, lambda P, priors: (P @ cost).argmin(axis=1), *lower)
         found.append(cheapest._replace(best=float(cost.min())))
     return [metric for metric in found if metric.name != "top-1 accuracy"]
-
-
-def _floored(P: FloatArray) -> FloatArray:
-    floored = np.maximum(P, LEAST)
-    return np.asarray(floored / floored.sum(axis=1, keepdims=True))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Ceilings(Told):
     """Best reachable values of metrics, made by :func:`ceilings`.
 
-    Attributes
-    ----------
-    table : DataFrame
-        One row per ``metric``: ``now`` with ``low`` and ``high``; ``limit_low`` and ``limit_high`` (missing where no
-        limit is known); ``yours``, ``difference`` (yours - now) with ``difference_low`` and ``difference_high``
-        (missing without ``y_pred``, or where it needs probabilities and labels were given); ``higher_is_better``;
-        ``direction``, the way in which errors of the posteriors push ``now``.
-    level : float
+    ``table`` has one row per ``metric``: ``now`` with ``low`` and ``high``; ``limit_low`` and ``limit_high`` (missing
+    where no limit is known); ``yours``, ``difference`` (yours - now) with ``difference_low`` and ``difference_high``
+    (missing without ``y_pred``, or where it needs probabilities and labels were given); ``higher_is_better``;
+    ``direction``, the way in which errors of the posteriors push ``now``.
     """
 
     TITLE: ClassVar[str] = "What is the best possible value of a metric?"
@@ -124,13 +159,11 @@ class Ceilings(Told):
         """The accuracy in words."""
         row = self.table.set_index("metric").loc["accuracy"]
         words = f"Reachable accuracy {row['now']:.1%} ({row['low']:.1%} to {row['high']:.1%})"
-        if row["yours"] == row["yours"]:
+        if pd.notna(row["yours"]):
             words = f"Your model {row['yours']:.1%}. {words}"
-        if row["limit_high"] == row["limit_high"]:
-            words += (
-                f"; with unlimited rows {row['limit_low']:.1%} to {row['limit_high']:.1%}, "
-                f"nothing above {row['limit_high']:.1%}"
-            )
+        if pd.notna(row["limit_high"]):
+            high = f"{row['limit_high']:.1%}"
+            words += f"; with unlimited rows {row['limit_low']:.1%} to {high}, nothing above {high}"
         return f"{words}."
 
 
@@ -151,9 +184,8 @@ def ceilings(
 
     Parameters
     ----------
-    P : array of shape (n, K), or a fitted ``CollisionClassifier``
-        Held-out posteriors of the rows; of a classifier its ``posteriors_``, ``labels_`` and ``limit_`` are taken.
-    y : array of n labels
+    P, y : array of shape (n, K) and n labels, or a fitted ``CollisionClassifier``
+        Held-out posteriors; a classifier has them, its labels, limit and learning curves.
     y_pred : array of n labels or of shape (n, K), optional
         Held-out predictions of another classifier, compared on the same rows.
     limit : Limit, optional
@@ -178,52 +210,44 @@ def ceilings(
     (True, True)
     """
     check_rates(level=level)
-    if hasattr(P, "predict_proba"):
-        if not hasattr(P, "posteriors_"):
-            raise ValueError(f"P must be held-out posteriors or a fitted CollisionClassifier, got {type(P).__name__}")
-        limit = getattr(P, "limit_", None) if limit is None else limit
-        posteriors_by_size = posteriors_by_size or getattr(P, "posteriors_by_size_", None)
-        y, classes, P = getattr(P, "labels_", None) if y is None else y, P.classes_, P.posteriors_
-    if y is None:
-        raise ValueError("y is needed: write ceilings(clf, y) or ceilings(P, y)")
-    posteriors, codes, names, _ = scored(P, None, y, classes)
+    limit = getattr(P, "limit_", None) if limit is None else limit
+    (posteriors, codes, names, _), curves = curve_of(P, y, classes, posteriors_by_size)
     n, k = posteriors.shape
     costs = None if cost is None else check.check_square(cost, "cost")
     if costs is not None and len(costs) != k:
         raise ValueError(f"cost must be {k}×{k}, one row and column per class, got {costs.shape}")
     if len(np.unique(codes)) < k:
         raise ValueError("y must have rows of every class: leave the others out of the columns of P")
-    part = _parts(codes, None if groups is None else group_codes(groups, n)[0], random_state)
-    curves = _sizes(posteriors_by_size, k, n)
+    if y_pred is not None and len(y_pred) != n:
+        raise ValueError(f"y_pred must have one entry per row ({n}), got {len(y_pred)}")
     rival, labels = posteriors, None
-    if y_pred is not None:
-        if len(y_pred) != n:
-            raise ValueError(f"y_pred must have one entry per row ({n}), got {len(y_pred)}")
-        if is_table(y_pred):
-            rival = check.check_posteriors(y_pred, "y_pred", k)
-        else:
-            labels = check.encode_labels(y_pred, names, "y_pred")
+    if is_table(y_pred):
+        rival = check.check_posteriors(y_pred, "y_pred", k)
+    elif y_pred is not None:
+        labels = check.encode_labels(y_pred, names, "y_pred")
+    jackknife = _Jackknife(codes, _parts(codes, None if groups is None else group_codes(groups, n)[0], random_state), k)
     priors = np.bincount(codes) / n
-    kept = [np.ones(n, dtype=bool), *(part != g for g in range(part.max() + 1))]
+    limits: dict[str, tuple[float, float]] = {}
+    if limit is not None:  # accuracy and Brier score follow from it, and agree with what else is said about the fit
+        low, high = limit.bayes_error_interval(level)
+        limits = {"accuracy": (1 - float(high), 1 - float(low)), "Brier score": limit.pber_interval(level)}
     rows = []
-    for metric in _metrics(k, costs):
+    for metric in _metrics(jackknife, costs):
 
         def values(Q: FloatArray, said: IntArray | None = None, metric: _Metric = metric) -> FloatArray:
             """Of all rows, then without each part."""
-            decided = metric.decide(Q, priors) if said is None and metric.decide else said
-            decided = codes if decided is None else decided
-            return np.array([metric.score(codes[rows], decided[rows], Q[rows]) for rows in kept])
+            if metric.decide is None:
+                return metric.score(Q)
+            return metric.score(jackknife.confusion(metric.decide(Q, priors) if said is None else said))
 
         now = values(posteriors)
         row: dict[str, Any] = {"metric": metric.name, "now": now[0]}
         row["low"], row["high"] = _interval(now, level, metric)
-        if curves:
+        if metric.name in limits:
+            row["limit_low"], row["limit_high"] = limits[metric.name]
+        elif curves:
             by_size = np.array([values(Q) for Q in curves.values()])
-            row["limit_low"], row["limit_high"] = _extrapolate(np.array(list(curves)), by_size, level, metric)
-        elif limit is not None and metric.name == "accuracy":
-            row["limit_high"], row["limit_low"] = (1 - float(end) for end in limit.bayes_error_interval(level))
-        elif limit is not None and metric.name == "Brier score":
-            row["limit_low"], row["limit_high"] = map(float, limit.pber_interval(level))
+            row["limit_low"], row["limit_high"] = _range(np.array(list(curves), float), by_size, level, metric, n)
         if y_pred is not None and (labels is None or metric.decide is not None):
             other = values(rival, labels)
             row |= {"yours": other[0], "difference": other[0] - now[0]}
@@ -249,53 +273,21 @@ def _interval(values: FloatArray, level: float, metric: _Metric | None = None) -
     g = len(values) - 1
     stderr = np.sqrt((g - 1) / g * ((values[1:] - values[1:].mean()) ** 2).sum())
     half = float(stdtrit(g - 1, (1 + level) / 2) * stderr)
-    low, high = float(values[0] - half), float(values[0] + half)
+    ends = values[0] - half, values[0] + half
     if metric is not None:
-        low, high = (low, min(high, metric.best)) if metric.higher else (max(low, metric.best), high)
-    return low, high
+        ends = (ends[0], min(ends[1], metric.best)) if metric.higher else (max(ends[0], metric.best), ends[1])
+    return ends
 
 
-def _sizes(given: Mapping[int, npt.ArrayLike] | None, k: int, n: int) -> dict[int, FloatArray]:
-    sizes = sorted(check.check_count(size, "posteriors_by_size") for size in given or ())
-    if given and len(sizes) < 3:
-        raise ValueError(f"posteriors_by_size must have 3 training sizes or more, got {sizes}")
-    curves = {m: check.check_posteriors((given or {})[m], f"posteriors_by_size[{m}]", k) for m in sizes}
-    for size, P in curves.items():
-        if len(P) != n:
-            raise ValueError(f"posteriors_by_size[{size}] must have the {n} rows of P, got {len(P)}")
-    return curves
-
-
-def _extrapolate(sizes: IntArray, values: FloatArray, level: float, metric: _Metric) -> tuple[float, float]:
-    """Interval of b in v(m) = b + a m^-c, from values (sizes × (1 + parts)) of all rows and without each part.
-
-    Flat prior on c over ``EXPONENTS``; for each c (b, a) is normal around its generalised least squares fit, cut where
-    more rows would hurt, and b where no metric can be. The worse end is no better than what is reached now.
-    """
-    g = values.shape[1] - 1
-    deviations = values[:, 1:] - values[:, 1:].mean(axis=1, keepdims=True)
-    covariance = (g - 1) / g * deviations @ deviations.T
-    covariance += 1e-6 * np.trace(covariance) / len(sizes) * np.eye(len(sizes)) + 1e-16 * np.eye(len(sizes))
-    inverse = np.linalg.inv(covariance)
-    v, sign = values[:, 0], 1.0 if metric.higher else -1.0
-    reach = np.abs(v - v[-1]).max() + 4 * np.sqrt(np.diag(covariance).max())
-    grid = v[-1] + sign * np.linspace(-1, 1, 801) * max(4 * reach, 1e-6)
-    grid = grid[sign * grid <= sign * metric.best]
-    logs = []
-    for c in EXPONENTS:
-        A = np.column_stack([np.ones(len(sizes)), (sizes / sizes[-1]) ** -c])
-        spread = np.linalg.inv(A.T @ inverse @ A)
-        fit = spread @ A.T @ inverse @ v
-        misfit = float((v - A @ fit) @ inverse @ (v - A @ fit))
-        sd = np.sqrt(spread[0, 0])
-        # a given b is normal too: the chance that it has the sign of learning
-        slope = fit[1] + spread[1, 0] / spread[0, 0] * (grid - fit[0])
-        rest = np.sqrt(max(spread[1, 1] - spread[1, 0] ** 2 / spread[0, 0], 1e-30))
-        learns = log_ndtr(-sign * slope / rest)
-        logs.append((np.log(np.linalg.det(spread)) - misfit - ((grid - fit[0]) / sd) ** 2) / 2 - np.log(sd) + learns)
-    density = np.exp(np.array(logs) - np.max(logs)).sum(axis=0)
-    order = np.argsort(grid)
-    mass = np.cumsum(density[order]) / density.sum()
-    low, high = (float(grid[order][np.searchsorted(mass, q)]) for q in ((1 - level) / 2, (1 + level) / 2))
-    now_low, now_high = _interval(values[-1], level, metric)
-    return (min(low, now_low), high) if metric.higher else (low, max(high, now_high))
+def _range(sizes: FloatArray, values: FloatArray, level: float, metric: _Metric, n: int) -> tuple[float, float]:
+    """(low, high) with unlimited rows from values (sizes × (1 + parts)): the distance to the best possible one."""
+    distance = np.abs(values - metric.best)
+    scale = 2 * max(float(distance[:, 0].max()), 0.5)  # a Limit has no more than 1
+    g = distance.shape[1] - 1
+    deviations = (distance[:, 1:] - distance[:, 1:].mean(axis=1, keepdims=True)) / scale
+    # A Limit has normal errors; those of a jackknife have heavier tails.
+    wider = stdtrit(g - 1, (1 + level) / 2) / ndtri((1 + level) / 2)
+    covariance = wider**2 * (g - 1) / g * deviations @ deviations.T
+    found = Limit(sizes, distance[:, 0] / scale, covariance, float(np.sqrt(covariance[-1, -1])), n)
+    near, far = (metric.best + (-scale if metric.higher else scale) * end for end in found.pber_interval(level))
+    return min(near, far), max(near, far)

@@ -1,4 +1,4 @@
-"""An estimated collision matrix beside a counted one: what a model sees, and what people do.
+"""Two estimates beside each other: of a model and of people (:func:`compare`), of two fits or periods.
 
 An estimate from one label per input converges to B - E[δδᵀ]: whatever the model has not learned counts as collision, so
 it is too high before it is right. A count over several labels per input has no model in it. For a pair of classes the
@@ -19,15 +19,15 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 from scipy.special import ndtr, ndtri
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray
-from collidescope.applications._inputs import Told
+from collidescope.applications import _inputs as inputs
+from collidescope.applications._inputs import Names, Told, loss_and_rates, mean_and_error, residuals, scored
 from collidescope.matrix import UNSEEN, CollisionMatrix
-
-__all__ = ["Comparison", "compare"]
 
 NOT_LEARNED, NOISE, AGREED = "not learned yet", "label noise or leak", "agreed"
 #: Class shares that differ by more than this describe different populations, and S depends on them.
@@ -80,44 +80,42 @@ def compare(estimated: CollisionMatrix, counted: CollisionMatrix, *, level: floa
     >>> compare(model, collision_matrix_from_votes(votes)).pairs[["class", "other", "verdict"]].values.tolist()
     [[0, 2, 'not learned yet'], [1, 2, 'not learned yet'], [0, 1, 'agreed']]
     """
-    check.check_between(level, 0, 1, "level")
+    inputs.check_rates(level=level)
     for name, cm in (("estimated", estimated), ("counted", counted)):
-        if not isinstance(cm, CollisionMatrix):
-            raise ValueError(f"{name} must be a CollisionMatrix, got {type(cm).__name__}")
+        inputs.check_matrix(cm, name)
         if cm.stderr is None or cm.pber_stderr is None:
             raise ValueError(f"{name} has no standard errors, so no difference can be judged: estimate it with labels")
-    if set(estimated.classes.tolist()) != set(counted.classes.tolist()):
-        odd = set(estimated.classes.tolist()) ^ set(counted.classes.tolist())
+    odd = set(estimated.classes.tolist()) ^ set(counted.classes.tolist())
+    if odd:
         raise ValueError(f"estimated and counted must have the same classes, only one has {sorted(map(str, odd))}")
     order = check.encode_labels(estimated.classes, counted.classes, "estimated")
-    S, T = estimated.matrix, counted.matrix[np.ix_(order, order)]
-    errors = np.hypot(_errors(estimated), _errors(counted)[np.ix_(order, order)])
+    same = np.ix_(order, order)
+    S, T, errors = estimated.matrix, counted.matrix[same], np.hypot(_errors(estimated), _errors(counted)[same])
     i, j = np.triu_indices(len(S), 1)
     swap = (S + T)[j, i] > (S + T)[i, j]
     i, j = np.where(swap, j, i), np.where(swap, i, j)
     difference, stderr = (S - T)[i, j], errors[i, j]
     half = ndtri(1 - (1 - level) / 2 / len(i)) * stderr
     z = np.divide(np.abs(difference), stderr, out=np.where(difference == 0, 0.0, np.inf), where=stderr > 0)
-    rates = {"estimated": S[i, j], "counted": T[i, j], "difference": difference}
-    rates |= {"low": difference - half, "high": difference + half, "p_value": np.minimum(2 * ndtr(-z) * len(i), 1.0)}
-    names = {"class": estimated.classes[i], "other": estimated.classes[j]}
-    pairs = pd.DataFrame(names | rates | {"verdict": _verdict(difference, half)})
-    pairs = pairs.iloc[np.argsort(-z, kind="stable")].reset_index(drop=True)
+    columns: dict[str, Any] = {"class": estimated.classes[i], "other": estimated.classes[j], "estimated": S[i, j]}
+    columns |= {"counted": T[i, j], "difference": difference, "low": difference - half, "high": difference + half}
+    columns |= {"p_value": np.minimum(2 * ndtr(-z) * len(i), 1.0), "verdict": _verdict(difference, half)}
+    pairs = pd.DataFrame(columns).iloc[np.argsort(-z, kind="stable")].reset_index(drop=True)
     gap = estimated.pber - counted.pber
     room = float(ndtri((1 + level) / 2) * np.hypot(estimated.pber_stderr or 0, counted.pber_stderr or 0))
     pber: dict[str, Any] = {"estimated": estimated.pber, "counted": counted.pber, "difference": gap, "low": gap - room}
     pber |= {"high": gap + room, "verdict": str(_verdict(np.array(gap), np.array(room)))}
-    notes: tuple[str, ...] = ()
+    notes = []
     unlike = np.abs(estimated.priors - counted.priors[order])
     if unlike.max() > PRIORS_GAP:
         k = int(unlike.argmax())
-        notes += (
+        notes.append(
             f"The class shares differ ({estimated.classes[k]}: {estimated.priors[k]:.1%} estimated, "
-            f"{counted.priors[order[k]]:.1%} counted), and S depends on them: compare the same population.",
+            f"{counted.priors[order[k]]:.1%} counted), and S depends on them: compare the same population."
         )
     if counted.coverage is not None and counted.coverage < 1 - PRIORS_GAP:
-        notes += (f"The count speaks for {counted.coverage:.1%} of the inputs, the estimate for all of them.",)
-    return Comparison(pairs, pber, level, notes)
+        notes.append(f"The count speaks for {counted.coverage:.1%} of the inputs, the estimate for all of them.")
+    return Comparison(pairs, pber, level, tuple(notes))
 
 
 def _errors(cm: CollisionMatrix) -> FloatArray:
@@ -127,3 +125,71 @@ def _errors(cm: CollisionMatrix) -> FloatArray:
 
 def _verdict(difference: FloatArray, half: FloatArray) -> Any:
     return np.where(difference > half, NOT_LEARNED, np.where(difference < -half, NOISE, AGREED))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CollisionChange(Told):
+    """How collisions changed between two fits or two periods, made by :func:`collision_change`.
+
+    ``before``, ``after`` and ``change`` (with ``interval``) are of the PBER, ``paired`` where both are about the same
+    rows; ``table`` has per pair ``class``, ``other``, ``before``, ``after``, ``difference``, ``low``, ``high``,
+    ``p_value``, ``flagged``.
+    """
+
+    TITLE: ClassVar[str] = "Did collisions change?"
+    before: float
+    after: float
+    change: float
+    interval: tuple[float, float]
+    paired: bool
+    table: pd.DataFrame
+
+    @property
+    def verdict(self) -> str:
+        """The answer in words."""
+        low, high = self.interval
+        how = "the same rows, paired" if self.paired else "different rows"
+        word = "rose" if low > 0 else "fell" if high < 0 else "did not change beyond chance"
+        return (
+            f"PBER {word}: {self.before:.2%} before, {self.after:.2%} after, change {100 * self.change:+.2f} points "
+            f"({100 * low:+.2f} to {100 * high:+.2f}; {how})."
+        )
+
+
+def collision_change(
+    P_before: npt.ArrayLike,
+    y_before: npt.ArrayLike,
+    P_after: npt.ArrayLike,
+    y_after: npt.ArrayLike | None = None,
+    *,
+    classes: Names | None = None,
+    level: float = 0.95,
+    fdr: float = 0.05,
+) -> CollisionChange:
+    """Compare two fits on the same rows (leave ``y_after`` out: paired), or two periods with their own rows.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> p = rng.random(1000)
+    >>> y = (rng.random(1000) < p).astype(int)
+    >>> sharp, blunt = np.column_stack([1 - p, p]), np.full((1000, 2), 0.5)
+    >>> collision_change(blunt, y, sharp).interval[1] < 0
+    True
+    """
+    inputs.check_rates(level=level, fdr=fdr)
+    first, codes, names, _ = scored(P_before, None, y_before, classes, "P_before", "y_before")
+    paired = y_after is None
+    labels, y_name = (y_before, "y_before") if y_after is None else (y_after, "y_after")
+    second, later, _, _ = scored(P_after, None, labels, names, "P_after", y_name)
+    r = residuals(first, codes), residuals(second, later)
+    i, j = inputs.largest_collisions(np.concatenate(r))
+    before, after = (loss_and_rates(part, (i, j)) for part in r)
+    gap = mean_and_error(after - before) if paired else mean_and_error(after).minus(mean_and_error(before))
+    table = pd.DataFrame({"before": before.mean(axis=0), "after": after.mean(axis=0), "difference": gap.value})
+    table["low"], table["high"] = gap.interval(level)
+    was, now, change, low, high = map(float, table.iloc[0])
+    pairs = table.assign(p_value=gap.p_value())[1:]
+    pairs.insert(0, "class", names[i])
+    pairs.insert(1, "other", names[j])
+    return CollisionChange(was, now, change, (low, high), paired, inputs.flagged(pairs, fdr))

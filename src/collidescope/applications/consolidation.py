@@ -1,4 +1,4 @@
-"""Class consolidation: which classes to merge so that the data can tell the rest apart.
+"""Merge classes, or split one: which classes the data cannot tell apart, and which class is two.
 
 Merging classes with a K×L membership A is exact, ``B' = Aᵀ B A``, so the PBER of every grouping is known with no
 retraining. Symbols: W = B + Bᵀ with a diagonal of zeros: merging groups a and b lowers PBER by the sum of W between
@@ -7,36 +7,56 @@ them (the *gain*). A *grouping* is an array of K group numbers, numbered in the 
 The greedy path merges the two groups with the largest gain, again and again. Gains add up over classes, so large groups
 attract the rest and late steps often give all to the largest. ``balance`` β divides the gain by (n_a n_b)^β, with n the
 number of classes of a group: 0 is greedy, 1 the mean collision between classes of the two groups (average linkage).
+
+A class that is two has inputs in separate groups that collide with different classes. For class k and two classes a, b
+that it collides with, every row of class k has the contrast t = log p_a - log p_b of its held-out posteriors. A class
+that is one group has t with one mode, wherever it stands between a and b (Gaussian classes: t is linear in x); two
+separate groups, one near a and one near b, give two modes. Silverman's test (1981): the smallest bandwidth h at which
+the kernel density of t has one mode is large when there are two. Its null distribution comes from the same sample,
+smoothed with that h, so that any shape with one mode is the null.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
-from typing import Any, ClassVar
+from itertools import combinations, count
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from scipy.ndimage import gaussian_filter1d
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
 from collidescope._text import HTML_CLASSES, TEXT_CLASSES
-from collidescope.applications._inputs import Told, check_matrix
+from collidescope.applications._inputs import Names, Told, check_matrix, check_rates, discovered, scored
 from collidescope.matrix import CollisionMatrix, _half_width
 
 LEVEL = 0.95
-#: Gains closer than this are equal up to the rounding of sums of B: the pair that comes first in the classes is taken,
-#: on every machine.
+#: Gains closer than this are equal up to rounding: the pair that comes first is taken, on every machine.
 TIE = 1e-12
 #: In place of the gain of a pair that may not be merged; true gains are never negative.
 FORBIDDEN = -1.0
-#: Up to this many classes every grouping can be looked at in a second (Bell's numbers: 115,975 for 10, 4 million
-#: for 12).
+#: Up to this many classes every grouping is looked at within a second (Bell's numbers: 115,975; 4 million for 12).
 OPTIMAL_CLASSES = 10
 #: Letters of the name of a group: three columns of names and numbers fit into 80.
 NAME_WIDTH = 24
+#: Splits: the grid of the kernel density, in units of the range of t.
+BINS = 256
+#: Samples from the null: p-values down to 0.005.
+RESAMPLES = 199
+#: Fewest rows of a class, and of a part, about which something is claimed.
+MIN_ROWS, MIN_PART = 60, 10
+#: Least mean posterior of "its" class in a part: parts that hardly collide need not be told apart.
+MIN_RATE = 0.02
+#: The classes that class k collides with most are paired with each other.
+OTHERS = 3
+#: Changes of a density below this share of its largest value are rounding.
+FLAT = 1e-9
+#: Posteriors below this are not told apart; a row that has both below it says nothing about the contrast.
+SMALLEST = 1e-6
 
 GroupNames = Sequence[Any] | Callable[[list[Any]], Any]
 Groupings = npt.NDArray[np.integer]
@@ -46,20 +66,13 @@ Groupings = npt.NDArray[np.integer]
 class ConsolidationPlan(Told):
     """Which classes become one, what is gained by it, and every other step of the same path (:func:`consolidate`).
 
-    Attributes
-    ----------
-    groups : list of lists of class names, in the order of their first members
-    matrix, source : CollisionMatrix
-        Of the groups (named "4+9", with intervals where the source has a covariance), and of the classes.
-    path : DataFrame
-        One row per step: ``step``, ``n_groups``, ``first`` and ``second`` (the groups merged), ``pber`` with
-        ``pber_low`` and ``pber_high`` (95%), ``gain`` (PBER removed) and ``price``: PBER above that of the plain greedy
-        path with as many groups. It ends at one group, or where the constraints end it.
-    linkage : array of shape (K - 1, 4) or None
-        The tree for :func:`scipy.cluster.hierarchy.dendrogram`; heights are the PBER removed so far. Merges beyond the
-        end of ``path`` join what the constraints keep apart. None with ``method="optimal"``, whose steps need not nest.
-    groupings : array of shape (len(path), K)
-        Group number of every class at every step.
+    ``groups`` are lists of class names, ``matrix`` is S of them (named "4+9", with intervals where ``source``, S of the
+    classes, has a covariance). ``path`` has one row per step: ``step``, ``n_groups``, ``first`` and ``second`` (the
+    groups merged), ``pber`` with ``pber_low`` and ``pber_high`` (95%), ``gain`` (PBER removed) and ``price``: PBER
+    above that of the plain greedy path with as many groups. It ends at one group, or where the constraints end it;
+    ``groupings`` has the group number of every class at each of its steps. ``linkage`` is the tree for
+    :func:`scipy.cluster.hierarchy.dendrogram`, with the PBER removed so far as heights and with merges that the
+    constraints forbid at its end; None with ``method="optimal"``, whose steps need not nest.
     """
 
     TITLE: ClassVar[str] = "Which classes to merge"
@@ -85,28 +98,22 @@ class ConsolidationPlan(Told):
     def at(self, n_groups: int, names: GroupNames | None = None) -> ConsolidationPlan:
         """The plan with another number of groups along the same path.
 
-        ``names`` has one name per group, in the order of ``groups``, or makes one from the members of a group; by
-        default they are joined by "+", long ones cut: "A+B+… (12)".
+        ``names`` has one name per group, or makes one from its members; default "A+B", long ones cut: "A+B+… (12)".
         """
         check.check_count(n_groups, "n_groups", least=2)
         steps = self.path["n_groups"].tolist()
         if n_groups not in steps:
-            reason = (
-                f"the constraints keep {steps[-1]} groups apart"
-                if n_groups < steps[-1]
-                else f"there are {steps[0]} groups before the first step"
-            )
-            raise ValueError(f"n_groups must be from {max(steps[-1], 2)} to {steps[0]} here, got {n_groups}: {reason}")
+            why = f"there are {steps[0]} groups before the first step"
+            why = f"the constraints keep {steps[-1]} groups apart" if n_groups < steps[-1] else why
+            raise ValueError(f"n_groups must be from {max(steps[-1], 2)} to {steps[0]} here, got {n_groups}: {why}")
         return self._at_step(steps.index(n_groups), names)
 
     def _at_step(self, step: int, names: GroupNames | None) -> ConsolidationPlan:
         grouping = self.groupings[step]
         groups = [self.source.classes[grouping == g].tolist() for g in range(int(grouping.max()) + 1)]
-        if names is None:
-            chosen: Sequence[Any] = _default_names(groups)
-        else:
-            chosen = [names(list(group)) for group in groups] if callable(names) else names
-        matrix = self.source.merge(groups, chosen)
+        if callable(names):
+            names = [names(list(group)) for group in groups]
+        matrix = self.source.merge(groups, _default_names(groups) if names is None else names)
         if len(groups) == self.source.n_classes:  # nothing merged: errors that are known without a covariance stay
             matrix = replace(self.source, classes=matrix.classes)
         return replace(self, groups=groups, matrix=matrix)
@@ -116,28 +123,21 @@ class ConsolidationPlan(Told):
         mapping = self.mapping
         names = np.array([mapping[name] for name in self.source.classes.tolist()])
         merged = names[check.encode_labels(y, self.source.classes)]
-        if isinstance(y, pd.Series):
-            return pd.Series(merged, index=y.index, name=y.name)
-        return merged
-
-    def __repr__(self) -> str:
-        return (
-            f"<ConsolidationPlan: {self.source.n_classes} classes in {self.n_groups} groups, "
-            f"PBER {self.matrix.pber:.4f} (was {self.source.pber:.4f})>"
-        )
+        return pd.Series(merged, y.index, name=y.name) if isinstance(y, pd.Series) else merged
 
     @property
     def verdict(self) -> str:
         """The answer in words."""
         words = (
-            f"{self.source.n_classes} classes in {self.n_groups} groups. An input seen again falls into another group "
-            f"with probability {_with_interval(self.matrix)}, into another class with {_with_interval(self.source)}. "
-            f"[PBER]"
+            f"{self.source.n_classes} classes in {self.n_groups} groups. An input seen again falls into another group"
         )
+        words += (
+            f" with probability {_with_interval(self.matrix)}, into another class with {_with_interval(self.source)}."
+        )
+        words += " [PBER]"
         price = self.path.set_index("n_groups")["price"].get(self.n_groups, 0.0)
-        if price > TIE:
-            words += f" Merging by gain alone would leave {self.matrix.pber - price:.2%}, in less even groups."
-        return words
+        more = f" Merging by gain alone would leave {self.matrix.pber - price:.2%}, in less even groups."
+        return words + more if price > TIE else words
 
     def _shown(self, most: int | None) -> pd.DataFrame:
         """The groups, largest first, as many as ``most``, and the others as one line."""
@@ -169,6 +169,8 @@ def consolidate(
     Parameters
     ----------
     cm : CollisionMatrix
+        Exact given S; the choice of the groups saw the estimate, so the PBER of a *chosen* grouping of a noisy matrix
+        is a little too low, and intervals do not allow for the choice.
     n_groups, max_pber : int, float, optional
         Merge until this many groups are left, or until the PBER is at most this. With neither nothing is merged yet:
         look at ``plan.path`` and take ``plan.at(n)``.
@@ -181,13 +183,7 @@ def consolidate(
         Merged before the first step; never together in a group.
     method : "greedy" or "optimal"
         Greedy merges the best pair at each step. Optimal looks at every grouping (up to 10 classes).
-    names : list with one name per group, or callable, optional
-        See :meth:`ConsolidationPlan.at`.
-
-    Notes
-    -----
-    Exact given S. The choice of the groups saw the estimate, so with noisy matrices the PBER of a *chosen* grouping is
-    a little too low; intervals do not allow for the choice.
+    names : see :meth:`ConsolidationPlan.at`
 
     Examples
     --------
@@ -205,58 +201,42 @@ def consolidate(
     check.check_choice(method, ["greedy", "optimal"], "method")
     if n_groups is not None and max_pber is not None:
         raise ValueError(f"give n_groups or max_pber, not both, got {n_groups!r} and {max_pber!r}")
-    if n_groups is not None:
-        check.check_count(n_groups, "n_groups", least=2)
     if max_pber is not None and check.check_at_least(max_pber, 0, "max_pber") > 1:
         raise ValueError(f"max_pber must be between 0 and 1, got {max_pber!r} (a percentage? divide by 100)")
-    if max_group_size is not None:
-        check.check_count(max_group_size, "max_group_size", least=2)
     if check.check_at_least(balance, 0, "balance") > 1:
         raise ValueError(f"balance must be between 0 (by gain alone) and 1 (mean collision), got {balance!r}")
     if balance and method == "optimal":
         raise ValueError("balance must be 0 with method='optimal', which looks for the lowest PBER: use max_group_size")
-    limits = _Constraints.parse(cm.classes, must_merge, cannot_merge, max_group_size)
-    B = cm.joint
-    W = B + B.T
+    most = cm.n_classes if max_group_size is None else check.check_count(max_group_size, "max_group_size", least=2)
+    limits = _constraints(cm.classes.tolist(), must_merge, cannot_merge, most)
+    W = cm.joint + cm.joint.T
     np.fill_diagonal(W, 0.0)
     search = _greedy(W, limits, balance) if method == "greedy" else _optimal(W, limits)
     if search.groupings[0].max() < 1:
         raise ValueError("must_merge joins every class into one: keep at least 2 groups")
-    reference = search
-    if balance or (max_group_size is not None and max_group_size < cm.n_classes):
-        reference = _greedy(W, replace(limits, most=cm.n_classes), 0.0)
-    path = _path_table(cm, search, reference)
+    free = limits._replace(most=cm.n_classes)
+    path = _path_table(cm, search, _greedy(W, free, 0.0) if balance or most < cm.n_classes else search)
     start = ConsolidationPlan([], cm, path, search.linkage, search.groupings, cm)
     if n_groups is not None:
         return start.at(n_groups, names)
     if max_pber is None:
         return start._at_step(0, names)
-    enough = np.flatnonzero((path["pber"] <= max_pber + TIE) & (path["n_groups"] >= 2))
+    several = path[path["n_groups"] >= 2]
+    enough = np.flatnonzero(several["pber"] <= max_pber + TIE)
     if len(enough) == 0:
-        lowest = path[path["n_groups"] >= 2].iloc[-1]
-        raise ValueError(
-            f"max_pber={max_pber:g} is out of reach with 2 groups or more: {int(lowest['n_groups'])} groups still have "
-            f"{lowest['pber']:.4g}; allow more, or loosen the constraints"
-        )
+        left = f"{several['n_groups'].iloc[-1]} groups still have {several['pber'].iloc[-1]:.4g}"
+        more = "allow more, or loosen the constraints"
+        raise ValueError(f"max_pber={max_pber:g} is out of reach with 2 groups or more: {left}; {more}")
     return start._at_step(int(enough[0]), names)
 
 
 def group_name(members: Sequence[Any]) -> str:
-    """Members joined by "+", or the first of them and their number where that is too long for a terminal.
-
-    >>> group_name(["cat", "dog"]), group_name([f"class {i}" for i in range(12)])
-    ('cat+dog', 'class 0+class 1+… (12)')
-    """
-    plain = "+".join(map(str, members))
-    if len(members) < 2 or len(plain) <= NAME_WIDTH:
-        return plain
-    end = f"… ({len(members)})"
-    kept = [str(members[0])]
-    for name in map(str, members[1:-1]):
-        if len("+".join([*kept, name, end])) > NAME_WIDTH:
-            break
-        kept.append(name)
-    return "+".join([*kept, end])
+    """Members joined by "+", or where that is too long for a terminal their first ones and number: "A+B+… (12)"."""
+    names = [str(name) for name in members]
+    if len(names) < 2 or len("+".join(names)) <= NAME_WIDTH:
+        return "+".join(names)
+    short = ["+".join([*names[:kept], f"… ({len(names)})"]) for kept in range(1, min(len(names), NAME_WIDTH))]
+    return max((name for name in short if len(name) <= NAME_WIDTH), key=len, default=short[0])
 
 
 def _default_names(groups: list[list[Any]]) -> list[str]:
@@ -277,80 +257,67 @@ def _with_interval(cm: CollisionMatrix) -> str:
 # ------------------------------------------------------------------------------------------------ what may be merged
 
 
-@dataclass(frozen=True)
-class _Constraints:
+class _Constraints(NamedTuple):
     """What may be merged, as class numbers: ``together`` (must_merge), ``apart`` (K×K), ``most`` classes of a group."""
 
     together: list[list[int]]
     apart: npt.NDArray[np.bool_]
     most: int
 
-    @classmethod
-    def parse(cls, classes: npt.NDArray[Any], must_merge: Any, cannot_merge: Any, most: int | None) -> _Constraints:
-        """The constraints as a caller writes them, by the names of the classes."""
-        names = classes.tolist()
-        together: list[list[int]] = []
-        for group in _groups(names, must_merge, "must_merge"):  # groups that share a class are one
-            touching = [other for other in together if set(other) & set(group)]
-            together = [other for other in together if other not in touching]
-            together.append(sorted(set(group).union(*touching)))
-        apart = np.zeros((len(names), len(names)), dtype=bool)
-        for pair in _groups(names, cannot_merge, "cannot_merge"):
-            apart[np.ix_(pair, pair)] = True
-        np.fill_diagonal(apart, False)
-        found = cls(together, apart, len(names) if most is None else most)
-        for group in together:
-            inside = np.argwhere(apart[np.ix_(group, group)])
-            if len(inside):
-                first, second = (names[group[k]] for k in inside[0])
-                raise ValueError(f"must_merge joins {first!r} and {second!r}, which cannot_merge keeps apart: drop one")
-            if len(group) > found.most:
-                raise ValueError(f"must_merge joins {len(group)} classes, max_group_size allows {found.most}")
-        return found
-
     def allows(self, group: Sequence[int]) -> bool:
         """May these classes be one group?"""
         return len(group) <= self.most and not self.apart[np.ix_(group, group)].any()
 
 
+def _constraints(names: list[Any], must_merge: Any, cannot_merge: Any, most: int) -> _Constraints:
+    """The constraints as a caller writes them, by the names of the classes."""
+    together: list[list[int]] = []
+    for group in _groups(names, must_merge, "must_merge"):  # groups that share a class are one
+        touching = [other for other in together if set(other) & set(group)]
+        together = [other for other in together if other not in touching]
+        together.append(sorted(set(group).union(*touching)))
+    apart = np.zeros((len(names), len(names)), dtype=bool)
+    for pair in _groups(names, cannot_merge, "cannot_merge"):
+        apart[np.ix_(pair, pair)] = True
+    np.fill_diagonal(apart, False)
+    for group in together:
+        for i, j in np.argwhere(apart[np.ix_(group, group)]):
+            both = f"{names[group[i]]!r} and {names[group[j]]!r}"
+            raise ValueError(f"must_merge joins {both}, which cannot_merge keeps apart: drop one")
+        if len(group) > most:
+            raise ValueError(f"must_merge joins {len(group)} classes, max_group_size allows {most}")
+    return _Constraints(together, apart, most)
+
+
 def _groups(names: list[Any], given: Any, argument: str) -> list[list[int]]:
     """Groups of class numbers from groups of names; a class may be given by its name or by its name as text."""
+
+    def is_list(value: object) -> bool:
+        return isinstance(value, Sequence | set | frozenset | np.ndarray) and not isinstance(value, str)
+
     position: dict[Any, int] = {str(name): k for k, name in enumerate(names)} | {n: k for k, n in enumerate(names)}
-    if given is None:
-        return []
-    if not _is_list(given) or not all(_is_list(group) for group in given):
-        raise ValueError(
-            f"{argument} must be a list of groups of class names, got {given!r}: write [('cat', 'dog'), …]"
-        )
-    found = []
-    for group in given:
-        unknown = [name for name in group if not isinstance(name, Hashable) or name not in position]
-        if unknown:
-            raise ValueError(f"{argument} names the class {unknown[0]!r}, which is not in classes {names}")
-        numbers = [position[name] for name in group]
+    given = [] if given is None else given
+    if not is_list(given) or not all(map(is_list, given)):
+        raise ValueError(f"{argument} must be a list of groups of classes, got {given!r}: write [('cat', 'dog'), …]")
+    for name in (name for group in given for name in group):
+        if not isinstance(name, Hashable) or name not in position:
+            raise ValueError(f"{argument} names the class {name!r}, which is not in classes {names}")
+    found = [[position[name] for name in group] for group in given]
+    for group, numbers in zip(given, found, strict=True):
         if len(numbers) < 2 or len(set(numbers)) < len(numbers):
-            raise ValueError(
-                f"{argument} must hold groups of two or more different classes, got {list(group)}: "
-                f"drop that group, or write ('cat', 'dog')"
-            )
-        found.append(numbers)
+            raise ValueError(f"{argument} must hold groups of two or more different classes, got {list(group)}")
     return found
-
-
-def _is_list(value: object) -> bool:
-    return isinstance(value, Sequence | set | frozenset | np.ndarray) and not isinstance(value, str)
 
 
 # ------------------------------------------------------------------------------------------------ searching
 
 
-@dataclass(frozen=True)
-class _Search:
+class _Search(NamedTuple):
     """Groupings and their PBER, most groups first; of a tree also the first members of the groups merged."""
 
     groupings: Groupings
     pber: FloatArray
-    pairs: IntArray | None = None
+    pairs: Sequence[tuple[int, int]] = ()
     linkage: FloatArray | None = None
 
 
@@ -362,10 +329,12 @@ def _greedy(W: FloatArray, limits: _Constraints, balance: float) -> _Search:
     """
     k = len(W)
     W, members = W.copy(), {i: [i] for i in range(k)}
-    score = np.where(np.eye(k, dtype=bool), FORBIDDEN, W)
     number, cluster, size, alive = np.arange(k), np.arange(k), np.ones(k), np.ones(k, dtype=bool)
     pairs: list[tuple[int, int]] = []
     gains, groupings, linkage = [], [number.copy()], np.empty((k - 1, 4))
+
+    def scores() -> FloatArray:
+        return np.where(alive[:, None] & alive & ~np.eye(k, dtype=bool), W / np.outer(size, size) ** balance, FORBIDDEN)
 
     def merge(a: int, b: int) -> None:
         """Group b joins group a."""
@@ -381,40 +350,38 @@ def _greedy(W: FloatArray, limits: _Constraints, balance: float) -> _Search:
         members[a] += members.pop(b)
         number[number == b] = a
         groupings.append(np.unique(number, return_inverse=True)[1])
-        score[a] = score[:, a] = np.where(alive, W[a] / (size * size[a]) ** balance, FORBIDDEN)
-        score[a, a] = FORBIDDEN
-        score[b] = score[:, b] = FORBIDDEN
 
-    def merge_all(allowed: Callable[[list[int]], bool]) -> None:
+    def merge_all(allowed: Callable[[list[int]], bool]) -> int:
+        score = scores()
         while (best := float(score.max())) > FORBIDDEN:
             a, b = divmod(int((score >= best - TIE).argmax()), k)
             if allowed(members[a] + members[b]):
                 merge(a, b)
+                score[a] = score[:, a] = np.where(alive, W[a] / (size * size[a]) ** balance, FORBIDDEN)
+                score[a, a] = score[b] = score[:, b] = FORBIDDEN
             else:
                 score[a, b] = score[b, a] = FORBIDDEN
+        return len(pairs)
 
     for first, *others in limits.together:
         for other in others:
             merge(first, other)
-    n_forced = len(pairs)
-    merge_all(limits.allows)
-    n_allowed = len(pairs)
-    score = np.where(alive[:, None] & alive & ~np.eye(k, dtype=bool), W, FORBIDDEN)
+    n_forced, n_allowed = len(pairs), merge_all(limits.allows)
+    balance = 0.0  # the rest of the tree, by gain
     merge_all(lambda group: True)
     # What later merges will remove: a sum of non-negative terms, exactly zero when all is one.
     left = np.append(np.cumsum(gains[::-1])[::-1], 0.0)
     path = slice(n_forced, n_allowed + 1)
     chosen = np.array(groupings[path], dtype=np.min_scalar_type(k))
-    return _Search(chosen, left[path], np.array(pairs[n_forced:n_allowed], dtype=np.intp), linkage)
+    return _Search(chosen, left[path], pairs[n_forced:n_allowed], linkage)
 
 
 def _optimal(W: FloatArray, limits: _Constraints) -> _Search:
     """For every number of groups that the constraints allow, the grouping with the lowest PBER."""
     k = len(W)
     if k > OPTIMAL_CLASSES:
-        raise ValueError(
-            f"method='optimal' looks at every grouping of at most {OPTIMAL_CLASSES} classes, got {k}: use 'greedy'"
-        )
+        most = f"at most {OPTIMAL_CLASSES} classes"
+        raise ValueError(f"method='optimal' looks at every grouping of {most}, got {k}: use 'greedy'")
     # Every partition as group numbers (restricted growth strings), in lexicographic order.
     every = np.zeros((1, 1), dtype=np.int8)
     for _ in range(1, k):
@@ -434,31 +401,26 @@ def _optimal(W: FloatArray, limits: _Constraints) -> _Search:
     legal = np.array([m == 0 or limits.allows(np.flatnonzero(m & digits).tolist()) for m in range(1 << k)])
     for group in range(k):
         fits &= legal[(every == group) @ digits]
+    every, pber = every[fits], pber[fits]
     sizes = every.max(axis=1) + 1
-    chosen = []
-    for n in range(k, 0, -1):
-        candidates = np.flatnonzero(fits & (sizes == n))
-        if len(candidates):
-            chosen.append(candidates[int((pber[candidates] <= pber[candidates].min() + TIE).argmax())])
-    groupings = every[chosen]
-    return _Search(groupings, (groupings[:, i] != groupings[:, j]) @ W[i, j])
+    lowest = {n: pber[sizes == n].min() + TIE for n in np.unique(sizes)[::-1]}
+    chosen = [int(((sizes == n) & (pber <= least)).argmax()) for n, least in lowest.items()]
+    return _Search(every[chosen], (every[chosen][:, i] != every[chosen][:, j]) @ W[i, j])
 
 
 def _path_table(cm: CollisionMatrix, search: _Search, reference: _Search) -> pd.DataFrame:
     """:attr:`ConsolidationPlan.path`."""
     groupings, pber = search.groupings, search.pber
-    n_groups = groupings.max(axis=1).astype(int) + 1
     low, high = _intervals(cm, groupings, pber)
     merged = np.full((2, len(pber)), None)
-    for step, pair in enumerate([] if search.pairs is None else search.pairs):
+    for step, pair in enumerate(search.pairs):
         before = groupings[step]
         merged[:, step + 1] = [group_name(cm.classes[before == before[first]].tolist()) for first in pair]
-    best = dict(zip((reference.groupings.max(axis=1).astype(int) + 1).tolist(), reference.pber, strict=True))
-    price = [p - best.get(n, np.nan) for n, p in zip(n_groups.tolist(), pber, strict=True)]
+    n_groups, n_best = (part.groupings.max(axis=1).astype(int) + 1 for part in (search, reference))
+    price = pber - pd.Series(reference.pber, n_best).reindex(n_groups).to_numpy()
     columns = {"step": np.arange(len(pber)), "n_groups": n_groups, "first": merged[0], "second": merged[1]}
     columns |= {"pber": pber, "pber_low": low, "pber_high": high}
-    columns |= {"gain": np.append(0.0, -np.diff(pber)), "price": price}
-    return pd.DataFrame(columns)
+    return pd.DataFrame(columns | {"gain": np.append(0.0, -np.diff(pber)), "price": price})
 
 
 def _intervals(cm: CollisionMatrix, groupings: Groupings, pber: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -475,6 +437,127 @@ def _intervals(cm: CollisionMatrix, groupings: Groupings, pber: FloatArray) -> t
             stderr[step] = np.sqrt(max(float(v @ cm.covariance @ v), 0.0))
     elif cm.pber_stderr is not None and groupings[0].max() + 1 == cm.n_classes:
         stderr[0] = cm.pber_stderr
-    half = _half_width(stderr, None if cm.counts is None else cm.counts.sum(), LEVEL)
+    half = _half_width(stderr, None if cm.counts is None else cm.counts.sum(), LEVEL, cm.n_units)
     half = half * (groupings.max(axis=1) > 0)  # that one group never errs is no estimate
     return np.maximum(pber - half, 0.0), np.minimum(pber + half, 1.0)
+
+
+# ------------------------------------------------------------------------------------------------ splitting
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SplitCandidates(Told):
+    """Classes that look like two, made by :func:`split_candidates`.
+
+    ``table`` has one row per class and pair of others, smallest p-value first: ``class``, ``first``, ``second``,
+    ``rows_first``, ``rows_second``, ``rate_first`` (mean posterior of ``first`` in the first part, and
+    ``rate_first_elsewhere`` in the second), ``rate_second`` and ``rate_second_elsewhere``, ``p_value``, ``flagged``.
+    """
+
+    TITLE: ClassVar[str] = "Which classes look like two?"
+    table: pd.DataFrame
+    _parts: list[tuple[IntArray, IntArray]]
+
+    def rows(self, number: int = 0) -> tuple[IntArray, IntArray]:
+        """Numbers of the rows of the two parts of line ``number`` of the table."""
+        check.check_count(number, "number", least=0)
+        if number >= len(self._parts):
+            raise ValueError(f"number must be below {len(self._parts)}, the lines of the table, got {number}")
+        return self._parts[number]
+
+    @property
+    def verdict(self) -> str:
+        """The answer in words."""
+        said = [
+            f"{r['class']} ({r['rows_first']} rows near {r['first']}, {r['rows_second']} near {r['second']})"
+            for r in self.table[self.table["flagged"]].to_dict("records")
+        ]
+        if not said:
+            return "No class falls into separate groups that collide with different classes."
+        return f"Classes that look like two: {'; '.join(said)}."
+
+
+def split_candidates(
+    P: npt.ArrayLike, y: npt.ArrayLike, *, classes: Names | None = None, fdr: float = 0.05, random_state: int = 0
+) -> SplitCandidates:
+    """Which classes fall into separate groups that collide with different classes?
+
+    ``P`` are held-out posteriors of at least three classes, ``classes`` the names of its columns (default the sorted
+    distinct labels), ``fdr`` is the false discovery rate of the flagged lines (Benjamini and Hochberg). Posteriors from
+    trees take few values and can show modes where there are none: prefer smooth ones. Two groups that collide with the
+    same class, or with none, are not seen here.
+
+    Examples
+    --------
+    >>> from collidescope.datasets import GaussianProblem
+    >>> four = GaussianProblem([[0.0], [2.5], [12.5], [15.0]])
+    >>> X, parts = four.sample(2000, random_state=0)
+    >>> P = four.posteriors(X) @ [[1, 0, 0], [0, 1, 0], [0, 1, 0], [0, 0, 1]]  # the two in the middle are one class
+    >>> split_candidates(P, np.array([0, 1, 1, 2])[parts]).table.query("flagged")["class"].tolist()
+    [1]
+    """
+    check_rates(fdr=fdr)
+    rng = np.random.default_rng(check.check_count(random_state, "random_state", least=0))
+    posteriors, codes, names, _ = scored(P, None, y, classes)
+    if len(names) < 3:
+        raise ValueError(f"P must have at least 3 classes, got {len(names)}: a class needs two others to collide with")
+    lines: list[tuple[dict[str, Any], tuple[IntArray, IntArray]]] = []
+    for k in range(len(names)):
+        rates = posteriors[codes == k].mean(axis=0) if k in codes else np.zeros(len(names))
+        rates[k] = 0.0
+        for a, b in combinations(np.argsort(-rates, kind="stable")[:OTHERS], 2):
+            rows = np.flatnonzero((codes == k) & (posteriors[:, [a, b]] > SMALLEST).any(axis=1))
+            if rates[b] <= SMALLEST or len(rows) < MIN_ROWS:
+                continue
+            p = posteriors[rows]
+            t = np.log(np.maximum(p[:, a], SMALLEST)) - np.log(np.maximum(p[:, b], SMALLEST))
+            p_value, valley = silverman(t, rng)
+            near = t > valley
+            line = {"class": names[k], "first": names[a], "second": names[b]}
+            line |= {"rows_first": int(near.sum()), "rows_second": int((~near).sum())}
+            for word, c, here in (("first", a, near), ("second", b, ~near)):
+                line[f"rate_{word}"], line[f"rate_{word}_elsewhere"] = (
+                    p[part, c].mean() if part.any() else 0.0 for part in (here, ~here)
+                )
+            small = min(line["rows_first"], line["rows_second"]) < MIN_PART
+            small |= min(line["rate_first"], line["rate_second"]) < MIN_RATE
+            lines.append((line | {"p_value": 1.0 if small else p_value}, (rows[near], rows[~near])))
+    lines.sort(key=lambda pair: pair[0]["p_value"])
+    empty = None if lines else ["class", "first", "second", "p_value"]
+    table = pd.DataFrame([line for line, _ in lines], columns=empty)
+    table["flagged"] = discovered(table["p_value"], fdr)
+    return SplitCandidates(table, [parts for _, parts in lines])
+
+
+def silverman(t: FloatArray, rng: np.random.Generator) -> tuple[float, float]:
+    """(p-value of "one mode", the point between the two highest modes just below the critical bandwidth)."""
+    edges = np.linspace(t.min() - t.std() - 1e-9, t.max() + t.std() + 1e-9, BINS + 1)
+    counts = np.histogram(t, edges)[0].astype(np.float64)
+    low, high = 0.5, float(BINS)
+    for _ in range(30):  # bisection: more smoothing never adds a mode of a Gaussian kernel density
+        middle = np.sqrt(low * high)
+        low, high = (middle, high) if len(_modes(counts, middle)) > 1 else (low, middle)
+    critical = high
+    smooth = gaussian_filter1d(counts, low, mode="constant")
+    modes = sorted(_modes(counts, low), key=lambda m: -smooth[m])[:2]
+    if len(modes) < 2:
+        return 1.0, float(np.median(t))
+    valley = min(modes) + int(smooth[min(modes) : max(modes)].argmin())
+    # Smoothed bootstrap, shrunk to the variance of the sample (Efron and Tibshirani, section 16.5).
+    h = critical * (edges[1] - edges[0])
+    shrink = 1 / np.sqrt(1 + (h / t.std()) ** 2)
+    more = 0
+    for _ in range(RESAMPLES):
+        drawn = t.mean() + shrink * (rng.choice(t, len(t)) - t.mean() + h * rng.standard_normal(len(t)))
+        more += len(_modes(np.histogram(drawn, edges)[0].astype(np.float64), critical)) > 1
+    return (1 + more) / (1 + RESAMPLES), float(edges[valley + 1])
+
+
+def _modes(counts: FloatArray, width: float) -> IntArray:
+    density = gaussian_filter1d(counts, width, mode="constant")
+    change = np.diff(density) / density.max()
+    rising, falling = change > FLAT, change < -FLAT
+    # A mode is a rise that is followed by a fall, with nothing or a plateau between.
+    steps = np.flatnonzero(rising | falling)
+    turns = rising[steps[:-1]] & falling[steps[1:]]
+    return np.asarray(steps[1:][turns])

@@ -8,10 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from collidescope import _checks as check
-from collidescope.applications.smoothing import check_strength
+from collidescope.applications.training import check_strength
 from collidescope.matrix import CollisionMatrix
-
-REDUCTIONS = ("mean", "sum", "none")
 
 
 class SmoothedCrossEntropy(nn.Module):
@@ -38,7 +36,7 @@ class SmoothedCrossEntropy(nn.Module):
         super().__init__()
         S = matrix.matrix if isinstance(matrix, CollisionMatrix) else check.check_stochastic(matrix, "matrix")
         self.strength = a = check_strength(strength)
-        self.reduction = check.check_choice(reduction, REDUCTIONS, "reduction")
+        self.reduction = check.check_choice(reduction, ["mean", "sum", "none"], "reduction")
         targets = (1 - a) * np.eye(len(S)) + a * S
         self.register_buffer("targets", torch.tensor(targets, dtype=torch.get_default_dtype()))
 

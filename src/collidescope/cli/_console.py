@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import functools
 import json
+import logging
 import os
 import re
 import sys
@@ -32,43 +33,33 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class _State:
+class State:
+    """Of the running command: are notes left out, what was written so far, was there nowhere to print the result?"""
+
     quiet = False
-    #: What this command has written so far.
     written: tuple[Path, ...] = ()
-    #: Was there nowhere to print the result?
     lost = False
-
-
-def set_quiet(quiet: bool) -> None:
-    """Whether notes and progress are left out."""
-    _State.quiet = quiet
-
-
-def is_quiet() -> bool:
-    """Are notes and progress left out?"""
-    return _State.quiet
 
 
 def say(text: str, style: str = "", *, always: bool = False) -> None:
     """A line for the user, on standard error."""
-    if always or not _State.quiet:
+    if always or not State.quiet:
         Console(stderr=True, soft_wrap=True, highlight=False).print(Text(printable(text), style=style))
 
 
-def note(text: str) -> None:
-    """Something worth knowing."""
-    say(f"· {text}", "yellow")
+def note(*lines: str) -> None:
+    """Things worth knowing."""
+    for line in lines:
+        say(f"· {line}", "yellow")
 
 
-def note_written(what: str, path: Path) -> None:
-    """Say what was written."""
-    _State.written += (path,)
-    say(f"{what}: {path}", "green")
+def fail(words: str) -> None:
+    """An error, said also where notes are left out."""
+    say(f"Error: {words}", "bold red", always=True)
 
 
 def show(text: str) -> None:
-    """A line of the result, on standard output, or on standard error where that is closed.
+    """Lines of the result, on standard output, or on standard error where that is closed.
 
     What the stream cannot encode is escaped, so that different names stay different.
     """
@@ -81,7 +72,7 @@ def show(text: str) -> None:
             except BrokenPipeError:  # the reader, such as head, has seen enough: files may still be asked for
                 os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
             return
-    _State.lost = True
+    State.lost = True
 
 
 def printable(text: str) -> str:
@@ -108,19 +99,35 @@ def show_json(value: Any) -> None:
 
 
 @contextmanager
-def warnings_as_notes() -> Iterator[list[str]]:
-    """Collect what the package warns about, say it once at the end, and keep other libraries quiet."""
+def notes_as_they_come(logged: bool = True) -> Iterator[list[str]]:
+    """What the package logs about tables (unless not ``logged``), as notes at once; at the end its warnings, each once.
+
+    Other libraries are kept quiet.
+    """
     from collidescope._checks import CollisionWarning
 
-    said: list[str] = []
+    logger, said = logging.getLogger("collidescope.tables"), list[str]()
+    handler, level = logging.Handler(), logger.level
+
+    def tell(words: str) -> None:
+        said.append(words)
+        note(words)
+
+    handler.emit = lambda record: tell(record.getMessage())  # type: ignore[method-assign]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", CollisionWarning)
-        yield said
+        if logged:
+            logger.addHandler(handler)
+            logger.setLevel(logging.INFO)
+        try:
+            yield said
+        finally:
+            logger.removeHandler(handler)
+            logger.setLevel(level)
     for warning in caught:
         if issubclass(warning.category, CollisionWarning) and str(warning.message) not in said:
-            said.append(str(warning.message))
-            note(said[-1])
+            tell(str(warning.message))
 
 
 def guarded(command: Callable[P, R]) -> Callable[P, R]:
@@ -128,24 +135,21 @@ def guarded(command: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
-        _State.written, _State.lost = (), False
+        State.quiet, State.written, State.lost = False, (), False
         _fill_closed_descriptors()
         try:
             result = command(*args, **kwargs)
         except typer.Exit:
             raise
         except KeyboardInterrupt:
-            done = ", ".join(map(str, _State.written))
+            done = ", ".join(map(str, State.written))
             say(f"Stopped by Ctrl-C; {f'written: {done}' if done else 'nothing was written'}.", "bold", always=True)
             raise typer.Exit(INTERRUPTED) from None
-        except BrokenPipeError:  # a FIFO whose reader left
-            say("Error: the reader of a pipe closed it before all was written.", "bold red", always=True)
-            raise typer.Exit(FAILURE) from None
         except Exception as error:
             if os.environ.get(DEBUG):
                 traceback.print_exc()
             raise typer.Exit(_explain(error)) from None
-        if _State.lost:
+        if State.lost:
             raise typer.Exit(FAILURE)
         return result
 
@@ -170,17 +174,18 @@ def explained(error: Exception) -> str:
 
 def _explain(error: Exception) -> int:
     """Say what went wrong; the exit code."""
-    words = f"Error: {explained(error)}"
     # Checks of this package speak of the input; what a library under it raises may be about anything.
     ours = traceback.extract_tb(error.__traceback__)[-1].filename.startswith(PACKAGE)
     bad = isinstance(error, FileNotFoundError | IsADirectoryError | PermissionError) and error.strerror is not None
     bad = bad or (isinstance(error, ValueError | ImportError | FileNotFoundError) and ours)
     if isinstance(error, MemoryError):
-        words = "Error: not enough memory. Try --sample 50000 for a first look."
-    elif not bad and not isinstance(error, OSError):
+        fail("not enough memory. Try --sample 50000 for a first look.")
+    elif bad or isinstance(error, OSError):
+        fail(explained(error))
+    else:
         words = (
             f"Unexpected error ({type(error).__name__}): {explained(error)}. This is not your mistake. Set {DEBUG}=1 "
-            f"and run the same command again to see where it comes from, and please report it."
         )
-    say(words, "bold red", always=True)
+        words += "and run the same command again to see where it comes from, and please report it."
+        say(words, "bold red", always=True)
     return BAD_INPUT if bad else FAILURE

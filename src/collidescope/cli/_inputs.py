@@ -1,12 +1,10 @@
-"""Files that the user names, as the rows, labels and matrices that the commands work on."""
+"""Tables that the user names, as the rows, labels and posteriors that the commands work on."""
 
 from __future__ import annotations
 
-import logging
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,16 +13,16 @@ import numpy as np
 import numpy.typing as npt
 
 from collidescope._checks import check_choice
-from collidescope._store import read_json
+from collidescope.cli._console import notes_as_they_come, say
+from collidescope.cli._run import guard
 from collidescope.folds import handle_rare
-from collidescope.matrix import FORMAT as MATRIX_FORMAT
-from collidescope.matrix import CollisionMatrix
 from collidescope.tables.encoding import MISSING_WORDS, as_levels, as_numbers, as_word, check_columns, listed, near_name
-from collidescope.tables.reading import Table, existing, looks_like_data, read_table
+from collidescope.tables.reading import Table, looks_like_data, read_table
 
 if TYPE_CHECKING:
     import pandas as pd
 
+BoolArray = npt.NDArray[np.bool_]
 #: Names that label columns often have.
 USUAL_LABELS = ("label", "target", "class", "y", "outcome", "category")
 #: In the label column "none" is an answer like any other.
@@ -40,11 +38,127 @@ ROWS_PER_CLASS = 2
 INTEGER = re.compile(r"0|-?[1-9]\d{0,17}")
 #: Files of this many bytes are worth saying that they are being read.
 LARGE = 5_000_000
+#: What stands before the name of a class in the name of its column of probabilities.
+PREFIXES = ("", "p_", "prob_", "proba_", "p(", "P(")
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Labelled rows of a table, and their numbers in the file, from 0."""
+
+    table: Path
+    label: str
+    X: pd.DataFrame
+    y: npt.NDArray[Any]
+    numbers: npt.NDArray[np.intp]
+    notes: list[str] = field(default_factory=list)
+
+    def part(self, rows: npt.NDArray[Any], *notes: str, y: npt.NDArray[Any] | None = None) -> Rows:
+        """Some of the rows, with their labels or with ``y`` instead."""
+        X = self.X if len(rows) == len(self.y) else self.X.iloc[rows].reset_index(drop=True)
+        y = self.y[rows] if y is None else y
+        return replace(self, X=X, y=y, numbers=self.numbers[rows], notes=[*self.notes, *notes])
+
+    def without_rare(self, fewest: int) -> Rows:
+        """Without the classes that have fewer than ``fewest`` rows."""
+        classes, codes, counts = np.unique(self.y, return_inverse=True, return_counts=True)
+        rare = counts < fewest
+        if not rare.any():
+            return self
+        if (kept := int((~rare).sum())) < 2:
+            raise ValueError(f"only {kept} of {len(classes)} classes have {fewest} rows or more: nothing to tell apart")
+        keep = np.flatnonzero(~rare[codes])
+        said = f"classes with fewer than {fewest} rows are left out: {listed(classes[rare].tolist())}"
+        return self.part(keep, f"{said} ({len(codes) - len(keep):,} rows)")
+
+    def with_rare_handled(self, rare: str) -> Rows:
+        """Without classes of a single row, or with these joined: what ``rare`` of the classifier does, before it."""
+        notes: list[str] = []
+        check_choice(rare, ["error", "drop", "merge"], "--rare")
+        y, used = handle_rare(self.y, np.arange(len(self.y)), rare, notes)
+        return self.part(used, *notes, y=y[used])
+
+    def sampled(self, size: int | None, seed: int) -> Rows:
+        """``size`` rows at random, with the shares of all classes."""
+        n = len(self.y)
+        if size is None or size >= n:
+            return self
+        # With the rows in the order of their classes an even comb keeps the shares of all classes.
+        order = np.lexsort((np.random.default_rng(seed).random(n), np.unique(self.y, return_inverse=True)[1]))
+        chosen = np.sort(order[np.linspace(0, n - 1, size).round().astype(np.intp)])
+        said = f"a first look at {size:,} of {n:,} rows: with all of them the numbers are surer and often lower"
+        return self.part(chosen, said).without_rare(2)
+
+    def unique(self) -> Rows:
+        """Every row once: of rows that are alike, label included, the first."""
+        again = self.X.assign(**{"the label": self.y}).duplicated().to_numpy()
+        said = f"{int(again.sum()):,} rows repeat an earlier one and are left out (--unique)"
+        return self.part(np.flatnonzero(~again), said)
+
+    def take(self, name: str | None, option: str) -> tuple[Rows, Any]:
+        """The rows without the column ``name``, and that column; ``option`` is what named it."""
+        if name is None:
+            return self, None
+        if name == self.label:
+            raise ValueError(f"{option} {name!r} is the label: name another column")
+        check_columns(self.X, [name])
+        if self.X.shape[1] == 1:
+            raise ValueError(f"{option} {name!r} is the only column: there is nothing to tell classes apart by")
+        return replace(self, X=self.X.drop(columns=name)), self.X[name]
+
+    def take_groups(self, name: str | None, option: str) -> tuple[Rows, npt.NDArray[np.intp] | None]:
+        """The rows without a column, and its values as numbers; a row without a value is a group by itself."""
+        rows, column = self.take(name, option)
+        if column is None:
+            return rows, None
+        codes, words = as_levels(column)
+        return rows, np.where(codes < 0, len(words) + np.arange(len(codes)), codes)
+
+    def take_weights(self, name: str | None, option: str) -> tuple[Rows, npt.NDArray[np.float64] | None]:
+        """The rows without a column, and its numbers: weights of the rows."""
+        rows, column = self.take(name, option)
+        weights = None if column is None else as_numbers(column)
+        if weights is not None and (bad := np.isnan(weights)).any():
+            at = int(bad.argmax())
+            raise ValueError(
+                f"{option} {name!r} has {int(bad.sum()):,} cells without a number (row {at}: "
+                f"{str(column.iloc[at])!r}): fill them, with 0 to leave a row out"
+            )
+        return rows, weights
+
+    def posteriors(self) -> tuple[Rows, Any, list[Any]]:
+        """(rows without gaps and with the other columns, posteriors, classes in the order of their columns)."""
+        names = {str(name).strip().rstrip(")"): str(name) for name in self.X.columns}
+        classes = np.unique(self.y).tolist()
+        matches = {
+            prefix: {name: names[prefix + as_word(name)] for name in classes if prefix + as_word(name) in names}
+            for prefix in PREFIXES
+        }
+        prefix, found = max(matches.items(), key=lambda match: len(match[1]))
+        missing = [name for name in classes if name not in found]
+        if missing:
+            both = f" (with two classes both columns are needed: p_{classes[0]} is 1 - p_{classes[-1]})"
+            raise ValueError(
+                f"there is no column of probabilities for class {missing[0]!r}: every class needs one called like it, "
+                f"or 'p_{missing[0]}'. The table has {listed(list(self.X.columns))}{both if len(classes) == 2 else ''}"
+            )
+        # Probabilities must sum to 1, so the column of a class without a row here cannot just be ignored.
+        used = list(found.values())
+        if more := [name for name in names.values() if prefix and name.startswith(prefix) and name not in used]:
+            own = more[0].removeprefix(prefix).rstrip(")")
+            raise ValueError(f"class {own!r} has a column of probabilities but no row: S needs rows of every class")
+        P = np.column_stack([as_numbers(self.X[name]) for name in used])
+        gaps = np.isnan(P).any(axis=1)
+        if gaps.all():
+            raise ValueError(f"columns {listed(used)} hold no probabilities")
+        said = [f"{int(gaps.sum()):,} rows lack a probability and are left out"] if gaps.any() else []
+        kept = self.part(np.flatnonzero(~gaps), *said)
+        return replace(kept, X=kept.X.drop(columns=used)), P[~gaps], list(found)
 
 
 @dataclass(frozen=True)
 class Reading:
-    """How a text file is to be read."""
+    """How files are read: tables with these options, as rows that a command or a model can use."""
 
     header: bool = True
     delimiter: str | None = None
@@ -52,173 +166,101 @@ class Reading:
 
     def read(self, path: Path, label: Any = None, text: Sequence[str] = ()) -> Table:
         """The table in ``path``; says so first where it is large."""
-        from collidescope.cli._console import say
-
         delimiter = {"tab": "\t", "\\t": "\t", "space": " "}.get(self.delimiter or "", self.delimiter)
         if delimiter is not None and len(delimiter) != 1:
             raise ValueError(f"--delimiter must be one character, or tab, or space, got {delimiter!r}")
         if path.is_file() and path.stat().st_size >= LARGE:
             say(f"Reading {path.name} ({path.stat().st_size / 1e6:,.0f} MB) …")
-        options: dict[str, Any] = {"header": self.header, "delimiter": delimiter, "skip_lines": self.skip_lines}
-        return read_table(path, label=label, text=text, **options)
+        lines: dict[str, Any] = {"header": self.header, "delimiter": delimiter, "skip_lines": self.skip_lines}
+        return read_table(path, label=label, text=text, **lines)
+
+    def column(self, names: Sequence[str], label: str | None, path: Path) -> str:
+        """The name of a column: as given, by its number where there is no header, or an error with help."""
+        names = [str(name) for name in names]
+        if label is None:
+            usual = next((name for name in names if name.casefold() in USUAL_LABELS), names[-1])
+            has = f"{path.name} has {listed(names)}"
+            raise ValueError(f"say which column holds the classes, with --label {usual!r} for example: {has}")
+        if label in names:
+            return label
+        if not self.header and label.removeprefix("-").isdigit() and 1 <= abs(int(label)) <= len(names):
+            return names[int(label) - (int(label) > 0)]
+        near = near_name(label, names)
+        hint = f": did you mean {near!r}?" if near else f": it has {listed(names)}."
+        if self.header and looks_like_data(names):
+            hint += " Its first line looks like data: if it has no line of names, use --no-header."
+        raise ValueError(f"there is no column {label!r} in {path.name}{hint}")
+
+    def rows(self, path: Path, label: str | None, categories: Sequence[str] = ()) -> Rows:
+        """Rows with a label; what was guessed and left out is in the notes."""
+        found = self.read(path, lambda names: self.column(names, label, path), categories)
+        assert found.label is not None
+        y, used, notes = clean_labels(found.frame[found.label])
+        X = found.frame.drop(columns=found.label)
+        if X.shape[1] == 0:
+            raise ValueError(f"{path.name} has no column but {found.label!r}: nothing to tell classes apart by")
+        rows = np.flatnonzero(used)
+        return Rows(path, found.label, X.iloc[rows].reset_index(drop=True), y, rows, [*found.notes, *notes])
+
+    def raw_rows(self, fitted: Any, path: Path, label: str | None = None) -> tuple[pd.DataFrame, list[str]]:
+        """A table as a model needs it read, and what there is to say about it."""
+        names = list(fitted.encoder_.types) if hasattr(fitted, "encoder_") else []
+        reading, notes = self, []
+        if self.header and names and all(re.fullmatch(r"c\d+", name) for name in names):
+            try:
+                named = set(names) <= set(self.read(path).frame.columns)
+            except ValueError:  # such as a name that occurs twice, being no name
+                named = False
+            if not named:
+                reading = replace(self, header=False)
+                notes = ["the model was fitted on a table without a line of names: this one is read alike"]
+        known = label or getattr(fitted, "label_", None)
+        text = fitted.encoder_.text_names if names else []
+        found = reading.read(path, known, [name for name in text if name != known])
+        return found.frame, [*found.notes, *notes]
+
+    def rows_for(self, fitted: Any, path: Path, label: str | None) -> Rows:
+        """Labelled raw rows for a model, their labels as its classes."""
+        X, notes = self.raw_rows(fitted, path, label)
+        name = self.column(list(X.columns), label or getattr(fitted, "label_", None), path)
+        y, labelled = match_labels(X[name], fitted.classes_.tolist(), "label")
+        rows = np.flatnonzero(labelled)
+        if len(rows) < len(X):
+            notes.append(f"{len(X) - len(rows):,} of {len(X):,} rows have no label and are left out")
+        return Rows(path, name, X.drop(columns=name).iloc[rows].reset_index(drop=True), y, rows, notes)
+
+    def posteriors(self, fitted: Any, X: pd.DataFrame, held_out: bool = True) -> tuple[Any, list[str]]:
+        """Posteriors of raw rows (held-out ones for rows of the fit), and what was met on the way, which is said."""
+        from collidescope.applications._inputs import posteriors_of
+
+        with notes_as_they_come() as met:
+            table = X if hasattr(fitted, "encoder_") else _plain_columns(fitted, X)
+            if not held_out:
+                return fitted.predict_proba(table), met
+            P, _, notes = posteriors_of(fitted, table, None, None, "model")
+            return P, [*met, *notes]
 
 
-@dataclass(frozen=True)
-class Rows:
-    """Labelled rows."""
-
-    X: pd.DataFrame
-    y: npt.NDArray[Any]
-    label: str
-    #: Of the rows in the file, from 0.
-    numbers: npt.NDArray[np.intp]
-    notes: list[str] = field(default_factory=list)
-
-    def part(self, rows: npt.NDArray[Any], notes: Sequence[str] = (), y: npt.NDArray[Any] | None = None) -> Rows:
-        """Some of the rows, with their labels or with ``y`` instead."""
-        X = self.X if len(rows) == len(self.y) else self.X.iloc[rows].reset_index(drop=True)
-        return Rows(X, self.y[rows] if y is None else y, self.label, self.numbers[rows], [*self.notes, *notes])
-
-
-def label_column(columns: Sequence[str], label: str | None, path: Path, header: bool = True) -> str:
-    """The name of the label column: as given, by its number where there is no header, or an error with help."""
-    names = [str(name) for name in columns]
-    if label is None:
-        usual = next((name for name in names if name.casefold() in USUAL_LABELS), names[-1])
+def _plain_columns(fitted: Any, X: pd.DataFrame) -> Any:
+    """What a model takes that was fitted in Python, on columns or on an array."""
+    names = getattr(fitted, "feature_names_in_", None)
+    if names is not None:
+        wanted = [str(name) for name in names]
+        check_columns(X, wanted, learned=True)
+        return X[wanted]
+    if X.shape[1] != fitted.n_features_in_:
         raise ValueError(
-            f"say which column holds the classes, with --label {usual!r} for example: {path.name} has {listed(names)}"
+            f"the model was fitted on {fitted.n_features_in_} nameless features, the table has {X.shape[1]} "
+            f"columns: keep the features only, in their order"
         )
-    if label in names:
-        return label
-    if not header and label.removeprefix("-").isdigit() and 1 <= abs(int(label)) <= len(names):
-        return names[int(label) - (int(label) > 0)]
-    near = near_name(label, names)
-    hint = f": did you mean {near!r}?" if near else f": it has {listed(names)}."
-    if header and looks_like_data(names):
-        hint += " Its first line looks like data: if it has no line of names, use --no-header."
-    raise ValueError(f"there is no column {label!r} in {path.name}{hint}")
-
-
-def labelled_rows(path: Path, label: str | None, reading: Reading, categories: Sequence[str] = ()) -> Rows:
-    """Rows with a label; what was guessed and left out is in the notes."""
-    found = reading.read(path, lambda names: label_column(names, label, path, reading.header), categories)
-    assert found.label is not None
-    y, used, notes = clean_labels(found.frame[found.label])
-    rows = np.flatnonzero(used)
-    X = found.frame.drop(columns=found.label)
-    if X.shape[1] == 0:
-        raise ValueError(f"{path.name} has no column but {found.label!r}: there is nothing to tell classes apart by")
-    X = X.iloc[rows].reset_index(drop=True)
-    return Rows(X, y, found.label, rows, [*found.notes, *notes])
-
-
-def without_rare(rows: Rows, fewest: int) -> Rows:
-    """Without the classes that have fewer than ``fewest`` rows."""
-    classes, codes, counts = np.unique(rows.y, return_inverse=True, return_counts=True)
-    rare = counts < fewest
-    if not rare.any():
-        return rows
-    if (~rare).sum() < 2:
-        raise ValueError(
-            f"only {int((~rare).sum())} of {len(classes)} classes have {fewest} rows or more: nothing to tell apart"
-        )
-    keep = np.flatnonzero(~rare[codes])
-    said = f"classes with fewer than {fewest} rows are left out: {listed(classes[rare].tolist())}"
-    return rows.part(keep, [f"{said} ({len(codes) - len(keep):,} rows)"])
-
-
-def with_rare_handled(rows: Rows, rare: str) -> Rows:
-    """Without classes of a single row, or with these joined: what ``rare`` of the classifier does, before the fit."""
-    check_choice(rare, ["error", "drop", "merge"], "--rare")
-    notes: list[str] = []
-    y, used = handle_rare(rows.y, np.arange(len(rows.y)), rare, notes)
-    return rows.part(used, notes, y[used])
-
-
-def sampled(rows: Rows, size: int | None, seed: int) -> Rows:
-    """``size`` rows at random, with the shares of all classes."""
-    if size is None or size >= len(rows.y):
-        return rows
-    # With the rows in the order of their classes an even comb keeps the shares of all classes.
-    order = np.lexsort((np.random.default_rng(seed).random(len(rows.y)), np.unique(rows.y, return_inverse=True)[1]))
-    chosen = np.sort(order[np.linspace(0, len(order) - 1, size).round().astype(np.intp)])
-    said = f"a first look at {size:,} of {len(rows.y):,} rows: with all of them the numbers are surer and often lower"
-    return without_rare(rows.part(chosen, [said]), 2)
-
-
-def unique_rows(rows: Rows) -> Rows:
-    """Every row once: of rows that are alike, label included, the first."""
-    again = rows.X.assign(**{"the label": rows.y}).duplicated().to_numpy()
-    return rows.part(
-        np.flatnonzero(~again), [f"{int(again.sum()):,} rows repeat an earlier one and are left out (--unique)"]
-    )
-
-
-def take_column(rows: Rows, name: str | None, what: str) -> tuple[Rows, Any]:
-    """The rows without the column ``name``, and that column; ``what`` is the option that named it."""
-    if name is None:
-        return rows, None
-    if name == rows.label:
-        raise ValueError(f"{what} {name!r} is the label: name another column")
-    check_columns(rows.X, [name])
-    if rows.X.shape[1] == 1:
-        raise ValueError(f"{what} {name!r} is the only column: there is nothing to tell classes apart by")
-    return Rows(rows.X.drop(columns=name), rows.y, rows.label, rows.numbers, rows.notes), rows.X[name]
-
-
-def group_codes(column: pd.Series | None) -> npt.NDArray[np.intp] | None:
-    """A number for every group; a row without a value is a group by itself."""
-    if column is None:
-        return None
-    codes, words = as_levels(column)
-    return np.where(codes < 0, len(words) + np.arange(len(codes)), codes)
-
-
-def row_weights(column: pd.Series | None) -> npt.NDArray[np.float64] | None:
-    """The weights in a column; all must be numbers."""
-    if column is None:
-        return None
-    weights = as_numbers(column)
-    if (bad := np.isnan(weights)).any():
-        at = int(bad.argmax())
-        raise ValueError(
-            f"--sample-weight {str(column.name)!r} has {int(bad.sum()):,} cells without a number (row {at}: "
-            f"{str(column.iloc[at])!r}): fill them, with 0 to leave a row out"
-        )
-    return weights
-
-
-@contextmanager
-def notes_as_they_come() -> Iterator[list[str]]:
-    """What the package logs, as notes at once, and at the end what it warned about besides."""
-    from collidescope.cli._console import note, warnings_as_notes
-
-    logger = logging.getLogger("collidescope.tables")
-    handler, level = logging.Handler(), logger.level
-    with warnings_as_notes() as said:
-
-        def emit(record: logging.LogRecord) -> None:
-            said.append(record.getMessage())
-            note(said[-1])
-
-        handler.emit = emit  # type: ignore[method-assign]
-        logger.addHandler(handler)
-        logger.setLevel(logging.INFO)
-        try:
-            yield said
-        finally:
-            logger.removeHandler(handler)
-            logger.setLevel(level)
-
-
-# ---------------------------------------------------------------- labels
+    return X.to_numpy()
 
 
 class Labels(NamedTuple):
     """Labels of the rows that have one, which rows these are, and what there is to say."""
 
     y: npt.NDArray[Any]
-    rows: npt.NDArray[np.bool_]
+    rows: BoolArray
     notes: list[str]
 
 
@@ -245,9 +287,9 @@ def clean_labels(column: pd.Series) -> Labels:
         raise ValueError(f"label {name!r} has no values: every cell is empty")
     if len(words) < 2:
         raise ValueError(f"label {name!r} has a single value ({words[0]!r}): there is nothing to tell apart")
-    n = int(rows.sum())
+    n, k = int(rows.sum()), len(words)
     if (numbers := _numbers(words)) is not None:
-        k, whole = len(words), (numbers == np.round(numbers)).all()
+        whole = (numbers == np.round(numbers)).all()
         many = k > (MOST_NUMBER_CLASSES if whole else MOST_FRACTION_CLASSES)
         if many or (k > FEW_NUMBER_CLASSES and k * ROWS_PER_NUMBER > n):
             raise ValueError(
@@ -255,9 +297,9 @@ def clean_labels(column: pd.Series) -> Labels:
                 f"{numbers.max():g}): it looks like a number to predict, not classes; bin it first, into low, middle "
                 f"and high for example"
             )
-    elif len(words) * ROWS_PER_CLASS > n:
+    elif k * ROWS_PER_CLASS > n:
         raise ValueError(
-            f"label {name!r} has {len(words):,} different values in {n:,} rows (such as {listed(words[:3])}): "
+            f"label {name!r} has {k:,} different values in {n:,} rows (such as {listed(words[:3])}): "
             f"these are not classes. Is it the right column?"
         )
     else:
@@ -283,24 +325,19 @@ def _spellings(words: list[str]) -> list[str]:
     """Classes that differ only in case or a full stop are probably one."""
     seen: dict[str, str] = {}
     for word in words:
-        plain = word.casefold().rstrip(". ")
-        if plain in seen:
-            return [f"classes {seen[plain]!r} and {word!r} differ only in spelling: are they one?"]
-        seen[plain] = word
+        first = seen.setdefault(word.casefold().rstrip(". "), word)
+        if first != word:
+            return [f"classes {first!r} and {word!r} differ only in spelling: are they one?"]
     return []
 
 
-def match_labels(
-    column: pd.Series, classes: Sequence[Any], what: str
-) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+def match_labels(column: pd.Series, classes: Sequence[Any], what: str) -> tuple[npt.NDArray[Any], BoolArray]:
     """Labels of another table as the classes of a model: (labels, rows that have one).
 
     >>> import pandas as pd
-    >>> match_labels(pd.Series(["1", None, "0"]), [0, 1], "label")[0]
-    array([1, 0])
+    >>> match_labels(pd.Series(["1", None, "0"]), [0, 1], "label")
+    (array([1, 0]), array([ True, False,  True]))
     """
-    from collidescope.cli._writing import guard
-
     codes, words = as_levels(column, MISSING_LABELS)
     exact = {as_word(name): k for k, name in enumerate(classes)}
     known = {guard(word): k for word, k in exact.items()} | exact  # with a spreadsheet's apostrophe, and without
@@ -313,11 +350,10 @@ def match_labels(
             f"{what} {str(column.name)!r} has values that are not classes of the model: {listed(unknown)}; "
             f"the model knows {listed(list(exact))}{hint}"
         )
-    rows = codes >= 0
-    if not rows.any():
+    if not words:
         raise ValueError(f"{what} {str(column.name)!r} has no values: every cell is empty")
     numbers = np.array([found[word] for word in words], dtype=np.intp)
-    return np.asarray(classes)[numbers[codes[rows]]], rows
+    return np.asarray(classes)[numbers[codes[codes >= 0]]], codes >= 0
 
 
 def _recognised(word: str, known: dict[str, int]) -> int | None:
@@ -329,46 +365,3 @@ def _recognised(word: str, known: dict[str, int]) -> int | None:
     value = _numbers([word])
     alike = {k for name, k in known.items() if value is not None and _numbers([name]) == value}
     return alike.pop() if len(alike) == 1 else None
-
-
-# ---------------------------------------------------------------- matrices and models
-
-
-def load_matrix(path: Path) -> CollisionMatrix:
-    """S from a matrix in JSON or from a model."""
-    source = load_source(path)
-    if isinstance(source, dict):
-        raise ValueError(
-            f"{path} is a summary, which rounds what merging needs: give the model, or the JSON of --matrix"
-        )
-    return source if isinstance(source, CollisionMatrix) else source.collision_matrix_
-
-
-def load_source(path: Path) -> Any:
-    """A model, a matrix, or a summary (a dict), told apart by what is in the file."""
-    path = existing(path)
-    with open(path, "rb") as file:
-        start = file.read(64).lstrip(b"\xef\xbb\xbf \t\r\n")
-    if start.startswith(b"PK"):
-        return CollisionMatrix.from_npz(path)
-    if not start.startswith(b"{"):
-        from collidescope.tables import load
-
-        return load(path)
-    content = read_json(path)
-    kind = content.get("format") if isinstance(content, dict) else None
-    if kind == MATRIX_FORMAT:
-        return CollisionMatrix.from_dict(content)
-    if kind == "collidescope.summary":
-        return content
-    raise ValueError(
-        f"{path} is JSON, but neither a matrix (written by --matrix) nor a summary (written by --json) of collidescope"
-    )
-
-
-def load_model(path: Path) -> Any:
-    """A fitted model."""
-    source = load_source(path)
-    if not hasattr(source, "predict_proba"):
-        raise ValueError(f"{path} is no model: give a file written by `collidescope fit … --save model.collide`")
-    return source

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from collidescope.cli import _options as opt
-from collidescope.cli import decisions, fitting, matrices, predicting, votes
-from collidescope.cli._console import guarded, set_quiet, show
+from collidescope.cli._console import show
+from collidescope.cli._run import Run, command
+from collidescope.cli.decisions import audit, ceilings, columns, compare, groups, rows, split
+from collidescope.cli.estimating import count, fit, posteriors, votes
+from collidescope.cli.using import REPORT, Page, limit, merge, predict, report
 
 app = typer.Typer(
     name="collidescope",
@@ -49,31 +50,20 @@ def main(
     """
 
 
-@guarded
-def demo(
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE.html", help="The page to write.")] = matrices.REPORT,
-    quiet: opt.Quiet = False,
-) -> None:
+@command("quiet")
+def demo(run: Run, out: Page = REPORT) -> None:
     """The main job on handwritten digits that come with scikit-learn: a minute or two, nothing to prepare."""
-    from collidescope.cli._writing import check_outputs
-    from collidescope.demo import main as run
+    from collidescope.demo import main
 
-    set_quiet(quiet)
-    check_outputs([], [out])
-    run(out, verbose=0 if quiet else 1)
+    run.start(outputs=[out])
+    main(out, verbose=int(not run.quiet))
 
 
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {
-    "Start here": (demo, fitting.fit),
-    "Go on from a model or a matrix": (
-        *(predicting.predict, decisions.audit),
-        *(matrices.merge, matrices.limit, matrices.report),
-    ),
-    "From your own numbers": (matrices.posteriors, matrices.count, votes.votes),
-    "Decide what to do next": (
-        *(decisions.rows, decisions.columns, decisions.groups),
-        *(decisions.ceilings, decisions.compare, decisions.split),
-    ),
+    "Start here": (demo, fit),
+    "Go on from a model or a matrix": (predict, audit, merge, limit, report),
+    "From your own numbers": (posteriors, count, votes),
+    "Decide what to do next": (rows, columns, groups, ceilings, compare, split),
 }
 for _panel, _commands in PANELS.items():
     for _command in _commands:

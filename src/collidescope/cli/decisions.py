@@ -5,184 +5,108 @@ Posteriors come from a model file and a table of raw rows, or from a table with 
 
 from __future__ import annotations
 
-import functools
-import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from collidescope.cli import _options as opt
-from collidescope.cli._console import guarded, is_quiet, note, set_quiet, show, show_json
+import collidescope as cs
+from collidescope.cli import _run as opt
+from collidescope.cli._console import note
+from collidescope.cli._run import Run, page_of, write_table
+
+if TYPE_CHECKING:
+    from collidescope.cli._inputs import Rows
 
 #: Exit code when ``--fail-above`` fails: neither an error nor bad input.
 ABOVE = 3
 
-Model = Annotated[
-    Path | None,
-    typer.Option("--model", "-m", metavar="MODEL", help="A file that `fit … --save` wrote; the table has raw rows."),
-]
-Predicted = Annotated[
-    str | None,
-    typer.Option("--predicted", "-p", metavar="COLUMN", help="The column that holds what your classifier says."),
-]
-FailAbove = Annotated[
-    float | None,
-    typer.Option("--fail-above", metavar="X", help="Exit with code 3 where it is above X beyond chance: for CI."),
-]
-Out = Annotated[
-    Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write the table: .csv, .tsv or .parquet.")
-]
-Cluster = Annotated[
-    str | None, typer.Option("--cluster", metavar="COLUMN", help="Rows with the same value belong together.")
-]
+MODEL = "A file that `fit … --save` wrote; the table has raw rows."
+PREDICTED = "The column that holds what your classifier says."
+FAIL_ABOVE = "Exit with code 3 where it is above X beyond chance: for CI."
+CLUSTER = "Rows with the same value belong together."
+Model = Annotated[opt.File, typer.Option("--model", "-m", metavar="MODEL", help=MODEL)]
+Predicted = Annotated[opt.Column, typer.Option("--predicted", "-p", metavar="COLUMN", help=PREDICTED)]
+FailAbove = Annotated[float | None, typer.Option(metavar="X", help=FAIL_ABOVE)]
+Cluster = Annotated[opt.Column, typer.Option(metavar="COLUMN", help=CLUSTER)]
 
+AUDITED = "A model and a TABLE, or a table with probabilities."
+BY = "The subgroups: hospital, region, year."
+UNIT = "Columns that are judged together. Repeat for more."
+COSTS = "Costs: a row per true class, a column per decision."
+BEFORE, AFTER = "A table of held-out probabilities and labels.", "Another, of a later fit or a later period."
+ID = "Rows with the same value are the same: paired."
 
-@dataclass
-class Run:
-    """The options that all commands of this module share, and what they do with them."""
-
-    label: opt.Label = None
-    out: Out = None
-    report: opt.Report = None
-    title: opt.Title = None
-    as_json: opt.Json = False
-    quiet: opt.Quiet = False
-    header: opt.Header = True
-    delimiter: opt.Delimiter = None
-    skip_lines: opt.SkipLines = 0
-
-    def start(self, table: Path, *more: Path | None) -> Any:
-        """Check the outputs before any work; how to read the tables."""
-        from collidescope.cli._inputs import Reading
-        from collidescope.cli._results import check_report
-        from collidescope.cli._writing import check_outputs, check_suffix
-
-        set_quiet(self.quiet)
-        check_outputs([path for path in (table, *more) if path is not None], [self.out, self.report])
-        check_suffix(self.out)
-        check_report(self.report)
-        return Reading(self.header, self.delimiter, self.skip_lines)
-
-    def finish(self, found: Any, scores: Any, table: Any = None, answer: Callable[[], None] | None = None) -> None:
-        """Print the result, then write its table, and the report of ``scores`` with the result as a section."""
-        from collidescope.cli._results import print_then_write, summary_of, write_summary
-        from collidescope.cli._writing import write_outputs, write_table
-
-        for line in scores.notes:
-            note(line)
-
-        def told() -> None:
-            data = found.to_dict() if self.as_json else {}
-            show_json(data | {"notes": [*data.get("notes", ()), *scores.notes]}) if self.as_json else show(str(found))
-
-        def page(path: Path) -> None:
-            about = {"file": scores.table.name, "label": scores.label, "columns": list(scores.others.columns)}
-            shown = scores.shown if "y_pred" in scores.shown or found is None else {"sections": [found]} | scores.shown
-            write_summary(summary_of(title=self.title, notes=scores.notes, about=about, **shown), path)
-
-        table = getattr(found, found.TABLE).drop(columns="columns", errors="ignore") if table is None else table
-        outputs = (f"{len(table):,} lines", self.out, partial(write_table, table)), ("report", self.report, page)
-        print_then_write(answer or told, lambda: write_outputs(*outputs))
-
-
-def command(function: Callable[..., None]) -> Callable[..., None]:
-    """A command with the options of :class:`Run` behind its own; they come to ``function`` as its first argument."""
-    shared = {option.name for option in fields(Run)}
-
-    @guarded
-    @functools.wraps(function)
-    def run(**given: Any) -> None:
-        function(Run(**{name: given.pop(name) for name in shared}), **given)
-
-    parts = [inspect.signature(part, eval_str=True).parameters.values() for part in (function, Run)]
-    every = [*list(parts[0])[1:], *parts[1]]
-    every.sort(key=lambda option: option.name != "label" and option.name in shared)  # the label is asked for early
-    keyword = [option.replace(kind=inspect.Parameter.KEYWORD_ONLY) for option in every]
-    run.__signature__ = inspect.Signature(keyword)  # type: ignore[attr-defined]
-    run.__annotations__ = {option.name: option.annotation for option in every}
-    return run
+command = opt.command(*opt.READING, "out", "report", "title", *opt.PRINTING)
 
 
 class Scores:
-    """Posteriors, labels and the other columns of a table, with what the report says about them (``shown``)."""
+    """Posteriors of labelled rows (``rows.X`` holds the other columns), from a model or from columns of the table."""
 
     def __init__(self, run: Run, reading: Any, table: Path, model: Path | None = None, extra: Any = ()) -> None:
-        import numpy as np
-        import pandas as pd
-
-        from collidescope.cli import _inputs as inputs
-        from collidescope.cli import matrices, predicting
-
-        self.table, self.limit = table, None
+        self.limit, self.used = None, list[str]()
         if model is None:
-            rows = inputs.labelled_rows(table, run.label, reading)
-            rows, self.P, classes, self.others = matrices._posterior_columns(rows)
-            self.classes, self.y, self.numbers, self.notes = list(classes), rows.y, rows.numbers, list(rows.notes)
-            self.label = rows.label
+            self.rows, self.P, self.classes = reading.rows(table, run.label).posteriors()
         else:
-            fitted = inputs.load_model(model)
-            X, self.notes = predicting._raw_rows(fitted, table, reading, run.label)
-            known = run.label or getattr(fitted, "label_", None)
-            self.label = inputs.label_column(list(X.columns), known, table, reading.header)
-            self.y, labelled = inputs.match_labels(X[self.label], fitted.classes_.tolist(), "label")
-            self.numbers = np.flatnonzero(labelled)
-            if len(self.numbers) < len(X):
-                self.notes.append(f"{len(X) - len(self.numbers):,} of {len(X):,} rows have no label and are left out")
-            X = X.iloc[self.numbers].reset_index(drop=True)
-            self.others, self.classes = X.drop(columns=self.label), fitted.classes_.tolist()
-            rows = self.others.drop(columns=[name for name in extra if name in self.others])
-            self.P, met = posteriors_of(fitted, rows)
-            self.notes, self.limit = [*self.notes, *met], getattr(fitted, "limit_", None)
-        frame: Any = pd.DataFrame(self.P, columns=self.classes)
-        self.shown: dict[str, Any] = {"source": frame, "y": self.y, "limit": self.limit}
+            fitted = opt.load_model(model)
+            self.rows = reading.rows_for(fitted, table, run.label)
+            self.classes, self.limit = fitted.classes_.tolist(), getattr(fitted, "limit_", None)
+            self.used = list(getattr(getattr(fitted, "encoder_", None), "types", ()))
+            self.P, met = reading.posteriors(fitted, self.rows.X.drop(columns=extra, errors="ignore"))
+            self.rows.notes.extend(met)
 
     def column(self, name: str | None, option: str) -> Any:
         """A column that the user named."""
         from collidescope.tables.encoding import check_columns, listed
 
         if name is None:
-            raise ValueError(f"name a column with {option}: {self.table.name} has {listed(list(self.others.columns))}")
-        check_columns(self.others, [name])
-        return self.others[name]
+            has = listed(list(self.rows.X.columns))
+            raise ValueError(f"name a column with {option}: {self.rows.table.name} has {has}")
+        check_columns(self.rows.X, [name])
+        return self.rows.X[name]
+
+    def words(self, name: str | None, option: str) -> Any:
+        """A column that the user may have named, as text."""
+        return None if name is None else self.column(name, option).astype(str)
 
     def predictions(self, name: str | None) -> Any:
         """The classes that a column of predictions names; rows without a value are left out from here on."""
-        import numpy as np
-
         from collidescope.cli._inputs import match_labels
 
         said, there = match_labels(self.column(name, "--predicted"), self.classes, "predicted")
-        if len(said) < len(self.y):
-            self.notes.append(f"{len(self.y) - len(said):,} rows have no value in {name!r} and are left out")
-        kept = np.flatnonzero(there)
-        self.P, self.y, self.others = self.P[kept], self.y[kept], self.others.iloc[kept]
-        self.shown |= {"source": self.shown["source"].iloc[kept].reset_index(drop=True), "y": self.y}
+        if lost := len(there) - len(said):
+            self.rows = self.rows.part(there.nonzero()[0], f"{lost:,} rows have no value in {name!r} and are left out")
+            self.P = self.P[there]
         return said
 
+    @property
+    def shown(self) -> dict[str, Any]:
+        """What the report says about the rows."""
+        import pandas as pd
 
-def posteriors_of(fitted: Any, X: Any) -> tuple[Any, list[str]]:
-    """Posteriors of raw rows, held-out ones for rows of the fit, and what was met on the way."""
-    from collidescope.applications._inputs import posteriors_of as scores
-    from collidescope.cli import _inputs as inputs
-    from collidescope.cli import predicting
-
-    if not hasattr(fitted, "encoder_"):
-        P, _, notes = scores(fitted, predicting._plain_columns(fitted, X), None, None, "model")
-        return P, list(notes)
-    with inputs.notes_as_they_come() as met:
-        P, _, notes = scores(fitted, X, None, None, "model")
-    return P, [*met, *notes]
+        about = {"file": self.rows.table.name, "label": self.rows.label, "columns": self.used}
+        frame = pd.DataFrame(self.P, columns=self.classes)
+        return {"source": frame, "y": self.rows.y, "limit": self.limit, "about": about}
 
 
-def apps() -> Any:
-    """The functions behind the commands, imported when one runs."""
-    from collidescope import applications
+def finish(run: Run, found: Any, rows: Rows, **shown: Any) -> None:
+    """Print the result, then write its table, and the report of ``shown`` with the result as a section."""
+    note(*rows.notes)
+    lines = getattr(found, found.TABLE).drop(columns="columns", errors="ignore")
 
-    return applications
+    def data() -> dict[str, Any]:
+        told = found.to_dict()
+        return told | {"notes": [*told.get("notes", ()), *rows.notes]}
+
+    run.tell(opt.for_terminal(str(found)), data, *outputs(run, rows, lines, **shown))
+
+
+def outputs(run: Run, rows: Rows, lines: Any, **shown: Any) -> tuple[opt.Output, ...]:
+    """The table ``lines``, and the report."""
+    page = page_of(lambda: cs.summarise(title=run.title, notes=rows.notes, **shown))
+    return (f"table of {len(lines):,} lines", run.out, partial(write_table, lines)), ("report", run.report, page)
 
 
 def _fail(low: float, above: float | None, what: str) -> None:
@@ -194,12 +118,8 @@ def _fail(low: float, above: float | None, what: str) -> None:
 @command
 def audit(
     run: Run,
-    source: Annotated[
-        Path, typer.Argument(metavar="MODEL_OR_TABLE", help="A model and a TABLE, or a table with probabilities.")
-    ],
-    table: Annotated[
-        Path | None, typer.Argument(metavar="[TABLE]", help="Labelled rows, where a model is given.")
-    ] = None,
+    source: Annotated[Path, typer.Argument(metavar="MODEL_OR_TABLE", help=AUDITED)],
+    table: Annotated[opt.File, typer.Argument(metavar="TABLE", help="Labelled rows, where a model is given.")] = None,
     predicted: Predicted = None,
     fail_above: FailAbove = None,
 ) -> None:
@@ -219,11 +139,10 @@ def audit(
         raise ValueError(
             f"--label and --predicted are the same column {predicted!r}: name that of your classifier's answers"
         )
-    scores = Scores(run, reading, table or source, None if table is None else source, [predicted])
+    scores = Scores(run, reading, table or source, source if table else None, [predicted])
     said = scores.predictions(predicted)
-    found = apps().audit(scores.P, y_true=scores.y, y_pred=said, classes=scores.classes, limit=scores.limit)
-    scores.shown["y_pred"] = said  # the report has a place for an audit
-    run.finish(found, scores)
+    found = cs.audit(scores.P, y_true=scores.rows.y, y_pred=said, classes=scores.classes, limit=scores.limit)
+    finish(run, found, scores.rows, **scores.shown, y_pred=said)  # the report has a place for an audit
     _fail(found.fixable_interval[0], fail_above, "the fixable error")
 
 
@@ -232,11 +151,9 @@ def rows(
     run: Run,
     table: opt.TableArgument,
     model: Model = None,
-    kind: Annotated[str, typer.Option("--kind", metavar="KIND", help="ambiguous, suspect, or both.")] = "both",
-    by: Annotated[
-        str, typer.Option("--by", metavar="ORDER", help="entropy, margin, or label (suspects first).")
-    ] = "entropy",
-    top: Annotated[int | None, typer.Option("--top", min=1, metavar="N", help="Only the first N.")] = None,
+    kind: Annotated[str, typer.Option(metavar="KIND", help="ambiguous, suspect, or both.")] = "both",
+    by: Annotated[str, typer.Option(metavar="ORDER", help="entropy, margin, or label (suspects first).")] = "entropy",
+    top: Annotated[int | None, typer.Option(min=1, metavar="N", help="Only the first N.")] = None,
 ) -> None:
     """Which rows are ambiguous, and which labels look wrong? All of them, with their numbers.
 
@@ -247,39 +164,29 @@ def rows(
     """
     from collidescope._checks import check_choice
     from collidescope.applications._inputs import plain
-    from collidescope.cli._writing import as_csv
 
     reading = run.start(table, model)
     wanted = {"ambiguous": ["ambiguous"], "suspect": ["suspect label"], "both": ["ambiguous", "suspect label"]}
     check_choice(kind, list(wanted), "--kind")
     scores = Scores(run, reading, table, model)
-    found = apps().ambiguous(scores.P, y=scores.y, classes=scores.classes, by=by)
+    found = cs.ambiguous(scores.P, y=scores.rows.y, classes=scores.classes, by=by)
     found = found[found["kind"].isin(wanted[kind])][:top].reset_index(drop=True).rename(columns={"index": "row"})
-    others = scores.others.iloc[found["row"]].add_prefix("x_").reset_index(drop=True)
-    found["row"] = scores.numbers[found["row"]]
-
-    def answer() -> None:
-        if run.as_json:
-            show_json({"rows": plain(found), "notes": scores.notes})
-        elif run.out is None:
-            show(as_csv(found.join(others)).removesuffix("\n"))
-
-    run.finish(None, scores, found.join(others), answer)
+    lines = found.join(scores.rows.X.iloc[found["row"]].add_prefix("x_").reset_index(drop=True))
+    lines["row"] = found["row"] = scores.rows.numbers[found["row"]]
+    note(*scores.rows.notes)
+    words = opt.as_csv(lines).removesuffix("\n") if run.out is None else None
+    written = outputs(run, scores.rows, lines, **scores.shown)
+    run.tell(words, lambda: {"rows": plain(found), "notes": scores.rows.notes}, *written)
 
 
 @command
 def columns(
     run: Run,
     table: opt.TableArgument,
-    unit: Annotated[
-        list[str] | None,
-        typer.Option("--unit", metavar="NAME=A,B", help="Columns that are judged together. Repeat for more."),
-    ] = None,
-    cost: Annotated[
-        list[str] | None, typer.Option("--cost", metavar="COLUMN=X", help="What a column costs. Repeat for more.")
-    ] = None,
+    unit: Annotated[opt.Columns, typer.Option(metavar="NAME=A,B", help=UNIT)] = None,
+    cost: Annotated[opt.Columns, typer.Option(metavar="COLUMN=X", help="What a column costs. Repeat for more.")] = None,
     cluster: Cluster = None,
-    budget: Annotated[int, typer.Option("--budget", min=5, metavar="N", help="Cross-fits at most.")] = 51,
+    budget: Annotated[int, typer.Option(min=5, metavar="N", help="Cross-fits at most.")] = 51,
     sample: opt.Sample = 10_000,
     seed: opt.Seed = 0,
 ) -> None:
@@ -290,23 +197,18 @@ def columns(
     - `collidescope columns table.csv --label income`
     - `collidescope columns table.csv --label outcome --unit "lab=na,k,ca" --cost lab=30 --cost age=0.1`
     """
-    from types import SimpleNamespace
-
-    from collidescope.cli import _inputs as inputs
-
-    reading = run.start(table)
-    rows = inputs.sampled(inputs.labelled_rows(table, run.label, reading), sample, seed)
+    rows = run.start(table).rows(table, run.label).sampled(sample, seed)
     costs = _pairs(cost, "--cost", float)
-    rows, groups = inputs.take_column(rows, cluster, "--cluster")
+    rows, together = rows.take_groups(cluster, "--cluster")
     units = _pairs(unit, "--unit", lambda text: [part.strip() for part in text.split(",")])
     if units:
         used = {part for parts in units.values() for part in parts}
         units |= {str(name): [str(name)] for name in rows.X.columns if name not in used}
-    together = None if groups is None else groups.astype(str)
-    options: dict[str, Any] = {"budget": budget, "random_state": seed, "verbose": 0 if is_quiet() else 1}
-    found = apps().column_value(None, rows.X, rows.y, columns=units or None, costs=costs, groups=together, **options)
-    about = {"table": table, "label": rows.label, "others": rows.X, "notes": list(rows.notes)}
-    run.finish(found, SimpleNamespace(**about, shown={"source": found.matrix}))
+    options: dict[str, Any] = {"budget": budget, "random_state": seed, "verbose": int(not run.quiet), "costs": costs}
+    options |= {"columns": units or None, "groups": together}
+    found = cs.column_value(None, rows.X, rows.y, **options)
+    about = {"file": table.name, "label": rows.label, "columns": list(rows.X.columns)}
+    finish(run, found, rows, source=found.matrix, about=about, sections=[found])
 
 
 def _pairs(given: list[str] | None, option: str, read: Callable[[str], Any]) -> dict[str, Any]:
@@ -326,9 +228,7 @@ def _pairs(given: list[str] | None, option: str, read: Callable[[str], Any]) -> 
 def groups(
     run: Run,
     table: opt.TableArgument,
-    by: Annotated[
-        str | None, typer.Option("--by", metavar="COLUMN", help="The subgroups: hospital, region, year.")
-    ] = None,
+    by: Annotated[opt.Column, typer.Option(metavar="COLUMN", help=BY)] = None,
     cluster: Cluster = None,
     model: Model = None,
 ) -> None:
@@ -339,10 +239,9 @@ def groups(
     - `collidescope groups heldout.csv --label outcome --by hospital`
     """
     scores = Scores(run, run.start(table, model), table, model)
-    own = scores.column(by, "--by").astype(str)
-    together = None if cluster is None else scores.column(cluster, "--cluster").astype(str)
-    found = apps().collisions_by(scores.P, scores.y, own, clusters=together, classes=scores.classes)
-    run.finish(found, scores)
+    own, together = scores.column(by, "--by").astype(str), scores.words(cluster, "--cluster")
+    found = cs.collisions_by(scores.P, scores.rows.y, own, clusters=together, classes=scores.classes)
+    finish(run, found, scores.rows, **scores.shown, sections=[found])
 
 
 @command
@@ -352,10 +251,7 @@ def ceilings(
     predicted: Predicted = None,
     model: Model = None,
     cluster: Cluster = None,
-    cost: Annotated[
-        Path | None,
-        typer.Option("--cost", metavar="FILE.csv", help="Costs: a row per true class, a column per decision."),
-    ] = None,
+    cost: Annotated[opt.File, typer.Option(metavar="FILE.csv", help=COSTS)] = None,
 ) -> None:
     """What is the best possible value of your metric: accuracy, F1, AUC, log loss, cost?
 
@@ -365,9 +261,9 @@ def ceilings(
     """
     scores = Scores(run, run.start(table, model, cost), table, model, [predicted])
     said = None if predicted is None else scores.predictions(predicted)
-    together = None if cluster is None else scores.column(cluster, "--cluster").astype(str)
-    options: dict[str, Any] = {"limit": scores.limit, "cost": _costs(cost, scores.classes), "groups": together}
-    run.finish(apps().ceilings(scores.P, scores.y, y_pred=said, classes=scores.classes, **options), scores)
+    options = {"limit": scores.limit, "classes": scores.classes, "groups": scores.words(cluster, "--cluster")}
+    found = cs.ceilings(scores.P, scores.rows.y, y_pred=said, cost=_costs(cost, scores.classes), **options)
+    finish(run, found, scores.rows, **scores.shown, sections=[found])
 
 
 def _costs(path: Path | None, classes: list[Any]) -> Any:
@@ -389,11 +285,9 @@ def _costs(path: Path | None, classes: list[Any]) -> Any:
 @command
 def compare(
     run: Run,
-    before: Annotated[Path, typer.Argument(metavar="BEFORE", help="A table of held-out probabilities and labels.")],
-    after: Annotated[Path, typer.Argument(metavar="AFTER", help="Another, of a later fit or a later period.")],
-    key: Annotated[
-        str | None, typer.Option("--id", metavar="COLUMN", help="Rows with the same value are the same: paired.")
-    ] = None,
+    before: Annotated[Path, typer.Argument(metavar="BEFORE", help=BEFORE)],
+    after: Annotated[Path, typer.Argument(metavar="AFTER", help=AFTER)],
+    key: Annotated[opt.Column, typer.Option("--id", metavar="COLUMN", help=ID)] = None,
     fail_above: FailAbove = None,
 ) -> None:
     """Did collisions change between two fits, or two periods?
@@ -403,30 +297,38 @@ def compare(
     - `collidescope compare january.csv june.csv --label income`
     - `collidescope compare old.csv new.csv --label income --id customer --fail-above 0.01`
     """
-    import pandas as pd
+    from collidescope.applications import collision_change
 
     reading = run.start(before, after)
     first, second = (Scores(run, reading, path) for path in (before, after))
     if [str(name) for name in first.classes] != [str(name) for name in second.classes]:
         raise ValueError(f"{before.name} has classes {first.classes}, {after.name} has {second.classes}")
-    second.notes = [*first.notes, *second.notes]
-    if key is None:
-        found = apps().collision_change(first.P, first.y, second.P, second.y, classes=first.classes)
-    else:
-        a, b = (pd.Index(scores.column(key, "--id")) for scores in (first, second))
-        if not (a.is_unique and b.is_unique):
-            raise ValueError(f"--id {key!r} must name every row once")
-        shared = a.intersection(b)
-        if len(shared) < 2:
-            raise ValueError(f"{before.name} and {after.name} share no rows by {key!r}")
-        if len(shared) < max(len(a), len(b)):
-            second.notes.append(f"{len(shared):,} rows are in both ({len(a):,} and {len(b):,})")
-        i, j = a.get_indexer(shared), b.get_indexer(shared)
-        if (changed := int((first.y[i] != second.y[j]).sum())) > 0:
-            raise ValueError(f"{changed} rows with the same {key!r} have another label")
-        found = apps().collision_change(first.P[i], first.y[i], second.P[j], classes=first.classes)
-    run.finish(found, second)
+    second.rows.notes[:0] = first.rows.notes
+    scored: tuple[Any, ...] = first.P, first.rows.y, second.P, second.rows.y
+    if key is not None:
+        i, j = _paired(first, second, key)
+        scored = first.P[i], first.rows.y[i], second.P[j], None
+    found = collision_change(*scored, classes=first.classes)
+    finish(run, found, second.rows, **second.shown, sections=[found])
     _fail(found.interval[0], fail_above, "the rise of PBER")
+
+
+def _paired(first: Scores, second: Scores, key: str) -> tuple[Any, Any]:
+    """Rows of the two tables that have the same value of ``key``."""
+    import pandas as pd
+
+    a, b = (pd.Index(scores.column(key, "--id")) for scores in (first, second))
+    if not (a.is_unique and b.is_unique):
+        raise ValueError(f"--id {key!r} must name every row once")
+    shared = a.intersection(b)
+    if len(shared) < 2:
+        raise ValueError(f"{first.rows.table.name} and {second.rows.table.name} share no rows by {key!r}")
+    if len(shared) < max(len(a), len(b)):
+        second.rows.notes.append(f"{len(shared):,} rows are in both ({len(a):,} and {len(b):,})")
+    i, j = a.get_indexer(shared), b.get_indexer(shared)
+    if changed := int((first.rows.y[i] != second.rows.y[j]).sum()):
+        raise ValueError(f"{changed} rows with the same {key!r} have another label")
+    return i, j
 
 
 @command
@@ -438,4 +340,5 @@ def split(run: Run, table: opt.TableArgument, model: Model = None, seed: opt.See
     - `collidescope split heldout.csv --label species`
     """
     scores = Scores(run, run.start(table, model), table, model)
-    run.finish(apps().split_candidates(scores.P, scores.y, classes=scores.classes, random_state=seed), scores)
+    found = cs.split_candidates(scores.P, scores.rows.y, classes=scores.classes, random_state=seed)
+    finish(run, found, scores.rows, **scores.shown, sections=[found])

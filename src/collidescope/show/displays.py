@@ -39,15 +39,13 @@ SMALLEST_FONT, LARGEST_FONT = 6.0, 10.0
 LEFT_OVER = 0.8
 #: Width of a character in units of the font size, on the average.
 CHARACTER = 0.62
-#: Up to this many classes values are written into the heat map, and classes keep their order.
-FEW = 20
-#: Up to this many classes there is room for a third decimal in the heat map.
-THREE_DECIMALS = 10
+#: Up to this many classes values are written into the heat map and classes keep their order; with three decimals.
+FEW, THREE_DECIMALS = 20, 10
 #: Off the diagonal a rate of 0.02 can matter while 0.9 stands on it, so the diagonal is grey and collisions have their
 #: own scale, (rate / largest) ** BEND. On a logarithmic one, which has no zero, rates of 0.02 and 0.1 look alike.
 BEND = 1 / 3
-#: Where the scale of colours is labelled.
-TICKS = (0, 0.0001, 0.001, 0.003, 0.01, 0.03, 0.1, 0.2, 0.4, 0.7, 1)
+#: Where the scale of colours is labelled, and how close to each other (in parts of its length).
+TICKS, APART = (1, 0.7, 0.4, 0.2, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0001, 0), 0.08
 #: The continuation of a curve is drawn up to this many times the rows, at so many places.
 REACH, PLACES = 100.0, 25
 #: Exponents of the power law that the continuation may have, and the usual one where the curve is flat.
@@ -66,9 +64,7 @@ class Display:
     ax_: Axes
     figure_: Figure | SubFigure
 
-    def _axes(
-        self, ax: Axes | None, size: tuple[float, float], layout: Literal["constrained", "compressed"] = "constrained"
-    ) -> Axes:
+    def _axes(self, ax: Axes | None, size: tuple[float, float], layout: Any = "constrained") -> Axes:
         """``ax``, or the axes of a new figure of ``size`` inches."""
         try:
             import matplotlib.pyplot as plt
@@ -111,11 +107,14 @@ def points(ax: Axes, side: Literal["x", "y"]) -> float:
     return max(1.0, LEFT_OVER * (box.width if side == "x" else box.height) * 72 / float(ax.figure.dpi))
 
 
-def tidy(ax: Axes, *spines: str) -> None:
-    """Light grid behind, no frame on top and at the right (nor at ``spines``)."""
+def tidy(ax: Axes, *, bars: bool = False) -> None:
+    """Light grid behind, no frame on top and at the right; of horizontal ``bars`` no ticks and no grid at the left."""
     ax.grid(color=NEUTRAL)
     ax.set_axisbelow(True)
-    ax.spines[["top", "right", *spines]].set_visible(False)
+    ax.spines[["top", "right"]].set_visible(False)
+    if bars:
+        ax.grid(False, axis="y")
+        ax.tick_params(axis="y", length=0)
 
 
 # ------------------------------------------------------------------------------------------------ S
@@ -139,10 +138,8 @@ class CollisionMatrixDisplay(Display):
 
     Attributes
     ----------
-    im_ : AxesImage
-    text_ : array of shape (K, K) of Text, or None
-    colorbar_ : Colorbar or None
-    errorbar_ : ErrorbarContainer, of :meth:`plot_pairs`
+    im_, text_, colorbar_ : AxesImage, array of K×K Text or None, Colorbar or None
+    errorbar_ : ErrorbarContainer of :meth:`plot_pairs`
     ax_, figure_ : Axes and Figure
 
     Examples
@@ -165,23 +162,16 @@ class CollisionMatrixDisplay(Display):
 
     @classmethod
     def from_matrix(cls, cm: CollisionMatrix, *, order: str | None = None, level: float = 0.95) -> Self:
-        """The display of a collision matrix.
+        """The display of a collision matrix, with intervals at ``level``.
 
-        Parameters
-        ----------
-        cm : CollisionMatrix
-        order : "given", "cluster" or None
-            As in ``cm``, or classes that collide side by side (average linkage of the joint rates B). By default as
-            given up to 20 classes, clustered beyond.
-        level : float
-            Of the intervals.
+        ``order`` is that of ``cm`` ("given") or puts classes that collide side by side ("cluster": average linkage of
+        the joint rates B). By default as given up to 20 classes, clustered beyond.
         """
         check_matrix(cm)
-        if order is None:
-            order = "given" if cm.n_classes <= FEW else "cluster"
-        check.check_choice(order, ["given", "cluster"], "order")
+        chosen = order or ("given" if cm.n_classes <= FEW else "cluster")
+        check.check_choice(chosen, ["given", "cluster"], "order")
         low, high = cm.interval(level) or (None, None)
-        places = leaf_order(cm.joint) if order == "cluster" else None
+        places = leaf_order(cm.joint) if chosen == "cluster" else None
         return cls(cm.matrix, classes=cm.classes, order=places, low=low, high=high)
 
     def _checked(self) -> tuple[FloatArray, npt.NDArray[Any]]:
@@ -207,17 +197,15 @@ class CollisionMatrixDisplay(Display):
             Write the entries into the cells. By default up to 20 classes.
         values_format : str, optional
             By default ``".3f"`` up to 10 classes, ``".2f"`` beyond.
-        cmap : name or Colormap
-        colorbar : bool
+        cmap, colorbar : name or Colormap, bool
         **kw
             For ``Axes.imshow``, such as ``norm``.
         """
         S, names = self._checked()
         k = len(S)
-        places = check.check_finite(range(k) if self.order is None else self.order, "order", ndim=1)
-        if sorted(places.tolist()) != list(range(k)):
-            raise ValueError(f"order must hold every position from 0 to {k - 1} once, got {places.tolist()[:10]}")
-        order = places.astype(np.intp)
+        order = np.arange(k) if self.order is None else check.check_finite(self.order, "order", ndim=1).astype(np.intp)
+        if sorted(order.tolist()) != list(range(k)):
+            raise ValueError(f"order must hold every position from 0 to {k - 1} once, got {order.tolist()[:10]}")
         S, names = S[np.ix_(order, order)], names[order]
         side = float(np.clip(2.0 + 0.45 * k, 4.6, 12.0))
         ax = self._axes(ax, (side + 1.0, side), "compressed")
@@ -229,8 +217,8 @@ class CollisionMatrixDisplay(Display):
         colours = matplotlib.colormaps.get_cmap(cmap).with_extremes(bad=NEUTRAL)
         style: dict[str, Any] = {"norm": PowerNorm(BEND, 0.0, largest, clip=True), "interpolation": "nearest"}
         self.im_: AxesImage = ax.imshow(np.ma.masked_array(S, own), cmap=colours, **(style | kw))
-        write_names(ax, "x", range(k), names.tolist())
-        write_names(ax, "y", range(k), names.tolist())
+        for axis in ("x", "y"):
+            write_names(ax, axis, range(k), names.tolist())
         ax.tick_params(length=0 if k <= FEW else 2)
         ax.set(xlabel="seen again in", ylabel="seen in")
         self.text_: npt.NDArray[Any] | None = None
@@ -240,10 +228,9 @@ class CollisionMatrixDisplay(Display):
         if colorbar:
             self.colorbar_ = ax.figure.colorbar(self.im_, ax=ax, label="collision rate", fraction=0.05)
             if "norm" not in kw:
-                # Below the largest rate (two digits), and not too close to each other.
                 ticks = [float(f"{largest:.2g}")]
-                for tick in sorted(TICKS, reverse=True):
-                    if tick < largest and (ticks[-1] / largest) ** BEND - (tick / largest) ** BEND > 0.08:
+                for tick in TICKS:
+                    if tick < largest and (ticks[-1] / largest) ** BEND - (tick / largest) ** BEND > APART:
                         ticks.append(float(tick))
                 self.colorbar_.set_ticks(ticks, labels=[f"{tick:g}" for tick in ticks])
                 self.colorbar_.minorticks_off()
@@ -268,8 +255,7 @@ class CollisionMatrixDisplay(Display):
         each = (LONGEST - 3) // 2
         arrows = [f"{short(a, each)} → {short(b, each)}" for a, b in zip(names[i], names[j], strict=True)]
         write_names(ax, "y", np.arange(len(i)), arrows)
-        tidy(ax, "left")
-        ax.tick_params(axis="y", length=0)
+        tidy(ax, bars=True)
         ax.set(ylim=(len(i) - 0.4, -0.6), xlabel="chance of being seen again in the other class")
         ax.set_xlim(left=0)
         return self
@@ -344,9 +330,7 @@ class LimitDisplay(Display):
 
     Attributes
     ----------
-    errorbar_, range_ : ErrorbarContainer
-        The curve, and the range at the right edge.
-    band_ : PolyCollection or None
+    errorbar_, range_, band_ : ErrorbarContainer of the curve, of the range; PolyCollection or None
     ax_, figure_ : Axes and Figure
 
     Examples
@@ -371,8 +355,8 @@ class LimitDisplay(Display):
         if limit_of(limit) is not limit or limit is None:
             raise ValueError(f"limit must be a Limit (clf.limit_), got {type(limit).__name__}")
         facts: dict[str, Any] = limit_facts(limit, level)
-        ends = {"low": facts["limit_pber_low"], "high": facts["limit_pber_high"]}
-        return cls(limit.curve, pber=facts["limit_pber"], state=facts["limit_state"], **ends)
+        own = {name: facts[f"limit_{name}"] for name in ("pber", "state")}
+        return cls(limit.curve, **own, low=facts["limit_pber_low"], high=facts["limit_pber_high"])
 
     @classmethod
     def from_estimator(cls, clf: Any, *, level: float = 0.95) -> Self:
@@ -423,15 +407,13 @@ class DendrogramDisplay(Display):
         As scipy writes it; heights are the PBER removed so far.
     classes : K names, default 0 … K-1
     n_groups : int, optional
-        Groups that are left at the dashed line. By default no line is drawn.
+        Groups that are left at the dashed line, which is not drawn by default.
     pber : float, optional
         PBER before the first merge, for the label of the axis.
 
     Attributes
     ----------
-    dendrogram_ : dict
-        What :func:`scipy.cluster.hierarchy.dendrogram` returned.
-    cut_ : Line2D or None
+    dendrogram_, cut_ : what :func:`scipy.cluster.hierarchy.dendrogram` returned, Line2D or None
     ax_, figure_ : Axes and Figure
 
     Examples
@@ -456,9 +438,7 @@ class DendrogramDisplay(Display):
         if not isinstance(plan, ConsolidationPlan):
             raise ValueError(f"plan must be what consolidate returned, got {type(plan).__name__}")
         if plan.linkage is None:
-            raise ValueError(
-                'plan has no linkage, for best groupings of different sizes need not be nested: method="greedy" has one'
-            )
+            raise ValueError('plan has no linkage, for best groupings need not be nested: method="greedy" has one')
         return cls(plan.linkage, classes=plan.source.classes, n_groups=plan.n_groups, pber=plan.source.pber)
 
     def plot(self, ax: Axes | None = None, **kw: Any) -> Self:
@@ -470,9 +450,7 @@ class DendrogramDisplay(Display):
 
         Z = check.check_finite(self.linkage, "linkage", ndim=2)
         if not is_valid_linkage(Z):
-            raise ValueError(
-                f"linkage must be what scipy's linkage returns, got an array of shape {Z.shape} that is not"
-            )
+            raise ValueError(f"linkage must be what scipy's linkage returns, got another array of shape {Z.shape}")
         k = len(Z) + 1
         names = check.check_classes(range(k) if self.classes is None else self.classes, k)
         merged = 0 if self.n_groups is None else k - check.check_count(self.n_groups, "n_groups")
@@ -482,9 +460,7 @@ class DendrogramDisplay(Display):
         self.dendrogram_ = dendrogram(Z, ax=ax, **(options | kw))
         # scipy puts leaves at 5, 15, 25, …
         write_names(ax, "y", 5 + 10 * np.arange(k), names[self.dendrogram_["leaves"]].tolist())
-        tidy(ax, "left")
-        ax.grid(False, axis="y")
-        ax.tick_params(axis="y", length=0)
+        tidy(ax, bars=True)
         ax.set_xlabel("PBER removed by merging" + ("" if self.pber is None else f" (of {self.pber:.3g})"))
         self.cut_ = None
         if 0 < merged < k - 1:
@@ -513,11 +489,8 @@ class PosteriorDisplay(Display):
 
     Attributes
     ----------
-    axes_ : list of Axes, those with the bars
-    bars_ : list of BarContainer
-    images_ : list of AxesImage
-    ax_, figure_ : Axes and Figure
-        The axes given, or of the figure: the frame of all panels.
+    axes_, bars_, images_ : lists of Axes (those with the bars), BarContainer and AxesImage
+    ax_, figure_ : Axes and Figure: the frame of all panels
 
     Examples
     --------
@@ -573,9 +546,7 @@ class PosteriorDisplay(Display):
             bars.set_yticks(np.arange(shown), [plain(c, 14) for c in names[classes]] if named else [""] * shown)
             bars.set(xlim=(0, 1), ylim=(shown - 0.4, -0.6))
             bars.set_xticks([0, 0.5, 1], ["0", "½", "1"])
-            tidy(bars)
-            bars.grid(False, axis="y")
-            bars.tick_params(axis="y", length=0)
+            tidy(bars, bars=True)
             if codes is not None:
                 (top or bars).set_title(f"labelled {plain(names[codes[i]], 12)}", fontsize="medium")
             self.axes_.append(bars)

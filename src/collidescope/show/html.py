@@ -31,8 +31,6 @@ LARGEST = 1e15
 ASSETS = ("template.html.j2", "report.css", "report.js")
 IMAGE = re.compile(r"data:image/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/]+={0,2}")
 
-# ------------------------------------------------------------------------------------------------ what a summary is
-
 
 def _each(kind: Any, names: str) -> dict[str, Any]:
     return dict.fromkeys(names.split(), kind)
@@ -153,27 +151,19 @@ def check_summary(summary: object) -> None:
         in_script(summary)
     except (ValueError, TypeError) as error:
         raise ValueError(f"summary holds what JSON cannot: {error}") from None
-    k = len(summary["classes"])
-    for name in ("matrix", "joint", "low", "high"):
-        table = summary[name]
-        if table is not None and (len(table) != k or any(len(row) != k for row in table)):
-            raise ValueError(f"summary.{name} must be {k}×{k}, as there are {k} classes: make the summary again")
-    path = summary["merge_path"] or {"tree_order": list(range(k)), "pber": []}
-    orders = sorted(summary["leaf_order"]), sorted(path["tree_order"])
-    columns = [path[name] for name in ("first", "second", "n_groups", "low", "high", "limit") if name in path]
-    merges = [head for name in ("first", "second") for head in path.get(name, [])[1:]]
-    counts = [summary["priors"], *([] if summary["counts"] is None else [summary["counts"]])]
-    if (
-        len(summary["ceilings"]) != k - (not summary["complete"])
-        or any(order != list(range(k)) for order in orders)
-        or any(len(column) != len(path["pber"]) for column in columns)
-        or any(len(column) != k for column in counts)
-        or not all(isinstance(head, int) and 0 <= head < k for head in merges)
+    k, path = len(summary["classes"]), summary["merge_path"] or {}
+    tables = [summary[name] for name in ("matrix", "joint", "low", "high") if summary[name] is not None]
+    merges = [head for name in ("first", "second") for head in path.get(name, ())[1:]]
+    counts = [] if summary["counts"] is None else [summary["counts"]]
+    lengths = [summary["priors"], *counts, *tables, *(row for table in tables for row in table)]
+    if not (
+        all(len(part) == k for part in lengths)
+        and len(summary["ceilings"]) == k - (not summary["complete"])
+        and all(sorted(order) == list(range(k)) for order in (summary["leaf_order"], path.get("tree_order", range(k))))
+        and all(len(path[name]) == len(path["pber"]) for name in path if name != "tree_order")
+        and all(isinstance(head, int) and 0 <= head < k for head in merges)
     ):
         raise ValueError(f"summary is damaged: its lists do not fit {k} classes, make it again")
-
-
-# ------------------------------------------------------------------------------------------------ the page
 
 
 def write_report(summary: Mapping[str, Any], path: str | Path) -> Path:
@@ -201,12 +191,7 @@ def write_report(summary: Mapping[str, Any], path: str | Path) -> Path:
     True
     """
     check_summary(summary)
-    try:
-        write_bytes(path, render(summary).encode())
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise ValueError(f"path {str(path)!r} cannot be written: {error.strerror or error}") from None
+    write_bytes(path, render(summary).encode())
     return Path(path)
 
 
@@ -225,18 +210,18 @@ def report(
     Examples
     --------
     >>> import tempfile
+    >>> P = [[0.9, 0.1], [0.4, 0.6], [0.7, 0.3], [0.2, 0.8]]
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     P = [[0.9, 0.1], [0.4, 0.6], [0.7, 0.3], [0.2, 0.8]]
     ...     report(P, y=["a", "b", "a", "b"], path=f"{folder}/report.html", title="Two classes").name
     'report.html'
     """
-    _plotly()  # before the work, not after it
+    plotly_js()  # before the work, not after it
     return write_report(summarise(source, X, y, **options), path)
 
 
 def render(summary: Mapping[str, Any]) -> str:
     """The page as text."""
-    plotly_js = _plotly()
+    plotly = plotly_js()
     import jinja2
 
     folder = resources.files("collidescope.show")
@@ -245,14 +230,14 @@ def render(summary: Mapping[str, Any]) -> str:
     environment.filters |= {"percent": percent, "between": between, "span": span, "named": _named}
     environment.filters |= {"method": words.method, "points": words.points}
     environment.filters["count"] = lambda value: "" if value is None else f"{value:,.0f}"
-    environment.filters["cell"] = lambda v: "" if v is None else f"{v:.4g}" if isinstance(v, float) else str(v)
-    hashes = (base64.b64encode(hashlib.sha256(code.encode()).digest()).decode() for code in (plotly_js, script))
+    environment.filters["cell"] = cell
+    hashes = (base64.b64encode(hashlib.sha256(code.encode()).digest()).decode() for code in (plotly, script))
     found = summary["ambiguous_rows"]
     return environment.from_string(page).render(
         s=summary,
         data=in_script(summary),
         css=css,
-        plotly_js=plotly_js,
+        plotly_js=plotly,
         script=script,
         hashes=" ".join(f"'sha256-{digest}'" for digest in hashes),
         table_classes=TABLE_CLASSES,
@@ -260,6 +245,18 @@ def render(summary: Mapping[str, Any]) -> str:
         row_words=[] if found is None else words.rows_to_look_at(found),
         widest=max([pair["high"] or pair["rate"] for pair in summary["top_collisions"]], default=1.0) or 1.0,
     )
+
+
+def cell(value: Any) -> str:
+    """A value in the table of a section.
+
+    >>> cell(0.25), cell(2e-10), cell(1234.5), cell(3), cell(None)
+    ('0.2500', '<0.0001', '1234', '3', '')
+    """
+    if not isinstance(value, float):
+        return "" if value is None else str(value)
+    tiny = 0 < abs(value) < 0.00005
+    return ("<0.0001" if value > 0 else ">-0.0001") if tiny else f"{value:.4f}" if abs(value) < 10 else f"{value:.4g}"
 
 
 def in_script(value: Any) -> str:
@@ -294,7 +291,7 @@ def _named(name: Any) -> str:
     return str(name) if str(name).strip() else "(empty name)"
 
 
-def _plotly() -> str:
+def plotly_js() -> str:
     """The source of plotly.js that comes with plotly."""
     try:
         import jinja2  # noqa: F401

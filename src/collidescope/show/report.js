@@ -7,6 +7,7 @@
   const BEND = Math.cbrt; // small rates must show beside large ones
   const LABEL = 22, SHORT = 12; // characters of a name on an axis, on wide and on narrow screens
   const ROOM = 13; // pixels that a name needs on an axis
+  const SCREENS = 8; // a longer page starts folded on a telephone
   const VALUES = 12; // up to this many classes the numbers stand in the cells
   const SCALES = {
     light: [[0, "#fff7ec"], [0.25, "#fdd49e"], [0.5, "#fc8d59"], [0.75, "#d7301f"], [1, "#7f0000"]],
@@ -389,9 +390,10 @@
     setTimeout(() => URL.revokeObjectURL(link.href), 1000);
   }
 
-  // A long page on a small screen starts folded; what is opened is drawn then, and charts get their handlers.
+  // A page of many screens on a telephone starts folded; what is opened is drawn then, and charts get their handlers.
   const folds = [...document.querySelectorAll("details.fold")], started = new Set();
-  if (window.innerWidth < 600 && classes.length > 20) for (const fold of folds) fold.open = false;
+  const screens = document.documentElement.scrollHeight / window.innerHeight;
+  if (window.innerWidth < 600 && screens > SCREENS) for (const fold of folds) fold.open = false;
   function start() {
     for (const [id, begin] of [["heatmap", startLookUp], ["curve", startMerging]])
       if ($(id) && visible(id) && !started.has(id)) { started.add(id); begin(); }

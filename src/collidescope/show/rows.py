@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
-from collidescope.applications.ambiguity import CLEAR, SUSPECT, ambiguous
-from collidescope.applications.audit import predicted_codes
+from collidescope.applications._inputs import check_matrix
+from collidescope.applications.audit import CLEAR, SUSPECT, ambiguous, predicted_codes
 from collidescope.estimate import collision_matrix_from_posteriors
 from collidescope.matrix import CollisionMatrix
 
@@ -63,59 +63,52 @@ class Source:
 
 def resolve(source: Any, X: Any, y: npt.ArrayLike | None) -> Source:
     """The :class:`Source` meant by the arguments of :func:`~collidescope.summarise`, with every check."""
-    if isinstance(source, type):
-        raise ValueError(f"source must be {WANTED}, got the class {source.__name__}")
+    given = _n_rows(X)
     if isinstance(source, CollisionMatrix):
-        return Source(source, n_given=_n_rows(X))
-    if hasattr(source, "collision_matrix_"):
-        return _from_model(source, X, y)
-    if hasattr(source, "fit"):
+        return Source(source, n_given=given)
+    if isinstance(source, str | bytes | dict | type | None) or not (
+        hasattr(source, "collision_matrix_") or not hasattr(source, "fit")
+    ):
+        kind = f"the class {source.__name__}" if isinstance(source, type) else type(source).__name__
         raise ValueError(
-            f"source must be {WANTED}, got {type(source).__name__} without collision_matrix_: "
+            f"source must be {WANTED}, got {kind}: "
             f"fit a CollisionClassifier, or pass crossfit_posteriors(classifier, X, y)"
         )
-    if isinstance(source, str | bytes | dict) or source is None:
-        raise ValueError(f"source must be {WANTED}, got {type(source).__name__}")
-    return _from_posteriors(source, X, y)
-
-
-def _from_model(model: Any, X: Any, y: npt.ArrayLike | None) -> Source:
-    cm = model.collision_matrix_
-    if not isinstance(cm, CollisionMatrix):
-        raise ValueError(f"source has a collision_matrix_ that is no CollisionMatrix, got {type(cm).__name__}")
-    held_out = getattr(model, "posteriors_", None)
-    fresh = held_out is None and X is not None and hasattr(model, "predict_proba")
-    if held_out is None and not fresh:
-        return Source(cm, n_given=_n_rows(X), model=model)
-    P = np.asarray(model.predict_proba(X) if fresh else held_out)
-    if P.ndim != 2 or P.shape[1] != cm.n_classes:
-        raise ValueError(f"the posteriors of source must have shape (n, {cm.n_classes}), got {P.shape}")
-    rows = np.flatnonzero(~np.isnan(P).any(axis=1))
-    scored = check.check_posteriors(P[rows], "the posteriors of source", cm.n_classes)
-    given = _n_rows(X)
-    if given is not None and given != len(P):
-        raise ValueError(
-            f"X must hold the {len(P)} rows that source was fitted on, got {given} rows: "
-            f"for others pass source.predict_proba(X) as source"
-        )
-    codes = None if y is None else check.encode_labels(y, cm.classes)
-    if codes is not None and len(codes) != len(P):
-        raise ValueError(f"y must have one label for each of the {len(P)} rows of source, got {len(codes)}")
-    return Source(cm, scored, rows, None if codes is None else codes[rows], len(P), model, fresh)
-
-
-def _from_posteriors(P: Any, X: Any, y: npt.ArrayLike | None) -> Source:
+    if hasattr(source, "collision_matrix_"):
+        return _from_model(source, X, y, given)
     if y is None:
         raise ValueError(
             "y is needed with posteriors, got None: rates with intervals take labels "
             "(without any pass collision_matrix_from_posteriors(P) as source)"
         )
-    posteriors, codes, classes = check.labelled_posteriors(P, y, name="source")
-    given = _n_rows(X)
-    if given is not None and given != len(posteriors):
-        raise ValueError(f"X and y must have the same number of rows, got {given} and {len(posteriors)}")
-    cm = collision_matrix_from_posteriors(posteriors, y, classes=classes)
-    return Source(cm, posteriors, np.arange(len(posteriors)), codes, len(posteriors))
+    P, codes, classes = check.labelled_posteriors(source, y, name="source")
+    _check_rows(len(P), X=given)
+    cm = collision_matrix_from_posteriors(P, y, classes=classes)
+    return Source(cm, P, np.arange(len(P)), codes, len(P))
+
+
+def _from_model(model: Any, X: Any, y: npt.ArrayLike | None, given: int | None) -> Source:
+    cm = model.collision_matrix_
+    check_matrix(cm)
+    held_out = getattr(model, "posteriors_", None)
+    fresh = held_out is None and X is not None and hasattr(model, "predict_proba")
+    if held_out is None and not fresh:
+        return Source(cm, n_given=given, model=model)
+    P = np.asarray(model.predict_proba(X) if fresh else held_out)
+    rows = np.flatnonzero(~np.isnan(P).any(axis=-1))
+    scored = check.check_posteriors(P[rows], "the posteriors of source", cm.n_classes)
+    codes = None if y is None else check.encode_labels(y, cm.classes)
+    _check_rows(len(P), X=given, y=None if codes is None else len(codes))
+    return Source(cm, scored, rows, None if codes is None else codes[rows], len(P), model, fresh)
+
+
+def _check_rows(n: int, **given: int | None) -> None:
+    for name, length in given.items():
+        if length is not None and length != n:
+            raise ValueError(
+                f"{name} must hold the {n} rows that source has posteriors of, got {length}: "
+                f"of a classifier pass source.predict_proba(X) for other rows"
+            )
 
 
 def _n_rows(X: Any) -> int | None:
@@ -136,42 +129,32 @@ def rows_to_look_at(source: Source, names: list[str], X: Any, rows: Any, image_s
         raise ValueError(f"rows must have one row for each of the {n} rows of source, got {len(rows)}")
     if source.posteriors is None or source.rows is None:
         return None
-    P, classes = source.posteriors, np.arange(source.matrix.n_classes)
-    numbers, codes = source.rows, source.codes
+    P, codes, places = source.posteriors, source.codes, source.rows
+    table = rows if rows is not None else None if shape is not None else X
     features = [text(name) for name in getattr(source.model, "feature_names_in_", ())]
-    found = ambiguous(P, y=codes, classes=classes)
-    kinds = found["kind"].to_numpy()
-    suspects = np.zeros(0, dtype=np.intp)
-    if codes is not None:
-        ranked = ambiguous(P, y=codes, classes=classes, by="label")
-        suspects = ranked["index"].to_numpy()[ranked["kind"].to_numpy() == "suspect label"][:SUSPECTS]
-    unclear = found["index"].to_numpy()[kinds != "clear"][:AMBIGUOUS]
 
     def shown(chosen: IntArray) -> list[dict[str, Any]]:
-        places = numbers[chosen]
-        pictures = _pictures(X, places, shape)
-        values, left = _values(rows if rows is not None else None if shape is not None else X, places, features)
+        values, left = _values(table, places[chosen], features)
         labels = [None if codes is None else int(codes[row]) for row in chosen]
         return [
-            {
-                "index": int(places[at]),
-                "label": None if label is None else names[label],
-                "image": pictures[at],
-                "posterior": _bars(P[chosen[at]], names, label),
-                "values": values[at],
-                "columns_left": left,
-            }
-            for at, label in enumerate(labels)
+            {"index": int(places[row]), "label": None if label is None else names[label], "image": picture}
+            | {"posterior": _bars(P[row], names, label), "values": cells, "columns_left": left}
+            for row, label, picture, cells in zip(
+                chosen, labels, _pictures(X, places[chosen], shape), values, strict=True
+            )
         ]
 
+    found = ambiguous(P, y=codes, classes=range(P.shape[1]))
+    ranked = found if codes is None else ambiguous(P, y=codes, classes=range(P.shape[1]), by="label")
+    suspects = ranked["index"][ranked["kind"] == "suspect label"]
     return {
         "n_rows": len(P),
-        "n_ambiguous": int((kinds == "ambiguous").sum()),
-        "n_suspect": int((kinds == "suspect label").sum()),
+        "n_ambiguous": int((found["kind"] == "ambiguous").sum()),
+        "n_suspect": len(suspects),
         "expected_suspect": expected_suspects(P),
         "fresh": source.fresh,
-        "rows": shown(unclear),
-        "suspects": shown(suspects),
+        "rows": shown(found["index"][found["kind"] != "clear"].to_numpy()[:AMBIGUOUS]),
+        "suspects": shown(suspects.to_numpy()[:SUSPECTS]),
     }
 
 
@@ -195,17 +178,17 @@ def _bars(p: FloatArray, names: list[str], label: int | None) -> list[dict[str, 
 
 def _values(table: Any, places: IntArray, columns: list[str]) -> tuple[list[list[list[str]]], int]:
     """[column, value as text] of the chosen rows, and the number of columns left out."""
+    none: tuple[list[list[list[str]]], int] = [[] for _ in places], 0
     if table is None or len(places) == 0:
-        return [[] for _ in places], 0
+        return none
     if hasattr(table, "iloc"):
         frame = table.to_frame() if table.ndim == 1 else table
         columns = [text(name) for name in frame.columns]
-        # Row by row: a block of several would give numbers of different kinds one kind.
-        cells = [[frame.iat[place, k] for k in range(min(len(columns), COLUMNS))] for place in places.tolist()]
+        cells = frame.iloc[places, :COLUMNS].astype(object).to_numpy().tolist()  # each value keeps its type
     else:
         array = _take(table, places)
         if array.ndim > 2:
-            return [[] for _ in places], 0
+            return none
         array = array.reshape(len(places), -1)
         if len(columns) != array.shape[1]:
             columns = [f"x{k}" for k in range(array.shape[1])]
@@ -239,41 +222,35 @@ def value_text(value: Any) -> str:
     return words if len(words) <= CHARACTERS else words[: CHARACTERS - 1] + "…"
 
 
-# ------------------------------------------------------------------------------------------------ pictures
-
-
 def check_image_shape(image_shape: Any, X: Any) -> tuple[int, ...] | None:
     """``image_shape`` as a tuple that the rows of ``X`` fill; of rows that are arrays of that kind their own shape."""
+    own = tuple(int(side) for side in getattr(X, "shape", np.shape(X) if isinstance(X, list) else ())[1:])
     if image_shape is None:
-        shape = tuple(int(side) for side in getattr(X, "shape", ())[1:])
-        return shape if len(shape) in (2, 3) and _channels(shape) else None
+        return own if _is_image(own) else None
     if X is None:
         raise ValueError(f"image_shape needs X, the rows that are images; got image_shape={image_shape!r} alone")
     try:
         shape = tuple(check.check_count(side, "image_shape") for side in image_shape)
     except TypeError:
         raise ValueError(f"image_shape must be a tuple such as (28, 28), got {image_shape!r}") from None
-    if len(shape) not in (2, 3) or not _channels(shape):
+    if not _is_image(shape):
         raise ValueError(
             f"image_shape must be (height, width), with 1, 3 or 4 channels before or behind, got {image_shape!r}"
         )
-    wide = math.prod(getattr(X, "shape", np.shape(X))[1:])
-    if math.prod(shape) != wide:
+    if math.prod(shape) != math.prod(own):
         raise ValueError(
-            f"image_shape {shape} has {math.prod(shape)} pixels, and the rows of X have {wide} features: "
+            f"image_shape {shape} has {math.prod(shape)} pixels, and the rows of X have {math.prod(own)} features: "
             f"they must be equal"
         )
     return shape
 
 
-def _channels(shape: tuple[int, ...]) -> int:
-    """Channels of an image of this shape; 0 where it is none."""
-    if len(shape) == 2:
-        return 1
-    return next((side for side in (shape[2], shape[0]) if side in CHANNELS), 0)
+def _is_image(shape: tuple[int, ...]) -> bool:
+    return len(shape) == 2 or (len(shape) == 3 and (shape[2] in CHANNELS or shape[0] in CHANNELS))
 
 
 def _pictures(X: Any, places: IntArray, shape: tuple[int, ...] | None) -> list[str | None]:
+    """PNGs as data URIs, or None where the rows are no images."""
     if shape is None or X is None or len(places) == 0:
         return [None] * len(places)
     raw = _take(X, places)
@@ -283,15 +260,13 @@ def _pictures(X: Any, places: IntArray, shape: tuple[int, ...] | None) -> list[s
     elif shape[2] not in CHANNELS:  # channels first
         pixels = np.moveaxis(pixels, 1, -1)
     if raw.dtype != np.uint8:  # 0 stays black unless there are negative values; the brightest of these rows is white
-        low = min(0.0, float(pixels.min()))
-        high = float(pixels.max())
+        low, high = min(0.0, float(pixels.min())), float(pixels.max())
         pixels = (pixels - low) * (255 / (high - low) if high > low else 0.0)
     step = math.ceil(max(pixels.shape[1:3]) / LARGEST_SIDE)
-    return [png_uri(np.rint(image[::step, ::step]).astype(np.uint8)) for image in pixels]
+    return [_png_uri(np.rint(image[::step, ::step]).astype(np.uint8)) for image in pixels]
 
 
-def png_uri(image: npt.NDArray[np.uint8]) -> str:
-    """A picture (height × width × 1, 3 or 4 channels) as a PNG in a data URI."""
+def _png_uri(image: npt.NDArray[np.uint8]) -> str:
     try:
         from PIL import Image
     except ImportError as error:

@@ -5,6 +5,7 @@ Inside, classes are known by their numbers and get their names at the end: names
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
@@ -12,11 +13,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from collidescope._checks import FloatArray
 from collidescope._environment import environment
 from collidescope._text import LEVEL, READABLE, headline, limit_facts, limit_words, upper_limit
-from collidescope.applications._inputs import Told
+from collidescope.applications._inputs import Told, plain
 from collidescope.applications.audit import audit, bayes_confusion
 from collidescope.applications.consolidation import consolidate
 from collidescope.equations.bounds import condition_number
@@ -65,8 +67,7 @@ def summarise(
     ----------
     source : CollisionClassifier, CollisionMatrix or array of shape (n, K)
         A fitted classifier (any object with ``collision_matrix_``, and ``posteriors_`` where rows are to be shown), a
-        matrix, or held-out posteriors, which need ``y``. The columns of a DataFrame that are called like the labels
-        are matched by name.
+        matrix, or held-out posteriors, which need ``y``; columns of a DataFrame are matched with the labels by name.
     X : rows that the classifier was fitted on, or that belong to the posteriors, optional
         Shown beside the most ambiguous rows. A classifier without ``posteriors_`` (one that was loaded) is asked about
         ``X``, which should be rows that it has not seen.
@@ -80,7 +81,6 @@ def summarise(
         Such as (28, 28): the rows of ``X`` are images of this shape, channels first or last. Rows that are
         two-dimensional arrays are shown as images without it.
     control : ShuffledControl, optional
-        What :func:`~collidescope.shuffled_control` returned.
     limit : Limit, optional
         By default ``source.limit_`` where there is one.
     title : str, optional
@@ -89,7 +89,6 @@ def summarise(
         by default as far as the model, ``X`` and ``y`` know them. ``command``, the command line that was run, turns
         advice into commands; ``saved`` is the file that holds the model or the matrix, ``seconds`` what the fit took.
     notes : list of text, optional
-        Shown as they are.
     sections : list, optional
         More results to show: what ``compare``, ``ceilings``, ``column_value``, ``collisions_by`` and others return,
         or mappings with ``title``, ``sentences`` (list of text) and ``table`` (None, or a mapping of ``columns``, a
@@ -155,12 +154,8 @@ def summarise(
     summary["trust"] = trust(known, control, summary)
     if not complete:
         summary["notes"].insert(0, words.left_out(cm.n_classes, len(keep)))
-    plain: dict[str, Any] = _plain(summary)
-    plain["what_to_do"] = words.what_to_do(plain)
-    return plain
-
-
-# ------------------------------------------------------------------------------------------------ S
+    found: dict[str, Any] = plain(summary)
+    return found | {"what_to_do": words.what_to_do(found)}
 
 
 def shown_members(cm: CollisionMatrix) -> list[list[int]]:
@@ -188,11 +183,8 @@ def merged(cm: CollisionMatrix, members: list[list[int]]) -> CollisionMatrix:
 
 def _intervals(cm: CollisionMatrix, keep: list[int], size: int) -> dict[str, Any]:
     """``low`` and ``high`` of the shown part; None for the class that stands for all others."""
-    ends = cm.interval(LEVEL)
-    if ends is None:
-        return {"low": None, "high": None}
-    found = {}
-    for name, end in zip(("low", "high"), ends, strict=True):
+    found: dict[str, Any] = {"low": None, "high": None}
+    for name, end in zip(found, cm.interval(LEVEL) or (), strict=False):
         found[name] = np.full((size, size), np.nan)
         found[name][: len(keep), : len(keep)] = end[np.ix_(keep, keep)].round(END_DECIMALS)
     return found
@@ -203,7 +195,7 @@ def top_pairs(cm: CollisionMatrix, names: list[str]) -> list[dict[str, Any]]:
     table = replace(cm, classes=np.arange(cm.n_classes)).top_collisions(PAIRS, LEVEL)
     pairs = []
     for row in table[table["rate"] > 0].to_dict("records"):
-        pair = _plain(row) | {"class": names[row["class"]], "other": names[row["other"]]}
+        pair = plain(row) | {"class": names[row["class"]], "other": names[row["other"]]}
         said = {name: pair[name] for name in ("other", "rate", "low", "high")}
         pairs.append(pair | {"sentence": words.collision(pair["class"], **said)})
     return pairs
@@ -254,13 +246,12 @@ def merge_path(shown: CollisionMatrix, whole: CollisionMatrix, limit: CollisionM
     complete = shown.n_classes == whole.n_classes
     last = shown.n_classes - 1
     plan = consolidate(shown, cannot_merge=None if complete else [[k, last] for k in range(last)])
-    first: list[int | None] = [None]
-    second: list[int | None] = [None]
-    for before, after in zip(plan.groupings[:-1], plan.groupings[1:], strict=True):
-        heads = [np.unique(g, return_index=True)[1][g] for g in (before, after)]  # of every class its group's first
-        moved = int(np.flatnonzero(heads[0] != heads[1])[0])
-        first.append(int(heads[1][moved]))
-        second.append(int(heads[0][moved]))
+    heads = [np.unique(g, return_index=True)[1][g] for g in plan.groupings]  # of every class its group's first
+    first, second = list[int | None]([None]), list[int | None]([None])
+    for before, after in itertools.pairwise(heads):
+        moved = np.flatnonzero(before != after)[0]
+        first.append(int(after[moved]))
+        second.append(int(before[moved]))
     pber = plan.path["pber"].to_numpy()
     none = np.full(len(pber), np.nan)
     assert plan.linkage is not None
@@ -297,9 +288,6 @@ def audited(source: Source, names: list[str], y_pred: Any, X: Any, limit: Any) -
     found = {key: getattr(report, key) for key in AUDITED.split()}
     found["cautions"] = report.notes
     return found | {"pairs": pairs, "n_pairs": len(report.pairs), "verdict": text(report.verdict)}
-
-
-# ------------------------------------------------------------------------------------------------ trust, origin
 
 
 def trust(source: Source, control: Any, summary: Mapping[str, Any]) -> dict[str, Any]:
@@ -339,11 +327,8 @@ def _training(model: Any) -> dict[str, Any] | None:
     pools = getattr(model, "member_weights_", None)
     if not isinstance(pools, list) or not pools:
         return None
-    weights: dict[str, float] = {}
-    for pool in pools:
-        for name, weight in dict(pool).items():
-            weights[text(name)] = weights.get(text(name), 0.0) + float(weight) / len(pools)
-    return {"folds": len(pools), "models": dict(sorted(weights.items(), key=lambda item: -item[1]))}
+    weights = pd.DataFrame(list(map(dict, pools))).fillna(0.0).mean().sort_values(ascending=False, kind="stable")
+    return {"folds": len(pools), "models": {text(name): float(weight) for name, weight in weights.items()}}
 
 
 def _about(about: Mapping[str, Any] | None, model: Any, X: Any, y: Any) -> dict[str, Any]:
@@ -351,7 +336,7 @@ def _about(about: Mapping[str, Any] | None, model: Any, X: Any, y: Any) -> dict[
     given = dict(about or {})
     if not set(given) <= set(ABOUT):
         raise ValueError(f"about must be a mapping with some of {', '.join(ABOUT)}, got {about!r}")
-    columns: Any = getattr(getattr(model, "encoder_", None), "names", None)
+    columns: Any = getattr(getattr(model, "encoder_", None), "types", None)
     if columns is None:
         columns = getattr(model, "feature_names_in_", getattr(X, "columns", ()))
     given = {"label": getattr(model, "label_", None) or getattr(y, "name", None), "columns": columns} | given
@@ -367,7 +352,7 @@ def _section(part: Any) -> dict[str, Any]:
         raise ValueError(f"every entry of sections must be a mapping with a title, got {part!r}")
     table = part.get("table")
     if table is not None:
-        rows = [[v if isinstance(v, int | float | None) else text(v) for v in _plain(row)] for row in table["rows"]]
+        rows = [[v if isinstance(v, int | float | None) else text(v) for v in plain(row)] for row in table["rows"]]
         table = {"columns": [text(name) for name in table["columns"]], "rows": rows}
     sentences = _texts(part.get("sentences", ()), "sentences of a section")
     return {"title": check_text(part["title"], "title of a section"), "sentences": sentences, "table": table}
@@ -385,16 +370,3 @@ def _texts(given: Any, name: str) -> list[str]:
     if not isinstance(given, Sequence | np.ndarray):
         raise ValueError(f"{name} must be a list of texts, got {type(given).__name__}")
     return [check_text(entry, f"every entry of {name}") for entry in given]
-
-
-def _plain(value: Any) -> Any:
-    """Python's own numbers, lists and text all the way down; what is not finite becomes None."""
-    if isinstance(value, np.ndarray | np.generic):
-        value = value.tolist()
-    if isinstance(value, dict):
-        return {key: _plain(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(entry) for entry in value]
-    if isinstance(value, float) and not np.isfinite(value):
-        return None
-    return value

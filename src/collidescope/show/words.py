@@ -79,11 +79,11 @@ def what_to_do(summary: Summary) -> list[str]:
     trust, pber = summary["trust"], summary["pber"]
     first = [f"Read with care: {warning}." for warning in trust["warnings"]]
     if trust["control"]["passed"] is False:
-        first = [
+        first.insert(
+            0,
             "Do not act on these numbers yet: on shuffled labels, where there is nothing to find, the same method "
             "still found structure.",
-            *first,
-        ]
+        )
     if (pber["value"] if pber["high"] is None else pber["high"]) < TINY and not first:
         top = f"at most {percent(pber['high'])}" if pber["high"] is not None else percent(pber["value"])
         advice = [f"Nothing needs doing about collisions: {top} of inputs would get another label."]

@@ -1,0 +1,451 @@
+"""What collisions depend on: columns (:func:`column_value`) and subgroups of rows (:func:`collisions_by`).
+
+Symbols: r = c - p for held-out posteriors p and one-hot labels c. The one-step estimates are means over rows, PBER =
+mean ‖r‖² and B[i, j] = -mean(r_i r_j), so a subgroup is estimated on its own rows and differences have standard errors
+by the central limit theorem. The *rate* of a pair is 2 B[i, j]: rates of all pairs sum to the PBER.
+
+For a unit u (a column, or columns that go together) the same classifier is cross-fitted on all columns, on all but u,
+and on u alone, with the same folds::
+
+    needed(u) = PBER(all but u) - PBER(all)      what goes when u goes
+    alone(u)  = PBER(priors)    - PBER(u)        what u brings by itself
+
+are means of paired differences, with the standard error of their rows (their influence functions are the differences
+themselves: the one-step estimate forgives first-order errors of the posteriors). A copy of a column makes both of them
+needless: columns that go together are therefore found first and left out together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.spatial.distance import squareform
+from sklearn.compose import make_column_selector, make_column_transformer
+from sklearn.dummy import DummyClassifier
+from sklearn.ensemble import HistGradientBoostingClassifier, VotingClassifier
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import normalized_mutual_info_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
+from sklearn.utils import _safe_indexing
+
+from collidescope import _checks as check
+from collidescope._checks import FloatArray, IntArray
+from collidescope._progress import Progress
+from collidescope.applications import _inputs as inputs
+from collidescope.applications._inputs import Names, Told, largest_collisions, loss_and_rates, mean_and_error, residuals
+from collidescope.estimate import collision_matrix_from_posteriors
+from collidescope.estimators import check_rows, check_targets, crossfit_posteriors
+from collidescope.folds import resolve_splits
+from collidescope.limit import limit_from_scores
+from collidescope.matrix import UNSEEN, CollisionMatrix
+
+#: Columns go together from this rank correlation on (text: normalised mutual information).
+TOGETHER = 0.9
+#: Rows on which that is looked at.
+ASSOCIATION_ROWS = 2000
+#: Colliding pairs of classes whose dependence on columns is shown.
+PAIRS = 5
+#: Levels of a text column that get a column of their own in the linear part of the fast member.
+MAX_LEVELS = 20
+#: Fewest rows (and with clusters a third as many clusters) of a group about which something is claimed: below it the
+#: t interval of a skewed loss is not to be trusted.
+MIN_ROWS = 30
+#: Shuffles of the labels behind :func:`grouped_labels`.
+SHUFFLES = 200
+#: Labels of rows with one value agree far more than chance: by half of what is possible, and beyond this z-value.
+FAR, Z = 0.5, 5.0
+
+# ------------------------------------------------------------------------------------------------ columns
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ColumnValue(Told):
+    """What every column is worth, made by :func:`column_value`.
+
+    ``table`` has one row per unit, most needed first: ``unit``, ``columns``, ``needed`` (rise of PBER without it) with
+    ``low``, ``high``, ``p_value`` and ``flagged``, ``alone`` (fall of PBER from the priors with it alone) with
+    ``alone_low`` and ``alone_high``, ``pber_without``, and with costs ``cost`` and ``per_cost`` (PBER taken off per
+    unit of it). ``pairs`` has the same of the largest collisions: ``unit``, ``class``, ``other``, ``rate`` with all
+    columns. ``pber``, ``pber_interval`` and ``matrix`` are with all columns, ``fits`` is the number of cross-fits.
+    """
+
+    TITLE: ClassVar[str] = "Which column tells the classes apart?"
+    HIDDEN: ClassVar[tuple[str, ...]] = ("columns",)
+    table: pd.DataFrame
+    pairs: pd.DataFrame
+    pber: float
+    pber_interval: tuple[float, float]
+    fits: int
+    matrix: CollisionMatrix
+    notes: tuple[str, ...] = ()
+
+    @property
+    def verdict(self) -> str:
+        """The answer in words."""
+        with_all = f"PBER {self.pber:.1%} with all columns."
+        said = [
+            f"{row['unit']} ({100 * row['needed']:+.1f} points, {100 * row['low']:.1f} to {100 * row['high']:.1f})"
+            for row in self.table[self.table["flagged"]].head(3).to_dict("records")
+        ]
+        if not said:
+            return f"{with_all} No column is missed beyond chance when the others are there."
+        return f"{with_all} It rises most without {', '.join(said)}."
+
+
+def column_value(
+    clf: Any,
+    X: Any,
+    y: npt.ArrayLike,
+    *,
+    columns: Sequence[Any] | Mapping[str, Sequence[Any]] | None = None,
+    costs: Mapping[Any, float] | None = None,
+    groups: npt.ArrayLike | None = None,
+    cv: int | Any = 5,
+    budget: int = 51,
+    level: float = 0.95,
+    fdr: float = 0.05,
+    random_state: int = 0,
+    verbose: int = 0,
+) -> ColumnValue:
+    """How PBER and every colliding pair change without a column, and with it alone.
+
+    Parameters
+    ----------
+    clf : classifier with ``predict_proba``, or None
+        Cloned and cross-fitted for every unit; the values hold for it. A ``CollisionClassifier`` or ``TableClassifier``
+        would take hours: in its place, and for None, logistic regression and gradient boosting, averaged, are used.
+    X, y : DataFrame or array of n rows, and their labels
+        A column that is *offered* (known for these rows, not yet used) would take off what ``needed`` says.
+    columns : list of column names, or mapping of name to list of column names, optional
+        The units: {"lab values": ["na", "k"], …}. By default every column, those that go together as one unit.
+    costs : mapping of unit or column to its cost (of a test, of a question), optional
+    groups : array of n names, optional
+        Rows that belong together share a fold, and intervals count groups.
+    cv : int or splitter
+    budget : int
+        Cross-fits at most: 1 + 2 for each unit. Where there are more columns, the most similar ones are joined.
+    level, fdr : float
+        Of the intervals; of the flags (Benjamini and Hochberg).
+    random_state, verbose : int
+        ``verbose=1`` shows progress with the time left.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> y = rng.integers(0, 2, 500)
+    >>> X = pd.DataFrame({"noise": rng.standard_normal(500), "marker": y + rng.standard_normal(500)})
+    >>> column_value(LogisticRegression(), X, y).table[["unit", "flagged"]].to_numpy().tolist()
+    [['marker', True], ['noise', False]]
+    """
+    inputs.check_rates(level=level, fdr=fdr)
+    check.check_count(budget, "budget", least=5)
+    labels = check.check_labels(y)
+    names = check_targets(labels)
+    check_rows(X, labels)
+    codes = check.encode_labels(labels, names)
+    every = list(X.columns) if hasattr(X, "columns") else list(range(np.shape(X)[1]))
+    if len(every) < 2:
+        raise ValueError(f"X must have at least 2 columns to compare, got {len(every)}")
+    units, notes = _units(X, every, columns, (budget - 1) // 2, random_state)
+    prices = _prices(costs, units)
+    own = None if groups is None else inputs.group_codes(groups, len(codes))[0]
+    splits, _ = resolve_splits(cv, labels, names, random_state, groups=own)
+    if clf is None or type(clf).__module__.startswith("collidescope."):
+        clf = fast_member(X)
+        notes.append("values by a fast member (logistic regression and gradient boosting), not the full pool")
+    if isinstance(clf, type):
+        raise ValueError(f"clf must be an instance, got the class {clf.__name__}: write {clf.__name__}()")
+
+    def cross_fit(kept: Sequence[Any]) -> FloatArray:
+        """Residuals of the held-out posteriors; with no column those of the class shares of the training rows."""
+        model, used = (clf, [every.index(column) for column in kept]) if kept else (DummyClassifier(), [0])
+        return residuals(crossfit_posteriors(model, _safe_indexing(X, used, axis=1), labels, cv=splits), codes)
+
+    found = []
+    with Progress("columns", 1 + 2 * len(units), verbose) as progress:
+        full, prior = cross_fit(every), cross_fit([])
+        i, j = largest_collisions(full, PAIRS)
+        with_all, with_none = (loss_and_rates(r, (i, j)) for r in (full, prior))
+        base = mean_and_error(with_all[:, 0], own)
+        progress.step()
+        for name, members in units.items():
+            rest = [column for column in every if column not in members]
+            without, alone = (loss_and_rates(cross_fit(kept), (i, j)) for kept in (rest, members))
+            progress.step(2)
+            # PBER first, then the pairs: the rise without the unit, and the fall with nothing else.
+            rise, fall = mean_and_error(without - with_all, own), mean_and_error(with_none - alone, own)
+            rates: dict[str, Any] = {"unit": [name] * (1 + len(i)), "class": ["", *names[i]], "other": ["", *names[j]]}
+            rates |= {"rate": with_all.mean(axis=0), "needed": rise.value}
+            rates["low"], rates["high"] = rise.interval(level)
+            rates |= {"p_value": rise.p_value(sides=1), "alone": fall.value}
+            rates["alone_low"], rates["alone_high"] = fall.interval(level)
+            found.append(pd.DataFrame(rates))
+    table = pd.concat([part[:1] for part in found], ignore_index=True).drop(columns=["class", "other", "rate"])
+    table.insert(1, "columns", [list(members) for members in units.values()])
+    table["pber_without"] = base.value + table["needed"]
+    if prices:
+        table["cost"] = table["unit"].map(prices)
+        table["per_cost"] = table["needed"] / table["cost"]
+    pairs = pd.concat([part[1:] for part in found])
+    by_need, by_pair = (inputs.flagged(part, fdr, "needed", key=None) for part in (table, pairs))
+    cm = collision_matrix_from_posteriors(np.eye(len(names))[codes] - full, labels, classes=names)
+    low, high = base.interval(level)
+    interval = max(float(low), 0.0), min(float(high), 1.0)
+    return ColumnValue(by_need, by_pair, float(base.value), interval, 1 + 2 * len(units), cm, tuple(notes))
+
+
+def fast_member(X: Any) -> Any:
+    """Logistic regression and gradient boosting, averaged, for columns of any type: seconds, not minutes."""
+    numeric, other = make_column_selector(dtype_include="number"), make_column_selector(dtype_exclude="number")
+    levels = OneHotEncoder(handle_unknown="infrequent_if_exist", max_categories=MAX_LEVELS, sparse_output=False)
+    codes = OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1)
+    scaled = make_pipeline(SimpleImputer(strategy="median", keep_empty_features=True), StandardScaler())
+    linear, boosted = LogisticRegression(max_iter=300), HistGradientBoostingClassifier(max_iter=60, early_stopping=True)
+    boosted.set_params(random_state=0, max_leaf_nodes=15)
+    if hasattr(X, "columns"):
+        linear = make_pipeline(make_column_transformer((scaled, numeric), (levels, other)), linear)
+        boosted = make_pipeline(make_column_transformer(("passthrough", numeric), (codes, other)), boosted)
+    else:
+        linear = make_pipeline(scaled, linear)
+    return VotingClassifier([("linear", linear), ("boosted", boosted)], voting="soft")
+
+
+def _units(
+    X: Any, every: list[Any], columns: Any, most: int, random_state: int
+) -> tuple[dict[Any, list[Any]], list[str]]:
+    """Name of every unit → its columns, and what was joined."""
+    if columns is None:
+        return _together(X, every, most, random_state)
+    if isinstance(columns, Mapping):
+        units = {name: [part] if isinstance(part, str) else list(part) for name, part in columns.items()}
+    elif isinstance(columns, str) or not isinstance(columns, Sequence | np.ndarray):
+        raise ValueError(f"columns must be a list of names or a mapping of name to list, got {columns!r}")
+    else:
+        units = {name: [name] for name in columns}
+    unknown = [column for part in units.values() for column in part if column not in every]
+    if unknown or not units or not all(units.values()):
+        raise ValueError(f"columns names {unknown[0]!r}, which X lacks" if unknown else "columns must not be empty")
+    if len(units) > most:
+        raise ValueError(f"columns has {len(units)} units, budget pays for {most}: raise it, or group some")
+    return units, []
+
+
+def _together(X: Any, every: list[Any], most: int, random_state: int) -> tuple[dict[Any, list[Any]], list[str]]:
+    """Columns joined where they go together, or where there are more than ``most`` units."""
+    n = np.shape(X)[0]
+    rows = np.sort(np.random.default_rng(random_state).choice(n, min(n, ASSOCIATION_ROWS), replace=False))
+    frame = pd.DataFrame(_safe_indexing(X, rows)).reset_index(drop=True)
+    number = frame.apply(pd.api.types.is_numeric_dtype).to_numpy()
+    ranks = frame.apply(
+        lambda column: column.rank() if pd.api.types.is_numeric_dtype(column) else pd.factorize(column)[0]
+    )
+    similar = np.nan_to_num(np.abs(ranks.corr().to_numpy()))
+    # Names have no order: mutual information, for numbers that of tenths of their ranks.
+    levels = np.nan_to_num(np.where(number, ranks.rank(pct=True).mul(10).round(), ranks), nan=-1)
+    for a in np.flatnonzero(~number):
+        for b in range(len(every)):
+            similar[a, b] = similar[b, a] = normalized_mutual_info_score(levels[:, a], levels[:, b])
+    distance = 1 - np.clip(similar, 0, 1)
+    np.fill_diagonal(distance, 0.0)
+    tree = linkage(squareform(distance, checks=False), "complete")
+    cluster = fcluster(tree, 1 - TOGETHER, "distance")
+    if cluster.max() > most:
+        cluster = fcluster(tree, most, "maxclust")
+    units: dict[Any, list[Any]] = {}
+    for column, own in zip(every, cluster, strict=True):
+        units.setdefault(own, []).append(column)
+    named = {part[0] if len(part) == 1 else " & ".join(map(str, part)): part for part in units.values()}
+    joined = [", ".join(map(str, part)) for part in units.values() if len(part) > 1]
+    return named, [f"columns that go together are one unit: {part}" for part in joined]
+
+
+def _prices(costs: Mapping[Any, float] | None, units: dict[Any, list[Any]]) -> dict[Any, float]:
+    """Cost of every unit whose columns have one."""
+    known = dict(costs or {})
+    places = {*units, *(column for part in units.values() for column in part)}
+    for name, cost in known.items():
+        if name not in places:
+            raise ValueError(f"costs names {name!r}, which is no unit or column")
+        check.check_between(cost, 0, np.inf, f"costs[{name!r}]")
+    totals = {name: known.get(name, sum(known.get(column, 0.0) for column in part)) for name, part in units.items()}
+    return {name: float(total) for name, total in totals.items() if total > 0}
+
+
+# ------------------------------------------------------------------------------------------------ subgroups
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SubgroupCollisions(Told):
+    """Collisions by subgroup, made by :func:`collisions_by`.
+
+    ``table`` has one row per ``group``: ``rows``, ``pber`` with ``low`` and ``high``, ``difference`` to the PBER of all
+    other rows with ``difference_low`` and ``difference_high``, ``limit_low`` and ``limit_high`` (PBER that unlimited
+    rows would leave, missing without learning curves), and ``verdict``: "higher", "lower", "not different" or "too few
+    rows". ``pairs`` has per group and colliding pair (``class``, ``other``) the ``rate``, its ``difference`` to the
+    other rows, ``p_value`` and ``flagged``; ``matrices`` S of the groups with rows enough that have every class.
+    """
+
+    TITLE: ClassVar[str] = "For whom do the classes collide?"
+    table: pd.DataFrame
+    pairs: pd.DataFrame
+    matrices: dict[Any, CollisionMatrix]
+    level: float
+    fdr: float
+
+    @property
+    def verdict(self) -> str:
+        """The answer in words."""
+        small = int((self.table["verdict"] == "too few rows").sum())
+        more = f" {small} groups are too small to tell." if small else ""
+        said = [
+            f"{row['group']} {row['pber']:.1%} ({100 * row['difference']:+.1f} points, {row['verdict']})"
+            for row in self.table[self.table["verdict"].isin(["higher", "lower"])].to_dict("records")
+        ]
+        if not said:
+            return f"No group differs from the rest beyond chance.{more}"
+        return f"{len(said)} of {len(self.table)} groups differ from the rest in PBER: {'; '.join(said)}.{more}"
+
+
+def collisions_by(
+    P: Any,
+    y: npt.ArrayLike | None,
+    groups: npt.ArrayLike,
+    *,
+    clusters: npt.ArrayLike | None = None,
+    posteriors_by_size: Mapping[int, npt.ArrayLike] | None = None,
+    classes: Names | None = None,
+    level: float = 0.95,
+    fdr: float = 0.05,
+) -> SubgroupCollisions:
+    """S, PBER and its range for every subgroup (hospital, region, device, year), and which differ from the rest.
+
+    Parameters
+    ----------
+    P : array of shape (n, K), or a fitted ``CollisionClassifier``
+        Held-out posteriors; those of a classifier with its labels (``y=None``) and learning curves. A model that knows
+        one group better than another makes them differ too: what is not learned counts as collision.
+    y, groups : arrays of n labels and of n names
+    clusters : array of n names, optional
+        Rows that belong together (one patient): intervals count clusters in place of rows.
+    posteriors_by_size : mapping of training rows to arrays of shape (n, K), optional
+        As in :func:`ceilings`: gives every group the range that unlimited rows would leave.
+    classes : K names in the order of the columns, default the sorted distinct labels
+    level : float
+        All intervals of the table hold at once with this probability (Šidák).
+    fdr : float
+        False discovery rate of the flagged pairs (Benjamini and Hochberg).
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> p = np.where(np.arange(2000) < 1000, 0.9, 0.7)  # the second device is worse
+    >>> y = (rng.random(2000) < p).astype(int)
+    >>> found = collisions_by(np.column_stack([1 - p, p]), y, np.repeat(["new", "old"], 1000))
+    >>> found.table[["group", "rows", "verdict"]].to_numpy().tolist()
+    [['new', 1000, 'lower'], ['old', 1000, 'higher']]
+    """
+    inputs.check_rates(level=level, fdr=fdr)
+    (posteriors, codes, names, _), curves = inputs.curve_of(P, y, classes, posteriors_by_size)
+    n = len(codes)
+    own, found = inputs.group_codes(groups, n)
+    units = np.arange(n) if clusters is None else inputs.group_codes(clusters, n, "clusters")[0]
+    r = residuals(posteriors, codes)
+    i, j = largest_collisions(r)
+    stats = loss_and_rates(r, (i, j))
+    by_size = pd.DataFrame({size: (residuals(Q, codes) ** 2).sum(axis=1) for size, Q in curves.items()})
+    sizes = np.bincount(own)
+    n_units = np.array([len(np.unique(units[own == g])) for g in range(len(found))])
+    large = (sizes >= MIN_ROWS) & (n_units >= MIN_ROWS / 3) & (sizes < n)
+    each = level ** (1 / max((3 if curves else 2) * int(large.sum()), 1))  # PBER, difference, and range of each
+    rows, pairs, matrices = [], [], {}
+    for g, name in enumerate(found.tolist()):
+        here = own == g
+        row: dict[str, Any] = {"group": name, "rows": int(sizes[g])}
+        if not large[g]:
+            rows.append(row | {"verdict": "too few rows" if sizes[g] < n else "the only group"})
+            continue
+        parts = (here, ~here)
+        mean, rest = (mean_and_error(stats[part], None if clusters is None else units[part]) for part in parts)
+        gap = mean.minus(rest)
+        wide = mean._replace(stderr=np.hypot(mean.stderr, UNSEEN / sizes[g]))
+        (low, high), (least, most) = ([float(end[0]) for end in m.interval(each)] for m in (wide, gap))
+        verdict = "higher" if least > 0 else "lower" if most < 0 else "not different"
+        row |= {"pber": mean.value[0], "low": max(low, 0.0), "high": min(high, 1.0), "difference": gap.value[0]}
+        row |= {"difference_low": least, "difference_high": most, "verdict": verdict}
+        if curves:
+            together = by_size[here].groupby(units[here])
+            baseline = 1 - float(((np.bincount(codes[here]) / sizes[g]) ** 2).sum())
+            limit = limit_from_scores(together.mean(), list(curves), baseline=baseline, sample_weight=together.size())
+            row["limit_low"], row["limit_high"] = limit.pber_interval(each)
+        rows.append(row)
+        columns = {"group": [name] * len(i), "class": names[i], "other": names[j], "rate": mean.value[1:]}
+        pairs.append(pd.DataFrame(columns | {"difference": gap.value[1:], "p_value": gap.p_value()[1:]}))
+        if len(np.unique(codes[here])) == len(names):
+            matrices[name] = collision_matrix_from_posteriors(posteriors[here], names[codes[here]], classes=names)
+    shown = ["group", "rows", "pber", "low", "high", "difference", "difference_low", "difference_high", "limit_low"]
+    table = pd.DataFrame(rows).reindex(columns=[*shown, "limit_high", "verdict"])
+    every = pd.concat(pairs) if pairs else pd.DataFrame(columns=["group", "class", "other", "difference", "p_value"])
+    return SubgroupCollisions(table, inputs.flagged(every, fdr), matrices, level, fdr)
+
+
+class GroupedLabels(NamedTuple):
+    """Do rows with one value agree in their label? See :func:`grouped_labels`."""
+
+    values: int
+    agreement: float
+    chance: float
+    z: float
+    suspicious: bool
+
+    def words(self, name: str = "this column") -> str:
+        """A warning, or an empty text."""
+        same = (
+            f"rows with the same value of {name} ({self.values:,} values) have the same label {self.agreement:.0%} of"
+        )
+        advice = "if they belong together (one patient, one document), pass groups="
+        return f"{same} the time, {self.chance:.0%} by chance: {advice}" if self.suspicious else ""
+
+
+def grouped_labels(
+    groups: npt.ArrayLike, y: npt.ArrayLike, *, least_values: int = 20, random_state: int = 0
+) -> GroupedLabels:
+    """Do rows that share a value of an id-like column agree in their label far more than chance?
+
+    ``agreement`` is how often two rows of one value have the same label, ``chance`` the same with shuffled labels.
+    ``suspicious`` where it is half of the way from chance to 1, beyond 5 standard deviations of the shuffles, in a
+    column with ``least_values`` values or more: models with such rows on both sides of a fold learn the values.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> patient = np.repeat(np.arange(30), 20)
+    >>> [grouped_labels(patient, y).suspicious for y in (rng.integers(0, 2, 30)[patient], rng.integers(0, 2, 600))]
+    [True, False]
+    """
+    check.check_count(least_values, "least_values", least=2)
+    labels = check.check_labels(y)
+    codes = check.encode_labels(labels, check.classes_of(labels))
+    own, names = inputs.group_codes(groups, len(codes))
+    sizes = np.bincount(own).astype(np.float64)
+    pairs, k = (sizes * (sizes - 1)).sum(), int(codes.max()) + 1
+    if pairs == 0:
+        return GroupedLabels(len(names), float("nan"), float("nan"), 0.0, False)
+
+    def agreement(c: IntArray) -> float:
+        table = np.unique(own * k + c, return_counts=True)[1]
+        return float((table * (table - 1.0)).sum() / pairs)
+
+    rng = np.random.default_rng(random_state)
+    seen, shuffled = agreement(codes), np.array([agreement(rng.permutation(codes)) for _ in range(SHUFFLES)])
+    chance, spread = float(shuffled.mean()), float(shuffled.std())
+    z = (seen - chance) / spread if spread else 0.0
+    far = z > Z and seen - chance >= FAR * (1 - chance) and len(names) >= least_values
+    return GroupedLabels(len(names), seen, chance, z, bool(far))
