@@ -56,22 +56,9 @@ def test_a_good_model_recovers_the_truth_within_its_interval():
 def test_uniform_priors_weights_dataframes_and_splitters_are_taken():
     X, y = scenario_a(3).sample(600, 1)
     frame = pd.DataFrame(X, columns=list("abcd"))
-    cm = estimate_collisions(
-        LogisticRegression(),
-        frame,
-        pd.Series(y),
-        priors="uniform",
-        sample_weight=np.ones(600),
-        cv=KFold(3, shuffle=True, random_state=0),
-    )
+    options = {"priors": "uniform", "sample_weight": np.ones(600), "cv": KFold(3, shuffle=True, random_state=0)}
+    cm = estimate_collisions(LogisticRegression(), frame, pd.Series(y), **options)
     assert np.allclose(cm.priors, 1 / 3)
-
-
-def test_a_fitted_classifier_is_used_as_it_is():
-    X, y = scenario_a(3).sample(1200, 2)
-    model = LogisticRegression().fit(X[:600], y[:600])
-    cm = estimate_collisions(model, X[600:], y[600:], cv="prefit")
-    assert cm.counts.sum() == 600
 
 
 def test_the_true_posteriors_serve_as_a_fitted_classifier():
@@ -104,3 +91,14 @@ def test_estimated_and_counted_collisions_agree_where_inputs_repeat():
     X, y = led(0.1).sample(20_000, 0)
     estimated = estimate_collisions(LogisticRegression(), X, y)  # noisy segments are log-linear
     assert mean_tvd(estimated.matrix, count_collisions(X, y).matrix) < 0.01
+
+
+def test_any_classifier_can_have_its_range():
+    data = scenario_a(3).sample(750, 0)
+    cm, limit = estimate_collisions(LogisticRegression(), *data, limit=True)
+    assert limit.curve["rows"].tolist() == [75, 150, 300, 600]
+    low, high = limit.pber_interval()
+    assert low <= scenario_a(3).collision_matrix().pber <= high
+    assert limit.curve["pber"].iloc[-1] == pytest.approx(cm.pber, abs=2e-3)
+    with pytest.raises(ValueError, match="limit=True trains on parts"):
+        estimate_collisions(LogisticRegression().fit(*data), *data, cv="prefit", limit=True)

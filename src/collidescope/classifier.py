@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -16,7 +16,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from collidescope import _checks as check
-from collidescope import _store, trust
+from collidescope import _store, folds, trust
+from collidescope import estimate as estimation
 from collidescope._checks import CollisionWarning, FloatArray, IntArray
 from collidescope._progress import Progress
 from collidescope._rows import copies, copy_notes, row_hashes
@@ -24,28 +25,8 @@ from collidescope._text import limit_facts
 from collidescope.crossfit import PoolFit, fit_pool, recipes_for
 from collidescope.equations.posterior import shift_priors
 from collidescope.equations.recovery import Recovery, recover
-from collidescope.estimate import (
-    collision_matrix_from_posteriors,
-    gramian_from_moments,
-    group_numbers,
-    labelled_moments,
-    one_step_and_moments,
-    resolve_priors,
-    shift_in_place,
-    shrink,
-)
 from collidescope.estimators import as_images, as_votes, check_targets, validated
-from collidescope.folds import (
-    FRACTIONS,
-    HeldOut,
-    Labels,
-    Settings,
-    Split,
-    Standardised,
-    handle_rare,
-    nested_splits,
-    resolve_splits,
-)
+from collidescope.folds import HeldOut, Labels, Split
 from collidescope.limit import Limit, limit_from_posteriors, limit_from_scores
 from collidescope.matrix import CollisionMatrix
 from collidescope.scale import _dask
@@ -59,6 +40,16 @@ SAVED_NUMBERS = 5_000_000
 HALF_PRECISION = 1e-3
 #: Numbers of a recovery that a file keeps.
 RECOVERY_NUMBERS = ("residual", "moved", "min_eigenvalue", "condition")
+#: Parameters that are one of a few words.
+CHOICES = {
+    "estimate": ["one-step", "gramian"],
+    "recovery": ["root", "gradient"],
+    "correction": ["prior", "none"],
+    "solver": ["simplex", "inverse"],
+    "rare": ["error", "drop", "merge"],
+}
+#: Trains folds: (splits, settings, progress, steps) → (what was fitted, held-out posteriors), or None.
+_CrossFit = Callable[[list[Split], folds.Settings, Progress, int], Any]
 #: (d, k) → torch.nn.Module: an encoder with k logits, or with (2d, 1) the body of a pair-wise model.
 Factory = Callable[[int, int], Any]
 
@@ -189,26 +180,16 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         decay, no logit shift, the Gramian turned into S by gradient descent, posteriors by S⁻¹, uniform priors.
         Scoring stays held-out. ``training={…}`` changes single settings.
         """
-        training: dict[str, Any] = {
-            "hidden_layer_sizes": (128,) * 6,
-            "max_epochs": 500,
-            "patience": 0,
-            "learning_rate": 1e-3,
-            "weight_decay": 0.0,
-        }
-        literal: dict[str, Any] = {
-            "model": "pairwise",
-            "limit": False,
-            "estimate": "gramian",
-            "recovery": "gradient",
-            "correction": "none",
-            "solver": "inverse",
-            "priors": "uniform",
-        }
-        training |= changes.pop("training", None) or {}
+        training: dict[str, Any] = {"hidden_layer_sizes": (128,) * 6, "max_epochs": 500, "patience": 0}
+        training |= {"learning_rate": 1e-3, "weight_decay": 0.0} | (changes.pop("training", None) or {})
+        literal: dict[str, Any] = {"model": "pairwise", "limit": False, "estimate": "gramian", "recovery": "gradient"}
+        literal |= {"correction": "none", "solver": "inverse", "priors": "uniform"}
         return cls(**(literal | changes), training=training)
 
     # ---------------------------------------------------------------- fitting
+
+    #: Held-out posteriors as a file held them, so that another file holds the same.
+    _read_posteriors: npt.NDArray[np.float16] | None = None
 
     def fit(
         self, X: Any, y: Any, sample_weight: npt.ArrayLike | None = None, groups: npt.ArrayLike | None = None
@@ -225,182 +206,180 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
             Rows that belong together (one patient, one document): they share a fold, and intervals count groups.
         """
         self._check_parameters()
-        data = self._prepare(X, y, sample_weight, groups)
-        labels, notes = data.labels, data.notes
+        data, notes = self._prepare(X, y, sample_weight, groups)
         self.classes_ = data.classes
-        self.priors_ = resolve_priors(self.priors, data.counts, self.classes_)
-        draw = check_random_state(self.random_state)
-        # One stream for the folds, one for references and subsets, one for each fold's training.
-        numbers = draw.randint(2**31 - 1, size=2).tolist()
-        splits, more = resolve_splits(self.cv, data.y, self.classes_, numbers[0], data.used, data.groups)
-        notes += more
-        seeds = draw.randint(2**31 - 1, size=len(splits)).tolist()
-        held = Standardised.of(data.X)
-        cross_fit = self._engine(held, data, splits, seeds, numbers[1])
-        fractions = [f for f in FRACTIONS if nested_splits(splits, labels.codes, f, numbers[1], data.groups)]
-        total = STEPS * len(splits) * (1 + sum(fractions if self.limit else []))
-        with Progress("training folds", int(total), self.verbose) as progress:
-            self._crossfit: Any
-            self._crossfit, held_out = cross_fit(splits, progress, STEPS, None)
-            curve = [(np.mean([len(train) for train, _ in splits]), held_out)]
-            if self.limit and not self._crossfit.interrupted:
-                try:
-                    for f in fractions:
-                        smaller = nested_splits(splits, labels.codes, f, numbers[1], data.groups)
-                        assert smaller is not None
-                        part, scored = cross_fit(smaller, progress, int(STEPS * f), f"share-{f:g}")
-                        if part.interrupted:
-                            raise KeyboardInterrupt
-                        curve.insert(0, (np.mean([len(train) for train, _ in smaller]), scored))
-                except KeyboardInterrupt:
-                    notes.append("the fit was interrupted before the range was known: limit_ is None")
-                    curve = curve[-1:]
-        if self.limit and not fractions:
-            notes.append("the smallest class has too few rows for a learning curve: limit_ is None")
-        folds = np.empty(len(data.labels.codes), dtype=np.intp)
-        for number, (_, test) in enumerate(splits):
-            folds[test] = number
-        self.limit_ = self._limit(curve, data, folds) if len(curve) > 1 else None
-        self.posteriors_ = self._estimate(held_out, data)
-        notes += self._copy_notes(self.posteriors_, held_out.rows, data, folds)
-        self.posteriors_ = data.aligned(self.posteriors_, held_out.rows)
-        small = {
-            round(size): shift_priors(each.posteriors, self._crossfit.train_priors, self.priors_)
-            for size, each in curve[:-1]
-        }
-        self.posteriors_by_size_ = {size: data.aligned(P, held_out.rows) for size, P in small.items()}
-        if small:
+        curve = self._train(data, notes)
+        held_out = curve[-1][1]
+        self.limit_ = self._limit(curve, data) if len(curve) > 1 else None
+        self._estimate(held_out, data)
+        notes += self._copy_notes(held_out, data)
+        self.posteriors_ = data.aligned(held_out.posteriors, held_out.rows)
+        priors = self._crossfit.train_priors, self.priors_
+        smaller = {round(size): shift_priors(part.posteriors, *priors) for size, part in curve[:-1]}
+        self.posteriors_by_size_ = {size: data.aligned(P, held_out.rows) for size, P in smaller.items()}
+        if smaller:
             self.posteriors_by_size_[round(curve[-1][0])] = self.posteriors_
         notes += trust.cautions(self.collision_matrix_, self.one_step_, self.recovery_)
         if self.interrupted_:
-            done = f"{len(self._crossfit.folds)} of {len(splits)}"
+            done = f"{len(self._crossfit.folds)} of {len(data.splits)}"
             notes.insert(0, f"the fit was interrupted: S and predictions are those of the {done} folds trained so far")
         if notes:
             warnings.warn("; ".join(notes), CollisionWarning, stacklevel=2)
         return self
 
-    def _engine(
-        self, held: Standardised, data: _Data, splits: list[Split], seeds: list[int], seed: int
-    ) -> Callable[..., tuple[Any, HeldOut]]:
-        """``cross_fit(splits, progress, steps, folder)`` of the model that was asked for, all else settled."""
-        checkpoint = None if self.checkpoint is None else Path(self.checkpoint)
+    def _prepare(self, X: Any, y: Any, sample_weight: Any, groups: Any) -> tuple[_Data, list[str]]:
+        """Rows, labels, weights, groups and folds as arrays, checked; rows that take no part are left out."""
+        votes, classes = as_votes(y)
+        X, y = self._validate(X, y if votes is None else classes[votes.argmax(axis=1)])
+        n, notes = len(y), list[str]()
+        weights = None if sample_weight is None else check.unit_weights(check.check_weights(sample_weight, n))
+        units = None if groups is None else estimation.group_numbers(groups, n)
+        used = np.arange(n) if weights is None else np.flatnonzero(weights)
+        if votes is None:
+            present = check_targets(y)
+            y, used = folds.handle_rare(y, used, self.rare, notes)
+            classes = check.classes_of(y[used])
+            if len(lost := np.setdiff1d(present, classes)) and self.rare == "error":
+                notes.append(f"classes {lost.tolist()} have weight 0 in every row: S is about the other classes only")
+        hashes, given = row_hashes(X), y if votes is None else None
+        if len(used) < n:
+            X, y = X[used], y[used]
+            weights, votes = (None if part is None else part[used] for part in (weights, votes))
+            units = None if units is None else units[used]
+        labels = Labels(np.searchsorted(classes, y), len(classes), weights, votes)
+        self.priors_ = estimation.resolve_priors(self.priors, labels.priors * len(y), classes)
+        draw = check_random_state(self.random_state)
+        # One stream for the folds, one for references and subsets, one for each fold's training.
+        of_folds, of_subsets = draw.randint(2**31 - 1, size=2).tolist()
+        splits, more = folds.resolve_splits(self.cv, y, classes, of_folds, used, units)
+        seeds = draw.randint(2**31 - 1, size=len(splits)).tolist()
+        return _Data(X, classes, labels, units, used, hashes, given, splits, seeds, of_subsets), notes + more
 
-        def settings(folder: str | None) -> Settings:
-            where = checkpoint if checkpoint is None or folder is None else checkpoint / folder
-            return Settings(resolve_device(self.device), self.training, data.groups, where, self.n_jobs)
+    def _train(self, data: _Data, notes: list[str]) -> list[tuple[float, HeldOut]]:
+        """(training rows, held-out posteriors) of every size, all rows last; sets ``_crossfit``, adds to ``notes``."""
+        cross_fit = (self._pairs if self._pairwise else self._pool)(data, folds.Standardised.of(data.X))
+        codes, splits = data.labels.codes, data.splits
+        nested = {
+            f: parts
+            for f in folds.FRACTIONS
+            if self.limit and (parts := folds.nested_splits(splits, codes, f, data.seed, data.groups))
+        }
+        with Progress("training folds", int(STEPS * len(splits) * (1 + sum(nested))), self.verbose) as progress:
+            self._crossfit: Any
+            self._crossfit, held_out = cross_fit(splits, self._settings(data, 1), progress, STEPS)
+            curve = [(folds.mean_size(splits), held_out)]
+            if self._crossfit.interrupted:
+                return curve
+            try:
+                for f, parts in nested.items():
+                    outcome = cross_fit(parts, self._settings(data, f), progress, int(STEPS * f))
+                    if outcome is None:
+                        break
+                    if outcome[0].interrupted:
+                        raise KeyboardInterrupt
+                    curve.insert(0, (folds.mean_size(parts), outcome[1]))
+            except KeyboardInterrupt:
+                notes.append("the fit was interrupted before the range was known: limit_ is None")
+                return curve[-1:]
+        if self.limit and len(curve) == 1:
+            notes.append("the smallest class has too few rows for a learning curve: limit_ is None")
+        return curve
 
-        if self._pairwise:
-            return self._pair_engine(held, data, splits, seeds, seed, settings)
-        n_train = min(len(train) for train, _ in splits)
-        recipes = recipes_for(self.members, self._factory, n_train, held.X.shape[1:], len(data.classes), held.in_memory)
+    def _settings(self, data: _Data, share: float) -> folds.Settings:
+        folder = None if self.checkpoint is None else Path(self.checkpoint)
+        if folder is not None and share < 1:
+            folder /= f"share-{share:g}"
+        return folds.Settings(resolve_device(self.device), self.training, data.groups, folder, self.n_jobs)
 
-        def cross_fit(parts: list[Split], progress: Progress, steps: int, folder: str | None) -> Any:
+    def _pool(self, data: _Data, held: folds.Standardised) -> _CrossFit:
+        """``cross_fit(splits, settings, progress, steps)`` of the pool: what was fitted, and held-out posteriors."""
+        n, shape = min(len(train) for train, _ in data.splits), held.X.shape[1:]
+        recipes = recipes_for(self.members, self._factory, n, shape, len(data.classes), held.in_memory)
+
+        def cross_fit(parts: list[Split], settings: folds.Settings, progress: Progress, steps: int) -> Any:
             used = recipes
-            if folder is not None:  # a share of the rows: what had no weight with all of them has none with fewer
-                weights = self._crossfit.fold_weights
-                used = [r for r in recipes if r.simple or any(fold.get(r.name, 0) > 0 for fold in weights)] or recipes
-            return fit_pool(held, data.labels, parts, used, seeds, settings(folder), progress, steps)
+            if parts is not data.splits:  # what had no weight with all rows has none with a share of them
+                weighed = {name for fold in self._crossfit.fold_weights for name, w in fold.items() if w > 0}
+                used = [recipe for recipe in recipes if recipe.simple or recipe.name in weighed] or recipes
+            return fit_pool(held, data.labels, parts, used, data.seeds, settings, progress, steps)
 
         return cross_fit
 
-    def _pair_engine(
-        self,
-        held: Standardised,
-        data: _Data,
-        splits: list[Split],
-        seeds: list[int],
-        seed: int,
-        settings: Callable[[str | None], Settings],
-    ) -> Callable[..., tuple[Any, HeldOut]]:
+    def _pairs(self, data: _Data, held: folds.Standardised) -> _CrossFit:
+        """The same of the pair-wise model; None where a share of the rows is too small for pairs."""
         from collidescope.pairwise.algorithms import check_pair_members, fit_pairs
         from collidescope.training.config import TrainingConfig
 
         if data.labels.votes is not None:
             raise ValueError("model='pairwise' learns from one label per row: use the default model for votes")
         config = TrainingConfig.from_mapping(self.training, resolve_device(self.device))
-        check_pair_members(data.labels.codes, data.classes, splits, config, seeds)
-        choices: dict[str, Any] = {
-            "recovery": self.recovery,
-            "correction": self.correction == "prior",
-            "solver": self.solver,
-            "factory": self._factory,
-            "n_references": None if isinstance(self.n_references, str) else self.n_references,
-            "seed": seed,
-        }
+        choices: dict[str, Any] = {"recovery": self.recovery, "correction": self.correction == "prior"}
+        choices |= {"solver": self.solver, "factory": self._factory, "seed": data.seed}
+        choices["n_references"] = None if isinstance(self.n_references, str) else self.n_references
 
-        def cross_fit(parts: list[Split], progress: Progress, steps: int, folder: str | None) -> Any:
-            where = settings(folder)
-            return fit_pairs(held, data.labels, parts, config, seeds, where, progress, steps=steps, **choices)
+        def cross_fit(parts: list[Split], settings: folds.Settings, progress: Progress, steps: int) -> Any:
+            try:
+                check_pair_members(data.labels.codes, data.classes, parts, config, data.seeds)
+            except ValueError:
+                if parts is data.splits:
+                    raise
+                return None
+            return fit_pairs(held, data.labels, parts, config, data.seeds, settings, progress, steps=steps, **choices)
 
         return cross_fit
 
-    def _limit(self, curve: list[tuple[Any, HeldOut]], data: _Data, folds: IntArray) -> Limit:
+    def _limit(self, curve: list[tuple[float, HeldOut]], data: _Data) -> Limit:
         """The range, from the held-out posteriors at every training size."""
-        sizes = [float(size) for size, _ in curve]
-        posteriors = [held_out.posteriors for _, held_out in curve]
-        weights = data.labels.weights
-        if data.labels.votes is None:
-            target = None if self._natural else self.priors_
-            return limit_from_posteriors(
-                posteriors,
-                data.labels.codes,
-                sizes,
-                folds=folds,
-                classes=self.classes_,
-                sample_weight=weights,
-                priors=target,
-            )
+        sizes, posteriors = [size for size, _ in curve], [held_out.posteriors for _, held_out in curve]
+        labels = data.labels
+        common: dict[str, Any] = {"folds": data.fold_numbers, "sample_weight": labels.weights}
+        if labels.votes is None:
+            common |= {"classes": self.classes_, "priors": self._target}
+            return limit_from_posteriors(posteriors, labels.codes, sizes, **common)
         # The Brier score of a vote drawn from those on a row.
-        share = data.labels.votes / data.labels.votes.sum(axis=1, keepdims=True)
+        share = labels.votes / labels.votes.sum(axis=1, keepdims=True)
         scores = np.column_stack([1 - 2 * (share * P).sum(axis=1) + (P * P).sum(axis=1) for P in posteriors])
         errors = np.column_stack([1 - share[np.arange(len(P)), P.argmax(axis=1)] for P in posteriors])
-        baseline = float(1 - (data.labels.priors**2).sum())
-        return limit_from_scores(scores, sizes, errors=errors, baseline=baseline, folds=folds, sample_weight=weights)
+        return limit_from_scores(scores, sizes, errors=errors, baseline=float(1 - (labels.priors**2).sum()), **common)
 
-    def _estimate(self, held_out: HeldOut, data: _Data) -> FloatArray:
-        """Held-out posteriors → one-step estimate, Gramian and recovery, all at the wanted priors."""
-        rows, P = held_out.rows, held_out.posteriors
-        labels = data.labels
-        weight = None if labels.weights is None else labels.weights[rows]
-        self.interrupted_ = self._crossfit.interrupted
-        self.history_ = self._crossfit.history
+    def _estimate(self, held_out: HeldOut, data: _Data) -> None:
+        """Held-out posteriors → one-step estimate, Gramian and recovery, at the wanted priors; and P itself."""
+        rows, P, labels, k = held_out.rows, held_out.posteriors, data.labels, len(self.classes_)
+        self.interrupted_, self.history_ = self._crossfit.interrupted, self._crossfit.history
         self.member_weights_ = getattr(self._crossfit, "fold_weights", [])
         self.reference_stderr_ = held_out.reference_stderr
-        self.row_hashes_, self.labels_ = data.hashes, data.given
-        self._read_posteriors: npt.NDArray[np.float16] | None = None
+        self.row_hashes_, self.labels_, self._read_posteriors = data.hashes, data.given, None
+        weight = None if labels.weights is None else labels.weights[rows]
         groups = None if data.groups is None else data.groups[rows]
         if labels.votes is None:
-            target = None if self._natural else self.priors_
-            self.one_step_, moments = one_step_and_moments(P, labels.codes[rows], weight, self.classes_, target, groups)
+            sample = (P, labels.codes[rows], weight, self.classes_, self._target, groups)
+            self.one_step_, moments = estimation.one_step_and_moments(*sample)
+            self.collision_matrix_ = estimation.shrink(self.one_step_, moments)
         else:
-            votes, place, codes, shares = labels.votes[rows], *labels.take(rows)
-            self.one_step_ = collision_matrix_from_posteriors(
-                P, votes=votes, classes=self.classes_, priors=self.priors, sample_weight=weight, groups=groups
+            options: dict[str, Any] = {"priors": self.priors, "sample_weight": weight, "groups": groups}
+            self.one_step_ = self.collision_matrix_ = estimation.collision_matrix_from_posteriors(
+                P, votes=labels.votes[rows], classes=self.classes_, **options
             )
-            moments = labelled_moments(P[place], codes, shares, len(self.classes_), None)
+            place, codes, shares = labels.take(rows)
+            moments = estimation.labelled_moments(P[place], codes, shares, k, None)
         # The pair-wise model's own Gramian holds at uniform priors; at others it follows from the shifted posteriors.
-        gramian = held_out.gramian
-        if gramian is None or not np.allclose(self.priors_, 1 / len(self.priors_)):
-            gramian = gramian_from_moments(moments)
-        self.gramian_ = gramian
+        gramian = held_out.gramian if np.allclose(self.priors_, 1 / k) else None
+        self.gramian_: FloatArray = estimation.gramian_from_moments(moments) if gramian is None else gramian
         self.recovery_: Recovery = recover(self.gramian_, self.priors_, method=self.recovery)
-        self.collision_matrix_: CollisionMatrix = (
-            shrink(self.one_step_, moments) if labels.votes is None else self.one_step_
-        )
         if self.estimate == "gramian":
             self.collision_matrix_ = self.recovery_.to_collision_matrix(self.classes_)
         if self.limit_ is not None:  # what print(collision_matrix_) says about unlimited rows
             info = dict(self.collision_matrix_.info) | limit_facts(self.limit_)
             self.collision_matrix_ = replace(self.collision_matrix_, info=info)
-        shift_in_place(P, self._crossfit.train_priors, self.priors_)
-        return P
+        estimation.shift_in_place(P, self._crossfit.train_priors, self.priors_)
 
-    def _copy_notes(self, P: FloatArray, rows: IntArray, data: _Data, folds: IntArray) -> list[str]:
-        """What to know about copies of rows in other folds; ``P`` are the held-out posteriors of ``rows``."""
-        losses, labels = None, data.labels
-        if self._natural and labels.votes is None and labels.weights is None:
-            losses = 1 - 2 * P[np.arange(len(P)), labels.codes[rows]] + np.einsum("ij,ij->i", P, P)
-        return copy_notes(copies(data.hashes[data.used[rows]], labels.codes[rows], folds[rows]), losses)
+    def _copy_notes(self, held_out: HeldOut, data: _Data) -> list[str]:
+        """What to know about copies of rows in other folds."""
+        rows, P, labels = held_out.rows, held_out.posteriors, data.labels
+        losses, codes = None, labels.codes[rows]
+        if self._target is None and labels.votes is None and labels.weights is None:
+            losses = 1 - 2 * P[np.arange(len(P)), codes] + np.einsum("ij,ij->i", P, P)
+        return copy_notes(copies(data.hashes[data.used[rows]], codes, data.fold_numbers[rows]), losses)
 
     # ---------------------------------------------------------------- predicting
 
@@ -450,6 +429,10 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
             parameters["priors"] = np.asarray(self.priors, dtype=np.float64)
         if self.training is not None:
             parameters["training"] = dict(self.training)
+        P = self._read_posteriors
+        if P is None and hasattr(self, "posteriors_") and self.posteriors_.size <= SAVED_NUMBERS:
+            P = self.posteriors_.astype(np.float16)
+        plain = ("gramian", "priors", "history", "member_weights", "row_hashes", "interrupted", "reference_stderr")
         return {
             "type": type(self).__name__,
             "parameters": parameters,
@@ -458,27 +441,13 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
             "crossfit": self._crossfit.export(),
             "collision_matrix": self.collision_matrix_.export(),
             "one_step": self.one_step_.export(),
-            "gramian": self.gramian_,
             "recovery": _recovery_tree(self.recovery_),
-            "priors": self.priors_,
             "limit": None if self.limit_ is None else self.limit_.to_dict(),
             "feature_names": list(getattr(self, "feature_names_in_", [])),
-            "history": self.history_,
-            "member_weights": self.member_weights_,
-            "row_hashes": self.row_hashes_,
             # by which an audit recognises training rows and gives them their held-out posteriors
-            "posteriors": self._stored_posteriors(),
-            "interrupted": self.interrupted_,
-            "reference_stderr": self.reference_stderr_,
+            "posteriors": P,
+            **{name: getattr(self, f"{name}_") for name in plain},
         }
-
-    def _stored_posteriors(self) -> npt.NDArray[np.float16] | None:
-        """Held-out posteriors as a file keeps them: as they were read, or in half precision, or not at all."""
-        P = getattr(self, "posteriors_", None)
-        if P is None or P.size > SAVED_NUMBERS:
-            return None
-        read: npt.NDArray[np.float16] | None = getattr(self, "_read_posteriors", None)
-        return P.astype(np.float16) if read is None else read
 
     @classmethod
     def restore(cls, tree: Mapping[str, Any], path: str | Path, model: Any = None) -> Self:
@@ -515,33 +484,34 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
             self._crossfit = PairFit.restore(tree["crossfit"], self._factory)
         else:
             self._crossfit = PoolFit.restore(tree["crossfit"], self._factory)
-        self.collision_matrix_ = CollisionMatrix.restore(tree["collision_matrix"])
-        self.one_step_ = CollisionMatrix.restore(tree["one_step"])
+        self.collision_matrix_, self.one_step_ = (
+            CollisionMatrix.restore(tree[name]) for name in ("collision_matrix", "one_step")
+        )
         self.classes_ = np.array(self.collision_matrix_.classes)
+        k = len(self.classes_)
         self.gramian_ = check.check_square(tree["gramian"], "gramian")
-        self.priors_ = check.check_priors(tree["priors"], len(self.classes_))
+        self.priors_ = check.check_priors(tree["priors"], k)
         self.recovery_ = _recovery_from_tree(tree["recovery"])
-        sizes = {len(self.gramian_), self.one_step_.n_classes, len(self._crossfit.train_priors)}
-        if sizes | {len(self.recovery_.matrix)} != {len(self.classes_)}:
-            raise ValueError(f"its parts do not agree on {len(self.classes_)} classes")
+        parts = (self.gramian_, self.one_step_.classes, self._crossfit.train_priors, self.recovery_.matrix)
+        if {len(part) for part in parts} != {k}:
+            raise ValueError(f"its parts do not agree on {k} classes")
+        if not isinstance(self.priors, str):
+            check.check_priors(self.priors, k)
         self.limit_ = None if tree["limit"] is None else Limit.from_dict(tree["limit"])
-        self.n_features_in_ = self._crossfit.row_shape[0]
-        names = tree["feature_names"]
+        self.n_features_in_, names = self._crossfit.row_shape[0], tree["feature_names"]
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise ValueError("feature_names must be a list of texts")
-        if names and len(names) != self.n_features_in_:
-            raise ValueError(f"it has {len(names)} feature names for {self.n_features_in_} features")
         if names:
+            if len(names) != self.n_features_in_:
+                raise ValueError(f"it has {len(names)} feature names for {self.n_features_in_} features")
             self.feature_names_in_ = np.array(names, dtype=object)
-        if not isinstance(self.priors, str):
-            check.check_priors(self.priors, len(self.classes_))
         self.history_, self.member_weights_ = list(tree["history"]), list(tree["member_weights"])
         epochs = [entry for fold in self.history_ for run in fold.values() for entry in run]
         for value in [value for entry in [*epochs, *self.member_weights_] for value in entry.values()]:
             check.check_at_least(value, -np.finfo(np.float64).max, "history and member_weights")
         self.row_hashes_ = np.asarray(tree["row_hashes"], dtype=np.uint64)
         if tree["posteriors"] is not None:
-            self.posteriors_ = _restored_posteriors(tree["posteriors"], len(self.row_hashes_), len(self.classes_))
+            self.posteriors_ = _restored_posteriors(tree["posteriors"], len(self.row_hashes_), k)
             self._read_posteriors = np.asarray(tree["posteriors"], dtype=np.float16)
         self.interrupted_, stderr = bool(tree["interrupted"]), tree["reference_stderr"]
         self.reference_stderr_ = None if stderr is None else float(check.check_finite(stderr, "stderr", ndim=0))
@@ -561,64 +531,31 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         return self.model[1] if isinstance(self.model, tuple) else None
 
     @property
-    def _natural(self) -> bool:
-        return isinstance(self.priors, str) and self.priors == "empirical"
+    def _target(self) -> FloatArray | None:
+        """The priors that posteriors are to be shifted to; None for those of the rows."""
+        return None if isinstance(self.priors, str) and self.priors == "empirical" else self.priors_
 
     def _validate(self, X: Any, *labels: Any) -> Any:
-        checked = validated(self, X, *labels, images=not self._pairwise or self._factory is not None)
-        if self._pairwise or self._factory is not None:
-            return checked
-        return (as_images(checked[0]), checked[1]) if labels else as_images(checked)
-
-    def _prepare(self, X: Any, y: Any, sample_weight: Any, groups: Any) -> _Data:
-        """Rows, labels, weights and groups as arrays, checked; rows that take no part are left out."""
-        votes, classes = as_votes(y)
-        if votes is None:
-            X, y = self._validate(X, y)
-        else:
-            X = self._validate(X, votes.argmax(axis=1))[0]
-            y = classes[votes.argmax(axis=1)]
-        n = len(y)
-        notes: list[str] = []
-        weights = None if sample_weight is None else check.unit_weights(check.check_weights(sample_weight, n))
-        codes_of_groups = None if groups is None else group_numbers(groups, n)
-        present = check_targets(y) if votes is None else classes
-        used = np.arange(n) if weights is None else np.flatnonzero(weights)
-        if votes is None:
-            y, used = handle_rare(y, used, self.rare, notes)
-            classes = check.classes_of(y[used])
-            if len(lost := np.setdiff1d(present, classes)) and self.rare == "error":
-                notes.append(f"classes {lost.tolist()} have weight 0 in every row: S is about the other classes only")
-        hashes = row_hashes(X)
-        given = None if votes is not None else y
-        if len(used) < n:
-            X, y = X[used], y[used]
-            weights = None if weights is None else weights[used]
-            votes = None if votes is None else votes[used]
-            codes_of_groups = None if codes_of_groups is None else codes_of_groups[used]
-        codes = np.searchsorted(classes, y)
-        labels = Labels(codes, len(classes), weights, votes)
-        counts = labels.priors * len(codes)
-        return _Data(X, y, classes, labels, counts, codes_of_groups, used, n, hashes, given, notes)
+        if not self._pairwise and self._factory is None and np.ndim(X) > 2:
+            # Before scikit-learn counts features: channels, as in a saved model, whatever order they came in.
+            X = as_images(X if isinstance(X, np.ndarray) else np.asarray(X))
+        return validated(self, X, *labels, images=not self._pairwise or self._factory is not None)
 
     def _check_parameters(self) -> None:
-        if isinstance(self.model, tuple):
-            if len(self.model) != 2 or self.model[0] != "pairwise" or not callable(self.model[1]):
+        model = self.model
+        if isinstance(model, tuple):
+            if len(model) != 2 or model[0] != "pairwise" or not callable(model[1]):
                 raise ValueError(
-                    f"model as a tuple must be ('pairwise', factory) with a callable factory(2 * d, 1), "
-                    f"got {self.model!r}"
+                    f"model as a tuple must be ('pairwise', factory) with a callable factory(2 * d, 1), got {model!r}"
                 )
-        elif self.model is not None and not callable(self.model):
-            check.check_choice(self.model, ["pairwise"], "model")
-        if self.model is not None and find_spec("torch") is None:
+        elif model is not None and not callable(model):
+            check.check_choice(model, ["pairwise"], "model")
+        if model is not None and find_spec("torch") is None:
             raise ImportError("model trains networks, which need torch: pip install 'collidescope[torch]'")
         if not isinstance(self.limit, (bool, np.bool_)):
             raise ValueError(f"limit must be True or False, got {self.limit!r}")
-        check.check_choice(self.estimate, ["one-step", "gramian"], "estimate")
-        check.check_choice(self.recovery, ["root", "gradient"], "recovery")
-        check.check_choice(self.correction, ["prior", "none"], "correction")
-        check.check_choice(self.solver, ["simplex", "inverse"], "solver")
-        check.check_choice(self.rare, ["error", "drop", "merge"], "rare")
+        for name, choices in CHOICES.items():
+            check.check_choice(getattr(self, name), choices, name)
         if self.training is not None:
             from collidescope.training.config import TrainingConfig
 
@@ -639,24 +576,28 @@ class _Data(NamedTuple):
     """What a fit works on."""
 
     X: Any
-    y: npt.NDArray[Any]
     classes: npt.NDArray[Any]
     labels: Labels
-    counts: FloatArray
     groups: IntArray | None
-    #: Numbers of these rows among the ``n_given`` of the call.
+    #: Numbers of these rows among those of the call.
     used: IntArray
-    n_given: int
     #: Of all rows of the call: their hashes, and their labels (None for votes).
     hashes: npt.NDArray[np.uint64]
     given: npt.NDArray[Any] | None
-    notes: list[str]
+    splits: list[Split]
+    #: Of every fold's training, and of subsets and references.
+    seeds: list[int]
+    seed: int
+
+    @property
+    def fold_numbers(self) -> IntArray:
+        return folds.fold_numbers(self.splits)
 
     def aligned(self, P: FloatArray, rows: IntArray) -> FloatArray:
         """Posteriors of some of the rows of the fit, as an array with a row for each row of the call."""
-        if len(rows) == self.n_given:
+        if len(rows) == len(self.hashes):
             return P
-        every = np.full((self.n_given, P.shape[1]), np.nan, P.dtype)
+        every = np.full((len(self.hashes), P.shape[1]), np.nan, P.dtype)
         every[self.used[rows]] = P
         return every
 
@@ -698,20 +639,19 @@ def _given_factory(model: Any, pairwise: bool, path: str | Path) -> Any:
 
 
 def _recovery_tree(recovery: Recovery) -> dict[str, Any]:
-    numbers = [getattr(recovery, name) for name in RECOVERY_NUMBERS]
-    names = ("matrix", "priors", "method", "converged", "iterations", "status")
-    return {name: getattr(recovery, name) for name in names} | {"numbers": np.array(numbers)}  # one may be infinite
+    tree = asdict(recovery)
+    numbers = np.array([tree.pop(name) for name in RECOVERY_NUMBERS])  # one may be infinite, which JSON has not
+    return tree | {"numbers": numbers}
 
 
 def _recovery_from_tree(tree: Mapping[str, Any]) -> Recovery:
-    matrix = check.check_square(tree["matrix"], "matrix of recovery")
-    numbers = np.asarray(tree["numbers"], dtype=np.float64)
+    matrix, numbers = check.check_square(tree["matrix"], "matrix of recovery"), np.asarray(tree["numbers"], np.float64)
     if numbers.shape != (len(RECOVERY_NUMBERS),) or np.isnan(numbers).any():
         raise ValueError("recovery must have its numbers")
     return Recovery(
         matrix=matrix,
         priors=check.check_priors(tree["priors"], len(matrix)),
-        method=check.check_choice(tree["method"], ["root", "gradient"], "method"),
+        method=check.check_choice(tree["method"], CHOICES["recovery"], "method"),
         converged=bool(tree["converged"]),
         iterations=int(tree["iterations"]),
         status=str(tree["status"]),

@@ -8,8 +8,8 @@ with which a row is pooled were fitted on rows of the other folds, so no label t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,19 +18,10 @@ import numpy.typing as npt
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
 from collidescope._progress import Progress
-from collidescope.folds import (
-    HeldOut,
-    Labels,
-    Settings,
-    Split,
-    Standardised,
-    as_table,
-    restored_scaling,
-    run_folds,
-    threads_for,
-)
-from collidescope.learners import MEMBERS, QUICK, members_for, wrap
+from collidescope.folds import HeldOut, Labels, Settings, Split, Standardised, restored_scaling, run_folds, threads_for
+from collidescope.learners import MEMBERS, QUICK, members_for
 from collidescope.learners.base import Member, Task, Tree
+from collidescope.learners.foreign import Foreign
 from collidescope.learners.pool import pool, pool_weights
 
 #: Held-out posteriors of more numbers than this are kept in float32: half of the memory, and models know no more.
@@ -41,17 +32,6 @@ SCORED_NUMBERS = 2**24
 READ_NUMBERS = 2**22
 
 
-class Recipe(NamedTuple):
-    """How a member of the pool is made."""
-
-    name: str
-    build: Callable[[], Member]
-    #: Whether it is given images as they are; others get them as flat rows.
-    images: bool = False
-    #: See :class:`~collidescope.learners.base.Member`.
-    simple: bool = False
-
-
 def recipes_for(
     members: str | Sequence[Any],
     factory: Callable[[int, int], Any] | None,
@@ -59,27 +39,19 @@ def recipes_for(
     shape: tuple[int, ...],
     n_classes: int,
     in_memory: bool = True,
-) -> list[Recipe]:
-    """The members that a fit trains, from what its user asked for.
+) -> list[Member]:
+    """The members that a fit trains, unfitted: those that its user names, or those that suit n rows of this shape.
 
-    Parameters
-    ----------
-    members : "auto", "quick", or list of names and pairs (name, scikit-learn classifier)
-    factory : callable, optional
-        Builds a custom module, which is then the only member.
-    n, shape, n_classes : rows that a fold is trained on, shape of a row, number of classes
-    in_memory : bool
-        Rows that are read batch by batch are for networks alone.
+    A ``factory`` builds a custom module, which is then the only member; of rows that are not ``in_memory``, but read
+    batch by batch, only networks learn.
 
-    Examples
-    --------
     >>> [recipe.name for recipe in recipes_for(["linear", "neighbours"], None, 100, (4,), 3)]
     ['linear', 'neighbours']
     """
     if factory is not None:
         from collidescope.learners.custom import Custom
 
-        return [Recipe("module", partial(Custom, factory), True)]
+        return [Custom(factory)]
     d, images = int(np.prod(shape)), len(shape) > 1
     if isinstance(members, str):
         check.check_choice(members, ["auto", "quick"], "members")
@@ -99,15 +71,14 @@ def recipes_for(
     return recipes
 
 
-def _recipe(entry: Any) -> Recipe:
+def _recipe(entry: Any) -> Member:
     if isinstance(entry, tuple) and len(entry) == 2 and isinstance(entry[0], str):
-        wrap(*entry)  # refuses what is not a classifier before anything is trained
-        return Recipe(entry[0], partial(wrap, *entry))
+        return Foreign(*entry)
     if not isinstance(entry, str) or entry not in MEMBERS:
         raise ValueError(
             f"members must be names ({', '.join(MEMBERS)}) or pairs (name, scikit-learn classifier), got {entry!r}"
         )
-    return Recipe(entry, MEMBERS[entry], MEMBERS[entry].images, MEMBERS[entry].simple)
+    return MEMBERS[entry]()
 
 
 class _PoolFold(NamedTuple):
@@ -154,20 +125,13 @@ class PoolFit:
                 out[rows] += pool(logs, weights)
         return out / len(self.folds)
 
-    def similarity(self, A: Any, B: Any) -> FloatArray:
-        """Sim = y(a)·y(b) of every pair, at ``train_priors``."""
-        return self.posteriors(A) @ self.posteriors(B).T
-
     def export(self) -> Tree:
         """A tree of arrays and JSON values."""
+        names = ("centre", "scale", "train_priors", "weights", "fold_weights")
         return {
             "engine": "pool",
-            "centre": self.centre,
-            "scale": self.scale,
-            "train_priors": self.train_priors,
+            **{name: getattr(self, name) for name in names},
             "row_shape": list(self.row_shape),
-            "weights": self.weights,
-            "fold_weights": self.fold_weights,
             "folds": [{name: {"type": m.name} | m.export() for name, m in fold.items()} for fold in self.folds],
         }
 
@@ -178,51 +142,59 @@ class PoolFit:
         shape = tuple(check.check_count(size, "row_shape") for size in tree["row_shape"])
         if len(scale) != (shape[0] if len(shape) == 1 else 1):
             raise ValueError(f"scale must have one number for each of {shape[0]} features, got {len(scale)}")
-        weights = _restored_weights(tree["weights"])
-        folds = []
-        for fold in tree["folds"]:
-            if set(fold) != set(weights):
-                raise ValueError("every fold must hold the members that have a weight")
-            folds.append({name: restore_member(fold[name], shape, len(priors), factory) for name in weights})
-        if not folds or not weights:
-            raise ValueError("a model needs at least one fold and one member")
-        kept = [_restored_weights(each) for each in tree["fold_weights"]]
+        weights, *kept = (
+            {str(name): check.check_at_least(weight, 0.0, "weights") for name, weight in each.items()}
+            for each in (tree["weights"], *tree["fold_weights"])
+        )
+        if not tree["folds"] or not weights or any(set(fold) != set(weights) for fold in tree["folds"]):
+            raise ValueError("every fold must hold the members that have a weight, and there must be some")
+        folds = [
+            {name: _restored_member(fold[name], shape, len(priors), factory) for name in weights}
+            for fold in tree["folds"]
+        ]
         return cls(folds, weights, centre, scale, priors, shape, fold_weights=kept)
+
+
+def _restored_member(
+    tree: Mapping[str, Any], shape: tuple[int, ...], n_classes: int, factory: Callable[[int, int], Any] | None
+) -> Member:
+    """A member as a file describes it; those around a custom module need its factory."""
+    kind = check.check_choice(tree["type"], [*MEMBERS, "module"], "type of a member")
+    if kind == "module":
+        from collidescope.learners.custom import Custom
+
+        return Custom.restore(dict(tree) | {"row_shape": shape, "factory": factory}, shape[0], n_classes)
+    return MEMBERS[kind].restore(dict(tree), int(np.prod(shape)), n_classes)
 
 
 def fit_pool(
     held: Standardised,
     labels: Labels,
     splits: Sequence[Split],
-    recipes: Sequence[Recipe],
+    recipes: Sequence[Member],
     seeds: Sequence[int],
     settings: Settings,
     progress: Progress,
     steps: int = 1,
 ) -> tuple[PoolFit, HeldOut]:
-    """Train every member on every fold, and pool the log posteriors of the held-out rows.
+    """Train every member of ``recipes`` on every fold, and pool the log posteriors of the held-out rows.
 
-    Parameters
-    ----------
-    held : Standardised
-    labels : Labels
-    splits : F pairs (training rows, held-out rows)
-    recipes : M pairs (name, function that builds an unfitted member)
-    seeds : F ints
-    settings : Settings
-    progress, steps : where to report, and how many steps a fold counts
+    Each fold counts so many ``steps`` of ``progress``.
     """
     k = labels.n_classes
 
     def train(number: int, report: Any = None) -> _PoolFold:
         rows, test = splits[number]
         place, codes, weights = labels.take(rows)
+        rows = rows[place]
+        # What must stay together: the rows of a group, else the votes on one row.
+        groups = None if labels.votes is None else rows
         task = Task(
-            X=held.take(rows[place]),
+            X=held.take(rows),
             codes=codes,
             n_classes=k,
             sample_weight=None if weights is None else weights / weights.mean(),
-            groups=_groups(settings.groups, labels, rows[place]),
+            groups=groups if settings.groups is None else settings.groups[rows],
             spread=held.spread,
             seed=seeds[number],
             device=settings.device,
@@ -233,8 +205,7 @@ def fit_pool(
         return _train_members(task, held.take(test), recipes)
 
     folds, interrupted = run_folds(train, len(splits), settings.n_jobs, progress, steps)
-    complete = [fold for fold in folds if len(fold.members) == len(recipes)]
-    folds = complete or folds[:1]
+    folds = [fold for fold in folds if len(fold.members) == len(recipes)] or folds[:1]
     names = list(folds[0].members)
     tests = [test for _, test in splits[: len(folds)]]
     rows = np.sort(np.concatenate(tests))
@@ -250,57 +221,44 @@ def fit_pool(
     if not final.any():  # nothing learned anything: all members say the priors, more or less
         final = np.full(len(names), 1 / len(names))
     kept = {name: weight for name, weight in zip(names, final.tolist(), strict=True) if weight > 0}
-    fitted = PoolFit(
-        [{name: fold.members[name] for name in kept} for fold in folds],
-        kept,
-        held.centre,
-        held.scale,
-        labels.priors,
-        tuple(held.X.shape[1:]),
-        interrupted,
-        fold_weights,
-    )
+    members = [{name: fold.members[name] for name in kept} for fold in folds]
+    shape = tuple(held.X.shape[1:])
+    fitted = PoolFit(members, kept, held.centre, held.scale, labels.priors, shape, interrupted, fold_weights)
     return fitted, HeldOut(rows, P)
 
 
-def _groups(groups: IntArray | None, labels: Labels, rows: IntArray) -> IntArray | None:
-    """Rows that must stay together: those of a group, and the votes on one row."""
-    if groups is not None:
-        return groups[rows]
-    return None if labels.votes is None else rows
-
-
-def _train_members(task: Task, test: Any, recipes: Sequence[Recipe]) -> _PoolFold:
+def _train_members(task: Task, test: Any, recipes: Sequence[Member]) -> _PoolFold:
     """Fit the members one after the other and score the held-out rows; Ctrl-C keeps those that are done."""
-    members: dict[str, Member] = {}
-    scores: dict[str, npt.NDArray[np.floating[Any]]] = {}
+    fold = _PoolFold({}, {}, False)
     n, k = test.shape[0], task.n_classes
     dtype = np.float32 if n * k * len(recipes) > SCORED_NUMBERS else np.float64
-    flat = replace(task, X=as_table(task.X))
+    flat = replace(task, X=_as_table(task.X))
     if flat.X is not task.X:  # pixels share one scale
         flat = replace(flat, spread=np.ones(flat.X.shape[1]))
-    interrupted = False
     with threads_for(task.X.shape):
-        for name, build, images, _ in recipes:
+        for recipe in recipes:
             try:
-                member = build().fit(task if images else flat)
+                member = copy(recipe).fit(task if recipe.images else flat)
                 own = np.empty((n, k), dtype)
                 for rows in _blocks(test, k):
                     own[rows] = _log_posteriors(member, test[rows])
             except KeyboardInterrupt:
-                if not members:
+                if not fold.members:
                     raise
-                interrupted = True
-                break
-            members[name], scores[name] = member, own
+                return fold._replace(interrupted=True)
+            fold.members[member.name], fold.scores[member.name] = member, own
             if getattr(member, "interrupted", False):  # a network keeps its best weights and says so
-                interrupted = True
-                break
-    return _PoolFold(members, scores, interrupted)
+                return fold._replace(interrupted=True)
+    return fold
+
+
+def _as_table(X: Any) -> Any:
+    """Images as flat rows; tables as they are."""
+    return X.reshape(len(X), -1) if isinstance(X, np.ndarray) and X.ndim > 2 else X
 
 
 def _log_posteriors(member: Member, X: Any) -> FloatArray:
-    return member.log_posteriors(X if member.images else as_table(X))
+    return member.log_posteriors(X if member.images else _as_table(X))
 
 
 def _fitted_weights(
@@ -314,24 +272,8 @@ def _fitted_weights(
     return pool_weights(logs if labels.votes is None else logs[:, place], codes, weights)
 
 
-def _restored_weights(tree: Mapping[str, Any]) -> dict[str, float]:
-    return {str(name): check.check_at_least(weight, 0.0, "weights") for name, weight in tree.items()}
-
-
 def _blocks(X: Any, k: int) -> Iterator[slice]:
+    """Rows that are scored at once."""
     n = X.shape[0]
     size = max(1, min(SCORED_NUMBERS // k, READ_NUMBERS // max(1, int(np.prod(X.shape[1:])))))
     return (slice(start, min(start + size, n)) for start in range(0, n, size))
-
-
-def restore_member(
-    tree: Mapping[str, Any], shape: tuple[int, ...], n_classes: int, factory: Callable[[int, int], Any] | None
-) -> Member:
-    """A member as a file describes it; those around a custom module need its factory."""
-    kind = check.check_choice(tree["type"], [*MEMBERS, "custom"], "type of a member")
-    d = shape[0] if len(shape) == 1 else int(np.prod(shape))
-    if kind == "custom":
-        from collidescope.learners.custom import Custom
-
-        return Custom.restore(dict(tree) | {"row_shape": shape, "factory": factory}, d, n_classes)
-    return MEMBERS[kind].restore(dict(tree), d, n_classes)

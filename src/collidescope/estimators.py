@@ -1,4 +1,4 @@
-"""scikit-learn shells: they validate, call the pure functions and set attributes. No mathematics here."""
+"""Collisions from any scikit-learn classifier, cross-fitted; and rows, labels and votes of any source as arrays."""
 
 from __future__ import annotations
 
@@ -17,7 +17,15 @@ from collidescope._checks import CollisionWarning, FloatArray, IntArray
 from collidescope.equations.densities import Divergences, divergences_from_posteriors
 from collidescope.equations.posterior import shift_priors
 from collidescope.estimate import collision_matrix_from_posteriors, group_numbers, resolve_priors
-from collidescope.folds import FRACTIONS, Split, cross_val_posteriors, nested_splits, resolve_splits
+from collidescope.folds import (
+    FRACTIONS,
+    Split,
+    cross_val_posteriors,
+    fold_numbers,
+    mean_size,
+    nested_splits,
+    resolve_splits,
+)
 from collidescope.limit import limit_from_posteriors
 from collidescope.matrix import CollisionMatrix
 from collidescope.scale import _dask
@@ -79,56 +87,40 @@ def estimate_collisions(
     >>> limit.curve["rows"].tolist()
     [30.0, 60.0, 120.0]
     """
-    if _dask.is_dask(X):
-        return _estimate_lazily(classifier, X, y, cv, priors, sample_weight)
+    if _dask.is_dask(X):  # every block is scored and accumulated where it is
+        if not isinstance(cv, str) or cv != "prefit":
+            raise ValueError(f"cv must be 'prefit' with a Dask X, got {cv!r}: fit the classifier on other rows first")
+        _check_classifier(classifier, fitted=True)
+        names = classifier.classes_
+        P = _dask.map_rows(classifier.predict_proba, X, list(names))
+        return collision_matrix_from_posteriors(P, y, classes=names, priors=priors, sample_weight=sample_weight)
     labels = check.check_labels(y)
     classes = check_targets(labels)
     # Before the folds are fitted, which may take hours.
     weights = check.unit_weights(check.check_weights(sample_weight, len(labels)))
     codes = check.encode_labels(labels, classes)
     resolved = resolve_priors(priors, np.asarray(np.bincount(codes, weights, len(classes)), np.float64), classes)
-    members = None if groups is None else group_numbers(groups, len(labels))
-    fit = _cross_fitter(classifier, X, labels, classes, cv, n_jobs, random_state, members)
-    P = fit(1.0)
-    assert P is not None  # of all rows
+    units = None if groups is None else group_numbers(groups, len(labels))
+    splits = _folds(classifier, X, labels, cv, random_state, units)
+    P = _held_out(classifier, X, labels, splits, n_jobs)
     cm = collision_matrix_from_posteriors(
         P, labels, classes=classes, priors=priors, sample_weight=sample_weight, groups=groups
     )
     if not limit:
         return cm
-    if isinstance(cv, str):
+    if splits is None:
         raise ValueError("limit=True trains on parts of the rows, which cv='prefit' does not: pass a number of folds")
-    scored = [(f, fit(f)) for f in sorted(FRACTIONS)]
-    curve: list[tuple[float, FloatArray]] = [*((f, part) for f, part in scored if part is not None), (1.0, P)]
-    sizes = [float(np.mean([np.ceil(f * len(train)) for train, _ in fit.splits])) for f, _ in curve]
-    folds = np.empty(len(labels), dtype=np.intp)
-    for number, (_, test) in enumerate(fit.splits):
-        folds[test] = number
+    nested = [nested_splits(splits, codes, f, 0, units) for f in sorted(FRACTIONS)]
+    smaller = [parts for parts in nested if parts is not None]
     natural = isinstance(priors, str) and priors == "empirical"
     return cm, limit_from_posteriors(
-        [part for _, part in curve],
+        [*(_held_out(classifier, X, labels, parts, n_jobs) for parts in smaller), P],
         codes,
-        sizes,
-        folds=folds,
+        [mean_size(parts) for parts in (*smaller, splits)],
+        folds=fold_numbers(splits),
         classes=classes,
         sample_weight=None if sample_weight is None else weights,
         priors=None if natural else resolved,
-    )
-
-
-def _estimate_lazily(
-    classifier: Any, X: Any, y: Any, cv: Any, priors: npt.ArrayLike | str, sample_weight: npt.ArrayLike | None
-) -> CollisionMatrix:
-    """One pass over a Dask collection: every block is scored and accumulated where it is."""
-    if not isinstance(cv, str) or cv != "prefit":
-        raise ValueError(
-            f"cv must be 'prefit' with a Dask X, got {cv!r}: fit the classifier on rows that are left out of X first"
-        )
-    if not hasattr(classifier, "classes_") or not hasattr(classifier, "predict_proba"):
-        raise ValueError(f"classifier must be fitted and have predict_proba, {type(classifier).__name__} is or has not")
-    P = _dask.map_rows(classifier.predict_proba, X, list(classifier.classes_))
-    return collision_matrix_from_posteriors(
-        P, y, classes=classifier.classes_, priors=priors, sample_weight=sample_weight
     )
 
 
@@ -153,94 +145,62 @@ def crossfit_posteriors(
     (150, 3)
     """
     labels = check.check_labels(y)
-    members = None if groups is None else group_numbers(groups, len(labels))
-    P = _cross_fitter(classifier, X, labels, check_targets(labels), cv, n_jobs, random_state, members)(1.0)
-    assert P is not None
-    return P
+    units = None if groups is None else group_numbers(groups, len(labels))
+    return _held_out(classifier, X, labels, _folds(classifier, X, labels, cv, random_state, units), n_jobs)
 
 
-class _CrossFitter:
-    """Held-out posteriors of a classifier trained on a share of every fold's rows; None where that is too few."""
-
-    splits: list[Split]
-
-    def __init__(self, model: Any, X: Any, y: npt.NDArray[Any], classes: npt.NDArray[Any], n_jobs: int | None) -> None:
-        self.model, self.X, self.y, self.classes, self.n_jobs = model, X, y, classes, n_jobs
-
-    def __call__(self, fraction: float) -> FloatArray | None:
-        splits: list[Split] | None = self.splits
-        if fraction < 1:
-            splits = nested_splits(self.splits, check.encode_labels(self.y, self.classes), fraction, 0, self.groups)
-        if splits is None:
-            return None
-        P = cross_val_posteriors(self.model, self.X, self.y, splits, self.n_jobs)
-        return _check_scores(P, len(self.y), len(self.classes))
-
-    groups: IntArray | None = None
+def _held_out(
+    classifier: Any, X: Any, y: npt.NDArray[Any], splits: list[Split] | None, n_jobs: int | None
+) -> FloatArray:
+    """Posteriors of every row by clones trained on other rows; without ``splits`` by the classifier itself."""
+    P = classifier.predict_proba(X) if splits is None else cross_val_posteriors(classifier, X, y, splits, n_jobs)
+    scores = check.check_posteriors(P, "predict_proba of classifier", len(np.unique(y)))
+    if len(scores) != len(y):
+        raise ValueError(f"predict_proba of classifier must give {len(y)} rows, got {len(scores)}")
+    return scores
 
 
-class _Prefit(_CrossFitter):
-    """Posteriors of a fitted classifier as it is."""
-
-    def __call__(self, fraction: float) -> FloatArray:
-        return _check_scores(self.model.predict_proba(self.X), len(self.y), len(self.classes))
-
-
-def _cross_fitter(
-    classifier: Any,
-    X: Any,
-    labels: npt.NDArray[Any],
-    classes: npt.NDArray[Any],
-    cv: Any,
-    n_jobs: int | None,
-    random_state: Any,
-    groups: IntArray | None,
-) -> _CrossFitter:
-    """How the classifier will be cross-fitted; refuses what cannot be."""
-    if isinstance(classifier, type):
-        name = classifier.__name__
-        raise ValueError(f"classifier must be an instance, got the class {name}: write {name}()")
-    if not hasattr(classifier, "predict_proba"):
-        raise ValueError(
-            f"classifier must have predict_proba, {type(classifier).__name__} has not "
-            f"(wrap it in sklearn.calibration.CalibratedClassifierCV)"
-        )
-    check_rows(X, labels)
+def _folds(
+    classifier: Any, X: Any, y: npt.NDArray[Any], cv: Any, random_state: Any, groups: IntArray | None
+) -> list[Split] | None:
+    """The folds in which a classifier is to be cross-fitted, None if it is fitted; refuses what cannot be."""
+    classes = check_targets(y)
+    _check_classifier(classifier)
+    check_rows(X, y)
     if isinstance(cv, str):
         check.check_choice(cv, ["prefit"], "cv")
-        if not hasattr(classifier, "classes_"):
-            raise ValueError(
-                f"classifier is not fitted, and cv='prefit' needs it to be: {type(classifier).__name__} has no classes_"
-            )
+        _check_classifier(classifier, fitted=True)
         if list(classifier.classes_) != list(classes):
             raise ValueError(
                 f"y has classes {classes.tolist()}, the fitted classifier knows {list(classifier.classes_)}"
             )
-        return _Prefit(classifier, X, labels, classes, n_jobs)
+        return None
+    name = type(classifier).__name__
     try:
         check_random_state(random_state)
+        clone(classifier)
     except ValueError:
         raise ValueError(
             f"random_state must be None, a whole number ≥ 0 or a RandomState, got {random_state!r}"
         ) from None
-    try:
-        fitter = _CrossFitter(clone(classifier), X, labels, classes, n_jobs)
     except TypeError as error:
-        raise ValueError(
-            f"classifier of type {type(classifier).__name__} cannot be cloned for the folds: {error}"
-        ) from None
-    fitter.splits, notes = resolve_splits(cv, labels, classes, random_state, groups=groups)
-    fitter.groups = groups
+        raise ValueError(f"classifier of type {name} cannot be cloned for the folds: {error}") from None
+    splits, notes = resolve_splits(cv, y, classes, random_state, groups=groups)
     for note in notes:
         warnings.warn(note, CollisionWarning, stacklevel=3)
-    return fitter
+    return splits
 
 
-def _check_scores(P: Any, n_rows: int, n_classes: int) -> FloatArray:
-    scores = check.check_posteriors(P, "predict_proba of classifier", n_classes)
-    if len(scores) != n_rows:
-        raise ValueError(f"predict_proba of classifier must give {n_rows} rows, got {len(scores)}")
-    return scores
+def _check_classifier(classifier: Any, fitted: bool = False) -> None:
+    name = type(classifier).__name__
+    if isinstance(classifier, type):
+        name = classifier.__name__
+        raise ValueError(f"classifier must be an instance, got the class {name}: write {name}()")
+    if not hasattr(classifier, "predict_proba"):
+        remedy = "wrap it in sklearn.calibration.CalibratedClassifierCV"
+        raise ValueError(f"classifier must have predict_proba, {name} has not ({remedy})")
+    if fitted and not hasattr(classifier, "classes_"):
+        raise ValueError(f"classifier is not fitted, and cv='prefit' needs it to be: {name} has no classes_")
 
 
 def check_table(X: Any) -> None:

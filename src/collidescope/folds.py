@@ -44,6 +44,8 @@ MAPPED_NUMBERS, SPARSE_NUMBERS = 20_000_000, 500_000_000
 ONE_THREAD_NUMBERS = 2_000_000
 #: Far above any scale that is used as it is, and far below an overflow.
 LARGEST_SPREAD = 1e30
+#: The class that ``rare="merge"`` makes.
+OTHER = "other classes"
 
 
 class WorkerError(RuntimeError):
@@ -146,11 +148,6 @@ class Standardised(NamedTuple):
         return self.X.subset(torch.from_numpy(np.asarray(rows, dtype=np.int64)))
 
 
-def as_table(X: Any) -> Any:
-    """Images as flat rows; tables as they are."""
-    return X.reshape(len(X), -1) if isinstance(X, np.ndarray) and X.ndim > 2 else X
-
-
 def restored_scaling(tree: Mapping[str, Any]) -> tuple[FloatArray, FloatArray, FloatArray]:
     """(training priors, centre, scale) as a file says, checked."""
     priors = check.check_priors(tree["train_priors"], len(tree["train_priors"]), "train_priors")
@@ -190,8 +187,7 @@ def resolve_splits(
         ) from None
     if not np.array_equal(np.sort(np.concatenate([test for _, test in splits])), np.arange(len(y))):
         raise ValueError(f"cv must test every one of the {len(y)} rows exactly once, {type(cv).__name__} does not")
-    check_split_classes(splits, y, classes)
-    return splits, []
+    return _complete(splits, y, classes), []
 
 
 def _numbered_splits(
@@ -199,44 +195,46 @@ def _numbered_splits(
 ) -> tuple[list[Split], list[str]]:
     check.check_count(cv, "cv", least=2)
     codes = check.encode_labels(y, classes)
-    if groups is None:
-        unit, counts = "rows", np.bincount(codes, minlength=len(classes))
-    else:
-        pairs = np.unique(np.column_stack([codes, groups]), axis=0)
-        unit, counts = "groups", np.bincount(pairs[:, 0], minlength=len(classes))
-    small = int(counts.argmin())
-    if counts[small] < 2:
+    unit, units = "rows", codes
+    if groups is not None:
+        unit, units = "groups", np.unique(np.column_stack([codes, groups]), axis=0)[:, 0]
+    counts = np.bincount(units, minlength=len(classes))
+    name, least = classes.tolist()[int(counts.argmin())], counts.min()
+    if least < 2:
         hint = "rare='drop' leaves such classes out, rare='merge' joins them" if groups is None else "merge or drop it"
         raise ValueError(
-            f"class {classes.tolist()[small]!r} of y has {counts[small]} of the {unit}, and every class needs at least "
-            f"2 of them to be both trained on and held out: {hint}"
+            f"class {name!r} of y has {least} of the {unit}, and every class needs at least 2 of them to be both "
+            f"trained on and held out: {hint}"
         )
-    folds, notes = int(min(cv, counts[small])), []
-    if folds < cv:
-        notes.append(
-            f"class {classes.tolist()[small]!r} has only {counts[small]} {unit}, so there are {folds} folds "
-            f"instead of cv={cv}"
-        )
-    if groups is None:
-        return list(StratifiedKFold(folds, shuffle=True, random_state=random_state).split(y, y)), notes
-    splitter = StratifiedGroupKFold(folds, shuffle=True, random_state=random_state)
-    splits = list(splitter.split(y, codes, groups))
-    check_split_classes(splits, y, classes)
-    return splits, notes
+    folds = int(min(cv, least))
+    notes = [f"class {name!r} has only {least} {unit}, so there are {folds} folds instead of cv={cv}"]
+    splitter = StratifiedKFold if groups is None else StratifiedGroupKFold
+    splits = list(splitter(folds, shuffle=True, random_state=random_state).split(y, codes, groups))
+    return _complete(splits, y, classes), notes if folds < cv else []
 
 
-def check_split_classes(splits: Sequence[Split], y: npt.NDArray[Any], classes: npt.NDArray[Any]) -> None:
-    """Refuse a fold whose training rows lack a class."""
+def _complete(splits: list[Split], y: npt.NDArray[Any], classes: npt.NDArray[Any]) -> list[Split]:
+    """The splits; refuses a fold whose training rows lack a class."""
     for number, (train, _) in enumerate(splits):
         if len(missing := np.setdiff1d(classes, y[train])):
             raise ValueError(
                 f"cv leaves class {missing.tolist()[0]!r} out of the training rows of fold {number}: "
                 f"every class must be in every fold's training rows"
             )
+    return splits
 
 
-#: The class that ``rare="merge"`` makes.
-OTHER = "other classes"
+def fold_numbers(splits: Sequence[Split]) -> IntArray:
+    """In which fold every row is held out."""
+    folds = np.empty(sum(len(test) for _, test in splits), dtype=np.intp)
+    for number, (_, test) in enumerate(splits):
+        folds[test] = number
+    return folds
+
+
+def mean_size(splits: Sequence[Split]) -> float:
+    """Training rows of a fold, on average."""
+    return float(np.mean([len(train) for train, _ in splits]))
 
 
 def handle_rare(y: npt.NDArray[Any], used: IntArray, rare: str, notes: list[str]) -> tuple[npt.NDArray[Any], IntArray]:
@@ -265,28 +263,27 @@ def nested_splits(
     Subsets are stratified, hold every class, and those of a smaller ``fraction`` lie within those of a larger one. With
     ``groups`` whole groups are taken.
 
-    >>> codes = np.repeat([0, 1], 40)
     >>> splits = [(np.arange(0, 80, 2), np.arange(1, 80, 2))]
-    >>> [len(train) for train, _ in nested_splits(splits, codes, 0.5, seed=0)]
+    >>> [len(train) for train, _ in nested_splits(splits, np.repeat([0, 1], 40), 0.5, seed=0)]
     [20]
     """
-    k = int(codes.max()) + 1
     smaller = []
     for number, (train, test) in enumerate(splits):
         size = int(np.ceil(fraction * len(train)))
-        if size < max(FEWEST_ROWS, FEWEST_PER_CLASS * k):
+        if size < max(FEWEST_ROWS, FEWEST_PER_CLASS * (int(codes.max()) + 1)):
             return None
         rng = np.random.default_rng([seed, number])
         order = rng.permutation(len(train))
+        own = codes[train[order]]
+        first = order[np.sort(np.unique(own, return_index=True)[1])]  # a row of every class
+        place = np.empty(len(train))
         if groups is not None:
-            _, own = np.unique(groups[train], return_inverse=True)
-            place = rng.permutation(own.max() + 1)[own].astype(np.float64)
+            _, unit = np.unique(groups[train], return_inverse=True)
+            place[:] = rng.permutation(unit.max() + 1)[unit]
         else:
-            place = np.empty(len(train))
-            for c in range(k):  # rank within the class, as a share of it
-                members = order[codes[train[order]] == c]
-                place[members] = (np.arange(len(members)) + 0.5) / max(len(members), 1)
-        first = order[np.sort(np.unique(codes[train[order]], return_index=True)[1])]  # a row of every class
+            for c in np.unique(own):  # rank within the class, as a share of it
+                members = order[own == c]
+                place[members] = (np.arange(len(members)) + 0.5) / len(members)
         place[first] = -1
         smaller.append((np.sort(train[np.argsort(place, kind="stable")[:size]]), test))
     return smaller
@@ -315,7 +312,6 @@ def run_folds(
     After Ctrl-C the folds trained so far are kept. When nothing was trained yet KeyboardInterrupt is raised.
     """
     folds: list[Any] = []
-    interrupted = False
     results: Iterator[Any]
     if n_jobs in (None, 1):
         results = (train(number, progress.report) for number in range(n_folds))
@@ -329,18 +325,17 @@ def run_folds(
             folds.append(fold)
             progress.step(steps)
             if fold.interrupted:
-                interrupted = True
-                break
+                return folds, True
     except KeyboardInterrupt:
         if not folds:
             raise
-        interrupted = True
+        return folds, True
     except BrokenExecutor as error:
         raise WorkerError(
             f"a worker process died with {len(folds)} of {n_folds} folds trained, mostly because the system ended it "
             f"for want of memory: use n_jobs=1. With checkpoint= networks resume from their last epochs"
         ) from error
-    return folds, interrupted
+    return folds, False
 
 
 class _Scored(NamedTuple):

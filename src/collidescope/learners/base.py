@@ -1,66 +1,128 @@
-"""What a member of the pool is: a way to learn posteriors p(class | x) from labelled rows.
+"""What a member of the pool is: a way to learn posteriors p(class | x) from labelled rows; and what members share.
 
-A member is a small class in a file of its own. It is built for one fold, fitted once on that fold's training rows, and
-from then on gives log posteriors of any row. What it learned is a tree of arrays and JSON values, so that it can be
-written to a file and read again without running code.
+A member is a small class. It is built for one fold, fitted once on that fold's training rows, and from then on gives
+log posteriors of any row. What it learned is a tree of arrays and JSON values, so that it can be written to a file and
+read again without running code.
 
 Shapes: n rows, d features, K classes. Members for tables get standardised float32 rows of shape (n, d); a member for
-images (``images = True``) gets rows of shape (n, channels, height, width).
+images (``images = True``) gets rows of shape (n, channels, height, width). Nothing here needs torch.
 """
 
 from __future__ import annotations
 
+import sys
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
+from threadpoolctl import ThreadpoolController
 
-FloatArray = npt.NDArray[np.float64]
+from collidescope._checks import FloatArray as FloatArray
+from collidescope._checks import IntArray
+
+Float32 = npt.NDArray[np.float32]
 #: Nested dicts and lists whose leaves are numpy arrays, text, numbers, booleans or None.
 Tree = dict[str, Any]
+
+#: Log posteriors are not lower: rounding of float32 is all that lies below, and a pool must be able to add them up.
+LOG_FLOOR = -20.0
+#: Learned numbers are far below this; larger ones from a file would overflow float32 a few steps on.
+LARGEST_NUMBER = 1e9
+#: Rows that tell the standard deviations of features; factors that differ by less are the same; and the largest.
+SCALE_ROWS, SAME_SCALE, LARGEST_SCALE = 20_000, 0.1, 1e4
+#: Numbers in a block of intermediate results (32 MB in float32).
+BLOCK_NUMBERS = 8_000_000
 
 
 @dataclass(frozen=True)
 class Task:
-    """What a member is asked to learn, and how it may go about it.
+    """What a member is asked to learn, and how it may go about it."""
 
-    Parameters
-    ----------
-    X : float32 array of shape (n, d), standardised (median 0, interquartile range that of a standard normal)
-    codes : array of n class numbers 0 … K-1; every class occurs
-    n_classes : int
-    sample_weight : array of n weights with mean 1, optional
-    groups : array of n group numbers, optional
-        Rows of one group stay on one side of any split that the member makes for early stopping.
-    spread : array of shape (d,)
-        The scale of every feature before it was standardised, in units of their median: ``X * spread`` brings features
-        back to their common unit (pixels), which distances may prefer.
-    seed : int
-    device : str
-        Of torch.
-    training : mapping
-        What trains a network (see :class:`collidescope.training.config.TrainingConfig`).
-    report : callable, optional
-        Told how far the training of a network is: ``report({"name", "epoch", "max_epochs", "val_loss"})``.
-    checkpoint : folder, optional
-        Where the training of a network is saved after every epoch and resumed from.
-    """
-
+    #: (n, d) float32, standardised: median 0, interquartile range that of a standard normal.
     X: Any
-    codes: npt.NDArray[np.intp]
+    #: n class numbers 0 … K-1; every class occurs.
+    codes: IntArray
     n_classes: int
+    #: n weights with mean 1.
     sample_weight: FloatArray | None = None
-    groups: npt.NDArray[np.intp] | None = None
+    #: n group numbers; rows of one group stay on one side of any split that the member makes for early stopping.
+    groups: IntArray | None = None
+    #: The scale of every feature before it was standardised, in units of their median: ``X * spread`` brings features
+    #: back to their common unit (pixels), which distances may prefer.
     spread: FloatArray | None = None
     seed: int = 0
+    #: Of networks: torch's device, settings (:class:`collidescope.training.config.TrainingConfig`), who is told of
+    #: every epoch's ``{"name", "epoch", "max_epochs", "val_loss"}``, and where epochs are saved and resumed from.
     device: str = "cpu"
     training: Mapping[str, Any] | None = None
     report: Callable[[dict[str, Any]], None] | None = None
     checkpoint: Path | None = None
+
+    @property
+    def weights(self) -> FloatArray:
+        """The sample weights, or ones."""
+        n = len(self.codes)
+        return np.ones(n) if self.sample_weight is None else np.asarray(self.sample_weight, dtype=np.float64)
+
+    @property
+    def priors(self) -> FloatArray:
+        """Weighted shares of the classes, with half a row added to each so that every logarithm exists."""
+        shares = np.bincount(self.codes, self.weights, minlength=self.n_classes) + 0.5
+        return np.asarray(shares / shares.sum(), dtype=np.float64)
+
+    def sample(self, most: int, generator: np.random.Generator) -> tuple[Float32, IntArray, FloatArray]:
+        """(X, codes, weights) of at most so many rows with a weight, in order."""
+        w = self.weights
+        rows = some(np.flatnonzero(w > 0), most, generator)
+        return np.asarray(self.X[rows], dtype=np.float32), self.codes[rows], w[rows]
+
+    def scales(self) -> list[Float32]:
+        """Factors of the features among which distances are chosen: as given, deviation 1, and as in the data."""
+        sd = np.asarray(self.X[:SCALE_ROWS], dtype=np.float64).std(axis=0)
+        found = [np.ones(len(sd)), np.where(sd > 0, 1 / np.maximum(sd, 1e-6), 0.0)]
+        if self.spread is not None:
+            found.append(np.asarray(self.spread, dtype=np.float64))
+        kept: list[Float32] = []
+        for factors in found:
+            varies = factors[(factors > 0) & (sd > 0)]
+            # factors that agree but for a common one give the same neighbours
+            same = any(np.ptp(factors[sd > 0] / np.maximum(other[sd > 0], 1e-6)) < SAME_SCALE for other in kept)
+            if len(varies) and not same:
+                kept.append(np.clip(factors / np.median(varies), 0, LARGEST_SCALE).astype(np.float32))
+        return kept or [np.ones(len(sd), dtype=np.float32)]
+
+    def inner_parts(self, n_parts: int, seed: int) -> IntArray:
+        """The part 0 … n_parts-1 in which each row is held out; -1 for rows that are always trained on.
+
+        Parts are stratified by class and keep the rows of a group together. The only row of a class is trained on.
+        """
+        codes, part = self.codes, np.full(len(self.codes), -1)
+        if self.groups is not None:
+            from sklearn.model_selection import StratifiedGroupKFold
+
+            n_groups = len(np.unique(self.groups))
+            if n_groups > 1:
+                folds = StratifiedGroupKFold(min(n_parts, n_groups), shuffle=True, random_state=seed % 2**32)
+                for number, (_, held_out) in enumerate(folds.split(codes, np.zeros(len(codes)), self.groups)):
+                    part[held_out] = number
+            return part
+        dealt = np.flatnonzero(np.bincount(codes, minlength=self.n_classes)[codes] > 1)
+        # Shuffled, then sorted by class: dealing the rows out in turn gives each part its share of every class.
+        order = np.random.default_rng(seed).permutation(dealt)
+        order = order[np.argsort(codes[order], kind="stable")]
+        part[order] = np.arange(len(order)) % max(2, min(n_parts, len(order) // 2))
+        return part
+
+
+def some(rows: IntArray, most: int, generator: np.random.Generator) -> IntArray:
+    """At most so many of the rows, in order."""
+    return rows if len(rows) <= most else np.sort(generator.choice(rows, most, replace=False))
 
 
 class Member(ABC):
@@ -69,15 +131,15 @@ class Member(ABC):
     name: ClassVar[str]
     #: Whether rows are images.
     images: ClassVar[bool] = False
-    #: Whether torch is needed.
-    needs_torch: ClassVar[bool] = False
     #: Whether it has so few parameters that it may be the best with few rows though it is not with many.
     simple: ClassVar[bool] = False
+    #: Features beyond which it does not take part by itself.
+    most_features: ClassVar[float] = np.inf
 
     @classmethod
-    @abstractmethod
     def takes_part(cls, n: int, d: int, k: int) -> bool:
         """Whether ``members="auto"`` uses this member for a fold of n training rows, d features and k classes."""
+        return d <= cls.most_features
 
     @abstractmethod
     def fit(self, task: Task) -> Self:
@@ -99,3 +161,145 @@ class Member(ABC):
         The tree may come from a hostile file: shapes, dtypes, indices and finiteness are checked against
         ``n_features`` and ``n_classes`` before anything is computed or allocated from them.
         """
+
+
+class ArrayMember(Member):
+    """A member that is a few arrays and numbers: it says how to learn them, and how to score rows with them.
+
+    A file holds the attributes that are declared as ``Annotated[array type, "u1|u2 n d"]``, with dtypes and sizes (d
+    features, K classes, other letters for any size that is alike), or as ``Annotated[float, least, largest]``.
+    """
+
+    @abstractmethod
+    def learn(self, task: Task) -> None:
+        """Set the attributes."""
+
+    @abstractmethod
+    def score(self, x: Float32) -> FloatArray:
+        """:meth:`log_posteriors` of as many rows as fit into memory."""
+
+    @property
+    @abstractmethod
+    def row_numbers(self) -> int:
+        """Numbers that :meth:`score` handles at once for every row."""
+
+    def check(self, n_features: int, n_classes: int) -> None:
+        """Refuse what arrays of the right dtypes and shapes can still get wrong."""
+
+    @classmethod
+    def known_sizes(cls, n_features: int, n_classes: int) -> dict[str, int]:
+        """What is known of the letters."""
+        return {"d": n_features, "K": n_classes}
+
+    def fit(self, task: Task) -> Self:
+        with one_thread():
+            self.learn(task)
+        return self
+
+    def log_posteriors(self, X: Any) -> FloatArray:
+        with one_thread():
+            return by_blocks(self.score, X, self.row_numbers)
+
+    @classmethod
+    def stored(cls) -> dict[str, tuple[Any, ...]]:
+        """What a file holds, by name."""
+        hints = get_type_hints(cls, include_extras=True).items()
+        return {name: hint.__metadata__ for name, hint in hints if hasattr(hint, "__metadata__")}
+
+    def export(self) -> Tree:
+        return {name: getattr(self, name) for name in self.stored()}
+
+    @classmethod
+    def restore(cls, tree: Tree, n_features: int, n_classes: int) -> Self:
+        member, sizes = cls(), cls.known_sizes(n_features, n_classes)
+        for name, (form, *limits) in cls.stored().items():
+            if limits:
+                setattr(member, name, type(form)(checked_number(tree, name, form, *limits)))
+                continue
+            dtypes, *letters = form.split()
+            shape = tuple(sizes.get(letter) if letter.isalpha() else int(letter) for letter in letters)
+            array = checked(tree, name, dtypes.split("|"), shape)
+            sizes |= dict(zip(letters, array.shape, strict=True))
+            setattr(member, name, array)
+        member.check(n_features, n_classes)
+        return member
+
+
+# ---------------------------------------------------------------- log posteriors
+
+
+def log_softmax(logits: npt.NDArray[Any]) -> FloatArray:
+    """Normalised logarithms of posteriors, float64 and at least :data:`LOG_FLOOR`."""
+    z = np.asarray(logits, dtype=np.float64)
+    z = z - z.max(axis=1, keepdims=True)
+    z -= np.log(np.exp(z).sum(axis=1, keepdims=True))
+    return np.asarray(np.maximum(z, LOG_FLOOR))
+
+
+def log_shares(counts: FloatArray) -> FloatArray:
+    """Logarithms of the shares of every row's sum, at least :data:`LOG_FLOOR`."""
+    return np.asarray(np.maximum(np.log(counts / counts.sum(axis=1, keepdims=True)), LOG_FLOOR))
+
+
+def by_blocks(score: Callable[[Float32], FloatArray], X: Any, row_numbers: int) -> FloatArray:
+    """``score`` of all rows, as many at once as :data:`BLOCK_NUMBERS` allows."""
+    size = max(1, BLOCK_NUMBERS // max(1, row_numbers))
+    starts = range(0, len(X), size)
+    return np.concatenate([score(np.asarray(X[start : start + size], dtype=np.float32)) for start in starts])
+
+
+class _Limit:
+    """Blocks that run with one thread now, in any Python thread, and the way back to the earlier number."""
+
+    lock = threading.Lock()
+    running = 0
+    limit: Any = None
+    controller: Any = None
+    modules = 0
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let BLAS and OpenMP have one thread within the block.
+
+    The matrices of members are small, threads that wait for work take the cores from those that have some, and sums
+    that are split over threads round differently.
+    """
+    with _Limit.lock:
+        if _Limit.running == 0:
+            # Looking for the libraries takes milliseconds: done anew only when a module, which may bring one, came in.
+            if _Limit.modules != len(sys.modules):
+                _Limit.controller, _Limit.modules = ThreadpoolController(), len(sys.modules)
+            _Limit.limit = _Limit.controller.limit(limits=1)
+        _Limit.running += 1
+    try:
+        yield
+    finally:
+        with _Limit.lock:
+            _Limit.running -= 1
+            if _Limit.running == 0:
+                _Limit.limit.restore_original_limits()
+
+
+# ---------------------------------------------------------------- what came from a file
+
+
+def checked(tree: Tree, name: str, dtypes: Sequence[Any], shape: tuple[int | None, ...]) -> npt.NDArray[Any]:
+    """The array ``name`` of an export, refused unless dtype, shape (None: any length) and numbers are as expected."""
+    array = tree[name]
+    if not isinstance(array, np.ndarray) or array.dtype not in [np.dtype(dtype) for dtype in dtypes]:
+        raise ValueError(f"{name} must be an array of dtype {' or '.join(np.dtype(t).name for t in dtypes)}")
+    if array.ndim != len(shape) or any(want not in (None, got) for want, got in zip(shape, array.shape, strict=True)):
+        raise ValueError(f"{name} must have shape {shape}, got {array.shape}")
+    # nan is below nothing; half precision is widened, or the bound itself would become infinite there
+    if array.dtype.kind == "f" and not bool((np.abs(array, dtype=np.result_type(array, "f4")) <= LARGEST_NUMBER).all()):
+        raise ValueError(f"{name} must hold finite numbers of at most {LARGEST_NUMBER:g}")
+    return array
+
+
+def checked_number(tree: Tree, name: str, low: float, high: float) -> float:
+    """The number ``name`` of an export, between ``low`` and ``high``."""
+    value = tree[name]
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
+        raise ValueError(f"{name} must be a number between {low:g} and {high:g}, got {value!r}")
+    return float(value)

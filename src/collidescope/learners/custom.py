@@ -8,40 +8,28 @@ from typing import Any, Self
 import numpy as np
 import torch
 
-from collidescope.learners.base import FloatArray, Member, Task, Tree
+from collidescope.learners.base import LOG_FLOOR, FloatArray, Member, Task, Tree
 from collidescope.training.config import TrainingConfig
 from collidescope.training.loop import fit_loop, seeded_module
 from collidescope.training.machine import explained_errors, halved
 from collidescope.training.networks import FactorisedObjective, OneMember
 from collidescope.training.rows import as_rows, labels_and_weights, validation_split
 
-#: Probabilities below exp of this are rounding of float32.
-LOG_FLOOR = -20.0
 ROWS_AT_ONCE = 8192
 #: Features or channels that a file may claim whatever its size; more than it has weights is forged otherwise.
 MOST_CHANNELS = 4096
 
 
 class Custom(Member):
-    """One network that ``factory(d, k)`` builds, stopped early on a part of the rows.
+    """One network with k logits that ``factory(d, k)`` builds for d features or channels, stopped early."""
 
-    Parameters
-    ----------
-    factory : callable (d, k) → torch.nn.Module with k logits; d counts features, or channels of an image
-    """
-
-    name = "custom"
+    name = "module"
     images = True
-    needs_torch = True
 
     def __init__(self, factory: Callable[[int, int], Any]) -> None:
         self.factory = factory
         self.history: list[dict[str, Any]] = []
         self.interrupted = False
-
-    @classmethod
-    def takes_part(cls, n: int, d: int, k: int) -> bool:
-        return False  # only where it is asked for
 
     def fit(self, task: Task) -> Self:
         config = TrainingConfig.from_mapping(task.training, task.device)
@@ -50,7 +38,7 @@ class Custom(Member):
         self.shape, self.n_classes = tuple(X.shape[1:]), task.n_classes
         module = seeded_module(self._build, task.seed)
         objective = FactorisedObjective(X, y, [validation_split(y, config, task.seed)], config, w)
-        run = fit_loop(module, objective, config, task.seed, task.report, task.checkpoint, "module")
+        run = fit_loop(module, objective, config, task.seed, task.report, task.checkpoint, self.name)
         if run.interrupted and not run.history:
             raise KeyboardInterrupt
         self.module, self.history, self.interrupted = run.module, run.history, run.interrupted
@@ -87,7 +75,7 @@ class Custom(Member):
         state = {str(name): np.asarray(array) for name, array in tree["state"].items()}
         if member.shape != tuple(tree["row_shape"]):
             raise ValueError(f"rows of the custom module must have shape {tree['row_shape']}, got {member.shape}")
-        if min(member.shape) < 1 or member.shape[0] > max(sum(array.size for array in state.values()), MOST_CHANNELS):
+        if member.shape[0] > max(sum(array.size for array in state.values()), MOST_CHANNELS):
             raise ValueError(f"a module on rows of shape {member.shape} does not fit the weights in the file")
         member.module = member._build()
         try:

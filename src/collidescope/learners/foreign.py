@@ -7,23 +7,14 @@ from typing import Any, Self
 
 import numpy as np
 
-from collidescope.learners._shared import LOG_FLOOR, class_shares
-from collidescope.learners.base import FloatArray, Member, Task, Tree
+from collidescope.learners.base import LOG_FLOOR, FloatArray, Member, Task, Tree
 
 #: Rows' worth of the priors in every posterior: no logarithm of zero, however sure the classifier is.
 PRIOR_SHARE = 1e-3
 
 
 class Foreign(Member):
-    """A clone of ``estimator``, which must have ``predict_proba``.
-
-    Parameters
-    ----------
-    name : str
-    estimator : scikit-learn classifier
-    """
-
-    name = "foreign"
+    """A clone of ``estimator``, a scikit-learn classifier that must have ``predict_proba``."""
 
     def __init__(self, name: str, estimator: Any) -> None:
         if not hasattr(estimator, "fit") or not hasattr(estimator, "predict_proba"):
@@ -34,26 +25,20 @@ class Foreign(Member):
         self.name = name  # type: ignore[misc]
         self.estimator = estimator
 
-    @classmethod
-    def takes_part(cls, n: int, d: int, k: int) -> bool:
-        return True
-
     def fit(self, task: Task) -> Self:
         from sklearn.base import clone
 
         self.fitted = clone(self.estimator)
-        if "random_state" in self.fitted.get_params() and self.fitted.get_params()["random_state"] is None:
+        if self.fitted.get_params().get("random_state", 0) is None:
             self.fitted.set_params(random_state=int(task.seed) % 2**31)
-        options = {}
-        if task.sample_weight is not None:
-            if "sample_weight" not in signature(self.fitted.fit).parameters:
-                raise ValueError(
-                    f"member {self.name!r} ({type(self.fitted).__name__}) cannot use sample_weight: "
-                    f"leave it out of members, or fit without weights"
-                )
-            options["sample_weight"] = task.sample_weight
+        options = {} if task.sample_weight is None else {"sample_weight": task.sample_weight}
+        if options and "sample_weight" not in signature(self.fitted.fit).parameters:
+            raise ValueError(
+                f"member {self.name!r} ({type(self.fitted).__name__}) cannot use sample_weight: "
+                f"leave it out of members, or fit without weights"
+            )
         self.fitted.fit(np.asarray(task.X), task.codes, **options)
-        self.priors = class_shares(task)
+        self.priors = task.priors
         return self
 
     def log_posteriors(self, X: Any) -> FloatArray:
@@ -62,7 +47,7 @@ class Foreign(Member):
         if not np.isfinite(p).all():
             raise ValueError(f"member {self.name!r} gives posteriors that are not finite: leave it out of members")
         p = (p + PRIOR_SHARE * self.priors) / (p.sum(axis=1, keepdims=True) + PRIOR_SHARE)
-        return np.asarray(np.maximum(np.log(p), LOG_FLOOR), dtype=np.float64)
+        return np.asarray(np.maximum(np.log(p), LOG_FLOOR))
 
     def export(self) -> Tree:
         raise ValueError(

@@ -16,8 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from collidescope.learners._shared import LOG_FLOOR, by_blocks, checked, inner_parts, weights_of
-from collidescope.learners.base import FloatArray, Member, Task, Tree
+from collidescope.learners.base import LOG_FLOOR, FloatArray, Member, Task, Tree, by_blocks, checked
 from collidescope.training.loop import epoch_generator, seeded_module
 from collidescope.training.machine import flushed_denormals, one_thread
 
@@ -64,24 +63,19 @@ class Convolution(Member):
 
     name = "convolution"
     images = True
-    needs_torch = True
 
     module: nn.Sequential
     shape: tuple[int, int, int]
     width: int
 
-    @classmethod
-    def takes_part(cls, n: int, d: int, k: int) -> bool:
-        return True
-
     def fit(self, task: Task) -> Self:
         X = torch.from_numpy(np.array(task.X[:], dtype=np.float32)).to(task.device)
         y = torch.from_numpy(np.asarray(task.codes, dtype=np.int64)).to(task.device)
-        w = torch.from_numpy(weights_of(task).astype(np.float32)).to(task.device)
+        w = torch.from_numpy(task.weights.astype(np.float32)).to(task.device)
         self.shape = (int(X.shape[1]), int(X.shape[2]), int(X.shape[3]))
         gpu = task.device != "cpu"
         self.width = GPU_WIDTH if gpu else CPU_WIDTH
-        part = torch.from_numpy(inner_parts(task, PARTS, task.seed)).to(task.device)
+        part = torch.from_numpy(task.inner_parts(PARTS, task.seed)).to(task.device)
         budget = GPU_IMAGES if gpu else CPU_IMAGES
         # Deterministic kernels: the same seed gives the same network on one machine.
         with torch.random.fork_rng(devices=[]), flushed_denormals(), one_thread(not gpu):
@@ -147,15 +141,13 @@ class Convolution(Member):
 
     def log_posteriors(self, X: Any) -> FloatArray:
         device = next(self.module.parameters()).device
-        *_, last = self.module.parameters()
-        K = len(last)
 
         def score(x: Any) -> FloatArray:
             with torch.inference_mode():
                 return torch.log_softmax(self.module(torch.from_numpy(x).to(device)).double(), -1).cpu().numpy()
 
         with one_thread(str(device) == "cpu"):
-            out = by_blocks(score, X, 4 * self.width * self.shape[1] * self.shape[2], K)
+            out = by_blocks(score, X, 4 * self.width * self.shape[1] * self.shape[2])
         return np.maximum(out, LOG_FLOOR, out=out)
 
     def export(self) -> Tree:

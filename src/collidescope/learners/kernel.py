@@ -9,27 +9,14 @@ that turn scores into log posteriors, which are linear in f, in log max(f, ε) a
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Self
+from typing import Annotated, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy.linalg import eigh
 from scipy.optimize import minimize
 
-from collidescope.learners._shared import (
-    by_blocks,
-    checked,
-    checked_number,
-    class_shares,
-    log_softmax,
-    one_hot,
-    one_thread,
-    scales,
-    weights_of,
-)
-from collidescope.learners.base import FloatArray, Member, Task, Tree
-
-Float32 = npt.NDArray[np.float32]
+from collidescope._checks import IntArray
+from collidescope.learners.base import ArrayMember, Float32, FloatArray, Task, log_softmax
 
 #: γ in units of one over the median squared distance between two rows, tried from the middle outwards.
 GAMMAS = (0.25, 1.0, 4.0, 16.0)
@@ -49,7 +36,6 @@ SMALLEST_SLACK = np.float32(1e-4)
 SMALLEST_SCORE = np.float32(0.02)
 #: Weight of the scores in the log posteriors.
 LARGEST_CALIBRATION = 50.0
-MOST_FEATURES = 5_000
 
 
 class _Fit(NamedTuple):
@@ -60,36 +46,28 @@ class _Fit(NamedTuple):
     scores: Float32
 
 
-class Kernel(Member):
+class Kernel(ArrayMember):
     """Gaussian kernel machine."""
 
     name = "kernel"
+    most_features = 5_000
 
-    landmarks: Float32
-    coefficients: Float32
-    spread: Float32
-    log_priors: Float32
-    gamma: float
-    calibration: FloatArray
+    landmarks: Annotated[Float32, "f4 m d"]
+    coefficients: Annotated[Float32, "f4 m K"]
+    spread: Annotated[Float32, "f4 d"]
+    log_priors: Annotated[Float32, "f4 K"]
+    calibration: Annotated[FloatArray, "f8 3"]
+    gamma: Annotated[float, 0.0, 1e30]
 
-    @classmethod
-    def takes_part(cls, n: int, d: int, k: int) -> bool:
-        return d <= MOST_FEATURES
-
-    def fit(self, task: Task) -> Self:
-        with one_thread():
-            return self._fit(task)
-
-    def _fit(self, task: Task) -> Self:
-        w, generator = weights_of(task), np.random.default_rng(task.seed)
-        rows = np.flatnonzero(w > 0)
-        order = generator.permutation(rows)[:MOST_ROWS]  # landmarks are the first of these
-        X, w, priors = np.asarray(task.X[order], dtype=np.float32), w[order].astype(np.float32), class_shares(task)
+    def learn(self, task: Task) -> None:
+        w, priors = task.weights, task.priors
         self.log_priors = np.log(priors).astype(np.float32)
-        Y = one_hot(task)[order] - priors.astype(np.float32)
+        order = np.random.default_rng(task.seed).permutation(np.flatnonzero(w > 0))[:MOST_ROWS]
+        X, w = np.asarray(task.X[order], dtype=np.float32), w[order].astype(np.float32)  # landmarks are the first
+        Y = np.eye(task.n_classes, dtype=np.float32)[task.codes[order]] - priors.astype(np.float32)
         best = np.inf
         few = slice(CHOOSING_ROWS)
-        for spread in scales(task):
+        for spread in task.scales():
             scaled = X[few] * spread
             unit = 1 / max(_median_square(scaled), 1e-30)
             for gamma in GAMMAS:
@@ -101,40 +79,23 @@ class Kernel(Member):
         fit = _ridge(scaled, Y, w, self.gamma, m)
         self.landmarks, self.coefficients = scaled[:m], fit.coefficients.astype(np.float32)
         self.calibration = _calibrate(self._evidence(fit.scores), task.codes[order], w)
-        return self
 
-    def log_posteriors(self, X: Any) -> FloatArray:
-        m, K = self.coefficients.shape
+    @property
+    def row_numbers(self) -> int:
+        return sum(self.coefficients.shape) + len(self.spread)
 
-        def score(x: Float32) -> FloatArray:
-            f = _kernel(x * self.spread, self.landmarks, self.gamma) @ self.coefficients
-            return log_softmax(np.tensordot(self.calibration, self._evidence(f), 1))
-
-        with one_thread():
-            return by_blocks(score, X, m + K + X.shape[1], K)
+    def score(self, x: Float32) -> FloatArray:
+        f = _kernel(x * self.spread, self.landmarks, self.gamma) @ self.coefficients
+        return log_softmax(np.tensordot(self.calibration, self._evidence(f), 1))
 
     def _evidence(self, f: Float32) -> Float32:
         """What log posteriors are made of, (3, n, K): scores, their logarithms, and the log priors."""
         f = f + np.exp(self.log_priors)
         return np.stack([f, np.log(np.maximum(f, SMALLEST_SCORE)), np.broadcast_to(self.log_priors, f.shape)])
 
-    def export(self) -> Tree:
-        names = ("landmarks", "coefficients", "spread", "log_priors", "calibration", "gamma")
-        return {name: getattr(self, name) for name in names}
-
-    @classmethod
-    def restore(cls, tree: Tree, n_features: int, n_classes: int) -> Self:
-        member = cls()
-        member.landmarks = checked(tree, "landmarks", (np.float32,), (None, n_features))
-        shape = (len(member.landmarks), n_classes)
-        member.coefficients = checked(tree, "coefficients", (np.float32,), shape)
-        member.spread = checked(tree, "spread", (np.float32,), (n_features,))
-        member.log_priors = checked(tree, "log_priors", (np.float32,), (n_classes,))
-        if not 0 < len(member.landmarks) <= MOST_LANDMARKS:
-            raise ValueError(f"a kernel machine must have 1 to {MOST_LANDMARKS} landmarks, got {shape[0]}")
-        member.gamma = checked_number(tree, "gamma", 0.0, 1e30)
-        member.calibration = checked(tree, "calibration", (np.float64,), (3,))
-        return member
+    def check(self, n_features: int, n_classes: int) -> None:
+        if not 0 < len(self.landmarks) <= MOST_LANDMARKS:
+            raise ValueError(f"a kernel machine must have 1 to {MOST_LANDMARKS} landmarks, got {len(self.landmarks)}")
 
 
 def _kernel(A: Float32, B: Float32, gamma: float) -> Float32:
@@ -189,7 +150,7 @@ def _ridge(X: Float32, Y: Float32, w: Float32, gamma: float, n_landmarks: int) -
     return best._replace(coefficients=coefficients)
 
 
-def _calibrate(evidence: Float32, codes: npt.NDArray[np.intp], w: Float32) -> FloatArray:
+def _calibrate(evidence: Float32, codes: IntArray, w: Float32) -> FloatArray:
     """Non-negative weights of the evidence (3, n, K) that make the labels most likely, with the scores left out."""
     rows, w = np.arange(len(codes)), (w / w.sum()).astype(np.float64)
 

@@ -12,8 +12,7 @@ from typing import Any, Self
 import numpy as np
 import torch
 
-from collidescope.learners._shared import LOG_FLOOR, by_blocks, checked, inner_parts
-from collidescope.learners.base import FloatArray, Member, Task, Tree
+from collidescope.learners.base import LOG_FLOOR, FloatArray, Member, Task, Tree, by_blocks, checked
 from collidescope.training.config import TrainingConfig
 from collidescope.training.loop import epoch_generator, fit_loop
 from collidescope.training.machine import one_thread
@@ -39,15 +38,10 @@ class Network(Member):
     """Networks with hidden layers ``hidden_layer_sizes``."""
 
     name = "network"
-    needs_torch = True
 
     module: StackedMLP
     hidden: tuple[int, ...]
     history: list[dict[str, Any]]
-
-    @classmethod
-    def takes_part(cls, n: int, d: int, k: int) -> bool:
-        return True
 
     def fit(self, task: Task) -> Self:
         options = dict(task.training or {})
@@ -57,7 +51,7 @@ class Network(Member):
         config = TrainingConfig.from_mapping(settings, task.device)
         n, K = len(task.codes), task.n_classes
         M = STACK if n <= STACK_ROWS else 1
-        part = inner_parts(task, M if M > 1 else PARTS, task.seed)
+        part = task.inner_parts(M if M > 1 else PARTS, task.seed)
         number = torch.from_numpy(part).to(task.device)
         members = range(min(M, int(part.max()) + 1))
         splits = [(torch.nonzero(number != m).flatten(), torch.nonzero(number == m).flatten()) for m in members]
@@ -79,7 +73,6 @@ class Network(Member):
 
     def log_posteriors(self, X: Any) -> FloatArray:
         device = self.module.weight.device
-        K = self.module.shapes[-1][1]
 
         def score(x: Any) -> FloatArray:
             with torch.inference_mode():
@@ -87,7 +80,7 @@ class Network(Member):
                 return p.log().clamp_min(LOG_FLOOR).cpu().numpy()
 
         with one_thread(str(device) == "cpu" and len(X) <= ONE_THREAD_ROWS):
-            return by_blocks(score, X, self.module.n_members * sum(b for _, b in self.module.shapes), K)
+            return by_blocks(score, X, self.module.n_members * sum(b for _, b in self.module.shapes))
 
     def export(self) -> Tree:
         weight, bias = (p.detach().cpu().half().numpy() for p in (self.module.weight, self.module.bias))

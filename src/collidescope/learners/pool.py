@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import minimize
 
-from collidescope.learners._shared import LOG_FLOOR, log_softmax, one_thread
-from collidescope.learners.base import FloatArray
+from collidescope._checks import FloatArray, IntArray
+from collidescope.learners.base import LOG_FLOOR, log_softmax, one_thread
 
 #: Standard deviation of the weights around their prior ones: a hundred rows move them, a handful do not.
 WEIGHT_SPREAD = 0.4
@@ -26,7 +26,7 @@ MOST_NUMBERS = 3_000_000
 
 
 def pool_weights(
-    log_posteriors: npt.NDArray[np.floating], codes: npt.NDArray[np.intp], sample_weight: FloatArray | None = None
+    log_posteriors: npt.NDArray[np.floating], codes: IntArray, sample_weight: FloatArray | None = None
 ) -> FloatArray:
     """Weights of the members, non-negative, from held-out log posteriors.
 
@@ -106,7 +106,7 @@ def pool(log_posteriors: npt.NDArray[np.floating], weights: npt.ArrayLike) -> Fl
 
 
 def _loss(
-    weights: FloatArray, logs: FloatArray, codes: npt.NDArray[np.intp], w: FloatArray, prior: FloatArray
+    weights: FloatArray, logs: FloatArray, codes: IntArray, w: FloatArray, prior: FloatArray
 ) -> tuple[float, FloatArray]:
     """Negative log posterior of the weights per row, and its gradient."""
     rows = np.arange(len(codes))

@@ -11,24 +11,12 @@ with a fraction of the rows that a network or a forest needs.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 from scipy.optimize import minimize
 
-from collidescope.learners._shared import (
-    BLOCK_NUMBERS,
-    by_blocks,
-    checked,
-    class_shares,
-    log_softmax,
-    one_thread,
-    weights_of,
-)
-from collidescope.learners.base import FloatArray, Member, Task, Tree
-
-Float32 = npt.NDArray[np.float32]
+from collidescope.learners.base import BLOCK_NUMBERS, LOG_FLOOR, ArrayMember, Float32, FloatArray, Task, log_softmax
 
 #: Products of robustly standardised inputs: without a limit one outlier of 20 scales would rule the fit.
 LARGEST_INPUT = 8.0
@@ -51,7 +39,25 @@ SMALLEST_START = 1e-2
 CONSTANT = 1e-6
 
 
-class Linear(Member):
+class Priors(ArrayMember):
+    """The class shares of the training rows, whatever x: what a pool falls back on where nothing else has skill."""
+
+    name = "priors"
+    simple = True
+    log_priors: Annotated[FloatArray, "f8 K"]
+
+    def learn(self, task: Task) -> None:
+        self.log_priors = np.maximum(np.log(task.priors), LOG_FLOOR)
+
+    @property
+    def row_numbers(self) -> int:
+        return len(self.log_priors)
+
+    def score(self, x: Float32) -> FloatArray:
+        return np.tile(self.log_priors, (len(x), 1))
+
+
+class Linear(ArrayMember):
     """Softmax regression on the features themselves."""
 
     name = "linear"
@@ -63,47 +69,64 @@ class Linear(Member):
     rank: ClassVar[int | None] = None
     quadratic: ClassVar[bool] = False
 
-    mean: Float32
-    scale: Float32
-    weight: Float32
-    bias: Float32
+    mean: Annotated[Float32, "f4 D"]
+    scale: Annotated[Float32, "f4 D"]
+    weight: Annotated[Float32, "f4 D K"]
+    bias: Annotated[Float32, "f4 K"]
+
+    @classmethod
+    def known_sizes(cls, n_features: int, n_classes: int) -> dict[str, int]:
+        products = n_features * (n_features + 1) // 2
+        return {"K": n_classes, "D": n_features + products * cls.quadratic}
 
     @classmethod
     def takes_part(cls, n: int, d: int, k: int) -> bool:
-        D = n_regression_features(d, cls.quadratic)
+        D = cls.known_sizes(d, k)["D"]
         if (cls.quadratic and D > MOST_PRODUCTS) or (cls.rank is not None and k < 3) or (cls.per_feature and D <= FEW):
             return False
         return n * D * k <= MOST_WORK
 
-    def fit(self, task: Task) -> Self:
-        w = weights_of(task)
-        with one_thread():
-            self.mean, self.scale = _moments(task.X, w, self.quadratic)
-            self.weight, self.bias = _Problem(self, task, w).solve()
-        return self
+    def learn(self, task: Task) -> None:
+        w = task.weights
+        self.mean, self.scale = self._moments(task.X, w)
+        self.weight, self.bias = _Problem(self, task, w).solve()
 
-    def log_posteriors(self, X: Any) -> FloatArray:
-        D, K = self.weight.shape
-        with one_thread():
-            return by_blocks(lambda x: log_softmax(self.features(x) @ self.weight + self.bias), X, D + K, K)
+    def _moments(self, X: Any, w: FloatArray) -> tuple[Float32, Float32]:
+        """Weighted mean and inverse standard deviation of the regression features."""
+        D = self.known_sizes(X.shape[1], 0)["D"]
+        size = max(1, BLOCK_NUMBERS // D)
+        total, squares = np.zeros(D), np.zeros(D)
+        for block in (slice(start, start + size) for start in range(0, len(X), size)):
+            f = self._expanded(np.asarray(X[block], dtype=np.float32)).astype(np.float64)
+            total += w[block] @ f
+            squares += w[block] @ (f * f)
+        mean = total / w.sum()
+        sd = np.sqrt(np.maximum(squares / w.sum() - mean * mean, 0))
+        # A constant feature says nothing: scale 0 takes it out instead of dividing by rounding noise.
+        scale = np.where(sd > CONSTANT * (1 + np.abs(mean)), 1 / np.maximum(sd, 1e-30), 0.0)
+        return mean.astype(np.float32), scale.astype(np.float32)
+
+    def _expanded(self, x: Float32) -> Float32:
+        """Regression features, (n, d) → (n, D), in an array of their own."""
+        if not self.quadratic:
+            return x.copy()
+        x = np.clip(x, -LARGEST_INPUT, LARGEST_INPUT)
+        i, j = np.triu_indices(x.shape[1])
+        return np.concatenate([x, x[:, i] * x[:, j]], axis=1)
 
     def features(self, x: Float32) -> Float32:
-        """Standardised regression features, (n, d) → (n, D)."""
-        f = _expand(x, self.quadratic)
+        """The same, standardised."""
+        f = self._expanded(x)
         f -= self.mean
         f *= self.scale
         return f
 
-    def export(self) -> Tree:
-        return {"mean": self.mean, "scale": self.scale, "weight": self.weight, "bias": self.bias}
+    @property
+    def row_numbers(self) -> int:
+        return sum(self.weight.shape)
 
-    @classmethod
-    def restore(cls, tree: Tree, n_features: int, n_classes: int) -> Self:
-        member, D = cls(), n_regression_features(n_features, cls.quadratic)
-        shapes = {"mean": (D,), "scale": (D,), "weight": (D, n_classes), "bias": (n_classes,)}
-        for name, shape in shapes.items():
-            setattr(member, name, checked(tree, name, (np.float32,), shape))
-        return member
+    def score(self, x: Float32) -> FloatArray:
+        return log_softmax(self.features(x) @ self.weight + self.bias)
 
 
 class SmoothLinear(Linear):
@@ -141,55 +164,47 @@ class SmoothQuadratic(Quadratic):
     penalty = 10.0
 
 
-def n_regression_features(d: int, quadratic: bool) -> int:
-    """D."""
-    return d + d * (d + 1) // 2 if quadratic else d
-
-
 class _Problem:
-    """Loss and gradient of one fit as a function of a flat vector of parameters."""
+    """Loss and gradient of one fit as a function of a flat vector: W, or its factors U and V, and the bias."""
 
     def __init__(self, member: Linear, task: Task, w: FloatArray) -> None:
         self.member, self.X, self.codes, self.K = member, task.X, task.codes, task.n_classes
         n, self.D = len(task.codes), len(member.mean)
         self.w = (w / w.sum()).astype(np.float32)
         self.penalty = member.penalty * (self.D if member.per_feature else 1) / n
-        self.rank = None if member.rank is None else min(member.rank, self.D, self.K)
         kept = n * self.D <= MOST_KEPT
         size = n if kept else max(1, BLOCK_NUMBERS // self.D)
         self.blocks = [slice(start, start + size) for start in range(0, n, size)]
-        self.F = [member.features(np.asarray(task.X, dtype=np.float32))] if kept else None
-        self.start_bias = np.log(class_shares(task))
+        self.F = self._features(slice(None)) if kept else None
+        self.start_bias = np.log(task.priors)
 
     def solve(self) -> tuple[Float32, Float32]:
         # Low rank starts from the leading directions of a short full-rank fit: factors at zero have no gradient.
-        W, bias = self._minimise([np.zeros((self.D, self.K))], self.start_bias, None)
-        if self.rank is not None:
+        W, bias = self._minimise([np.zeros((self.D, self.K)), self.start_bias], MAX_ITERATIONS)
+        if self.member.rank is not None:
             U, s, Vt = np.linalg.svd(W, full_matrices=False)
-            root = np.sqrt(np.maximum(s[: self.rank], SMALLEST_START))
-            W, bias = self._minimise([U[:, : self.rank] * root, Vt[: self.rank].T * root], bias, self.rank)
-        return np.asarray(W, dtype=np.float32), np.asarray(bias, dtype=np.float32)
+            leading = slice(min(self.member.rank, self.D, self.K))
+            root = np.sqrt(np.maximum(s[leading], SMALLEST_START))
+            W, bias = self._minimise([U[:, leading] * root, Vt[leading].T * root, bias], MAX_FACTOR_ITERATIONS)
+        return W.astype(np.float32), bias.astype(np.float32)
 
-    def _minimise(self, parts: list[FloatArray], bias: FloatArray, rank: int | None) -> tuple[FloatArray, FloatArray]:
-        x0 = np.concatenate([part.ravel() for part in (*parts, bias)])
-        limit = MAX_ITERATIONS if rank is None else MAX_FACTOR_ITERATIONS
-        options = {"maxiter": limit, "ftol": FLAT / len(self.codes), "gtol": 1e-6, "maxcor": 20}
-        found = minimize(self._loss_and_gradient, x0, (rank,), jac=True, method="L-BFGS-B", options=options)  # type: ignore[call-overload]
-        parts, bias = self._unpack(found.x, rank)
-        return (parts[0] if rank is None else parts[0] @ parts[1].T), bias
+    def _minimise(self, start: list[FloatArray], limit: int) -> tuple[FloatArray, FloatArray]:
+        shapes = [part.shape for part in start]
+        options: Any = {"maxiter": limit, "ftol": FLAT / len(self.codes), "gtol": 1e-6, "maxcor": 20}
+        x0 = np.concatenate([part.ravel() for part in start])
+        found = minimize(self._loss_and_gradient, x0, (shapes,), jac=True, method="L-BFGS-B", options=options)
+        *parts, bias = _unpacked(found.x, shapes)
+        return _product(parts), bias
 
-    def _unpack(self, flat: FloatArray, rank: int | None) -> tuple[list[FloatArray], FloatArray]:
-        D, K = self.D, self.K
-        if rank is None:
-            return [flat[: D * K].reshape(D, K)], flat[D * K :]
-        return [flat[: D * rank].reshape(D, rank), flat[D * rank : -K].reshape(K, rank)], flat[-K:]
+    def _features(self, block: slice) -> Float32:
+        return self.member.features(np.asarray(self.X[block], dtype=np.float32))
 
-    def _loss_and_gradient(self, flat: FloatArray, rank: int | None) -> tuple[float, FloatArray]:
-        parts, bias = self._unpack(flat, rank)
-        W = np.asarray(parts[0] if rank is None else parts[0] @ parts[1].T, dtype=np.float32)
+    def _loss_and_gradient(self, flat: FloatArray, shapes: list[tuple[int, ...]]) -> tuple[float, FloatArray]:
+        *parts, bias = _unpacked(flat, shapes)
+        W = _product(parts).astype(np.float32)
         loss, dW, db = 0.0, np.zeros((self.D, self.K)), np.zeros(self.K)
-        for number, block in enumerate(self.blocks):
-            F = self.member.features(np.asarray(self.X[block], dtype=np.float32)) if self.F is None else self.F[number]
+        for block in self.blocks:
+            F = self._features(block) if self.F is None else self.F
             z = F @ W + bias.astype(np.float32)
             z -= z.max(axis=1, keepdims=True)
             own = np.arange(len(z)), self.codes[block]
@@ -203,32 +218,17 @@ class _Problem:
             p[own] -= w
             dW += F.T @ p
             db += p.sum(axis=0)
-        gradients = [dW] if rank is None else [dW @ parts[1], dW.T @ parts[0]]
+        gradients = [dW] if len(parts) == 1 else [dW @ parts[1], dW.T @ parts[0]]
         for part, gradient in zip(parts, gradients, strict=True):
             loss += 0.5 * self.penalty * float((part * part).sum())
             gradient += self.penalty * part
         return loss, np.concatenate([gradient.ravel() for gradient in (*gradients, db)])
 
 
-def _expand(x: Float32, quadratic: bool) -> Float32:
-    if not quadratic:
-        return np.array(x, dtype=np.float32)
-    x = np.clip(x, -LARGEST_INPUT, LARGEST_INPUT)
-    i, j = np.triu_indices(x.shape[1])
-    return np.concatenate([x, x[:, i] * x[:, j]], axis=1)
+def _unpacked(flat: FloatArray, shapes: list[tuple[int, ...]]) -> list[FloatArray]:
+    ends = np.cumsum([np.prod(shape) for shape in shapes])
+    return [part.reshape(shape) for part, shape in zip(np.split(flat, ends[:-1]), shapes, strict=True)]
 
 
-def _moments(X: Any, w: FloatArray, quadratic: bool) -> tuple[Float32, Float32]:
-    """Weighted mean and inverse standard deviation of the regression features."""
-    D = n_regression_features(X.shape[1], quadratic)
-    size = max(1, BLOCK_NUMBERS // D)
-    total, squares = np.zeros(D), np.zeros(D)
-    for start in range(0, len(X), size):
-        f = _expand(np.asarray(X[start : start + size], dtype=np.float32), quadratic).astype(np.float64)
-        total += w[start : start + size] @ f
-        squares += w[start : start + size] @ (f * f)
-    mean = total / w.sum()
-    sd = np.sqrt(np.maximum(squares / w.sum() - mean * mean, 0))
-    # A constant feature says nothing: scale 0 takes it out instead of dividing by rounding noise.
-    scale = np.where(sd > CONSTANT * (1 + np.abs(mean)), 1 / np.maximum(sd, 1e-30), 0.0)
-    return mean.astype(np.float32), scale.astype(np.float32)
+def _product(parts: list[FloatArray]) -> FloatArray:
+    return parts[0] if len(parts) == 1 else parts[0] @ parts[1].T
