@@ -417,7 +417,7 @@ def test_images_of_any_layout_reach_flat_members_alike_also_of_a_saved_model(sha
     with pytest.raises(ValueError, match="rows of shape"):
         flat.predict(X[:, :, :5])
     flat.save(tmp_path / "model.collide")
-    loaded = CollisionClassifier.load(tmp_path / "model.collide")
+    loaded = load(tmp_path / "model.collide")
     for images in (X, X.tolist()):
         np.testing.assert_array_equal(loaded.predict_proba(images), flat.predict_proba(X))
 
