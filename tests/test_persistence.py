@@ -203,7 +203,7 @@ def test_a_custom_module_must_be_given_again_and_must_fit(tmp_path, models):
 def test_an_unfitted_model_cannot_be_saved_and_a_missing_one_not_loaded(tmp_path):
     with pytest.raises(ValueError, match="not fitted"):
         cs.CollisionClassifier().save(tmp_path / "model")
-    with pytest.raises(FileNotFoundError, match="not a file"):
+    with pytest.raises(FileNotFoundError, match="there is no file"):
         cs.load(tmp_path / "model")
     with pytest.raises(ValueError, match="folder"):
         cs.load(tmp_path)

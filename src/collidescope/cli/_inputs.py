@@ -15,12 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from collidescope._checks import check_choice
-from collidescope._store import read_json
+from collidescope._store import read_json, regular_file
 from collidescope.folds import handle_rare
 from collidescope.matrix import FORMAT as MATRIX_FORMAT
 from collidescope.matrix import CollisionMatrix
 from collidescope.tables.encoding import MISSING_WORDS, as_levels, as_numbers, as_word, check_columns, listed, near_name
-from collidescope.tables.reading import Table, existing, looks_like_data, read_table
+from collidescope.tables.reading import Table, looks_like_data, read_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -346,7 +346,7 @@ def load_matrix(path: Path) -> CollisionMatrix:
 
 def load_source(path: Path) -> Any:
     """A model, a matrix, or a summary (a dict), told apart by what is in the file."""
-    path = existing(path)
+    path = regular_file(path)
     with open(path, "rb") as file:
         start = file.read(64).lstrip(b"\xef\xbb\xbf \t\r\n")
     if start.startswith(b"PK"):
