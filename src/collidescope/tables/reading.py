@@ -320,23 +320,24 @@ def _read_parquet(path: Path) -> tuple[pd.DataFrame, list[str]]:
 
     try:
         _check_growth(path, _decoded_size(path, pq.read_metadata(path)))
-        schema = pq.read_schema(path)
-        types = {own.name: own.type.value_type if pa.types.is_dictionary(own.type) else own.type for own in schema}
+        own_types = {own.name: own.type for own in pq.read_schema(path)}
+        types = {name: own.value_type if pa.types.is_dictionary(own) else own for name, own in own_types.items()}
         plain = [n for n, own in types.items() if any(getattr(pa.types, f"is_{test}")(own) for test in PLAIN_TYPES)]
-        texts = [name for name in plain if pa.types.is_string(types[name]) or pa.types.is_large_string(types[name])]
+        texts = {name for name in plain if pa.types.is_string(types[name]) or pa.types.is_large_string(types[name])}
         # As a dictionary a text that repeats is held once, and one batch per group of rows needs one dictionary.
-        file = pq.ParquetFile(path, read_dictionary=texts)
+        file = pq.ParquetFile(path, read_dictionary=list(texts))
         batches = file.iter_batches(max(file.metadata.num_rows, 1), columns=plain, use_threads=False)
-        table = pa.Table.from_batches(batches, pa.schema([file.schema_arrow.field(name) for name in plain]))
-        exact = {pa.int64(): pd.Int64Dtype(), pa.uint64(): pd.UInt64Dtype()}  # a gap would make floats of them
-        columns = {
-            name: column.to_pandas(date_as_object=False, types_mapper=exact.get if column.null_count else None)
-            for name, column in zip(plain, table.columns, strict=True)
-        }
+        table = pa.Table.from_batches(batches, pa.schema(map(file.schema_arrow.field, plain)))
+        frame = table.to_pandas(date_as_object=False, ignore_metadata=True)
+        exact = {pa.int64(): pd.Int64Dtype(), pa.uint64(): pd.UInt64Dtype()}
+        for name, column in zip(plain, table.columns, strict=True):
+            if name in texts:
+                frame[name] = frame[name].astype(object)
+            elif column.type in exact and column.null_count:  # a gap has made floats of them
+                frame[name] = column.to_pandas(types_mapper=exact.get)
     except Exception as error:
         raise ValueError(f"{path} cannot be read as Parquet: {_first_line(error)}") from None
-    frame = pd.DataFrame(columns).astype(dict.fromkeys(texts, object))
-    others = [name for name in schema.names if name not in columns]
+    others = [name for name in types if name not in frame]
     return frame, [f"columns of lists, bytes and the like are left out: {listed(others)}"] if others else []
 
 
