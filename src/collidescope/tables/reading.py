@@ -50,6 +50,8 @@ MOST_GROWTH, HARMLESS, CELL = 200, 50_000_000, 8
 LONGEST_CELL = 2**24
 #: Types of Parquet columns that are read: each value has a fixed size, or is a string.
 PLAIN_TYPES = ("integer", "floating", "boolean", "string", "large_string", "temporal", "decimal", "null")
+#: Types of Thrift's compact protocol; FIXED have so many bytes (a byte, a double).
+INT16, INT32, INT64, TEXT, LIST, STRUCTURE, FIXED = 4, 5, 6, 8, 9, 12, {3: 1, 7: 8}
 #: Errors of the libraries that unpack and decode.
 UNREADABLE = (UnicodeError, csv.Error, EOFError, lzma.LZMAError, zlib.error, OSError)
 
@@ -319,7 +321,7 @@ def _read_parquet(path: Path) -> tuple[pd.DataFrame, list[str]]:
     import pandas as pd
 
     try:
-        _check_growth(path, _decoded_size(path, pq.read_metadata(path)))
+        _check_growth(path, _decoded_size(path))
         own_types = {own.name: own.type for own in pq.read_schema(path)}
         types = {name: own.value_type if pa.types.is_dictionary(own) else own for name, own in own_types.items()}
         plain = [n for n, own in types.items() if any(getattr(pa.types, f"is_{test}")(own) for test in PLAIN_TYPES)]
@@ -341,40 +343,58 @@ def _read_parquet(path: Path) -> tuple[pd.DataFrame, list[str]]:
     return frame, [f"columns of lists, bytes and the like are left out: {listed(others)}"] if others else []
 
 
-def _decoded_size(path: Path, footer: Any) -> int:
-    """Bytes that the pages of a Parquet file decode to, by the headers of the pages: the footer may say less."""
+def _decoded_size(path: Path) -> int:
+    """Bytes that the pages of a Parquet file decode to, by the headers of the pages: the footer may say less.
+
+    Footer and headers are structures in Thrift's compact protocol, read here because pyarrow shows no headers, and ends
+    the process on some footers.
+    """
     size = values = 0
     with open(path, "rb") as file:
-        for group in map(footer.row_group, range(footer.num_row_groups)):
-            for chunk in map(group.column, range(footer.num_columns)):
-                start = min(chunk.data_page_offset, chunk.dictionary_page_offset or chunk.data_page_offset)
-                end = start + chunk.total_compressed_size
-                while start < end:
-                    file.seek(start)
-                    page = _structure(file)
-                    if page[2] < 0 or page[3] < 0:  # bytes unpacked, bytes packed
-                        raise ValueError("a page has a negative size")
-                    own = page.get(5) or page.get(8) or {}  # a page of data, in the first or the second version
-                    size, values, start = size + page[2], values + own.get(1, 0), file.tell() + page[3]
-    return int(size + CELL * max(values, footer.num_rows * footer.num_columns))
+        file.seek(-8, io.SEEK_END)
+        length, magic = file.read(4), file.read(4)
+        if magic != b"PAR1":
+            raise ValueError("its last bytes are not PAR1")
+        file.seek(-8 - int.from_bytes(length, "little"), io.SEEK_END)
+        footer = _structure(file)
+        groups = [group[1, LIST] for group in footer[4, LIST]]
+        for chunk in (column[3, STRUCTURE] for column in chain.from_iterable(groups)):
+            start = min(chunk[9, INT64], chunk.get((11, INT64)) or chunk[9, INT64])  # of data, of a dictionary
+            end = start + chunk[7, INT64]
+            while start < end:
+                file.seek(start)
+                page = _structure(file)
+                unpacked, packed = page[2, INT32], page[3, INT32]
+                if min(unpacked, packed) < 0:
+                    raise ValueError("a page has a negative size")
+                own = page.get((5, STRUCTURE)) or page.get((8, STRUCTURE)) or {}  # data, in either version
+                size, values, start = size + unpacked, values + own.get((1, INT32), 0), file.tell() + packed
+    cells = footer[3, INT64] * max(map(len, groups), default=0)
+    return int(size + CELL * max(values, cells))
 
 
-def _structure(file: BinaryIO) -> dict[int, Any]:
-    """A structure in Thrift's compact protocol: its 32-bit numbers and structures, by the numbers of their fields."""
-    found: dict[int, Any] = {}
-    field = 0
+def _structure(file: BinaryIO) -> dict[tuple[int, int], Any]:
+    """Values by the number of their field and their type: like Thrift, those of another type are passed over."""
+    found, field = {}, 0
     while head := file.read(1)[0]:
         field, type_ = field + (head >> 4) if head >> 4 else _number(file), head & 15
-        if type_ == 12:
-            found[field] = _structure(file)
-        elif type_ == 8:
-            file.seek(_number(file, signed=False), io.SEEK_CUR)
-        elif type_ in (4, 5, 6):  # whole numbers; like Thrift, those of another size than expected are passed over
-            number = _number(file)
-            found |= {field: number} if type_ == 5 else {}
-        elif type_ > 2:  # 1 and 2 are true and false; others occur in no header of a page
-            raise ValueError(f"a page has a field of type {type_}")
+        if type_ > 2:  # 1 and 2 are true and false, of no more bytes
+            found[field, type_] = _value(file, type_)
     return found
+
+
+def _value(file: BinaryIO, type_: int) -> Any:
+    if type_ in (INT16, INT32, INT64):
+        return _number(file)
+    if type_ == STRUCTURE:
+        return _structure(file)
+    if type_ == LIST:
+        head = file.read(1)[0]
+        return [_value(file, head & 15) for _ in range(head >> 4 if head < 240 else _number(file, signed=False))]
+    if type_ not in (TEXT, *FIXED):
+        raise ValueError(f"it holds a value of type {type_}, which Parquet does not have")
+    file.seek(_number(file, signed=False) if type_ == TEXT else FIXED[type_], io.SEEK_CUR)
+    return None
 
 
 def _number(file: BinaryIO, signed: bool = True) -> int:
@@ -384,7 +404,7 @@ def _number(file: BinaryIO, signed: bool = True) -> int:
         value |= (byte & 127) << shift
         if byte < 128:
             return (value >> 1) ^ -(value & 1) if signed else value
-    raise ValueError("a page has a number of more than 64 bits")
+    raise ValueError("it holds a number of more than 64 bits")
 
 
 def _read_json_lines(path: Path) -> tuple[pd.DataFrame, list[str]]:
