@@ -280,6 +280,7 @@ def matrix_text(**changes):
         {"classes": {"dtype": "datetime64[s]", "values": ["soon", "later"]}},
         {"matrix": "@deep-list"},
         {"covariance_lower": "@many"},
+        {"covariance_lower": [1e-3, 0, 1e-3, 1e308, 0, 1e-3]},
     ],
     ids=str,
 )
