@@ -191,6 +191,15 @@ def test_feature_names_and_parameters_from_numpy_come_back(tmp_path, data):
         back.predict(frame.rename(columns={"a": "other"}))
 
 
+def test_loading_reads_and_does_not_solve(tmp_path, models):
+    """A forged file with recovery="gradient" and 400 classes kept ``load`` busy for minutes."""
+    tree = models["pool"].export()
+    tree["recovery"] |= {"method": "gradient", "iterations": 12345}
+    _store.write(tmp_path / "model", "model", tree)
+    back = cs.load(tmp_path / "model").recovery_
+    assert (back.method, back.iterations) == ("gradient", 12345)
+
+
 def test_a_custom_module_must_be_given_again_and_must_fit(tmp_path, models):
     models["module"].save(tmp_path / "model")
     with pytest.raises(cs.ModelFileError, match="model="):

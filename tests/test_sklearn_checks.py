@@ -12,9 +12,9 @@ from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.estimator_checks import check_fit2d_1feature, parametrize_with_checks
 
-from collidescope import CollisionClassifier
+from collidescope import CollisionClassifier, TableClassifier
 from collidescope.datasets import scenario_a
 
 TINY = {"members": ["linear"], "limit": False, "cv": 2, "random_state": 0}
@@ -35,6 +35,10 @@ EXPECTED_FAILURES = {
 @parametrize_with_checks([CollisionClassifier(**TINY)], expected_failed_checks=lambda _: EXPECTED_FAILURES)
 def test_scikit_learns_own_checks_pass(estimator, check):
     check(estimator)
+
+
+def test_the_default_number_of_folds_is_lowered_for_small_classes():
+    check_fit2d_1feature("CollisionClassifier", CollisionClassifier(members=["linear"], limit=False, random_state=0))
 
 
 @pytest.fixture(scope="module")
@@ -88,12 +92,13 @@ def test_joblib_brings_back_the_same_predictions(tmp_path, data, changes):
     assert back.collision_matrix_ == clf.collision_matrix_
 
 
-def test_routed_sample_weights_and_groups_reach_the_fit(data):
-    X, y = data
+@pytest.mark.parametrize("classifier", [CollisionClassifier, TableClassifier])
+def test_routed_sample_weights_and_groups_reach_the_fit(data, classifier):
+    X, y = pd.DataFrame(data[0], columns=list("abcd")), data[1]
     groups = np.arange(len(y)) // 2
     weight = np.where(y == 0, 3.0, 1.0)
     with sklearn.config_context(enable_metadata_routing=True):
-        clf = CollisionClassifier(**TINY).set_fit_request(sample_weight=True, groups=True)
+        clf = classifier(**TINY).set_fit_request(sample_weight=True, groups=True)
         params = {"sample_weight": weight, "groups": groups}
         result = cross_validate(
             clf.set_score_request(sample_weight=False), X, y, cv=2, params=params, return_estimator=True

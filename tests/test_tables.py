@@ -539,11 +539,6 @@ def test_frames_of_polars_and_pyarrow_are_taken_like_those_of_pandas(mixed, mode
     assert np.array_equal(again.predict_proba(frame), model.predict_proba(mixed))
 
 
-def test_odd_rows_are_warned_about_in_python(mixed, model):
-    with pytest.warns(cs.CollisionWarning, match="'colour': 3 of 3 cells are levels that training did not have"):
-        model.predict(mixed.head(3).assign(colour="violet"))
-
-
 @pytest.fixture(scope="module")
 def noisy():
     rng = np.random.default_rng(0)
