@@ -326,10 +326,12 @@ def test_parquet_that_decodes_to_far_more_than_its_bytes_costs_little_memory(tmp
     true = varint(pq.read_metadata("page").row_group(0).column(0).total_uncompressed_size)
     (tmp_path / "forged").write_bytes((tmp_path / "page").read_bytes().replace(true, varint(40, len(true))))
     assert pq.read_metadata("forged").row_group(0).column(0).total_uncompressed_size == 40
-    command = [sys.executable, "-c", READ_BOMBS, *bombs, "forged"]
+    # Statistics for an optional column that is said to be required: pyarrow's view of them ended the process.
+    (tmp_path / "column").write_bytes((tmp_path / "small").read_bytes().replace(b"\x25\x02\x18", b"\x25\x00\x18"))
+    command = [sys.executable, "-c", READ_BOMBS, *bombs, "forged", "column"]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-    grows = "it grows to 150,0"
-    expected = ["(2, 1)", grows, "it grows to 80,0", "(600000, 1)", "(2, 1)", "Not yet implemented", grows]
+    grows, read = "it grows to 150,0", "(2, 1)"
+    expected = [read, grows, "it grows to 80,0", "(600000, 1)", read, "Not yet implemented", grows, "cannot be read"]
     for line, words in zip(said, expected, strict=True):
         assert words in line, said
 

@@ -83,11 +83,7 @@ def as_levels(column: pd.Series, missing: Sequence[str] = MISSING_WORDS) -> tupl
 
 
 def as_word(value: Any) -> str:
-    """One value as text: whole numbers without a point, no spaces around it.
-
-    >>> as_word(3.0), as_word(" a "), as_word(0.5), as_word(False)
-    ('3', 'a', '0.5', 'False')
-    """
+    """One value as text: whole numbers without a point (3.0 is "3"), no spaces around it."""
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
         return str(int(value))
     return str(value).strip()
@@ -466,21 +462,13 @@ def check_columns(table: pd.DataFrame, names: Iterable[str], *, learned: bool = 
 
 
 def near_name(name: str, names: Sequence[str]) -> str | None:
-    """The name most like ``name``, whatever its case and its spaces, or None.
-
-    >>> near_name("incme", ["age", "Income "])
-    'Income '
-    """
+    """The name most like ``name``, whatever its case and its spaces, or None."""
     plain = {other.strip().casefold(): other for other in names}
     found = get_close_matches(name.strip().casefold(), list(plain), 1, 0.7)
     return plain[found[0]] if found else None
 
 
 def listed(names: Sequence[Any]) -> str:
-    """The first names, in quotes, and how many more.
-
-    >>> listed(list("ab"))
-    "'a', 'b'"
-    """
+    """The first names, in quotes, and how many more."""
     shown = ", ".join(repr(str(name)) for name in names[:SHOWN])
     return shown + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")

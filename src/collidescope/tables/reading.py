@@ -33,15 +33,13 @@ DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars", " ": 
 SNIFFED, HEAD = 50, 2**20
 OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 #: What a file starts with when it is no text (tar archives say so at byte 257).
-ARCHIVE = "an archive: unpack it, and give the table in it"
+ARCHIVE, OTHER = "an archive: unpack it, and give the table in it", "save the table as CSV or Parquet"
 MAGIC = {
-    b"\xd0\xcf\x11\xe0": "an old Excel workbook: save it as .xlsx, CSV or Parquet",
-    b"PK\x03\x04": "an archive to unpack first, or an Excel workbook: let its name end in .xlsx, or save it as CSV",
-    b"7z\xbc\xaf": ARCHIVE,
-    b"\x28\xb5\x2f\xfd": "compressed by zstd: unpack it first",
-    b"%PDF": "a PDF: save the table as CSV or Parquet",
-    b"\x93NUM": "a numpy array: save the table as CSV or Parquet",
+    b"PK\x03\x04": f"an archive to unpack first, or an Excel workbook: let its name end in .xlsx, or {OTHER}",
+    b"\xd0\xcf\x11\xe0": f"an old Excel workbook: {OTHER}",
     b"\x1f\x8b": "compressed by gzip: let its name end in .gz",
+    **dict.fromkeys([b"7z\xbc\xaf", b"\x28\xb5\x2f\xfd"], ARCHIVE),
+    **dict.fromkeys([b"%PDF", b"\x93NUM"], f"no text: {OTHER}"),
 }
 UTF16 = (b"\xff\xfe", b"\xfe\xff")
 #: A table that grows to more than so many times its size, and beyond so many bytes, is a bomb; a cell takes CELL bytes.
@@ -301,11 +299,7 @@ def _find_ragged(path: Path, encoding: str, delimiter: str, skip_lines: int) -> 
 
 
 def looks_like_data(names: Sequence[str]) -> bool:
-    """Are there numbers among the names of the columns?
-
-    >>> looks_like_data(["39", "State-gov"]), looks_like_data(["age", "work"])
-    (True, False)
-    """
+    """Are there numbers among the names of the columns?"""
     return any(re.fullmatch(r"\s*-?\d+([.,]\d+)?\s*", name) for name in names)
 
 
