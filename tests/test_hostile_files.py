@@ -281,6 +281,7 @@ def matrix_text(**changes):
         {"matrix": "@deep-list"},
         {"covariance_lower": "@many"},
         {"covariance_lower": [1e-3, 0, 1e-3, 1e308, 0, 1e-3]},
+        {"covariance_lower": [1e-3, 0, 1e-3, 0, 0, 1e-3], "classes": 7},
     ],
     ids=str,
 )
