@@ -104,7 +104,9 @@ def on_top_of(trained):
     return lambda d, k: nn.Sequential(copy.deepcopy(trained), nn.Linear(32, k))
 
 
-settings = {"training": {"max_epochs": 40, "learning_rate": 0.01}, "limit": False, "random_state": 0}
+# Two folds keep this page quick: the default is five.
+quick = {"cv": 2, "limit": False, "random_state": 0}
+settings = {"training": {"max_epochs": 40, "learning_rate": 0.01}, **quick}
 clf = cs.CollisionClassifier(model=on_top_of(encoder), **settings).fit(X, y)
 print(clf.collision_matrix_)
 
@@ -118,10 +120,7 @@ plt.show()
 # knows the rows of S alone:
 
 scratch = cs.CollisionClassifier(
-    model=lambda d, k: nn.Sequential(new_encoder(), nn.Linear(32, k)),
-    training={"max_epochs": 40},
-    limit=False,
-    random_state=0,
+    model=lambda d, k: nn.Sequential(new_encoder(), nn.Linear(32, k)), training={"max_epochs": 40}, **quick
 ).fit(X, y)
 print(f"PBER: encoder from elsewhere {clf.one_step_.pber:.2%}, from scratch {scratch.one_step_.pber:.2%}")
 

@@ -47,11 +47,13 @@ def worker(target: str, first: int, last: int, seed: int, folder: Path) -> None:
     """Run cases ``first`` … ``last`` - 1; a line of JSON for each."""
     import torch
 
-    from stress.targets import TARGETS
+    import collidescope as cs
+    from stress.targets import TARGETS, use_matrix
     from stress.watch import Finding, Watch
 
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
+    use_matrix(cs.CollisionMatrix(np.eye(3)))  # lazy imports are behind us
     work = folder / "work"
     work.mkdir(exist_ok=True)
     watch = Watch(folder)
@@ -73,7 +75,7 @@ def worker(target: str, first: int, last: int, seed: int, folder: Path) -> None:
         log.write(json.dumps(entry) + "\n")
         for other in work.glob("case*"):
             other.unlink()
-        if warm:  # lazy imports are behind us
+        if warm:
             watch.limit_memory()
             warm = False
 
@@ -88,7 +90,8 @@ def campaign(target: str, cases: int, seed: int) -> dict[str, Any]:
         folder = Path(name)
         while first < cases:
             command = [sys.executable, "-m", "stress.fuzz", "--worker", target, str(first), str(cases), str(seed), name]
-            env = os.environ | {"OMP_NUM_THREADS": "1"}
+            # Arrow's own pool reserves a GiB of addresses at a time, which the limit on memory would refuse.
+            env = os.environ | {"OMP_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
             with open(folder / "err", "w") as err:
                 child = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=err)
             _wait(child, folder / "log")

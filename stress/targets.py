@@ -44,8 +44,7 @@ def forged(kind: str, skeleton: Any, arrays: dict[str, np.ndarray], npz: bool = 
     from safetensors.numpy import save
 
     text = spoil.dump({"format": _store.FORMAT, "version": _store.VERSION, "kind": kind, "tree": skeleton})
-    digests = {name: _store._digest(array) for name, array in arrays.items()}
-    text = f"{_store._checksum(text, arrays, digests)}\n{text}"
+    text = f"{_store._checksum(text, arrays)}\n{text}"
     if not npz:
         return save(arrays, metadata={_store.HEADER: text})
     buffer = io.BytesIO()

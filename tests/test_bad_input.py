@@ -353,7 +353,7 @@ def read(text):
 
 @table(
     """
-    read(edited(pber_stderr=NAN)) => source.*NaN
+    read(edited(pber_stderr=NAN)) => source.*finite
     read(edited(coverage=77).replace(" 77,", " 1e999,")) => source
     read(edited(format="other")) => collision matrix
     read(edited(version=99)) => version 99

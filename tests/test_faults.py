@@ -40,7 +40,7 @@ def data():
 
 # ---------------------------------------------------------------- kills
 
-KILLS = "import sys; from stress.kills import campaign; print(campaign(5, seed=1, kinds=('pairwise',)))"
+KILLS = "import sys; from stress.kills import campaign; print(campaign(4, seed=1, kinds=('network',)))"
 
 
 @POSIX
@@ -50,7 +50,7 @@ def test_a_fit_killed_at_random_moments_and_resumed_gives_the_same_s_bit_for_bit
     run = subprocess.run([sys.executable, "-c", KILLS], capture_output=True, text=True, env=ONE_THREAD, timeout=300)
     assert run.returncode == 0, run.stderr[-2000:]
     outcome = eval(run.stdout)
-    assert outcome["kills"] >= 5
+    assert outcome["kills"] >= 4
     assert outcome["same"] == outcome["fits"] > 0
     assert outcome["left"] == 0
 
@@ -98,51 +98,33 @@ def test_ctrl_c_while_the_best_weights_are_taken_over_never_mixes_two_epochs():
 # ---------------------------------------------------------------- checkpoints of another run
 
 
-def acting(function):
+class WithTanh(nn.Linear):
     """A module whose activation is a function, which no representation shows."""
 
-    class Custom(nn.Module):
-        def __init__(self, d, k):
-            super().__init__()
-            self.linear = nn.Linear(d, k)
-
-        if function == "tanh":
-
-            def forward(self, x):
-                return torch.tanh(self.linear(x))
-
-        else:
-
-            def forward(self, x):
-                return torch.relu(self.linear(x))
-
-    return Custom
+    def forward(self, x):
+        return torch.tanh(super().forward(x))
 
 
-def relu(d, k):
-    return nn.Sequential(nn.Linear(d, 4), nn.ReLU(), nn.Linear(4, k))
+class WithRelu(nn.Linear):
+    def forward(self, x):
+        return torch.relu(super().forward(x))
 
 
-def tanh(d, k):
-    return nn.Sequential(nn.Linear(d, 4), nn.Tanh(), nn.Linear(4, k))
+def layers(activation):
+    return lambda d, k: nn.Sequential(nn.Linear(d, 4), activation(), nn.Linear(4, k))
 
 
-def halves(order):
-    return [(order[:60], order[60:]), (order[60:], order[:60])]
-
-
-def strided():
-    return [(np.arange(i, 120, 2), np.arange(1 - i, 120, 2)) for i in (0, 1)]
-
+FIRST, SECOND = np.arange(60), np.arange(60, 120)
+EVEN, ODD = np.arange(0, 120, 2), np.arange(1, 120, 2)
 
 REFITS = {
     "other weights": ({}, {}, {"sample_weight": np.linspace(1, 2, 120)}, "data"),
     "columns in another order": ({}, {}, {"columns": [3, 2, 1, 0]}, "data"),
     "another seed": ({}, {"random_state": 1}, {}, "seed"),
     "other settings": ({}, {"training": {"max_epochs": 3, "learning_rate": 0.1}}, {}, "learning_rate"),
-    "another activation": ({"model": relu}, {"model": tanh}, {}, "module"),
-    "another function for an activation": ({"model": acting("tanh")}, {"model": acting("relu")}, {}, "module"),
-    "other splits": ({"cv": halves(np.arange(120))}, {"cv": strided()}, {}, "data"),
+    "another activation": ({"model": layers(nn.ReLU)}, {"model": layers(nn.Tanh)}, {}, "module"),
+    "another function for an activation": ({"model": WithTanh}, {"model": WithRelu}, {}, "module"),
+    "other splits": ({"cv": [(FIRST, SECOND), (SECOND, FIRST)]}, {"cv": [(EVEN, ODD), (ODD, EVEN)]}, {}, "data"),
 }
 
 

@@ -52,16 +52,25 @@ def path(tmp_path):
 
 @pytest.mark.parametrize(
     ("target", "cases"),
-    {"model": 60, "matrix": 100, "npz": 80, "checkpoint": 20, "forged": 40, "custom": 30, "csv": 30}.items(),
+    {
+        "model": 40,
+        "matrix": 100,
+        "npz": 80,
+        "checkpoint": 20,
+        "forged": 30,
+        "custom": 20,
+        "csv": 20,
+        "parquet": 30,
+    }.items(),
 )
-def test_a_mutated_file_is_refused_with_our_own_error_or_works(tmp_path, target, cases):
+def test_a_mutated_file_is_refused_with_our_own_error_or_works(tmp_path, subject, target, cases):
     """``read`` lets any other error through, and raises where something accepted does not work."""
-    subject = TARGETS[target](tmp_path)
+    own = subject if target == "model" else TARGETS[target](tmp_path)
     ends = set()
     for number in range(cases):
-        content, suffix = subject.make(np.random.default_rng([1, number]))
+        content, suffix = own.make(np.random.default_rng([1, number]))
         (tmp_path / f"case{suffix}").write_bytes(content)
-        ends.add(subject.read(tmp_path / f"case{suffix}"))
+        ends.add(own.read(tmp_path / f"case{suffix}"))
     assert REFUSED in ends
     assert ends <= {REFUSED, ACCEPTED}
 
@@ -212,7 +221,7 @@ def edited(skeleton, where, value):
     return changed
 
 
-@pytest.mark.parametrize("value", [None, -1, 10**9, 1e308, "nan", [10**9], {"a": []}], ids=str)
+@pytest.mark.parametrize("value", [None, -1, 1e308, "nan", [10**9]], ids=str)
 def test_any_entry_replaced_by_anything_is_refused_or_works_and_takes_no_memory_for_its_claims(path, subject, value):
     """Settings of the solver, weights of members and history were taken as they came."""
     for _, skeleton, arrays in subject.files:
@@ -271,6 +280,8 @@ def matrix_text(**changes):
         {"classes": {"dtype": "datetime64[s]", "values": ["soon", "later"]}},
         {"matrix": "@deep-list"},
         {"covariance_lower": "@many"},
+        {"covariance_lower": [1e-3, 0, 1e-3, 1e308, 0, 1e-3]},
+        {"covariance_lower": [1e-3, 0, 1e-3, 0, 0, 1e-3], "classes": 7},
     ],
     ids=str,
 )

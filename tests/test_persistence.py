@@ -93,31 +93,29 @@ def test_a_tree_comes_back_with_every_type(tmp_path, kind, npz):
 
 
 def test_equal_arrays_are_stored_once_and_those_of_models_compressed(tmp_path):
-    array = np.random.default_rng(0).normal(size=1000)
-    sizes = {}
-    for name, tree in {"one": {"a": array}, "two": {"a": array, "b": array.copy()}}.items():
-        _store.write(tmp_path / name, "checkpoint", tree)
-        sizes[name] = (tmp_path / name).stat().st_size
-    assert sizes["two"] < sizes["one"] + 500
-    indices = {"a": np.arange(100_000) // 7}
-    for kind in ("checkpoint", "model"):
-        _store.write(tmp_path / kind, kind, indices)
-    assert (tmp_path / "model").stat().st_size < (tmp_path / "checkpoint").stat().st_size / 10
+    array, indices = np.random.default_rng(0).normal(size=1000), np.arange(100_000) // 7
+
+    def size(kind, **tree):
+        _store.write(tmp_path / "x", kind, tree)
+        return (tmp_path / "x").stat().st_size
+
+    assert size("checkpoint", a=array, b=array.copy()) < size("checkpoint", a=array) + 500
+    assert size("model", a=indices) < size("checkpoint", a=indices) / 10
 
 
-@pytest.mark.parametrize(
-    "leaf",
-    [
-        object(),
-        float("nan"),
-        {1: 2},
-        np.array([1j]),
-        np.array([[1], [1, 2]], dtype=object),
-        "\ud800",
-        np.float64("inf"),
-    ],
-    ids=lambda value: type(value).__name__,
-)
+def test_a_model_file_takes_few_bytes_per_row(tmp_path):
+    """Of members that keep rows or trees in every fold: a file was ten times as large."""
+    y = np.arange(800) % 40
+    X = np.random.default_rng(0).normal(size=(40, 20))[y] + np.random.default_rng(1).normal(size=(800, 20))
+    members = ["linear", "kernel", "neighbours", "forest", "trees"]
+    cs.CollisionClassifier(**(SHORT | {"members": members})).fit(X, y).save(tmp_path / "model")
+    assert (tmp_path / "model").stat().st_size < 1_000 * len(y)
+
+
+LISTS = np.array([[1], [1, 2]], dtype=object)
+
+
+@pytest.mark.parametrize("leaf", [object(), float("nan"), {1: 2}, np.array([1j]), LISTS, "\ud800", np.float64("inf")])
 def test_what_could_not_be_read_again_is_refused_before_anything_is_written(tmp_path, leaf):
     (tmp_path / "x").write_text("old")
     with pytest.raises(ValueError, match=r"part|surrogates"):
@@ -145,7 +143,8 @@ def test_a_saved_model_comes_back_bit_for_bit(tmp_path, data, models, name):
     assert {n: back.get_params()[n] for n in same} == {n: clf.get_params()[n] for n in same}
     back.save(tmp_path / "again")
     assert (tmp_path / "again").read_bytes() == path.read_bytes()
-    assert hasattr(back.fit(*data), "posteriors_")
+    if name == "module":
+        assert hasattr(back.fit(*data), "posteriors_")
 
 
 @pytest.mark.parametrize(
@@ -192,6 +191,15 @@ def test_feature_names_and_parameters_from_numpy_come_back(tmp_path, data):
         back.predict(frame.rename(columns={"a": "other"}))
 
 
+def test_loading_reads_and_does_not_solve(tmp_path, models):
+    """A forged file with recovery="gradient" and 400 classes kept ``load`` busy for minutes."""
+    tree = models["pool"].export()
+    tree["recovery"] |= {"method": "gradient", "iterations": 12345}
+    _store.write(tmp_path / "model", "model", tree)
+    back = cs.load(tmp_path / "model").recovery_
+    assert (back.method, back.iterations) == ("gradient", 12345)
+
+
 def test_a_custom_module_must_be_given_again_and_must_fit(tmp_path, models):
     models["module"].save(tmp_path / "model")
     with pytest.raises(cs.ModelFileError, match="model="):
@@ -203,7 +211,7 @@ def test_a_custom_module_must_be_given_again_and_must_fit(tmp_path, models):
 def test_an_unfitted_model_cannot_be_saved_and_a_missing_one_not_loaded(tmp_path):
     with pytest.raises(ValueError, match="not fitted"):
         cs.CollisionClassifier().save(tmp_path / "model")
-    with pytest.raises(FileNotFoundError, match="not a file"):
+    with pytest.raises(FileNotFoundError, match="there is no file"):
         cs.load(tmp_path / "model")
     with pytest.raises(ValueError, match="folder"):
         cs.load(tmp_path)
@@ -333,7 +341,7 @@ def test_outputs_are_tried_before_the_work_and_a_result_is_printed_before_it_is_
 
 
 @POSIX
-@pytest.mark.parametrize("streams", [">&-", "2>&-", ">&- 2>&-", "| true"])
+@pytest.mark.parametrize("streams", [">&-", ">&- 2>&-", "| true"])
 def test_a_closed_stream_loses_neither_the_answer_nor_the_files(tmp_path, streams):
     CM.to_json(tmp_path / "cm.json")
     command = f"{sys.executable} -m collidescope merge cm.json --matrix out.json --groups 2 {streams}; echo $? >code"

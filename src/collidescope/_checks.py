@@ -1,12 +1,12 @@
 """Input checks shared by every room of the house.
 
-Each check returns the input as a plain array, or raises a ``ValueError`` that names the argument,
-says what came and what to try. Nothing is repaired here except floating-point rounding, and where
-that happens the tolerance is a named constant.
+Each check returns the input as a plain array, or raises a ``ValueError`` that names the argument, says what came and
+what to try. Nothing is repaired here except floating-point rounding, by tolerances that have a name.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
@@ -16,8 +16,7 @@ import numpy.typing as npt
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.intp]
 
-#: Probabilities produced in float32 sum to 1 within about K * 6e-8; rows closer than this to 1 are
-#: scaled to sum to exactly 1, rows further away are refused.
+#: Probabilities produced in float32 sum to 1 within about K * 6e-8; rows closer to 1 are scaled, others refused.
 SUM_TOLERANCE = 1e-5
 #: Spacing of bfloat16 at 1, which numpy's finfo does not know. Rounding to a type of spacing ε moves a sum of
 #: probabilities by less than ε: float16 rows sum to 1 within 0.001.
@@ -75,13 +74,10 @@ def check_finite(values: npt.ArrayLike, name: str, *, ndim: int | tuple[int, ...
         raise ValueError(f"{name} must be {wanted}, got shape {array.shape}")
     if array.size == 0:
         raise ValueError(f"{name} is empty (shape {array.shape}): pass at least one value")
-    bad = ~np.isfinite(array)
-    if bad.any():
-        where = tuple(int(i) for i in np.argwhere(bad)[0])
-        raise ValueError(
-            f"{name} must be finite, got {array[where]} at position {where} "
-            f"({int(bad.sum())} such values in all): drop or impute them first"
-        )
+    if (bad := ~np.isfinite(array)).any():
+        where = tuple(np.argwhere(bad)[0].tolist())
+        many = f"({int(bad.sum())} such values in all): drop or impute them first"
+        raise ValueError(f"{name} must be finite, got {array[where]} at position {where} {many}")
     return array
 
 
@@ -98,7 +94,7 @@ def check_square(values: npt.ArrayLike, name: str) -> FloatArray:
 def check_non_negative(array: FloatArray, name: str, what: str) -> None:
     """Refuse ``array`` when an entry is below zero; ``what`` says what to try."""
     if (array < 0).any():
-        where = tuple(int(i) for i in np.unravel_index(int(array.argmin()), array.shape))
+        where = tuple(map(int, np.unravel_index(int(array.argmin()), array.shape)))
         raise ValueError(f"{name} must not be negative, got {array[where]:.6g} at position {where}: {what}")
 
 
@@ -108,11 +104,9 @@ def check_stochastic(values: npt.ArrayLike, name: str) -> FloatArray:
     check_non_negative(array, name, "a row of it is a probability distribution")
     off = np.abs(array.sum(axis=1) - 1)
     if off.max() > STOCHASTIC_TOLERANCE:
-        row = int(off.argmax())
-        raise ValueError(
-            f"every row of {name} must sum to 1, row {row} sums to {array[row].sum():.10g} "
-            f"(typed with few digits? divide by {name}.sum(axis=1, keepdims=True))"
-        )
+        said = f"row {off.argmax()} sums to {array[off.argmax()].sum():.10g}"
+        hint = f"typed with few digits? divide by {name}.sum(axis=1, keepdims=True)"
+        raise ValueError(f"every row of {name} must sum to 1, {said} ({hint})")
     return array
 
 
@@ -120,9 +114,7 @@ def check_priors(priors: npt.ArrayLike, n_classes: int, name: str = "priors") ->
     """``priors`` as K positive numbers that sum to 1, in an array of their own."""
     if isinstance(priors, str):
         raise ValueError(f"{name} must be an array of {n_classes} probabilities, got the word {priors!r}")
-    array = check_finite(priors, name, ndim=1)
-    if array.shape[0] != n_classes:
-        raise ValueError(f"{name} must have one entry per class ({n_classes}), got {array.shape[0]}")
+    array = _one_each(priors, name, "class", n_classes)
     if (array < SMALLEST_PRIOR).any():
         k = int(array.argmin())
         raise ValueError(f"{name} must be positive, got {array[k]:.6g} for class number {k}: leave such a class out")
@@ -135,40 +127,39 @@ def check_posteriors(P: npt.ArrayLike, name: str = "P", n_classes: int | None = 
     """``P`` as an n×K array of probability rows (float64, rows sum to 1 up to rounding); not to be written to."""
     array = check_finite(P, name, ndim=2)
     if array.shape[1] < 2:
-        raise ValueError(
-            f"{name} must have one column per class, at least 2, got shape {array.shape} "
-            f"(binary scores? pass np.column_stack([1 - p, p]))"
-        )
+        hint = "binary scores? pass np.column_stack([1 - p, p])"
+        raise ValueError(f"{name} must have one column per class, at least 2, got shape {array.shape} ({hint})")
     if n_classes is not None and array.shape[1] != n_classes:
         raise ValueError(f"{name} must have one column per class ({n_classes}), got {array.shape[1]}")
-    lowest = array.min()
-    if lowest < -NEGATIVE_TOLERANCE:
+    if (lowest := array.min()) < -NEGATIVE_TOLERANCE:
         raise ValueError(f"{name} must hold probabilities, got {lowest:.6g} (logits? apply a softmax first)")
     totals = array.sum(axis=1)
     off = np.abs(totals - 1)
     if off.max() > SUM_TOLERANCE and off.max() > sum_tolerance(P):  # half precision is asked for last
-        row = int(off.argmax())
-        raise ValueError(
-            f"every row of {name} must sum to 1, row {row} sums to {totals[row]:.8g} (logits or one-vs-rest scores?)"
-        )
+        said = f"row {off.argmax()} sums to {totals[off.argmax()]:.8g}"
+        raise ValueError(f"every row of {name} must sum to 1, {said} (logits or one-vs-rest scores?)")
     if lowest >= 0 and off.max() <= EXACT_SUM:  # as good as it gets: a copy of many rows costs more than all checks
         return array
     copied = isinstance(P, np.ndarray) and P.dtype != array.dtype  # with thousands of classes once is enough
     array = np.maximum(array, 0.0, out=array if copied else None)
-    array /= array.sum(axis=1, keepdims=True)
-    return array
+    return np.divide(array, array.sum(axis=1, keepdims=True), out=array)
 
 
 def check_weights(sample_weight: npt.ArrayLike | None, n_rows: int) -> FloatArray:
     """``sample_weight`` as n non-negative numbers, not all zero; ones where it is None."""
     if sample_weight is None:
         return np.ones(n_rows)
-    array = check_finite(sample_weight, "sample_weight", ndim=1)
-    if array.shape[0] != n_rows:
-        raise ValueError(f"sample_weight must have one entry per row ({n_rows}), got {array.shape[0]}")
+    array = _one_each(sample_weight, "sample_weight", "row", n_rows)
     check_non_negative(array, "sample_weight", "use 0 to leave a row out")
     if not array.any():
         raise ValueError("sample_weight is zero for every row: nothing is left to estimate from")
+    return array
+
+
+def _one_each(values: npt.ArrayLike, name: str, what: str, n: int) -> FloatArray:
+    array = check_finite(values, name, ndim=1)
+    if array.shape[0] != n:
+        raise ValueError(f"{name} must have one entry per {what} ({n}), got {array.shape[0]}")
     return array
 
 
@@ -176,10 +167,8 @@ def unit_weights(weights: FloatArray) -> FloatArray:
     """Weights in units of a power of two near the largest: the same shares to the last bit, and no square overflows."""
     largest, used = weights.max(), weights[weights > 0]
     if used.min() < largest / WEIGHT_RANGE:
-        raise ValueError(
-            f"sample_weight reaches from {used.min():.3g} to {largest:.3g}, which no estimate can use together: "
-            f"set the small ones to 0, or the large ones lower"
-        )
+        hint = "which no estimate can use together: set the small ones to 0, or the large ones lower"
+        raise ValueError(f"sample_weight reaches from {used.min():.3g} to {largest:.3g}, {hint}")
     return np.asarray(np.ldexp(weights, -np.frexp(largest)[1] + 1))
 
 
@@ -190,11 +179,7 @@ def check_classes(classes: Sequence[Any] | npt.NDArray[Any], n_classes: int | No
     times = isinstance(classes, np.ndarray) and classes.dtype.kind in "mM"
     if times and np.isnat(classes).any():
         raise ValueError(f"classes must be names, got a missing time among {classes}")
-    names = (
-        classes.tolist()
-        if isinstance(classes, np.ndarray)
-        else [getattr(name, "tolist", lambda n=name: n)() for name in classes]
-    )
+    names = classes.tolist() if isinstance(classes, np.ndarray) else [_python(name) for name in classes]
     if not isinstance(names, list) or any(isinstance(name, (list, tuple, dict, set)) for name in names):
         raise ValueError(f"classes must be a flat list of names, got {names!r}")
     if n_classes is not None and len(names) != n_classes:
@@ -206,16 +191,11 @@ def check_classes(classes: Sequence[Any] | npt.NDArray[Any], n_classes: int | No
     if not all(isinstance(name, Hashable) for name in names):
         raise ValueError(f"classes must be names (text, numbers, booleans), got {names!r}")
     if len(set(names)) < len(names):
-        twice = next(name for k, name in enumerate(names) if name in names[:k])
-        raise ValueError(f"classes must be unique, {twice!r} occurs twice")
-    # numpy's text arrays drop zero characters at the end of a name, which can make two names one: objects keep them.
-    cut = any(isinstance(name, str) and name.endswith("\0") for name in names)
-    one_kind = len({type(name) for name in names}) == 1 and isinstance(names[0], (str, bool, int, float))
+        raise ValueError(f"classes must be unique, {Counter(names).most_common(1)[0][0]!r} occurs twice")
     if times:  # numpy's own: as objects, those in nanoseconds would become integers
         return np.array(classes)
-    array = np.empty(len(names), dtype=object)
-    array[:] = names
-    return np.asarray(names) if one_kind and not cut else array
+    one_kind = len({type(name) for name in names}) == 1 and isinstance(names[0], (str, bool, int, float))
+    return np.asarray(names) if one_kind and not any(map(_is_cut, names)) else _objects(names)
 
 
 def check_labels(y: npt.ArrayLike, name: str = "y") -> npt.NDArray[Any]:
@@ -237,18 +217,15 @@ def check_labels(y: npt.ArrayLike, name: str = "y") -> npt.NDArray[Any]:
     if array.dtype.kind in "fc":
         missing |= ~np.isfinite(array)
     if missing.any():
-        raise ValueError(
-            f"{name} has {int(missing.sum())} missing labels (first at row {int(missing.argmax())}): drop those rows"
-        )
+        first = f"(first at row {int(missing.argmax())}): drop those rows"
+        raise ValueError(f"{name} has {int(missing.sum())} missing labels {first}")
     kinds = {type(label) for label in given}
     text = {kind for kind in kinds if issubclass(kind, str)}
     truth = {kind for kind in kinds if issubclass(kind, (bool, np.bool_))}
-    cut = array.dtype.kind == "U" and any(str(label).endswith("\0") for label in given)
-    if array.dtype.kind != "O" and ((text and kinds - text) or (truth and kinds - truth) or cut):
-        # numpy would make one label of 1 and "1", of 1 and True, of "a" and "a\0": objects stay apart
-        array = np.empty(len(given), dtype=object)
-        array[:] = given
-    return array
+    cut = array.dtype.kind == "U" and any(map(_is_cut, given))
+    # numpy would make one label of 1 and "1", of 1 and True, of "a" and "a\0": objects stay apart
+    merged = (text and kinds - text) or (truth and kinds - truth) or cut
+    return _objects(given) if array.dtype.kind != "O" and merged else array
 
 
 def classes_of(y: npt.NDArray[Any], name: str = "y") -> npt.NDArray[Any]:
@@ -329,10 +306,8 @@ def labelled_posteriors(
         if columns is not None and set(found) < {str(column) for column in columns}:  # classes without a row
             names = check_classes([found.get(str(column), column) for column in columns], k)
         elif len(names) != k:
-            raise ValueError(
-                f"{name} has {k} columns and {y_name} has {len(names)} distinct labels: "
-                f"pass classes, in the order of the columns"
-            )
+            hint = "pass classes, in the order of the columns"
+            raise ValueError(f"{name} has {k} columns and {y_name} has {len(names)} distinct labels: {hint}")
     if columns is not None:
         posteriors = aligned(posteriors, columns, names, name)
     if labels is None:
@@ -347,10 +322,8 @@ def aligned(values: FloatArray, columns: list[Any], names: npt.NDArray[Any], nam
     place = {str(column): position for position, column in enumerate(columns)}
     wanted = [str(own) for own in names.tolist()]
     if len(place) < len(columns) or set(wanted) != set(place):
-        raise ValueError(
-            f"{name} has columns {columns[:10]} for the classes {names.tolist()[:10]}: rename the columns, or pass "
-            f"{name}.to_numpy() if they are in the order of the classes"
-        )
+        hint = f"rename the columns, or pass {name}.to_numpy() if they are in the order of the classes"
+        raise ValueError(f"{name} has columns {columns[:10]} for the classes {names.tolist()[:10]}: {hint}")
     order = [place[own] for own in wanted]
     return values if order == list(range(len(order))) else values[:, order]
 
@@ -372,10 +345,8 @@ def _is_vector(P: Any) -> bool:
 def _both_columns(p: Any, name: str) -> FloatArray:
     positive = check_finite(p, name, ndim=1)
     if positive.min() < 0 or positive.max() > 1:
-        worst = positive[np.abs(positive - 0.5).argmax()]
-        raise ValueError(
-            f"{name} has one dimension, so it must hold the probability of the second class, got {worst:.6g}"
-        )
+        what = "must hold the probability of the second class"
+        raise ValueError(f"{name} has one dimension, so it {what}, got {positive[np.abs(positive - 0.5).argmax()]:.6g}")
     return np.column_stack([1 - positive, positive])
 
 
@@ -394,23 +365,42 @@ def check_choice(value: str, choices: Sequence[str], name: str) -> str:
 
 def check_between(value: float, low: float, high: float, name: str) -> float:
     """``value`` as a float strictly between ``low`` and ``high``."""
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or not low < value < high:
+    if not _is_number(value) or not low < value < high:
         raise ValueError(f"{name} must be a number between {low:g} and {high:g}, got {value!r}")
     return float(value)
 
 
 def check_at_least(value: float, least: float, name: str) -> float:
     """``value`` as a finite float of at least ``least``."""
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or not least <= value < np.inf:
+    if not _is_number(value) or not least <= value < np.inf:
         raise ValueError(f"{name} must be a number of at least {least:g}, got {value!r}")
     return float(value)
 
 
 def check_count(value: int, name: str, least: int = 1) -> int:
     """``value`` as a whole number of at least ``least``."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+    if not _is_number(value) or not isinstance(value, (int, np.integer)) or value < least:
         raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
     return int(value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+
+
+def _python(value: Any) -> Any:
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def _is_cut(name: Any) -> bool:
+    """Whether numpy's text arrays would drop zero characters at its end, which can make two names one."""
+    return isinstance(name, str) and name.endswith("\0")
+
+
+def _objects(values: Sequence[Any]) -> npt.NDArray[Any]:
+    array = np.empty(len(values), dtype=object)
+    array[:] = values
+    return array
 
 
 def _is_missing(label: Any) -> bool:

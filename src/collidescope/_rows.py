@@ -31,9 +31,8 @@ def row_hashes(X: Any) -> npt.NDArray[np.uint64]:
     X = X if hasattr(X, "shape") else np.asarray(X)
     n, width = X.shape[0], int(np.prod(X.shape[1:]))
     multipliers = np.random.default_rng(SEED).integers(0, 2**63, width, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
-    if hasattr(X, "columns") or X.dtype == object:  # whether a column is text is known by all of it
-        return _hashes(X, multipliers)
-    size = max(1, BLOCK_NUMBERS // max(1, width))
+    whole = hasattr(X, "columns") or X.dtype == object  # whether a column is text is known by all of it
+    size = max(1, n if whole else BLOCK_NUMBERS // max(1, width))
     return np.concatenate([_hashes(X[i : i + size], multipliers) for i in range(0, max(n, 1), size)])
 
 

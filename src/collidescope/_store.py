@@ -29,6 +29,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -50,9 +51,9 @@ ARRAY, TEXT, OBJECTS, DTYPE, SHAPE = "$array", "$text", "$objects", "dtype", "sh
 STORED = {np.dtype(name) for name in ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")}
 CONTAINERS = (Mapping, list, tuple, np.ndarray)
 TIMES = re.compile(r"(datetime64|timedelta64)(\[\d{0,9}[a-zA-Z]{1,2}\])?")
-#: Arrays of this many bytes are stored once when they are equal, and in models compressed when that saves a fifth. None
+#: Arrays of this many bytes are stored once when they are equal, and in models compressed when that saves a tenth. None
 #: may grow by more than MOST_GROWTH when it is read, for that is how files fill the memory: smaller ones are padded.
-LARGE, WORTH, MOST_GROWTH = 4096, 0.8, 50
+LARGE, WORTH, MOST_GROWTH = 4096, 0.9, 50
 #: Bytes before the name of a zip entry and its content.
 ZIP_HEADER = 30
 #: Open files of this process: what stands behind them may be a file, but it must not be replaced.
@@ -77,7 +78,7 @@ def write(path: str | Path, kind: str, tree: Mapping[str, Any], *, npz: bool = F
     """Write ``tree`` as a file of ``kind`` ("model", "matrix" or "checkpoint"): see :func:`writing`."""
     flat = _Flat(pack=kind == "model")
     text = _dumps({"format": FORMAT, "version": VERSION, "kind": kind, "tree": flat.add(tree, "")})
-    text = f"{_checksum(text, flat.arrays, flat.digests)}\n{text}"
+    text = f"{_checksum(text, flat.arrays)}\n{text}"
     with writing(path) as file:
         if npz:
             np.savez(file, allow_pickle=False, **{HEADER: np.array(text)}, **flat.arrays)
@@ -93,8 +94,7 @@ def read(path: str | Path, kind: str) -> Tree:
     try:
         with open(path, "rb") as file:
             zipped = file.read(2) == b"PK"
-        header, arrays = _read_npz(path) if zipped else _read_safetensors(path)
-        return _checked(header, arrays, kind)
+        return _checked(*(_read_npz(path) if zipped else _read_safetensors(path)), kind)
     except Exception as error:  # damaged bytes raise many types of error in the libraries that parse them
         words = f"{KINDS[kind]} of collidescope, or is damaged: {error if str(error) else type(error).__name__}"
         raise ModelFileError(f"path {str(path)!r} is not {words}") from None
@@ -108,11 +108,9 @@ def _checked(header: str | None, arrays: Arrays, kind: str) -> Tree:
     content = _loads(text)
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise ValueError("its header is not ours")
-    if content.get("version") != VERSION:
-        found = content.get("version")
+    if (found := content.get("version")) != VERSION:
         raise ValueError(f"it has format version {found!r}, this release reads {VERSION}: update, or write it again")
-    digests = {name: _digest(array) for name, array in arrays.items()}
-    if checksum != _checksum(text, arrays, digests):
+    if checksum != _checksum(text, arrays):
         raise ValueError("its content does not match its checksum")
     if content["kind"] != kind:
         raise ValueError(f"it holds {KINDS.get(content['kind'], 'something else')}")
@@ -124,12 +122,11 @@ def _checked(header: str | None, arrays: Arrays, kind: str) -> Tree:
 
 
 class _Flat:
-    """The arrays of a tree by the names of their tensors, and their digests."""
+    """The arrays of a tree by the names of their tensors."""
 
     def __init__(self, pack: bool) -> None:
         self.pack = pack
         self.arrays: Arrays = {}
-        self.digests: dict[str, str] = {}
         self._names: dict[Any, str] = {}
 
     def add(self, value: Any, where: str) -> Any:
@@ -163,13 +160,12 @@ class _Flat:
         packed = _pack(plain) if self.pack and large else plain
         if packed.nbytes < WORTH * plain.nbytes:
             plain, leaf = packed, {DTYPE: array.dtype.name, SHAPE: list(array.shape)}
-        digest = _digest(plain)
-        twin = (str(leaf), plain.dtype, plain.shape, digest) if large else where
+        twin = (str(leaf), plain.dtype, plain.shape, _digest(plain)) if large else where
         if twin not in self._names:
             name = where
             while name in self.arrays or name == HEADER:  # a key may hold a slash
                 name += "'"
-            self._names[twin], self.arrays[name], self.digests[name] = name, plain, digest
+            self._names[twin], self.arrays[name] = name, plain
         return {ARRAY: self._names[twin]} | leaf
 
 
@@ -205,10 +201,8 @@ def _unflatten(node: Any, arrays: Arrays, used: dict[str, Any]) -> Any:
             used[value] = node, array.view(dtype) if TIMES.fullmatch(str(dtype)) else array
         if used[value][0] == node:
             return used[value][1]
-    if node.keys() == {TEXT}:
-        text = np.array(value, dtype=np.str_)
-        if text.tolist() == value:  # not of numbers, nor of lists of different lengths
-            return text
+    if node.keys() == {TEXT} and (text := np.array(value, dtype=np.str_)).tolist() == value:  # nothing but text
+        return text
     if node.keys() == {OBJECTS} and not any(isinstance(part, list | dict) for part in value):
         objects = np.empty(len(value), dtype=object)
         objects[:] = value
@@ -220,9 +214,9 @@ def _digest(array: npt.NDArray[Any]) -> str:
     return hashlib.sha256(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data).hexdigest()
 
 
-def _checksum(text: str, arrays: Arrays, digests: Mapping[str, str]) -> str:
+def _checksum(text: str, arrays: Arrays) -> str:
     """Of all content, against damage that would otherwise pass as other numbers."""
-    lines = [f"{name} {arrays[name].dtype} {arrays[name].shape} {digests[name]}" for name in sorted(arrays)]
+    lines = [f"{name} {own.dtype} {own.shape} {_digest(own)}" for name, own in sorted(arrays.items())]
     return hashlib.sha256("\n".join([text, *lines]).encode()).hexdigest()
 
 
@@ -240,13 +234,13 @@ def _read_npz(path: Path) -> tuple[str | None, Arrays]:
     with zipfile.ZipFile(path) as archive:
         entries = sorted(archive.infolist(), key=lambda entry: entry.header_offset)
         ends = [entry.header_offset for entry in entries[1:]] + [archive.start_dir]
+        if len({entry.filename for entry in entries}) < len(entries):
+            raise ValueError("an entry occurs twice")
         for entry, end in zip(entries, ends, strict=True):
             if entry.compress_type != zipfile.ZIP_STORED or entry.file_size != entry.compress_size:
                 raise ValueError(f"{entry.filename} is compressed, which to_npz never does")
             if entry.header_offset + ZIP_HEADER + len(entry.filename) + entry.file_size > end:
                 raise ValueError(f"{entry.filename} overlaps another entry")
-        if len({entry.filename for entry in entries}) < len(entries):
-            raise ValueError("an entry occurs twice")
         for entry in entries:
             with archive.open(entry) as file:
                 major, _ = np.lib.format.read_magic(file)
@@ -254,11 +248,11 @@ def _read_npz(path: Path) -> tuple[str | None, Arrays]:
                 shape, _, dtype = parse(file)
             if dtype.hasobject or math.prod(shape) * dtype.itemsize > entry.file_size:
                 raise ValueError(f"{entry.filename} claims shape {shape} of {dtype} in {entry.file_size} bytes")
-    with np.load(path, allow_pickle=False) as file:
-        arrays = {name: file[name] for name in file.files}
+    with np.load(path, allow_pickle=False) as content:
+        arrays = dict(content)
     header = str(arrays.pop(HEADER)) if HEADER in arrays else None
-    if foreign := [name for name, array in arrays.items() if array.dtype not in STORED]:
-        raise ValueError(f"{foreign[0]} has dtype {arrays[foreign[0]].dtype}")
+    if foreign := {name: own.dtype for name, own in arrays.items() if own.dtype not in STORED}:
+        raise ValueError(f"it holds arrays of other types: {foreign}")
     return header, arrays
 
 
@@ -293,7 +287,8 @@ def read_json(source: str | Path) -> Any:
     try:
         return _loads(text)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"source is not valid JSON ({'the text' if is_text else source}): {error}") from None
+        where = "the text" if is_text else source
+        raise ValueError(f"source is not valid JSON, in which numbers are finite ({where}): {error}") from None
 
 
 def _dumps(value: Any, **options: Any) -> str:
@@ -304,13 +299,9 @@ def _dumps(value: Any, **options: Any) -> str:
 
 
 def _loads(text: str | bytes) -> Any:
-    value = json.loads(text, parse_constant=_refuse_constant)
-    _dumps(value)  # 1e999 reads as infinity, "\ud800" as half a character: neither could be written again
+    value = json.loads(text)
+    _dumps(value)  # NaN and 1e999 are read as numbers, "\ud800" as half a character: none could be written again
     return value
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"it holds {name}, which is not a number")
 
 
 def plain_labels(labels: npt.NDArray[Any]) -> Any:
@@ -333,13 +324,17 @@ def labels_from_plain(value: Any) -> Any:
 
 
 def regular_file(path: str | Path) -> Path:
-    """``path``, when it is a file: a device or FIFO may never end."""
+    """``path``, when it is a file: a device or FIFO may never end. Else an error, with a name like it."""
     path = Path(path)
     if path.is_file():
         return path
     if path.exists():
-        raise ValueError(f"path {str(path)!r} is a folder, a device or a pipe: it must be a file")
-    raise FileNotFoundError(f"path {str(path)!r} is not a file")
+        raise ValueError(f"{path} is a {'folder' if path.is_dir() else 'device or pipe'}: name a file")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {path.parent}, so no {path.name} in it")
+    near = get_close_matches(path.name, [other.name for other in path.parent.iterdir() if other.is_file()], 1)
+    hint = f": did you mean {near[0]}?" if near else f" in {path.parent.resolve()}"
+    raise FileNotFoundError(f"there is no file {path}{hint}")
 
 
 def write_bytes(path: str | Path, content: bytes) -> None:
@@ -358,7 +353,7 @@ def writing(path: str | Path) -> Iterator[BinaryIO]:
     """
     target, mode = _target(path)
     if target is None:
-        with _naming(path, ""), open(path, "ab") as file:
+        with _naming(path), open(path, "ab") as file:
             yield file
         return
     with _naming(path, "; what was there before is as it was"), _stand_in(target) as file:
@@ -375,7 +370,7 @@ def writing(path: str | Path) -> Iterator[BinaryIO]:
 def check_output(path: str | Path) -> None:
     """Try whether :func:`writing` to ``path`` can work, before the work whose result goes there; changes nothing."""
     target, mode = _target(path)
-    with _naming(path, ""):
+    with _naming(path):
         if (mode is not None or target is None) and not os.access(path, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         if target is not None:
@@ -435,7 +430,7 @@ def _target(path: str | Path) -> tuple[Path | None, int | None]:
 
 
 @contextmanager
-def _naming(path: str | Path, more: str) -> Iterator[None]:
+def _naming(path: str | Path, more: str = "") -> Iterator[None]:
     """Errors of the system with the name of the file: a full disk, a folder that may not be written to."""
     try:
         yield

@@ -241,6 +241,11 @@ def validated(estimator: Any, X: Any, *labels: Any, images: bool = False) -> Any
             raise ValueError(f"X must hold numbers: {error} (a table with text? TableClassifier takes it)") from None
         if str(error).startswith("Complex data"):
             raise ValueError("X must hold real numbers: Complex data not supported") from None
+        if "X contains NaN" in str(error):
+            hint = "drop or fill such cells, or use TableClassifier, which takes tables with gaps"
+            raise ValueError(f"Input X contains NaN: {hint}") from None
+        if "y contains NaN" in str(error):
+            check.check_labels(labels[0])  # says how many, and where the first is
         raise
 
 

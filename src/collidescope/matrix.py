@@ -433,10 +433,12 @@ class CollisionMatrix:
         if any(isinstance(value, list | Mapping | np.ndarray) for value in info):
             raise ValueError("a collision matrix is damaged: info must be a mapping to plain values")
         if (lower := values.pop("covariance_lower")) is not None:
-            size = n_pairs(len(values["classes"]))
+            size = n_pairs(len(check.check_classes(values["classes"])))
             flat = check.check_finite(lower, "covariance_lower", ndim=1)
             if flat.shape != (n_pairs(size),):  # before memory is taken for it
                 raise ValueError(f"covariance_lower must have {n_pairs(size)} entries, got {flat.shape[0]}")
+            if np.abs(flat).max() > check.LARGEST_WEIGHT:  # sums of a few of them would overflow
+                raise ValueError(f"covariance_lower must hold numbers up to {check.LARGEST_WEIGHT:g}")
             covariance = np.zeros((size, size))
             covariance[np.tril_indices(size)] = flat
             values["covariance"] = np.where(np.tri(size, dtype=bool), covariance, covariance.T)

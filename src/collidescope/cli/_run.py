@@ -138,11 +138,10 @@ def command(*shared: str) -> Callable[[Callable[..., None]], Callable[..., None]
 
 def load_source(path: Path) -> Any:
     """A model, a matrix, or a summary (a dict), told apart by what is in the file."""
-    from collidescope._store import read_json
+    from collidescope._store import read_json, regular_file, regular_file
     from collidescope.matrix import FORMAT
-    from collidescope.tables.reading import existing
 
-    with open(existing(path), "rb") as file:
+    with open(regular_file(path), "rb") as file:
         start = file.read(64).lstrip(b"\xef\xbb\xbf \t\r\n")
     if start.startswith(b"PK"):
         return cs.CollisionMatrix.from_npz(path)

@@ -108,17 +108,16 @@ class TableClassifier(CollisionClassifier):
                 raise ValueError(f"{name} must be a list of columns, got the text {getattr(self, name)!r}")
         table, labels = as_frame(X), check.check_labels(y)
         check_columns(table, [*self.drop, *self.keep, *self.categories])
-        if len(table) != len(labels):
-            raise ValueError(f"X and y must have the same number of rows, got {len(table)} and {len(labels)}")
+        check.check_same_length(table.index.to_numpy(), labels, "X and y")
         left_out = dict.fromkeys(self.drop, "as asked")
         if self._group_column in table.columns:
             left_out[str(self._group_column)] = "it names the groups"
         self.screening_ = screen(table.drop(columns=list(left_out)), labels, keep={*self.keep, *self.categories})
         self.encoder_ = TableEncoder.fit(table, categories=self.categories, left_out=left_out | self.screening_.ids)
         encoded, met = self.encoder_.transform(table)
-        gone = {name: why for name, why in self.encoder_.left_out.items() if name not in self.screening_.ids}
+        gone = [item for item in self.encoder_.left_out.items() if item[0] not in self.screening_.ids]
         self.notes_, self.cautions_ = list[str](), list[str]()
-        self._tell([*self.screening_.notes(), *(f"column {name!r} is left out: {why}" for name, why in gone.items())])
+        self._tell([*self.screening_.notes(), *(f"column {name!r} is left out: {why}" for name, why in gone)])
         self._tell([*met, *self.encoder_.doubts(table)])
         for words in self._tell(self.screening_.cautions(), caution=True):
             warnings.warn(words, CollisionWarning, stacklevel=3)

@@ -1,12 +1,9 @@
-"""A table of mixed columns as a matrix of numbers, by encoders of scikit-learn and skrub that a file can hold.
+"""A table of mixed columns as a matrix of numbers, by rules that a file can hold as plain values and arrays.
 
-``number``: minus its median, which also stands in for missing cells (``SimpleImputer``). ``date``: its parts (skrub's
-``DatetimeEncoder``), then as numbers. ``category``: one feature per level (``OneHotEncoder``), where a missing cell is
-a level like any other; two levels make one feature (``OrdinalEncoder``). ``text``: tf-idf of character n-grams reduced
-by a truncated SVD (skrub's ``StringEncoder``). None of them sees the label.
-
-What they learn is plain values and arrays. scikit-learn's encoders are made from these by fitting them on a made-up row
-or two with exactly these medians and levels, after a fit as after reading a file: no pickle, no private attribute.
+``number``: minus its median, which also stands in for missing cells. ``date``: its parts, as numbers. ``category``: one
+feature per level, where a missing cell is a level like any other; two levels make one feature. ``text``: tf-idf of
+character n-grams reduced by a truncated SVD (skrub's ``StringEncoder``). Missing cells of numbers, dates and texts have
+a feature where training had some. None of them sees the label.
 """
 
 from __future__ import annotations
@@ -15,7 +12,7 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
@@ -43,8 +40,6 @@ LARGEST = 1e30
 FEW_LEVELS, MOST_LEVELS, ROWS_PER_LEVEL = 40, 200, 100
 #: Parts of a date; the hour only where some time of day was seen.
 DATE_PARTS = ("year", "month", "day", "total_seconds", "weekday", "hour")
-#: What stands once per column of numbers or dates: the number itself, or the first part.
-FIRST = ("", DATE_PARTS[0])
 #: n-grams kept of a text column, the most frequent ones: a file has to hold this many times the components.
 MOST_NGRAMS, COMPONENTS, NGRAMS = 20_000, 30, {"analyzer": "char_wb", "ngram_range": (3, 4)}
 #: Texts turned into n-grams at once.
@@ -62,6 +57,7 @@ UNKNOWN = {
     "category": "levels that training did not have",
     "text": "nothing in common with the texts of training",
 }
+NO_VALUES, ONE_VALUE = "it has no values", "it has the same value in every row"
 
 # ---------------------------------------------------------------- cells: the same from any file and of any dtype
 
@@ -87,11 +83,7 @@ def as_levels(column: pd.Series, missing: Sequence[str] = MISSING_WORDS) -> tupl
 
 
 def as_word(value: Any) -> str:
-    """One value as text: whole numbers without a point, no spaces around it.
-
-    >>> as_word(3.0), as_word(" a "), as_word(0.5), as_word(False)
-    ('3', 'a', '0.5', 'False')
-    """
+    """One value as text: whole numbers without a point (3.0 is "3"), no spaces around it."""
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
         return str(int(value))
     return str(value).strip()
@@ -186,8 +178,7 @@ class TableEncoder:
         ordinary = (largest == 0) | ((largest > 1 / LARGEST) & (largest < LARGEST))
         units = np.where(ordinary, 1.0, 2.0 ** np.frexp(largest)[1].clip(-1074, 1023))
         medians = np.nanmedian(numbers / units, axis=0) if len(units) else units
-        own = {"units": units, "medians": medians, "missing": np.isnan(numbers).any(axis=0)}
-        return cls(**(vars(new) | own))
+        return replace(new, units=units, medians=medians, missing=np.asarray(np.isnan(numbers).any(axis=0)))
 
     def _learn(self, name: str, column: pd.Series, forced: bool) -> str | None:
         """The type of one column, and for levels and texts all there is to learn; or why it is left out."""
@@ -201,23 +192,24 @@ class TableEncoder:
             type_ = "date"
         else:
             codes, words = as_levels(column)
+            gaps = bool((codes < 0).any())
             if words and free and np.isfinite(_parsed(words[:1])).all() and np.isfinite(_parsed(words)).all():
                 type_ = "number"
             elif words and free and (date_format := _date_format(words)):
                 type_ = "date"
             elif len(words) > max(FEW_LEVELS, min(MOST_LEVELS, len(column) // ROWS_PER_LEVEL)):
                 type_, self.texts[name] = "text", _learn_texts(codes, words)
-            elif words and (len(words) > 1 or codes.min() < 0):
-                type_, self.levels[name] = "category", (*sorted(words), *([None] if codes.min() < 0 else []))
+            elif len(words) + (gaps and bool(words)) > 1:
+                type_, self.levels[name] = "category", (*sorted(words), *[None] * gaps)
             else:
-                return "it has the same value in every row" if words else "it has no values"
+                return ONE_VALUE if words else NO_VALUES
         if type_ in ("number", "date"):
             dates = as_dates(column, date_format).dropna() if type_ == "date" else None
             timed = dates is not None and bool((dates != dates.dt.normalize()).any())
             values = as_numbers(column) if dates is None else _date_numbers(column, date_format, timed)
-            gaps = np.isnan(values)
-            if gaps.all() or (not gaps.any() and not np.ptp(values, axis=0).any()):
-                return "it has no values" if gaps.all() else "it has the same value in every row"
+            lost = np.isnan(values)
+            if lost.all() or (not lost.any() and not np.ptp(values, axis=0).any()):
+                return NO_VALUES if lost.all() else ONE_VALUE
             if dates is not None:
                 self.formats[name] = date_format, timed
         self.types[name] = type_
@@ -231,22 +223,28 @@ class TableEncoder:
     @property
     def _slots(self) -> list[tuple[str, str]]:
         """(column, part) of every number; the part is "" for a column of numbers."""
-        parts = {name: DATE_PARTS if timed else DATE_PARTS[:-1] for name, (_, timed) in self.formats.items()}
         numbers = [(name, "") for name, type_ in self.types.items() if type_ == "number"]
-        return numbers + [(name, part) for name, own in parts.items() for part in own]
+        dates = [(name, part) for name, (_, timed) in self.formats.items() for part in DATE_PARTS[: 5 + timed]]
+        return numbers + dates
 
-    def _levels(self, pairs: bool) -> dict[str, tuple[str | None, ...]]:
-        """Columns with two levels and no gaps, or the others."""
-        return {name: own for name, own in self.levels.items() if (len(own) == 2 and None not in own) == pairs}
+    @property
+    def _flagged(self) -> IntArray:
+        """Numbers with gaps in training, and the first part of dates with gaps."""
+        first = [part in ("", DATE_PARTS[0]) for _, part in self._slots]
+        return np.flatnonzero(self.missing & np.array(first, dtype=bool))
+
+    @property
+    def _ordered_levels(self) -> list[tuple[str, tuple[str | None, ...]]]:
+        """Columns of two levels first, then the others."""
+        return sorted(self.levels.items(), key=lambda item: not _is_pair(item[1]))
 
     @property
     def feature_names(self) -> list[str]:
         """Columns of the result."""
         slots = self._slots
-        found = [f"{name} {part}".strip() for name, part in slots]
-        found += [f"{slots[k][0]} missing" for k in np.flatnonzero(self.missing) if slots[k][1] in FIRST]
-        found += [f"{name}={own[1]}" for name, own in self._levels(True).items()]
-        for name, levels in self._levels(False).items():
+        found = [f"{name} {part}".strip() for name, part in slots] + [f"{slots[k][0]} missing" for k in self._flagged]
+        for name, own in self._ordered_levels:
+            levels = own[1:] if _is_pair(own) else own
             found += [f"{name} missing" if level is None else f"{name}={level}" for level in levels]
         for name, texts in self.texts.items():
             found += [f"{name} {k}" for k in range(1, len(texts["components"]) + 1)]
@@ -258,17 +256,28 @@ class TableEncoder:
         table = as_frame(X)
         check_columns(table, self.types, learned=True)
         met: dict[str, tuple[int, int, str]] = {}
-        blocks = [self._number_features(self._numbers(table, met)), *self._level_features(table, met)]
-        for name, own in self.texts.items():
+        with np.errstate(over="ignore"):
+            numbers = self._numbers(table, met) / self.units - self.medians
+        gaps = np.isnan(numbers)
+        blocks = [np.where(gaps, 0.0, numbers).clip(-LARGEST, LARGEST), gaps[:, self._flagged]]
+        for name, own in self._ordered_levels:
             codes, words = as_levels(table[name])
-            features = _text_features(own, words)  # the last row, of zeros, is that of missing cells
-            gaps = codes < 0
-            _meet(met, table[name], gaps, ~features[codes].any(axis=1) & ~gaps)
-            blocks += [features[codes], gaps[:, None][:, : own["missing"]].astype(np.float32)]
+            place = {level: k for k, level in enumerate(own)}
+            index = np.array([*(place.get(word, -1) for word in words), place.get(None, -1)])[codes]
+            _meet(met, table[name], codes < 0, (index < 0) & (codes >= 0))
+            # A level never seen is half-way between two, or zero everywhere.
+            pair = np.where(index < 0, 0.5, index)[:, None]
+            blocks.append(pair if _is_pair(own) else index[:, None] == np.arange(len(own)))
+        for name, texts in self.texts.items():
+            codes, words = as_levels(table[name])
+            features = _text_features(texts, words)[codes]  # the last row, of zeros, is that of missing cells
+            lost = codes < 0
+            _meet(met, table[name], lost, ~features.any(axis=1) & ~lost)
+            blocks += [features, lost[:, None][:, : texts["missing"]]]
         known = {*self.types, *self.left_out}
         extra = [str(name) for name in table.columns if str(name) not in known]
         ignored = [f"columns that the model does not know are ignored: {listed(extra)}"] if extra else []
-        return np.hstack(blocks).astype(np.float32), self._notes(met, len(table)) + ignored
+        return np.hstack([own.astype(np.float32) for own in blocks]), self._notes(met, len(table)) + ignored
 
     def _numbers(self, table: pd.DataFrame, met: dict[str, tuple[int, int, str]]) -> FloatArray:
         """Numbers and parts of dates, one column per slot, nan where there is none."""
@@ -290,39 +299,6 @@ class TableEncoder:
                 _meet(met, table[name], empty, gaps & ~empty)
         return np.hstack([numbers.reshape(len(table), -1), *dates])
 
-    def _number_features(self, numbers: FloatArray) -> Float32Array:
-        from sklearn.impute import SimpleImputer
-
-        if not len(self.medians):
-            return np.empty((len(numbers), 0), dtype=np.float32)
-        # Two rows that have these medians, and a gap where training had gaps.
-        like = np.vstack([self.medians, np.where(self.missing, np.nan, self.medians)])
-        imputer = SimpleImputer(strategy="median", add_indicator=True).set_output(transform="default").fit(like)
-        with np.errstate(over="ignore"):
-            features = imputer.transform(numbers / self.units)
-            features[:, : len(self.medians)] -= self.medians
-        # The imputer flags every part of a missing date: one flag is enough.
-        slots = self._slots
-        flags = [slots[k][1] in FIRST for k in np.flatnonzero(self.missing)]
-        return np.clip(features[:, [*[True] * len(slots), *flags]], -LARGEST, LARGEST).astype(np.float32)
-
-    def _level_features(self, table: pd.DataFrame, met: dict[str, tuple[int, int, str]]) -> Iterable[Float32Array]:
-        from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder
-
-        # A level never seen is half-way between two, or zero everywhere.
-        half = {"handle_unknown": "use_encoded_value", "unknown_value": np.nan, "dtype": np.float32}
-        none = {"handle_unknown": "ignore", "sparse_output": False, "dtype": np.float32}
-        for pairs, encoder in ((True, OrdinalEncoder(**half)), (False, OneHotEncoder(**none))):
-            if levels := self._levels(pairs):
-                cells = np.empty((len(table), len(levels)), dtype=object)
-                for k, (name, own) in enumerate(levels.items()):
-                    codes, words = as_levels(table[name])
-                    cells[:, k] = _words(codes, words)
-                    _meet(met, table[name], codes < 0, np.array([word not in own for word in words] + [False])[codes])
-                encoder.set_params(categories=[list(own) for own in levels.values()]).set_output(transform="default")
-                encoder.fit(np.array([[own[0] for own in levels.values()]], dtype=object))
-                yield np.nan_to_num(encoder.transform(cells), nan=0.5)
-
     def _notes(self, met: Mapping[str, tuple[int, int, str]], n_rows: int) -> list[str]:
         gaps = [f"{name} {met[name][0]:,}" for name in self.types if name in met and met[name][0]]
         more = f" and {len(gaps) - SHOWN} more columns" if len(gaps) > SHOWN else ""
@@ -337,7 +313,7 @@ class TableEncoder:
         """Columns taken as text that look like numbers with a unit or separators."""
         found, table = [], as_frame(X)
         for name in [*self.levels, *self.texts]:
-            words = as_levels(table[name])[1] if name in self.texts else [w for w in self.levels[name] if w is not None]
+            words = as_levels(table[name])[1]
             dressed = [word for word in words if DRESSED_NUMBER.match(word) and not PLAIN_NUMBER.match(word)]
             if len(words) >= FEW_LEVELS / 2 and len(dressed) >= MOSTLY * len(words):
                 found.append(
@@ -349,9 +325,8 @@ class TableEncoder:
     @classmethod
     def restore(cls, tree: Mapping[str, Any]) -> TableEncoder:
         """The encoder whose ``vars`` a file holds; LookupError, TypeError, ValueError or AttributeError otherwise."""
-        units, medians, missing = (
-            check.check_finite(tree[key], key, ndim=1) for key in ("units", "medians", "missing")
-        )
+        arrays = ("units", "medians", "missing")
+        units, medians, missing = (check.check_finite(tree[name], name, ndim=1) for name in arrays)
         types = {name: check.check_choice(own, list(UNKNOWN), "type") for name, own in tree["types"].items()}
         formats = {name: (_text_or_none(own), bool(timed)) for name, (own, timed) in tree["formats"].items()}
         levels = {name: tuple(map(_text_or_none, own)) for name, own in tree["levels"].items()}
@@ -368,10 +343,13 @@ class TableEncoder:
         return new
 
 
+def _is_pair(levels: tuple[str | None, ...]) -> bool:
+    return len(levels) == 2 and None not in levels
+
+
 def _meet(met: dict[str, tuple[int, int, str]], column: pd.Series, missing: BoolArray, unknown: BoolArray) -> None:
     """Missing cells, cells that cannot be used, and an example of these."""
-    example = str(column.iloc[int(unknown.argmax())])
-    met[str(column.name)] = int(missing.sum()), int(unknown.sum()), example
+    met[str(column.name)] = int(missing.sum()), int(unknown.sum()), str(column.iloc[int(unknown.argmax())])
 
 
 def _date_format(words: list[str]) -> str | None:
@@ -391,13 +369,12 @@ def _date_format(words: list[str]) -> str | None:
 
 
 def _date_numbers(column: pd.Series, date_format: str | None, timed: bool) -> FloatArray:
-    from skrub import DatetimeEncoder
+    import pandas as pd
 
-    dates = as_dates(column, date_format).rename("d")
-    found = DatetimeEncoder(resolution="hour", add_weekday=True).fit_transform(dates)
-    # The encoder leaves the hour out where every date is at midnight: it is 0 then.
-    found = found.reindex(columns=[f"d_{part}" for part in (DATE_PARTS if timed else DATE_PARTS[:-1])], fill_value=0.0)
-    return np.where(dates.isna().to_numpy()[:, None], np.nan, found.to_numpy(dtype=np.float64))
+    dates = as_dates(column, date_format)
+    seconds, own = (dates - pd.Timestamp(0)).dt.total_seconds(), dates.dt
+    parts = [own.year, own.month, own.day, seconds, own.day_of_week, own.hour]  # as in DATE_PARTS
+    return np.column_stack([part.to_numpy(np.float64) for part in parts[: 5 + timed]])
 
 
 def _learn_texts(codes: IntArray, words: list[str]) -> dict[str, Any]:
@@ -466,16 +443,13 @@ def as_frame(X: Any) -> pd.DataFrame:
 
 def check_columns(table: pd.DataFrame, names: Iterable[str], *, learned: bool = False) -> None:
     """Refuse a table that has no rows, has a column twice, or lacks one of ``names``."""
-    import pandas as pd
-
     have = dict(zip(map(str, table.columns), table.dtypes, strict=True))
     if len(table) == 0:
         raise ValueError("X has no rows: pass at least one")
     if len(have) < table.shape[1]:
-        twice = next(name for name, count in Counter(map(str, table.columns)).items() if count > 1)
+        twice = Counter(map(str, table.columns)).most_common(1)[0][0]
         raise ValueError(f"X has the column {twice!r} more than once: rename one of them")
-    if any(map(pd.api.types.is_complex_dtype, set(have.values()))):
-        name = next(name for name, dtype in have.items() if pd.api.types.is_complex_dtype(dtype))
+    if name := next((name for name, dtype in have.items() if getattr(dtype, "kind", "") == "c"), None):
         raise ValueError(f"X has complex numbers in the column {name!r}: pass their parts as two columns")
     if missing := [name for name in names if name not in have]:
         near = {name: near_name(name, list(have)) for name in missing[:SHOWN]}
@@ -488,21 +462,13 @@ def check_columns(table: pd.DataFrame, names: Iterable[str], *, learned: bool = 
 
 
 def near_name(name: str, names: Sequence[str]) -> str | None:
-    """The name most like ``name``, whatever its case and its spaces, or None.
-
-    >>> near_name("incme", ["age", "Income "])
-    'Income '
-    """
+    """The name most like ``name``, whatever its case and its spaces, or None."""
     plain = {other.strip().casefold(): other for other in names}
     found = get_close_matches(name.strip().casefold(), list(plain), 1, 0.7)
     return plain[found[0]] if found else None
 
 
 def listed(names: Sequence[Any]) -> str:
-    """The first names, in quotes, and how many more.
-
-    >>> listed(list("ab"))
-    "'a', 'b'"
-    """
+    """The first names, in quotes, and how many more."""
     shown = ", ".join(repr(str(name)) for name in names[:SHOWN])
     return shown + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")

@@ -1,7 +1,7 @@
 """Tables from files, in one pass: CSV and its kin, Parquet, JSON lines, Excel; every guess is in the notes.
 
 No file can claim more memory than a bound in proportion to its size. Compressed text is counted while it is unpacked.
-Parquet keeps strings as dictionaries and leaves out nested columns, which a few bytes can decode to any size.
+Parquet is measured by the headers of its pages before any is read; texts stay dictionaries, lists are left out.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from difflib import get_close_matches
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
+from collidescope._store import regular_file
 from collidescope.tables.encoding import MISSING_WORDS, listed
 
 if TYPE_CHECKING:
@@ -33,23 +33,25 @@ DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars", " ": 
 SNIFFED, HEAD = 50, 2**20
 OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 #: What a file starts with when it is no text (tar archives say so at byte 257).
-ARCHIVE = "an archive: unpack it, and give the table in it"
+ARCHIVE, OTHER = "an archive: unpack it, and give the table in it", "save the table as CSV or Parquet"
 MAGIC = {
-    b"\xd0\xcf\x11\xe0": "an old Excel workbook: save it as .xlsx, CSV or Parquet",
-    b"PK\x03\x04": "an archive to unpack first, or an Excel workbook: let its name end in .xlsx, or save it as CSV",
-    b"7z\xbc\xaf": ARCHIVE,
-    b"\x28\xb5\x2f\xfd": "compressed by zstd: unpack it first",
-    b"%PDF": "a PDF: save the table as CSV or Parquet",
-    b"\x93NUM": "a numpy array: save the table as CSV or Parquet",
+    b"PK\x03\x04": f"an archive to unpack first, or an Excel workbook: let its name end in .xlsx, or {OTHER}",
+    b"\xd0\xcf\x11\xe0": f"an old Excel workbook: {OTHER}",
     b"\x1f\x8b": "compressed by gzip: let its name end in .gz",
+    **dict.fromkeys([b"7z\xbc\xaf", b"\x28\xb5\x2f\xfd"], ARCHIVE),
+    **dict.fromkeys([b"%PDF", b"\x93NUM"], f"no text: {OTHER}"),
 }
 UTF16 = (b"\xff\xfe", b"\xfe\xff")
-#: A table that grows to more than so many times its size, and beyond so many bytes or cells, is a bomb.
-MOST_GROWTH, HARMLESS = 200, 50_000_000
+#: A table that grows to more than so many times its size, and beyond so many bytes, is a bomb; a cell takes CELL bytes.
+MOST_GROWTH, HARMLESS, CELL = 200, 50_000_000, 8
 #: Longer cells than the csv module's 128 KiB do occur in free text.
 LONGEST_CELL = 2**24
 #: Types of Parquet columns that are read: each value has a fixed size, or is a string.
 PLAIN_TYPES = ("integer", "floating", "boolean", "string", "large_string", "temporal", "decimal", "null")
+#: Types of Thrift's compact protocol; FIXED have so many bytes (a byte, a double).
+INT16, INT32, INT64, TEXT, LIST, STRUCTURE, FIXED = 4, 5, 6, 8, 9, 12, {3: 1, 7: 8}
+#: Errors of the libraries that unpack and decode.
+UNREADABLE = (UnicodeError, csv.Error, EOFError, lzma.LZMAError, zlib.error, OSError)
 
 
 class Table(NamedTuple):
@@ -84,9 +86,9 @@ def read_table(
     skip_lines : int
         Lines at the top that are no part of the table.
     """
-    import pandas as pd
-
-    path = existing(path)
+    path = regular_file(path)
+    if path.stat().st_size == 0:
+        raise ValueError(f"{path} is empty (0 bytes)")
 
     def found(names: Sequence[str]) -> str | None:
         return label(names) if callable(label) else label if label in names else None
@@ -98,32 +100,14 @@ def read_table(
         if reader is None:
             return _read_text(path, start, found, text, header, delimiter, skip_lines)
         frame, notes = reader(path)
-    except (UnicodeError, csv.Error, EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile, OSError) as error:
-        if isinstance(error, FileNotFoundError | PermissionError):
-            raise
+    except PermissionError:
+        raise
+    except UNREADABLE as error:
         raise ValueError(f"{path} cannot be read: {_first_line(error)}") from None
-    frame.columns = pd.Index([str(name).strip() for name in frame.columns])
+    frame = frame.set_axis([str(name).strip() for name in frame.columns], axis=1)
     if frame.shape[0] == 0:
         raise ValueError(f"{path} has columns but no rows")
     return Table(frame, notes, found(list(frame.columns)))
-
-
-def existing(path: str | Path) -> Path:
-    """``path`` when it is a file; else an error with names like it."""
-    path = Path(path)
-    if path.is_file():
-        if path.stat().st_size == 0:
-            raise ValueError(f"{path} is empty (0 bytes)")
-        return path
-    if path.exists():
-        raise ValueError(
-            f"{path} is a {'folder: name a file in it' if path.is_dir() else 'device or pipe: name a file'}"
-        )
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"there is no folder {path.parent}, so no {path.name} in it")
-    near = get_close_matches(path.name, [other.name for other in path.parent.iterdir() if other.is_file()], 1, 0.6)
-    hint = f": did you mean {near[0]}?" if near else f" in {path.parent.resolve()}"
-    raise FileNotFoundError(f"there is no file {path}{hint}")
 
 
 def _reader(path: Path, start: bytes) -> Callable[[Path], tuple[pd.DataFrame, list[str]]] | None:
@@ -147,23 +131,25 @@ def _reader(path: Path, start: bytes) -> Callable[[Path], tuple[pd.DataFrame, li
     return None
 
 
+def _check_growth(path: Path, size: int) -> None:
+    if size > max(HARMLESS, MOST_GROWTH * path.stat().st_size):
+        more = f"it grows to {size:,} bytes or more, {MOST_GROWTH} times its size"
+        raise OSError(f"{more}: if that is right, unpack it first, or give a sample of it")
+
+
 class _Bounded(io.RawIOBase):
     """The bytes of an unpacked file, refused when they are far more than the packed ones."""
 
     def __init__(self, file: Any, path: Path) -> None:
-        self.file, self.path, self.left = file, path, max(HARMLESS, MOST_GROWTH * path.stat().st_size)
+        self.file, self.path, self.size = file, path, 0
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
         part = self.file.read(len(buffer))
-        self.left -= len(part)
-        if self.left < 0:
-            raise ValueError(
-                f"{self.path} grows to more than {MOST_GROWTH} times its size when unpacked: if that is right, unpack "
-                f"it and give the file that comes out"
-            )
+        self.size += len(part)
+        _check_growth(self.path, self.size)
         buffer[: len(part)] = part
         return len(part)
 
@@ -206,11 +192,10 @@ def _read_text(
     first = next((row for row in _rows(lines, delimiter) if any(cell.strip() for cell in row)), None)
     if first is None:
         raise ValueError(f"{path} has no lines to read")
-    if delimiter == " " and first[-1] == "":
-        first.pop()
+    first = first[: _width(first, delimiter)]
     names = [name.strip() or f"unnamed {k}" if header else f"c{k}" for k, name in enumerate(first, start=1)]
     if len(set(names)) < len(names):
-        twice = next(name for name, count in Counter(names).items() if count > 1)
+        twice = Counter(names).most_common(1)[0][0]
         hint = " (is the first line data? then --no-header)" if looks_like_data(names) else ": rename one of them"
         raise ValueError(f"{path} has the column {twice!r} more than once{hint}")
     label = find(names)
@@ -228,9 +213,9 @@ def _read_text(
         # The label as it is written: behind an apostrophe no word stands for a missing cell.
         "converters": {} if label is None else {label: "'".__add__},
     }
-    if delimiter != "," and (named := _decimal_comma(lines[1:500], delimiter)):
+    if delimiter != "," and (example := _decimal_comma(lines[1:500], delimiter)):
         options["decimal"] = ","
-        notes.append(f"numbers are read with a decimal comma (such as {named!r})")
+        notes.append(f"numbers are read with a decimal comma (such as {example!r})")
     for encoding in ["utf-16"] if utf16 else ["utf-8-sig", "latin-1"]:
         try:
             with _open(path) as file, warnings.catch_warnings():
@@ -240,14 +225,10 @@ def _read_text(
         except UnicodeDecodeError:
             if utf16:
                 raise
-            notes.append(
-                f"{path.name} is not UTF-8: it is read as Latin-1 (Western European), check names with accents"
-            )
+            notes.append(f"{path.name} is not UTF-8: it is read as Latin-1 (Western European), check accents in names")
         except (pd.errors.ParserError, pd.errors.ParserWarning, OverflowError) as error:
             _find_ragged(path, encoding, delimiter, skip_lines)
             raise ValueError(f"{path} cannot be read: {_first_line(error)}") from None
-        except ValueError as error:  # the bound on unpacking, which pandas raises again as its own
-            raise ValueError(str(error)) from None
     if len(frame) == 0:
         raise ValueError(f"{path} has one line only: a line of column names, then one line per row are needed")
     if label is not None:
@@ -305,7 +286,6 @@ def _find_ragged(path: Path, encoding: str, delimiter: str, skip_lines: int) -> 
                 return
         except csv.Error as error:
             raise ValueError(f"{path} cannot be read at line {end}: {error} (an unclosed quote above it?)") from None
-    said = f"{path}, line {line}: {cells} cells, but the first line has {width}"
     if end > line:
         hint = f'. A quote (") opens in line {line} and closes only in line {end}: is one missing?'
     elif n_rows == 1 and cells == width + 1:
@@ -315,25 +295,15 @@ def _find_ragged(path: Path, encoding: str, delimiter: str, skip_lines: int) -> 
     else:
         cause = "an unquoted delimiter in a text?" if cells > width else "a line cut short?"
         hint = f" ({cause} The file is cut at {DELIMITERS.get(delimiter, repr(delimiter))}): mend or delete that line"
-    raise ValueError(said + hint)
+    raise ValueError(f"{path}, line {line}: {cells} cells, but the first line has {width}{hint}")
 
 
 def looks_like_data(names: Sequence[str]) -> bool:
-    """Are there numbers among the names of the columns?
-
-    >>> looks_like_data(["39", "State-gov"]), looks_like_data(["age", "work"])
-    (True, False)
-    """
+    """Are there numbers among the names of the columns?"""
     return any(re.fullmatch(r"\s*-?\d+([.,]\d+)?\s*", name) for name in names)
 
 
 # ---------------------------------------------------------------- other files
-
-
-def _check_claim(path: Path, size: int, what: str) -> None:
-    if size > max(HARMLESS, MOST_GROWTH * path.stat().st_size):
-        few = f"more than {MOST_GROWTH} for each byte of the file"
-        raise ValueError(f"it claims {what}, {few}: if that is right, give a sample of it")
 
 
 def _read_parquet(path: Path) -> tuple[pd.DataFrame, list[str]]:
@@ -345,32 +315,90 @@ def _read_parquet(path: Path) -> tuple[pd.DataFrame, list[str]]:
     import pandas as pd
 
     try:
-        claims, schema = pq.read_metadata(path), pq.read_schema(path)
-        groups = [claims.row_group(k) for k in range(claims.num_row_groups)]
-        size = sum(group.column(k).total_uncompressed_size for group in groups for k in range(claims.num_columns))
-        _check_claim(
-            path, claims.num_rows * claims.num_columns, f"{claims.num_rows:,} rows of {claims.num_columns:,} columns"
-        )
-        _check_claim(path, size, f"{size:,} bytes")
-        types = {field.name: getattr(field.type, "value_type", field.type) for field in schema}
-        plain = [
-            name for name, own in types.items() if any(getattr(pa.types, f"is_{test}")(own) for test in PLAIN_TYPES)
-        ]
-        plain = [name for name in plain if not pa.types.is_nested(schema.field(name).type)]
-        texts = [name for name in plain if pa.types.is_string(types[name]) or pa.types.is_large_string(types[name])]
-        # As a dictionary a text that repeats is held once, and batches free the pages they came from.
-        batches = list(pq.ParquetFile(path, read_dictionary=texts).iter_batches(columns=plain, use_threads=False))
-        table = pa.Table.from_batches(batches) if batches else schema.empty_table().select(plain)
-        exact = {pa.int64(): pd.Int64Dtype(), pa.uint64(): pd.UInt64Dtype()}  # a gap would make floats of them
-        columns = {
-            name: column.to_pandas(date_as_object=False, types_mapper=exact.get if column.null_count else None)
-            for name, column in zip(table.column_names, table.columns, strict=True)
-        }
+        _check_growth(path, _decoded_size(path))
+        own_types = {own.name: own.type for own in pq.read_schema(path)}
+        types = {name: own.value_type if pa.types.is_dictionary(own) else own for name, own in own_types.items()}
+        plain = [n for n, own in types.items() if any(getattr(pa.types, f"is_{test}")(own) for test in PLAIN_TYPES)]
+        texts = {name for name in plain if pa.types.is_string(types[name]) or pa.types.is_large_string(types[name])}
+        # As a dictionary a text that repeats is held once, and one batch per group of rows needs one dictionary.
+        file = pq.ParquetFile(path, read_dictionary=list(texts))
+        batches = file.iter_batches(max(file.metadata.num_rows, 1), columns=plain, use_threads=False)
+        table = pa.Table.from_batches(batches, pa.schema(map(file.schema_arrow.field, plain)))
+        frame = table.to_pandas(date_as_object=False, ignore_metadata=True)
+        exact = {pa.int64(): pd.Int64Dtype(), pa.uint64(): pd.UInt64Dtype()}
+        for name, column in zip(plain, table.columns, strict=True):
+            if name in texts:
+                frame[name] = frame[name].astype(object)
+            elif column.type in exact and column.null_count:  # a gap has made floats of them
+                frame[name] = column.to_pandas(types_mapper=exact.get)
     except Exception as error:
         raise ValueError(f"{path} cannot be read as Parquet: {_first_line(error)}") from None
-    frame = pd.DataFrame({name: own.astype(object) if name in set(texts) else own for name, own in columns.items()})
-    others = [name for name in schema.names if name not in columns]
+    others = [name for name in types if name not in frame]
     return frame, [f"columns of lists, bytes and the like are left out: {listed(others)}"] if others else []
+
+
+def _decoded_size(path: Path) -> int:
+    """Bytes that the pages of a Parquet file decode to, by the headers of the pages: the footer may say less.
+
+    Footer and headers are structures in Thrift's compact protocol, read here because pyarrow shows no headers, and ends
+    the process on some footers.
+    """
+    size = values = 0
+    with open(path, "rb") as file:
+        file.seek(-8, io.SEEK_END)
+        length, magic = file.read(4), file.read(4)
+        if magic != b"PAR1":
+            raise ValueError("its last bytes are not PAR1")
+        file.seek(-8 - int.from_bytes(length, "little"), io.SEEK_END)
+        footer = _structure(file)
+        groups = [group[1, LIST] for group in footer[4, LIST]]
+        for chunk in (column[3, STRUCTURE] for column in chain.from_iterable(groups)):
+            start = min(chunk[9, INT64], chunk.get((11, INT64)) or chunk[9, INT64])  # of data, of a dictionary
+            end = start + chunk[7, INT64]
+            while start < end:
+                file.seek(start)
+                page = _structure(file)
+                unpacked, packed = page[2, INT32], page[3, INT32]
+                if min(unpacked, packed) < 0:
+                    raise ValueError("a page has a negative size")
+                own = page.get((5, STRUCTURE)) or page.get((8, STRUCTURE)) or {}  # data, in either version
+                size, values, start = size + unpacked, values + own.get((1, INT32), 0), file.tell() + packed
+    cells = footer[3, INT64] * max(map(len, groups), default=0)
+    return int(size + CELL * max(values, cells))
+
+
+def _structure(file: BinaryIO) -> dict[tuple[int, int], Any]:
+    """Values by the number of their field and their type: like Thrift, those of another type are passed over."""
+    found, field = {}, 0
+    while head := file.read(1)[0]:
+        field, type_ = field + (head >> 4) if head >> 4 else _number(file), head & 15
+        if type_ > 2:  # 1 and 2 are true and false, of no more bytes
+            found[field, type_] = _value(file, type_)
+    return found
+
+
+def _value(file: BinaryIO, type_: int) -> Any:
+    if type_ in (INT16, INT32, INT64):
+        return _number(file)
+    if type_ == STRUCTURE:
+        return _structure(file)
+    if type_ == LIST:
+        head = file.read(1)[0]
+        return [_value(file, head & 15) for _ in range(head >> 4 if head < 240 else _number(file, signed=False))]
+    if type_ not in (TEXT, *FIXED):
+        raise ValueError(f"it holds a value of type {type_}, which Parquet does not have")
+    file.seek(_number(file, signed=False) if type_ == TEXT else FIXED[type_], io.SEEK_CUR)
+    return None
+
+
+def _number(file: BinaryIO, signed: bool = True) -> int:
+    value = 0
+    for shift in range(0, 64, 7):
+        byte = file.read(1)[0]
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return (value >> 1) ^ -(value & 1) if signed else value
+    raise ValueError("it holds a number of more than 64 bits")
 
 
 def _read_json_lines(path: Path) -> tuple[pd.DataFrame, list[str]]:
@@ -386,7 +414,7 @@ def _read_json_lines(path: Path) -> tuple[pd.DataFrame, list[str]]:
             names |= dict.fromkeys(records[-1].keys())
         except (ValueError, RecursionError, AttributeError):
             raise ValueError(f'{path}, line {number}: not an object such as {{"age": 39}}, one per line') from None
-        _check_claim(path, len(records) * len(names), f"{len(records):,} rows of {len(names):,} columns")
+        _check_growth(path, CELL * len(records) * len(names))
     return pd.DataFrame.from_records(records, columns=list(names)), []
 
 
@@ -400,12 +428,11 @@ def _read_excel(path: Path) -> tuple[pd.DataFrame, list[str]]:
     rows: list[tuple[Any, ...]] = []
     try:
         with zipfile.ZipFile(path) as archive:
-            size = sum(part.file_size for part in archive.infolist())
-            _check_claim(path, size, f"{size:,} bytes")
+            _check_growth(path, sum(part.file_size for part in archive.infolist()))
         sheets = load_workbook(path, read_only=True, data_only=True).worksheets
         for row in sheets[0].iter_rows(values_only=True):
             rows.append(row)
-            _check_claim(path, len(rows) * len(row), f"{len(rows):,} rows of {len(row):,} cells")
+            _check_growth(path, CELL * len(rows) * len(row))
     except Exception as error:
         raise ValueError(f"{path} cannot be read as a workbook: {_first_line(error)}") from None
     names = [f"unnamed {k}" if name is None else str(name) for k, name in enumerate(rows[0] if rows else (), start=1)]
