@@ -138,7 +138,7 @@ def command(*shared: str) -> Callable[[Callable[..., None]], Callable[..., None]
 
 def load_source(path: Path) -> Any:
     """A model, a matrix, or a summary (a dict), told apart by what is in the file."""
-    from collidescope._store import read_json, regular_file, regular_file
+    from collidescope._store import read_json, regular_file
     from collidescope.matrix import FORMAT
 
     with open(regular_file(path), "rb") as file:
