@@ -69,8 +69,9 @@ TESTS: dict[str, tuple[str, ...]] = {
     "learners.softmax": ("test_learners.py",),
     "applications.smoothing_loss": ("test_smoothing.py",),
 }
-#: A mutant may take this many times as long as the code that is right, and so many seconds more.
-PATIENCE = 5, 15
+#: A mutant may take this many times as long as the code that is right, and so many seconds more: of its own processor
+#: time, so that a busy machine kills none; and of the clock ten times that, for one that waits for ever.
+PATIENCE, WAITING = (5, 15), 10
 MEMORY = 8 * 2**30
 #: Exit code of tests that passed on another module than the mutant.
 NOT_LOADED = 98
@@ -133,8 +134,10 @@ def _run(module: str, tree: ast.Module, mutant: Mutant | None, folder: Path, sec
     return ended
 
 
-def start(module: str, tree: ast.Module, mutant: Mutant | None, folder: Path, seconds: dict[str, float]) -> int:
-    """Fork; the child's process id."""
+def start(
+    module: str, tree: ast.Module, mutant: Mutant | None, folder: Path, seconds: dict[str, float], limit: int
+) -> int:
+    """Fork; the child's process id. ``limit``: seconds of processor time."""
     child = os.fork()
     if child:
         return child
@@ -142,6 +145,7 @@ def start(module: str, tree: ast.Module, mutant: Mutant | None, folder: Path, se
     try:
         os.setpgid(0, 0)
         resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+        resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
         with open(f"{folder}.log", "w") as log:
             os.dup2(log.fileno(), 1)
             os.dup2(log.fileno(), 2)
@@ -158,6 +162,8 @@ def finish(child: int, deadline: float, block: bool = False) -> str | None:
             code = os.waitstatus_to_exitcode(status)
             if code == NOT_LOADED:
                 raise RuntimeError("the tests did not import the mutant")
+            if code in (-signal.SIGXCPU, -signal.SIGKILL):
+                return "timed out"
             return "killed" if code else "survived"
         if time.monotonic() > deadline:
             os.killpg(child, signal.SIGKILL)
@@ -177,10 +183,13 @@ def campaign(module: str, jobs: int, sample: int | None, seed: int) -> dict[str,
     with tempfile.TemporaryDirectory() as scratch:
         begun = time.monotonic()
         right = Path(scratch, "right")
-        if finish(start(module, tree, None, right, {}), begun + 600, block=True) != "survived":
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        if finish(start(module, tree, None, right, {}, 600), begun + 6000, block=True) != "survived":
             print(f"the tests of {module} fail without any mutant:\n{Path(f'{right}.log').read_text()[-3000:]}")
             return None
-        usual = time.monotonic() - begun
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        usual = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        limit = int(PATIENCE[0] * usual + PATIENCE[1])
         seconds = json.loads(Path(f"{right}.json").read_text())
         print(f"{module}: {len(chosen)} of {len(found)} mutants, tests take {usual:.1f} s", flush=True)
         ended: dict[int, str] = {}
@@ -190,8 +199,8 @@ def campaign(module: str, jobs: int, sample: int | None, seed: int) -> dict[str,
             while waiting and len(running) < jobs:
                 number = waiting.pop(0)
                 folder = Path(scratch, str(number))
-                deadline = time.monotonic() + PATIENCE[0] * usual + PATIENCE[1]
-                running[start(module, tree, chosen[number], folder, seconds)] = number, deadline, folder
+                deadline = time.monotonic() + WAITING * limit
+                running[start(module, tree, chosen[number], folder, seconds, limit)] = number, deadline, folder
             for child, (number, deadline, folder) in list(running.items()):
                 outcome = finish(child, deadline)
                 if outcome is not None:
