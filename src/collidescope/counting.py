@@ -48,9 +48,7 @@ VOTES_PER_ITEM = (2, 3, 4, 5, 7, 10, 15, 20, 30, 50)
 
 
 def input_groups(X: Any) -> IntArray:
-    """A number for every row of ``X``, the same for rows that are exactly equal.
-
-    ``X`` is a DataFrame, a Series, or an array of any dtype; a missing value equals a missing value.
+    """A number for every row of ``X`` (table or array), the same for equal rows; a missing value equals another.
 
     >>> input_groups([[1, "a"], [2, "b"], [1, "a"]])
     array([0, 1, 0])
@@ -69,15 +67,13 @@ def input_groups(X: Any) -> IntArray:
     if table.shape[0] == 0 or table.shape[1] == 0:
         raise ValueError(f"X is empty (shape {table.shape}): pass at least one row and one column")
     groups: Any = None
-    for position in range(table.shape[1]):
+    for position, name in enumerate(table.columns):
         try:
             codes, levels = pd.factorize(table.iloc[:, position], use_na_sentinel=False)
         except TypeError as error:
-            raise ValueError(
-                f"X has values that cannot be compared in column {table.columns[position]!r}: {error}"
-            ) from None
+            raise ValueError(f"X has values that cannot be compared in column {name!r}: {error}") from None
         # Renumbering after each column keeps the product below n × levels: it cannot overflow.
-        groups = codes if groups is None else pd.factorize(groups * max(len(levels), 1) + codes)[0]
+        groups = codes if groups is None else pd.factorize(groups * len(levels) + codes)[0]
     return np.asarray(groups, dtype=np.intp)
 
 
@@ -100,11 +96,10 @@ def count_collisions(
     ----------
     X : DataFrame, Series or array of n rows, any dtypes
         The inputs. For votes, one row per vote: the name or number of the item.
-    y : array of n labels
+    y, classes : array of n labels, K names (default the sorted distinct labels)
     average : {"rows", "items"}
         Whose mean S is. "rows", for tables in which inputs repeat by chance; "items", for votes: every distinct input
         counts the same, however many labels it has.
-    classes : K names, default the sorted distinct labels
 
     Returns
     -------
@@ -121,8 +116,7 @@ def count_collisions(
 
     Votes in long form, one row per vote:
 
-    >>> items = ["img1", "img1", "img1", "img2", "img2", "img3"]
-    >>> votes = ["cat", "cat", "dog", "dog", "dog", "dog"]
+    >>> items, votes = [1, 1, 1, 2, 2, 3], ["cat", "cat", "dog", "dog", "dog", "dog"]
     >>> count_collisions(items, votes, average="items").matrix.round(3)
     array([[0.5 , 0.5 ],
            [0.25, 0.75]])
@@ -176,10 +170,8 @@ def votes_needed(
 
     Parameters
     ----------
-    cm : CollisionMatrix
-        Of a first round of votes (mean over items).
-    half_width, level : float
-        Wanted: the estimate ± this, at this level.
+    cm : CollisionMatrix of a first round of votes (mean over items)
+    half_width, level : wanted is the estimate ± this, at this level
     of : "pber", "matrix" or a pair (class, other)
         Whose interval: of the PBER, of every entry of S, or of the one entry S[class, other].
 
@@ -205,11 +197,10 @@ def votes_needed(
     check.check_between(half_width, 0, 1, "half_width")
     check.check_between(level, 0, 1, "level")
     if cm.stderr is None or cm.pber_stderr is None or cm.info.get("average") != "items":
-        raise ValueError(
-            "cm must come from votes: collision_matrix_from_votes(votes), or count_collisions(…, average='items')"
-        )
-    known = (float(cm.info[name] or 0) for name in ("distinct_inputs", "inverse_votes", "inverse_pairs"))
-    n, inverse_votes, inverse_pairs = known
+        roads = "collision_matrix_from_votes(votes), or count_collisions(…, average='items')"
+        raise ValueError(f"cm must come from votes: {roads}")
+    known = ("distinct_inputs", "inverse_votes", "inverse_pairs")
+    n, inverse_votes, inverse_pairs = (float(cm.info[name] or 0) for name in known)
     if of == "pber":
         two, now = np.array([cm.pber * (1 - cm.pber)]), np.array([n * cm.pber_stderr**2])
     else:
@@ -243,9 +234,6 @@ def votes_needed(
     widest = int(variance[:, 0].argmax())
     plans.attrs = {"between": float((two - within)[widest]), "within": float(within[widest])}
     return plans
-
-
-# ------------------------------------------------------------------------------------------------ tables of counts
 
 
 def count_table(groups: IntArray, codes: IntArray, k: int) -> csr_array:
@@ -315,9 +303,6 @@ def _wide_counts(votes: Any, names: npt.NDArray[Any]) -> csr_array:
     table.sum_duplicates()
     table.eliminate_zeros()
     return table
-
-
-# ------------------------------------------------------------------------------------------------ sums over units
 
 
 @dataclass(init=False, eq=False)

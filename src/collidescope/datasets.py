@@ -54,8 +54,7 @@ class Problem(ABC):
         rng = np.random.default_rng(TRUTH_SEED)
         per_class = TRUTH_DRAWS // len(self.priors)
         for k, prior in enumerate(self.priors):
-            for start in range(0, per_class, BLOCK):
-                size = min(BLOCK, per_class - start)
+            for size in np.diff([*range(0, per_class, BLOCK), per_class]):
                 X = self.draw(np.full(size, k, dtype=np.intp), rng)
                 yield self.posteriors(X), np.full(size, prior / per_class)
 
@@ -64,8 +63,7 @@ class Problem(ABC):
     ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         """(X, y): ``n_samples`` rows; class shares as near to the priors as whole numbers allow, or drawn from them."""
         check.check_count(n_samples, "n_samples")
-        rng = as_generator(random_state)
-        k = len(self.priors)
+        rng, k = as_generator(random_state), len(self.priors)
         if stratified:
             counts = np.floor(n_samples * self.priors).astype(int)
             short = np.argsort(-(n_samples * self.priors - counts), kind="stable")[: n_samples - counts.sum()]
@@ -77,8 +75,7 @@ class Problem(ABC):
 
     @cached_property
     def _truth(self) -> tuple[CollisionMatrix, float]:
-        k = len(self.priors)
-        B, kept = np.zeros((k, k)), 0.0
+        B, kept = np.zeros((len(self.priors),) * 2), 0.0
         for P, weights in self.nodes():
             B += P.T @ (weights[:, None] * P)
             kept += float(weights @ P.max(axis=1))
@@ -151,10 +148,9 @@ class GaussianProblem(Problem):
             yield from super().nodes()
             return
         # Directions across the centres carry no information about the class: only these one or two matter.
-        scale = self.scales[0]
-        centres = centred @ axes[:rank].T
-        step = GRID_STEP[rank] * scale
-        sides = [np.arange(c.min() - GRID_MARGIN * scale, c.max() + GRID_MARGIN * scale, step) for c in centres.T]
+        scale, centres = self.scales[0], centred @ axes[:rank].T
+        step, margin = GRID_STEP[rank] * scale, GRID_MARGIN * scale
+        sides = [np.arange(c.min() - margin, c.max() + margin, step) for c in centres.T]
         grid = np.stack(np.meshgrid(*sides, indexing="ij"), axis=-1).reshape(-1, rank)
         for start in range(0, len(grid), BLOCK):
             x = grid[start : start + BLOCK]
@@ -179,8 +175,7 @@ class LedProblem(Problem):
         self.classes = np.arange(10)
 
     def draw(self, codes: IntArray, rng: np.random.Generator) -> IntArray:
-        flips = rng.random((len(codes), 7)) < self.noise
-        return (self.SEGMENTS[codes] ^ flips).astype(np.intp)
+        return (self.SEGMENTS[codes] ^ (rng.random((len(codes), 7)) < self.noise)).astype(np.intp)
 
     def posteriors(self, X: npt.ArrayLike) -> FloatArray:
         X = _columns(X, 7)
@@ -304,12 +299,11 @@ def equidistant(
     random_state: Seed = None,
 ) -> GaussianProblem:
     """Unit Gaussians equally spaced along a segment of random direction (the paper's posterior experiments)."""
-    check.check_count(n_classes, "n_classes", least=2)
-    check.check_count(n_features, "n_features")
+    _check_counts(n_classes=(n_classes, 2), n_features=(n_features, 1))
     check.check_between(length, 0, np.inf, "length")
     direction = as_generator(random_state).standard_normal(n_features)
-    direction /= np.linalg.norm(direction)
-    return GaussianProblem(np.outer(np.linspace(-length / 2, length / 2, n_classes), direction), priors=priors)
+    centres = np.linspace(-length / 2, length / 2, n_classes)
+    return GaussianProblem(np.outer(centres, direction / np.linalg.norm(direction)), priors=priors)
 
 
 def ring(n_features: int = 6, radius: float = 1.8) -> GaussianProblem:
@@ -319,17 +313,15 @@ def ring(n_features: int = 6, radius: float = 1.8) -> GaussianProblem:
     """
     check.check_count(n_features, "n_features", least=2)
     check.check_between(radius, 0, np.inf, "radius")
-    angles = 2 * np.pi * np.arange(6) / 6
+    angles, weights = 2 * np.pi * np.arange(6) / 6, np.linspace(4, 1, 6)
     means = np.zeros((6, n_features))
     means[:, 0], means[:, 1] = radius * np.cos(angles), radius * np.sin(angles)
-    weights = np.linspace(4, 1, 6)
     return GaussianProblem(means, [0.6, 1.4, 0.8, 1.2, 0.7, 1.0], weights / weights.sum())
 
 
 def tangled(n_classes: int = 6, n_parts: int = 3, n_features: int = 8, random_state: Seed = 0) -> DensityProblem:
     """Classes of several Gaussians with random centres and covariances: little ambiguity, much to learn."""
-    for name, value, least in (("n_classes", n_classes, 2), ("n_parts", n_parts, 1), ("n_features", n_features, 1)):
-        check.check_count(value, name, least)
+    _check_counts(n_classes=(n_classes, 2), n_parts=(n_parts, 1), n_features=(n_features, 1))
     rng = as_generator(random_state)
     means = rng.standard_normal((n_classes, n_parts, n_features))
     factors = rng.standard_normal((n_classes, n_parts, n_features, n_features)) / np.sqrt(n_features)
@@ -475,6 +467,11 @@ def interactions(n_features: int = 12, pairs: int = 4, sharpness: float = 1.5) -
         return softmax(np.column_stack([logit, -logit]) / 2, axis=1)
 
     return TeacherProblem(_gaussian(n_features), teacher)
+
+
+def _check_counts(**counts: tuple[int, int]) -> None:
+    for name, (value, least) in counts.items():
+        check.check_count(value, name, least)
 
 
 def _gaussian(d: int) -> Inputs:

@@ -119,7 +119,7 @@ def of_moments(
     S, variance = moments.ratio()
     priors = moments.rho / moments.size if priors is None else priors
     held_out = moments.held_out_error() if labelled else None
-    rest = {"counts": independent if counts is None else counts, "covariance": moments.covariance()}
+    rest: dict[str, Any] = {"counts": independent if counts is None else counts, "covariance": moments.covariance()}
     rest |= {"units": independent, "n_units": moments.units} if grouped else {}
     return _projected(S * priors[:, None], priors, classes, variance, moments.error()[1], held_out, method, **rest)
 
@@ -136,7 +136,7 @@ def _projected(
 ) -> CollisionMatrix:
     """An estimate of B, projected, as a :class:`CollisionMatrix`; ``held_out``: 0/1 error and its variance."""
     found = project(B, priors)
-    info = {"method": method, "moved": found.moved}
+    info: dict[str, Any] = {"method": method, "moved": found.moved}
     info |= {"projection_iterations": found.iterations, "projection_converged": found.converged}
     if held_out is not None:
         rest |= {"held_out_error": held_out[0], "held_out_stderr": float(np.sqrt(held_out[1]))}

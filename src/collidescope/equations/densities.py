@@ -143,7 +143,7 @@ def collision_matrix_from_densities(
     # The priors are known exactly; the draws only come close to them.
     B = balance((moments.rho / moments.size)[:, None] * S, shares)
     errors = np.sqrt(variance), float(np.sqrt(moments.error()[1]))
-    info = {"method": "densities, Monte Carlo", "n_samples": n_samples}
+    info: dict[str, Any] = {"method": "densities, Monte Carlo", "n_samples": n_samples}
     S = B / B.sum(axis=1, keepdims=True)
     return CollisionMatrix(S, shares, names, *errors, covariance=moments.covariance(), info=info)
 

@@ -94,11 +94,11 @@ def recover(
     check.check_count(max_iter, "max_iter")
     gramian = (gramian + gramian.T) / 2
     if method == "root":
-        S, moved, *ended = _root(gramian, shares)
+        S, moved, converged, steps, status = _root(gramian, shares)
     else:
-        S, moved, *ended = _gradient(gramian, penalty, learning_rate, tolerance, max_iter)
+        S, moved, converged, steps, status = _gradient(gramian, penalty, learning_rate, tolerance, max_iter)
     residual, lowest = float(np.linalg.norm(S @ S.T - gramian)), float(np.linalg.eigvalsh(gramian)[0])
-    return Recovery(S, shares, method, residual, moved, lowest, condition_number(S), *ended)
+    return Recovery(S, shares, method, residual, moved, lowest, condition_number(S), converged, steps, status)
 
 
 def _root(G: FloatArray, priors: FloatArray) -> tuple[FloatArray, float, bool, int, str]:
