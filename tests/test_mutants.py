@@ -74,7 +74,7 @@ def test_every_mutant_of_the_equations_compiles_differs_and_has_a_name_of_its_ow
     right = ast.unparse(ast.parse(source))
     names = [_name(mutant) for mutant in mutants(source)[1]]
     assert len(set(names)) == len(names) > 30
-    for number in range(0, len(names), 25):
+    for number in range(0, len(names), 100):
         tree, found = mutants(source)
         found[number].apply()
         assert ast.unparse(ast.fix_missing_locations(tree)) != right
