@@ -201,9 +201,9 @@ def noisy(seed: int, k: int = 5, noise: float = 0.03) -> tuple[np.ndarray, np.nd
 
 @pytest.mark.parametrize("seed", range(3))
 def test_projection_and_recovery_give_possible_matrices_and_the_first_is_closer_to_the_truth(seed):
-    truth, estimate, priors = noisy(seed)
+    truth, estimate, priors = noisy(seed, k=8)
     result, S = project(estimate, priors), truth / priors[:, None]
-    recovered = recover(S @ S.T + 0.1 * seed * np.random.default_rng(seed).standard_normal(S.shape), priors)
+    recovered = recover(S @ S.T + 0.03 * seed * np.random.default_rng(seed).standard_normal(S.shape), priors)
     scale = np.sqrt(np.outer(priors, priors))
     for B in (result.joint, recovered.joint):
         assert B.min() >= 0
