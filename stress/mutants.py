@@ -52,7 +52,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         f"{BAD}damaged_json_is_refused",
         f"{BAD}nothing_of_a_collision_matrix_can_be_changed",
     ),
-    "equations.gramian": ("test_equations.py", "test_estimate.py"),
+    "equations.gramian": ("test_equations.py",),
     "equations.recovery": ("test_equations.py", EQUATION),
     "equations.projection": ("test_equations.py", EQUATION),
     "equations.posterior": ("test_equations.py", EQUATION),
