@@ -163,9 +163,6 @@ def test_rows_beyond_one_block_are_added_up_as_within_one():
     assert np.allclose(votes.stderr, stderr)
 
 
-# ------------------------------------------------------------------------------------------------ sums
-
-
 @pytest.mark.parametrize("how", ["rows", "groups", "sparse"])
 def test_moments_are_the_sums_over_units_written_out(how):
     rng = np.random.default_rng(7)
@@ -266,9 +263,6 @@ def test_one_unit_has_no_spread_two_have_that_of_two_and_rounding_is_no_variance
     assert same.error()[1] == pytest.approx(0, abs=1e-15)
 
 
-# ------------------------------------------------------------------------------------------------ other priors
-
-
 def test_known_priors_make_every_class_a_sample_of_its_own():
     rng = np.random.default_rng(8)
     P, codes = random_posteriors(rng, 900, 3)
@@ -342,9 +336,6 @@ def test_posteriors_shifted_in_place_are_those_of_a_copy():
         assert np.allclose(here, shift_priors(P, old, new), atol=tolerance)
 
 
-# ------------------------------------------------------------------------------------------------ coverage
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("k", "priors", "n"), [(5, "empirical", 1250), (3, "uniform", 750)])
 def test_nominal_95_percent_intervals_cover_93_to_97_percent(k, priors, n):
@@ -388,9 +379,6 @@ def test_one_step_forgives_wrong_posteriors_that_averages_do_not():
     one_step = mean_tvd(collision_matrix_from_posteriors(P, y).matrix, truth)
     assert one_step < mean_tvd(collision_matrix_from_posteriors(P).matrix, truth) / 3
     assert one_step < mean_tvd(np.stack([P[y == k].mean(axis=0) for k in range(3)]), truth) / 3
-
-
-# ------------------------------------------------------------------------------------------------ votes
 
 
 def test_pairs_of_votes_are_the_one_step_term_and_what_it_lacks():
@@ -439,9 +427,6 @@ def test_votes_take_off_the_bias_of_poor_posteriors_and_lower_the_error_of_good_
     else:
         assert 0 < votes_error < 0.6 * label_error  # half of the rows keep the bias
         assert abs(paired_error) < 4 * spread[2] / np.sqrt(60)  # none without them
-
-
-# ------------------------------------------------------------------------------------------------ shrinkage
 
 
 def thirty_classes() -> GaussianProblem:
@@ -579,9 +564,6 @@ def test_one_pass_gives_the_one_step_estimate_and_the_gramian(target):
     counts = np.bincount(codes, w)
     shifted = P if target is None else shift_priors(P, counts / counts.sum(), target)
     assert gramian_from_moments(moments) == pytest.approx(gramian_from_posteriors(shifted, codes, w), abs=1e-12)
-
-
-# ------------------------------------------------------------------------------------------------ what is taken
 
 
 def as_table(library, P, names):
