@@ -39,8 +39,7 @@ def test_draws_posteriors_and_truth_agree(name):
 @pytest.mark.parametrize("means", [[[-1, -1, 0], [0, 0, 0], [2, 2, 0]], [[0, 0, 0], [1, 0, 0], [0, 2, 2], [1, 1, 1]]])
 def test_drawn_truth_agrees_with_quadrature_on_a_line_and_in_a_plane(means):
     problem = GaussianProblem(means)
-    drawn = super(GaussianProblem, problem).nodes()
-    B = sum(P.T @ (w[:, None] * P) for P, w in drawn)
+    B = sum(P.T @ (w[:, None] * P) for P, w in problem.drawn_nodes())
     assert np.abs(B / B.sum(axis=1, keepdims=True) - problem.collision_matrix().matrix).max() < 0.003
 
 

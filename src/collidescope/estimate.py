@@ -52,17 +52,10 @@ def resolve_priors(priors: npt.ArrayLike | str, counts: FloatArray, classes: npt
     return check.check_priors(priors, k)
 
 
-def check_class_sizes(counts: npt.NDArray[Any], classes: npt.NDArray[Any], least: int = 1, reason: str = "S") -> None:
-    """Refuse classes with fewer than ``least`` rows; ``reason`` says what needs them."""
-    small = counts < least if least > 1 else counts <= 0  # weighted counts may lie between 0 and 1
-    names = classes[small].tolist()
-    if names and least == 1:
+def check_class_sizes(counts: npt.NDArray[Any], classes: npt.NDArray[Any]) -> None:
+    """Refuse classes without rows."""
+    if names := classes[counts <= 0].tolist():
         raise ValueError(f"classes {names} have no rows: leave them out of classes, or add rows of them")
-    if names:
-        raise ValueError(
-            f"{reason} needs at least {least} rows of every class, class {names[0]!r} has {counts[small][0]:g}: "
-            f"gather more of it, or merge or drop it"
-        )
 
 
 def _is_empirical(priors: npt.ArrayLike | str) -> bool:
