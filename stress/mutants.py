@@ -2,12 +2,13 @@
 
 ``python -m stress.mutants [MODULE …] [--jobs N] [--sample N] [--out FILE]``
 
-The libraries are imported once; every mutant gets a process forked from there, in which its module is compiled with
-the mistake (no file is ever changed) and its tests run until the first one fails. A mutant is *killed* when a test
-fails or the time is up, and *survives* when all pass. Survivors are argued in ``survivors.json``: those that are in
-truth no mistake, or that only the speed, the memory or the last digits would tell. Kinds of mistake: ``operators.py``.
-With ``--jobs 16``: a quarter of an hour. cosmic-ray starts an interpreter for every mutant (the imports of torch and
-scikit-learn alone would take hours), and mutmut changes texts of messages, which no test should notice.
+The libraries and the tests are imported and collected once; every mutant gets a process forked from there, in which the
+functions of its module get the code with the mistake (no file is ever changed) and its tests run until the first one
+fails, quick ones first. A mutant is *killed* when a test fails or the time is up, and *survives* when all pass.
+Survivors are argued in ``survivors.json``: those that are in truth no mistake, or that only the speed, the memory or
+the last digits would tell. Kinds of mistake: ``operators.py``. cosmic-ray starts an interpreter for every mutant (the
+imports of torch and scikit-learn alone would take hours), and mutmut changes texts of messages, which no test should
+notice.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import argparse
 import ast
 import importlib
-import importlib.util
+import inspect
 import json
 import os
 import random
@@ -25,9 +26,9 @@ import signal
 import sys
 import tempfile
 import time
-from importlib.machinery import ModuleSpec, SourceFileLoader
+from collections.abc import Iterator
 from pathlib import Path
-from types import CodeType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from stress.operators import Mutant, mutants
@@ -74,70 +75,82 @@ TESTS: dict[str, tuple[str, ...]] = {
 #: time, so that a busy machine kills none; and of the clock ten times that, for one that waits for ever.
 PATIENCE, WAITING = (5, 15), 10
 MEMORY = 8 * 2**30
-#: Exit code of tests that passed on another module than the mutant.
-NOT_LOADED = 98
-
-
-class _Loader(SourceFileLoader):
-    """Runs a module from a tree that is already there."""
-
-    def __init__(self, name: str, path: str, code: CodeType) -> None:
-        super().__init__(name, path)
-        self.code = code
-
-    def get_code(self, fullname: str) -> CodeType:
-        return self.code
 
 
 class _Plugin:
-    """Gives the mutant when its module is imported (before pytest's own import hook), and runs quick tests first."""
+    """Does the campaign where pytest would run the tests that it has collected, and remembers what each one takes."""
 
-    def __init__(self, name: str, path: Path, code: CodeType, seconds: dict[str, float]) -> None:
-        self.name, self.path, self.code = name, path, code
-        self.known, self.seconds = seconds, {}  # type: dict[str, float], dict[str, float]
+    def __init__(self, module: str, jobs: int, sample: int | None, seed: int) -> None:
+        self.options = module, jobs, sample, seed
+        self.result: dict[str, Any] | None = None
+        self.seconds: dict[str, float] = {}
 
-    def pytest_sessionstart(self) -> None:
-        sys.meta_path.insert(0, self)  # type: ignore[arg-type]
-
-    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
-        items.sort(key=lambda item: round(self.known.get(item.nodeid, 0.0), 1))
+    def pytest_runtestloop(self, session: Any) -> bool:
+        if not session.testsfailed:  # all could be collected
+            self.result = _campaign(session, self, *self.options)
+        return True
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         self.seconds[report.nodeid] = self.seconds.get(report.nodeid, 0.0) + report.duration
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        if name != self.name:
-            return None
-        return importlib.util.spec_from_file_location(name, self.path, loader=_Loader(name, str(self.path), self.code))
+
+def transplant(module: ModuleType, code: CodeType) -> None:
+    """Give the functions, methods and constants of a module the code of a mutant, also where they were imported."""
+    fresh = {name: value for name, value in vars(module).items() if name.startswith("__")}
+    exec(code, fresh)
+    for name, new in fresh.items():
+        old = vars(module).get(name)
+        if name.startswith("__") or new is old:
+            continue
+        if inspect.isclass(new) and new.__module__ == module.__name__:
+            for member, value in vars(new).items():
+                for mine, theirs in zip(_functions(vars(old).get(member)), _functions(value), strict=True):
+                    _take_code(mine, theirs)
+        elif isinstance(new, FunctionType):
+            for mine, theirs in zip(_functions(old), _functions(new), strict=True):
+                _take_code(mine, theirs)
+        else:
+            for other in [each for each in sys.modules.values() if vars(each).get(name) is old]:
+                setattr(other, name, new)
+
+
+def _functions(value: Any) -> Iterator[FunctionType]:
+    """The plain functions behind a function, method, property or wrapper."""
+    for attribute in ("fget", "func", "__func__", "__wrapped__"):
+        if inner := getattr(value, attribute, None):
+            yield from _functions(inner)
+    if isinstance(value, FunctionType):
+        yield value
+
+
+def _take_code(old: FunctionType, new: FunctionType) -> None:
+    if len(old.__code__.co_freevars) == len(new.__code__.co_freevars):  # not of functions that dataclasses write
+        old.__code__, old.__defaults__, old.__kwdefaults__ = new.__code__, new.__defaults__, new.__kwdefaults__
 
 
 def source_of(module: str) -> Path:
     return SOURCE / f"{module.replace('.', '/')}.py"
 
 
-def _run(module: str, tree: ast.Module, mutant: Mutant | None, folder: Path, seconds: dict[str, float]) -> int:
-    """In the new process: the exit code of the tests."""
-    import pytest
-
-    for name in [name for name in sys.modules if name.partition(".")[0] == "collidescope"]:
-        del sys.modules[name]
+def _run(session: Any, plugin: _Plugin, tree: ast.Module, mutant: Mutant | None, folder: Path) -> int:
+    """In the new process: 1 as soon as a test fails."""
     if mutant is not None:
         mutant.apply()
-    code = compile(ast.fix_missing_locations(tree), str(source_of(module)), "exec")
-    plugin = _Plugin(f"collidescope.{module}", source_of(module), code, seconds)
-    options = ["-x", "-q", "-m", "not slow", "-p", "no:cacheprovider", f"--basetemp={folder}"]
-    tests = [f"tests/{test}" for test in TESTS[module]]
-    ended = int(pytest.main([*options, *tests, str(source_of(module).relative_to(ROOT))], plugins=[plugin]))
+        path = source_of(plugin.options[0])
+        code = compile(ast.fix_missing_locations(tree), str(path), "exec")
+        transplant(sys.modules[f"collidescope.{plugin.options[0]}"], code)
+    session.config._tmp_path_factory._given_basetemp = folder
+    items = sorted(session.items, key=lambda item: round(plugin.seconds.get(item.nodeid, 0.0), 1))
+    for item, following in zip(items, [*items[1:], None], strict=True):
+        session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+        if session.testsfailed:
+            return 1
     if mutant is None:
         Path(f"{folder}.json").write_text(json.dumps(plugin.seconds))
-    if ended == 0 and not isinstance(sys.modules[plugin.name].__loader__, _Loader):
-        return NOT_LOADED
-    return ended
+    return 0
 
 
-def start(
-    module: str, tree: ast.Module, mutant: Mutant | None, folder: Path, seconds: dict[str, float], limit: int
-) -> int:
+def start(session: Any, plugin: _Plugin, tree: ast.Module, mutant: Mutant | None, folder: Path, limit: int) -> int:
     """Fork; the child's process id. ``limit``: seconds of processor time."""
     child = os.fork()
     if child:
@@ -150,7 +163,7 @@ def start(
         with open(f"{folder}.log", "w") as log:
             os.dup2(log.fileno(), 1)
             os.dup2(log.fileno(), 2)
-        code = _run(module, tree, mutant, folder, seconds)
+        code = _run(session, plugin, tree, mutant, folder)
     finally:
         os._exit(code)
 
@@ -161,8 +174,6 @@ def finish(child: int, deadline: float, block: bool = False) -> str | None:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
             code = os.waitstatus_to_exitcode(status)
-            if code == NOT_LOADED:
-                raise RuntimeError("the tests did not import the mutant")
             if code in (-signal.SIGXCPU, -signal.SIGKILL):
                 return "timed out"
             return "killed" if code else "survived"
@@ -177,6 +188,18 @@ def finish(child: int, deadline: float, block: bool = False) -> str | None:
 
 def campaign(module: str, jobs: int, sample: int | None, seed: int) -> dict[str, Any] | None:
     """Try the mutants of a module; None where its tests fail as it is."""
+    import pytest
+
+    plugin = _Plugin(module, jobs, sample, seed)
+    tests = [f"tests/{test}" for test in TESTS[module]]
+    options = ["-x", "-q", "-s", "-m", "not slow", "-p", "no:cacheprovider", "-p", "no:terminalreporter"]
+    pytest.main([*options, *tests, str(source_of(module).relative_to(ROOT))], plugins=[plugin])
+    return plugin.result
+
+
+def _campaign(
+    session: Any, plugin: _Plugin, module: str, jobs: int, sample: int | None, seed: int
+) -> dict[str, Any] | None:
     tree, found = mutants(source_of(module).read_text())
     chosen = found
     if sample is not None and sample < len(found):
@@ -185,13 +208,13 @@ def campaign(module: str, jobs: int, sample: int | None, seed: int) -> dict[str,
         begun = time.monotonic()
         right = Path(scratch, "right")
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        if finish(start(module, tree, None, right, {}, 600), begun + 6000, block=True) != "survived":
+        if finish(start(session, plugin, tree, None, right, 600), begun + 6000, block=True) != "survived":
             print(f"the tests of {module} fail without any mutant:\n{Path(f'{right}.log').read_text()[-3000:]}")
             return None
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         usual = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
         limit = int(PATIENCE[0] * usual + PATIENCE[1])
-        seconds = json.loads(Path(f"{right}.json").read_text())
+        plugin.seconds = json.loads(Path(f"{right}.json").read_text())
         print(f"{module}: {len(chosen)} of {len(found)} mutants, tests take {usual:.1f} s", flush=True)
         ended: dict[int, str] = {}
         running: dict[int, tuple[int, float, Path]] = {}
@@ -201,7 +224,7 @@ def campaign(module: str, jobs: int, sample: int | None, seed: int) -> dict[str,
                 number = waiting.pop(0)
                 folder = Path(scratch, str(number))
                 deadline = time.monotonic() + WAITING * limit
-                running[start(module, tree, chosen[number], folder, seconds, limit)] = number, deadline, folder
+                running[start(session, plugin, tree, chosen[number], folder, limit)] = number, deadline, folder
             for child, (number, deadline, folder) in list(running.items()):
                 outcome = finish(child, deadline)
                 if outcome is not None:
