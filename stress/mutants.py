@@ -4,7 +4,7 @@
 
 The libraries and the tests are imported and collected once; every mutant gets a process forked from there, in which the
 functions of its module get the code with the mistake (no file is ever changed) and its tests run until the first one
-fails, quick ones first. A mutant is *killed* when a test fails or the time is up, and *survives* when all pass.
+fails, those that killed others first. A mutant is *killed* when a test fails or the time is up, and *survives* when all pass.
 Survivors are argued in ``survivors.json``: those that are in truth no mistake, or that only the speed, the memory or
 the last digits would tell. Kinds of mistake: ``operators.py``. cosmic-ray starts an interpreter for every mutant (the
 imports of torch and scikit-learn alone would take hours), and mutmut changes texts of messages, which no test should
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import gc
 import importlib
 import inspect
 import json
@@ -26,6 +27,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
@@ -84,6 +86,7 @@ class _Plugin:
         self.options = module, jobs, sample, seed
         self.result: dict[str, Any] | None = None
         self.seconds: dict[str, float] = {}
+        self.kills: Counter[str] = Counter()
 
     def pytest_runtestloop(self, session: Any) -> bool:
         if not session.testsfailed:  # all could be collected
@@ -140,10 +143,14 @@ def _run(session: Any, plugin: _Plugin, tree: ast.Module, mutant: Mutant | None,
         code = compile(ast.fix_missing_locations(tree), str(path), "exec")
         transplant(sys.modules[f"collidescope.{plugin.options[0]}"], code)
     session.config._tmp_path_factory._given_basetemp = folder
-    items = sorted(session.items, key=lambda item: round(plugin.seconds.get(item.nodeid, 0.0), 1))
+    order = {
+        item: (-plugin.kills[item.nodeid], round(plugin.seconds.get(item.nodeid, 0.0), 1)) for item in session.items
+    }
+    items = sorted(session.items, key=order.get)  # what killed others first, then the quick ones
     for item, following in zip(items, [*items[1:], None], strict=True):
         session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
         if session.testsfailed:
+            Path(f"{folder}.killer").write_text(item.nodeid)
             return 1
     if mutant is None:
         Path(f"{folder}.json").write_text(json.dumps(plugin.seconds))
@@ -158,6 +165,7 @@ def start(session: Any, plugin: _Plugin, tree: ast.Module, mutant: Mutant | None
     code = 99
     try:
         os.setpgid(0, 0)
+        gc.disable()
         resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
         resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
         with open(f"{folder}.log", "w") as log:
@@ -206,6 +214,8 @@ def _campaign(
         chosen = [found[i] for i in sorted(random.Random(seed).sample(range(len(found)), sample))]
     with tempfile.TemporaryDirectory() as scratch:
         begun = time.monotonic()
+        gc.collect()
+        gc.freeze()  # so that no child copies what its parent has
         right = Path(scratch, "right")
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         if finish(start(session, plugin, tree, None, right, 600), begun + 6000, block=True) != "survived":
@@ -230,6 +240,8 @@ def _campaign(
                 if outcome is not None:
                     ended[number] = outcome
                     del running[child]
+                    if (killer := Path(f"{folder}.killer")).exists():
+                        plugin.kills[killer.read_text()] += 1
                     shutil.rmtree(folder, ignore_errors=True)
                     if outcome == "survived":
                         print(f"  {chosen[number].line}: {_name(chosen[number])}", flush=True)
