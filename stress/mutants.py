@@ -4,9 +4,9 @@
 
 The libraries and the tests are imported and collected once; every mutant gets a process forked from there, in which the
 functions of its module get the code with the mistake (no file is ever changed) and its tests run until the first one
-fails, those that killed others first. A mutant is *killed* when a test fails or the time is up, and *survives* when all pass.
-Survivors are argued in ``survivors.json``: those that are in truth no mistake, or that only the speed, the memory or
-the last digits would tell. Kinds of mistake: ``operators.py``. cosmic-ray starts an interpreter for every mutant (the
+fails, those that killed others first. A mutant is *killed* when a test fails or the time is up, and *survives* when all
+pass. Survivors are argued in ``survivors.json``: those that are in truth no mistake, or that only the speed, the memory
+or the last digits would tell. Kinds of mistake: ``operators.py``. cosmic-ray starts an interpreter for every mutant (the
 imports of torch and scikit-learn alone would take hours), and mutmut changes texts of messages, which no test should
 notice.
 """
@@ -143,10 +143,9 @@ def _run(session: Any, plugin: _Plugin, tree: ast.Module, mutant: Mutant | None,
         code = compile(ast.fix_missing_locations(tree), str(path), "exec")
         transplant(sys.modules[f"collidescope.{plugin.options[0]}"], code)
     session.config._tmp_path_factory._given_basetemp = folder
-    order = {
-        item: (-plugin.kills[item.nodeid], round(plugin.seconds.get(item.nodeid, 0.0), 1)) for item in session.items
-    }
-    items = sorted(session.items, key=order.get)  # what killed others first, then the quick ones
+    # What killed others first, then the quick ones.
+    order = {item: (-plugin.kills[item.nodeid], round(plugin.seconds.get(item.nodeid, 0), 1)) for item in session.items}
+    items = sorted(session.items, key=order.__getitem__)
     for item, following in zip(items, [*items[1:], None], strict=True):
         session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
         if session.testsfailed:
