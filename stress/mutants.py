@@ -6,9 +6,9 @@ The libraries and the tests are imported and collected once; every mutant gets a
 functions of its module get the code with the mistake (no file is ever changed) and its tests run until the first one
 fails, those that killed others first. A mutant is *killed* when a test fails or the time is up, and *survives* when all
 pass. Survivors are argued in ``survivors.json``: those that are in truth no mistake, or that only the speed, the memory
-or the last digits would tell. Kinds of mistake: ``operators.py``. cosmic-ray starts an interpreter for every mutant (the
-imports of torch and scikit-learn alone would take hours), and mutmut changes texts of messages, which no test should
-notice.
+or the last digits would tell. Kinds of mistake: ``operators.py``. cosmic-ray starts an interpreter for every mutant
+(the imports of torch and scikit-learn alone would take hours), and mutmut changes texts of messages, which no test
+should notice.
 """
 
 from __future__ import annotations
