@@ -265,6 +265,7 @@ def test_balance_scales_from_both_sides_until_row_sums_fit():
     priors = np.array([0.01, 0.09, 0.2, 0.3, 0.4])
     kept, scaled = B.copy(), balance(B, priors)
     assert np.abs(scaled.sum(axis=1) / priors - 1).max() < 1e-13
+    assert balance(B / 1000, priors) == pytest.approx(scaled)  # also where every row sums to too little
     d = np.sqrt(np.diag(scaled) / np.diag(B))
     assert np.allclose(scaled, B * np.outer(d, d))
     assert np.array_equal(B, kept)
