@@ -47,6 +47,10 @@ LIBRARIES = (
 )
 BAD = "test_bad_input.py::test_"
 EQUATION, ESTIMATE, VALUE = f"{BAD}an_equation_refuses", f"{BAD}an_estimate_refuses", f"{BAD}a_collision_matrix_refuses"
+PAC = (
+    "test_pairwise.py::test_the_pac_bound_is_the_two_terms_of_the_theorem",
+    "test_pairwise.py::test_a_bound_that_does_not_exist_says_why",
+)
 #: Tests of each module, beside its doctests; those marked slow are left out.
 TESTS: dict[str, tuple[str, ...]] = {
     "matrix": (
@@ -59,7 +63,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "equations.recovery": ("test_equations.py", EQUATION),
     "equations.projection": ("test_equations.py", EQUATION),
     "equations.posterior": ("test_equations.py", EQUATION),
-    "equations.bounds": ("test_matrix.py", "test_equations.py", EQUATION),
+    "equations.bounds": ("test_matrix.py", "test_equations.py", EQUATION, *PAC),
     "equations.densities": ("test_equations.py", EQUATION),
     "equations.moments": ("test_estimate.py", "test_counting.py"),
     "equations.shrinkage": ("test_estimate.py",),

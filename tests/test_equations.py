@@ -34,7 +34,7 @@ from collidescope.equations.densities import (
     sample_mixture,
 )
 from collidescope.equations.gramian import gramian_from_posteriors, gramian_from_similarities
-from collidescope.equations.posterior import project_to_simplex
+from collidescope.equations.posterior import _descend, _pivot, project_to_simplex
 from collidescope.equations.projection import balance, project
 from collidescope.estimate import CollisionAccumulator
 from collidescope.estimators import estimate_divergences
@@ -325,6 +325,18 @@ def test_the_simplex_solver_is_optimal_also_where_s_is_nearly_singular(k, overla
     assert np.allclose(solve_posteriors(q[0], S, ridge=ridge, priors=priors), y[0], atol=1e-4)
 
 
+def test_both_parts_of_the_simplex_solver_reach_the_optimum_alone_where_s_is_well_conditioned():
+    rng = np.random.default_rng(0)
+    S, _ = planted(6, sharpness=3, seed=0)
+    q = rng.dirichlet(np.full(6, 0.3), 200) @ S.T + 0.05 * rng.standard_normal((200, 6))
+    H, linear = 4 * (S.T @ S + 1e-3 * np.eye(6)), 4 * (q @ S + 1e-3 / 6)
+    for solve in (lambda y, *given: _descend(y, *given, steps=80), _pivot):
+        y = np.full((200, 6), 1 / 6)
+        assert len(solve(y, np.arange(200), H, linear)) == 0  # none is left
+        gradient = y @ H - linear
+        assert ((gradient * y).sum(axis=1) - gradient.min(axis=1)).max() < 1e-9
+
+
 def test_twin_classes_share_their_probability_and_the_rest_is_solved_as_without_them():
     """Changing all classes at once goes in circles for some of these rows: the solver must leave the circle."""
     rng = np.random.default_rng(6)
@@ -390,7 +402,7 @@ def test_the_papers_lemma_is_first_order_only_and_fails_here():
 def test_the_two_bounds_are_their_formulas():
     S = np.array([[0.8, 0.2], [0.3, 0.7]])
     S_hat = S + np.array([[0.01, -0.02], [0.0, 0.005]])
-    q, q_hat = np.array([0.5, 0.4]), np.array([0.52, 0.37])
+    q, q_hat = np.array([0.4, -0.5]), np.array([0.37, -0.52])
     bound = posterior_error_bound(S_hat, S, q_hat, q)
     inverse = np.array([[0.7, -0.2], [-0.3, 0.8]]) / 0.5
     kappa = 1.0 * max(abs(inverse).sum(axis=1))
@@ -467,6 +479,8 @@ def test_where_one_density_is_zero_or_far_below_the_other_class_is_certain():
     with np.errstate(divide="raise"):
         P = posteriors_from_densities([0.5, 1.5], [Only(stats.uniform(0, 1), "pdf"), Only(stats.uniform(0, 2), "pdf")])
     assert np.allclose(P, [[2 / 3, 1 / 3], [0, 1]])
+    with pytest.raises(ValueError, match="at least one input"):
+        posteriors_from_densities([], [stats.norm(-1), stats.norm(1)])
     assert posteriors_from_densities([1000.0, -1000.0], [stats.norm(-1), stats.norm(1)]).tolist() == [[0, 1], [1, 0]]
 
 
