@@ -481,6 +481,8 @@ def test_where_one_density_is_zero_or_far_below_the_other_class_is_certain():
     assert np.allclose(P, [[2 / 3, 1 / 3], [0, 1]])
     with pytest.raises(ValueError, match="at least one input"):
         posteriors_from_densities([], [stats.norm(-1), stats.norm(1)])
+    with pytest.raises(ValueError, match=r"X has an input \(row 1\) where every density is zero"):
+        posteriors_from_densities([0.5, 9.0], [stats.uniform(0, 1), stats.uniform(0, 2)])
     assert posteriors_from_densities([1000.0, -1000.0], [stats.norm(-1), stats.norm(1)]).tolist() == [[0, 1], [1, 0]]
 
 
@@ -568,6 +570,8 @@ def test_posteriors_give_the_means_of_the_four_formulas_and_weights_count_as_cop
     expected = np.mean(gap**2), np.mean(np.abs(gap)), hellinger, np.mean(2 * each * np.log(each / (1 - each)))
     assert divergences_from_posteriors(each) == pytest.approx(expected)
     assert divergences_from_posteriors(p, copies) == pytest.approx(expected)
+    with pytest.raises(ValueError, match=r"p must be between 0 and 1, got 0\.5 to 1\.5"):
+        divergences_from_posteriors([0.5, 1.5])
 
 
 def test_discrete_distributions_go_by_monte_carlo():

@@ -11,6 +11,7 @@ from scipy import stats
 
 from collidescope import limit as module
 from collidescope.datasets import ring, scenario_a
+from collidescope.equations.bounds import bayes_error_bounds
 from collidescope.estimate import CollisionAccumulator
 from collidescope.limit import Limit, limit_from_posteriors, limit_from_scores
 from helpers import mean_tvd
@@ -155,6 +156,13 @@ def test_luck_shared_by_a_fold_widens_the_errors_of_differences():
     assert np.mean(without) < 0.5 * np.var(drops)
 
 
+def test_folds_that_share_no_luck_change_no_error_and_a_size_may_be_one_row():
+    scores, sizes = np.random.default_rng(0).exponential(0.3, (40, 4)), [1, 2, 4, 8]
+    folds = np.repeat(np.arange(5), 40)  # each has the same rows
+    alike, plain = (limit_from_scores(np.tile(scores, (5, 1)), sizes, folds=f) for f in (folds, None))
+    np.testing.assert_allclose(alike.covariance, plain.covariance, atol=1e-15)
+
+
 def test_posteriors_give_brier_scores_errors_and_the_score_of_the_class_shares():
     posteriors, y = learned(scenario_a(3), 500, SIZES, 0)
     limit = limit_from_posteriors(posteriors, y, SIZES)
@@ -220,6 +228,9 @@ def test_the_range_of_the_bayes_error_holds_it_and_ends_below_the_held_out_error
     alone = replace(limit, errors=None, error_covariance=None, matrix=None)
     pber = alone.pber_interval()
     assert alone.bayes_error_interval() == pytest.approx((1 - np.sqrt(1 - pber[0]), pber[1]), abs=1e-6)
+    two = [np.column_stack([P[:, :2].sum(axis=1), P[:, 2:].sum(axis=1)]) for P in posteriors]
+    pair = replace(limit_from_posteriors(two, (y > 1).astype(int), SIZES), errors=None, error_covariance=None)
+    assert pair.bayes_error_interval()[0] == bayes_error_bounds(pair.pber_interval()[0], 2)[0] > 0
 
 
 def test_words_say_what_is_left_now_and_later_and_on_what_it_rests():
