@@ -22,7 +22,7 @@ from collidescope.applications import smoothing_matrix
 from collidescope.datasets import Problem, ring, scenario_a, tangled
 from collidescope.training.loop import BestWeights
 from collidescope.training.networks import StackedMLP
-from experiments.measures import tvd
+from experiments.measures import calibration_error, tvd
 from experiments.real_data import load_letter
 from experiments.settings import estimator_settings
 from experiments.store import Cell, Experiment
@@ -32,7 +32,6 @@ TEST_SEED = 1_000_000
 VALIDATION_SHARE = 0.25
 LEARNING_RATE = 3e-3
 BATCH = 64
-BINS = 15
 #: Digits whose labels are mixed up one time in four, in training and test rows alike.
 MIXED_UP, MIXED_SHARE = np.array([0, 7, 2, 8, 9, 5, 6, 1, 3, 4]), 0.25
 NONE, UNIFORM, OURS = "none", "uniform", "collision matrix"
@@ -112,14 +111,6 @@ def _train(cell: Cell, data: dict[str, Any], targets: np.ndarray) -> dict[str, d
 
 def _log_loss(logits: Tensor, codes: np.ndarray) -> float:
     return float(torch.nn.functional.cross_entropy(logits.double(), torch.tensor(codes)))
-
-
-def calibration_error(P: np.ndarray, codes: np.ndarray) -> float:
-    """Expected calibration error of the most likely class, in bins of equal width."""
-    confidence, right = P.max(axis=1), P.argmax(axis=1) == codes
-    place = np.minimum((confidence * BINS).astype(int), BINS - 1)
-    gaps = np.bincount(place, confidence, BINS) - np.bincount(place, right, BINS)
-    return float(np.abs(gaps).sum() / len(codes))
 
 
 def _data(cell: Cell) -> dict[str, Any]:

@@ -2,20 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from experiments.markdown import table, where
 
 Record = dict[str, Any]
+WORDS = {True: "held", False: "**did not hold**", None: "cannot be told"}
+#: Methods that are the paper's own, and ours, in the list of all claims.
+PAPER = ("literal paper", "pair-wise, literal", "the paper's network", "the paper's network, 80-10-10")
+OURS = "collidescope"
 
 
-def claims(rows: Iterable[tuple[str, str, bool | None]]) -> str:
-    """A table of claim, what we got and verdict (None: cannot be told)."""
-    words = {True: "held", False: "**did not hold**", None: "cannot be told"}
-    return table(["the paper claims", "we got", "verdict"], [[c, got, words[held]] for c, got, held in rows])
+class Claim(NamedTuple):
+    """What the paper says, by which method it was tried ("" for mathematics), what came out and whether it holds."""
+
+    claim: str
+    method: str
+    got: str
+    held: bool | None
+
+
+class Section(NamedTuple):
+    """A part of the page, and the claims in it."""
+
+    text: str
+    claims: Sequence[Claim] = ()
+
+
+def claims(rows: Iterable[Claim], head: str = "the paper claims") -> str:
+    """A table of claim, method, what we got and verdict."""
+    return table([head, "method", "we got", "verdict"], [[c.claim, c.method, c.got, WORDS[c.held]] for c in rows])
+
+
+def summary(sections: Iterable[Section]) -> str:
+    """All claims, with the verdict by the paper's own method and by ours."""
+    rows: list[list[str]] = []
+    for section in sections:
+        title = section.text.splitlines()[0].lstrip("# ")
+        link = f"[{title}](#{re.sub(r'[^a-z0-9 -]', '', title.lower()).replace(' ', '-')})"
+        for claim in dict.fromkeys(c.claim for c in section.claims):
+            own = [c for c in section.claims if c.claim == claim]
+            sides = [[c.held for c in own if c.method in names] for names in (("", *PAPER), ("", OURS))]
+            rows.append([link, claim, *map(_together, sides)])
+    return table(["section", "the paper claims", "by the paper's own method", "by ours"], rows)
+
+
+def _together(verdicts: list[bool | None]) -> str:
+    """One verdict for all trials of a claim."""
+    if not verdicts:
+        return "–"
+    if len(set(verdicts)) == 1:
+        return WORDS[verdicts[0]]
+    return f"held in {verdicts.count(True)} of {len(verdicts)} trials"
 
 
 def measured(records: list[Record]) -> str:

@@ -1,9 +1,10 @@
 """MNIST: which digits does handwriting not tell apart? The paper's figures of S and of posteriors, and its ResNet-18.
 
-Two cells. The factorised one is :class:`~collidescope.CollisionClassifier` with a convolutional encoder on all 60,000
-training images. The pair-wise one trains the paper's network once and scores each pair once, and reads the scores both
-as the paper does and with the logit shift: what two fits of ``CollisionClassifier(model=("pairwise", resnet18))`` with
-``correction="none"`` and ``"prior"`` would give, at half the cost. The quick size takes scikit-learn's digits.
+Two cells a seed. The factorised one is :class:`~collidescope.CollisionClassifier` with a convolutional encoder on all
+60,000 training images. The pair-wise one trains the paper's network once, scores each pair once, and reads the scores
+both as the paper does (Algorithm 2: descent, then S⁻¹q) and with the logit shift (root, then least squares): what two
+fits of ``CollisionClassifier(model=("pairwise", resnet18))`` would give, at half the cost. The quick size takes
+scikit-learn's digits.
 """
 
 from __future__ import annotations
@@ -26,11 +27,12 @@ from scipy.special import log_softmax
 from sklearn.model_selection import StratifiedKFold
 from sklearn.utils import check_random_state
 
-from collidescope import CollisionClassifier, CollisionMatrix, recover, shift_priors
+from collidescope import CollisionClassifier, CollisionMatrix, recover
 from collidescope._scaling import apply_scaling, fit_scaling
 from collidescope._store import write_bytes
 from collidescope.equations.bounds import bayes_error_bounds
 from collidescope.equations.gramian import gramian_from_similarities
+from experiments.measures import calibration_error
 from experiments.real_data import load_mnist
 from experiments.settings import estimator_settings
 from experiments.store import Cell, Experiment, key_of
@@ -41,10 +43,11 @@ FloatArray = npt.NDArray[np.float64]
 KNOWN_PAIRS = ((4, 9), (3, 5), (1, 7))
 #: Images of the largest entropy, images of each pair, and pairs that are listed.
 MOST_AMBIGUOUS, OF_EACH_PAIR, TOP = 8, 2, 10
+#: A posterior above the first is "nearly one-hot"; a second largest above the other splits between two digits.
+ONE_HOT, SPLIT = 0.99, 0.3
 #: Of the quick size: training and test images of each digit.
 QUICK_TRAIN, QUICK_TEST = 45, 20
 SMALLEST = 1e-12
-NEARLY_SINGULAR, FEW_ROWS = 1e3, 200
 
 
 class Data(NamedTuple):
@@ -57,19 +60,22 @@ class Data(NamedTuple):
 
 
 def cells(quick: bool) -> list[Cell]:
-    """One cell a model."""
-    shared: Cell = {"data": "mnist", "cv": 5, "batch_size": 256, "weight_decay": 1e-2, "seed": 0}
+    """Both models with three seeds (one when quick)."""
+    shared: Cell = {"data": "mnist", "cv": 5, "batch_size": 256, "weight_decay": 1e-2}
     factorised: Cell = {"max_epochs": 40, "patience": 8, "learning_rate": 2e-3}
     factorised |= {"width": 32, "dropout": 0.3, "jitter": True}
     pairwise: Cell = {"max_epochs": 30, "patience": 6, "learning_rate": 1e-3}
-    pairwise |= {"width": 64, "n_references": 50, "descent_steps": 50_000}
+    pairwise |= {"width": 64, "n_references": 20, "descent_steps": 50_000}
     if quick:
         shared |= {"data": "digits", "cv": 2, "batch_size": 16}
         factorised |= {"max_epochs": 6, "learning_rate": 5e-3, "width": 8}
         pairwise |= {"max_epochs": 6, "learning_rate": 3e-3, "width": 8, "n_references": 4, "descent_steps": 500}
+    models = {"factorised": ("factorised convolutional encoder", factorised)}
+    models["pairwise"] = ("pairwise ResNet-18", pairwise)
     return [
-        {"model": "factorised", "method": "factorised convolutional encoder", **shared, **factorised},
-        {"model": "pairwise", "method": "pairwise ResNet-18", **shared, **pairwise},
+        {"model": model, "method": method, "seed": seed} | shared | settings
+        for seed in range(1 if quick else 3)
+        for model, (method, settings) in models.items()
     ]
 
 
@@ -133,7 +139,7 @@ def run_factorised(cell: Cell, data: Data) -> dict[str, Any]:
         "gramian": clf.gramian_,
         "gramian_S": clf.recovery_.matrix,
         "gramian_status": clf.recovery_.status,
-        "held_out": quality(P, y) | calibration(P, y),
+        "held_out": quality(P, y) | calibration(P, y) | doubt(P, y),
         "test": {"rows": len(P_test)} | quality(P_test, data.test_labels),
         "epochs": epochs_of(clf.history_),
         "held_out_losses": losses_of(clf.history_),
@@ -154,17 +160,15 @@ def run_pairwise(cell: Cell, data: Data) -> dict[str, Any]:
 
     y, K = data.labels, len(np.unique(data.labels))
     q, histories, seconds = score_folds(cell, data)
-    shares = np.bincount(y) / len(y)
     start = time.perf_counter()
-    corrections = {name: read_similarities(scores, y, shares, cell["descent_steps"]) for name, scores in q.items()}
+    readings = {name: read_similarities(q[name], y, name == "none", cell["descent_steps"]) for name in q}
     seconds["recovery"] = time.perf_counter() - start
-    for name, each in corrections.items():
-        sums = each["row_sums"]
-        _say(
-            f"correction {name!r}: rows of G sum to {sums.min():.3f}…{sums.max():.3f}, accuracy {each['accuracy']:.4f}"
-        )
+    for name, (found, _) in readings.items():
+        sums = found["row_sums"]
+        _say(f"correction {name!r}: rows of G sum to {sums.min():.3f}…{sums.max():.3f}, {found['accuracy']:.4f} right")
     return {
-        "corrections": corrections,
+        "corrections": {name: found for name, (found, _) in readings.items()},
+        "images": ambiguous_images(readings["none"][1], data, KNOWN_PAIRS, readings["prior"][1]),
         "epochs": epochs_of(histories),
         "held_out_losses": losses_of(histories),
         "weights": n_weights(resnet18(2, 1, cell["width"])),
@@ -179,39 +183,59 @@ def score_folds(cell: Cell, data: Data) -> tuple[dict[str, FloatArray], list[dic
 
     A fold that is done is kept in the folder of temporary files until all are, so that a run that was stopped goes on.
     """
+    q: dict[str, FloatArray] = {}
+    histories, seconds = [], {"training": 0.0, "scoring": 0.0}
+    for number in range(cell["cv"]):
+        with np.load(keep_fold(cell, data, number), allow_pickle=False) as kept:
+            for name in ("none", "prior"):
+                q.setdefault(name, np.full((len(data.labels), kept[name].shape[1]), np.nan))[kept["test"]] = kept[name]
+            notes = json.loads(str(kept["notes"]))
+        histories.append(notes["history"])
+        seconds = {name: total + notes["seconds"][name] for name, total in seconds.items()}
+    shutil.rmtree(folder_of(cell), ignore_errors=True)
+    return q, histories, seconds
+
+
+def folder_of(cell: Cell) -> Path:
+    """Where the folds of a cell wait for each other."""
+    return Path(tempfile.gettempdir()) / f"collidescope-mnist-{key_of(cell)}"
+
+
+def keep_fold(cell: Cell, data: Data, number: int) -> Path:
+    """The file with a fold's similarities, made if it is not there."""
     from collidescope.pairwise.algorithms import choose_references
 
-    X, y, K = as_input(data.images), data.labels, len(np.unique(data.labels))
+    path = folder_of(cell) / f"fold-{number}.npz"
+    if path.exists():
+        return path
+    path.parent.mkdir(exist_ok=True)
+    X, y = as_input(data.images), data.labels
     X = apply_scaling(X, *fit_scaling(X))
     fold_seed, reference_seed, *seeds = (
         check_random_state(cell["seed"]).randint(2**31 - 1, size=cell["cv"] + 2).tolist()
     )
-    folds = StratifiedKFold(cell["cv"], shuffle=True, random_state=fold_seed).split(y, y)
+    folds = list(StratifiedKFold(cell["cv"], shuffle=True, random_state=fold_seed).split(y, y))
     rng = np.random.default_rng(reference_seed)
-    q = {name: np.full((len(y), K), np.nan) for name in ("none", "prior")}
-    histories, seconds = [], {"training": 0.0, "scoring": 0.0}
-    folder = Path(tempfile.gettempdir()) / f"collidescope-mnist-{key_of(cell)}"
-    folder.mkdir(exist_ok=True)
-    for number, (train, test) in enumerate(folds):
-        references = choose_references(y[test], cell["n_references"], rng)
-        path = folder / f"fold-{number}.npz"
-        if path.exists():
-            _say(f"fold {number + 1} of {cell['cv']}: from {path}")
-        else:
-            _save(path, score_fold(cell, X[train], y[train], X[test], y[test], references, seeds[number]))
-        with np.load(path, allow_pickle=False) as kept:
-            for name in q:
-                q[name][test] = kept[name]
-            notes = json.loads(str(kept["notes"]))
-        histories.append(notes["history"])
-        seconds = {name: total + notes["seconds"][name] for name, total in seconds.items()}
-        _say(
-            f"fold {number + 1} of {cell['cv']}: {epochs_of(histories)[-1]} epochs in "
-            f"{notes['seconds']['training']:.0f} s, {len(test) * len(references):,} pairs scored in "
-            f"{notes['seconds']['scoring']:.0f} s, held-out loss {losses_of(histories)[-1]:.4f}"
-        )
-    shutil.rmtree(folder, ignore_errors=True)
-    return q, histories, seconds
+    # Folds draw their references from one stream, so those of earlier folds are drawn as well.
+    references = [choose_references(y[test], cell["n_references"], rng) for _, test in folds[: number + 1]][-1]
+    train, test = folds[number]
+    found = score_fold(cell, X[train], y[train], X[test], y[test], references, seeds[number])
+    content = io.BytesIO()
+    np.savez(content, test=test, **found)
+    write_bytes(path, content.getvalue())
+    return path
+
+
+def last_fold(cell: Cell, number: int) -> bool:
+    """Make one fold; true for the call, of all processes that make folds, after which the cell can be run."""
+    keep_fold(cell, load_data(cell["data"]), number)
+    if len(list(folder_of(cell).glob("fold-*.npz"))) < cell["cv"]:
+        return False
+    try:
+        (folder_of(cell) / "taken").touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
 
 
 def score_fold(
@@ -260,38 +284,39 @@ def class_means(scores: FloatArray, codes: npt.NDArray[np.intp], own: npt.NDArra
     return np.asarray((scores * kept) @ onto / (kept @ onto))
 
 
-def read_similarities(q: FloatArray, y: npt.NDArray[np.intp], shares: FloatArray, steps: int) -> dict[str, Any]:
-    """Class similarities → G, S by the root and by the paper's descent, posteriors at uniform priors."""
+def read_similarities(
+    q: FloatArray, y: npt.NDArray[np.intp], literal: bool, steps: int
+) -> tuple[dict[str, Any], FloatArray]:
+    """Class similarities → G, S by the root and by the paper's descent, and posteriors at uniform priors.
+
+    ``literal`` posteriors are the paper's S⁻¹q with S by descent; the others least squares over the simplex, S by root.
+    """
     from collidescope.pairwise.algorithms import PairFit
 
-    K = len(shares)
-    uniform = np.full(K, 1 / K)
+    K = q.shape[1]
     G = gramian_from_similarities(q, y)
     root, descent = recover(G), recover(G, method="gradient", max_iter=steps)
-    # A network that learned nothing leaves S nearly singular, where solving for all images would take hours.
-    rows = slice(None) if root.condition < NEARLY_SINGULAR else slice(FEW_ROWS)
+    S, how = (descent.matrix, "inverse") if literal else (root.matrix, "simplex")
     nothing = np.empty(0)
-    solver = PairFit([], nothing, nothing, shares, matrix=root.matrix)
-    solver.choose_ridge(q[rows], y[rows])
-    P = shift_priors(solver.solve(q[rows]), shares, uniform)
-    return {
+    solver = PairFit([], nothing, nothing, np.full(K, 1 / K), solver=how, matrix=S)
+    solver.choose_ridge(q, y)
+    P = solver.solve(q)
+    found = {
         "gramian": G,
         "row_sums": G.sum(axis=1),
-        "min_eigenvalue": root.min_eigenvalue,
         "S": root.matrix,
-        "moved": root.moved,
         "status": root.status,
         "top": top_pairs(root.to_collision_matrix()),
         "pber": root.to_collision_matrix().pber,
         "S_gradient": descent.matrix,
         "gradient_status": descent.status,
         "top_gradient": top_pairs(descent.to_collision_matrix()),
-        "S_4_9": {"root": root.matrix[4, 9], "gradient": descent.matrix[4, 9]},
-        "condition": root.condition,
         "ridge": solver.ridge,
-        "posteriors": len(P),
-        **quality(P, y[rows]),
+        **quality(P, y),
+        **calibration(P, y),
+        **doubt(P, y),
     }
+    return found, P
 
 
 # ---------------------------------------------------------------- what is told of a result
@@ -307,18 +332,30 @@ def quality(P: FloatArray, y: npt.NDArray[np.intp]) -> dict[str, float]:
     }
 
 
-def calibration(P: FloatArray, y: npt.NDArray[np.intp], bins: int = 15) -> dict[str, float]:
+def doubt(P: FloatArray, y: npt.NDArray[np.intp]) -> dict[str, dict[str, float]]:
+    """Images that are nearly one-hot and images split between two digits: how many, and how often labels agree."""
+    order = np.argsort(-P, axis=1)
+    rows = np.arange(len(y))
+    first, second = P[rows, order[:, 0]], P[rows, order[:, 1]]
+    groups = {"one_hot": first > ONE_HOT, "split": second > SPLIT}
+    return {
+        name: {"images": int(chosen.sum())}
+        | {"first": float(first[chosen].mean()), "first_right": float((order[:, 0] == y)[chosen].mean())}
+        | {"either_right": float((order[:, :2] == y[:, None]).any(axis=1)[chosen].mean())}
+        for name, chosen in groups.items()
+        if chosen.any()
+    }
+
+
+def calibration(P: FloatArray, y: npt.NDArray[np.intp]) -> dict[str, float]:
     """Expected calibration error of the likelier class, and the temperature that would suit the labels best."""
-    confidence, right = P.max(axis=1), P.argmax(axis=1) == y
-    place = np.minimum((confidence * bins).astype(int), bins - 1)
-    gaps = np.bincount(place, right - confidence, bins)
     logits = np.log(np.maximum(P, SMALLEST))
 
     def loss(log_temperature: float) -> float:
         return float(-log_softmax(logits / np.exp(log_temperature), axis=1)[np.arange(len(y)), y].mean())
 
     best = minimize_scalar(loss, bounds=(-2, 2), method="bounded")
-    return {"calibration_error": float(np.abs(gaps).sum() / len(y)), "temperature": float(np.exp(best.x))}
+    return {"calibration_error": calibration_error(P, y), "temperature": float(np.exp(best.x))}
 
 
 def top_pairs(cm: CollisionMatrix) -> list[dict[str, Any]]:
@@ -326,8 +363,13 @@ def top_pairs(cm: CollisionMatrix) -> list[dict[str, Any]]:
     return cm.top_collisions(TOP).to_dict("records")  # type: ignore[return-value]
 
 
-def ambiguous_images(P: FloatArray, data: Data, pairs: Iterable[tuple[int, int]]) -> list[dict[str, Any]]:
-    """Images with their held-out posteriors: the most uncertain, the most even of each pair, and a clear 0."""
+def ambiguous_images(
+    P: FloatArray, data: Data, pairs: Iterable[tuple[int, int]], other: FloatArray | None = None
+) -> list[dict[str, Any]]:
+    """Images with their held-out posteriors: the most uncertain, the most even of each pair, and a clear 0.
+
+    ``other`` posteriors of the same images are noted beside.
+    """
     entropy = -(P * np.log(np.maximum(P, SMALLEST))).sum(axis=1)
     chosen = {int(row): "entropy" for row in np.argsort(-entropy, kind="stable")[:MOST_AMBIGUOUS]}
     for a, b in dict.fromkeys((min(pair), max(pair)) for pair in [*pairs, *KNOWN_PAIRS]):
@@ -343,6 +385,7 @@ def ambiguous_images(P: FloatArray, data: Data, pairs: Iterable[tuple[int, int]]
             "why": why,
             "entropy": round(float(entropy[row]), 5),
             "posterior": P[row].round(5).tolist(),
+            **({} if other is None else {"other": other[row].round(5).tolist()}),
             "pixels": base64.b64encode(data.images[row].tobytes()).decode(),
         }
         for row, why in chosen.items()
@@ -380,12 +423,6 @@ def plain(value: Any) -> Any:
     if isinstance(value, float):
         return float(f"{value:.10g}") if np.isfinite(value) else None
     return value
-
-
-def _save(path: Path, arrays: dict[str, Any]) -> None:
-    content = io.BytesIO()
-    np.savez(content, **arrays)
-    write_bytes(path, content.getvalue())
 
 
 def _say(text: str) -> None:

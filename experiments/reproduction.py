@@ -1,4 +1,4 @@
-"""Writes the generated pages of the documentation, their figures and the README's table from the committed results."""
+"""Writes the generated pages of the documentation and their figures from the committed results."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from experiments import pages_applications, pages_errata, pages_real, pages_synthetic
+from experiments.claims import summary
 
 ROOT = Path(__file__).parents[1]
 
@@ -20,24 +21,21 @@ paper" is every choice of the paper (`CollisionClassifier.from_paper`), scored o
 corrected" adds the logit shift (see [errata](errata.md)), early stopping and the closed-form root; "collidescope" is
 the default estimator (a pool of cross-fitted models and the one-step estimator); "oracle one-step" is that estimator
 with the true posteriors. Baselines go through the paper's Algorithm 3: trained on rows and averaged over the same ones,
-in Scenario A and the posterior tables as many as a fold of the pair-wise network has. Verdicts are given for the
-paper's own method and for ours.
+in Scenario A and the posterior tables as many as a fold of the pair-wise network has.
 """
 
 
 def pages(figures: Path) -> dict[str, str]:
     """Text of every generated file, by its path from the root; figures are drawn into ``figures``."""
     figures.mkdir(exist_ok=True)
-    sections = [*pages_synthetic.sections(figures), *pages_real.sections(figures)]
-    reproduction = "\n\n".join([INTRODUCTION.strip(), *sections]) + "\n"
-    found = f"{pages_synthetic.headline()}\n\n{pages_real.headline()}"
-    block = f"<!-- reproduction -->\n{found}\n<!-- /reproduction -->"
-    pattern = r"<!-- reproduction -->.*<!-- /reproduction -->"
+    sections = [pages_errata.section(), *pages_synthetic.sections(figures), *pages_real.sections(figures)]
+    sections.append(pages_applications.section())
+    every = f"## All claims\n\n{summary(sections)}"
+    reproduction = "\n\n".join([INTRODUCTION.strip(), every, *(section.text for section in sections)]) + "\n"
     return {
         "docs/reproduction.md": re.sub(r"\n{3,}", "\n\n", reproduction),
         "docs/errata.md": pages_errata.page(),
         "docs/applications.md": pages_applications.page(),
-        "README.md": re.sub(pattern, lambda _: block, (ROOT / "README.md").read_text(), flags=re.DOTALL),
     }
 
 

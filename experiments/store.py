@@ -80,6 +80,17 @@ def tidy(path: Path, cells: Iterable[Cell], complete: bool = True) -> None:
     write_bytes(path, text.encode())
 
 
+def adopt(experiment: Experiment, given: Path) -> int:
+    """Take over the records in a file of :mod:`experiments.farm`; returns how many are of cells in use."""
+    wanted = {key_of(cell) for cell in experiment.cells(False)}
+    new = [r for key, r in load(given).items() if r["experiment"] == experiment.name and key in wanted]
+    for record in new:
+        append(path_of(experiment.name), {name: value for name, value in record.items() if name != "experiment"})
+    if new:
+        tidy(path_of(experiment.name), experiment.cells(False), complete=False)
+    return len(new)
+
+
 def results(name: str, quick: bool = False) -> list[dict[str, Any]]:
     """Records of an experiment: ``cell``, ``result``, ``seconds``, ``environment``."""
     return list(load(path_of(name, quick)).values())

@@ -97,7 +97,8 @@ def oracle(data: Data, seed: int, settings: dict[str, Any]) -> dict[str, Scores]
 def ours(data: Data, seed: int, settings: dict[str, Any]) -> dict[str, Scores]:
     """The default estimator, and other roads from the same fit."""
     start = time.perf_counter()
-    clf = CollisionClassifier(random_state=seed, **estimator_settings(settings)).fit(data["X"], data["y"])
+    clf = CollisionClassifier(limit=False, random_state=seed, **estimator_settings(settings))
+    clf.fit(data["X"], data["y"])
     seconds = time.perf_counter() - start
     cm = clf.collision_matrix_
     main = score(data, cm, clf.predict_proba(data["X_test"]), seconds)
@@ -250,7 +251,7 @@ def _methods(
         "calibrated": {name: value for name, value in network.items() if name != "share"},
         "Monte-Carlo dropout": network,
         "careful": {},
-        OURS: {"members": "auto"},
+        OURS: {"members": "auto" if hidden is None else ["linear"]},
         "nearest neighbours": {},
         ORACLE: {},
     }
@@ -259,7 +260,7 @@ def _methods(
 def scenario_a_cells(quick: bool) -> list[Cell]:
     """K = 3, 4, 5 with 250 rows a class in 4 dimensions; the paper's 500 epochs."""
     if quick:
-        return _cells([("A", [3], 240)], range(1), _methods(5, 20, [32, 32]))
+        return _cells([("A", [3], 240)], range(1), _methods(20, 20, [32, 32]))
     return _cells([("A", [k], 250 * k) for k in (3, 4, 5)], range(10), _methods(500, share=SHARE))
 
 
@@ -291,7 +292,7 @@ def posterior_table_cells(quick: bool) -> list[Cell]:
 def posterior_variance_cells(quick: bool) -> list[Cell]:
     """The same problem sampled anew many times, at several overlaps."""
     if quick:
-        return _cells([("line", [3, 2, 4.0], 150)], range(2), posterior_methods(3, [16]))
+        return posterior_table_cells(quick)
     grid: list[Case] = [("line", [4, 10, float(gap * 3)], 1000) for gap in (1, 2, 3)]
     return _cells(grid, range(10), posterior_methods(200))
 

@@ -15,16 +15,11 @@ from collidescope.datasets import GaussianProblem, scenario_a, with_label_noise
 from collidescope.training.config import TrainingConfig
 from experiments import baselines as rivals
 from experiments.baselines import bayesian
+from experiments.measures import tvd
 
 TINY = {"hidden_layer_sizes": (8,), "max_epochs": 3, "batch_size": 32, "device": "cpu", "random_state": 0}
-KINDS = [
-    rivals.NetworkClassifier,
-    rivals.TemperatureScaledClassifier,
-    rivals.DropoutClassifier,
-    rivals.BayesianClassifier,
-    rivals.DeepEnsemble,
-]
-every_rival = pytest.mark.parametrize("kind", KINDS)
+KINDS = (rivals.NetworkClassifier, rivals.TemperatureScaledClassifier, rivals.DropoutClassifier)
+every_rival = pytest.mark.parametrize("kind", [*KINDS, rivals.BayesianClassifier, rivals.DeepEnsemble])
 
 
 @pytest.fixture(scope="module")
@@ -42,53 +37,32 @@ def new(problem):
     return problem.sample(2000, 1)
 
 
-@pytest.fixture(scope="module")
-def overconfident(problem):
-    """A plain network that knows its few rows by heart."""
-    settings = {"hidden_layer_sizes": (64, 64), "max_epochs": 120, "learning_rate": 0.01, "device": "cpu"}
-    return rivals.TemperatureScaledClassifier(**settings, validation_fraction=0.25, random_state=0).fit(
-        *problem.sample(300, 0)
-    )
-
-
-def tvd(P, truth):
-    return np.abs(P - truth).sum(axis=1).mean() / 2
-
-
 @every_rival
 def test_posteriors_come_nearer_to_the_truth_than_the_priors(kind, problem, new):
     X, Y = new[0], problem.posteriors(new[0])
     clf = kind(**(TINY | {"hidden_layer_sizes": (16,), "max_epochs": 25, "learning_rate": 0.01}))
     P = clf.fit(*problem.sample(450, 2)).predict_proba(X)
     assert P.sum(axis=1) == pytest.approx(1)
-    assert tvd(P, Y) < 0.7 * tvd(np.broadcast_to(problem.priors, Y.shape), Y)
+    assert tvd(P, Y)[0] < 0.7 * tvd(np.broadcast_to(problem.priors, Y.shape), Y)[0]
 
 
 @every_rival
 @pytest.mark.parametrize("random_state", [0, None])
 def test_a_warm_start_ends_where_one_long_fit_ends(kind, random_state, data):
     X, y = data
+    before = torch.get_rng_state()
     clf = kind(**(TINY | {"max_epochs": 2, "random_state": random_state}), warm_start=True).fit(X, y)
     early = clf.predict_proba(X)
     clf = pickle.loads(pickle.dumps(clf)).set_params(max_epochs=5).fit(X, y)
-    assert [entry["epoch"] for entry in clf.history_] == [1, 2, 3, 4, 5]
-    assert np.abs(clf.predict_proba(X) - early).max() > 1e-4
-    if random_state is not None:
-        long = kind(**(TINY | {"max_epochs": 5})).fit(X, y)
-        assert np.array_equal(clf.predict_proba(X), long.predict_proba(X))
     again = clf.predict_proba(X)
+    assert [entry["epoch"] for entry in clf.history_] == [1, 2, 3, 4, 5]
+    assert np.abs(again - early).max() > 1e-4
     assert np.array_equal(clf.fit(X, y).predict_proba(X), again)
-
-
-@every_rival
-def test_the_same_seed_gives_the_same_bits_and_another_seed_others(kind, data):
-    X, y = data
-    first = kind(**TINY).fit(X, y).predict_proba(X)
-    torch.rand(3)  # whatever else draws from the global generator
-    before = torch.get_rng_state()
-    assert np.array_equal(kind(**TINY).fit(X, y).predict_proba(X), first)
-    assert torch.equal(torch.get_rng_state(), before)
-    assert np.abs(kind(**(TINY | {"random_state": 1})).fit(X, y).predict_proba(X) - first).max() > 1e-4
+    if random_state is not None:
+        assert np.array_equal(kind(**(TINY | {"max_epochs": 5})).fit(X, y).predict_proba(X), again)
+        other = kind(**(TINY | {"max_epochs": 5, "random_state": 1})).fit(X, y).predict_proba(X)
+        assert np.abs(other - again).max() > 1e-4
+    assert torch.equal(torch.get_rng_state(), before)  # whatever else draws from it is left alone
 
 
 def test_the_calibration_error_of_a_small_table_is_the_one_computed_by_hand():
@@ -99,13 +73,15 @@ def test_the_calibration_error_of_a_small_table_is_the_one_computed_by_hand():
     assert rivals.expected_calibration_error(P, y, n_bins=4) == pytest.approx(by_hand)
 
 
-def test_temperature_scaling_lowers_the_calibration_error_of_an_overconfident_network(overconfident, new):
+def test_temperature_scaling_lowers_the_calibration_error_of_a_network_that_knows_its_rows_by_heart(problem, new):
     X, y = new
-    before = rivals.expected_calibration_error(overconfident.network_.predict_proba(X), y)
-    after = rivals.expected_calibration_error(overconfident.predict_proba(X), y)
-    assert overconfident.temperature_ > 2
+    settings = {"hidden_layer_sizes": (64, 64), "max_epochs": 120, "learning_rate": 0.01, "device": "cpu"}
+    clf = rivals.TemperatureScaledClassifier(**settings, validation_fraction=0.25, random_state=0)
+    clf.fit(*problem.sample(300, 0))
+    before, after = (rivals.expected_calibration_error(m.predict_proba(X), y) for m in (clf.network_, clf))
+    assert clf.temperature_ > 2
     assert after < 0.5 * before
-    assert np.array_equal(overconfident.predict(X), overconfident.network_.predict(X))
+    assert np.array_equal(clf.predict(X), clf.network_.predict(X))
 
 
 def test_the_ensembles_posterior_is_the_mean_of_its_members(data):
@@ -150,32 +126,21 @@ def test_class_averages_equal_the_slow_loop(problem, new):
         rows = [P[i] for i in range(len(y)) if y[i] == k]
         assert cm.matrix[k] == pytest.approx(sum(rows) / len(rows))
     assert cm.priors == pytest.approx(np.bincount(y) / len(y))
-    assert cm.info["method"] == "class averages"
-    assert cm.stderr is None
     assert cm.matrix == pytest.approx(problem.collision_matrix().matrix, abs=0.03)
 
 
-@pytest.fixture(scope="module")
-def mislabelled():
+def test_the_confident_joint_says_what_the_given_labels_truly_are():
     """Separable classes; of the rows that are truly "b", 30% are given the label "a", and none the other way."""
-    noise = [[1.0, 0.0, 0.0], [0.3, 0.7, 0.0], [0.0, 0.0, 1.0]]
     clean = GaussianProblem([[0.0, 0.0], [9.0, 0.0], [0.0, 9.0]], classes=["a", "b", "c"])
-    problem = with_label_noise(clean, noise)
+    problem = with_label_noise(clean, [[1.0, 0.0, 0.0], [0.3, 0.7, 0.0], [0.0, 0.0, 1.0]])
     X, y = problem.sample(3000, 0)
-    return problem.posteriors(X), y, problem
-
-
-def test_the_confident_joint_says_what_the_given_labels_truly_are(mislabelled):
-    P, y, problem = mislabelled
-    J = rivals.confident_joint_matrix(P, y)
+    J = rivals.confident_joint_matrix(problem.posteriors(X), y)
     assert J.sum(axis=1) == pytest.approx(1)
-    # P(true b | given a) = (1/3 · 0.3) / (1/3 · 1.3)
-    assert J[0, 1] == pytest.approx(0.3 / 1.3, abs=0.03)
+    assert J[0, 1] == pytest.approx(0.3 / 1.3, abs=0.03)  # P(true b | given a)
     assert J[1, 0] < 0.01
     assert J[2] == pytest.approx([0, 0, 1], abs=0.01)
     # S is about a second draw of the label, and is symmetric in B where the joint of given and true label is not
-    S = problem.collision_matrix().matrix
-    assert S[1, 0] == pytest.approx(0.3, abs=0.01)
+    assert problem.collision_matrix().matrix[1, 0] == pytest.approx(0.3, abs=0.01)
 
 
 def test_nearest_neighbours_bound_the_bayes_error(problem):

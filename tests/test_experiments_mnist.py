@@ -1,4 +1,4 @@
-"""The MNIST experiment at its quick size: what its records hold, how it goes on, and the figures drawn from them."""
+"""The MNIST experiment: one pass over pairs, folds made apart, and Algorithm 2 on planted posteriors."""
 
 from __future__ import annotations
 
@@ -7,30 +7,21 @@ import pytest
 
 from collidescope import CollisionClassifier
 from collidescope.equations.gramian import gramian_from_similarities
-from experiments import mnist, store
-from experiments.mnist import Data, calibration, cells, score_folds
+from experiments import mnist
+from experiments.mnist import Data, calibration, cells, doubt, read_similarities, score_folds
 from experiments.mnist_networks import resnet18
 from experiments.settings import estimator_settings
 
 pytestmark = pytest.mark.filterwarnings("ignore::collidescope.CollisionWarning")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def results_apart(tmp_path_factory):
-    """Neither the recorded results nor the folder of temporary files are touched."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(store, "RESULTS", tmp_path_factory.mktemp("results"))
-        patch.setattr(mnist.tempfile, "tempdir", str(tmp_path_factory.mktemp("temporary")))
-        yield
+@pytest.fixture(autouse=True)
+def files_apart(tmp_path, monkeypatch):
+    """The folder of temporary files is not touched."""
+    monkeypatch.setattr(mnist.tempfile, "tempdir", str(tmp_path))
 
 
-# ---------------------------------------------------------------- records
-
-
-# ---------------------------------------------------------------- one pass over the pairs
-
-
-def drawings(n=240):
+def drawings(n=120):
     """Three digits that are bright in a third each; 0 and 1 are the same every fourth time."""
     rng = np.random.default_rng(0)
     labels = np.arange(n) % 3
@@ -41,7 +32,7 @@ def drawings(n=240):
     return Data(images, labels, images, labels)
 
 
-SMALL = cells(quick=True)[1] | {"max_epochs": 3, "width": 4, "n_references": 5}
+SMALL = cells(quick=True)[1] | {"max_epochs": 2, "width": 4, "n_references": 5}
 
 
 def test_one_pass_gives_the_gramians_of_two_fits_of_the_classifier():
@@ -64,9 +55,6 @@ def test_one_pass_gives_the_gramians_of_two_fits_of_the_classifier():
         ]
 
 
-# ---------------------------------------------------------------- what is told
-
-
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
 def test_the_temperature_that_spoiled_calibrated_posteriors_is_found(temperature):
     rng = np.random.default_rng(0)
@@ -78,7 +66,19 @@ def test_the_temperature_that_spoiled_calibrated_posteriors_is_found(temperature
     assert (found["calibration_error"] < 0.02) == (temperature == 1.0)
 
 
-# ---------------------------------------------------------------- networks
+def test_the_last_of_the_folds_made_apart_can_run_the_cell(monkeypatch):
+    monkeypatch.setattr(mnist, "load_data", lambda name: drawings())
+    few = SMALL | {"max_epochs": 1}
+    assert [mnist.last_fold(few, number) for number in (1, 0, 0)] == [False, True, False]
 
 
-# ---------------------------------------------------------------- figures
+def test_algorithm_2_finds_planted_posteriors_from_exact_similarities():
+    rng = np.random.default_rng(0)
+    P = rng.dirichlet(np.full(3, 0.3), 20_000)
+    y = (rng.random((len(P), 1)) > P.cumsum(axis=1)).sum(axis=1)
+    q = P @ (P.T @ P / len(P) * 3)
+    for literal, tolerance in ((True, 0.02), (False, 0.02)):
+        found, posteriors = read_similarities(q, y, literal, steps=20_000)
+        assert np.abs(posteriors - P).mean() < tolerance
+    assert found["split"] == doubt(posteriors, y)["split"]
+    assert found["split"]["first"] == pytest.approx(found["split"]["first_right"], abs=0.03)  # honest halves

@@ -7,61 +7,43 @@ import pytest
 
 from experiments import store
 from experiments.counted import COUNTED
-from experiments.divergences import DIVERGENCES, check_claims, inflections
+from experiments.divergences import check_claims, inflections
 from experiments.runner import run
 from experiments.store import results
 from experiments.tabular import TABULAR, insight, summarise
 
-LARGEST_FIGURE = 150_000
-
 
 @pytest.fixture(scope="module")
 def records(tmp_path_factory):
-    """Records of every quick experiment, run once."""
+    """Records of the quick sizes, run once."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(store, "RESULTS", tmp_path_factory.mktemp("results"))
-        for experiment in (TABULAR, COUNTED, DIVERGENCES):
+        for experiment in (TABULAR, COUNTED):
             run(experiment, quick=True, verbose=0)
-        return {e.name: results(e.name, quick=True) for e in (TABULAR, COUNTED, DIVERGENCES)}
+        return {e.name: results(e.name, quick=True) for e in (TABULAR, COUNTED)}
 
 
 @pytest.mark.slow
-def test_every_s_is_stochastic_and_balanced_and_precision_equals_recall_at_its_own_priors(records):
-    for record in records["tabular"]:
-        result = record["result"]
+def test_s_is_stochastic_precision_equals_recall_and_counted_collisions_agree_with_estimates(records):
+    for result in (record["result"] for record in records["tabular"]):
         for name in ("empirical", "uniform"):
-            S = np.array(result[name]["matrix"])
-            assert np.allclose(S.sum(axis=1), 1, atol=1e-5)
-            low, high = result[name]["bayes_error_bounds"]
-            assert 0 <= low <= high <= 0.5 + 1e-9
+            assert np.allclose(np.sum(result[name]["matrix"], axis=1), 1, atol=1e-5)
         decided = result["decided"]["empirical"]
         assert decided["recall"] == pytest.approx(decided["precision"], abs=1e-5)
-
-
-@pytest.mark.slow
-def test_counted_and_estimated_collisions_agree_on_the_quick_tables(records):
-    for record in records["counted"]:
-        difference = record["result"]["difference"]
+    for difference in (record["result"]["difference"] for record in records["counted"]):
         assert difference["mean_tvd"] < 0.05
         assert difference["largest_z"] < 4
 
 
-def planted(rng: np.random.Generator, n: int, share: float) -> tuple[np.ndarray, np.ndarray]:
-    """Posteriors of a rare class and labels drawn from them."""
-    p = 1 / (1 + np.exp(-rng.normal(np.log(share / (1 - share)), 1.5, n)))
-    return np.stack([1 - p, p], axis=1), np.where(rng.random(n) < p, "rare", "usual")[:, None][:, 0]
-
-
 def test_precision_at_uniform_decisions_is_what_a_simulated_classifier_gets():
     rng = np.random.default_rng(0)
-    P, y = planted(rng, 200_000, 0.1)
-    P = P[:, ::-1]  # columns in the order of the sorted labels
-    result = summarise(P, y)
+    p = 1 / (1 + np.exp(-rng.normal(np.log(1 / 9), 1.5, 200_000)))
+    own = rng.random(len(p)) < p
+    result = summarise(np.stack([p, 1 - p], axis=1), np.where(own, "rare", "usual"))
     assert result["positive"] == "rare"
     prior = result["share"]
-    odds = P[:, 0] / P[:, 1] * (1 - prior) / prior
-    flagged = rng.random(len(y)) < odds / (1 + odds)
-    own = y == "rare"
+    odds = p / (1 - p) * (1 - prior) / prior
+    flagged = rng.random(len(p)) < odds / (1 + odds)
     decided = result["decided"]["uniform"]
     assert decided["recall"] == pytest.approx(flagged[own].mean(), abs=0.01)
     assert decided["precision"] == pytest.approx(own[flagged].mean(), abs=0.01)
@@ -79,14 +61,10 @@ def result_with(recall: float = 0.7, precision: float = 0.3, pber: float = 0.2) 
     }
 
 
-def test_insight_blames_the_features_only_where_neither_rows_nor_models_would_help():
-    curve = {"converged": True, "limit": 0.2}
-    settled = result_with() | {"learning_curve": curve}
-    assert "better features" in insight(settled, [result_with(pber=0.195)])
-    assert "more rows" in insight(settled | {"learning_curve": curve | {"converged": False}})
-    outdone = insight(settled, [result_with(pber=0.195), result_with(pber=0.15)])
-    assert "another model already sees more (PBER 0.150 instead of 0.200)" in outdone
-    assert "better features" not in outdone
+def test_insight_names_a_model_that_sees_more():
+    assert "another model" not in insight(result_with(), [result_with(pber=0.195)])
+    outdone = insight(result_with(), [result_with(pber=0.195), result_with(pber=0.15)])
+    assert "another model sees more (PBER 0.150 instead of 0.200)" in outdone
 
 
 def test_claims_on_divergences_are_all_checked_and_only_uniqueness_fails():

@@ -19,6 +19,7 @@ from collidescope._checks import FloatArray, IntArray
 from experiments.baselines._base import PosteriorClassifier, Seeds, validation_split
 from experiments.baselines._labelled import labelled_posteriors
 from experiments.baselines.networks import PAPER_LAYERS, NetworkClassifier
+from experiments.measures import calibration_error
 
 #: Temperatures that are tried: steps of 2 per cent. Networks that fit their labels perfectly need about 10.
 TEMPERATURES = np.geomspace(0.1, 100, 349)
@@ -64,15 +65,7 @@ def expected_calibration_error(
     """
     check.check_count(n_bins, "n_bins")
     posteriors, codes, _ = labelled_posteriors(P, y, classes)
-    return round(_calibration_error(posteriors, codes, n_bins), 15)
-
-
-def _calibration_error(P: FloatArray, codes: IntArray, n_bins: int) -> float:
-    confidence = P.max(axis=1)
-    right = P.argmax(axis=1) == codes
-    bins = np.clip(np.ceil(confidence * n_bins).astype(np.intp) - 1, 0, n_bins - 1)
-    # |bin| / n · |accuracy - confidence| is the absolute sum over the bin, divided by n
-    return float(np.abs(np.bincount(bins, weights=right - confidence)).sum() / len(codes))
+    return round(calibration_error(posteriors, codes, n_bins), 15)
 
 
 class TemperatureScaledClassifier(PosteriorClassifier):
@@ -145,7 +138,7 @@ class TemperatureScaledClassifier(PosteriorClassifier):
         return self
 
     def _best_temperature(self, logits: FloatArray, codes: IntArray) -> float:
-        errors = [_calibration_error(softmax(logits / T, axis=1), codes, self.n_bins) for T in TEMPERATURES]
+        errors = [calibration_error(softmax(logits / T, axis=1), codes, self.n_bins) for T in TEMPERATURES]
         # Of several that are equally good, the one that changes the network least.
         best = np.flatnonzero(np.array(errors) == min(errors))
         return float(min(TEMPERATURES[best], key=lambda T: abs(np.log(T))))
