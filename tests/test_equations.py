@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -330,7 +332,7 @@ def test_both_parts_of_the_simplex_solver_reach_the_optimum_alone_where_s_is_wel
     S, _ = planted(6, sharpness=3, seed=0)
     q = rng.dirichlet(np.full(6, 0.3), 200) @ S.T + 0.05 * rng.standard_normal((200, 6))
     H, linear = 4 * (S.T @ S + 1e-3 * np.eye(6)), 4 * (q @ S + 1e-3 / 6)
-    for solve in (lambda y, *given: _descend(y, *given, steps=80), _pivot):
+    for solve in (partial(_descend, steps=74), _pivot, partial(_pivot, together=0)):
         y = np.full((200, 6), 1 / 6)
         assert len(solve(y, np.arange(200), H, linear)) == 0  # none is left
         gradient = y @ H - linear

@@ -110,18 +110,21 @@ def _descend(y: FloatArray, active: IntArray, H: FloatArray, linear: FloatArray,
     return active
 
 
-def _pivot(y: FloatArray, active: IntArray, H: FloatArray, linear: FloatArray) -> IntArray:
+def _pivot(
+    y: FloatArray, active: IntArray, H: FloatArray, linear: FloatArray, together: int = BLOCK_PIVOTS
+) -> IntArray:
     """Block principal pivoting on the rows ``active`` of ``y``, in place; the rows it could not settle.
 
     With the classes that have any probability known, the optimum solves H y = linear + λ on them and Σ y = 1. Classes
     that come out negative leave, classes whose gradient is below λ enter; when neither happens the row is optimal.
-    All of them at once can go in circles; one at a time (the last, Murty's rule) cannot.
+    All of them at once, as in the first rounds ``together``, can go in circles; one at a time (the last, Murty's rule)
+    cannot.
     """
     k = len(H)
     system = np.zeros((k + 1, k + 1))
     system[:k, :k], system[:k, k], system[k, :k] = H, -1, 1
     inside, left = y > 0, active
-    for round_ in range(BLOCK_PIVOTS + SINGLE_PIVOTS):
+    for round_ in range(together + SINGLE_PIVOTS):
         if len(left) == 0:
             break
         unsettled = []
@@ -135,7 +138,7 @@ def _pivot(y: FloatArray, active: IntArray, H: FloatArray, linear: FloatArray) -
             wrong = np.where(inside[part], new, gradient) < -STEP_TOLERANCE
             optimal = ~wrong.any(axis=1)
             y[part[optimal]] = np.maximum(new[optimal], 0.0)
-            if round_ >= BLOCK_PIVOTS:
+            if round_ >= together:
                 wrong &= np.cumsum(wrong[:, ::-1], axis=1)[:, ::-1] == 1
             inside[part] ^= wrong
             unsettled.append(part[~optimal])
