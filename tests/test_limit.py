@@ -97,6 +97,8 @@ def test_flat_curves_of_many_rows_are_settled_and_models_without_skill_have_hard
     assert "class shares" in blind.reason
     assert blind.pber_interval()[0] == blind.bayes_error_interval()[0] == 0
     assert planted(0.3, 0.05, 0.5).state != "hardly begun"
+    assert planted(0.3, 0.05, 0.5, skill_stderr=None).state == planted(0.3, 0.05, 0.5).state  # nothing to compare with
+    assert planted(0.97, 0.02, 0.5, level=0.1).pber_interval()[1] == 1
 
 
 def test_curves_that_fall_faster_and_faster_have_hardly_begun():
@@ -284,6 +286,7 @@ EVEN = [np.full((20, 2), 0.5)] * 4
     ("call", "words"),
     [
         (lambda: limit_from_scores(SCORES, [100]), "sizes"),
+        (lambda: limit_from_scores(SCORES, [100, 100, 200, 400]), "sizes must be 2 to 100 increasing"),
         (lambda: limit_from_scores(SCORES, SIZES[:3]), "scores must have one column per size \\(3\\)"),
         (lambda: limit_from_scores(-SCORES, SIZES), "scores must not be negative"),
         (lambda: limit_from_scores(SCORES[0], SIZES), "scores must be 2-dimensional"),
