@@ -76,7 +76,8 @@ def mutants_table() -> str:
         lines.append(f"| `{module}` | {_counts(counts)} |")
         total = [sum(pair) for pair in zip(total, counts, strict=True)]
     lines.append(f"| **together** | {_counts(total)} |")
-    return f"Last campaign ({recorded['environment']['date']}):\n\n" + "\n".join(lines) + "\n"
+    drawn = "where fewer mutants were tried than there are, they were drawn at random" if total[1] < total[0] else "all"
+    return f"Last campaign ({recorded['environment']['date']}; {drawn}):\n\n" + "\n".join(lines) + "\n"
 
 
 def _counts(counts: list[int]) -> str:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import sys
+from types import ModuleType
 
 import pytest
 
-from stress.mutants import TESTS, _name, source_of
+from stress.mutants import TESTS, _name, source_of, transplant
 from stress.operators import KINDS, mutants
 
 
@@ -74,8 +76,27 @@ def test_every_mutant_of_the_equations_compiles_differs_and_has_a_name_of_its_ow
     right = ast.unparse(ast.parse(source))
     names = [_name(mutant) for mutant in mutants(source)[1]]
     assert len(set(names)) == len(names) > 30
-    for number in range(0, len(names), 25):
+    for number in range(0, len(names), 100):
         tree, found = mutants(source)
         found[number].apply()
         assert ast.unparse(ast.fix_missing_locations(tree)) != right
         compile(tree, module, "exec")
+
+
+def test_a_mutant_reaches_functions_methods_and_constants_wherever_they_were_imported(monkeypatch):
+    source = (
+        "K = 1\ndef f(x, n=1):\n    return x + n * K\nclass A:\n    @property\n    def p(self):\n        return f(K)\n"
+    )
+    module, other = ModuleType("planted"), ModuleType("other")
+    for each in (module, other):
+        monkeypatch.setitem(sys.modules, each.__name__, each)
+    exec(source, vars(module))
+    other.K, f, a = module.K, module.f, module.A()
+    for change, expected in (
+        ("", (1, 6, 2)),
+        ("K = 1|K = 2", (2, 7, 4)),
+        ("x +|x -", (1, 4, 0)),
+        ("n=1|n=2", (1, 7, 3)),
+    ):
+        transplant(module, compile(source.replace(*change.split("|")) if change else source, "planted", "exec"))
+        assert (other.K, f(5), a.p) == expected

@@ -20,7 +20,7 @@ one-step estimator mean(c pᵀ + p cᵀ - p pᵀ).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -31,30 +31,24 @@ from scipy.special import ndtri
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
+from collidescope.equations.moments import Moments, keeps_covariance
 from collidescope.matrix import CollisionMatrix
+from collidescope.scale import _dask
 
 Names = Sequence[Any] | npt.NDArray[Any]
-#: Up to this many classes the covariance of B is kept, which merged classes need for their intervals.
-COVARIANCE_CLASSES = 32
 #: In a mean over rows, inputs seen at most this often are one unit, others one unit per row. Both choices only ever
 #: overstate the error, the first more so for large groups and the second for pairs; around here they meet.
 LARGE_GROUP = 4
 #: Working memory of one block of units, in numbers.
 BLOCK_NUMBERS = 4_000_000
-#: Share of nonzero counts above which dense products are the faster ones.
-DENSE_SHARE = 0.1
 #: Cells of a table, per row that is counted into it, up to which counting beats sorting.
 DENSE_CELLS = 4
-#: A variance below this share of the second moment it is the difference of is rounding, not variance.
-VARIANCE_ROUNDING = 1e-14
 #: Votes per item for which :func:`votes_needed` plans.
 VOTES_PER_ITEM = (2, 3, 4, 5, 7, 10, 15, 20, 30, 50)
 
 
 def input_groups(X: Any) -> IntArray:
-    """A number for every row of ``X``, the same for rows that are exactly equal.
-
-    ``X`` is a DataFrame, a Series, or an array of any dtype; a missing value equals a missing value.
+    """A number for every row of ``X`` (table or array), the same for equal rows; a missing value equals another.
 
     >>> input_groups([[1, "a"], [2, "b"], [1, "a"]])
     array([0, 1, 0])
@@ -73,15 +67,13 @@ def input_groups(X: Any) -> IntArray:
     if table.shape[0] == 0 or table.shape[1] == 0:
         raise ValueError(f"X is empty (shape {table.shape}): pass at least one row and one column")
     groups: Any = None
-    for position in range(table.shape[1]):
+    for position, name in enumerate(table.columns):
         try:
             codes, levels = pd.factorize(table.iloc[:, position], use_na_sentinel=False)
         except TypeError as error:
-            raise ValueError(
-                f"X has values that cannot be compared in column {table.columns[position]!r}: {error}"
-            ) from None
+            raise ValueError(f"X has values that cannot be compared in column {name!r}: {error}") from None
         # Renumbering after each column keeps the product below n × levels: it cannot overflow.
-        groups = codes if groups is None else pd.factorize(groups * max(len(levels), 1) + codes)[0]
+        groups = codes if groups is None else pd.factorize(groups * len(levels) + codes)[0]
     return np.asarray(groups, dtype=np.intp)
 
 
@@ -104,11 +96,10 @@ def count_collisions(
     ----------
     X : DataFrame, Series or array of n rows, any dtypes
         The inputs. For votes, one row per vote: the name or number of the item.
-    y : array of n labels
+    y, classes : array of n labels, K names (default the sorted distinct labels)
     average : {"rows", "items"}
         Whose mean S is. "rows", for tables in which inputs repeat by chance; "items", for votes: every distinct input
         counts the same, however many labels it has.
-    classes : K names, default the sorted distinct labels
 
     Returns
     -------
@@ -125,8 +116,7 @@ def count_collisions(
 
     Votes in long form, one row per vote:
 
-    >>> items = ["img1", "img1", "img1", "img2", "img2", "img3"]
-    >>> votes = ["cat", "cat", "dog", "dog", "dog", "dog"]
+    >>> items, votes = [1, 1, 1, 2, 2, 3], ["cat", "cat", "dog", "dog", "dog", "dog"]
     >>> count_collisions(items, votes, average="items").matrix.round(3)
     array([[0.5 , 0.5 ],
            [0.25, 0.75]])
@@ -163,16 +153,14 @@ def collision_matrix_from_votes(votes: Any, classes: Names | None = None) -> Col
     (array([[0.5 , 0.5 ],
            [0.25, 0.75]]), 0.667)
     """
-    from collidescope.scale._dask import blocks, delayed, is_dask, tree
-
-    none = "votes has no item with two votes"
-    if is_dask(votes):
+    if _dask.is_dask(votes):
         names = _wide_names(votes, classes)
-        parts = [delayed(_count_block)(block, names) for block, _, _ in blocks(votes, None, None)]
-        sums = tree(parts, lambda some: reduce(PairSums.merge, some))
-        return _as_matrix(sums, sums, names, "items", none, "votes")
-    counts, names = vote_table(votes, classes)
-    return _as_matrix(*_count(counts), names, "items", none, "votes")
+        parts = [_dask.delayed(_count_block)(block, names) for block, _, _ in _dask.blocks(votes, None, None)]
+        sums = _dask.tree(parts, _merged)
+    else:
+        counts, names = vote_table(votes, classes)
+        sums, _ = _count(counts)
+    return _as_matrix(sums, sums, names, "items", "votes has no item with two votes", "votes")
 
 
 def votes_needed(
@@ -182,10 +170,8 @@ def votes_needed(
 
     Parameters
     ----------
-    cm : CollisionMatrix
-        Of a first round of votes (mean over items).
-    half_width, level : float
-        Wanted: the estimate ± this, at this level.
+    cm : CollisionMatrix of a first round of votes (mean over items)
+    half_width, level : wanted is the estimate ± this, at this level
     of : "pber", "matrix" or a pair (class, other)
         Whose interval: of the PBER, of every entry of S, or of the one entry S[class, other].
 
@@ -211,11 +197,10 @@ def votes_needed(
     check.check_between(half_width, 0, 1, "half_width")
     check.check_between(level, 0, 1, "level")
     if cm.stderr is None or cm.pber_stderr is None or cm.info.get("average") != "items":
-        raise ValueError(
-            "cm must come from votes: collision_matrix_from_votes(votes), or count_collisions(…, average='items')"
-        )
-    known = (float(cm.info[name] or 0) for name in ("distinct_inputs", "inverse_votes", "inverse_pairs"))
-    n, inverse_votes, inverse_pairs = known
+        roads = "collision_matrix_from_votes(votes), or count_collisions(…, average='items')"
+        raise ValueError(f"cm must come from votes: {roads}")
+    known = ("distinct_inputs", "inverse_votes", "inverse_pairs")
+    n, inverse_votes, inverse_pairs = (float(cm.info[name] or 0) for name in known)
     if of == "pber":
         two, now = np.array([cm.pber * (1 - cm.pber)]), np.array([n * cm.pber_stderr**2])
     else:
@@ -249,9 +234,6 @@ def votes_needed(
     widest = int(variance[:, 0].argmax())
     plans.attrs = {"between": float((two - within)[widest]), "within": float(within[widest])}
     return plans
-
-
-# ------------------------------------------------------------------------------------------------ tables of counts
 
 
 def count_table(groups: IntArray, codes: IntArray, k: int) -> csr_array:
@@ -323,95 +305,19 @@ def _wide_counts(votes: Any, names: npt.NDArray[Any]) -> csr_array:
     return table
 
 
-# ------------------------------------------------------------------------------------------------ sums over units
+@dataclass(init=False, eq=False)
+class PairSums(Moments):
+    """:class:`Moments` of inputs, and how many there were.
 
-
-class PairSums:
-    """Sums over independent units: each brings a matrix Z = diag(a) + s h hᵀ with row sums ρ, and a size ω.
-
-    Everything a ratio ΣZ_ij / Σρ_i and its variance need, in one pass, in any order and any blocks.
+    ``tally``: inputs with a label, with two or more, labels, labels of the latter, Σ 1/N and Σ 2/(N(N-1)) over the
+    latter.
     """
 
+    tally: FloatArray
+
     def __init__(self, k: int, covariance: bool) -> None:
-        d = k * (k + 1) // 2 if covariance else 0
-        self.units = self.size = self.size_size = 0.0  # number of units, Σω, Σω²
-        self.Z, self.Z_Z, self.Z_rho = (np.zeros((k, k)) for _ in range(3))  # ΣZ_ij, ΣZ_ij², ΣZ_ij ρ_i
-        self.rho, self.rho_rho = np.zeros(k), np.zeros(k)
-        self.e_e = self.e_size = 0.0  # e = ω - tr Z, the unit's part of the PBER
-        self.V_V, self.V_size = np.zeros((d, d)), np.zeros(d)  # V: the upper triangle of Z
-        #: Inputs with a label, with two or more, labels, labels of the latter, Σ 1/N and Σ 2/(N(N-1)) over the latter.
+        super().__init__(k, covariance)
         self.tally = np.zeros(6)
-
-    def add(self, h: csr_array, a: FloatArray, s: FloatArray, rho: FloatArray, size: FloatArray, m: FloatArray) -> None:
-        """Add units, each as often as ``m`` says.
-
-        ``h`` is n×K, ``a`` and ``rho`` have an entry for each that ``h`` stores, the others one per unit.
-        """
-        n, k = h.shape
-        unit, column = np.repeat(np.arange(n), np.diff(h.indptr)), h.indices
-        times, sh = m[unit], s[unit] * h.data
-        shh = sh * h.data
-        dense = h.nnz > DENSE_SHARE * n * k
-
-        def table(values: FloatArray) -> Any:
-            stored = csr_array((values, h.indices, h.indptr), shape=(n, k))
-            return stored.toarray() if dense else stored
-
-        H = table(h.data)
-        for total, left, right, diagonal in (
-            (self.Z, times * sh, H, a),
-            (self.Z_Z, times * shh, table(shh), a * (a + 2 * shh)),
-            (self.Z_rho, times * rho * sh, H, rho * a),
-        ):
-            product = table(left).T @ right
-            total += product if dense else product.toarray()
-            total[np.diag_indices(k)] += np.bincount(column, times * diagonal, k)
-        e = size - np.bincount(unit, a + shh, n)
-        self.units += float(m.sum())
-        self.size, self.size_size = self.size + float(m @ size), self.size_size + float(m @ size**2)
-        self.e_e, self.e_size = self.e_e + float(m @ e**2), self.e_size + float(m @ (e * size))
-        self.rho += np.bincount(column, times * rho, k)
-        self.rho_rho += np.bincount(column, times * rho**2, k)
-        if self.V_size.size:
-            i, j = np.triu_indices(k)
-            H = h.toarray()
-            V = (s[:, None] * H)[:, i] * H[:, j]
-            V[:, i == j] += csr_array((a, h.indices, h.indptr), shape=(n, k)).toarray()
-            self.V_size += V.T @ (m * size)
-            V *= np.sqrt(m)[:, None]
-            self.V_V += V.T @ V
-
-    def merge(self, other: PairSums) -> PairSums:
-        """With the sums of other units."""
-        for name, value in vars(other).items():
-            setattr(self, name, getattr(self, name) + value)
-        return self
-
-    @property
-    def _bessel(self) -> float:
-        return self.units / max(self.units - 1, 1.0)
-
-    def ratio(self) -> tuple[FloatArray, FloatArray]:
-        """ΣZ_ij / Σρ_i and its variance Σ(Z_ij - ratio ρ_i)² / (Σρ_i)²."""
-        rho = self.rho[:, None]
-        m = self.Z / rho
-        variance = self.Z_Z - 2 * m * self.Z_rho + m**2 * self.rho_rho[:, None]
-        variance[variance < VARIANCE_ROUNDING * self.Z_Z] = 0.0
-        return m, self._bessel * variance / rho**2
-
-    def error_variance(self) -> float:
-        """Variance of 1 - Σtr Z / Σω."""
-        m = 1 - np.trace(self.Z) / self.size
-        return self._bessel * max(float(self.e_e - 2 * m * self.e_size + m**2 * self.size_size), 0.0) / self.size**2
-
-    def covariance(self) -> FloatArray | None:
-        """Covariance of the upper triangle of ΣZ / Σω, or None where it was not kept."""
-        if not self.V_size.size:
-            return None
-        m = self.Z[np.triu_indices(len(self.rho))] / self.size
-        cross = np.outer(m, self.V_size)
-        left = self.V_V - cross - cross.T + self.size_size * np.outer(m, m)
-        return np.asarray(self._bessel * left / self.size**2)
 
 
 def _count(counts: csr_array, average: str = "items") -> tuple[PairSums, PairSums]:
@@ -421,7 +327,7 @@ def _count(counts: csr_array, average: str = "items") -> tuple[PairSums, PairSum
     kept = totals > 1
     N = totals[kept]
     counts = counts if kept.all() else counts[kept]
-    spread = PairSums(k, k <= COVARIANCE_CLASSES)
+    spread = PairSums(k, keeps_covariance(k))
     estimate = spread if average == "items" else PairSums(k, covariance=False)
     inverse = [(1 / N).sum(), (2 / (N * (N - 1))).sum()]
     estimate.tally += [(totals > 0).sum(), len(N), totals.sum(), N.sum(), *inverse]
@@ -439,13 +345,21 @@ def _count_block(block: Any, names: npt.NDArray[Any]) -> PairSums:
     return _count(_wide_counts(block, names) if len(block) else csr_array((0, len(names))))[0]
 
 
+def _merged(parts: list[PairSums]) -> PairSums:
+    """New sums: the parts may be needed again when a worker is lost."""
+    total = PairSums(len(parts[0].rho), keeps_covariance(len(parts[0].rho)))
+    for part in parts:
+        total.merge(part)
+    return total
+
+
 def _add_inputs(sums: PairSums, counts: csr_array, N: FloatArray, weight: FloatArray) -> None:
     """Inputs as units: Z = ω (n nᵀ - diag(n)) / (N (N-1)), ρ = ω n / N."""
     for block in _blocks(len(N), counts.shape[1]):
         n, size = counts[block], weight[block]
         s, each = size / (N[block] * (N[block] - 1)), np.diff(n.indptr)
         rho = np.repeat(size / N[block], each) * n.data
-        sums.add(n, -np.repeat(s, each) * n.data, s, rho, size, np.ones(len(s)))
+        sums.add_sparse(n, -np.repeat(s, each) * n.data, s, rho, size, np.ones(len(s)))
 
 
 def _add_rows(spread: PairSums, n: csr_array) -> None:
@@ -460,12 +374,12 @@ def _add_rows(spread: PairSums, n: csr_array) -> None:
         each = np.diff(h.indptr)
         own = (h.indices == np.repeat(n.indices[block], each)).astype(np.float64)
         h.data = own - (h.data - own) / np.repeat(others[item[block]], each)
-        spread.add(h, own, -np.ones(len(each)), own, np.ones(len(each)), n.data[block])
+        spread.add_sparse(h, own, -np.ones(len(each)), own, np.ones(len(each)), n.data[block])
 
 
 def _blocks(n_units: int, k: int) -> list[slice]:
     # With covariance a unit takes K(K+1)/2 numbers; without, tables are mostly sparse and every block costs a K×K sum.
-    size = 2 * BLOCK_NUMBERS // (k * (k + 1)) if k <= COVARIANCE_CLASSES else max(BLOCK_NUMBERS // (6 * k), 20 * k)
+    size = 2 * BLOCK_NUMBERS // (k * (k + 1)) if keeps_covariance(k) else max(BLOCK_NUMBERS // (6 * k), 20 * k)
     return [slice(start, start + max(size, 1)) for start in range(0, n_units, max(size, 1))]
 
 
@@ -491,7 +405,7 @@ def _as_matrix(
     info: dict[str, Any] = {"method": "counted" if average == "rows" else "counted votes", "average": average}
     info |= {"labels": int(rows), "distinct_inputs": int(covered), "inputs_seen_once": int(items - covered)}
     info |= {"inverse_votes": inverse_votes / covered, "inverse_pairs": inverse_pairs / covered}
-    errors = np.sqrt(variance), float(np.sqrt(spread.error_variance()))
+    errors = np.sqrt(variance), float(np.sqrt(spread.error()[1]))
     coverage = covered_rows / rows if average == "rows" else covered / items
     S, priors = S / S.sum(axis=1, keepdims=True), counts / counts.sum()
     return CollisionMatrix(S, priors, names, *errors, counts, spread.covariance(), coverage, info)

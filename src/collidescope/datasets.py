@@ -2,14 +2,14 @@
 
 A :class:`Problem` draws rows, gives the true posterior of any row, and knows its truth from *nodes*: blocks of
 posteriors with weights, over which B = Σ w y yᵀ and BER = 1 - Σ w max(y). Gaussians of equal scale whose centres span
-a line or a plane, and discrete problems, have exact nodes (quadrature); others draw them.
+a line or a plane, and discrete problems, have exact nodes (quadrature); others draw them. Every function below makes
+one; a custom one comes from the posteriors of a teacher (:func:`taught`) or from densities (:func:`dense`).
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -32,30 +32,51 @@ TRUTH_SEED = 20_250
 BLOCK = 50_000
 
 Inputs = Callable[[int, np.random.Generator], FloatArray]
-Draws = Callable[[IntArray, np.random.Generator], FloatArray]
+Draws = Callable[[IntArray, np.random.Generator], npt.NDArray[Any]]
+Posteriors = Callable[[FloatArray], FloatArray]
+Nodes = Callable[[], Iterator[tuple[FloatArray, FloatArray]]]
 
 
-class Problem(ABC):
-    """A population with known posteriors."""
+class Problem:
+    """A population with known posteriors.
 
-    priors: FloatArray
-    classes: npt.NDArray[Any]
+    Parameters
+    ----------
+    priors, classes : K class shares and names
+    draw : ``draw(codes, rng)`` gives one input from the distribution of each class number
+    teacher : ``teacher(X)`` gives the true posterior of every row of ``n_features`` numbers
+    nodes : gives blocks of (posteriors, weights), all weights summing to 1; by default they are drawn
+    """
 
-    @abstractmethod
-    def draw(self, codes: IntArray, rng: np.random.Generator) -> npt.NDArray[Any]:
-        """One input from the distribution of each given class number."""
+    def __init__(
+        self,
+        priors: FloatArray,
+        classes: npt.NDArray[Any],
+        draw: Draws,
+        teacher: Posteriors,
+        n_features: int,
+        nodes: Nodes | None = None,
+    ) -> None:
+        self.priors, self.classes, self.draw = priors, classes, draw
+        self.n_features, self._teacher, self._nodes = n_features, teacher, nodes
 
-    @abstractmethod
     def posteriors(self, X: npt.ArrayLike) -> FloatArray:
         """True posterior of every row."""
+        rows = check.check_finite(X, "X", ndim=2)
+        if rows.shape[1] != self.n_features:
+            raise ValueError(f"X must have {self.n_features} columns, got {rows.shape[1]} (shape {rows.shape})")
+        return self._teacher(rows)
 
     def nodes(self) -> Iterator[tuple[FloatArray, FloatArray]]:
-        """Blocks of (posteriors, weights), all weights summing to 1. Drawn class by class unless overridden."""
+        """Blocks of (posteriors, weights), all weights summing to 1; drawn class by class where none were given."""
+        return self.drawn_nodes() if self._nodes is None else self._nodes()
+
+    def drawn_nodes(self) -> Iterator[tuple[FloatArray, FloatArray]]:
+        """:meth:`nodes` by Monte Carlo, the same every time."""
         rng = np.random.default_rng(TRUTH_SEED)
         per_class = TRUTH_DRAWS // len(self.priors)
         for k, prior in enumerate(self.priors):
-            for start in range(0, per_class, BLOCK):
-                size = min(BLOCK, per_class - start)
+            for size in np.diff([*range(0, per_class, BLOCK), per_class]):
                 X = self.draw(np.full(size, k, dtype=np.intp), rng)
                 yield self.posteriors(X), np.full(size, prior / per_class)
 
@@ -64,8 +85,7 @@ class Problem(ABC):
     ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         """(X, y): ``n_samples`` rows; class shares as near to the priors as whole numbers allow, or drawn from them."""
         check.check_count(n_samples, "n_samples")
-        rng = as_generator(random_state)
-        k = len(self.priors)
+        rng, k = as_generator(random_state), len(self.priors)
         if stratified:
             counts = np.floor(n_samples * self.priors).astype(int)
             short = np.argsort(-(n_samples * self.priors - counts), kind="stable")[: n_samples - counts.sum()]
@@ -77,8 +97,7 @@ class Problem(ABC):
 
     @cached_property
     def _truth(self) -> tuple[CollisionMatrix, float]:
-        k = len(self.priors)
-        B, kept = np.zeros((k, k)), 0.0
+        B, kept = np.zeros((len(self.priors),) * 2), 0.0
         for P, weights in self.nodes():
             B += P.T @ (weights[:, None] * P)
             kept += float(weights @ P.max(axis=1))
@@ -96,7 +115,7 @@ class Problem(ABC):
 
 
 class GaussianProblem(Problem):
-    """One isotropic Gaussian a class: x | k ~ N(means[k], scales[k]² I).
+    """One isotropic Gaussian per class: x | k ~ N(means[k], scales[k]² I).
 
     >>> round(GaussianProblem([[-1.0], [1.0]]).bayes_error(), 6)  # Φ(-1)
     0.158655
@@ -119,167 +138,133 @@ class GaussianProblem(Problem):
         self.scales = np.broadcast_to(widths, (k,)).copy()
         if (self.scales <= 0).any():
             raise ValueError(f"scales must be positive, got {self.scales.min():.6g}")
-        self.priors = np.full(k, 1 / k) if priors is None else check.check_priors(priors, k)
-        self.classes = check.check_classes(range(k) if classes is None else classes, k)
+        shares = np.full(k, 1 / k) if priors is None else check.check_priors(priors, k)
+        names = check.check_classes(range(k) if classes is None else classes, k)
+        super().__init__(shares, names, self._draw, self._posteriors, self.means.shape[1], self._quadrature)
 
-    def draw(self, codes: IntArray, rng: np.random.Generator) -> FloatArray:
-        noise = rng.standard_normal((len(codes), self.means.shape[1]))
+    def _draw(self, codes: IntArray, rng: np.random.Generator) -> FloatArray:
+        noise = rng.standard_normal((len(codes), self.n_features))
         return self.means[codes] + self.scales[codes, None] * noise
 
-    def posteriors(self, X: npt.ArrayLike) -> FloatArray:
-        d = self.means.shape[1]
-        return self._posteriors(_columns(X, d), self.means, d)
-
-    def _posteriors(self, X: FloatArray, means: FloatArray, d: int) -> FloatArray:
+    def _posteriors(self, X: FloatArray, means: FloatArray | None = None) -> FloatArray:
+        means = self.means if means is None else means
         # ‖x - m‖² / σ² without its share ‖x‖² / max(σ)², the same for every class, which drowns the rest far out.
         X, means = X - means.mean(axis=0), means - means.mean(axis=0)
         precision = 1 / self.scales**2
         with np.errstate(over="ignore", invalid="ignore"):
             squares = np.minimum((X**2).sum(axis=1), np.finfo(np.float64).max)[:, None] * (precision - precision.min())
             squares += ((means**2).sum(axis=1) - 2 * X @ means.T) * precision
-        logs = np.log(self.priors) - d * np.log(self.scales) - squares / 2
+        logs = np.log(self.priors) - X.shape[1] * np.log(self.scales) - squares / 2
         if not np.isfinite(logs.max(axis=1)).all():
             raise ValueError(f"X is too far from every class for a posterior, got {np.abs(X).max():.6g}")
         return np.asarray(softmax(logs, axis=1))
 
-    def nodes(self) -> Iterator[tuple[FloatArray, FloatArray]]:
+    def _quadrature(self) -> Iterator[tuple[FloatArray, FloatArray]]:
         """Exact quadrature when all scales are equal and the centres span a line or a plane, else draws."""
         centred = self.means - self.means.mean(axis=0)
         _, spread, axes = np.linalg.svd(centred, full_matrices=False)
         rank = max(1, int((spread > 1e-9 * max(spread[0], 1e-300)).sum()))
         if rank > 2 or not np.all(self.scales == self.scales[0]):
-            yield from super().nodes()
+            yield from self.drawn_nodes()
             return
         # Directions across the centres carry no information about the class: only these one or two matter.
-        scale = self.scales[0]
-        centres = centred @ axes[:rank].T
-        step = GRID_STEP[rank] * scale
-        sides = [np.arange(c.min() - GRID_MARGIN * scale, c.max() + GRID_MARGIN * scale, step) for c in centres.T]
+        scale, centres = self.scales[0], centred @ axes[:rank].T
+        step, margin = GRID_STEP[rank] * scale, GRID_MARGIN * scale
+        sides = [np.arange(c.min() - margin, c.max() + margin, step) for c in centres.T]
         grid = np.stack(np.meshgrid(*sides, indexing="ij"), axis=-1).reshape(-1, rank)
         for start in range(0, len(grid), BLOCK):
             x = grid[start : start + BLOCK]
             distances = ((x[:, None] - centres) ** 2).sum(axis=2) / (2 * scale**2)
             density = np.exp(-distances) @ self.priors / (2 * np.pi * scale**2) ** (rank / 2)
-            yield self._posteriors(x, centres, rank), density * step**rank
+            yield self._posteriors(x, centres), density * step**rank
 
 
-class LedProblem(Problem):
+def led(noise: float = 0.1, priors: npt.ArrayLike | None = None) -> Problem:
     """A digit shown on seven segments, each of which shows the wrong state with probability ``noise``.
 
     The 128 possible inputs make every quantity exact, and inputs repeat, so that collisions can be counted.
     """
+    check.check_between(noise, 0, 0.5, "noise")
+    shares = np.full(10, 0.1) if priors is None else check.check_priors(priors, 10)
+    # Of each digit: top, upper left, upper right, middle, lower left, lower right, bottom.
+    shown = "1110111 0010010 1011101 1011011 0111010 1101011 1101111 1010010 1111111 1111011"
+    segments = np.array([list(map(int, digit)) for digit in shown.split()])
 
-    #: Of each digit: top, upper left, upper right, middle, lower left, lower right, bottom.
-    SHOWN = "1110111 0010010 1011101 1011011 0111010 1101011 1101111 1010010 1111111 1111011"
-    SEGMENTS = np.array([list(map(int, digit)) for digit in SHOWN.split()])
+    def draw(codes: IntArray, rng: np.random.Generator) -> IntArray:
+        return (segments[codes] ^ (rng.random((len(codes), 7)) < noise)).astype(np.intp)
 
-    def __init__(self, noise: float = 0.1, priors: npt.ArrayLike | None = None) -> None:
-        self.noise = check.check_between(noise, 0, 0.5, "noise")
-        self.priors = np.full(10, 0.1) if priors is None else check.check_priors(priors, 10)
-        self.classes = np.arange(10)
-
-    def draw(self, codes: IntArray, rng: np.random.Generator) -> IntArray:
-        flips = rng.random((len(codes), 7)) < self.noise
-        return (self.SEGMENTS[codes] ^ flips).astype(np.intp)
-
-    def posteriors(self, X: npt.ArrayLike) -> FloatArray:
-        X = _columns(X, 7)
+    def joint(X: FloatArray) -> FloatArray:
         if not np.isin(X, (0, 1)).all():
             raise ValueError(f"X must hold segments of 0 or 1, got {X[~np.isin(X, (0, 1))][0]:.6g}")
-        joint = self._likelihood(X) * self.priors
-        return joint / joint.sum(axis=1, keepdims=True)
+        wrong = np.abs(X[:, None, :] - segments).sum(axis=2)
+        return np.asarray(noise**wrong * (1 - noise) ** (7 - wrong) * shares)
 
-    def _likelihood(self, X: FloatArray) -> FloatArray:
-        wrong = np.abs(X[:, None, :] - self.SEGMENTS).sum(axis=2)
-        return self.noise**wrong * (1 - self.noise) ** (7 - wrong)
+    def posteriors(X: FloatArray) -> FloatArray:
+        return joint(X) / joint(X).sum(axis=1, keepdims=True)
 
-    def nodes(self) -> Iterator[tuple[FloatArray, FloatArray]]:
-        X = ((np.arange(128)[:, None] >> np.arange(7)) & 1).astype(np.float64)
-        yield self.posteriors(X), self._likelihood(X) @ self.priors
+    X = ((np.arange(128)[:, None] >> np.arange(7)) & 1).astype(np.float64)
+    return Problem(shares, np.arange(10), draw, posteriors, 7, lambda: iter([(posteriors(X), joint(X).sum(axis=1))]))
 
 
-class TeacherProblem(Problem):
+def taught(inputs: Inputs, teacher: Posteriors) -> Problem:
     """Inputs drawn by ``inputs(n, rng)``, labels drawn from the posteriors that ``teacher(X)`` gives.
 
-    >>> coin = TeacherProblem(lambda n, rng: rng.random((n, 1)), lambda X: np.hstack([X, 1 - X]))
+    >>> coin = taught(lambda n, rng: rng.random((n, 1)), lambda X: np.hstack([X, 1 - X]))
     >>> round(coin.bayes_error(), 2), round(coin.collision_matrix().pber, 2)  # 1/4 and 1/3
     (0.25, 0.33)
     """
 
-    def __init__(self, inputs: Inputs, teacher: Callable[[FloatArray], FloatArray]) -> None:
-        self.inputs, self.teacher = inputs, teacher
-        self.priors = np.sum([weights @ P for P, weights in self.nodes()], axis=0)
-        self.classes = np.arange(len(self.priors))
+    def nodes() -> Iterator[tuple[FloatArray, FloatArray]]:
+        rng = np.random.default_rng(TRUTH_SEED)
+        for _ in range(TRUTH_DRAWS // BLOCK):
+            yield teacher(inputs(BLOCK, rng)), np.full(BLOCK, 1 / TRUTH_DRAWS)
 
-    def draw(self, codes: IntArray, rng: np.random.Generator) -> FloatArray:
-        """One input from the distribution of each given class number: inputs are drawn until their labels fit."""
-        wanted = [np.flatnonzero(codes == k).tolist() for k in range(len(self.priors))]
-        X = self.inputs(len(codes), rng)
+    priors = np.sum([weights @ P for P, weights in nodes()], axis=0)
+
+    def draw(codes: IntArray, rng: np.random.Generator) -> FloatArray:
+        """Inputs are drawn until their labels fit."""
+        wanted = [np.flatnonzero(codes == k).tolist() for k in range(len(priors))]
+        X = inputs(len(codes), rng)
         while any(wanted):
-            block = self.inputs(len(codes) + 100, rng)
-            labels = (rng.random((len(block), 1)) >= self.teacher(block).cumsum(axis=1)[:, :-1]).sum(axis=1)
+            block = inputs(len(codes) + 100, rng)
+            labels = (rng.random((len(block), 1)) >= teacher(block).cumsum(axis=1)[:, :-1]).sum(axis=1)
             for k, places in enumerate(wanted):
                 found = np.flatnonzero(labels == k)[: len(places)]
                 X[places[: len(found)]] = block[found]
                 del places[: len(found)]
         return X
 
-    def posteriors(self, X: npt.ArrayLike) -> FloatArray:
-        return self.teacher(_columns(X, self.inputs(1, np.random.default_rng(0)).shape[1]))
-
-    def nodes(self) -> Iterator[tuple[FloatArray, FloatArray]]:
-        rng = np.random.default_rng(TRUTH_SEED)
-        for _ in range(TRUTH_DRAWS // BLOCK):
-            yield self.teacher(self.inputs(BLOCK, rng)), np.full(BLOCK, 1 / TRUTH_DRAWS)
+    n_features = inputs(1, np.random.default_rng(0)).shape[1]
+    return Problem(priors, np.arange(len(priors)), draw, teacher, n_features, nodes)
 
 
-class DensityProblem(Problem):
-    """Equally common classes with densities of their own, ``shape`` = (classes, features).
-
-    ``draws(codes, rng)`` gives one input of each class number, ``log_densities(X)`` n×K values up to a shared term.
-    """
-
-    def __init__(self, draws: Draws, log_densities: Callable[[FloatArray], FloatArray], shape: tuple[int, int]) -> None:
-        self.draws, self.log_densities, self.shape = draws, log_densities, shape
-        self.priors, self.classes = np.full(shape[0], 1 / shape[0]), np.arange(shape[0])
-
-    def draw(self, codes: IntArray, rng: np.random.Generator) -> FloatArray:
-        return self.draws(codes, rng)
-
-    def posteriors(self, X: npt.ArrayLike) -> FloatArray:
-        return np.asarray(softmax(self.log_densities(_columns(X, self.shape[1])), axis=1))
+def dense(draw: Draws, log_densities: Posteriors, n_classes: int, n_features: int) -> Problem:
+    """Equally common classes: ``draw`` as in :class:`Problem`, ``log_densities(X)`` n×K values up to a shared term."""
+    priors = np.full(n_classes, 1 / n_classes)
+    posteriors = partial(softmax, axis=1)
+    return Problem(priors, np.arange(n_classes), draw, lambda X: posteriors(log_densities(X)), n_features)
 
 
-class NoisyLabels(Problem):
+def with_label_noise(problem: Problem, transition: npt.ArrayLike) -> Problem:
     """Another problem whose labels are replaced at random: P(shown j | true i) = transition[i, j]."""
+    if not isinstance(problem, Problem):
+        raise ValueError(f"problem must be a Problem of collidescope.datasets, got {type(problem).__name__}")
+    T, k = check.check_stochastic(transition, "transition").copy(), len(problem.priors)
+    if len(T) != k:
+        raise ValueError(f"transition must be {k}×{k} for this problem, got {T.shape}")
+    if hidden := problem.classes[problem.priors @ T <= 0].tolist():
+        raise ValueError(f"transition must show every label, {hidden} has only zeros in its column")
+    priors = check.check_priors(problem.priors @ T, k, "the priors of the noisy labels")
+    source = (problem.priors[:, None] * T) / priors  # P(true i | shown j)
 
-    def __init__(self, problem: Problem, transition: npt.ArrayLike) -> None:
-        if not isinstance(problem, Problem):
-            raise ValueError(f"problem must be a Problem of collidescope.datasets, got {type(problem).__name__}")
-        self.problem = problem
-        self.transition = check.check_stochastic(transition, "transition").copy()
-        k = len(problem.priors)
-        if len(self.transition) != k:
-            raise ValueError(f"transition must be {k}×{k} for this problem, got {self.transition.shape}")
-        never = (problem.priors @ self.transition) <= 0
-        if never.any():
-            hidden = problem.classes[never].tolist()
-            raise ValueError(f"transition must show every label, {hidden} has only zeros in its column")
-        self.priors = check.check_priors(problem.priors @ self.transition, k, "the priors of the noisy labels")
-        self.classes = problem.classes
-
-    def draw(self, codes: IntArray, rng: np.random.Generator) -> npt.NDArray[Any]:
-        """One input from the distribution of each given *shown* class number."""
-        source = (self.problem.priors[:, None] * self.transition) / self.priors
+    def draw(codes: IntArray, rng: np.random.Generator) -> npt.NDArray[Any]:
         true = (rng.random((len(codes), 1)) >= source.cumsum(axis=0).T[codes]).sum(axis=1)
-        return self.problem.draw(np.minimum(true, len(self.priors) - 1), rng)
+        return problem.draw(np.minimum(true, k - 1), rng)
 
-    def posteriors(self, X: npt.ArrayLike) -> FloatArray:
-        return self.problem.posteriors(X) @ self.transition
+    def nodes() -> Iterator[tuple[FloatArray, FloatArray]]:
+        return ((P @ T, weights) for P, weights in problem.nodes())
 
-    def nodes(self) -> Iterator[tuple[FloatArray, FloatArray]]:
-        for P, weights in self.problem.nodes():
-            yield P @ self.transition, weights
+    return Problem(priors, problem.classes, draw, lambda X: problem.posteriors(X) @ T, problem.n_features, nodes)
 
 
 def scenario_a(n_classes: int = 3) -> GaussianProblem:
@@ -304,12 +289,11 @@ def equidistant(
     random_state: Seed = None,
 ) -> GaussianProblem:
     """Unit Gaussians equally spaced along a segment of random direction (the paper's posterior experiments)."""
-    check.check_count(n_classes, "n_classes", least=2)
-    check.check_count(n_features, "n_features")
+    _check_counts(n_classes=(n_classes, 2), n_features=(n_features, 1))
     check.check_between(length, 0, np.inf, "length")
     direction = as_generator(random_state).standard_normal(n_features)
-    direction /= np.linalg.norm(direction)
-    return GaussianProblem(np.outer(np.linspace(-length / 2, length / 2, n_classes), direction), priors=priors)
+    centres = np.linspace(-length / 2, length / 2, n_classes)
+    return GaussianProblem(np.outer(centres, direction / np.linalg.norm(direction)), priors=priors)
 
 
 def ring(n_features: int = 6, radius: float = 1.8) -> GaussianProblem:
@@ -319,17 +303,15 @@ def ring(n_features: int = 6, radius: float = 1.8) -> GaussianProblem:
     """
     check.check_count(n_features, "n_features", least=2)
     check.check_between(radius, 0, np.inf, "radius")
-    angles = 2 * np.pi * np.arange(6) / 6
+    angles, weights = 2 * np.pi * np.arange(6) / 6, np.linspace(4, 1, 6)
     means = np.zeros((6, n_features))
     means[:, 0], means[:, 1] = radius * np.cos(angles), radius * np.sin(angles)
-    weights = np.linspace(4, 1, 6)
     return GaussianProblem(means, [0.6, 1.4, 0.8, 1.2, 0.7, 1.0], weights / weights.sum())
 
 
-def tangled(n_classes: int = 6, n_parts: int = 3, n_features: int = 8, random_state: Seed = 0) -> DensityProblem:
+def tangled(n_classes: int = 6, n_parts: int = 3, n_features: int = 8, random_state: Seed = 0) -> Problem:
     """Classes of several Gaussians with random centres and covariances: little ambiguity, much to learn."""
-    for name, value, least in (("n_classes", n_classes, 2), ("n_parts", n_parts, 1), ("n_features", n_features, 1)):
-        check.check_count(value, name, least)
+    _check_counts(n_classes=(n_classes, 2), n_parts=(n_parts, 1), n_features=(n_features, 1))
     rng = as_generator(random_state)
     means = rng.standard_normal((n_classes, n_parts, n_features))
     factors = rng.standard_normal((n_classes, n_parts, n_features, n_features)) / np.sqrt(n_features)
@@ -344,7 +326,7 @@ def tangled(n_classes: int = 6, n_parts: int = 3, n_features: int = 8, random_st
         squares = [[(((X - means[k, p]) @ inverses[k, p].T) ** 2).sum(axis=1) for p in parts] for k in range(n_classes)]
         return np.asarray(logsumexp(np.array(squares) / -2 - log_scales[:, :, None], axis=1)).T
 
-    return DensityProblem(draws, log_densities, (n_classes, n_features))
+    return dense(draws, log_densities, n_classes, n_features)
 
 
 def imbalanced(
@@ -355,9 +337,6 @@ def imbalanced(
     check.check_at_least(ratio, 1, "ratio")
     weights = np.geomspace(ratio, 1, n_classes)
     return equidistant(n_classes, n_features, length, weights / weights.sum(), random_state)
-
-
-led, with_label_noise = LedProblem, NoisyLabels
 
 
 def twonorm(n_features: int = 20) -> GaussianProblem:
@@ -371,7 +350,7 @@ def ringnorm(n_features: int = 20) -> GaussianProblem:
     return GaussianProblem([np.zeros(n_features), np.full(n_features, 2 / np.sqrt(n_features))], [2.0, 1.0])
 
 
-def waveform() -> DensityProblem:
+def waveform() -> Problem:
     """Breiman's waveforms: random mixtures of two of three triangular waves with unit noise, 21 features."""
     waves = np.maximum(6 - np.abs(np.arange(1, 22) - np.array([[11], [7], [15]])), 0.0)
     ends = waves[[0, 0, 1]], waves[[1, 2, 2]]
@@ -390,10 +369,10 @@ def waveform() -> DensityProblem:
         mass = log_ndtr(upper) + np.log1p(-np.exp(log_ndtr(lower) - log_ndtr(upper)))
         return X @ ends[1].T - (ends[1] ** 2).sum(axis=1) / 2 + z**2 / 2 + mass - np.log(length)
 
-    return DensityProblem(draws, log_densities, (3, 21))
+    return dense(draws, log_densities, 3, 21)
 
 
-def heavy_tailed(n_classes: int = 4, n_features: int = 6, freedom: float = 1.5) -> DensityProblem:
+def heavy_tailed(n_classes: int = 4, n_features: int = 6, freedom: float = 1.5) -> Problem:
     """Multivariate Student t of few degrees of freedom around random centres, of different widths."""
     rng = np.random.default_rng(0)
     centres, scales = 1.5 * rng.standard_normal((n_classes, n_features)), np.geomspace(0.5, 2, n_classes)
@@ -406,17 +385,17 @@ def heavy_tailed(n_classes: int = 4, n_features: int = 6, freedom: float = 1.5) 
         squares = ((X[:, None] - centres) ** 2).sum(axis=2) / scales**2
         return -(freedom + n_features) / 2 * np.log1p(squares / freedom) - n_features * np.log(scales)
 
-    return DensityProblem(draws, log_densities, (n_classes, n_features))
+    return dense(draws, log_densities, n_classes, n_features)
 
 
-def mlp_teacher(n_classes: int = 4, n_features: int = 10, width: int = 16, sharpness: float = 3.0) -> TeacherProblem:
+def mlp_teacher(n_classes: int = 4, n_features: int = 10, width: int = 16, sharpness: float = 3.0) -> Problem:
     """Labels by a random network of one hidden layer on Gaussian inputs."""
     rng = np.random.default_rng(0)
     inner, outer = rng.standard_normal((n_features, width)), rng.standard_normal((width, n_classes)) / np.sqrt(width)
-    return TeacherProblem(_gaussian(n_features), lambda X: softmax(sharpness * np.tanh(X @ inner) @ outer, axis=1))
+    return taught(_gaussian(n_features), lambda X: softmax(sharpness * np.tanh(X @ inner) @ outer, axis=1))
 
 
-def tree_teacher(n_classes: int = 3, n_features: int = 8, depth: int = 6) -> TeacherProblem:
+def tree_teacher(n_classes: int = 3, n_features: int = 8, depth: int = 6) -> Problem:
     """Labels by a random tree on uniform inputs: each of its 2^depth leaves has its own posterior."""
     rng = np.random.default_rng(0)
     features = rng.integers(n_features, size=2**depth)
@@ -428,16 +407,16 @@ def tree_teacher(n_classes: int = 3, n_features: int = 8, depth: int = 6) -> Tea
             node = 2 * node + (X[np.arange(len(X)), features[node]] > thresholds[node])
         return leaves[node - 2**depth]
 
-    return TeacherProblem(_uniform(n_features), teacher)
+    return taught(_uniform(n_features), teacher)
 
 
-def chessboard(n_features: int = 4, fields: int = 4, noise: float = 0.1) -> TeacherProblem:
+def chessboard(n_features: int = 4, fields: int = 4, noise: float = 0.1) -> Problem:
     """The colour of a field, wrong with probability ``noise``: nothing can be learned before most fields are seen."""
     shown = np.array([[1 - noise, noise], [noise, 1 - noise]])
-    return TeacherProblem(_uniform(n_features), lambda X: shown[np.floor(fields * X).sum(axis=1).astype(int) % 2])
+    return taught(_uniform(n_features), lambda X: shown[np.floor(fields * X).sum(axis=1).astype(int) % 2])
 
 
-def friedman(n_classes: int = 4, n_features: int = 10, sharpness: float = 4.0) -> TeacherProblem:
+def friedman(n_classes: int = 4, n_features: int = 10, sharpness: float = 4.0) -> Problem:
     """Friedman's regression function of uniform inputs, cut into ordered classes with soft edges."""
     centres = np.linspace(8, 20, n_classes)
 
@@ -445,18 +424,18 @@ def friedman(n_classes: int = 4, n_features: int = 10, sharpness: float = 4.0) -
         f = 10 * np.sin(np.pi * X[:, 0] * X[:, 1]) + 20 * (X[:, 2] - 0.5) ** 2 + 10 * X[:, 3] + 5 * X[:, 4]
         return softmax(-sharpness * ((f[:, None] - centres) / (centres[1] - centres[0])) ** 2, axis=1)
 
-    return TeacherProblem(_uniform(n_features), teacher)
+    return taught(_uniform(n_features), teacher)
 
 
-def sparse_words(n_classes: int = 3, n_features: int = 200, relevant: int = 20) -> TeacherProblem:
+def sparse_words(n_classes: int = 3, n_features: int = 200, relevant: int = 20) -> Problem:
     """Rare 0/1 features of which few matter: a log-linear teacher in many dimensions."""
     weights = np.zeros((n_features, n_classes))
     weights[:relevant] = 2.5 * np.random.default_rng(0).standard_normal((relevant, n_classes))
     uniform = _uniform(n_features)
-    return TeacherProblem(lambda n, rng: (uniform(n, rng) < 0.1).astype(float), lambda X: softmax(X @ weights, axis=1))
+    return taught(lambda n, rng: (uniform(n, rng) < 0.1).astype(float), lambda X: softmax(X @ weights, axis=1))
 
 
-def spiral(n_classes: int = 3, turns: float = 1.5, sharpness: float = 3.0) -> TeacherProblem:
+def spiral(n_classes: int = 3, turns: float = 1.5, sharpness: float = 3.0) -> Problem:
     """Arms of a spiral in the plane: the class follows the angle, which turns with the radius."""
     arms = 2 * np.pi * np.arange(n_classes) / n_classes
 
@@ -464,17 +443,22 @@ def spiral(n_classes: int = 3, turns: float = 1.5, sharpness: float = 3.0) -> Te
         angle = np.arctan2(X[:, 1], X[:, 0]) - turns * np.pi * np.hypot(X[:, 0], X[:, 1])
         return softmax(sharpness * np.cos(angle[:, None] - arms), axis=1)
 
-    return TeacherProblem(_gaussian(2), teacher)
+    return taught(_gaussian(2), teacher)
 
 
-def interactions(n_features: int = 12, pairs: int = 4, sharpness: float = 1.5) -> TeacherProblem:
+def interactions(n_features: int = 12, pairs: int = 4, sharpness: float = 1.5) -> Problem:
     """Two classes by the sum of products of features: no feature says anything alone."""
 
     def teacher(X: FloatArray) -> FloatArray:
         logit = sharpness * (X[:, 0 : 2 * pairs : 2] * X[:, 1 : 2 * pairs : 2]).sum(axis=1)
         return softmax(np.column_stack([logit, -logit]) / 2, axis=1)
 
-    return TeacherProblem(_gaussian(n_features), teacher)
+    return taught(_gaussian(n_features), teacher)
+
+
+def _check_counts(**counts: tuple[int, int]) -> None:
+    for name, (value, least) in counts.items():
+        check.check_count(value, name, least)
 
 
 def _gaussian(d: int) -> Inputs:
@@ -483,10 +467,3 @@ def _gaussian(d: int) -> Inputs:
 
 def _uniform(d: int) -> Inputs:
     return lambda n, rng: rng.random((n, d))
-
-
-def _columns(X: npt.ArrayLike, d: int) -> FloatArray:
-    rows = check.check_finite(X, "X", ndim=2)
-    if rows.shape[1] != d:
-        raise ValueError(f"X must have {d} columns, got {rows.shape[1]} (shape {rows.shape})")
-    return rows

@@ -20,33 +20,26 @@ from dataclasses import replace
 from functools import partial
 from operator import length_hint
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import stdtrit
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
 from collidescope._progress import Progress
 from collidescope.equations.gramian import without_own_pairs
-from collidescope.equations.moments import Moments as Moments
-from collidescope.equations.moments import diagonal, row_units
-from collidescope.equations.moments import influence as influence
-from collidescope.equations.moments import influence_stderr as influence_stderr
-from collidescope.equations.moments import keeps_covariance as keeps_covariance
-from collidescope.equations.moments import row_blocks as row_blocks
-from collidescope.equations.posterior import SAME_PRIORS, shift_rows
+from collidescope.equations.moments import Moments, Units, diagonal, keeps_covariance, row_blocks, row_units
+from collidescope.equations.posterior import shift_rows
 from collidescope.equations.projection import project
 from collidescope.equations.shrinkage import shrunk_joint
 from collidescope.matrix import CollisionMatrix
 from collidescope.scale import _dask
 
+Names = Sequence[Any] | npt.NDArray[Any]
 #: Classes up to which the sums of every class are kept apart when priors are given: K³ numbers, 1.5 GB here.
 MAX_STRATA = 400
-
-
-# -------------------------------------------------------------------- priors and sizes of classes
+_NEEDS_LABELS = "priors other than 'empirical' need y: without labels use shift_priors and sample_weight first"
 
 
 def resolve_priors(priors: npt.ArrayLike | str, counts: FloatArray, classes: npt.NDArray[Any]) -> FloatArray:
@@ -59,26 +52,20 @@ def resolve_priors(priors: npt.ArrayLike | str, counts: FloatArray, classes: npt
     return check.check_priors(priors, k)
 
 
-def check_class_sizes(counts: npt.NDArray[Any], classes: npt.NDArray[Any], least: int = 1, reason: str = "S") -> None:
-    """Refuse classes with fewer than ``least`` rows; ``reason`` says what needs them."""
-    small = counts < least if least > 1 else counts <= 0  # weighted counts may lie between 0 and 1
-    if not small.any():
-        return
-    names = classes[small].tolist()
-    if least == 1:
+def check_class_sizes(counts: npt.NDArray[Any], classes: npt.NDArray[Any]) -> None:
+    """Refuse classes without rows."""
+    if names := classes[counts <= 0].tolist():
         raise ValueError(f"classes {names} have no rows: leave them out of classes, or add rows of them")
-    raise ValueError(
-        f"{reason} needs at least {least} rows of every class, class {names[0]!r} has {counts[small][0]:g}: "
-        f"gather more of it, or merge or drop it"
-    )
+
+
+def _is_empirical(priors: npt.ArrayLike | str) -> bool:
+    return isinstance(priors, str) and priors == "empirical"
 
 
 def shift_in_place(P: npt.NDArray[Any], old: FloatArray, new: FloatArray) -> None:
     """Posteriors at priors ``new`` written over those at ``old``, block by block: there may be no memory for a copy."""
-    ratio = new / old
-    if np.abs(ratio - 1).max() > SAME_PRIORS:
-        for block in row_blocks(*P.shape):
-            P[block] = shift_rows(P[block], ratio)
+    for block in row_blocks(*P.shape):
+        P[block] = shift_rows(P[block], new / old)
 
 
 def labelled_moments(
@@ -89,15 +76,14 @@ def labelled_moments(
     With priors ``target`` posteriors are shifted to them, and every row weighs as its class does in that population.
     """
     weights = np.ones(len(codes)) if weights is None else weights
-    ratio = None
+    ratio = np.ones(n_classes)
     if target is not None:
         counts = np.bincount(codes, weights, n_classes)
         ratio = target / (counts / counts.sum())
         weights = weights * ratio[codes]
     moments = Moments(n_classes, keeps_covariance(n_classes), plug_in=True)
     for block in row_blocks(len(codes), n_classes):
-        p = P[block] if ratio is None else shift_rows(P[block], ratio)
-        moments.add_labelled(p, codes[block], weights[block])
+        moments.add_labelled(shift_rows(P[block], ratio), codes[block], weights[block])
     return moments
 
 
@@ -106,9 +92,6 @@ def gramian_from_moments(moments: Moments) -> FloatArray:
     M = -moments.cr / moments.rho[:, None]  # class means of p: Σ w c pᵀ = diag(Σ w c) - Σ w c rᵀ
     diagonal(M)[:] += 1
     return without_own_pairs(M, moments.rho2 / moments.rho**2, moments.p2 / moments.rho**2)
-
-
-# -------------------------------------------------------------------- from sums to the matrix
 
 
 def of_moments(
@@ -128,56 +111,30 @@ def of_moments(
     independent = moments.rho**2 / moments.rho2  # Kish's effective number of units
     S, variance = moments.ratio()
     priors = moments.rho / moments.size if priors is None else priors
-    return finish(
-        S * priors[:, None],
-        priors,
-        classes,
-        variance,
-        moments.error()[1],
-        independent if counts is None else counts,
-        moments.covariance(),
-        method,
-        held_out=moments.held_out_error() if labelled else None,
-        units=independent if grouped else None,
-        n_units=moments.units if grouped else None,
-    )
+    held_out = moments.held_out_error() if labelled else None
+    rest: dict[str, Any] = {"counts": independent if counts is None else counts, "covariance": moments.covariance()}
+    rest |= {"units": independent, "n_units": moments.units} if grouped else {}
+    return _projected(S * priors[:, None], priors, classes, variance, moments.error()[1], held_out, method, **rest)
 
 
-def finish(
+def _projected(
     B: FloatArray,
     priors: FloatArray,
     classes: npt.NDArray[Any],
     variance: FloatArray,
     pber_variance: float,
-    counts: FloatArray,
-    covariance: FloatArray | None,
+    held_out: tuple[float, float] | None,
     method: str,
-    *,
-    held_out: tuple[float, float] | None = None,
-    units: FloatArray | None = None,
-    n_units: float | None = None,
+    **rest: Any,
 ) -> CollisionMatrix:
-    """Project an estimate of B and return it as a :class:`CollisionMatrix`; ``held_out``: 0/1 error and variance."""
-    projection = project(B, priors)
-    return CollisionMatrix(
-        projection.joint / projection.joint.sum(axis=1, keepdims=True),
-        priors,
-        classes,
-        np.sqrt(variance),
-        float(np.sqrt(pber_variance)),
-        counts,
-        covariance,
-        info={
-            "method": method,
-            "moved": projection.moved,
-            "projection_iterations": projection.iterations,
-            "projection_converged": projection.converged,
-        },
-        units=units,
-        n_units=n_units,
-        held_out_error=None if held_out is None else held_out[0],
-        held_out_stderr=None if held_out is None else float(np.sqrt(held_out[1])),
-    )
+    """An estimate of B, projected, as a :class:`CollisionMatrix`; ``held_out``: 0/1 error and its variance."""
+    found = project(B, priors)
+    info: dict[str, Any] = {"method": method, "moved": found.moved}
+    info |= {"projection_iterations": found.iterations, "projection_converged": found.converged}
+    if held_out is not None:
+        rest |= {"held_out_error": held_out[0], "held_out_stderr": float(np.sqrt(held_out[1]))}
+    S, errors = found.joint / found.joint.sum(axis=1, keepdims=True), (np.sqrt(variance), float(np.sqrt(pber_variance)))
+    return CollisionMatrix(S, priors, classes, *errors, info=info, **rest)
 
 
 class CollisionAccumulator:
@@ -201,7 +158,7 @@ class CollisionAccumulator:
            [0.15, 0.85]])
     """
 
-    def __init__(self, classes: Sequence[Any] | npt.NDArray[Any], priors: npt.ArrayLike | None = None) -> None:
+    def __init__(self, classes: Names, priors: npt.ArrayLike | None = None) -> None:
         self.classes = check.check_classes(classes)
         k = len(self.classes)
         self.priors = None if priors is None else check.check_priors(priors, k)
@@ -231,9 +188,7 @@ class CollisionAccumulator:
         if self._labelled not in (None, labelled):
             raise ValueError("y must be given in every update or in none: the two estimators cannot be mixed")
         if not labelled and self.priors is not None:
-            raise ValueError(
-                "y is needed when priors are given: without labels pass posteriors already at those priors"
-            )
+            raise ValueError("y is needed when priors are given: without labels pass posteriors already at them")
         for block in row_blocks(*posteriors.shape):
             self._add(posteriors[block], None if codes is None else codes[block], weights[block])
         self._labelled = labelled
@@ -243,19 +198,17 @@ class CollisionAccumulator:
     def _add(self, P: FloatArray, codes: IntArray | None, w: FloatArray) -> None:
         k = P.shape[1]
         if codes is None:
-            self._strata[0].add(*row_units(P, None, None, w))
+            self._strata[0].add(row_units(P, None, None, w))
             self._counts += np.stack([w @ P, w**2 @ P])
             return
         self._counts += np.stack([np.bincount(codes, w, k), np.bincount(codes, w**2, k)])
         if self.priors is None:
             self._strata[0].add_labelled(P, codes, w)
             return
-        a, s, H, _, N, miss = row_units(P, codes, None, w)
+        # Within a class the mean is taken over all its rows, so the denominator of every entry is the size.
+        units = row_units(P, codes, None, w)._replace(rho=np.repeat(w[:, None], k, axis=1))
         for stratum in np.unique(codes):
-            own = codes == stratum
-            # Within a class the mean is taken over all its rows, so the denominator of every entry is the size.
-            rho = np.repeat(w[own, None], k, axis=1)
-            self._strata[stratum].add(a[own], s[own], H[own], rho, N[own], miss[own])
+            self._strata[stratum].add(Units(*(part[codes == stratum] for part in units)))
 
     def merge(self, other: CollisionAccumulator) -> CollisionAccumulator:
         """Add what another accumulator saw (another part of the rows, another machine)."""
@@ -263,15 +216,12 @@ class CollisionAccumulator:
             raise ValueError(f"other must be a CollisionAccumulator, got {type(other).__name__}")
         if self.classes.tolist() != other.classes.tolist():
             raise ValueError(f"other has classes {other.classes.tolist()}, this one {self.classes.tolist()}")
-        same = (self.priors is None) == (other.priors is None)
-        if not same or (self.priors is not None and not np.array_equal(self.priors, other.priors)):  # type: ignore[arg-type]
+        if not np.array_equal(np.array(self.priors), np.array(other.priors)):  # of None too
             raise ValueError(
                 f"other was made with priors {other.priors}, this one with {self.priors}: use the same in every part"
             )
         if None not in (self._labelled, other._labelled) and self._labelled != other._labelled:
-            raise ValueError(
-                "other was updated with labels and this one without (or the reverse): they cannot be mixed"
-            )
+            raise ValueError("other was updated with labels and this one without, or the reverse: they cannot be mixed")
         for mine, theirs in zip(self._strata, other._strata, strict=True):
             mine.merge(theirs)
         self._counts = self._counts + other._counts
@@ -299,16 +249,16 @@ class CollisionAccumulator:
         means, variances = zip(*(stratum.ratio() for stratum in strata), strict=True)
         missed, missed_variance = zip(*(stratum.held_out_error() for stratum in strata), strict=True)
         covariances = [stratum.covariance() for stratum in strata]
-        return finish(
+        return _projected(
             over_classes(means, 1),
             priors,
             self.classes,
             over_classes(variances, 2) / priors[:, None] ** 2,
             over_classes([stratum.error()[1] for stratum in strata], 2),
-            counts,
-            None if covariances[0] is None else over_classes(covariances, 2),
+            (float(over_classes(missed, 1)), float(over_classes(missed_variance, 2))),
             name,
-            held_out=(float(over_classes(missed, 1)), float(over_classes(missed_variance, 2))),
+            counts=counts,
+            covariance=None if covariances[0] is None else over_classes(covariances, 2),
         )
 
 
@@ -317,7 +267,7 @@ def collision_matrix_from_posteriors(
     y: npt.ArrayLike | None = None,
     *,
     votes: npt.ArrayLike | None = None,
-    classes: Sequence[Any] | npt.NDArray[Any] | None = None,
+    classes: Names | None = None,
     priors: npt.ArrayLike | str = "empirical",
     sample_weight: npt.ArrayLike | None = None,
     groups: npt.ArrayLike | None = None,
@@ -367,16 +317,14 @@ def collision_matrix_from_posteriors(
         if groups is not None or votes is not None:
             raise ValueError("groups and votes must be left out with a Dask P: pass arrays in memory")
         return _from_dask(P, y, classes, priors, sample_weight)
-    natural = isinstance(priors, str) and priors == "empirical"
+    natural = _is_empirical(priors)
     if votes is not None and (y is not None or not natural):
         raise ValueError("votes must be given without y and with priors='empirical': they stand for both")
     posteriors, codes, names = check.labelled_posteriors(P, y, classes)
     n, k = posteriors.shape
     weights = check.unit_weights(check.check_weights(sample_weight, n))
     if not natural and codes is None:
-        raise ValueError(
-            "priors other than 'empirical' need y: without labels use shift_priors and sample_weight first"
-        )
+        raise ValueError(_NEEDS_LABELS)
     counted = None if votes is None else _check_votes(votes, posteriors, names)
     target = observed = None
     if codes is not None and not natural:
@@ -392,11 +340,11 @@ def collision_matrix_from_posteriors(
     moments = Moments(k, keeps_covariance(k))
     if groups is None:
         for block in row_blocks(n, k):
-            moments.add(*(part[block] for part in rows))
+            moments.add(Units(*(part[block] for part in rows)))
     else:
-        moments.add_groups(*rows, group_numbers(groups, n))
+        moments.add_groups(rows, group_numbers(groups, n))
     check_class_sizes(moments.rho, names)
-    counts = rows[3].sum(axis=0) ** 2 / (rows[3] ** 2).sum(axis=0)
+    counts = rows.rho.sum(axis=0) ** 2 / (rows.rho**2).sum(axis=0)
     method = "mean of p pᵀ" if not labelled else "one-step" if counted is None else "one-step, votes"
     return of_moments(moments, names, counts, method, labelled=labelled, grouped=groups is not None, priors=target)
 
@@ -439,25 +387,17 @@ def _accumulated(
     """The sums of some rows, at priors ``target`` from shares ``observed`` where these are given."""
     apart = target is not None and len(names) <= MAX_STRATA
     accumulator = CollisionAccumulator(names, target if apart else None)
-    if not len(P):
-        return accumulator
     if target is not None and observed is not None:
-        ratio = target / observed
-        if np.abs(ratio - 1).max() > SAME_PRIORS:
-            P = shift_rows(P, ratio)
+        P = shift_rows(P, target / observed)
         if not apart:
             # Every row weighs as its class does in the wanted population. Intervals are a little wide: they allow for
             # the shares of the classes, which are known.
-            w = w * ratio[codes]
-    return accumulator._update(P, codes, w)
+            w = w * (target / observed)[codes]
+    return accumulator._update(P, codes, w) if len(P) else accumulator
 
 
 def accumulate(
-    chunks: Iterable[Any],
-    classes: Sequence[Any] | npt.NDArray[Any],
-    *,
-    priors: npt.ArrayLike | None = None,
-    verbose: int = 0,
+    chunks: Iterable[Any], classes: Names, *, priors: npt.ArrayLike | None = None, verbose: int = 0
 ) -> CollisionMatrix:
     """Collision matrix from a stream that is read once and never held: a generator, a DataLoader, Parquet batches.
 
@@ -466,24 +406,18 @@ def accumulate(
     chunks : iterable of P, (P, y) or (P, y, sample_weight)
         Held-out posteriors of shape (n, K) with their labels; arrays, tensors or DataFrames of any length.
         :func:`posterior_batches` makes them from Parquet files.
-    classes : sequence of K class names, in the order of the columns of P
-    priors : array of shape (K,), optional
-        As in :class:`CollisionAccumulator`.
-    verbose : int
-        1 shows chunks done.
+    classes, priors : as in :class:`CollisionAccumulator`
+    verbose : 1 shows chunks done
 
     Examples
     --------
     >>> chunks = (([[0.9, 0.1], [0.4, 0.6]], ["a", "b"]) for _ in range(1000))
-    >>> cm = accumulate(chunks, ["a", "b"])
-    >>> cm.counts
+    >>> accumulate(chunks, ["a", "b"]).counts
     array([1000., 1000.])
     """
     if isinstance(chunks, (str, bytes, Path)) or not isinstance(chunks, Iterable):
-        raise ValueError(
-            f"chunks must be an iterable of (P, y), got {type(chunks).__name__}: "
-            f"for a Parquet file pass posterior_batches(path, label)"
-        )
+        came = f"got {type(chunks).__name__}: for a Parquet file pass posterior_batches(path, label)"
+        raise ValueError(f"chunks must be an iterable of (P, y), {came}")
     accumulator = CollisionAccumulator(classes, priors)
     with Progress("accumulating", length_hint(chunks), verbose) as progress:
         for number, chunk in enumerate(chunks):
@@ -501,7 +435,7 @@ def _from_dask(
 ) -> CollisionMatrix:
     """One accumulator per block, merged as a tree on the workers."""
     blocks = _dask.blocks(P, y, sample_weight)
-    natural = isinstance(priors, str) and priors == "empirical"
+    natural = _is_empirical(priors)
     if classes is None and hasattr(P, "columns"):
         classes = list(P.columns)
     counts: dict[Any, float] | None = None
@@ -513,9 +447,7 @@ def _from_dask(
     target = observed = None
     if not natural:
         if counts is None:
-            raise ValueError(
-                "priors other than 'empirical' need y: without labels use shift_priors and sample_weight first"
-            )
+            raise ValueError(_NEEDS_LABELS)
         weights = np.array([counts.get(name, 0.0) for name in names.tolist()])
         target = resolve_priors(priors, weights, names)
         observed = weights / weights.sum()
@@ -548,14 +480,11 @@ def _add_counts(parts: list[dict[Any, float]]) -> dict[Any, float]:
     return {label: sum(part.get(label, 0.0) for part in parts) for label in {k for part in parts for k in part}}
 
 
-# -------------------------------------------------------------------- shrinkage
-
-
 def shrunk_collision_matrix(
     P: npt.ArrayLike,
     y: npt.ArrayLike,
     *,
-    classes: Sequence[Any] | npt.NDArray[Any] | None = None,
+    classes: Names | None = None,
     priors: npt.ArrayLike | str = "empirical",
     sample_weight: npt.ArrayLike | None = None,
     groups: npt.ArrayLike | None = None,
@@ -576,10 +505,8 @@ def shrunk_collision_matrix(
     posteriors, codes, names = check.labelled_posteriors(P, check.check_labels(y), classes)
     assert codes is not None  # there are labels
     weights = check.unit_weights(check.check_weights(sample_weight, len(codes)))
-    target = None
-    if not (isinstance(priors, str) and priors == "empirical"):
-        target = resolve_priors(priors, np.bincount(codes, weights, len(names)).astype(np.float64), names)
-    check_class_sizes(np.bincount(codes, weights, len(names)), names)
+    wanted = resolve_priors(priors, np.bincount(codes, weights, len(names)).astype(np.float64), names)
+    target = None if _is_empirical(priors) else wanted
     return shrink(*one_step_and_moments(posteriors, codes, weights, names, target, groups))
 
 
@@ -613,47 +540,3 @@ def shrink(one_step: CollisionMatrix, moments: Moments) -> CollisionMatrix:
         return one_step
     info = dict(one_step.info) | {"method": "one-step, shrunk", "one_step_share": share}
     return replace(one_step, matrix=B / B.sum(axis=1, keepdims=True), info=info)
-
-
-class Difference(NamedTuple):
-    """A difference of two estimates on the same rows, with its paired standard error and interval."""
-
-    value: float
-    stderr: float
-    low: float
-    high: float
-
-
-def compare_pber(
-    first: npt.ArrayLike,
-    second: npt.ArrayLike,
-    y: npt.ArrayLike,
-    *,
-    classes: Sequence[Any] | npt.NDArray[Any] | None = None,
-    sample_weight: npt.ArrayLike | None = None,
-    groups: npt.ArrayLike | None = None,
-    level: float = 0.95,
-) -> Difference:
-    """PBER with the posteriors ``second`` less that with ``first``, on the same rows: which see more?
-
-    The interval is paired: what makes a row hard for both does not widen it.
-
-    Examples
-    --------
-    >>> sharp, dull = [[0.9, 0.1], [0.2, 0.8], [0.7, 0.3]], [[0.6, 0.4], [0.5, 0.5], [0.6, 0.4]]
-    >>> round(compare_pber(sharp, dull, ["a", "b", "a"]).value, 3)
-    0.287
-    """
-    check.check_between(level, 0, 1, "level")
-    one, codes, names = check.labelled_posteriors(first, check.check_labels(y), classes, name="first")
-    two, _, _ = check.labelled_posteriors(second, y, names, name="second")
-    assert codes is not None  # there are labels
-    weights = check.unit_weights(check.check_weights(sample_weight, len(codes)))
-    units = None if groups is None else group_numbers(groups, len(codes))
-    losses = [1 - 2 * P[np.arange(len(codes)), codes] + np.einsum("ij,ij->i", P, P) for P in (one, two)]
-    value = float(weights @ (losses[1] - losses[0]) / weights.sum())
-    psi = influence(two, codes, weights) - influence(one, codes, weights)
-    stderr = float(influence_stderr(psi, units))
-    n_units = len(codes) if units is None else int(units.max()) + 1
-    half = float(stdtrit(n_units - 1, (1 + level) / 2)) * stderr
-    return Difference(value, stderr, value - half, value + half)

@@ -45,8 +45,7 @@ if TYPE_CHECKING:
 
 #: Sizes of a curve: many more than help, and few enough for a forged file to cost nothing.
 MOST_SIZES = 100
-FORMAT = "collidescope.limit"
-FORMAT_VERSION = 1
+FORMAT, FORMAT_VERSION = "collidescope.limit", 1
 #: The exponent c: median, and standard deviation of its logarithm. 1 is the rate of a correct parametric model.
 EXPONENT = (0.5, 0.5)
 EXPONENTS = np.linspace(0.05, 2.0, 40)
@@ -241,8 +240,8 @@ class Limit:
         """Plain lists, numbers and text."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         values = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in values.items()}
-        values["matrix"] = None if self.matrix is None else self.matrix.to_dict()
-        return {"format": FORMAT, "version": FORMAT_VERSION} | values
+        matrix = None if self.matrix is None else self.matrix.to_dict()
+        return {"format": FORMAT, "version": FORMAT_VERSION} | values | {"matrix": matrix}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Limit:
@@ -276,19 +275,16 @@ def limit_from_scores(
 
     Parameters
     ----------
-    scores : array of shape (n, T)
-        Brier score ‖c - p‖² of every held-out row (c one-hot label, p posterior) by the model of every size. The same
-        rows for every size: their differences are what the curve is read from.
+    scores, errors : arrays of shape (n, T), the second optional
+        Brier score ‖c - p‖² of every held-out row (c one-hot label, p posterior) by the model of every size, and 1
+        where its most likely class was wrong, else 0. The same rows for every size: the curve is read from differences.
     sizes : array of shape (T,)
         Training rows of the models, increasing. Four that double each time are a good choice.
-    errors : array of shape (n, T), optional
-        1 where the most likely class was wrong, else 0.
     baseline : float or array of shape (n,), optional
         Brier score of the class shares, 1 - Σ π², or that of every row. Without it models that have learned nothing
         cannot be told from models that have nothing left to learn.
-    folds : array of shape (n,), optional
-        The fold whose models scored each row.
-    sample_weight : array of shape (n,), optional
+    folds, sample_weight : arrays of shape (n,), optional
+        The fold whose models scored each row, and its weight.
 
     Examples
     --------

@@ -38,6 +38,7 @@ TOP_FORMAT = "collidescope.top-collisions"
 #: Intervals allow for one more row of the class that would have added this much to the entry: where no collision was
 #: seen the standard error is near zero, yet n rows cannot rule out rates below about 1/n.
 UNSEEN = 0.5
+_NO_STDERR = "level needs an estimated standard error, and this matrix has none"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -62,10 +63,8 @@ class CollisionMatrix:
         Share of the rows that the estimate speaks for (counted collisions).
     info : mapping, optional
         How the matrix was made: method, diagnostics. Text, numbers, booleans or None.
-    units : array of shape (K,), optional
-        Independent groups of rows behind each class (the effective number), where rows come in groups.
-    n_units : float, optional
-        Independent groups of rows in all, where rows come in groups.
+    units, n_units : array of shape (K,), float, optional
+        Where rows come in groups: independent groups behind each class (the effective number), and in all.
     held_out_error, held_out_stderr : float, optional
         Share of held-out rows whose label is not the class with the largest posterior, and its standard error.
 
@@ -101,22 +100,20 @@ class CollisionMatrix:
             raise ValueError(f"info must be a mapping of text to values, got {self.info!r}")
         values: dict[str, Any] = {"matrix": S, "priors": priors, "classes": classes, "info": dict(self.info)}
         arrays = {"stderr": (k, k), "counts": (k,), "units": (k,), "covariance": (n_pairs(k), n_pairs(k))}
-        for name, shape in arrays.items():
-            given = getattr(self, name)
-            if given is not None:
-                values[name] = array = check.check_finite(given, name, ndim=len(shape))
-                if array.shape != shape:
-                    raise ValueError(f"{name} must have shape {shape} for {k} classes, got {array.shape}")
-                if name == "covariance":
-                    values[name] = (array + array.T) / 2
-                else:
-                    check.check_non_negative(array, name, "check where it comes from")
+        for name, shape in ((name, shape) for name, shape in arrays.items() if getattr(self, name) is not None):
+            values[name] = array = check.check_finite(getattr(self, name), name, ndim=len(shape))
+            if array.shape != shape:
+                raise ValueError(f"{name} must have shape {shape} for {k} classes, got {array.shape}")
+            if name == "covariance":
+                values[name] = (array + array.T) / 2
+            else:
+                check.check_non_negative(array, name, "check where it comes from")
         for name in ("pber_stderr", "coverage", "n_units", "held_out_error", "held_out_stderr"):
             if getattr(self, name) is not None:
                 value = float(check.check_finite(getattr(self, name), name, ndim=0))
-                share = name in ("coverage", "held_out_error")
-                if value < 0 or (share and value > 1):
-                    wanted = "between 0 and 1" if share else "≥ 0"
+                most = 1 if name in ("coverage", "held_out_error") else np.inf
+                if not 0 <= value <= most:
+                    wanted = "between 0 and 1" if most == 1 else "≥ 0"
                     raise ValueError(f"{name} must be {wanted}, got {value}")
                 values[name] = value
         for name, given in values.items():
@@ -124,8 +121,6 @@ class CollisionMatrix:
                 given = given.copy()
                 given.setflags(write=False)
             object.__setattr__(self, name, given)
-
-    # ---------------------------------------------------------------- the matrices
 
     @property
     def n_classes(self) -> int:
@@ -160,8 +155,6 @@ class CollisionMatrix:
         """Is every class, seen again, more often itself than all others together?"""
         return bool(np.all(np.diag(self.matrix) > 0.5))
 
-    # ---------------------------------------------------------------- uncertainty of S itself
-
     def interval(self, level: float = 0.95) -> tuple[FloatArray, FloatArray] | None:
         """(low, high), each K×K, or None where no standard error was estimated.
 
@@ -177,10 +170,9 @@ class CollisionMatrix:
 
     @property
     def pber(self) -> float:
-        """Error of the probabilistic Bayes classifier: 1 - Σ priors_k S_kk.
+        """Error of the probabilistic Bayes classifier, equation (5): 1 - Σ priors_k S_kk.
 
-        The chance that an input, seen again, is found in another class; also the lowest Brier score
-        any model can reach.
+        The chance that an input, seen again, is found in another class, and the lowest Brier score any model can reach.
         """
         return float(1 - self.priors @ np.diag(self.matrix))
 
@@ -207,7 +199,7 @@ class CollisionMatrix:
         if self.held_out_error is not None and self.held_out_stderr is not None:
             limits.append(min(self.held_out_error + self._half_width(self.held_out_stderr, level), 1.0))
         if not limits and not self._is_known():
-            raise ValueError("level needs an estimated standard error, and this matrix has none")
+            raise ValueError(_NO_STDERR)
         return min(limits, default=self.pber)
 
     def bayes_error_bounds(self, level: float | None = None) -> tuple[float, float]:
@@ -222,20 +214,15 @@ class CollisionMatrix:
                 f"bayes_error_bounds needs a known S, this one was estimated ({self.info.get('method')}): what the "
                 f"model did not learn counts as collision, so no lower bound follows; use bayes_error_limit"
             )
-        low = high = self.pber
-        if level is not None:
-            interval = self.pber_interval(level)
-            if interval is None:
-                raise ValueError("level needs an estimated standard error, and this matrix has none")
-            low, high = interval
-        return bayes_error_bounds(low, self.n_classes)[0], bayes_error_bounds(high, self.n_classes)[1]
+        interval = (self.pber, self.pber) if level is None else self.pber_interval(level)
+        if interval is None:
+            raise ValueError(_NO_STDERR)
+        return bayes_error_bounds(interval[0], self.n_classes)[0], interval[1]
 
     def _is_known(self) -> bool:
         """Is S free of a model's ignorance: given, of known densities, or counted on all rows?"""
         method = str(self.info.get("method", "truth"))
         return method.startswith(("truth", "densities")) or self.coverage == 1.0
-
-    # ---------------------------------------------------------------- the probabilistic Bayes classifier
 
     def recall(self) -> FloatArray:
         """Per class, the share of its inputs that the probabilistic Bayes classifier finds: S_kk."""
@@ -247,9 +234,9 @@ class CollisionMatrix:
         Parameters
         ----------
         population_priors : array of shape (K,), "empirical" or None
-            π: the class shares of the population that is predicted. None takes :attr:`priors`, where
-            precision equals recall (detailed balance); "empirical" takes the observed :attr:`counts`.
-            Estimating S at uniform priors and scoring at the natural ones gives the paper's figures.
+            π: the class shares of the population that is predicted. None takes :attr:`priors`, where precision equals
+            recall (detailed balance); "empirical" takes the observed :attr:`counts`. Estimating S at uniform priors and
+            scoring at the natural ones gives the paper's figures.
         """
         flow = self._population(population_priors)[:, None] * self.matrix
         total = flow.sum(axis=0)
@@ -272,10 +259,8 @@ class CollisionMatrix:
             check.check_choice(priors, ["empirical"], "population_priors")
             if self.counts is None:
                 raise ValueError("population_priors='empirical' needs counts, and this matrix has none: pass an array")
-            return check.check_priors(self.counts / self.counts.sum(), self.n_classes, "population_priors")
+            priors = self.counts / self.counts.sum()
         return check.check_priors(priors, self.n_classes, "population_priors")
-
-    # ---------------------------------------------------------------- tables
 
     def top_collisions(self, n: int = 5, level: float = 0.95) -> pd.DataFrame:
         """The ``n`` most colliding pairs of classes, each once, in its stronger direction.
@@ -300,63 +285,37 @@ class CollisionMatrix:
 
         Where :meth:`top_collisions` ranks pairs of all classes, this keeps every class. Ties go to the class that comes
         first.
-
-        >>> S = [[0.8, 0.15, 0.05], [0.15, 0.8, 0.05], [0.05, 0.05, 0.9]]
-        >>> top = CollisionMatrix(S, classes=["cat", "dog", "owl"]).top_k(1)
-        >>> top.matrix.toarray()
-        array([[0.8 , 0.15, 0.  ],
-               [0.15, 0.8 , 0.  ],
-               [0.05, 0.  , 0.9 ]])
-        >>> top.rest.round(2)
-        array([0.05, 0.05, 0.05])
         """
         check.check_count(k, "k", least=0)
-        S, n = self.matrix, self.n_classes
-        count = min(k, n - 1)
-        chosen = []
-        for i, row in enumerate(S):
-            others = row.copy()
-            others[i] = 0.0
-            # a value that `count` others reach; stable, so that ties go by position
-            least = np.partition(others, n - count)[n - count] if count else np.inf
-            found = np.flatnonzero(others >= max(least, np.finfo(float).tiny))
-            found = found[np.argsort(-others[found], kind="stable")[:count]]
-            chosen.append(np.sort(np.append(found, i)))
-        columns = np.concatenate(chosen)
-        ends = np.append(0, np.cumsum([len(found) for found in chosen]))
+        n = self.n_classes
+        others = self.matrix - np.diag(np.diag(self.matrix))
+        largest = ((row, _largest(row, min(k, n - 1))) for row in others)
+        chosen = [np.sort(np.append(found[row[found] > 0], i)) for i, (row, found) in enumerate(largest)]
+        columns, ends = np.concatenate(chosen), np.append(0, np.cumsum([len(found) for found in chosen]))
         rows = np.repeat(np.arange(n), np.diff(ends))
 
         def keep(values: FloatArray) -> csr_array:
             return csr_array((values[rows, columns], columns, ends), shape=(n, n))
 
-        matrix = keep(S)
-        rest = np.maximum(S.sum(axis=1) - np.asarray(matrix.sum(axis=1)).ravel(), 0.0)
+        matrix = keep(self.matrix)
+        rest = np.maximum(self.matrix.sum(axis=1) - np.asarray(matrix.sum(axis=1)).ravel(), 0.0)
         return SparseCollisions(matrix, rest, self.classes, None if self.stderr is None else keep(self.stderr))
 
     def rates(self, population_priors: npt.ArrayLike | str | None = None) -> pd.DataFrame:
         """Per class: prior, recall, precision, false-negative and false-positive rate (the methods of these names)."""
         import pandas as pd
 
-        return pd.DataFrame(
-            {
-                "prior": self._population(population_priors),
-                "recall": self.recall(),
-                "precision": self.precision(population_priors),
-                "false_negative_rate": self.false_negative_rate(),
-                "false_positive_rate": self.false_positive_rate(population_priors),
-            },
-            index=pd.Index(self.classes, name="class"),
-        )
+        columns = {"prior": self._population(population_priors), "recall": self.recall()}
+        columns |= {"precision": self.precision(population_priors), "false_negative_rate": self.false_negative_rate()}
+        columns |= {"false_positive_rate": self.false_positive_rate(population_priors)}
+        return pd.DataFrame(columns, index=pd.Index(self.classes, name="class"))
 
     def to_frame(self) -> pd.DataFrame:
         """S with class names on both sides."""
         import pandas as pd
 
-        return pd.DataFrame(
-            self.matrix.copy(),
-            index=pd.Index(self.classes, name="seen in"),
-            columns=pd.Index(self.classes, name="seen again in"),
-        )
+        seen, again = (pd.Index(self.classes, name=name) for name in ("seen in", "seen again in"))
+        return pd.DataFrame(self.matrix.copy(), index=seen, columns=again)
 
     def to_confusion_matrix(self, n_rows: float | None = None) -> FloatArray:
         """Expected confusion matrix of the probabilistic Bayes classifier, as scikit-learn lays it out.
@@ -371,8 +330,6 @@ class CollisionMatrix:
         if n_rows is None:
             n_rows = 1.0 if self.counts is None else float(self.counts.sum())
         return check.check_at_least(n_rows, 0, "n_rows") * self.joint
-
-    # ---------------------------------------------------------------- merging classes
 
     def merge(self, groups: Sequence[Sequence[Any]], names: Sequence[Any] | None = None) -> CollisionMatrix:
         """The collision matrix after merging classes: exact (B' = Aᵀ B A), with no retraining.
@@ -391,29 +348,17 @@ class CollisionMatrix:
         """
         A, merged = membership(self.classes, groups, names)
         B = A.T @ self.joint @ A
-        priors = A.T @ self.priors
-        covariance = stderr = pber_stderr = None
+        changed: dict[str, Any] = {"matrix": B / B.sum(axis=1, keepdims=True), "priors": A.T @ self.priors}
+        changed |= {"classes": merged, "stderr": None, "pber_stderr": None, "info": dict(self.info) | {"merged": True}}
         if self.covariance is not None:
-            covariance = merge_covariance(self.covariance, A)
-            stderr, pber_stderr = delta_stderr(B, covariance)
-        S = B / B.sum(axis=1, keepdims=True)
-        counts = None if self.counts is None else A.T @ self.counts
-        # Groups of rows may be behind several of the classes: at least as many as behind the best supported of them.
-        units = None if self.units is None else (A * self.units[:, None]).max(axis=0)
-        return replace(
-            self,
-            matrix=S,
-            priors=priors,
-            classes=merged,
-            stderr=stderr,
-            pber_stderr=pber_stderr,
-            counts=counts,
-            covariance=covariance,
-            info=dict(self.info) | {"merged": True},
-            units=units,
-        )
-
-    # ---------------------------------------------------------------- files
+            changed["covariance"] = merge_covariance(self.covariance, A)
+            changed["stderr"], changed["pber_stderr"] = delta_stderr(B, changed["covariance"])
+        if self.counts is not None:
+            changed["counts"] = A.T @ self.counts
+        if self.units is not None:
+            # Groups of rows may be behind several of the classes: at least as many as behind the best supported one.
+            changed["units"] = (A * self.units[:, None]).max(axis=0)
+        return replace(self, **changed)
 
     def export(self) -> dict[str, Any]:
         """Everything a file holds, as arrays and plain values: see :meth:`restore`."""
@@ -460,13 +405,11 @@ class CollisionMatrix:
         """The inverse of :meth:`to_dict`, with every check of the constructor."""
         if not isinstance(data, Mapping) or data.get("format") != FORMAT:
             raise ValueError("data is not a collision matrix: it must be what CollisionMatrix.to_dict returned")
-        tree = dict(data)
-        if tree.pop("version", None) != FORMAT_VERSION:
-            found = data.get("version")
+        if (found := data.get("version")) != FORMAT_VERSION:
             raise ValueError(
                 f"data has format version {found!r}, this release reads {FORMAT_VERSION}: update collidescope"
             )
-        del tree["format"]
+        tree = {name: value for name, value in data.items() if name not in ("format", "version")}
         return cls.restore(tree | {"classes": _store.labels_from_plain(tree.get("classes"))})
 
     def to_json(self, path: str | Path | None = None) -> str:
@@ -528,21 +471,8 @@ def _half_width(
 
 @dataclass(frozen=True, eq=False)
 class SparseCollisions:
-    """S with the other classes that each class collides with most, and nothing else.
+    """S with the other classes that each class collides with most, and nothing else: :meth:`CollisionMatrix.top_k`.
 
-    Attributes
-    ----------
-    matrix : scipy.sparse.csr_array of shape (K, K)
-        The diagonal of S and the ``k`` largest other entries of every row, exactly as they are in S (none that are 0).
-    rest : array of shape (K,)
-        What each row leaves out: 1 less the sum of the row.
-    classes : array of K names, of rows and columns
-    stderr : scipy.sparse.csr_array of shape (K, K) or None
-        Standard errors of the same entries.
-
-    Examples
-    --------
-    >>> from collidescope import CollisionMatrix
     >>> cm = CollisionMatrix([[0.7, 0.2, 0.1], [0.2, 0.8, 0.0], [0.1, 0.0, 0.9]], classes=["cat", "lynx", "dog"])
     >>> top = cm.top_k(1)
     >>> top.matrix.toarray()
@@ -553,16 +483,16 @@ class SparseCollisions:
     array([0.1, 0. , 0. ])
     """
 
-    matrix: csr_array
-    rest: FloatArray
-    classes: npt.NDArray[Any]
-    stderr: csr_array | None = None
+    matrix: csr_array  #: (K, K) the diagonal of S and the ``k`` largest other entries of every row (none that are 0)
+    rest: FloatArray  #: (K,) what each row leaves out: 1 less the sum of the row
+    classes: npt.NDArray[Any]  #: K names, of rows and columns
+    stderr: csr_array | None = None  #: standard errors of the same entries
 
     def __repr__(self) -> str:
         return f"<SparseCollisions: {len(self.classes):,} classes, {self.matrix.nnz:,} entries>"
 
     def to_frame(self) -> pd.DataFrame:
-        """A line an entry, largest first within a class: ``class``, ``other``, ``rate``, ``stderr`` (nan: unknown)."""
+        """One row per entry, largest first in a class: ``class``, ``other``, ``rate``, ``stderr`` (nan: unknown)."""
         import pandas as pd
 
         rows, columns, values, errors = self._entries()
@@ -587,16 +517,18 @@ class SparseCollisions:
 def largest_pairs(values: FloatArray, n: int) -> tuple[IntArray, IntArray]:
     """(i, j) with i < j of the ``n`` largest entries above the diagonal, largest first; ties in the order of rows."""
     k = len(values)
-    n = min(n, k * (k - 1) // 2)
     above = np.where(np.tri(k, dtype=bool), -np.inf, values).ravel()
-    # Not a full sort: with thousands of classes there are millions of pairs.
-    least = np.partition(above, above.size - n)[above.size - n] if n else np.inf
-    found = np.flatnonzero(above >= least)
-    found = found[np.argsort(-above[found], kind="stable")[:n]]
-    return found // k, found % k
+    return np.divmod(_largest(above, min(n, k * (k - 1) // 2)), k)
 
 
-# ---------------------------------------------------------------- merging: A is the K×L membership in groups, 0 or 1
+def _largest(values: FloatArray, n: int) -> IntArray:
+    """Positions of the ``n`` largest values, largest first, ties in the order of positions.
+
+    Not a full sort: thousands of classes have millions of pairs.
+    """
+    least = np.partition(values, values.size - n)[values.size - n] if n else np.inf
+    found = np.flatnonzero(values >= least)
+    return found[np.argsort(-values[found], kind="stable")[:n]]
 
 
 def membership(

@@ -33,33 +33,18 @@ def pac_bound(
 
     ``constant · (K / √(n² - K² n))^(1/d) + 12 K B / √(n² - K² n) · √(log(2/delta) / 2)``
 
+    for n > K² rows of K classes; d is the complexity exponent of the model class, B = ``loss_bound`` the largest loss
+    of one pair, ``constant`` what the theorem's O(·) leaves open: the first term is known only up to it.
+
     The formula is the paper's. Its second term falls like 1/n, as if the n² pairs were independent; they share n rows,
     and in general only 1/√n can hold (U-statistics). Read it as the paper's statement, not as a guarantee.
 
-    Parameters
-    ----------
-    n : int
-        Rows; the bound needs n > K².
-    K : int
-        Classes.
-    d : float
-        Complexity exponent of the model class.
-    delta : float
-        Probability of failure.
-    loss_bound : float
-        B, the largest loss of one pair.
-    constant : float
-        The constant that the theorem's O(·) leaves open: the first term is known only up to it.
-
-    Examples
-    --------
     >>> round(pac_bound(n=10_000, K=3, d=2, loss_bound=4.0).confidence, 4)
     0.0196
     """
     if K < 2:
         raise ValueError(f"K must be at least 2 classes, got {K}")
-    if not 0 < delta < 1:
-        raise ValueError(f"delta must be between 0 and 1, got {delta}")
+    check.check_between(delta, 0, 1, "delta")
     for name, value in (("d", d), ("loss_bound", loss_bound), ("constant", constant)):
         if not (value > 0 and math.isfinite(value)):
             raise ValueError(f"{name} must be positive and finite, got {value}")
@@ -91,11 +76,7 @@ def bayes_error_bounds(pber: float, n_classes: int) -> tuple[float, float]:
 
 def condition_number(S: FloatArray) -> float:
     """κ∞(S) = ‖S‖∞ ‖S⁻¹‖∞, infinite where S is singular."""
-    try:
-        inverse = np.linalg.inv(S)
-    except np.linalg.LinAlgError:
-        return float("inf")
-    return float(np.linalg.norm(S, np.inf) * np.linalg.norm(inverse, np.inf))
+    return float(np.linalg.cond(S, np.inf))
 
 
 class PosteriorErrorBound(NamedTuple):
@@ -130,24 +111,20 @@ def posterior_error_bound(
     >>> round(bound.always, 3), round(bound.lemma, 3)
     (0.05, 0.1)
     """
-    S = check.check_stochastic(S, "S")
-    k = S.shape[0]
-    S_hat = check.check_square(S_hat, "S_hat")
-    true_q, estimated_q = check.check_finite(q, "q", ndim=1), check.check_finite(q_hat, "q_hat", ndim=1)
-    if S_hat.shape != S.shape:
-        raise ValueError(f"S_hat must have the shape of S {S.shape}, got {S_hat.shape}")
-    for values, name in ((true_q, "q"), (estimated_q, "q_hat")):
-        if values.shape != (k,):
-            raise ValueError(f"{name} must have one entry per class ({k}), got shape {values.shape}")
-    if not true_q.any():
+    S, S_hat = check.check_stochastic(S, "S"), check.check_square(S_hat, "S_hat")
+    q, q_hat = check.check_finite(q, "q", ndim=1), check.check_finite(q_hat, "q_hat", ndim=1)
+    for name, values, shape in (("S_hat", S_hat, S.shape), ("q", q, S.shape[:1]), ("q_hat", q_hat, S.shape[:1])):
+        if values.shape != shape:
+            raise ValueError(f"{name} must have one entry per class of S {shape}, got shape {values.shape}")
+    if not q.any():
         raise ValueError("q must not be all zeros: q = S y of a probability vector y is positive")
     S_error = float(np.linalg.norm(S_hat - S, np.inf))
-    error = S_error + float(np.abs(estimated_q - true_q).max() / np.abs(true_q).max())
+    error = S_error + float(np.abs(q_hat - q).max() / np.abs(q).max())
     condition = condition_number(S)
     diagonal = np.diag(S)
     with np.errstate(divide="ignore"):
         epsilon = float(np.max((S.sum(axis=1) - diagonal) / diagonal))
     r = condition * S_error
-    always = condition / (1 - r) * error if r < 1 else float("inf")
-    lemma = 2 * (1 + epsilon) / (1 - epsilon) * error if epsilon < 1 else float("inf")
+    always = condition / (1 - r) * error if r < 1 else math.inf
+    lemma = 2 * (1 + epsilon) / (1 - epsilon) * error if epsilon < 1 else math.inf
     return PosteriorErrorBound(always, lemma, epsilon, condition)

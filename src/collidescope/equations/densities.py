@@ -30,9 +30,9 @@ from collidescope.equations.projection import balance
 from collidescope.matrix import CollisionMatrix
 
 #: Quadrature for one-dimensional densities: panels between these tail probabilities, Gauss-Legendre nodes in each.
-TAIL = 1e-14
-PANELS = 400
-NODES = 10
+TAIL, PANELS, NODES = 1e-14, 400, 10
+#: Ways to tell a density, the first of which is taken.
+DENSITIES = ("logpdf", "logpmf", "pdf", "pmf")
 
 Seed = int | np.random.Generator | np.random.RandomState | None
 
@@ -56,18 +56,14 @@ def as_generator(random_state: Seed) -> np.random.Generator:
 
 def log_density(density: Any, X: npt.ArrayLike) -> FloatArray:
     """Return log f(x) of every row, from whichever of logpdf, logpmf, pdf, pmf the object has."""
-    for name, logarithm in (("logpdf", False), ("logpmf", False), ("pdf", True), ("pmf", True)):
-        if hasattr(density, name):
-            try:
-                values = np.asarray(getattr(density, name)(X), dtype=np.float64).reshape(np.shape(X)[0])
-            except (TypeError, ValueError):
-                raise ValueError(
-                    f"X does not suit the densities ({type(density).__name__}.{name}): "
-                    f"got {np.asarray(X).dtype.name} of shape {np.shape(X)}"
-                ) from None
-            with np.errstate(divide="ignore"):
-                return np.log(values) if logarithm else values
-    raise ValueError(f"densities must have a logpdf, pdf, logpmf or pmf method, got {type(density).__name__}")
+    name = next(name for name in DENSITIES if hasattr(density, name))
+    try:
+        values = np.asarray(getattr(density, name)(X), dtype=np.float64).reshape(np.shape(X)[0])
+    except (TypeError, ValueError):
+        came = f"got {np.asarray(X).dtype.name} of shape {np.shape(X)}"
+        raise ValueError(f"X does not suit the densities ({type(density).__name__}.{name}): {came}") from None
+    with np.errstate(divide="ignore"):
+        return values if name.startswith("log") else np.log(values)
 
 
 def posteriors_from_densities(
@@ -106,15 +102,14 @@ def sample_mixture(
     shares = _check_densities(densities, priors)
     check.check_count(n_samples, "n_samples", least=2)
     rng = as_generator(random_state)
-    codes = np.repeat(np.arange(len(shares)), rng.multinomial(n_samples, shares))
-    draws = []
-    for density, size in zip(densities, np.bincount(codes, minlength=len(shares)).tolist(), strict=True):
-        # At least two: scipy's multivariate distributions drop an axis when one point is drawn.
-        draws.append(np.asarray(density.rvs(size=max(size, 2), random_state=rng))[:size])
+    sizes = rng.multinomial(n_samples, shares).tolist()
+    # At least two draws: scipy's multivariate distributions drop an axis when one point is drawn.
+    pairs = zip(densities, sizes, strict=True)
+    draws = [np.asarray(density.rvs(size=max(n, 2), random_state=rng))[:n] for density, n in pairs]
     shapes = [draw.shape[1:] for draw in draws]
     if len(set(shapes)) > 1:
         raise ValueError(f"{what} must have the same dimension, got draws of shapes {shapes}")
-    return np.concatenate(draws), codes
+    return np.concatenate(draws), np.repeat(np.arange(len(shares)), sizes)
 
 
 def collision_matrix_from_densities(
@@ -141,26 +136,25 @@ def collision_matrix_from_densities(
     P = posteriors_from_densities(X, densities, shares)
     if not P.any(axis=0).all():
         raise ValueError(f"n_samples={n_samples} is too few: class {names[~P.any(axis=0)].tolist()} was never drawn")
-    k = len(shares)
-    moments = Moments(k, keeps_covariance(k))
+    moments = Moments(len(shares), keeps_covariance(len(shares)))
     for block in row_blocks(*P.shape):
-        moments.add(*row_units(P[block], None, None, np.ones(len(P[block]))))
+        moments.add(row_units(P[block], None, None, np.ones(len(P[block]))))
     S, variance = moments.ratio()
     # The priors are known exactly; the draws only come close to them.
     B = balance((moments.rho / moments.size)[:, None] * S, shares)
-    return CollisionMatrix(
-        B / B.sum(axis=1, keepdims=True),
-        shares,
-        names,
-        np.sqrt(variance),
-        float(np.sqrt(moments.error()[1])),
-        covariance=moments.covariance(),
-        info={"method": "densities, Monte Carlo", "n_samples": n_samples},
-    )
+    errors = np.sqrt(variance), float(np.sqrt(moments.error()[1]))
+    info: dict[str, Any] = {"method": "densities, Monte Carlo", "n_samples": n_samples}
+    S = B / B.sum(axis=1, keepdims=True)
+    return CollisionMatrix(S, shares, names, *errors, covariance=moments.covariance(), info=info)
 
 
-class _BayesClassifier:
-    """What both Bayes classifiers share: densities, priors and the posteriors they give."""
+class BayesOptimalClassifier:
+    """Always the most likely class (the paper's Definition 4): its error is the Bayes error rate.
+
+    >>> from scipy.stats import norm
+    >>> BayesOptimalClassifier([norm(-1), norm(1)]).predict([-0.5, 2.0])
+    array([0, 1])
+    """
 
     def __init__(
         self, densities: Sequence[Any], priors: npt.ArrayLike | None = None, classes: Sequence[Any] | None = None
@@ -174,6 +168,10 @@ class _BayesClassifier:
         """Posteriors of every row."""
         return posteriors_from_densities(X, self.densities, self.priors)
 
+    def predict(self, X: npt.ArrayLike, random_state: Seed = None) -> npt.NDArray[Any]:
+        """The most likely class of every row; nothing is drawn."""
+        return self.classes_[self.predict_proba(X).argmax(axis=1)]
+
     def error_rate(self, n_samples: int = 200_000, random_state: Seed = None) -> Estimate:
         """Error on the population, by Monte Carlo over the mixture."""
         X, _ = sample_mixture(self.densities, self.priors, n_samples, random_state)
@@ -182,33 +180,14 @@ class _BayesClassifier:
 
     def _loss(self, P: FloatArray) -> FloatArray:
         """Expected error of the classifier at inputs with posteriors ``P``."""
-        raise ValueError("use BayesOptimalClassifier or ProbabilisticBayesClassifier")
-
-
-class BayesOptimalClassifier(_BayesClassifier):
-    """Always the most likely class (the paper's Definition 4): its error is the Bayes error rate.
-
-    >>> from scipy.stats import norm
-    >>> BayesOptimalClassifier([norm(-1), norm(1)]).predict([-0.5, 2.0])
-    array([0, 1])
-    """
-
-    def predict(self, X: npt.ArrayLike) -> npt.NDArray[Any]:
-        """The most likely class of every row."""
-        return self.classes_[self.predict_proba(X).argmax(axis=1)]
-
-    def _loss(self, P: FloatArray) -> FloatArray:
         return 1 - P.max(axis=1)
 
 
-class ProbabilisticBayesClassifier(_BayesClassifier):
+class ProbabilisticBayesClassifier(BayesOptimalClassifier):
     """A class drawn from the posterior (the paper's Definition 5): its confusion matrix is S, its error the PBER.
 
-    Examples
-    --------
     >>> from scipy.stats import norm
-    >>> classifier = ProbabilisticBayesClassifier([norm(-1), norm(1)])
-    >>> classifier.predict([-9.0, 9.0], random_state=0)
+    >>> ProbabilisticBayesClassifier([norm(-1), norm(1)]).predict([-9.0, 9.0], random_state=0)
     array([0, 1])
     """
 
@@ -230,16 +209,18 @@ def _check_densities(densities: Sequence[Any], priors: npt.ArrayLike | None, nam
         raise ValueError(f"densities must be a list of at least 2 distributions, one per class, got {came}")
     what = " and ".join(names) or "densities"
     for k, density in enumerate(densities):
-        if not hasattr(density, "rvs") or not any(
-            hasattr(density, name) for name in ("logpdf", "pdf", "logpmf", "pmf")
-        ):
+        if not hasattr(density, "rvs") or not any(hasattr(density, name) for name in DENSITIES):
             raise ValueError(
                 f"{what} must have rvs and logpdf (or pdf, logpmf, pmf), {names[k] if names else f'number {k}'} "
                 f"is a {type(density).__name__}: a frozen distribution of scipy.stats has them"
             )
-    if len({hasattr(density, "logpdf") or hasattr(density, "pdf") for density in densities}) > 1:
+    if len({_is_continuous(density) for density in densities}) > 1:
         raise ValueError(f"{what} must be all continuous or all discrete: a pdf and a pmf cannot be compared")
     return np.full(len(densities), 1 / len(densities)) if priors is None else check.check_priors(priors, len(densities))
+
+
+def _is_continuous(density: Any) -> bool:
+    return hasattr(density, "logpdf") or hasattr(density, "pdf")
 
 
 class Divergences(NamedTuple):
@@ -258,8 +239,7 @@ def divergences(f1: Any, f2: Any, *, n_samples: int = 200_000, random_state: See
     ----------
     f1, f2 : frozen distributions of ``scipy.stats``, or objects with ``logpdf`` and ``rvs``
         One-dimensional continuous ones (with ``ppf``) are integrated by quadrature, others by Monte Carlo.
-    n_samples, random_state
-        For the Monte Carlo.
+    n_samples, random_state : of the Monte Carlo
 
     Examples
     --------
@@ -270,22 +250,18 @@ def divergences(f1: Any, f2: Any, *, n_samples: int = 200_000, random_state: See
     """
     _check_densities([f1, f2], None, ("f1", "f2"))
     check.check_count(n_samples, "n_samples", least=2)
-    random_state = as_generator(random_state)
-    if all(
-        hasattr(f, "ppf") and (hasattr(f, "logpdf") or hasattr(f, "pdf")) and not hasattr(f, "pmf") for f in (f1, f2)
-    ):
+    random_state, width = as_generator(random_state), None
+    if all(hasattr(f, "ppf") and _is_continuous(f) and not hasattr(f, "pmf") for f in (f1, f2)):
         edges = np.linspace(min(f1.ppf(TAIL), f2.ppf(TAIL)), max(f1.ppf(1 - TAIL), f2.ppf(1 - TAIL)), PANELS + 1)
         if not np.isfinite(edges).all():
             raise ValueError("f1 and f2 must have finite quantiles: their tails cannot be integrated")
         points, weights = np.polynomial.legendre.leggauss(NODES)
         half = np.diff(edges)[:, None] / 2
-        x = (edges[:-1, None] + half + half * points).ravel()
-        log1, log2 = log_density(f1, x), log_density(f2, x)
-        mass = np.exp(np.logaddexp(log1, log2)) / 2 * (half * weights).ravel()
+        x, width = (edges[:-1, None] + half + half * points).ravel(), (half * weights).ravel()
     else:
         x, _ = sample_mixture([f1, f2], None, n_samples, random_state, "f1 and f2")
-        log1, log2 = log_density(f1, x), log_density(f2, x)
-        mass = np.ones(len(x))
+    log1, log2 = log_density(f1, x), log_density(f2, x)
+    mass = np.ones(len(x)) if width is None else np.exp(np.logaddexp(log1, log2)) / 2 * width
     inside = (mass > 0) & ~(np.isneginf(log1) & np.isneginf(log2))
     return _from_log_odds(log1[inside] - log2[inside], mass[inside])
 
@@ -320,9 +296,6 @@ def _from_log_odds(log_odds: FloatArray, weights: FloatArray) -> Divergences:
     p = (1 + difference) / 2
     affinity = 1 / np.cosh(np.clip(log_odds / 2, -350, 350))  # 2 √(p (1-p)), without overflow
     kl = np.sum(np.multiply(2 * weights * p, log_odds, where=p > 0, out=np.zeros_like(p)))
-    return Divergences(
-        collision=float(weights @ difference**2),
-        total_variation=float(weights @ np.abs(difference)),
-        hellinger=float(np.sqrt(max(0.0, float(1 - weights @ affinity)))),
-        kl=float(kl),
-    )
+    hellinger = np.sqrt(max(0.0, float(1 - weights @ affinity)))
+    parts = weights @ difference**2, weights @ np.abs(difference), hellinger, kl
+    return Divergences(*(float(part) for part in parts))

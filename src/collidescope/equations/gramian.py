@@ -6,6 +6,8 @@ Two roads, neither of which builds n² pairs:
   the pairs of a row with itself are left out;
 - class similarities q[x, j] = mean of Sim(x, ·) over references of class j (the pair-wise model): G[i, j] is the mean
   of q_j over rows of class i (the paper's equation 34).
+
+``codes`` are the class numbers 0 … K-1 of n rows, ``sample_weight`` their weights.
 """
 
 from __future__ import annotations
@@ -21,29 +23,18 @@ from collidescope._checks import FloatArray, IntArray
 def gramian_from_posteriors(
     P: npt.ArrayLike, codes: npt.ArrayLike, sample_weight: npt.ArrayLike | None = None
 ) -> FloatArray:
-    """G from held-out posteriors, in O(n K²).
+    """G from held-out posteriors of shape (n, K), in O(n K²).
 
-    Parameters
-    ----------
-    P : array of shape (n, K)
-    codes : array of n class numbers 0 … K-1
-    sample_weight : array of n weights, optional
-
-    Examples
-    --------
     >>> gramian_from_posteriors([[1, 0], [1, 0], [0, 1], [0, 1]], [0, 0, 1, 1])
     array([[1., 0.],
            [0., 1.]])
     """
     posteriors = check.check_posteriors(P)
-    n, k = posteriors.shape
-    weights = check.check_weights(sample_weight, n)
-    onto = _membership(codes, n, k, weights)
+    onto = _membership(codes, posteriors.shape, sample_weight)
     squared = onto.power(2)
     itself = squared.T @ np.einsum("ij,ij->i", posteriors, posteriors)
-    return without_own_pairs(
-        np.asarray(onto.T @ posteriors), np.asarray(squared.sum(axis=0), np.float64).ravel(), itself
-    )
+    own = np.asarray(squared.sum(axis=0), np.float64)
+    return without_own_pairs(np.asarray(onto.T @ posteriors), own, itself)
 
 
 def without_own_pairs(M: FloatArray, own: FloatArray, itself: FloatArray) -> FloatArray:
@@ -62,25 +53,25 @@ def without_own_pairs(M: FloatArray, own: FloatArray, itself: FloatArray) -> Flo
 def gramian_from_similarities(
     q: npt.ArrayLike, codes: npt.ArrayLike, sample_weight: npt.ArrayLike | None = None
 ) -> FloatArray:
-    """G from class similarities: mean of q over the rows of each class, then symmetrised.
+    """G from class similarities of shape (n, K): mean of q over the rows of each class, then symmetrised.
 
     >>> gramian_from_similarities([[0.9, 0.1], [0.3, 0.7]], [0, 1])
     array([[0.9, 0.2],
            [0.2, 0.7]])
     """
     scores = check.check_finite(q, "q", ndim=2)
-    n, k = scores.shape
-    G = np.asarray(_membership(codes, n, k, check.check_weights(sample_weight, n)).T @ scores)
+    G = np.asarray(_membership(codes, scores.shape, sample_weight).T @ scores)
     return (G + G.T) / 2
 
 
-def _membership(codes: npt.ArrayLike, n: int, k: int, weights: FloatArray) -> csr_array:
+def _membership(codes: npt.ArrayLike, shape: tuple[int, ...], sample_weight: npt.ArrayLike | None) -> csr_array:
     """n×K, sparse: the weight of each row within its class (columns sum to 1)."""
+    n, k = shape
+    weights = check.check_weights(sample_weight, n)
     numbers: IntArray = np.asarray(codes)
     if numbers.shape != (n,) or numbers.dtype.kind not in "iu" or numbers.min() < 0 or numbers.max() >= k:
-        raise ValueError(
-            f"codes must be {n} class numbers from 0 to {k - 1}, got {numbers.dtype} of shape {numbers.shape}"
-        )
+        came = f"got {numbers.dtype} of shape {numbers.shape}"
+        raise ValueError(f"codes must be {n} class numbers from 0 to {k - 1}, {came}")
     total = np.bincount(numbers, weights, k)
     if not (total > 0).all():
         raise ValueError(f"codes has no row of class number {int((total <= 0).argmax())}")

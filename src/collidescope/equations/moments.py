@@ -1,4 +1,4 @@
-"""Sums over independent units that give a collision matrix, its PBER and their variances; influences of single rows.
+"""Sums over independent units that give a collision matrix, its PBER and their variances.
 
 For one row ``c`` is the one-hot label, ``p`` the held-out posterior, ``w`` the weight and r = c - p. All is a sum over
 units, O(K²) numbers (plus those behind the covariance of B for few classes), in one pass, in any order, in parts.
@@ -6,9 +6,8 @@ units, O(K²) numbers (plus those behind the covariance of B for few classes), i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,8 +22,8 @@ MAX_COVARIANCE_CLASSES = 32
 #: rows waits for the K² numbers that it is added to.
 BLOCK_NUMBERS = 2_000_000
 LEAST_ROWS = 4096
-#: Share of entries other than zero below which a sparse product is faster than a dense one.
-SPARSE_SHARE = 0.05
+#: Share of entries other than zero above which a dense product is faster than a sparse one.
+DENSE_SHARE = 0.1
 #: A variance below this share of the second moment it is the difference of is rounding, not variance.
 VARIANCE_ROUNDING = 1e-14
 #: From this many classes on the products of a block are taken in float32 and the blocks added up in float64. Rounding
@@ -49,6 +48,17 @@ def row_blocks(n_rows: int, n_classes: int) -> list[slice]:
     return [slice(start, start + size) for start in range(0, n_rows, size)]
 
 
+class Units(NamedTuple):
+    """n independent units, each with a K×K matrix Z = diag(a) + s h hᵀ: see :class:`Moments`."""
+
+    a: FloatArray  #: (n, K)
+    s: FloatArray  #: (n,)
+    H: FloatArray  #: (n, K)
+    rho: FloatArray  #: (n, K)
+    N: FloatArray  #: (n,)
+    miss: FloatArray  #: (n,)
+
+
 @dataclass(init=False, eq=False)
 class Moments:
     """Sums over independent units that give a collision matrix and its variance.
@@ -71,7 +81,7 @@ class Moments:
     rho, rho2 : arrays (K,), Σ ρ, Σ ρ²
     error2, error_size : Σ e², Σ e N with e = N - tr Z, what the unit adds to the PBER
     miss, miss2, miss_size : Σ m, Σ m², Σ m N with m the weight of the rows whose label is not argmax p
-    V, V_size, V2 : arrays (D,), (D,), (D, D), Σ v, Σ v N, Σ v vᵀ with v the upper triangle of Z, row by row
+    V_size, V2 : arrays (D,), (D, D), Σ v N, Σ v vᵀ with v the upper triangle of Z, row by row
     cr : array (K, K), Σ w c rᵀ
     crr : array (K, K), Σ w² (3 - 4 p·c) c (r∘r)ᵀ
     off2 : array (K,), Σ w² (1 - p·c)² c
@@ -91,7 +101,6 @@ class Moments:
     Z_rho: FloatArray
     rho: FloatArray
     rho2: FloatArray
-    V: FloatArray
     V_size: FloatArray
     V2: FloatArray
     cr: FloatArray
@@ -102,41 +111,53 @@ class Moments:
     def __init__(self, n_classes: int, covariance: bool, plug_in: bool = False) -> None:
         k, d, q = n_classes, n_pairs(n_classes) * covariance, n_classes * plug_in
         shapes = {"Z": (k, k), "Z2": (k, k), "Z_rho": (k, k), "rho": (k,), "rho2": (k,)}
-        shapes |= {"V": (d,), "V_size": (d,), "V2": (d, d), "cr": (q, q), "crr": (q, q), "off2": (q,), "p2": (q,)}
+        shapes |= {"V_size": (d,), "V2": (d, d), "cr": (q, q), "crr": (q, q), "off2": (q,), "p2": (q,)}
         for sums in fields(self):
             setattr(self, sums.name, np.zeros(shapes[sums.name]) if sums.name in shapes else 0.0)
         self._pairs = np.triu_indices(k) if covariance else None
         self._plug_in = plug_in
         self._rounding = VARIANCE_ROUNDING
 
-    def add(
-        self,
-        a: FloatArray,
-        s: FloatArray,
-        H: FloatArray,
-        rho: FloatArray,
-        N: FloatArray,
-        miss: FloatArray | None = None,
-    ) -> None:
-        """Add units with Z = diag(a) + s h hᵀ: ``a``, ``H``, ``rho`` are n×K, ``s``, ``N``, ``miss`` have n entries."""
-        square = H**2
-        if (s >= 0).all() or (s <= 0).all():  # a product of a matrix with itself takes half the multiplications
-            root = np.sqrt(np.abs(s))[:, None] * H
-            Z = (1.0 if s.max() > 0 else -1.0) * (root.T @ root)
-        else:
-            Z = (s[:, None] * H).T @ H
-        scaled = s[:, None] * square
-        Z2 = scaled.T @ scaled
-        left: Any = rho * s[:, None] * H
-        if np.count_nonzero(left) < SPARSE_SHARE * left.size:  # with labels, ρ has one entry per row
-            left = csr_array(left)
-        Z_rho = np.asarray(left.T @ H)
+    def add(self, units: Units) -> None:
+        """Add some units."""
+        a, s, H, rho, N, miss = units
+        sH, shh = s[:, None] * H, s[:, None] * H**2
+        Z, Z2, Z_rho = sH.T @ H, shh.T @ shh, (rho * sH).T @ H
         diagonal(Z)[:] += a.sum(axis=0)
-        diagonal(Z2)[:] += (a**2 + 2 * a * scaled).sum(axis=0)
+        diagonal(Z2)[:] += (a**2 + 2 * a * shh).sum(axis=0)
         diagonal(Z_rho)[:] += (rho * a).sum(axis=0)
-        self._gather(Z=Z, Z2=Z2, Z_rho=Z_rho)
-        self._add_sizes(rho, N, N - a.sum(axis=1) - scaled.sum(axis=1), np.zeros(len(N)) if miss is None else miss)
+        self._gather(Z=Z, Z2=Z2, Z_rho=Z_rho, rho=rho.sum(axis=0), rho2=(rho**2).sum(axis=0))
+        self._add_sizes(N, N - a.sum(axis=1) - shh.sum(axis=1), miss)
         self._add_triangle(s, H, a, N)
+
+    def add_sparse(
+        self, h: csr_array, a: FloatArray, s: FloatArray, rho: FloatArray, N: FloatArray, times: FloatArray
+    ) -> None:
+        """As :meth:`add`, each unit ``times`` times; ``a`` and ``rho`` have an entry for each that ``h`` stores."""
+        n, k = h.shape
+        unit, column = np.repeat(np.arange(n), np.diff(h.indptr)), h.indices
+        m, sh = times[unit], s[unit] * h.data
+        shh = sh * h.data
+        dense = h.nnz > DENSE_SHARE * n * k
+
+        def table(values: FloatArray) -> Any:
+            stored = csr_array((values, h.indices, h.indptr), shape=(n, k))
+            return stored.toarray() if dense else stored
+
+        H = table(h.data)
+        for total, left, right, own in (
+            (self.Z, m * sh, H, a),
+            (self.Z2, m * shh, table(shh), a * (a + 2 * shh)),
+            (self.Z_rho, m * rho * sh, H, rho * a),
+        ):
+            product = table(left).T @ right
+            total += product if dense else product.toarray()
+            diagonal(total)[:] += np.bincount(column, m * own, k)
+        self._gather(rho=np.bincount(column, m * rho, k), rho2=np.bincount(column, m * rho**2, k))
+        self._add_sizes(N, N - np.bincount(unit, a + shh, n), np.zeros(n), times)
+        if self._pairs is not None:
+            dense, root = True, np.sqrt(times)
+            self._add_triangle(root * s, table(h.data), table(root[unit] * a), root * N)
 
     def add_labelled(self, P: npt.NDArray[Any], codes: IntArray, w: FloatArray) -> None:
         """Add rows with labels: posteriors n×K (float64 or float32), class numbers and weights.
@@ -182,59 +203,50 @@ class Moments:
             r[r < SINGLE_SMALLEST] = 0
         e = r.sum(axis=1, dtype=np.float64)  # w ‖c - p‖²
         self._gather(Z2=r.T @ r, rho=by_class(w), rho2=by_class(w**2))
-        off2 = by_class((w * away) ** 2)
         if self._plug_in:
-            p2 = by_class(w * e + w**2 * (2 * own - 1))
-            self._gather(crr=onto(w * (3 - 4 * own)) @ r, off2=off2, p2=p2)
+            self._gather(crr=onto(w * (3 - 4 * own)) @ r, off2=by_class((w * away) ** 2))
+            self._gather(p2=by_class(w * e + w**2 * (2 * own - 1)))
         # What c adds to the diagonals, in float64.
         diagonal(self.Z)[:] += by_class(w)
         diagonal(self.Z2)[:] += by_class(w**2 * (1 - 2 * away**2))
         diagonal(self.Z_rho)[:] += by_class(w**2)
-        self._add_sizes(None, w, e, w * (P.argmax(axis=1) != codes))
+        self._add_sizes(w, e, w * (P.argmax(axis=1) != codes))
 
-    def add_groups(
-        self,
-        a: FloatArray,
-        s: FloatArray,
-        H: FloatArray,
-        rho: FloatArray,
-        N: FloatArray,
-        miss: FloatArray,
-        groups: IntArray,
-    ) -> None:
-        """As :meth:`add`, with all rows of a group (0 … G-1, none empty) as one unit: Z, ρ and N are added up first."""
+    def add_groups(self, units: Units, groups: IntArray) -> None:
+        """As :meth:`add`, with all units of a group (0 … G-1, none empty) as one: Z, ρ and N are added up first."""
         order = np.argsort(groups, kind="stable")
         starts = np.searchsorted(groups[order], np.arange(groups.max() + 2))
-        rows, first = max(BLOCK_NUMBERS // H.shape[1] ** 2, 1), 0
+        rows, first = max(BLOCK_NUMBERS // units.H.shape[1] ** 2, 1), 0
         while first < len(starts) - 1:
             # As many whole groups as fit the working memory, at least one.
             last = max(first + 1, int(np.searchsorted(starts, starts[first] + rows, side="right")) - 1)
             own, edges = order[starts[first] : starts[last]], starts[first:last] - starts[first]
-            sums = [np.add.reduceat(part[own], edges) for part in (a, rho, N, miss)]
+            s, H = units.s[own], units.H[own]
+            a, rho, N, miss = (np.add.reduceat(part[own], edges) for part in (units.a, units.rho, units.N, units.miss))
             if last == first + 1:
-                Z = ((s[own, None] * H[own]).T @ H[own])[None]
+                Z = ((s[:, None] * H).T @ H)[None]
             else:
-                Z = np.add.reduceat(np.einsum("n,ni,nj->nij", s[own], H[own], H[own]), edges)
-            np.einsum("gii->gi", Z)[:] += sums[0]
-            self._gather(Z=Z.sum(axis=0), Z2=(Z**2).sum(axis=0), Z_rho=np.einsum("gij,gi->ij", Z, sums[1]))
-            self._add_sizes(sums[1], sums[2], sums[2] - np.einsum("gii->g", Z), sums[3])
+                Z = np.add.reduceat(np.einsum("n,ni,nj->nij", s, H, H), edges)
+            np.einsum("gii->gi", Z)[:] += a
+            self._gather(Z=Z.sum(axis=0), Z2=(Z**2).sum(axis=0), Z_rho=np.einsum("gij,gi->ij", Z, rho))
+            self._gather(rho=rho.sum(axis=0), rho2=(rho**2).sum(axis=0))
+            self._add_sizes(N, N - np.einsum("gii->g", Z), miss)
             if self._pairs is not None:
                 v = Z[:, *self._pairs]
-                self._gather(V=v.sum(axis=0), V_size=v.T @ sums[2], V2=v.T @ v)
+                self._gather(V_size=v.T @ N, V2=v.T @ v)
             first = last
 
-    def _add_sizes(self, rho: FloatArray | None, N: FloatArray, e: FloatArray, miss: FloatArray) -> None:
-        self._gather(units=float(len(N)), size=N.sum(), size2=N @ N, error2=e @ e, error_size=e @ N)
-        self._gather(miss=miss.sum(), miss2=miss @ miss, miss_size=miss @ N)
-        if rho is not None:
-            self._gather(rho=rho.sum(axis=0), rho2=(rho**2).sum(axis=0))
+    def _add_sizes(self, N: FloatArray, e: FloatArray, miss: FloatArray, times: FloatArray | None = None) -> None:
+        m = np.ones(len(N)) if times is None else times
+        self._gather(units=m.sum(), size=m @ N, size2=m @ N**2, error2=m @ e**2, error_size=m @ (e * N))
+        self._gather(miss=m @ miss, miss2=m @ miss**2, miss_size=m @ (miss * N))
 
     def _add_triangle(self, s: FloatArray, H: npt.NDArray[Any], a: FloatArray, N: FloatArray) -> None:
         if self._pairs is not None:
             i, j = self._pairs
             v = s[:, None] * H[:, i] * H[:, j]
             v[:, i == j] += a
-            self._gather(V=v.sum(axis=0), V_size=v.T @ N, V2=v.T @ v)
+            self._gather(V_size=v.T @ N, V2=v.T @ v)
 
     def _gather(self, **new: Any) -> None:
         for name, value in new.items():
@@ -272,9 +284,10 @@ class Moments:
         """Covariance of the upper triangle of B = ΣZ / ΣN, or None when it was not kept."""
         if self._pairs is None:
             return None
-        m = self.V / self.size
+        m = self.Z[self._pairs] / self.size
         cross = np.outer(m, self.V_size)
-        return self._bessel() * (self.V2 - cross - cross.T + self.size2 * np.outer(m, m)) / self.size**2
+        left = self.V2 - cross - cross.T + self.size2 * np.outer(m, m)
+        return np.asarray(self._bessel() * left / self.size**2)
 
     def _bessel(self) -> float:
         return self.units / (self.units - 1) if self.units > 1 else 1.0
@@ -285,81 +298,18 @@ def diagonal(A: FloatArray) -> FloatArray:
     return np.einsum("ii->i", A)
 
 
-def row_units(
-    P: FloatArray, codes: IntArray | None, votes: FloatArray | None, w: FloatArray
-) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]:
-    """(a, s, H, ρ, N, miss) of every row, for :meth:`Moments.add`: of labels, of votes, or of posteriors alone."""
-    best = P.argmax(axis=1)
+def row_units(P: FloatArray, codes: IntArray | None, votes: FloatArray | None, w: FloatArray) -> Units:
+    """Every row as a unit: of labels, of votes, or of posteriors alone."""
+    rows, best = np.arange(len(P)), P.argmax(axis=1)
     if votes is not None:
         v = votes.sum(axis=1)
-        pairs = np.where(v > 1, w / np.maximum(v * (v - 1), 1), 0.0)
-        paired = (v > 1)[:, None]
-        a = np.where(paired, -pairs[:, None] * votes, w[:, None] * votes)
         share = votes / v[:, None]
-        H, s = np.where(paired, votes, votes - P), np.where(v > 1, pairs, -w)
-        return a, s, H, w[:, None] * share, w, w * (1 - share[np.arange(len(P)), best])
+        paired, pairs = v > 1, w / np.maximum(v * (v - 1), 1)
+        a = np.where(paired, -pairs, w)[:, None] * votes
+        H, s = np.where(paired[:, None], votes, votes - P), np.where(paired, pairs, -w)
+        return Units(a, s, H, w[:, None] * share, w, w * (1 - share[rows, best]))
     if codes is None:
-        return np.zeros_like(P), w, P, w[:, None] * P, w, np.zeros(len(P))
+        return Units(np.zeros_like(P), w, P, w[:, None] * P, w, np.zeros(len(P)))
     c = np.zeros_like(P)
-    c[np.arange(len(P)), codes] = 1.0
-    return w[:, None] * c, -w, c - P, w[:, None] * c, w, w * (best != codes)
-
-
-def influence(
-    P: FloatArray,
-    codes: IntArray,
-    weights: FloatArray | None = None,
-    *,
-    entries: Sequence[tuple[int, int]] | None = None,
-    joint: bool = False,
-) -> FloatArray:
-    """Influence of every row on the one-step estimate: mean 0, and the estimate's variance is Σ ψ² / n².
-
-    Two estimates on the same rows (two models, with and without a column) differ by the mean of the difference of
-    their influences, so that :func:`influence_stderr` of that difference is the paired standard error.
-
-    Parameters
-    ----------
-    P : array of shape (n, K)
-    codes : array of n class numbers
-    weights : array of n weights, optional
-    entries : list of (i, j), optional
-        Entries of S (of B with ``joint``); by default the PBER.
-
-    Returns
-    -------
-    array of shape (n,) for the PBER, (n, number of entries) otherwise
-
-    Notes
-    -----
-    With φ = c pᵀ + p cᵀ - p pᵀ: ‖c - p‖² - PBER; φ_ij - B_ij; and (φ_ij - S_ij c_i) / π_i.
-
-    Examples
-    --------
-    >>> P, codes = np.array([[0.9, 0.1], [0.4, 0.6]]), np.array([0, 1])
-    >>> influence(P, codes).round(3)
-    array([-0.15,  0.15])
-    """
-    n = len(codes)
-    w = np.ones(n) if weights is None else weights / weights.mean()
-    rows = np.arange(n)
-    if entries is None:
-        e = 1 - 2 * P[rows, codes] + np.einsum("ij,ij->i", P, P)
-        return np.asarray(w * (e - w @ e / n))
-    found = np.empty((n, len(entries)))
-    for column, (i, j) in enumerate(entries):
-        c_i, c_j = codes == i, codes == j
-        phi = c_i * P[:, j] + P[:, i] * c_j - P[:, i] * P[:, j]
-        mean, share = w @ phi / n, w @ c_i / n
-        found[:, column] = w * (phi - mean) if joint else w * (phi - mean / share * c_i) / share
-    return found
-
-
-def influence_stderr(psi: FloatArray, groups: IntArray | None = None) -> FloatArray:
-    """Standard error of an estimate from the influences of its rows, added up within ``groups`` (0 … G-1) first."""
-    if groups is None:
-        groups = np.arange(len(psi))
-    order = np.argsort(groups, kind="stable")
-    starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
-    sums = np.add.reduceat(psi[order], starts, axis=0)
-    return np.asarray(np.sqrt(len(sums) / (len(sums) - 1) * (sums**2).sum(axis=0)) / len(psi))
+    c[rows, codes] = 1.0
+    return Units(w[:, None] * c, -w, c - P, w[:, None] * c, w, w * (best != codes))

@@ -48,15 +48,11 @@ def solve_posteriors(
     S : array of shape (K, K)
     solver : {"simplex", "inverse"}
         ``simplex``: argmin over probability vectors of ‖S y - q‖² + ridge ‖y - priors‖².
-        ``inverse``: S⁻¹ q, the paper's Algorithm 2, exactly as it comes: entries may be negative or exceed 1.
+        ``inverse``: S⁻¹ q (44), the paper's Algorithm 2, exactly as it comes: entries may be negative or exceed 1.
     ridge : float ≥ 0
         Pull towards ``priors``; used by ``simplex`` alone. With 0, equally good posteriors (indistinguishable
         classes) still give the one nearest to ``priors``.
     priors : array of shape (K,), default uniform
-
-    Returns
-    -------
-    array of the shape of ``q``
 
     Examples
     --------
@@ -65,26 +61,19 @@ def solve_posteriors(
     array([0.3, 0.7])
     """
     S = check.check_stochastic(S, "S")
-    k = S.shape[0]
+    k = len(S)
     scores = check.check_finite(q, "q", ndim=(1, 2))
     if scores.shape[-1] != k:
         raise ValueError(f"q must have one column per class ({k}), got shape {scores.shape}")
     check.check_choice(solver, ["simplex", "inverse"], "solver")
     check.check_at_least(ridge, 0, "ridge")
     centre = np.full(k, 1 / k) if priors is None else check.check_priors(priors, k)
-    rows = np.atleast_2d(scores)
-    solved = _solve_inverse(rows, S) if solver == "inverse" else _solve_simplex(rows, S, ridge, centre)
-    return solved.reshape(scores.shape)
-
-
-def _solve_inverse(q: FloatArray, S: FloatArray) -> FloatArray:
-    condition = condition_number(S)
-    if condition > SINGULAR:
-        raise ValueError(
-            f"S is singular (condition number {condition:.1g}): some classes are indistinguishable; "
-            f"use solver='simplex' or merge them"
-        )
-    return np.asarray(np.linalg.solve(S, q.T).T, dtype=np.float64)
+    if solver == "simplex":
+        return _solve_simplex(np.atleast_2d(scores), S, ridge, centre).reshape(scores.shape)
+    if (condition := condition_number(S)) > SINGULAR:
+        same = "some classes are indistinguishable; use solver='simplex' or merge them"
+        raise ValueError(f"S is singular (condition number {condition:.1g}): {same}")
+    return np.asarray(np.linalg.solve(S, scores.T).T, dtype=np.float64)  # (44)
 
 
 def _solve_simplex(q: FloatArray, S: FloatArray, ridge: float, centre: FloatArray) -> FloatArray:
@@ -92,7 +81,7 @@ def _solve_simplex(q: FloatArray, S: FloatArray, ridge: float, centre: FloatArra
     H = S.T @ S
     # A ridge below rounding makes the optimum unique: of equally good posteriors the one nearest to the centre.
     ridge = max(ridge, SMALLEST_RIDGE * float(np.trace(H)))
-    H = H + ridge * np.eye(S.shape[0])
+    H = H + ridge * np.eye(len(S))
     linear = q @ S + ridge * centre
     y = project_to_simplex(linear @ np.linalg.pinv(H))
     active = _descend(y, np.arange(len(y)), H, linear, max(GRADIENT_STEPS, len(S)))
@@ -121,19 +110,21 @@ def _descend(y: FloatArray, active: IntArray, H: FloatArray, linear: FloatArray,
     return active
 
 
-def _pivot(y: FloatArray, active: IntArray, H: FloatArray, linear: FloatArray) -> IntArray:
+def _pivot(
+    y: FloatArray, active: IntArray, H: FloatArray, linear: FloatArray, together: int = BLOCK_PIVOTS
+) -> IntArray:
     """Block principal pivoting on the rows ``active`` of ``y``, in place; the rows it could not settle.
 
     With the classes that have any probability known, the optimum solves H y = linear + λ on them and Σ y = 1. Classes
     that come out negative leave, classes whose gradient is below λ enter; when neither happens the row is optimal.
-    All of them at once can go in circles; one at a time (the last, Murty's rule) cannot.
+    All of them at once, as in the first rounds ``together``, can go in circles; one at a time (the last, Murty's rule)
+    cannot.
     """
     k = len(H)
     system = np.zeros((k + 1, k + 1))
     system[:k, :k], system[:k, k], system[k, :k] = H, -1, 1
-    inside = y > 0
-    left = active
-    for round_ in range(BLOCK_PIVOTS + SINGLE_PIVOTS):
+    inside, left = y > 0, active
+    for round_ in range(together + SINGLE_PIVOTS):
         if len(left) == 0:
             break
         unsettled = []
@@ -147,7 +138,7 @@ def _pivot(y: FloatArray, active: IntArray, H: FloatArray, linear: FloatArray) -
             wrong = np.where(inside[part], new, gradient) < -STEP_TOLERANCE
             optimal = ~wrong.any(axis=1)
             y[part[optimal]] = np.maximum(new[optimal], 0.0)
-            if round_ >= BLOCK_PIVOTS:
+            if round_ >= together:
                 wrong &= np.cumsum(wrong[:, ::-1], axis=1)[:, ::-1] == 1
             inside[part] ^= wrong
             unsettled.append(part[~optimal])
@@ -181,14 +172,13 @@ def shift_priors(P: npt.ArrayLike, old: npt.ArrayLike, new: npt.ArrayLike) -> Fl
     """
     posteriors = check.check_posteriors(P)
     k = posteriors.shape[1]
-    ratio = check.check_priors(new, k, "new") / check.check_priors(old, k, "old")
-    if np.abs(ratio - 1).max() <= SAME_PRIORS:
-        return posteriors
-    return shift_rows(posteriors, ratio)
+    return shift_rows(posteriors, check.check_priors(new, k, "new") / check.check_priors(old, k, "old"))
 
 
 def shift_rows(P: npt.NDArray[Any], ratio: FloatArray) -> npt.NDArray[Any]:
-    """Posteriors times the ratio of new to old priors, scaled to sum to 1; of the kind (float32, float64) of ``P``."""
+    """Posteriors times the ratio of new to old priors, scaled to sum to 1; of the dtype (float32, float64) of ``P``."""
+    if np.abs(ratio - 1).max() <= SAME_PRIORS:
+        return P
     shifted = P * ratio.astype(P.dtype)
     shifted /= shifted.sum(axis=1, keepdims=True)
     return shifted

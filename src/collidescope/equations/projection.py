@@ -38,39 +38,18 @@ BALANCE_ITERATIONS = 1000
 
 @dataclass(frozen=True)
 class Projection:
-    """A feasible joint collision matrix and how it was reached.
+    """A feasible joint collision matrix and how it was reached."""
 
-    Attributes
-    ----------
-    joint : array of shape (K, K)
-        B: symmetric, non-negative, rows sum to the priors, positive semi-definite up to ``AGREEMENT``.
-    moved : float
-        Largest change of an entry of S = diag(1/π) B. Zero when the estimate was feasible already.
-    iterations : int
-    converged : bool
-        False when the limit on steps came before the two sets agreed to ``AGREEMENT``.
-    min_eigenvalue : float
-        Smallest eigenvalue of C before the projection: negative when the estimate was not positive semi-definite.
-    """
-
-    joint: FloatArray
-    moved: float
+    joint: FloatArray  #: (K, K) B: symmetric, non-negative, rows sum to the priors, PSD up to ``AGREEMENT``
+    moved: float  #: largest change of an entry of S = diag(1/π) B; zero when the estimate was feasible already
     iterations: int
-    converged: bool
-    min_eigenvalue: float
+    converged: bool  #: False when the limit on steps came before the two sets agreed to ``AGREEMENT``
+    min_eigenvalue: float  #: of C before the projection: negative when the estimate was not positive semi-definite
 
 
 def project(B: npt.ArrayLike, priors: npt.ArrayLike) -> Projection:
-    """Project an estimate of the joint collision matrix onto the set of possible ones.
+    """Project an estimate ``B`` of diag(priors) S onto the possible joint collision matrices; it is symmetrised first.
 
-    Parameters
-    ----------
-    B : array of shape (K, K)
-        An estimate of diag(priors) S; it is symmetrised first.
-    priors : array of shape (K,)
-
-    Examples
-    --------
     >>> result = project([[0.52, -0.02], [-0.02, 0.52]], [0.5, 0.5])
     >>> result.joint.round(6)
     array([[0.5, 0. ],
@@ -79,11 +58,10 @@ def project(B: npt.ArrayLike, priors: npt.ArrayLike) -> Projection:
     0.04
     """
     estimate = check.check_square(B, "B")
-    priors = check.check_priors(priors, estimate.shape[0])
+    priors = check.check_priors(priors, len(estimate))
     v = np.sqrt(priors)
     start = estimate + estimate.T
     start /= 2 * v[:, None] * v
-
     C, min_eigenvalue = _onto_spectral(start, v)
     iterations, converged = 0, bool(C.min() >= -ROUNDING)
     multiplier = ahead = np.zeros(1)  # Y, and the point beyond it from which the next step is taken

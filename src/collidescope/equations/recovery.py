@@ -30,38 +30,18 @@ STALL_WINDOW = 2000
 
 @dataclass(frozen=True)
 class Recovery:
-    """S recovered from a Gramian, with what one needs to judge it.
+    """S recovered from a Gramian, with what one needs to judge it."""
 
-    Attributes
-    ----------
-    matrix : array of shape (K, K)
-        S, row stochastic.
-    priors : array of shape (K,)
-    method : str
-    residual : float
-        ‖S Sᵀ - G‖_F for the matrix returned.
-    moved : float
-        Largest change of an entry of S made to turn the raw solution into a possible collision matrix.
-    min_eigenvalue : float
-        Smallest eigenvalue of the symmetrised G; clearly negative when G is no Gramian (noise, or a wrong correction).
-    condition : float
-        κ∞(S) = ‖S‖∞ ‖S⁻¹‖∞: how much posteriors solved from S amplify errors.
-    converged : bool
-    iterations : int
-    status : str
-        In words: how it ended, and what to try when it did not end well.
-    """
-
-    matrix: FloatArray
-    priors: FloatArray
-    method: str
-    residual: float
-    moved: float
-    min_eigenvalue: float
-    condition: float
+    matrix: FloatArray  #: (K, K) S, row stochastic
+    priors: FloatArray  #: (K,)
+    method: str  #: "root" or "gradient"
+    residual: float  #: ‖S Sᵀ - G‖_F for the matrix returned
+    moved: float  #: largest change of an entry of S made to turn the raw solution into a possible collision matrix
+    min_eigenvalue: float  #: of the symmetrised G; clearly negative when it is no Gramian (noise, wrong correction)
+    condition: float  #: κ∞(S) = ‖S‖∞ ‖S⁻¹‖∞: how much posteriors solved from S amplify errors
     converged: bool
     iterations: int
-    status: str
+    status: str  #: in words: how it ended, and what to try when it did not end well
 
     @property
     def joint(self) -> FloatArray:
@@ -70,12 +50,8 @@ class Recovery:
 
     def to_collision_matrix(self, classes: npt.ArrayLike | None = None) -> CollisionMatrix:
         """The recovered S as a :class:`CollisionMatrix` (no intervals: those come from labels)."""
-        info = {
-            "method": f"gramian {self.method}",
-            "moved": self.moved,
-            "residual": self.residual,
-            "status": self.status,
-        }
+        info = {name: getattr(self, name) for name in ("moved", "residual", "status")}
+        info = {"method": f"gramian {self.method}"} | info
         return CollisionMatrix(self.matrix, self.priors, classes, info=info)  # type: ignore[arg-type]
 
 
@@ -110,34 +86,22 @@ def recover(
            [0.3, 0.7]])
     """
     gramian = check.check_square(G, "G")
-    k = gramian.shape[0]
+    k = len(gramian)
     shares = np.full(k, 1 / k) if priors is None else check.check_priors(priors, k)
-    check.check_choice(method, list(_METHODS), "method")
+    check.check_choice(method, ["root", "gradient"], "method")
     for value, name in ((penalty, "penalty"), (learning_rate, "learning_rate"), (tolerance, "tolerance")):
         check.check_between(value, 0, np.inf, name)
     check.check_count(max_iter, "max_iter")
     gramian = (gramian + gramian.T) / 2
-    S, moved, converged, iterations, status = _METHODS[method](
-        gramian, shares, penalty=penalty, learning_rate=learning_rate, tolerance=tolerance, max_iter=max_iter
-    )
-    return Recovery(
-        matrix=S,
-        priors=shares,
-        method=method,
-        residual=float(np.linalg.norm(S @ S.T - gramian)),
-        moved=moved,
-        min_eigenvalue=float(np.linalg.eigvalsh(gramian)[0]),
-        condition=condition_number(S),
-        converged=converged,
-        iterations=iterations,
-        status=status,
-    )
+    if method == "root":
+        S, moved, converged, steps, status = _root(gramian, shares)
+    else:
+        S, moved, converged, steps, status = _gradient(gramian, penalty, learning_rate, tolerance, max_iter)
+    residual, lowest = float(np.linalg.norm(S @ S.T - gramian)), float(np.linalg.eigvalsh(gramian)[0])
+    return Recovery(S, shares, method, residual, moved, lowest, condition_number(S), converged, steps, status)
 
 
-_Outcome = tuple[FloatArray, float, bool, int, str]
-
-
-def _root(G: FloatArray, priors: FloatArray, **_: float) -> _Outcome:
+def _root(G: FloatArray, priors: FloatArray) -> tuple[FloatArray, float, bool, int, str]:
     values, vectors = np.linalg.eigh(priors[:, None] * G * priors)
     half = vectors * np.maximum(values, 0.0) ** 0.25
     root = half @ half.T
@@ -146,31 +110,29 @@ def _root(G: FloatArray, priors: FloatArray, **_: float) -> _Outcome:
     result = project(balance(root, priors), priors)
     S = result.joint / result.joint.sum(axis=1, keepdims=True)
     moved = float(np.abs(S - root / priors[:, None]).max())
-    if result.iterations == 0:
+    steps, by = result.iterations, f"entries moved by up to {moved:.2g}"
+    if steps == 0:
         status = f"closed form; scaling it to the priors moved entries by up to {moved:.2g}"
     elif result.converged:
-        status = f"closed form, then projected in {result.iterations} steps: entries moved by up to {moved:.2g}"
-    elif result.iterations < MAX_ITERATIONS:
-        status = (
-            f"closed form, then projected; with {len(G):,} classes the projection was cut short after "
-            f"{result.iterations} steps (entries moved by up to {moved:.2g})"
-        )
+        status = f"closed form, then projected in {steps} steps: {by}"
+    elif steps < MAX_ITERATIONS:
+        cut = f"with {len(G):,} classes the projection was cut short after {steps} steps"
+        status = f"closed form, then projected; {cut} ({by})"
     else:
         status = (
-            f"the projection did not settle in {result.iterations} steps: G is far from any Gramian of a collision "
-            f"matrix (entries moved by {moved:.2g}); is the logit shift of the pair model applied?"
+            f"the projection did not settle in {steps} steps: G is far from any Gramian of a collision matrix ({by}); "
+            f"is the logit shift of the pair model applied?"
         )
-    return S, moved, result.converged, result.iterations, status
+    return S, moved, result.converged, steps, status
 
 
 def _gradient(
-    G: FloatArray, priors: FloatArray, *, penalty: float, learning_rate: float, tolerance: float, max_iter: float
-) -> _Outcome:
-    k = G.shape[0]
-    S = np.eye(k)
-    best, best_objective, window_objective = S, np.inf, np.inf
-    status, converged, step = "", False, 0
-    for step in range(int(max_iter) + 1):
+    G: FloatArray, penalty: float, learning_rate: float, tolerance: float, max_iter: int
+) -> tuple[FloatArray, float, bool, int, str]:
+    S = best = np.eye(len(G))
+    best_objective = window_objective = np.inf
+    converged = True
+    for step in range(max_iter + 1):
         E = S @ S.T - G
         norm = np.sqrt(np.vdot(E, E))
         gaps = S.sum(axis=1) - 1
@@ -178,16 +140,15 @@ def _gradient(
         if objective < best_objective:
             best, best_objective = S, objective
         if norm <= tolerance:
-            best, converged = S, True
+            best = S
             status = f"‖S Sᵀ - G‖ reached the tolerance {tolerance:g} after {step} steps"
             break
         if step % STALL_WINDOW == 0:
             if best_objective > window_objective * (1 - STALL_TOLERANCE):
-                converged = True
                 status = (
-                    f"stalled after {step} steps at an objective of {best_objective:.3g}, "
-                    f"above the tolerance {tolerance:g}: the step is too coarse or "
-                    f"G is no Gramian of a stochastic matrix; try a smaller learning_rate"
+                    f"stalled after {step} steps at an objective of {best_objective:.3g}, above the tolerance "
+                    f"{tolerance:g}: the step is too coarse or G is no Gramian of a stochastic matrix; try a smaller "
+                    f"learning_rate"
                 )
                 break
             window_objective = best_objective
@@ -195,10 +156,8 @@ def _gradient(
         slope = (2 / norm) * (E @ S) + penalty * (np.sign(gaps)[:, None] - (S < 0))
         S = S - learning_rate * slope
     else:
+        converged = False
         status = f"stopped by max_iter={step} at an objective of {best_objective:.3g}: raise max_iter or learning_rate"
     positive = np.maximum(best, 0.0)
     final = positive / positive.sum(axis=1, keepdims=True)
     return final, float(np.abs(final - best).max()), converged, step, status
-
-
-_METHODS = {"root": _root, "gradient": _gradient}

@@ -65,19 +65,10 @@ def with_pber(B: FloatArray, priors: FloatArray, pber: float) -> FloatArray:
 
 
 def one_step_share(difference: FloatArray, variance: FloatArray, priors: FloatArray) -> float:
-    """w: the share of the difference between the two estimates that is kept.
+    """w: the share of the difference B₁ - B₀' that is kept, given the ``variance`` of its entries.
 
-    Parameters
-    ----------
-    difference : array of shape (K, K)
-        B₁ - B₀'.
-    variance : array of shape (K, K)
-        Of its entries.
-    priors : array of shape (K,)
-        Entries are weighed as in :mod:`collidescope.equations.projection`, by 1/(π_i π_j).
+    Entries are weighed as in :mod:`collidescope.equations.projection`, by 1/(π_i π_j).
 
-    Examples
-    --------
     >>> even, V = np.full(20, 1 / 20), np.full((20, 20), 1e-8)
     >>> one_step_share(np.full((20, 20), 1e-3), V, even) > 0.98
     True
