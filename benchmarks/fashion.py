@@ -3,14 +3,16 @@
 Fashion-MNIST-H has 10,000 images with about 67 votes each. One vote per image is drawn and given as its label; S, PBER
 and the range that follow are compared with the truth counted from pairs of votes on one image.
 
-    COLLIDESCOPE_DATA=FOLDER python -m benchmarks.fashion --draws 5 [--jobs 5] [--device cuda] [--rows 10000]
+    COLLIDESCOPE_DATA=FOLDER python -m benchmarks.fashion --draws 5 [--at-once 5] [--jobs 3] [--device cuda]
 """
 
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import time
 import warnings
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from typing import Any
 
 import numpy as np
@@ -20,8 +22,11 @@ from collidescope import CollisionClassifier, collision_matrix_from_votes
 from experiments.real_data import data_folder
 
 
-def one_draw(X: np.ndarray, votes: np.ndarray, seed: int, jobs: int, device: str) -> dict[str, Any]:
+def one_draw(seed: int, rows: int, jobs: int, device: str) -> dict[str, Any]:
     """What a fit on one vote per image says, beside the truth."""
+    warnings.simplefilter("ignore")
+    with np.load(data_folder() / "fashion_mnist_h" / "fashion_mnist_h.npz") as file:
+        X, votes = file["X"][:rows], file["V"][:rows]
     truth = collision_matrix_from_votes(votes)
     rng = np.random.default_rng(seed)
     shares = votes / votes.sum(axis=1, keepdims=True)
@@ -38,6 +43,7 @@ def one_draw(X: np.ndarray, votes: np.ndarray, seed: int, jobs: int, device: str
         return {"tvd": float(tvd), "covered": float(inside.mean())}
 
     return {
+        "seed": seed,
         "seconds": seconds,
         "truth": truth.pber,
         "pber": cm.pber,
@@ -55,18 +61,20 @@ def one_draw(X: np.ndarray, votes: np.ndarray, seed: int, jobs: int, device: str
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--draws", type=int, default=5)
-    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--at-once", type=int, default=1, help="draws at once")
+    parser.add_argument("--jobs", type=int, default=1, help="processes of a draw")
     parser.add_argument("--rows", type=int, default=10_000)
     parser.add_argument("--device", default="auto")
     arguments = parser.parse_args()
-    warnings.simplefilter("ignore")
-    with np.load(data_folder() / "fashion_mnist_h" / "fashion_mnist_h.npz") as file:
-        X, votes = file["X"][: arguments.rows], file["V"][: arguments.rows]
     results = []
-    for seed in range(arguments.draws):
-        results.append(one_draw(X, votes, seed, arguments.jobs, arguments.device))
-        print(results[-1], flush=True)
-        _record.save("fashion", {"rows": arguments.rows, "draws": arguments.draws}, results)
+    with ProcessPoolExecutor(arguments.at_once, multiprocessing.get_context("spawn")) as executor:
+        options = (arguments.rows, arguments.jobs, arguments.device)
+        waiting = [executor.submit(one_draw, seed, *options) for seed in range(arguments.draws)]
+        for done in as_completed(waiting):
+            results.append(done.result())
+            print(results[-1], flush=True)
+            results.sort(key=lambda result: result["seed"])
+            _record.save("fashion", {"rows": arguments.rows, "draws": arguments.draws}, results)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from collidescope.learners.base import Member
 _PLACES: dict[str, tuple[str, str, str | None]] = {
     "priors": ("priors", "Priors", None),
     "linear": ("softmax", "Linear", None),
+    "linear-smooth": ("softmax", "SmoothLinear", None),
     "linear-axis": ("softmax", "OneAxis", None),
     "linear-trace": ("softmax", "TraceNorm", None),
     "quadratic": ("softmax", "Quadratic", None),
@@ -25,6 +26,9 @@ _PLACES: dict[str, tuple[str, str, str | None]] = {
     "network": ("network", "Network", "torch"),
     "convolution": ("images", "Convolution", "torch"),
 }
+#: Pixels of all training images beyond which only the convolutional network learns from them: flat rows would take the
+#: others many times its time, and so many images leave them little to add.
+MOST_PIXELS = 12_000_000
 #: Members of a quick look.
 QUICK = ("priors", "linear", "forest", "trees")
 
@@ -58,6 +62,8 @@ def members_for(n: int, d: int, k: int, images: bool = False) -> tuple[str, ...]
     >>> members_for(100, 4, 3)[:3]
     ('priors', 'linear', 'linear-axis')
     """
+    if images and n * d > MOST_PIXELS and find_spec("torch") is not None:
+        return ("priors", "convolution")
     here = [name for name, (_, _, package) in _PLACES.items() if package is None or find_spec(package) is not None]
     return tuple(name for name in here if (images or name != "convolution") and MEMBERS[name].takes_part(n, d, k))
 

@@ -26,6 +26,9 @@ RATE_ROUNDS, LEARNING_RATE, LARGE_RATE, FASTEST = 12.0, 0.1, 0.16, 0.3
 CROSS_VALIDATED, REFITTED = 10_000, 30_000
 #: Rounds where nothing can be held out.
 BLIND_ROUNDS = 30
+#: Rows of more features (pixels) are wide: a tree sees a sample of as many of them, in coarser bins. On 784 pixels that
+#: is a third of the time, and no worse.
+WIDE, WIDE_BINS = 300, 63
 
 
 class Boosting(Member):
@@ -72,10 +75,11 @@ class Boosting(Member):
             "verbosity": -1,
         }
         X, w = np.asarray(task.X, dtype=np.float32), weights_of(task)
+        wide = {"feature_fraction": 0.7 * WIDE / X.shape[1], "max_bin": WIDE_BINS} if X.shape[1] > WIDE else {}
         described = []
         for number, kind in enumerate(self.kinds):
             part = inner_parts(task, PARTS, task.seed + number)
-            described += _boost(X, task.codes, w, part, {**common, **kind}, most_rounds)
+            described += _boost(X, task.codes, w, part, {**common, **kind, **wide}, most_rounds)
         self._take(described)
         return self
 
@@ -117,6 +121,10 @@ class PlainBoosting(Boosting):
     name = "trees-plain"
     kinds: ClassVar[tuple[dict[str, Any], ...]] = ({"num_leaves": 31, "max_depth": 12, "lambda_l2": 0.0},)
     leaf_share, fewest, most = 0.2, 5, 20
+
+    @classmethod
+    def takes_part(cls, n: int, d: int, k: int) -> bool:
+        return d <= WIDE
 
 
 def _boost(

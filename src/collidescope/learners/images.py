@@ -1,20 +1,20 @@
 """A small convolutional network for images, with light augmentation where held-out images like it.
 
 Symbols: images of shape (n, C, H, W), K classes. Blocks of two 3×3 convolutions with batch normalisation, halved in
-size between blocks, then a pooled linear layer. The learning rate rises and falls once (one cycle),
-and the average of the last epochs' weights (an exponential moving average) is kept. Whether images are shifted by a
-pixel or so, and mirrored, is chosen in a short run by the loss of held-out images; then all images are trained on.
+size between blocks, then a pooled linear layer. The learning rate rises and falls once (one cycle), and the average of
+the last epochs' weights (an exponential moving average) is kept. Images are shifted by a pixel or so; whether they are
+mirrored and mixed is chosen in short runs by the loss of held-out images, then all are trained on.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from collidescope.learners._shared import LOG_FLOOR, by_blocks, checked, inner_parts, weights_of
 from collidescope.learners.base import FloatArray, Member, Task, Tree
@@ -25,15 +25,35 @@ from collidescope.training.machine import flushed_denormals, one_thread
 CPU_WIDTH, GPU_WIDTH = 24, 64
 #: Images below this side are not halved again.
 SMALLEST_SIDE = 8
-#: Gradient steps of the whole training and of each short run, within limits in epochs.
-CPU_STEPS, GPU_STEPS, SHORT = 400, 4_000, 0.25
-FEWEST_EPOCHS, MOST_EPOCHS = 8, 40
-BATCH = 64
+#: Images shown in the whole training, within limits in epochs. Runs that choose take this share of the epochs, on so
+#: many images at most. Longer training learns the noise of labels by heart.
+CPU_IMAGES, GPU_IMAGES = 25_600, 64_000
+FEWEST_EPOCHS, MOST_EPOCHS = 6, 40
+CHOOSING_SHARE, FEWEST_CHOOSING, CHOOSING_IMAGES = 0.4, 3, 3_000
+#: Images of a batch: as many as leave this many steps per epoch, within limits.
+STEPS, SMALLEST_BATCH, LARGEST_BATCH = 64, 64, 512
+#: Images that are scored at once.
+SCORED = 1_024
 LEARNING_RATE, WEIGHT_DECAY, DROPOUT = 4e-3, 0.05, 0.1
 #: Share of a step by which the averaged weights follow the trained ones.
 FOLLOW = 0.02
-#: (largest shift as a share of the side, mirrored) as tried.
-AUGMENTATIONS = ((0.0, False), (0.08, False), (0.08, True))
+
+
+class Augmentation(NamedTuple):
+    """How images are varied."""
+
+    #: Largest shift, as a share of the side.
+    shift: float
+    mirrored: bool
+    #: Whether images and their labels are mixed in pairs.
+    mixed: bool
+
+
+#: What is begun with, and what is tried in turn and kept where held-out images like it.
+LIGHT = Augmentation(shift=0.08, mirrored=False, mixed=False)
+TRIED: tuple[dict[str, bool], ...] = ({}, {"mirrored": True}, {"mixed": True})
+#: Radians, and random numbers that an image takes.
+LARGEST_ANGLE, N_RANDOM = 0.15, 5
 PARTS = 6
 #: A file may not claim wider networks.
 MOST_WIDTH, MOST_SIDE, MOST_CHANNELS = 1024, 4096, 4096
@@ -62,53 +82,68 @@ class Convolution(Member):
         gpu = task.device != "cpu"
         self.width = GPU_WIDTH if gpu else CPU_WIDTH
         part = torch.from_numpy(inner_parts(task, PARTS, task.seed)).to(task.device)
-        steps = GPU_STEPS if gpu else CPU_STEPS
+        budget = GPU_IMAGES if gpu else CPU_IMAGES
         # Deterministic kernels: the same seed gives the same network on one machine.
         with torch.random.fork_rng(devices=[]), flushed_denormals(), one_thread(not gpu):
-            chosen, best = AUGMENTATIONS[0], math.inf
-            rest = part == 0
-            for augmentation in AUGMENTATIONS if bool(rest.any()) else ():
-                module = self._train(task, X[~rest], y[~rest], w[~rest], augmentation, int(SHORT * steps), "choosing")
+            chosen, best = LIGHT, math.inf
+            tried, rest = (part > 0).nonzero()[:, 0][:CHOOSING_IMAGES], (part == 0).nonzero()[:, 0][:CHOOSING_IMAGES]
+            epochs = min(MOST_EPOCHS, max(FEWEST_EPOCHS, round(budget / len(X))))
+            few = max(FEWEST_CHOOSING, round(CHOOSING_SHARE * epochs))
+            for change in TRIED if len(rest) else ():
+                augmentation = chosen._replace(**change)
+                module = self._train(task, X[tried], y[tried], w[tried], augmentation, few, "choosing")
                 with torch.inference_mode():
-                    logits = torch.cat([module(x) for x in torch.split(X[rest], BATCH * 16)])
+                    logits = torch.cat([module(x) for x in torch.split(X[rest], SCORED)])
                     each = nn.functional.cross_entropy(logits, y[rest], reduction="none")
                 loss = float((each * w[rest]).sum() / w[rest].sum())
                 if loss < best:
                     chosen, best = augmentation, loss
-            self.module = self._train(task, X, y, w, chosen, steps, self.name)
+            self.module = self._train(task, X, y, w, chosen, epochs, self.name)
         for parameter in self.module.parameters():
             parameter.data = parameter.data.half().float()
         return self
 
     def _train(
-        self, task: Task, X: Tensor, y: Tensor, w: Tensor, augmentation: tuple[float, bool], steps: int, name: str
+        self, task: Task, X: Tensor, y: Tensor, w: Tensor, augmentation: Augmentation, epochs: int, name: str
     ) -> nn.Sequential:
-        K = task.n_classes
-        module, averaged = (
-            seeded_module(lambda: build(self.shape, K, self.width), task.seed).to(task.device) for _ in range(2)
+        device = torch.device(task.device).type
+        module = seeded_module(lambda: build(self.shape, task.n_classes, self.width), task.seed)
+        # Convolutions are a third faster with channels last.
+        module = module.to(task.device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        # Batch normalisation keeps averages of its own, which are averaged too.
+        averaged = AveragedModel(module, multi_avg_fn=get_ema_multi_avg_fn(1 - FOLLOW), use_buffers=True)  # type: ignore[no-untyped-call]
+        batch = min(LARGEST_BATCH, max(SMALLEST_BATCH, len(X) // STEPS))
+        Y = nn.functional.one_hot(y, task.n_classes) * w[:, None]
+        steps = len(_batches(torch.empty(len(X)), batch))
+        optimizer = torch.optim.AdamW(
+            module.parameters(), LEARNING_RATE, weight_decay=WEIGHT_DECAY, fused=device == "cuda"
         )
-        per_epoch = math.ceil(len(X) / BATCH)
-        epochs = min(MOST_EPOCHS, max(FEWEST_EPOCHS if steps > CPU_STEPS * SHORT else 3, round(steps / per_epoch)))
-        optimizer = torch.optim.AdamW(module.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
-        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LEARNING_RATE, total_steps=epochs * per_epoch)
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LEARNING_RATE, total_steps=epochs * steps)
+        module.train()
         for epoch in range(1, epochs + 1):
-            module.train()
-            torch.manual_seed(epoch_generator(task.seed, epoch).initial_seed() % 2**63)
-            total = 0.0
-            for rows in _batches(len(X), task.seed, epoch, task.device):
-                loss = nn.functional.cross_entropy(module(augment(X[rows], *augmentation)), y[rows], reduction="none")
-                loss = (loss * w[rows]).mean()
+            # Random numbers of the whole epoch come from the CPU, the same for every device, and travel at once.
+            generator = epoch_generator(task.seed, epoch)
+            torch.manual_seed(generator.initial_seed() % 2**63)  # of dropout
+            order = torch.randperm(len(X), generator=generator).to(task.device)
+            noise = torch.rand(len(X), N_RANDOM, generator=generator).to(task.device)
+            total = torch.zeros((), device=task.device)
+            for rows, random in zip(_batches(order, batch), _batches(noise, batch), strict=True):
+                x, targets = augment(X[rows], Y[rows], random, augmentation)
+                x = x.contiguous(memory_format=torch.channels_last)
+                with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
+                    logits = module(x)
+                loss = nn.functional.cross_entropy(logits.float(), targets)
                 optimizer.zero_grad(set_to_none=True)
                 loss.backward()  # type: ignore[no-untyped-call]
                 optimizer.step()
                 schedule.step()
-                total += float(loss.detach()) if task.device == "cpu" else 0.0
-                _follow(averaged, module)
+                averaged.update_parameters(module)
+                total += loss.detach()
             if task.report is not None:
-                entry = {"name": name, "epoch": epoch, "max_epochs": epochs, "val_loss": total / per_epoch}
-                task.report(entry)
-        assert isinstance(averaged, nn.Sequential)
-        return averaged.eval()
+                task.report({"name": name, "epoch": epoch, "max_epochs": epochs, "val_loss": float(total) / steps})
+        trained = averaged.module.eval().to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+        assert isinstance(trained, nn.Sequential)
+        return trained
 
     def log_posteriors(self, X: Any) -> FloatArray:
         device = next(self.module.parameters()).device
@@ -176,35 +211,32 @@ def build(shape: tuple[int, int, int], n_classes: int, width: int) -> nn.Sequent
     )
 
 
-def augment(x: Tensor, shift: float, mirrored: bool) -> Tensor:
-    """Images shifted by up to ``shift`` of their side, and half of them mirrored."""
+def augment(x: Tensor, targets: Tensor, random: Tensor, how: Augmentation) -> tuple[Tensor, Tensor]:
+    """Images shifted and turned a little, half of them mirrored, mixed in pairs as their weighted labels are.
+
+    ``random`` (n, N_RANDOM) are uniform numbers: shifts, angle, whether to mirror, share of a pair.
+    """
     n, _, height, width = x.shape
-    if shift:
+    if how.shift:
         # One affine map per image; bilinear, so that shifts by fractions of a pixel help small images too.
         theta = torch.zeros(n, 2, 3, device=x.device)
         theta[:, 0, 0] = theta[:, 1, 1] = 1
-        theta[:, :, 2] = (torch.rand(n, 2) * 4 - 2).to(x.device) * shift
-        angle = ((torch.rand(n) * 2 - 1) * 0.15).to(x.device)
-        theta[:, 0, 1], theta[:, 1, 0] = -angle, angle
+        theta[:, :, 2] = (random[:, :2] * 4 - 2) * how.shift
+        theta[:, 1, 0] = (random[:, 2] * 2 - 1) * LARGEST_ANGLE
+        theta[:, 0, 1] = -theta[:, 1, 0]
         grid = nn.functional.affine_grid(theta, [n, 1, height, width], align_corners=False)
         x = nn.functional.grid_sample(x, grid, padding_mode="border", align_corners=False)
-    if mirrored:
-        x = torch.where((torch.rand(n) < 0.5).to(x.device)[:, None, None, None], x.flip(-1), x)
-    return x
+    if how.mirrored:
+        x = torch.where(random[:, 3, None, None, None] < 0.5, x.flip(-1), x)
+    if how.mixed:  # mixup (Zhang et al. 2018): batches are in random order, so the image before is a random partner
+        share = 0.5 - 0.5 * torch.cos(torch.pi * random[:, 4])
+        x = torch.lerp(x.roll(1, 0), x, share[:, None, None, None])
+        targets = torch.lerp(targets.roll(1, 0), targets, share[:, None])
+    return x, targets
 
 
-def _batches(n: int, seed: int, epoch: int, device: str) -> Iterator[Tensor]:
-    order = torch.randperm(n, generator=epoch_generator(seed, epoch)).to(device)
-    parts = list(torch.split(order, BATCH))
+def _batches(whole: Tensor, size: int) -> list[Tensor]:
+    parts = list(torch.split(whole, size))
     if len(parts) > 1 and len(parts[-1]) == 1:  # batch normalisation cannot take a single image
         parts[-2:] = [torch.cat(parts[-2:])]
-    yield from parts
-
-
-@torch.no_grad()
-def _follow(averaged: nn.Module, module: nn.Module) -> None:
-    for mean, now in zip(averaged.state_dict().values(), module.state_dict().values(), strict=True):
-        if mean.is_floating_point():
-            mean.lerp_(now, FOLLOW)
-        else:
-            mean.copy_(now)
+    return parts

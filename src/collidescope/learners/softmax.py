@@ -43,6 +43,8 @@ MAX_FACTOR_ITERATIONS = 100
 MOST_WORK = 1_000_000_000
 #: Products of inputs are tried up to this many features (d = 30): beyond it they cost more than a network.
 MOST_PRODUCTS = 500
+#: Features up to which one fixed penalty will do.
+FEW = 20
 #: A singular value that both factors of a rank start from at least: at zero neither would have a gradient.
 SMALLEST_START = 1e-2
 #: A feature that varies by less than this share of its size is constant but for rounding.
@@ -55,6 +57,8 @@ class Linear(Member):
     name = "linear"
     simple = True
     penalty: ClassVar[float] = 0.3
+    #: Whether the penalty grows with D: the logits, not each weight, then have a prior of fixed variance.
+    per_feature: ClassVar[bool] = False
     #: Largest rank of W; None penalises W itself.
     rank: ClassVar[int | None] = None
     quadratic: ClassVar[bool] = False
@@ -67,7 +71,7 @@ class Linear(Member):
     @classmethod
     def takes_part(cls, n: int, d: int, k: int) -> bool:
         D = n_regression_features(d, cls.quadratic)
-        if (cls.quadratic and D > MOST_PRODUCTS) or (cls.rank is not None and k < 3):
+        if (cls.quadratic and D > MOST_PRODUCTS) or (cls.rank is not None and k < 3) or (cls.per_feature and D <= FEW):
             return False
         return n * D * k <= MOST_WORK
 
@@ -100,6 +104,13 @@ class Linear(Member):
         for name, shape in shapes.items():
             setattr(member, name, checked(tree, name, (np.float32,), shape))
         return member
+
+
+class SmoothLinear(Linear):
+    """The same with a penalty that grows with the number of features, for noisy labels of wide rows."""
+
+    name = "linear-smooth"
+    per_feature = True
 
 
 class OneAxis(Linear):
@@ -142,7 +153,7 @@ class _Problem:
         self.member, self.X, self.codes, self.K = member, task.X, task.codes, task.n_classes
         n, self.D = len(task.codes), len(member.mean)
         self.w = (w / w.sum()).astype(np.float32)
-        self.penalty = member.penalty / n
+        self.penalty = member.penalty * (self.D if member.per_feature else 1) / n
         self.rank = None if member.rank is None else min(member.rank, self.D, self.K)
         kept = n * self.D <= MOST_KEPT
         size = n if kept else max(1, BLOCK_NUMBERS // self.D)
