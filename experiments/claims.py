@@ -9,12 +9,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments.markdown import table, where
+from experiments.store import Experiment, stale
 
 Record = dict[str, Any]
 WORDS = {True: "held", False: "**did not hold**", None: "cannot be told"}
 #: Methods that are the paper's own, and ours, in the list of all claims.
 PAPER = ("literal paper", "pair-wise, literal", "the paper's network", "the paper's network, 80-10-10")
+PAPER += ("literal paper, 10% held out", "literal paper, two folds")
 OURS = "collidescope"
+EARLIER = "collidescope, earlier default"
 
 
 class Claim(NamedTuple):
@@ -46,7 +49,7 @@ def summary(sections: Iterable[Section]) -> str:
         link = f"[{title}](#{re.sub(r'[^a-z0-9 -]', '', title.lower()).replace(' ', '-')})"
         for claim in dict.fromkeys(c.claim for c in section.claims):
             own = [c for c in section.claims if c.claim == claim]
-            sides = [[c.held for c in own if c.method in names] for names in (("", *PAPER), ("", OURS))]
+            sides = [[c.held for c in own if c.method in names] for names in (("", *PAPER), ("", OURS, EARLIER))]
             rows.append([link, claim, *map(_together, sides)])
     return table(["section", "the paper claims", "by the paper's own method", "by ours"], rows)
 
@@ -58,6 +61,13 @@ def _together(verdicts: list[bool | None]) -> str:
     if len(set(verdicts)) == 1:
         return WORDS[verdicts[0]]
     return f"held in {verdicts.count(True)} of {len(verdicts)} trials"
+
+
+def not_again(experiment: Experiment) -> str:
+    """Which methods have records of earlier settings alone."""
+    present = {cell["method"] for cell in experiment.cells(False)}
+    old = [method for method in dict.fromkeys(cell["method"] for cell in stale(experiment)) if method in present]
+    return f"*Not run again with the present settings yet: {', '.join(old)}.*" if old else ""
 
 
 def measured(records: list[Record]) -> str:

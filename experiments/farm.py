@@ -1,8 +1,9 @@
 """Many cells at once on a machine with a GPU, within a time: ``python -m experiments.farm FILE SECONDS < PLAN``.
 
 A line of the plan is ``[queue, experiment, cell]`` in JSON: ``gpu`` for networks that need the GPU, ``net`` for
-networks that either can train, ``cpu`` for the rest. Records go to FILE as they come, so what is done at the end is
-kept, and ``python -m experiments adopt FILE`` takes them over.
+networks that either can train, ``cpu`` for the rest; ``python -m experiments.farm plan`` lists all missing cells, lower
+seeds first. Records go to FILE as they come, so what is done at the end is kept, and ``python -m experiments adopt
+FILE`` takes them over.
 
 On the GPU a step of a small network is mostly the launching of its kernels: :func:`replayed` records a step once and
 replays it (a CUDA graph), the same kernels in the same order on other rows. ``--graphs`` asks for that, and
@@ -90,6 +91,22 @@ def work(queues, done, gpu, graphs):
             print(f"{time.time() - start:.0f} s {name} {words} {'gpu' if gpu else 'cpu'} {error}", flush=True)
 
 
+def plan():
+    """Print the missing cells of all experiments, those of one seed together."""
+    from experiments.catalogue import EXPERIMENTS
+    from experiments.store import key_of, load, path_of
+
+    lines = []
+    for name, experiment in EXPERIMENTS.items():
+        done = load(path_of(name))
+        for cell in experiment.cells(False):
+            if key_of(cell) not in done:
+                queue = "cpu" if cell.get("method", "collidescope") == "collidescope" else "gpu"
+                folds = [{"fold": fold} for fold in range(cell["cv"])] if cell.get("model") == "pairwise" else [{}]
+                lines += [(cell.get("seed", 0), json.dumps([queue, name, cell | fold])) for fold in folds]
+    print("\n".join(line for _, line in sorted(lines, key=lambda pair: pair[0])))
+
+
 def main():
     from experiments.store import append
 
@@ -120,4 +137,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    plan() if sys.argv[1:] == ["plan"] else main()

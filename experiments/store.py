@@ -69,15 +69,26 @@ def append(path: Path, record: dict[str, Any]) -> None:
 def tidy(path: Path, cells: Iterable[Cell], complete: bool = True) -> None:
     """Keep the records of these cells, in their order, and drop those of settings that are no more.
 
-    After a run of some cells only, those of methods that have no new record yet are kept as well.
+    After a run of some cells only, old records are kept as well, but for those of a method on a problem that has a new
+    one: a mean must not mix settings.
     """
     records = load(path)
     kept = [records.pop(key) for cell in cells if (key := key_of(cell)) in records]
     if not complete:
-        renewed = {record["cell"].get("method") for record in kept}
-        kept += [record for record in records.values() if record["cell"].get("method") not in renewed]
+        renewed = {_task(record["cell"]) for record in kept}
+        kept += [record for record in records.values() if _task(record["cell"]) not in renewed]
     text = "".join(json.dumps(record, allow_nan=False) + "\n" for record in kept)
     write_bytes(path, text.encode())
+
+
+def _task(cell: Cell) -> tuple[str, ...]:
+    return tuple(str(cell.get(name)) for name in ("method", "problem", "arguments", "dataset", "train"))
+
+
+def stale(experiment: Experiment) -> list[Cell]:
+    """Cells of records that were made with settings no longer in use."""
+    wanted = {key_of(cell) for cell in experiment.cells(False)}
+    return [record["cell"] for key, record in load(path_of(experiment.name)).items() if key not in wanted]
 
 
 def adopt(experiment: Experiment, given: Path) -> int:

@@ -237,9 +237,10 @@ def _methods(
     """
     both: dict[str, Any] = {} if hidden is None else {"hidden_layer_sizes": hidden}
     both |= {} if batch is None else {"batch_size": batch}
-    pair = {"n_references": references} | both
+    compared: dict[str, Any] = {"n_references": references} | ({} if hidden is None else {"cv": 2})
+    pair = compared | both
     network = {"max_epochs": epochs} | both
-    literal = {"n_references": references, "training": network}
+    literal = compared | {"training": network}
     network = network | ({} if share is None else {"share": share})
     return {
         LITERAL: literal,
@@ -260,7 +261,7 @@ def _methods(
 def scenario_a_cells(quick: bool) -> list[Cell]:
     """K = 3, 4, 5 with 250 rows a class in 4 dimensions; the paper's 500 epochs."""
     if quick:
-        return _cells([("A", [3], 240)], range(1), _methods(20, 20, [32, 32]))
+        return _cells([("A", [3], 150)], range(1), _methods(20, 20, [32, 32]))
     return _cells([("A", [k], 250 * k) for k in (3, 4, 5)], range(10), _methods(500, share=SHARE))
 
 
