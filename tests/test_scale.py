@@ -382,7 +382,7 @@ def test_dask_collections_that_do_not_match_are_refused(stream):
         cs.collision_matrix_from_posteriors(table, table["a"])
     with pytest.raises(ValueError, match="cv must be 'prefit'"):
         cs.estimate_collisions(LogisticRegression(), lazy, y)
-    with pytest.raises(ValueError, match="classifier must be fitted"):
+    with pytest.raises(ValueError, match="classifier is not fitted"):
         cs.estimate_collisions(LogisticRegression(), lazy, y, cv="prefit")
 
 

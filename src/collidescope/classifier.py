@@ -536,7 +536,8 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         return None if isinstance(self.priors, str) and self.priors == "empirical" else self.priors_
 
     def _validate(self, X: Any, *labels: Any) -> Any:
-        if not self._pairwise and self._factory is None and np.ndim(X) > 2:
+        dimensions = np.ndim(X) if isinstance(X, list) else getattr(X, "ndim", 2)
+        if not self._pairwise and self._factory is None and dimensions > 2:
             # Before scikit-learn counts features: channels, as in a saved model, whatever order they came in.
             X = as_images(X if isinstance(X, np.ndarray) else np.asarray(X))
         return validated(self, X, *labels, images=not self._pairwise or self._factory is not None)
