@@ -137,4 +137,4 @@ if __name__ == "__main__":
     if len(sys.argv) == 1:
         from stress.record import save
 
-        save("kills", {"kills": wanted, "seed": 0, "fits": FITS, "settings": SETTINGS}, outcome)
+        save("kills", {"kills": wanted, "seed": 0, "fits": list(FITS), "settings": SETTINGS}, outcome)

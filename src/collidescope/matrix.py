@@ -104,6 +104,8 @@ class CollisionMatrix:
             values[name] = array = check.check_finite(getattr(self, name), name, ndim=len(shape))
             if array.shape != shape:
                 raise ValueError(f"{name} must have shape {shape} for {k} classes, got {array.shape}")
+            if np.abs(array).max(initial=0.0) > check.LARGEST_WEIGHT:  # sums of a few of them would overflow
+                raise ValueError(f"{name} must hold numbers up to {check.LARGEST_WEIGHT:g}")
             if name == "covariance":
                 values[name] = (array + array.T) / 2
             else:
@@ -382,8 +384,6 @@ class CollisionMatrix:
             flat = check.check_finite(lower, "covariance_lower", ndim=1)
             if flat.shape != (n_pairs(size),):  # before memory is taken for it
                 raise ValueError(f"covariance_lower must have {n_pairs(size)} entries, got {flat.shape[0]}")
-            if np.abs(flat).max() > check.LARGEST_WEIGHT:  # sums of a few of them would overflow
-                raise ValueError(f"covariance_lower must hold numbers up to {check.LARGEST_WEIGHT:g}")
             covariance = np.zeros((size, size))
             covariance[np.tril_indices(size)] = flat
             values["covariance"] = np.where(np.tri(size, dtype=bool), covariance, covariance.T)

@@ -21,7 +21,7 @@ from collidescope.training.loop import epoch_generator, seeded_module
 from collidescope.training.machine import flushed_denormals, one_thread
 
 #: Channels of the first block on a CPU and on a GPU; they double with every block.
-CPU_WIDTH, GPU_WIDTH = 24, 64
+CPU_WIDTH, GPU_WIDTH = 16, 64
 #: Images below this side are not halved again.
 SMALLEST_SIDE = 8
 #: Images shown in the whole training, within limits in epochs. Runs that choose take this share of the epochs, on so
