@@ -265,10 +265,8 @@ def vote_table(votes: Any, classes: Names | None = None) -> tuple[csr_array, npt
     names = _wide_names(votes, classes)
     index = getattr(votes, "index", None) if hasattr(votes, "columns") else None
     if index is not None and not index.is_unique:
-        raise ValueError(
-            f"votes has item {index[index.duplicated()][0]!r} in two rows: add up the rows of an item first, "
-            f"votes.groupby(level=0).sum()"
-        )
+        hint = "add up the rows of an item first, votes.groupby(level=0).sum()"
+        raise ValueError(f"votes has item {index[index.duplicated()][0]!r} in two rows: {hint}")
     return _wide_counts(votes, names), names
 
 
@@ -295,10 +293,8 @@ def _wide_counts(votes: Any, names: npt.NDArray[Any]) -> csr_array:
     check.check_non_negative(values, "votes", "it holds how many votes an item has for a class")
     if (values != np.floor(values)).any():
         where = tuple(int(i) for i in np.argwhere(values != np.floor(values))[0])
-        raise ValueError(
-            f"votes must be whole numbers, got {values[where]:g} at position {where}: pass how many votes there were, "
-            f"not their shares (with shares alone nobody knows how sure they are)"
-        )
+        hint = "pass how many votes there were, not their shares (with shares alone nobody knows how sure they are)"
+        raise ValueError(f"votes must be whole numbers, got {values[where]:g} at position {where}: {hint}")
     table = csr_array(values) if given is None else given
     table.sum_duplicates()
     table.eliminate_zeros()
@@ -388,16 +384,12 @@ def _as_matrix(
 ) -> CollisionMatrix:
     items, covered, rows, covered_rows, inverse_votes, inverse_pairs = estimate.tally.tolist()
     if covered == 0:
-        raise ValueError(
-            f"{none}, so nothing can be counted: ask for a second label on some of the items, or estimate with "
-            f"CollisionClassifier or estimate_collisions, which need one label per input"
-        )
+        rest = "or estimate with CollisionClassifier or estimate_collisions, which need one label per input"
+        raise ValueError(f"{none}, so nothing can be counted: ask for a second label on some of the items, {rest}")
     counts = estimate.rho
     if not counts.all():
-        raise ValueError(
-            f"{argument} has classes {names[counts == 0].tolist()} that never occur among inputs with two labels or "
-            f"more: nothing can be counted for them, leave them out"
-        )
+        rest = "among inputs with two labels or more: nothing can be counted for them, leave them out"
+        raise ValueError(f"{argument} has classes {names[counts == 0].tolist()} that never occur {rest}")
     S, _ = estimate.ratio()
     _, variance = spread.ratio()
     # A class whose only covered label is alone on its item gives rounding like -1e-17 on the diagonal.

@@ -163,11 +163,10 @@ class CollisionAccumulator:
         k = len(self.classes)
         self.priors = None if priors is None else check.check_priors(priors, k)
         if priors is not None and k > MAX_STRATA:
-            raise ValueError(
-                f"priors with {k:,} classes take the sums of every class apart, {24 * k**3 / 2**30:,.0f} GB: leave "
-                f"priors out and give rows a sample_weight of wanted over observed share of their class (as "
-                f"collision_matrix_from_posteriors does by itself)"
-            )
+            size = f"take the sums of every class apart, {24 * k**3 / 2**30:,.0f} GB"
+            hint = "leave priors out and give rows a sample_weight of wanted over observed share of their class"
+            own = "(as collision_matrix_from_posteriors does by itself)"
+            raise ValueError(f"priors with {k:,} classes {size}: {hint} {own}")
         self.n_rows = 0
         self._labelled: bool | None = None
         self._counts = np.zeros((2, k))  # weights and squared weights of each class
@@ -217,9 +216,8 @@ class CollisionAccumulator:
         if self.classes.tolist() != other.classes.tolist():
             raise ValueError(f"other has classes {other.classes.tolist()}, this one {self.classes.tolist()}")
         if not np.array_equal(np.array(self.priors), np.array(other.priors)):  # of None too
-            raise ValueError(
-                f"other was made with priors {other.priors}, this one with {self.priors}: use the same in every part"
-            )
+            hint = "use the same in every part"
+            raise ValueError(f"other was made with priors {other.priors}, this one with {self.priors}: {hint}")
         if None not in (self._labelled, other._labelled) and self._labelled != other._labelled:
             raise ValueError("other was updated with labels and this one without, or the reverse: they cannot be mixed")
         for mine, theirs in zip(self._strata, other._strata, strict=True):
@@ -494,8 +492,6 @@ def shrunk_collision_matrix(
     Takes what :func:`collision_matrix_from_posteriors` takes, and has its PBER and its standard errors, for S an upper
     limit. ``info["one_step_share"]`` tells how much of the one-step estimate is in it (see :func:`shrink`).
 
-    Examples
-    --------
     >>> rng = np.random.default_rng(0)
     >>> P = rng.dirichlet(np.full(30, 0.1), 3000)
     >>> y = (rng.random((3000, 1)) >= P.cumsum(axis=1)).sum(axis=1)

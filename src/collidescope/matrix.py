@@ -47,20 +47,16 @@ class CollisionMatrix:
 
     Parameters
     ----------
-    matrix : array of shape (K, K)
-        S: non-negative, every row sums to 1.
-    priors : array of shape (K,), default uniform
-        Class probabilities of the population that S describes.
+    matrix : array of shape (K, K); S: non-negative, every row sums to 1
+    priors : array of shape (K,), default uniform; class probabilities of the population that S describes
     classes : sequence of K distinct names, default 0 … K-1
-    stderr : array of shape (K, K), optional
-        Standard error of every entry of S.
+    stderr : array of shape (K, K), optional; standard error of every entry of S
     pber_stderr : float, optional
     counts : array of shape (K,), optional
         Rows of each class behind the estimate (the effective number when rows are weighted).
     covariance : array of shape (D, D), D = K(K+1)/2, optional
         Covariance of the upper triangle of B, row by row: what merged classes need for their intervals.
-    coverage : float, optional
-        Share of the rows that the estimate speaks for (counted collisions).
+    coverage : float, optional; share of the rows that the estimate speaks for (counted collisions)
     info : mapping, optional
         How the matrix was made: method, diagnostics. Text, numbers, booleans or None.
     units, n_units : array of shape (K,), float, optional
@@ -210,10 +206,9 @@ class CollisionMatrix:
         ``level`` from the ends of the interval of the PBER.
         """
         if not self._is_known():
-            raise ValueError(
-                f"bayes_error_bounds needs a known S, this one was estimated ({self.info.get('method')}): what the "
-                f"model did not learn counts as collision, so no lower bound follows; use bayes_error_limit"
-            )
+            why = "what the model did not learn counts as collision, so no lower bound follows; use bayes_error_limit"
+            method = self.info.get("method")
+            raise ValueError(f"bayes_error_bounds needs a known S, this one was estimated ({method}): {why}")
         interval = (self.pber, self.pber) if level is None else self.pber_interval(level)
         if interval is None:
             raise ValueError(_NO_STDERR)
@@ -392,10 +387,8 @@ class CollisionMatrix:
     def to_dict(self) -> dict[str, Any]:
         """Plain lists, numbers and text: what :meth:`to_json` writes."""
         if self.n_classes > JSON_CLASSES:
-            raise ValueError(
-                f"a matrix of {self.n_classes:,} classes is too large for JSON (at most {JSON_CLASSES:,}): "
-                f"to_npz keeps all of it, top_k the largest entries of every row"
-            )
+            rest = f"(at most {JSON_CLASSES:,}): to_npz keeps all of it, top_k the largest entries of every row"
+            raise ValueError(f"a matrix of {self.n_classes:,} classes is too large for JSON {rest}")
         tree = self.export() | {"classes": _store.plain_labels(self.classes)}
         plain = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in tree.items()}
         return {"format": FORMAT, "version": FORMAT_VERSION} | plain
@@ -406,9 +399,8 @@ class CollisionMatrix:
         if not isinstance(data, Mapping) or data.get("format") != FORMAT:
             raise ValueError("data is not a collision matrix: it must be what CollisionMatrix.to_dict returned")
         if (found := data.get("version")) != FORMAT_VERSION:
-            raise ValueError(
-                f"data has format version {found!r}, this release reads {FORMAT_VERSION}: update collidescope"
-            )
+            hint = "update collidescope"
+            raise ValueError(f"data has format version {found!r}, this release reads {FORMAT_VERSION}: {hint}")
         tree = {name: value for name, value in data.items() if name not in ("format", "version")}
         return cls.restore(tree | {"classes": _store.labels_from_plain(tree.get("classes"))})
 

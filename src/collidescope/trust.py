@@ -99,8 +99,6 @@ def shuffled_control(
 ) -> ShuffledControl:
     """Refit a ``CollisionClassifier``, or any classifier, on shuffled labels: does every row of S fall to the priors?
 
-    Examples
-    --------
     >>> from sklearn.datasets import load_iris
     >>> from sklearn.linear_model import LogisticRegression
     >>> X, y = load_iris(return_X_y=True)
@@ -121,8 +119,6 @@ def shuffled_control(
 def learning_curve(source: Any) -> LearningCurve:
     """Would more rows lower PBER? Read from a Limit, or that of a fitted classifier; nothing is fitted again.
 
-    Examples
-    --------
     >>> from collidescope.limit import Limit
     >>> curve = learning_curve(Limit([250, 500, 1000], [0.4, 0.3, 0.25], 1e-5 * np.eye(3), stderr=0.003, n_rows=4000))
     >>> curve.converged, curve.verdict

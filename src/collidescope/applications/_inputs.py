@@ -184,10 +184,8 @@ def curve_of(
 def check_matrix(cm: object, name: str = "cm") -> None:
     """Refuse what is not a collision matrix."""
     if not isinstance(cm, CollisionMatrix):
-        raise ValueError(
-            f"{name} must be a CollisionMatrix, got {type(cm).__name__}: "
-            f"write CollisionMatrix(S), or take the collision_matrix_ of a fitted classifier"
-        )
+        hint = "write CollisionMatrix(S), or take the collision_matrix_ of a fitted classifier"
+        raise ValueError(f"{name} must be a CollisionMatrix, got {type(cm).__name__}: {hint}")
 
 
 def is_table(values: Any) -> bool:
@@ -208,9 +206,6 @@ def group_codes(groups: Any, n: int, name: str = "groups") -> tuple[IntArray, np
     except TypeError:  # mixed types have no order: that of their first rows
         codes, names = pd.factorize(given)
     return codes.astype(np.intp), names
-
-
-# ------------------------------------------------------------------------------------------------ means over rows
 
 
 def residuals(P: FloatArray, codes: IntArray) -> FloatArray:

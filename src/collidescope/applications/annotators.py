@@ -53,8 +53,6 @@ def agreement(votes: Any, classes: Names | None = None, *, level: float = 0.95) 
     and items are the units of the intervals. The table is indexed by coefficient, with ``value``, ``low``, ``high`` and
     ``formula``, the coefficient as a function of B.
 
-    Examples
-    --------
     >>> agreement([[4, 0], [4, 0], [3, 1], [1, 3], [0, 4]])["value"].round(3).to_dict()
     {'agreement': 0.8, 'PBER': 0.2, "Fleiss' kappa": 0.583, "Krippendorff's alpha": 0.604}
     """
@@ -114,7 +112,6 @@ class AnnotatorReport(Told):
 
     @property
     def verdict(self) -> str:
-        """The answer in words."""
         odd = self.annotators["annotator"][self.annotators["flagged"]].tolist()
         words = f"votes otherwise than the rest: {', '.join(map(str, odd))}" if odd else "nobody differs beyond chance"
         return f"{len(self.annotators)} annotators, {words}."
@@ -138,8 +135,6 @@ def compare_annotators(
     ``items``, ``labels`` and ``annotators`` have one entry per vote. ``level`` is that of the intervals, ``alpha`` the
     chance to flag anybody at all where all vote alike.
 
-    Examples
-    --------
     >>> rng = np.random.default_rng(0)
     >>> items, who = np.repeat(np.arange(200), 4), np.tile(["Ann", "Bob", "Cem", "Dee"], 200)
     >>> truth = rng.integers(0, 3, 200)[items]

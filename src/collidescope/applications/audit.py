@@ -117,7 +117,6 @@ class AuditReport(Told):
 
     @property
     def verdict(self) -> str:
-        """The answer in words."""
         digits = 1 if self.error >= 0.01 else 2
 
         def points(*values: float) -> str:
@@ -183,8 +182,7 @@ def audit(
     limit : Limit, optional
         What unlimited rows would leave, default ``limit_`` of the model: tells "not learned yet" from "inherent".
     classes : K names in the order of the columns, default those of the model or the sorted distinct labels
-    level, fdr : float
-        Of the intervals; false discovery rate of the flagged pairs (Benjamini and Hochberg).
+    level, fdr : float, of the intervals; false discovery rate of the flagged pairs (Benjamini and Hochberg)
 
     Examples
     --------
@@ -238,8 +236,6 @@ def bayes_confusion(P: npt.ArrayLike, y: npt.ArrayLike | None = None, *, classes
     With labels class i is the rows labelled i; without, every row counts for class i with weight p_i, which is as right
     as the posteriors ``P`` (n×K, held out) are.
 
-    Examples
-    --------
     >>> bayes_confusion([[0.9, 0.1], [0.6, 0.4], [0.2, 0.8]]).round(3)
     array([[0.882, 0.118],
            [0.385, 0.615]])
@@ -325,9 +321,6 @@ def _pair_table(
     return pd.DataFrame(columns).sort_values("fixable", ascending=False, kind="stable", ignore_index=True)
 
 
-# ------------------------------------------------------------------------------------------------ rows
-
-
 def ambiguous(
     clf_or_posteriors: Any,
     X: Any = None,
@@ -345,8 +338,7 @@ def ambiguous(
     by : "entropy", "margin" or "label"
         Most entropy first; smallest lead of the first class over the second first; most suspect label first
         (:func:`label_error_scores`, needs ``y``).
-    top : int, optional
-        Keep this many rows.
+    top : int, optional; keep this many rows
 
     Returns
     -------
@@ -400,8 +392,6 @@ def label_error_scores(P: npt.ArrayLike, y: npt.ArrayLike, *, classes: Names | N
     Told apart from inherent ambiguity by where labels stray on rows that are clear (see the module's docstring). ``P``
     are held-out posteriors, n×K, with columns in the order of ``classes`` (default the sorted distinct labels).
 
-    Examples
-    --------
     >>> label_error_scores([[0.98, 0.02], [0.45, 0.55], [0.99, 0.01]], ["cat", "cat", "dog"]).argsort()
     array([0, 1, 2])
     """

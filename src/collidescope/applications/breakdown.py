@@ -63,8 +63,6 @@ SHUFFLES = 200
 #: Labels of rows with one value agree far more than chance: by half of what is possible, and beyond this z-value.
 FAR, Z = 0.5, 5.0
 
-# ------------------------------------------------------------------------------------------------ columns
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ColumnValue(Told):
@@ -89,7 +87,6 @@ class ColumnValue(Told):
 
     @property
     def verdict(self) -> str:
-        """The answer in words."""
         with_all = f"PBER {self.pber:.1%} with all columns."
         said = [
             f"{row['unit']} ({100 * row['needed']:+.1f} points, {100 * row['low']:.1f} to {100 * row['high']:.1f})"
@@ -127,15 +124,12 @@ def column_value(
     columns : list of column names, or mapping of name to list of column names, optional
         The units: {"lab values": ["na", "k"], …}. By default every column, those that go together as one unit.
     costs : mapping of unit or column to its cost (of a test, of a question), optional
-    groups : array of n names, optional
-        Rows that belong together share a fold, and intervals count groups.
+    groups : array of n names, optional; rows that belong together share a fold, and intervals count groups
     cv : int or splitter
     budget : int
         Cross-fits at most: 1 + 2 for each unit. Where there are more columns, the most similar ones are joined.
-    level, fdr : float
-        Of the intervals; of the flags (Benjamini and Hochberg).
-    random_state, verbose : int
-        ``verbose=1`` shows progress with the time left.
+    level, fdr : float, of the intervals; of the flags (Benjamini and Hochberg)
+    random_state, verbose : int; ``verbose=1`` shows progress with the time left
 
     Examples
     --------
@@ -279,9 +273,6 @@ def _prices(costs: Mapping[Any, float] | None, units: dict[Any, list[Any]]) -> d
     return {name: float(total) for name, total in totals.items() if total > 0}
 
 
-# ------------------------------------------------------------------------------------------------ subgroups
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class SubgroupCollisions(Told):
     """Collisions by subgroup, made by :func:`collisions_by`.
@@ -302,7 +293,6 @@ class SubgroupCollisions(Told):
 
     @property
     def verdict(self) -> str:
-        """The answer in words."""
         small = int((self.table["verdict"] == "too few rows").sum())
         more = f" {small} groups are too small to tell." if small else ""
         said = [
@@ -338,10 +328,8 @@ def collisions_by(
     posteriors_by_size : mapping of training rows to arrays of shape (n, K), optional
         As in :func:`ceilings`: gives every group the range that unlimited rows would leave.
     classes : K names in the order of the columns, default the sorted distinct labels
-    level : float
-        All intervals of the table hold at once with this probability (Šidák).
-    fdr : float
-        False discovery rate of the flagged pairs (Benjamini and Hochberg).
+    level : float; all intervals of the table hold at once with this probability (Šidák)
+    fdr : float; false discovery rate of the flagged pairs (Benjamini and Hochberg)
 
     Examples
     --------
@@ -423,8 +411,6 @@ def grouped_labels(
     ``suspicious`` where it is half of the way from chance to 1, beyond 5 standard deviations of the shuffles, in a
     column with ``least_values`` values or more: models with such rows on both sides of a fold learn the values.
 
-    Examples
-    --------
     >>> rng = np.random.default_rng(0)
     >>> patient = np.repeat(np.arange(30), 20)
     >>> [grouped_labels(patient, y).suspicious for y in (rng.integers(0, 2, 30)[patient], rng.integers(0, 2, 600))]

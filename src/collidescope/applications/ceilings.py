@@ -188,15 +188,12 @@ def ceilings(
         Held-out posteriors; a classifier has them, its labels, limit and learning curves.
     y_pred : array of n labels or of shape (n, K), optional
         Held-out predictions of another classifier, compared on the same rows.
-    limit : Limit, optional
-        Range of PBER and Bayes error with unlimited rows.
+    limit : Limit, optional; range of PBER and Bayes error with unlimited rows
     posteriors_by_size : mapping of training rows to arrays of shape (n, K), optional
         Posteriors of the same rows by models trained on fewer rows, three sizes or more with the largest (that of P may
         be among them): gives every metric its own range.
-    cost : array of shape (K, K), optional
-        cost[i, j] of deciding j where i is true.
-    groups : array of n names, optional
-        Rows that belong together: intervals count groups.
+    cost : array of shape (K, K), optional; cost[i, j] of deciding j where i is true
+    groups : array of n names, optional; rows that belong together: intervals count groups
     classes, level, random_state : as in :func:`audit`; deals the rows into the parts of the jackknife
 
     Examples

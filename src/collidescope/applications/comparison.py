@@ -54,7 +54,6 @@ class Comparison(Told):
 
     @property
     def verdict(self) -> str:
-        """The answer in words."""
         counts = self.pairs["verdict"].value_counts()
         told = ", ".join(f"{int(counts.get(name, 0))} {name}" for name in (NOT_LEARNED, NOISE, AGREED))
         both = f"Estimated PBER {self.pber['estimated']:.4f}, counted {self.pber['counted']:.4f}"
@@ -70,8 +69,6 @@ def compare(estimated: CollisionMatrix, counted: CollisionMatrix, *, level: floa
     ``estimated`` comes from a model, ``counted`` from ``collision_matrix_from_votes`` or ``count_collisions``, for the
     same classes. With probability ``level`` no pair is called different that is not.
 
-    Examples
-    --------
     >>> votes = [[9, 1, 0], [1, 9, 0], [0, 0, 10]] * 200
     >>> model = CollisionMatrix(
     ...     [[0.6, 0.18, 0.22], [0.18, 0.6, 0.22], [0.22, 0.22, 0.56]], stderr=np.full((3, 3), 0.01), pber_stderr=0.01
@@ -146,7 +143,6 @@ class CollisionChange(Told):
 
     @property
     def verdict(self) -> str:
-        """The answer in words."""
         low, high = self.interval
         how = "the same rows, paired" if self.paired else "different rows"
         word = "rose" if low > 0 else "fell" if high < 0 else "did not change beyond chance"
@@ -168,8 +164,6 @@ def collision_change(
 ) -> CollisionChange:
     """Compare two fits on the same rows (leave ``y_after`` out: paired), or two periods with their own rows.
 
-    Examples
-    --------
     >>> rng = np.random.default_rng(0)
     >>> p = rng.random(1000)
     >>> y = (rng.random(1000) < p).astype(int)

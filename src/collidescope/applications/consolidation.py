@@ -127,7 +127,6 @@ class ConsolidationPlan(Told):
 
     @property
     def verdict(self) -> str:
-        """The answer in words."""
         words = (
             f"{self.source.n_classes} classes in {self.n_groups} groups. An input seen again falls into another group"
         )
@@ -174,8 +173,7 @@ def consolidate(
     n_groups, max_pber : int, float, optional
         Merge until this many groups are left, or until the PBER is at most this. With neither nothing is merged yet:
         look at ``plan.path`` and take ``plan.at(n)``.
-    max_group_size : int, optional
-        Most classes of a group.
+    max_group_size : int, optional; most classes of a group
     balance : float from 0 to 1
         0 merges by gain alone, 1 by the mean collision between the classes of two groups, which keeps groups of similar
         size. What it costs is in the ``price`` column of ``plan.path``.
@@ -254,9 +252,6 @@ def _with_interval(cm: CollisionMatrix) -> str:
     return f"{cm.pber:.2%}" + ("" if interval is None else f" (95% interval {interval[0]:.2%} to {interval[1]:.2%})")
 
 
-# ------------------------------------------------------------------------------------------------ what may be merged
-
-
 class _Constraints(NamedTuple):
     """What may be merged, as class numbers: ``together`` (must_merge), ``apart`` (K×K), ``most`` classes of a group."""
 
@@ -307,9 +302,6 @@ def _groups(names: list[Any], given: Any, argument: str) -> list[list[int]]:
         if len(numbers) < 2 or len(set(numbers)) < len(numbers):
             raise ValueError(f"{argument} must hold groups of two or more different classes, got {list(group)}")
     return found
-
-
-# ------------------------------------------------------------------------------------------------ searching
 
 
 class _Search(NamedTuple):
@@ -442,9 +434,6 @@ def _intervals(cm: CollisionMatrix, groupings: Groupings, pber: FloatArray) -> t
     return np.maximum(pber - half, 0.0), np.minimum(pber + half, 1.0)
 
 
-# ------------------------------------------------------------------------------------------------ splitting
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class SplitCandidates(Told):
     """Classes that look like two, made by :func:`split_candidates`.
@@ -467,7 +456,6 @@ class SplitCandidates(Told):
 
     @property
     def verdict(self) -> str:
-        """The answer in words."""
         said = [
             f"{r['class']} ({r['rows_first']} rows near {r['first']}, {r['rows_second']} near {r['second']})"
             for r in self.table[self.table["flagged"]].to_dict("records")
@@ -487,8 +475,6 @@ def split_candidates(
     trees take few values and can show modes where there are none: prefer smooth ones. Two groups that collide with the
     same class, or with none, are not seen here.
 
-    Examples
-    --------
     >>> from collidescope.datasets import GaussianProblem
     >>> four = GaussianProblem([[0.0], [2.5], [12.5], [15.0]])
     >>> X, parts = four.sample(2000, random_state=0)

@@ -49,14 +49,10 @@ CAP = 10.0
 #: excess that stays for good raises the weight to exp(excess / (1 - MEMORY)), so 0.1 to 1.6.
 MEMORY = 0.8
 
-# ------------------------------------------------------------------------------------------------ label smoothing
-
 
 def smoothing_matrix(cm: CollisionMatrix, strength: float = 0.1) -> FloatArray:
     """The soft target of every class: K×K, row i is (1 - strength) e_i + strength S[i].
 
-    Examples
-    --------
     >>> smoothing_matrix(CollisionMatrix([[0.8, 0.2], [0.4, 0.6]], [2 / 3, 1 / 3]), 0.5)
     array([[0.9, 0.1],
            [0.2, 0.8]])
@@ -72,8 +68,6 @@ def smooth_labels(y: Any, cm: CollisionMatrix, strength: float = 0.1) -> Any:
     ``cm`` is S of the training rows only. ``strength`` 0 leaves labels as they are (one-hot), 1 replaces each by its
     row of S; :func:`choose_smoothing` tries several. For a Series the targets are a DataFrame with its index.
 
-    Examples
-    --------
     >>> cm = CollisionMatrix([[0.9, 0.1], [0.2, 0.8]], [2 / 3, 1 / 3], classes=["cat", "dog"])
     >>> smooth_labels(["cat", "dog"], cm, strength=0.5)
     array([[0.95, 0.05],
@@ -102,7 +96,6 @@ class SmoothingChoice(Told):
 
     @property
     def verdict(self) -> str:
-        """The answer in words."""
         lower = f"{self.gain:.4f} (standard error {self.gain_stderr:.4f}) lower than at {self.strengths.min():g}"
         return f"Best strength {self.best:g}: held-out log loss {self.losses.min():.4f}, {lower}."
 
@@ -126,8 +119,6 @@ def choose_smoothing(
     row is given once for every class, weighted by its target. The ``cv`` folds are the same for all ``strengths``. With
     S from the same rows held-out labels have a small part in it: where that matters, take S from other rows.
 
-    Examples
-    --------
     >>> from sklearn.datasets import load_iris
     >>> from sklearn.linear_model import LogisticRegression
     >>> X, y = load_iris(return_X_y=True)
@@ -190,9 +181,6 @@ def _weight_argument(classifier: Any) -> str:
     return f"{step}__sample_weight" if step else "sample_weight"
 
 
-# ------------------------------------------------------------------------------------------------ adaptive sampling
-
-
 class AdaptiveSampler:
     """Draws training rows; classes that are confused more than the data make necessary come more often.
 
@@ -204,8 +192,7 @@ class AdaptiveSampler:
     cm, y : CollisionMatrix, and labels of the n training rows
     inherent : array of shape (K, K), optional
         Reference instead of S, such as ``bayes_confusion(P_heldout, y_heldout)`` (see the module's docstring).
-    cap : float
-        Largest ratio between the weights of two classes.
+    cap : float; largest ratio between the weights of two classes
     random_state : int, Generator, RandomState or None
 
     Attributes
@@ -303,8 +290,6 @@ def active_learning_score(P: npt.ArrayLike, *, inherent: npt.ArrayLike | Collisi
     less that of the row of S (``inherent``, optional) of the predicted class: one model cannot tell ambiguity from
     ignorance row by row.
 
-    Examples
-    --------
     >>> ambiguous_but_known, unexplored = [0.5, 0.5], [[1.0, 0.0], [0.0, 1.0]]
     >>> active_learning_score([[ambiguous_but_known, unexplored[0]], [ambiguous_but_known, unexplored[1]]]).round(2)
     array([0.  , 0.69])

@@ -153,9 +153,8 @@ def load_source(path: Path) -> Any:
         return cs.CollisionMatrix.from_dict(content)
     if kind == "collidescope.summary":
         return content
-    raise ValueError(
-        f"{path} is JSON, but neither a matrix (written by --matrix) nor a summary (written by --json) of collidescope"
-    )
+    rest = "(written by --matrix) nor a summary (written by --json) of collidescope"
+    raise ValueError(f"{path} is JSON, but neither a matrix {rest}")
 
 
 def load_matrix(path: Path) -> CollisionMatrix:
@@ -214,10 +213,8 @@ def check_matrix_name(path: Path | None, n_classes: int) -> None:
     from collidescope.matrix import JSON_CLASSES
 
     if path is not None and path.suffix != ".npz" and n_classes > JSON_CLASSES:
-        raise ValueError(
-            f"a matrix of {n_classes:,} classes is too large for JSON (at most {JSON_CLASSES:,}): "
-            f"let {path.name} end in .npz"
-        )
+        hint = f"let {path.name} end in .npz"
+        raise ValueError(f"a matrix of {n_classes:,} classes is too large for JSON (at most {JSON_CLASSES:,}): {hint}")
 
 
 def write_outputs(*outputs: Output) -> None:

@@ -136,9 +136,8 @@ def audit(
     """
     reading = run.start(source, table)
     if run.label is not None and run.label == predicted:
-        raise ValueError(
-            f"--label and --predicted are the same column {predicted!r}: name that of your classifier's answers"
-        )
+        hint = "name that of your classifier's answers"
+        raise ValueError(f"--label and --predicted are the same column {predicted!r}: {hint}")
     scores = Scores(run, reading, table or source, source if table else None, [predicted])
     said = scores.predictions(predicted)
     found = cs.audit(scores.P, y_true=scores.rows.y, y_pred=said, classes=scores.classes, limit=scores.limit)

@@ -226,10 +226,9 @@ def count(run: Run, table: opt.TableArgument, drop: opt.Drop = None, keep: opt.K
     repeated = repeated_rows(X)
     if not repeated.any():
         levels = X.nunique().sort_values(ascending=False)
-        raise ValueError(
-            f"no two rows of {table.name} are alike, so there is nothing to count. Drop columns with many values "
-            f"({', '.join(f'--drop {name!r}' for name in levels.index[:2])}), or estimate: collidescope fit"
-        )
+        drop_some = f"Drop columns with many values ({', '.join(f'--drop {name!r}' for name in levels.index[:2])})"
+        none = f"no two rows of {table.name} are alike, so there is nothing to count"
+        raise ValueError(f"{none}. {drop_some}, or estimate: collidescope fit")
     classes, codes = np.unique(rows.y, return_inverse=True)
     alone = np.bincount(codes[repeated], minlength=len(classes)) == 0
     if (~alone).sum() < 2:

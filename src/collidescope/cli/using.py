@@ -173,10 +173,8 @@ def limit(
             model = cs.TableClassifier(random_state=seed, verbose=int(not run.quiet)).fit(rows.X, rows.y)
     found = limit_of(model)
     if found is None:
-        raise ValueError(
-            f"{source.name} holds no limit: it takes a model that was fitted with one (collidescope fit TABLE --label "
-            f"COLUMN --save model.collide), or a table with --label"
-        )
+        rest = "(collidescope fit TABLE --label COLUMN --save model.collide), or a table with --label"
+        raise ValueError(f"{source.name} holds no limit: it takes a model that was fitted with one {rest}")
     curve, said = learning_curve(found), headline(model.collision_matrix_, found)
     sizes = curve.frame.assign(rows=curve.frame["rows"].round().astype(int))
     numbers = sizes.to_string(index=False, float_format="{:.4f}".format)

@@ -117,9 +117,6 @@ def tidy(ax: Axes, *, bars: bool = False) -> None:
         ax.tick_params(axis="y", length=0)
 
 
-# ------------------------------------------------------------------------------------------------ S
-
-
 @dataclass(eq=False, repr=False)
 class CollisionMatrixDisplay(Display):
     """S as a heat map (:meth:`plot`), and its largest collisions with their intervals (:meth:`plot_pairs`).
@@ -131,10 +128,8 @@ class CollisionMatrixDisplay(Display):
     ----------
     matrix : array of shape (K, K)
     classes : K names, default 0 … K-1
-    order : K positions, optional
-        The order in which classes are shown.
-    low, high : arrays of shape (K, K), optional
-        Ends of the intervals of the entries, for :meth:`plot_pairs`.
+    order : K positions, optional; the order in which classes are shown
+    low, high : arrays of shape (K, K), optional; ends of the intervals of the entries, for :meth:`plot_pairs`
 
     Attributes
     ----------
@@ -195,8 +190,7 @@ class CollisionMatrixDisplay(Display):
         ax : matplotlib Axes, optional
         include_values : bool, optional
             Write the entries into the cells. By default up to 20 classes.
-        values_format : str, optional
-            By default ``".3f"`` up to 10 classes, ``".2f"`` beyond.
+        values_format : str, optional; by default ``".3f"`` up to 10 classes, ``".2f"`` beyond
         cmap, colorbar : name or Colormap, bool
         **kw
             For ``Axes.imshow``, such as ``norm``.
@@ -288,9 +282,6 @@ def _ink_on(colour: FloatArray) -> str:
     return "white" if 1.05 / (luminance + 0.05) > (luminance + 0.05) / 0.0725 else INK
 
 
-# ------------------------------------------------------------------------------------------------ curves and trees
-
-
 def continuation(curve: pd.DataFrame, pber: float, low: float, high: float) -> dict[str, FloatArray]:
     """Where the curve goes: ``rows``, ``low``, ``middle``, ``high``, from the last size to ``REACH`` times it.
 
@@ -321,12 +312,9 @@ class LimitDisplay(Display):
 
     Parameters
     ----------
-    curve : DataFrame
-        One row per training size: ``rows``, ``pber`` and ``pber_stderr``.
-    pber, low, high : float
-        PBER at the limit, and the ends of its range.
-    state : str
-        Of the limit; where it is neither "settled" nor "still learning" no continuation is drawn.
+    curve : DataFrame; one row per training size: ``rows``, ``pber`` and ``pber_stderr``
+    pber, low, high : float; PBER at the limit, and the ends of its range
+    state : str; where it is neither "settled" nor "still learning" no continuation is drawn
 
     Attributes
     ----------
@@ -403,13 +391,10 @@ class DendrogramDisplay(Display):
 
     Parameters
     ----------
-    linkage : array of shape (K - 1, 4)
-        As scipy writes it; heights are the PBER removed so far.
+    linkage : array of shape (K - 1, 4); as scipy writes it; heights are the PBER removed so far
     classes : K names, default 0 … K-1
-    n_groups : int, optional
-        Groups that are left at the dashed line, which is not drawn by default.
-    pber : float, optional
-        PBER before the first merge, for the label of the axis.
+    n_groups : int, optional; groups that are left at the dashed line, which is not drawn by default
+    pber : float, optional; PBER before the first merge, for the label of the axis
 
     Attributes
     ----------
@@ -469,9 +454,6 @@ class DendrogramDisplay(Display):
         return self
 
 
-# ------------------------------------------------------------------------------------------------ rows
-
-
 @dataclass(eq=False, repr=False)
 class PosteriorDisplay(Display):
     """The chance of each class for a few inputs, a panel each.
@@ -482,10 +464,8 @@ class PosteriorDisplay(Display):
     ----------
     posteriors : array of shape (n, K)
     classes : K names, default 0 … K-1
-    images : array of shape (n, height, width) or (n, height, width, 3 or 4), optional
-        Shown above the bars.
-    labels : n labels, optional
-        Written above; the bar of the label is red.
+    images : array of shape (n, height, width) or (n, height, width, 3 or 4), optional; shown above the bars
+    labels : n labels, optional; written above; the bar of the label is red
 
     Attributes
     ----------
@@ -561,10 +541,9 @@ def _check_images(images: npt.ArrayLike, n: int) -> None:
         raise ValueError("images must be of one size, got different ones: scale them first") from None
     good = pixels.ndim == 3 or (pixels.ndim == 4 and pixels.shape[3] in (3, 4))
     if not good or len(pixels) != n or pixels.size == 0 or pixels.dtype.kind not in "biuf":
-        raise ValueError(
-            f"images must hold numbers in shape ({n}, height, width) or ({n}, height, width, 3 or 4), "
-            f"got {pixels.dtype} in shape {pixels.shape} (flat rows? reshape them)"
-        )
+        wanted = f"({n}, height, width) or ({n}, height, width, 3 or 4)"
+        seen = f"got {pixels.dtype} in shape {pixels.shape} (flat rows? reshape them)"
+        raise ValueError(f"images must hold numbers in shape {wanted}, {seen}")
 
 
 def _divide(ax: Axes, rows: int, columns: int, heights: list[float]) -> Any:

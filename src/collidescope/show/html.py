@@ -129,23 +129,18 @@ def conform(value: Any, wanted: Any, where: str) -> None:
 
 def _expect(good: bool, value: Any, wanted: str, where: str) -> None:
     if not good:
-        raise ValueError(
-            f"{where} must be {wanted}, got {type(value).__name__}: it was edited or damaged, make the summary again"
-        )
+        hint = "it was edited or damaged, make the summary again"
+        raise ValueError(f"{where} must be {wanted}, got {type(value).__name__}: {hint}")
 
 
 def check_summary(summary: object) -> None:
     """Refuse what :func:`summarise` did not make."""
     if not isinstance(summary, Mapping) or summary.get("format") != FORMAT:
-        raise ValueError(
-            f"summary must be what summarise returned (format {FORMAT!r}), got {type(summary).__name__}: "
-            f"report(source, …) makes both"
-        )
+        rest = f"got {type(summary).__name__}: report(source, …) makes both"
+        raise ValueError(f"summary must be what summarise returned (format {FORMAT!r}), {rest}")
     if summary.get("version") != FORMAT_VERSION:
-        raise ValueError(
-            f"summary has version {summary.get('version')!r}, this release writes reports of {FORMAT_VERSION}: "
-            f"make it again, or update collidescope"
-        )
+        rest = f"this release writes reports of {FORMAT_VERSION}: make it again, or update collidescope"
+        raise ValueError(f"summary has version {summary.get('version')!r}, {rest}")
     conform(summary, SCHEMA, "summary")
     try:
         in_script(summary)
@@ -171,10 +166,8 @@ def write_report(summary: Mapping[str, Any], path: str | Path) -> Path:
 
     Parameters
     ----------
-    summary : dict
-        What :func:`~collidescope.summarise` returned, or its JSON read back.
-    path : file
-        An existing file is replaced in one step.
+    summary : dict; what :func:`~collidescope.summarise` returned, or its JSON read back
+    path : file; an existing file is replaced in one step
 
     Returns
     -------
@@ -297,7 +290,6 @@ def plotly_js() -> str:
         import jinja2  # noqa: F401
         from plotly.offline import get_plotlyjs
     except ImportError as error:
-        raise ImportError(
-            f'The HTML report needs jinja2 and plotly ({error}): pip install "collidescope[report]"'
-        ) from error
+        hint = 'pip install "collidescope[report]"'
+        raise ImportError(f"The HTML report needs jinja2 and plotly ({error}): {hint}") from error
     return str(get_plotlyjs())

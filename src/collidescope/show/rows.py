@@ -51,10 +51,8 @@ class Source:
         """Class numbers that a classifier under audit gave the scored rows (``y_pred`` is of all given rows)."""
         if self.posteriors is None or self.rows is None or self.codes is None:
             missing = "held-out posteriors" if self.posteriors is None else "labels"
-            raise ValueError(
-                f"y_pred can be audited only beside {missing}, and there are none: "
-                f"pass a fitted classifier or posteriors as source, and y"
-            )
+            hint = "pass a fitted classifier or posteriors as source, and y"
+            raise ValueError(f"y_pred can be audited only beside {missing}, and there are none: {hint}")
         said = predicted_codes(y_pred, X, self.matrix.classes)
         if len(said) != self.n_given:
             raise ValueError(f"y_pred must have one entry per row ({self.n_given}), got {len(said)}")
@@ -70,17 +68,13 @@ def resolve(source: Any, X: Any, y: npt.ArrayLike | None) -> Source:
         hasattr(source, "collision_matrix_") or not hasattr(source, "fit")
     ):
         kind = f"the class {source.__name__}" if isinstance(source, type) else type(source).__name__
-        raise ValueError(
-            f"source must be {WANTED}, got {kind}: "
-            f"fit a CollisionClassifier, or pass crossfit_posteriors(classifier, X, y)"
-        )
+        hint = "fit a CollisionClassifier, or pass crossfit_posteriors(classifier, X, y)"
+        raise ValueError(f"source must be {WANTED}, got {kind}: {hint}")
     if hasattr(source, "collision_matrix_"):
         return _from_model(source, X, y, given)
     if y is None:
-        raise ValueError(
-            "y is needed with posteriors, got None: rates with intervals take labels "
-            "(without any pass collision_matrix_from_posteriors(P) as source)"
-        )
+        hint = "rates with intervals take labels (without any pass collision_matrix_from_posteriors(P) as source)"
+        raise ValueError(f"y is needed with posteriors, got None: {hint}")
     P, codes, classes = check.labelled_posteriors(source, y, name="source")
     _check_rows(len(P), X=given)
     cm = collision_matrix_from_posteriors(P, y, classes=classes)
@@ -105,10 +99,8 @@ def _from_model(model: Any, X: Any, y: npt.ArrayLike | None, given: int | None) 
 def _check_rows(n: int, **given: int | None) -> None:
     for name, length in given.items():
         if length is not None and length != n:
-            raise ValueError(
-                f"{name} must hold the {n} rows that source has posteriors of, got {length}: "
-                f"of a classifier pass source.predict_proba(X) for other rows"
-            )
+            hint = "of a classifier pass source.predict_proba(X) for other rows"
+            raise ValueError(f"{name} must hold the {n} rows that source has posteriors of, got {length}: {hint}")
 
 
 def _n_rows(X: Any) -> int | None:
@@ -234,14 +226,11 @@ def check_image_shape(image_shape: Any, X: Any) -> tuple[int, ...] | None:
     except TypeError:
         raise ValueError(f"image_shape must be a tuple such as (28, 28), got {image_shape!r}") from None
     if not _is_image(shape):
-        raise ValueError(
-            f"image_shape must be (height, width), with 1, 3 or 4 channels before or behind, got {image_shape!r}"
-        )
+        rest = f"with 1, 3 or 4 channels before or behind, got {image_shape!r}"
+        raise ValueError(f"image_shape must be (height, width), {rest}")
     if math.prod(shape) != math.prod(own):
-        raise ValueError(
-            f"image_shape {shape} has {math.prod(shape)} pixels, and the rows of X have {math.prod(own)} features: "
-            f"they must be equal"
-        )
+        rest = f"and the rows of X have {math.prod(own)} features: they must be equal"
+        raise ValueError(f"image_shape {shape} has {math.prod(shape)} pixels, {rest}")
     return shape
 
 

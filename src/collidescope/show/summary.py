@@ -71,18 +71,15 @@ def summarise(
     X : rows that the classifier was fitted on, or that belong to the posteriors, optional
         Shown beside the most ambiguous rows. A classifier without ``posteriors_`` (one that was loaded) is asked about
         ``X``, which should be rows that it has not seen.
-    y : array of n labels, optional
-        Needed to find labels that look wrong, and for an audit.
+    y : array of n labels, optional; needed to find labels that look wrong, and for an audit
     y_pred : predictions of a classifier on the same rows, optional
         Labels, posteriors or the fitted classifier: adds an :func:`~collidescope.audit`.
-    rows : DataFrame of n rows, optional
-        Shown in the place of ``X``, which may be encoded.
+    rows : DataFrame of n rows, optional; shown in the place of ``X``, which may be encoded
     image_shape : tuple, optional
         Such as (28, 28): the rows of ``X`` are images of this shape, channels first or last. Rows that are
         two-dimensional arrays are shown as images without it.
     control : ShuffledControl, optional
-    limit : Limit, optional
-        By default ``source.limit_`` where there is one.
+    limit : Limit, optional; by default ``source.limit_`` where there is one
     title : str, optional
     about : mapping, optional
         Where the rows come from: ``file``, ``label`` (name of the label column) and ``columns`` (names of those used),
@@ -293,9 +290,8 @@ def audited(source: Source, names: list[str], y_pred: Any, X: Any, limit: Any) -
 def trust(source: Source, control: Any, summary: Mapping[str, Any]) -> dict[str, Any]:
     """Everything that tells whether to believe the numbers, and how they were made."""
     if control is not None and not isinstance(control, ShuffledControl):
-        raise ValueError(
-            f"control must be what shuffled_control returned (a ShuffledControl) or None, got {type(control).__name__}"
-        )
+        rest = f"(a ShuffledControl) or None, got {type(control).__name__}"
+        raise ValueError(f"control must be what shuffled_control returned {rest}")
     cm, model = source.matrix, source.model
     moved: Any = SimpleNamespace(moved=cm.info.get("moved") or 0.0)
     warnings = cautions(cm, getattr(model, "one_step_", cm), getattr(model, "recovery_", moved))
