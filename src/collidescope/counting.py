@@ -12,9 +12,8 @@ B̂ is a weighted mean of Z_u and Ŝ_ij = Σ ω_u Z_u[i, j] / Σ ω_u ρ_u[i]. T
 - ``average="rows"``, ω = N: right where rows are the sample and inputs repeat by chance.
 
 Standard errors. Mean over items: items are the independent units. Mean over rows: an input seen a few times is one
-unit. An input seen often would, as one unit, count the difference between its posterior and those of others as noise;
-its rows are the units instead, each with the labels of the other rows as its posterior p, where the count is the
-one-step estimator mean(c pᵀ + p cᵀ - p pᵀ).
+unit; of one seen often the rows are the units, each with the labels of the other rows as its posterior p, where the
+count is the one-step estimator mean(c pᵀ + p cᵀ - p pᵀ).
 """
 
 from __future__ import annotations
@@ -113,9 +112,6 @@ def count_collisions(
     >>> cm.matrix.round(3), round(cm.coverage, 3)
     (array([[0.5  , 0.5  ],
            [0.333, 0.667]]), 0.833)
-
-    Votes in long form, one row per vote:
-
     >>> items, votes = [1, 1, 1, 2, 2, 3], ["cat", "cat", "dog", "dog", "dog", "dog"]
     >>> count_collisions(items, votes, average="items").matrix.round(3)
     array([[0.5 , 0.5 ],
@@ -183,10 +179,9 @@ def votes_needed(
 
     Notes
     -----
-    An item with N votes has a variance of between + within · g(N), with g(2) = 1. The variance with two votes follows
-    from B, that of the votes at hand from their standard error. How fast g falls depends on the items, between 2/N
-    (clear ones) and 2/(N(N-1)) (voters evenly split); the plan takes the one that needs more. With two votes on every
-    item at hand all variance is taken to be between items.
+    An item with N votes has a variance of between + within · g(N), with g(2) = 1; g falls between 2/N (clear items) and
+    2/(N(N-1)) (voters evenly split), and the plan takes the one that needs more. With two votes on every item at hand
+    all variance is taken to be between items.
 
     Examples
     --------
@@ -303,12 +298,9 @@ def _wide_counts(votes: Any, names: npt.NDArray[Any]) -> csr_array:
 
 @dataclass(init=False, eq=False)
 class PairSums(Moments):
-    """:class:`Moments` of inputs, and how many there were.
+    """:class:`Moments` of inputs, and how many there were."""
 
-    ``tally``: inputs with a label, with two or more, labels, labels of the latter, Σ 1/N and Σ 2/(N(N-1)) over the
-    latter.
-    """
-
+    #: Inputs with a label, with two or more, labels, labels of the latter, Σ 1/N and Σ 2/(N(N-1)) over the latter.
     tally: FloatArray
 
     def __init__(self, k: int, covariance: bool) -> None:

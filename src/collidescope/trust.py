@@ -1,11 +1,9 @@
 """May the number be trusted? What can be asked of an estimate, and what each answer can and cannot see.
 
-- :func:`shuffled_control`: on shuffled labels every row of S must fall to the priors. If it does not, the method shows
-  structure in noise: too few rows for its intervals, or a scoring that is not held out. It cannot see a leak (a column
-  that gives the label away, rows of one patient in two folds, repeated rows): shuffling breaks the leak as well.
+- :func:`shuffled_control`: on shuffled labels every row of S must fall to the priors, or the method shows structure in
+  noise. It cannot see a leak (a column that gives the label away, related rows in two folds): that is shuffled too.
 - :func:`learning_curve`: whatever the model could not learn is counted as collision, so PBER falls with more rows until
-  only the ambiguity is left. It reads the training sizes that the fit has scored anyway (``limit_``). It cannot see a
-  leak either, which makes the curve fall faster: pass rows that belong together as groups to ``fit``.
+  only the ambiguity is left. It cannot see a leak either, which makes the curve fall faster.
 - :func:`cautions`: what the estimate says about itself, in words.
 """
 

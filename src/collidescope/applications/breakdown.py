@@ -10,9 +10,8 @@ and on u alone, with the same folds::
     needed(u) = PBER(all but u) - PBER(all)      what goes when u goes
     alone(u)  = PBER(priors)    - PBER(u)        what u brings by itself
 
-are means of paired differences, with the standard error of their rows (their influence functions are the differences
-themselves: the one-step estimate forgives first-order errors of the posteriors). A copy of a column makes both of them
-needless: columns that go together are therefore found first and left out together.
+are means of paired differences, with the standard error of their rows. A copy of a column makes both of them needless:
+columns that go together are therefore found first and left out together.
 """
 
 from __future__ import annotations
@@ -47,16 +46,13 @@ from collidescope.folds import resolve_splits
 from collidescope.limit import limit_from_scores
 from collidescope.matrix import UNSEEN, CollisionMatrix
 
-#: Columns go together from this rank correlation on (text: normalised mutual information).
-TOGETHER = 0.9
-#: Rows on which that is looked at.
-ASSOCIATION_ROWS = 2000
+#: Columns go together from this rank correlation on (text: normalised mutual information), on so many rows.
+TOGETHER, ASSOCIATION_ROWS = 0.9, 2000
 #: Colliding pairs of classes whose dependence on columns is shown.
 PAIRS = 5
 #: Levels of a text column that get a column of their own in the linear part of the fast member.
 MAX_LEVELS = 20
-#: Fewest rows (and with clusters a third as many clusters) of a group about which something is claimed: below it the
-#: t interval of a skewed loss is not to be trusted.
+#: Fewest rows (and with clusters a third as many clusters) of a group whose t interval is to be trusted.
 MIN_ROWS = 30
 #: Shuffles of the labels behind :func:`grouped_labels`.
 SHUFFLES = 200
@@ -88,10 +84,9 @@ class ColumnValue(Told):
     @property
     def verdict(self) -> str:
         with_all = f"PBER {self.pber:.1%} with all columns."
-        said = [
-            f"{row['unit']} ({100 * row['needed']:+.1f} points, {100 * row['low']:.1f} to {100 * row['high']:.1f})"
-            for row in self.table[self.table["flagged"]].head(3).to_dict("records")
-        ]
+        needed = self.table[self.table["flagged"]].head(3)
+        ends = zip(needed["unit"], *(100 * needed[name] for name in ("needed", "low", "high")), strict=True)
+        said = [f"{unit} ({rise:+.1f} points, {low:.1f} to {high:.1f})" for unit, rise, low, high in ends]
         if not said:
             return f"{with_all} No column is missed beyond chance when the others are there."
         return f"{with_all} It rises most without {', '.join(said)}."
@@ -215,7 +210,6 @@ def fast_member(X: Any) -> Any:
 def _units(
     X: Any, every: list[Any], columns: Any, most: int, random_state: int
 ) -> tuple[dict[Any, list[Any]], list[str]]:
-    """Name of every unit → its columns, and what was joined."""
     if columns is None:
         return _together(X, every, most, random_state)
     if isinstance(columns, Mapping):
@@ -237,10 +231,9 @@ def _together(X: Any, every: list[Any], most: int, random_state: int) -> tuple[d
     n = np.shape(X)[0]
     rows = np.sort(np.random.default_rng(random_state).choice(n, min(n, ASSOCIATION_ROWS), replace=False))
     frame = pd.DataFrame(_safe_indexing(X, rows)).reset_index(drop=True)
-    number = frame.apply(pd.api.types.is_numeric_dtype).to_numpy()
-    ranks = frame.apply(
-        lambda column: column.rank() if pd.api.types.is_numeric_dtype(column) else pd.factorize(column)[0]
-    )
+    is_number = pd.api.types.is_numeric_dtype
+    ranks = frame.apply(lambda column: column.rank() if is_number(column) else pd.factorize(column)[0])
+    number = frame.apply(is_number).to_numpy()
     similar = np.nan_to_num(np.abs(ranks.corr().to_numpy()))
     # Names have no order: mutual information, for numbers that of tenths of their ranks.
     levels = np.nan_to_num(np.where(number, ranks.rank(pct=True).mul(10).round(), ranks), nan=-1)
@@ -295,10 +288,9 @@ class SubgroupCollisions(Told):
     def verdict(self) -> str:
         small = int((self.table["verdict"] == "too few rows").sum())
         more = f" {small} groups are too small to tell." if small else ""
-        said = [
-            f"{row['group']} {row['pber']:.1%} ({100 * row['difference']:+.1f} points, {row['verdict']})"
-            for row in self.table[self.table["verdict"].isin(["higher", "lower"])].to_dict("records")
-        ]
+        other = self.table[self.table["verdict"].isin(["higher", "lower"])]
+        numbers = zip(other["group"], other["pber"], 100 * other["difference"], other["verdict"], strict=True)
+        said = [f"{name} {pber:.1%} ({gap:+.1f} points, {verdict})" for name, pber, gap, verdict in numbers]
         if not said:
             return f"No group differs from the rest beyond chance.{more}"
         return f"{len(said)} of {len(self.table)} groups differ from the rest in PBER: {'; '.join(said)}.{more}"
@@ -395,11 +387,9 @@ class GroupedLabels(NamedTuple):
 
     def words(self, name: str = "this column") -> str:
         """A warning, or an empty text."""
-        same = (
-            f"rows with the same value of {name} ({self.values:,} values) have the same label {self.agreement:.0%} of"
-        )
+        same = f"rows with the same value of {name} ({self.values:,} values) have the same label {self.agreement:.0%}"
         advice = "if they belong together (one patient, one document), pass groups="
-        return f"{same} the time, {self.chance:.0%} by chance: {advice}" if self.suspicious else ""
+        return f"{same} of the time, {self.chance:.0%} by chance: {advice}" if self.suspicious else ""
 
 
 def grouped_labels(

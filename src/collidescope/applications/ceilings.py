@@ -56,10 +56,8 @@ class _Jackknife(NamedTuple):
         return np.concatenate([counts.sum(axis=0)[None], counts.sum(axis=0) - counts]).astype(np.float64)
 
     def ranking(self, area: Callable[[IntArray, IntArray], float], P: FloatArray) -> FloatArray:
-        """Mean over classes (the second of two) of an area, from (true, all) rows with at least each of the scores.
-
-        Sorted once for all parts: scikit-learn's functions would sort and check 26 times.
-        """
+        """Mean over classes (the second of two) of an area, from (true, all) rows with at least each of the scores."""
+        # Sorted once for all parts: scikit-learn's functions would sort and check 26 times.
         kept = [np.full(len(P), True), *(self.part != g for g in range(self.part.max() + 1))]
         classes = range(self.k)[1 if self.k == 2 else 0 :]
         found = np.zeros(len(kept))
@@ -97,7 +95,6 @@ def _metrics(rows: _Jackknife, cost: FloatArray | None) -> list[_Metric]:
     lower = (False, 0.0, "errors of the posteriors raise it: the best is at most this")
     f1 = "errors of the posteriors usually lower it; rules for F1 can reach a little more even with true posteriors"
     top = min(k - 1, 5 if k > 10 else 2)
-
     likeliest = lambda P, priors: P.argmax(axis=1)  # noqa: E731
     at_equal_priors = lambda P, priors: (P / np.maximum(priors, LEAST)).argmax(axis=1)  # noqa: E731
 
@@ -186,8 +183,7 @@ def ceilings(
     ----------
     P, y : array of shape (n, K) and n labels, or a fitted ``CollisionClassifier``
         Held-out posteriors; a classifier has them, its labels, limit and learning curves.
-    y_pred : array of n labels or of shape (n, K), optional
-        Held-out predictions of another classifier, compared on the same rows.
+    y_pred : array of n labels or of shape (n, K), optional; of another classifier, compared on the same rows
     limit : Limit, optional; range of PBER and Bayes error with unlimited rows
     posteriors_by_size : mapping of training rows to arrays of shape (n, K), optional
         Posteriors of the same rows by models trained on fewer rows, three sizes or more with the largest (that of P may

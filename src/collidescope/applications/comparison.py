@@ -106,10 +106,9 @@ def compare(estimated: CollisionMatrix, counted: CollisionMatrix, *, level: floa
     unlike = np.abs(estimated.priors - counted.priors[order])
     if unlike.max() > PRIORS_GAP:
         k = int(unlike.argmax())
-        notes.append(
-            f"The class shares differ ({estimated.classes[k]}: {estimated.priors[k]:.1%} estimated, "
-            f"{counted.priors[order[k]]:.1%} counted), and S depends on them: compare the same population."
-        )
+        both = f"{estimated.priors[k]:.1%} estimated, {counted.priors[order[k]]:.1%} counted"
+        why = "and S depends on them: compare the same population."
+        notes.append(f"The class shares differ ({estimated.classes[k]}: {both}), {why}")
     if counted.coverage is not None and counted.coverage < 1 - PRIORS_GAP:
         notes.append(f"The count speaks for {counted.coverage:.1%} of the inputs, the estimate for all of them.")
     return Comparison(pairs, pber, level, tuple(notes))
@@ -146,10 +145,8 @@ class CollisionChange(Told):
         low, high = self.interval
         how = "the same rows, paired" if self.paired else "different rows"
         word = "rose" if low > 0 else "fell" if high < 0 else "did not change beyond chance"
-        return (
-            f"PBER {word}: {self.before:.2%} before, {self.after:.2%} after, change {100 * self.change:+.2f} points "
-            f"({100 * low:+.2f} to {100 * high:+.2f}; {how})."
-        )
+        change = f"change {100 * self.change:+.2f} points ({100 * low:+.2f} to {100 * high:+.2f}; {how})"
+        return f"PBER {word}: {self.before:.2%} before, {self.after:.2%} after, {change}."
 
 
 def collision_change(

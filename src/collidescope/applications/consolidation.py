@@ -8,12 +8,10 @@ The greedy path merges the two groups with the largest gain, again and again. Ga
 attract the rest and late steps often give all to the largest. ``balance`` β divides the gain by (n_a n_b)^β, with n the
 number of classes of a group: 0 is greedy, 1 the mean collision between classes of the two groups (average linkage).
 
-A class that is two has inputs in separate groups that collide with different classes. For class k and two classes a, b
-that it collides with, every row of class k has the contrast t = log p_a - log p_b of its held-out posteriors. A class
-that is one group has t with one mode, wherever it stands between a and b (Gaussian classes: t is linear in x); two
-separate groups, one near a and one near b, give two modes. Silverman's test (1981): the smallest bandwidth h at which
-the kernel density of t has one mode is large when there are two. Its null distribution comes from the same sample,
-smoothed with that h, so that any shape with one mode is the null.
+A class that is two has inputs in separate groups that collide with different classes a and b: the contrast t =
+log p_a - log p_b of the held-out posteriors of its rows then has two modes, where a class that is one group has one.
+Silverman's test (1981): the smallest bandwidth h at which the kernel density of t has one mode is large when there are
+two. Its null distribution comes from the same sample, smoothed with that h: any shape with one mode is the null.
 """
 
 from __future__ import annotations
@@ -127,13 +125,10 @@ class ConsolidationPlan(Told):
 
     @property
     def verdict(self) -> str:
-        words = (
-            f"{self.source.n_classes} classes in {self.n_groups} groups. An input seen again falls into another group"
-        )
-        words += (
-            f" with probability {_with_interval(self.matrix)}, into another class with {_with_interval(self.source)}."
-        )
-        words += " [PBER]"
+        groups = f"{self.source.n_classes} classes in {self.n_groups} groups."
+        merged, apart = _with_interval(self.matrix), _with_interval(self.source)
+        again = f"falls into another group with probability {merged}, into another class with {apart}"
+        words = f"{groups} An input seen again {again}. [PBER]"
         price = self.path.set_index("n_groups")["price"].get(self.n_groups, 0.0)
         more = f" Merging by gain alone would leave {self.matrix.pber - price:.2%}, in less even groups."
         return words + more if price > TIE else words
@@ -260,12 +255,10 @@ class _Constraints(NamedTuple):
     most: int
 
     def allows(self, group: Sequence[int]) -> bool:
-        """May these classes be one group?"""
         return len(group) <= self.most and not self.apart[np.ix_(group, group)].any()
 
 
 def _constraints(names: list[Any], must_merge: Any, cannot_merge: Any, most: int) -> _Constraints:
-    """The constraints as a caller writes them, by the names of the classes."""
     together: list[list[int]] = []
     for group in _groups(names, must_merge, "must_merge"):  # groups that share a class are one
         touching = [other for other in together if set(other) & set(group)]
@@ -316,8 +309,7 @@ class _Search(NamedTuple):
 def _greedy(W: FloatArray, limits: _Constraints, balance: float) -> _Search:
     """Merge the two groups with the best score, again and again: O(K²) each time.
 
-    A group is known by its first member, and W between groups is kept there. Merges that the constraints forbid
-    complete the tree and belong to no plan.
+    A group is known by its first member. Merges that the constraints forbid complete the tree and belong to no plan.
     """
     k = len(W)
     W, members = W.copy(), {i: [i] for i in range(k)}
@@ -329,7 +321,6 @@ def _greedy(W: FloatArray, limits: _Constraints, balance: float) -> _Search:
         return np.where(alive[:, None] & alive & ~np.eye(k, dtype=bool), W / np.outer(size, size) ** balance, FORBIDDEN)
 
     def merge(a: int, b: int) -> None:
-        """Group b joins group a."""
         gains.append(float(W[a, b]))
         size[a] += size[b]
         # As scipy writes it: two clusters, the PBER removed so far (never falling), the classes below.
@@ -416,15 +407,11 @@ def _path_table(cm: CollisionMatrix, search: _Search, reference: _Search) -> pd.
 
 
 def _intervals(cm: CollisionMatrix, groupings: Groupings, pber: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """95% intervals of the PBER at every step; nan where they would need a covariance that is not there.
-
-    With v = 1 for diagonal entries of the upper triangle of B and 2 for two classes of one group, PBER = 1 - v·B, with
-    variance vᵀ C v.
-    """
+    """95% intervals of the PBER at every step; nan where they would need a covariance that is not there."""
     stderr = np.full(len(pber), np.nan)
     if cm.covariance is not None:
         i, j = np.triu_indices(cm.n_classes)
-        for step, grouping in enumerate(groupings):
+        for step, grouping in enumerate(groupings):  # PBER = 1 - v·B, over the upper triangle of B
             v = np.where(i == j, 1.0, 2.0 * (grouping[i] == grouping[j]))
             stderr[step] = np.sqrt(max(float(v @ cm.covariance @ v), 0.0))
     elif cm.pber_stderr is not None and groupings[0].max() + 1 == cm.n_classes:

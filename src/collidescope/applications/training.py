@@ -1,7 +1,6 @@
 """S in training: soft targets for labels, and more draws of what is confused beyond need.
 
-*Label smoothing*: the target of label i is row i of ``T = (1 - a) I + a S``, a the *strength*. Uniform smoothing
-spreads a over all classes alike; here a class gets as much of it as inputs of class i are found in it when seen again.
+*Label smoothing*: the target of label i is row i of ``T = (1 - a) I + a S``, a the *strength*.
 
 *Adaptive sampling*: after an epoch the confusion of the model on held-out rows, C[i, j] = P(said j | class i), is
 compared with what is inherent. Where C exceeds it beyond sampling noise (one-sided z test, Benjamini and Hochberg), for
@@ -45,8 +44,7 @@ STRENGTHS = (0, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.0)
 LEVEL = 0.05
 #: Most by which a class is drawn oftener than another: beyond it the same rows come again and again.
 CAP = 10.0
-#: Share of the logarithm of a weight that an update keeps. The first epochs confuse everything: that fades. An
-#: excess that stays for good raises the weight to exp(excess / (1 - MEMORY)), so 0.1 to 1.6.
+#: Share of the logarithm of a weight that an update keeps: the first epochs confuse everything, and that fades.
 MEMORY = 0.8
 
 
@@ -167,7 +165,6 @@ def check_strength(value: float, name: str = "strength") -> float:
 
 
 def _weight_argument(classifier: Any) -> str:
-    """What ``fit`` calls the weights."""
     if isinstance(classifier, type) or not hasattr(classifier, "get_params"):
         name = getattr(classifier, "__name__", "LogisticRegression")
         raise ValueError(f"classifier must be a scikit-learn classifier, got {classifier!r}: write {name}()")

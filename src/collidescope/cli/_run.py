@@ -218,10 +218,7 @@ def check_matrix_name(path: Path | None, n_classes: int) -> None:
 
 
 def write_outputs(*outputs: Output) -> None:
-    """Write every output that was asked for, and say so; a failure does not stop the rest.
-
-    The result has been printed before, so what cannot be written is not lost; the exit code tells.
-    """
+    """Write every output that was asked for, and say so; a failure does not stop the rest, the exit code tells."""
     code = 0
     for what, path, write in outputs:
         if path is None:
@@ -315,9 +312,6 @@ def posterior_table(posteriors: Any, classes: Any, numbers: Any, extra: pd.DataF
     likely = pd.Series(classes[np.nan_to_num(posteriors).argmax(axis=1)])
     unscored = np.isnan(posteriors).any(axis=1)
     frames = [pd.DataFrame({"row": numbers}), *([] if extra is None else [extra.reset_index(drop=True)])]
-    frames += [
-        (likely.astype(object).mask(unscored, None) if unscored.any() else likely).rename("predicted").to_frame()
-    ]
-    return pd.concat(
-        [*frames, pd.DataFrame(posteriors, columns=[f"p_{as_word(name)}" for name in classes.tolist()])], axis=1
-    )
+    likely = likely.astype(object).mask(unscored, None) if unscored.any() else likely
+    scores = pd.DataFrame(posteriors, columns=[f"p_{as_word(name)}" for name in classes.tolist()])
+    return pd.concat([*frames, likely.rename("predicted").to_frame(), scores], axis=1)

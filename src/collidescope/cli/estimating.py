@@ -245,6 +245,7 @@ def count(run: Run, table: opt.TableArgument, drop: opt.Drop = None, keep: opt.K
 
 
 WIDE = "One row per item and one column per class, with the number of votes."
+WHO = "Who voted: finds who differs."
 OTHER = "A model or matrix of the same classes, to compare with."
 
 
@@ -253,9 +254,7 @@ def votes(
     run: Run,
     table: opt.TableArgument,
     item: Annotated[str | None, typer.Option("--item", "-i", metavar="COLUMN", help="What was voted on.")] = None,
-    annotator: Annotated[
-        str | None, typer.Option("--annotator", "-a", metavar="COLUMN", help="Who voted: finds who differs.")
-    ] = None,
+    annotator: Annotated[opt.Column, typer.Option("--annotator", "-a", metavar="COLUMN", help=WHO)] = None,
     wide: Annotated[bool, typer.Option("--wide", help=WIDE)] = False,
     model: Annotated[Path | None, typer.Option("--model", "-m", metavar="FILE", help=OTHER)] = None,
     drop: opt.Drop = None,

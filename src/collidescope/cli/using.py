@@ -69,11 +69,9 @@ def predict(
     P, met = reading.posteriors(fitted, X.drop(columns=[label] if label in X else []), held_out=False)
     found = posterior_table(P, fitted.classes_, range(len(X)), X[with_column] if with_column else None)
     said = {"classes": fitted.classes_.tolist(), "predicted": found["predicted"].tolist()}
-    run.tell(
-        opt.as_csv(found).removesuffix("\n") if out is None else None,
-        lambda: said | {"posteriors": P.tolist(), "notes": [*notes, *met]},
-        (f"table of {len(found):,} rows", out, partial(write_table, found)),
-    )
+    words = opt.as_csv(found).removesuffix("\n") if out is None else None
+    written = (f"table of {len(found):,} rows", out, partial(write_table, found))
+    run.tell(words, lambda: said | {"posteriors": P.tolist(), "notes": [*notes, *met]}, written)
 
 
 @command("matrix", *opt.PRINTING)

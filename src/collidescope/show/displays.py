@@ -31,18 +31,16 @@ if TYPE_CHECKING:
     from matplotlib.image import AxesImage
 
 INK, ACCENT, QUIET, NEUTRAL = "#1f2a44", "#c8442c", "#9aa5b8", "#e3e7ee"
-#: Longer names are cut: beyond this a name takes more room than the picture.
-LONGEST = 24
-#: Names are left out rather than printed smaller than this (points).
-SMALLEST_FONT, LARGEST_FONT = 6.0, 10.0
+#: Longer names are cut; names are left out rather than printed smaller than this (points).
+LONGEST, SMALLEST_FONT, LARGEST_FONT = 24, 6.0, 10.0
 #: Axes shrink when labels and a colour bar take their share; names are placed as if this much were left.
 LEFT_OVER = 0.8
 #: Width of a character in units of the font size, on the average.
 CHARACTER = 0.62
 #: Up to this many classes values are written into the heat map and classes keep their order; with three decimals.
 FEW, THREE_DECIMALS = 20, 10
-#: Off the diagonal a rate of 0.02 can matter while 0.9 stands on it, so the diagonal is grey and collisions have their
-#: own scale, (rate / largest) ** BEND. On a logarithmic one, which has no zero, rates of 0.02 and 0.1 look alike.
+#: Off the diagonal a rate of 0.02 can matter while 0.9 stands on it: collisions have a scale of their own, (rate /
+#: largest) ** BEND. On a logarithmic one, which has no zero, rates of 0.02 and 0.1 look alike.
 BEND = 1 / 3
 #: Where the scale of colours is labelled, and how close to each other (in parts of its length).
 TICKS, APART = (1, 0.7, 0.4, 0.2, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0001, 0), 0.08
@@ -121,8 +119,7 @@ def tidy(ax: Axes, *, bars: bool = False) -> None:
 class CollisionMatrixDisplay(Display):
     """S as a heat map (:meth:`plot`), and its largest collisions with their intervals (:meth:`plot_pairs`).
 
-    In the heat map the diagonal is grey; collisions are coloured by the cube root of the rate, so that rare ones show
-    beside frequent ones.
+    The diagonal is grey; collisions are coloured by the cube root of the rate, so that rare ones show too.
 
     Parameters
     ----------
@@ -185,15 +182,8 @@ class CollisionMatrixDisplay(Display):
     ) -> Self:
         """Draw the heat map; a new figure grows with the number of classes.
 
-        Parameters
-        ----------
-        ax : matplotlib Axes, optional
-        include_values : bool, optional
-            Write the entries into the cells. By default up to 20 classes.
-        values_format : str, optional; by default ``".3f"`` up to 10 classes, ``".2f"`` beyond
-        cmap, colorbar : name or Colormap, bool
-        **kw
-            For ``Axes.imshow``, such as ``norm``.
+        ``include_values`` writes the entries into the cells (by default up to 20 classes) in ``values_format`` (by
+        default ".3f" up to 10 classes, ".2f" beyond); ``cmap`` is a name or a Colormap, ``kw`` for ``Axes.imshow``.
         """
         S, names = self._checked()
         k = len(S)
@@ -231,10 +221,7 @@ class CollisionMatrixDisplay(Display):
         return self
 
     def plot_pairs(self, ax: Axes | None = None, *, n: int = 15, **kw: Any) -> Self:
-        """Draw the ``n`` most colliding pairs, each in its stronger direction: a dot per rate, a bar per interval.
-
-        A new figure grows with the number of pairs; ``kw`` is for ``Axes.errorbar``.
-        """
+        """Draw the ``n`` most colliding pairs: a dot per rate, a bar per interval; ``kw`` is for ``Axes.errorbar``."""
         check.check_count(n, "n")
         S, names = self._checked()
         low, high = (S if end is None else check.check_square(end, "low, high") for end in (self.low, self.high))
@@ -286,7 +273,7 @@ def continuation(curve: pd.DataFrame, pber: float, low: float, high: float) -> d
     """Where the curve goes: ``rows``, ``low``, ``middle``, ``high``, from the last size to ``REACH`` times it.
 
     For each end b of the range (and for ``pber``) the curve b + (PBER(n) - b) (m/n)^-c through its last point, with
-    the exponent c that fits the other points best. The range itself is not computed here: this is for the eye.
+    the exponent c that fits the other points best: this is for the eye.
 
     >>> import pandas as pd
     >>> m = np.array([125, 250, 500, 1000])
@@ -385,9 +372,7 @@ class LimitDisplay(Display):
 
 @dataclass(eq=False, repr=False)
 class DendrogramDisplay(Display):
-    """Which classes are merged, in which order, and what each merge removes of the PBER.
-
-    Merges of the plan are coloured; the dashed line is where it stops.
+    """Which classes are merged, in which order, what each merge removes of the PBER, and where the plan stops.
 
     Parameters
     ----------
@@ -427,10 +412,7 @@ class DendrogramDisplay(Display):
         return cls(plan.linkage, classes=plan.source.classes, n_groups=plan.n_groups, pber=plan.source.pber)
 
     def plot(self, ax: Axes | None = None, **kw: Any) -> Self:
-        """Draw the tree from left to right; a new figure grows with the number of classes.
-
-        ``kw`` is for :func:`scipy.cluster.hierarchy.dendrogram`.
-        """
+        """Draw the tree from left to right; ``kw`` is for :func:`scipy.cluster.hierarchy.dendrogram`."""
         from scipy.cluster.hierarchy import dendrogram, is_valid_linkage
 
         Z = check.check_finite(self.linkage, "linkage", ndim=2)
@@ -456,9 +438,7 @@ class DendrogramDisplay(Display):
 
 @dataclass(eq=False, repr=False)
 class PosteriorDisplay(Display):
-    """The chance of each class for a few inputs, a panel each.
-
-    Up to 12 classes there is a bar for each of them; of more, the 8 most likely ones of the input.
+    """The chance of each class for a few inputs, a panel each: of more than 12 classes the 8 most likely ones.
 
     Parameters
     ----------

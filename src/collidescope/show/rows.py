@@ -128,12 +128,11 @@ def rows_to_look_at(source: Source, names: list[str], X: Any, rows: Any, image_s
     def shown(chosen: IntArray) -> list[dict[str, Any]]:
         values, left = _values(table, places[chosen], features)
         labels = [None if codes is None else int(codes[row]) for row in chosen]
+        pictures = _pictures(X, places[chosen], shape)
         return [
             {"index": int(places[row]), "label": None if label is None else names[label], "image": picture}
             | {"posterior": _bars(P[row], names, label), "values": cells, "columns_left": left}
-            for row, label, picture, cells in zip(
-                chosen, labels, _pictures(X, places[chosen], shape), values, strict=True
-            )
+            for row, label, picture, cells in zip(chosen, labels, pictures, values, strict=True)
         ]
 
     found = ambiguous(P, y=codes, classes=range(P.shape[1]))

@@ -67,35 +67,31 @@ def summarise(
     ----------
     source : CollisionClassifier, CollisionMatrix or array of shape (n, K)
         A fitted classifier (any object with ``collision_matrix_``, and ``posteriors_`` where rows are to be shown), a
-        matrix, or held-out posteriors, which need ``y``; columns of a DataFrame are matched with the labels by name.
+        matrix, or held-out posteriors, which need ``y``.
     X : rows that the classifier was fitted on, or that belong to the posteriors, optional
-        Shown beside the most ambiguous rows. A classifier without ``posteriors_`` (one that was loaded) is asked about
-        ``X``, which should be rows that it has not seen.
+        Shown beside the most ambiguous rows. A loaded classifier is asked about ``X``: rows that it has not seen.
     y : array of n labels, optional; needed to find labels that look wrong, and for an audit
     y_pred : predictions of a classifier on the same rows, optional
         Labels, posteriors or the fitted classifier: adds an :func:`~collidescope.audit`.
     rows : DataFrame of n rows, optional; shown in the place of ``X``, which may be encoded
     image_shape : tuple, optional
-        Such as (28, 28): the rows of ``X`` are images of this shape, channels first or last. Rows that are
-        two-dimensional arrays are shown as images without it.
+        Such as (28, 28): the rows of ``X`` are images of this shape. Two-dimensional rows are so without it.
     control : ShuffledControl, optional
     limit : Limit, optional; by default ``source.limit_`` where there is one
     title : str, optional
     about : mapping, optional
-        Where the rows come from: ``file``, ``label`` (name of the label column) and ``columns`` (names of those used),
-        by default as far as the model, ``X`` and ``y`` know them. ``command``, the command line that was run, turns
-        advice into commands; ``saved`` is the file that holds the model or the matrix, ``seconds`` what the fit took.
+        Where the rows come from: ``file``, ``label`` (name of the label column) and ``columns`` (names of those used);
+        ``command``, the command line that was run, which turns advice into commands; ``saved``, the file that holds the
+        model or the matrix; ``seconds`` that the fit took.
     notes : list of text, optional
     sections : list, optional
-        More results to show: what ``compare``, ``ceilings``, ``column_value``, ``collisions_by`` and others return,
-        or mappings with ``title``, ``sentences`` (list of text) and ``table`` (None, or a mapping of ``columns``, a
-        list of names, and ``rows``, a list of lists).
+        More results to show: what ``compare``, ``ceilings``, ``column_value`` and others return, or mappings with
+        ``title``, ``sentences`` (list of text) and ``table`` (None, or a mapping of ``columns`` and ``rows``).
 
     Returns
     -------
     dict
-        For :func:`~collidescope.write_report` and ``json.dumps``. Of more than 200 classes the matrix holds the 100
-        that collide most, and all others as one.
+        Of more than 200 classes the matrix holds the 100 that collide most, and all others as one.
 
     Examples
     --------
