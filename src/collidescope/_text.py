@@ -1,9 +1,8 @@
 """Results as text for terminals and as HTML for notebooks, and the headline that everything shares.
 
 The headline makes three statements about an *estimated* S, none of which a better classifier can refute: PBER as these
-n rows show it now (an upper limit in expectation: what the model has not learned yet counts as collision), the range
-that unlimited rows of this kind would leave (from a :class:`~collidescope.limit.Limit`), and the error that the best
-possible classifier makes at most. Cover and Hart's two-sided bounds are stated only where S itself is known.
+rows show it now, the range that unlimited rows of this kind would leave (from a :class:`~collidescope.limit.Limit`),
+and the error that the best possible classifier makes at most. Two-sided bounds are stated only where S itself is known.
 """
 
 from __future__ import annotations

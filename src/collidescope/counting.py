@@ -96,9 +96,7 @@ def count_collisions(
     X : DataFrame, Series or array of n rows, any dtypes
         The inputs. For votes, one row per vote: the name or number of the item.
     y, classes : array of n labels, K names (default the sorted distinct labels)
-    average : {"rows", "items"}
-        Whose mean S is. "rows", for tables in which inputs repeat by chance; "items", for votes: every distinct input
-        counts the same, however many labels it has.
+    average : "rows", for tables in which inputs repeat by chance, or "items", for votes: each input counts the same
 
     Returns
     -------
@@ -132,15 +130,14 @@ def collision_matrix_from_votes(votes: Any, classes: Names | None = None) -> Col
     ----------
     votes : array, DataFrame, sparse matrix, or Dask array or DataFrame of shape (items, K)
         How many votes each item has for each class. Items may have different numbers of votes.
-    classes : K names, optional
-        In the order of the columns; of a DataFrame, the columns to use. Default the columns of a DataFrame, or 0 … K-1.
+    classes : K names in the order of the columns (of a DataFrame, those to use), default its columns or 0 … K-1
 
     Returns
     -------
     CollisionMatrix
         The mean over the items with two votes or more: S[i, j] is the chance that another voter says j where one has
-        said i. Items are the units of the standard errors. ``coverage`` is the share of the items with a vote that have
-        two or more; ``counts`` are items (an item with 3 of 4 votes for a class counts 0.75 for it).
+        said i. ``coverage`` is the share of the items with a vote that have two or more; ``counts`` are items (one with
+        3 of 4 votes for a class counts 0.75 for it).
 
     Examples
     --------

@@ -36,7 +36,9 @@ from collidescope.equations.shrinkage import shrunk_joint
 from collidescope.matrix import CollisionMatrix
 from collidescope.scale import _dask
 
-Names = Sequence[Any] | npt.NDArray[Any]
+NDArray = npt.NDArray[Any]
+Names = Sequence[Any] | NDArray
+Floats = FloatArray | None
 #: Classes up to which the sums of every class are kept apart when priors are given: K³ numbers, 1.5 GB here.
 MAX_STRATA = 400
 _NEEDS_LABELS = "priors other than 'empirical' need y: without labels use shift_priors and sample_weight first"
@@ -359,12 +361,7 @@ def group_numbers(groups: Any, n_rows: int) -> IntArray:
 
 
 def _accumulated(
-    P: FloatArray,
-    codes: IntArray | None,
-    w: FloatArray,
-    names: npt.NDArray[Any],
-    observed: FloatArray | None,
-    target: FloatArray | None,
+    P: FloatArray, codes: IntArray | None, w: FloatArray, names: NDArray, observed: Floats, target: Floats
 ) -> CollisionAccumulator:
     """The sums of some rows, at priors ``target`` from shares ``observed`` where these are given."""
     apart = target is not None and len(names) <= MAX_STRATA
@@ -413,7 +410,6 @@ def accumulate(
 def _from_dask(
     P: Any, y: Any, classes: Any, priors: npt.ArrayLike | str, sample_weight: npt.ArrayLike | None
 ) -> CollisionMatrix:
-    """One accumulator per block, merged as a tree on the workers."""
     blocks = _dask.blocks(P, y, sample_weight)
     natural = _is_empirical(priors)
     if classes is None and hasattr(P, "columns"):
@@ -489,12 +485,7 @@ def shrunk_collision_matrix(
 
 
 def one_step_and_moments(
-    P: npt.NDArray[Any],
-    codes: IntArray,
-    weights: FloatArray | None,
-    classes: npt.NDArray[Any],
-    target: FloatArray | None,
-    groups: npt.ArrayLike | None = None,
+    P: NDArray, codes: IntArray, weights: Floats, classes: NDArray, target: Floats, groups: npt.ArrayLike | None = None
 ) -> tuple[CollisionMatrix, Moments]:
     """The one-step estimate at priors ``target`` (None: those of the rows), and what :func:`shrink` takes beside it."""
     # In one pass where it can be: with many classes every further one is a costly read of memory.

@@ -155,7 +155,6 @@ def cautions(collisions: CollisionMatrix, one_step: CollisionMatrix, recovery: R
 
 
 def _collisions(estimator: Any, X: Any, y: npt.NDArray[Any]) -> CollisionMatrix:
-    """S of a fresh copy of the estimator: its own ``one_step_``, or the cross-fitted estimate of a plain classifier."""
     fresh = clone(estimator)
     if "estimate" not in fresh.get_params():
         return estimate_collisions(fresh, X, y)

@@ -6,14 +6,10 @@ The usual coefficients compare that with votes drawn at random from the class sh
     Fleiss' kappa          1 - (1 - tr B) / (1 - ‖π‖²)              B and π: means over items
     Krippendorff's alpha   1 - (1 - tr B) / (1 - ‖π‖²) · (n-1)/n    B and π: means over the n votes that have a pair
 
-so both follow from the collision matrix and say less than it does: which classes collide is lost, and where one class
-is common they are low although people agree on nearly every item.
-
-An annotator a is compared with the others on the items they share. If a votes as the others do, a agrees with another
-as often as two others agree, and uses every class as often as they do: both differences have mean zero on every item,
-however hard it is, so items are the units and each difference is tested by its mean. The annotator with the smallest
-p-value is flagged if it is small beyond multiplicity (Bonferroni over the classes and the annotators left), its votes
-are set aside, and the rest is tested again: otherwise one careless annotator makes the careful ones look different.
+An annotator who votes as the others do agrees with another as often as two others agree, and uses every class as often
+as they do: both differences have mean zero on every item, however hard it is, so items are the units. The annotator
+with the smallest p-value is flagged if it is small (Bonferroni over the classes and the annotators left), its votes are
+set aside, and the rest is tested again: otherwise one careless annotator makes the careful ones look different.
 """
 
 from __future__ import annotations

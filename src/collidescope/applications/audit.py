@@ -170,10 +170,8 @@ def audit(
         ``CollisionClassifier`` are recognised and get their held-out posteriors.
     X, y_true : the audited rows and their labels
         X is needed for a classifier, or an estimator as ``y_pred``; else ``audit(P, y_true, y_pred)``.
-    y_pred : array of n labels, array of shape (n, K), or a fitted estimator
-        What the audited classifier says about rows that it did not train on.
-    limit : Limit, optional
-        What unlimited rows would leave, default ``limit_`` of the model: tells "not learned yet" from "inherent".
+    y_pred : array of n labels or of shape (n, K), or a fitted estimator, that did not train on the rows
+    limit : Limit, default ``limit_`` of the model; tells "not learned yet" from "inherent"
     classes : K names in the order of the columns, default those of the model or the sorted distinct labels
     level, fdr : float, of the intervals; false discovery rate of the flagged pairs (Benjamini and Hochberg)
 

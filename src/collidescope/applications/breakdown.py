@@ -112,8 +112,8 @@ def column_value(
     Parameters
     ----------
     clf : classifier with ``predict_proba``, or None
-        Cloned and cross-fitted for every unit; the values hold for it. A ``CollisionClassifier`` or ``TableClassifier``
-        would take hours: in its place, and for None, logistic regression and gradient boosting, averaged, are used.
+        Cross-fitted for every unit; the values hold for it. For None, and in place of a classifier of this package,
+        which would take hours, logistic regression and gradient boosting, averaged.
     X, y : DataFrame or array of n rows, and their labels
         A column that is *offered* (known for these rows, not yet used) would take off what ``needed`` says.
     columns : list of column names, or mapping of name to list of column names, optional
@@ -121,8 +121,7 @@ def column_value(
     costs : mapping of unit or column to its cost (of a test, of a question), optional
     groups : array of n names, optional; rows that belong together share a fold, and intervals count groups
     cv : int or splitter
-    budget : int
-        Cross-fits at most: 1 + 2 for each unit. Where there are more columns, the most similar ones are joined.
+    budget : int; cross-fits at most, 1 + 2 for each unit: of more columns the most similar ones are joined
     level, fdr : float, of the intervals; of the flags (Benjamini and Hochberg)
     random_state, verbose : int; ``verbose=1`` shows progress with the time left
 
@@ -255,7 +254,6 @@ def _together(X: Any, every: list[Any], most: int, random_state: int) -> tuple[d
 
 
 def _prices(costs: Mapping[Any, float] | None, units: dict[Any, list[Any]]) -> dict[Any, float]:
-    """Cost of every unit whose columns have one."""
     known = dict(costs or {})
     places = {*units, *(column for part in units.values() for column in part)}
     for name, cost in known.items():
@@ -315,10 +313,8 @@ def collisions_by(
         Held-out posteriors; those of a classifier with its labels (``y=None``) and learning curves. A model that knows
         one group better than another makes them differ too: what is not learned counts as collision.
     y, groups : arrays of n labels and of n names
-    clusters : array of n names, optional
-        Rows that belong together (one patient): intervals count clusters in place of rows.
-    posteriors_by_size : mapping of training rows to arrays of shape (n, K), optional
-        As in :func:`ceilings`: gives every group the range that unlimited rows would leave.
+    clusters : array of n names, optional; rows that belong together: intervals count clusters
+    posteriors_by_size : as in :func:`ceilings`; gives every group the range that unlimited rows would leave
     classes : K names in the order of the columns, default the sorted distinct labels
     level : float; all intervals of the table hold at once with this probability (Šidák)
     fdr : float; false discovery rate of the flagged pairs (Benjamini and Hochberg)

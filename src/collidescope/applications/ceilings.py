@@ -6,12 +6,10 @@ matrix C, and p itself for the rest. *Now* is the value on held-out rows. Any cl
 compared in pairs.
 
 Standard errors are those of a delete-a-group jackknife: rows (or whole clusters) are dealt into ``PARTS`` parts,
-each metric is computed without each part, and θ̂ has variance (g - 1) / g Σ (θ₋ₚ - mean)². Every metric here is a smooth
-function of averages, and differences of two classifiers or two training sizes come with their covariance.
+each metric is computed without each part, and θ̂ has variance (g - 1) / g Σ (θ₋ₚ - mean)².
 
-*At the limit*: accuracy and the Brier score follow from a ``Limit``. Any other metric has a curve of its own, from
-posteriors of the same rows by models of several training sizes: its distance to the best possible value is continued
-like a PBER (:mod:`collidescope.limit`).
+*At the limit*: accuracy and the Brier score follow from a ``Limit``. Of any other metric the distance to the best
+possible value is continued like a PBER, from posteriors by models of several training sizes.
 """
 
 from __future__ import annotations
@@ -45,7 +43,6 @@ class _Jackknife(NamedTuple):
     k: int
 
     def mean(self, values: FloatArray) -> FloatArray:
-        """Of one value per row."""
         sums, sizes = np.bincount(self.part, values), np.bincount(self.part)
         return np.append(values.mean(), (values.sum() - sums) / (len(values) - sizes))
 
@@ -186,8 +183,7 @@ def ceilings(
     y_pred : array of n labels or of shape (n, K), optional; of another classifier, compared on the same rows
     limit : Limit, optional; range of PBER and Bayes error with unlimited rows
     posteriors_by_size : mapping of training rows to arrays of shape (n, K), optional
-        Posteriors of the same rows by models trained on fewer rows, three sizes or more with the largest (that of P may
-        be among them): gives every metric its own range.
+        Posteriors of the same rows by models trained on fewer, three sizes or more: gives every metric its own range.
     cost : array of shape (K, K), optional; cost[i, j] of deciding j where i is true
     groups : array of n names, optional; rows that belong together: intervals count groups
     classes, level, random_state : as in :func:`audit`; deals the rows into the parts of the jackknife

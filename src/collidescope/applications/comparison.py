@@ -1,16 +1,15 @@
 """Two estimates beside each other: of a model and of people (:func:`compare`), of two fits or periods.
 
-An estimate from one label per input converges to B - E[δδᵀ]: whatever the model has not learned counts as collision, so
-it is too high before it is right. A count over several labels per input has no model in it. For a pair of classes the
-difference of the two rates S[i, j] says::
+Whatever a model has not learned counts as collision; a count over several labels per input has no model in it. For a
+pair of classes the difference of the two rates S[i, j] says::
 
     estimated > counted    not learned yet: a better model, or more rows, would tell these classes apart
     estimated < counted    label noise or leak: people disagree more than the labels that the model was trained on show.
                            Either votes are noisier than labels, or inputs give the label away
     otherwise              agreed: the collision is in the inputs
 
-The two are taken as independent. Where they share inputs their errors are mostly positively correlated, and the
-intervals of the difference are too wide rather than too narrow. They are simultaneous (Bonferroni over the pairs).
+The two are taken as independent: where they share inputs, intervals are too wide rather than too narrow. They are
+simultaneous (Bonferroni over the pairs).
 """
 
 from __future__ import annotations
@@ -115,7 +114,6 @@ def compare(estimated: CollisionMatrix, counted: CollisionMatrix, *, level: floa
 
 
 def _errors(cm: CollisionMatrix) -> FloatArray:
-    """Standard errors, not below what so few rows could show."""
     return np.asarray(cm.stderr if cm.counts is None else np.hypot(cm.stderr, UNSEEN / cm.counts[:, None]))  # type: ignore[arg-type]
 
 

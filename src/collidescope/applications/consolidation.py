@@ -4,9 +4,9 @@ Merging classes with a K×L membership A is exact, ``B' = Aᵀ B A``, so the PBE
 retraining. Symbols: W = B + Bᵀ with a diagonal of zeros: merging groups a and b lowers PBER by the sum of W between
 them (the *gain*). A *grouping* is an array of K group numbers, numbered in the order of their first members.
 
-The greedy path merges the two groups with the largest gain, again and again. Gains add up over classes, so large groups
-attract the rest and late steps often give all to the largest. ``balance`` β divides the gain by (n_a n_b)^β, with n the
-number of classes of a group: 0 is greedy, 1 the mean collision between classes of the two groups (average linkage).
+The greedy path merges the two groups with the largest gain, again and again; large groups attract the rest. ``balance``
+β divides the gain by (n_a n_b)^β, with n the number of classes of a group: 1 is the mean collision between classes of
+the two groups (average linkage).
 
 A class that is two has inputs in separate groups that collide with different classes a and b: the contrast t =
 log p_a - log p_b of the held-out posteriors of its rows then has two modes, where a class that is one group has one.
@@ -166,16 +166,13 @@ def consolidate(
         Exact given S; the choice of the groups saw the estimate, so the PBER of a *chosen* grouping of a noisy matrix
         is a little too low, and intervals do not allow for the choice.
     n_groups, max_pber : int, float, optional
-        Merge until this many groups are left, or until the PBER is at most this. With neither nothing is merged yet:
-        look at ``plan.path`` and take ``plan.at(n)``.
+        Merge until so many groups are left, or the PBER is at most this. With neither take ``plan.at(n)`` later.
     max_group_size : int, optional; most classes of a group
     balance : float from 0 to 1
         0 merges by gain alone, 1 by the mean collision between the classes of two groups, which keeps groups of similar
-        size. What it costs is in the ``price`` column of ``plan.path``.
-    must_merge, cannot_merge : lists of groups of class names, optional
-        Merged before the first step; never together in a group.
-    method : "greedy" or "optimal"
-        Greedy merges the best pair at each step. Optimal looks at every grouping (up to 10 classes).
+        size at a ``price``.
+    must_merge, cannot_merge : lists of groups of class names; merged before the first step, never in one group
+    method : "greedy" merges the best pair at each step, "optimal" looks at every grouping (up to 10 classes)
     names : see :meth:`ConsolidationPlan.at`
 
     Examples
@@ -392,7 +389,6 @@ def _optimal(W: FloatArray, limits: _Constraints) -> _Search:
 
 
 def _path_table(cm: CollisionMatrix, search: _Search, reference: _Search) -> pd.DataFrame:
-    """:attr:`ConsolidationPlan.path`."""
     groupings, pber = search.groupings, search.pber
     low, high = _intervals(cm, groupings, pber)
     merged = np.full((2, len(pber)), None)
@@ -443,12 +439,11 @@ class SplitCandidates(Told):
 
     @property
     def verdict(self) -> str:
-        said = [
-            f"{r['class']} ({r['rows_first']} rows near {r['first']}, {r['rows_second']} near {r['second']})"
-            for r in self.table[self.table["flagged"]].to_dict("records")
-        ]
-        if not said:
+        rows = self.table[self.table["flagged"]].to_dict("records")
+        if not rows:
             return "No class falls into separate groups that collide with different classes."
+        near = "{class} ({rows_first} rows near {first}, {rows_second} near {second})"
+        said = [near.format_map(row) for row in rows]
         return f"Classes that look like two: {'; '.join(said)}."
 
 

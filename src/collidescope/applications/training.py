@@ -6,10 +6,9 @@
 compared with what is inherent. Where C exceeds it beyond sampling noise (one-sided z test, Benjamini and Hochberg), for
 a pair or for class i in all, rows of class i are drawn more often. Collisions are left alone: no model separates them.
 
-What is inherent depends on what the model is asked for. Of *posteriors*, or labels drawn from them, class averages are
-held against S itself: a perfect model has C = S. Of *labels* the reference is the confusion of the best rule,
-E_{x~D_i} 1[argmax y(x) = j], which S alone does not determine: take it from held-out posteriors with
-:func:`bayes_confusion`. S may stand in for it where classes are about equally common; with uneven classes it may not.
+What is inherent depends on what the model is asked for. Of *posteriors* it is S: a perfect model has C = S. Of *labels*
+it is the confusion of the best rule, which S alone does not determine: take it from held-out posteriors with
+:func:`bayes_confusion`. S may stand in for it where classes are about equally common.
 """
 
 from __future__ import annotations
@@ -114,8 +113,8 @@ def choose_smoothing(
     """The strength with which a classifier predicts held-out labels best.
 
     Any classifier (or pipeline) with ``predict_proba`` whose ``fit`` takes ``sample_weight`` learns soft targets: each
-    row is given once for every class, weighted by its target. The ``cv`` folds are the same for all ``strengths``. With
-    S from the same rows held-out labels have a small part in it: where that matters, take S from other rows.
+    row is given once for every class, weighted by its target. The ``cv`` folds are the same for all ``strengths``.
+    Where it matters that held-out labels have a small part in S, take S from other rows.
 
     >>> from sklearn.datasets import load_iris
     >>> from sklearn.linear_model import LogisticRegression
@@ -187,8 +186,7 @@ class AdaptiveSampler:
     Parameters
     ----------
     cm, y : CollisionMatrix, and labels of the n training rows
-    inherent : array of shape (K, K), optional
-        Reference instead of S, such as ``bayes_confusion(P_heldout, y_heldout)`` (see the module's docstring).
+    inherent : array of shape (K, K), optional; in place of S, such as ``bayes_confusion(P_heldout, y_heldout)``
     cap : float; largest ratio between the weights of two classes
     random_state : int, Generator, RandomState or None
 
@@ -198,8 +196,7 @@ class AdaptiveSampler:
     excess_, class_excess_ : DataFrame or None
         Of the last update, one row per ordered pair (``true``, ``predicted``) or per ``class`` taken for any other:
         ``observed``, ``inherent``, ``excess``, ``z``, ``significant``; largest excess first.
-    cost_matrix_ : array of shape (K, K)
-        1 + significant excess for each wrong decision, 0 for the right one: ``P @ cost_matrix_`` is the expected cost.
+    cost_matrix_ : array of shape (K, K); 1 + significant excess for each wrong decision, 0 for the right one
 
     Examples
     --------
@@ -316,7 +313,6 @@ def check_reference(inherent: npt.ArrayLike, k: int) -> FloatArray:
 
 
 def _tested(names: dict[str, Any], observed: FloatArray, inherent: FloatArray, variance: FloatArray) -> pd.DataFrame:
-    """A table of rates: are they beyond what is inherent?"""
     excess = observed - inherent
     z = excess / np.sqrt(variance)
     columns = {"observed": observed, "inherent": inherent, "excess": excess, "z": z}
@@ -324,7 +320,6 @@ def _tested(names: dict[str, Any], observed: FloatArray, inherent: FloatArray, v
 
 
 def _confusion(y: IntArray, y_pred: Any, classes: npt.NDArray[Any]) -> tuple[FloatArray, FloatArray]:
-    """Rates by true class, and their variances; nan for a class without rows."""
     k = len(classes)
     counts = np.bincount(y, minlength=k).astype(np.float64)[:, None]
     counts[counts == 0] = np.nan

@@ -130,9 +130,7 @@ class CollisionMatrixDisplay(Display):
 
     Attributes
     ----------
-    im_, text_, colorbar_ : AxesImage, array of K×K Text or None, Colorbar or None
-    errorbar_ : ErrorbarContainer of :meth:`plot_pairs`
-    ax_, figure_ : Axes and Figure
+    ax_, figure_, im_, text_, colorbar_, errorbar_ : Axes, Figure, what was drawn last (or None)
 
     Examples
     --------
@@ -156,8 +154,7 @@ class CollisionMatrixDisplay(Display):
     def from_matrix(cls, cm: CollisionMatrix, *, order: str | None = None, level: float = 0.95) -> Self:
         """The display of a collision matrix, with intervals at ``level``.
 
-        ``order`` is that of ``cm`` ("given") or puts classes that collide side by side ("cluster": average linkage of
-        the joint rates B). By default as given up to 20 classes, clustered beyond.
+        ``order`` is "given" (default up to 20 classes) or "cluster": classes that collide side by side.
         """
         check_matrix(cm)
         chosen = order or ("given" if cm.n_classes <= FEW else "cluster")
@@ -305,8 +302,7 @@ class LimitDisplay(Display):
 
     Attributes
     ----------
-    errorbar_, range_, band_ : ErrorbarContainer of the curve, of the range; PolyCollection or None
-    ax_, figure_ : Axes and Figure
+    ax_, figure_, errorbar_, range_, band_ : the last three of the curve, of the range, of its continuation (or None)
 
     Examples
     --------
@@ -383,8 +379,7 @@ class DendrogramDisplay(Display):
 
     Attributes
     ----------
-    dendrogram_, cut_ : what :func:`scipy.cluster.hierarchy.dendrogram` returned, Line2D or None
-    ax_, figure_ : Axes and Figure
+    ax_, figure_, dendrogram_, cut_ : the last two what scipy returned, and the dashed line or None
 
     Examples
     --------
@@ -449,8 +444,7 @@ class PosteriorDisplay(Display):
 
     Attributes
     ----------
-    axes_, bars_, images_ : lists of Axes (those with the bars), BarContainer and AxesImage
-    ax_, figure_ : Axes and Figure: the frame of all panels
+    ax_, figure_, axes_, bars_, images_ : the frame of all panels, then lists with an entry for each panel
 
     Examples
     --------

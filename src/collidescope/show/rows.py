@@ -160,7 +160,6 @@ def expected_suspects(P: FloatArray) -> float:
 
 
 def _bars(p: FloatArray, names: list[str], label: int | None) -> list[dict[str, Any]]:
-    """The likeliest classes, and the label whatever its posterior."""
     top = [k for k in np.argsort(-p, kind="stable")[:BARS].tolist() if p[k] >= SMALLEST]
     if label is not None and label not in top:
         top = [*top[: BARS - 1], label]
@@ -238,7 +237,6 @@ def _is_image(shape: tuple[int, ...]) -> bool:
 
 
 def _pictures(X: Any, places: IntArray, shape: tuple[int, ...] | None) -> list[str | None]:
-    """PNGs as data URIs, or None where the rows are no images."""
     if shape is None or X is None or len(places) == 0:
         return [None] * len(places)
     raw = _take(X, places)

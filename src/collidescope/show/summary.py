@@ -201,11 +201,9 @@ def limit_part(limit: Any) -> dict[str, Any]:
     # Limits that were made elsewhere may lack standard errors.
     curve = limit.curve.reindex(columns=["rows", "pber", "pber_stderr"])
     going = part["state"] in READABLE
-    return part | {
-        "words": limit_words(facts),
-        "curve": curve.rename(columns={"pber_stderr": "stderr"}).to_dict("list"),
-        "band": continuation(curve, part["pber"], part["low"], part["high"]) if going else None,
-    }
+    band = continuation(curve, part["pber"], part["low"], part["high"]) if going else None
+    columns = curve.rename(columns={"pber_stderr": "stderr"}).to_dict("list")
+    return part | {"words": limit_words(facts), "curve": columns, "band": band}
 
 
 def ceilings(
@@ -315,7 +313,6 @@ def trust(source: Source, control: Any, summary: Mapping[str, Any]) -> dict[str,
 
 
 def _training(model: Any) -> dict[str, Any] | None:
-    """Folds, and the average weights of the models in the pool."""
     pools = getattr(model, "member_weights_", None)
     if not isinstance(pools, list) or not pools:
         return None
@@ -324,7 +321,6 @@ def _training(model: Any) -> dict[str, Any] | None:
 
 
 def _about(about: Mapping[str, Any] | None, model: Any, X: Any, y: Any) -> dict[str, Any]:
-    """Where the rows come from, as far as it is known."""
     given = dict(about or {})
     if not set(given) <= set(ABOUT):
         raise ValueError(f"about must be a mapping with some of {', '.join(ABOUT)}, got {about!r}")
