@@ -348,10 +348,8 @@ def _add_inputs(sums: PairSums, counts: csr_array, N: FloatArray, weight: FloatA
 
 
 def _add_rows(spread: PairSums, n: csr_array) -> None:
-    """Rows as units: Z = c pᵀ + p cᵀ - p pᵀ = diag(c) - (c - p)(c - p)ᵀ with the class shares of the other rows as p.
-
-    Rows of the same input and class are alike: one unit for each entry of ``n``, as often as the entry says.
-    """
+    """Rows as units: Z = c pᵀ + p cᵀ - p pᵀ = diag(c) - (c - p)(c - p)ᵀ with p the class shares of the other rows."""
+    # Rows of the same input and class are alike: one unit for each entry of n, as often as the entry says.
     item = np.repeat(np.arange(n.shape[0]), np.diff(n.indptr))
     others = np.asarray(n.sum(axis=1)) - 1
     for block in _blocks(n.nnz, n.shape[1]):

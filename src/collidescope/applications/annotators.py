@@ -172,7 +172,6 @@ def _pairs(votes: Votes, level: float) -> pd.DataFrame:
 
 
 def _differing(votes: Votes, matrix: CollisionMatrix, level: float, alpha: float) -> pd.DataFrame:
-    """One row per annotator, tested against those not yet set aside."""
     items, codes, who, people = votes
     active = np.ones(len(people), dtype=bool)
     found: dict[int, Any] = {}

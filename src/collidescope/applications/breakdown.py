@@ -226,7 +226,6 @@ def _units(
 
 
 def _together(X: Any, every: list[Any], most: int, random_state: int) -> tuple[dict[Any, list[Any]], list[str]]:
-    """Columns joined where they go together, or where there are more than ``most`` units."""
     n = np.shape(X)[0]
     rows = np.sort(np.random.default_rng(random_state).choice(n, min(n, ASSOCIATION_ROWS), replace=False))
     frame = pd.DataFrame(_safe_indexing(X, rows)).reset_index(drop=True)

@@ -41,20 +41,16 @@ FORBIDDEN = -1.0
 OPTIMAL_CLASSES = 10
 #: Letters of the name of a group: three columns of names and numbers fit into 80.
 NAME_WIDTH = 24
-#: Splits: the grid of the kernel density, in units of the range of t.
-BINS = 256
-#: Samples from the null: p-values down to 0.005.
-RESAMPLES = 199
+#: Splits: the grid of the kernel density, and samples from the null (p-values down to 0.005).
+BINS, RESAMPLES = 256, 199
 #: Fewest rows of a class, and of a part, about which something is claimed.
 MIN_ROWS, MIN_PART = 60, 10
 #: Least mean posterior of "its" class in a part: parts that hardly collide need not be told apart.
 MIN_RATE = 0.02
 #: The classes that class k collides with most are paired with each other.
 OTHERS = 3
-#: Changes of a density below this share of its largest value are rounding.
-FLAT = 1e-9
-#: Posteriors below this are not told apart; a row that has both below it says nothing about the contrast.
-SMALLEST = 1e-6
+#: Changes of a density below this share of its largest value are rounding; posteriors below this are not told apart.
+FLAT, SMALLEST = 1e-9, 1e-6
 
 GroupNames = Sequence[Any] | Callable[[list[Any]], Any]
 Groupings = npt.NDArray[np.integer]
@@ -357,7 +353,6 @@ def _greedy(W: FloatArray, limits: _Constraints, balance: float) -> _Search:
 
 
 def _optimal(W: FloatArray, limits: _Constraints) -> _Search:
-    """For every number of groups that the constraints allow, the grouping with the lowest PBER."""
     k = len(W)
     if k > OPTIMAL_CLASSES:
         most = f"at most {OPTIMAL_CLASSES} classes"

@@ -167,7 +167,6 @@ def explained(error: Exception) -> str:
 
 
 def _explain(error: Exception) -> int:
-    """Say what went wrong; the exit code."""
     # Checks of this package speak of the input; what a library under it raises may be about anything.
     ours = traceback.extract_tb(error.__traceback__)[-1].filename.startswith(PACKAGE)
     bad = isinstance(error, FileNotFoundError | IsADirectoryError | PermissionError) and error.strerror is not None

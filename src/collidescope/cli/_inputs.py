@@ -60,7 +60,6 @@ class Rows:
         return replace(self, X=X, y=y, numbers=self.numbers[rows], notes=[*self.notes, *notes])
 
     def without_rare(self, fewest: int) -> Rows:
-        """Without the classes that have fewer than ``fewest`` rows."""
         classes, codes, counts = np.unique(self.y, return_inverse=True, return_counts=True)
         rare = counts < fewest
         if not rare.any():
@@ -115,7 +114,6 @@ class Rows:
         return rows, np.where(codes < 0, len(words) + np.arange(len(codes)), codes)
 
     def take_weights(self, name: str | None, option: str) -> tuple[Rows, npt.NDArray[np.float64] | None]:
-        """The rows without a column, and its numbers: weights of the rows."""
         rows, column = self.take(name, option)
         weights = None if column is None else as_numbers(column)
         if weights is not None and (bad := np.isnan(weights)).any():
@@ -217,7 +215,6 @@ class Reading:
         return found.frame, [*found.notes, *notes]
 
     def rows_for(self, fitted: Any, path: Path, label: str | None) -> Rows:
-        """Labelled raw rows for a model, their labels as its classes."""
         X, notes = self.raw_rows(fitted, path, label)
         name = self.column(list(X.columns), label or getattr(fitted, "label_", None), path)
         y, labelled = match_labels(X[name], fitted.classes_.tolist(), "label")
@@ -239,7 +236,6 @@ class Reading:
 
 
 def _plain_columns(fitted: Any, X: pd.DataFrame) -> Any:
-    """What a model takes that was fitted in Python, on columns or on an array."""
     names = getattr(fitted, "feature_names_in_", None)
     if names is not None:
         wanted = [str(name) for name in names]

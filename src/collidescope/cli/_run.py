@@ -110,7 +110,6 @@ class Run:
         write_outputs(*outputs)
 
     def finish(self, cm: CollisionMatrix, summary: dict[str, Any], *more: Output, limit: Any = None) -> None:
-        """Print a collision matrix, then write ``more``, the matrix and the report."""
         outputs = ("matrix", self.matrix, partial(write_matrix, cm)), ("report", self.report, page_of(lambda: summary))
         self.tell(None if self.as_json else matrix_text(cm, summary, limit), lambda: summary, *more, *outputs)
 

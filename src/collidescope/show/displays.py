@@ -521,7 +521,6 @@ def _check_images(images: npt.ArrayLike, n: int) -> None:
 
 
 def _divide(ax: Axes, rows: int, columns: int, heights: list[float]) -> Any:
-    """A grid of panels in the place of ``ax``."""
     from matplotlib.gridspec import GridSpec
 
     place = ax.get_subplotspec()

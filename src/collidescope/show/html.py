@@ -260,7 +260,6 @@ def merge_steps(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _named(name: Any) -> str:
-    """A name for a table: never invisible."""
     return str(name) if str(name).strip() else "(empty name)"
 
 

@@ -24,10 +24,8 @@ AMBIGUOUS, SUSPECTS = 12, 8
 BARS, SMALLEST = 5, 0.01
 #: Columns of a row that are shown, and the characters of a value.
 COLUMNS, CHARACTERS = 12, 80
-#: Pictures are thinned until no side is longer than this (pixels).
-LARGEST_SIDE = 128
-#: Grey, RGB, RGBA.
-CHANNELS = (1, 3, 4)
+#: Pictures are thinned until no side is longer than this (pixels); channels of grey, RGB and RGBA.
+LARGEST_SIDE, CHANNELS = 128, (1, 3, 4)
 WANTED = "a fitted CollisionClassifier, a CollisionMatrix or held-out posteriors (n×K, with y)"
 
 

@@ -92,7 +92,6 @@ def what_to_do(summary: Summary) -> list[str]:
 
 
 def _more_rows(summary: Summary) -> list[str]:
-    """Would more rows, or a model that learns more from them, help?"""
     pber, limit = summary["pber"], summary["limit"]
     if limit is None:
         if pber["high"] is None:
