@@ -1,9 +1,8 @@
 """Results as text for terminals and as HTML for notebooks, and the headline that everything shares.
 
 The headline makes three statements about an *estimated* S, none of which a better classifier can refute: PBER as these
-n rows show it now (an upper limit in expectation: what the model has not learned yet counts as collision), the range
-that unlimited rows of this kind would leave (from a :class:`~collidescope.limit.Limit`), and the error that the best
-possible classifier makes at most. Cover and Hart's two-sided bounds are stated only where S itself is known.
+rows show it now, the range that unlimited rows of this kind would leave (from a :class:`~collidescope.limit.Limit`),
+and the error that the best possible classifier makes at most. Two-sided bounds are stated only where S itself is known.
 """
 
 from __future__ import annotations
@@ -146,9 +145,8 @@ def limit_words(facts: Mapping[str, Any]) -> str:
     state = facts.get("limit_state")
     ends: list[Any] = [facts.get(f"limit_pber{end}") for end in ("_low", "_high", "")]
     if state is None or not all(isinstance(end, int | float) for end in ends):  # not made, or a damaged file
-        return (
-            "Part of it may be what the model has not learned yet; what unlimited rows would leave was not estimated."
-        )
+        unknown = "what unlimited rows would leave was not estimated"
+        return f"Part of it may be what the model has not learned yet; {unknown}."
     if state not in READABLE:
         why = str(facts.get("limit_reason") or "too few rows to see how it falls").rstrip(".")
         return f"What unlimited rows would leave cannot be said, and no lower limit can be given: {why}."
@@ -175,9 +173,8 @@ def _counted(cm: CollisionMatrix, pber: str, low: float | None, level: float) ->
     """Counted collisions that speak for part of the rows: coverage comes first where it is low."""
     assert cm.coverage is not None
     items = cm.info.get("method") == "counted votes"
-    unit, which = "rows", "those whose input occurs more than once"
-    if items:
-        unit, which = "items", "those with several labels"
+    rows = "rows", "those whose input occurs more than once"
+    unit, which = ("items", "those with several labels") if items else rows
     of_all = f"{percent(cm.coverage)} of the {unit}"
     if cm.counts is not None and cm.coverage > 0:
         of_all += f" ({cm.counts.sum():,.0f} of {cm.counts.sum() / cm.coverage:,.0f})"

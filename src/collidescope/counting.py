@@ -12,9 +12,8 @@ B̂ is a weighted mean of Z_u and Ŝ_ij = Σ ω_u Z_u[i, j] / Σ ω_u ρ_u[i]. T
 - ``average="rows"``, ω = N: right where rows are the sample and inputs repeat by chance.
 
 Standard errors. Mean over items: items are the independent units. Mean over rows: an input seen a few times is one
-unit. An input seen often would, as one unit, count the difference between its posterior and those of others as noise;
-its rows are the units instead, each with the labels of the other rows as its posterior p, where the count is the
-one-step estimator mean(c pᵀ + p cᵀ - p pᵀ).
+unit; of one seen often the rows are the units, each with the labels of the other rows as its posterior p, where the
+count is the one-step estimator mean(c pᵀ + p cᵀ - p pᵀ).
 """
 
 from __future__ import annotations
@@ -97,9 +96,7 @@ def count_collisions(
     X : DataFrame, Series or array of n rows, any dtypes
         The inputs. For votes, one row per vote: the name or number of the item.
     y, classes : array of n labels, K names (default the sorted distinct labels)
-    average : {"rows", "items"}
-        Whose mean S is. "rows", for tables in which inputs repeat by chance; "items", for votes: every distinct input
-        counts the same, however many labels it has.
+    average : "rows", for tables in which inputs repeat by chance, or "items", for votes: each input counts the same
 
     Returns
     -------
@@ -113,9 +110,6 @@ def count_collisions(
     >>> cm.matrix.round(3), round(cm.coverage, 3)
     (array([[0.5  , 0.5  ],
            [0.333, 0.667]]), 0.833)
-
-    Votes in long form, one row per vote:
-
     >>> items, votes = [1, 1, 1, 2, 2, 3], ["cat", "cat", "dog", "dog", "dog", "dog"]
     >>> count_collisions(items, votes, average="items").matrix.round(3)
     array([[0.5 , 0.5 ],
@@ -136,15 +130,14 @@ def collision_matrix_from_votes(votes: Any, classes: Names | None = None) -> Col
     ----------
     votes : array, DataFrame, sparse matrix, or Dask array or DataFrame of shape (items, K)
         How many votes each item has for each class. Items may have different numbers of votes.
-    classes : K names, optional
-        In the order of the columns; of a DataFrame, the columns to use. Default the columns of a DataFrame, or 0 … K-1.
+    classes : K names in the order of the columns (of a DataFrame, those to use), default its columns or 0 … K-1
 
     Returns
     -------
     CollisionMatrix
         The mean over the items with two votes or more: S[i, j] is the chance that another voter says j where one has
-        said i. Items are the units of the standard errors. ``coverage`` is the share of the items with a vote that have
-        two or more; ``counts`` are items (an item with 3 of 4 votes for a class counts 0.75 for it).
+        said i. ``coverage`` is the share of the items with a vote that have two or more; ``counts`` are items (one with
+        3 of 4 votes for a class counts 0.75 for it).
 
     Examples
     --------
@@ -183,10 +176,9 @@ def votes_needed(
 
     Notes
     -----
-    An item with N votes has a variance of between + within · g(N), with g(2) = 1. The variance with two votes follows
-    from B, that of the votes at hand from their standard error. How fast g falls depends on the items, between 2/N
-    (clear ones) and 2/(N(N-1)) (voters evenly split); the plan takes the one that needs more. With two votes on every
-    item at hand all variance is taken to be between items.
+    An item with N votes has a variance of between + within · g(N), with g(2) = 1; g falls between 2/N (clear items) and
+    2/(N(N-1)) (voters evenly split), and the plan takes the one that needs more. With two votes on every item at hand
+    all variance is taken to be between items.
 
     Examples
     --------
@@ -265,10 +257,8 @@ def vote_table(votes: Any, classes: Names | None = None) -> tuple[csr_array, npt
     names = _wide_names(votes, classes)
     index = getattr(votes, "index", None) if hasattr(votes, "columns") else None
     if index is not None and not index.is_unique:
-        raise ValueError(
-            f"votes has item {index[index.duplicated()][0]!r} in two rows: add up the rows of an item first, "
-            f"votes.groupby(level=0).sum()"
-        )
+        hint = "add up the rows of an item first, votes.groupby(level=0).sum()"
+        raise ValueError(f"votes has item {index[index.duplicated()][0]!r} in two rows: {hint}")
     return _wide_counts(votes, names), names
 
 
@@ -295,10 +285,8 @@ def _wide_counts(votes: Any, names: npt.NDArray[Any]) -> csr_array:
     check.check_non_negative(values, "votes", "it holds how many votes an item has for a class")
     if (values != np.floor(values)).any():
         where = tuple(int(i) for i in np.argwhere(values != np.floor(values))[0])
-        raise ValueError(
-            f"votes must be whole numbers, got {values[where]:g} at position {where}: pass how many votes there were, "
-            f"not their shares (with shares alone nobody knows how sure they are)"
-        )
+        hint = "pass how many votes there were, not their shares (with shares alone nobody knows how sure they are)"
+        raise ValueError(f"votes must be whole numbers, got {values[where]:g} at position {where}: {hint}")
     table = csr_array(values) if given is None else given
     table.sum_duplicates()
     table.eliminate_zeros()
@@ -307,12 +295,9 @@ def _wide_counts(votes: Any, names: npt.NDArray[Any]) -> csr_array:
 
 @dataclass(init=False, eq=False)
 class PairSums(Moments):
-    """:class:`Moments` of inputs, and how many there were.
+    """:class:`Moments` of inputs, and how many there were."""
 
-    ``tally``: inputs with a label, with two or more, labels, labels of the latter, Σ 1/N and Σ 2/(N(N-1)) over the
-    latter.
-    """
-
+    #: Inputs with a label, with two or more, labels, labels of the latter, Σ 1/N and Σ 2/(N(N-1)) over the latter.
     tally: FloatArray
 
     def __init__(self, k: int, covariance: bool) -> None:
@@ -363,10 +348,8 @@ def _add_inputs(sums: PairSums, counts: csr_array, N: FloatArray, weight: FloatA
 
 
 def _add_rows(spread: PairSums, n: csr_array) -> None:
-    """Rows as units: Z = c pᵀ + p cᵀ - p pᵀ = diag(c) - (c - p)(c - p)ᵀ with the class shares of the other rows as p.
-
-    Rows of the same input and class are alike: one unit for each entry of ``n``, as often as the entry says.
-    """
+    """Rows as units: Z = c pᵀ + p cᵀ - p pᵀ = diag(c) - (c - p)(c - p)ᵀ with p the class shares of the other rows."""
+    # Rows of the same input and class are alike: one unit for each entry of n, as often as the entry says.
     item = np.repeat(np.arange(n.shape[0]), np.diff(n.indptr))
     others = np.asarray(n.sum(axis=1)) - 1
     for block in _blocks(n.nnz, n.shape[1]):
@@ -388,16 +371,12 @@ def _as_matrix(
 ) -> CollisionMatrix:
     items, covered, rows, covered_rows, inverse_votes, inverse_pairs = estimate.tally.tolist()
     if covered == 0:
-        raise ValueError(
-            f"{none}, so nothing can be counted: ask for a second label on some of the items, or estimate with "
-            f"CollisionClassifier or estimate_collisions, which need one label per input"
-        )
+        rest = "or estimate with CollisionClassifier or estimate_collisions, which need one label per input"
+        raise ValueError(f"{none}, so nothing can be counted: ask for a second label on some of the items, {rest}")
     counts = estimate.rho
     if not counts.all():
-        raise ValueError(
-            f"{argument} has classes {names[counts == 0].tolist()} that never occur among inputs with two labels or "
-            f"more: nothing can be counted for them, leave them out"
-        )
+        rest = "among inputs with two labels or more: nothing can be counted for them, leave them out"
+        raise ValueError(f"{argument} has classes {names[counts == 0].tolist()} that never occur {rest}")
     S, _ = estimate.ratio()
     _, variance = spread.ratio()
     # A class whose only covered label is alone on its item gives rounding like -1e-17 on the diagonal.

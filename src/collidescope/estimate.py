@@ -36,7 +36,9 @@ from collidescope.equations.shrinkage import shrunk_joint
 from collidescope.matrix import CollisionMatrix
 from collidescope.scale import _dask
 
-Names = Sequence[Any] | npt.NDArray[Any]
+NDArray = npt.NDArray[Any]
+Names = Sequence[Any] | NDArray
+Floats = FloatArray | None
 #: Classes up to which the sums of every class are kept apart when priors are given: K³ numbers, 1.5 GB here.
 MAX_STRATA = 400
 _NEEDS_LABELS = "priors other than 'empirical' need y: without labels use shift_priors and sample_weight first"
@@ -71,10 +73,7 @@ def shift_in_place(P: npt.NDArray[Any], old: FloatArray, new: FloatArray) -> Non
 def labelled_moments(
     P: npt.NDArray[Any], codes: IntArray, weights: FloatArray | None, n_classes: int, target: FloatArray | None = None
 ) -> Moments:
-    """Sums of all rows for :func:`of_moments`, :func:`shrink` and :func:`gramian_from_moments`, in one pass.
-
-    With priors ``target`` posteriors are shifted to them, and every row weighs as its class does in that population.
-    """
+    """Sums of all rows in one pass; with priors ``target``, of rows shifted to them and weighted as their classes."""
     weights = np.ones(len(codes)) if weights is None else weights
     ratio = np.ones(n_classes)
     if target is not None:
@@ -104,13 +103,10 @@ def of_moments(
     grouped: bool = False,
     priors: FloatArray | None = None,
 ) -> CollisionMatrix:
-    """The projected estimate from sums of rows (``counts``: rows of each class, where units are not single rows).
-
-    ``priors`` are exact where the weights of the rows were made to give them.
-    """
+    """The projected estimate from sums of rows (``counts``: rows of each class, where units are not single rows)."""
     independent = moments.rho**2 / moments.rho2  # Kish's effective number of units
     S, variance = moments.ratio()
-    priors = moments.rho / moments.size if priors is None else priors
+    priors = moments.rho / moments.size if priors is None else priors  # exact where weights were made to give them
     held_out = moments.held_out_error() if labelled else None
     rest: dict[str, Any] = {"counts": independent if counts is None else counts, "covariance": moments.covariance()}
     rest |= {"units": independent, "n_units": moments.units} if grouped else {}
@@ -143,10 +139,9 @@ class CollisionAccumulator:
     Parameters
     ----------
     classes : sequence of K class names, in the order of the columns of P
-    priors : array of shape (K,), optional
+    priors : array of shape (K,), default those of the rows
         Known priors of the population to estimate for, at which the posteriors must already hold (see
-        :func:`shift_priors`). By default the priors are those of the rows. Takes K times the memory, and so not more
-        than 400 classes.
+        :func:`shift_priors`). Takes K times the memory, and so not more than 400 classes.
 
     Examples
     --------
@@ -163,11 +158,10 @@ class CollisionAccumulator:
         k = len(self.classes)
         self.priors = None if priors is None else check.check_priors(priors, k)
         if priors is not None and k > MAX_STRATA:
-            raise ValueError(
-                f"priors with {k:,} classes take the sums of every class apart, {24 * k**3 / 2**30:,.0f} GB: leave "
-                f"priors out and give rows a sample_weight of wanted over observed share of their class (as "
-                f"collision_matrix_from_posteriors does by itself)"
-            )
+            size = f"take the sums of every class apart, {24 * k**3 / 2**30:,.0f} GB"
+            hint = "leave priors out and give rows a sample_weight of wanted over observed share of their class"
+            own = "(as collision_matrix_from_posteriors does by itself)"
+            raise ValueError(f"priors with {k:,} classes {size}: {hint} {own}")
         self.n_rows = 0
         self._labelled: bool | None = None
         self._counts = np.zeros((2, k))  # weights and squared weights of each class
@@ -217,9 +211,8 @@ class CollisionAccumulator:
         if self.classes.tolist() != other.classes.tolist():
             raise ValueError(f"other has classes {other.classes.tolist()}, this one {self.classes.tolist()}")
         if not np.array_equal(np.array(self.priors), np.array(other.priors)):  # of None too
-            raise ValueError(
-                f"other was made with priors {other.priors}, this one with {self.priors}: use the same in every part"
-            )
+            hint = "use the same in every part"
+            raise ValueError(f"other was made with priors {other.priors}, this one with {self.priors}: {hint}")
         if None not in (self._labelled, other._labelled) and self._labelled != other._labelled:
             raise ValueError("other was updated with labels and this one without, or the reverse: they cannot be mixed")
         for mine, theirs in zip(self._strata, other._strata, strict=True):
@@ -249,17 +242,12 @@ class CollisionAccumulator:
         means, variances = zip(*(stratum.ratio() for stratum in strata), strict=True)
         missed, missed_variance = zip(*(stratum.held_out_error() for stratum in strata), strict=True)
         covariances = [stratum.covariance() for stratum in strata]
-        return _projected(
-            over_classes(means, 1),
-            priors,
-            self.classes,
-            over_classes(variances, 2) / priors[:, None] ** 2,
-            over_classes([stratum.error()[1] for stratum in strata], 2),
-            (float(over_classes(missed, 1)), float(over_classes(missed_variance, 2))),
-            name,
-            counts=counts,
-            covariance=None if covariances[0] is None else over_classes(covariances, 2),
-        )
+        variance = over_classes(variances, 2) / priors[:, None] ** 2
+        pber_variance = over_classes([stratum.error()[1] for stratum in strata], 2)
+        held_out = float(over_classes(missed, 1)), float(over_classes(missed_variance, 2))
+        rest = {"counts": counts, "covariance": None if covariances[0] is None else over_classes(covariances, 2)}
+        B = over_classes(means, 1)
+        return _projected(B, priors, self.classes, variance, pber_variance, held_out, name, **rest)
 
 
 def collision_matrix_from_posteriors(
@@ -284,27 +272,23 @@ def collision_matrix_from_posteriors(
         of a DataFrame are aligned with the labels by name.
     y : array of n labels, optional
         With labels the one-step estimator; without them the mean of p pᵀ, as right as the posteriors are.
-    votes : array of shape (n, K), optional
-        Instead of ``y``, where rows were labelled several times: how many votes each class got.
+    votes : array of shape (n, K), optional; instead of ``y``, how many votes each class got
     classes : K names in the order of the columns, default the sorted distinct labels
     priors : "empirical", "uniform" or array of shape (K,)
         Population whose S is wanted; the posteriors are shifted to it. Needs ``y`` unless "empirical".
     sample_weight : array of n weights, optional
     groups : array of n group names, optional
         Rows of one patient, document or site: intervals then count groups, not rows (cluster-robust standard errors
-        with the factor G/(G-1), and Student's t by the number of groups). With given ``priors`` they are a little
-        wide: they allow for the shares of the classes, which are known.
+        with the factor G/(G-1), and Student's t). With given ``priors`` they are a little wide.
 
     Notes
     -----
-    *Votes.* With v votes c_1 … c_v of a row (independent given the input, mean c̄) and r_a = c_a - p, the mean over
-    ordered pairs of different votes is unbiased for y yᵀ whatever p is, and differs from the one-step term of c̄ by
-    what that one lacks::
+    *Votes.* With votes c_1 … c_v of a row (independent given the input, mean c̄) and r_a = c_a - p, the mean over
+    ordered pairs of different votes is unbiased for y yᵀ whatever p is::
 
         mean_{a≠b} c_a c_bᵀ = (c̄ pᵀ + p c̄ᵀ - p pᵀ) + mean_{a≠b} r_a r_bᵀ,     E[mean_{a≠b} r_a r_bᵀ] = δ δᵀ
 
-    so pairs replace the one-step term in every row with two votes or more, and rows with a single vote keep it: only
-    these still have the bias -E[δ δᵀ]. In the first rows p drops out; it is needed for the others alone.
+    so pairs replace the one-step term in every row with two votes or more; rows with a single vote keep its bias.
 
     Examples
     --------
@@ -377,21 +361,14 @@ def group_numbers(groups: Any, n_rows: int) -> IntArray:
 
 
 def _accumulated(
-    P: FloatArray,
-    codes: IntArray | None,
-    w: FloatArray,
-    names: npt.NDArray[Any],
-    observed: FloatArray | None,
-    target: FloatArray | None,
+    P: FloatArray, codes: IntArray | None, w: FloatArray, names: NDArray, observed: Floats, target: Floats
 ) -> CollisionAccumulator:
     """The sums of some rows, at priors ``target`` from shares ``observed`` where these are given."""
     apart = target is not None and len(names) <= MAX_STRATA
     accumulator = CollisionAccumulator(names, target if apart else None)
     if target is not None and observed is not None:
         P = shift_rows(P, target / observed)
-        if not apart:
-            # Every row weighs as its class does in the wanted population. Intervals are a little wide: they allow for
-            # the shares of the classes, which are known.
+        if not apart:  # intervals are a little wide: they allow for the shares of the classes, which are known
             w = w * (target / observed)[codes]
     return accumulator._update(P, codes, w) if len(P) else accumulator
 
@@ -433,7 +410,6 @@ def accumulate(
 def _from_dask(
     P: Any, y: Any, classes: Any, priors: npt.ArrayLike | str, sample_weight: npt.ArrayLike | None
 ) -> CollisionMatrix:
-    """One accumulator per block, merged as a tree on the workers."""
     blocks = _dask.blocks(P, y, sample_weight)
     natural = _is_empirical(priors)
     if classes is None and hasattr(P, "columns"):
@@ -494,8 +470,6 @@ def shrunk_collision_matrix(
     Takes what :func:`collision_matrix_from_posteriors` takes, and has its PBER and its standard errors, for S an upper
     limit. ``info["one_step_share"]`` tells how much of the one-step estimate is in it (see :func:`shrink`).
 
-    Examples
-    --------
     >>> rng = np.random.default_rng(0)
     >>> P = rng.dirichlet(np.full(30, 0.1), 3000)
     >>> y = (rng.random((3000, 1)) >= P.cumsum(axis=1)).sum(axis=1)
@@ -511,17 +485,10 @@ def shrunk_collision_matrix(
 
 
 def one_step_and_moments(
-    P: npt.NDArray[Any],
-    codes: IntArray,
-    weights: FloatArray | None,
-    classes: npt.NDArray[Any],
-    target: FloatArray | None,
-    groups: npt.ArrayLike | None = None,
+    P: NDArray, codes: IntArray, weights: Floats, classes: NDArray, target: Floats, groups: npt.ArrayLike | None = None
 ) -> tuple[CollisionMatrix, Moments]:
-    """The one-step estimate at priors ``target`` (None: those of the rows), and what :func:`shrink` takes beside it.
-
-    In one pass where it can be: with many classes every further one is a costly read of memory.
-    """
+    """The one-step estimate at priors ``target`` (None: those of the rows), and what :func:`shrink` takes beside it."""
+    # In one pass where it can be: with many classes every further one is a costly read of memory.
     moments = labelled_moments(P, codes, weights, len(classes), target)
     if groups is None and (target is None or len(classes) > MAX_STRATA):
         return of_moments(moments, classes), moments

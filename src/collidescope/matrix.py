@@ -47,26 +47,17 @@ class CollisionMatrix:
 
     Parameters
     ----------
-    matrix : array of shape (K, K)
-        S: non-negative, every row sums to 1.
-    priors : array of shape (K,), default uniform
-        Class probabilities of the population that S describes.
+    matrix : array of shape (K, K): S, non-negative, every row sums to 1
+    priors : array of shape (K,), default uniform; class probabilities of the population that S describes
     classes : sequence of K distinct names, default 0 … K-1
-    stderr : array of shape (K, K), optional
-        Standard error of every entry of S.
+    stderr : array of shape (K, K), optional; standard error of every entry of S
     pber_stderr : float, optional
-    counts : array of shape (K,), optional
-        Rows of each class behind the estimate (the effective number when rows are weighted).
-    covariance : array of shape (D, D), D = K(K+1)/2, optional
-        Covariance of the upper triangle of B, row by row: what merged classes need for their intervals.
-    coverage : float, optional
-        Share of the rows that the estimate speaks for (counted collisions).
-    info : mapping, optional
-        How the matrix was made: method, diagnostics. Text, numbers, booleans or None.
-    units, n_units : array of shape (K,), float, optional
-        Where rows come in groups: independent groups behind each class (the effective number), and in all.
-    held_out_error, held_out_stderr : float, optional
-        Share of held-out rows whose label is not the class with the largest posterior, and its standard error.
+    counts : array of shape (K,), optional; rows of each class (the effective number when rows are weighted)
+    covariance : array of shape (D, D), D = K(K+1)/2, optional; of the upper triangle of B, row by row, for merging
+    coverage : float, optional; share of the rows that the estimate speaks for (counted collisions)
+    info : mapping, optional; how the matrix was made: text, numbers, booleans or None
+    units, n_units : array of shape (K,), float, optional; independent groups of rows of each class, and in all
+    held_out_error, held_out_stderr : float, optional; 0/1 error of the largest posterior on held-out rows
 
     Examples
     --------
@@ -158,11 +149,7 @@ class CollisionMatrix:
         return bool(np.all(np.diag(self.matrix) > 0.5))
 
     def interval(self, level: float = 0.95) -> tuple[FloatArray, FloatArray] | None:
-        """(low, high), each K×K, or None where no standard error was estimated.
-
-        Student's t with the rows of class i less one as degrees of freedom, a little wider where no collision was
-        seen (``UNSEEN``), cut at 0 and 1.
-        """
+        """(low, high), each K×K, by Student's t, cut at 0 and 1; None where no standard error was estimated."""
         check.check_between(level, 0, 1, "level")
         if self.stderr is None:
             return None
@@ -187,7 +174,6 @@ class CollisionMatrix:
         return max(self.pber - half, 0.0), min(self.pber + half, 1.0)
 
     def _half_width(self, stderr: float, level: float) -> float:
-        """Of the interval of a mean over all rows."""
         return float(_half_width(stderr, None if self.counts is None else self.counts.sum(), level, self.n_units))
 
     def bayes_error_limit(self, level: float = 0.95) -> float:
@@ -207,15 +193,13 @@ class CollisionMatrix:
     def bayes_error_bounds(self, level: float | None = None) -> tuple[float, float]:
         """(low, high) around the Bayes error rate (Cover and Hart), where S is known: no classifier errs less.
 
-        S is known from densities, from inputs that all repeat, or because it was given. An estimated PBER is too high
-        by what the model did not learn, so that its lower bound bounds nothing: see :meth:`bayes_error_limit`. With
-        ``level`` from the ends of the interval of the PBER.
+        S is known from densities, from inputs that all repeat, or because it was given; of an estimated one see
+        :meth:`bayes_error_limit`. With ``level`` from the ends of the interval of the PBER.
         """
         if not self._is_known():
-            raise ValueError(
-                f"bayes_error_bounds needs a known S, this one was estimated ({self.info.get('method')}): what the "
-                f"model did not learn counts as collision, so no lower bound follows; use bayes_error_limit"
-            )
+            why = "what the model did not learn counts as collision, so no lower bound follows; use bayes_error_limit"
+            method = self.info.get("method")
+            raise ValueError(f"bayes_error_bounds needs a known S, this one was estimated ({method}): {why}")
         interval = (self.pber, self.pber) if level is None else self.pber_interval(level)
         if interval is None:
             raise ValueError(_NO_STDERR)
@@ -233,12 +217,9 @@ class CollisionMatrix:
     def precision(self, population_priors: npt.ArrayLike | str | None = None) -> FloatArray:
         """Per class, how often a prediction of it is right: π_k S_kk / Σ_i π_i S_ik.
 
-        Parameters
-        ----------
-        population_priors : array of shape (K,), "empirical" or None
-            π: the class shares of the population that is predicted. None takes :attr:`priors`, where precision equals
-            recall (detailed balance); "empirical" takes the observed :attr:`counts`. Estimating S at uniform priors and
-            scoring at the natural ones gives the paper's figures.
+        ``population_priors`` are π, the class shares of the population that is predicted: an array, "empirical" for the
+        observed :attr:`counts`, or None for :attr:`priors`, where precision equals recall (detailed balance). S
+        estimated at uniform priors and scored at the natural ones gives the paper's figures.
         """
         flow = self._population(population_priors)[:, None] * self.matrix
         total = flow.sum(axis=0)
@@ -283,11 +264,7 @@ class CollisionMatrix:
         return pd.DataFrame(columns | {"reverse": S[j, i]})
 
     def top_k(self, k: int = 10) -> SparseCollisions:
-        """Of every row of S the diagonal and the ``k`` largest other entries, sparse, with what is left out.
-
-        Where :meth:`top_collisions` ranks pairs of all classes, this keeps every class. Ties go to the class that comes
-        first.
-        """
+        """Of every row of S the diagonal and the ``k`` largest other entries (of ties the first), and what is left."""
         check.check_count(k, "k", least=0)
         n = self.n_classes
         others = self.matrix - np.diag(np.diag(self.matrix))
@@ -336,17 +313,10 @@ class CollisionMatrix:
     def merge(self, groups: Sequence[Sequence[Any]], names: Sequence[Any] | None = None) -> CollisionMatrix:
         """The collision matrix after merging classes: exact (B' = Aᵀ B A), with no retraining.
 
-        Parameters
-        ----------
-        groups : list of lists of class names
-            Classes that become one. Classes not named stay as they are.
-        names : list of names for the groups, optional
-            By default the members joined by "+". Class names of the result are text.
-
-        Notes
-        -----
-        Intervals follow by the delta method from :attr:`covariance`; without it they are left out. The held-out error
-        stays that of the single classes: merged ones cannot have a higher one.
+        ``groups`` are lists of class names; classes not named stay as they are. ``names`` has one name per group, by
+        default the members joined by "+"; class names of the result are text. Intervals follow by the delta method from
+        :attr:`covariance`; without it they are left out. The held-out error stays that of the single classes: merged
+        ones cannot have a higher one.
         """
         A, merged = membership(self.classes, groups, names)
         B = A.T @ self.joint @ A
@@ -392,10 +362,8 @@ class CollisionMatrix:
     def to_dict(self) -> dict[str, Any]:
         """Plain lists, numbers and text: what :meth:`to_json` writes."""
         if self.n_classes > JSON_CLASSES:
-            raise ValueError(
-                f"a matrix of {self.n_classes:,} classes is too large for JSON (at most {JSON_CLASSES:,}): "
-                f"to_npz keeps all of it, top_k the largest entries of every row"
-            )
+            rest = f"(at most {JSON_CLASSES:,}): to_npz keeps all of it, top_k the largest entries of every row"
+            raise ValueError(f"a matrix of {self.n_classes:,} classes is too large for JSON {rest}")
         tree = self.export() | {"classes": _store.plain_labels(self.classes)}
         plain = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in tree.items()}
         return {"format": FORMAT, "version": FORMAT_VERSION} | plain
@@ -406,17 +374,13 @@ class CollisionMatrix:
         if not isinstance(data, Mapping) or data.get("format") != FORMAT:
             raise ValueError("data is not a collision matrix: it must be what CollisionMatrix.to_dict returned")
         if (found := data.get("version")) != FORMAT_VERSION:
-            raise ValueError(
-                f"data has format version {found!r}, this release reads {FORMAT_VERSION}: update collidescope"
-            )
+            hint = "update collidescope"
+            raise ValueError(f"data has format version {found!r}, this release reads {FORMAT_VERSION}: {hint}")
         tree = {name: value for name, value in data.items() if name not in ("format", "version")}
         return cls.restore(tree | {"classes": _store.labels_from_plain(tree.get("classes"))})
 
     def to_json(self, path: str | Path | None = None) -> str:
-        """Write the matrix to ``path`` (an existing file is replaced in one step) and return the text.
-
-        Up to 1,000 classes; more take gigabytes as text: see :meth:`to_npz` and :meth:`top_k`.
-        """
+        """Write up to 1,000 classes to ``path`` (an existing file is replaced in one step) and return the text."""
         return _store.write_json(self.to_dict(), path)
 
     @classmethod
@@ -522,10 +486,8 @@ def largest_pairs(values: FloatArray, n: int) -> tuple[IntArray, IntArray]:
 
 
 def _largest(values: FloatArray, n: int) -> IntArray:
-    """Positions of the ``n`` largest values, largest first, ties in the order of positions.
-
-    Not a full sort: thousands of classes have millions of pairs.
-    """
+    """Positions of the ``n`` largest values, largest first, ties in the order of positions."""
+    # Not a full sort: thousands of classes have millions of pairs.
     least = np.partition(values, values.size - n)[values.size - n] if n else np.inf
     found = np.flatnonzero(values >= least)
     return found[np.argsort(-values[found], kind="stable")[:n]]
@@ -534,10 +496,7 @@ def _largest(values: FloatArray, n: int) -> IntArray:
 def membership(
     classes: npt.NDArray[Any], groups: Sequence[Sequence[Any]], names: Sequence[Any] | None
 ) -> tuple[FloatArray, npt.NDArray[np.str_]]:
-    """The K×L 0/1 matrix A of a grouping and its L names; a group stands where its first member stood.
-
-    A class may be given by its name or by its name as text.
-    """
+    """The K×L 0/1 matrix A of a grouping (of class names, or these as text) and its L names, by first members."""
     labels = classes.tolist()
     position: dict[Any, int] = {str(label): k for k, label in enumerate(labels)}
     position |= {label: k for k, label in enumerate(labels)}

@@ -1,11 +1,9 @@
 """May the number be trusted? What can be asked of an estimate, and what each answer can and cannot see.
 
-- :func:`shuffled_control`: on shuffled labels every row of S must fall to the priors. If it does not, the method shows
-  structure in noise: too few rows for its intervals, or a scoring that is not held out. It cannot see a leak (a column
-  that gives the label away, rows of one patient in two folds, repeated rows): shuffling breaks the leak as well.
+- :func:`shuffled_control`: on shuffled labels every row of S must fall to the priors, or the method shows structure in
+  noise. It cannot see a leak (a column that gives the label away, related rows in two folds): that is shuffled too.
 - :func:`learning_curve`: whatever the model could not learn is counted as collision, so PBER falls with more rows until
-  only the ambiguity is left. It reads the training sizes that the fit has scored anyway (``limit_``). It cannot see a
-  leak either, which makes the curve fall faster: pass rows that belong together as groups to ``fit``.
+  only the ambiguity is left. It cannot see a leak either, which makes the curve fall faster.
 - :func:`cautions`: what the estimate says about itself, in words.
 """
 
@@ -99,8 +97,6 @@ def shuffled_control(
 ) -> ShuffledControl:
     """Refit a ``CollisionClassifier``, or any classifier, on shuffled labels: does every row of S fall to the priors?
 
-    Examples
-    --------
     >>> from sklearn.datasets import load_iris
     >>> from sklearn.linear_model import LogisticRegression
     >>> X, y = load_iris(return_X_y=True)
@@ -121,8 +117,6 @@ def shuffled_control(
 def learning_curve(source: Any) -> LearningCurve:
     """Would more rows lower PBER? Read from a Limit, or that of a fitted classifier; nothing is fitted again.
 
-    Examples
-    --------
     >>> from collidescope.limit import Limit
     >>> curve = learning_curve(Limit([250, 500, 1000], [0.4, 0.3, 0.25], 1e-5 * np.eye(3), stderr=0.003, n_rows=4000))
     >>> curve.converged, curve.verdict
@@ -161,7 +155,6 @@ def cautions(collisions: CollisionMatrix, one_step: CollisionMatrix, recovery: R
 
 
 def _collisions(estimator: Any, X: Any, y: npt.NDArray[Any]) -> CollisionMatrix:
-    """S of a fresh copy of the estimator: its own ``one_step_``, or the cross-fitted estimate of a plain classifier."""
     fresh = clone(estimator)
     if "estimate" not in fresh.get_params():
         return estimate_collisions(fresh, X, y)

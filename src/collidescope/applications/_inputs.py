@@ -155,10 +155,7 @@ def _held_out(source: Any, X: Any, P: FloatArray) -> tuple[FloatArray, tuple[str
 def curve_of(
     source: Any, y: Any, classes: Names | None, by_size: Mapping[int, npt.ArrayLike] | None
 ) -> tuple[Scored, dict[int, FloatArray]]:
-    """(arguments as arrays, posteriors of the same rows by training size) from posteriors or a ``CollisionClassifier``.
-
-    Of a fitted classifier its held-out ``posteriors_``, ``labels_`` and ``posteriors_by_size_`` are the default.
-    """
+    """(arguments as arrays, posteriors of the same rows by training size), from posteriors or a fitted classifier."""
     if hasattr(source, "predict_proba"):
         if not hasattr(source, "posteriors_"):
             kind = type(source).__name__
@@ -184,10 +181,8 @@ def curve_of(
 def check_matrix(cm: object, name: str = "cm") -> None:
     """Refuse what is not a collision matrix."""
     if not isinstance(cm, CollisionMatrix):
-        raise ValueError(
-            f"{name} must be a CollisionMatrix, got {type(cm).__name__}: "
-            f"write CollisionMatrix(S), or take the collision_matrix_ of a fitted classifier"
-        )
+        hint = "write CollisionMatrix(S), or take the collision_matrix_ of a fitted classifier"
+        raise ValueError(f"{name} must be a CollisionMatrix, got {type(cm).__name__}: {hint}")
 
 
 def is_table(values: Any) -> bool:
@@ -210,9 +205,6 @@ def group_codes(groups: Any, n: int, name: str = "groups") -> tuple[IntArray, np
     return codes.astype(np.intp), names
 
 
-# ------------------------------------------------------------------------------------------------ means over rows
-
-
 def residuals(P: FloatArray, codes: IntArray) -> FloatArray:
     """R = c - p of every row. PBER = mean Σ_k r_k², and B[i, j] = -mean(r_i r_j) for i ≠ j (one-step estimates)."""
     r = -P
@@ -228,7 +220,6 @@ class Mean(NamedTuple):
     df: Any
 
     def interval(self, level: float) -> tuple[Any, Any]:
-        """Student's."""
         half = stdtrit(self.df, (1 + level) / 2) * self.stderr
         return self.value - half, self.value + half
 
@@ -247,11 +238,7 @@ class Mean(NamedTuple):
 
 
 def mean_and_error(values: FloatArray, clusters: IntArray | None = None) -> Mean:
-    """Mean over rows (first axis).
-
-    With ``clusters`` (a number per row) rows of one cluster are dependent: the variance is that of cluster sums
-    (Liang and Zeger, with G / (G - 1)), and the degrees of freedom are those of the clusters.
-    """
+    """Mean over rows (first axis); with ``clusters``, the variance of cluster sums (Liang and Zeger, G / (G - 1))."""
     n, mean = len(values), values.mean(axis=0)
     if clusters is None:
         stderr = values.std(axis=0, ddof=1) / np.sqrt(n) if n > 1 else np.full_like(mean, np.nan)

@@ -6,14 +6,10 @@ The usual coefficients compare that with votes drawn at random from the class sh
     Fleiss' kappa          1 - (1 - tr B) / (1 - ‖π‖²)              B and π: means over items
     Krippendorff's alpha   1 - (1 - tr B) / (1 - ‖π‖²) · (n-1)/n    B and π: means over the n votes that have a pair
 
-so both follow from the collision matrix and say less than it does: which classes collide is lost, and where one class
-is common they are low although people agree on nearly every item.
-
-An annotator a is compared with the others on the items they share. If a votes as the others do, a agrees with another
-as often as two others agree, and uses every class as often as they do: both differences have mean zero on every item,
-however hard it is, so items are the units and each difference is tested by its mean. The annotator with the smallest
-p-value is flagged if it is small beyond multiplicity (Bonferroni over the classes and the annotators left), its votes
-are set aside, and the rest is tested again: otherwise one careless annotator makes the careful ones look different.
+An annotator who votes as the others do agrees with another as often as two others agree, and uses every class as often
+as they do: both differences have mean zero on every item, however hard it is, so items are the units. The annotator
+with the smallest p-value is flagged if it is small (Bonferroni over the classes and the annotators left), its votes are
+set aside, and the rest is tested again: otherwise one careless annotator makes the careful ones look different.
 """
 
 from __future__ import annotations
@@ -53,8 +49,6 @@ def agreement(votes: Any, classes: Names | None = None, *, level: float = 0.95) 
     and items are the units of the intervals. The table is indexed by coefficient, with ``value``, ``low``, ``high`` and
     ``formula``, the coefficient as a function of B.
 
-    Examples
-    --------
     >>> agreement([[4, 0], [4, 0], [3, 1], [1, 3], [0, 4]])["value"].round(3).to_dict()
     {'agreement': 0.8, 'PBER': 0.2, "Fleiss' kappa": 0.583, "Krippendorff's alpha": 0.604}
     """
@@ -114,7 +108,6 @@ class AnnotatorReport(Told):
 
     @property
     def verdict(self) -> str:
-        """The answer in words."""
         odd = self.annotators["annotator"][self.annotators["flagged"]].tolist()
         words = f"votes otherwise than the rest: {', '.join(map(str, odd))}" if odd else "nobody differs beyond chance"
         return f"{len(self.annotators)} annotators, {words}."
@@ -138,8 +131,6 @@ def compare_annotators(
     ``items``, ``labels`` and ``annotators`` have one entry per vote. ``level`` is that of the intervals, ``alpha`` the
     chance to flag anybody at all where all vote alike.
 
-    Examples
-    --------
     >>> rng = np.random.default_rng(0)
     >>> items, who = np.repeat(np.arange(200), 4), np.tile(["Ann", "Bob", "Cem", "Dee"], 200)
     >>> truth = rng.integers(0, 3, 200)[items]
@@ -181,7 +172,6 @@ def _pairs(votes: Votes, level: float) -> pd.DataFrame:
 
 
 def _differing(votes: Votes, matrix: CollisionMatrix, level: float, alpha: float) -> pd.DataFrame:
-    """One row per annotator, tested against those not yet set aside."""
     items, codes, who, people = votes
     active = np.ones(len(people), dtype=bool)
     found: dict[int, Any] = {}

@@ -13,20 +13,17 @@ and for each ordered pair (i, j) of classes the same with P(ŷ = j | i) and P(ar
 two cannot be told apart.
 
 A pair is flagged when its excess is beyond luck (exact McNemar test on the rows of class i where only one of the two
-says j) **and** so is that of both directions together: equally good rules can draw the line between i and j elsewhere.
-Nor is a pair flagged whose rows, all errors counted, come out no worse. Benjamini and Hochberg's procedure keeps the
-expected share of false flags below ``fdr``.
+says j; Benjamini and Hochberg) **and** so is that of both directions together: equally good rules can draw the line
+between i and j elsewhere. Nor is a pair flagged whose rows, all errors counted, come out no worse.
 
-:func:`ambiguous` lists rows that several classes share, and labels that stand alone against posteriors that agree on
-another class. A label can be wrong, or its row can truly belong to two classes: p alone gives both a small p(label).
-What tells them apart are the other rows: wrong labels are made by a process that does not look at the row closely, so
-it also shows where nothing is ambiguous. With R[j, l] the share of label l among the stray labels of rows that clearly
-are of class j (the clearer a row, the more it counts)::
+A label that stands against the posteriors can be wrong, or its row can truly belong to two classes: p alone gives both
+a small p(label). The other rows tell them apart: what makes wrong labels also shows where nothing is ambiguous. With
+R[j, l] the share of label l among the stray labels of rows that clearly are of class j::
 
     score = log Σ_{j≠l} p_j R[j, l] - log p_l
 
 the log odds, up to a constant, that a row with label l is a row of another class whose label strayed. Where stray
-labels go anywhere (R even), the order is that of -p(label); where they go to one neighbour (4 for 9), it follows.
+labels go anywhere (R even), the order is that of -p(label).
 """
 
 from __future__ import annotations
@@ -56,7 +53,7 @@ CLEAR = 0.8
 SUSPECT = 0.1
 #: Pseudo-count of stray labels of each class, spread evenly: with none seen every direction is alike.
 PSEUDO_COUNT = 2.0
-#: Posteriors below this are not told apart: no finite sample knows them, and log 0 would outrank everything.
+#: Posteriors below this are not told apart: log 0 would outrank everything.
 SMALLEST = 1e-6
 
 
@@ -117,7 +114,6 @@ class AuditReport(Told):
 
     @property
     def verdict(self) -> str:
-        """The answer in words."""
         digits = 1 if self.error >= 0.01 else 2
 
         def points(*values: float) -> str:
@@ -125,18 +121,15 @@ class AuditReport(Told):
 
         said = f"The classifier errs on {self.error:.{digits}%} of rows."
         if self.fixable_interval[1] < 0:
-            rule = (
-                f"The rule from these posteriors errs on {self.best:.{digits}%}: the classifier knows more than they do"
-            )
-            return f"{said} {rule}, so they cannot say what is inherent. Use better posteriors."
+            more = "the classifier knows more than they do, so they cannot say what is inherent. Use better posteriors."
+            return f"{said} The rule from these posteriors errs on {self.best:.{digits}%}: {more}"
         if self.error == 0:
             return f"{said} There is nothing to fix."
         rest = f"{points(self.best)} points are inherent in the data or not learned yet"
         if self.inherent_interval is not None and self.not_learned_interval is not None:
-            rest = (
-                f"{points(*self.inherent_interval)} points are inherent in the data (unlimited rows would leave them)"
-            )
-            rest += f", {points(*self.not_learned_interval)} points are not learned yet"
+            rest = "points are inherent in the data (unlimited rows would leave them)"
+            unlearned = f"{points(*self.not_learned_interval)} points are not learned yet"
+            rest = f"{points(*self.inherent_interval)} {rest}, {unlearned}"
         found, fix = self.pairs[self.pairs["flagged"]], points(*self.fixable_interval)
         if self.fixable_interval[0] <= 0:
             names = [f"{a} taken for {b}" for a, b in zip(found["true"], found["predicted"], strict=True)]
@@ -149,7 +142,6 @@ class AuditReport(Told):
         return f"{said} {points(self.fixable)} points ({fix}) could be fixed by a better model, {most}; {rest}."
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain lists, numbers and text, which JSON can hold."""
         data = super().to_dict() | {"inherent": self.best, "not_learned_interval": plain(self.not_learned_interval)}
         data["pairs"] = [pair | {"inherent": pair["best"]} for pair in data["pairs"]]  # the name in the report
         return data
@@ -178,13 +170,10 @@ def audit(
         ``CollisionClassifier`` are recognised and get their held-out posteriors.
     X, y_true : the audited rows and their labels
         X is needed for a classifier, or an estimator as ``y_pred``; else ``audit(P, y_true, y_pred)``.
-    y_pred : array of n labels, array of shape (n, K), or a fitted estimator
-        What the audited classifier says about rows that it did not train on.
-    limit : Limit, optional
-        What unlimited rows would leave, default ``limit_`` of the model: tells "not learned yet" from "inherent".
+    y_pred : array of n labels or of shape (n, K), or a fitted estimator, that did not train on the rows
+    limit : Limit, default ``limit_`` of the model; tells "not learned yet" from "inherent"
     classes : K names in the order of the columns, default those of the model or the sorted distinct labels
-    level, fdr : float
-        Of the intervals; false discovery rate of the flagged pairs (Benjamini and Hochberg).
+    level, fdr : float, of the intervals; false discovery rate of the flagged pairs (Benjamini and Hochberg)
 
     Examples
     --------
@@ -238,8 +227,6 @@ def bayes_confusion(P: npt.ArrayLike, y: npt.ArrayLike | None = None, *, classes
     With labels class i is the rows labelled i; without, every row counts for class i with weight p_i, which is as right
     as the posteriors ``P`` (n×K, held out) are.
 
-    Examples
-    --------
     >>> bayes_confusion([[0.9, 0.1], [0.6, 0.4], [0.2, 0.8]]).round(3)
     array([[0.882, 0.118],
            [0.385, 0.615]])
@@ -275,10 +262,7 @@ def predicted_codes(y_pred: Any, X: Any, classes: npt.NDArray[Any]) -> IntArray:
 
 
 def paired_interval(only_first: Any, only_second: Any, n: Any, level: float) -> tuple[FloatArray, FloatArray]:
-    """Interval of the difference of two shares of the same ``n`` rows, from the rows where only one of them holds.
-
-    Agresti and Min's: Wald's interval after half a row was added to each cell; widened to the difference itself.
-    """
+    """Agresti and Min's interval of the difference of two shares of ``n`` rows, widened to the difference itself."""
     b, c, total = only_first + AGRESTI_MIN, only_second + AGRESTI_MIN, n + 4 * AGRESTI_MIN
     centre = (b - c) / total
     half = ndtri((1 + level) / 2) * np.sqrt(b + c - (b - c) ** 2 / total) / total
@@ -325,9 +309,6 @@ def _pair_table(
     return pd.DataFrame(columns).sort_values("fixable", ascending=False, kind="stable", ignore_index=True)
 
 
-# ------------------------------------------------------------------------------------------------ rows
-
-
 def ambiguous(
     clf_or_posteriors: Any,
     X: Any = None,
@@ -345,8 +326,7 @@ def ambiguous(
     by : "entropy", "margin" or "label"
         Most entropy first; smallest lead of the first class over the second first; most suspect label first
         (:func:`label_error_scores`, needs ``y``).
-    top : int, optional
-        Keep this many rows.
+    top : int, optional; keep this many rows
 
     Returns
     -------
@@ -397,11 +377,9 @@ def ambiguous(
 def label_error_scores(P: npt.ArrayLike, y: npt.ArrayLike, *, classes: Names | None = None) -> FloatArray:
     """How likely the label of each row is wrong: higher is more suspect; a ranking, not a probability.
 
-    Told apart from inherent ambiguity by where labels stray on rows that are clear (see the module's docstring). ``P``
-    are held-out posteriors, n×K, with columns in the order of ``classes`` (default the sorted distinct labels).
+    ``P`` are held-out posteriors, n×K, with columns in the order of ``classes`` (default the sorted distinct labels).
+    Clear rows whose labels stray tell wrong labels from ambiguous rows (see the module's docstring).
 
-    Examples
-    --------
     >>> label_error_scores([[0.98, 0.02], [0.45, 0.55], [0.99, 0.01]], ["cat", "cat", "dog"]).argsort()
     array([0, 1, 2])
     """
@@ -410,12 +388,9 @@ def label_error_scores(P: npt.ArrayLike, y: npt.ArrayLike, *, classes: Names | N
 
 
 def stray_labels(P: FloatArray, codes: IntArray) -> FloatArray:
-    """R[j, l]: among rows that clearly are of class j and carry another label, the share with label l; rows sum to 1.
-
-    A row counts ((p - CLEAR) / (1 - CLEAR))² with p its largest posterior: near ``CLEAR`` labels still stray because
-    the row is ambiguous. ``PSEUDO_COUNT`` labels spread over the K - 1 others are added to those seen.
-    """
+    """R[j, l]: among rows that clearly are of class j and carry another label, the share with label l (Σ_l = 1)."""
     k = P.shape[1]
+    # Near CLEAR labels still stray because the row is ambiguous: the clearer a row, the more it counts.
     clarity = np.maximum((P.max(axis=1) - CLEAR) / (1 - CLEAR), 0.0) ** 2
     counts = np.bincount(P.argmax(axis=1) * k + codes, clarity, k * k).reshape(k, k)
     np.fill_diagonal(counts, 0.0)

@@ -10,9 +10,8 @@ and on u alone, with the same folds::
     needed(u) = PBER(all but u) - PBER(all)      what goes when u goes
     alone(u)  = PBER(priors)    - PBER(u)        what u brings by itself
 
-are means of paired differences, with the standard error of their rows (their influence functions are the differences
-themselves: the one-step estimate forgives first-order errors of the posteriors). A copy of a column makes both of them
-needless: columns that go together are therefore found first and left out together.
+are means of paired differences, with the standard error of their rows. A copy of a column makes both of them needless:
+columns that go together are therefore found first and left out together.
 """
 
 from __future__ import annotations
@@ -47,23 +46,18 @@ from collidescope.folds import resolve_splits
 from collidescope.limit import limit_from_scores
 from collidescope.matrix import UNSEEN, CollisionMatrix
 
-#: Columns go together from this rank correlation on (text: normalised mutual information).
-TOGETHER = 0.9
-#: Rows on which that is looked at.
-ASSOCIATION_ROWS = 2000
+#: Columns go together from this rank correlation on (text: normalised mutual information), on so many rows.
+TOGETHER, ASSOCIATION_ROWS = 0.9, 2000
 #: Colliding pairs of classes whose dependence on columns is shown.
 PAIRS = 5
 #: Levels of a text column that get a column of their own in the linear part of the fast member.
 MAX_LEVELS = 20
-#: Fewest rows (and with clusters a third as many clusters) of a group about which something is claimed: below it the
-#: t interval of a skewed loss is not to be trusted.
+#: Fewest rows (and with clusters a third as many clusters) of a group whose t interval is to be trusted.
 MIN_ROWS = 30
 #: Shuffles of the labels behind :func:`grouped_labels`.
 SHUFFLES = 200
 #: Labels of rows with one value agree far more than chance: by half of what is possible, and beyond this z-value.
 FAR, Z = 0.5, 5.0
-
-# ------------------------------------------------------------------------------------------------ columns
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -89,12 +83,10 @@ class ColumnValue(Told):
 
     @property
     def verdict(self) -> str:
-        """The answer in words."""
         with_all = f"PBER {self.pber:.1%} with all columns."
-        said = [
-            f"{row['unit']} ({100 * row['needed']:+.1f} points, {100 * row['low']:.1f} to {100 * row['high']:.1f})"
-            for row in self.table[self.table["flagged"]].head(3).to_dict("records")
-        ]
+        needed = self.table[self.table["flagged"]].head(3)
+        ends = zip(needed["unit"], *(100 * needed[name] for name in ("needed", "low", "high")), strict=True)
+        said = [f"{unit} ({rise:+.1f} points, {low:.1f} to {high:.1f})" for unit, rise, low, high in ends]
         if not said:
             return f"{with_all} No column is missed beyond chance when the others are there."
         return f"{with_all} It rises most without {', '.join(said)}."
@@ -120,22 +112,18 @@ def column_value(
     Parameters
     ----------
     clf : classifier with ``predict_proba``, or None
-        Cloned and cross-fitted for every unit; the values hold for it. A ``CollisionClassifier`` or ``TableClassifier``
-        would take hours: in its place, and for None, logistic regression and gradient boosting, averaged, are used.
+        Cross-fitted for every unit; the values hold for it. For None, and in place of a classifier of this package,
+        which would take hours, logistic regression and gradient boosting, averaged.
     X, y : DataFrame or array of n rows, and their labels
         A column that is *offered* (known for these rows, not yet used) would take off what ``needed`` says.
     columns : list of column names, or mapping of name to list of column names, optional
         The units: {"lab values": ["na", "k"], …}. By default every column, those that go together as one unit.
     costs : mapping of unit or column to its cost (of a test, of a question), optional
-    groups : array of n names, optional
-        Rows that belong together share a fold, and intervals count groups.
+    groups : array of n names, optional; rows that belong together share a fold, and intervals count groups
     cv : int or splitter
-    budget : int
-        Cross-fits at most: 1 + 2 for each unit. Where there are more columns, the most similar ones are joined.
-    level, fdr : float
-        Of the intervals; of the flags (Benjamini and Hochberg).
-    random_state, verbose : int
-        ``verbose=1`` shows progress with the time left.
+    budget : int; cross-fits at most, 1 + 2 for each unit: of more columns the most similar ones are joined
+    level, fdr : float, of the intervals; of the flags (Benjamini and Hochberg)
+    random_state, verbose : int; ``verbose=1`` shows progress with the time left
 
     Examples
     --------
@@ -221,7 +209,6 @@ def fast_member(X: Any) -> Any:
 def _units(
     X: Any, every: list[Any], columns: Any, most: int, random_state: int
 ) -> tuple[dict[Any, list[Any]], list[str]]:
-    """Name of every unit → its columns, and what was joined."""
     if columns is None:
         return _together(X, every, most, random_state)
     if isinstance(columns, Mapping):
@@ -239,14 +226,12 @@ def _units(
 
 
 def _together(X: Any, every: list[Any], most: int, random_state: int) -> tuple[dict[Any, list[Any]], list[str]]:
-    """Columns joined where they go together, or where there are more than ``most`` units."""
     n = np.shape(X)[0]
     rows = np.sort(np.random.default_rng(random_state).choice(n, min(n, ASSOCIATION_ROWS), replace=False))
     frame = pd.DataFrame(_safe_indexing(X, rows)).reset_index(drop=True)
-    number = frame.apply(pd.api.types.is_numeric_dtype).to_numpy()
-    ranks = frame.apply(
-        lambda column: column.rank() if pd.api.types.is_numeric_dtype(column) else pd.factorize(column)[0]
-    )
+    is_number = pd.api.types.is_numeric_dtype
+    ranks = frame.apply(lambda column: column.rank() if is_number(column) else pd.factorize(column)[0])
+    number = frame.apply(is_number).to_numpy()
     similar = np.nan_to_num(np.abs(ranks.corr().to_numpy()))
     # Names have no order: mutual information, for numbers that of tenths of their ranks.
     levels = np.nan_to_num(np.where(number, ranks.rank(pct=True).mul(10).round(), ranks), nan=-1)
@@ -268,7 +253,6 @@ def _together(X: Any, every: list[Any], most: int, random_state: int) -> tuple[d
 
 
 def _prices(costs: Mapping[Any, float] | None, units: dict[Any, list[Any]]) -> dict[Any, float]:
-    """Cost of every unit whose columns have one."""
     known = dict(costs or {})
     places = {*units, *(column for part in units.values() for column in part)}
     for name, cost in known.items():
@@ -277,9 +261,6 @@ def _prices(costs: Mapping[Any, float] | None, units: dict[Any, list[Any]]) -> d
         check.check_between(cost, 0, np.inf, f"costs[{name!r}]")
     totals = {name: known.get(name, sum(known.get(column, 0.0) for column in part)) for name, part in units.items()}
     return {name: float(total) for name, total in totals.items() if total > 0}
-
-
-# ------------------------------------------------------------------------------------------------ subgroups
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -302,13 +283,11 @@ class SubgroupCollisions(Told):
 
     @property
     def verdict(self) -> str:
-        """The answer in words."""
         small = int((self.table["verdict"] == "too few rows").sum())
         more = f" {small} groups are too small to tell." if small else ""
-        said = [
-            f"{row['group']} {row['pber']:.1%} ({100 * row['difference']:+.1f} points, {row['verdict']})"
-            for row in self.table[self.table["verdict"].isin(["higher", "lower"])].to_dict("records")
-        ]
+        other = self.table[self.table["verdict"].isin(["higher", "lower"])]
+        numbers = zip(other["group"], other["pber"], 100 * other["difference"], other["verdict"], strict=True)
+        said = [f"{name} {pber:.1%} ({gap:+.1f} points, {verdict})" for name, pber, gap, verdict in numbers]
         if not said:
             return f"No group differs from the rest beyond chance.{more}"
         return f"{len(said)} of {len(self.table)} groups differ from the rest in PBER: {'; '.join(said)}.{more}"
@@ -333,15 +312,11 @@ def collisions_by(
         Held-out posteriors; those of a classifier with its labels (``y=None``) and learning curves. A model that knows
         one group better than another makes them differ too: what is not learned counts as collision.
     y, groups : arrays of n labels and of n names
-    clusters : array of n names, optional
-        Rows that belong together (one patient): intervals count clusters in place of rows.
-    posteriors_by_size : mapping of training rows to arrays of shape (n, K), optional
-        As in :func:`ceilings`: gives every group the range that unlimited rows would leave.
+    clusters : array of n names, optional; rows that belong together: intervals count clusters
+    posteriors_by_size : as in :func:`ceilings`; gives every group the range that unlimited rows would leave
     classes : K names in the order of the columns, default the sorted distinct labels
-    level : float
-        All intervals of the table hold at once with this probability (Šidák).
-    fdr : float
-        False discovery rate of the flagged pairs (Benjamini and Hochberg).
+    level : float; all intervals of the table hold at once with this probability (Šidák)
+    fdr : float; false discovery rate of the flagged pairs (Benjamini and Hochberg)
 
     Examples
     --------
@@ -407,11 +382,9 @@ class GroupedLabels(NamedTuple):
 
     def words(self, name: str = "this column") -> str:
         """A warning, or an empty text."""
-        same = (
-            f"rows with the same value of {name} ({self.values:,} values) have the same label {self.agreement:.0%} of"
-        )
+        same = f"rows with the same value of {name} ({self.values:,} values) have the same label {self.agreement:.0%}"
         advice = "if they belong together (one patient, one document), pass groups="
-        return f"{same} the time, {self.chance:.0%} by chance: {advice}" if self.suspicious else ""
+        return f"{same} of the time, {self.chance:.0%} by chance: {advice}" if self.suspicious else ""
 
 
 def grouped_labels(
@@ -423,8 +396,6 @@ def grouped_labels(
     ``suspicious`` where it is half of the way from chance to 1, beyond 5 standard deviations of the shuffles, in a
     column with ``least_values`` values or more: models with such rows on both sides of a fold learn the values.
 
-    Examples
-    --------
     >>> rng = np.random.default_rng(0)
     >>> patient = np.repeat(np.arange(30), 20)
     >>> [grouped_labels(patient, y).suspicious for y in (rng.integers(0, 2, 30)[patient], rng.integers(0, 2, 600))]

@@ -6,12 +6,10 @@ matrix C, and p itself for the rest. *Now* is the value on held-out rows. Any cl
 compared in pairs.
 
 Standard errors are those of a delete-a-group jackknife: rows (or whole clusters) are dealt into ``PARTS`` parts,
-each metric is computed without each part, and θ̂ has variance (g - 1) / g Σ (θ₋ₚ - mean)². Every metric here is a smooth
-function of averages, and differences of two classifiers or two training sizes come with their covariance.
+each metric is computed without each part, and θ̂ has variance (g - 1) / g Σ (θ₋ₚ - mean)².
 
-*At the limit*: accuracy and the Brier score follow from a ``Limit``. Any other metric has a curve of its own, from
-posteriors of the same rows by models of several training sizes: its distance to the best possible value is continued
-like a PBER (:mod:`collidescope.limit`).
+*At the limit*: accuracy and the Brier score follow from a ``Limit``. Of any other metric the distance to the best
+possible value is continued like a PBER, from posteriors by models of several training sizes.
 """
 
 from __future__ import annotations
@@ -45,7 +43,6 @@ class _Jackknife(NamedTuple):
     k: int
 
     def mean(self, values: FloatArray) -> FloatArray:
-        """Of one value per row."""
         sums, sizes = np.bincount(self.part, values), np.bincount(self.part)
         return np.append(values.mean(), (values.sum() - sums) / (len(values) - sizes))
 
@@ -56,10 +53,8 @@ class _Jackknife(NamedTuple):
         return np.concatenate([counts.sum(axis=0)[None], counts.sum(axis=0) - counts]).astype(np.float64)
 
     def ranking(self, area: Callable[[IntArray, IntArray], float], P: FloatArray) -> FloatArray:
-        """Mean over classes (the second of two) of an area, from (true, all) rows with at least each of the scores.
-
-        Sorted once for all parts: scikit-learn's functions would sort and check 26 times.
-        """
+        """Mean over classes (the second of two) of an area, from (true, all) rows with at least each of the scores."""
+        # Sorted once for all parts: scikit-learn's functions would sort and check 26 times.
         kept = [np.full(len(P), True), *(self.part != g for g in range(self.part.max() + 1))]
         classes = range(self.k)[1 if self.k == 2 else 0 :]
         found = np.zeros(len(kept))
@@ -97,7 +92,6 @@ def _metrics(rows: _Jackknife, cost: FloatArray | None) -> list[_Metric]:
     lower = (False, 0.0, "errors of the posteriors raise it: the best is at most this")
     f1 = "errors of the posteriors usually lower it; rules for F1 can reach a little more even with true posteriors"
     top = min(k - 1, 5 if k > 10 else 2)
-
     likeliest = lambda P, priors: P.argmax(axis=1)  # noqa: E731
     at_equal_priors = lambda P, priors: (P / np.maximum(priors, LEAST)).argmax(axis=1)  # noqa: E731
 
@@ -186,17 +180,12 @@ def ceilings(
     ----------
     P, y : array of shape (n, K) and n labels, or a fitted ``CollisionClassifier``
         Held-out posteriors; a classifier has them, its labels, limit and learning curves.
-    y_pred : array of n labels or of shape (n, K), optional
-        Held-out predictions of another classifier, compared on the same rows.
-    limit : Limit, optional
-        Range of PBER and Bayes error with unlimited rows.
+    y_pred : array of n labels or of shape (n, K), optional; of another classifier, compared on the same rows
+    limit : Limit, optional; range of PBER and Bayes error with unlimited rows
     posteriors_by_size : mapping of training rows to arrays of shape (n, K), optional
-        Posteriors of the same rows by models trained on fewer rows, three sizes or more with the largest (that of P may
-        be among them): gives every metric its own range.
-    cost : array of shape (K, K), optional
-        cost[i, j] of deciding j where i is true.
-    groups : array of n names, optional
-        Rows that belong together: intervals count groups.
+        Posteriors of the same rows by models trained on fewer, three sizes or more: gives every metric its own range.
+    cost : array of shape (K, K), optional; cost[i, j] of deciding j where i is true
+    groups : array of n names, optional; rows that belong together: intervals count groups
     classes, level, random_state : as in :func:`audit`; deals the rows into the parts of the jackknife
 
     Examples

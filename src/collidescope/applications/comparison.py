@@ -1,16 +1,15 @@
 """Two estimates beside each other: of a model and of people (:func:`compare`), of two fits or periods.
 
-An estimate from one label per input converges to B - E[δδᵀ]: whatever the model has not learned counts as collision, so
-it is too high before it is right. A count over several labels per input has no model in it. For a pair of classes the
-difference of the two rates S[i, j] says::
+Whatever a model has not learned counts as collision; a count over several labels per input has no model in it. For a
+pair of classes the difference of the two rates S[i, j] says::
 
     estimated > counted    not learned yet: a better model, or more rows, would tell these classes apart
     estimated < counted    label noise or leak: people disagree more than the labels that the model was trained on show.
                            Either votes are noisier than labels, or inputs give the label away
     otherwise              agreed: the collision is in the inputs
 
-The two are taken as independent. Where they share inputs their errors are mostly positively correlated, and the
-intervals of the difference are too wide rather than too narrow. They are simultaneous (Bonferroni over the pairs).
+The two are taken as independent: where they share inputs, intervals are too wide rather than too narrow. They are
+simultaneous (Bonferroni over the pairs).
 """
 
 from __future__ import annotations
@@ -54,7 +53,6 @@ class Comparison(Told):
 
     @property
     def verdict(self) -> str:
-        """The answer in words."""
         counts = self.pairs["verdict"].value_counts()
         told = ", ".join(f"{int(counts.get(name, 0))} {name}" for name in (NOT_LEARNED, NOISE, AGREED))
         both = f"Estimated PBER {self.pber['estimated']:.4f}, counted {self.pber['counted']:.4f}"
@@ -70,8 +68,6 @@ def compare(estimated: CollisionMatrix, counted: CollisionMatrix, *, level: floa
     ``estimated`` comes from a model, ``counted`` from ``collision_matrix_from_votes`` or ``count_collisions``, for the
     same classes. With probability ``level`` no pair is called different that is not.
 
-    Examples
-    --------
     >>> votes = [[9, 1, 0], [1, 9, 0], [0, 0, 10]] * 200
     >>> model = CollisionMatrix(
     ...     [[0.6, 0.18, 0.22], [0.18, 0.6, 0.22], [0.22, 0.22, 0.56]], stderr=np.full((3, 3), 0.01), pber_stderr=0.01
@@ -109,17 +105,15 @@ def compare(estimated: CollisionMatrix, counted: CollisionMatrix, *, level: floa
     unlike = np.abs(estimated.priors - counted.priors[order])
     if unlike.max() > PRIORS_GAP:
         k = int(unlike.argmax())
-        notes.append(
-            f"The class shares differ ({estimated.classes[k]}: {estimated.priors[k]:.1%} estimated, "
-            f"{counted.priors[order[k]]:.1%} counted), and S depends on them: compare the same population."
-        )
+        both = f"{estimated.priors[k]:.1%} estimated, {counted.priors[order[k]]:.1%} counted"
+        why = "and S depends on them: compare the same population."
+        notes.append(f"The class shares differ ({estimated.classes[k]}: {both}), {why}")
     if counted.coverage is not None and counted.coverage < 1 - PRIORS_GAP:
         notes.append(f"The count speaks for {counted.coverage:.1%} of the inputs, the estimate for all of them.")
     return Comparison(pairs, pber, level, tuple(notes))
 
 
 def _errors(cm: CollisionMatrix) -> FloatArray:
-    """Standard errors, not below what so few rows could show."""
     return np.asarray(cm.stderr if cm.counts is None else np.hypot(cm.stderr, UNSEEN / cm.counts[:, None]))  # type: ignore[arg-type]
 
 
@@ -146,14 +140,11 @@ class CollisionChange(Told):
 
     @property
     def verdict(self) -> str:
-        """The answer in words."""
         low, high = self.interval
         how = "the same rows, paired" if self.paired else "different rows"
         word = "rose" if low > 0 else "fell" if high < 0 else "did not change beyond chance"
-        return (
-            f"PBER {word}: {self.before:.2%} before, {self.after:.2%} after, change {100 * self.change:+.2f} points "
-            f"({100 * low:+.2f} to {100 * high:+.2f}; {how})."
-        )
+        change = f"change {100 * self.change:+.2f} points ({100 * low:+.2f} to {100 * high:+.2f}; {how})"
+        return f"PBER {word}: {self.before:.2%} before, {self.after:.2%} after, {change}."
 
 
 def collision_change(
@@ -168,8 +159,6 @@ def collision_change(
 ) -> CollisionChange:
     """Compare two fits on the same rows (leave ``y_after`` out: paired), or two periods with their own rows.
 
-    Examples
-    --------
     >>> rng = np.random.default_rng(0)
     >>> p = rng.random(1000)
     >>> y = (rng.random(1000) < p).astype(int)

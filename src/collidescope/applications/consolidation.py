@@ -4,16 +4,14 @@ Merging classes with a K×L membership A is exact, ``B' = Aᵀ B A``, so the PBE
 retraining. Symbols: W = B + Bᵀ with a diagonal of zeros: merging groups a and b lowers PBER by the sum of W between
 them (the *gain*). A *grouping* is an array of K group numbers, numbered in the order of their first members.
 
-The greedy path merges the two groups with the largest gain, again and again. Gains add up over classes, so large groups
-attract the rest and late steps often give all to the largest. ``balance`` β divides the gain by (n_a n_b)^β, with n the
-number of classes of a group: 0 is greedy, 1 the mean collision between classes of the two groups (average linkage).
+The greedy path merges the two groups with the largest gain, again and again; large groups attract the rest. ``balance``
+β divides the gain by (n_a n_b)^β, with n the number of classes of a group: 1 is the mean collision between classes of
+the two groups (average linkage).
 
-A class that is two has inputs in separate groups that collide with different classes. For class k and two classes a, b
-that it collides with, every row of class k has the contrast t = log p_a - log p_b of its held-out posteriors. A class
-that is one group has t with one mode, wherever it stands between a and b (Gaussian classes: t is linear in x); two
-separate groups, one near a and one near b, give two modes. Silverman's test (1981): the smallest bandwidth h at which
-the kernel density of t has one mode is large when there are two. Its null distribution comes from the same sample,
-smoothed with that h, so that any shape with one mode is the null.
+A class that is two has inputs in separate groups that collide with different classes a and b: the contrast t =
+log p_a - log p_b of the held-out posteriors of its rows then has two modes, where a class that is one group has one.
+Silverman's test (1981): the smallest bandwidth h at which the kernel density of t has one mode is large when there are
+two. Its null distribution comes from the same sample, smoothed with that h: any shape with one mode is the null.
 """
 
 from __future__ import annotations
@@ -43,20 +41,16 @@ FORBIDDEN = -1.0
 OPTIMAL_CLASSES = 10
 #: Letters of the name of a group: three columns of names and numbers fit into 80.
 NAME_WIDTH = 24
-#: Splits: the grid of the kernel density, in units of the range of t.
-BINS = 256
-#: Samples from the null: p-values down to 0.005.
-RESAMPLES = 199
+#: Splits: the grid of the kernel density, and samples from the null (p-values down to 0.005).
+BINS, RESAMPLES = 256, 199
 #: Fewest rows of a class, and of a part, about which something is claimed.
 MIN_ROWS, MIN_PART = 60, 10
 #: Least mean posterior of "its" class in a part: parts that hardly collide need not be told apart.
 MIN_RATE = 0.02
 #: The classes that class k collides with most are paired with each other.
 OTHERS = 3
-#: Changes of a density below this share of its largest value are rounding.
-FLAT = 1e-9
-#: Posteriors below this are not told apart; a row that has both below it says nothing about the contrast.
-SMALLEST = 1e-6
+#: Changes of a density below this share of its largest value are rounding; posteriors below this are not told apart.
+FLAT, SMALLEST = 1e-9, 1e-6
 
 GroupNames = Sequence[Any] | Callable[[list[Any]], Any]
 Groupings = npt.NDArray[np.integer]
@@ -127,14 +121,10 @@ class ConsolidationPlan(Told):
 
     @property
     def verdict(self) -> str:
-        """The answer in words."""
-        words = (
-            f"{self.source.n_classes} classes in {self.n_groups} groups. An input seen again falls into another group"
-        )
-        words += (
-            f" with probability {_with_interval(self.matrix)}, into another class with {_with_interval(self.source)}."
-        )
-        words += " [PBER]"
+        groups = f"{self.source.n_classes} classes in {self.n_groups} groups."
+        merged, apart = _with_interval(self.matrix), _with_interval(self.source)
+        again = f"falls into another group with probability {merged}, into another class with {apart}"
+        words = f"{groups} An input seen again {again}. [PBER]"
         price = self.path.set_index("n_groups")["price"].get(self.n_groups, 0.0)
         more = f" Merging by gain alone would leave {self.matrix.pber - price:.2%}, in less even groups."
         return words + more if price > TIE else words
@@ -172,17 +162,13 @@ def consolidate(
         Exact given S; the choice of the groups saw the estimate, so the PBER of a *chosen* grouping of a noisy matrix
         is a little too low, and intervals do not allow for the choice.
     n_groups, max_pber : int, float, optional
-        Merge until this many groups are left, or until the PBER is at most this. With neither nothing is merged yet:
-        look at ``plan.path`` and take ``plan.at(n)``.
-    max_group_size : int, optional
-        Most classes of a group.
+        Merge until so many groups are left, or the PBER is at most this. With neither take ``plan.at(n)`` later.
+    max_group_size : int, optional; most classes of a group
     balance : float from 0 to 1
         0 merges by gain alone, 1 by the mean collision between the classes of two groups, which keeps groups of similar
-        size. What it costs is in the ``price`` column of ``plan.path``.
-    must_merge, cannot_merge : lists of groups of class names, optional
-        Merged before the first step; never together in a group.
-    method : "greedy" or "optimal"
-        Greedy merges the best pair at each step. Optimal looks at every grouping (up to 10 classes).
+        size at a ``price``.
+    must_merge, cannot_merge : lists of groups of class names; merged before the first step, never in one group
+    method : "greedy" merges the best pair at each step, "optimal" looks at every grouping (up to 10 classes)
     names : see :meth:`ConsolidationPlan.at`
 
     Examples
@@ -254,9 +240,6 @@ def _with_interval(cm: CollisionMatrix) -> str:
     return f"{cm.pber:.2%}" + ("" if interval is None else f" (95% interval {interval[0]:.2%} to {interval[1]:.2%})")
 
 
-# ------------------------------------------------------------------------------------------------ what may be merged
-
-
 class _Constraints(NamedTuple):
     """What may be merged, as class numbers: ``together`` (must_merge), ``apart`` (K×K), ``most`` classes of a group."""
 
@@ -265,12 +248,10 @@ class _Constraints(NamedTuple):
     most: int
 
     def allows(self, group: Sequence[int]) -> bool:
-        """May these classes be one group?"""
         return len(group) <= self.most and not self.apart[np.ix_(group, group)].any()
 
 
 def _constraints(names: list[Any], must_merge: Any, cannot_merge: Any, most: int) -> _Constraints:
-    """The constraints as a caller writes them, by the names of the classes."""
     together: list[list[int]] = []
     for group in _groups(names, must_merge, "must_merge"):  # groups that share a class are one
         touching = [other for other in together if set(other) & set(group)]
@@ -309,9 +290,6 @@ def _groups(names: list[Any], given: Any, argument: str) -> list[list[int]]:
     return found
 
 
-# ------------------------------------------------------------------------------------------------ searching
-
-
 class _Search(NamedTuple):
     """Groupings and their PBER, most groups first; of a tree also the first members of the groups merged."""
 
@@ -324,8 +302,7 @@ class _Search(NamedTuple):
 def _greedy(W: FloatArray, limits: _Constraints, balance: float) -> _Search:
     """Merge the two groups with the best score, again and again: O(K²) each time.
 
-    A group is known by its first member, and W between groups is kept there. Merges that the constraints forbid
-    complete the tree and belong to no plan.
+    A group is known by its first member. Merges that the constraints forbid complete the tree and belong to no plan.
     """
     k = len(W)
     W, members = W.copy(), {i: [i] for i in range(k)}
@@ -337,7 +314,6 @@ def _greedy(W: FloatArray, limits: _Constraints, balance: float) -> _Search:
         return np.where(alive[:, None] & alive & ~np.eye(k, dtype=bool), W / np.outer(size, size) ** balance, FORBIDDEN)
 
     def merge(a: int, b: int) -> None:
-        """Group b joins group a."""
         gains.append(float(W[a, b]))
         size[a] += size[b]
         # As scipy writes it: two clusters, the PBER removed so far (never falling), the classes below.
@@ -377,7 +353,6 @@ def _greedy(W: FloatArray, limits: _Constraints, balance: float) -> _Search:
 
 
 def _optimal(W: FloatArray, limits: _Constraints) -> _Search:
-    """For every number of groups that the constraints allow, the grouping with the lowest PBER."""
     k = len(W)
     if k > OPTIMAL_CLASSES:
         most = f"at most {OPTIMAL_CLASSES} classes"
@@ -409,7 +384,6 @@ def _optimal(W: FloatArray, limits: _Constraints) -> _Search:
 
 
 def _path_table(cm: CollisionMatrix, search: _Search, reference: _Search) -> pd.DataFrame:
-    """:attr:`ConsolidationPlan.path`."""
     groupings, pber = search.groupings, search.pber
     low, high = _intervals(cm, groupings, pber)
     merged = np.full((2, len(pber)), None)
@@ -424,15 +398,11 @@ def _path_table(cm: CollisionMatrix, search: _Search, reference: _Search) -> pd.
 
 
 def _intervals(cm: CollisionMatrix, groupings: Groupings, pber: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """95% intervals of the PBER at every step; nan where they would need a covariance that is not there.
-
-    With v = 1 for diagonal entries of the upper triangle of B and 2 for two classes of one group, PBER = 1 - v·B, with
-    variance vᵀ C v.
-    """
+    """95% intervals of the PBER at every step; nan where they would need a covariance that is not there."""
     stderr = np.full(len(pber), np.nan)
     if cm.covariance is not None:
         i, j = np.triu_indices(cm.n_classes)
-        for step, grouping in enumerate(groupings):
+        for step, grouping in enumerate(groupings):  # PBER = 1 - v·B, over the upper triangle of B
             v = np.where(i == j, 1.0, 2.0 * (grouping[i] == grouping[j]))
             stderr[step] = np.sqrt(max(float(v @ cm.covariance @ v), 0.0))
     elif cm.pber_stderr is not None and groupings[0].max() + 1 == cm.n_classes:
@@ -440,9 +410,6 @@ def _intervals(cm: CollisionMatrix, groupings: Groupings, pber: FloatArray) -> t
     half = _half_width(stderr, None if cm.counts is None else cm.counts.sum(), LEVEL, cm.n_units)
     half = half * (groupings.max(axis=1) > 0)  # that one group never errs is no estimate
     return np.maximum(pber - half, 0.0), np.minimum(pber + half, 1.0)
-
-
-# ------------------------------------------------------------------------------------------------ splitting
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -467,13 +434,11 @@ class SplitCandidates(Told):
 
     @property
     def verdict(self) -> str:
-        """The answer in words."""
-        said = [
-            f"{r['class']} ({r['rows_first']} rows near {r['first']}, {r['rows_second']} near {r['second']})"
-            for r in self.table[self.table["flagged"]].to_dict("records")
-        ]
-        if not said:
+        rows = self.table[self.table["flagged"]].to_dict("records")
+        if not rows:
             return "No class falls into separate groups that collide with different classes."
+        near = "{class} ({rows_first} rows near {first}, {rows_second} near {second})"
+        said = [near.format_map(row) for row in rows]
         return f"Classes that look like two: {'; '.join(said)}."
 
 
@@ -487,8 +452,6 @@ def split_candidates(
     trees take few values and can show modes where there are none: prefer smooth ones. Two groups that collide with the
     same class, or with none, are not seen here.
 
-    Examples
-    --------
     >>> from collidescope.datasets import GaussianProblem
     >>> four = GaussianProblem([[0.0], [2.5], [12.5], [15.0]])
     >>> X, parts = four.sample(2000, random_state=0)

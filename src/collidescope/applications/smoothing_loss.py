@@ -19,8 +19,6 @@ class SmoothedCrossEntropy(nn.Module):
     (plain cross-entropy) to 1; ``reduction`` "mean", "sum" or "none". The targets are a buffer: they move with
     ``.to(device)`` and are saved in the ``state_dict``.
 
-    Examples
-    --------
     >>> loss = SmoothedCrossEntropy([[0.8, 0.2], [0.2, 0.8]], strength=0.5)
     >>> loss.targets
     tensor([[0.9000, 0.1000],
@@ -51,10 +49,8 @@ class SmoothedCrossEntropy(nn.Module):
             raise ValueError(f"labels must be class numbers from 0 to {len(self.targets) - 1}, got {seen}") from None
         soft = soft.to(logits.dtype).movedim(-1, min(1, labels.ndim))
         if logits.ndim < 2 or logits.shape != soft.shape:
-            raise ValueError(
-                f"logits must have shape (B, {len(self.targets)}, …) for labels of shape (B, …), "
-                f"got {tuple(logits.shape)} for {tuple(labels.shape)}"
-            )
+            seen = f"got {tuple(logits.shape)} for {tuple(labels.shape)}"
+            raise ValueError(f"logits must have shape (B, {len(self.targets)}, …) for labels of shape (B, …), {seen}")
         return nn.functional.cross_entropy(logits, soft, reduction=self.reduction)
 
     def extra_repr(self) -> str:

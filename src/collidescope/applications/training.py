@@ -1,16 +1,14 @@
 """S in training: soft targets for labels, and more draws of what is confused beyond need.
 
-*Label smoothing*: the target of label i is row i of ``T = (1 - a) I + a S``, a the *strength*. Uniform smoothing
-spreads a over all classes alike; here a class gets as much of it as inputs of class i are found in it when seen again.
+*Label smoothing*: the target of label i is row i of ``T = (1 - a) I + a S``, a the *strength*.
 
 *Adaptive sampling*: after an epoch the confusion of the model on held-out rows, C[i, j] = P(said j | class i), is
 compared with what is inherent. Where C exceeds it beyond sampling noise (one-sided z test, Benjamini and Hochberg), for
 a pair or for class i in all, rows of class i are drawn more often. Collisions are left alone: no model separates them.
 
-What is inherent depends on what the model is asked for. Of *posteriors*, or labels drawn from them, class averages are
-held against S itself: a perfect model has C = S. Of *labels* the reference is the confusion of the best rule,
-E_{x~D_i} 1[argmax y(x) = j], which S alone does not determine: take it from held-out posteriors with
-:func:`bayes_confusion`. S may stand in for it where classes are about equally common; with uneven classes it may not.
+What is inherent depends on what the model is asked for. Of *posteriors* it is S: a perfect model has C = S. Of *labels*
+it is the confusion of the best rule, which S alone does not determine: take it from held-out posteriors with
+:func:`bayes_confusion`. S may stand in for it where classes are about equally common.
 """
 
 from __future__ import annotations
@@ -45,18 +43,13 @@ STRENGTHS = (0, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.0)
 LEVEL = 0.05
 #: Most by which a class is drawn oftener than another: beyond it the same rows come again and again.
 CAP = 10.0
-#: Share of the logarithm of a weight that an update keeps. The first epochs confuse everything: that fades. An
-#: excess that stays for good raises the weight to exp(excess / (1 - MEMORY)), so 0.1 to 1.6.
+#: Share of the logarithm of a weight that an update keeps: the first epochs confuse everything, and that fades.
 MEMORY = 0.8
-
-# ------------------------------------------------------------------------------------------------ label smoothing
 
 
 def smoothing_matrix(cm: CollisionMatrix, strength: float = 0.1) -> FloatArray:
     """The soft target of every class: K×K, row i is (1 - strength) e_i + strength S[i].
 
-    Examples
-    --------
     >>> smoothing_matrix(CollisionMatrix([[0.8, 0.2], [0.4, 0.6]], [2 / 3, 1 / 3]), 0.5)
     array([[0.9, 0.1],
            [0.2, 0.8]])
@@ -72,8 +65,6 @@ def smooth_labels(y: Any, cm: CollisionMatrix, strength: float = 0.1) -> Any:
     ``cm`` is S of the training rows only. ``strength`` 0 leaves labels as they are (one-hot), 1 replaces each by its
     row of S; :func:`choose_smoothing` tries several. For a Series the targets are a DataFrame with its index.
 
-    Examples
-    --------
     >>> cm = CollisionMatrix([[0.9, 0.1], [0.2, 0.8]], [2 / 3, 1 / 3], classes=["cat", "dog"])
     >>> smooth_labels(["cat", "dog"], cm, strength=0.5)
     array([[0.95, 0.05],
@@ -102,7 +93,6 @@ class SmoothingChoice(Told):
 
     @property
     def verdict(self) -> str:
-        """The answer in words."""
         lower = f"{self.gain:.4f} (standard error {self.gain_stderr:.4f}) lower than at {self.strengths.min():g}"
         return f"Best strength {self.best:g}: held-out log loss {self.losses.min():.4f}, {lower}."
 
@@ -123,11 +113,9 @@ def choose_smoothing(
     """The strength with which a classifier predicts held-out labels best.
 
     Any classifier (or pipeline) with ``predict_proba`` whose ``fit`` takes ``sample_weight`` learns soft targets: each
-    row is given once for every class, weighted by its target. The ``cv`` folds are the same for all ``strengths``. With
-    S from the same rows held-out labels have a small part in it: where that matters, take S from other rows.
+    row is given once for every class, weighted by its target. The ``cv`` folds are the same for all ``strengths``.
+    Where it matters that held-out labels have a small part in S, take S from other rows.
 
-    Examples
-    --------
     >>> from sklearn.datasets import load_iris
     >>> from sklearn.linear_model import LogisticRegression
     >>> X, y = load_iris(return_X_y=True)
@@ -176,7 +164,6 @@ def check_strength(value: float, name: str = "strength") -> float:
 
 
 def _weight_argument(classifier: Any) -> str:
-    """What ``fit`` calls the weights."""
     if isinstance(classifier, type) or not hasattr(classifier, "get_params"):
         name = getattr(classifier, "__name__", "LogisticRegression")
         raise ValueError(f"classifier must be a scikit-learn classifier, got {classifier!r}: write {name}()")
@@ -190,9 +177,6 @@ def _weight_argument(classifier: Any) -> str:
     return f"{step}__sample_weight" if step else "sample_weight"
 
 
-# ------------------------------------------------------------------------------------------------ adaptive sampling
-
-
 class AdaptiveSampler:
     """Draws training rows; classes that are confused more than the data make necessary come more often.
 
@@ -202,10 +186,8 @@ class AdaptiveSampler:
     Parameters
     ----------
     cm, y : CollisionMatrix, and labels of the n training rows
-    inherent : array of shape (K, K), optional
-        Reference instead of S, such as ``bayes_confusion(P_heldout, y_heldout)`` (see the module's docstring).
-    cap : float
-        Largest ratio between the weights of two classes.
+    inherent : array of shape (K, K), optional; in place of S, such as ``bayes_confusion(P_heldout, y_heldout)``
+    cap : float; largest ratio between the weights of two classes
     random_state : int, Generator, RandomState or None
 
     Attributes
@@ -214,8 +196,7 @@ class AdaptiveSampler:
     excess_, class_excess_ : DataFrame or None
         Of the last update, one row per ordered pair (``true``, ``predicted``) or per ``class`` taken for any other:
         ``observed``, ``inherent``, ``excess``, ``z``, ``significant``; largest excess first.
-    cost_matrix_ : array of shape (K, K)
-        1 + significant excess for each wrong decision, 0 for the right one: ``P @ cost_matrix_`` is the expected cost.
+    cost_matrix_ : array of shape (K, K); 1 + significant excess for each wrong decision, 0 for the right one
 
     Examples
     --------
@@ -303,8 +284,6 @@ def active_learning_score(P: npt.ArrayLike, *, inherent: npt.ArrayLike | Collisi
     less that of the row of S (``inherent``, optional) of the predicted class: one model cannot tell ambiguity from
     ignorance row by row.
 
-    Examples
-    --------
     >>> ambiguous_but_known, unexplored = [0.5, 0.5], [[1.0, 0.0], [0.0, 1.0]]
     >>> active_learning_score([[ambiguous_but_known, unexplored[0]], [ambiguous_but_known, unexplored[1]]]).round(2)
     array([0.  , 0.69])
@@ -334,7 +313,6 @@ def check_reference(inherent: npt.ArrayLike, k: int) -> FloatArray:
 
 
 def _tested(names: dict[str, Any], observed: FloatArray, inherent: FloatArray, variance: FloatArray) -> pd.DataFrame:
-    """A table of rates: are they beyond what is inherent?"""
     excess = observed - inherent
     z = excess / np.sqrt(variance)
     columns = {"observed": observed, "inherent": inherent, "excess": excess, "z": z}
@@ -342,7 +320,6 @@ def _tested(names: dict[str, Any], observed: FloatArray, inherent: FloatArray, v
 
 
 def _confusion(y: IntArray, y_pred: Any, classes: npt.NDArray[Any]) -> tuple[FloatArray, FloatArray]:
-    """Rates by true class, and their variances; nan for a class without rows."""
     k = len(classes)
     counts = np.bincount(y, minlength=k).astype(np.float64)[:, None]
     counts[counts == 0] = np.nan

@@ -1,8 +1,4 @@
-"""The command line. Arguments, words and exit codes only: the work is done by the rooms below.
-
-Exit codes: 0 all is well, 2 something about the input (an option, a file, a column), 1 an unexpected failure, 130 ended
-by Ctrl-C. Results go to standard output, everything else to standard error.
-"""
+"""The command line. Arguments, words and exit codes (see ``--help``) only: the work is done by the rooms below."""
 
 from __future__ import annotations
 

@@ -59,14 +59,11 @@ def fail(words: str) -> None:
 
 
 def show(text: str) -> None:
-    """Lines of the result, on standard output, or on standard error where that is closed.
-
-    What the stream cannot encode is escaped, so that different names stay different.
-    """
+    """Lines of the result, on standard output, or on standard error where that is closed."""
     for stream in (sys.stdout, sys.stderr):
         if stream is not None and not stream.closed:
             try:
-                encoding = stream.encoding or "utf-8"
+                encoding = stream.encoding or "utf-8"  # what it cannot encode is escaped: names stay different
                 stream.write(printable(text).encode(encoding, "backslashreplace").decode(encoding) + "\n")
                 stream.flush()
             except BrokenPipeError:  # the reader, such as head, has seen enough: files may still be asked for
@@ -100,10 +97,7 @@ def show_json(value: Any) -> None:
 
 @contextmanager
 def notes_as_they_come(logged: bool = True) -> Iterator[list[str]]:
-    """What the package logs about tables (unless not ``logged``), as notes at once; at the end its warnings, each once.
-
-    Other libraries are kept quiet.
-    """
+    """What the package logs about tables (if ``logged``) as notes at once, at the end its warnings, each once."""
     from collidescope._checks import CollisionWarning
 
     logger, said = logging.getLogger("collidescope.tables"), list[str]()
@@ -173,7 +167,6 @@ def explained(error: Exception) -> str:
 
 
 def _explain(error: Exception) -> int:
-    """Say what went wrong; the exit code."""
     # Checks of this package speak of the input; what a library under it raises may be about anything.
     ours = traceback.extract_tb(error.__traceback__)[-1].filename.startswith(PACKAGE)
     bad = isinstance(error, FileNotFoundError | IsADirectoryError | PermissionError) and error.strerror is not None
@@ -183,9 +176,7 @@ def _explain(error: Exception) -> int:
     elif bad or isinstance(error, OSError):
         fail(explained(error))
     else:
-        words = (
-            f"Unexpected error ({type(error).__name__}): {explained(error)}. This is not your mistake. Set {DEBUG}=1 "
-        )
-        words += "and run the same command again to see where it comes from, and please report it."
-        say(words, "bold red", always=True)
+        words = f"Unexpected error ({type(error).__name__}): {explained(error)}. This is not your mistake."
+        hint = f"Set {DEBUG}=1 and run the same command again to see where it comes from, and please report it."
+        say(f"{words} {hint}", "bold red", always=True)
     return BAD_INPUT if bad else FAILURE

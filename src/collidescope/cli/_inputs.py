@@ -60,7 +60,6 @@ class Rows:
         return replace(self, X=X, y=y, numbers=self.numbers[rows], notes=[*self.notes, *notes])
 
     def without_rare(self, fewest: int) -> Rows:
-        """Without the classes that have fewer than ``fewest`` rows."""
         classes, codes, counts = np.unique(self.y, return_inverse=True, return_counts=True)
         rare = counts < fewest
         if not rare.any():
@@ -115,15 +114,12 @@ class Rows:
         return rows, np.where(codes < 0, len(words) + np.arange(len(codes)), codes)
 
     def take_weights(self, name: str | None, option: str) -> tuple[Rows, npt.NDArray[np.float64] | None]:
-        """The rows without a column, and its numbers: weights of the rows."""
         rows, column = self.take(name, option)
         weights = None if column is None else as_numbers(column)
         if weights is not None and (bad := np.isnan(weights)).any():
             at = int(bad.argmax())
-            raise ValueError(
-                f"{option} {name!r} has {int(bad.sum()):,} cells without a number (row {at}: "
-                f"{str(column.iloc[at])!r}): fill them, with 0 to leave a row out"
-            )
+            where = f"(row {at}: {str(column.iloc[at])!r}): fill them, with 0 to leave a row out"
+            raise ValueError(f"{option} {name!r} has {int(bad.sum()):,} cells without a number {where}")
         return rows, weights
 
     def posteriors(self) -> tuple[Rows, Any, list[Any]]:
@@ -138,10 +134,9 @@ class Rows:
         missing = [name for name in classes if name not in found]
         if missing:
             both = f" (with two classes both columns are needed: p_{classes[0]} is 1 - p_{classes[-1]})"
-            raise ValueError(
-                f"there is no column of probabilities for class {missing[0]!r}: every class needs one called like it, "
-                f"or 'p_{missing[0]}'. The table has {listed(list(self.X.columns))}{both if len(classes) == 2 else ''}"
-            )
+            has = f"The table has {listed(list(self.X.columns))}{both if len(classes) == 2 else ''}"
+            need = f"every class needs one called like it, or 'p_{missing[0]}'. {has}"
+            raise ValueError(f"there is no column of probabilities for class {missing[0]!r}: {need}")
         # Probabilities must sum to 1, so the column of a class without a row here cannot just be ignored.
         used = list(found.values())
         if more := [name for name in names.values() if prefix and name.startswith(prefix) and name not in used]:
@@ -220,7 +215,6 @@ class Reading:
         return found.frame, [*found.notes, *notes]
 
     def rows_for(self, fitted: Any, path: Path, label: str | None) -> Rows:
-        """Labelled raw rows for a model, their labels as its classes."""
         X, notes = self.raw_rows(fitted, path, label)
         name = self.column(list(X.columns), label or getattr(fitted, "label_", None), path)
         y, labelled = match_labels(X[name], fitted.classes_.tolist(), "label")
@@ -242,17 +236,14 @@ class Reading:
 
 
 def _plain_columns(fitted: Any, X: pd.DataFrame) -> Any:
-    """What a model takes that was fitted in Python, on columns or on an array."""
     names = getattr(fitted, "feature_names_in_", None)
     if names is not None:
         wanted = [str(name) for name in names]
         check_columns(X, wanted, learned=True)
         return X[wanted]
     if X.shape[1] != fitted.n_features_in_:
-        raise ValueError(
-            f"the model was fitted on {fitted.n_features_in_} nameless features, the table has {X.shape[1]} "
-            f"columns: keep the features only, in their order"
-        )
+        rest = f"the table has {X.shape[1]} columns: keep the features only, in their order"
+        raise ValueError(f"the model was fitted on {fitted.n_features_in_} nameless features, {rest}")
     return X.to_numpy()
 
 
@@ -292,16 +283,12 @@ def clean_labels(column: pd.Series) -> Labels:
         whole = (numbers == np.round(numbers)).all()
         many = k > (MOST_NUMBER_CLASSES if whole else MOST_FRACTION_CLASSES)
         if many or (k > FEW_NUMBER_CLASSES and k * ROWS_PER_NUMBER > n):
-            raise ValueError(
-                f"label {name!r} has {k:,} different numbers in {n:,} rows (from {numbers.min():g} to "
-                f"{numbers.max():g}): it looks like a number to predict, not classes; bin it first, into low, middle "
-                f"and high for example"
-            )
+            ends = f"(from {numbers.min():g} to {numbers.max():g})"
+            hint = "it looks like a number to predict, not classes; bin it first, into low, middle and high for example"
+            raise ValueError(f"label {name!r} has {k:,} different numbers in {n:,} rows {ends}: {hint}")
     elif k * ROWS_PER_CLASS > n:
-        raise ValueError(
-            f"label {name!r} has {k:,} different values in {n:,} rows (such as {listed(words[:3])}): "
-            f"these are not classes. Is it the right column?"
-        )
+        rest = f"(such as {listed(words[:3])}): these are not classes. Is it the right column?"
+        raise ValueError(f"label {name!r} has {k:,} different values in {n:,} rows {rest}")
     else:
         notes += _spellings(words)
         if any(word.lower() == "none" for word in words):
@@ -346,10 +333,8 @@ def match_labels(column: pd.Series, classes: Sequence[Any], what: str) -> tuple[
     if unknown:
         near = get_close_matches(unknown[0], list(exact), 1)
         hint = f" (is {unknown[0]!r} the same as {near[0]!r}?)" if near else ""
-        raise ValueError(
-            f"{what} {str(column.name)!r} has values that are not classes of the model: {listed(unknown)}; "
-            f"the model knows {listed(list(exact))}{hint}"
-        )
+        advice = f"{listed(unknown)}; the model knows {listed(list(exact))}{hint}"
+        raise ValueError(f"{what} {str(column.name)!r} has values that are not classes of the model: {advice}")
     if not words:
         raise ValueError(f"{what} {str(column.name)!r} has no values: every cell is empty")
     numbers = np.array([found[word] for word in words], dtype=np.intp)

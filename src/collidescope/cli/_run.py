@@ -110,7 +110,6 @@ class Run:
         write_outputs(*outputs)
 
     def finish(self, cm: CollisionMatrix, summary: dict[str, Any], *more: Output, limit: Any = None) -> None:
-        """Print a collision matrix, then write ``more``, the matrix and the report."""
         outputs = ("matrix", self.matrix, partial(write_matrix, cm)), ("report", self.report, page_of(lambda: summary))
         self.tell(None if self.as_json else matrix_text(cm, summary, limit), lambda: summary, *more, *outputs)
 
@@ -153,9 +152,8 @@ def load_source(path: Path) -> Any:
         return cs.CollisionMatrix.from_dict(content)
     if kind == "collidescope.summary":
         return content
-    raise ValueError(
-        f"{path} is JSON, but neither a matrix (written by --matrix) nor a summary (written by --json) of collidescope"
-    )
+    rest = "(written by --matrix) nor a summary (written by --json) of collidescope"
+    raise ValueError(f"{path} is JSON, but neither a matrix {rest}")
 
 
 def load_matrix(path: Path) -> CollisionMatrix:
@@ -214,17 +212,12 @@ def check_matrix_name(path: Path | None, n_classes: int) -> None:
     from collidescope.matrix import JSON_CLASSES
 
     if path is not None and path.suffix != ".npz" and n_classes > JSON_CLASSES:
-        raise ValueError(
-            f"a matrix of {n_classes:,} classes is too large for JSON (at most {JSON_CLASSES:,}): "
-            f"let {path.name} end in .npz"
-        )
+        hint = f"let {path.name} end in .npz"
+        raise ValueError(f"a matrix of {n_classes:,} classes is too large for JSON (at most {JSON_CLASSES:,}): {hint}")
 
 
 def write_outputs(*outputs: Output) -> None:
-    """Write every output that was asked for, and say so; a failure does not stop the rest.
-
-    The result has been printed before, so what cannot be written is not lost; the exit code tells.
-    """
+    """Write every output that was asked for, and say so; a failure does not stop the rest, the exit code tells."""
     code = 0
     for what, path, write in outputs:
         if path is None:
@@ -318,9 +311,6 @@ def posterior_table(posteriors: Any, classes: Any, numbers: Any, extra: pd.DataF
     likely = pd.Series(classes[np.nan_to_num(posteriors).argmax(axis=1)])
     unscored = np.isnan(posteriors).any(axis=1)
     frames = [pd.DataFrame({"row": numbers}), *([] if extra is None else [extra.reset_index(drop=True)])]
-    frames += [
-        (likely.astype(object).mask(unscored, None) if unscored.any() else likely).rename("predicted").to_frame()
-    ]
-    return pd.concat(
-        [*frames, pd.DataFrame(posteriors, columns=[f"p_{as_word(name)}" for name in classes.tolist()])], axis=1
-    )
+    likely = likely.astype(object).mask(unscored, None) if unscored.any() else likely
+    scores = pd.DataFrame(posteriors, columns=[f"p_{as_word(name)}" for name in classes.tolist()])
+    return pd.concat([*frames, likely.rename("predicted").to_frame(), scores], axis=1)

@@ -31,15 +31,13 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(
-    epilog="Exit codes: 0 all is well; 2 something about the input (an option, a file, a column); 1 an unexpected "
-    "failure; 130 ended by Ctrl-C. Results go to standard output, notes and progress to standard error."
-)
-def main(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
-    ] = False,
-) -> None:
+EPILOG = "Exit codes: 0 all is well; 2 something about the input (an option, a file, a column); 1 an unexpected "
+EPILOG += "failure; 130 ended by Ctrl-C. Results go to standard output, notes and progress to standard error."
+VERSION = typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
+
+
+@app.callback(epilog=EPILOG)
+def main(version: Annotated[bool, VERSION] = False) -> None:
     """Which classes can your data not tell apart, and how sure is that?
 
     Show the same input again: how often would it get another label? That is the collision matrix S. It says which

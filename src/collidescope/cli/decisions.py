@@ -58,7 +58,6 @@ class Scores:
             self.rows.notes.extend(met)
 
     def column(self, name: str | None, option: str) -> Any:
-        """A column that the user named."""
         from collidescope.tables.encoding import check_columns, listed
 
         if name is None:
@@ -68,7 +67,6 @@ class Scores:
         return self.rows.X[name]
 
     def words(self, name: str | None, option: str) -> Any:
-        """A column that the user may have named, as text."""
         return None if name is None else self.column(name, option).astype(str)
 
     def predictions(self, name: str | None) -> Any:
@@ -83,7 +81,6 @@ class Scores:
 
     @property
     def shown(self) -> dict[str, Any]:
-        """What the report says about the rows."""
         import pandas as pd
 
         about = {"file": self.rows.table.name, "label": self.rows.label, "columns": self.used}
@@ -136,9 +133,8 @@ def audit(
     """
     reading = run.start(source, table)
     if run.label is not None and run.label == predicted:
-        raise ValueError(
-            f"--label and --predicted are the same column {predicted!r}: name that of your classifier's answers"
-        )
+        hint = "name that of your classifier's answers"
+        raise ValueError(f"--label and --predicted are the same column {predicted!r}: {hint}")
     scores = Scores(run, reading, table or source, source if table else None, [predicted])
     said = scores.predictions(predicted)
     found = cs.audit(scores.P, y_true=scores.rows.y, y_pred=said, classes=scores.classes, limit=scores.limit)
@@ -212,7 +208,6 @@ def columns(
 
 
 def _pairs(given: list[str] | None, option: str, read: Callable[[str], Any]) -> dict[str, Any]:
-    """NAME=VALUE of an option that may come several times."""
     found = {}
     for name, equals, value in (text.rpartition("=") for text in given or []):
         if not equals:
@@ -314,7 +309,6 @@ def compare(
 
 
 def _paired(first: Scores, second: Scores, key: str) -> tuple[Any, Any]:
-    """Rows of the two tables that have the same value of ``key``."""
     import pandas as pd
 
     a, b = (pd.Index(scores.column(key, "--id")) for scores in (first, second))

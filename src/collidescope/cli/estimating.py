@@ -226,10 +226,9 @@ def count(run: Run, table: opt.TableArgument, drop: opt.Drop = None, keep: opt.K
     repeated = repeated_rows(X)
     if not repeated.any():
         levels = X.nunique().sort_values(ascending=False)
-        raise ValueError(
-            f"no two rows of {table.name} are alike, so there is nothing to count. Drop columns with many values "
-            f"({', '.join(f'--drop {name!r}' for name in levels.index[:2])}), or estimate: collidescope fit"
-        )
+        drop_some = f"Drop columns with many values ({', '.join(f'--drop {name!r}' for name in levels.index[:2])})"
+        none = f"no two rows of {table.name} are alike, so there is nothing to count"
+        raise ValueError(f"{none}. {drop_some}, or estimate: collidescope fit")
     classes, codes = np.unique(rows.y, return_inverse=True)
     alone = np.bincount(codes[repeated], minlength=len(classes)) == 0
     if (~alone).sum() < 2:
@@ -246,6 +245,7 @@ def count(run: Run, table: opt.TableArgument, drop: opt.Drop = None, keep: opt.K
 
 
 WIDE = "One row per item and one column per class, with the number of votes."
+WHO = "Who voted: finds who differs."
 OTHER = "A model or matrix of the same classes, to compare with."
 
 
@@ -254,9 +254,7 @@ def votes(
     run: Run,
     table: opt.TableArgument,
     item: Annotated[str | None, typer.Option("--item", "-i", metavar="COLUMN", help="What was voted on.")] = None,
-    annotator: Annotated[
-        str | None, typer.Option("--annotator", "-a", metavar="COLUMN", help="Who voted: finds who differs.")
-    ] = None,
+    annotator: Annotated[opt.Column, typer.Option("--annotator", "-a", metavar="COLUMN", help=WHO)] = None,
     wide: Annotated[bool, typer.Option("--wide", help=WIDE)] = False,
     model: Annotated[Path | None, typer.Option("--model", "-m", metavar="FILE", help=OTHER)] = None,
     drop: opt.Drop = None,

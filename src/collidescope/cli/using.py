@@ -69,11 +69,9 @@ def predict(
     P, met = reading.posteriors(fitted, X.drop(columns=[label] if label in X else []), held_out=False)
     found = posterior_table(P, fitted.classes_, range(len(X)), X[with_column] if with_column else None)
     said = {"classes": fitted.classes_.tolist(), "predicted": found["predicted"].tolist()}
-    run.tell(
-        opt.as_csv(found).removesuffix("\n") if out is None else None,
-        lambda: said | {"posteriors": P.tolist(), "notes": [*notes, *met]},
-        (f"table of {len(found):,} rows", out, partial(write_table, found)),
-    )
+    words = opt.as_csv(found).removesuffix("\n") if out is None else None
+    written = (f"table of {len(found):,} rows", out, partial(write_table, found))
+    run.tell(words, lambda: said | {"posteriors": P.tolist(), "notes": [*notes, *met]}, written)
 
 
 @command("matrix", *opt.PRINTING)
@@ -173,10 +171,8 @@ def limit(
             model = cs.TableClassifier(random_state=seed, verbose=int(not run.quiet)).fit(rows.X, rows.y)
     found = limit_of(model)
     if found is None:
-        raise ValueError(
-            f"{source.name} holds no limit: it takes a model that was fitted with one (collidescope fit TABLE --label "
-            f"COLUMN --save model.collide), or a table with --label"
-        )
+        rest = "(collidescope fit TABLE --label COLUMN --save model.collide), or a table with --label"
+        raise ValueError(f"{source.name} holds no limit: it takes a model that was fitted with one {rest}")
     curve, said = learning_curve(found), headline(model.collision_matrix_, found)
     sizes = curve.frame.assign(rows=curve.frame["rows"].round().astype(int))
     numbers = sizes.to_string(index=False, float_format="{:.4f}".format)

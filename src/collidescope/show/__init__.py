@@ -8,12 +8,5 @@ from collidescope.show.displays import CollisionMatrixDisplay, DendrogramDisplay
 from collidescope.show.html import report, write_report
 from collidescope.show.summary import summarise
 
-__all__ = [
-    "CollisionMatrixDisplay",
-    "DendrogramDisplay",
-    "LimitDisplay",
-    "PosteriorDisplay",
-    "report",
-    "summarise",
-    "write_report",
-]
+__all__ = ["CollisionMatrixDisplay", "DendrogramDisplay", "LimitDisplay", "PosteriorDisplay"]
+__all__ += ["report", "summarise", "write_report"]

@@ -31,18 +31,16 @@ if TYPE_CHECKING:
     from matplotlib.image import AxesImage
 
 INK, ACCENT, QUIET, NEUTRAL = "#1f2a44", "#c8442c", "#9aa5b8", "#e3e7ee"
-#: Longer names are cut: beyond this a name takes more room than the picture.
-LONGEST = 24
-#: Names are left out rather than printed smaller than this (points).
-SMALLEST_FONT, LARGEST_FONT = 6.0, 10.0
+#: Longer names are cut; names are left out rather than printed smaller than this (points).
+LONGEST, SMALLEST_FONT, LARGEST_FONT = 24, 6.0, 10.0
 #: Axes shrink when labels and a colour bar take their share; names are placed as if this much were left.
 LEFT_OVER = 0.8
 #: Width of a character in units of the font size, on the average.
 CHARACTER = 0.62
 #: Up to this many classes values are written into the heat map and classes keep their order; with three decimals.
 FEW, THREE_DECIMALS = 20, 10
-#: Off the diagonal a rate of 0.02 can matter while 0.9 stands on it, so the diagonal is grey and collisions have their
-#: own scale, (rate / largest) ** BEND. On a logarithmic one, which has no zero, rates of 0.02 and 0.1 look alike.
+#: Off the diagonal a rate of 0.02 can matter while 0.9 stands on it: collisions have a scale of their own, (rate /
+#: largest) ** BEND. On a logarithmic one, which has no zero, rates of 0.02 and 0.1 look alike.
 BEND = 1 / 3
 #: Where the scale of colours is labelled, and how close to each other (in parts of its length).
 TICKS, APART = (1, 0.7, 0.4, 0.2, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0001, 0), 0.08
@@ -117,30 +115,22 @@ def tidy(ax: Axes, *, bars: bool = False) -> None:
         ax.tick_params(axis="y", length=0)
 
 
-# ------------------------------------------------------------------------------------------------ S
-
-
 @dataclass(eq=False, repr=False)
 class CollisionMatrixDisplay(Display):
     """S as a heat map (:meth:`plot`), and its largest collisions with their intervals (:meth:`plot_pairs`).
 
-    In the heat map the diagonal is grey; collisions are coloured by the cube root of the rate, so that rare ones show
-    beside frequent ones.
+    The diagonal is grey; collisions are coloured by the cube root of the rate, so that rare ones show too.
 
     Parameters
     ----------
     matrix : array of shape (K, K)
     classes : K names, default 0 … K-1
-    order : K positions, optional
-        The order in which classes are shown.
-    low, high : arrays of shape (K, K), optional
-        Ends of the intervals of the entries, for :meth:`plot_pairs`.
+    order : K positions, optional; the order in which classes are shown
+    low, high : arrays of shape (K, K), optional; ends of the intervals of the entries, for :meth:`plot_pairs`
 
     Attributes
     ----------
-    im_, text_, colorbar_ : AxesImage, array of K×K Text or None, Colorbar or None
-    errorbar_ : ErrorbarContainer of :meth:`plot_pairs`
-    ax_, figure_ : Axes and Figure
+    ax_, figure_, im_, text_, colorbar_, errorbar_ : Axes, Figure, what was drawn last (or None)
 
     Examples
     --------
@@ -164,8 +154,7 @@ class CollisionMatrixDisplay(Display):
     def from_matrix(cls, cm: CollisionMatrix, *, order: str | None = None, level: float = 0.95) -> Self:
         """The display of a collision matrix, with intervals at ``level``.
 
-        ``order`` is that of ``cm`` ("given") or puts classes that collide side by side ("cluster": average linkage of
-        the joint rates B). By default as given up to 20 classes, clustered beyond.
+        ``order`` is "given" (default up to 20 classes) or "cluster": classes that collide side by side.
         """
         check_matrix(cm)
         chosen = order or ("given" if cm.n_classes <= FEW else "cluster")
@@ -190,16 +179,8 @@ class CollisionMatrixDisplay(Display):
     ) -> Self:
         """Draw the heat map; a new figure grows with the number of classes.
 
-        Parameters
-        ----------
-        ax : matplotlib Axes, optional
-        include_values : bool, optional
-            Write the entries into the cells. By default up to 20 classes.
-        values_format : str, optional
-            By default ``".3f"`` up to 10 classes, ``".2f"`` beyond.
-        cmap, colorbar : name or Colormap, bool
-        **kw
-            For ``Axes.imshow``, such as ``norm``.
+        ``include_values`` writes the entries into the cells (by default up to 20 classes) in ``values_format`` (by
+        default ".3f" up to 10 classes, ".2f" beyond); ``cmap`` is a name or a Colormap, ``kw`` for ``Axes.imshow``.
         """
         S, names = self._checked()
         k = len(S)
@@ -237,10 +218,7 @@ class CollisionMatrixDisplay(Display):
         return self
 
     def plot_pairs(self, ax: Axes | None = None, *, n: int = 15, **kw: Any) -> Self:
-        """Draw the ``n`` most colliding pairs, each in its stronger direction: a dot per rate, a bar per interval.
-
-        A new figure grows with the number of pairs; ``kw`` is for ``Axes.errorbar``.
-        """
+        """Draw the ``n`` most colliding pairs: a dot per rate, a bar per interval; ``kw`` is for ``Axes.errorbar``."""
         check.check_count(n, "n")
         S, names = self._checked()
         low, high = (S if end is None else check.check_square(end, "low, high") for end in (self.low, self.high))
@@ -288,14 +266,11 @@ def _ink_on(colour: FloatArray) -> str:
     return "white" if 1.05 / (luminance + 0.05) > (luminance + 0.05) / 0.0725 else INK
 
 
-# ------------------------------------------------------------------------------------------------ curves and trees
-
-
 def continuation(curve: pd.DataFrame, pber: float, low: float, high: float) -> dict[str, FloatArray]:
     """Where the curve goes: ``rows``, ``low``, ``middle``, ``high``, from the last size to ``REACH`` times it.
 
     For each end b of the range (and for ``pber``) the curve b + (PBER(n) - b) (m/n)^-c through its last point, with
-    the exponent c that fits the other points best. The range itself is not computed here: this is for the eye.
+    the exponent c that fits the other points best: this is for the eye.
 
     >>> import pandas as pd
     >>> m = np.array([125, 250, 500, 1000])
@@ -321,17 +296,13 @@ class LimitDisplay(Display):
 
     Parameters
     ----------
-    curve : DataFrame
-        One row per training size: ``rows``, ``pber`` and ``pber_stderr``.
-    pber, low, high : float
-        PBER at the limit, and the ends of its range.
-    state : str
-        Of the limit; where it is neither "settled" nor "still learning" no continuation is drawn.
+    curve : DataFrame; one row per training size: ``rows``, ``pber`` and ``pber_stderr``
+    pber, low, high : float; PBER at the limit, and the ends of its range
+    state : str; where it is neither "settled" nor "still learning" no continuation is drawn
 
     Attributes
     ----------
-    errorbar_, range_, band_ : ErrorbarContainer of the curve, of the range; PolyCollection or None
-    ax_, figure_ : Axes and Figure
+    ax_, figure_, errorbar_, range_, band_ : the last three of the curve, of the range, of its continuation (or None)
 
     Examples
     --------
@@ -397,24 +368,18 @@ class LimitDisplay(Display):
 
 @dataclass(eq=False, repr=False)
 class DendrogramDisplay(Display):
-    """Which classes are merged, in which order, and what each merge removes of the PBER.
-
-    Merges of the plan are coloured; the dashed line is where it stops.
+    """Which classes are merged, in which order, what each merge removes of the PBER, and where the plan stops.
 
     Parameters
     ----------
-    linkage : array of shape (K - 1, 4)
-        As scipy writes it; heights are the PBER removed so far.
+    linkage : array of shape (K - 1, 4); as scipy writes it; heights are the PBER removed so far
     classes : K names, default 0 … K-1
-    n_groups : int, optional
-        Groups that are left at the dashed line, which is not drawn by default.
-    pber : float, optional
-        PBER before the first merge, for the label of the axis.
+    n_groups : int, optional; groups that are left at the dashed line, which is not drawn by default
+    pber : float, optional; PBER before the first merge, for the label of the axis
 
     Attributes
     ----------
-    dendrogram_, cut_ : what :func:`scipy.cluster.hierarchy.dendrogram` returned, Line2D or None
-    ax_, figure_ : Axes and Figure
+    ax_, figure_, dendrogram_, cut_ : the last two what scipy returned, and the dashed line or None
 
     Examples
     --------
@@ -442,10 +407,7 @@ class DendrogramDisplay(Display):
         return cls(plan.linkage, classes=plan.source.classes, n_groups=plan.n_groups, pber=plan.source.pber)
 
     def plot(self, ax: Axes | None = None, **kw: Any) -> Self:
-        """Draw the tree from left to right; a new figure grows with the number of classes.
-
-        ``kw`` is for :func:`scipy.cluster.hierarchy.dendrogram`.
-        """
+        """Draw the tree from left to right; ``kw`` is for :func:`scipy.cluster.hierarchy.dendrogram`."""
         from scipy.cluster.hierarchy import dendrogram, is_valid_linkage
 
         Z = check.check_finite(self.linkage, "linkage", ndim=2)
@@ -469,28 +431,20 @@ class DendrogramDisplay(Display):
         return self
 
 
-# ------------------------------------------------------------------------------------------------ rows
-
-
 @dataclass(eq=False, repr=False)
 class PosteriorDisplay(Display):
-    """The chance of each class for a few inputs, a panel each.
-
-    Up to 12 classes there is a bar for each of them; of more, the 8 most likely ones of the input.
+    """The chance of each class for a few inputs, a panel each: of more than 12 classes the 8 most likely ones.
 
     Parameters
     ----------
     posteriors : array of shape (n, K)
     classes : K names, default 0 … K-1
-    images : array of shape (n, height, width) or (n, height, width, 3 or 4), optional
-        Shown above the bars.
-    labels : n labels, optional
-        Written above; the bar of the label is red.
+    images : array of shape (n, height, width) or (n, height, width, 3 or 4), optional; shown above the bars
+    labels : n labels, optional; written above; the bar of the label is red
 
     Attributes
     ----------
-    axes_, bars_, images_ : lists of Axes (those with the bars), BarContainer and AxesImage
-    ax_, figure_ : Axes and Figure: the frame of all panels
+    ax_, figure_, axes_, bars_, images_ : the frame of all panels, then lists with an entry for each panel
 
     Examples
     --------
@@ -561,14 +515,12 @@ def _check_images(images: npt.ArrayLike, n: int) -> None:
         raise ValueError("images must be of one size, got different ones: scale them first") from None
     good = pixels.ndim == 3 or (pixels.ndim == 4 and pixels.shape[3] in (3, 4))
     if not good or len(pixels) != n or pixels.size == 0 or pixels.dtype.kind not in "biuf":
-        raise ValueError(
-            f"images must hold numbers in shape ({n}, height, width) or ({n}, height, width, 3 or 4), "
-            f"got {pixels.dtype} in shape {pixels.shape} (flat rows? reshape them)"
-        )
+        wanted = f"({n}, height, width) or ({n}, height, width, 3 or 4)"
+        seen = f"got {pixels.dtype} in shape {pixels.shape} (flat rows? reshape them)"
+        raise ValueError(f"images must hold numbers in shape {wanted}, {seen}")
 
 
 def _divide(ax: Axes, rows: int, columns: int, heights: list[float]) -> Any:
-    """A grid of panels in the place of ``ax``."""
     from matplotlib.gridspec import GridSpec
 
     place = ax.get_subplotspec()

@@ -40,6 +40,10 @@ _SHARE = (float, None)
 _WORDS = (str, None)
 _ROW = _each(int, "index columns_left") | {"label": _WORDS, "values": [[str, str]], "image": (IMAGE, None)}
 _ROW |= {"posterior": [{"class": str, "probability": float, "is_label": bool}]}
+_AMBIGUOUS = _each(int, "n_rows n_ambiguous n_suspect") | {"expected_suspect": float, "fresh": bool}
+_AMBIGUOUS |= {"rows": [_ROW], "suspects": [_ROW]}
+_CEILING = _each(str, "class mostly_to") | _each(float, "prior draw mostly_rate")
+_TABLE = {"columns": [str], "rows": [[(str, int, float, None)]]}
 _BAND = _each([float], "rows low middle high")
 _CURVE = {"rows": [float], "pber": [float], "stderr": [_SHARE]}
 _LIMIT = _each(str, "state reason words") | _each(float, "pber low high") | {"curve": _CURVE, "band": (_BAND, None)}
@@ -66,21 +70,11 @@ SCHEMA: dict[str, Any] = {
     "priors": [float],
     "counts": ([float], None),
     "leaf_order": [int],
-    "ceilings": [
-        _each(str, "class mostly_to")
-        | _each(float, "prior draw mostly_rate")
-        | _each(_SHARE, "rows best_guess draw_low draw_high draw_limit")
-    ],
+    "ceilings": [_CEILING | _each(_SHARE, "rows best_guess draw_low draw_high draw_limit")],
     "merge_path": (_PATH | _each([_SHARE], "low high limit"), None),
-    "ambiguous_rows": (
-        _each(int, "n_rows n_ambiguous n_suspect")
-        | {"expected_suspect": float, "fresh": bool, "rows": [_ROW], "suspects": [_ROW]},
-        None,
-    ),
+    "ambiguous_rows": (_AMBIGUOUS, None),
     "audit": (_AUDIT, None),
-    "sections": [
-        {"title": str, "sentences": [str], "table": ({"columns": [str], "rows": [[(str, int, float, None)]]}, None)}
-    ],
+    "sections": [{"title": str, "sentences": [str], "table": (_TABLE, None)}],
     "trust": {
         **_each(str, "intervals conditioning"),
         **_each({str: str}, "computed settings"),
@@ -129,23 +123,18 @@ def conform(value: Any, wanted: Any, where: str) -> None:
 
 def _expect(good: bool, value: Any, wanted: str, where: str) -> None:
     if not good:
-        raise ValueError(
-            f"{where} must be {wanted}, got {type(value).__name__}: it was edited or damaged, make the summary again"
-        )
+        hint = "it was edited or damaged, make the summary again"
+        raise ValueError(f"{where} must be {wanted}, got {type(value).__name__}: {hint}")
 
 
 def check_summary(summary: object) -> None:
     """Refuse what :func:`summarise` did not make."""
     if not isinstance(summary, Mapping) or summary.get("format") != FORMAT:
-        raise ValueError(
-            f"summary must be what summarise returned (format {FORMAT!r}), got {type(summary).__name__}: "
-            f"report(source, …) makes both"
-        )
+        rest = f"got {type(summary).__name__}: report(source, …) makes both"
+        raise ValueError(f"summary must be what summarise returned (format {FORMAT!r}), {rest}")
     if summary.get("version") != FORMAT_VERSION:
-        raise ValueError(
-            f"summary has version {summary.get('version')!r}, this release writes reports of {FORMAT_VERSION}: "
-            f"make it again, or update collidescope"
-        )
+        rest = f"this release writes reports of {FORMAT_VERSION}: make it again, or update collidescope"
+        raise ValueError(f"summary has version {summary.get('version')!r}, {rest}")
     conform(summary, SCHEMA, "summary")
     try:
         in_script(summary)
@@ -169,19 +158,9 @@ def check_summary(summary: object) -> None:
 def write_report(summary: Mapping[str, Any], path: str | Path) -> Path:
     """Write a summary as one HTML file that works offline.
 
-    Parameters
-    ----------
-    summary : dict
-        What :func:`~collidescope.summarise` returned, or its JSON read back.
-    path : file
-        An existing file is replaced in one step.
+    ``summary`` is what :func:`~collidescope.summarise` returned, or its JSON read back; an existing file at ``path`` is
+    replaced in one step. Returns the path.
 
-    Returns
-    -------
-    Path
-
-    Examples
-    --------
     >>> import tempfile
     >>> from collidescope import CollisionMatrix, summarise
     >>> cm = CollisionMatrix([[0.9, 0.1], [0.2, 0.8]], priors=[2 / 3, 1 / 3], classes=["cat", "dog"])
@@ -200,15 +179,9 @@ def report(
 ) -> Path:
     """Summarise and write the report: :func:`~collidescope.summarise`, then :func:`~collidescope.write_report`.
 
-    Parameters
-    ----------
-    source, X, y, **options
-        As in :func:`~collidescope.summarise`: ``y_pred``, ``rows``, ``image_shape``, ``control``, ``limit``, ``title``,
-        ``about``, ``notes``, ``sections``.
-    path : file
+    ``source``, ``X``, ``y`` and ``options`` (``y_pred``, ``rows``, ``image_shape``, ``control``, ``limit``, ``title``,
+    ``about``, ``notes``, ``sections``) are those of summarise. Returns the path.
 
-    Examples
-    --------
     >>> import tempfile
     >>> P = [[0.9, 0.1], [0.4, 0.6], [0.7, 0.3], [0.2, 0.8]]
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -287,7 +260,6 @@ def merge_steps(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _named(name: Any) -> str:
-    """A name for a table: never invisible."""
     return str(name) if str(name).strip() else "(empty name)"
 
 
@@ -297,7 +269,6 @@ def plotly_js() -> str:
         import jinja2  # noqa: F401
         from plotly.offline import get_plotlyjs
     except ImportError as error:
-        raise ImportError(
-            f'The HTML report needs jinja2 and plotly ({error}): pip install "collidescope[report]"'
-        ) from error
+        hint = 'pip install "collidescope[report]"'
+        raise ImportError(f"The HTML report needs jinja2 and plotly ({error}): {hint}") from error
     return str(get_plotlyjs())

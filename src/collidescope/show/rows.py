@@ -24,10 +24,8 @@ AMBIGUOUS, SUSPECTS = 12, 8
 BARS, SMALLEST = 5, 0.01
 #: Columns of a row that are shown, and the characters of a value.
 COLUMNS, CHARACTERS = 12, 80
-#: Pictures are thinned until no side is longer than this (pixels).
-LARGEST_SIDE = 128
-#: Grey, RGB, RGBA.
-CHANNELS = (1, 3, 4)
+#: Pictures are thinned until no side is longer than this (pixels); channels of grey, RGB and RGBA.
+LARGEST_SIDE, CHANNELS = 128, (1, 3, 4)
 WANTED = "a fitted CollisionClassifier, a CollisionMatrix or held-out posteriors (n×K, with y)"
 
 
@@ -51,10 +49,8 @@ class Source:
         """Class numbers that a classifier under audit gave the scored rows (``y_pred`` is of all given rows)."""
         if self.posteriors is None or self.rows is None or self.codes is None:
             missing = "held-out posteriors" if self.posteriors is None else "labels"
-            raise ValueError(
-                f"y_pred can be audited only beside {missing}, and there are none: "
-                f"pass a fitted classifier or posteriors as source, and y"
-            )
+            hint = "pass a fitted classifier or posteriors as source, and y"
+            raise ValueError(f"y_pred can be audited only beside {missing}, and there are none: {hint}")
         said = predicted_codes(y_pred, X, self.matrix.classes)
         if len(said) != self.n_given:
             raise ValueError(f"y_pred must have one entry per row ({self.n_given}), got {len(said)}")
@@ -70,17 +66,13 @@ def resolve(source: Any, X: Any, y: npt.ArrayLike | None) -> Source:
         hasattr(source, "collision_matrix_") or not hasattr(source, "fit")
     ):
         kind = f"the class {source.__name__}" if isinstance(source, type) else type(source).__name__
-        raise ValueError(
-            f"source must be {WANTED}, got {kind}: "
-            f"fit a CollisionClassifier, or pass crossfit_posteriors(classifier, X, y)"
-        )
+        hint = "fit a CollisionClassifier, or pass crossfit_posteriors(classifier, X, y)"
+        raise ValueError(f"source must be {WANTED}, got {kind}: {hint}")
     if hasattr(source, "collision_matrix_"):
         return _from_model(source, X, y, given)
     if y is None:
-        raise ValueError(
-            "y is needed with posteriors, got None: rates with intervals take labels "
-            "(without any pass collision_matrix_from_posteriors(P) as source)"
-        )
+        hint = "rates with intervals take labels (without any pass collision_matrix_from_posteriors(P) as source)"
+        raise ValueError(f"y is needed with posteriors, got None: {hint}")
     P, codes, classes = check.labelled_posteriors(source, y, name="source")
     _check_rows(len(P), X=given)
     cm = collision_matrix_from_posteriors(P, y, classes=classes)
@@ -105,10 +97,8 @@ def _from_model(model: Any, X: Any, y: npt.ArrayLike | None, given: int | None) 
 def _check_rows(n: int, **given: int | None) -> None:
     for name, length in given.items():
         if length is not None and length != n:
-            raise ValueError(
-                f"{name} must hold the {n} rows that source has posteriors of, got {length}: "
-                f"of a classifier pass source.predict_proba(X) for other rows"
-            )
+            hint = "of a classifier pass source.predict_proba(X) for other rows"
+            raise ValueError(f"{name} must hold the {n} rows that source has posteriors of, got {length}: {hint}")
 
 
 def _n_rows(X: Any) -> int | None:
@@ -136,12 +126,11 @@ def rows_to_look_at(source: Source, names: list[str], X: Any, rows: Any, image_s
     def shown(chosen: IntArray) -> list[dict[str, Any]]:
         values, left = _values(table, places[chosen], features)
         labels = [None if codes is None else int(codes[row]) for row in chosen]
+        pictures = _pictures(X, places[chosen], shape)
         return [
             {"index": int(places[row]), "label": None if label is None else names[label], "image": picture}
             | {"posterior": _bars(P[row], names, label), "values": cells, "columns_left": left}
-            for row, label, picture, cells in zip(
-                chosen, labels, _pictures(X, places[chosen], shape), values, strict=True
-            )
+            for row, label, picture, cells in zip(chosen, labels, pictures, values, strict=True)
         ]
 
     found = ambiguous(P, y=codes, classes=range(P.shape[1]))
@@ -169,7 +158,6 @@ def expected_suspects(P: FloatArray) -> float:
 
 
 def _bars(p: FloatArray, names: list[str], label: int | None) -> list[dict[str, Any]]:
-    """The likeliest classes, and the label whatever its posterior."""
     top = [k for k in np.argsort(-p, kind="stable")[:BARS].tolist() if p[k] >= SMALLEST]
     if label is not None and label not in top:
         top = [*top[: BARS - 1], label]
@@ -234,14 +222,11 @@ def check_image_shape(image_shape: Any, X: Any) -> tuple[int, ...] | None:
     except TypeError:
         raise ValueError(f"image_shape must be a tuple such as (28, 28), got {image_shape!r}") from None
     if not _is_image(shape):
-        raise ValueError(
-            f"image_shape must be (height, width), with 1, 3 or 4 channels before or behind, got {image_shape!r}"
-        )
+        rest = f"with 1, 3 or 4 channels before or behind, got {image_shape!r}"
+        raise ValueError(f"image_shape must be (height, width), {rest}")
     if math.prod(shape) != math.prod(own):
-        raise ValueError(
-            f"image_shape {shape} has {math.prod(shape)} pixels, and the rows of X have {math.prod(own)} features: "
-            f"they must be equal"
-        )
+        rest = f"and the rows of X have {math.prod(own)} features: they must be equal"
+        raise ValueError(f"image_shape {shape} has {math.prod(shape)} pixels, {rest}")
     return shape
 
 
@@ -250,7 +235,6 @@ def _is_image(shape: tuple[int, ...]) -> bool:
 
 
 def _pictures(X: Any, places: IntArray, shape: tuple[int, ...] | None) -> list[str | None]:
-    """PNGs as data URIs, or None where the rows are no images."""
     if shape is None or X is None or len(places) == 0:
         return [None] * len(places)
     raw = _take(X, places)

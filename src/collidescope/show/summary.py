@@ -67,38 +67,31 @@ def summarise(
     ----------
     source : CollisionClassifier, CollisionMatrix or array of shape (n, K)
         A fitted classifier (any object with ``collision_matrix_``, and ``posteriors_`` where rows are to be shown), a
-        matrix, or held-out posteriors, which need ``y``; columns of a DataFrame are matched with the labels by name.
+        matrix, or held-out posteriors, which need ``y``.
     X : rows that the classifier was fitted on, or that belong to the posteriors, optional
-        Shown beside the most ambiguous rows. A classifier without ``posteriors_`` (one that was loaded) is asked about
-        ``X``, which should be rows that it has not seen.
-    y : array of n labels, optional
-        Needed to find labels that look wrong, and for an audit.
+        Shown beside the most ambiguous rows. A loaded classifier is asked about ``X``: rows that it has not seen.
+    y : array of n labels, optional; needed to find labels that look wrong, and for an audit
     y_pred : predictions of a classifier on the same rows, optional
         Labels, posteriors or the fitted classifier: adds an :func:`~collidescope.audit`.
-    rows : DataFrame of n rows, optional
-        Shown in the place of ``X``, which may be encoded.
+    rows : DataFrame of n rows, optional; shown in the place of ``X``, which may be encoded
     image_shape : tuple, optional
-        Such as (28, 28): the rows of ``X`` are images of this shape, channels first or last. Rows that are
-        two-dimensional arrays are shown as images without it.
+        Such as (28, 28): the rows of ``X`` are images of this shape. Two-dimensional rows are so without it.
     control : ShuffledControl, optional
-    limit : Limit, optional
-        By default ``source.limit_`` where there is one.
+    limit : Limit, optional; by default ``source.limit_`` where there is one
     title : str, optional
     about : mapping, optional
-        Where the rows come from: ``file``, ``label`` (name of the label column) and ``columns`` (names of those used),
-        by default as far as the model, ``X`` and ``y`` know them. ``command``, the command line that was run, turns
-        advice into commands; ``saved`` is the file that holds the model or the matrix, ``seconds`` what the fit took.
+        Where the rows come from: ``file``, ``label`` (name of the label column) and ``columns`` (names of those used);
+        ``command``, the command line that was run, which turns advice into commands; ``saved``, the file that holds the
+        model or the matrix; ``seconds`` that the fit took.
     notes : list of text, optional
     sections : list, optional
-        More results to show: what ``compare``, ``ceilings``, ``column_value``, ``collisions_by`` and others return,
-        or mappings with ``title``, ``sentences`` (list of text) and ``table`` (None, or a mapping of ``columns``, a
-        list of names, and ``rows``, a list of lists).
+        More results to show: what ``compare``, ``ceilings``, ``column_value`` and others return, or mappings with
+        ``title``, ``sentences`` (list of text) and ``table`` (None, or a mapping of ``columns`` and ``rows``).
 
     Returns
     -------
     dict
-        For :func:`~collidescope.write_report` and ``json.dumps``. Of more than 200 classes the matrix holds the 100
-        that collide most, and all others as one.
+        Of more than 200 classes the matrix holds the 100 that collide most, and all others as one.
 
     Examples
     --------
@@ -208,11 +201,9 @@ def limit_part(limit: Any) -> dict[str, Any]:
     # Limits that were made elsewhere may lack standard errors.
     curve = limit.curve.reindex(columns=["rows", "pber", "pber_stderr"])
     going = part["state"] in READABLE
-    return part | {
-        "words": limit_words(facts),
-        "curve": curve.rename(columns={"pber_stderr": "stderr"}).to_dict("list"),
-        "band": continuation(curve, part["pber"], part["low"], part["high"]) if going else None,
-    }
+    band = continuation(curve, part["pber"], part["low"], part["high"]) if going else None
+    columns = curve.rename(columns={"pber_stderr": "stderr"}).to_dict("list")
+    return part | {"words": limit_words(facts), "curve": columns, "band": band}
 
 
 def ceilings(
@@ -293,9 +284,8 @@ def audited(source: Source, names: list[str], y_pred: Any, X: Any, limit: Any) -
 def trust(source: Source, control: Any, summary: Mapping[str, Any]) -> dict[str, Any]:
     """Everything that tells whether to believe the numbers, and how they were made."""
     if control is not None and not isinstance(control, ShuffledControl):
-        raise ValueError(
-            f"control must be what shuffled_control returned (a ShuffledControl) or None, got {type(control).__name__}"
-        )
+        rest = f"(a ShuffledControl) or None, got {type(control).__name__}"
+        raise ValueError(f"control must be what shuffled_control returned {rest}")
     cm, model = source.matrix, source.model
     moved: Any = SimpleNamespace(moved=cm.info.get("moved") or 0.0)
     warnings = cautions(cm, getattr(model, "one_step_", cm), getattr(model, "recovery_", moved))
@@ -323,7 +313,6 @@ def trust(source: Source, control: Any, summary: Mapping[str, Any]) -> dict[str,
 
 
 def _training(model: Any) -> dict[str, Any] | None:
-    """Folds, and the average weights of the models in the pool."""
     pools = getattr(model, "member_weights_", None)
     if not isinstance(pools, list) or not pools:
         return None
@@ -332,7 +321,6 @@ def _training(model: Any) -> dict[str, Any] | None:
 
 
 def _about(about: Mapping[str, Any] | None, model: Any, X: Any, y: Any) -> dict[str, Any]:
-    """Where the rows come from, as far as it is known."""
     given = dict(about or {})
     if not set(given) <= set(ABOUT):
         raise ValueError(f"about must be a mapping with some of {', '.join(ABOUT)}, got {about!r}")

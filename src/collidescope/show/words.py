@@ -23,6 +23,7 @@ FEW_ROWS = 30
 WIDE = 0.5
 #: Labels that look wrong are news when there are more of them than expected by this many standard deviations.
 BEYOND_CHANCE = 2.0
+DIFFERENT = "inputs that differ between them: other columns, sharper measurements."
 
 #: How a matrix was made, by the beginning of ``info["method"]``.
 METHODS = {
@@ -79,11 +80,8 @@ def what_to_do(summary: Summary) -> list[str]:
     trust, pber = summary["trust"], summary["pber"]
     first = [f"Read with care: {warning}." for warning in trust["warnings"]]
     if trust["control"]["passed"] is False:
-        first.insert(
-            0,
-            "Do not act on these numbers yet: on shuffled labels, where there is nothing to find, the same method "
-            "still found structure.",
-        )
+        found = "on shuffled labels, where there is nothing to find, the same method still found structure."
+        first.insert(0, f"Do not act on these numbers yet: {found}")
     if (pber["value"] if pber["high"] is None else pber["high"]) < TINY and not first:
         top = f"at most {percent(pber['high'])}" if pber["high"] is not None else percent(pber["value"])
         advice = [f"Nothing needs doing about collisions: {top} of inputs would get another label."]
@@ -94,17 +92,14 @@ def what_to_do(summary: Summary) -> list[str]:
 
 
 def _more_rows(summary: Summary) -> list[str]:
-    """Would more rows, or a model that learns more from them, help?"""
     pber, limit = summary["pber"], summary["limit"]
     if limit is None:
         if pber["high"] is None:
             return ["No intervals were estimated, so how far chance moves these numbers is not known."]
         if pber["high"] - pber["low"] <= 2 * WIDE * pber["value"]:
             return []
-        return [
-            f"More rows would make this surer: it may be anything from {percent(pber['low'])} to "
-            f"{percent(pber['high'])}. Four times the rows about halve the interval."
-        ]
+        ends = f"it may be anything from {percent(pber['low'])} to {percent(pber['high'])}"
+        return [f"More rows would make this surer: {ends}. Four times the rows about halve the interval."]
     if limit["state"] not in READABLE:
         return ["Gather more rows, or try another model, before you act: learning has hardly begun."]
     if limit["reason"].startswith(UNKNOWN):
@@ -112,10 +107,8 @@ def _more_rows(summary: Summary) -> list[str]:
     if limit["state"] == "settled":
         return ["More rows of this kind would hardly help: it takes inputs that say more, or fewer classes."]
     missing = max(0.0, pber["value"] - limit["pber"])
-    return [
-        f"More rows of this kind, or a model that learns more from them, would help: about {points(missing)} of the "
-        f"{points(pber['value'])} percentage points are not learned yet."
-    ]
+    part = f"about {points(missing)} of the {points(pber['value'])} percentage points are not learned yet"
+    return [f"More rows of this kind, or a model that learns more from them, would help: {part}."]
 
 
 def _about_classes(summary: Summary) -> list[str]:
@@ -124,19 +117,15 @@ def _about_classes(summary: Summary) -> list[str]:
     if not found:
         return []
     if path is None:
-        return [
-            f"With two classes there is nothing to merge. To tell {quote(names[0])} from {quote(names[1])} more often "
-            f"takes inputs that differ between them: other columns, sharper measurements."
-        ]
+        pair = f"To tell {quote(names[0])} from {quote(names[1])} more often"
+        return [f"With two classes there is nothing to merge. {pair} takes {DIFFERENT}"]
     a, b = quote(names[path["first"][1]]), quote(names[path["second"][1]])
     share = 1 - path["pber"][1] / pber
     after = f"from {percent(pber)} to {percent(path['pber'][1])}"
     groups = path["n_groups"][1]
     if share >= DOMINATES:
-        lines = [
-            f"Merge {a} and {b} if your use allows it: they make up {percent(share)} of all collisions, and merging "
-            f"them lowers the share of other labels {after}. That is exact and takes no retraining"
-        ]
+        gain = f"they make up {percent(share)} of all collisions, and merging them lowers the share of other labels"
+        lines = [f"Merge {a} and {b} if your use allows it: {gain} {after}. That is exact and takes no retraining"]
     else:
         half = next((step for step, left in enumerate(path["pber"]) if left <= pber / 2), None)
         groups = groups if half is None else path["n_groups"][half]
@@ -154,10 +143,7 @@ def _about_classes(summary: Summary) -> list[str]:
     sure = [pair for pair in found if pair["low"] is None or pair["low"] > 0]
     if sure:
         one, other = quote(sure[0]["class"]), quote(sure[0]["other"])
-        lines.append(
-            f"If {one} and {other} must stay apart, look for inputs that differ between them: other columns, sharper "
-            f"measurements."
-        )
+        lines.append(f"If {one} and {other} must stay apart, look for {DIFFERENT}")
     return lines
 
 
@@ -168,10 +154,8 @@ def _small_classes(summary: Summary) -> list[str]:
     small = sorted(zip(counts, summary["classes"], strict=True))
     few = [name for count, name in small if count < FEW_ROWS]
     named = ", ".join(quote(name) for name in few[:3]) + (" and others" if len(few) > 3 else "")
-    return [
-        f"Gather more of {named}: fewer than {FEW_ROWS} rows (the least is {small[0][0]:,.0f}) say little about "
-        f"{'a class' if len(few) == 1 else 'these classes'}."
-    ]
+    rows, which = f"{FEW_ROWS} rows (the least is {small[0][0]:,.0f})", "a class" if len(few) == 1 else "these classes"
+    return [f"Gather more of {named}: fewer than {rows} say little about {which}."]
 
 
 def _about_labels(summary: Summary) -> list[str]:
@@ -186,15 +170,12 @@ def _about_labels(summary: Summary) -> list[str]:
 
 def rows_to_look_at(rows: Summary) -> list[str]:
     """What "ambiguous" and "looks wrong" mean, and how many rows are either."""
-    lines = [
-        f"{rows['n_ambiguous']:,} of {rows['n_rows']:,} rows are ambiguous: no class reaches a probability of 80%, or "
-        f"another class than the label reaches it while the label keeps more than 10%."
-    ]
+    why = "no class reaches a probability of 80%, or another class than the label reaches it while the label keeps more"
+    lines = [f"{rows['n_ambiguous']:,} of {rows['n_rows']:,} rows are ambiguous: {why} than 10%."]
     if rows["n_suspect"]:
-        lines.append(
-            f"{rows['n_suspect']:,} more have a label that looks wrong: another class reaches 80%, and the label has "
-            f"10% or less. Chance alone would give about {rows['expected_suspect']:,.0f}."
-        )
+        chance = f"Chance alone would give about {rows['expected_suspect']:,.0f}."
+        why = f"another class reaches 80%, and the label has 10% or less. {chance}"
+        lines.append(f"{rows['n_suspect']:,} more have a label that looks wrong: {why}")
     return lines
 
 
@@ -206,21 +187,17 @@ def control(summary: Summary, has_model: bool) -> str:
     cost = "as long as the fit took" if seconds is None else f"about {duration(seconds)}"
     again = f"{command} --control" if " fit " in command else "collidescope fit TABLE --label COLUMN --control"
     how = call(summary, "report(clf, X, y, control=clf.shuffled_control(X, y))", again)
-    return (
-        f"Not run. It fits again on shuffled labels, where nothing must be found, and takes {cost}: {how}. It would "
-        f"not find columns that give the label away, nor related rows in different folds."
-    )
+    unseen = "It would not find columns that give the label away, nor related rows in different folds."
+    return f"Not run. It fits again on shuffled labels, where nothing must be found, and takes {cost}: {how}. {unseen}"
 
 
 def conditioning(number: float | None, dominant: bool) -> str:
     """How far apart the classes are, as a whole."""
     if number is None:
         return "S is singular: some classes, or mixtures of them, cannot be told apart at all."
-    own = (
-        "Every class, seen again, is more often itself than all others together."
-        if dominant
-        else "Some class, seen again, is more often another class than itself."
-    )
+    own = "Some class, seen again, is more often another class than itself."
+    if dominant:
+        own = "Every class, seen again, is more often itself than all others together."
     return f"Condition number of S: {number:.3g} (1 is no collision at all). {own}"
 
 
@@ -235,7 +212,5 @@ def method(name: str) -> str:
 
 def left_out(n_classes: int, shown: int) -> str:
     """What a report of very many classes does not show."""
-    return (
-        f"{n_classes:,} classes are too many to show: here are the {shown:,} that collide most, and all others as one "
-        f"class. PBER and the top pairs are those of all classes."
-    )
+    here = f"here are the {shown:,} that collide most, and all others as one class"
+    return f"{n_classes:,} classes are too many to show: {here}. PBER and the top pairs are those of all classes."
