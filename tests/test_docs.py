@@ -61,8 +61,6 @@ def blocks_of(page: str) -> list[Block]:
 BLOCKS = [block for page in PAGES for block in blocks_of(page)]
 PYTHON = [block for block in BLOCKS if block.language in ("python", "pycon")]
 
-# -------------------------------------------------------------------- code
-
 
 def agree(printed: str, shown: str) -> None:
     """Words and layout must be the same, numbers about: other processors round differently in training."""
@@ -104,9 +102,6 @@ def test_blocks_are_found_and_those_that_are_not_run_say_why():
     assert len(skipped) <= 2
     assert len(PYTHON) >= 15
     assert {block.language for block in BLOCKS} <= {"python", "pycon", "console", "text"}
-
-
-# -------------------------------------------------------------------- commands
 
 
 def commands() -> list[tuple[str, str]]:
@@ -167,14 +162,6 @@ def check_command(command: str) -> None:
 def test_a_command_and_its_flags_exist(page, command, monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT))
     check_command(command)
-
-
-def test_the_command_line_is_installed_in_the_same_words_everywhere():
-    lines = {code for _, code in commands() if code.startswith("pip install") and "cli" in code}
-    assert lines == {'pip install "collidescope[cli,report,plot]"'}
-
-
-# -------------------------------------------------------------------- links and names
 
 
 def leads_somewhere(page: str, target: str) -> bool:

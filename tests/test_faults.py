@@ -272,7 +272,6 @@ def alive(pid):
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="processes are counted as Linux shows them")
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL], ids=str)
 def test_workers_end_with_their_parent_and_leave_no_shared_memory(tmp_path, end):
-    """They went on training for nobody."""
     parent = subprocess.Popen([sys.executable, "-c", PARENT, str(tmp_path)], env=ONE_THREAD, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 120
     while not (workers := [int(path.name) for path in tmp_path.iterdir()]):

@@ -1,8 +1,6 @@
-"""Hostile data: a table of cases, each with what happens, all run; docs/reliability-data.md shows the same table.
+"""Hostile data: each case is refused by name, answered with a warning, or answered without one; all are run.
 
-What may happen is one of three things: a ``ValueError`` that names the argument, a :class:`CollisionWarning` in plain
-words beside a sane answer, or a sane answer (S finite, in [0, 1], rows that sum to 1, errors finite) without any
-warning at all. ``python tests/test_hostile_data.py`` writes the table of the page.
+docs/reliability-data.md shows the same table; ``python tests/test_hostile_data.py`` writes it.
 """
 
 from __future__ import annotations

@@ -288,7 +288,6 @@ def test_a_matrix_file_cannot_claim_more_memory_than_it_has_bytes(tmp_path):
 
 
 def test_names_with_control_characters_survive_a_file_and_harm_no_terminal(tmp_path, capsys):
-    """They were printed as they are, and a terminal obeyed them."""
     path = tmp_path / "matrix.json"
     path.write_text(matrix_text(classes=["cat\x1b[2J", "dog\x9b\u202e"]))
     use_matrix(cs.CollisionMatrix.from_json(path))

@@ -142,7 +142,6 @@ def test_classes_keep_their_names_and_dtype_in_every_file(tmp_path, data, labels
 
 
 def test_feature_names_and_parameters_from_numpy_come_back(tmp_path, data):
-    """As a table and a grid search over arrays leave them."""
     frame = pd.DataFrame(data[0], columns=["a", "b", "ü", "d"])
     settings = SMALL | {"cv": np.int64(2), "training": {"max_epochs": np.int32(2), "learning_rate": np.float64(0.01)}}
     clf = cs.CollisionClassifier(priors=pd.Series([0.5, 0.25, 0.25]), **settings).fit(frame, data[1])
