@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 import sklearn
+from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -53,6 +54,15 @@ def test_a_pipeline_and_a_grid_search_over_members_find_what_a_single_fit_finds(
     chosen = CollisionClassifier(**(TINY | {"members": members})).fit(StandardScaler().fit_transform(X), y)
     best = search.best_estimator_[-1]
     assert np.array_equal(best.collision_matrix_.matrix, chosen.collision_matrix_.matrix)
+
+
+def test_a_clone_is_unfitted_and_fits_to_the_same_bits(data):
+    X, y = data
+    clf = CollisionClassifier(**TINY).fit(X, y)
+    copy = clone(clf)
+    assert copy.get_params() == clf.get_params()
+    assert not hasattr(copy, "collision_matrix_")
+    assert np.array_equal(copy.fit(X, y).predict_proba(X), clf.predict_proba(X))
 
 
 @pytest.mark.parametrize("classifier", [CollisionClassifier, TableClassifier])
