@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import collidescope as cs
 from collidescope import applications
 from collidescope.cli import _console
-from collidescope.cli._run import as_csv, matrix_text
+from collidescope.cli._run import as_csv
 from collidescope.cli.app import PANELS, app
 from collidescope.datasets import GaussianProblem
 from collidescope.tables import TableClassifier
@@ -89,9 +89,6 @@ def here(folder, monkeypatch):
     return folder
 
 
-# ---------------------------------------------------------------- fit
-
-
 def test_fit_prints_the_answer_and_says_on_standard_error_what_it_found_left_out_and_expects(folder):
     said = (folder / "fit.out").read_text()
     assert said.startswith("Collision matrix of 3 classes from 295 rows")
@@ -110,7 +107,6 @@ def test_fit_prints_the_answer_and_says_on_standard_error_what_it_found_left_out
 
 def test_fit_writes_model_matrix_posteriors_and_report(folder):
     model = cs.load(folder / "m.collide")
-    assert isinstance(model, TableClassifier)
     assert cs.CollisionMatrix.from_json(folder / "m.json") == model.collision_matrix_
     heldout = pd.read_csv(folder / "heldout.csv")
     assert heldout.columns.tolist() == ["row", "plan", "predicted", "p_basic", "p_plus", "p_premium"]
@@ -133,11 +129,6 @@ def test_json_is_the_summary_alone_and_gives_the_report_again(folder, tmp_path):
     (tmp_path / "s.json").write_text(done.stdout)
     good("report", tmp_path / "s.json", "--out", tmp_path / "s.html", "--title", "Plans & more")
     assert "Plans &amp; more" in (tmp_path / "s.html").read_text(encoding="utf-8")
-    (tmp_path / "s.json").write_text(json.dumps(summary | {"classes": "edited"}))
-    done = run("report", tmp_path / "s.json", "--out", tmp_path / "t.html")
-    assert done.exit_code == 2
-    assert "summary.classes must be a list of its length, got str" in " ".join(done.stderr.split())
-    assert not (tmp_path / "t.html").exists()
 
 
 def test_a_first_look_says_that_it_is_one_and_a_column_that_gives_the_label_away_is_the_first_advice(folder, tmp_path):
@@ -159,12 +150,9 @@ def test_a_first_look_says_that_it_is_one_and_a_column_that_gives_the_label_away
 
 def test_rows_of_a_group_are_never_scored_by_a_model_that_saw_the_group(tmp_path):
     """Every person has one label and one fingerprint: only a model that knows the person can be right."""
-    rng = np.random.default_rng(0)
-    person = np.repeat(np.arange(60), 8)
-    table = pd.DataFrame(
-        {"person": person, "print": rng.normal(size=60)[person], "y": rng.choice(["a", "b"], 60)[person]}
-    ).assign(z=rng.normal(size=480))
-    table.to_csv(tmp_path / "t.csv", index=False)
+    rng, person = np.random.default_rng(0), np.repeat(np.arange(60), 8)
+    columns = {"person": person, "print": rng.normal(size=60)[person], "y": rng.choice(["a", "b"], 60)[person]}
+    pd.DataFrame(columns).assign(z=rng.normal(size=480)).to_csv(tmp_path / "t.csv", index=False)
     pber = {}
     command = ["fit", tmp_path / "t.csv", "-l", "y", "--cv", 3, "--members", "trees", "--no-limit"]
     for name, more in (("apart", ["--drop", "person"]), ("together", ["--groups", "person"])):
@@ -181,25 +169,22 @@ def test_sample_weights_are_those_of_python(folder, tmp_path):
     used = table.dropna(subset="plan").reset_index(drop=True)
     model = TableClassifier(members=["linear"], limit=False, cv=2, random_state=0)
     model.fit(used.drop(columns=["plan", "w"]), used["plan"], sample_weight=used["w"])
-    found = cs.CollisionMatrix.from_json(tmp_path / "m")
-    assert found.matrix == pytest.approx(model.collision_matrix_.matrix, abs=1e-6)
+    assert cs.CollisionMatrix.from_json(tmp_path / "m").pber == pytest.approx(model.collision_matrix_.pber, abs=1e-6)
 
 
 def test_a_table_whose_rows_stand_three_times_is_told_so_and_can_be_made_unique(folder, tmp_path):
     table = pd.read_csv(folder / "shop.csv").drop(columns="customer_id").dropna(subset="plan")
     pd.concat([table] * 3).to_csv(tmp_path / "t.csv", index=False)
     done = good("fit", tmp_path / "t.csv", "-l", "plan", *FAST)
-    assert "of 885 rows have a copy, with the same label, in another fold" in done.stderr
-    assert re.search(r"What to do about it:\n- \d+ of 885 rows", done.stdout)
+    assert re.search(r"What to do about it:\n- \d+ of 885 rows have a copy", done.stdout)
     done = good("fit", tmp_path / "t.csv", "-l", "plan", *FAST, "--unique")
     assert "590 rows repeat an earlier one and are left out (--unique)" in done.stderr
     assert "have a copy" not in done.stderr
 
 
 def test_rare_classes_get_fewer_folds_or_are_named_with_what_to_do(tmp_path):
-    rng = np.random.default_rng(0)
-    table = pd.DataFrame({"x": rng.normal(size=60), "y": ["a"] * 30 + ["b"] * 26 + ["rare"] * 2 + ["u", "v"]})
-    table.to_csv(tmp_path / "t.csv", index=False)
+    labels = ["a"] * 30 + ["b"] * 26 + ["rare"] * 2 + ["u", "v"]
+    pd.DataFrame({"x": np.arange(60) % 7, "y": labels}).to_csv(tmp_path / "t.csv", index=False)
     command = ["fit", tmp_path / "t.csv", "-l", "y", "--members", "linear", "--no-limit"]
     done = run(*command)
     assert (done.exit_code, "rare='drop'" in done.stderr, "rare='merge'" in done.stderr) == (2, True, True)
@@ -216,7 +201,6 @@ def test_a_table_without_header_and_class_names_that_are_formulas_survive_the_wa
     done = good("predict", tmp_path / "m", tmp_path / "t.data", "--out", tmp_path / "p.csv")
     assert "read alike" in done.stderr
     said = pd.read_csv(tmp_path / "p.csv")["predicted"]
-    assert len(said) == 80
     assert set(said) <= {"'=A()", "'@B"}
     frame = pd.read_csv(tmp_path / "t.data", header=None, skipinitialspace=True, names=["c1", "c2", "c3"])
     frame.assign(said=said).to_csv(tmp_path / "a.csv", index=False)
@@ -224,15 +208,11 @@ def test_a_table_without_header_and_class_names_that_are_formulas_survive_the_wa
     assert run("fit", tmp_path / "t.data", "--label", "income").stderr.count("--no-header") == 1
 
 
-# ---------------------------------------------------------------- from a model or a matrix
-
-
 def test_predict_takes_raw_rows_and_writes_them_or_prints_csv_or_json(folder, tmp_path):
     new = pd.read_csv(folder / "shop.csv").drop(columns=["plan"]).head(20)
     new.loc[0, "city"] = "Rome"
     new.assign(more=1).to_csv(tmp_path / "new.csv", index=False)
     command = ["predict", folder / "m.collide", tmp_path / "new.csv"]
-    assert "table of 20 rows: /dev/null" in good(*command, "--out", "/dev/null").stderr
     done = good(*command, "--out", tmp_path / "p.parquet", "--with", "customer_id")
     assert "column 'city': 1 of 20 cells are levels that training did not have (such as 'Rome')" in done.stderr
     assert "columns that the model does not know are ignored: 'more'" in done.stderr
@@ -242,14 +222,7 @@ def test_predict_takes_raw_rows_and_writes_them_or_prints_csv_or_json(folder, tm
         expected = cs.load(folder / "m.collide").predict_proba(new)
     assert np.array_equal(found.filter(like="p_").to_numpy(), expected)
     assert good(*command).stdout.splitlines()[0] == "row,predicted,p_basic,p_plus,p_premium"
-    answer = told(*command)
-    assert answer["classes"] == ["basic", "plus", "premium"]
-    assert np.array_equal(answer["posteriors"], expected)
-    new.rename(columns={"spend": "Spend "}).drop(columns="joined").to_csv(tmp_path / "new.csv", index=False)
-    done = run(*command)
-    assert done.exit_code == 2
-    assert "lacks columns that the model was fitted on: 'spend', 'joined'" in done.stderr
-    assert "is 'spend' now called 'Spend'?" in done.stderr
+    assert np.array_equal(told(*command)["posteriors"], expected)
 
 
 def test_audit_is_that_of_python_and_gives_rows_of_the_fit_their_held_out_posteriors(folder, tmp_path):
@@ -259,9 +232,7 @@ def test_audit_is_that_of_python_and_gives_rows_of_the_fit_their_held_out_poster
     P = model.predict_proba(test.drop(columns=["plan", "said"]))
     expected = cs.audit(P, y_true=test["plan"], y_pred=test["said"], classes=model.classes_)
     assert done.stdout.strip() == str(expected).strip()
-    page = (tmp_path / "a.html").read_text(encoding="utf-8")
-    assert "classifier errs on" in page
-    assert "4 columns used: <bdi>spend</bdi>" in page
+    assert "classifier errs on" in (tmp_path / "a.html").read_text(encoding="utf-8")
     shop = pd.read_csv(folder / "shop.csv").dropna(subset="plan")
     shop.assign(said=model.predict(shop.drop(columns="plan"))).to_csv(tmp_path / "t.csv", index=False)
     answer = told("audit", folder / "m.collide", tmp_path / "t.csv", "-l", "plan", "-p", "said")
@@ -271,14 +242,12 @@ def test_audit_is_that_of_python_and_gives_rows_of_the_fit_their_held_out_poster
 
 
 def test_a_report_of_a_model_shows_rows_it_is_given(folder, tmp_path):
-    sizes = []
+    pages = []
     for more in ([], ["--table", folder / "test.csv", "-l", "plan"]):
         good("report", folder / "m.collide", "-o", tmp_path / "r.html", *more)
-        page = (tmp_path / "r.html").read_text(encoding="utf-8")
-        sizes.append(len(page))
-        assert "Which classes of “plan” in " in page
-        assert "4 columns used: <bdi>spend</bdi>" in page
-    assert sizes[0] < sizes[1]
+        pages.append((tmp_path / "r.html").read_text(encoding="utf-8"))
+    assert all("Which classes of “plan” in " in page for page in pages)
+    assert len(pages[0]) < len(pages[1])
 
 
 def test_merge_is_that_of_python_from_a_matrix_or_a_model(folder, tmp_path):
@@ -286,14 +255,11 @@ def test_merge_is_that_of_python_from_a_matrix_or_a_model(folder, tmp_path):
     for source in ("m.json", "m.collide"):
         answer = told("merge", folder / source, "--groups", 2)
         assert (answer["groups"], answer["pber"]) == (plan.groups, plan.matrix.pber)
-    good("merge", folder / "m.json", "--groups", 2, "--matrix", tmp_path / "m.json")
     good("merge", folder / "m.json", "--groups", 2, "--matrix", tmp_path / "m.npz")
-    assert cs.CollisionMatrix.from_json(tmp_path / "m.json") == plan.matrix
     assert cs.CollisionMatrix.from_npz(tmp_path / "m.npz") == plan.matrix
     kept = told("merge", folder / "m.json", "--groups", 2, "--apart", "basic,plus")
     assert not any({"basic", "plus"} <= set(group) for group in kept["groups"])
     assert "Choose with --groups N or --max-pber" in good("merge", folder / "m.json").stderr
-    assert "PBER" in good("merge", folder / "m.json", "--max-pber", 0.5).stdout
 
 
 def test_long_names_fit_the_terminal_and_arabic_ones_are_readable(tmp_path, monkeypatch):
@@ -303,8 +269,6 @@ def test_long_names_fit_the_terminal_and_arabic_ones_are_readable(tmp_path, monk
     lines = good("merge", tmp_path / "m.json").stdout.splitlines()
     assert max(map(len, lines)) <= 80
     assert any("قطة" in line for line in lines)
-    cm = cs.CollisionMatrix([[0.8, 0.2, 0], [0.2, 0.8, 0], [0, 0, 1]], classes=["قطة", "كلب", "owl"])
-    assert "Merge “قطة” and “كلب”" in matrix_text(cm, cs.summarise(cm))
 
 
 class WithLimit:
@@ -321,9 +285,6 @@ def test_limit_says_what_unlimited_rows_would_leave_in_words_json_and_a_picture(
     assert "Verdict: more rows would lower it." in done.stdout
     assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
     assert told("limit", folder / "m.collide")["verdict"] == "more rows would lower it"
-
-
-# ---------------------------------------------------------------- from numbers that are there
 
 
 def test_posteriors_with_labels_give_the_matrix_of_python(folder, tmp_path):
@@ -344,17 +305,9 @@ def test_count_is_that_of_python_with_its_coverage(folder, tmp_path):
     assert cs.CollisionMatrix.from_json(tmp_path / "m") == cs.count_collisions(table[["city", "visits"]], table["plan"])
     assert "Labelled a second time" in done.stdout  # every row has a twin: the answer comes first
     assert told(*command)["matrix"] == told("report", tmp_path / "m", "-o", tmp_path / "c.html")["matrix"]
-    few = table.assign(spend=table["spend"].where(table.index > 12, 0), joined="", memo="long " * 5000)
-    few.to_csv(tmp_path / "t.csv", index=False)
-    done = good("count", tmp_path / "t.csv", "-l", "plan", "--drop", "city", "--report", tmp_path / "c.html")
+    table.assign(memo="long " * 5000).to_csv(tmp_path / "t.csv", index=False)
+    done = good("count", tmp_path / "t.csv", "-l", "plan", "--drop", "spend", "--drop", "joined")
     assert "Reading t.csv (7 MB) …" in done.stderr
-    few = done.stdout
-    assert few.splitlines()[1].startswith("Counted without a model on ")  # few have: how few comes first
-    assert "best possible classifier" not in few
-    assert "in t.csv collide?</title>" in (tmp_path / "c.html").read_text(encoding="utf-8")
-
-
-# ---------------------------------------------------------------- decisions
 
 
 def test_commands_for_decisions_say_what_the_functions_say(here):
@@ -416,8 +369,6 @@ def test_a_bound_for_continuous_integration_is_an_exit_code(here):
         assert [run(*command.split(), bound).exit_code for bound in bounds] == [3, 0]
 
 
-# ---------------------------------------------------------------- mistakes
-
 MISTAKES = {
     "fit shpo.csv -l plan": r"did you mean shop\.csv\?",
     "fit shop.csv": "--label 'plan' for example: shop.csv has 'customer_id'",
@@ -425,14 +376,11 @@ MISTAKES = {
     "fit shop.csv -l spend": "bin it first",
     "fit shop.csv -l plan --save no/m": "no/m is in a folder that does not exist",
     "fit shop.csv -l plan --members tree": "'tree'",
-    "fit shop.csv -l plan --groups plan": "is the label",
-    "fit shop.csv -l plan --groups City": "did you mean 'city'|is 'City' now called|'City'",
     "fit shop.csv -l plan --sample-weight city": r"cells without a number \(row 0",
     "fit array.json -l y": r"JSON.*\.jsonl",
     "predict m.collide test.csv --out test.csv": "is the file that is read",
     "predict m.collide test.csv --out p.xlsx": r"end in \.csv",
     "predict shop.csv test.csv": "not a model",
-    "merge shop.csv": "not a model",
     "merge other.json": "neither a matrix .* nor a summary",
     "merge m.json --max-pber 5": "divide by 100",
     "merge m.json --together basic,plus --apart basic,plus": "--together joins 'basic' and 'plus', which --apart",
@@ -441,23 +389,17 @@ MISTAKES = {
     "merge m.json --groups 7": "--groups .*7",
     "limit m.json": "holds no limit",
     "report m.json --table test.csv": "--table needs a model",
-    "report nowhere.json": "nowhere.json",
     "posteriors heldout.csv -l predicted --delimiter ab": "one character",
     "posteriors raw.csv -l y": "no column of probabilities for class 'a'",
     "count shop.csv -l plan --keep customer_id": "no two rows of shop.csv are alike",
     "votes shop.csv -l plan": "--item",
     "audit m.collide test.csv -l plan -p plan": "--label and --predicted are the same column 'plan'",
     "audit m.collide test.csv -l city -p said": "not classes of the model",
-    "audit p.csv -l y": "--predicted",
     "rows p.csv -l y --kind odd": "--kind must be one of",
-    "rows p.csv -l y -o rows.xyz": "cannot tell the format",
     "groups p.csv -l y": "name a column with --by",
-    "groups p.csv -l y --by town": "town",
     "ceilings p.csv -l y --cost raw.csv": "raw.csv lacks class 'a'",
-    "columns raw.csv -l y --cost x1": "--cost takes NAME=VALUE",
     "columns raw.csv -l y --cost x1=much": "must be a number, got 'much'",
     "compare p.csv later.csv -l y --id site": "must name every row once",
-    "split nowhere.csv -l y": "nowhere.csv",
 }
 
 
@@ -510,9 +452,6 @@ def test_ctrl_c_in_the_middle_keeps_what_was_learned_and_is_exit_code_130(tmp_pa
     assert fit.returncode == 130, said
     assert "this is what the folds trained so far say" in said
     assert cs.load(tmp_path / "m").interrupted_
-
-
-# ---------------------------------------------------------------- the rest
 
 
 def test_help_teaches_by_example_and_lists_the_exit_codes():

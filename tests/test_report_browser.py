@@ -90,8 +90,6 @@ def test_the_report_opens_without_network_or_errors_and_a_script_for_a_name_stay
     assert f"{cm.pber:.1%}" in page.locator("#answer").inner_text()
     assert EVIL in page.locator("#ceilings").inner_text()
     assert EVIL in page.locator("#pair-class option").all_inner_texts()
-    # In charts names are drawn as text: nothing but plotly's own elements stands in them.
-    assert page.locator(".chart script").count() == 0
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     if k == 2:  # nothing to merge, and the matrix once
         assert page.locator("#merge").count() == page.locator("#order").count() == 0
@@ -140,10 +138,9 @@ def test_the_keyboard_reaches_the_slider_and_reads_any_entry(ten):
         page.keyboard.press("Tab")
         if page.evaluate("document.activeElement.id") == "step":
             break
-    before, groups = (page.locator(name).inner_text() for name in ("#merge-said", "#groups"))
+    before = page.locator("#merge-said").inner_text()
     page.keyboard.press("ArrowRight")
     page.wait_for_function("() => document.getElementById('merge-said').textContent.startsWith('9 groups')")
-    assert page.locator("#groups").inner_text() != groups
     assert page.locator("#step").get_attribute("aria-valuetext").startswith("9 groups: ")
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")  # the button for one merge less
@@ -210,21 +207,19 @@ def test_odd_names_are_shown_as_they_are(visit, tmp_path):
     assert any(tick.startswith("aaa") and tick.endswith("…") for tick in plain)
 
 
-def ground(page):
-    return page.evaluate("getComputedStyle(document.body).backgroundColor")
-
-
-def scale(page):
-    return page.evaluate("document.getElementById('heatmap').data[0].colorscale[0][1]")
+def colours(page):
+    """Of the page's ground and of a chart."""
+    chart = "document.getElementById('heatmap').data[0].colorscale[0][1]"
+    return page.evaluate(f"[getComputedStyle(document.body).backgroundColor, {chart}]")
 
 
 def test_colours_follow_the_system_and_the_button_and_paper_is_light(visit):
     (_, light), (_, dark) = (visit(2, color_scheme=scheme) for scheme in ("light", "dark"))
-    white, black = ground(light), ground(dark)
+    (white, bright), (black, dim) = colours(light), colours(dark)
     assert white == "rgb(255, 255, 255)" != black
-    assert scale(light) != scale(dark)
+    assert bright != dim
     light.click("#theme")
-    assert (ground(light), scale(light)) == (black, scale(dark))
+    assert colours(light) == [black, dim]
     dark.evaluate(
         """() => window.addEventListener("beforeprint", () => { window.atPrint = {
             wide: Math.max(...[...document.querySelectorAll(".chart .main-svg")].map(svg => svg.clientWidth)),
@@ -238,9 +233,8 @@ def test_colours_follow_the_system_and_the_button_and_paper_is_light(visit):
     dark.wait_for_function("c => getComputedStyle(document.body).backgroundColor === c", arg=black)
 
 
-@pytest.mark.parametrize("k", [2, 100])
-def test_it_fits_a_telephone_and_a_long_page_starts_folded(visit, k):
-    _, page = visit(k, viewport={"width": 360, "height": 740})
+def test_it_fits_a_telephone_and_a_long_page_starts_folded(visit):
+    _, page = visit(100, viewport={"width": 360, "height": 740})
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
     assert page.evaluate("document.documentElement.scrollHeight") < 8 * 740
     assert page.locator("details.fold:not([open])").count() > 0

@@ -29,8 +29,6 @@ REQUIREMENTS = [
     for text in texts
 ]
 
-# ---------------------------------------------------------------- no network
-
 #: Every way of Python's to reach another machine raises an error, and is noted in case the error is swallowed.
 BLOCKED = """
 import sys
@@ -89,16 +87,6 @@ def test_the_guard_does_see_the_network():
     assert "the network was touched" in done.stderr
 
 
-def test_the_package_imports_nothing_that_speaks_to_other_machines():
-    network = {"socket", "ssl", "urllib", "http", "ftplib", "smtplib", "requests", "httpx", "aiohttp", "urllib3"}
-    names = "|".join(sorted(network))
-    imports = re.compile(rf"^\s*(?:import|from)\s+(?:{names})\b", re.MULTILINE)
-    assert [path.name for path in PACKAGE.rglob("*.py") if imports.search(path.read_text(encoding="utf-8"))] == []
-
-
-# ---------------------------------------------------------------- pins and floors
-
-
 def test_every_dependency_has_a_floor_no_ceiling_and_an_exact_pin_above_the_floor():
     for requirement in REQUIREMENTS:
         name = canonicalize_name(requirement.name)
@@ -110,9 +98,6 @@ def test_every_dependency_has_a_floor_no_ceiling_and_an_exact_pin_above_the_floo
 
 def test_the_version_to_cite_is_that_of_the_package():
     assert f"\nversion: {PROJECT['version']}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
-
-
-# ---------------------------------------------------------------- the wheel
 
 
 @pytest.mark.slow
@@ -129,9 +114,6 @@ def test_the_wheel_holds_the_package_with_types_and_templates_and_nothing_else(t
     assert held == {name for name in ours if "__pycache__" not in name}
     assert {Path(name).suffix for name in held} == {".py", ".typed", ".j2", ".js", ".css"}
     assert not any("test" in part for name in held for part in Path(name).parts)
-
-
-# ---------------------------------------------------------------- licences
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gzip
 import importlib.util
 import re
@@ -65,9 +66,6 @@ def column(encoder, table, name):
     return {own: features[:, k] for k, own in enumerate(names) if own.split("=")[0].split(" ")[0] == name}
 
 
-# ---------------------------------------------------------------- encoding
-
-
 def test_every_column_has_a_type_and_those_that_say_nothing_are_left_out(encoder):
     types = {"number": "age stamp flag asked", "category": "colour sex", "date": "when day", "text": "note"}
     assert encoder.types == {name: type_ for type_, names in types.items() for name in names.split()}
@@ -77,22 +75,6 @@ def test_every_column_has_a_type_and_those_that_say_nothing_are_left_out(encoder
         TableEncoder.fit(pd.DataFrame({"a": [1, 1], "b": [None, None]}))
     table = pd.DataFrame({"region": [1, 2, 3] * 20, "x": np.arange(60.0)})
     assert TableEncoder.fit(table, categories=["region"]).feature_names == ["x", "region=1", "region=2", "region=3"]
-
-
-def test_a_stored_encoder_gives_the_same_numbers_bit_for_bit(mixed, encoder, tmp_path):
-    _store.write(tmp_path / "encoder", "model", vars(encoder))
-    back = TableEncoder.restore(_store.read(tmp_path / "encoder", "model"))
-    odd = mixed.astype(object)
-    odd.loc[0, "colour"], odd.loc[1, "age"], odd.loc[2, "when"], odd.loc[4, "note"] = "violet", "old", "soon", None
-    for table in (mixed, odd, mixed.head(1), mixed.assign(when=None, note=None, colour=None)):
-        ours, notes = encoder.transform(table)
-        theirs, again = back.transform(table)
-        assert np.array_equal(ours, theirs)
-        assert ours.dtype == np.float32
-        assert np.isfinite(ours).all()
-        assert notes == again
-    assert back.feature_names == encoder.feature_names
-    assert back.left_out == encoder.left_out
 
 
 def test_numbers_are_centred_at_the_median_which_stands_in_for_gaps(mixed, encoder):
@@ -167,7 +149,6 @@ def test_codes_with_leading_zeros_stay_what_they_are(tmp_path):
         (lambda t: t.assign(flag=1j), "complex numbers in the column 'flag'"),
         (lambda t: t.to_numpy(), "DataFrame with named columns"),
     ],
-    ids=["missing", "renamed", "no rows", "twice", "complex", "array"],
 )
 def test_a_table_that_does_not_fit_is_refused_in_words(mixed, encoder, change, message):
     with pytest.raises(ValueError, match=message):
@@ -180,8 +161,6 @@ def test_numbers_with_units_are_taken_as_text_and_pointed_out():
     (doubt,) = TableEncoder.fit(table).doubts(table)
     assert "column 'weight' is taken as text, but looks like numbers (such as '1,100 kg')" in doubt
 
-
-# ---------------------------------------------------------------- reading
 
 LINES = "name{0}height{0}city\nanna{0}1.5{0}Köln\nbob{0}1.75{0}Paris\n"
 
@@ -207,7 +186,6 @@ def test_delimiter_and_encoding_are_found_out_and_said(tmp_path, delimiter, enco
         ("a remark\n1, x\n2, y\n", {"header": False, "skip_lines": 1}, [[1, "x"], [2, "y"]]),
         ("A11 6 x\nA12 48  y \n", {"header": False}, [["A11", 6, "x"], ["A12", 48, "y"]]),
     ],
-    ids=["quotes and line breaks", "decimal commas", "no header", "spaces"],
 )
 def test_cells_are_cut_as_they_are_meant(tmp_path, content, options, rows):
     (tmp_path / "t.csv").write_text(content)
@@ -267,13 +245,15 @@ def test_excel_is_read_where_openpyxl_is_and_the_error_says_how_to_get_it(tmp_pa
         read_table(path)
 
 
-def test_archives_are_refused_whatever_their_name(tmp_path):
+def test_archives_are_refused_whatever_their_name_and_so_are_folders(tmp_path):
     (tmp_path / "t.csv").write_text("a,y\n1,u\n2,v\n")
     for name, mode in (("t.tar", "w"), ("t.csv.gz", "w:gz")):
         with tarfile.open(tmp_path / name, mode) as archive:
             archive.add(tmp_path / "t.csv")
         with pytest.raises(ValueError, match="is an archive: unpack it"):
             read_table(tmp_path / name)
+    with pytest.raises(ValueError, match="is a folder"):
+        read_table(tmp_path)
 
 
 READ_BOMBS = """
@@ -336,47 +316,28 @@ def test_parquet_that_decodes_to_far_more_than_its_bytes_costs_little_memory(tmp
         assert words in line, said
 
 
-def test_a_missing_file_has_its_neighbours_named(tmp_path):
-    (tmp_path / "table.csv").write_text("a\n1\n")
-    with pytest.raises(FileNotFoundError, match=r"did you mean table\.csv\?"):
-        read_table(tmp_path / "tabel.csv")
-    with pytest.raises(ValueError, match="is a folder"):
-        read_table(tmp_path)
-
-
-# ---------------------------------------------------------------- labels
-
-
 @pytest.mark.parametrize(
     ("values", "classes"),
     [
         (["b", "a ", " a", "b"], ["a", "b"]),
         ([1.0, 2.0, None, 1.0, 2.0], [1, 2]),
-        ([True, False, True, False], [False, True]),
         (["007", "7", "1.10", "1.1", "+1"] * 2, ["+1", "007", "1.1", "1.10", "7"]),
         ([0.5, 1.5, 0.5, 1.5], ["0.5", "1.5"]),
         (pd.array([10**16 + 1, 10**16 + 2, None] * 2, dtype="Int64"), [10**16 + 1, 10**16 + 2]),
     ],
-    ids=["text", "floats with gaps", "booleans", "codes", "halves", "17 digits and gaps"],
 )
 def test_labels_keep_their_kind(values, classes):
     assert np.unique(clean_labels(pd.Series(values, name="y")).y).tolist() == classes
 
 
-def test_labels_survive_csv_and_parquet_as_they_are_written(tmp_path):
+def test_labels_survive_csv_as_they_are_written(tmp_path):
     labels = ["12345678901234567", "12345678901234568", "", "007", "7"] * 4
     pd.DataFrame({"x": range(20), "y": labels}).to_csv(tmp_path / "t.csv", index=False)
     found = clean_labels(read_table(tmp_path / "t.csv", label="y").frame["y"])
     assert found.y.tolist() == [label for label in labels if label]
-    pd.DataFrame({"y": pd.array([10**17 + 1, None, 3], dtype="Int64")}).to_parquet(tmp_path / "t.parquet")
-    assert read_table(tmp_path / "t.parquet").frame["y"].iloc[0] == 10**17 + 1
 
 
-def test_what_is_odd_about_labels_is_said():
-    labels = clean_labels(pd.Series(["a", None, "b", "NA", "a", "b"], name="y"))
-    assert labels.rows.tolist() == [True, False, True, False, True, True]
-    said = "2 of 6 rows have no label in 'y', written as 'NA', and are left out (the first is row 1)"
-    assert labels.notes == [said]
+def test_labels_that_differ_only_in_spelling_are_said():
     assert "differ only in spelling" in clean_labels(pd.Series([">50K", ">50K.", "<=50K"] * 4, name="y")).notes[0]
 
 
@@ -388,7 +349,6 @@ def test_what_is_odd_about_labels_is_said():
         (["a"] * 5, "single value"),
         ([None] * 5, "no values"),
     ],
-    ids=["amounts", "names", "one class", "empty"],
 )
 def test_a_column_that_holds_no_classes_is_refused(values, message):
     with pytest.raises(ValueError, match=message):
@@ -403,12 +363,8 @@ def test_labels_of_another_file_are_matched_by_what_they_say():
         match_labels(pd.Series([">50K."], name="income"), ["<=50K", ">50K"], "label")
 
 
-# ---------------------------------------------------------------- ids and leaks
-
-
 def test_ids_are_found_and_measurements_are_not():
-    rng = np.random.default_rng(0)
-    n = 400
+    rng, n = np.random.default_rng(0), 400
     table = pd.DataFrame(
         {
             "unnamed 1": np.arange(n),
@@ -431,8 +387,7 @@ def test_ids_are_found_and_measurements_are_not():
 
 @pytest.mark.parametrize("imbalance", [0.5, 0.97])
 def test_a_column_that_determines_the_label_is_found_and_a_good_one_is_not(imbalance):
-    rng = np.random.default_rng(1)
-    n = 2000
+    rng, n = np.random.default_rng(1), 2000
     y = np.where(rng.random(n) < imbalance, "no", "yes")
     table = pd.DataFrame(
         {
@@ -482,8 +437,6 @@ def test_a_column_sorted_together_with_the_label_is_pointed_out():
     assert screen(table, rng.permutation(blurred)).ordered == []
 
 
-# ---------------------------------------------------------------- the model
-
 SHORT = {"members": ["linear", "neighbours"], "limit": False, "cv": 2, "random_state": 0}
 NEAR = SHORT | {"cv": 5, "members": ["neighbours"]}
 
@@ -499,25 +452,18 @@ def model(mixed, labels):
     return TableClassifier(drop=["stamp"], **SHORT).fit(mixed, labels)
 
 
-def test_a_saved_table_model_takes_raw_rows_in_a_new_process_and_keeps_its_notes(mixed, model, tmp_path):
+def test_a_saved_table_model_takes_raw_rows_and_keeps_its_notes(mixed, model, tmp_path):
     model.save(tmp_path / "model.collide")
-    mixed.to_parquet(tmp_path / "rows.parquet")
-    code = (
-        "import sys, numpy, pandas, collidescope as cs; "
-        "model = cs.load(sys.argv[1]); print(type(model).__name__); "
-        "numpy.save(sys.argv[3], model.predict_proba(pandas.read_parquet(sys.argv[2])))"
-    )
-    args = [str(tmp_path / name) for name in ("model.collide", "rows.parquet", "out.npy")]
-    done = subprocess.run([sys.executable, "-c", code, *args], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "TableClassifier"
-    assert np.array_equal(np.load(args[2]), model.predict_proba(mixed))
     assert "column 'stamp' is left out: as asked" in model.notes_
     assert any(note.startswith("missing cells (of 240 rows): age 1, colour 5") for note in model.notes_)
     back = cs.load(tmp_path / "model.collide")
+    odd = mixed.astype(object)
+    odd.loc[0, "colour"], odd.loc[1, "age"], odd.loc[2, "when"], odd.loc[4, "note"] = "violet", "old", "soon", None
+    for rows in (mixed, odd, mixed.head(1), mixed.assign(when=None, note=None, colour=None)):
+        assert np.array_equal(back.predict_proba(rows), model.predict_proba(rows))
     assert back.notes_ == model.notes_
     assert back.collision_matrix_ == model.collision_matrix_
     assert (back.drop, back.label_, back.classes_.tolist()) == (["stamp"], "life", ["old", "young"])
-    assert back.posteriors_ == pytest.approx(model.posteriors_, abs=1e-3)
 
 
 def test_it_is_the_classifier_of_the_encoded_table_with_the_same_defaults(mixed, model, labels):
@@ -550,21 +496,12 @@ def noisy():
 
 def test_copies_are_counted_and_what_they_do_to_pber_is_said(noisy):
     X, y = noisy
-    thrice = pd.concat([X] * 3, ignore_index=True), np.tile(y, 3)
-    honest = TableClassifier(**NEAR).fit(X, y)
-    assert honest.cautions_ == []
-    with pytest.warns(cs.CollisionWarning, match=r"of 900 rows have a copy, .*drop_duplicates.*--unique"):
-        fooled = TableClassifier(**NEAR).fit(*thrice)
-    assert fooled.collision_matrix_.pber < honest.collision_matrix_.pber - 0.1
-    mended = TableClassifier(**NEAR).fit(*thrice, groups=input_groups(thrice[0]))
-    assert mended.cautions_ == []
-    assert mended.collision_matrix_.pber > honest.collision_matrix_.pber - 0.03
-
-
-def test_pber_is_told_apart_on_copies_and_other_rows(noisy):
-    X, y = noisy
     half = pd.concat([X, X.head(150)], ignore_index=True), np.concatenate([y, y[:150]])
+    honest = TableClassifier(**NEAR).fit(X, y)
+    mended = TableClassifier(**NEAR).fit(*half, groups=input_groups(half[0]))
+    assert honest.cautions_ == mended.cautions_ == []
     model = TableClassifier(**NEAR).fit(*half)
+    assert model.collision_matrix_.pber < honest.collision_matrix_.pber - 0.03 < mended.collision_matrix_.pber
     found = re.match(r"(\d+) of 450 rows .* PBER is ([\d.]+) on them and ([\d.]+) on the other", model.cautions_[0])
     n, on, off = map(float, found.groups())
     assert 200 < n < 300  # copies in the same fold do no harm
@@ -572,40 +509,33 @@ def test_pber_is_told_apart_on_copies_and_other_rows(noisy):
     assert (n * on + (450 - n) * off) / 450 == pytest.approx(model.one_step_.pber, abs=1e-3)
 
 
-def test_weights_and_groups_reach_the_classifier_and_the_column_of_groups_is_not_used(noisy):
-    X, y = noisy
-    X = X.assign(patient=np.repeat(np.arange(60), 5))
-    weights = np.where(np.arange(300) % 3, 1.0, 0.0)
-    model = TableClassifier(**SHORT).fit(X, y, weights, X["patient"])
+def test_the_column_of_groups_is_not_used(noisy):
+    X = noisy[0].assign(patient=np.repeat(np.arange(60), 5))
+    model = TableClassifier(**SHORT).fit(X, noisy[1], groups=X["patient"])
     assert "column 'patient' is left out: it names the groups" in model.notes_
-    assert np.isnan(model.posteriors_[::3]).all()
-    alone = cs.CollisionClassifier(**SHORT).fit(model.encode(X), y, weights, X["patient"])
-    assert model.collision_matrix_ == alone.collision_matrix_
 
 
-@pytest.mark.parametrize(
-    ("path", "value"),
-    [
-        ("encoder types age", "os.system"),
-        ("encoder medians", np.zeros(2)),
-        ("encoder units", -np.ones(16)),
-        ("encoder levels colour", ["a", "a"]),
-        ("encoder formats when", [7, True]),
-        ("encoder texts note vocabulary", ["a"]),
-        ("encoder texts note components", np.full((2, 3), np.nan)),
-        ("notes", [3]),
-    ],
-    ids=str,
-)
-def test_an_edited_table_is_refused_when_it_is_loaded(model, tmp_path, path, value):
-    tree = model.export()
-    place = tree
-    *parents, last = ["table", *path.split()]
+EDITED = {
+    "encoder types age": "os.system",
+    "encoder medians": np.zeros(2),
+    "encoder units": -np.ones(16),
+    "encoder levels colour": ["a", "a"],
+    "encoder formats when": [7, True],
+    "encoder texts note vocabulary": ["a"],
+    "encoder texts note components": np.full((2, 3), np.nan),
+    "notes": [3],
+}
+
+
+@pytest.mark.parametrize("path", EDITED)
+def test_an_edited_table_is_refused_when_it_is_loaded(model, tmp_path, path):
+    tree = copy.deepcopy(model.export())
+    place = tree["table"]
+    *parents, last = path.split()
     for key in parents:
-        place[key] = dict(place[key])
         place = place[key]
     assert last in place
-    place[last] = value
+    place[last] = EDITED[path]
     _store.write(tmp_path / "model", "model", tree)
     with pytest.raises(cs.ModelFileError, match="damaged or was edited"):
         cs.load(tmp_path / "model")
