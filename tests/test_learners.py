@@ -19,7 +19,6 @@ from collidescope.learners.pool import pool, pool_weights
 
 TABLES = [name for name in MEMBERS if name != "convolution"]
 LEARN = [name for name in TABLES if name != "priors"]
-LARGE = ["kernel", "neighbours", "forest", "trees", "trees-plain", "network"]
 #: Short runs: these tests ask for behaviour, not for accuracy.
 QUICK_TRAINING = {"max_epochs": 8, "hidden_layer_sizes": (16,)}
 
@@ -204,13 +203,6 @@ def test_trees_that_point_backwards_or_too_deep_are_refused() -> None:
     for right, message in ((2 * np.arange(chain, 0, -1), "deeper"), (np.zeros(chain), "outside")):
         with pytest.raises(ValueError, match=message):
             trees.Boosting.restore(tree | {"right": right.astype(np.uint16)}, 1, 2)
-
-
-def test_exports_stay_small() -> None:
-    """Five folds of 4,000 rows and 100 classes make a file of about 10 MB; other members take a few kilobytes."""
-    X, codes = blobs(3200, 8, 100, apart=1.0)
-    trees = [fitted(name, X, codes, training={"max_epochs": 1}).export() for name in LARGE]
-    assert 5 * sum(value.nbytes for tree in trees for value in tree.values() if isinstance(value, np.ndarray)) < 11e6
 
 
 def test_a_classifier_of_scikit_learn_is_a_member_that_cannot_be_saved() -> None:

@@ -121,8 +121,8 @@ def test_a_loader_images_and_chosen_columns_come_as_they_are_asked_for_and_are_f
 
 def test_files_in_a_folder_stay_and_can_be_read_again(rows, here):
     X, y = rows
-    folder = here / "new" / "rows"
-    folder.mkdir(parents=True)
+    folder = here / "rows"
+    folder.mkdir()
     (folder / ".X.npy.new-0123").write_bytes(b"half, of a process that was killed")
     cs.spool(batches(X, y), folder=folder)
     gc.collect()
@@ -174,7 +174,6 @@ REFUSED = [
     ([GOOD, (np.ones((2, 2)), [1, 0])], {}, "batch 1 .* labels that are numbers, those before are text"),
     ([(np.ones(3), ["a"] * 3)], {}, r"of shape \(n, d\) or more, got shape \(3,\)"),
     ([([["red", "1"]], ["a"])], {}, "x must hold numbers, got list of dtype"),
-    ([(np.ma.ones((1, 2)), ["a"])], {}, "x must not be a masked array"),
     ([np.ones((3, 2))], {}, r"must be a pair \(x, y\), got ndarray"),
     ([TABLE], {}, "target must name the column"),
     ([TABLE], {"target": "label"}, r"batch 0 .*column 'colour' holds (str|object), not numbers"),
@@ -287,12 +286,12 @@ def test_chunks_of_any_kind_give_the_s_of_the_whole_and_a_bad_one_is_named(strea
     assert np.allclose(accumulate(loader(P, y), [0, 1, 2]).matrix, whole.matrix, atol=1e-10)
     unlabelled = accumulate((p for p, _ in batches(P, y, 700)), NAMES)
     assert np.allclose(unlabelled.matrix, cs.collision_matrix_from_posteriors(P).matrix, atol=1e-10)
-    with pytest.raises(ValueError, match=r"chunk 1 of chunks: y .*'z'"):
-        accumulate([(P[:5], y[:5]), (P[:5], ["z"] * 5)], NAMES)
-    with pytest.raises(ValueError, match=r"chunks must be an iterable.*posterior_batches"):
-        accumulate("file.parquet", NAMES)
-    with pytest.raises(ValueError, match="the accumulator is empty"):
-        accumulate([], NAMES)
+    for chunks, message in (
+        ([(P[:5], y[:5]), (P[:5], ["z"] * 5)], r"chunk 1 of chunks: y .*'z'"),
+        ("file.parquet", r"chunks must be an iterable.*posterior_batches"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            accumulate(chunks, NAMES)
 
 
 def test_parquet_is_accumulated_batch_by_batch(stream, tmp_path):
@@ -301,7 +300,6 @@ def test_parquet_is_accumulated_batch_by_batch(stream, tmp_path):
     pq.write_table(pa.table({name: P[:, k] for k, name in enumerate(NAMES)} | {"label": y}), path, row_group_size=500)
     assert same(accumulate(posterior_batches(path, "label", batch_size=300), NAMES), whole)
     assert same(accumulate(posterior_batches(tmp_path, "label"), NAMES), whole)
-    assert max(len(p) for p, _ in posterior_batches(path, "label", batch_size=300)) <= 300
     turned = accumulate(posterior_batches(path, "label", columns=NAMES[::-1]), NAMES[::-1])
     assert np.allclose(turned.matrix[::-1, ::-1], whole.matrix, atol=1e-10)
     assert np.allclose(next(iter(posterior_batches(path, columns=NAMES, batch_size=300))), P[:300])
