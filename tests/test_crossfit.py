@@ -241,3 +241,17 @@ def test_without_early_stopping_the_pairs_come_from_all_training_rows(monkeypatc
     for patience in (0, 2):
         paired(X, codes, patience=patience)
     assert sizes == [[80, 0]] * 3 + [[72, 8]] * 3
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda tree: tree["references"].pop(), "every fold must have its references"),
+        (lambda tree: tree["folds"][0]["networks"][0].update(sizes=[4096]), "does not fit the weights"),
+    ],
+)
+def test_an_export_of_pairs_whose_parts_do_not_fit_is_refused(spoil, message):
+    tree = paired(*problem(), n_references=6)[0].export()
+    spoil(tree)
+    with pytest.raises(ValueError, match=message):
+        PairFit.restore(tree)
