@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import re
 
 import numpy as np
 import pytest
@@ -118,13 +117,12 @@ def test_the_bayesian_loss_is_the_evidence_lower_bound(data):
     assert float(loss) == pytest.approx(float(by_hand), rel=1e-4)
 
 
-def test_class_averages_equal_the_slow_loop(problem, new):
+def test_class_averages_are_near_the_truth_at_the_true_posteriors(problem, new):
     X, y = new
     P = problem.posteriors(X)
     cm = rivals.class_averages(P, y)
     for k in range(3):
-        rows = [P[i] for i in range(len(y)) if y[i] == k]
-        assert cm.matrix[k] == pytest.approx(sum(rows) / len(rows))
+        assert cm.matrix[k] == pytest.approx(P[y == k].mean(axis=0))
     assert cm.priors == pytest.approx(np.bincount(y) / len(y))
     assert cm.matrix == pytest.approx(problem.collision_matrix().matrix, abs=0.03)
 
@@ -165,25 +163,19 @@ def test_settings_reach_the_networks_of_all_paper_rivals(data):
         assert P.sum(axis=1) == pytest.approx(1), name
 
 
-# ---------------------------------------------------------------- bad input
-
-P2, Y2 = [[0.9, 0.1], [0.2, 0.8]], [0, 1]
+P2 = [[0.9, 0.1], [0.2, 0.8]]
 X4 = np.arange(8.0).reshape(4, 2)
 
 
-def fitted(kind=rivals.NetworkClassifier, X=X4, y=(0, 0, 1, 1), **changes):
-    return lambda: kind(**(TINY | changes)).fit(X, list(y))
+def fitted(kind=rivals.NetworkClassifier, y=(0, 0, 1, 1), **changes):
+    return lambda: kind(**(TINY | changes)).fit(X4, list(y))
 
 
 REFUSED = {
-    "nan in X": (fitted(X=[[0.0], [np.nan], [1.0], [2.0]]), "NaN"),
     "one class": (fitted(y=(1, 1, 1, 1)), "y holds a single class"),
-    "a word for layers": (fitted(hidden_layer_sizes="auto"), "hidden_layer_sizes.*'auto'"),
     "no pass": (fitted(rivals.DropoutClassifier, n_passes=0), "n_passes.*0"),
-    "no member": (fitted(rivals.DeepEnsemble, n_members=0), "n_members.*0"),
     "no prior": (fitted(rivals.BayesianClassifier, prior_scale=0.0), "prior_scale.*0"),
     "all rows held out": (fitted(rivals.TemperatureScaledClassifier, validation_fraction=1), "validation_fraction.*1"),
-    "logits": (lambda: rivals.expected_calibration_error([[3.0, -2.0], [1.0, 0.0]], Y2), "P.*-2"),
     "an average of nothing": (lambda: rivals.class_averages(P2, ["a", "a"], ["a", "b"]), "no row of class 'b'"),
     "too many neighbours": (lambda: rivals.knn_bayes_error(X4, [0, 0, 1, 1], 4), "n_neighbors.*4"),
     "unknown setting": (lambda: rivals.paper_rivals(epochs=3), "'epochs'"),
@@ -193,6 +185,5 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_bad_input_is_refused_in_words(name):
     call, pattern = REFUSED[name]
-    with pytest.raises(ValueError) as caught:  # noqa: PT011 (the pattern is checked below, across lines)
+    with pytest.raises(ValueError, match=pattern):
         call()
-    assert re.search(pattern, str(caught.value), re.DOTALL), str(caught.value)

@@ -10,12 +10,12 @@ from sklearn.linear_model import LogisticRegression
 from collidescope import crossfit
 from collidescope._progress import Progress
 from collidescope.crossfit import PoolFit, fit_pool, recipes_for
-from collidescope.equations.posterior import shift_priors
 from collidescope.folds import Labels, Settings, Standardised, nested_splits, resolve_splits
 from collidescope.learners.foreign import Foreign
-from collidescope.pairwise.algorithms import RIDGES, PairFit, check_pair_members, choose_references, fit_pairs
+from collidescope.pairwise.algorithms import RIDGES, PairFit, PairModel, check_pair_members, fit_pairs
+from collidescope.pairwise.pairs import PairObjective
 from collidescope.training.config import TrainingConfig
-from helpers import ZOO, random_posteriors
+from helpers import random_posteriors
 
 SILENT = Progress("", 1, 0)
 
@@ -66,17 +66,10 @@ def test_no_member_scores_a_row_that_it_was_trained_on():
 
 def test_the_weights_of_a_row_are_fitted_on_rows_of_other_folds_only(monkeypatch):
     X, codes = problem(n=180)
-    splits, met = splits_of(codes), []
-    original = crossfit.pool_weights
-
-    def spy(logs, codes_given, weights=None):
-        met.append(logs)
-        return original(logs, codes_given, weights)
-
-    monkeypatch.setattr(crossfit, "pool_weights", spy)
+    splits, met, original = splits_of(codes), [], crossfit.pool_weights
+    monkeypatch.setattr(crossfit, "pool_weights", lambda logs, *rest: met.append(logs) or original(logs, *rest))
     pooled(X, codes, recipes_for(["linear", "neighbours"], None, 120, (2,), 3))
-    sizes = [logs.shape[1] for logs in met]
-    assert sizes == [180 - len(test) for _, test in splits] + [180]
+    assert [logs.shape[1] for logs in met] == [180 - len(test) for _, test in splits] + [180]
     everything = {row.tobytes() for row in met[-1].transpose(1, 0, 2)}
     for number, (_, test) in enumerate(splits):
         used = {row.tobytes() for row in met[number].transpose(1, 0, 2)}
@@ -86,8 +79,7 @@ def test_the_weights_of_a_row_are_fitted_on_rows_of_other_folds_only(monkeypatch
 def test_a_member_without_skill_is_not_kept():
     X, codes = problem(n=600)
     dull = DummyClassifier(strategy="stratified", random_state=0)
-    recipes = recipes_for(["linear", ("dull", dull)], None, 400, (2,), 3)
-    fitted, _ = pooled(X, codes, recipes)
+    fitted, _ = pooled(X, codes, recipes_for(["linear", ("dull", dull)], None, 400, (2,), 3))
     assert list(fitted.weights) == ["linear"]
     assert all(list(fold) == ["linear"] for fold in fitted.folds)
 
@@ -98,9 +90,8 @@ def test_votes_teach_as_rows_of_their_weight_would():
     votes[np.arange(90), codes] = 3
     votes[np.arange(90), (codes + 1) % 3] = 1
     _, soft = pooled(X, codes, recipes_for([("mine", LogisticRegression())], None, 60, (2,), 3), votes)
-    splits, P = splits_of(codes), np.empty((90, 3))
-    Z = Standardised.of(X).X
-    for train, test in splits:
+    Z, P = Standardised.of(X).X, np.empty((90, 3))
+    for train, test in splits_of(codes):
         both = np.concatenate([train, train])
         y = np.concatenate([codes[train], (codes[train] + 1) % 3])
         model = LogisticRegression().fit(Z[both], y, np.repeat([1.5, 0.5], len(train)))
@@ -114,10 +105,8 @@ def test_new_rows_get_the_mean_of_the_folds_also_from_an_export():
     Z = Standardised.of(X, fitted.centre, fitted.scale).X
     each = [np.exp(fold["neighbours"].log_posteriors(Z)) for fold in fitted.folds]
     assert fitted.posteriors(X) == pytest.approx(np.mean(each, axis=0), abs=1e-9)
-    back = PoolFit.restore(fitted.export())
-    assert np.array_equal(back.posteriors(X), fitted.posteriors(X))
-    assert back.weights == fitted.weights
     tree = fitted.export()
+    assert np.array_equal(PoolFit.restore(tree).posteriors(X), fitted.posteriors(X))
     tree["folds"][0].clear()
     with pytest.raises(ValueError, match="every fold must hold the members"):
         PoolFit.restore(tree)
@@ -143,8 +132,7 @@ def test_after_ctrl_c_whole_folds_are_kept_or_else_what_the_first_has(at, folds,
     fitted, held_out = pooled(X, codes, recipes)
     assert fitted.interrupted
     assert (len(fitted.folds), len(fitted.fold_weights[0])) == (folds, members)
-    expected = np.sort(np.concatenate([test for _, test in splits_of(codes)[:folds]]))
-    assert np.array_equal(held_out.rows, expected)
+    assert np.array_equal(held_out.rows, np.sort(np.concatenate([test for _, test in splits_of(codes)[:folds]])))
     Interrupted.left = 1  # before anything was trained it is passed on
     with pytest.raises(KeyboardInterrupt):
         pooled(X, codes, recipes)
@@ -164,9 +152,6 @@ def test_after_ctrl_c_whole_folds_are_kept_or_else_what_the_first_has(at, folds,
 def test_members_that_cannot_be_are_refused(members, message):
     with pytest.raises(ValueError, match=message):
         recipes_for(members, None, 100, (4,), 3)
-
-
-# ---------------------------------------------------------------- nested subsets and folds
 
 
 def test_subsets_are_nested_stratified_and_hold_every_class():
@@ -197,26 +182,16 @@ def test_subsets_of_groups_are_whole_groups_but_for_rare_classes():
         assert ((counts > 0) & (counts < 10)).sum() <= 3  # one is cut at the end, two gave the first row of a class
 
 
-# ---------------------------------------------------------------- pairs
-
-
 def paired(X, codes, n_references=None, **changes):
     settings = {"hidden_layer_sizes": (8,), "max_epochs": 3} | changes
-    labels = Labels(codes, int(codes.max()) + 1)
     rest = (splits_of(codes), TrainingConfig(**settings), [1, 2, 3], Settings(), SILENT)
-    return fit_pairs(Standardised.of(X), labels, *rest, n_references=n_references)
-
-
-def solver(S, priors, **settings):
-    return PairFit([], np.zeros(1), np.ones(1), np.asarray(priors), matrix=np.asarray(S), **settings)
+    return fit_pairs(Standardised.of(X), Labels(codes, int(codes.max()) + 1), *rest, n_references=n_references)
 
 
 @pytest.mark.parametrize("n_references", [None, 4])
 def test_references_are_held_out_rows_and_never_the_row_itself(monkeypatch, n_references):
     X, codes = problem(n=180)
     seen = []
-    from collidescope.pairwise.algorithms import PairModel
-
     original = PairModel.class_similarity
 
     def spy(self, rows, references, own, correction):
@@ -235,76 +210,48 @@ def test_references_are_held_out_rows_and_never_the_row_itself(monkeypatch, n_re
     assert held_out.posteriors.sum(axis=1) == pytest.approx(np.ones(180))
 
 
-@pytest.mark.parametrize("road", ["simplex", "inverse"])
-def test_similarities_are_solved_for_posteriors_on_the_simplex(road):
-    rng = np.random.default_rng(1)
-    for name in ("dominant", "not dominant", "imbalanced"):
-        S, k = ZOO[name][0], len(ZOO[name][0])
-        Y, _ = random_posteriors(rng, 50, k)
-        priors = np.arange(1, k + 1) / np.arange(1, k + 1).sum()
-        found = solver(S, priors, solver=road).solve(Y @ S.T)
-        assert found == pytest.approx(shift_priors(Y, np.full(k, 1 / k), priors), abs=1e-6)
-    S = np.array([[0.6, 0.4], [0.4, 0.6]])
-    noisy = solver(S, [0.5, 0.5], solver=road).solve(np.array([[0.9, 0.1], [0.5, 0.5]]))
-    assert noisy == pytest.approx(np.array([[1.0, 0.0], [0.5, 0.5]]), abs=1e-6)
-
-
 def test_noisy_similarities_get_a_ridge_and_exact_ones_none():
     S = np.array([[0.55, 0.45], [0.45, 0.55]])
     rng = np.random.default_rng(0)
     Y, codes = random_posteriors(rng, 2000, 2)
-    fit = solver(S, [0.5, 0.5])
+    fit = PairFit([], np.zeros(1), np.ones(1), np.full(2, 0.5), matrix=S)
     fit.choose_ridge(Y @ S.T, codes)
     assert fit.ridge == RIDGES[0]
     fit.choose_ridge(Y @ S.T + 0.05 * rng.standard_normal((2000, 2)), codes)
     assert fit.ridge > 0
 
 
-def test_so_many_references_of_each_class_are_drawn_and_all_when_there_are_fewer():
-    codes = np.array([0] * 10 + [1] * 3 + [2] * 7)
-    rng = np.random.default_rng(0)
-    assert np.bincount(codes[choose_references(codes, 5, rng)]).tolist() == [5, 3, 5]
-    assert np.array_equal(choose_references(codes, None, rng), np.arange(20))
-
-
 def test_classes_too_small_for_pairs_are_named_before_anything_is_trained():
-    codes = np.repeat([0, 1, 2], [60, 60, 12])
+    codes, names = np.repeat([0, 1, 2], [60, 60, 12]), np.array(["a", "b", "c"])
     with pytest.raises(ValueError, match=r"cv=2 needs about 40 members of every class, class 'c' has 12"):
-        check_pair_members(codes, np.array(["a", "b", "c"]), splits_of(codes, 2), TrainingConfig(), [0, 1])
-    check_pair_members(codes, np.array(["a", "b", "c"]), splits_of(codes, 2), TrainingConfig(patience=0), [0, 1])
+        check_pair_members(codes, names, splits_of(codes, 2), TrainingConfig(), [0, 1])
+    check_pair_members(codes, names, splits_of(codes, 2), TrainingConfig(patience=0), [0, 1])
 
 
 def test_without_early_stopping_the_pairs_come_from_all_training_rows(monkeypatch):
-    from collidescope.pairwise import pairs
-
     X, codes = problem()
     sizes = []
-    original = pairs.PairObjective.__init__
+    original = PairObjective.__init__
 
     def spy(self, rows, y, split, *rest):
         sizes.append([len(part) for part in split])
         original(self, rows, y, split, *rest)
 
-    monkeypatch.setattr(pairs.PairObjective, "__init__", spy)
-    paired(X, codes, patience=0)
-    assert sizes == [[80, 0]] * 3
-    sizes.clear()
-    paired(X, codes, patience=2)
-    assert all(held_out == 8 for _, held_out in sizes)
+    monkeypatch.setattr(PairObjective, "__init__", spy)
+    for patience in (0, 2):
+        paired(X, codes, patience=patience)
+    assert sizes == [[80, 0]] * 3 + [[72, 8]] * 3
 
 
-def test_a_fit_of_pairs_comes_back_from_its_export():
-    X, codes = problem()
-    fitted, _ = paired(X, codes, n_references=6)
-    back = PairFit.restore(fitted.export())
-    assert np.array_equal(back.posteriors(X), fitted.posteriors(X))
-    assert np.array_equal(back.similarity(X[:4], X[5:9]), fitted.similarity(X[:4], X[5:9]))
-    for spoil, message in (
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
         (lambda tree: tree["references"].pop(), "every fold must have its references"),
         (lambda tree: tree["folds"][0]["networks"][0].update(sizes=[4096]), "does not fit the weights"),
-        (lambda tree: tree.update(solver="magic"), "solver must be one of"),
-    ):
-        tree = fitted.export()
-        spoil(tree)
-        with pytest.raises(ValueError, match=message):
-            PairFit.restore(tree)
+    ],
+)
+def test_an_export_of_pairs_whose_parts_do_not_fit_is_refused(spoil, message):
+    tree = paired(*problem(), n_references=6)[0].export()
+    spoil(tree)
+    with pytest.raises(ValueError, match=message):
+        PairFit.restore(tree)

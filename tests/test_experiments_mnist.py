@@ -41,18 +41,12 @@ def test_one_pass_gives_the_gramians_of_two_fits_of_the_classifier():
     names = ("cv", "max_epochs", "patience", "batch_size", "learning_rate", "weight_decay", "n_references")
     model = ("pairwise", lambda channels, k: resnet18(channels, k, 4))
     for correction, scores in q.items():
-        clf = CollisionClassifier(
-            limit=False,
-            estimate="gramian",
-            priors="uniform",
-            correction=correction,
-            random_state=SMALL["seed"],
-            **estimator_settings({"model": model} | {name: SMALL[name] for name in names}),
-        ).fit(mnist.as_input(data.images), data.labels)
+        settings = estimator_settings({"model": model} | {name: SMALL[name] for name in names})
+        settings |= {"limit": False, "estimate": "gramian", "priors": "uniform", "random_state": SMALL["seed"]}
+        clf = CollisionClassifier(correction=correction, **settings).fit(mnist.as_input(data.images), data.labels)
         assert gramian_from_similarities(scores, data.labels) == pytest.approx(clf.gramian_, abs=1e-5)
-        assert [entry["val_loss"] for entry in clf.history_[0]["pairwise-module"]] == [
-            entry["val_loss"] for entry in histories[0]["pairwise-module"]
-        ]
+        own, theirs = ([e["val_loss"] for e in each[0]["pairwise-module"]] for each in (clf.history_, histories))
+        assert own == theirs
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
@@ -77,8 +71,8 @@ def test_algorithm_2_finds_planted_posteriors_from_exact_similarities():
     P = rng.dirichlet(np.full(3, 0.3), 20_000)
     y = (rng.random((len(P), 1)) > P.cumsum(axis=1)).sum(axis=1)
     q = P @ (P.T @ P / len(P) * 3)
-    for literal, tolerance in ((True, 0.02), (False, 0.02)):
+    for literal in (True, False):
         found, posteriors = read_similarities(q, y, literal, steps=20_000)
-        assert np.abs(posteriors - P).mean() < tolerance
+        assert np.abs(posteriors - P).mean() < 0.02
     assert found["split"] == doubt(posteriors, y)["split"]
     assert found["split"]["first"] == pytest.approx(found["split"]["first_right"], abs=0.03)  # honest halves

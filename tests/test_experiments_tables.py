@@ -10,7 +10,7 @@ from experiments.counted import COUNTED
 from experiments.divergences import check_claims, inflections
 from experiments.runner import run
 from experiments.store import results
-from experiments.tabular import TABULAR, insight, summarise
+from experiments.tabular import TABULAR, summarise
 
 
 @pytest.fixture(scope="module")
@@ -53,29 +53,9 @@ def test_precision_at_uniform_decisions_is_what_a_simulated_classifier_gets():
     assert best["by_labels"]["precision"] == pytest.approx(best["by_posteriors"]["precision"], abs=0.01)
 
 
-def result_with(recall: float = 0.7, precision: float = 0.3, pber: float = 0.2) -> dict:
-    return {
-        "decided": {"uniform": {"recall": recall, "precision": precision}},
-        "empirical": {"pber": pber, "pber_interval": [pber - 0.01, pber + 0.01]},
-        "positive": "diabetes",
-    }
-
-
-def test_insight_names_a_model_that_sees_more():
-    assert "another model" not in insight(result_with(), [result_with(pber=0.195)])
-    outdone = insight(result_with(), [result_with(pber=0.195), result_with(pber=0.15)])
-    assert "another model sees more (PBER 0.150 instead of 0.200)" in outdone
-
-
-def test_claims_on_divergences_are_all_checked_and_only_uniqueness_fails():
-    verdicts = {claim["claim"]: claim["holds"] for claim in check_claims([0.0, 0.5, 2.0], step=0.05)}
-    assert [claim for claim, holds in verdicts.items() if not holds] == [
-        "the shape is unique (for other divergences and scales as well)"
-    ]
-
-
-def test_inflection_points_are_where_calculus_puts_them():
+def test_only_uniqueness_fails_of_the_claims_on_divergences_and_inflections_are_where_calculus_puts_them():
+    failed = [claim["claim"] for claim in check_claims([0.0, 0.5, 2.0], step=0.05) if not claim["holds"]]
+    assert failed == ["the shape is unique (for other divergences and scales as well)"]
     bends = inflections(0.02)
     assert bends["Hellinger squared"] == pytest.approx([1.0], abs=0.02)  # 1 - exp(-μ²/2)
-    assert bends["total variation"] == []
-    assert bends["KL"] == []
+    assert bends["total variation"] == bends["KL"] == []

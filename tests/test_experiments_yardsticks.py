@@ -10,16 +10,13 @@ from collidescope.datasets import GaussianProblem, scenario_a, with_label_noise
 from collidescope.equations.bounds import bayes_error_bounds
 
 
-def test_the_spanning_tree_of_six_points_has_the_edges_one_would_draw():
+def test_the_spanning_tree_has_the_edges_one_would_draw_and_neighbours_vote_without_the_row_itself():
     X = np.array([[0.0], [1.0], [2.5], [10.0], [11.0], [11.0]])
     y = np.array([0, 0, 1, 1, 0, 1])
     # edges 0-1, 1-2.5 (mixed), 2.5-10, and among 10, 11, 11 two of which at least one is mixed
     lower, upper = feebee.mst_bounds(X, y)
     assert upper in (pytest.approx(2 / 6), pytest.approx(3 / 6))
     assert lower == pytest.approx(bayes_error_bounds(upper, 2)[0])
-
-
-def test_neighbours_vote_without_the_row_itself():
     X, y = np.array([[0.0], [1.0], [3.0], [4.5]]), np.array([0, 0, 1, 1])
     assert feebee.knn_bounds(X, y, 1) == (0.0, 0.0)
     assert feebee.knn_bounds(X, np.array([0, 1, 0, 0]), 1)[1] == 0.5

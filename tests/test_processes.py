@@ -7,11 +7,11 @@ import pickle
 import subprocess
 import sys
 import threading
-import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+import torch
 
 import collidescope as cs
 from collidescope.datasets import scenario_a
@@ -30,9 +30,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::collidescope.CollisionWarning")
 
 
 def fit(**changes):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", cs.CollisionWarning)
-        return cs.CollisionClassifier(**(SHORT | changes)).fit(X, y)
+    return cs.CollisionClassifier(**(SHORT | changes)).fit(X, y)
 
 
 @pytest.fixture(scope="module")
@@ -104,19 +102,19 @@ def test_a_fresh_process_and_its_forked_child_get_the_same_bits_from_pickles_and
 
 def test_fits_at_the_same_time_in_threads_get_the_bits_of_fits_one_by_one():
     """No seed, thread count or cache of one fit reaches another."""
-    import torch
+
+    def posteriors(seed):
+        return fit(members=["linear", "network"], random_state=seed).posteriors_
 
     threads = torch.get_num_threads()
-    alone = [fit(members=["linear", "network"], random_state=seed).posteriors_ for seed in range(3)]
+    alone = [posteriors(seed) for seed in range(3)]
     with ThreadPoolExecutor(3) as pool:
-        together = list(pool.map(lambda s: fit(members=["linear", "network"], random_state=s).posteriors_, range(3)))
+        together = list(pool.map(posteriors, range(3)))
     assert all(np.array_equal(*pair) for pair in zip(alone, together, strict=True))
     assert torch.get_num_threads() == threads
 
 
 def test_a_fit_leaves_the_random_numbers_of_the_process_alone():
-    import torch
-
     np.random.seed(0)  # noqa: NPY002 - the global generator is what is asked about
     torch.manual_seed(0)
     before, numbers = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002

@@ -33,9 +33,8 @@ CommClosedError = pytest.importorskip("distributed.comm.core").CommClosedError
 da = pytest.importorskip("dask.array")
 dd = pytest.importorskip("dask.dataframe")
 
+pytestmark = pytest.mark.filterwarnings("ignore::collidescope.CollisionWarning")
 NAMES = ["a", "b", "c"]
-
-# ------------------------------------------------------------------------------------------ spooling
 
 
 @pytest.fixture(scope="module")
@@ -98,13 +97,11 @@ def test_every_source_gives_the_rows_and_labels_of_the_whole(rows, here, name):
     (X, y), (make, target) = rows, SOURCES[name]
     found, labels = cs.spool(make(here, X, y), target)
     assert isinstance(found, np.memmap)
-    assert found.dtype == np.float32
-    assert not found.flags.writeable
+    assert (found.dtype, found.flags.writeable) == (np.float32, False)
     assert np.allclose(found, X, rtol=0, atol=1e-6)
     assert np.array_equal(labels, y)
 
 
-@pytest.mark.filterwarnings("ignore::collidescope.CollisionWarning")
 def test_a_loader_images_and_chosen_columns_come_as_they_are_asked_for_and_are_fitted_as_in_memory(rows, here):
     X, y = rows
     found, codes = cs.spool(loader(X, y))
@@ -124,8 +121,8 @@ def test_a_loader_images_and_chosen_columns_come_as_they_are_asked_for_and_are_f
 
 def test_files_in_a_folder_stay_and_can_be_read_again(rows, here):
     X, y = rows
-    folder = here / "new" / "rows"
-    folder.mkdir(parents=True)
+    folder = here / "rows"
+    folder.mkdir()
     (folder / ".X.npy.new-0123").write_bytes(b"half, of a process that was killed")
     cs.spool(batches(X, y), folder=folder)
     gc.collect()
@@ -139,13 +136,10 @@ def test_files_in_a_folder_stay_and_can_be_read_again(rows, here):
 
 
 def test_temporary_files_go_with_the_last_view_of_them(rows, here):
-    X, y = rows
-    found, _ = cs.spool(batches(X, y))
-    view = np.asarray(found)[10:20]
-    del found
+    view = np.asarray(cs.spool(batches(*rows))[0])[10:20]
     gc.collect()
     assert len(list(here.rglob("X.npy"))) == 1
-    assert np.array_equal(view, X[10:20])
+    assert np.array_equal(view, rows[0][10:20])
     del view
     gc.collect()
     assert list(here.iterdir()) == []
@@ -177,11 +171,9 @@ REFUSED = [
     ([GOOD, (np.ones((3, 4)), ["a"] * 3)], {}, r"batch 1 .* rows of shape \(4,\), those before have \(2,\)"),
     ([(np.ones((3, 2)), ["a"] * 4)], {}, "x and y must have the same number of rows, got 3 and 4"),
     ([(np.ones((3, 2)), ["a", None, "b"])], {}, r"y has 1 missing labels \(first at row 1\)"),
-    ([(np.ones((3, 2)), ["a", 1, "b"])], {}, "y must hold labels of one kind"),
     ([GOOD, (np.ones((2, 2)), [1, 0])], {}, "batch 1 .* labels that are numbers, those before are text"),
     ([(np.ones(3), ["a"] * 3)], {}, r"of shape \(n, d\) or more, got shape \(3,\)"),
     ([([["red", "1"]], ["a"])], {}, "x must hold numbers, got list of dtype"),
-    ([(np.ma.ones((1, 2)), ["a"])], {}, "x must not be a masked array"),
     ([np.ones((3, 2))], {}, r"must be a pair \(x, y\), got ndarray"),
     ([TABLE], {}, "target must name the column"),
     ([TABLE], {"target": "label"}, r"batch 0 .*column 'colour' holds (str|object), not numbers"),
@@ -228,27 +220,20 @@ def test_gaps_and_damage_in_a_file_are_said_by_name(rows, here):
         cs.spool(here / "none.parquet", "label")
 
 
-def test_a_full_disk_is_said_and_nothing_is_left_on_it(rows, here, monkeypatch):
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError, OSError])
+def test_a_source_that_fails_or_a_full_disk_is_heard_and_leaves_nothing(rows, here, monkeypatch, error):
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(os, "replace", full)
-    for folder in (None, here / "rows"):
-        with pytest.raises(OSError, match=r"disk of .* is full.*folder=") as caught:
-            cs.spool(batches(*rows), folder=folder)
-        assert caught.value.errno == errno.ENOSPC
-    assert list(here.iterdir()) == []
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
-def test_a_source_that_fails_is_heard_and_leaves_nothing(rows, here, error):
     def broken():
         yield from batches(*rows)
-        raise error("the line is cut")
+        if error is not OSError:
+            raise error("the line is cut")
 
+    monkeypatch.setattr(os, "replace", full)
     (here / "kept").mkdir()
     for folder in (None, here / "kept", here / "new"):
-        with pytest.raises(error, match="the line is cut"):
+        with pytest.raises(error, match=r"the line is cut|disk of .* is full.*folder="):
             cs.spool(broken(), folder=folder)
     assert list(here.rglob("*")) == [here / "kept"]
 
@@ -298,16 +283,15 @@ def test_chunks_of_any_kind_give_the_s_of_the_whole_and_a_bad_one_is_named(strea
     assert same(accumulate(batches(P, y, 700), NAMES), whole)
     weighted = ((P[k::3], y[k::3], w[k::3]) for k in range(3))
     assert same(accumulate(weighted, NAMES), cs.collision_matrix_from_posteriors(P, y, sample_weight=w))
-    assert same(accumulate(((pd.DataFrame(P[k::2]), y[k::2]) for k in range(2)), NAMES), whole)
     assert np.allclose(accumulate(loader(P, y), [0, 1, 2]).matrix, whole.matrix, atol=1e-10)
     unlabelled = accumulate((p for p, _ in batches(P, y, 700)), NAMES)
     assert np.allclose(unlabelled.matrix, cs.collision_matrix_from_posteriors(P).matrix, atol=1e-10)
-    with pytest.raises(ValueError, match=r"chunk 1 of chunks: y .*'z'"):
-        accumulate([(P[:5], y[:5]), (P[:5], ["z"] * 5)], NAMES)
-    with pytest.raises(ValueError, match=r"chunks must be an iterable.*posterior_batches"):
-        accumulate("file.parquet", NAMES)
-    with pytest.raises(ValueError, match="the accumulator is empty"):
-        accumulate([], NAMES)
+    for chunks, message in (
+        ([(P[:5], y[:5]), (P[:5], ["z"] * 5)], r"chunk 1 of chunks: y .*'z'"),
+        ("file.parquet", r"chunks must be an iterable.*posterior_batches"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            accumulate(chunks, NAMES)
 
 
 def test_parquet_is_accumulated_batch_by_batch(stream, tmp_path):
@@ -316,7 +300,6 @@ def test_parquet_is_accumulated_batch_by_batch(stream, tmp_path):
     pq.write_table(pa.table({name: P[:, k] for k, name in enumerate(NAMES)} | {"label": y}), path, row_group_size=500)
     assert same(accumulate(posterior_batches(path, "label", batch_size=300), NAMES), whole)
     assert same(accumulate(posterior_batches(tmp_path, "label"), NAMES), whole)
-    assert max(len(p) for p, _ in posterior_batches(path, "label", batch_size=300)) <= 300
     turned = accumulate(posterior_batches(path, "label", columns=NAMES[::-1]), NAMES[::-1])
     assert np.allclose(turned.matrix[::-1, ::-1], whole.matrix, atol=1e-10)
     assert np.allclose(next(iter(posterior_batches(path, columns=NAMES, batch_size=300))), P[:300])
@@ -333,7 +316,6 @@ def test_dask_arrays_are_accumulated_where_they_are(stream):
     lazy_P, lazy_y = da.from_array(P, chunks=(700, 2)), da.from_array(y, chunks=450)
     whole = cs.collision_matrix_from_posteriors(P, y)
     assert same(cs.collision_matrix_from_posteriors(lazy_P, lazy_y), whole)
-    assert same(cs.collision_matrix_from_posteriors(lazy_P, lazy_y, classes=NAMES), whole)
     weighted = cs.collision_matrix_from_posteriors(lazy_P, lazy_y, sample_weight=da.from_array(w, chunks=3000))
     assert same(weighted, cs.collision_matrix_from_posteriors(P, y, sample_weight=w))
     uniform = cs.collision_matrix_from_posteriors(lazy_P, lazy_y, priors="uniform")
@@ -351,8 +333,6 @@ def test_dask_frames_are_accumulated_by_partition_whatever_the_partitions_of_the
     found = cs.collision_matrix_from_posteriors(table[NAMES], table["label"], sample_weight=table["w"])
     whole = cs.collision_matrix_from_posteriors(frame[NAMES], frame["label"], sample_weight=frame["w"], classes=NAMES)
     assert same(found, whole)
-    found = cs.collision_matrix_from_posteriors(table[NAMES], table["label"])
-    assert same(found, cs.collision_matrix_from_posteriors(frame[NAMES], frame["label"], classes=NAMES))
 
 
 def test_a_fitted_classifier_goes_over_dask_collections_in_one_pass():
@@ -404,7 +384,6 @@ def cluster():
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::collidescope.CollisionWarning")
 def test_folds_and_replicates_on_a_cluster_are_those_of_one_process(cluster):
     X, y = scenario_a(3).sample(300, 0)
 
@@ -416,8 +395,7 @@ def test_folds_and_replicates_on_a_cluster_are_those_of_one_process(cluster):
     assert np.allclose(replicate(0, n_jobs=-1), alone[0], rtol=0, atol=1e-6)
     spread = joblib.Parallel()(joblib.delayed(replicate)(seed) for seed in range(2))
     assert np.allclose(spread, alone, rtol=0, atol=1e-6)
-    table, names = pd.DataFrame(X), np.array(NAMES)[y]
-    spread, expected = (cs.estimate_collisions(LogisticRegression(), table, names, cv=2, n_jobs=n) for n in (-1, None))
+    spread, expected = (cs.estimate_collisions(LogisticRegression(), X, y, cv=2, n_jobs=n) for n in (-1, None))
     assert same(spread, expected)
 
 
@@ -449,8 +427,8 @@ def test_what_a_dying_worker_had_is_done_by_another_and_given_up_when_that_dies_
     found = cs.collision_matrix_from_posteriors(lazy, da.from_array(labels, chunks=500), classes=NAMES)
     assert same(found, cs.collision_matrix_from_posteriors(P, labels))
     X, y = scenario_a(3).sample(300, 0)
-    found = cs.estimate_collisions(Dying(), X, y, cv=2, n_jobs=-1)
-    assert same(found, cs.estimate_collisions(LogisticRegression(), X, y, cv=2))
+    expected = cs.estimate_collisions(LogisticRegression(), X, y, cv=2)
+    assert same(cs.estimate_collisions(Dying(), X, y, cv=2, n_jobs=-1), expected)
     assert {path.name for path in tmp_path.iterdir()} == {"fold", "block"}
     halves = [(np.arange(160), np.arange(160, 300)), (np.arange(160, 300), np.arange(160))]
     with pytest.raises(WorkerError, match=r"a worker process died with . of 2 folds trained"):
@@ -458,7 +436,7 @@ def test_what_a_dying_worker_had_is_done_by_another_and_given_up_when_that_dies_
 
 
 class ForgetfulClient:
-    """Loses all calls when it is asked for the second one, or a worker while it sends rows out, so many times."""
+    """So many times it loses all calls when asked for the second one, or a worker while it sends rows out."""
 
     def __init__(self, forgets, loses):
         self.forgets, self.loses, self.sent = forgets, loses, 0
@@ -481,7 +459,7 @@ class ForgetfulClient:
         pass
 
 
-def test_rows_that_were_lost_with_their_workers_are_sent_again_and_calls_that_are_done_are_not_repeated(monkeypatch):
+def test_rows_are_sent_again_when_a_worker_died_meanwhile(monkeypatch):
     """On a busy machine both workers fell silent, and with them the only copies of the rows."""
     monkeypatch.setattr(_dask, "PAUSE", 0)
     for client in (ForgetfulClient(2, 0), ForgetfulClient(0, 2)):
@@ -493,11 +471,8 @@ def test_rows_that_were_lost_with_their_workers_are_sent_again_and_calls_that_ar
             list(_dask.results(client, abs, 3))
 
 
-# ------------------------------------------------------------------------------------------ several processes
-
-
-TRAINING = {"hidden_layer_sizes": (8,), "max_epochs": 4, "patience": 0}
-SETTINGS = {"training": TRAINING, "limit": False, "cv": 2, "random_state": 0, "device": "cpu"}
+SETTINGS = {"limit": False, "cv": 2, "random_state": 0, "device": "cpu"}
+SETTINGS |= {"training": {"hidden_layer_sizes": (8,), "max_epochs": 4, "patience": 0}}
 MODELS = [SETTINGS | {"members": ["network"]}, SETTINGS | {"model": "pairwise"}]
 
 FIT = """
@@ -527,7 +502,6 @@ dist.destroy_process_group()
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::collidescope.CollisionWarning")
 def test_two_processes_find_the_s_of_one_and_pairs_across_them_its_gradient(tmp_path):
     X, y = scenario_a(3).sample(300, 0)
     model = torch.nn.Linear(4, 3)
