@@ -242,6 +242,24 @@ def test_weights_find_the_true_member_and_sharpen_what_is_too_flat() -> None:
     np.testing.assert_allclose(pool_weights(logs, codes[:300], 2.0 * half), some, atol=0.35)
 
 
+def test_labels_without_signal_give_no_lower_brier_score_than_the_priors() -> None:
+    """Members trained once per outer fold, weights from the other folds: the pool must not find what is not there."""
+    excess, names = [], ("priors", "linear", "quadratic-smooth", "kernel", "neighbours", "trees")
+    for seed in range(3):
+        generator = np.random.default_rng(seed)
+        X = generator.normal(size=(400, 4)).astype(np.float32)
+        codes, fold = generator.choice(3, 400, p=[0.5, 0.3, 0.2]), generator.permutation(400) % 4
+        logs, P = np.empty((len(names), 400, 3)), np.empty((400, 3))
+        for here in [fold == f for f in range(4)]:
+            rest = task(X[~here], codes[~here], seed=seed)
+            logs[:, here] = [MEMBERS[name]().fit(rest).log_posteriors(X[here]) for name in names]
+        for here in [fold == f for f in range(4)]:
+            P[here] = pool(logs[:, here], pool_weights(logs[:, ~here], codes[~here]))
+        onehot = np.eye(3)[codes]
+        excess.append(np.square(P - onehot).sum(1).mean() - np.square([0.5, 0.3, 0.2] - onehot).sum(1).mean())
+    assert -0.003 < np.mean(excess) < 0.01  # above the sampling error of the mean of the differences
+
+
 def test_a_convolution_learns_shapes_wherever_they_are_and_comes_back_from_a_file() -> None:
     generator = np.random.default_rng(0)
     X = 0.3 * generator.normal(size=(240, 1, 8, 8)).astype(np.float32)

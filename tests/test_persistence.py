@@ -91,6 +91,15 @@ def test_equal_arrays_are_stored_once_and_those_of_models_compressed(tmp_path):
     assert size("model", a=indices) < size("checkpoint", a=indices) / 10
 
 
+def test_a_model_file_takes_few_bytes_per_row(tmp_path):
+    """Of members that keep rows or trees in every fold: a file was ten times as large."""
+    y = np.arange(800) % 40
+    X = np.random.default_rng(0).normal(size=(40, 20))[y] + np.random.default_rng(1).normal(size=(800, 20))
+    members = ["linear", "kernel", "neighbours", "forest", "trees"]
+    cs.CollisionClassifier(**(SHORT | {"members": members})).fit(X, y).save(tmp_path / "model")
+    assert (tmp_path / "model").stat().st_size < 1_000 * len(y)
+
+
 LISTS = np.array([[1], [1, 2]], dtype=object)
 
 
