@@ -21,8 +21,7 @@ SUM_TOLERANCE = 1e-5
 #: Spacing of bfloat16 at 1, which numpy's finfo does not know. Rounding to a type of spacing ε moves a sum of
 #: probabilities by less than ε: float16 rows sum to 1 within 0.001.
 BFLOAT16_SPACING = 2.0**-7
-#: Rounding of a float64 sum over thousands of classes: rows this close to 1 are taken as they are.
-EXACT_SUM = 1e-12
+EXACT_SUM = 1e-12  #: rounding of a float64 sum over thousands of classes: rows this close to 1 are taken as they are
 #: S and priors are float64: anything further from 1 was typed or rounded, and the caller should say so.
 STOCHASTIC_TOLERANCE = 1e-8
 #: A float32 softmax or a difference of float64 terms can leave a zero at -1e-9; below that is an error.
@@ -30,8 +29,7 @@ NEGATIVE_TOLERANCE = 1e-9
 #: Errors of S are divided by the squares of priors, and sums of squared weights are kept: beyond these they overflow.
 SMALLEST_PRIOR = 1e-100
 SMALLEST_WEIGHT, LARGEST_WEIGHT = 1e-100, 1e100
-#: Networks are trained in float32, where a weight this far below the largest is none.
-WEIGHT_RANGE = 1e30
+WEIGHT_RANGE = 1e30  #: networks are trained in float32, where a weight this far below the largest is none
 
 
 class CollisionWarning(UserWarning):

@@ -11,8 +11,7 @@ from typing import Any
 logger = logging.getLogger("collidescope")
 logger.addHandler(logging.NullHandler())
 
-#: A step in work counts at most this share of it: it is done only when it says so.
-ALMOST = 0.9
+ALMOST = 0.9  #: a step in work counts at most this share of it: it is done only when it says so
 
 
 class Progress:

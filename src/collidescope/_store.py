@@ -43,8 +43,7 @@ except ImportError:  # Windows
 
 FORMAT, VERSION = "collidescope", 3
 KINDS = {"model": "a model", "matrix": "a collision matrix", "checkpoint": "a training checkpoint"}
-#: The entry that holds checksum and skeleton.
-HEADER = "collidescope"
+HEADER = "collidescope"  #: the entry that holds checksum and skeleton
 #: Keys of a dict in the skeleton that stands for an array. A dict's own keys that start with "$" get another one.
 ARRAY, TEXT, OBJECTS, DTYPE, SHAPE = "$array", "$text", "$objects", "dtype", "shape"
 #: Array types that safetensors and numpy share.
@@ -54,12 +53,10 @@ TIMES = re.compile(r"(datetime64|timedelta64)(\[\d{0,9}[a-zA-Z]{1,2}\])?")
 #: Arrays of this many bytes are stored once when they are equal, and in models compressed when that saves a tenth. None
 #: may grow by more than MOST_GROWTH when it is read, for that is how files fill the memory: smaller ones are padded.
 LARGE, WORTH, MOST_GROWTH = 4096, 0.9, 50
-#: Bytes before the name of a zip entry and its content.
-ZIP_HEADER = 30
+ZIP_HEADER = 30  #: bytes before the name of a zip entry and its content
 #: Open files of this process: what stands behind them may be a file, but it must not be replaced.
 DESCRIPTOR = re.compile(r"/dev/(stdout|stderr|fd/\d+)|/proc/(self|\d+)/fd/\d+")
-#: Characters of a file's name that its temporary stand-in keeps: names have a limit of 255 bytes.
-KEPT_NAME = 40
+KEPT_NAME = 40  #: characters of a file's name that its temporary stand-in keeps: names have a limit of 255 bytes
 #: What :func:`check_output` writes to see whether there is room: less than any of our files in use.
 LEAST_ROOM = 1 << 14
 
@@ -69,9 +66,6 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 class ModelFileError(ValueError):
     """A file that is not ours, is damaged, or comes from another release."""
-
-
-# -------------------------------------------------------------------- trees
 
 
 def write(path: str | Path, kind: str, tree: Mapping[str, Any], *, npz: bool = False) -> None:
@@ -256,9 +250,6 @@ def _read_npz(path: Path) -> tuple[str | None, Arrays]:
     return header, arrays
 
 
-# -------------------------------------------------------------------- JSON
-
-
 def write_json(data: Mapping[str, Any], path: str | Path | None = None) -> str:
     """``data`` as JSON text with floats that read back bit for bit; also written to ``path`` when given."""
     parts = []  # key by key, so that the message can name the one at fault
@@ -318,9 +309,6 @@ def labels_from_plain(value: Any) -> Any:
     if value.keys() != {DTYPE, "values"} or not TIMES.fullmatch(str(value[DTYPE])):
         raise ValueError(f"classes must be a list, or times with their dtype, got {str(value)[:80]}")
     return np.array(value["values"]).astype(value[DTYPE])
-
-
-# -------------------------------------------------------------------- reading and writing files
 
 
 def regular_file(path: str | Path) -> Path:

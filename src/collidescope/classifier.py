@@ -34,12 +34,9 @@ from collidescope.scale import _dask
 #: Steps of the progress bar for the folds of the whole training rows; those of a share count that share of it.
 STEPS = 8
 
-#: Held-out posteriors up to so many numbers are kept in a file (in half precision, 10 MB).
-SAVED_NUMBERS = 5_000_000
-#: Rounding of a probability to half precision.
-HALF_PRECISION = 1e-3
-#: Numbers of a recovery that a file keeps.
-RECOVERY_NUMBERS = ("residual", "moved", "min_eigenvalue", "condition")
+SAVED_NUMBERS = 5_000_000  #: held-out posteriors up to so many numbers are kept in a file (in half precision, 10 MB)
+HALF_PRECISION = 1e-3  #: rounding of a probability to half precision
+RECOVERY_NUMBERS = ("residual", "moved", "min_eigenvalue", "condition")  #: numbers of a recovery that a file keeps
 #: Parameters that are one of a few words.
 CHOICES = {
     "estimate": ["one-step", "gramian"],
@@ -472,9 +469,8 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         except _store.ModelFileError:
             raise
         except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RuntimeError) as error:
-            raise _store.ModelFileError(
-                f"path {str(path)!r} is damaged or was edited: {type(error).__name__}: {error}"
-            ) from None
+            message = f"path {str(path)!r} is damaged or was edited: {type(error).__name__}: {error}"
+            raise _store.ModelFileError(message) from None
         return self
 
     def _restore_fit(self, tree: Mapping[str, Any]) -> None:
@@ -580,8 +576,7 @@ class _Data(NamedTuple):
     classes: npt.NDArray[Any]
     labels: Labels
     groups: IntArray | None
-    #: Numbers of these rows among those of the call.
-    used: IntArray
+    used: IntArray  #: numbers of these rows among those of the call
     #: Of all rows of the call: their hashes, and their labels (None for votes).
     hashes: npt.NDArray[np.uint64]
     given: npt.NDArray[Any] | None

@@ -26,10 +26,8 @@ from collidescope.learners.pool import pool, pool_weights
 
 #: Held-out posteriors of more numbers than this are kept in float32: half of the memory, and models know no more.
 DOUBLE_NUMBERS = 2**26
-#: Posteriors that are computed at once, in numbers (float64, and a few copies on the way).
-SCORED_NUMBERS = 2**24
-#: Numbers of rows that are scored at once: those of a file are read for it (16 MB).
-READ_NUMBERS = 2**22
+SCORED_NUMBERS = 2**24  #: posteriors that are computed at once, in numbers (float64, and a few copies on the way)
+READ_NUMBERS = 2**22  #: numbers of rows that are scored at once: those of a file are read for it (16 MB)
 
 
 def recipes_for(

@@ -30,8 +30,7 @@ from collidescope.limit import limit_from_posteriors
 from collidescope.matrix import CollisionMatrix
 from collidescope.scale import _dask
 
-#: Channels that the last axis of an image may have, where the second has more.
-MOST_CHANNELS = 4
+MOST_CHANNELS = 4  #: channels that the last axis of an image may have, where the second has more
 
 
 def estimate_collisions(
@@ -171,18 +170,16 @@ def _folds(
         check.check_choice(cv, ["prefit"], "cv")
         _check_classifier(classifier, fitted=True)
         if list(classifier.classes_) != list(classes):
-            raise ValueError(
-                f"y has classes {classes.tolist()}, the fitted classifier knows {list(classifier.classes_)}"
-            )
+            message = f"y has classes {classes.tolist()}, the fitted classifier knows {list(classifier.classes_)}"
+            raise ValueError(message)
         return None
     name = type(classifier).__name__
     try:
         check_random_state(random_state)
         clone(classifier)
     except ValueError:
-        raise ValueError(
-            f"random_state must be None, a whole number ≥ 0 or a RandomState, got {random_state!r}"
-        ) from None
+        message = f"random_state must be None, a whole number ≥ 0 or a RandomState, got {random_state!r}"
+        raise ValueError(message) from None
     except TypeError as error:
         raise ValueError(f"classifier of type {name} cannot be cloned for the folds: {error}") from None
     splits, notes = resolve_splits(cv, y, classes, random_state, groups=groups)
@@ -220,9 +217,8 @@ def check_targets(y: npt.NDArray[Any]) -> npt.NDArray[Any]:
     try:
         check_classification_targets(y)
     except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"y must hold classes (text, whole numbers or booleans), got {', '.join(kinds)}: {error}"
-        ) from None
+        message = f"y must hold classes (text, whole numbers or booleans), got {', '.join(kinds)}: {error}"
+        raise ValueError(message) from None
     return classes
 
 

@@ -42,10 +42,8 @@ MAPPED_NUMBERS, SPARSE_NUMBERS = 20_000_000, 500_000_000
 #: Up to so many numbers of a fold one thread does the work: matrices are too small to share, and threads that wait for
 #: one another on a busy machine made a fit a hundred times slower.
 ONE_THREAD_NUMBERS = 2_000_000
-#: Far above any scale that is used as it is, and far below an overflow.
-LARGEST_SPREAD = 1e30
-#: The class that ``rare="merge"`` makes.
-OTHER = "other classes"
+LARGEST_SPREAD = 1e30  #: far above any scale that is used as it is, and far below an overflow
+OTHER = "other classes"  #: the class that ``rare="merge"`` makes
 
 
 class WorkerError(RuntimeError):
@@ -103,9 +101,6 @@ class Settings:
     n_jobs: int | None = None
 
 
-# ---------------------------------------------------------------- inputs
-
-
 class Standardised(NamedTuple):
     """Rows brought to a common scale; ``X`` is a float32 array, or Rows that are standardised batch by batch."""
 
@@ -157,9 +152,6 @@ def restored_scaling(tree: Mapping[str, Any]) -> tuple[FloatArray, FloatArray, F
     return priors, centre, scale
 
 
-# ---------------------------------------------------------------- folds
-
-
 def resolve_splits(
     cv: Any,
     y: npt.NDArray[Any],
@@ -181,10 +173,8 @@ def resolve_splits(
             kept = [[np.asarray(part)[np.isin(part, used)] for part in split] for split in splits]
             splits = [(np.searchsorted(used, train), np.searchsorted(used, test)) for train, test in kept]
     except (TypeError, ValueError, IndexError) as error:
-        raise ValueError(
-            f"cv must be a number of folds, a splitter or a list of (training rows, held-out rows): {error} "
-            f"(a splitter that needs groups: pass groups= to fit)"
-        ) from None
+        said = f"cv must be a number of folds, a splitter or a list of (training rows, held-out rows): {error}"
+        raise ValueError(f"{said} (a splitter that needs groups: pass groups= to fit)") from None
     if not np.array_equal(np.sort(np.concatenate([test for _, test in splits])), np.arange(len(y))):
         raise ValueError(f"cv must test every one of the {len(y)} rows exactly once, {type(cv).__name__} does not")
     return _complete(splits, y, classes), []
@@ -202,10 +192,8 @@ def _numbered_splits(
     name, least = classes.tolist()[int(counts.argmin())], counts.min()
     if least < 2:
         hint = "rare='drop' leaves such classes out, rare='merge' joins them" if groups is None else "merge or drop it"
-        raise ValueError(
-            f"class {name!r} of y has {least} of the {unit}, and every class needs at least 2 of them to be both "
-            f"trained on and held out: {hint}"
-        )
+        said = f"class {name!r} of y has {least} of the {unit}, and every class needs at least 2 of them to be both"
+        raise ValueError(f"{said} trained on and held out: {hint}")
     folds = int(min(cv, least))
     notes = [f"class {name!r} has only {least} {unit}, so there are {folds} folds instead of cv={cv}"]
     splitter = StratifiedKFold if groups is None else StratifiedGroupKFold
@@ -217,10 +205,8 @@ def _complete(splits: list[Split], y: npt.NDArray[Any], classes: npt.NDArray[Any
     """The splits; refuses a fold whose training rows lack a class."""
     for number, (train, _) in enumerate(splits):
         if len(missing := np.setdiff1d(classes, y[train])):
-            raise ValueError(
-                f"cv leaves class {missing.tolist()[0]!r} out of the training rows of fold {number}: "
-                f"every class must be in every fold's training rows"
-            )
+            said = f"cv leaves class {missing.tolist()[0]!r} out of the training rows of fold {number}:"
+            raise ValueError(f"{said} every class must be in every fold's training rows")
     return splits
 
 

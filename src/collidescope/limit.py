@@ -52,16 +52,13 @@ EXPONENTS = np.linspace(0.05, 2.0, 40)
 #: The share f of PBER(n) still to be learned: Beta(α, β), where nothing (0) and everything (1) are both likely.
 SHARE = (0.5, 0.75)
 SHARES = np.concatenate([[0.0], np.geomspace(1e-3, 1.0, 90)])
-#: How far a curve strays from a power law: standard deviation of s_t in units of s_t - s_T.
-DISCREPANCY = 0.1
+DISCREPANCY = 0.1  #: how far a curve strays from a power law: standard deviation of s_t in units of s_t - s_T
 #: "Settled": with all that may be left to learn the range is at most this much wider than the interval of PBER(n).
 WIDENING = 1.5
-#: z-value from which a difference counts as seen.
-SEEN = 2.0
+SEEN = 2.0  #: z-value from which a difference counts as seen
 #: Skill below the first share of the baseline is none; below the second it is little, and drops must become smaller.
 NO_SKILL, LITTLE_SKILL = 0.02, 0.1
-#: How much worse a PBER below the truth is than one as far above it.
-TOO_MUCH = 2.0
+TOO_MUCH = 2.0  #: how much worse a PBER below the truth is than one as far above it
 
 
 class _Posterior(NamedTuple):

@@ -22,8 +22,7 @@ MAX_COVARIANCE_CLASSES = 32
 #: rows waits for the K² numbers that it is added to.
 BLOCK_NUMBERS = 2_000_000
 LEAST_ROWS = 4096
-#: Share of entries other than zero above which a dense product is faster than a sparse one.
-DENSE_SHARE = 0.1
+DENSE_SHARE = 0.1  #: share of entries other than zero above which a dense product is faster than a sparse one
 #: A variance below this share of the second moment it is the difference of is rounding, not variance.
 VARIANCE_ROUNDING = 1e-14
 #: From this many classes on the products of a block are taken in float32 and the blocks added up in float64. Rounding

@@ -24,12 +24,10 @@ GRADIENT_STEPS = 50
 #: Rounds of the exact solver (two or three are usual), and the numbers that it holds at once.
 BLOCK_PIVOTS, SINGLE_PIVOTS = 10, 100
 PIVOT_ENTRIES = 2**22
-#: Share of the trace of SᵀS that is always added to its diagonal.
-SMALLEST_RIDGE = 1e-12
+SMALLEST_RIDGE = 1e-12  #: share of the trace of SᵀS that is always added to its diagonal
 #: Priors that agree to rounding need no shift: with a thousand classes it is a costly pass over memory.
 SAME_PRIORS = 1e-12
-#: Above this κ∞(S) the inverse has lost every digit of a float64 q.
-SINGULAR = 1e14
+SINGULAR = 1e14  #: above this κ∞(S) the inverse has lost every digit of a float64 q
 
 
 def solve_posteriors(

@@ -30,8 +30,7 @@ _PACKAGES = {"trees": "lightgbm", "trees-plain": "lightgbm", "network": "torch",
 #: Pixels of all training images beyond which only the convolutional network learns from them: flat rows would take the
 #: others many times its time, and so many images leave them little to add.
 MOST_PIXELS = 12_000_000
-#: Members of a quick look.
-QUICK = ("priors", "linear", "forest", "trees")
+QUICK = ("priors", "linear", "forest", "trees")  #: members of a quick look
 
 
 class _Members(Mapping[str, type[Member]]):
@@ -52,8 +51,7 @@ class _Members(Mapping[str, type[Member]]):
         return len(_PLACES)
 
 
-#: The members by name.
-MEMBERS: Mapping[str, type[Member]] = _Members()
+MEMBERS: Mapping[str, type[Member]] = _Members()  #: the members by name
 
 
 def _installed(name: str) -> bool:

@@ -27,8 +27,7 @@ from collidescope._checks import FloatArray as FloatArray
 from collidescope._checks import IntArray
 
 Float32 = npt.NDArray[np.float32]
-#: Nested dicts and lists whose leaves are numpy arrays, text, numbers, booleans or None.
-Tree = dict[str, Any]
+Tree = dict[str, Any]  #: nested dicts and lists whose leaves are numpy arrays, text, numbers, booleans or None
 
 #: Log posteriors are not lower: rounding of float32 is all that lies below, and a pool must be able to add them up.
 LOG_FLOOR = -20.0
@@ -36,21 +35,18 @@ LOG_FLOOR = -20.0
 LARGEST_NUMBER = 1e9
 #: Rows that tell the standard deviations of features; factors that differ by less are the same; and the largest.
 SCALE_ROWS, SAME_SCALE, LARGEST_SCALE = 20_000, 0.1, 1e4
-#: Numbers in a block of intermediate results (32 MB in float32).
-BLOCK_NUMBERS = 8_000_000
+BLOCK_NUMBERS = 8_000_000  #: numbers in a block of intermediate results (32 MB in float32)
 
 
 @dataclass(frozen=True)
 class Task:
     """What a member is asked to learn, and how it may go about it."""
 
-    #: (n, d) float32, standardised: median 0, interquartile range that of a standard normal.
-    X: Any
+    X: Any  #: (n, d) float32, standardised: median 0, interquartile range that of a standard normal
     #: n class numbers 0 … K-1; every class occurs.
     codes: IntArray
     n_classes: int
-    #: n weights with mean 1.
-    sample_weight: FloatArray | None = None
+    sample_weight: FloatArray | None = None  #: n weights with mean 1
     #: n group numbers; rows of one group stay on one side of any split that the member makes for early stopping.
     groups: IntArray | None = None
     #: The scale of every feature before it was standardised, in units of their median: ``X * spread`` brings features
@@ -129,12 +125,10 @@ class Member(ABC):
     """A way to learn posteriors. Subclasses are registered by name in :mod:`collidescope.learners`."""
 
     name: ClassVar[str]
-    #: Whether rows are images.
-    images: ClassVar[bool] = False
+    images: ClassVar[bool] = False  #: whether rows are images
     #: Whether it has so few parameters that it may be the best with few rows though it is not with many.
     simple: ClassVar[bool] = False
-    #: Features beyond which it does not take part by itself.
-    most_features: ClassVar[float] = np.inf
+    most_features: ClassVar[float] = np.inf  #: features beyond which it does not take part by itself
 
     @classmethod
     def takes_part(cls, n: int, d: int, k: int) -> bool:
@@ -225,9 +219,6 @@ class ArrayMember(Member):
         return member
 
 
-# ---------------------------------------------------------------- log posteriors
-
-
 def log_softmax(logits: npt.NDArray[Any]) -> FloatArray:
     """Normalised logarithms of posteriors, float64 and at least :data:`LOG_FLOOR`."""
     z = np.asarray(logits, dtype=np.float64)
@@ -279,9 +270,6 @@ def one_thread() -> Iterator[None]:
             _Limit.running -= 1
             if _Limit.running == 0:
                 _Limit.limit.restore_original_limits()
-
-
-# ---------------------------------------------------------------- what came from a file
 
 
 def checked(tree: Tree, name: str, dtypes: Sequence[Any], shape: tuple[int | None, ...]) -> npt.NDArray[Any]:

@@ -20,10 +20,8 @@ from collidescope.learners.base import LOG_FLOOR, FloatArray, Member, Task, Tree
 from collidescope.training.loop import epoch_generator, seeded_module
 from collidescope.training.machine import flushed_denormals, one_thread
 
-#: Channels of the first block on a CPU and on a GPU; they double with every block.
-CPU_WIDTH, GPU_WIDTH = 24, 64
-#: Images below this side are not halved again.
-SMALLEST_SIDE = 8
+CPU_WIDTH, GPU_WIDTH = 24, 64  #: channels of the first block on a CPU and on a GPU; they double with every block
+SMALLEST_SIDE = 8  #: images below this side are not halved again
 #: Images shown in the whole training, within limits in epochs. Runs that choose take this share of the epochs, on so
 #: many images at most. Longer training learns the noise of labels by heart.
 CPU_IMAGES, GPU_IMAGES = 25_600, 64_000
@@ -34,8 +32,7 @@ STEPS, SMALLEST_BATCH, LARGEST_BATCH = 64, 64, 512
 #: Images that are scored at once.
 SCORED = 1_024
 LEARNING_RATE, WEIGHT_DECAY, DROPOUT = 4e-3, 0.05, 0.1
-#: Share of a step by which the averaged weights follow the trained ones.
-FOLLOW = 0.02
+FOLLOW = 0.02  #: share of a step by which the averaged weights follow the trained ones
 
 
 class Augmentation(NamedTuple):
@@ -44,8 +41,7 @@ class Augmentation(NamedTuple):
     #: Largest shift, as a share of the side.
     shift: float
     mirrored: bool
-    #: Whether images and their labels are mixed in pairs.
-    mixed: bool
+    mixed: bool  #: whether images and their labels are mixed in pairs
 
 
 #: What is begun with, and what is tried in turn and kept where held-out images like it.
@@ -54,8 +50,7 @@ TRIED: tuple[dict[str, bool], ...] = ({}, {"mirrored": True}, {"mixed": True})
 #: Radians, and random numbers that an image takes.
 LARGEST_ANGLE, N_RANDOM = 0.15, 5
 PARTS = 6
-#: A file may not claim wider networks.
-MOST_WIDTH, MOST_SIDE, MOST_CHANNELS = 1024, 4096, 4096
+MOST_WIDTH, MOST_SIDE, MOST_CHANNELS = 1024, 4096, 4096  #: a file may not claim wider networks
 
 
 class Convolution(Member):
@@ -166,9 +161,8 @@ class Convolution(Member):
             type(v) is int and 0 < v <= most for v, most in zip(numbers, limits, strict=True)
         )
         if not fits or math.prod(shape) != n_features:
-            raise ValueError(
-                f"images must have a shape of {n_features} numbers and a known width, got {shape!r}, {width!r}"
-            )
+            message = f"images must have a shape of {n_features} numbers and a known width, got {shape!r}, {width!r}"
+            raise ValueError(message)
         member.shape, member.width = (shape[0], shape[1], shape[2]), width
         with torch.device("meta"):  # sizes first: nothing is allocated before the arrays are known to fit
             expected = build(member.shape, n_classes, width).state_dict()

@@ -28,14 +28,11 @@ FEWEST_LANDMARKS, MOST_LANDMARKS, CHOOSING_LANDMARKS, MOST_ROWS, CHOOSING_ROWS =
 MOST_VALUES = 6_000_000
 #: Added to the kernel, which gives the regression an intercept: what holds far from every landmark is learned, too.
 CONSTANT = np.float32(1.0)
-#: Eigenvalues of the kernel matrix below this share of the largest are rounding.
-RANK_TOLERANCE = 1e-6
+RANK_TOLERANCE = 1e-6  #: eigenvalues of the kernel matrix below this share of the largest are rounding
 #: 1 - h, the part of a row's score that is not its own doing, is not taken for less: it is divided by.
 SMALLEST_SLACK = np.float32(1e-4)
-#: Scores are about this uncertain: below it their logarithm says nothing.
-SMALLEST_SCORE = np.float32(0.02)
-#: Weight of the scores in the log posteriors.
-LARGEST_CALIBRATION = 50.0
+SMALLEST_SCORE = np.float32(0.02)  #: scores are about this uncertain: below it their logarithm says nothing
+LARGEST_CALIBRATION = 50.0  #: weight of the scores in the log posteriors
 
 
 class _Fit(NamedTuple):

@@ -15,8 +15,7 @@ import numpy.typing as npt
 from collidescope._checks import IntArray
 from collidescope.learners.base import ArrayMember, Float32, FloatArray, Task, log_shares, some
 
-#: Numbers of neighbours that are tried.
-SIZES = (2, 3, 5, 8, 12, 20, 32, 50, 80)
+SIZES = (2, 3, 5, 8, 12, 20, 32, 50, 80)  #: numbers of neighbours that are tried
 #: Neighbours' worth of the priors in every posterior, as tried: no logarithm of zero.
 PRIOR_COUNTS = (0.03, 0.1, 0.3, 1.0)
 #: Reference rows that are kept; a sample beyond. Rows that choose k and the scale.

@@ -22,16 +22,13 @@ from collidescope.training.rows import as_rows, labels_and_weights
 HIDDEN = (128, 128)
 #: Networks, and the rows beyond which one is enough. Five instead of three gained less than 0.5% of the Brier score.
 STACK, STACK_ROWS = 3, 15_000
-#: Epochs without gain that end the training, unless ``training`` says otherwise.
-PATIENCE = 8
-#: Held-out parts that a stack of one is made from.
-PARTS = 10
+PATIENCE = 8  #: epochs without gain that end the training, unless ``training`` says otherwise
+PARTS = 10  #: held-out parts that a stack of one is made from
 #: Up to so many rows one thread trains: matrices are too small to share, and threads that wait for one another on a
 #: busy machine made a fit a hundred times slower.
 ONE_THREAD_ROWS = 20_000
 LARGEST_HALF = 60_000.0
-#: Networks of a stack and layers that a file may claim.
-MOST_NETWORKS, MOST_LAYERS = 100, 20
+MOST_NETWORKS, MOST_LAYERS = 100, 20  #: networks of a stack and layers that a file may claim
 
 
 class Network(Member):

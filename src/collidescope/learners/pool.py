@@ -21,8 +21,7 @@ WEIGHT_SPREAD = 0.4
 EQUAL_SHARE, N_RESAMPLES = 0.5, 100
 #: Weights below this are zero: a member that counts so little is not worth its time and its place in a file.
 SMALLEST_WEIGHT = 0.05
-#: Numbers (members × rows × classes) beyond which a sample of the rows decides.
-MOST_NUMBERS = 3_000_000
+MOST_NUMBERS = 3_000_000  #: numbers (members × rows × classes) beyond which a sample of the rows decides
 
 
 def pool_weights(
@@ -53,8 +52,7 @@ def pool_weights(
     rows = np.flatnonzero(w > 0)[::step]
     logs = np.maximum(np.asarray(log_posteriors, dtype=np.float64)[:, rows], LOG_FLOOR)
     centred = logs - logs.mean(axis=2, keepdims=True)  # rounds less, and changes no posterior
-    # A sample stands for all rows, or shrinkage would weigh more.
-    w = w[rows] * (n / w[rows].sum())
+    w = w[rows] * (n / w[rows].sum())  # a sample stands for all rows, or shrinkage would weigh more
     weights, active = np.zeros(M), np.ones(M, dtype=bool)
     with one_thread():
         prior = _prior_weights(logs[:, np.arange(len(rows)), codes[rows]], w)

@@ -25,18 +25,15 @@ MOST_KEPT = 100_000_000
 #: A step of L-BFGS that raises the log likelihood of all rows together by less than this is the end.
 FLAT = 1e-3
 MAX_ITERATIONS = 200
-#: Factors are not convex and creep at the end, where the held-out loss no longer changes.
-MAX_FACTOR_ITERATIONS = 100
+MAX_FACTOR_ITERATIONS = 100  #: factors are not convex and creep at the end, where the held-out loss no longer changes
 #: Multiplications of one pass (rows × features × classes) up to which full-batch L-BFGS is affordable.
 MOST_WORK = 1_000_000_000
 #: Products of inputs are tried up to this many features (d = 30): beyond it they cost more than a network.
 MOST_PRODUCTS = 500
-#: Features up to which one fixed penalty will do.
-FEW = 20
+FEW = 20  #: features up to which one fixed penalty will do
 #: A singular value that both factors of a rank start from at least: at zero neither would have a gradient.
 SMALLEST_START = 1e-2
-#: A feature that varies by less than this share of its size is constant but for rounding.
-CONSTANT = 1e-6
+CONSTANT = 1e-6  #: a feature that varies by less than this share of its size is constant but for rounding
 
 
 class Priors(ArrayMember):
@@ -213,8 +210,7 @@ class _Problem:
             total = p.sum(axis=1)
             w = self.w[block]
             loss += float(w @ (np.log(total.astype(np.float64)) - right))
-            # ∂loss/∂logits = (p - onehot(y)) · w
-            p *= (w / total)[:, None]
+            p *= (w / total)[:, None]  # ∂loss/∂logits = (p - onehot(y)) · w
             p[own] -= w
             dW += F.T @ p
             db += p.sum(axis=0)

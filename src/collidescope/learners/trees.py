@@ -20,10 +20,8 @@ from collidescope.learners.base import ArrayMember, Float32, FloatArray, Task, l
 
 Array = npt.NDArray[Any]
 
-#: Steps of a walk; trees are grown no deeper, and files that claim more are refused.
-MAX_DEPTH = 40
-#: Trees and leaves that a file may claim.
-MOST_TREES, MOST_LEAVES = 4_000, 400_000
+MAX_DEPTH = 40  #: steps of a walk; trees are grown no deeper, and files that claim more are refused
+MOST_TREES, MOST_LEAVES = 4_000, 400_000  #: trees and leaves that a file may claim
 #: Blocks of rows are this much smaller than memory allows: walks within a processor's cache take a quarter of the time.
 CACHED = 16
 
@@ -56,8 +54,7 @@ class Trees(ArrayMember):
             written.append((feature[nodes], threshold[nodes], (place[right] - place)[nodes], inner[order]))
             leaves.append(order[~inner[order]])
         feature, threshold, steps, inner = (np.concatenate(parts) for parts in zip(*written, strict=True))
-        # Rows are float32: a threshold rounded down separates the same rows.
-        rounded = threshold.astype(np.float32)
+        rounded = threshold.astype(np.float32)  # rows are float32: a threshold rounded down separates the same rows
         rounded = np.where(rounded > threshold, np.nextafter(rounded, np.float32(-np.inf)), rounded)
         pairs = np.empty(len(rounded), dtype=[("feature", np.int64), ("threshold", np.float32)])
         pairs["feature"], pairs["threshold"] = feature, rounded
@@ -122,24 +119,16 @@ class Trees(ArrayMember):
         return CACHED * (len(self.feature) // 2 + 6 * len(self.sizes) + self.n_classes)
 
 
-# ---------------------------------------------------------------- extra trees
-
-#: Intervals of a feature.
-LEVELS = 255
+LEVELS = 255  #: intervals of a feature
 #: Trees, and the fewest of them where trees are large; leaves of all trees together.
 TREES, FEWEST_TREES, TOTAL_LEAVES = 100, 25, 40_000
-#: Trees that tell how many leaves there will be.
-PROBED_TREES = 4
-#: Rows of the smallest leaf that are tried.
-LEAF_SIZES = (1, 4)
+PROBED_TREES = 4  #: trees that tell how many leaves there will be
+LEAF_SIZES = (1, 4)  #: rows of the smallest leaf that are tried
 #: Trees, and rows, with which the size of a leaf is chosen: with 120 rows 25 trees chose worse (Brier score +1.7%).
 CHOOSING_TREES, CHOOSING_ROWS = 50, 2_000
-#: Share of the trees whose bootstrap sample lacks a given row, 1/e.
-LEFT_OUT = 0.37
-#: Rows that trees are grown on.
-MOST_ROWS = 50_000
-#: Trees' worth of the priors in every posterior: no logarithm of zero.
-PRIOR_TREES = 1.0
+LEFT_OUT = 0.37  #: share of the trees whose bootstrap sample lacks a given row, 1/e
+MOST_ROWS = 50_000  #: rows that trees are grown on
+PRIOR_TREES = 1.0  #: trees' worth of the priors in every posterior: no logarithm of zero
 
 
 class Forest(Trees):
@@ -258,19 +247,14 @@ def _preorder(left: IntArray, right: IntArray) -> IntArray:
     return np.asarray(order)
 
 
-# ---------------------------------------------------------------- boosted trees
-
-#: Rounds, and trees of all kinds, rounds and classes together.
-MAX_ROUNDS, MAX_TREES = 300, 2_000
-#: Parts of the rows that are held out in turn; rounds without gain that end the growth.
-PARTS, PATIENCE = 6, 20
+MAX_ROUNDS, MAX_TREES = 300, 2_000  #: rounds, and trees of all kinds, rounds and classes together
+PARTS, PATIENCE = 6, 20  #: parts of the rows that are held out in turn; rounds without gain that end the growth
 #: Step of a round: this many over the rounds that classes leave, within limits. Many rows afford larger steps.
 RATE_ROUNDS, LEARNING_RATE, LARGE_RATE, FASTEST = 12.0, 0.1, 0.16, 0.3
 #: Rows × trees per round × parts that are held out in turn (at least one), and rows × trees per round up to which all
 #: rows are trained on once the rounds are known.
 CROSS_VALIDATED, REFITTED = 10_000, 30_000
-#: Rounds where nothing can be held out.
-BLIND_ROUNDS = 30
+BLIND_ROUNDS = 30  #: rounds where nothing can be held out
 #: Rows of more features (pixels) are wide: a tree sees a sample of as many of them, in coarser bins. On 784 pixels that
 #: is a third of the time, and no worse.
 WIDE, WIDE_BINS = 300, 63
@@ -288,8 +272,7 @@ class Boosting(Trees):
         {"num_leaves": 8, "max_depth": 4, "feature_fraction": 0.7, "bagging_fraction": 0.7, "bagging_freq": 1},
         {"num_leaves": 20, "max_depth": 7, "feature_fraction": 0.7, "extra_trees": True},
     )
-    #: Rows of the smallest leaf: a share of the rows, within limits.
-    leaf_share, fewest, most = 0.02, 2, 10
+    leaf_share, fewest, most = 0.02, 2, 10  #: rows of the smallest leaf: a share of the rows, within limits
     #: Of leaves, rounded to half precision: a tree's step changes by less than a thousandth.
     values: Annotated[npt.NDArray[np.float16], "f2 L"]
 

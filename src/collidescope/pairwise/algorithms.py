@@ -46,8 +46,7 @@ from collidescope.training.rows import VALIDATION_FRACTION, Rows, as_rows, label
 
 #: Networks of ``hidden_layer_sizes="auto"``, weighed by their held-out loss.
 AUTO_SIZES: tuple[tuple[int, ...], ...] = ((64,), (128, 128))
-#: A network below this share of the largest weight changes no digit of a score.
-SMALLEST_SHARE = 1e-6
+SMALLEST_SHARE = 1e-6  #: a network below this share of the largest weight changes no digit of a score
 #: Ridges tried for the posteriors; the one with the lowest held-out log loss is kept.
 RIDGES = (0.0, 1e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0)
 SMALLEST_PROBABILITY = 1e-6
@@ -194,8 +193,7 @@ class References(NamedTuple):
 
     rows: npt.NDArray[np.float32]
     codes: IntArray
-    #: None when all weigh the same.
-    weights: FloatArray | None
+    weights: FloatArray | None  #: None when all weigh the same
 
 
 #: Fields of :class:`PairFit` that files hold as they are.
@@ -246,8 +244,7 @@ class PairFit:
         uniform = np.full(len(self.train_priors), 1 / len(self.train_priors))
         y = solve_posteriors(q, self.matrix, self.solver, self.ridge, uniform)
         if self.solver == "inverse":
-            # The paper's S⁻¹ q may leave the simplex; probabilities may not.
-            y = np.maximum(y, 0.0)
+            y = np.maximum(y, 0.0)  # the paper's S⁻¹ q may leave the simplex; probabilities may not
             total = y.sum(axis=1, keepdims=True)
             y = np.divide(y, total, out=np.tile(uniform, (len(y), 1)), where=total > 0)
         return shift_priors(y, uniform, self.train_priors)

@@ -21,8 +21,7 @@ from collidescope.training.rows import SCORING_BATCH, Rows, Split, signature
 
 #: p·p' is computed in float32, where probabilities below this are rounding: it bounds the logarithm at 16.
 PROBABILITY_FLOOR = 1e-7
-#: Held-out pairs per held-out row: the loss on 4n pairs is nearly as certain as on all n².
-HELD_OUT_PAIRS = 4
+HELD_OUT_PAIRS = 4  #: held-out pairs per held-out row: the loss on 4n pairs is nearly as certain as on all n²
 
 
 def sample_pairs(
@@ -53,9 +52,8 @@ def sample_pairs(
     (3, True)
     """
     if labels.ndim != 1 or labels.shape[0] < 2 or labels.is_floating_point():
-        raise ValueError(
-            f"labels must be at least 2 class numbers in one dimension, got {labels.dtype} {tuple(labels.shape)}"
-        )
+        message = f"labels must be at least 2 class numbers in one dimension, got {labels.dtype} {tuple(labels.shape)}"
+        raise ValueError(message)
     if n_pairs < 0:
         raise ValueError(f"n_pairs must not be negative, got {n_pairs}")
     pool = _Pool(labels, sample_weight, generator)

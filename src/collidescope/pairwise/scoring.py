@@ -22,10 +22,8 @@ from collidescope.training.machine import halved
 #: down by memory. Measured best between 1 and 4 MiB; larger budgets only pay on accelerators.
 BLOCK_BYTES = 2 * 2**20
 ACCELERATOR_BLOCK_BYTES = 256 * 2**20
-#: Scores of all pairs stay on a GPU up to this size and come back in one transfer.
-GPU_RESULT_BYTES = 2 * 2**30
-#: Bytes of activations per byte of a pair in a network of any kind: a guess.
-ACTIVATIONS = 16
+GPU_RESULT_BYTES = 2 * 2**30  #: scores of all pairs stay on a GPU up to this size and come back in one transfer
+ACTIVATIONS = 16  #: bytes of activations per byte of a pair in a network of any kind: a guess
 
 
 class PairwiseNetwork(nn.Module):
@@ -101,9 +99,8 @@ def class_similarity(
     """
     n, r = len(X), len(references)
     if reference_labels.shape != (r,):
-        raise ValueError(
-            f"reference_labels must have one entry per reference ({r}), got {tuple(reference_labels.shape)}"
-        )
+        message = f"reference_labels must have one entry per reference ({r}), got {tuple(reference_labels.shape)}"
+        raise ValueError(message)
     # References sorted by class make every class a slice: means are plain sums of columns.
     order = torch.argsort(reference_labels.cpu(), stable=True)
     labels = reference_labels.cpu()[order]
@@ -149,8 +146,6 @@ def _left(weight: Tensor, labels: Tensor, n_classes: int, own: Tensor | None, n:
         sums[inside, labels[own[inside]]] -= weight[own[inside]]
     return sums
 
-
-# -------------------------------------------------------------------- blocks of pairs
 
 #: (inputs → what is computed once for each of them, two such → logits of all their pairs, bytes of a pair)
 Scorer = tuple[Callable[[Tensor], list[Tensor]], Callable[[list[Tensor], list[Tensor]], Tensor], int]

@@ -29,10 +29,8 @@ from collidescope._progress import Progress
 from collidescope._store import unfinished_prefix
 from collidescope.scale import _dask
 
-#: Rows of a Parquet file that are in memory at once.
-BATCH_ROWS = 65_536
-#: Names of the two files in ``folder``.
-ROWS_FILE, LABELS_FILE = "X.npy", "y.npy"
+BATCH_ROWS = 65_536  #: rows of a Parquet file that are in memory at once
+ROWS_FILE, LABELS_FILE = "X.npy", "y.npy"  #: names of the two files in ``folder``
 #: Labels of one group may come in batches of different dtypes; those of two groups are different labels ("1" and 1).
 GROUPS = {"U": "text", "b": "booleans", "i": "numbers", "u": "numbers", "f": "numbers"}
 
@@ -229,10 +227,8 @@ def _place(folder: str | Path | None) -> tuple[Path, bool]:
         raise ValueError(f"folder must be the name of a folder, got {folder!r}")
     place = Path(folder)
     if there := [name for name in (ROWS_FILE, LABELS_FILE) if (place / name).exists()]:
-        raise ValueError(
-            f"folder {str(place)!r} holds {there[0]} already: read it with numpy.load(…, mmap_mode='r'), "
-            f"remove it, or name another folder"
-        )
+        said = f"folder {str(place)!r} holds {there[0]} already: read it with numpy.load(…, mmap_mode='r'),"
+        raise ValueError(f"{said} remove it, or name another folder")
     made = not place.exists()
     try:
         place.mkdir(parents=True, exist_ok=True)
@@ -318,9 +314,8 @@ def _rows(x: Any, names: list[str] | None, out: _GrowingFile) -> npt.NDArray[Any
         names, x = list(x.columns), x.to_numpy(dtype=np.float64, na_value=np.nan)
     given = _numbers(x)
     if given.ndim < 2 or (len(given) and not given[0].size):
-        raise ValueError(
-            f"x must be rows, of shape (n, d) or more, got shape {given.shape}: batch single examples first"
-        )
+        message = f"x must be rows, of shape (n, d) or more, got shape {given.shape}: batch single examples first"
+        raise ValueError(message)
     if out.shape is not None and given.shape[1:] != out.shape:
         raise ValueError(f"x has rows of shape {given.shape[1:]}, those before have {out.shape}")
     with np.errstate(over="ignore"):

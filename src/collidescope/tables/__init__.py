@@ -163,8 +163,7 @@ class TableClassifier(CollisionClassifier):
             raise ValueError(f"it encodes {width} features for {self.n_features_in_}")
 
 
-# scikit-learn, help() and the documentation see every parameter by its name.
-_OWN = signature(TableClassifier.__init__)
+_OWN = signature(TableClassifier.__init__)  # scikit-learn, help() and the documentation see every parameter by its name
 _ENGINE = [part.replace(kind=Parameter.KEYWORD_ONLY) for part in signature(CollisionClassifier).parameters.values()]
 TableClassifier.__init__.__signature__ = _OWN.replace(  # type: ignore[attr-defined]
     parameters=[_OWN.parameters["self"], *_ENGINE, *(_OWN.parameters[name] for name in OWN)]

@@ -34,22 +34,19 @@ MISSING_WORDS = (
     *("#N/A", "#NA", "#N/A N/A", "1.#QNAN", "-1.#QNAN", "1.#IND", "-1.#IND"),
 )
 TRUTH = {"true": 1.0, "false": 0.0}
-#: The largest feature: float32 could hold more, but not a sum of it over the rows.
-LARGEST = 1e30
+LARGEST = 1e30  #: the largest feature: float32 could hold more, but not a sum of it over the rows
 #: Up to this many levels (skrub's default) text is a category; more where each has some rows to be learned from.
 FEW_LEVELS, MOST_LEVELS, ROWS_PER_LEVEL = 40, 200, 100
 #: Parts of a date; the hour only where some time of day was seen.
 DATE_PARTS = ("year", "month", "day", "total_seconds", "weekday", "hour")
 #: n-grams kept of a text column, the most frequent ones: a file has to hold this many times the components.
 MOST_NGRAMS, COMPONENTS, NGRAMS = 20_000, 30, {"analyzer": "char_wb", "ngram_range": (3, 4)}
-#: Texts turned into n-grams at once.
-BLOCK = 20_000
+BLOCK = 20_000  #: texts turned into n-grams at once
 #: Numbers with a currency, a unit or separators, and the share of the values that must look so.
 PLAIN_NUMBER = re.compile(r"^[-+]?\d+([.,]\d+)?$")
 DRESSED_NUMBER = re.compile(r"^[$€£¥]?\s*[-+]?(\d{1,3}([,'. ]\d{3})+|\d+)([.,]\d+)?\s*(%|[$€£¥]|[A-Za-zµ°/²³]{1,5})?$")
 MOSTLY = 0.9
-#: Names listed in one message.
-SHOWN = 8
+SHOWN = 8  #: names listed in one message
 #: Types of columns, and what cells are that one of them cannot use.
 UNKNOWN = {
     "number": "no numbers, taken as missing",
@@ -58,8 +55,6 @@ UNKNOWN = {
     "text": "nothing in common with the texts of training",
 }
 NO_VALUES, ONE_VALUE = "it has no values", "it has the same value in every row"
-
-# ---------------------------------------------------------------- cells: the same from any file and of any dtype
 
 
 def as_levels(column: pd.Series, missing: Sequence[str] = MISSING_WORDS) -> tuple[IntArray, list[str]]:
@@ -121,9 +116,6 @@ def _parsed(words: Sequence[str]) -> FloatArray:
 
 def _words(codes: IntArray, words: list[str]) -> npt.NDArray[Any]:
     return np.array([*words, None], dtype=object)[codes]
-
-
-# ---------------------------------------------------------------- the encoder
 
 
 @dataclass(frozen=True)
@@ -423,9 +415,6 @@ def check_text(value: Any) -> str:
 
 def _text_or_none(value: Any) -> str | None:
     return None if value is None else check_text(value)
-
-
-# ---------------------------------------------------------------- checks and words
 
 
 def as_frame(X: Any) -> pd.DataFrame:

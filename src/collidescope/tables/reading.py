@@ -44,8 +44,7 @@ MAGIC = {
 UTF16 = (b"\xff\xfe", b"\xfe\xff")
 #: A table that grows to more than so many times its size, and beyond so many bytes, is a bomb; a cell takes CELL bytes.
 MOST_GROWTH, HARMLESS, CELL = 200, 50_000_000, 8
-#: Longer cells than the csv module's 128 KiB do occur in free text.
-LONGEST_CELL = 2**24
+LONGEST_CELL = 2**24  #: longer cells than the csv module's 128 KiB do occur in free text
 #: Types of Parquet columns that are read: each value has a fixed size, or is a string.
 PLAIN_TYPES = ("integer", "floating", "boolean", "string", "large_string", "temporal", "decimal", "null")
 #: Types of Thrift's compact protocol; FIXED have so many bytes (a byte, a double).
@@ -165,9 +164,6 @@ def _open(path: Path) -> Any:
 
 def _first_line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
-
-
-# ---------------------------------------------------------------- text in columns
 
 
 def _read_text(
@@ -301,9 +297,6 @@ def _find_ragged(path: Path, encoding: str, delimiter: str, skip_lines: int) -> 
 def looks_like_data(names: Sequence[str]) -> bool:
     """Are there numbers among the names of the columns?"""
     return any(re.fullmatch(r"\s*-?\d+([.,]\d+)?\s*", name) for name in names)
-
-
-# ---------------------------------------------------------------- other files
 
 
 def _read_parquet(path: Path) -> tuple[pd.DataFrame, list[str]]:

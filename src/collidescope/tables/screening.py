@@ -18,15 +18,12 @@ if TYPE_CHECKING:
 
 #: Fewer rows than these cannot tell an id from a measurement, or a leak from luck.
 FEWEST_ROWS, FEWEST_FOR_LEAKS = 20, 50
-#: Rows that a leak is looked for in; more would not change the verdict.
-MOST_ROWS = 20_000
+MOST_ROWS = 20_000  #: rows that a leak is looked for in; more would not change the verdict
 #: A leak is right on at least this share of the rows held out, and leaves at most this share of the errors of always
 #: naming the largest class.
 LEAK, ERRORS_LEFT = 0.995, 0.1
-#: Leaves of the tree that looks for a leak in a numeric column, beyond the number of classes.
-SPARE_LEAVES = 8
-#: Words an id has on average: free text has more.
-ID_WORDS = 1.5
+SPARE_LEAVES = 8  #: leaves of the tree that looks for a leak in a numeric column, beyond the number of classes
+ID_WORDS = 1.5  #: words an id has on average: free text has more
 #: Names of groups of rows have at least so many values, and so many per class: fewer are an ordinary category.
 FEWEST_GROUPS, GROUPS_PER_CLASS = 10, 3
 #: How far, from chance (0) to certainty (1), rows of one value must agree in their label: for columns with a name like
