@@ -244,7 +244,8 @@ def encode_labels(y: npt.ArrayLike, classes: npt.NDArray[Any], name: str = "y") 
     """The position of every label of ``y`` in ``classes``."""
     array = check_labels(y, name)
     if array.dtype.kind == "O" and not all(isinstance(label, Hashable) for label in array.tolist()):
-        raise ValueError(f"{name} must hold labels (text, numbers, booleans), got {_kinds(array)}")
+        kinds = ", ".join(sorted({type(value).__name__ for value in array.tolist()}))
+        raise ValueError(f"{name} must hold labels (text, numbers, booleans), got {kinds}")
     if array.dtype.kind == classes.dtype.kind == "i":
         order = np.argsort(classes, kind="stable")
         places = np.minimum(np.searchsorted(classes, array, sorter=order), len(classes) - 1)
@@ -260,12 +261,7 @@ def encode_labels(y: npt.ArrayLike, classes: npt.NDArray[Any], name: str = "y") 
 
 
 def labelled_posteriors(
-    P: Any,
-    y: Any = None,
-    classes: Sequence[Any] | npt.NDArray[Any] | None = None,
-    *,
-    name: str = "P",
-    y_name: str = "y",
+    P: Any, y: Any = None, classes: Any = None, *, name: str = "P", y_name: str = "y"
 ) -> tuple[FloatArray, IntArray | None, npt.NDArray[Any]]:
     """(posteriors n×K, class numbers or None, class names): the one place where these three are fitted together.
 
@@ -275,7 +271,7 @@ def labelled_posteriors(
         Columns with names are aligned with the classes by name; names that do not fit are refused.
     y : n labels, optional
     classes : K names in the order of unnamed columns; default the sorted labels, the names of the columns, or 0 … K-1
-    name, y_name : what the caller's arguments are called in messages
+    name, y_name : the caller's arguments, for messages
 
     Examples
     --------
@@ -284,9 +280,6 @@ def labelled_posteriors(
     >>> labelled_posteriors(table, ["a", "b"])
     (array([[0.9, 0.1],
            [0.4, 0.6]]), array([0, 1]), array(['a', 'b'], dtype='<U1'))
-    >>> labelled_posteriors([0.1, 0.6], ["no", "yes"])[0]
-    array([[0.9, 0.1],
-           [0.4, 0.6]])
     """
     labels = None if y is None else check_labels(y, y_name)
     columns = column_names(P)
@@ -406,10 +399,6 @@ def _is_missing(label: Any) -> bool:
         return label is None or bool(label != label)
     except TypeError:  # pandas.NA compares to NA, which is neither true nor false
         return True
-
-
-def _kinds(array: npt.NDArray[Any]) -> str:
-    return ", ".join(sorted({type(value).__name__ for value in array.tolist()}))
 
 
 def _kind(values: object) -> str:

@@ -335,9 +335,8 @@ def write_bytes(path: str | Path, content: bytes) -> None:
 def writing(path: str | Path) -> Iterator[BinaryIO]:
     """A file to write into, for every output of the package.
 
-    A regular file is replaced at once, when all content is on disk, and keeps its permissions; until then, and when
-    anything fails, it stays as it was. Symbolic links are followed. Devices and FIFOs are written into. Folders,
-    sockets and block devices are refused. Temporary files of writes that were killed are removed.
+    A regular file is replaced at once when all is on disk, keeps its permissions, and stays as it was when anything
+    fails. Links are followed, devices and FIFOs written into; folders, sockets and block devices are refused.
     """
     target, mode = _target(path)
     if target is None:
@@ -369,10 +368,7 @@ def check_output(path: str | Path) -> None:
 
 @contextmanager
 def _stand_in(target: Path) -> Iterator[BinaryIO]:
-    """A temporary file beside ``target``; those that killed writes have left are removed first, this one last.
-
-    Whoever writes holds a lock, which the system lifts when a process ends: what is locked is still being written.
-    """
+    """A temporary file beside ``target``, locked until its process ends; those that killed writes left are removed."""
     prefix = unfinished_prefix(target)
     ours = re.compile(re.escape(prefix) + "[0-9a-f]{16}")
     with suppress(OSError):  # a folder that may be written to but not listed
@@ -392,7 +388,6 @@ def _stand_in(target: Path) -> Iterator[BinaryIO]:
 
 
 def _lock(file: BinaryIO) -> None:
-    """Lock ``file`` until it is closed; OSError where someone else does."""
     if fcntl is not None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 

@@ -33,18 +33,12 @@ from collidescope.scale import _dask
 
 #: Steps of the progress bar for the folds of the whole training rows; those of a share count that share of it.
 STEPS = 8
-
 SAVED_NUMBERS = 5_000_000  #: held-out posteriors up to so many numbers are kept in a file (in half precision, 10 MB)
 HALF_PRECISION = 1e-3  #: rounding of a probability to half precision
 RECOVERY_NUMBERS = ("residual", "moved", "min_eigenvalue", "condition")  #: numbers of a recovery that a file keeps
 #: Parameters that are one of a few words.
-CHOICES = {
-    "estimate": ["one-step", "gramian"],
-    "recovery": ["root", "gradient"],
-    "correction": ["prior", "none"],
-    "solver": ["simplex", "inverse"],
-    "rare": ["error", "drop", "merge"],
-}
+CHOICES = {"estimate": ["one-step", "gramian"], "recovery": ["root", "gradient"], "correction": ["prior", "none"]}
+CHOICES |= {"solver": ["simplex", "inverse"], "rare": ["error", "drop", "merge"]}
 #: Trains folds: (splits, settings, progress, steps) → (what was fitted, held-out posteriors), or None.
 _CrossFit = Callable[[list[Split], folds.Settings, Progress, int], Any]
 #: (d, k) → torch.nn.Module: an encoder with k logits, or with (2d, 1) the body of a pair-wise model.
@@ -57,35 +51,29 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
     Parameters
     ----------
     members : "auto", "quick" or list
-        The models whose posteriors are pooled: names ("linear", "quadratic", "kernel", "forest", "trees",
-        "neighbours", "network", "convolution") and pairs ``("mine", any scikit-learn classifier)``. ``"auto"`` takes
-        what suits the table, ``"quick"`` a small pool for a first look.
+        The models that are pooled: names ("linear", "quadratic", "kernel", "forest", "trees", "neighbours", "network",
+        "convolution") and pairs ``("mine", any scikit-learn classifier)``; "quick" is a small pool for a first look.
     model : None, "pairwise", callable or ("pairwise", callable)
         In place of the pool. ``"pairwise"`` is the paper's network on [x, x']. A callable ``(d, k) -> torch.nn.Module``
         builds an encoder (k logits) for images, text, anything; within a tuple it is called with (2d, 1) and builds
         the pair-wise body on [x, x'] (images are stacked as channels).
     limit : bool
-        Whether every fold is also trained on 1/8, 1/4 and 1/2 of its rows, from which ``limit_`` follows; takes about
-        1.9 times as long.
+        Whether to train on 1/8, 1/4 and 1/2 of the rows too, for ``limit_``: takes about 1.9 times as long.
     estimate : "one-step" or "gramian"
-        Point estimate of S. The one-step estimator forgives errors of the posteriors and has intervals; with many
-        classes its entries off the diagonal are shrunk (see :mod:`collidescope.estimate`). ``gramian`` is the paper's
-        road and has no intervals.
+        Point estimate of S. The one-step estimator forgives errors of the posteriors and has intervals (with many
+        classes it is shrunk, see :mod:`collidescope.estimate`); "gramian" is the paper's road, without intervals.
     recovery : "root" or "gradient"
         How the Gramian is turned into S: closed form, or the paper's gradient descent.
     correction : "prior" or "none"
         Whether the pair-wise model's logit is shifted for the pairs it was trained on ("none" is the literal paper).
     solver : "simplex" or "inverse"
-        How the pair-wise model's similarities become posteriors; "inverse" is the paper's Algorithm 2, its result cut
-        to the simplex.
+        How the pair-wise model's similarities become posteriors; "inverse" is the paper's, cut to the simplex.
     priors : "empirical", "uniform" or array of shape (K,)
         The population whose S and posteriors are wanted.
     cv : int, splitter or list of (training rows, held-out rows)
-        Folds. No row is ever scored by a model that trained on it. Where a class has fewer rows than folds, a number
-        is lowered to it, with a warning.
+        Folds. No row is scored by a model that trained on it. A number is lowered to the rows of the smallest class.
     rare : "error", "drop" or "merge"
-        What happens to classes with a single row, which cannot be both trained on and held out: refused, left out, or
-        joined into one class ("other classes").
+        What happens to classes with a single row: refused, left out, or joined into one class ("other classes").
     training : mapping, optional
         What trains networks: ``hidden_layer_sizes``, ``max_epochs``, ``patience``, ``batch_size``, ``learning_rate``,
         ``weight_decay``, ``dropout`` (:class:`collidescope.training.config.TrainingConfig`).
@@ -112,8 +100,8 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
     recovery_ : Recovery
         S from ``gramian_``, with diagnostics.
     posteriors_ : array of shape (n, K)
-        Held-out posteriors of the training rows, at ``priors_`` (nan for rows of folds that were interrupted, of
-        weight 0 or of classes that were dropped). Beyond 67 million numbers they are float32.
+        Held-out posteriors of the training rows, at ``priors_`` (nan for rows of interrupted folds, of weight 0 or of
+        dropped classes); beyond 67 million numbers float32.
     posteriors_by_size_ : dict
         The same from models trained on fewer rows, by the mean number of them (empty without ``limit``).
     member_weights_ : list of dict
@@ -173,9 +161,8 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
     def from_paper(cls, **changes: Any) -> Self:
         """Every literal choice of the paper at once.
 
-        A pair-wise network of 6 × 128 trained on all rows it is given for 500 epochs: no early stopping, no weight
-        decay, no logit shift, the Gramian turned into S by gradient descent, posteriors by S⁻¹, uniform priors.
-        Scoring stays held-out. ``training={…}`` changes single settings.
+        A pair-wise network of 6 × 128 trained for 500 epochs without early stopping, weight decay or logit shift; S by
+        gradient descent, posteriors by S⁻¹, uniform priors. Scoring stays held-out; ``training`` changes settings.
         """
         training: dict[str, Any] = {"hidden_layer_sizes": (128,) * 6, "max_epochs": 500, "patience": 0}
         training |= {"learning_rate": 1e-3, "weight_decay": 0.0} | (changes.pop("training", None) or {})
@@ -326,7 +313,6 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         return cross_fit
 
     def _limit(self, curve: list[tuple[float, HeldOut]], data: _Data) -> Limit:
-        """The range, from the held-out posteriors at every training size."""
         sizes, posteriors = [size for size, _ in curve], [held_out.posteriors for _, held_out in curve]
         labels = data.labels
         common: dict[str, Any] = {"folds": data.fold_numbers, "sample_weight": labels.weights}
@@ -371,7 +357,6 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         estimation.shift_in_place(P, self._crossfit.train_priors, self.priors_)
 
     def _copy_notes(self, held_out: HeldOut, data: _Data) -> list[str]:
-        """What to know about copies of rows in other folds."""
         rows, P, labels = held_out.rows, held_out.posteriors, data.labels
         losses, codes = None, labels.codes[rows]
         if self._target is None and labels.votes is None and labels.weights is None:
@@ -389,8 +374,7 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """The most likely class of new rows."""
-        posteriors = self.predict_proba(X)
-        return self.classes_[posteriors.argmax(axis=1)]
+        return self.classes_[self.predict_proba(X).argmax(axis=1)]
 
     def similarity(self, A: Any, B: Any) -> FloatArray:
         """Sim: the probability that a row of ``A`` and a row of ``B`` share a class, len(A) × len(B)."""
@@ -480,9 +464,8 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
             self._crossfit = PairFit.restore(tree["crossfit"], self._factory)
         else:
             self._crossfit = PoolFit.restore(tree["crossfit"], self._factory)
-        self.collision_matrix_, self.one_step_ = (
-            CollisionMatrix.restore(tree[name]) for name in ("collision_matrix", "one_step")
-        )
+        self.collision_matrix_ = CollisionMatrix.restore(tree["collision_matrix"])
+        self.one_step_ = CollisionMatrix.restore(tree["one_step"])
         self.classes_ = np.array(self.collision_matrix_.classes)
         k = len(self.classes_)
         self.gramian_ = check.check_square(tree["gramian"], "gramian")
@@ -516,7 +499,6 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
 
     @property
     def _pairwise(self) -> bool:
-        """Whether ``model`` asks for the paper's pair-wise model."""
         return self.model == "pairwise" if isinstance(self.model, str) else isinstance(self.model, tuple)
 
     @property
@@ -542,9 +524,8 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         model = self.model
         if isinstance(model, tuple):
             if len(model) != 2 or model[0] != "pairwise" or not callable(model[1]):
-                raise ValueError(
-                    f"model as a tuple must be ('pairwise', factory) with a callable factory(2 * d, 1), got {model!r}"
-                )
+                wanted = "('pairwise', factory) with a callable factory(2 * d, 1)"
+                raise ValueError(f"model as a tuple must be {wanted}, got {model!r}")
         elif model is not None and not callable(model):
             check.check_choice(model, ["pairwise"], "model")
         if model is not None and find_spec("torch") is None:
@@ -570,8 +551,6 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
 
 
 class _Data(NamedTuple):
-    """What a fit works on."""
-
     X: Any
     classes: npt.NDArray[Any]
     labels: Labels
@@ -627,7 +606,6 @@ def resolve_device(device: str) -> str:
 
 
 def _given_factory(model: Any, pairwise: bool, path: str | Path) -> Any:
-    """The custom module's factory that the reader of a file must give, since files hold no code."""
     if (isinstance(model, tuple) if pairwise else callable(model)) and model is not None:
         return model
     wanted = "pass model=('pairwise', its factory)" if pairwise else "pass its factory as model="

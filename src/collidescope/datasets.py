@@ -31,6 +31,7 @@ TRUTH_DRAWS = 1_000_000
 TRUTH_SEED = 20_250
 BLOCK = 50_000
 
+Array = npt.NDArray[Any]
 Inputs = Callable[[int, np.random.Generator], FloatArray]
 Draws = Callable[[IntArray, np.random.Generator], npt.NDArray[Any]]
 Posteriors = Callable[[FloatArray], FloatArray]
@@ -80,9 +81,7 @@ class Problem:
                 X = self.draw(np.full(size, k, dtype=np.intp), rng)
                 yield self.posteriors(X), np.full(size, prior / per_class)
 
-    def sample(
-        self, n_samples: int, random_state: Seed = None, *, stratified: bool = True
-    ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    def sample(self, n_samples: int, random_state: Seed = None, *, stratified: bool = True) -> tuple[Array, Array]:
         """(X, y): ``n_samples`` rows; class shares as near to the priors as whole numbers allow, or drawn from them."""
         check.check_count(n_samples, "n_samples")
         rng, k = as_generator(random_state), len(self.priors)

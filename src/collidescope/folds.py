@@ -31,6 +31,7 @@ from collidescope._progress import Progress
 from collidescope._scaling import apply_scaling, fit_scaling, is_memory_map
 from collidescope.scale import _dask
 
+Array = npt.NDArray[Any]
 Split = tuple[IntArray, IntArray]
 #: Shares of a fold's training rows on which it is trained again for the range: each half of the next.
 FRACTIONS = (0.5, 0.25, 0.125)
@@ -135,7 +136,6 @@ class Standardised(NamedTuple):
             return np.minimum(self.scale / np.quantile(positive, 0.5, method="lower"), LARGEST_SPREAD)
 
     def take(self, rows: IntArray) -> Any:
-        """Some of the rows."""
         if self.in_memory:
             return self.X[rows]
         import torch
@@ -153,12 +153,7 @@ def restored_scaling(tree: Mapping[str, Any]) -> tuple[FloatArray, FloatArray, F
 
 
 def resolve_splits(
-    cv: Any,
-    y: npt.NDArray[Any],
-    classes: npt.NDArray[Any],
-    random_state: Any,
-    used: IntArray | None = None,
-    groups: IntArray | None = None,
+    cv: Any, y: Array, classes: Array, random_state: Any, used: IntArray | None = None, groups: IntArray | None = None
 ) -> tuple[list[Split], list[str]]:
     """(training rows, held-out rows) of every fold, and what its user should know.
 
@@ -181,7 +176,7 @@ def resolve_splits(
 
 
 def _numbered_splits(
-    cv: Any, y: npt.NDArray[Any], classes: npt.NDArray[Any], random_state: Any, groups: IntArray | None
+    cv: Any, y: Array, classes: Array, random_state: Any, groups: IntArray | None
 ) -> tuple[list[Split], list[str]]:
     check.check_count(cv, "cv", least=2)
     codes = check.encode_labels(y, classes)
@@ -202,7 +197,6 @@ def _numbered_splits(
 
 
 def _complete(splits: list[Split], y: npt.NDArray[Any], classes: npt.NDArray[Any]) -> list[Split]:
-    """The splits; refuses a fold whose training rows lack a class."""
     for number, (train, _) in enumerate(splits):
         if len(missing := np.setdiff1d(classes, y[train])):
             said = f"cv leaves class {missing.tolist()[0]!r} out of the training rows of fold {number}:"
@@ -325,15 +319,11 @@ def run_folds(
 
 
 class _Scored(NamedTuple):
-    """Posteriors of the held-out rows of a fold."""
-
     P: npt.NDArray[Any]
     interrupted: bool = False
 
 
-def cross_val_posteriors(
-    classifier: Any, X: Any, y: npt.NDArray[Any], splits: Sequence[Split], n_jobs: int | None
-) -> npt.NDArray[Any]:
+def cross_val_posteriors(classifier: Any, X: Any, y: Array, splits: Sequence[Split], n_jobs: int | None) -> Array:
     """Held-out posteriors of a scikit-learn classifier: ``cross_val_predict``, also where Dask gives a fold up.
 
     joblib's own way to a Dask cluster waits for ever then; :func:`run_folds` raises a WorkerError.

@@ -349,14 +349,9 @@ def limit_from_posteriors(
         weights, pi = weights * (target / pi)[labels], target
     onehot = np.eye(k)[labels]
     residuals = [onehot - P for P in arrays]
-    limit = limit_from_scores(
-        np.column_stack([(r**2).sum(axis=1) for r in residuals]),
-        sizes,
-        errors=np.column_stack([P.argmax(axis=1) != labels for P in arrays]),
-        baseline=((onehot - pi) ** 2).sum(axis=1),
-        folds=folds,
-        sample_weight=weights,
-    )
+    scores = np.column_stack([(r**2).sum(axis=1) for r in residuals])
+    errors, baseline = np.column_stack([P.argmax(axis=1) != labels for P in arrays]), ((onehot - pi) ** 2).sum(axis=1)
+    limit = limit_from_scores(scores, sizes, errors=errors, baseline=baseline, folds=folds, sample_weight=weights)
     return replace(limit, matrix=_matrix(limit, residuals, onehot, weights / weights.sum(), pi, names, counts))
 
 
@@ -425,7 +420,6 @@ def _matrix(
     weighted = [w[:, None] * r for r in residuals]
     # Σ over rows of w² (r_t r_s)_i (r_t r_s)_j, from which the squares of any combination of the r_t r_tᵀ follow
     products = np.array([[(rr := r * v).T @ rr for v in weighted] for r in residuals])
-
     now, seen = float(limit.scores[-1]), float(contrast @ limit.scores)
     learned, alike = np.tensordot(contrast, Z, 1), Z[-1] / max(now, np.finfo(float).tiny)
     noise = np.einsum("t,s,tsij->ij", contrast, contrast, products) - (w**2).sum() * learned**2
@@ -440,7 +434,6 @@ def _matrix(
     mean = np.tensordot(g, Z, 1)
     B = project(np.diag(priors) - mean, priors).joint
     S = B / B.sum(axis=1, keepdims=True)
-
     # A row moves S_ij by -(Σ g_t r_ti r_tj + slope_ij c_i) / π_i less its mean; the sum of squares of that:
     slope = S - np.eye(len(S))
     cross = sum(weight * (onehot * v).T @ v for weight, v in zip(g, weighted, strict=True))

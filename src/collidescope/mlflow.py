@@ -35,9 +35,7 @@ class CollisionEvaluator(ModelEvaluator):  # type: ignore[misc]
         """Classifiers only."""
         return bool(model_type == "classifier")
 
-    def evaluate(
-        self, *, dataset: Any, run_id: str, evaluator_config: Any = None, model: Any = None, **kwargs: Any
-    ) -> Any:
+    def evaluate(self, *, dataset: Any, run_id: str, evaluator_config: Any = None, model: Any = None, **_: Any) -> Any:
         """Score the rows with the model, estimate S, log it."""
         config = dict(evaluator_config or {})
         raw = model.get_raw_model() if hasattr(model, "get_raw_model") else model

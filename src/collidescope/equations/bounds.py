@@ -49,9 +49,8 @@ def pac_bound(
         if not (value > 0 and math.isfinite(value)):
             raise ValueError(f"{name} must be positive and finite, got {value}")
     if n <= K * K:
-        raise ValueError(
-            f"the bound needs n² > K² n (more than K² = {K * K} rows), got n = {n}: use more rows or merge classes"
-        )
+        needed = f"n² > K² n (more than K² = {K * K} rows)"
+        raise ValueError(f"the bound needs {needed}, got n = {n}: use more rows or merge classes")
     rate = K / math.sqrt(n * n - K * K * n)
     complexity = constant * rate ** (1 / d)
     confidence = 12 * rate * loss_bound * math.sqrt(math.log(2 / delta) / 2)

@@ -34,8 +34,6 @@ QUICK = ("priors", "linear", "forest", "trees")  #: members of a quick look
 
 
 class _Members(Mapping[str, type[Member]]):
-    """Classes of members by name."""
-
     def __getitem__(self, name: str) -> type[Member]:
         module, cls = _PLACES[name].split(".")
         if not _installed(name):

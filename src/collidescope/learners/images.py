@@ -104,9 +104,8 @@ class Convolution(Member):
         batch = min(LARGEST_BATCH, max(SMALLEST_BATCH, len(X) // STEPS))
         Y = nn.functional.one_hot(y, task.n_classes) * w[:, None]
         steps = len(_batches(torch.empty(len(X)), batch))
-        optimizer = torch.optim.AdamW(
-            module.parameters(), LEARNING_RATE, weight_decay=WEIGHT_DECAY, fused=device == "cuda"
-        )
+        cuda = device == "cuda"
+        optimizer = torch.optim.AdamW(module.parameters(), LEARNING_RATE, weight_decay=WEIGHT_DECAY, fused=cuda)
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LEARNING_RATE, total_steps=epochs * steps)
         module.train()
         for epoch in range(1, epochs + 1):
@@ -119,7 +118,7 @@ class Convolution(Member):
             for rows, random in zip(_batches(order, batch), _batches(noise, batch), strict=True):
                 x, targets = augment(X[rows], Y[rows], random, augmentation)
                 x = x.contiguous(memory_format=torch.channels_last)
-                with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
+                with torch.autocast(device, torch.bfloat16, enabled=cuda):
                     logits = module(x)
                 loss = nn.functional.cross_entropy(logits.float(), targets)
                 optimizer.zero_grad(set_to_none=True)
@@ -157,9 +156,7 @@ class Convolution(Member):
         shape, width = tree["shape"], tree["width"]
         limits = (MOST_CHANNELS, MOST_SIDE, MOST_SIDE, MOST_WIDTH)
         numbers = [*shape, width] if isinstance(shape, list) else []
-        fits = len(numbers) == 4 and all(
-            type(v) is int and 0 < v <= most for v, most in zip(numbers, limits, strict=True)
-        )
+        fits = len(numbers) == 4 and all(type(v) is int and 0 < v <= m for v, m in zip(numbers, limits, strict=True))
         if not fits or math.prod(shape) != n_features:
             message = f"images must have a shape of {n_features} numbers and a known width, got {shape!r}, {width!r}"
             raise ValueError(message)
@@ -192,9 +189,8 @@ def build(shape: tuple[int, int, int], n_classes: int, width: int) -> nn.Sequent
         if block < halvings and side > 3:
             layers.append(nn.MaxPool2d(2))
             side //= 2
-    return nn.Sequential(
-        *layers, nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Dropout(DROPOUT), nn.Linear(4 * channels, n_classes)
-    )
+    layers += [nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Dropout(DROPOUT), nn.Linear(4 * channels, n_classes)]
+    return nn.Sequential(*layers)
 
 
 def augment(x: Tensor, targets: Tensor, random: Tensor, how: Augmentation) -> tuple[Tensor, Tensor]:

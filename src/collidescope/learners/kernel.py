@@ -116,10 +116,7 @@ def _median_square(X: Float32) -> float:
 
 
 def _ridge(X: Float32, Y: Float32, w: Float32, gamma: float, n_landmarks: int) -> _Fit:
-    """The fit whose penalty has the lowest leave-one-out error; its first rows are the landmarks.
-
-    Single precision throughout: penalties are far above its rounding.
-    """
+    """The fit of the lowest leave-one-out error; first rows are landmarks. Penalties are far above float32 rounding."""
     m = min(n_landmarks, len(X))
     s, U = eigh(_kernel(X[:m], X[:m], gamma), overwrite_a=True, check_finite=False, driver="evd")
     kept = s > RANK_TOLERANCE * s[-1]

@@ -87,11 +87,8 @@ class Network(Member):
     def restore(cls, tree: Tree, n_features: int, n_classes: int) -> Self:
         member = cls()
         hidden = tree["hidden_layer_sizes"]
-        if (
-            not isinstance(hidden, list)
-            or len(hidden) > MOST_LAYERS
-            or not all(type(h) is int and h > 0 for h in hidden)
-        ):
+        known = isinstance(hidden, list) and len(hidden) <= MOST_LAYERS
+        if not known or not all(type(h) is int and h > 0 for h in hidden):
             raise ValueError(f"hidden_layer_sizes must be up to {MOST_LAYERS} positive whole numbers, got {hidden!r}")
         sizes = [n_features, *hidden, n_classes]
         weight = checked(tree, "weight", (np.float16,), (None, sum(a * b for a, b in pairwise(sizes))))
@@ -100,8 +97,7 @@ class Network(Member):
             raise ValueError(f"a stack must have 1 to {MOST_NETWORKS} networks and a history")
         member.hidden, member.history, member.interrupted = tuple(hidden), tree["history"], False
         member.module = StackedMLP(len(weight), n_features, n_classes, member.hidden)
-        member.module.load_state_dict(
-            {"weight": torch.from_numpy(weight.astype(np.float32)), "bias": torch.from_numpy(bias.astype(np.float32))}
-        )
+        arrays = {"weight": weight, "bias": bias}
+        member.module.load_state_dict({name: torch.from_numpy(a.astype(np.float32)) for name, a in arrays.items()})
         member.module.eval()
         return member

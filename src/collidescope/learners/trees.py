@@ -174,9 +174,8 @@ class Forest(Trees):
         present = np.unique(y[rows])
         own = np.arange(len(rows)), np.searchsorted(present, y[rows])
         for leaf in LEAF_SIZES:
-            trees = ExtraTreesClassifier(
-                CHOOSING_TREES, min_samples_leaf=leaf, bootstrap=True, oob_score=True, **options
-            )
+            own_options = options | {"min_samples_leaf": leaf, "bootstrap": True, "oob_score": True}
+            trees = ExtraTreesClassifier(CHOOSING_TREES, **own_options)
             with warnings.catch_warnings():  # a row that every bootstrap sample drew gets the priors below
                 warnings.simplefilter("ignore")
                 trees.fit(levels[rows], y[rows], sample_weight=w[rows])
@@ -190,9 +189,8 @@ class Forest(Trees):
         grown = [estimator.tree_ for estimator in forest.estimators_]
         # Thresholds are between two levels; those of leaves, feature and level -2, are not used.
         cuts = [np.where(t.feature < 0, -1, first[t.feature] + t.threshold.astype(np.intp)) for t in grown]
-        leaves = self.keep(
-            [(t.feature, every[cut], t.children_left, t.children_right) for t, cut in zip(grown, cuts, strict=True)]
-        )
+        pairs = zip(grown, cuts, strict=True)
+        leaves = self.keep([(t.feature, every[cut], t.children_left, t.children_right) for t, cut in pairs])
         shares = []
         for tree, own in zip(grown, leaves, strict=True):
             full, value = np.zeros((len(own), K)), tree.value[own, 0]
@@ -210,10 +208,8 @@ class Forest(Trees):
         indptr = np.concatenate([[0], np.cumsum(self.share_count, dtype=np.int64)])
         if len(indptr) != self.n_leaves + 1 or indptr[-1] != len(self.share):
             raise ValueError("a forest must have the shares of all its leaves")
-        shape = (self.n_leaves, self.n_classes)
-        self._shares = sparse.csr_array(
-            (self.share.astype(np.float32), self.share_class.astype(np.int32), indptr), shape
-        )
+        stored = self.share.astype(np.float32), self.share_class.astype(np.int32), indptr
+        self._shares = sparse.csr_array(stored, (self.n_leaves, self.n_classes))
 
     def check(self, n_features: int, n_classes: int) -> None:
         if (self.priors <= 0).any() or (len(self.share_class) and self.share_class.max() >= n_classes):
@@ -281,20 +277,12 @@ class Boosting(Trees):
         self.n_classes = K
         most_rounds = max(1, min(MAX_ROUNDS, MAX_TREES // (len(self.kinds) * (1 if K == 2 else K))))
         slowest = LEARNING_RATE if n * K <= REFITTED else LARGE_RATE
-        common = {
-            "objective": "binary" if K == 2 else "multiclass",
-            "num_class": 1 if K == 2 else K,
-            "learning_rate": float(np.clip(RATE_ROUNDS / most_rounds, slowest, FASTEST)),
-            "min_data_in_leaf": int(np.clip(self.leaf_share * n, self.fewest, self.most)),
-            "min_sum_hessian_in_leaf": 1e-3,
-            "lambda_l2": 1.0,
-            "use_missing": False,
-            "seed": int(task.seed) % 2**31,
-            "deterministic": True,
-            "force_col_wise": True,
-            "num_threads": 1,
-            "verbosity": -1,
-        }
+        rate = float(np.clip(RATE_ROUNDS / most_rounds, slowest, FASTEST))
+        leaf = int(np.clip(self.leaf_share * n, self.fewest, self.most))
+        common = {"objective": "binary", "num_class": 1} if K == 2 else {"objective": "multiclass", "num_class": K}
+        common |= {"learning_rate": rate, "min_data_in_leaf": leaf, "min_sum_hessian_in_leaf": 1e-3, "lambda_l2": 1.0}
+        common |= {"use_missing": False, "deterministic": True, "force_col_wise": True, "seed": int(task.seed) % 2**31}
+        common |= {"num_threads": 1, "verbosity": -1}
         d = task.X.shape[1]
         wide = {"feature_fraction": 0.7 * WIDE / d, "max_bin": WIDE_BINS} if d > WIDE else {}
         trees = []
@@ -328,10 +316,7 @@ class PlainBoosting(Boosting):
 
 
 def _boost(task: Task, part: IntArray, options: dict[str, Any], most: int) -> str:
-    """Trees as LightGBM writes them, as many rounds as held-out rows like best.
-
-    Few rows are cross-validated and then all trained on; of many, one part is held out and stays so.
-    """
+    """LightGBM's text of the trees. Few rows are cross-validated, then all trained on; of many some stay held out."""
     import lightgbm
 
     X, codes, w = np.asarray(task.X, dtype=np.float32), task.codes, task.weights

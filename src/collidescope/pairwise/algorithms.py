@@ -127,13 +127,11 @@ class PairModel:
         return self._mean(lambda module: torch.stack(scoring.class_similarity(module, *given)))
 
     def _mean(self, score: Callable[[PairwiseNetwork], Tensor]) -> FloatArray:
-        """The weighted mean over the networks that count."""
         least = SMALLEST_SHARE * max(self.weights)
         used = [(w, module) for w, module in zip(self.weights, self.modules, strict=True) if w > least]
         return np.asarray(sum((w * score(module)).double().numpy() for w, module in used))
 
     def export(self) -> dict[str, Any]:
-        """A tree of arrays and JSON values."""
         states = [{name: t.detach().cpu().numpy() for name, t in m.state_dict().items()} for m in self.modules]
         sizes = [None if each is None else list(each) for each in self.sizes]
         parts = zip(self.weights, sizes, states, strict=True)
@@ -260,7 +258,6 @@ class PairFit:
         self.ridge = RIDGES[int(np.argmin(losses))]
 
     def export(self) -> dict[str, Any]:
-        """A tree of arrays and JSON values."""
         parts = {"folds": [fold.export() for fold in self.folds], "references": [r._asdict() for r in self.references]}
         return {"engine": "pairs", **{name: getattr(self, name) for name in FIELDS}, **parts}
 
@@ -313,16 +310,9 @@ def fit_pairs(
 ) -> tuple[PairFit, HeldOut]:
     """Algorithm 1: train the pair-wise model on every fold, estimate the Gramian and S, and solve for posteriors.
 
-    Parameters
-    ----------
-    held, labels, splits, seeds, settings, progress, steps : as in :func:`fit_pool`
-    config : TrainingConfig
-    factory : callable (2d, 1) → torch module, optional
-    n_references : int, optional
-        The paper's m: comparison points per class and fold; all held-out rows by default.
-    seed : int
-        Of the choice of references.
-    **choices : ``recovery``, ``correction`` and ``solver`` of :class:`PairFit`
+    ``n_references`` is the paper's m, comparison points per class and fold (all held-out rows by default), chosen by
+    ``seed``; ``choices`` are ``recovery``, ``correction`` and ``solver`` of :class:`PairFit`, the rest as for
+    :func:`fit_pool`.
     """
     codes, k = labels.codes, labels.n_classes
 
@@ -381,8 +371,6 @@ def check_pair_members(
             need = int(np.ceil(2 / VALIDATION_FRACTION / (1 - 1 / len(splits))))
             own = np.bincount(codes, minlength=k)
             small = int(np.where(few, own, own.max() + 1).argmin())
-            raise ValueError(
-                f"model='pairwise' with cv={len(splits)} needs about {need} members of every class, "
-                f"class {classes.tolist()[small]!r} has {own[small]}: "
-                f"use the default model, gather more of it, or merge or drop it"
-            )
+            found = f"class {classes.tolist()[small]!r} has {own[small]}"
+            needs = f"model='pairwise' with cv={len(splits)} needs about {need} members of every class"
+            raise ValueError(f"{needs}, {found}: use the default model, gather more of it, or merge or drop it")

@@ -67,10 +67,9 @@ def sample_pairs(
 
 
 class _Pool:
-    """Rows sorted by class, as intervals of cumulative weight.
+    """Classes as intervals of cumulative weight, rows as smaller ones inside: a draw is one binary search.
 
-    A class is an interval of the cumulative weight, a row a smaller one inside it, and "another row than i" is the
-    interval with i cut out. So a draw is one binary search for any imbalance and any weights; nothing is rejected.
+    "Another row than i" is the interval with i cut out: nothing is rejected, for any imbalance and any weights.
     """
 
     def __init__(self, labels: Tensor, sample_weight: Tensor | None, generator: torch.Generator | None) -> None:
@@ -158,7 +157,6 @@ class PairObjective:
         self.held_out = self._pairs(held_out, HELD_OUT_PAIRS * len(held_out), generator) if len(held_out) else None
 
     def _pairs(self, rows: Tensor, n_pairs: int, generator: torch.Generator) -> Tensor:
-        """Rows i, rows j and whether they are of one class, (3, N)."""
         weight = None if self.weight is None else self.weight[rows]
         i, j, same = sample_pairs(self.y[rows], n_pairs, generator, weight)
         return torch.stack([rows[i], rows[j], same.long()])

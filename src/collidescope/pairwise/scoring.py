@@ -171,7 +171,6 @@ def _blocks(module: PairwiseNetwork, A: Tensor, B: Tensor) -> Iterator[tuple[sli
 
 
 def _whole_scorer(module: PairwiseNetwork, X: Tensor) -> Scorer:
-    """Any module: pairs are written out."""
 
     def score(left: list[Tensor], right: list[Tensor]) -> Tensor:
         (x,), (r,) = left, right

@@ -1,9 +1,8 @@
 """From files and loaders to ``fit`` and ``accumulate``: rows and posteriors that do not fit in memory.
 
-A network reads its rows many times and in a new order each time. Files and loaders give them once and in theirs. So
-:func:`spool` makes one pass with a batch in memory, and what it returns is an array to scikit-learn: X of shape (n, …)
-stays on disk as a memory map, the n labels y are in memory. :func:`posterior_batches` reads posteriors from Parquet
-files, some rows at a time, for :func:`collidescope.estimate.accumulate`, which needs them once.
+A network reads its rows many times, each time in a new order; files and loaders give them once and in theirs. So
+:func:`spool` makes one pass with a batch in memory: X stays on disk as a memory map, the labels are in memory.
+:func:`posterior_batches` reads posteriors from Parquet files for :func:`collidescope.estimate.accumulate`.
 """
 
 from __future__ import annotations
@@ -53,19 +52,14 @@ def spool(
         A Parquet file or a folder of them; a torch ``DataLoader`` or any iterable of batches (x, y) with x of shape
         (n, d), or (n, channels, height, width) for images; an iterable of pandas DataFrames, as
         ``pandas.read_csv(path, chunksize=…)`` gives them; a Dask DataFrame, partition by partition.
-    target : str, optional
-        Column of the labels in files and DataFrames.
-    columns : list of str, optional
-        Columns of X in files and DataFrames; by default all but ``target``.
+    target : column of the labels in files and DataFrames
+    columns : columns of X in files and DataFrames; by default all but ``target``
     folder : path, optional
         Where X.npy and y.npy are kept, to be read again with ``numpy.load(path, mmap_mode="r")``. By default they are
         temporary and go when nothing refers to X any more.
-    dtype : "float32" or "float64"
-        Networks are trained in float32.
-    batch_size : int
-        Rows of a Parquet file that are in memory at once.
-    verbose : int
-        1 shows how far it is.
+    dtype : "float32" (in which networks are trained) or "float64"
+    batch_size : rows of a Parquet file that are in memory at once
+    verbose : 1 shows how far it is
 
     Returns
     -------
@@ -120,12 +114,9 @@ def posterior_batches(
     Parameters
     ----------
     path : file or folder
-    label : str, optional
-        Column of the labels.
-    columns : list of str, optional
-        Columns of the posteriors, in the order of the classes; by default all but ``label``.
-    batch_size : int
-        Rows in memory at once.
+    label : column of the labels, optional
+    columns : columns of the posteriors, in the order of the classes; by default all but ``label``
+    batch_size : rows in memory at once
 
     Examples
     --------
@@ -220,7 +211,6 @@ def _open(source: Any, target: str | None, columns: Sequence[str] | None, batch_
 
 
 def _place(folder: str | Path | None) -> tuple[Path, bool]:
-    """The folder to write to, and whether it was made for this."""
     if folder is None:
         return Path(tempfile.mkdtemp(prefix="collidescope-")), True
     if not isinstance(folder, str | os.PathLike):
@@ -261,7 +251,6 @@ class _GrowingFile:
 
 
 def _write(stream: _Stream, out: _GrowingFile, verbose: int) -> npt.NDArray[Any]:
-    """Write all rows, return all labels."""
     batches, total, unit, target, names = stream
     labels: list[npt.NDArray[Any]] = []
     with Progress(f"writing {unit}", total, verbose) as progress:

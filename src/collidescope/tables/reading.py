@@ -28,6 +28,7 @@ from collidescope.tables.encoding import MISSING_WORDS, listed
 if TYPE_CHECKING:
     import pandas as pd
 
+Find = Callable[[Sequence[str]], str | None]
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars", " ": "spaces"}
 #: Lines that decide the delimiter, and bytes that decide the encoding and the names.
 SNIFFED, HEAD = 50, 2**20
@@ -167,13 +168,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _read_text(
-    path: Path,
-    start: bytes,
-    find: Callable[[Sequence[str]], str | None],
-    text: Sequence[str],
-    header: bool,
-    delimiter: str | None,
-    skip_lines: int,
+    path: Path, start: bytes, find: Find, text: Sequence[str], header: bool, delimiter: str | None, skip_lines: int
 ) -> Table:
     import pandas as pd
 
@@ -195,20 +190,12 @@ def _read_text(
         hint = " (is the first line data? then --no-header)" if looks_like_data(names) else ": rename one of them"
         raise ValueError(f"{path} has the column {twice!r} more than once{hint}")
     label = find(names)
-    options: dict[str, Any] = {
-        "sep": r"\s+" if delimiter == " " else delimiter,
-        "header": 0 if header else None,
-        "names": names,
-        "skiprows": skip_lines,
-        "skipinitialspace": True,
-        "index_col": False,
-        "low_memory": False,
-        "keep_default_na": False,
-        "na_values": list(MISSING_WORDS),
-        "dtype": {name: str for name in set(text) & set(names) if name != label},
-        # The label as it is written: behind an apostrophe no word stands for a missing cell.
-        "converters": {} if label is None else {label: "'".__add__},
-    }
+    options: dict[str, Any] = {"sep": r"\s+" if delimiter == " " else delimiter, "skipinitialspace": True}
+    options |= {"header": 0 if header else None, "names": names, "skiprows": skip_lines, "index_col": False}
+    options |= {"low_memory": False, "keep_default_na": False, "na_values": list(MISSING_WORDS)}
+    options["dtype"] = {name: str for name in set(text) & set(names) if name != label}
+    # The label as it is written: behind an apostrophe no word stands for a missing cell.
+    options["converters"] = {} if label is None else {label: "'".__add__}
     if delimiter != "," and (example := _decimal_comma(lines[1:500], delimiter)):
         options["decimal"] = ","
         notes.append(f"numbers are read with a decimal comma (such as {example!r})")

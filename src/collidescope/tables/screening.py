@@ -34,13 +34,12 @@ AGREE_NAMED, AGREE = 0.25, 0.9
 SORTED, FEW_CHANGES = 0.99, 0.2
 #: A name that no column of a table has, for its label.
 LABEL = "\0label"
-ID_NAME = re.compile(
-    r"(^|[^a-z])(id|uuid|guid|index|key|nr|no|number|rownum|row)$|[a-z]I[Dd]$|^unnamed \d+$|^__index_level"
+ID_WORD = r"(^|[^a-z])(id|uuid|guid|index|key|nr|no|number|rownum|row)$"
+ID_NAME = re.compile(ID_WORD + r"|[a-z]I[Dd]$|^unnamed \d+$|^__index_level")
+GROUP = (
+    "patient|subject|person|people|user|customer|client|session|document|donor|household|family|speaker|writer|group"
 )
-GROUP_NAME = re.compile(
-    r"patient|subject|person|people|user|customer|client|session|document|donor|household|family|speaker|writer|group",
-    re.IGNORECASE,
-)
+GROUP_NAME = re.compile(GROUP, re.IGNORECASE)
 
 
 @dataclass(frozen=True)

@@ -44,10 +44,7 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def one_thread(wanted: bool) -> Iterator[None]:
-    """Let torch use one thread within the block, when ``wanted`` or after a fork.
-
-    Blocks may run at once in several threads: each leaves the number that was there before the first of them.
-    """
+    """Let torch use one thread within the block, when ``wanted`` or after a fork; blocks may overlap in time."""
     state = _threads[0]
     if not (wanted or state.forked):
         yield
@@ -132,10 +129,7 @@ def world() -> tuple[int, int]:
 
 
 def own_part(batch: Tensor) -> tuple[Tensor, float]:
-    """The part of a batch that is this process's, cut along the last dimension, and the weight of its gradient.
-
-    With fewer rows than processes, every process does all of it.
-    """
+    """The part of a batch (last dimension) of this process, all with fewer rows than processes; and its weight."""
     rank, size = world()
     n_rows = batch.shape[-1]
     if n_rows < size:

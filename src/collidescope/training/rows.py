@@ -33,15 +33,8 @@ Device = torch.device | str
 class Rows:
     """Rows of a table or images: ``rows[index]`` are some of them, float32 on ``device``.
 
-    Parameters
-    ----------
-    data : float32 tensor of shape (n, ...), standardised; or an array, memory map or sparse matrix as it came
-    device : torch.device or str
-        Where batches are wanted.
-    scaling : (centre, scale), optional
-        How ``data`` that is no tensor becomes standardised.
-    index : long tensor, optional
-        Which rows of ``data`` these are, all by default; not for tensors.
+    ``data`` is a standardised float32 tensor of shape (n, ...), or an array, memory map or sparse matrix as it came; of
+    these ``index`` says which rows (default all), and ``scaling`` (centre, scale) how they become standardised.
     """
 
     def __init__(self, data: Any, device: Device = "cpu", scaling: Any = None, index: Tensor | None = None) -> None:
