@@ -16,16 +16,13 @@ import numpy.typing as npt
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.intp]
 
-#: Probabilities produced in float32 sum to 1 within about K * 6e-8; rows closer to 1 are scaled, others refused.
-SUM_TOLERANCE = 1e-5
+SUM_TOLERANCE = 1e-5  #: float32 probabilities sum to 1 within about K * 6e-8: nearer rows are scaled, others refused
 #: Spacing of bfloat16 at 1, which numpy's finfo does not know. Rounding to a type of spacing ε moves a sum of
 #: probabilities by less than ε: float16 rows sum to 1 within 0.001.
 BFLOAT16_SPACING = 2.0**-7
 EXACT_SUM = 1e-12  #: rounding of a float64 sum over thousands of classes: rows this close to 1 are taken as they are
-#: S and priors are float64: anything further from 1 was typed or rounded, and the caller should say so.
-STOCHASTIC_TOLERANCE = 1e-8
-#: A float32 softmax or a difference of float64 terms can leave a zero at -1e-9; below that is an error.
-NEGATIVE_TOLERANCE = 1e-9
+STOCHASTIC_TOLERANCE = 1e-8  #: S and priors are float64: what is further from 1 was typed or rounded
+NEGATIVE_TOLERANCE = 1e-9  #: a float32 softmax or a difference of float64 terms can leave a zero at -1e-9
 #: Errors of S are divided by the squares of priors, and sums of squared weights are kept: beyond these they overflow.
 SMALLEST_PRIOR = 1e-100
 SMALLEST_WEIGHT, LARGEST_WEIGHT = 1e-100, 1e100

@@ -9,8 +9,7 @@ import numpy.typing as npt
 
 SEED = 0  #: multipliers of the columns come from this seed, so that a model saved today recognises its rows tomorrow
 MANY_REPEATS = 0.01  #: the share of rows with a copy in another fold that is worth a warning
-#: Rows that repeat are copies if at least this share of them have an input that occurs with one label alone.
-ONE_LABEL = 0.9
+ONE_LABEL = 0.9  #: rows that repeat are copies if this share of them have an input that occurs with one label alone
 BLOCK_NUMBERS = 2_000_000  #: numbers that are hashed at once (a few copies of 16 MB)
 
 

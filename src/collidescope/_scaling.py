@@ -8,8 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 NORMAL_IQR = 1.349  #: the interquartile range of a standard normal
-#: Values further out than this many scales are brought back to it: a single 1e30 must not own the network.
-LARGEST = 20.0
+LARGEST = 20.0  #: values further out (in scales) are brought back to it: a single 1e30 must not own the network
 #: Rows that decide the quantiles: more would not change them. Of wide tables fewer, down to the second, so that they
 #: stay below this many numbers.
 QUANTILE_ROWS, FEWEST_ROWS, QUANTILE_NUMBERS = 100_000, 10_000, 64_000_000

@@ -57,8 +57,7 @@ ZIP_HEADER = 30  #: bytes before the name of a zip entry and its content
 #: Open files of this process: what stands behind them may be a file, but it must not be replaced.
 DESCRIPTOR = re.compile(r"/dev/(stdout|stderr|fd/\d+)|/proc/(self|\d+)/fd/\d+")
 KEPT_NAME = 40  #: characters of a file's name that its temporary stand-in keeps: names have a limit of 255 bytes
-#: What :func:`check_output` writes to see whether there is room: less than any of our files in use.
-LEAST_ROOM = 1 << 14
+LEAST_ROOM = 1 << 14  #: what :func:`check_output` writes to see whether there is room: less than our files in use
 
 Tree = dict[str, Any]
 Arrays = dict[str, npt.NDArray[Any]]

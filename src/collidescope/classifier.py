@@ -31,8 +31,7 @@ from collidescope.limit import Limit, limit_from_posteriors, limit_from_scores
 from collidescope.matrix import CollisionMatrix
 from collidescope.scale import _dask
 
-#: Steps of the progress bar for the folds of the whole training rows; those of a share count that share of it.
-STEPS = 8
+STEPS = 8  #: steps of the progress bar for the folds of all rows; those of a share count that share of it
 SAVED_NUMBERS = 5_000_000  #: held-out posteriors up to so many numbers are kept in a file (in half precision, 10 MB)
 HALF_PRECISION = 1e-3  #: rounding of a probability to half precision
 RECOVERY_NUMBERS = ("residual", "moved", "min_eigenvalue", "condition")  #: numbers of a recovery that a file keeps
@@ -139,23 +138,11 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         verbose: int = 0,
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
-        self.members = members
-        self.model = model
-        self.limit = limit
-        self.estimate = estimate
-        self.recovery = recovery
-        self.correction = correction
-        self.solver = solver
-        self.priors = priors
-        self.cv = cv
-        self.rare = rare
-        self.training = training
-        self.n_references = n_references
-        self.checkpoint = checkpoint
-        self.device = device
-        self.n_jobs = n_jobs
-        self.verbose = verbose
-        self.random_state = random_state
+        self.members, self.model, self.limit = members, model, limit
+        self.estimate, self.recovery, self.correction, self.solver = estimate, recovery, correction, solver
+        self.priors, self.cv, self.rare = priors, cv, rare
+        self.training, self.n_references, self.checkpoint = training, n_references, checkpoint
+        self.device, self.n_jobs, self.verbose, self.random_state = device, n_jobs, verbose, random_state
 
     @classmethod
     def from_paper(cls, **changes: Any) -> Self:
@@ -243,11 +230,9 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         """(training rows, held-out posteriors) of every size, all rows last; sets ``_crossfit``, adds to ``notes``."""
         cross_fit = (self._pairs if self._pairwise else self._pool)(data, folds.Standardised.of(data.X))
         codes, splits = data.labels.codes, data.splits
-        nested = {
-            f: parts
-            for f in folds.FRACTIONS
-            if self.limit and (parts := folds.nested_splits(splits, codes, f, data.seed, data.groups))
-        }
+        shares = folds.FRACTIONS if self.limit else ()
+        tried = {f: folds.nested_splits(splits, codes, f, data.seed, data.groups) for f in shares}
+        nested = {f: parts for f, parts in tried.items() if parts}
         with Progress("training folds", int(STEPS * len(splits) * (1 + sum(nested))), self.verbose) as progress:
             self._crossfit: Any
             self._crossfit, held_out = cross_fit(splits, self._settings(data, 1), progress, STEPS)
@@ -414,21 +399,13 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         if P is None and hasattr(self, "posteriors_") and self.posteriors_.size <= SAVED_NUMBERS:
             P = self.posteriors_.astype(np.float16)
         plain = ("gramian", "priors", "history", "member_weights", "row_hashes", "interrupted", "reference_stderr")
-        return {
-            "type": type(self).__name__,
-            "parameters": parameters,
-            "pairwise": self._pairwise,
-            "custom": self._factory is not None,
-            "crossfit": self._crossfit.export(),
-            "collision_matrix": self.collision_matrix_.export(),
-            "one_step": self.one_step_.export(),
-            "recovery": _recovery_tree(self.recovery_),
-            "limit": None if self.limit_ is None else self.limit_.to_dict(),
-            "feature_names": list(getattr(self, "feature_names_in_", [])),
-            # by which an audit recognises training rows and gives them their held-out posteriors
-            "posteriors": P,
-            **{name: getattr(self, f"{name}_") for name in plain},
-        }
+        tree = {"type": type(self).__name__, "parameters": parameters, "pairwise": self._pairwise}
+        tree |= {"custom": self._factory is not None, "crossfit": self._crossfit.export()}
+        tree |= {"collision_matrix": self.collision_matrix_.export(), "one_step": self.one_step_.export()}
+        tree |= {"recovery": _recovery_tree(self.recovery_), "limit": self.limit_ and self.limit_.to_dict()}
+        tree["feature_names"] = list(getattr(self, "feature_names_in_", []))
+        # posteriors: by which an audit recognises training rows and gives them their held-out posteriors
+        return tree | {"posteriors": P} | {name: getattr(self, f"{name}_") for name in plain}
 
     @classmethod
     def restore(cls, tree: Mapping[str, Any], path: str | Path, model: Any = None) -> Self:
@@ -622,12 +599,7 @@ def _recovery_from_tree(tree: Mapping[str, Any]) -> Recovery:
     matrix, numbers = check.check_square(tree["matrix"], "matrix of recovery"), np.asarray(tree["numbers"], np.float64)
     if numbers.shape != (len(RECOVERY_NUMBERS),) or np.isnan(numbers).any():
         raise ValueError("recovery must have its numbers")
-    return Recovery(
-        matrix=matrix,
-        priors=check.check_priors(tree["priors"], len(matrix)),
-        method=check.check_choice(tree["method"], CHOICES["recovery"], "method"),
-        converged=bool(tree["converged"]),
-        iterations=int(tree["iterations"]),
-        status=str(tree["status"]),
-        **dict(zip(RECOVERY_NUMBERS, numbers.tolist(), strict=True)),
-    )
+    priors = check.check_priors(tree["priors"], len(matrix))
+    method = check.check_choice(tree["method"], CHOICES["recovery"], "method")
+    ended = bool(tree["converged"]), int(tree["iterations"]), str(tree["status"])
+    return Recovery(matrix, priors, method, *numbers.tolist(), *ended)

@@ -25,8 +25,7 @@ from collidescope.learners.foreign import Foreign
 from collidescope.learners.pool import pool, pool_weights
 
 Factory = Callable[[int, int], Any] | None
-#: Held-out posteriors of more numbers than this are kept in float32: half of the memory, and models know no more.
-DOUBLE_NUMBERS = 2**26
+DOUBLE_NUMBERS = 2**26  #: held-out posteriors of more numbers are float32: half of the memory, models know no more
 SCORED_NUMBERS = 2**24  #: posteriors that are computed at once, in numbers (float64, and a few copies on the way)
 READ_NUMBERS = 2**22  #: numbers of rows that are scored at once: those of a file are read for it (16 MB)
 
@@ -87,8 +86,7 @@ class PoolFit:
     """Members of all folds, and what is needed to score new rows with them."""
 
     folds: list[dict[str, Member]]
-    #: How much each member counts for new rows, fitted on all held-out rows.
-    weights: dict[str, float]
+    weights: dict[str, float]  #: how much each member counts for new rows, fitted on all held-out rows
     centre: FloatArray
     scale: FloatArray
     train_priors: FloatArray

@@ -283,13 +283,7 @@ def check_rows(X: Any, y: npt.NDArray[Any]) -> None:
 
 
 def estimate_divergences(
-    classifier: Any,
-    first: Any,
-    second: Any,
-    *,
-    cv: int | Any = 5,
-    n_jobs: int | None = None,
-    random_state: int | None = 0,
+    classifier: Any, first: Any, second: Any, *, cv: Any = 5, n_jobs: int | None = None, random_state: int | None = 0
 ) -> tuple[Divergences, CollisionMatrix]:
     """Divergences between the distributions behind two samples, through a classifier that tells them apart.
 

@@ -35,14 +35,11 @@ Array = npt.NDArray[Any]
 Split = tuple[IntArray, IntArray]
 #: Shares of a fold's training rows on which it is trained again for the range: each half of the next.
 FRACTIONS = (0.5, 0.25, 0.125)
-#: The smallest training set that says something about the next larger one: rows in all, and per class.
-FEWEST_ROWS, FEWEST_PER_CLASS = 16, 2
+FEWEST_ROWS, FEWEST_PER_CLASS = 16, 2  #: the smallest training set that tells of larger ones: rows, and per class
 #: Numbers of a memory map, and of a sparse matrix, above which rows are standardised batch by batch (for members that
 #: can train so) instead of once in memory.
 MAPPED_NUMBERS, SPARSE_NUMBERS = 20_000_000, 500_000_000
-#: Up to so many numbers of a fold one thread does the work: matrices are too small to share, and threads that wait for
-#: one another on a busy machine made a fit a hundred times slower.
-ONE_THREAD_NUMBERS = 2_000_000
+ONE_THREAD_NUMBERS = 2_000_000  #: smaller folds get one thread: waiting ones made a fit a hundred times slower
 LARGEST_SPREAD = 1e30  #: far above any scale that is used as it is, and far below an overflow
 OTHER = "other classes"  #: the class that ``rare="merge"`` makes
 

@@ -43,8 +43,7 @@ from collidescope.matrix import UNSEEN, CollisionMatrix
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Sizes of a curve: many more than help, and few enough for a forged file to cost nothing.
-MOST_SIZES = 100
+MOST_SIZES = 100  #: of a curve: more than help, and few enough for a forged file to cost nothing
 FORMAT, FORMAT_VERSION = "collidescope.limit", 1
 #: The exponent c: median, and standard deviation of its logarithm. 1 is the rate of a correct parametric model.
 EXPONENT = (0.5, 0.5)

@@ -29,10 +29,8 @@ from collidescope._checks import IntArray
 Float32 = npt.NDArray[np.float32]
 Tree = dict[str, Any]  #: nested dicts and lists whose leaves are numpy arrays, text, numbers, booleans or None
 
-#: Log posteriors are not lower: rounding of float32 is all that lies below, and a pool must be able to add them up.
-LOG_FLOOR = -20.0
-#: Learned numbers are far below this; larger ones from a file would overflow float32 a few steps on.
-LARGEST_NUMBER = 1e9
+LOG_FLOOR = -20.0  #: log posteriors are not lower: float32 rounding is all that lies below, and pools must add them
+LARGEST_NUMBER = 1e9  #: learned numbers are far below; larger ones from a file would overflow float32 soon
 #: Rows that tell the standard deviations of features; factors that differ by less are the same; and the largest.
 SCALE_ROWS, SAME_SCALE, LARGEST_SCALE = 20_000, 0.1, 1e4
 BLOCK_NUMBERS = 8_000_000  #: numbers in a block of intermediate results (32 MB in float32)
@@ -43,12 +41,10 @@ class Task:
     """What a member is asked to learn, and how it may go about it."""
 
     X: Any  #: (n, d) float32, standardised: median 0, interquartile range that of a standard normal
-    #: n class numbers 0 … K-1; every class occurs.
-    codes: IntArray
+    codes: IntArray  #: n class numbers 0 … K-1; every class occurs
     n_classes: int
     sample_weight: FloatArray | None = None  #: n weights with mean 1
-    #: n group numbers; rows of one group stay on one side of any split that the member makes for early stopping.
-    groups: IntArray | None = None
+    groups: IntArray | None = None  #: n group numbers; rows of one stay on one side of a member's splits
     #: The scale of every feature before it was standardised, in units of their median: ``X * spread`` brings features
     #: back to their common unit (pixels), which distances may prefer.
     spread: FloatArray | None = None
@@ -126,8 +122,7 @@ class Member(ABC):
 
     name: ClassVar[str]
     images: ClassVar[bool] = False  #: whether rows are images
-    #: Whether it has so few parameters that it may be the best with few rows though it is not with many.
-    simple: ClassVar[bool] = False
+    simple: ClassVar[bool] = False  #: so few parameters that it may be best with few rows, if not with many
     most_features: ClassVar[float] = np.inf  #: features beyond which it does not take part by itself
 
     @classmethod

@@ -9,8 +9,7 @@ import numpy as np
 
 from collidescope.learners.base import LOG_FLOOR, FloatArray, Member, Task, Tree
 
-#: Rows' worth of the priors in every posterior: no logarithm of zero, however sure the classifier is.
-PRIOR_SHARE = 1e-3
+PRIOR_SHARE = 1e-3  #: rows' worth of the priors in every posterior: no logarithm of zero
 
 
 class Foreign(Member):

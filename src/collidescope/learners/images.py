@@ -29,8 +29,7 @@ FEWEST_EPOCHS, MOST_EPOCHS = 6, 40
 CHOOSING_SHARE, FEWEST_CHOOSING, CHOOSING_IMAGES = 0.4, 3, 3_000
 #: Images of a batch: as many as leave this many steps per epoch, within limits.
 STEPS, SMALLEST_BATCH, LARGEST_BATCH = 64, 64, 512
-#: Images that are scored at once.
-SCORED = 1_024
+SCORED = 1_024  #: images that are scored at once
 LEARNING_RATE, WEIGHT_DECAY, DROPOUT = 4e-3, 0.05, 0.1
 FOLLOW = 0.02  #: share of a step by which the averaged weights follow the trained ones
 
@@ -38,8 +37,7 @@ FOLLOW = 0.02  #: share of a step by which the averaged weights follow the train
 class Augmentation(NamedTuple):
     """How images are varied."""
 
-    #: Largest shift, as a share of the side.
-    shift: float
+    shift: float  #: largest shift, as a share of the side
     mirrored: bool
     mixed: bool  #: whether images and their labels are mixed in pairs
 
@@ -47,8 +45,7 @@ class Augmentation(NamedTuple):
 #: What is begun with, and what is tried in turn and kept where held-out images like it.
 LIGHT = Augmentation(shift=0.08, mirrored=False, mixed=False)
 TRIED: tuple[dict[str, bool], ...] = ({}, {"mirrored": True}, {"mixed": True})
-#: Radians, and random numbers that an image takes.
-LARGEST_ANGLE, N_RANDOM = 0.15, 5
+LARGEST_ANGLE, N_RANDOM = 0.15, 5  #: radians, and random numbers that an image takes
 PARTS = 6
 MOST_WIDTH, MOST_SIDE, MOST_CHANNELS = 1024, 4096, 4096  #: a file may not claim wider networks
 

@@ -24,9 +24,7 @@ HIDDEN = (128, 128)
 STACK, STACK_ROWS = 3, 15_000
 PATIENCE = 8  #: epochs without gain that end the training, unless ``training`` says otherwise
 PARTS = 10  #: held-out parts that a stack of one is made from
-#: Up to so many rows one thread trains: matrices are too small to share, and threads that wait for one another on a
-#: busy machine made a fit a hundred times slower.
-ONE_THREAD_ROWS = 20_000
+ONE_THREAD_ROWS = 20_000  #: up to these one thread trains: waiting ones made a fit a hundred times slower
 LARGEST_HALF = 60_000.0
 MOST_NETWORKS, MOST_LAYERS = 100, 20  #: networks of a stack and layers that a file may claim
 

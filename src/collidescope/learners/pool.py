@@ -14,13 +14,11 @@ from scipy.optimize import minimize
 from collidescope._checks import FloatArray, IntArray
 from collidescope.learners.base import LOG_FLOOR, log_softmax, one_thread
 
-#: Standard deviation of the weights around their prior ones: a hundred rows move them, a handful do not.
-WEIGHT_SPREAD = 0.4
+WEIGHT_SPREAD = 0.4  #: deviation of the weights around their prior ones: a hundred rows move them, a handful do not
 #: Half of the prior weights are equal, half the members' chances to be the best over this many resamples of the rows:
 #: equal weights alone drown the one right model among many, chances alone miss what diversity gains.
 EQUAL_SHARE, N_RESAMPLES = 0.5, 100
-#: Weights below this are zero: a member that counts so little is not worth its time and its place in a file.
-SMALLEST_WEIGHT = 0.05
+SMALLEST_WEIGHT = 0.05  #: weights below are zero: such a member is not worth its time and its place in a file
 MOST_NUMBERS = 3_000_000  #: numbers (members × rows × classes) beyond which a sample of the rows decides
 
 

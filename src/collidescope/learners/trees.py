@@ -22,8 +22,7 @@ Array = npt.NDArray[Any]
 
 MAX_DEPTH = 40  #: steps of a walk; trees are grown no deeper, and files that claim more are refused
 MOST_TREES, MOST_LEAVES = 4_000, 400_000  #: trees and leaves that a file may claim
-#: Blocks of rows are this much smaller than memory allows: walks within a processor's cache take a quarter of the time.
-CACHED = 16
+CACHED = 16  #: blocks of rows are so much smaller than memory allows: walks within a cache take a quarter of the time
 
 
 class Trees(ArrayMember):
@@ -269,8 +268,7 @@ class Boosting(Trees):
         {"num_leaves": 20, "max_depth": 7, "feature_fraction": 0.7, "extra_trees": True},
     )
     leaf_share, fewest, most = 0.02, 2, 10  #: rows of the smallest leaf: a share of the rows, within limits
-    #: Of leaves, rounded to half precision: a tree's step changes by less than a thousandth.
-    values: Annotated[npt.NDArray[np.float16], "f2 L"]
+    values: Annotated[npt.NDArray[np.float16], "f2 L"]  #: of leaves; half precision changes a step by < 0.001
 
     def learn(self, task: Task) -> None:
         K, n = task.n_classes, len(task.codes)

@@ -47,8 +47,7 @@ from collidescope.training.rows import VALIDATION_FRACTION, Rows, as_rows, label
 #: Networks of ``hidden_layer_sizes="auto"``, weighed by their held-out loss.
 AUTO_SIZES: tuple[tuple[int, ...], ...] = ((64,), (128, 128))
 SMALLEST_SHARE = 1e-6  #: a network below this share of the largest weight changes no digit of a score
-#: Ridges tried for the posteriors; the one with the lowest held-out log loss is kept.
-RIDGES = (0.0, 1e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0)
+RIDGES = (0.0, 1e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0)  #: tried; the lowest held-out log loss is kept
 SMALLEST_PROBABILITY = 1e-6
 
 

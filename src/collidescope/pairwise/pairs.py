@@ -19,8 +19,7 @@ from collidescope.pairwise.scoring import PairwiseNetwork
 from collidescope.training.config import TrainingConfig
 from collidescope.training.rows import SCORING_BATCH, Rows, Split, signature
 
-#: p·p' is computed in float32, where probabilities below this are rounding: it bounds the logarithm at 16.
-PROBABILITY_FLOOR = 1e-7
+PROBABILITY_FLOOR = 1e-7  #: below, products p·p' in float32 are rounding: it bounds the logarithm at 16
 HELD_OUT_PAIRS = 4  #: held-out pairs per held-out row: the loss on 4n pairs is nearly as certain as on all n²
 
 

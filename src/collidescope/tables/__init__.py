@@ -72,9 +72,7 @@ class TableClassifier(CollisionClassifier):
         self, *, drop: Sequence[str] = (), keep: Sequence[str] = (), categories: Sequence[str] = (), **parameters: Any
     ) -> None:
         super().__init__(**parameters)
-        self.drop = drop
-        self.keep = keep
-        self.categories = categories
+        self.drop, self.keep, self.categories = drop, keep, categories
 
     def fit(
         self, X: Any, y: Any, sample_weight: npt.ArrayLike | None = None, groups: npt.ArrayLike | None = None

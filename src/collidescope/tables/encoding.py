@@ -37,8 +37,7 @@ TRUTH = {"true": 1.0, "false": 0.0}
 LARGEST = 1e30  #: the largest feature: float32 could hold more, but not a sum of it over the rows
 #: Up to this many levels (skrub's default) text is a category; more where each has some rows to be learned from.
 FEW_LEVELS, MOST_LEVELS, ROWS_PER_LEVEL = 40, 200, 100
-#: Parts of a date; the hour only where some time of day was seen.
-DATE_PARTS = ("year", "month", "day", "total_seconds", "weekday", "hour")
+DATE_PARTS = ("year", "month", "day", "total_seconds", "weekday", "hour")  #: the hour only if one was seen
 #: n-grams kept of a text column, the most frequent ones: a file has to hold this many times the components.
 MOST_NGRAMS, COMPONENTS, NGRAMS = 20_000, 30, {"analyzer": "char_wb", "ngram_range": (3, 4)}
 BLOCK = 20_000  #: texts turned into n-grams at once

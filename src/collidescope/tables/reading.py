@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 
 Find = Callable[[Sequence[str]], str | None]
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars", " ": "spaces"}
-#: Lines that decide the delimiter, and bytes that decide the encoding and the names.
-SNIFFED, HEAD = 50, 2**20
+SNIFFED, HEAD = 50, 2**20  #: lines that decide the delimiter, bytes that decide the encoding and the names
 OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 #: What a file starts with when it is no text (tar archives say so at byte 257).
 ARCHIVE, OTHER = "an archive: unpack it, and give the table in it", "save the table as CSV or Parquet"

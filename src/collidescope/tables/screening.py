@@ -16,8 +16,7 @@ from collidescope.tables.encoding import as_levels, as_numbers
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Fewer rows than these cannot tell an id from a measurement, or a leak from luck.
-FEWEST_ROWS, FEWEST_FOR_LEAKS = 20, 50
+FEWEST_ROWS, FEWEST_FOR_LEAKS = 20, 50  #: fewer rows cannot tell an id from a measurement, or a leak from luck
 MOST_ROWS = 20_000  #: rows that a leak is looked for in; more would not change the verdict
 #: A leak is right on at least this share of the rows held out, and leaves at most this share of the errors of always
 #: naming the largest class.
@@ -32,14 +31,11 @@ AGREE_NAMED, AGREE = 0.25, 0.9
 #: The share of steps up (or down) from row to row that makes a column sorted; the share of the changes of label by
 #: chance that makes the rows sorted by label.
 SORTED, FEW_CHANGES = 0.99, 0.2
-#: A name that no column of a table has, for its label.
-LABEL = "\0label"
+LABEL = "\0label"  #: a name that no column of a table has, for its label
 ID_WORD = r"(^|[^a-z])(id|uuid|guid|index|key|nr|no|number|rownum|row)$"
 ID_NAME = re.compile(ID_WORD + r"|[a-z]I[Dd]$|^unnamed \d+$|^__index_level")
-GROUP = (
-    "patient|subject|person|people|user|customer|client|session|document|donor|household|family|speaker|writer|group"
-)
-GROUP_NAME = re.compile(GROUP, re.IGNORECASE)
+GROUP = "patient|subject|person|people|user|customer|client|session|document|donor|household|family|speaker|writer"
+GROUP_NAME = re.compile(f"{GROUP}|group", re.IGNORECASE)
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from collidescope.training.loop import BestWeights
 
 LARGEST_WEIGHT = 1e9  #: weights of standardised inputs are far below this; larger ones overflow float32 a few layers on
-#: The least values of what AdamW keeps of each parameter, beside averages of gradients.
-LEAST = {"step": 1.0, "exp_avg_sq": 0.0}
+LEAST = {"step": 1.0, "exp_avg_sq": 0.0}  #: least values of what AdamW keeps beside averages of gradients
 HISTORY = ("train_loss", "val_loss", "seconds")  #: columns of the history beside the number of the epoch
 STORED_AS = {torch.bfloat16: torch.int16}  #: types of torch that numpy lacks are stored as integers of the same size
 

@@ -22,9 +22,7 @@ from collidescope.training.checkpoint import Checkpoint
 from collidescope.training.config import TrainingConfig
 from collidescope.training.machine import average_gradients, explained_errors, flushed_denormals, own_part, world
 
-#: An epoch counts as better when the held-out loss falls by more than this: over a few thousand held-out rows less than
-#: a nat in all, which is luck, and separable data would creep on by less for ever.
-MINIMUM_GAIN = 1e-4
+MINIMUM_GAIN = 1e-4  #: an epoch is better if the held-out loss falls by more: less is luck, and could go on for ever
 #: Seeds of epochs are spread by these odd numbers (Knuth's multipliers), so that neighbouring seeds share no epoch.
 SEED_STRIDE, EPOCH_STRIDE = 2654435761, 40503
 #: What to try when memory runs out.

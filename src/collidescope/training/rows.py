@@ -20,8 +20,7 @@ from torch import Tensor
 from collidescope._scaling import apply_scaling
 from collidescope.training.config import TrainingConfig
 
-#: Share of a GPU's free memory that the inputs may take; the rest is for the network and its activations.
-GPU_SHARE = 0.5
+GPU_SHARE = 0.5  #: share of a GPU's free memory that inputs may take; the rest is for the network and activations
 NUMBERS_AT_ONCE = 4_000_000  #: numbers that are read at once where all rows are gone through (16 MB)
 SCORING_BATCH = 8192  #: rows scored at once for the held-out loss
 VALIDATION_FRACTION = 0.1  #: share of the rows that early stopping watches
