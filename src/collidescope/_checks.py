@@ -17,8 +17,7 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.intp]
 
 SUM_TOLERANCE = 1e-5  #: float32 probabilities sum to 1 within about K * 6e-8: nearer rows are scaled, others refused
-#: Spacing of bfloat16 at 1, which numpy's finfo does not know. Rounding to a type of spacing ε moves a sum of
-#: probabilities by less than ε: float16 rows sum to 1 within 0.001.
+#: Spacing ε of bfloat16 at 1, which numpy's finfo lacks. Rounding moves a sum of probabilities by less than ε.
 BFLOAT16_SPACING = 2.0**-7
 EXACT_SUM = 1e-12  #: rounding of a float64 sum over thousands of classes: rows this close to 1 are taken as they are
 STOCHASTIC_TOLERANCE = 1e-8  #: S and priors are float64: what is further from 1 was typed or rounded

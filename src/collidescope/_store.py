@@ -8,8 +8,8 @@ JSON in the header, with a checksum of all of it::
                              {"format": "collidescope", "version": 3, "kind": "model", "tree": skeleton}
     skeleton                 the tree; instead of an array {"$array": name of its tensor}
 
-Text and object arrays (class names) stand in the skeleton, times as integer tensors with their dtype. Arrays that are
-equal are stored once, large ones of models compressed. Matrices can also be ``.npz`` files of the same entries.
+Text and object arrays (class names) stand in the skeleton, times are integer tensors with their dtype. Equal arrays
+are stored once, large ones of models compressed. Matrices can also be ``.npz`` files of the same entries.
 
 Nothing in a file is trusted: no code is run, sizes are compared with the length of the file before memory is taken,
 and whatever is wrong ends in a :class:`ModelFileError`. The checksum detects damage; it is not a signature.

@@ -601,5 +601,5 @@ def _recovery_from_tree(tree: Mapping[str, Any]) -> Recovery:
         raise ValueError("recovery must have its numbers")
     priors = check.check_priors(tree["priors"], len(matrix))
     method = check.check_choice(tree["method"], CHOICES["recovery"], "method")
-    ended = bool(tree["converged"]), int(tree["iterations"]), str(tree["status"])
+    ended: list[Any] = [bool(tree["converged"]), int(tree["iterations"]), str(tree["status"])]
     return Recovery(matrix, priors, method, *numbers.tolist(), *ended)

@@ -35,7 +35,7 @@ Array = npt.NDArray[Any]
 Inputs = Callable[[int, np.random.Generator], FloatArray]
 Draws = Callable[[IntArray, np.random.Generator], npt.NDArray[Any]]
 Posteriors = Callable[[FloatArray], FloatArray]
-Nodes = Callable[[], Iterator[tuple[FloatArray, FloatArray]]]
+Nodes = Callable[[], Iterator[tuple[FloatArray, FloatArray]]] | None
 
 
 class Problem:
@@ -50,13 +50,7 @@ class Problem:
     """
 
     def __init__(
-        self,
-        priors: FloatArray,
-        classes: npt.NDArray[Any],
-        draw: Draws,
-        teacher: Posteriors,
-        n_features: int,
-        nodes: Nodes | None = None,
+        self, priors: FloatArray, classes: Array, draw: Draws, teacher: Posteriors, n_features: int, nodes: Nodes = None
     ) -> None:
         self.priors, self.classes, self.draw = priors, classes, draw
         self.n_features, self._teacher, self._nodes = n_features, teacher, nodes

@@ -290,8 +290,6 @@ def estimate_divergences(
     Returns the four divergences at equal priors (the collision divergence, 1 - 2 S₁₂, from the one-step estimate, the
     others from the held-out posteriors) and the 2×2 collision matrix behind them, which has the intervals.
 
-    Examples
-    --------
     >>> from sklearn.linear_model import LogisticRegression
     >>> rng = np.random.default_rng(0)
     >>> samples = rng.normal(-1, 1, (2000, 1)), rng.normal(1, 1, (2000, 1))

@@ -36,9 +36,7 @@ Split = tuple[IntArray, IntArray]
 #: Shares of a fold's training rows on which it is trained again for the range: each half of the next.
 FRACTIONS = (0.5, 0.25, 0.125)
 FEWEST_ROWS, FEWEST_PER_CLASS = 16, 2  #: the smallest training set that tells of larger ones: rows, and per class
-#: Numbers of a memory map, and of a sparse matrix, above which rows are standardised batch by batch (for members that
-#: can train so) instead of once in memory.
-MAPPED_NUMBERS, SPARSE_NUMBERS = 20_000_000, 500_000_000
+MAPPED_NUMBERS, SPARSE_NUMBERS = 20_000_000, 500_000_000  #: beyond, rows are standardised batch by batch
 ONE_THREAD_NUMBERS = 2_000_000  #: smaller folds get one thread: waiting ones made a fit a hundred times slower
 LARGEST_SPREAD = 1e30  #: far above any scale that is used as it is, and far below an overflow
 OTHER = "other classes"  #: the class that ``rare="merge"`` makes
@@ -154,8 +152,8 @@ def resolve_splits(
 ) -> tuple[list[Split], list[str]]:
     """(training rows, held-out rows) of every fold, and what its user should know.
 
-    A number means stratified folds that keep groups together; else what ``cv`` says, checked. ``used`` are the numbers
-    of the rows of ``y`` in the table that a list of splits counts, if some were left out.
+    A number means stratified folds that keep groups together; else what ``cv`` says, checked. ``used`` numbers the rows
+    of ``y`` in the table that a list of splits counts.
     """
     if cv is None or np.isscalar(cv):
         return _numbered_splits(cv, y, classes, random_state, groups)

@@ -52,8 +52,7 @@ EXPONENTS = np.linspace(0.05, 2.0, 40)
 SHARE = (0.5, 0.75)
 SHARES = np.concatenate([[0.0], np.geomspace(1e-3, 1.0, 90)])
 DISCREPANCY = 0.1  #: how far a curve strays from a power law: standard deviation of s_t in units of s_t - s_T
-#: "Settled": with all that may be left to learn the range is at most this much wider than the interval of PBER(n).
-WIDENING = 1.5
+WIDENING = 1.5  #: "settled": all that may be left to learn widens the range at most so much beyond that of PBER(n)
 SEEN = 2.0  #: z-value from which a difference counts as seen
 #: Skill below the first share of the baseline is none; below the second it is little, and drops must become smaller.
 NO_SKILL, LITTLE_SKILL = 0.02, 0.1

@@ -98,10 +98,8 @@ def posterior_error_bound(
 
     Parameters
     ----------
-    S_hat, S : arrays of shape (K, K)
-        Estimated and true collision matrix.
-    q_hat, q : arrays of shape (K,)
-        Estimated and true expected similarities of one input.
+    S_hat, S : (K, K) estimated and true collision matrix
+    q_hat, q : (K,) estimated and true expected similarities of one input
 
     Examples
     --------

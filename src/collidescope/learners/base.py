@@ -1,8 +1,7 @@
 """What a member of the pool is: a way to learn posteriors p(class | x) from labelled rows; and what members share.
 
-A member is a small class. It is built for one fold, fitted once on that fold's training rows, and from then on gives
-log posteriors of any row. What it learned is a tree of arrays and JSON values, so that it can be written to a file and
-read again without running code.
+A member is built for one fold, fitted once on its training rows, and then gives log posteriors of any row. What it
+learned is a tree of arrays and JSON values, which a file can hold and which is read again without running code.
 
 Shapes: n rows, d features, K classes. Members for tables get standardised float32 rows of shape (n, d); a member for
 images (``images = True``) gets rows of shape (n, channels, height, width). Nothing here needs torch.
@@ -45,8 +44,7 @@ class Task:
     n_classes: int
     sample_weight: FloatArray | None = None  #: n weights with mean 1
     groups: IntArray | None = None  #: n group numbers; rows of one stay on one side of a member's splits
-    #: The scale of every feature before it was standardised, in units of their median: ``X * spread`` brings features
-    #: back to their common unit (pixels), which distances may prefer.
+    #: Scales before standardising, in units of their median: ``X * spread`` has a common unit, as distances may prefer.
     spread: FloatArray | None = None
     seed: int = 0
     #: Of networks: torch's device, settings (:class:`collidescope.training.config.TrainingConfig`), who is told of
@@ -58,7 +56,6 @@ class Task:
 
     @property
     def weights(self) -> FloatArray:
-        """The sample weights, or ones."""
         n = len(self.codes)
         return np.ones(n) if self.sample_weight is None else np.asarray(self.sample_weight, dtype=np.float64)
 
@@ -177,7 +174,6 @@ class ArrayMember(Member):
 
     @classmethod
     def known_sizes(cls, n_features: int, n_classes: int) -> dict[str, int]:
-        """What is known of the letters."""
         return {"d": n_features, "K": n_classes}
 
     def fit(self, task: Task) -> Self:
@@ -191,7 +187,6 @@ class ArrayMember(Member):
 
     @classmethod
     def stored(cls) -> dict[str, tuple[Any, ...]]:
-        """What a file holds, by name."""
         hints = get_type_hints(cls, include_extras=True).items()
         return {name: hint.__metadata__ for name, hint in hints if hasattr(hint, "__metadata__")}
 

@@ -22,13 +22,11 @@ from collidescope.training.machine import flushed_denormals, one_thread
 
 CPU_WIDTH, GPU_WIDTH = 24, 64  #: channels of the first block on a CPU and on a GPU; they double with every block
 SMALLEST_SIDE = 8  #: images below this side are not halved again
-#: Images shown in the whole training, within limits in epochs. Runs that choose take this share of the epochs, on so
-#: many images at most. Longer training learns the noise of labels by heart.
+#: Images shown in training (longer learns the noise of labels by heart), epochs, and what runs that choose take.
 CPU_IMAGES, GPU_IMAGES = 25_600, 64_000
 FEWEST_EPOCHS, MOST_EPOCHS = 6, 40
 CHOOSING_SHARE, FEWEST_CHOOSING, CHOOSING_IMAGES = 0.4, 3, 3_000
-#: Images of a batch: as many as leave this many steps per epoch, within limits.
-STEPS, SMALLEST_BATCH, LARGEST_BATCH = 64, 64, 512
+STEPS, SMALLEST_BATCH, LARGEST_BATCH = 64, 64, 512  #: images of a batch leave so many steps per epoch
 SCORED = 1_024  #: images that are scored at once
 LEARNING_RATE, WEIGHT_DECAY, DROPOUT = 4e-3, 0.05, 0.1
 FOLLOW = 0.02  #: share of a step by which the averaged weights follow the trained ones

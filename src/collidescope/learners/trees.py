@@ -119,8 +119,7 @@ class Trees(ArrayMember):
 
 
 LEVELS = 255  #: intervals of a feature
-#: Trees, and the fewest of them where trees are large; leaves of all trees together.
-TREES, FEWEST_TREES, TOTAL_LEAVES = 100, 25, 40_000
+TREES, FEWEST_TREES, TOTAL_LEAVES = 100, 25, 40_000  #: trees, the fewest of large ones; leaves of all together
 PROBED_TREES = 4  #: trees that tell how many leaves there will be
 LEAF_SIZES = (1, 4)  #: rows of the smallest leaf that are tried
 #: Trees, and rows, with which the size of a leaf is chosen: with 120 rows 25 trees chose worse (Brier score +1.7%).
@@ -246,8 +245,7 @@ MAX_ROUNDS, MAX_TREES = 300, 2_000  #: rounds, and trees of all kinds, rounds an
 PARTS, PATIENCE = 6, 20  #: parts of the rows that are held out in turn; rounds without gain that end the growth
 #: Step of a round: this many over the rounds that classes leave, within limits. Many rows afford larger steps.
 RATE_ROUNDS, LEARNING_RATE, LARGE_RATE, FASTEST = 12.0, 0.1, 0.16, 0.3
-#: Rows × trees per round × parts that are held out in turn (at least one), and rows × trees per round up to which all
-#: rows are trained on once the rounds are known.
+#: Rows × trees per round: × parts held out in turn; and up to which all are trained on once the rounds are known.
 CROSS_VALIDATED, REFITTED = 10_000, 30_000
 BLIND_ROUNDS = 30  #: rounds where nothing can be held out
 #: Rows of more features (pixels) are wide: a tree sees a sample of as many of them, in coarser bins. On 784 pixels that
@@ -340,10 +338,7 @@ def _boost(task: Task, part: IntArray, options: dict[str, Any], most: int) -> st
 
 
 def _read(block: str) -> tuple[tuple[Array, Array, Array, Array], Array]:
-    """A tree for :meth:`Trees.keep` and the values of its leaves, from LightGBM's text.
-
-    There inner nodes and leaves are numbered apart, and a child -1 - k is leaf k; here leaves follow the inner nodes.
-    """
+    """A tree for :meth:`Trees.keep` and the values of its leaves; in LightGBM's text a child -1 - k is leaf k."""
     lines = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
     threshold, values = (np.array(lines[name].split(), dtype=np.float64) for name in ("threshold", "leaf_value"))
     fields = ("split_feature", "left_child", "right_child")

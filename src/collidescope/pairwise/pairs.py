@@ -33,12 +33,10 @@ def sample_pairs(
 
     Parameters
     ----------
-    labels : integer tensor of shape (n,)
-        Class numbers. Only classes that occur count; each needs two rows.
+    labels : n class numbers; only classes that occur count, and each needs two rows
     n_pairs : int
     generator : torch.Generator, on the device of ``labels``, optional
-    sample_weight : tensor of shape (n,), optional
-        Within its class a row is drawn in proportion to its weight.
+    sample_weight : n weights, in proportion to which rows are drawn within their class, optional
 
     Returns
     -------

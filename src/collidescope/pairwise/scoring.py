@@ -18,8 +18,7 @@ from torch import Tensor, nn
 
 from collidescope.training.machine import halved
 
-#: Bytes of activations per block of pairs: the last-level cache share of one core, where additions are not slowed
-#: down by memory. Measured best between 1 and 4 MiB; larger budgets only pay on accelerators.
+#: Bytes of activations per block of pairs: a core's share of the cache (1 to 4 MiB measured best); more pays on GPUs.
 BLOCK_BYTES = 2 * 2**20
 ACCELERATOR_BLOCK_BYTES = 256 * 2**20
 GPU_RESULT_BYTES = 2 * 2**30  #: scores of all pairs stay on a GPU up to this size and come back in one transfer

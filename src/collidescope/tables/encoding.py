@@ -123,18 +123,13 @@ class TableEncoder:
 
     Attributes
     ----------
-    types : dict
-        Column → "number", "date", "category" or "text".
-    formats : dict
-        Date column → (format or None, whether some time of day was seen).
+    types : column → "number", "date", "category" or "text"
+    formats : date column → (format or None, whether some time of day was seen)
     units, medians, missing : arrays with one entry per number and per part of a date
         Numbers are divided by a unit (1, unless they are very large or very small), then centred at the median.
-    levels : dict
-        Category column → its levels, the last one None where cells were missing.
-    texts : dict
-        Text column → its n-grams ("vocabulary"), their "idf", the "components", and whether cells were "missing".
-    left_out : dict
-        Column → why it is not used.
+    levels : category column → its levels, the last one None where cells were missing
+    texts : text column → its n-grams ("vocabulary"), their "idf", the "components", and whether cells were "missing"
+    left_out : column → why it is not used
     """
 
     types: dict[str, str] = field(default_factory=dict)
@@ -148,13 +143,9 @@ class TableEncoder:
 
     @classmethod
     def fit(cls, X: Any, *, categories: Iterable[str] = (), left_out: Mapping[str, str] | None = None) -> TableEncoder:
-        """Choose the type of every column and learn what it needs.
+        """Choose the type of every column of a DataFrame and learn what it needs.
 
-        Parameters
-        ----------
-        X : DataFrame
-        categories : names of columns whose values are names even where they look like numbers
-        left_out : column → why it is not used
+        Values of ``categories`` are names even where they look like numbers; ``left_out`` says why some are not used.
         """
         table, forced, new = as_frame(X), set(categories), cls(left_out=dict(left_out or {}))
         check_columns(table, [*forced, *new.left_out])
@@ -226,7 +217,6 @@ class TableEncoder:
 
     @property
     def _ordered_levels(self) -> list[tuple[str, tuple[str | None, ...]]]:
-        """Columns of two levels first, then the others."""
         return sorted(self.levels.items(), key=lambda item: not _is_pair(item[1]))
 
     @property
@@ -307,10 +297,9 @@ class TableEncoder:
             words = as_levels(table[name])[1]
             dressed = [word for word in words if DRESSED_NUMBER.match(word) and not PLAIN_NUMBER.match(word)]
             if len(words) >= FEW_LEVELS / 2 and len(dressed) >= MOSTLY * len(words):
-                found.append(
-                    f"column {name!r} is taken as text, but looks like numbers (such as {dressed[0]!r}): "
-                    f"write them plainly, without units and thousands separators, to have them used as numbers"
-                )
+                looks = f"column {name!r} is taken as text, but looks like numbers (such as {dressed[0]!r})"
+                remedy = "write them plainly, without units and thousands separators, to have them used as numbers"
+                found.append(f"{looks}: {remedy}")
         return found
 
     @classmethod

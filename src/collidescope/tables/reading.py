@@ -78,12 +78,9 @@ def read_table(
     path : file
     label : name of the label column, or a function that finds it among the names; its cells stay as they are written
     text : other columns to be read as they are written
-    header : bool
-        Whether the first line names the columns; else they are called c1, c2, …
-    delimiter : str, optional
-        Found out by default.
-    skip_lines : int
-        Lines at the top that are no part of the table.
+    header : whether the first line names the columns; else they are called c1, c2, …
+    delimiter : found out by default
+    skip_lines : lines at the top that are no part of the table
     """
     path = regular_file(path)
     if path.stat().st_size == 0:
@@ -123,10 +120,9 @@ def _reader(path: Path, start: bytes) -> Callable[[Path], tuple[pd.DataFrame, li
     if suffix in (".jsonl", ".ndjson"):
         return _read_json_lines
     if suffix == ".json" or re.match(rb'\s*(\[\s*)?\{\s*"', start):
-        raise ValueError(
-            f"{path} is JSON, which need not be a table: save it as CSV or Parquet (pandas.read_json(…).to_csv(…)), or "
-            f"as JSON lines, one object per line in a file that ends in .jsonl"
-        )
+        other = "as JSON lines, one object per line in a file that ends in .jsonl"
+        save = f"save it as CSV or Parquet (pandas.read_json(…).to_csv(…)), or {other}"
+        raise ValueError(f"{path} is JSON, which need not be a table: {save}")
     return None
 
 

@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 
 FEWEST_ROWS, FEWEST_FOR_LEAKS = 20, 50  #: fewer rows cannot tell an id from a measurement, or a leak from luck
 MOST_ROWS = 20_000  #: rows that a leak is looked for in; more would not change the verdict
-#: A leak is right on at least this share of the rows held out, and leaves at most this share of the errors of always
-#: naming the largest class.
-LEAK, ERRORS_LEFT = 0.995, 0.1
+LEAK, ERRORS_LEFT = 0.995, 0.1  #: share of held-out rows that a leak gets right; of naive errors that it leaves at most
 SPARE_LEAVES = 8  #: leaves of the tree that looks for a leak in a numeric column, beyond the number of classes
 ID_WORDS = 1.5  #: words an id has on average: free text has more
 #: Names of groups of rows have at least so many values, and so many per class: fewer are an ordinary category.
@@ -44,16 +42,11 @@ class Screening:
 
     Attributes
     ----------
-    ids : dict
-        Column → why it is taken for an id; such columns are left out.
-    suspects : dict
-        Column → why it may be one; these stay.
-    leaks : dict
-        Column → share of held-out rows whose label it alone gives away.
-    groups : dict
-        Column → how often two rows with the same value have the same label, and how often two rows have by chance.
-    ordered : list of str
-        Columns that are sorted in a table that is sorted by its label.
+    ids : column → why it is taken for an id; such columns are left out
+    suspects : column → why it may be one; these stay
+    leaks : column → share of held-out rows whose label it alone gives away
+    groups : column → how often two rows with the same value have the same label, and how often by chance
+    ordered : columns that are sorted in a table that is sorted by its label
     """
 
     ids: dict[str, str] = field(default_factory=dict)
