@@ -359,7 +359,8 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """The most likely class of new rows."""
-        return self.classes_[self.predict_proba(X).argmax(axis=1)]
+        posteriors = self.predict_proba(X)  # first: it says so when there was no fit
+        return self.classes_[posteriors.argmax(axis=1)]
 
     def similarity(self, A: Any, B: Any) -> FloatArray:
         """Sim: the probability that a row of ``A`` and a row of ``B`` share a class, len(A) × len(B)."""
