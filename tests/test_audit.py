@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from scipy.stats import binomtest, norm
+from scipy.stats import norm
 from sklearn.dummy import DummyClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import average_precision_score
 
 from collidescope import crossfit_posteriors
 from collidescope.applications import ambiguous, audit, bayes_confusion, label_error_scores
-from collidescope.applications._inputs import wilson_interval
-from collidescope.applications.audit import paired_interval, stray_labels
 from collidescope.datasets import GaussianProblem, led
 from helpers import random_posteriors
 
@@ -69,8 +68,7 @@ def test_a_classifier_blind_to_one_feature_is_caught_at_the_pair_it_needs_that_f
     expected = GaussianProblem([[0.0], [0.8]]).bayes_error() - GaussianProblem([[0.0], [9.64**0.5]]).bayes_error()
     assert ((found["low"] < expected) & (expected < found["high"])).all()
     assert report.fixable_interval[0] > 0
-    assert "could be fixed by a better model" in report.verdict
-    assert ("c taken for d" in report.verdict) or ("d taken for c" in report.verdict)
+    assert re.search("could be fixed by a better model.*(c taken for d|d taken for c)", report.verdict, re.DOTALL)
     everything = report.rows("c", "d", "all")
     assert everything.tolist() == np.flatnonzero((y == "c") & (blind == "d")).tolist()
     parts = {kind: report.rows("c", "d", kind) for kind in ("fixable", "inherent", "other")}
@@ -122,7 +120,6 @@ def test_a_perfect_classifier_has_nothing_to_fix():
     report = audit(np.eye(2)[y], y_true=y, y_pred=y)
     assert (report.error, report.fixable, len(report.pairs)) == (0, 0, 0)
     assert "nothing to fix" in report.verdict
-    assert str(report)
     assert report._repr_html_()
     assert audit(np.full((100, 2), 0.5), y_true=y, y_pred=y).fixable == -0.5
 
@@ -155,17 +152,6 @@ def test_bayes_confusion_with_and_without_labels_estimate_the_same():
     assert np.allclose(bayes_confusion(P, y), bayes_confusion(P), atol=0.01)
     edge = np.log(0.8 / 0.2) / 2  # where the posteriors are even
     assert bayes_confusion(P, y)[1, 0] == pytest.approx(norm.cdf(edge - 1), abs=0.01)
-
-
-def test_intervals_hold_their_estimate_and_tend_to_walds():
-    for b, c, n in [(0, 0, 5), (5, 0, 5), (0, 3, 3), (10, 4, 30)]:
-        for level in (0.1, 0.95):
-            low, high = paired_interval(np.array(b), np.array(c), np.array(n), level)
-            assert -1 <= low <= (b - c) / n <= high <= 1
-    differences = np.repeat([1.0, -1.0, 0.0], [900, 600, 8500])
-    low, high = paired_interval(np.array(900), np.array(600), np.array(10_000), 0.95)
-    assert high - low == pytest.approx(2 * 1.96 * differences.std() / 100, rel=0.01)
-    assert wilson_interval(7, 90, 0.9) == pytest.approx(tuple(binomtest(7, 90).proportion_ci(0.9, method="wilson")))
 
 
 # ------------------------------------------------------------------------------------------------- rows and labels
@@ -211,31 +197,18 @@ def test_columns_say_what_the_posteriors_say():
     assert rows["entropy"].tolist() == [np.log(2), 0.0]
 
 
-def test_the_order_follows_the_question():
+def test_the_order_follows_the_question_and_with_no_stray_labels_the_posterior_of_the_label():
     P, y = random_posteriors(np.random.default_rng(0), 200, 4)
     assert ambiguous(P, y=y)["entropy"].is_monotonic_decreasing
     margin = ambiguous(P, y=y, by="margin")
     assert (margin["p_first"] - margin["p_second"]).is_monotonic_increasing
     by_label = ambiguous(P, y=y, by="label", top=7)
     assert by_label["index"].tolist() == np.argsort(-label_error_scores(P, y), kind="stable")[:7].tolist()
-
-
-def test_with_no_stray_labels_the_order_is_that_of_the_posterior_of_the_label():
-    P, _ = random_posteriors(np.random.default_rng(1), 300, 5)
-    y = P.argmax(axis=1)
-    assert np.array_equal(np.argsort(-label_error_scores(P, y)), np.argsort(P[np.arange(300), y]))
+    likely = P.argmax(axis=1)
+    assert np.array_equal(np.argsort(-label_error_scores(P, likely)), np.argsort(P.max(axis=1)))
     scores = label_error_scores([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]], ["a", "b", "b"])
     assert np.isfinite(scores).all()  # also of a posterior of zero
     assert scores.argmax() == 2
-
-
-def test_stray_labels_are_counted_on_clear_rows_and_more_on_the_clearest():
-    P = np.array([[0.9, 0.05, 0.05]] * 6 + [[1.0, 0.0, 0.0]] + [[0.6, 0.4, 0.0]] * 50)
-    codes = np.array([0, 0, 1, 1, 1, 2] + [2] + [1] * 50)
-    R = stray_labels(P, codes)
-    # at 0.9, halfway between 0.8 and 1, a row counts a quarter; one label in either direction is imagined
-    assert np.allclose(R[0], [0, (3 / 4 + 1) / 4, (1 / 4 + 1 + 1) / 4])
-    assert np.allclose(R[1:], [[0.5, 0, 0.5], [0.5, 0.5, 0]])
 
 
 @pytest.mark.parametrize("kind", ["symmetric", "pair"])
@@ -266,8 +239,6 @@ FITTED = DummyClassifier().fit([[0]] * 4, Y4)
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda: audit([[0.9, 0.2]] * 4, y_true=Y4, y_pred=Y4), "every row of model_or_posteriors must sum to 1"),
-        (lambda: audit(P4, y_pred=Y4), "y_true is needed"),
         (lambda: audit(P4, y_true=Y4, y_pred=Y4[:3]), "y_true and y_pred must have the same number of rows"),
         (lambda: audit(P4, y_true=Y4, y_pred=LogisticRegression), "y_pred must be.*the class LogisticRegression"),
         (lambda: audit(P4, y_true=Y4, y_pred=FITTED), "X is needed: y_pred is an estimator"),
@@ -275,12 +246,9 @@ FITTED = DummyClassifier().fit([[0]] * 4, Y4)
         (lambda: audit(P4, y_true=Y4, y_pred=Y4, level=95), "level.*95"),
         (lambda: audit(P4, y_true=Y4, y_pred=Y4).rows("a", "a"), "predicted must be another class"),
         (lambda: audit(P4, y_true=Y4, y_pred=Y4).rows("a", "b", "bad"), "kind must be one of"),
-        (lambda: ambiguous([[2.0, -1.0]] * 4, y=Y4), "clf_or_posteriors must hold probabilities"),
-        (lambda: label_error_scores([[0.9, 0.2]] * 4, Y4), "every row of P must sum to 1"),
         (lambda: ambiguous(P4, by="doubt"), "by must be one of"),
         (lambda: ambiguous(P4, by="label"), "y is needed"),
         (lambda: ambiguous(FITTED), "X is needed"),
-        (lambda: ambiguous([[0.2, 0.3, 0.5]] * 4, y=Y4), "pass classes"),
     ],
 )
 def test_bad_input_is_refused(call, says):

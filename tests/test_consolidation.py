@@ -72,22 +72,17 @@ def test_intervals_along_the_path_are_those_of_the_merged_matrix(groups):
     assert plan.path[["pber_low", "pber_high"]].iloc[-1].tolist() == [0, 0]
 
 
-def test_max_pber_keeps_as_many_groups_as_it_allows():
+def test_max_pber_keeps_as_many_groups_as_it_allows_and_ties_go_to_the_classes_that_come_first():
     cm = CollisionMatrix(*planted(8, sharpness=1.5))
     plan = consolidate(cm, max_pber=0.3)
     assert plan.matrix.pber <= 0.3 < plan.at(plan.n_groups + 1).matrix.pber
     assert consolidate(cm, max_pber=1).n_groups == 8
-
-
-def test_ties_go_to_the_classes_that_come_first():
-    plan = consolidate(CollisionMatrix(np.full((6, 6), 0.02) + 0.88 * np.eye(6)))
-    assert plan.at(5).groups == [[0, 1], [2], [3], [4], [5]]
+    even = consolidate(CollisionMatrix(np.full((6, 6), 0.02) + 0.88 * np.eye(6)))
+    assert even.at(5).groups == [[0, 1], [2], [3], [4], [5]]
 
 
 def test_a_thousand_classes_keep_their_planted_pairs():
-    """500 pairs of classes that only collide with each other."""
-    cm = CollisionMatrix(*blocks((2,) * 500))
-    plan = consolidate(cm, n_groups=500)
+    plan = consolidate(CollisionMatrix(*blocks((2,) * 500)), n_groups=500)
     assert plan.groups == [[2 * i, 2 * i + 1] for i in range(500)]
     assert plan.matrix.pber == pytest.approx(0, abs=1e-12)
 
@@ -95,10 +90,8 @@ def test_a_thousand_classes_keep_their_planted_pairs():
 def test_all_groupings_of_five_classes_are_looked_at():
     """Against a slow reference: every way of giving five classes one of three names."""
     cm = CollisionMatrix(*planted(5, sharpness=1, seed=4))
-    lowest = 1.0
-    for names in np.ndindex(*(3,) * 5):
-        if len(set(names)) == 3:
-            lowest = min(lowest, cm.merge([np.flatnonzero(np.equal(names, g)).tolist() for g in range(3)]).pber)
+    ways = (names for names in np.ndindex(*(3,) * 5) if len(set(names)) == 3)
+    lowest = min(cm.merge([np.flatnonzero(np.equal(names, g)).tolist() for g in range(3)]).pber for names in ways)
     assert consolidate(cm, 3, method="optimal").matrix.pber == pytest.approx(lowest, abs=1e-12)
 
 
@@ -144,14 +137,14 @@ def test_merging_by_gain_alone_chains_and_limits_and_balance_do_not():
     assert plain.path["first"].dropna().str.len().max() <= NAME_WIDTH
 
 
-def test_transform_gives_every_label_its_group():
-    cm = apart(4)
-    plan = consolidate(cm, n_groups=3)
+def test_every_label_gets_its_group_whose_name_can_be_given_or_made():
+    plan = consolidate(apart(4), n_groups=3)
     assert plan.mapping == {0: "0", 1: "1", 2: "2+3", 3: "2+3"}
     assert plan.transform([3, 0, 2]).tolist() == ["2+3", "0", "2+3"]
     y = pd.Series([3, 0, 2], index=[7, 8, 9], name="digit")
-    assert plan.transform(y).to_dict() == {7: "2+3", 8: "0", 9: "2+3"}
-    assert plan.transform(y).name == "digit"
+    assert plan.transform(y).equals(pd.Series(["2+3", "0", "2+3"], y.index, name="digit"))
+    assert consolidate(apart(4), 3, names=["zero", "one", "rest"]).mapping[3] == "rest"
+    assert plan.at(3, names=lambda group: f"{len(group)} from {group[0]}").mapping[2] == "2 from 2"
 
 
 def test_names_that_merging_would_double_get_a_number():
@@ -165,17 +158,10 @@ def test_names_that_merging_would_double_get_a_number():
     assert consolidate(kinds, n_groups=3).mapping == {1: "1", "1": "1 (2)", 2: "2+2", "2": "2+2"}
 
 
-def test_names_can_be_given_or_made():
-    cm = apart(4)
-    assert consolidate(cm, 3, names=["zero", "one", "rest"]).mapping[3] == "rest"
-    assert consolidate(cm).at(3, names=lambda group: f"{len(group)} from {group[0]}").mapping[2] == "2 from 2"
-
-
 def test_words_tell_groups_and_gain():
     plan = consolidate(estimated(["<cat>", "dog", "car", "van"]), n_groups=2)
     for words in ("4 classes in 2 groups", f"{plan.matrix.pber:.2%} (95% interval", *plan.matrix.classes):
         assert words in str(plan)
-    assert "&lt;cat&gt;" in plan._repr_html_()
     assert "<cat>" not in plan._repr_html_()
     assert repr(plan).startswith("<ConsolidationPlan: 4 classes in 2 groups. ")
 
@@ -186,21 +172,14 @@ ABC = CollisionMatrix(0.7 * np.eye(4) + 0.075, classes=list("abcd"))
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ({"cm": ABC.matrix}, "cm must be a CollisionMatrix, got ndarray.*collision_matrix_"),
-        ({"n_groups": 5}, "n_groups must be from 2 to 4 here, got 5"),
-        ({"n_groups": 3, "max_pber": 0.1}, "n_groups or max_pber, not both"),
         ({"max_pber": 1.5}, "max_pber.*1.5.*percentage"),
         ({"max_pber": 0.001}, "max_pber=0.001 is out of reach.*2 groups still have 0"),
         ({"max_group_size": 2, "must_merge": [("a", "b", "c")]}, "must_merge joins 3 classes, max_group_size allows 2"),
         ({"balance": 2}, "balance must be between 0.*got 2"),
         ({"balance": 0.5, "method": "optimal"}, "balance must be 0 with method='optimal'"),
         ({"must_merge": "ab"}, "must_merge must be a list of groups.*'ab'"),
-        ({"must_merge": [("a", "z")]}, "must_merge names the class 'z', which is not in classes"),
         ({"must_merge": [("a", "b"), ("b", "c"), ("d", "a")]}, "must_merge joins every class into one"),
-        (
-            {"cannot_merge": [("a", "c")], "must_merge": [("a", "b"), ("b", "c")]},
-            "must_merge joins 'a' and 'c', which cannot_merge keeps apart",
-        ),
+        ({"cannot_merge": [("a", "c")], "must_merge": [("a", "b"), ("b", "c")]}, "must_merge joins 'a' and 'c'"),
         ({"cannot_merge": [list("abcd")], "n_groups": 3}, "n_groups must be from 4 to 4 here.*keep 4 groups apart"),
         ({"n_groups": 3, "names": ["x"]}, r"names must have one entry per group \(3\), got 1"),
     ],

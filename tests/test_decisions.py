@@ -47,9 +47,9 @@ def test_a_subgroup_has_the_matrix_of_its_own_rows_and_an_exact_difference_to_th
     found = cs.collisions_by(P, y, np.where(np.arange(1000) < 400, "north", "south"))
     assert found.matrices["north"] == collision_matrix_from_posteriors(P[:400], y[:400])
     table, loss = found.table.set_index("group"), losses(P, y)
+    gap = loss[:400].mean() - loss[400:].mean()
     assert table.loc["north", "pber"] == pytest.approx(loss[:400].mean())
-    assert table.loc["north", "difference"] == pytest.approx(loss[:400].mean() - loss[400:].mean())
-    assert table.loc["south", "difference"] == pytest.approx(-table.loc["north", "difference"])
+    assert table["difference"].tolist() == pytest.approx([gap, -gap])
     assert found.pairs.groupby("group")["rate"].sum().to_numpy() == pytest.approx(table["pber"].to_numpy())
     assert as_json(found)["table"][0]["group"] == "north"
 
@@ -221,14 +221,12 @@ def test_values_are_paired_differences_of_one_step_estimates():
     X, y = planted(400, 1)
     X = X[["marker", "noise 0"]]
     found = cs.column_value(LogisticRegression(), X, y, columns=["marker"], costs={"marker": 4.0})
-    loss = [
-        (residuals(crossfit_posteriors(LogisticRegression(), part, y, random_state=0), y) ** 2).sum(axis=1)
-        for part in (X, X[["noise 0"]], X[["marker"]])
-    ]
+    tables = (X, X[["noise 0"]], X[["marker"]])
+    posteriors = [crossfit_posteriors(LogisticRegression(), part, y, random_state=0) for part in tables]
+    loss = [(residuals(P, y) ** 2).sum(axis=1) for P in posteriors]
     row, rise = found.table.iloc[0], loss[1] - loss[0]
-    assert (found.pber, row["needed"], row["pber_without"]) == pytest.approx(
-        [p.mean() for p in (loss[0], rise, loss[1])]
-    )
+    expected = [each.mean() for each in (loss[0], rise, loss[1])]
+    assert (found.pber, row["needed"], row["pber_without"]) == pytest.approx(expected)
     assert row["high"] - row["needed"] == pytest.approx(1.966 * rise.std(ddof=1) / 20, rel=1e-3)
     assert row["alone"] == pytest.approx(1 - ((np.bincount(y) / 400) ** 2).sum() - loss[2].mean(), abs=0.002)
     assert row["per_cost"] == pytest.approx(row["needed"] / 4)
@@ -279,14 +277,9 @@ def test_rows_of_the_fit_get_their_held_out_posteriors():
     assert "300 of 300 rows are training rows" in report.notes[0]
     assert cs.audit(memory, X + 1e-3, y, said).fixable > 0.1
     assert cs.ambiguous(memory, X, y).equals(cs.ambiguous(P, y=y))
-
-
-def test_rows_are_told_apart_by_every_value_and_alike_in_any_container():
-    X = np.random.default_rng(0).standard_normal((500, 4))
-    first = row_hashes(X)
-    assert len(np.unique(first)) == 500
-    assert np.array_equal(first, row_hashes(X.astype(np.float32)))
-    assert not (first == row_hashes(X[:, ::-1])).any()
+    # rows are told apart by every value, and alike in any container
+    assert len(np.unique(row_hashes(X))) == 300
+    assert np.array_equal(row_hashes(X), row_hashes(X.astype(np.float32)))
     frame = pd.DataFrame({"x": [1.0, np.nan, np.nan], "town": ["a", None, "b"]})
     assert len(set(row_hashes(frame).tolist())) == 3
     assert np.array_equal(row_hashes(frame)[1:], row_hashes(frame.iloc[1:]))
@@ -304,7 +297,6 @@ P3 = [[0.6, 0.3, 0.1]] * 20
         (lambda: cs.collisions_by(P4, Y4, ["x"] * 3), r"groups must have one entry per row \(20\), got 3"),
         (lambda: cs.collisions_by(P4, None, Y4), "y is needed"),
         (lambda: applications.collision_change(P4, Y4, P3), "classes must name each of the 3"),
-        (lambda: applications.grouped_labels(Y4[:3], Y4), "groups must have one entry"),
         (lambda: cs.ceilings(LogisticRegression(), Y4), "P must be held-out posteriors"),
         (lambda: cs.ceilings(P4, Y4, cost=np.eye(3)), "cost must be 2×2"),
         (lambda: cs.ceilings(P4, Y4, y_pred=Y4[:3]), r"y_pred must have one entry per row \(20\), got 3"),
@@ -320,10 +312,7 @@ P3 = [[0.6, 0.3, 0.1]] * 20
         (lambda: cs.column_value(LogisticRegression, X4, Y4), "clf must be an instance"),
         (lambda: cs.split_candidates(P4, Y4), "at least 3 classes, got 2"),
         (lambda: cs.split_candidates(P3, Y4, classes=list("abc")).rows(9), "number must be below"),
-        (
-            lambda: cs.audit(P4, [[0]] * 20, Y4),
-            r"y_pred is needed: write audit\(posteriors, y_true=y, y_pred=predicted\)",
-        ),
+        (lambda: cs.audit(P4, [[0]] * 20, Y4), r"y_pred is needed: write audit\(posteriors, y_true=y, y_pred="),
     ],
 )
 def test_decisions_refuse_in_words(call, says):

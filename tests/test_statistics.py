@@ -57,39 +57,19 @@ def test_a_preference_among_classes_nobody_can_tell_apart_is_nothing_to_fix():
     assert flags <= most(repetitions)
 
 
-def test_a_weakness_of_one_pair_is_still_flagged():
-    rng = np.random.default_rng(0)
-    y = np.arange(3000) % 5
-    said = np.where((y == 1) & (rng.random(3000) < 0.1), 2, y)  # a tenth of class 1 is taken for class 2
-    report = cs.audit(0.9 * np.eye(5)[y] + 0.02, y_true=y, y_pred=said)
-    assert report.pairs.query("flagged")[["true", "predicted"]].to_numpy().tolist() == [[1, 2]]
-
-
 @pytest.mark.parametrize("seed", range(6))
 def test_separable_classes_give_the_identity_within_the_intervals(seed):
     found = statistics.separable_once(3, 150, "logistic regression", seed)
-    assert found["entries_missed"] == 0
-    assert found["pber_missed"] == 0
+    assert (found["entries_missed"], found["pber_missed"]) == (0, 0)
 
 
 @pytest.mark.slow
 def test_separable_classes_give_the_identity_with_the_default_model():
-    X, y = statistics.separable_data(3, 90, 0)
-    cm = cs.CollisionClassifier(cv=2, random_state=0).fit(X, y).collision_matrix_
+    cm = cs.CollisionClassifier(cv=2, random_state=0).fit(*statistics.separable_data(3, 90, 0)).collision_matrix_
     low, high = cm.interval()
     assert (low <= np.eye(3) + 1e-12).all()
     assert (np.eye(3) <= high + 1e-12).all()
     assert cm.pber < 1e-3
-
-
-def test_the_estimate_from_posteriors_depends_on_no_order_and_no_name(data):
-    X, y = data
-    P = scenario_a(3).posteriors(X)
-    one = cs.collision_matrix_from_posteriors(P, y)
-    rows, order = np.random.default_rng(0).permutation(len(y)), [1, 2, 0]
-    names = np.array(["z", "a", "m"])  # sorted: a m z
-    renamed = cs.collision_matrix_from_posteriors(P[rows][:, order], names[y[rows]])
-    assert renamed.matrix == pytest.approx(one.matrix[np.ix_(order, order)], abs=1e-13)
 
 
 def test_what_should_not_matter_changes_a_fit_no_more_than_another_seed(data):

@@ -16,22 +16,16 @@ import numpy.typing as npt
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.intp]
 
-#: Probabilities produced in float32 sum to 1 within about K * 6e-8; rows closer to 1 are scaled, others refused.
-SUM_TOLERANCE = 1e-5
-#: Spacing of bfloat16 at 1, which numpy's finfo does not know. Rounding to a type of spacing ε moves a sum of
-#: probabilities by less than ε: float16 rows sum to 1 within 0.001.
+SUM_TOLERANCE = 1e-5  #: float32 probabilities sum to 1 within about K * 6e-8: nearer rows are scaled, others refused
+#: Spacing ε of bfloat16 at 1, which numpy's finfo lacks. Rounding moves a sum of probabilities by less than ε.
 BFLOAT16_SPACING = 2.0**-7
-#: Rounding of a float64 sum over thousands of classes: rows this close to 1 are taken as they are.
-EXACT_SUM = 1e-12
-#: S and priors are float64: anything further from 1 was typed or rounded, and the caller should say so.
-STOCHASTIC_TOLERANCE = 1e-8
-#: A float32 softmax or a difference of float64 terms can leave a zero at -1e-9; below that is an error.
-NEGATIVE_TOLERANCE = 1e-9
+EXACT_SUM = 1e-12  #: rounding of a float64 sum over thousands of classes: rows this close to 1 are taken as they are
+STOCHASTIC_TOLERANCE = 1e-8  #: S and priors are float64: what is further from 1 was typed or rounded
+NEGATIVE_TOLERANCE = 1e-9  #: a float32 softmax or a difference of float64 terms can leave a zero at -1e-9
 #: Errors of S are divided by the squares of priors, and sums of squared weights are kept: beyond these they overflow.
 SMALLEST_PRIOR = 1e-100
 SMALLEST_WEIGHT, LARGEST_WEIGHT = 1e-100, 1e100
-#: Networks are trained in float32, where a weight this far below the largest is none.
-WEIGHT_RANGE = 1e30
+WEIGHT_RANGE = 1e30  #: networks are trained in float32, where a weight this far below the largest is none
 
 
 class CollisionWarning(UserWarning):
@@ -246,7 +240,8 @@ def encode_labels(y: npt.ArrayLike, classes: npt.NDArray[Any], name: str = "y") 
     """The position of every label of ``y`` in ``classes``."""
     array = check_labels(y, name)
     if array.dtype.kind == "O" and not all(isinstance(label, Hashable) for label in array.tolist()):
-        raise ValueError(f"{name} must hold labels (text, numbers, booleans), got {_kinds(array)}")
+        kinds = ", ".join(sorted({type(value).__name__ for value in array.tolist()}))
+        raise ValueError(f"{name} must hold labels (text, numbers, booleans), got {kinds}")
     if array.dtype.kind == classes.dtype.kind == "i":
         order = np.argsort(classes, kind="stable")
         places = np.minimum(np.searchsorted(classes, array, sorter=order), len(classes) - 1)
@@ -262,12 +257,7 @@ def encode_labels(y: npt.ArrayLike, classes: npt.NDArray[Any], name: str = "y") 
 
 
 def labelled_posteriors(
-    P: Any,
-    y: Any = None,
-    classes: Sequence[Any] | npt.NDArray[Any] | None = None,
-    *,
-    name: str = "P",
-    y_name: str = "y",
+    P: Any, y: Any = None, classes: Any = None, *, name: str = "P", y_name: str = "y"
 ) -> tuple[FloatArray, IntArray | None, npt.NDArray[Any]]:
     """(posteriors n×K, class numbers or None, class names): the one place where these three are fitted together.
 
@@ -277,7 +267,7 @@ def labelled_posteriors(
         Columns with names are aligned with the classes by name; names that do not fit are refused.
     y : n labels, optional
     classes : K names in the order of unnamed columns; default the sorted labels, the names of the columns, or 0 … K-1
-    name, y_name : what the caller's arguments are called in messages
+    name, y_name : the caller's arguments, for messages
 
     Examples
     --------
@@ -286,9 +276,6 @@ def labelled_posteriors(
     >>> labelled_posteriors(table, ["a", "b"])
     (array([[0.9, 0.1],
            [0.4, 0.6]]), array([0, 1]), array(['a', 'b'], dtype='<U1'))
-    >>> labelled_posteriors([0.1, 0.6], ["no", "yes"])[0]
-    array([[0.9, 0.1],
-           [0.4, 0.6]])
     """
     labels = None if y is None else check_labels(y, y_name)
     columns = column_names(P)
@@ -408,10 +395,6 @@ def _is_missing(label: Any) -> bool:
         return label is None or bool(label != label)
     except TypeError:  # pandas.NA compares to NA, which is neither true nor false
         return True
-
-
-def _kinds(array: npt.NDArray[Any]) -> str:
-    return ", ".join(sorted({type(value).__name__ for value in array.tolist()}))
 
 
 def _kind(values: object) -> str:

@@ -11,15 +11,11 @@ from typing import Any
 logger = logging.getLogger("collidescope")
 logger.addHandler(logging.NullHandler())
 
-#: A step in work counts at most this share of it: it is done only when it says so.
-ALMOST = 0.9
+ALMOST = 0.9  #: a step in work counts at most this share of it: it is done only when it says so
 
 
 class Progress:
-    """Counts ``total`` steps (``verbose`` 0: without printing); each is logged (INFO) by the logger "collidescope".
-
-    ``report`` may be called within a step to say what is going on.
-    """
+    """Counts ``total`` steps (``verbose`` 0: without printing); each is logged (INFO) by the logger "collidescope"."""
 
     def __init__(self, what: str, total: int, verbose: int) -> None:
         self.what, self.total, self.verbose = what, total, verbose

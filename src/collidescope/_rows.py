@@ -7,14 +7,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-#: Multipliers of the columns come from this seed, so that a model saved today recognises its rows tomorrow.
-SEED = 0
-#: The share of rows with a copy in another fold that is worth a warning.
-MANY_REPEATS = 0.01
-#: Rows that repeat are copies if at least this share of them have an input that occurs with one label alone.
-ONE_LABEL = 0.9
-#: Numbers that are hashed at once (a few copies of 16 MB).
-BLOCK_NUMBERS = 2_000_000
+SEED = 0  #: multipliers of the columns come from this seed, so that a model saved today recognises its rows tomorrow
+MANY_REPEATS = 0.01  #: the share of rows with a copy in another fold that is worth a warning
+ONE_LABEL = 0.9  #: rows that repeat are copies if this share of them have an input that occurs with one label alone
+BLOCK_NUMBERS = 2_000_000  #: numbers that are hashed at once (a few copies of 16 MB)
 
 
 def row_hashes(X: Any) -> npt.NDArray[np.uint64]:

@@ -7,17 +7,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-#: The interquartile range of a standard normal.
-NORMAL_IQR = 1.349
-#: Values further out than this many scales are brought back to it: a single 1e30 must not own the network.
-LARGEST = 20.0
+NORMAL_IQR = 1.349  #: the interquartile range of a standard normal
+LARGEST = 20.0  #: values further out (in scales) are brought back to it: a single 1e30 must not own the network
 #: Rows that decide the quantiles: more would not change them. Of wide tables fewer, down to the second, so that they
 #: stay below this many numbers.
 QUANTILE_ROWS, FEWEST_ROWS, QUANTILE_NUMBERS = 100_000, 10_000, 64_000_000
-#: Numbers that are worked on at once (32 MB in double precision).
-BLOCK_NUMBERS = 4_000_000
-#: An interquartile range below this share of the median is rounding.
-ROUNDING = 1e-12
+BLOCK_NUMBERS = 4_000_000  #: numbers that are worked on at once (32 MB in double precision)
+ROUNDING = 1e-12  #: an interquartile range below this share of the median is rounding
 #: The smallest number above 0 (a scale must not be rounded to 0), and the largest.
 SMALLEST, LARGEST_FLOAT = 5e-324, float(np.finfo(np.float64).max)
 
@@ -45,8 +41,7 @@ def fit_scaling(X: Any) -> tuple[FloatArray, FloatArray]:
 def _centre_and_scale(columns: npt.NDArray[Any]) -> tuple[FloatArray, FloatArray]:
     sample = columns.astype(np.float64)
     constant = sample.min(axis=0) == sample.max(axis=0)
-    # In units of the largest value no sum or square can overflow or vanish.
-    unit = np.abs(sample).max(axis=0)
+    unit = np.abs(sample).max(axis=0)  # in units of the largest value no sum or square can overflow or vanish
     sample /= np.where(unit > 0, unit, 1.0)
     low, centre, high = np.quantile(sample, [0.25, 0.5, 0.75], axis=0)
     scale = (high - low) / NORMAL_IQR

@@ -8,8 +8,8 @@ JSON in the header, with a checksum of all of it::
                              {"format": "collidescope", "version": 3, "kind": "model", "tree": skeleton}
     skeleton                 the tree; instead of an array {"$array": name of its tensor}
 
-Text and object arrays (class names) stand in the skeleton, times as integer tensors with their dtype. Arrays that are
-equal are stored once, large ones of models compressed. Matrices can also be ``.npz`` files of the same entries.
+Text and object arrays (class names) stand in the skeleton, times are integer tensors with their dtype. Equal arrays
+are stored once, large ones of models compressed. Matrices can also be ``.npz`` files of the same entries.
 
 Nothing in a file is trusted: no code is run, sizes are compared with the length of the file before memory is taken,
 and whatever is wrong ends in a :class:`ModelFileError`. The checksum detects damage; it is not a signature.
@@ -43,8 +43,7 @@ except ImportError:  # Windows
 
 FORMAT, VERSION = "collidescope", 3
 KINDS = {"model": "a model", "matrix": "a collision matrix", "checkpoint": "a training checkpoint"}
-#: The entry that holds checksum and skeleton.
-HEADER = "collidescope"
+HEADER = "collidescope"  #: the entry that holds checksum and skeleton
 #: Keys of a dict in the skeleton that stands for an array. A dict's own keys that start with "$" get another one.
 ARRAY, TEXT, OBJECTS, DTYPE, SHAPE = "$array", "$text", "$objects", "dtype", "shape"
 #: Array types that safetensors and numpy share.
@@ -54,14 +53,11 @@ TIMES = re.compile(r"(datetime64|timedelta64)(\[\d{0,9}[a-zA-Z]{1,2}\])?")
 #: Arrays of this many bytes are stored once when they are equal, and in models compressed when that saves a tenth. None
 #: may grow by more than MOST_GROWTH when it is read, for that is how files fill the memory: smaller ones are padded.
 LARGE, WORTH, MOST_GROWTH = 4096, 0.9, 50
-#: Bytes before the name of a zip entry and its content.
-ZIP_HEADER = 30
+ZIP_HEADER = 30  #: bytes before the name of a zip entry and its content
 #: Open files of this process: what stands behind them may be a file, but it must not be replaced.
 DESCRIPTOR = re.compile(r"/dev/(stdout|stderr|fd/\d+)|/proc/(self|\d+)/fd/\d+")
-#: Characters of a file's name that its temporary stand-in keeps: names have a limit of 255 bytes.
-KEPT_NAME = 40
-#: What :func:`check_output` writes to see whether there is room: less than any of our files in use.
-LEAST_ROOM = 1 << 14
+KEPT_NAME = 40  #: characters of a file's name that its temporary stand-in keeps: names have a limit of 255 bytes
+LEAST_ROOM = 1 << 14  #: what :func:`check_output` writes to see whether there is room: less than our files in use
 
 Tree = dict[str, Any]
 Arrays = dict[str, npt.NDArray[Any]]
@@ -69,9 +65,6 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 class ModelFileError(ValueError):
     """A file that is not ours, is damaged, or comes from another release."""
-
-
-# -------------------------------------------------------------------- trees
 
 
 def write(path: str | Path, kind: str, tree: Mapping[str, Any], *, npz: bool = False) -> None:
@@ -256,9 +249,6 @@ def _read_npz(path: Path) -> tuple[str | None, Arrays]:
     return header, arrays
 
 
-# -------------------------------------------------------------------- JSON
-
-
 def write_json(data: Mapping[str, Any], path: str | Path | None = None) -> str:
     """``data`` as JSON text with floats that read back bit for bit; also written to ``path`` when given."""
     parts = []  # key by key, so that the message can name the one at fault
@@ -320,9 +310,6 @@ def labels_from_plain(value: Any) -> Any:
     return np.array(value["values"]).astype(value[DTYPE])
 
 
-# -------------------------------------------------------------------- reading and writing files
-
-
 def regular_file(path: str | Path) -> Path:
     """``path``, when it is a file: a device or FIFO may never end. Else an error, with a name like it."""
     path = Path(path)
@@ -347,9 +334,8 @@ def write_bytes(path: str | Path, content: bytes) -> None:
 def writing(path: str | Path) -> Iterator[BinaryIO]:
     """A file to write into, for every output of the package.
 
-    A regular file is replaced at once, when all content is on disk, and keeps its permissions; until then, and when
-    anything fails, it stays as it was. Symbolic links are followed. Devices and FIFOs are written into. Folders,
-    sockets and block devices are refused. Temporary files of writes that were killed are removed.
+    A regular file is replaced at once when all is on disk, keeps its permissions, and stays as it was when anything
+    fails. Links are followed, devices and FIFOs written into; folders, sockets and block devices are refused.
     """
     target, mode = _target(path)
     if target is None:
@@ -381,10 +367,7 @@ def check_output(path: str | Path) -> None:
 
 @contextmanager
 def _stand_in(target: Path) -> Iterator[BinaryIO]:
-    """A temporary file beside ``target``; those that killed writes have left are removed first, this one last.
-
-    Whoever writes holds a lock, which the system lifts when a process ends: what is locked is still being written.
-    """
+    """A temporary file beside ``target``, locked until its process ends; those that killed writes left are removed."""
     prefix = unfinished_prefix(target)
     ours = re.compile(re.escape(prefix) + "[0-9a-f]{16}")
     with suppress(OSError):  # a folder that may be written to but not listed
@@ -404,7 +387,6 @@ def _stand_in(target: Path) -> Iterator[BinaryIO]:
 
 
 def _lock(file: BinaryIO) -> None:
-    """Lock ``file`` until it is closed; OSError where someone else does."""
     if fcntl is not None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 

@@ -31,23 +31,13 @@ from collidescope.limit import Limit, limit_from_posteriors, limit_from_scores
 from collidescope.matrix import CollisionMatrix
 from collidescope.scale import _dask
 
-#: Steps of the progress bar for the folds of the whole training rows; those of a share count that share of it.
-STEPS = 8
-
-#: Held-out posteriors up to so many numbers are kept in a file (in half precision, 10 MB).
-SAVED_NUMBERS = 5_000_000
-#: Rounding of a probability to half precision.
-HALF_PRECISION = 1e-3
-#: Numbers of a recovery that a file keeps.
-RECOVERY_NUMBERS = ("residual", "moved", "min_eigenvalue", "condition")
+STEPS = 8  #: steps of the progress bar for the folds of all rows; those of a share count that share of it
+SAVED_NUMBERS = 5_000_000  #: held-out posteriors up to so many numbers are kept in a file (in half precision, 10 MB)
+HALF_PRECISION = 1e-3  #: rounding of a probability to half precision
+RECOVERY_NUMBERS = ("residual", "moved", "min_eigenvalue", "condition")  #: numbers of a recovery that a file keeps
 #: Parameters that are one of a few words.
-CHOICES = {
-    "estimate": ["one-step", "gramian"],
-    "recovery": ["root", "gradient"],
-    "correction": ["prior", "none"],
-    "solver": ["simplex", "inverse"],
-    "rare": ["error", "drop", "merge"],
-}
+CHOICES = {"estimate": ["one-step", "gramian"], "recovery": ["root", "gradient"], "correction": ["prior", "none"]}
+CHOICES |= {"solver": ["simplex", "inverse"], "rare": ["error", "drop", "merge"]}
 #: Trains folds: (splits, settings, progress, steps) → (what was fitted, held-out posteriors), or None.
 _CrossFit = Callable[[list[Split], folds.Settings, Progress, int], Any]
 #: (d, k) → torch.nn.Module: an encoder with k logits, or with (2d, 1) the body of a pair-wise model.
@@ -60,35 +50,29 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
     Parameters
     ----------
     members : "auto", "quick" or list
-        The models whose posteriors are pooled: names ("linear", "quadratic", "kernel", "forest", "trees",
-        "neighbours", "network", "convolution") and pairs ``("mine", any scikit-learn classifier)``. ``"auto"`` takes
-        what suits the table, ``"quick"`` a small pool for a first look.
+        The models that are pooled: names ("linear", "quadratic", "kernel", "forest", "trees", "neighbours", "network",
+        "convolution") and pairs ``("mine", any scikit-learn classifier)``; "quick" is a small pool for a first look.
     model : None, "pairwise", callable or ("pairwise", callable)
         In place of the pool. ``"pairwise"`` is the paper's network on [x, x']. A callable ``(d, k) -> torch.nn.Module``
         builds an encoder (k logits) for images, text, anything; within a tuple it is called with (2d, 1) and builds
         the pair-wise body on [x, x'] (images are stacked as channels).
     limit : bool
-        Whether every fold is also trained on 1/8, 1/4 and 1/2 of its rows, from which ``limit_`` follows; takes about
-        1.9 times as long.
+        Whether to train on 1/8, 1/4 and 1/2 of the rows too, for ``limit_``: takes about 1.9 times as long.
     estimate : "one-step" or "gramian"
-        Point estimate of S. The one-step estimator forgives errors of the posteriors and has intervals; with many
-        classes its entries off the diagonal are shrunk (see :mod:`collidescope.estimate`). ``gramian`` is the paper's
-        road and has no intervals.
+        Point estimate of S. The one-step estimator forgives errors of the posteriors and has intervals (with many
+        classes it is shrunk, see :mod:`collidescope.estimate`); "gramian" is the paper's road, without intervals.
     recovery : "root" or "gradient"
         How the Gramian is turned into S: closed form, or the paper's gradient descent.
     correction : "prior" or "none"
         Whether the pair-wise model's logit is shifted for the pairs it was trained on ("none" is the literal paper).
     solver : "simplex" or "inverse"
-        How the pair-wise model's similarities become posteriors; "inverse" is the paper's Algorithm 2, its result cut
-        to the simplex.
+        How the pair-wise model's similarities become posteriors; "inverse" is the paper's, cut to the simplex.
     priors : "empirical", "uniform" or array of shape (K,)
         The population whose S and posteriors are wanted.
     cv : int, splitter or list of (training rows, held-out rows)
-        Folds. No row is ever scored by a model that trained on it. Where a class has fewer rows than folds, a number
-        is lowered to it, with a warning.
+        Folds. No row is scored by a model that trained on it. A number is lowered to the rows of the smallest class.
     rare : "error", "drop" or "merge"
-        What happens to classes with a single row, which cannot be both trained on and held out: refused, left out, or
-        joined into one class ("other classes").
+        What happens to classes with a single row: refused, left out, or joined into one class ("other classes").
     training : mapping, optional
         What trains networks: ``hidden_layer_sizes``, ``max_epochs``, ``patience``, ``batch_size``, ``learning_rate``,
         ``weight_decay``, ``dropout`` (:class:`collidescope.training.config.TrainingConfig`).
@@ -115,8 +99,8 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
     recovery_ : Recovery
         S from ``gramian_``, with diagnostics.
     posteriors_ : array of shape (n, K)
-        Held-out posteriors of the training rows, at ``priors_`` (nan for rows of folds that were interrupted, of
-        weight 0 or of classes that were dropped). Beyond 67 million numbers they are float32.
+        Held-out posteriors of the training rows, at ``priors_`` (nan for rows of interrupted folds, of weight 0 or of
+        dropped classes); beyond 67 million numbers float32.
     posteriors_by_size_ : dict
         The same from models trained on fewer rows, by the mean number of them (empty without ``limit``).
     member_weights_ : list of dict
@@ -154,31 +138,18 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         verbose: int = 0,
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
-        self.members = members
-        self.model = model
-        self.limit = limit
-        self.estimate = estimate
-        self.recovery = recovery
-        self.correction = correction
-        self.solver = solver
-        self.priors = priors
-        self.cv = cv
-        self.rare = rare
-        self.training = training
-        self.n_references = n_references
-        self.checkpoint = checkpoint
-        self.device = device
-        self.n_jobs = n_jobs
-        self.verbose = verbose
-        self.random_state = random_state
+        self.members, self.model, self.limit = members, model, limit
+        self.estimate, self.recovery, self.correction, self.solver = estimate, recovery, correction, solver
+        self.priors, self.cv, self.rare = priors, cv, rare
+        self.training, self.n_references, self.checkpoint = training, n_references, checkpoint
+        self.device, self.n_jobs, self.verbose, self.random_state = device, n_jobs, verbose, random_state
 
     @classmethod
     def from_paper(cls, **changes: Any) -> Self:
         """Every literal choice of the paper at once.
 
-        A pair-wise network of 6 × 128 trained on all rows it is given for 500 epochs: no early stopping, no weight
-        decay, no logit shift, the Gramian turned into S by gradient descent, posteriors by S⁻¹, uniform priors.
-        Scoring stays held-out. ``training={…}`` changes single settings.
+        A pair-wise network of 6 × 128 trained for 500 epochs without early stopping, weight decay or logit shift; S by
+        gradient descent, posteriors by S⁻¹, uniform priors. Scoring stays held-out; ``training`` changes settings.
         """
         training: dict[str, Any] = {"hidden_layer_sizes": (128,) * 6, "max_epochs": 500, "patience": 0}
         training |= {"learning_rate": 1e-3, "weight_decay": 0.0} | (changes.pop("training", None) or {})
@@ -259,11 +230,9 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         """(training rows, held-out posteriors) of every size, all rows last; sets ``_crossfit``, adds to ``notes``."""
         cross_fit = (self._pairs if self._pairwise else self._pool)(data, folds.Standardised.of(data.X))
         codes, splits = data.labels.codes, data.splits
-        nested = {
-            f: parts
-            for f in folds.FRACTIONS
-            if self.limit and (parts := folds.nested_splits(splits, codes, f, data.seed, data.groups))
-        }
+        shares = folds.FRACTIONS if self.limit else ()
+        tried = {f: folds.nested_splits(splits, codes, f, data.seed, data.groups) for f in shares}
+        nested = {f: parts for f, parts in tried.items() if parts}
         with Progress("training folds", int(STEPS * len(splits) * (1 + sum(nested))), self.verbose) as progress:
             self._crossfit: Any
             self._crossfit, held_out = cross_fit(splits, self._settings(data, 1), progress, STEPS)
@@ -329,7 +298,6 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         return cross_fit
 
     def _limit(self, curve: list[tuple[float, HeldOut]], data: _Data) -> Limit:
-        """The range, from the held-out posteriors at every training size."""
         sizes, posteriors = [size for size, _ in curve], [held_out.posteriors for _, held_out in curve]
         labels = data.labels
         common: dict[str, Any] = {"folds": data.fold_numbers, "sample_weight": labels.weights}
@@ -374,7 +342,6 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         estimation.shift_in_place(P, self._crossfit.train_priors, self.priors_)
 
     def _copy_notes(self, held_out: HeldOut, data: _Data) -> list[str]:
-        """What to know about copies of rows in other folds."""
         rows, P, labels = held_out.rows, held_out.posteriors, data.labels
         losses, codes = None, labels.codes[rows]
         if self._target is None and labels.votes is None and labels.weights is None:
@@ -392,7 +359,7 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """The most likely class of new rows."""
-        posteriors = self.predict_proba(X)
+        posteriors = self.predict_proba(X)  # first: it says so when there was no fit
         return self.classes_[posteriors.argmax(axis=1)]
 
     def similarity(self, A: Any, B: Any) -> FloatArray:
@@ -433,21 +400,13 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         if P is None and hasattr(self, "posteriors_") and self.posteriors_.size <= SAVED_NUMBERS:
             P = self.posteriors_.astype(np.float16)
         plain = ("gramian", "priors", "history", "member_weights", "row_hashes", "interrupted", "reference_stderr")
-        return {
-            "type": type(self).__name__,
-            "parameters": parameters,
-            "pairwise": self._pairwise,
-            "custom": self._factory is not None,
-            "crossfit": self._crossfit.export(),
-            "collision_matrix": self.collision_matrix_.export(),
-            "one_step": self.one_step_.export(),
-            "recovery": _recovery_tree(self.recovery_),
-            "limit": None if self.limit_ is None else self.limit_.to_dict(),
-            "feature_names": list(getattr(self, "feature_names_in_", [])),
-            # by which an audit recognises training rows and gives them their held-out posteriors
-            "posteriors": P,
-            **{name: getattr(self, f"{name}_") for name in plain},
-        }
+        tree = {"type": type(self).__name__, "parameters": parameters, "pairwise": self._pairwise}
+        tree |= {"custom": self._factory is not None, "crossfit": self._crossfit.export()}
+        tree |= {"collision_matrix": self.collision_matrix_.export(), "one_step": self.one_step_.export()}
+        tree |= {"recovery": _recovery_tree(self.recovery_), "limit": self.limit_ and self.limit_.to_dict()}
+        tree["feature_names"] = list(getattr(self, "feature_names_in_", []))
+        # posteriors: by which an audit recognises training rows and gives them their held-out posteriors
+        return tree | {"posteriors": P} | {name: getattr(self, f"{name}_") for name in plain}
 
     @classmethod
     def restore(cls, tree: Mapping[str, Any], path: str | Path, model: Any = None) -> Self:
@@ -472,9 +431,8 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         except _store.ModelFileError:
             raise
         except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RuntimeError) as error:
-            raise _store.ModelFileError(
-                f"path {str(path)!r} is damaged or was edited: {type(error).__name__}: {error}"
-            ) from None
+            message = f"path {str(path)!r} is damaged or was edited: {type(error).__name__}: {error}"
+            raise _store.ModelFileError(message) from None
         return self
 
     def _restore_fit(self, tree: Mapping[str, Any]) -> None:
@@ -484,9 +442,8 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
             self._crossfit = PairFit.restore(tree["crossfit"], self._factory)
         else:
             self._crossfit = PoolFit.restore(tree["crossfit"], self._factory)
-        self.collision_matrix_, self.one_step_ = (
-            CollisionMatrix.restore(tree[name]) for name in ("collision_matrix", "one_step")
-        )
+        self.collision_matrix_ = CollisionMatrix.restore(tree["collision_matrix"])
+        self.one_step_ = CollisionMatrix.restore(tree["one_step"])
         self.classes_ = np.array(self.collision_matrix_.classes)
         k = len(self.classes_)
         self.gramian_ = check.check_square(tree["gramian"], "gramian")
@@ -520,7 +477,6 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
 
     @property
     def _pairwise(self) -> bool:
-        """Whether ``model`` asks for the paper's pair-wise model."""
         return self.model == "pairwise" if isinstance(self.model, str) else isinstance(self.model, tuple)
 
     @property
@@ -546,9 +502,8 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         model = self.model
         if isinstance(model, tuple):
             if len(model) != 2 or model[0] != "pairwise" or not callable(model[1]):
-                raise ValueError(
-                    f"model as a tuple must be ('pairwise', factory) with a callable factory(2 * d, 1), got {model!r}"
-                )
+                wanted = "('pairwise', factory) with a callable factory(2 * d, 1)"
+                raise ValueError(f"model as a tuple must be {wanted}, got {model!r}")
         elif model is not None and not callable(model):
             check.check_choice(model, ["pairwise"], "model")
         if model is not None and find_spec("torch") is None:
@@ -574,14 +529,11 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
 
 
 class _Data(NamedTuple):
-    """What a fit works on."""
-
     X: Any
     classes: npt.NDArray[Any]
     labels: Labels
     groups: IntArray | None
-    #: Numbers of these rows among those of the call.
-    used: IntArray
+    used: IntArray  #: numbers of these rows among those of the call
     #: Of all rows of the call: their hashes, and their labels (None for votes).
     hashes: npt.NDArray[np.uint64]
     given: npt.NDArray[Any] | None
@@ -632,7 +584,6 @@ def resolve_device(device: str) -> str:
 
 
 def _given_factory(model: Any, pairwise: bool, path: str | Path) -> Any:
-    """The custom module's factory that the reader of a file must give, since files hold no code."""
     if (isinstance(model, tuple) if pairwise else callable(model)) and model is not None:
         return model
     wanted = "pass model=('pairwise', its factory)" if pairwise else "pass its factory as model="
@@ -649,12 +600,7 @@ def _recovery_from_tree(tree: Mapping[str, Any]) -> Recovery:
     matrix, numbers = check.check_square(tree["matrix"], "matrix of recovery"), np.asarray(tree["numbers"], np.float64)
     if numbers.shape != (len(RECOVERY_NUMBERS),) or np.isnan(numbers).any():
         raise ValueError("recovery must have its numbers")
-    return Recovery(
-        matrix=matrix,
-        priors=check.check_priors(tree["priors"], len(matrix)),
-        method=check.check_choice(tree["method"], CHOICES["recovery"], "method"),
-        converged=bool(tree["converged"]),
-        iterations=int(tree["iterations"]),
-        status=str(tree["status"]),
-        **dict(zip(RECOVERY_NUMBERS, numbers.tolist(), strict=True)),
-    )
+    priors = check.check_priors(tree["priors"], len(matrix))
+    method = check.check_choice(tree["method"], CHOICES["recovery"], "method")
+    ended: list[Any] = [bool(tree["converged"]), int(tree["iterations"]), str(tree["status"])]
+    return Recovery(matrix, priors, method, *numbers.tolist(), *ended)

@@ -24,21 +24,14 @@ from collidescope.learners.base import Member, Task, Tree
 from collidescope.learners.foreign import Foreign
 from collidescope.learners.pool import pool, pool_weights
 
-#: Held-out posteriors of more numbers than this are kept in float32: half of the memory, and models know no more.
-DOUBLE_NUMBERS = 2**26
-#: Posteriors that are computed at once, in numbers (float64, and a few copies on the way).
-SCORED_NUMBERS = 2**24
-#: Numbers of rows that are scored at once: those of a file are read for it (16 MB).
-READ_NUMBERS = 2**22
+Factory = Callable[[int, int], Any] | None
+DOUBLE_NUMBERS = 2**26  #: held-out posteriors of more numbers are float32: half of the memory, models know no more
+SCORED_NUMBERS = 2**24  #: posteriors that are computed at once, in numbers (float64, and a few copies on the way)
+READ_NUMBERS = 2**22  #: numbers of rows that are scored at once: those of a file are read for it (16 MB)
 
 
 def recipes_for(
-    members: str | Sequence[Any],
-    factory: Callable[[int, int], Any] | None,
-    n: int,
-    shape: tuple[int, ...],
-    n_classes: int,
-    in_memory: bool = True,
+    members: str | Sequence[Any], factory: Factory, n: int, shape: tuple[int, ...], k: int, in_memory: bool = True
 ) -> list[Member]:
     """The members that a fit trains, unfitted: those that its user names, or those that suit n rows of this shape.
 
@@ -55,7 +48,7 @@ def recipes_for(
     d, images = int(np.prod(shape)), len(shape) > 1
     if isinstance(members, str):
         check.check_choice(members, ["auto", "quick"], "members")
-        chosen: Sequence[Any] = members_for(n, d, n_classes, images)
+        chosen: Sequence[Any] = members_for(n, d, k, images)
         if members == "quick":
             chosen = [name for name in chosen if name in QUICK]
         if not in_memory:
@@ -75,9 +68,8 @@ def _recipe(entry: Any) -> Member:
     if isinstance(entry, tuple) and len(entry) == 2 and isinstance(entry[0], str):
         return Foreign(*entry)
     if not isinstance(entry, str) or entry not in MEMBERS:
-        raise ValueError(
-            f"members must be names ({', '.join(MEMBERS)}) or pairs (name, scikit-learn classifier), got {entry!r}"
-        )
+        known = f"names ({', '.join(MEMBERS)}) or pairs (name, scikit-learn classifier)"
+        raise ValueError(f"members must be {known}, got {entry!r}")
     return MEMBERS[entry]()
 
 
@@ -94,8 +86,7 @@ class PoolFit:
     """Members of all folds, and what is needed to score new rows with them."""
 
     folds: list[dict[str, Member]]
-    #: How much each member counts for new rows, fitted on all held-out rows.
-    weights: dict[str, float]
+    weights: dict[str, float]  #: how much each member counts for new rows, fitted on all held-out rows
     centre: FloatArray
     scale: FloatArray
     train_priors: FloatArray
@@ -126,7 +117,6 @@ class PoolFit:
         return out / len(self.folds)
 
     def export(self) -> Tree:
-        """A tree of arrays and JSON values."""
         names = ("centre", "scale", "train_priors", "weights", "fold_weights")
         return {
             "engine": "pool",
@@ -136,7 +126,7 @@ class PoolFit:
         }
 
     @classmethod
-    def restore(cls, tree: Mapping[str, Any], factory: Callable[[int, int], Any] | None = None) -> PoolFit:
+    def restore(cls, tree: Mapping[str, Any], factory: Factory = None) -> PoolFit:
         """The inverse of :meth:`export`; raises KeyError, TypeError or ValueError on what does not fit."""
         priors, centre, scale = restored_scaling(tree)
         shape = tuple(check.check_count(size, "row_shape") for size in tree["row_shape"])
@@ -148,16 +138,12 @@ class PoolFit:
         )
         if not tree["folds"] or not weights or any(set(fold) != set(weights) for fold in tree["folds"]):
             raise ValueError("every fold must hold the members that have a weight, and there must be some")
-        folds = [
-            {name: _restored_member(fold[name], shape, len(priors), factory) for name in weights}
-            for fold in tree["folds"]
-        ]
+        k = len(priors)
+        folds = [{name: _restored_member(fold[name], shape, k, factory) for name in weights} for fold in tree["folds"]]
         return cls(folds, weights, centre, scale, priors, shape, fold_weights=kept)
 
 
-def _restored_member(
-    tree: Mapping[str, Any], shape: tuple[int, ...], n_classes: int, factory: Callable[[int, int], Any] | None
-) -> Member:
+def _restored_member(tree: Mapping[str, Any], shape: tuple[int, ...], n_classes: int, factory: Factory) -> Member:
     """A member as a file describes it; those around a custom module need its factory."""
     kind = check.check_choice(tree["type"], [*MEMBERS, "module"], "type of a member")
     if kind == "module":
@@ -189,19 +175,11 @@ def fit_pool(
         rows = rows[place]
         # What must stay together: the rows of a group, else the votes on one row.
         groups = None if labels.votes is None else rows
-        task = Task(
-            X=held.take(rows),
-            codes=codes,
-            n_classes=k,
-            sample_weight=None if weights is None else weights / weights.mean(),
-            groups=groups if settings.groups is None else settings.groups[rows],
-            spread=held.spread,
-            seed=seeds[number],
-            device=settings.device,
-            training=settings.training,
-            report=report,
-            checkpoint=None if settings.checkpoint is None else settings.checkpoint / f"fold-{number}",
-        )
+        groups = groups if settings.groups is None else settings.groups[rows]
+        weights = None if weights is None else weights / weights.mean()
+        folder = None if settings.checkpoint is None else settings.checkpoint / f"fold-{number}"
+        engine = (seeds[number], settings.device, settings.training, report, folder)
+        task = Task(held.take(rows), codes, k, weights, groups, held.spread, *engine)
         return _train_members(task, held.take(test), recipes)
 
     folds, interrupted = run_folds(train, len(splits), settings.n_jobs, progress, steps)
@@ -253,7 +231,6 @@ def _train_members(task: Task, test: Any, recipes: Sequence[Member]) -> _PoolFol
 
 
 def _as_table(X: Any) -> Any:
-    """Images as flat rows; tables as they are."""
     return X.reshape(len(X), -1) if isinstance(X, np.ndarray) and X.ndim > 2 else X
 
 
@@ -261,19 +238,16 @@ def _log_posteriors(member: Member, X: Any) -> FloatArray:
     return member.log_posteriors(X if member.images else _as_table(X))
 
 
-def _fitted_weights(
-    scores: Sequence[npt.NDArray[Any]], tests: Sequence[IntArray], labels: Labels, n_members: int
-) -> FloatArray:
+def _fitted_weights(scores: list[npt.NDArray[Any]], tests: list[IntArray], labels: Labels, M: int) -> FloatArray:
     """Weights of the members from the held-out rows of some folds; equal where there are none."""
-    if not scores or n_members == 1:
-        return np.full(n_members, 1 / n_members)
+    if not scores or M == 1:
+        return np.full(M, 1 / M)
     place, codes, weights = labels.take(np.concatenate(tests))
     logs = np.concatenate(scores, axis=1)
     return pool_weights(logs if labels.votes is None else logs[:, place], codes, weights)
 
 
 def _blocks(X: Any, k: int) -> Iterator[slice]:
-    """Rows that are scored at once."""
     n = X.shape[0]
     size = max(1, min(SCORED_NUMBERS // k, READ_NUMBERS // max(1, int(np.prod(X.shape[1:])))))
     return (slice(start, min(start + size, n)) for start in range(0, n, size))

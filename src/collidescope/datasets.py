@@ -31,10 +31,11 @@ TRUTH_DRAWS = 1_000_000
 TRUTH_SEED = 20_250
 BLOCK = 50_000
 
+Array = npt.NDArray[Any]
 Inputs = Callable[[int, np.random.Generator], FloatArray]
 Draws = Callable[[IntArray, np.random.Generator], npt.NDArray[Any]]
 Posteriors = Callable[[FloatArray], FloatArray]
-Nodes = Callable[[], Iterator[tuple[FloatArray, FloatArray]]]
+Nodes = Callable[[], Iterator[tuple[FloatArray, FloatArray]]] | None
 
 
 class Problem:
@@ -49,13 +50,7 @@ class Problem:
     """
 
     def __init__(
-        self,
-        priors: FloatArray,
-        classes: npt.NDArray[Any],
-        draw: Draws,
-        teacher: Posteriors,
-        n_features: int,
-        nodes: Nodes | None = None,
+        self, priors: FloatArray, classes: Array, draw: Draws, teacher: Posteriors, n_features: int, nodes: Nodes = None
     ) -> None:
         self.priors, self.classes, self.draw = priors, classes, draw
         self.n_features, self._teacher, self._nodes = n_features, teacher, nodes
@@ -80,9 +75,7 @@ class Problem:
                 X = self.draw(np.full(size, k, dtype=np.intp), rng)
                 yield self.posteriors(X), np.full(size, prior / per_class)
 
-    def sample(
-        self, n_samples: int, random_state: Seed = None, *, stratified: bool = True
-    ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    def sample(self, n_samples: int, random_state: Seed = None, *, stratified: bool = True) -> tuple[Array, Array]:
         """(X, y): ``n_samples`` rows; class shares as near to the priors as whole numbers allow, or drawn from them."""
         check.check_count(n_samples, "n_samples")
         rng, k = as_generator(random_state), len(self.priors)

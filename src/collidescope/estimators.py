@@ -30,8 +30,7 @@ from collidescope.limit import limit_from_posteriors
 from collidescope.matrix import CollisionMatrix
 from collidescope.scale import _dask
 
-#: Channels that the last axis of an image may have, where the second has more.
-MOST_CHANNELS = 4
+MOST_CHANNELS = 4  #: channels that the last axis of an image may have, where the second has more
 
 
 def estimate_collisions(
@@ -56,8 +55,7 @@ def estimate_collisions(
     X : array or DataFrame of n rows, whatever the classifier takes; with ``cv="prefit"`` also a Dask collection
     y : array of n labels
     cv : int, splitter or "prefit"
-        Folds; no row is scored by a model that trained on it. "prefit" uses a fitted classifier as it is, on rows that
-        it must not have seen.
+        Folds; "prefit" uses a fitted classifier as it is, on rows that it must not have seen.
     priors : "empirical", "uniform" or array of shape (K,)
         Population whose S is wanted.
     sample_weight : array of n weights, optional
@@ -65,8 +63,7 @@ def estimate_collisions(
     groups : array of n group labels, optional
         Rows that belong together share a fold, and intervals count groups.
     limit : bool
-        Whether to train on 1/8, 1/4 and 1/2 of the rows too and return a pair: the matrix, and the
-        :class:`~collidescope.limit.Limit` that says what unlimited rows would leave.
+        Whether to train on 1/8, 1/4 and 1/2 of the rows too, and return a :class:`~collidescope.limit.Limit` as well.
     n_jobs : int, optional
         Folds in parallel (joblib).
     random_state : int
@@ -103,9 +100,8 @@ def estimate_collisions(
     units = None if groups is None else group_numbers(groups, len(labels))
     splits = _folds(classifier, X, labels, cv, random_state, units)
     P = _held_out(classifier, X, labels, splits, n_jobs)
-    cm = collision_matrix_from_posteriors(
-        P, labels, classes=classes, priors=priors, sample_weight=sample_weight, groups=groups
-    )
+    weighed: dict[str, Any] = {"sample_weight": sample_weight, "groups": groups}
+    cm = collision_matrix_from_posteriors(P, labels, classes=classes, priors=priors, **weighed)
     if not limit:
         return cm
     if splits is None:
@@ -113,15 +109,10 @@ def estimate_collisions(
     nested = [nested_splits(splits, codes, f, 0, units) for f in sorted(FRACTIONS)]
     smaller = [parts for parts in nested if parts is not None]
     natural = isinstance(priors, str) and priors == "empirical"
-    return cm, limit_from_posteriors(
-        [*(_held_out(classifier, X, labels, parts, n_jobs) for parts in smaller), P],
-        codes,
-        [mean_size(parts) for parts in (*smaller, splits)],
-        folds=fold_numbers(splits),
-        classes=classes,
-        sample_weight=None if sample_weight is None else weights,
-        priors=None if natural else resolved,
-    )
+    every = [*(_held_out(classifier, X, labels, parts, n_jobs) for parts in smaller), P]
+    options: dict[str, Any] = {"folds": fold_numbers(splits), "classes": classes}
+    options |= {"sample_weight": None if sample_weight is None else weights, "priors": None if natural else resolved}
+    return cm, limit_from_posteriors(every, codes, [mean_size(parts) for parts in (*smaller, splits)], **options)
 
 
 def crossfit_posteriors(
@@ -136,8 +127,6 @@ def crossfit_posteriors(
 ) -> FloatArray:
     """Held-out posteriors of every row (columns in the order of the sorted labels): see :func:`estimate_collisions`.
 
-    Examples
-    --------
     >>> from sklearn.datasets import load_iris
     >>> from sklearn.linear_model import LogisticRegression
     >>> X, y = load_iris(return_X_y=True)
@@ -171,20 +160,18 @@ def _folds(
         check.check_choice(cv, ["prefit"], "cv")
         _check_classifier(classifier, fitted=True)
         if list(classifier.classes_) != list(classes):
-            raise ValueError(
-                f"y has classes {classes.tolist()}, the fitted classifier knows {list(classifier.classes_)}"
-            )
+            message = f"y has classes {classes.tolist()}, the fitted classifier knows {list(classifier.classes_)}"
+            raise ValueError(message)
         return None
-    name = type(classifier).__name__
     try:
         check_random_state(random_state)
         clone(classifier)
     except ValueError:
-        raise ValueError(
-            f"random_state must be None, a whole number ≥ 0 or a RandomState, got {random_state!r}"
-        ) from None
+        message = f"random_state must be None, a whole number ≥ 0 or a RandomState, got {random_state!r}"
+        raise ValueError(message) from None
     except TypeError as error:
-        raise ValueError(f"classifier of type {name} cannot be cloned for the folds: {error}") from None
+        message = f"classifier of type {type(classifier).__name__} cannot be cloned for the folds: {error}"
+        raise ValueError(message) from None
     splits, notes = resolve_splits(cv, y, classes, random_state, groups=groups)
     for note in notes:
         warnings.warn(note, CollisionWarning, stacklevel=3)
@@ -192,9 +179,8 @@ def _folds(
 
 
 def _check_classifier(classifier: Any, fitted: bool = False) -> None:
-    name = type(classifier).__name__
+    name = (classifier if isinstance(classifier, type) else type(classifier)).__name__
     if isinstance(classifier, type):
-        name = classifier.__name__
         raise ValueError(f"classifier must be an instance, got the class {name}: write {name}()")
     if not hasattr(classifier, "predict_proba"):
         remedy = "wrap it in sklearn.calibration.CalibratedClassifierCV"
@@ -220,9 +206,8 @@ def check_targets(y: npt.NDArray[Any]) -> npt.NDArray[Any]:
     try:
         check_classification_targets(y)
     except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"y must hold classes (text, whole numbers or booleans), got {', '.join(kinds)}: {error}"
-        ) from None
+        message = f"y must hold classes (text, whole numbers or booleans), got {', '.join(kinds)}: {error}"
+        raise ValueError(message) from None
     return classes
 
 
@@ -257,9 +242,7 @@ def as_images(X: Any) -> Any:
     """
     if X.ndim == 3:
         return X[:, None]
-    if X.ndim == 4 and X.shape[1] > MOST_CHANNELS >= X.shape[3]:
-        return X.transpose(0, 3, 1, 2)
-    return X
+    return X.transpose(0, 3, 1, 2) if X.ndim == 4 and X.shape[1] > MOST_CHANNELS >= X.shape[3] else X
 
 
 def as_votes(y: Any) -> tuple[FloatArray | None, Any]:
@@ -300,27 +283,17 @@ def check_rows(X: Any, y: npt.NDArray[Any]) -> None:
 
 
 def estimate_divergences(
-    classifier: Any,
-    first: Any,
-    second: Any,
-    *,
-    cv: int | Any = 5,
-    n_jobs: int | None = None,
-    random_state: int | None = 0,
+    classifier: Any, first: Any, second: Any, *, cv: Any = 5, n_jobs: int | None = None, random_state: int | None = 0
 ) -> tuple[Divergences, CollisionMatrix]:
     """Divergences between the distributions behind two samples, through a classifier that tells them apart.
 
-    Returns the four divergences at equal priors (the collision divergence from the one-step estimate, the others
-    from the held-out posteriors) and the 2×2 collision matrix behind them, which has the intervals: the
-    divergence is 1 - 2 S₁₂.
+    Returns the four divergences at equal priors (the collision divergence, 1 - 2 S₁₂, from the one-step estimate, the
+    others from the held-out posteriors) and the 2×2 collision matrix behind them, which has the intervals.
 
-    Examples
-    --------
     >>> from sklearn.linear_model import LogisticRegression
     >>> rng = np.random.default_rng(0)
-    >>> result, cm = estimate_divergences(
-    ...     LogisticRegression(), rng.normal(-1, 1, (2000, 1)), rng.normal(1, 1, (2000, 1))
-    ... )
+    >>> samples = rng.normal(-1, 1, (2000, 1)), rng.normal(1, 1, (2000, 1))
+    >>> result, cm = estimate_divergences(LogisticRegression(), *samples)
     >>> round(result.collision, 1)
     0.6
     """

@@ -31,21 +31,15 @@ from collidescope._progress import Progress
 from collidescope._scaling import apply_scaling, fit_scaling, is_memory_map
 from collidescope.scale import _dask
 
+Array = npt.NDArray[Any]
 Split = tuple[IntArray, IntArray]
 #: Shares of a fold's training rows on which it is trained again for the range: each half of the next.
 FRACTIONS = (0.5, 0.25, 0.125)
-#: The smallest training set that says something about the next larger one: rows in all, and per class.
-FEWEST_ROWS, FEWEST_PER_CLASS = 16, 2
-#: Numbers of a memory map, and of a sparse matrix, above which rows are standardised batch by batch (for members that
-#: can train so) instead of once in memory.
-MAPPED_NUMBERS, SPARSE_NUMBERS = 20_000_000, 500_000_000
-#: Up to so many numbers of a fold one thread does the work: matrices are too small to share, and threads that wait for
-#: one another on a busy machine made a fit a hundred times slower.
-ONE_THREAD_NUMBERS = 2_000_000
-#: Far above any scale that is used as it is, and far below an overflow.
-LARGEST_SPREAD = 1e30
-#: The class that ``rare="merge"`` makes.
-OTHER = "other classes"
+FEWEST_ROWS, FEWEST_PER_CLASS = 16, 2  #: the smallest training set that tells of larger ones: rows, and per class
+MAPPED_NUMBERS, SPARSE_NUMBERS = 20_000_000, 500_000_000  #: beyond, rows are standardised batch by batch
+ONE_THREAD_NUMBERS = 2_000_000  #: smaller folds get one thread: waiting ones made a fit a hundred times slower
+LARGEST_SPREAD = 1e30  #: far above any scale that is used as it is, and far below an overflow
+OTHER = "other classes"  #: the class that ``rare="merge"`` makes
 
 
 class WorkerError(RuntimeError):
@@ -103,9 +97,6 @@ class Settings:
     n_jobs: int | None = None
 
 
-# ---------------------------------------------------------------- inputs
-
-
 class Standardised(NamedTuple):
     """Rows brought to a common scale; ``X`` is a float32 array, or Rows that are standardised batch by batch."""
 
@@ -140,7 +131,6 @@ class Standardised(NamedTuple):
             return np.minimum(self.scale / np.quantile(positive, 0.5, method="lower"), LARGEST_SPREAD)
 
     def take(self, rows: IntArray) -> Any:
-        """Some of the rows."""
         if self.in_memory:
             return self.X[rows]
         import torch
@@ -157,21 +147,13 @@ def restored_scaling(tree: Mapping[str, Any]) -> tuple[FloatArray, FloatArray, F
     return priors, centre, scale
 
 
-# ---------------------------------------------------------------- folds
-
-
 def resolve_splits(
-    cv: Any,
-    y: npt.NDArray[Any],
-    classes: npt.NDArray[Any],
-    random_state: Any,
-    used: IntArray | None = None,
-    groups: IntArray | None = None,
+    cv: Any, y: Array, classes: Array, random_state: Any, used: IntArray | None = None, groups: IntArray | None = None
 ) -> tuple[list[Split], list[str]]:
     """(training rows, held-out rows) of every fold, and what its user should know.
 
-    A number means stratified folds that keep groups together; else what ``cv`` says, checked. ``used`` are the numbers
-    of the rows of ``y`` in the table that a list of splits counts, if some were left out.
+    A number means stratified folds that keep groups together; else what ``cv`` says, checked. ``used`` numbers the rows
+    of ``y`` in the table that a list of splits counts.
     """
     if cv is None or np.isscalar(cv):
         return _numbered_splits(cv, y, classes, random_state, groups)
@@ -181,17 +163,15 @@ def resolve_splits(
             kept = [[np.asarray(part)[np.isin(part, used)] for part in split] for split in splits]
             splits = [(np.searchsorted(used, train), np.searchsorted(used, test)) for train, test in kept]
     except (TypeError, ValueError, IndexError) as error:
-        raise ValueError(
-            f"cv must be a number of folds, a splitter or a list of (training rows, held-out rows): {error} "
-            f"(a splitter that needs groups: pass groups= to fit)"
-        ) from None
+        said = f"cv must be a number of folds, a splitter or a list of (training rows, held-out rows): {error}"
+        raise ValueError(f"{said} (a splitter that needs groups: pass groups= to fit)") from None
     if not np.array_equal(np.sort(np.concatenate([test for _, test in splits])), np.arange(len(y))):
         raise ValueError(f"cv must test every one of the {len(y)} rows exactly once, {type(cv).__name__} does not")
     return _complete(splits, y, classes), []
 
 
 def _numbered_splits(
-    cv: Any, y: npt.NDArray[Any], classes: npt.NDArray[Any], random_state: Any, groups: IntArray | None
+    cv: Any, y: Array, classes: Array, random_state: Any, groups: IntArray | None
 ) -> tuple[list[Split], list[str]]:
     check.check_count(cv, "cv", least=2)
     codes = check.encode_labels(y, classes)
@@ -202,10 +182,8 @@ def _numbered_splits(
     name, least = classes.tolist()[int(counts.argmin())], counts.min()
     if least < 2:
         hint = "rare='drop' leaves such classes out, rare='merge' joins them" if groups is None else "merge or drop it"
-        raise ValueError(
-            f"class {name!r} of y has {least} of the {unit}, and every class needs at least 2 of them to be both "
-            f"trained on and held out: {hint}"
-        )
+        said = f"class {name!r} of y has {least} of the {unit}, and every class needs at least 2 of them to be both"
+        raise ValueError(f"{said} trained on and held out: {hint}")
     folds = int(min(cv, least))
     notes = [f"class {name!r} has only {least} {unit}, so there are {folds} folds instead of cv={cv}"]
     splitter = StratifiedKFold if groups is None else StratifiedGroupKFold
@@ -214,13 +192,10 @@ def _numbered_splits(
 
 
 def _complete(splits: list[Split], y: npt.NDArray[Any], classes: npt.NDArray[Any]) -> list[Split]:
-    """The splits; refuses a fold whose training rows lack a class."""
     for number, (train, _) in enumerate(splits):
         if len(missing := np.setdiff1d(classes, y[train])):
-            raise ValueError(
-                f"cv leaves class {missing.tolist()[0]!r} out of the training rows of fold {number}: "
-                f"every class must be in every fold's training rows"
-            )
+            said = f"cv leaves class {missing.tolist()[0]!r} out of the training rows of fold {number}:"
+            raise ValueError(f"{said} every class must be in every fold's training rows")
     return splits
 
 
@@ -339,15 +314,11 @@ def run_folds(
 
 
 class _Scored(NamedTuple):
-    """Posteriors of the held-out rows of a fold."""
-
     P: npt.NDArray[Any]
     interrupted: bool = False
 
 
-def cross_val_posteriors(
-    classifier: Any, X: Any, y: npt.NDArray[Any], splits: Sequence[Split], n_jobs: int | None
-) -> npt.NDArray[Any]:
+def cross_val_posteriors(classifier: Any, X: Any, y: Array, splits: Sequence[Split], n_jobs: int | None) -> Array:
     """Held-out posteriors of a scikit-learn classifier: ``cross_val_predict``, also where Dask gives a fold up.
 
     joblib's own way to a Dask cluster waits for ever then; :func:`run_folds` raises a WorkerError.

@@ -43,8 +43,7 @@ from collidescope.matrix import UNSEEN, CollisionMatrix
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Sizes of a curve: many more than help, and few enough for a forged file to cost nothing.
-MOST_SIZES = 100
+MOST_SIZES = 100  #: of a curve: more than help, and few enough for a forged file to cost nothing
 FORMAT, FORMAT_VERSION = "collidescope.limit", 1
 #: The exponent c: median, and standard deviation of its logarithm. 1 is the rate of a correct parametric model.
 EXPONENT = (0.5, 0.5)
@@ -52,16 +51,12 @@ EXPONENTS = np.linspace(0.05, 2.0, 40)
 #: The share f of PBER(n) still to be learned: Beta(α, β), where nothing (0) and everything (1) are both likely.
 SHARE = (0.5, 0.75)
 SHARES = np.concatenate([[0.0], np.geomspace(1e-3, 1.0, 90)])
-#: How far a curve strays from a power law: standard deviation of s_t in units of s_t - s_T.
-DISCREPANCY = 0.1
-#: "Settled": with all that may be left to learn the range is at most this much wider than the interval of PBER(n).
-WIDENING = 1.5
-#: z-value from which a difference counts as seen.
-SEEN = 2.0
+DISCREPANCY = 0.1  #: how far a curve strays from a power law: standard deviation of s_t in units of s_t - s_T
+WIDENING = 1.5  #: "settled": all that may be left to learn widens the range at most so much beyond that of PBER(n)
+SEEN = 2.0  #: z-value from which a difference counts as seen
 #: Skill below the first share of the baseline is none; below the second it is little, and drops must become smaller.
 NO_SKILL, LITTLE_SKILL = 0.02, 0.1
-#: How much worse a PBER below the truth is than one as far above it.
-TOO_MUCH = 2.0
+TOO_MUCH = 2.0  #: how much worse a PBER below the truth is than one as far above it
 
 
 class _Posterior(NamedTuple):
@@ -352,14 +347,9 @@ def limit_from_posteriors(
         weights, pi = weights * (target / pi)[labels], target
     onehot = np.eye(k)[labels]
     residuals = [onehot - P for P in arrays]
-    limit = limit_from_scores(
-        np.column_stack([(r**2).sum(axis=1) for r in residuals]),
-        sizes,
-        errors=np.column_stack([P.argmax(axis=1) != labels for P in arrays]),
-        baseline=((onehot - pi) ** 2).sum(axis=1),
-        folds=folds,
-        sample_weight=weights,
-    )
+    scores = np.column_stack([(r**2).sum(axis=1) for r in residuals])
+    errors, baseline = np.column_stack([P.argmax(axis=1) != labels for P in arrays]), ((onehot - pi) ** 2).sum(axis=1)
+    limit = limit_from_scores(scores, sizes, errors=errors, baseline=baseline, folds=folds, sample_weight=weights)
     return replace(limit, matrix=_matrix(limit, residuals, onehot, weights / weights.sum(), pi, names, counts))
 
 
@@ -428,7 +418,6 @@ def _matrix(
     weighted = [w[:, None] * r for r in residuals]
     # Σ over rows of w² (r_t r_s)_i (r_t r_s)_j, from which the squares of any combination of the r_t r_tᵀ follow
     products = np.array([[(rr := r * v).T @ rr for v in weighted] for r in residuals])
-
     now, seen = float(limit.scores[-1]), float(contrast @ limit.scores)
     learned, alike = np.tensordot(contrast, Z, 1), Z[-1] / max(now, np.finfo(float).tiny)
     noise = np.einsum("t,s,tsij->ij", contrast, contrast, products) - (w**2).sum() * learned**2
@@ -443,7 +432,6 @@ def _matrix(
     mean = np.tensordot(g, Z, 1)
     B = project(np.diag(priors) - mean, priors).joint
     S = B / B.sum(axis=1, keepdims=True)
-
     # A row moves S_ij by -(Σ g_t r_ti r_tj + slope_ij c_i) / π_i less its mean; the sum of squares of that:
     slope = S - np.eye(len(S))
     cross = sum(weight * (onehot * v).T @ v for weight, v in zip(g, weighted, strict=True))

@@ -19,8 +19,7 @@ from mlflow.tracking import MlflowClient
 
 from collidescope.estimate import collision_matrix_from_posteriors
 
-#: Folder of the run's artifacts.
-FOLDER = "collidescope"
+FOLDER = "collidescope"  #: folder of the run's artifacts
 
 
 class CollisionEvaluator(ModelEvaluator):  # type: ignore[misc]
@@ -36,17 +35,13 @@ class CollisionEvaluator(ModelEvaluator):  # type: ignore[misc]
         """Classifiers only."""
         return bool(model_type == "classifier")
 
-    def evaluate(
-        self, *, dataset: Any, run_id: str, evaluator_config: Any = None, model: Any = None, **kwargs: Any
-    ) -> Any:
+    def evaluate(self, *, dataset: Any, run_id: str, evaluator_config: Any = None, model: Any = None, **_: Any) -> Any:
         """Score the rows with the model, estimate S, log it."""
         config = dict(evaluator_config or {})
         raw = model.get_raw_model() if hasattr(model, "get_raw_model") else model
         if not hasattr(raw, "predict_proba"):
-            raise ValueError(
-                f"the collidescope evaluator needs a model with predict_proba, got {type(raw).__name__}: "
-                f"log the classifier itself, with mlflow.sklearn.log_model for example"
-            )
+            said = f"the collidescope evaluator needs a model with predict_proba, got {type(raw).__name__}:"
+            raise ValueError(f"{said} log the classifier itself, with mlflow.sklearn.log_model for example")
         y = np.asarray(dataset.labels_data)
         P = raw.predict_proba(dataset.features_data)
         cm = collision_matrix_from_posteriors(P, y, classes=list(raw.classes_))

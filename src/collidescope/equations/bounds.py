@@ -49,9 +49,8 @@ def pac_bound(
         if not (value > 0 and math.isfinite(value)):
             raise ValueError(f"{name} must be positive and finite, got {value}")
     if n <= K * K:
-        raise ValueError(
-            f"the bound needs n² > K² n (more than K² = {K * K} rows), got n = {n}: use more rows or merge classes"
-        )
+        needed = f"n² > K² n (more than K² = {K * K} rows)"
+        raise ValueError(f"the bound needs {needed}, got n = {n}: use more rows or merge classes")
     rate = K / math.sqrt(n * n - K * K * n)
     complexity = constant * rate ** (1 / d)
     confidence = 12 * rate * loss_bound * math.sqrt(math.log(2 / delta) / 2)
@@ -99,10 +98,8 @@ def posterior_error_bound(
 
     Parameters
     ----------
-    S_hat, S : arrays of shape (K, K)
-        Estimated and true collision matrix.
-    q_hat, q : arrays of shape (K,)
-        Estimated and true expected similarities of one input.
+    S_hat, S : (K, K) estimated and true collision matrix
+    q_hat, q : (K,) estimated and true expected similarities of one input
 
     Examples
     --------

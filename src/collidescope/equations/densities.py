@@ -31,8 +31,7 @@ from collidescope.matrix import CollisionMatrix
 
 #: Quadrature for one-dimensional densities: panels between these tail probabilities, Gauss-Legendre nodes in each.
 TAIL, PANELS, NODES = 1e-14, 400, 10
-#: Ways to tell a density, the first of which is taken.
-DENSITIES = ("logpdf", "logpmf", "pdf", "pmf")
+DENSITIES = ("logpdf", "logpmf", "pdf", "pmf")  #: ways to tell a density, the first of which is taken
 
 Seed = int | np.random.Generator | np.random.RandomState | None
 
@@ -210,10 +209,8 @@ def _check_densities(densities: Sequence[Any], priors: npt.ArrayLike | None, nam
     what = " and ".join(names) or "densities"
     for k, density in enumerate(densities):
         if not hasattr(density, "rvs") or not any(hasattr(density, name) for name in DENSITIES):
-            raise ValueError(
-                f"{what} must have rvs and logpdf (or pdf, logpmf, pmf), {names[k] if names else f'number {k}'} "
-                f"is a {type(density).__name__}: a frozen distribution of scipy.stats has them"
-            )
+            said = f"{what} must have rvs and logpdf (or pdf, logpmf, pmf), {names[k] if names else f'number {k}'}"
+            raise ValueError(f"{said} is a {type(density).__name__}: a frozen distribution of scipy.stats has them")
     if len({_is_continuous(density) for density in densities}) > 1:
         raise ValueError(f"{what} must be all continuous or all discrete: a pdf and a pmf cannot be compared")
     return np.full(len(densities), 1 / len(densities)) if priors is None else check.check_priors(priors, len(densities))

@@ -16,16 +16,13 @@ from scipy.sparse import csr_array
 from collidescope._checks import FloatArray, IntArray
 from collidescope.matrix import n_pairs
 
-#: Classes up to which the covariance of B is kept (at most 2 MB), which merged classes need for their intervals.
-MAX_COVARIANCE_CLASSES = 32
+MAX_COVARIANCE_CLASSES = 32  #: up to these the covariance of B is kept (2 MB), for intervals of merged classes
 #: Working memory of one block of rows, in numbers, and the fewest rows of a block with many classes: a product of few
 #: rows waits for the K² numbers that it is added to.
 BLOCK_NUMBERS = 2_000_000
 LEAST_ROWS = 4096
-#: Share of entries other than zero above which a dense product is faster than a sparse one.
-DENSE_SHARE = 0.1
-#: A variance below this share of the second moment it is the difference of is rounding, not variance.
-VARIANCE_ROUNDING = 1e-14
+DENSE_SHARE = 0.1  #: share of entries other than zero above which a dense product is faster than a sparse one
+VARIANCE_ROUNDING = 1e-14  #: a variance below this share of the second moment it is the difference of is rounding
 #: From this many classes on the products of a block are taken in float32 and the blocks added up in float64. Rounding
 #: is a share ε of Σ|x|, and Σ|x| ≤ √n √(Σ x²), so that a sum over n rows is off by less than ε √n standard errors; with
 #: ε near 1e-7 that is nothing for any n that fits a disk.

@@ -19,17 +19,13 @@ from collidescope.equations.bounds import condition_number
 #: The accelerated gradient stops when no posterior moves by more than this in a step.
 STEP_TOLERANCE = 1e-12
 MAX_STEPS = 20_000
-#: Steps after which a row that still moves is solved exactly: with a well-conditioned S few rows get there.
-GRADIENT_STEPS = 50
+GRADIENT_STEPS = 50  #: steps after which a row that still moves (few, with a good S) is solved exactly
 #: Rounds of the exact solver (two or three are usual), and the numbers that it holds at once.
 BLOCK_PIVOTS, SINGLE_PIVOTS = 10, 100
 PIVOT_ENTRIES = 2**22
-#: Share of the trace of SᵀS that is always added to its diagonal.
-SMALLEST_RIDGE = 1e-12
-#: Priors that agree to rounding need no shift: with a thousand classes it is a costly pass over memory.
-SAME_PRIORS = 1e-12
-#: Above this κ∞(S) the inverse has lost every digit of a float64 q.
-SINGULAR = 1e14
+SMALLEST_RIDGE = 1e-12  #: share of the trace of SᵀS that is always added to its diagonal
+SAME_PRIORS = 1e-12  #: priors that agree to rounding need no shift, a costly pass with a thousand classes
+SINGULAR = 1e14  #: above this κ∞(S) the inverse has lost every digit of a float64 q
 
 
 def solve_posteriors(

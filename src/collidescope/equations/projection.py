@@ -24,8 +24,7 @@ from scipy.linalg import LinAlgError, cholesky
 from collidescope import _checks as check
 from collidescope._checks import FloatArray
 
-#: In C, entries and eigenvalues live in [0, 1]-ish units: below this a negative one is rounding of `eigh`.
-ROUNDING = 1e-9
+ROUNDING = 1e-9  #: entries and eigenvalues of C are about [0, 1]: below this a negative one is rounding of `eigh`
 #: The steps end when multipliers and entries of C fit each other to this much: far below any standard error.
 AGREEMENT = 1e-7
 MAX_ITERATIONS = 2000

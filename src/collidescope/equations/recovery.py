@@ -69,12 +69,9 @@ def recover(
 
     Parameters
     ----------
-    G : array of shape (K, K)
-        Estimate of S Sᵀ; symmetrised first.
-    priors : array of shape (K,), default uniform
-        Priors at which S and G hold.
-    method : {"root", "gradient"}
-        The closed form (any priors), or the paper's gradient descent.
+    G : (K, K) estimate of S Sᵀ; symmetrised first
+    priors : (K,) at which S and G hold, default uniform
+    method : "root", the closed form (any priors), or "gradient", the paper's descent
     penalty, learning_rate, tolerance, max_iter
         λ, η, γ of the paper's Algorithm 1 and a limit on its steps; used by ``method="gradient"`` alone.
 
@@ -119,10 +116,8 @@ def _root(G: FloatArray, priors: FloatArray) -> tuple[FloatArray, float, bool, i
         cut = f"with {len(G):,} classes the projection was cut short after {steps} steps"
         status = f"closed form, then projected; {cut} ({by})"
     else:
-        status = (
-            f"the projection did not settle in {steps} steps: G is far from any Gramian of a collision matrix ({by}); "
-            f"is the logit shift of the pair model applied?"
-        )
+        far = f"G is far from any Gramian of a collision matrix ({by}); is the logit shift of the pair model applied?"
+        status = f"the projection did not settle in {steps} steps: {far}"
     return S, moved, result.converged, steps, status
 
 
@@ -145,11 +140,9 @@ def _gradient(
             break
         if step % STALL_WINDOW == 0:
             if best_objective > window_objective * (1 - STALL_TOLERANCE):
-                status = (
-                    f"stalled after {step} steps at an objective of {best_objective:.3g}, above the tolerance "
-                    f"{tolerance:g}: the step is too coarse or G is no Gramian of a stochastic matrix; try a smaller "
-                    f"learning_rate"
-                )
+                stalled = f"stalled after {step} steps at an objective of {best_objective:.3g}"
+                cause = "the step is too coarse or G is no Gramian of a stochastic matrix"
+                status = f"{stalled}, above the tolerance {tolerance:g}: {cause}; try a smaller learning_rate"
                 break
             window_objective = best_objective
         # ∇‖E‖_F = 2 E S / ‖E‖_F; the penalties' subgradients are sign(row sum - 1) and -1 where S < 0.

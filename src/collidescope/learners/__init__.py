@@ -9,34 +9,18 @@ from importlib.util import find_spec
 from collidescope.learners.base import Member
 
 #: Where every member is.
-_PLACES = {
-    "priors": "softmax.Priors",
-    "linear": "softmax.Linear",
-    "linear-smooth": "softmax.SmoothLinear",
-    "linear-axis": "softmax.OneAxis",
-    "linear-trace": "softmax.TraceNorm",
-    "quadratic": "softmax.Quadratic",
-    "quadratic-smooth": "softmax.SmoothQuadratic",
-    "kernel": "kernel.Kernel",
-    "neighbours": "neighbours.Neighbours",
-    "forest": "trees.Forest",
-    "trees": "trees.Boosting",
-    "trees-plain": "trees.PlainBoosting",
-    "network": "network.Network",
-    "convolution": "images.Convolution",
-}
+_PLACES = {"priors": "softmax.Priors", "linear": "softmax.Linear", "linear-smooth": "softmax.SmoothLinear"}
+_PLACES |= {"linear-axis": "softmax.OneAxis", "linear-trace": "softmax.TraceNorm", "quadratic": "softmax.Quadratic"}
+_PLACES |= {"quadratic-smooth": "softmax.SmoothQuadratic", "kernel": "kernel.Kernel"}
+_PLACES |= {"neighbours": "neighbours.Neighbours", "forest": "trees.Forest", "trees": "trees.Boosting"}
+_PLACES |= {"trees-plain": "trees.PlainBoosting", "network": "network.Network", "convolution": "images.Convolution"}
 #: What members need beside scikit-learn.
 _PACKAGES = {"trees": "lightgbm", "trees-plain": "lightgbm", "network": "torch", "convolution": "torch"}
-#: Pixels of all training images beyond which only the convolutional network learns from them: flat rows would take the
-#: others many times its time, and so many images leave them little to add.
-MOST_PIXELS = 12_000_000
-#: Members of a quick look.
-QUICK = ("priors", "linear", "forest", "trees")
+MOST_PIXELS = 12_000_000  #: pixels of all images beyond which only the convolution learns: flat rows take too long
+QUICK = ("priors", "linear", "forest", "trees")  #: members of a quick look
 
 
 class _Members(Mapping[str, type[Member]]):
-    """Classes of members by name."""
-
     def __getitem__(self, name: str) -> type[Member]:
         module, cls = _PLACES[name].split(".")
         if not _installed(name):
@@ -52,8 +36,7 @@ class _Members(Mapping[str, type[Member]]):
         return len(_PLACES)
 
 
-#: The members by name.
-MEMBERS: Mapping[str, type[Member]] = _Members()
+MEMBERS: Mapping[str, type[Member]] = _Members()  #: the members by name
 
 
 def _installed(name: str) -> bool:

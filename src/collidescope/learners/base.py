@@ -1,8 +1,7 @@
 """What a member of the pool is: a way to learn posteriors p(class | x) from labelled rows; and what members share.
 
-A member is a small class. It is built for one fold, fitted once on that fold's training rows, and from then on gives
-log posteriors of any row. What it learned is a tree of arrays and JSON values, so that it can be written to a file and
-read again without running code.
+A member is built for one fold, fitted once on its training rows, and then gives log posteriors of any row. What it
+learned is a tree of arrays and JSON values, which a file can hold and which is read again without running code.
 
 Shapes: n rows, d features, K classes. Members for tables get standardised float32 rows of shape (n, d); a member for
 images (``images = True``) gets rows of shape (n, channels, height, width). Nothing here needs torch.
@@ -27,34 +26,25 @@ from collidescope._checks import FloatArray as FloatArray
 from collidescope._checks import IntArray
 
 Float32 = npt.NDArray[np.float32]
-#: Nested dicts and lists whose leaves are numpy arrays, text, numbers, booleans or None.
-Tree = dict[str, Any]
+Tree = dict[str, Any]  #: nested dicts and lists whose leaves are numpy arrays, text, numbers, booleans or None
 
-#: Log posteriors are not lower: rounding of float32 is all that lies below, and a pool must be able to add them up.
-LOG_FLOOR = -20.0
-#: Learned numbers are far below this; larger ones from a file would overflow float32 a few steps on.
-LARGEST_NUMBER = 1e9
+LOG_FLOOR = -20.0  #: log posteriors are not lower: float32 rounding is all that lies below, and pools must add them
+LARGEST_NUMBER = 1e9  #: learned numbers are far below; larger ones from a file would overflow float32 soon
 #: Rows that tell the standard deviations of features; factors that differ by less are the same; and the largest.
 SCALE_ROWS, SAME_SCALE, LARGEST_SCALE = 20_000, 0.1, 1e4
-#: Numbers in a block of intermediate results (32 MB in float32).
-BLOCK_NUMBERS = 8_000_000
+BLOCK_NUMBERS = 8_000_000  #: numbers in a block of intermediate results (32 MB in float32)
 
 
 @dataclass(frozen=True)
 class Task:
     """What a member is asked to learn, and how it may go about it."""
 
-    #: (n, d) float32, standardised: median 0, interquartile range that of a standard normal.
-    X: Any
-    #: n class numbers 0 … K-1; every class occurs.
-    codes: IntArray
+    X: Any  #: (n, d) float32, standardised: median 0, interquartile range that of a standard normal
+    codes: IntArray  #: n class numbers 0 … K-1; every class occurs
     n_classes: int
-    #: n weights with mean 1.
-    sample_weight: FloatArray | None = None
-    #: n group numbers; rows of one group stay on one side of any split that the member makes for early stopping.
-    groups: IntArray | None = None
-    #: The scale of every feature before it was standardised, in units of their median: ``X * spread`` brings features
-    #: back to their common unit (pixels), which distances may prefer.
+    sample_weight: FloatArray | None = None  #: n weights with mean 1
+    groups: IntArray | None = None  #: n group numbers; rows of one stay on one side of a member's splits
+    #: Scales before standardising, in units of their median: ``X * spread`` has a common unit, as distances may prefer.
     spread: FloatArray | None = None
     seed: int = 0
     #: Of networks: torch's device, settings (:class:`collidescope.training.config.TrainingConfig`), who is told of
@@ -66,7 +56,6 @@ class Task:
 
     @property
     def weights(self) -> FloatArray:
-        """The sample weights, or ones."""
         n = len(self.codes)
         return np.ones(n) if self.sample_weight is None else np.asarray(self.sample_weight, dtype=np.float64)
 
@@ -129,12 +118,9 @@ class Member(ABC):
     """A way to learn posteriors. Subclasses are registered by name in :mod:`collidescope.learners`."""
 
     name: ClassVar[str]
-    #: Whether rows are images.
-    images: ClassVar[bool] = False
-    #: Whether it has so few parameters that it may be the best with few rows though it is not with many.
-    simple: ClassVar[bool] = False
-    #: Features beyond which it does not take part by itself.
-    most_features: ClassVar[float] = np.inf
+    images: ClassVar[bool] = False  #: whether rows are images
+    simple: ClassVar[bool] = False  #: so few parameters that it may be best with few rows, if not with many
+    most_features: ClassVar[float] = np.inf  #: features beyond which it does not take part by itself
 
     @classmethod
     def takes_part(cls, n: int, d: int, k: int) -> bool:
@@ -188,7 +174,6 @@ class ArrayMember(Member):
 
     @classmethod
     def known_sizes(cls, n_features: int, n_classes: int) -> dict[str, int]:
-        """What is known of the letters."""
         return {"d": n_features, "K": n_classes}
 
     def fit(self, task: Task) -> Self:
@@ -202,7 +187,6 @@ class ArrayMember(Member):
 
     @classmethod
     def stored(cls) -> dict[str, tuple[Any, ...]]:
-        """What a file holds, by name."""
         hints = get_type_hints(cls, include_extras=True).items()
         return {name: hint.__metadata__ for name, hint in hints if hasattr(hint, "__metadata__")}
 
@@ -223,9 +207,6 @@ class ArrayMember(Member):
             setattr(member, name, array)
         member.check(n_features, n_classes)
         return member
-
-
-# ---------------------------------------------------------------- log posteriors
 
 
 def log_softmax(logits: npt.NDArray[Any]) -> FloatArray:
@@ -279,9 +260,6 @@ def one_thread() -> Iterator[None]:
             _Limit.running -= 1
             if _Limit.running == 0:
                 _Limit.limit.restore_original_limits()
-
-
-# ---------------------------------------------------------------- what came from a file
 
 
 def checked(tree: Tree, name: str, dtypes: Sequence[Any], shape: tuple[int | None, ...]) -> npt.NDArray[Any]:

@@ -16,8 +16,7 @@ from collidescope.training.networks import FactorisedObjective, OneMember
 from collidescope.training.rows import as_rows, labels_and_weights, validation_split
 
 ROWS_AT_ONCE = 8192
-#: Features or channels that a file may claim whatever its size; more than it has weights is forged otherwise.
-MOST_CHANNELS = 4096
+MOST_CHANNELS = 4096  #: features or channels a file may claim; beyond, no more than it has weights
 
 
 class Custom(Member):

@@ -9,8 +9,7 @@ import numpy as np
 
 from collidescope.learners.base import LOG_FLOOR, FloatArray, Member, Task, Tree
 
-#: Rows' worth of the priors in every posterior: no logarithm of zero, however sure the classifier is.
-PRIOR_SHARE = 1e-3
+PRIOR_SHARE = 1e-3  #: rows' worth of the priors in every posterior: no logarithm of zero
 
 
 class Foreign(Member):
@@ -18,10 +17,8 @@ class Foreign(Member):
 
     def __init__(self, name: str, estimator: Any) -> None:
         if not hasattr(estimator, "fit") or not hasattr(estimator, "predict_proba"):
-            raise ValueError(
-                f"member {name!r} must be a classifier with fit and predict_proba, got {type(estimator).__name__} "
-                f"(probability=True, or CalibratedClassifierCV around it?)"
-            )
+            said = f"member {name!r} must be a classifier with fit and predict_proba, got {type(estimator).__name__}"
+            raise ValueError(f"{said} (probability=True, or CalibratedClassifierCV around it?)")
         self.name = name  # type: ignore[misc]
         self.estimator = estimator
 
@@ -33,10 +30,8 @@ class Foreign(Member):
             self.fitted.set_params(random_state=int(task.seed) % 2**31)
         options = {} if task.sample_weight is None else {"sample_weight": task.sample_weight}
         if options and "sample_weight" not in signature(self.fitted.fit).parameters:
-            raise ValueError(
-                f"member {self.name!r} ({type(self.fitted).__name__}) cannot use sample_weight: "
-                f"leave it out of members, or fit without weights"
-            )
+            said = f"member {self.name!r} ({type(self.fitted).__name__}) cannot use sample_weight:"
+            raise ValueError(f"{said} leave it out of members, or fit without weights")
         self.fitted.fit(np.asarray(task.X), task.codes, **options)
         self.priors = task.priors
         return self
@@ -50,10 +45,8 @@ class Foreign(Member):
         return np.asarray(np.maximum(np.log(p), LOG_FLOOR))
 
     def export(self) -> Tree:
-        raise ValueError(
-            f"member {self.name!r} is a {type(self.fitted).__name__}, which cannot be saved without pickle: "
-            f"save the whole model with joblib.dump, or leave this member out"
-        )
+        said = f"member {self.name!r} is a {type(self.fitted).__name__}, which cannot be saved without pickle:"
+        raise ValueError(f"{said} save the whole model with joblib.dump, or leave this member out")
 
     @classmethod
     def restore(cls, tree: Tree, n_features: int, n_classes: int) -> Self:

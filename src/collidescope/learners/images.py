@@ -20,42 +20,41 @@ from collidescope.learners.base import LOG_FLOOR, FloatArray, Member, Task, Tree
 from collidescope.training.loop import epoch_generator, seeded_module
 from collidescope.training.machine import flushed_denormals, one_thread
 
+<<<<<<< HEAD
 #: Channels of the first block on a CPU and on a GPU; they double with every block.
 CPU_WIDTH, GPU_WIDTH = 16, 64
 #: Images below this side are not halved again.
 SMALLEST_SIDE = 8
 #: Images shown in the whole training, within limits in epochs. Runs that choose take this share of the epochs, on so
 #: many images at most. Longer training learns the noise of labels by heart.
+=======
+CPU_WIDTH, GPU_WIDTH = 24, 64  #: channels of the first block on a CPU and on a GPU; they double with every block
+SMALLEST_SIDE = 8  #: images below this side are not halved again
+#: Images shown in training (longer learns the noise of labels by heart), epochs, and what runs that choose take.
+>>>>>>> s2
 CPU_IMAGES, GPU_IMAGES = 25_600, 64_000
 FEWEST_EPOCHS, MOST_EPOCHS = 6, 40
 CHOOSING_SHARE, FEWEST_CHOOSING, CHOOSING_IMAGES = 0.4, 3, 3_000
-#: Images of a batch: as many as leave this many steps per epoch, within limits.
-STEPS, SMALLEST_BATCH, LARGEST_BATCH = 64, 64, 512
-#: Images that are scored at once.
-SCORED = 1_024
+STEPS, SMALLEST_BATCH, LARGEST_BATCH = 64, 64, 512  #: images of a batch leave so many steps per epoch
+SCORED = 1_024  #: images that are scored at once
 LEARNING_RATE, WEIGHT_DECAY, DROPOUT = 4e-3, 0.05, 0.1
-#: Share of a step by which the averaged weights follow the trained ones.
-FOLLOW = 0.02
+FOLLOW = 0.02  #: share of a step by which the averaged weights follow the trained ones
 
 
 class Augmentation(NamedTuple):
     """How images are varied."""
 
-    #: Largest shift, as a share of the side.
-    shift: float
+    shift: float  #: largest shift, as a share of the side
     mirrored: bool
-    #: Whether images and their labels are mixed in pairs.
-    mixed: bool
+    mixed: bool  #: whether images and their labels are mixed in pairs
 
 
 #: What is begun with, and what is tried in turn and kept where held-out images like it.
 LIGHT = Augmentation(shift=0.08, mirrored=False, mixed=False)
 TRIED: tuple[dict[str, bool], ...] = ({}, {"mirrored": True}, {"mixed": True})
-#: Radians, and random numbers that an image takes.
-LARGEST_ANGLE, N_RANDOM = 0.15, 5
+LARGEST_ANGLE, N_RANDOM = 0.15, 5  #: radians, and random numbers that an image takes
 PARTS = 6
-#: A file may not claim wider networks.
-MOST_WIDTH, MOST_SIDE, MOST_CHANNELS = 1024, 4096, 4096
+MOST_WIDTH, MOST_SIDE, MOST_CHANNELS = 1024, 4096, 4096  #: a file may not claim wider networks
 
 
 class Convolution(Member):
@@ -109,9 +108,8 @@ class Convolution(Member):
         batch = min(LARGEST_BATCH, max(SMALLEST_BATCH, len(X) // STEPS))
         Y = nn.functional.one_hot(y, task.n_classes) * w[:, None]
         steps = len(_batches(torch.empty(len(X)), batch))
-        optimizer = torch.optim.AdamW(
-            module.parameters(), LEARNING_RATE, weight_decay=WEIGHT_DECAY, fused=device == "cuda"
-        )
+        cuda = device == "cuda"
+        optimizer = torch.optim.AdamW(module.parameters(), LEARNING_RATE, weight_decay=WEIGHT_DECAY, fused=cuda)
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LEARNING_RATE, total_steps=epochs * steps)
         module.train()
         for epoch in range(1, epochs + 1):
@@ -124,7 +122,7 @@ class Convolution(Member):
             for rows, random in zip(_batches(order, batch), _batches(noise, batch), strict=True):
                 x, targets = augment(X[rows], Y[rows], random, augmentation)
                 x = x.contiguous(memory_format=torch.channels_last)
-                with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
+                with torch.autocast(device, torch.bfloat16, enabled=cuda):
                     logits = module(x)
                 loss = nn.functional.cross_entropy(logits.float(), targets)
                 optimizer.zero_grad(set_to_none=True)
@@ -162,13 +160,10 @@ class Convolution(Member):
         shape, width = tree["shape"], tree["width"]
         limits = (MOST_CHANNELS, MOST_SIDE, MOST_SIDE, MOST_WIDTH)
         numbers = [*shape, width] if isinstance(shape, list) else []
-        fits = len(numbers) == 4 and all(
-            type(v) is int and 0 < v <= most for v, most in zip(numbers, limits, strict=True)
-        )
+        fits = len(numbers) == 4 and all(type(v) is int and 0 < v <= m for v, m in zip(numbers, limits, strict=True))
         if not fits or math.prod(shape) != n_features:
-            raise ValueError(
-                f"images must have a shape of {n_features} numbers and a known width, got {shape!r}, {width!r}"
-            )
+            message = f"images must have a shape of {n_features} numbers and a known width, got {shape!r}, {width!r}"
+            raise ValueError(message)
         member.shape, member.width = (shape[0], shape[1], shape[2]), width
         with torch.device("meta"):  # sizes first: nothing is allocated before the arrays are known to fit
             expected = build(member.shape, n_classes, width).state_dict()
@@ -198,9 +193,8 @@ def build(shape: tuple[int, int, int], n_classes: int, width: int) -> nn.Sequent
         if block < halvings and side > 3:
             layers.append(nn.MaxPool2d(2))
             side //= 2
-    return nn.Sequential(
-        *layers, nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Dropout(DROPOUT), nn.Linear(4 * channels, n_classes)
-    )
+    layers += [nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Dropout(DROPOUT), nn.Linear(4 * channels, n_classes)]
+    return nn.Sequential(*layers)
 
 
 def augment(x: Tensor, targets: Tensor, random: Tensor, how: Augmentation) -> tuple[Tensor, Tensor]:

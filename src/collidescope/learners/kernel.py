@@ -18,24 +18,17 @@ from scipy.optimize import minimize
 from collidescope._checks import IntArray
 from collidescope.learners.base import ArrayMember, Float32, FloatArray, Task, log_softmax
 
-#: γ in units of one over the median squared distance between two rows, tried from the middle outwards.
-GAMMAS = (0.25, 1.0, 4.0, 16.0)
+GAMMAS = (0.25, 1.0, 4.0, 16.0)  #: γ in units of one over the median squared distance between two rows
 #: λ, in units of the mean eigenvalue's scale (1 on the diagonal of the kernel matrix).
 PENALTIES = tuple(10.0**e for e in (-3, -2, -1.5, -1, -0.5, 0, 0.5, 1, 2))
 #: Landmarks at the end, and while γ and the scale are chosen; rows that take part at all.
 FEWEST_LANDMARKS, MOST_LANDMARKS, CHOOSING_LANDMARKS, MOST_ROWS, CHOOSING_ROWS = 700, 1_500, 300, 30_000, 2_000
-#: Kernel values (rows × landmarks) beyond which there are fewer landmarks than :data:`MOST_LANDMARKS`.
-MOST_VALUES = 6_000_000
-#: Added to the kernel, which gives the regression an intercept: what holds far from every landmark is learned, too.
-CONSTANT = np.float32(1.0)
-#: Eigenvalues of the kernel matrix below this share of the largest are rounding.
-RANK_TOLERANCE = 1e-6
-#: 1 - h, the part of a row's score that is not its own doing, is not taken for less: it is divided by.
-SMALLEST_SLACK = np.float32(1e-4)
-#: Scores are about this uncertain: below it their logarithm says nothing.
-SMALLEST_SCORE = np.float32(0.02)
-#: Weight of the scores in the log posteriors.
-LARGEST_CALIBRATION = 50.0
+MOST_VALUES = 6_000_000  #: kernel values (rows × landmarks) beyond which there are fewer landmarks
+CONSTANT = np.float32(1.0)  #: added to the kernel as an intercept: what holds far from every landmark
+RANK_TOLERANCE = 1e-6  #: eigenvalues of the kernel matrix below this share of the largest are rounding
+SMALLEST_SLACK = np.float32(1e-4)  #: 1 - h, the part of a score that is not the row's own doing, is at least this
+SMALLEST_SCORE = np.float32(0.02)  #: scores are about this uncertain: below it their logarithm says nothing
+LARGEST_CALIBRATION = 50.0  #: weight of the scores in the log posteriors
 
 
 class _Fit(NamedTuple):
@@ -119,10 +112,7 @@ def _median_square(X: Float32) -> float:
 
 
 def _ridge(X: Float32, Y: Float32, w: Float32, gamma: float, n_landmarks: int) -> _Fit:
-    """The fit whose penalty has the lowest leave-one-out error; its first rows are the landmarks.
-
-    Single precision throughout: penalties are far above its rounding.
-    """
+    """The fit of the lowest leave-one-out error; first rows are landmarks. Penalties are far above float32 rounding."""
     m = min(n_landmarks, len(X))
     s, U = eigh(_kernel(X[:m], X[:m], gamma), overwrite_a=True, check_finite=False, driver="evd")
     kept = s > RANK_TOLERANCE * s[-1]

@@ -15,12 +15,9 @@ import numpy.typing as npt
 from collidescope._checks import IntArray
 from collidescope.learners.base import ArrayMember, Float32, FloatArray, Task, log_shares, some
 
-#: Numbers of neighbours that are tried.
-SIZES = (2, 3, 5, 8, 12, 20, 32, 50, 80)
-#: Neighbours' worth of the priors in every posterior, as tried: no logarithm of zero.
-PRIOR_COUNTS = (0.03, 0.1, 0.3, 1.0)
-#: Reference rows that are kept; a sample beyond. Rows that choose k and the scale.
-MOST_ROWS, CHOOSING_ROWS = 20_000, 2_000
+SIZES = (2, 3, 5, 8, 12, 20, 32, 50, 80)  #: numbers of neighbours that are tried
+PRIOR_COUNTS = (0.03, 0.1, 0.3, 1.0)  #: neighbours' worth of the priors in every posterior, as tried
+MOST_ROWS, CHOOSING_ROWS = 20_000, 2_000  #: reference rows that are kept; rows that choose k and the scale
 
 
 class Neighbours(ArrayMember):
@@ -31,8 +28,7 @@ class Neighbours(ArrayMember):
 
     rows: Annotated[npt.NDArray[np.float16], "f2 n d"]
     codes: Annotated[npt.NDArray[np.unsignedinteger[Any]], "u1|u2 n"]
-    #: A single one where all are the same.
-    weights: Annotated[Float32, "f4 w"]
+    weights: Annotated[Float32, "f4 w"]  #: a single one where all are the same
     spread: Annotated[Float32, "f4 d"]
     priors: Annotated[Float32, "f4 K"]
     k: Annotated[int, 1, SIZES[-1]]

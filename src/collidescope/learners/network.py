@@ -22,16 +22,11 @@ from collidescope.training.rows import as_rows, labels_and_weights
 HIDDEN = (128, 128)
 #: Networks, and the rows beyond which one is enough. Five instead of three gained less than 0.5% of the Brier score.
 STACK, STACK_ROWS = 3, 15_000
-#: Epochs without gain that end the training, unless ``training`` says otherwise.
-PATIENCE = 8
-#: Held-out parts that a stack of one is made from.
-PARTS = 10
-#: Up to so many rows one thread trains: matrices are too small to share, and threads that wait for one another on a
-#: busy machine made a fit a hundred times slower.
-ONE_THREAD_ROWS = 20_000
+PATIENCE = 8  #: epochs without gain that end the training, unless ``training`` says otherwise
+PARTS = 10  #: held-out parts that a stack of one is made from
+ONE_THREAD_ROWS = 20_000  #: up to these one thread trains: waiting ones made a fit a hundred times slower
 LARGEST_HALF = 60_000.0
-#: Networks of a stack and layers that a file may claim.
-MOST_NETWORKS, MOST_LAYERS = 100, 20
+MOST_NETWORKS, MOST_LAYERS = 100, 20  #: networks of a stack and layers that a file may claim
 
 
 class Network(Member):
@@ -90,11 +85,8 @@ class Network(Member):
     def restore(cls, tree: Tree, n_features: int, n_classes: int) -> Self:
         member = cls()
         hidden = tree["hidden_layer_sizes"]
-        if (
-            not isinstance(hidden, list)
-            or len(hidden) > MOST_LAYERS
-            or not all(type(h) is int and h > 0 for h in hidden)
-        ):
+        known = isinstance(hidden, list) and len(hidden) <= MOST_LAYERS
+        if not known or not all(type(h) is int and h > 0 for h in hidden):
             raise ValueError(f"hidden_layer_sizes must be up to {MOST_LAYERS} positive whole numbers, got {hidden!r}")
         sizes = [n_features, *hidden, n_classes]
         weight = checked(tree, "weight", (np.float16,), (None, sum(a * b for a, b in pairwise(sizes))))
@@ -103,8 +95,7 @@ class Network(Member):
             raise ValueError(f"a stack must have 1 to {MOST_NETWORKS} networks and a history")
         member.hidden, member.history, member.interrupted = tuple(hidden), tree["history"], False
         member.module = StackedMLP(len(weight), n_features, n_classes, member.hidden)
-        member.module.load_state_dict(
-            {"weight": torch.from_numpy(weight.astype(np.float32)), "bias": torch.from_numpy(bias.astype(np.float32))}
-        )
+        arrays = {"weight": weight, "bias": bias}
+        member.module.load_state_dict({name: torch.from_numpy(a.astype(np.float32)) for name, a in arrays.items()})
         member.module.eval()
         return member

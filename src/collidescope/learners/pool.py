@@ -14,15 +14,12 @@ from scipy.optimize import minimize
 from collidescope._checks import FloatArray, IntArray
 from collidescope.learners.base import LOG_FLOOR, log_softmax, one_thread
 
-#: Standard deviation of the weights around their prior ones: a hundred rows move them, a handful do not.
-WEIGHT_SPREAD = 0.4
+WEIGHT_SPREAD = 0.4  #: deviation of the weights around their prior ones: a hundred rows move them, a handful do not
 #: Half of the prior weights are equal, half the members' chances to be the best over this many resamples of the rows:
 #: equal weights alone drown the one right model among many, chances alone miss what diversity gains.
 EQUAL_SHARE, N_RESAMPLES = 0.5, 100
-#: Weights below this are zero: a member that counts so little is not worth its time and its place in a file.
-SMALLEST_WEIGHT = 0.05
-#: Numbers (members × rows × classes) beyond which a sample of the rows decides.
-MOST_NUMBERS = 3_000_000
+SMALLEST_WEIGHT = 0.05  #: weights below are zero: such a member is not worth its time and its place in a file
+MOST_NUMBERS = 3_000_000  #: numbers (members × rows × classes) beyond which a sample of the rows decides
 
 
 def pool_weights(
@@ -30,16 +27,9 @@ def pool_weights(
 ) -> FloatArray:
     """Weights of the members, non-negative, from held-out log posteriors.
 
-    They maximise the held-out likelihood of the pool under a Gaussian prior, see :data:`EQUAL_SHARE`.
+    They maximise the held-out likelihood of the pool under a Gaussian prior, see :data:`EQUAL_SHARE`. The shape of
+    ``log_posteriors`` is (M, n, K); ``codes`` are n class numbers.
 
-    Parameters
-    ----------
-    log_posteriors : array of shape (M, n, K)
-    codes : array of n class numbers
-    sample_weight : array of shape (n,), optional
-
-    Examples
-    --------
     >>> generator = np.random.default_rng(0)
     >>> truth = generator.uniform(0.05, 0.95, 2000)
     >>> codes = (generator.random(2000) < truth).astype(int)
@@ -53,21 +43,14 @@ def pool_weights(
     rows = np.flatnonzero(w > 0)[::step]
     logs = np.maximum(np.asarray(log_posteriors, dtype=np.float64)[:, rows], LOG_FLOOR)
     centred = logs - logs.mean(axis=2, keepdims=True)  # rounds less, and changes no posterior
-    # A sample stands for all rows, or shrinkage would weigh more.
-    w = w[rows] * (n / w[rows].sum())
+    w = w[rows] * (n / w[rows].sum())  # a sample stands for all rows, or shrinkage would weigh more
     weights, active = np.zeros(M), np.ones(M, dtype=bool)
     with one_thread():
         prior = _prior_weights(logs[:, np.arange(len(rows)), codes[rows]], w)
         while True:
             start = prior[active] / prior[active].sum()
-            found = minimize(
-                _loss,
-                start,
-                (centred[active], codes[rows], w, start),
-                jac=True,
-                method="L-BFGS-B",
-                bounds=[(0, None)] * len(start),
-            )
+            given, bounds = (centred[active], codes[rows], w, start), [(0, None)] * len(start)
+            found = minimize(_loss, start, given, jac=True, method="L-BFGS-B", bounds=bounds)
             weights[:] = 0
             weights[active] = found.x
             small = active & (weights < SMALLEST_WEIGHT)
@@ -79,8 +62,7 @@ def pool_weights(
 def _prior_weights(scores: FloatArray, w: FloatArray) -> FloatArray:
     """Equal weights, mixed with the chance of each member to have the highest likelihood (pseudo-BMA+).
 
-    ``scores`` (M, n) are the log posteriors of the labels. The chances are averages over Bayesian resamples of the rows
-    (Yao et al. 2018), with a fixed seed: weights follow from the predictions alone.
+    ``scores`` (M, n) are the log posteriors of the labels, resampled as in Yao et al. (2018) with a fixed seed.
     """
     generator, M = np.random.default_rng(0), len(scores)
     chances = np.zeros(M)
@@ -95,10 +77,7 @@ def _prior_weights(scores: FloatArray, w: FloatArray) -> FloatArray:
 def pool(log_posteriors: npt.NDArray[np.floating], weights: npt.ArrayLike) -> FloatArray:
     """Posteriors (n, K) of the pool, ``p ∝ Π_m p_m^{w_m}``.
 
-    Parameters
-    ----------
-    log_posteriors : array of shape (M, n, K), or M arrays of shape (n, K)
-    weights : array of shape (M,)
+    ``log_posteriors`` are (M, n, K), or M arrays of shape (n, K); there are M ``weights``.
     """
     total = sum(w * np.maximum(lp, LOG_FLOOR) for w, lp in zip(np.asarray(weights), log_posteriors, strict=True) if w)
     p = np.exp(log_softmax(np.asarray(total)))

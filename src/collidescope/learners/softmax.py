@@ -18,25 +18,16 @@ from scipy.optimize import minimize
 
 from collidescope.learners.base import BLOCK_NUMBERS, LOG_FLOOR, ArrayMember, Float32, FloatArray, Task, log_softmax
 
-#: Products of robustly standardised inputs: without a limit one outlier of 20 scales would rule the fit.
-LARGEST_INPUT = 8.0
-#: Numbers of the feature matrix that are kept in memory (400 MB); beyond it features are made anew at every step.
-MOST_KEPT = 100_000_000
-#: A step of L-BFGS that raises the log likelihood of all rows together by less than this is the end.
-FLAT = 1e-3
+LARGEST_INPUT = 8.0  #: of products of inputs: without a limit one outlier of 20 scales would rule the fit
+MOST_KEPT = 100_000_000  #: numbers of the feature matrix kept in memory (400 MB); beyond, it is made anew at every step
+FLAT = 1e-3  #: a step of L-BFGS that raises the log likelihood of all rows by less than this is the end
 MAX_ITERATIONS = 200
-#: Factors are not convex and creep at the end, where the held-out loss no longer changes.
-MAX_FACTOR_ITERATIONS = 100
-#: Multiplications of one pass (rows × features × classes) up to which full-batch L-BFGS is affordable.
-MOST_WORK = 1_000_000_000
-#: Products of inputs are tried up to this many features (d = 30): beyond it they cost more than a network.
-MOST_PRODUCTS = 500
-#: Features up to which one fixed penalty will do.
-FEW = 20
-#: A singular value that both factors of a rank start from at least: at zero neither would have a gradient.
-SMALLEST_START = 1e-2
-#: A feature that varies by less than this share of its size is constant but for rounding.
-CONSTANT = 1e-6
+MAX_FACTOR_ITERATIONS = 100  #: factors are not convex and creep at the end, where the held-out loss no longer changes
+MOST_WORK = 1_000_000_000  #: multiplications of a pass (rows × features × classes) that L-BFGS can afford
+MOST_PRODUCTS = 500  #: features up to which products are tried (d = 30): beyond, they cost more than a network
+FEW = 20  #: features up to which one fixed penalty will do
+SMALLEST_START = 1e-2  #: singular value that factors start from at least: at zero there is no gradient
+CONSTANT = 1e-6  #: a feature that varies by less than this share of its size is constant but for rounding
 
 
 class Priors(ArrayMember):
@@ -63,10 +54,8 @@ class Linear(ArrayMember):
     name = "linear"
     simple = True
     penalty: ClassVar[float] = 0.3
-    #: Whether the penalty grows with D: the logits, not each weight, then have a prior of fixed variance.
-    per_feature: ClassVar[bool] = False
-    #: Largest rank of W; None penalises W itself.
-    rank: ClassVar[int | None] = None
+    per_feature: ClassVar[bool] = False  #: whether the penalty grows with D, as a prior on logits, not on weights
+    rank: ClassVar[int | None] = None  #: largest rank of W; None penalises W itself
     quadratic: ClassVar[bool] = False
 
     mean: Annotated[Float32, "f4 D"]
@@ -213,8 +202,7 @@ class _Problem:
             total = p.sum(axis=1)
             w = self.w[block]
             loss += float(w @ (np.log(total.astype(np.float64)) - right))
-            # ∂loss/∂logits = (p - onehot(y)) · w
-            p *= (w / total)[:, None]
+            p *= (w / total)[:, None]  # ∂loss/∂logits = (p - onehot(y)) · w
             p[own] -= w
             dW += F.T @ p
             db += p.sum(axis=0)

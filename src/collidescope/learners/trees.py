@@ -20,12 +20,9 @@ from collidescope.learners.base import ArrayMember, Float32, FloatArray, Task, l
 
 Array = npt.NDArray[Any]
 
-#: Steps of a walk; trees are grown no deeper, and files that claim more are refused.
-MAX_DEPTH = 40
-#: Trees and leaves that a file may claim.
-MOST_TREES, MOST_LEAVES = 4_000, 400_000
-#: Blocks of rows are this much smaller than memory allows: walks within a processor's cache take a quarter of the time.
-CACHED = 16
+MAX_DEPTH = 40  #: steps of a walk; trees are grown no deeper, and files that claim more are refused
+MOST_TREES, MOST_LEAVES = 4_000, 400_000  #: trees and leaves that a file may claim
+CACHED = 16  #: blocks of rows are so much smaller than memory allows: walks within a cache take a quarter of the time
 
 
 class Trees(ArrayMember):
@@ -56,8 +53,7 @@ class Trees(ArrayMember):
             written.append((feature[nodes], threshold[nodes], (place[right] - place)[nodes], inner[order]))
             leaves.append(order[~inner[order]])
         feature, threshold, steps, inner = (np.concatenate(parts) for parts in zip(*written, strict=True))
-        # Rows are float32: a threshold rounded down separates the same rows.
-        rounded = threshold.astype(np.float32)
+        rounded = threshold.astype(np.float32)  # rows are float32: a threshold rounded down separates the same rows
         rounded = np.where(rounded > threshold, np.nextafter(rounded, np.float32(-np.inf)), rounded)
         pairs = np.empty(len(rounded), dtype=[("feature", np.int64), ("threshold", np.float32)])
         pairs["feature"], pairs["threshold"] = feature, rounded
@@ -122,24 +118,15 @@ class Trees(ArrayMember):
         return CACHED * (len(self.feature) // 2 + 6 * len(self.sizes) + self.n_classes)
 
 
-# ---------------------------------------------------------------- extra trees
-
-#: Intervals of a feature.
-LEVELS = 255
-#: Trees, and the fewest of them where trees are large; leaves of all trees together.
-TREES, FEWEST_TREES, TOTAL_LEAVES = 100, 25, 40_000
-#: Trees that tell how many leaves there will be.
-PROBED_TREES = 4
-#: Rows of the smallest leaf that are tried.
-LEAF_SIZES = (1, 4)
+LEVELS = 255  #: intervals of a feature
+TREES, FEWEST_TREES, TOTAL_LEAVES = 100, 25, 40_000  #: trees, the fewest of large ones; leaves of all together
+PROBED_TREES = 4  #: trees that tell how many leaves there will be
+LEAF_SIZES = (1, 4)  #: rows of the smallest leaf that are tried
 #: Trees, and rows, with which the size of a leaf is chosen: with 120 rows 25 trees chose worse (Brier score +1.7%).
 CHOOSING_TREES, CHOOSING_ROWS = 50, 2_000
-#: Share of the trees whose bootstrap sample lacks a given row, 1/e.
-LEFT_OUT = 0.37
-#: Rows that trees are grown on.
-MOST_ROWS = 50_000
-#: Trees' worth of the priors in every posterior: no logarithm of zero.
-PRIOR_TREES = 1.0
+LEFT_OUT = 0.37  #: share of the trees whose bootstrap sample lacks a given row, 1/e
+MOST_ROWS = 50_000  #: rows that trees are grown on
+PRIOR_TREES = 1.0  #: trees' worth of the priors in every posterior: no logarithm of zero
 
 
 class Forest(Trees):
@@ -185,9 +172,8 @@ class Forest(Trees):
         present = np.unique(y[rows])
         own = np.arange(len(rows)), np.searchsorted(present, y[rows])
         for leaf in LEAF_SIZES:
-            trees = ExtraTreesClassifier(
-                CHOOSING_TREES, min_samples_leaf=leaf, bootstrap=True, oob_score=True, **options
-            )
+            own_options = options | {"min_samples_leaf": leaf, "bootstrap": True, "oob_score": True}
+            trees = ExtraTreesClassifier(CHOOSING_TREES, **own_options)
             with warnings.catch_warnings():  # a row that every bootstrap sample drew gets the priors below
                 warnings.simplefilter("ignore")
                 trees.fit(levels[rows], y[rows], sample_weight=w[rows])
@@ -201,9 +187,8 @@ class Forest(Trees):
         grown = [estimator.tree_ for estimator in forest.estimators_]
         # Thresholds are between two levels; those of leaves, feature and level -2, are not used.
         cuts = [np.where(t.feature < 0, -1, first[t.feature] + t.threshold.astype(np.intp)) for t in grown]
-        leaves = self.keep(
-            [(t.feature, every[cut], t.children_left, t.children_right) for t, cut in zip(grown, cuts, strict=True)]
-        )
+        pairs = zip(grown, cuts, strict=True)
+        leaves = self.keep([(t.feature, every[cut], t.children_left, t.children_right) for t, cut in pairs])
         shares = []
         for tree, own in zip(grown, leaves, strict=True):
             full, value = np.zeros((len(own), K)), tree.value[own, 0]
@@ -221,10 +206,8 @@ class Forest(Trees):
         indptr = np.concatenate([[0], np.cumsum(self.share_count, dtype=np.int64)])
         if len(indptr) != self.n_leaves + 1 or indptr[-1] != len(self.share):
             raise ValueError("a forest must have the shares of all its leaves")
-        shape = (self.n_leaves, self.n_classes)
-        self._shares = sparse.csr_array(
-            (self.share.astype(np.float32), self.share_class.astype(np.int32), indptr), shape
-        )
+        stored = self.share.astype(np.float32), self.share_class.astype(np.int32), indptr
+        self._shares = sparse.csr_array(stored, (self.n_leaves, self.n_classes))
 
     def check(self, n_features: int, n_classes: int) -> None:
         if (self.priors <= 0).any() or (len(self.share_class) and self.share_class.max() >= n_classes):
@@ -258,19 +241,13 @@ def _preorder(left: IntArray, right: IntArray) -> IntArray:
     return np.asarray(order)
 
 
-# ---------------------------------------------------------------- boosted trees
-
-#: Rounds, and trees of all kinds, rounds and classes together.
-MAX_ROUNDS, MAX_TREES = 300, 2_000
-#: Parts of the rows that are held out in turn; rounds without gain that end the growth.
-PARTS, PATIENCE = 6, 20
+MAX_ROUNDS, MAX_TREES = 300, 2_000  #: rounds, and trees of all kinds, rounds and classes together
+PARTS, PATIENCE = 6, 20  #: parts of the rows that are held out in turn; rounds without gain that end the growth
 #: Step of a round: this many over the rounds that classes leave, within limits. Many rows afford larger steps.
 RATE_ROUNDS, LEARNING_RATE, LARGE_RATE, FASTEST = 12.0, 0.1, 0.16, 0.3
-#: Rows × trees per round × parts that are held out in turn (at least one), and rows × trees per round up to which all
-#: rows are trained on once the rounds are known.
+#: Rows × trees per round: × parts held out in turn; and up to which all are trained on once the rounds are known.
 CROSS_VALIDATED, REFITTED = 10_000, 30_000
-#: Rounds where nothing can be held out.
-BLIND_ROUNDS = 30
+BLIND_ROUNDS = 30  #: rounds where nothing can be held out
 #: Rows of more features (pixels) are wide: a tree sees a sample of as many of them, in coarser bins. On 784 pixels that
 #: is a third of the time, and no worse.
 WIDE, WIDE_BINS = 300, 63
@@ -288,30 +265,20 @@ class Boosting(Trees):
         {"num_leaves": 8, "max_depth": 4, "feature_fraction": 0.7, "bagging_fraction": 0.7, "bagging_freq": 1},
         {"num_leaves": 20, "max_depth": 7, "feature_fraction": 0.7, "extra_trees": True},
     )
-    #: Rows of the smallest leaf: a share of the rows, within limits.
-    leaf_share, fewest, most = 0.02, 2, 10
-    #: Of leaves, rounded to half precision: a tree's step changes by less than a thousandth.
-    values: Annotated[npt.NDArray[np.float16], "f2 L"]
+    leaf_share, fewest, most = 0.02, 2, 10  #: rows of the smallest leaf: a share of the rows, within limits
+    values: Annotated[npt.NDArray[np.float16], "f2 L"]  #: of leaves; half precision changes a step by < 0.001
 
     def learn(self, task: Task) -> None:
         K, n = task.n_classes, len(task.codes)
         self.n_classes = K
         most_rounds = max(1, min(MAX_ROUNDS, MAX_TREES // (len(self.kinds) * (1 if K == 2 else K))))
         slowest = LEARNING_RATE if n * K <= REFITTED else LARGE_RATE
-        common = {
-            "objective": "binary" if K == 2 else "multiclass",
-            "num_class": 1 if K == 2 else K,
-            "learning_rate": float(np.clip(RATE_ROUNDS / most_rounds, slowest, FASTEST)),
-            "min_data_in_leaf": int(np.clip(self.leaf_share * n, self.fewest, self.most)),
-            "min_sum_hessian_in_leaf": 1e-3,
-            "lambda_l2": 1.0,
-            "use_missing": False,
-            "seed": int(task.seed) % 2**31,
-            "deterministic": True,
-            "force_col_wise": True,
-            "num_threads": 1,
-            "verbosity": -1,
-        }
+        rate = float(np.clip(RATE_ROUNDS / most_rounds, slowest, FASTEST))
+        leaf = int(np.clip(self.leaf_share * n, self.fewest, self.most))
+        common = {"objective": "binary", "num_class": 1} if K == 2 else {"objective": "multiclass", "num_class": K}
+        common |= {"learning_rate": rate, "min_data_in_leaf": leaf, "min_sum_hessian_in_leaf": 1e-3, "lambda_l2": 1.0}
+        common |= {"use_missing": False, "deterministic": True, "force_col_wise": True, "seed": int(task.seed) % 2**31}
+        common |= {"num_threads": 1, "verbosity": -1}
         d = task.X.shape[1]
         wide = {"feature_fraction": 0.7 * WIDE / d, "max_bin": WIDE_BINS} if d > WIDE else {}
         trees = []
@@ -345,10 +312,7 @@ class PlainBoosting(Boosting):
 
 
 def _boost(task: Task, part: IntArray, options: dict[str, Any], most: int) -> str:
-    """Trees as LightGBM writes them, as many rounds as held-out rows like best.
-
-    Few rows are cross-validated and then all trained on; of many, one part is held out and stays so.
-    """
+    """LightGBM's text of the trees. Few rows are cross-validated, then all trained on; of many some stay held out."""
     import lightgbm
 
     X, codes, w = np.asarray(task.X, dtype=np.float32), task.codes, task.weights
@@ -374,10 +338,7 @@ def _boost(task: Task, part: IntArray, options: dict[str, Any], most: int) -> st
 
 
 def _read(block: str) -> tuple[tuple[Array, Array, Array, Array], Array]:
-    """A tree for :meth:`Trees.keep` and the values of its leaves, from LightGBM's text.
-
-    There inner nodes and leaves are numbered apart, and a child -1 - k is leaf k; here leaves follow the inner nodes.
-    """
+    """A tree for :meth:`Trees.keep` and the values of its leaves; in LightGBM's text a child -1 - k is leaf k."""
     lines = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
     threshold, values = (np.array(lines[name].split(), dtype=np.float64) for name in ("threshold", "leaf_value"))
     fields = ("split_feature", "left_child", "right_child")

@@ -46,10 +46,8 @@ from collidescope.training.rows import VALIDATION_FRACTION, Rows, as_rows, label
 
 #: Networks of ``hidden_layer_sizes="auto"``, weighed by their held-out loss.
 AUTO_SIZES: tuple[tuple[int, ...], ...] = ((64,), (128, 128))
-#: A network below this share of the largest weight changes no digit of a score.
-SMALLEST_SHARE = 1e-6
-#: Ridges tried for the posteriors; the one with the lowest held-out log loss is kept.
-RIDGES = (0.0, 1e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0)
+SMALLEST_SHARE = 1e-6  #: a network below this share of the largest weight changes no digit of a score
+RIDGES = (0.0, 1e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0)  #: tried; the lowest held-out log loss is kept
 SMALLEST_PROBABILITY = 1e-6
 
 
@@ -128,13 +126,11 @@ class PairModel:
         return self._mean(lambda module: torch.stack(scoring.class_similarity(module, *given)))
 
     def _mean(self, score: Callable[[PairwiseNetwork], Tensor]) -> FloatArray:
-        """The weighted mean over the networks that count."""
         least = SMALLEST_SHARE * max(self.weights)
         used = [(w, module) for w, module in zip(self.weights, self.modules, strict=True) if w > least]
         return np.asarray(sum((w * score(module)).double().numpy() for w, module in used))
 
     def export(self) -> dict[str, Any]:
-        """A tree of arrays and JSON values."""
         states = [{name: t.detach().cpu().numpy() for name, t in m.state_dict().items()} for m in self.modules]
         sizes = [None if each is None else list(each) for each in self.sizes]
         parts = zip(self.weights, sizes, states, strict=True)
@@ -194,8 +190,7 @@ class References(NamedTuple):
 
     rows: npt.NDArray[np.float32]
     codes: IntArray
-    #: None when all weigh the same.
-    weights: FloatArray | None
+    weights: FloatArray | None  #: None when all weigh the same
 
 
 #: Fields of :class:`PairFit` that files hold as they are.
@@ -246,8 +241,7 @@ class PairFit:
         uniform = np.full(len(self.train_priors), 1 / len(self.train_priors))
         y = solve_posteriors(q, self.matrix, self.solver, self.ridge, uniform)
         if self.solver == "inverse":
-            # The paper's S⁻¹ q may leave the simplex; probabilities may not.
-            y = np.maximum(y, 0.0)
+            y = np.maximum(y, 0.0)  # the paper's S⁻¹ q may leave the simplex; probabilities may not
             total = y.sum(axis=1, keepdims=True)
             y = np.divide(y, total, out=np.tile(uniform, (len(y), 1)), where=total > 0)
         return shift_priors(y, uniform, self.train_priors)
@@ -263,7 +257,6 @@ class PairFit:
         self.ridge = RIDGES[int(np.argmin(losses))]
 
     def export(self) -> dict[str, Any]:
-        """A tree of arrays and JSON values."""
         parts = {"folds": [fold.export() for fold in self.folds], "references": [r._asdict() for r in self.references]}
         return {"engine": "pairs", **{name: getattr(self, name) for name in FIELDS}, **parts}
 
@@ -316,16 +309,9 @@ def fit_pairs(
 ) -> tuple[PairFit, HeldOut]:
     """Algorithm 1: train the pair-wise model on every fold, estimate the Gramian and S, and solve for posteriors.
 
-    Parameters
-    ----------
-    held, labels, splits, seeds, settings, progress, steps : as in :func:`fit_pool`
-    config : TrainingConfig
-    factory : callable (2d, 1) → torch module, optional
-    n_references : int, optional
-        The paper's m: comparison points per class and fold; all held-out rows by default.
-    seed : int
-        Of the choice of references.
-    **choices : ``recovery``, ``correction`` and ``solver`` of :class:`PairFit`
+    ``n_references`` is the paper's m, comparison points per class and fold (all held-out rows by default), chosen by
+    ``seed``; ``choices`` are ``recovery``, ``correction`` and ``solver`` of :class:`PairFit`, the rest as for
+    :func:`fit_pool`.
     """
     codes, k = labels.codes, labels.n_classes
 
@@ -384,8 +370,6 @@ def check_pair_members(
             need = int(np.ceil(2 / VALIDATION_FRACTION / (1 - 1 / len(splits))))
             own = np.bincount(codes, minlength=k)
             small = int(np.where(few, own, own.max() + 1).argmin())
-            raise ValueError(
-                f"model='pairwise' with cv={len(splits)} needs about {need} members of every class, "
-                f"class {classes.tolist()[small]!r} has {own[small]}: "
-                f"use the default model, gather more of it, or merge or drop it"
-            )
+            found = f"class {classes.tolist()[small]!r} has {own[small]}"
+            needs = f"model='pairwise' with cv={len(splits)} needs about {need} members of every class"
+            raise ValueError(f"{needs}, {found}: use the default model, gather more of it, or merge or drop it")

@@ -19,10 +19,8 @@ from collidescope.pairwise.scoring import PairwiseNetwork
 from collidescope.training.config import TrainingConfig
 from collidescope.training.rows import SCORING_BATCH, Rows, Split, signature
 
-#: p·p' is computed in float32, where probabilities below this are rounding: it bounds the logarithm at 16.
-PROBABILITY_FLOOR = 1e-7
-#: Held-out pairs per held-out row: the loss on 4n pairs is nearly as certain as on all n².
-HELD_OUT_PAIRS = 4
+PROBABILITY_FLOOR = 1e-7  #: below, products p·p' in float32 are rounding: it bounds the logarithm at 16
+HELD_OUT_PAIRS = 4  #: held-out pairs per held-out row: the loss on 4n pairs is nearly as certain as on all n²
 
 
 def sample_pairs(
@@ -35,12 +33,10 @@ def sample_pairs(
 
     Parameters
     ----------
-    labels : integer tensor of shape (n,)
-        Class numbers. Only classes that occur count; each needs two rows.
+    labels : n class numbers; only classes that occur count, and each needs two rows
     n_pairs : int
     generator : torch.Generator, on the device of ``labels``, optional
-    sample_weight : tensor of shape (n,), optional
-        Within its class a row is drawn in proportion to its weight.
+    sample_weight : n weights, in proportion to which rows are drawn within their class, optional
 
     Returns
     -------
@@ -53,9 +49,8 @@ def sample_pairs(
     (3, True)
     """
     if labels.ndim != 1 or labels.shape[0] < 2 or labels.is_floating_point():
-        raise ValueError(
-            f"labels must be at least 2 class numbers in one dimension, got {labels.dtype} {tuple(labels.shape)}"
-        )
+        message = f"labels must be at least 2 class numbers in one dimension, got {labels.dtype} {tuple(labels.shape)}"
+        raise ValueError(message)
     if n_pairs < 0:
         raise ValueError(f"n_pairs must not be negative, got {n_pairs}")
     pool = _Pool(labels, sample_weight, generator)
@@ -69,10 +64,9 @@ def sample_pairs(
 
 
 class _Pool:
-    """Rows sorted by class, as intervals of cumulative weight.
+    """Classes as intervals of cumulative weight, rows as smaller ones inside: a draw is one binary search.
 
-    A class is an interval of the cumulative weight, a row a smaller one inside it, and "another row than i" is the
-    interval with i cut out. So a draw is one binary search for any imbalance and any weights; nothing is rejected.
+    "Another row than i" is the interval with i cut out: nothing is rejected, for any imbalance and any weights.
     """
 
     def __init__(self, labels: Tensor, sample_weight: Tensor | None, generator: torch.Generator | None) -> None:
@@ -160,7 +154,6 @@ class PairObjective:
         self.held_out = self._pairs(held_out, HELD_OUT_PAIRS * len(held_out), generator) if len(held_out) else None
 
     def _pairs(self, rows: Tensor, n_pairs: int, generator: torch.Generator) -> Tensor:
-        """Rows i, rows j and whether they are of one class, (3, N)."""
         weight = None if self.weight is None else self.weight[rows]
         i, j, same = sample_pairs(self.y[rows], n_pairs, generator, weight)
         return torch.stack([rows[i], rows[j], same.long()])

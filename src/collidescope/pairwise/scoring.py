@@ -18,14 +18,11 @@ from torch import Tensor, nn
 
 from collidescope.training.machine import halved
 
-#: Bytes of activations per block of pairs: the last-level cache share of one core, where additions are not slowed
-#: down by memory. Measured best between 1 and 4 MiB; larger budgets only pay on accelerators.
+#: Bytes of activations per block of pairs: a core's share of the cache (1 to 4 MiB measured best); more pays on GPUs.
 BLOCK_BYTES = 2 * 2**20
 ACCELERATOR_BLOCK_BYTES = 256 * 2**20
-#: Scores of all pairs stay on a GPU up to this size and come back in one transfer.
-GPU_RESULT_BYTES = 2 * 2**30
-#: Bytes of activations per byte of a pair in a network of any kind: a guess.
-ACTIVATIONS = 16
+GPU_RESULT_BYTES = 2 * 2**30  #: scores of all pairs stay on a GPU up to this size and come back in one transfer
+ACTIVATIONS = 16  #: bytes of activations per byte of a pair in a network of any kind: a guess
 
 
 class PairwiseNetwork(nn.Module):
@@ -101,9 +98,8 @@ def class_similarity(
     """
     n, r = len(X), len(references)
     if reference_labels.shape != (r,):
-        raise ValueError(
-            f"reference_labels must have one entry per reference ({r}), got {tuple(reference_labels.shape)}"
-        )
+        message = f"reference_labels must have one entry per reference ({r}), got {tuple(reference_labels.shape)}"
+        raise ValueError(message)
     # References sorted by class make every class a slice: means are plain sums of columns.
     order = torch.argsort(reference_labels.cpu(), stable=True)
     labels = reference_labels.cpu()[order]
@@ -150,8 +146,6 @@ def _left(weight: Tensor, labels: Tensor, n_classes: int, own: Tensor | None, n:
     return sums
 
 
-# -------------------------------------------------------------------- blocks of pairs
-
 #: (inputs → what is computed once for each of them, two such → logits of all their pairs, bytes of a pair)
 Scorer = tuple[Callable[[Tensor], list[Tensor]], Callable[[list[Tensor], list[Tensor]], Tensor], int]
 
@@ -176,7 +170,6 @@ def _blocks(module: PairwiseNetwork, A: Tensor, B: Tensor) -> Iterator[tuple[sli
 
 
 def _whole_scorer(module: PairwiseNetwork, X: Tensor) -> Scorer:
-    """Any module: pairs are written out."""
 
     def score(left: list[Tensor], right: list[Tensor]) -> Tensor:
         (x,), (r,) = left, right

@@ -8,10 +8,8 @@ from collections.abc import Callable, Generator
 from concurrent.futures import BrokenExecutor, CancelledError
 from typing import Any
 
-#: Results that one task merges: a tree of a thousand blocks is then three levels deep.
-FAN_IN = 16
-#: How often rows are sent out when every worker that had them was lost, and seconds until the cluster has noticed.
-ATTEMPTS, PAUSE = 3, 1.0
+FAN_IN = 16  #: results that one task merges: a tree of a thousand blocks is then three levels deep
+ATTEMPTS, PAUSE = 3, 1.0  #: times that rows are sent out when all workers that had them were lost; seconds between
 #: Columns that labels and weights are while they travel with P.
 MORE_COLUMNS = ("collidescope: y", "collidescope: sample_weight")
 

@@ -1,9 +1,8 @@
 """From files and loaders to ``fit`` and ``accumulate``: rows and posteriors that do not fit in memory.
 
-A network reads its rows many times and in a new order each time. Files and loaders give them once and in theirs. So
-:func:`spool` makes one pass with a batch in memory, and what it returns is an array to scikit-learn: X of shape (n, …)
-stays on disk as a memory map, the n labels y are in memory. :func:`posterior_batches` reads posteriors from Parquet
-files, some rows at a time, for :func:`collidescope.estimate.accumulate`, which needs them once.
+A network reads its rows many times, each time in a new order; files and loaders give them once and in theirs. So
+:func:`spool` makes one pass with a batch in memory: X stays on disk as a memory map, the labels are in memory.
+:func:`posterior_batches` reads posteriors from Parquet files for :func:`collidescope.estimate.accumulate`.
 """
 
 from __future__ import annotations
@@ -29,10 +28,8 @@ from collidescope._progress import Progress
 from collidescope._store import unfinished_prefix
 from collidescope.scale import _dask
 
-#: Rows of a Parquet file that are in memory at once.
-BATCH_ROWS = 65_536
-#: Names of the two files in ``folder``.
-ROWS_FILE, LABELS_FILE = "X.npy", "y.npy"
+BATCH_ROWS = 65_536  #: rows of a Parquet file that are in memory at once
+ROWS_FILE, LABELS_FILE = "X.npy", "y.npy"  #: names of the two files in ``folder``
 #: Labels of one group may come in batches of different dtypes; those of two groups are different labels ("1" and 1).
 GROUPS = {"U": "text", "b": "booleans", "i": "numbers", "u": "numbers", "f": "numbers"}
 
@@ -55,19 +52,14 @@ def spool(
         A Parquet file or a folder of them; a torch ``DataLoader`` or any iterable of batches (x, y) with x of shape
         (n, d), or (n, channels, height, width) for images; an iterable of pandas DataFrames, as
         ``pandas.read_csv(path, chunksize=…)`` gives them; a Dask DataFrame, partition by partition.
-    target : str, optional
-        Column of the labels in files and DataFrames.
-    columns : list of str, optional
-        Columns of X in files and DataFrames; by default all but ``target``.
+    target : column of the labels in files and DataFrames
+    columns : columns of X in files and DataFrames; by default all but ``target``
     folder : path, optional
         Where X.npy and y.npy are kept, to be read again with ``numpy.load(path, mmap_mode="r")``. By default they are
         temporary and go when nothing refers to X any more.
-    dtype : "float32" or "float64"
-        Networks are trained in float32.
-    batch_size : int
-        Rows of a Parquet file that are in memory at once.
-    verbose : int
-        1 shows how far it is.
+    dtype : "float32" (in which networks are trained) or "float64"
+    batch_size : rows of a Parquet file that are in memory at once
+    verbose : 1 shows how far it is
 
     Returns
     -------
@@ -122,12 +114,9 @@ def posterior_batches(
     Parameters
     ----------
     path : file or folder
-    label : str, optional
-        Column of the labels.
-    columns : list of str, optional
-        Columns of the posteriors, in the order of the classes; by default all but ``label``.
-    batch_size : int
-        Rows in memory at once.
+    label : column of the labels, optional
+    columns : columns of the posteriors, in the order of the classes; by default all but ``label``
+    batch_size : rows in memory at once
 
     Examples
     --------
@@ -222,17 +211,14 @@ def _open(source: Any, target: str | None, columns: Sequence[str] | None, batch_
 
 
 def _place(folder: str | Path | None) -> tuple[Path, bool]:
-    """The folder to write to, and whether it was made for this."""
     if folder is None:
         return Path(tempfile.mkdtemp(prefix="collidescope-")), True
     if not isinstance(folder, str | os.PathLike):
         raise ValueError(f"folder must be the name of a folder, got {folder!r}")
     place = Path(folder)
     if there := [name for name in (ROWS_FILE, LABELS_FILE) if (place / name).exists()]:
-        raise ValueError(
-            f"folder {str(place)!r} holds {there[0]} already: read it with numpy.load(…, mmap_mode='r'), "
-            f"remove it, or name another folder"
-        )
+        said = f"folder {str(place)!r} holds {there[0]} already: read it with numpy.load(…, mmap_mode='r'),"
+        raise ValueError(f"{said} remove it, or name another folder")
     made = not place.exists()
     try:
         place.mkdir(parents=True, exist_ok=True)
@@ -265,7 +251,6 @@ class _GrowingFile:
 
 
 def _write(stream: _Stream, out: _GrowingFile, verbose: int) -> npt.NDArray[Any]:
-    """Write all rows, return all labels."""
     batches, total, unit, target, names = stream
     labels: list[npt.NDArray[Any]] = []
     with Progress(f"writing {unit}", total, verbose) as progress:
@@ -318,9 +303,8 @@ def _rows(x: Any, names: list[str] | None, out: _GrowingFile) -> npt.NDArray[Any
         names, x = list(x.columns), x.to_numpy(dtype=np.float64, na_value=np.nan)
     given = _numbers(x)
     if given.ndim < 2 or (len(given) and not given[0].size):
-        raise ValueError(
-            f"x must be rows, of shape (n, d) or more, got shape {given.shape}: batch single examples first"
-        )
+        message = f"x must be rows, of shape (n, d) or more, got shape {given.shape}: batch single examples first"
+        raise ValueError(message)
     if out.shape is not None and given.shape[1:] != out.shape:
         raise ValueError(f"x has rows of shape {given.shape[1:]}, those before have {out.shape}")
     with np.errstate(over="ignore"):

@@ -29,14 +29,13 @@ OWN = ("drop", "keep", "categories")
 class TableClassifier(CollisionClassifier):
     """Collision matrix and posteriors from a table of mixed columns: numbers, categories, dates, text, with gaps.
 
-    A :class:`CollisionClassifier` that takes raw rows. Columns are encoded without a look at the labels (see
-    :mod:`collidescope.tables.encoding`), and the encoding is part of the saved model.
+    A :class:`CollisionClassifier` of raw rows. Columns are encoded without a look at the labels
+    (:mod:`collidescope.tables.encoding`), and the encoding is part of the saved model.
 
     Parameters
     ----------
     drop : columns not to use
-    keep : columns to use even if they look like ids
-        A column that counts the rows, or has another value in each, is left out otherwise.
+    keep : columns to use even if they look like ids (count the rows, or have another value in each)
     categories : columns whose values are names, even where they look like numbers
     **parameters
         Those of :class:`CollisionClassifier`, with the same defaults.
@@ -52,13 +51,12 @@ class TableClassifier(CollisionClassifier):
         Those of the notes that are also warnings.
     label_ : str or None
         The name of ``y``, where it has one.
-    collision_matrix_, limit_, posteriors_, classes_, …
+    collision_matrix_, …
         Those of :class:`CollisionClassifier`; ``n_features_in_`` counts the encoded features.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> import pandas as pd
+    >>> import numpy as np, pandas as pd
     >>> rng = np.random.default_rng(0)
     >>> rows = pd.DataFrame({"weight": rng.normal(4, 1, 80), "fur": rng.choice(["long", "short"], 80)})
     >>> rows.loc[:39, "weight"] += 20
@@ -74,23 +72,14 @@ class TableClassifier(CollisionClassifier):
         self, *, drop: Sequence[str] = (), keep: Sequence[str] = (), categories: Sequence[str] = (), **parameters: Any
     ) -> None:
         super().__init__(**parameters)
-        self.drop = drop
-        self.keep = keep
-        self.categories = categories
+        self.drop, self.keep, self.categories = drop, keep, categories
 
     def fit(
         self, X: Any, y: Any, sample_weight: npt.ArrayLike | None = None, groups: npt.ArrayLike | None = None
     ) -> Self:
         """Screen and encode the columns, then fit as :meth:`CollisionClassifier.fit` does.
 
-        Parameters
-        ----------
-        X : DataFrame of pandas, polars or pyarrow
-        y : array of n labels, or an array or DataFrame of n × K votes
-        sample_weight : array of n weights, optional
-        groups : array of n group labels, optional
-            Rows of one group (one patient, one document) share a fold. The column of X with the name that ``groups``
-            has, if there is one, is not used.
+        X is a DataFrame of pandas, polars or pyarrow; its column with the name of ``groups``, if any, is not used.
         """
         self.label_ = str(y.name) if getattr(y, "name", None) is not None else None
         self._group_column = getattr(groups, "name", None)
@@ -145,7 +134,6 @@ class TableClassifier(CollisionClassifier):
         return encoded
 
     def export(self) -> dict[str, Any]:
-        """What :meth:`save` writes: a tree of arrays and JSON values."""
         tree = super().export()
         tree["parameters"] |= {name: list(getattr(self, name)) for name in OWN}
         own = {"encoder": vars(self.encoder_), "notes": self.notes_, "cautions": self.cautions_, "label": self.label_}
@@ -163,8 +151,7 @@ class TableClassifier(CollisionClassifier):
             raise ValueError(f"it encodes {width} features for {self.n_features_in_}")
 
 
-# scikit-learn, help() and the documentation see every parameter by its name.
-_OWN = signature(TableClassifier.__init__)
+_OWN = signature(TableClassifier.__init__)  # scikit-learn, help() and the documentation see every parameter by its name
 _ENGINE = [part.replace(kind=Parameter.KEYWORD_ONLY) for part in signature(CollisionClassifier).parameters.values()]
 TableClassifier.__init__.__signature__ = _OWN.replace(  # type: ignore[attr-defined]
     parameters=[_OWN.parameters["self"], *_ENGINE, *(_OWN.parameters[name] for name in OWN)]
@@ -172,15 +159,9 @@ TableClassifier.__init__.__signature__ = _OWN.replace(  # type: ignore[attr-defi
 
 
 def load(path: str | Path, model: Any = None) -> CollisionClassifier:
-    """A model from a file written by ``save``. No code of the file is run.
+    """A model from a file written by ``save``; a :class:`TableClassifier` if it holds the encoding of a table.
 
-    It is a :class:`TableClassifier` where the file holds the encoding of a table.
-
-    Parameters
-    ----------
-    path : file
-    model : callable or ("pairwise", callable), optional
-        As in the fit, for a custom module: files hold weights, not code.
+    No code of the file is run: for a custom module ``model`` must be given, as in the fit.
     """
     tree = _store.read(path, "model")
     return (TableClassifier if "table" in tree else CollisionClassifier).restore(tree, path, model)

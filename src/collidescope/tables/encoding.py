@@ -34,22 +34,18 @@ MISSING_WORDS = (
     *("#N/A", "#NA", "#N/A N/A", "1.#QNAN", "-1.#QNAN", "1.#IND", "-1.#IND"),
 )
 TRUTH = {"true": 1.0, "false": 0.0}
-#: The largest feature: float32 could hold more, but not a sum of it over the rows.
-LARGEST = 1e30
+LARGEST = 1e30  #: the largest feature: float32 could hold more, but not a sum of it over the rows
 #: Up to this many levels (skrub's default) text is a category; more where each has some rows to be learned from.
 FEW_LEVELS, MOST_LEVELS, ROWS_PER_LEVEL = 40, 200, 100
-#: Parts of a date; the hour only where some time of day was seen.
-DATE_PARTS = ("year", "month", "day", "total_seconds", "weekday", "hour")
+DATE_PARTS = ("year", "month", "day", "total_seconds", "weekday", "hour")  #: the hour only if one was seen
 #: n-grams kept of a text column, the most frequent ones: a file has to hold this many times the components.
 MOST_NGRAMS, COMPONENTS, NGRAMS = 20_000, 30, {"analyzer": "char_wb", "ngram_range": (3, 4)}
-#: Texts turned into n-grams at once.
-BLOCK = 20_000
+BLOCK = 20_000  #: texts turned into n-grams at once
 #: Numbers with a currency, a unit or separators, and the share of the values that must look so.
 PLAIN_NUMBER = re.compile(r"^[-+]?\d+([.,]\d+)?$")
 DRESSED_NUMBER = re.compile(r"^[$€£¥]?\s*[-+]?(\d{1,3}([,'. ]\d{3})+|\d+)([.,]\d+)?\s*(%|[$€£¥]|[A-Za-zµ°/²³]{1,5})?$")
 MOSTLY = 0.9
-#: Names listed in one message.
-SHOWN = 8
+SHOWN = 8  #: names listed in one message
 #: Types of columns, and what cells are that one of them cannot use.
 UNKNOWN = {
     "number": "no numbers, taken as missing",
@@ -58,8 +54,6 @@ UNKNOWN = {
     "text": "nothing in common with the texts of training",
 }
 NO_VALUES, ONE_VALUE = "it has no values", "it has the same value in every row"
-
-# ---------------------------------------------------------------- cells: the same from any file and of any dtype
 
 
 def as_levels(column: pd.Series, missing: Sequence[str] = MISSING_WORDS) -> tuple[IntArray, list[str]]:
@@ -123,27 +117,19 @@ def _words(codes: IntArray, words: list[str]) -> npt.NDArray[Any]:
     return np.array([*words, None], dtype=object)[codes]
 
 
-# ---------------------------------------------------------------- the encoder
-
-
 @dataclass(frozen=True)
 class TableEncoder:
     """How the columns of a table become features: made by :meth:`fit` or :meth:`restore`.
 
     Attributes
     ----------
-    types : dict
-        Column → "number", "date", "category" or "text".
-    formats : dict
-        Date column → (format or None, whether some time of day was seen).
+    types : column → "number", "date", "category" or "text"
+    formats : date column → (format or None, whether some time of day was seen)
     units, medians, missing : arrays with one entry per number and per part of a date
         Numbers are divided by a unit (1, unless they are very large or very small), then centred at the median.
-    levels : dict
-        Category column → its levels, the last one None where cells were missing.
-    texts : dict
-        Text column → its n-grams ("vocabulary"), their "idf", the "components", and whether cells were "missing".
-    left_out : dict
-        Column → why it is not used.
+    levels : category column → its levels, the last one None where cells were missing
+    texts : text column → its n-grams ("vocabulary"), their "idf", the "components", and whether cells were "missing"
+    left_out : column → why it is not used
     """
 
     types: dict[str, str] = field(default_factory=dict)
@@ -157,13 +143,9 @@ class TableEncoder:
 
     @classmethod
     def fit(cls, X: Any, *, categories: Iterable[str] = (), left_out: Mapping[str, str] | None = None) -> TableEncoder:
-        """Choose the type of every column and learn what it needs.
+        """Choose the type of every column of a DataFrame and learn what it needs.
 
-        Parameters
-        ----------
-        X : DataFrame
-        categories : names of columns whose values are names even where they look like numbers
-        left_out : column → why it is not used
+        Values of ``categories`` are names even where they look like numbers; ``left_out`` says why some are not used.
         """
         table, forced, new = as_frame(X), set(categories), cls(left_out=dict(left_out or {}))
         check_columns(table, [*forced, *new.left_out])
@@ -235,7 +217,6 @@ class TableEncoder:
 
     @property
     def _ordered_levels(self) -> list[tuple[str, tuple[str | None, ...]]]:
-        """Columns of two levels first, then the others."""
         return sorted(self.levels.items(), key=lambda item: not _is_pair(item[1]))
 
     @property
@@ -316,10 +297,9 @@ class TableEncoder:
             words = as_levels(table[name])[1]
             dressed = [word for word in words if DRESSED_NUMBER.match(word) and not PLAIN_NUMBER.match(word)]
             if len(words) >= FEW_LEVELS / 2 and len(dressed) >= MOSTLY * len(words):
-                found.append(
-                    f"column {name!r} is taken as text, but looks like numbers (such as {dressed[0]!r}): "
-                    f"write them plainly, without units and thousands separators, to have them used as numbers"
-                )
+                looks = f"column {name!r} is taken as text, but looks like numbers (such as {dressed[0]!r})"
+                remedy = "write them plainly, without units and thousands separators, to have them used as numbers"
+                found.append(f"{looks}: {remedy}")
         return found
 
     @classmethod
@@ -423,9 +403,6 @@ def check_text(value: Any) -> str:
 
 def _text_or_none(value: Any) -> str | None:
     return None if value is None else check_text(value)
-
-
-# ---------------------------------------------------------------- checks and words
 
 
 def as_frame(X: Any) -> pd.DataFrame:

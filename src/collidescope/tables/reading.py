@@ -28,9 +28,9 @@ from collidescope.tables.encoding import MISSING_WORDS, listed
 if TYPE_CHECKING:
     import pandas as pd
 
+Find = Callable[[Sequence[str]], str | None]
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars", " ": "spaces"}
-#: Lines that decide the delimiter, and bytes that decide the encoding and the names.
-SNIFFED, HEAD = 50, 2**20
+SNIFFED, HEAD = 50, 2**20  #: lines that decide the delimiter, bytes that decide the encoding and the names
 OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 #: What a file starts with when it is no text (tar archives say so at byte 257).
 ARCHIVE, OTHER = "an archive: unpack it, and give the table in it", "save the table as CSV or Parquet"
@@ -44,8 +44,7 @@ MAGIC = {
 UTF16 = (b"\xff\xfe", b"\xfe\xff")
 #: A table that grows to more than so many times its size, and beyond so many bytes, is a bomb; a cell takes CELL bytes.
 MOST_GROWTH, HARMLESS, CELL = 200, 50_000_000, 8
-#: Longer cells than the csv module's 128 KiB do occur in free text.
-LONGEST_CELL = 2**24
+LONGEST_CELL = 2**24  #: longer cells than the csv module's 128 KiB do occur in free text
 #: Types of Parquet columns that are read: each value has a fixed size, or is a string.
 PLAIN_TYPES = ("integer", "floating", "boolean", "string", "large_string", "temporal", "decimal", "null")
 #: Types of Thrift's compact protocol; FIXED have so many bytes (a byte, a double).
@@ -79,12 +78,9 @@ def read_table(
     path : file
     label : name of the label column, or a function that finds it among the names; its cells stay as they are written
     text : other columns to be read as they are written
-    header : bool
-        Whether the first line names the columns; else they are called c1, c2, …
-    delimiter : str, optional
-        Found out by default.
-    skip_lines : int
-        Lines at the top that are no part of the table.
+    header : whether the first line names the columns; else they are called c1, c2, …
+    delimiter : found out by default
+    skip_lines : lines at the top that are no part of the table
     """
     path = regular_file(path)
     if path.stat().st_size == 0:
@@ -124,10 +120,9 @@ def _reader(path: Path, start: bytes) -> Callable[[Path], tuple[pd.DataFrame, li
     if suffix in (".jsonl", ".ndjson"):
         return _read_json_lines
     if suffix == ".json" or re.match(rb'\s*(\[\s*)?\{\s*"', start):
-        raise ValueError(
-            f"{path} is JSON, which need not be a table: save it as CSV or Parquet (pandas.read_json(…).to_csv(…)), or "
-            f"as JSON lines, one object per line in a file that ends in .jsonl"
-        )
+        other = "as JSON lines, one object per line in a file that ends in .jsonl"
+        save = f"save it as CSV or Parquet (pandas.read_json(…).to_csv(…)), or {other}"
+        raise ValueError(f"{path} is JSON, which need not be a table: {save}")
     return None
 
 
@@ -167,17 +162,8 @@ def _first_line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
-# ---------------------------------------------------------------- text in columns
-
-
 def _read_text(
-    path: Path,
-    start: bytes,
-    find: Callable[[Sequence[str]], str | None],
-    text: Sequence[str],
-    header: bool,
-    delimiter: str | None,
-    skip_lines: int,
+    path: Path, start: bytes, find: Find, text: Sequence[str], header: bool, delimiter: str | None, skip_lines: int
 ) -> Table:
     import pandas as pd
 
@@ -199,20 +185,12 @@ def _read_text(
         hint = " (is the first line data? then --no-header)" if looks_like_data(names) else ": rename one of them"
         raise ValueError(f"{path} has the column {twice!r} more than once{hint}")
     label = find(names)
-    options: dict[str, Any] = {
-        "sep": r"\s+" if delimiter == " " else delimiter,
-        "header": 0 if header else None,
-        "names": names,
-        "skiprows": skip_lines,
-        "skipinitialspace": True,
-        "index_col": False,
-        "low_memory": False,
-        "keep_default_na": False,
-        "na_values": list(MISSING_WORDS),
-        "dtype": {name: str for name in set(text) & set(names) if name != label},
-        # The label as it is written: behind an apostrophe no word stands for a missing cell.
-        "converters": {} if label is None else {label: "'".__add__},
-    }
+    options: dict[str, Any] = {"sep": r"\s+" if delimiter == " " else delimiter, "skipinitialspace": True}
+    options |= {"header": 0 if header else None, "names": names, "skiprows": skip_lines, "index_col": False}
+    options |= {"low_memory": False, "keep_default_na": False, "na_values": list(MISSING_WORDS)}
+    options["dtype"] = {name: str for name in set(text) & set(names) if name != label}
+    # The label as it is written: behind an apostrophe no word stands for a missing cell.
+    options["converters"] = {} if label is None else {label: "'".__add__}
     if delimiter != "," and (example := _decimal_comma(lines[1:500], delimiter)):
         options["decimal"] = ","
         notes.append(f"numbers are read with a decimal comma (such as {example!r})")
@@ -301,9 +279,6 @@ def _find_ragged(path: Path, encoding: str, delimiter: str, skip_lines: int) -> 
 def looks_like_data(names: Sequence[str]) -> bool:
     """Are there numbers among the names of the columns?"""
     return any(re.fullmatch(r"\s*-?\d+([.,]\d+)?\s*", name) for name in names)
-
-
-# ---------------------------------------------------------------- other files
 
 
 def _read_parquet(path: Path) -> tuple[pd.DataFrame, list[str]]:

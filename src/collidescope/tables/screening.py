@@ -16,17 +16,11 @@ from collidescope.tables.encoding import as_levels, as_numbers
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Fewer rows than these cannot tell an id from a measurement, or a leak from luck.
-FEWEST_ROWS, FEWEST_FOR_LEAKS = 20, 50
-#: Rows that a leak is looked for in; more would not change the verdict.
-MOST_ROWS = 20_000
-#: A leak is right on at least this share of the rows held out, and leaves at most this share of the errors of always
-#: naming the largest class.
-LEAK, ERRORS_LEFT = 0.995, 0.1
-#: Leaves of the tree that looks for a leak in a numeric column, beyond the number of classes.
-SPARE_LEAVES = 8
-#: Words an id has on average: free text has more.
-ID_WORDS = 1.5
+FEWEST_ROWS, FEWEST_FOR_LEAKS = 20, 50  #: fewer rows cannot tell an id from a measurement, or a leak from luck
+MOST_ROWS = 20_000  #: rows that a leak is looked for in; more would not change the verdict
+LEAK, ERRORS_LEFT = 0.995, 0.1  #: share of held-out rows that a leak gets right; of naive errors that it leaves at most
+SPARE_LEAVES = 8  #: leaves of the tree that looks for a leak in a numeric column, beyond the number of classes
+ID_WORDS = 1.5  #: words an id has on average: free text has more
 #: Names of groups of rows have at least so many values, and so many per class: fewer are an ordinary category.
 FEWEST_GROUPS, GROUPS_PER_CLASS = 10, 3
 #: How far, from chance (0) to certainty (1), rows of one value must agree in their label: for columns with a name like
@@ -35,15 +29,11 @@ AGREE_NAMED, AGREE = 0.25, 0.9
 #: The share of steps up (or down) from row to row that makes a column sorted; the share of the changes of label by
 #: chance that makes the rows sorted by label.
 SORTED, FEW_CHANGES = 0.99, 0.2
-#: A name that no column of a table has, for its label.
-LABEL = "\0label"
-ID_NAME = re.compile(
-    r"(^|[^a-z])(id|uuid|guid|index|key|nr|no|number|rownum|row)$|[a-z]I[Dd]$|^unnamed \d+$|^__index_level"
-)
-GROUP_NAME = re.compile(
-    r"patient|subject|person|people|user|customer|client|session|document|donor|household|family|speaker|writer|group",
-    re.IGNORECASE,
-)
+LABEL = "\0label"  #: a name that no column of a table has, for its label
+ID_WORD = r"(^|[^a-z])(id|uuid|guid|index|key|nr|no|number|rownum|row)$"
+ID_NAME = re.compile(ID_WORD + r"|[a-z]I[Dd]$|^unnamed \d+$|^__index_level")
+GROUP = "patient|subject|person|people|user|customer|client|session|document|donor|household|family|speaker|writer"
+GROUP_NAME = re.compile(f"{GROUP}|group", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -52,16 +42,11 @@ class Screening:
 
     Attributes
     ----------
-    ids : dict
-        Column → why it is taken for an id; such columns are left out.
-    suspects : dict
-        Column → why it may be one; these stay.
-    leaks : dict
-        Column → share of held-out rows whose label it alone gives away.
-    groups : dict
-        Column → how often two rows with the same value have the same label, and how often two rows have by chance.
-    ordered : list of str
-        Columns that are sorted in a table that is sorted by its label.
+    ids : column → why it is taken for an id; such columns are left out
+    suspects : column → why it may be one; these stay
+    leaks : column → share of held-out rows whose label it alone gives away
+    groups : column → how often two rows with the same value have the same label, and how often by chance
+    ordered : columns that are sorted in a table that is sorted by its label
     """
 
     ids: dict[str, str] = field(default_factory=dict)

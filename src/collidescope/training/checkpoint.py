@@ -22,14 +22,10 @@ from collidescope import _store
 if TYPE_CHECKING:
     from collidescope.training.loop import BestWeights
 
-#: Weights of standardised inputs are far below this; larger ones overflow float32 a few layers on.
-LARGEST_WEIGHT = 1e9
-#: The least values of what AdamW keeps of each parameter, beside averages of gradients.
-LEAST = {"step": 1.0, "exp_avg_sq": 0.0}
-#: Columns of the history beside the number of the epoch.
-HISTORY = ("train_loss", "val_loss", "seconds")
-#: Types of torch that numpy lacks are stored as integers of the same size.
-STORED_AS = {torch.bfloat16: torch.int16}
+LARGEST_WEIGHT = 1e9  #: weights of standardised inputs are far below this; larger ones overflow float32 a few layers on
+LEAST = {"step": 1.0, "exp_avg_sq": 0.0}  #: least values of what AdamW keeps beside averages of gradients
+HISTORY = ("train_loss", "val_loss", "seconds")  #: columns of the history beside the number of the epoch
+STORED_AS = {torch.bfloat16: torch.int16}  #: types of torch that numpy lacks are stored as integers of the same size
 
 
 class Checkpoint:
@@ -64,10 +60,8 @@ class Checkpoint:
         if theirs != ours:
             known = theirs if isinstance(theirs, dict) else {}
             changed = [str(name) for name in {**ours, **known} if known.get(name) != ours.get(name)]
-            raise ValueError(
-                f"{self.path} belongs to a run with other settings ({', '.join(changed)}): "
-                "use the same settings and seed, another folder, or delete it"
-            )
+            said = f"{self.path} belongs to a run with other settings ({', '.join(changed)}):"
+            raise ValueError(f"{said} use the same settings and seed, another folder, or delete it")
         try:
             tensors = _checked_tensors(tree["tensors"], module, optimizer, best)
             history = _checked_history(tree["history"], nothing_held_out=bool(tensors["loss"].isnan().all()))
@@ -80,9 +74,8 @@ class Checkpoint:
             for name, tensor in _state_of(best).items():
                 tensor.copy_(tensors[name])
         except (LookupError, TypeError, ValueError, RuntimeError) as error:
-            raise ValueError(
-                f"{self.path} does not fit this network ({error}): delete it or use another folder"
-            ) from None
+            message = f"{self.path} does not fit this network ({error}): delete it or use another folder"
+            raise ValueError(message) from None
         return history
 
 

@@ -28,15 +28,13 @@ class TrainingConfig:
 
     Parameters
     ----------
-    hidden_layer_sizes : "auto" or tuple of int
-        ``"auto"`` leaves the capacity to the model that is trained; a tuple is one network.
-    dropout : float
+    hidden_layer_sizes : "auto" (the capacity is left to the model that is trained) or tuple of int
     max_epochs, patience : int
         Training stops when the held-out loss has not fallen for ``patience`` epochs, and the best weights are kept.
         ``patience=0`` holds nothing out, trains on all rows for ``max_epochs`` and keeps the last weights.
     batch_size : int or "auto"
-    learning_rate, weight_decay : float
-        Of AdamW. Biases do not decay.
+    learning_rate, weight_decay, dropout : float
+        The first two of AdamW; biases do not decay.
     device : str
     """
 

@@ -22,9 +22,7 @@ from collidescope.training.checkpoint import Checkpoint
 from collidescope.training.config import TrainingConfig
 from collidescope.training.machine import average_gradients, explained_errors, flushed_denormals, own_part, world
 
-#: An epoch counts as better when the held-out loss falls by more than this: over a few thousand held-out rows less than
-#: a nat in all, which is luck, and separable data would creep on by less for ever.
-MINIMUM_GAIN = 1e-4
+MINIMUM_GAIN = 1e-4  #: an epoch is better if the held-out loss falls by more: less is luck, and could go on for ever
 #: Seeds of epochs are spread by these odd numbers (Knuth's multipliers), so that neighbouring seeds share no epoch.
 SEED_STRIDE, EPOCH_STRIDE = 2654435761, 40503
 #: What to try when memory runs out.
@@ -95,15 +93,9 @@ def fit_loop(
 
     Ctrl-C (KeyboardInterrupt) ends the loop, keeps the best weights so far and sets ``interrupted``.
 
-    Parameters
-    ----------
-    module : nn.Module
-        A stack (leading dimension M of every parameter) or, when the objective has one member, any module.
-    objective, config, seed : what is learned, how, and the number from which everything random follows
-    progress : callable, optional
-        Called after every epoch with that epoch's entry of the history plus ``name`` and ``max_epochs``.
-    checkpoint : folder, optional
-        ``name``.safetensors there is written after every epoch; a run of the same settings in it is continued.
+    ``module`` is a stack (leading dimension M of every parameter) or, when the objective has one member, any module.
+    ``progress`` is called after every epoch with its entry of the history plus ``name`` and ``max_epochs``. In the
+    folder ``checkpoint`` ``name``.safetensors is written after every epoch; a run of the same settings is continued.
     """
     module.to(config.device)
     best, optimizer = BestWeights(module, objective.n_members), make_optimizer(module, config)
@@ -114,11 +106,8 @@ def fit_loop(
         history = store.restore(module, optimizer, best)
     # Dropout draws from the global generators: they are seeded per epoch and put back at the end.
     devices = [torch.device(config.device)] if str(config.device).startswith("cuda") else []
-    with (
-        torch.random.fork_rng(devices=devices),
-        flushed_denormals(),
-        explained_errors("training", REMEDY, str(config.device)),
-    ):
+    explained = explained_errors("training", REMEDY, str(config.device))
+    with torch.random.fork_rng(devices=devices), flushed_denormals(), explained:
         try:
             for epoch in range(len(history) + 1, config.max_epochs + 1):
                 if best.exhausted(config.patience):
@@ -159,9 +148,8 @@ def run_epoch(
     # One transfer per epoch: asking each step for its number would make an accelerator wait for the host.
     mean = float(torch.stack(losses).mean()) / objective.n_members
     if not math.isfinite(mean):
-        raise FloatingPointError(
-            f"the training loss became {mean}: lower learning_rate, or check X for values far outside the usual range"
-        )
+        remedy = "lower learning_rate, or check X for values far outside the usual range"
+        raise FloatingPointError(f"the training loss became {mean}: {remedy}")
     return mean
 
 

@@ -1,7 +1,7 @@
 """How torch uses the machine: threads, denormal numbers, memory that runs out, devices that fail, several processes.
 
-torch reports a lack of memory and a failing device as RuntimeError with words for developers; here they become a
-MemoryError, or a :class:`DeviceError`, that says what to try, and blocks of work are halved where that helps.
+Lack of memory and a failing device, a RuntimeError of torch, become a MemoryError or :class:`DeviceError` that says
+what to try, and blocks of work are halved where that helps.
 
 Several processes (``torchrun``) train one network once each has called ``torch.distributed.init_process_group``: each
 takes its share of every batch, and gradients are averaged. The batches are those of a single process, drawn by the
@@ -44,10 +44,7 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def one_thread(wanted: bool) -> Iterator[None]:
-    """Let torch use one thread within the block, when ``wanted`` or after a fork.
-
-    Blocks may run at once in several threads: each leaves the number that was there before the first of them.
-    """
+    """Let torch use one thread within the block, when ``wanted`` or after a fork; blocks may overlap in time."""
     state = _threads[0]
     if not (wanted or state.forked):
         yield
@@ -69,8 +66,8 @@ def one_thread(wanted: bool) -> Iterator[None]:
 def flushed_denormals() -> Iterator[None]:
     """Let numbers below 1e-38 (float32) be zero within the block, in this thread.
 
-    Processors take many times longer over such "denormal" numbers, and the averages that AdamW keeps of the gradients
-    of units that no longer fire become nothing else, so that late epochs slowed down.
+    Processors take many times longer over such "denormal" numbers, which AdamW's averages of the gradients of units
+    that no longer fire become: late epochs slowed down.
     """
     before = math.ulp(0.0) == 0.0  # that the smallest number is zero is true only where tiny ones are
     torch.set_flush_denormal(True)
@@ -99,9 +96,8 @@ def explained_errors(doing: str, remedy: str, device: str) -> Iterator[None]:
         if _ran_out_of_memory(error):
             raise MemoryError(f"not enough memory on {device} while {doing}: {remedy} ({words})") from error
         if device != "cpu" and any(w in str(error).lower() for w in NO_DEVICE):
-            raise DeviceError(
-                f"device {device!r} failed while {doing} ({words}): use device='cpu', or start Python anew; {RESUME}"
-            ) from error
+            remedy = f"use device='cpu', or start Python anew; {RESUME}"
+            raise DeviceError(f"device {device!r} failed while {doing} ({words}): {remedy}") from error
         raise
 
 
@@ -132,10 +128,7 @@ def world() -> tuple[int, int]:
 
 
 def own_part(batch: Tensor) -> tuple[Tensor, float]:
-    """The part of a batch that is this process's, cut along the last dimension, and the weight of its gradient.
-
-    With fewer rows than processes, every process does all of it.
-    """
+    """The part of a batch (last dimension) of this process, all with fewer rows than processes; and its weight."""
     rank, size = world()
     n_rows = batch.shape[-1]
     if n_rows < size:

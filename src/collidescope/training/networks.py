@@ -58,9 +58,7 @@ class StackedMLP(nn.Module):
 
     Their parameters share no entry and AdamW works entry by entry, so training a stack on the sum of its members'
     losses is training M networks one after the other, without M times the overhead. All weights are in one tensor and
-    all biases in another, one row per member: an optimiser steps two tensors instead of two per layer.
-
-    Initial weights are those of ``nn.Linear`` (uniform within ±1/√fan-in).
+    all biases in another, a row per member: an optimiser steps two tensors. They start as those of ``nn.Linear`` do.
     """
 
     def __init__(

@@ -20,14 +20,10 @@ from torch import Tensor
 from collidescope._scaling import apply_scaling
 from collidescope.training.config import TrainingConfig
 
-#: Share of a GPU's free memory that the inputs may take; the rest is for the network and its activations.
-GPU_SHARE = 0.5
-#: Numbers that are read at once where all rows are gone through (16 MB).
-NUMBERS_AT_ONCE = 4_000_000
-#: Rows scored at once for the held-out loss.
-SCORING_BATCH = 8192
-#: Share of the rows that early stopping watches.
-VALIDATION_FRACTION = 0.1
+GPU_SHARE = 0.5  #: share of a GPU's free memory that inputs may take; the rest is for the network and activations
+NUMBERS_AT_ONCE = 4_000_000  #: numbers that are read at once where all rows are gone through (16 MB)
+SCORING_BATCH = 8192  #: rows scored at once for the held-out loss
+VALIDATION_FRACTION = 0.1  #: share of the rows that early stopping watches
 
 Split = tuple[Tensor, Tensor]
 Device = torch.device | str
@@ -36,15 +32,8 @@ Device = torch.device | str
 class Rows:
     """Rows of a table or images: ``rows[index]`` are some of them, float32 on ``device``.
 
-    Parameters
-    ----------
-    data : float32 tensor of shape (n, ...), standardised; or an array, memory map or sparse matrix as it came
-    device : torch.device or str
-        Where batches are wanted.
-    scaling : (centre, scale), optional
-        How ``data`` that is no tensor becomes standardised.
-    index : long tensor, optional
-        Which rows of ``data`` these are, all by default; not for tensors.
+    ``data`` is a standardised float32 tensor of shape (n, ...), or an array, memory map or sparse matrix as it came; of
+    these ``index`` says which rows (default all), and ``scaling`` (centre, scale) how they become standardised.
     """
 
     def __init__(self, data: Any, device: Device = "cpu", scaling: Any = None, index: Tensor | None = None) -> None:
@@ -115,9 +104,8 @@ def stratified_split(y: Tensor, fraction: float, seed: int) -> Split:
     dealt = torch.bincount(labels)[labels] > 1
     n = int(dealt.sum())
     if n == 0:
-        raise ValueError(
-            "a fold has one row of every class of y to train on and none to validate with: gather more of each"
-        )
+        message = "a fold has one row of every class of y to train on and none to validate with: gather more of each"
+        raise ValueError(message)
     n_parts = max(2, min(round(1 / fraction), n // 2))
     # Shuffled, then sorted by class: every n_parts-th row of them is a share of every class.
     shuffled = torch.randperm(len(y), generator=torch.Generator().manual_seed(seed))
