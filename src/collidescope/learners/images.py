@@ -20,18 +20,9 @@ from collidescope.learners.base import LOG_FLOOR, FloatArray, Member, Task, Tree
 from collidescope.training.loop import epoch_generator, seeded_module
 from collidescope.training.machine import flushed_denormals, one_thread
 
-<<<<<<< HEAD
-#: Channels of the first block on a CPU and on a GPU; they double with every block.
-CPU_WIDTH, GPU_WIDTH = 16, 64
-#: Images below this side are not halved again.
-SMALLEST_SIDE = 8
-#: Images shown in the whole training, within limits in epochs. Runs that choose take this share of the epochs, on so
-#: many images at most. Longer training learns the noise of labels by heart.
-=======
-CPU_WIDTH, GPU_WIDTH = 24, 64  #: channels of the first block on a CPU and on a GPU; they double with every block
+CPU_WIDTH, GPU_WIDTH = 16, 64  #: channels of the first block on a CPU and on a GPU; they double with every block
 SMALLEST_SIDE = 8  #: images below this side are not halved again
 #: Images shown in training (longer learns the noise of labels by heart), epochs, and what runs that choose take.
->>>>>>> s2
 CPU_IMAGES, GPU_IMAGES = 25_600, 64_000
 FEWEST_EPOCHS, MOST_EPOCHS = 6, 40
 CHOOSING_SHARE, FEWEST_CHOOSING, CHOOSING_IMAGES = 0.4, 3, 3_000
