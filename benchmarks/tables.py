@@ -219,6 +219,29 @@ def real_text() -> str:
     )
 
 
+def nested_text() -> str:
+    if (stored := load("nested")) is None:
+        return ""
+    rows = [
+        [
+            r["table"],
+            f"{r['rows']:,}",
+            f"{r['outer']:.4f}",
+            f"{r['nested']:.4f}",
+            f"{r['difference']:+.4f} ± {r['stderr']:.4f}",
+        ]
+        for r in stored["results"]
+    ]
+    far = [r["table"] for r in stored["results"] if abs(r["difference"]) > 2 * r["stderr"]]
+    head = ["table", "rows", "weights from the other folds", "nested weights", "difference"]
+    return (
+        "## Do weights of the other folds flatter the pool?\n\nA row's weights are fitted on rows of the other folds, "
+        "whose models saw its label. Nested weights cannot pass it on, but they are fitted for models of a fifth fewer "
+        f"rows. Brier scores differ by more than two standard errors on {len(far)} of {len(rows)} tables"
+        f"{' (' + ', '.join(far) + ')' if far else ''}:\n\n{table(head, rows)}"
+    )
+
+
 def feebee_text() -> str:
     if (stored := load("feebee")) is None:
         return ""
@@ -500,7 +523,7 @@ def real_summary() -> str:
     )
 
 
-SECTIONS = (accuracy_text, range_text, fashion_text, real_text, feebee_text, matrix_text, duel_text)
+SECTIONS = (accuracy_text, range_text, fashion_text, real_text, nested_text, feebee_text, matrix_text, duel_text)
 SECTIONS += (coverage_text, recovery_text, speed_text, scale_text)
 
 
