@@ -473,10 +473,11 @@ def fashion_text() -> str:
         ]
         for draw, r in enumerate(stored["results"])
     ]
+    source = f"`python -m benchmarks.fashion` repeats it ({where(stored['environment'])})."
     return (
         "## Images with human votes\n\nFashion-MNIST-H: 10,000 images with about 67 votes each. The default is given "
         "one vote per image; the truth is counted from pairs of votes on one image.\n\n"
-        f"{table(head, rows)}\n\n`python -m benchmarks.fashion` repeats it ({where(stored['environment'])})."
+        f"{table(head, rows)}\n\n{stored['config'].get('note', '')} {source}"
     )
 
 
