@@ -48,7 +48,8 @@ def decisions(path: Path) -> None:
     P = cs.crossfit_posteriors(LogisticRegression(max_iter=1000), X / X.std(), y)
     half = np.where(X["magnesium"] > X["magnesium"].median(), "much magnesium", "little magnesium")
     Q = cs.crossfit_posteriors(LogisticRegression(max_iter=1000), (X / X.std())[["alcohol", "hue"]], y)
-    sections = [applications.ceilings(P, y), applications.collisions_by(P, y, half), applications.split_candidates(P, y)]
+    sections = [applications.ceilings(P, y), applications.collisions_by(P, y, half)]
+    sections += [applications.split_candidates(P, y)]
     sections += [applications.column_value(None, X, y, random_state=0), applications.collision_change(P, y, Q)]
     about = {"file": "wine.csv", "label": "cultivar"}
     cs.report(P, X, y, path, about=about, sections=sections)
