@@ -217,8 +217,9 @@ def real_text() -> str:
         f"geometric mean of the ratios {np.exp(np.mean(np.log(ratios))):.3f} (without {' and '.join(LEFT_OUT)}, near "
         f"zero), lowest or within 1% on {within} of {len(everyone)}.\n\n{table(head, rows)}\n\nSettings of the pool "
         "were chosen on some of them. On these nothing was chosen but, on the planted ones and Fashion-MNIST-H's, "
-        f"how wide rows are treated:\n\n{table(head, apart)}\n\nFitted on half of the rows, the default's error on the other "
-        f"half lies above the upper limit that it printed by two standard errors on {len(above)} of {len(halves)} tables."
+        f"how wide rows are treated:\n\n{table(head, apart)}\n\nFitted on half of the rows, the default's error on the "
+        "other half lies above the upper limit that it printed by two standard errors on "
+        f"{len(above)} of {len(halves)} tables."
     )
 
 
