@@ -35,7 +35,7 @@ OUT = "Write labels and held-out posteriors of these rows: each by a model that 
 CV = "Folds.  [default: 5, fewer where a class has fewer rows]"
 MEMBERS = "Models to train, such as linear,trees.  [default: those that suit the table]"
 SMALL = "A small pool of models: takes seconds, and finds a little too much."
-LIMIT = "Train on parts of the rows too, for what unlimited rows would leave (1.9 times the time)."
+LIMIT = "Train on parts of the rows too, for what unlimited rows would leave (about twice the time)."
 PRIORS = "Class frequencies: as in these rows, or all equal."
 CONTROL = "Fit again on shuffled labels, where nothing must be found (twice the time)."
 
