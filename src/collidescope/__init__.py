@@ -129,19 +129,10 @@ def __getattr__(name: str) -> Any:
     if name == "datasets":
         return importlib.import_module("collidescope.datasets")
     if name == "__version__":
-        return _version()
+        return importlib.import_module("collidescope._environment").version_of("collidescope") or "0+source"
     if name not in _HOME:
         raise AttributeError(f"module 'collidescope' has no attribute {name!r}")
     return getattr(importlib.import_module(f"collidescope.{_HOME[name]}"), name)
-
-
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("collidescope")
-    except PackageNotFoundError:  # run from a source tree that is not installed
-        return "0+source"
 
 
 def __dir__() -> list[str]:

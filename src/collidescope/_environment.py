@@ -19,7 +19,7 @@ def environment() -> dict[str, Any]:
     found = {
         "date": time.strftime("%Y-%m-%d"),
         "python": platform.python_version(),
-        "versions": {package: _version(package) for package in PACKAGES},
+        "versions": {package: version_of(package) for package in PACKAGES},
         "processor": _processor(),
         "cores": cores,
     }
@@ -37,8 +37,8 @@ def _processor() -> str:
         return platform.processor() or platform.machine()
 
 
-def _version(package: str) -> str | None:
+def version_of(package: str) -> str | None:
     try:
         return version(package)
-    except PackageNotFoundError:
+    except PackageNotFoundError:  # this package itself may be run from a source tree
         return None

@@ -8,7 +8,6 @@ splits, a module of the same structure, the same versions.
 from __future__ import annotations
 
 import hashlib
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from collidescope import _store
+from collidescope._environment import version_of
 
 if TYPE_CHECKING:
     from collidescope.training.loop import BestWeights
@@ -37,7 +37,7 @@ class Checkpoint:
         except OSError as error:
             raise ValueError(f"checkpoint {str(folder)!r} cannot be a folder: {error.strerror}") from None
         self.path = folder / f"{name}.safetensors"
-        self.settings = settings | {"versions": {name: version(name) for name in ("collidescope", "torch", "numpy")}}
+        self.settings = settings | {"versions": {name: version_of(name) for name in ("collidescope", "torch", "numpy")}}
 
     def save(
         self, module: nn.Module, optimizer: torch.optim.Optimizer, best: BestWeights, history: list[dict[str, Any]]
