@@ -31,7 +31,7 @@ def replayed(step, images=True):
         kept = optimizer.__dict__.setdefault("graphs", {})
         shapes = tuple(part.shape for part in parts)
         seen = kept.get(shapes, 0)
-        if not parts[0].is_cuda or seen is None or (objective.X.ndim > 2 and not images):
+        if not parts[0].is_cuda or seen is None or (len(objective.X.shape) > 2 and not images):
             return step(module, objective, optimizer, batch)
         if seen in range(WARM_STEPS):
             for group in optimizer.param_groups:

@@ -9,12 +9,13 @@ mirrored and mixed is chosen in short runs by the loss of held-out images, then 
 from __future__ import annotations
 
 import math
+from copy import deepcopy
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from collidescope.learners.base import LOG_FLOOR, FloatArray, Member, Task, Tree, by_blocks, checked
 from collidescope.training.loop import epoch_generator, seeded_module
@@ -26,7 +27,8 @@ SMALLEST_SIDE = 8  #: images below this side are not halved again
 CPU_IMAGES, GPU_IMAGES = 25_600, 64_000
 FEWEST_EPOCHS, MOST_EPOCHS = 6, 40
 CHOOSING_SHARE, FEWEST_CHOOSING, CHOOSING_IMAGES = 0.4, 3, 3_000
-STEPS, SMALLEST_BATCH, LARGEST_BATCH = 64, 64, 512  #: images of a batch leave so many steps per epoch
+#: Images of a batch: at least, and the most and the share of all images when augmentation is chosen and in training.
+SMALLEST_BATCH, CHOOSING, TRAINING = 64, (128, 256), (512, 64)
 SCORED = 1_024  #: images that are scored at once
 LEARNING_RATE, WEIGHT_DECAY, DROPOUT = 4e-3, 0.05, 0.1
 FOLLOW = 0.02  #: share of a step by which the averaged weights follow the trained ones
@@ -73,30 +75,30 @@ class Convolution(Member):
             tried, rest = (part > 0).nonzero()[:, 0][:CHOOSING_IMAGES], (part == 0).nonzero()[:, 0][:CHOOSING_IMAGES]
             epochs = min(MOST_EPOCHS, max(FEWEST_EPOCHS, round(budget / len(X))))
             few = max(FEWEST_CHOOSING, round(CHOOSING_SHARE * epochs))
+            # Of many images the choice may be rougher: larger batches are fewer steps.
+            batches = [min(most, max(SMALLEST_BATCH, len(X) // steps)) for most, steps in (CHOOSING, TRAINING)]
             for change in TRIED if len(rest) else ():
                 augmentation = chosen._replace(**change)
-                module = self._train(task, X[tried], y[tried], w[tried], augmentation, few, "choosing")
+                module = self._train(task, X[tried], y[tried], w[tried], augmentation, few, batches[0], "choosing")
                 with torch.inference_mode():
                     logits = torch.cat([module(x) for x in torch.split(X[rest], SCORED)])
                     each = nn.functional.cross_entropy(logits, y[rest], reduction="none")
                 loss = float((each * w[rest]).sum() / w[rest].sum())
                 if loss < best:
                     chosen, best = augmentation, loss
-            self.module = self._train(task, X, y, w, chosen, epochs, self.name)
+            self.module = self._train(task, X, y, w, chosen, epochs, batches[1], self.name)
         for parameter in self.module.parameters():
             parameter.data = parameter.data.half().float()
         return self
 
     def _train(
-        self, task: Task, X: Tensor, y: Tensor, w: Tensor, augmentation: Augmentation, epochs: int, name: str
+        self, task: Task, X: Tensor, y: Tensor, w: Tensor, how: Augmentation, epochs: int, batch: int, name: str
     ) -> nn.Sequential:
         device = torch.device(task.device).type
         module = seeded_module(lambda: build(self.shape, task.n_classes, self.width), task.seed)
         # Convolutions are a third faster with channels last.
         module = module.to(task.device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        # Batch normalisation keeps averages of its own, which are averaged too.
-        averaged = AveragedModel(module, multi_avg_fn=get_ema_multi_avg_fn(1 - FOLLOW), use_buffers=True)  # type: ignore[no-untyped-call]
-        batch = min(LARGEST_BATCH, max(SMALLEST_BATCH, len(X) // STEPS))
+        averaged, follow = module, get_ema_multi_avg_fn(1 - FOLLOW)  # type: ignore[no-untyped-call]
         Y = nn.functional.one_hot(y, task.n_classes) * w[:, None]
         steps = len(_batches(torch.empty(len(X)), batch))
         cuda = device == "cuda"
@@ -111,7 +113,7 @@ class Convolution(Member):
             noise = torch.rand(len(X), N_RANDOM, generator=generator).to(task.device)
             total = torch.zeros((), device=task.device)
             for rows, random in zip(_batches(order, batch), _batches(noise, batch), strict=True):
-                x, targets = augment(X[rows], Y[rows], random, augmentation)
+                x, targets = augment(X[rows], Y[rows], random, how)
                 x = x.contiguous(memory_format=torch.channels_last)
                 with torch.autocast(device, torch.bfloat16, enabled=cuda):
                     logits = module(x)
@@ -120,13 +122,15 @@ class Convolution(Member):
                 loss.backward()  # type: ignore[no-untyped-call]
                 optimizer.step()
                 schedule.step()
-                averaged.update_parameters(module)
+                if averaged is module:
+                    averaged = deepcopy(module)
+                    # Batch normalisation keeps averages of its own, which are averaged too.
+                    pair = [[t for t in m.state_dict().values() if t.is_floating_point()] for m in (averaged, module)]
+                follow(*pair, None)
                 total += loss.detach()
             if task.report is not None:
                 task.report({"name": name, "epoch": epoch, "max_epochs": epochs, "val_loss": float(total) / steps})
-        trained = averaged.module.eval().to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
-        assert isinstance(trained, nn.Sequential)
-        return trained
+        return averaged.eval().to(memory_format=torch.contiguous_format)  # type: ignore[no-any-return]
 
     def log_posteriors(self, X: Any) -> FloatArray:
         device = next(self.module.parameters()).device
