@@ -27,8 +27,7 @@ SMALLEST_SIDE = 8  #: images below this side are not halved again
 CPU_IMAGES, GPU_IMAGES = 25_600, 64_000
 FEWEST_EPOCHS, MOST_EPOCHS = 6, 40
 CHOOSING_SHARE, FEWEST_CHOOSING, CHOOSING_IMAGES = 0.4, 3, 3_000
-#: Images of a batch: at least, and the most and the share of all images when augmentation is chosen and in training.
-SMALLEST_BATCH, CHOOSING, TRAINING = 64, (128, 256), (512, 64)
+STEPS, SMALLEST_BATCH, LARGEST_BATCH = 64, 64, 512  #: images of a batch leave so many steps per epoch
 SCORED = 1_024  #: images that are scored at once
 LEARNING_RATE, WEIGHT_DECAY, DROPOUT = 4e-3, 0.05, 0.1
 FOLLOW = 0.02  #: share of a step by which the averaged weights follow the trained ones
@@ -75,29 +74,28 @@ class Convolution(Member):
             tried, rest = (part > 0).nonzero()[:, 0][:CHOOSING_IMAGES], (part == 0).nonzero()[:, 0][:CHOOSING_IMAGES]
             epochs = min(MOST_EPOCHS, max(FEWEST_EPOCHS, round(budget / len(X))))
             few = max(FEWEST_CHOOSING, round(CHOOSING_SHARE * epochs))
-            # Of many images the choice may be rougher: larger batches are fewer steps.
-            batches = [min(most, max(SMALLEST_BATCH, len(X) // steps)) for most, steps in (CHOOSING, TRAINING)]
             for change in TRIED if len(rest) else ():
                 augmentation = chosen._replace(**change)
-                module = self._train(task, X[tried], y[tried], w[tried], augmentation, few, batches[0], "choosing")
+                module = self._train(task, X[tried], y[tried], w[tried], augmentation, few, "choosing")
                 with torch.inference_mode():
                     logits = torch.cat([module(x) for x in torch.split(X[rest], SCORED)])
                     each = nn.functional.cross_entropy(logits, y[rest], reduction="none")
                 loss = float((each * w[rest]).sum() / w[rest].sum())
                 if loss < best:
                     chosen, best = augmentation, loss
-            self.module = self._train(task, X, y, w, chosen, epochs, batches[1], self.name)
+            self.module = self._train(task, X, y, w, chosen, epochs, self.name)
         for parameter in self.module.parameters():
             parameter.data = parameter.data.half().float()
         return self
 
     def _train(
-        self, task: Task, X: Tensor, y: Tensor, w: Tensor, how: Augmentation, epochs: int, batch: int, name: str
+        self, task: Task, X: Tensor, y: Tensor, w: Tensor, how: Augmentation, epochs: int, name: str
     ) -> nn.Sequential:
         device = torch.device(task.device).type
         module = seeded_module(lambda: build(self.shape, task.n_classes, self.width), task.seed)
         # Convolutions are a third faster with channels last.
         module = module.to(task.device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        batch = min(LARGEST_BATCH, max(SMALLEST_BATCH, len(X) // STEPS))
         averaged, follow = module, get_ema_multi_avg_fn(1 - FOLLOW)  # type: ignore[no-untyped-call]
         Y = nn.functional.one_hot(y, task.n_classes) * w[:, None]
         steps = len(_batches(torch.empty(len(X)), batch))
