@@ -66,6 +66,8 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=10_000)
     parser.add_argument("--device", default="auto")
     arguments = parser.parse_args()
+    import torch  # noqa: F401  (the record names the GPU that torch sees)
+
     results = []
     with ProcessPoolExecutor(arguments.at_once, multiprocessing.get_context("spawn")) as executor:
         options = (arguments.rows, arguments.jobs, arguments.device)
