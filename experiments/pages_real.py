@@ -71,8 +71,9 @@ def mnist(figures: Path) -> Section:
 All 60,000 training images, five folds, every image scored by a network that did not train on it. Runs: encoder
 {len(encoders)}, pair-wise network {len(pairs)}; in brackets the ends over runs. "collidescope" is a small convolutional
 encoder ({first["weights"]:,} weights) with the one-step estimator; the pair-wise network is ResNet-18 with two input
-channels as in the paper, with {references} references a fold, read once as the paper does (descent on the Gramian, posteriors by S⁻¹q) and once with the logit shift (root, least squares
-over the simplex). A figure of the paper is reproduced if the mean over runs is within a tenth of it.
+channels as in the paper, with {references} references a fold, read once as
+the paper does (descent on the Gramian, posteriors by S⁻¹q) and once with the logit shift (root, least squares over the
+simplex). A figure of the paper is reproduced if the mean over runs is within a tenth of it.
 
 {claims(rows)}
 
