@@ -16,6 +16,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from typing import Any
 
 import numpy as np
+from joblib.externals.loky import get_reusable_executor
 
 from benchmarks import _record
 from collidescope import CollisionClassifier, collision_matrix_from_votes
@@ -34,6 +35,7 @@ def one_draw(seed: int, rows: int, jobs: int, device: str) -> dict[str, Any]:
     start = time.perf_counter()
     clf = CollisionClassifier(random_state=seed, n_jobs=jobs, device=device).fit(X, y)
     seconds = time.perf_counter() - start
+    get_reusable_executor().shutdown()  # idle workers would keep this process alive for minutes
     cm, limit = clf.collision_matrix_, clf.limit_
 
     def against(found: Any) -> dict[str, float]:
