@@ -232,9 +232,7 @@ def scores(runs: list[dict[str, Any]]) -> dict[str, dict[str, dict[str, float]]]
                 under, over = band(r["share"], r["classes"], best)
                 miss = [outside(value, r["share"], r["classes"], best) for value in (low, high)]
                 # The truth lies somewhere in the band: a pair wholly above or below it cannot hold it.
-                parts.append(
-                    [*miss, max(min(high, 1 - 1 / r["classes"]) - over, 0.0), float(low > over or high < under)]
-                )
+                parts.append([*miss, float(low > over or high < under)])
             names = ("L", "U", "outside")
             found.setdefault(data, {})[name] = dict(zip(names, np.mean(parts, axis=0).tolist(), strict=True))
     return found
