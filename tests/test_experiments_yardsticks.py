@@ -8,6 +8,7 @@ import pytest
 from benchmarks import _record, feebee, feebee_matrix, tables
 from collidescope.datasets import GaussianProblem, scenario_a, with_label_noise
 from collidescope.equations.bounds import bayes_error_bounds
+from collidescope.limit import limit_from_scores
 
 
 def test_the_spanning_tree_has_the_edges_one_would_draw_and_neighbours_vote_without_the_row_itself():
@@ -36,6 +37,17 @@ def test_the_truth_lies_in_the_band_at_every_share_of_noise():
         error = with_label_noise(problem, T).bayes_error()
         assert feebee.outside(error, share, 3, problem.bayes_error()) == pytest.approx(0, abs=1e-9)
     assert feebee.outside(0.5, 0.0, 3, 0.1) == pytest.approx(0.4)
+
+
+def test_scores_are_the_distances_of_both_estimates_from_the_band():
+    limit = limit_from_scores(np.tile([0.3, 0.2], (9, 1)), [10, 20], errors=np.tile([0.3, 0.2], (9, 1))).to_dict()
+    run = {"kind": "estimates", "data": "toy", "share": 0.5, "classes": 2, "limit": limit}
+    run |= {name: [0.1, 0.4] for name in (*feebee.RIVALS, feebee.RANGE)}
+    # half of the labels of an error of at most 0.25 drawn anew: between 0.25 and 0.375
+    found = feebee.scores([{"kind": "reference", "data": "toy", "error": 0.25}, run])["toy"]
+    assert found[feebee.RANGE] == pytest.approx({"L": 0.15, "U": 0.025, "outside": 0})
+    assert found[feebee.LIKELY]["L"] == found[feebee.LIKELY]["U"] >= 0.05
+    assert found[feebee.LIKELY]["outside"] == 1
 
 
 @pytest.mark.parametrize("name", feebee_matrix.NOISE)

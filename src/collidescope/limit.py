@@ -139,6 +139,15 @@ class Limit:
         high = max(self._posterior.quantile(1 - tail), float(self.scores[-1]) + self._half_width(level))
         return min(low, self.pber), min(high, 1.0)
 
+    @property
+    def bayes_error(self) -> float | None:
+        """Error of the best guess with unlimited rows, as far as the curve of the errors makes it likely."""
+        if self.errors is None or self.error_covariance is None:
+            return None
+        fit = _fit(self.sizes, self.errors, self.error_covariance, self.n_rows)
+        excess = fit.cautious_excess(np.hypot(np.sqrt(self.error_covariance[-1, -1]), UNSEEN / self.n_rows))
+        return max(float(self.errors[-1]) - excess, 0.0)
+
     def bayes_error_interval(self, level: float = 0.95) -> tuple[float, float]:
         """(low, high) of the Bayes error, the lower end under the assumption of :meth:`pber_interval`.
 
