@@ -7,8 +7,10 @@ planted, and how often the error lies within 1.96 of its standard errors (those 
 one-step estimate as it comes from the held-out posteriors. ``limit`` is S∞, whose standard error under T takes the
 entries of the clean half for independent.
 
-cleanlab's confident joint counts something else (labels that are probably wrong), so it is compared by ranks:
-Spearman's correlation of the change of its symmetrised off-diagonal entries, and of ours, with the planted one.
+cleanlab's confident joint counts something else (labels that are probably wrong), and so do the class similarities of
+``spectral-metric`` (how alike the classes of neighbours are), so they are compared by ranks: Spearman's correlation of
+the change of their symmetric off-diagonal entries, and of ours, with the planted one. Each is left out where its
+package is missing (``pip install cleanlab``, ``pip install --no-deps spectral-metric``).
 
     python -m benchmarks.feebee_matrix --jobs 16 [--data FOLDER] [--tables vehicle segment] [--seeds 5]
 """
@@ -24,6 +26,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import spearmanr
 from sklearn.model_selection import train_test_split
+from sklearn.preprocessing import StandardScaler
 
 from benchmarks import _record
 from benchmarks.real import load
@@ -109,6 +112,9 @@ def measure(table: str, seed: int, members: str) -> dict[str, Any]:
         if find_spec("cleanlab"):
             before, after = _joint(first.posteriors_, y[clean]), _joint(second.posteriors_, labels)
             entry["cleanlab_rank"] = _rank((after - before)[off], change[off])
+        if find_spec("spectral_metric"):
+            before, after = _similarity(X[clean], y[clean]), _similarity(X[other], labels)
+            entry["spectral_rank"] = _rank((after - before)[off], change[off])
         found["noise"][name] = entry
     return found
 
@@ -136,6 +142,13 @@ def _joint(P: np.ndarray, y: np.ndarray) -> np.ndarray:
 
     joint = np.asarray(compute_confident_joint(y, P, calibrate=True), dtype=np.float64) / len(y)
     return (joint + joint.T) / 2
+
+
+def _similarity(X: np.ndarray, y: np.ndarray) -> np.ndarray:
+    from spectral_metric.estimator import CumulativeGradientEstimator
+
+    X = StandardScaler().fit_transform(X)  # it looks at neighbours
+    return np.asarray(CumulativeGradientEstimator(M_sample=250, k_nearest=5).fit(X, y).W, dtype=np.float64)
 
 
 def _rank(said: np.ndarray, planted: np.ndarray) -> float | None:

@@ -304,27 +304,21 @@ def matrix_text() -> str:
 
             numbers = [f"{mean(key):.4f}" for key in ("planted", "error", "limit_error")]
             covered = [f"{mean(key):.0%}" for key in ("covered", "limit_covered")]
-            ranks = ["" if np.isnan(mean(key)) else f"{mean(key):.2f}" for key in ("rank", "cleanlab_rank")]
+            keys = ("rank", "cleanlab_rank", "spectral_rank")
+            ranks = ["" if np.isnan(mean(key)) else f"{mean(key):.2f}" for key in keys]
             rows.append([name, data, *numbers, *covered, *ranks])
-    head = [
-        "noise",
-        "table",
-        "planted change",
-        "error",
-        "error, S∞",
-        "covered",
-        "covered, S∞",
-        "rank",
-        "rank, cleanlab",
-    ]
-    return (
-        "## FeeBee for matrices\n\nLabels passed through a known T turn B into TᵀBT exactly. B from one half of a real "
-        "table, B' from the other half with noisy labels; per entry the mean change that was planted, the "
-        "mean error of "
-        "B' - TᵀBT and how often it lies within 95% of its standard errors; Spearman's correlation with the planted "
-        "change of our change and of that of cleanlab's confident joint "
-        f"({len({run['seed'] for run in runs})} seeds).\n\n{table(head, rows)}\n\n({where(stored['environment'])}.)"
-    )
+    head = ["noise", "table", "planted change", "error", "error, S∞", "covered", "covered, S∞"]
+    head += ["rank", "rank, cleanlab", "rank, spectral-metric"]
+    return f"""## FeeBee for matrices
+
+Labels passed through a known T turn B into TᵀBT exactly. B from one half of a real table, B' from the other half with
+noisy labels; per entry the mean change that was planted, the mean error of B' - TᵀBT and how often it lies within 95%
+of its standard errors; Spearman's correlation with the planted change of our change, of that of cleanlab's confident
+joint and of the class similarities of spectral-metric. Samples of each table: {len({run["seed"] for run in runs})}.
+
+{table(head, rows)}
+
+`python -m benchmarks.feebee_matrix` repeats it ({where(stored["environment"])})."""
 
 
 def duel_text() -> str:
