@@ -123,7 +123,7 @@ def test_an_input_seen_more_often_is_one_unit_per_row_with_the_other_rows_as_its
         assert np.allclose(getattr(cm, field), getattr(one_step, field), rtol=1e-9, atol=1e-15)
 
 
-@pytest.mark.parametrize("k", [32, 40])  # 7,575 and 16,666 inputs are a block
+@pytest.mark.parametrize("k", [32, 40])  # 3,787 and 8,333 inputs are a block
 def test_inputs_beyond_one_block_are_counted_as_within_one(k):
     rng = np.random.default_rng(5)
     X = np.repeat(np.arange(20_000), rng.choice([2, 6], 20_000))

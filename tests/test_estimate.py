@@ -170,7 +170,7 @@ def test_moments_are_the_sums_over_units_written_out(how):
     s, miss = rng.uniform(-0.9, 0.9, n), rng.random(n) * (how != "sparse")
     Z = np.stack([np.diag(a[u]) + s[u] * np.outer(H[u], H[u]) for u in range(n)])
     rows, total, rest = Units(a, s, H, rho, N, miss), Moments(k, covariance=True), Moments(k, covariance=True)
-    first, second = Units(*(part[:21] for part in rows)), Units(*(part[21:] for part in rows))
+    first, second = rows.take(slice(21)), rows.take(slice(21, None))
     if how == "groups":  # of three rows each
         total.add_groups(first, np.arange(21) % 7)
         rest.add_groups(second, np.arange(9) % 3)
@@ -182,7 +182,7 @@ def test_moments_are_the_sums_over_units_written_out(how):
     else:  # each as often as it says
         times = np.arange(n) % 4.0
         for part, own, m in ((total, first, times[:21]), (rest, second, times[21:])):
-            part.add_sparse(csr_array(own.H), own.a.ravel(), own.s, own.rho.ravel(), own.N, m)
+            part.add(own._replace(H=csr_array(own.H), a=csr_array(own.a), rho=csr_array(own.rho)), m)
         Z, rho, N, miss = (np.repeat(x, times.astype(int), axis=0) for x in (Z, rho, N, miss))
     total.merge(rest)
     n = len(N)

@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray
-from collidescope.equations.moments import Moments, keeps_covariance, row_blocks, row_units
+from collidescope.equations.moments import Moments
 from collidescope.equations.projection import balance
 from collidescope.matrix import CollisionMatrix
 
@@ -135,9 +135,8 @@ def collision_matrix_from_densities(
     P = posteriors_from_densities(X, densities, shares)
     if not P.any(axis=0).all():
         raise ValueError(f"n_samples={n_samples} is too few: class {names[~P.any(axis=0)].tolist()} was never drawn")
-    moments = Moments(len(shares), keeps_covariance(len(shares)))
-    for block in row_blocks(*P.shape):
-        moments.add(row_units(P[block], None, None, np.ones(len(P[block]))))
+    moments = Moments(len(shares))
+    moments.add_rows(P, None, np.ones(len(P)))
     S, variance = moments.ratio()
     # The priors are known exactly; the draws only come close to them.
     B = balance((moments.rho / moments.size)[:, None] * S, shares)
