@@ -91,18 +91,14 @@ def count_collisions(
 ) -> CollisionMatrix:
     """Count collisions among rows whose inputs are exactly equal, or among votes on the same item.
 
+    The result speaks for the inputs with two labels or more. ``coverage`` is their share (of the rows, or of the
+    items), ``counts`` the rows, or items, of each class; ``info["inputs_seen_once"]`` how many inputs say nothing.
+
     Parameters
     ----------
-    X : DataFrame, Series or array of n rows, any dtypes
-        The inputs. For votes, one row per vote: the name or number of the item.
+    X : DataFrame, Series or array of n inputs, any dtypes; for votes one row per vote: the name of the item
     y, classes : array of n labels, K names (default the sorted distinct labels)
     average : "rows", for tables in which inputs repeat by chance, or "items", for votes: each input counts the same
-
-    Returns
-    -------
-    CollisionMatrix
-        For the inputs with two labels or more. ``coverage`` is their share (of the rows, or of the items), ``counts``
-        the rows, or items, of each class; ``info["inputs_seen_once"]`` how many inputs say nothing.
 
     Examples
     --------
@@ -126,18 +122,14 @@ def count_collisions(
 def collision_matrix_from_votes(votes: Any, classes: Names | None = None) -> CollisionMatrix:
     """Collision matrix from several labels per item: no model, no assumption about the inputs.
 
+    It is the mean over the items with two votes or more: S[i, j] is the chance that another voter says j where one has
+    said i. ``coverage`` is the share of the items with a vote that have two or more; ``counts`` are items (one with 3
+    of 4 votes for a class counts 0.75 for it).
+
     Parameters
     ----------
-    votes : array, DataFrame, sparse matrix, or Dask array or DataFrame of shape (items, K)
-        How many votes each item has for each class. Items may have different numbers of votes.
+    votes : array, DataFrame, sparse matrix, or Dask array or DataFrame of shape (items, K): votes of each item
     classes : K names in the order of the columns (of a DataFrame, those to use), default its columns or 0 … K-1
-
-    Returns
-    -------
-    CollisionMatrix
-        The mean over the items with two votes or more: S[i, j] is the chance that another voter says j where one has
-        said i. ``coverage`` is the share of the items with a vote that have two or more; ``counts`` are items (one with
-        3 of 4 votes for a class counts 0.75 for it).
 
     Examples
     --------
@@ -161,18 +153,14 @@ def votes_needed(
 ) -> pd.DataFrame:
     """How many items, and how many votes on each, would give an interval of ``half_width``?
 
+    Returns ``votes_per_item``, ``items`` and ``votes``, their product; the plan with the fewest votes comes first.
+    ``attrs["between"]`` and ``attrs["within"]`` are the variance components of the widest interval.
+
     Parameters
     ----------
     cm : CollisionMatrix of a first round of votes (mean over items)
     half_width, level : wanted is the estimate ± this, at this level
-    of : "pber", "matrix" or a pair (class, other)
-        Whose interval: of the PBER, of every entry of S, or of the one entry S[class, other].
-
-    Returns
-    -------
-    DataFrame
-        ``votes_per_item``, ``items``, and ``votes``, their product; the plan with the fewest votes comes first.
-        ``attrs["between"]`` and ``attrs["within"]`` are the variance components of the widest interval.
+    of : whose interval: "pber", "matrix" (every entry of S) or a pair (class, other) (one entry of it)
 
     Notes
     -----

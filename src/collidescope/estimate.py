@@ -250,19 +250,17 @@ def collision_matrix_from_posteriors(
 
     Parameters
     ----------
-    P : array of shape (n, K), or of n values p(second class) for two classes
+    P : (n, K), or n values p(second class) for two classes
         Posteriors of rows that the model did not see in training, for the population the rows come from. Named columns
         of a DataFrame are aligned with the labels by name.
-    y : array of n labels, optional
-        With labels the one-step estimator; without them the mean of p pᵀ, as right as the posteriors are.
-    votes : array of shape (n, K), optional; instead of ``y``, how many votes each class got
+    y : n labels, optional; without them the estimate is the mean of p pᵀ, as right as the posteriors are
+    votes : (n, K), optional; instead of ``y``, how many votes each class got
     classes : K names in the order of the columns, default the sorted distinct labels
-    priors : "empirical", "uniform" or array of shape (K,)
-        Population whose S is wanted; the posteriors are shifted to it. Needs ``y`` unless "empirical".
-    sample_weight : array of n weights, optional
-    groups : array of n group names, optional
-        Rows of one patient, document or site: intervals then count groups, not rows (cluster-robust standard errors
-        with the factor G/(G-1), and Student's t). With given ``priors`` they are a little wide.
+    priors : "empirical", "uniform" or (K,), of the population whose S is wanted; others than "empirical" need ``y``
+    sample_weight : n weights, optional
+    groups : n group names, optional; of rows of one patient, document or site
+        Intervals then count groups, not rows (cluster-robust standard errors with the factor G/(G-1), and Student's t).
+        With given ``priors`` they are a little wide.
 
     Notes
     -----
@@ -353,11 +351,9 @@ def accumulate(
 
     Parameters
     ----------
-    chunks : iterable of P, (P, y) or (P, y, sample_weight)
-        Held-out posteriors of shape (n, K) with their labels; arrays, tensors or DataFrames of any length.
-        :func:`posterior_batches` makes them from Parquet files.
-    classes, priors : as in :class:`CollisionAccumulator`
-    verbose : 1 shows chunks done
+    chunks : iterable of P, (P, y) or (P, y, sample_weight): held-out posteriors of shape (n, K) with their labels
+        Arrays, tensors or DataFrames of any length; :func:`posterior_batches` makes them from Parquet files.
+    classes, priors, verbose : as in :class:`CollisionAccumulator`; 1 shows chunks done
 
     Examples
     --------

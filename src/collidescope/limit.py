@@ -256,16 +256,13 @@ def limit_from_scores(
 
     Parameters
     ----------
-    scores, errors : arrays of shape (n, T), the second optional
+    scores, errors : (n, T), the second optional
         Brier score ‖c - p‖² of every held-out row (c one-hot label, p posterior) by the model of every size, and 1
         where its most likely class was wrong, else 0. The same rows for every size: the curve is read from differences.
-    sizes : array of shape (T,)
-        Training rows of the models, increasing. Four that double each time are a good choice.
-    baseline : float or array of shape (n,), optional
-        Brier score of the class shares, 1 - Σ π², or that of every row. Without it models that have learned nothing
-        cannot be told from models that have nothing left to learn.
-    folds, sample_weight : arrays of shape (n,), optional
-        The fold whose models scored each row, and its weight.
+    sizes : (T,) training rows of the models, increasing; four that double each time are a good choice
+    baseline : float or (n,), optional; Brier score of the class shares, 1 - Σ π², or that of every row
+        Without it models that have learned nothing cannot be told from models that have nothing left to learn.
+    folds, sample_weight : (n,), optional; the fold whose models scored each row, and its weight
 
     Examples
     --------

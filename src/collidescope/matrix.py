@@ -71,22 +71,6 @@ class Value:
 class CollisionMatrix(Value):
     r"""How often an input seen in class i would be in class j if it were seen again.
 
-    Parameters
-    ----------
-    matrix : array of shape (K, K): S, non-negative, every row sums to 1
-    priors : array of shape (K,), default uniform; class probabilities of the population that S describes
-    classes : sequence of K distinct names, default 0 … K-1
-    stderr : array of shape (K, K), optional; standard error of every entry of S
-    pber_stderr : float, optional
-    counts : array of shape (K,), optional; rows of each class (the effective number when rows are weighted)
-    covariance : array of shape (D, D), D = K(K+1)/2, optional; of the upper triangle of B, row by row, for merging
-    coverage : float, optional; share of the rows that the estimate speaks for (counted collisions)
-    info : mapping, optional; how the matrix was made: text, numbers, booleans or None
-    units, n_units : array of shape (K,), float, optional; independent groups of rows of each class, and in all
-    held_out_error, held_out_stderr : float, optional; 0/1 error of the largest posterior on held-out rows
-
-    Examples
-    --------
     >>> cm = CollisionMatrix([[0.9, 0.1], [0.2, 0.8]], priors=[2 / 3, 1 / 3], classes=["cat", "dog"])
     >>> round(cm.pber, 4)
     0.1333
@@ -94,19 +78,22 @@ class CollisionMatrix(Value):
     'class other  rate\n  dog   cat   0.2'
     """
 
-    matrix: FloatArray
+    matrix: FloatArray  #: (K, K) S: non-negative, every row sums to 1
+    #: (K,) class probabilities of the population that S describes, default uniform
     priors: FloatArray = None  # type: ignore[assignment]
+    #: K distinct names, default 0 … K-1
     classes: npt.NDArray[Any] = None  # type: ignore[assignment]
-    stderr: FloatArray | None = None
-    pber_stderr: float | None = None
-    counts: FloatArray | None = None
-    covariance: FloatArray | None = None
-    coverage: float | None = None
+    stderr: FloatArray | None = None  #: (K, K) standard error of every entry of S
+    pber_stderr: float | None = None  #: standard error of the PBER
+    counts: FloatArray | None = None  #: (K,) rows of each class (the effective number when rows are weighted)
+    covariance: FloatArray | None = None  #: (D, D), D = K(K+1)/2, of the upper triangle of B, row by row, for merging
+    coverage: float | None = None  #: share of the rows that the estimate speaks for (counted collisions)
+    #: how the matrix was made: text, numbers, booleans or None
     info: Mapping[str, str | float | bool | None] = field(default_factory=dict)
-    units: FloatArray | None = None
-    n_units: float | None = None
-    held_out_error: float | None = None
-    held_out_stderr: float | None = None
+    units: FloatArray | None = None  #: (K,) independent groups of rows of each class
+    n_units: float | None = None  #: independent groups of rows in all
+    held_out_error: float | None = None  #: 0/1 error of the largest posterior on held-out rows
+    held_out_stderr: float | None = None  #: its standard error
 
     def __post_init__(self) -> None:
         S = check.check_stochastic(self.matrix, "matrix")
@@ -303,9 +290,9 @@ class CollisionMatrix(Value):
         """Per class: prior, recall, precision, false-negative and false-positive rate (the methods of these names)."""
         import pandas as pd
 
-        columns = {"prior": self._population(population_priors), "recall": self.recall()}
-        columns |= {"precision": self.precision(population_priors), "false_negative_rate": self.false_negative_rate()}
-        columns |= {"false_positive_rate": self.false_positive_rate(population_priors)}
+        pi = self._population(population_priors)
+        columns = {"prior": pi, "recall": self.recall(), "precision": self.precision(pi)}
+        columns |= {"false_negative_rate": 1 - self.recall(), "false_positive_rate": self.false_positive_rate(pi)}
         return pd.DataFrame(columns, index=pd.Index(self.classes, name="class"))
 
     def to_frame(self) -> pd.DataFrame:
@@ -448,14 +435,9 @@ def _half_width(
 class SparseCollisions:
     """S with the other classes that each class collides with most, and nothing else: :meth:`CollisionMatrix.top_k`.
 
-    >>> cm = CollisionMatrix([[0.7, 0.2, 0.1], [0.2, 0.8, 0.0], [0.1, 0.0, 0.9]], classes=["cat", "lynx", "dog"])
-    >>> top = cm.top_k(1)
-    >>> top.matrix.toarray()
-    array([[0.7, 0.2, 0. ],
-           [0.2, 0.8, 0. ],
-           [0.1, 0. , 0.9]])
-    >>> top.rest.round(6)
-    array([0.1, 0. , 0. ])
+    >>> top = CollisionMatrix([[0.7, 0.2, 0.1], [0.2, 0.8, 0.0], [0.1, 0.0, 0.9]]).top_k(1)
+    >>> top.matrix.toarray()[0], top.rest.round(6)
+    (array([0.7, 0.2, 0. ]), array([0.1, 0. , 0. ]))
     """
 
     matrix: csr_array  #: (K, K) the diagonal of S and the ``k`` largest other entries of every row (none that are 0)

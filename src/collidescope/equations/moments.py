@@ -121,9 +121,8 @@ class Moments:
             diagonal(total)[:] += m @ own
         self._gather(rho=m @ rho, rho2=m @ (rho * rho))
         self._add_sizes(N, N - (a + shh).sum(axis=1), miss, m)
-        if self._pairs is not None:
-            root = np.sqrt(m)
-            self._add_triangle(root * s, H, root[:, None] * a, root * N)
+        root = np.sqrt(m)
+        self._add_triangle(root * s, H, root[:, None] * a, root * N)
 
     def add_labelled(self, P: npt.NDArray[Any], codes: IntArray, w: FloatArray) -> None:
         """Add rows with labels: posteriors n×K (float64 or float32), class numbers and weights.
@@ -173,7 +172,18 @@ class Moments:
         diagonal(self.Z)[:] += by_class(w)
         diagonal(self.Z2)[:] += by_class(w**2 * (1 - 2 * away**2))
         diagonal(self.Z_rho)[:] += by_class(w**2)
-        self._add_sizes(w, e, w * (P.argmax(axis=1) != codes))
+        self._add_sizes(w, e, w * (P.argmax(axis=1) != codes), np.ones(n))
+
+    def add_rows(
+        self, P: npt.NDArray[Any], codes: IntArray | None, w: FloatArray, ratio: FloatArray | None = None
+    ) -> None:
+        """Add rows with or without labels, block by block; ``ratio`` as for :func:`shift_rows`."""
+        for block in row_blocks(*P.shape):
+            rows = P[block] if ratio is None else shift_rows(P[block], ratio)
+            if codes is None:
+                self.add(row_units(rows, None, None, w[block]))
+            else:
+                self.add_labelled(rows, codes[block], w[block])
 
     def add_groups(self, units: Units, groups: IntArray) -> None:
         """As :meth:`add`, with all units of a group (0 … G-1, none empty) as one: Z, ρ and N are added up first."""
@@ -192,14 +202,13 @@ class Moments:
             np.einsum("gii->gi", Z)[:] += a
             self._gather(Z=Z.sum(axis=0), Z2=(Z**2).sum(axis=0), Z_rho=np.einsum("gij,gi->ij", Z, rho))
             self._gather(rho=rho.sum(axis=0), rho2=(rho**2).sum(axis=0))
-            self._add_sizes(N, N - np.einsum("gii->g", Z), miss)
+            self._add_sizes(N, N - np.einsum("gii->g", Z), miss, np.ones(len(N)))
             if self._pairs is not None:
                 v = Z[:, *self._pairs]
                 self._gather(V_size=v.T @ N, V2=v.T @ v)
             first = last
 
-    def _add_sizes(self, N: FloatArray, e: FloatArray, miss: FloatArray, times: FloatArray | None = None) -> None:
-        m = np.ones(len(N)) if times is None else times
+    def _add_sizes(self, N: FloatArray, e: FloatArray, miss: FloatArray, m: FloatArray) -> None:
         self._gather(units=m.sum(), size=m @ N, size2=m @ N**2, error2=m @ e**2, error_size=m @ (e * N))
         self._gather(miss=m @ miss, miss2=m @ miss**2, miss_size=m @ (miss * N))
 
@@ -215,17 +224,6 @@ class Moments:
             held = getattr(self, name)
             held += value  # arrays in place
             setattr(self, name, held)
-
-    def add_rows(
-        self, P: npt.NDArray[Any], codes: IntArray | None, w: FloatArray, ratio: FloatArray | None = None
-    ) -> None:
-        """Add rows with or without labels, block by block; ``ratio`` as for :func:`shift_rows`."""
-        for block in row_blocks(*P.shape):
-            rows = P[block] if ratio is None else shift_rows(P[block], ratio)
-            if codes is None:
-                self.add(row_units(rows, None, None, w[block]))
-            else:
-                self.add_labelled(rows, codes[block], w[block])
 
     def merge(self, other: Moments) -> None:
         """Add the sums of another part of the data."""

@@ -39,16 +39,12 @@ def solve_posteriors(
 
     Parameters
     ----------
-    q : array of shape (n, K) or (K,)
-        Expected similarity of each input to each class.
-    S : array of shape (K, K)
-    solver : {"simplex", "inverse"}
-        ``simplex``: argmin over probability vectors of ‖S y - q‖² + ridge ‖y - priors‖².
-        ``inverse``: S⁻¹ q (44), the paper's Algorithm 2, exactly as it comes: entries may be negative or exceed 1.
-    ridge : float ≥ 0
-        Pull towards ``priors``; used by ``simplex`` alone. With 0, equally good posteriors (indistinguishable
-        classes) still give the one nearest to ``priors``.
-    priors : array of shape (K,), default uniform
+    q : (n, K) or (K,) expected similarity of each input to each class
+    S : (K, K)
+    solver : "simplex", argmin over probability vectors of ‖S y - q‖² + ridge ‖y - priors‖², or "inverse", S⁻¹ q (44):
+        the paper's Algorithm 2, exactly as it comes: entries may be negative or exceed 1
+    ridge, priors : how strongly ("simplex" alone), and to where, default uniform, posteriors are drawn
+        With 0, equally good posteriors (indistinguishable classes) still give the one nearest to ``priors``.
 
     Examples
     --------
