@@ -72,6 +72,9 @@ def test_any_mixture_of_dtypes_is_grouped_by_exact_equality():
     many = np.random.default_rng(0).integers(0, 2**31, (500, 60))  # products of levels overflow
     assert input_groups(np.concatenate([many, many])).tolist() == [*range(500), *range(500)]
     assert repeated_rows(table).tolist() == [True, True, False, False]
+    assert repeated_rows(["a"]).tolist() == [False]
+    with pytest.raises(ValueError, match=r"X is empty \(shape \(0, 1\)\)"):
+        input_groups(np.empty((0, 1)))
     for X in (
         np.array([[0.5], [0.5], [-0.0], [0.0]]),
         np.array([[1, "p"], [1, "p"], [2, "q"], [2, "q"]], dtype=object),
@@ -221,6 +224,7 @@ def test_two_votes_per_image_agree_with_all_votes_within_their_intervals():
     assert 0.93 < np.mean(inside) < 0.97
 
 
+@pytest.mark.filterwarnings("error")
 def test_plans_reach_the_width_they_promise_and_not_much_less():
     rng = np.random.default_rng(3)
     P, weights = planted_population(3, sharpness=1)

@@ -215,6 +215,7 @@ def test_labelled_rows_add_up_to_the_sums_of_the_general_formula(k, kind):
         short.add_labelled(P[part], codes[part], w[part])
     long.add(row_units(P, codes, None, w))
     tolerance = 1e-5 if k > 100 else 1e-10  # many classes are added up in float32
+    assert (short._rounding > long._rounding) == (k > 100)
     for each in fields(Moments):
         found, expected = getattr(short, each.name), getattr(long, each.name)
         scale = np.max(np.abs(expected), initial=0.0)
@@ -251,10 +252,21 @@ def test_one_unit_has_no_spread_two_have_that_of_two_and_rounding_is_no_variance
     assert one.covariance() is None
     two.add(diagonal([0.2, 0.4], [0.6, 0.4]))
     assert two.ratio()[1][0, 0] == pytest.approx(2 * (0.2**2 + 0.2**2) / 2**2)
-    for value in (0.1, 0.7, 1.3):  # every unit has the same ratio: the variance is a difference of equal numbers
+    for value in (1e3, 7e3, 13e3):  # every unit has the same ratio: the variance is a difference of equal numbers
         same.add(diagonal([value, value], rho=value / 3, N=value))
     assert np.diag(same.ratio()[1]).tolist() == [0, 0]
     assert same.error()[1] == pytest.approx(0, abs=1e-15)
+
+
+def test_in_single_precision_what_is_below_1e_18_counts_as_nothing_where_it_could_only_slow_products_down():
+    P, codes = np.full((300, 150), 1 / 148), np.arange(300) % 148 + 2
+    P[:, 0], P[:, 1] = 1e-25, 1e-10  # the first itself, the second when it is squared
+    moments = Moments(150, False)
+    moments.add_labelled(P, codes, np.ones(300))
+    assert not moments.Z[0].any()
+    assert moments.Z[1, 2:].all()
+    assert not moments.Z2[:2].any()
+    assert moments.Z2[2:, 2:].all()
 
 
 def test_known_priors_make_every_class_a_sample_of_its_own():
