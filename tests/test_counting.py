@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.sparse import coo_array, csr_array
+from scipy.sparse import coo_array, csc_matrix
 from typer.testing import CliRunner
 
 from collidescope import CollisionMatrix, collision_matrix_from_posteriors
@@ -171,7 +171,7 @@ def test_long_wide_sparse_and_dask_forms_are_the_same_to_1e_12(k):
     others = {
         "long": count_collisions(items[order], labels[order], average="items"),
         "long, objects": count_collisions(items.tolist(), labels.tolist(), average="items", classes=names),
-        "sparse": collision_matrix_from_votes(csr_array(votes), names),
+        "sparse": collision_matrix_from_votes(csc_matrix(votes), names),
         "frame": collision_matrix_from_votes(frame),
         "frame, by name": collision_matrix_from_votes(frame[names[::-1]], names),
         "dask array": collision_matrix_from_votes(da.from_array(votes, chunks=(400, k // 2)), names),

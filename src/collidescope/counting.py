@@ -283,7 +283,7 @@ class PairSums(Moments):
     tally: FloatArray
 
     def __init__(self, k: int, covariance: bool | None = None) -> None:
-        super().__init__(k, covariance)
+        Moments.__init__(self, k, covariance)
         self.tally = np.zeros(6)
 
 
