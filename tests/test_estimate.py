@@ -524,6 +524,7 @@ def test_tensors_and_halves_are_taken_as_they_come():
         ({"y": None, "votes": [[1, 0], [0, 1], [1, 1], [0, -2]]}, "votes must not be negative"),
         ({"y": None, "votes": [[1, 0]] * 4}, "classes .1. have no rows"),
         ({"y": None, "priors": "uniform"}, "priors other than 'empirical' need y"),
+        ({"priors": "even"}, "priors must be one of 'empirical', 'uniform', got 'even'"),
         ({"y": ["a", "a", "b", "b"], "classes": ["a", "b", "c"]}, "classes must name each of the 2 classes"),
         ({"y": ["a", "b", "b"]}, "P and y must have the same number of rows, got 4 and 3"),
     ],

@@ -33,7 +33,8 @@ def gramian_from_posteriors(
     onto = _membership(codes, posteriors.shape, sample_weight)
     squared = onto.power(2)
     itself = squared.T @ np.einsum("ij,ij->i", posteriors, posteriors)
-    return without_own_pairs(onto.T @ posteriors, squared.sum(axis=0), itself)
+    own = np.asarray(squared.sum(axis=0), np.float64)
+    return without_own_pairs(np.asarray(onto.T @ posteriors), own, itself)
 
 
 def without_own_pairs(M: FloatArray, own: FloatArray, itself: FloatArray) -> FloatArray:
