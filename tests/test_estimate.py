@@ -545,3 +545,20 @@ def test_parts_count_their_rows_and_remember_whether_they_had_labels():
         assert merged.result().info["method"] == "one-step"
         with pytest.raises(ValueError, match="y must be given in every update or in none"):
             merged.update(P)
+
+
+def test_the_smallest_and_largest_weights_are_taken_and_none_beyond():
+    P, y = [[0.9, 0.1], [0.2, 0.8]], [0, 1]
+    assert CollisionAccumulator(y).update(P, y, [1e-100, 1e100]).n_rows == 2
+    for wrong in ([1e-101, 1.0], [1.0, 1.1e100]):
+        with pytest.raises(ValueError, match="sample_weight must be 0 or between 1e-100 and 1e"):
+            CollisionAccumulator(y).update(P, y, wrong)
+
+
+def test_dask_posteriors_alone_have_numbers_for_classes_and_empty_blocks_add_nothing():
+    da = pytest.importorskip("dask.array")
+    P, _ = random_posteriors(np.random.default_rng(1), 90, 3)
+    blocks = da.concatenate([da.from_array(P[:0], chunks=(1, 3)), da.from_array(P, chunks=(40, 3))])
+    found = collision_matrix_from_posteriors(blocks)
+    assert_same(found, collision_matrix_from_posteriors(P))
+    assert found.classes.tolist() == [0, 1, 2]
