@@ -41,6 +41,8 @@ def test_with_many_classes_the_error_is_lower_the_pber_that_of_one_step_and_inte
 def test_few_classes_cannot_vouch_for_the_model_and_keep_the_one_step_estimate(k):
     P, codes = random_posteriors(np.random.default_rng(k), 200 * k, k, sharpness=3.0)
     assert shrunk_collision_matrix(P, codes) == collision_matrix_from_posteriors(P, codes)
+    with pytest.raises(ValueError, match=r"classes \['new'\] have no rows"):
+        shrunk_collision_matrix(np.column_stack([P, 0 * codes]), codes, classes=[*range(k), "new"])
 
 
 def two_estimates(P: np.ndarray, codes: np.ndarray, w: np.ndarray):
