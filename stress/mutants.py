@@ -45,7 +45,7 @@ LIBRARIES = (
     *("sklearn.ensemble", "sklearn.calibration", "torch", "safetensors.torch", "joblib", "pytest", "_pytest.doctest"),
     *("hypothesis", "hypothesis.strategies", "hypothesis.extra.numpy"),
 )
-BAD = "test_bad_input.py::test_"
+BAD, SCALE = "test_bad_input.py::test_", "test_scale.py::test_"
 EQUATION, ESTIMATE, VALUE = f"{BAD}an_equation_refuses", f"{BAD}an_estimate_refuses", f"{BAD}a_collision_matrix_refuses"
 PAC = (
     "test_pairwise.py::test_the_pac_bound_is_the_two_terms_of_the_theorem",
@@ -65,9 +65,17 @@ TESTS: dict[str, tuple[str, ...]] = {
     "equations.posterior": ("test_equations.py", EQUATION),
     "equations.bounds": ("test_matrix.py", "test_equations.py", EQUATION, *PAC),
     "equations.densities": ("test_equations.py", EQUATION),
-    "equations.moments": ("test_estimate.py", "test_counting.py"),
-    "equations.shrinkage": ("test_estimate.py",),
-    "estimate": ("test_estimate.py", ESTIMATE, f"{BAD}a_failed_update_leaves_the_accumulator_as_it_was"),
+    "equations.moments": ("test_estimate.py", "test_shrinkage.py", "test_counting.py"),
+    "equations.shrinkage": ("test_shrinkage.py",),
+    "estimate": (
+        "test_estimate.py",
+        "test_shrinkage.py",
+        ESTIMATE,
+        f"{BAD}a_failed_update_leaves_the_accumulator_as_it_was",
+        f"{SCALE}chunks_of_any_kind_give_the_s_of_the_whole_and_a_bad_one_is_named",
+        f"{SCALE}dask_arrays_are_accumulated_where_they_are",
+        f"{SCALE}dask_frames_are_accumulated_by_partition_whatever_the_partitions_of_their_columns",
+    ),
     "counting": ("test_counting.py", ESTIMATE),
     "limit": ("test_limit.py",),
     "pairwise.pairs": ("test_pairwise.py", "test_training.py"),

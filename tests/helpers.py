@@ -73,6 +73,11 @@ def random_posteriors(
     return P, codes
 
 
+def tempered(P: np.ndarray, power: float) -> np.ndarray:
+    """Posteriors of a model that is too sure (power > 1) or not sure enough."""
+    return P**power / (P**power).sum(axis=1, keepdims=True)
+
+
 def limit_like(cm, state: str = "still learning", *, share: float = 0.6, n: int = 1000, reason: str = ""):
     """What shows a ``Limit`` reads of one: a curve b + a/√m that ends in ``cm.pber``, with b = ``share`` of it."""
     from types import SimpleNamespace

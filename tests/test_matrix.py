@@ -316,6 +316,7 @@ def test_a_matrix_equals_its_copy_and_none_that_differs_in_anything():
     cm = collision_matrix_from_posteriors(P, codes, groups=np.arange(300) // 3)
     assert cm == replace(cm)
     assert cm != 3
+    assert CollisionMatrix(cm.matrix) != CollisionMatrix(cm.matrix, stderr=cm.stderr)  # one has none
     others = {"matrix": np.eye(3), "priors": np.full(3, 1 / 3), "classes": list("abc"), "info": {}, "coverage": 0.5}
     for name in (each.name for each in fields(cm)):
         other = others[name] if name in others else getattr(cm, name) / 2

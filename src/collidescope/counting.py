@@ -30,7 +30,7 @@ from scipy.special import ndtri
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
-from collidescope.equations.moments import Moments, keeps_covariance
+from collidescope.equations.moments import Moments, Units, merged, row_blocks
 from collidescope.matrix import CollisionMatrix
 from collidescope.scale import _dask
 
@@ -38,10 +38,10 @@ Names = Sequence[Any] | npt.NDArray[Any]
 #: In a mean over rows, inputs seen at most this often are one unit, others one unit per row. Both choices only ever
 #: overstate the error, the first more so for large groups and the second for pairs; around here they meet.
 LARGE_GROUP = 4
-#: Working memory of one block of units, in numbers.
-BLOCK_NUMBERS = 4_000_000
-#: Cells of a table, per row that is counted into it, up to which counting beats sorting.
-DENSE_CELLS = 4
+
+#: Fewest units of a block, per class, without covariance: tables are mostly sparse, and every block costs a K×K sum.
+SPARSE_ROWS = 20
+
 #: Votes per item for which :func:`votes_needed` plans.
 VOTES_PER_ITEM = (2, 3, 4, 5, 7, 10, 15, 20, 30, 50)
 
@@ -91,18 +91,14 @@ def count_collisions(
 ) -> CollisionMatrix:
     """Count collisions among rows whose inputs are exactly equal, or among votes on the same item.
 
+    The result speaks for the inputs with two labels or more. ``coverage`` is their share (of the rows, or of the
+    items), ``counts`` the rows, or items, of each class; ``info["inputs_seen_once"]`` how many inputs say nothing.
+
     Parameters
     ----------
-    X : DataFrame, Series or array of n rows, any dtypes
-        The inputs. For votes, one row per vote: the name or number of the item.
+    X : DataFrame, Series or array of n inputs, any dtypes; for votes one row per vote: the name of the item
     y, classes : array of n labels, K names (default the sorted distinct labels)
     average : "rows", for tables in which inputs repeat by chance, or "items", for votes: each input counts the same
-
-    Returns
-    -------
-    CollisionMatrix
-        For the inputs with two labels or more. ``coverage`` is their share (of the rows, or of the items), ``counts``
-        the rows, or items, of each class; ``info["inputs_seen_once"]`` how many inputs say nothing.
 
     Examples
     --------
@@ -126,18 +122,14 @@ def count_collisions(
 def collision_matrix_from_votes(votes: Any, classes: Names | None = None) -> CollisionMatrix:
     """Collision matrix from several labels per item: no model, no assumption about the inputs.
 
+    It is the mean over the items with two votes or more: S[i, j] is the chance that another voter says j where one has
+    said i. ``coverage`` is the share of the items with a vote that have two or more; ``counts`` are items (one with 3
+    of 4 votes for a class counts 0.75 for it).
+
     Parameters
     ----------
-    votes : array, DataFrame, sparse matrix, or Dask array or DataFrame of shape (items, K)
-        How many votes each item has for each class. Items may have different numbers of votes.
+    votes : array, DataFrame, sparse matrix, or Dask array or DataFrame of shape (items, K): votes of each item
     classes : K names in the order of the columns (of a DataFrame, those to use), default its columns or 0 … K-1
-
-    Returns
-    -------
-    CollisionMatrix
-        The mean over the items with two votes or more: S[i, j] is the chance that another voter says j where one has
-        said i. ``coverage`` is the share of the items with a vote that have two or more; ``counts`` are items (one with
-        3 of 4 votes for a class counts 0.75 for it).
 
     Examples
     --------
@@ -149,7 +141,7 @@ def collision_matrix_from_votes(votes: Any, classes: Names | None = None) -> Col
     if _dask.is_dask(votes):
         names = _wide_names(votes, classes)
         parts = [_dask.delayed(_count_block)(block, names) for block, _, _ in _dask.blocks(votes, None, None)]
-        sums = _dask.tree(parts, _merged)
+        sums = _dask.tree(parts, merged)
     else:
         counts, names = vote_table(votes, classes)
         sums, _ = _count(counts)
@@ -161,18 +153,14 @@ def votes_needed(
 ) -> pd.DataFrame:
     """How many items, and how many votes on each, would give an interval of ``half_width``?
 
+    Returns ``votes_per_item``, ``items`` and ``votes``, their product; the plan with the fewest votes comes first.
+    ``attrs["between"]`` and ``attrs["within"]`` are the variance components of the widest interval.
+
     Parameters
     ----------
     cm : CollisionMatrix of a first round of votes (mean over items)
     half_width, level : wanted is the estimate ± this, at this level
-    of : "pber", "matrix" or a pair (class, other)
-        Whose interval: of the PBER, of every entry of S, or of the one entry S[class, other].
-
-    Returns
-    -------
-    DataFrame
-        ``votes_per_item``, ``items``, and ``votes``, their product; the plan with the fewest votes comes first.
-        ``attrs["between"]`` and ``attrs["within"]`` are the variance components of the widest interval.
+    of : whose interval: "pber", "matrix" (every entry of S) or a pair (class, other) (one entry of it)
 
     Notes
     -----
@@ -193,21 +181,20 @@ def votes_needed(
         raise ValueError(f"cm must come from votes: {roads}")
     known = ("distinct_inputs", "inverse_votes", "inverse_pairs")
     n, inverse_votes, inverse_pairs = (float(cm.info[name] or 0) for name in known)
+    B, S, priors = cm.joint, cm.matrix, cm.priors[:, None]
+    # Variance of Z - Sρ with two votes. Off the diagonal Z = ρ_i = 1/2 where the votes are {i, j}, a chance of
+    # 2 B_ij; on it Z = ρ_i = 1 where both are i; E ρ_i² = (π_i + B_ii) / 2.
+    E_ZZ = B * (1 + np.eye(cm.n_classes)) / 2
+    two = (E_ZZ * (1 - 2 * S) + S**2 * (priors + np.diag(B)[:, None]) / 2) / priors**2
+    now = n * cm.stderr**2
     if of == "pber":
-        two, now = np.array([cm.pber * (1 - cm.pber)]), np.array([n * cm.pber_stderr**2])
-    else:
-        B, S, priors = cm.joint, cm.matrix, cm.priors[:, None]
-        # Variance of Z - Sρ with two votes. Off the diagonal Z = ρ_i = 1/2 where the votes are {i, j}, a chance of
-        # 2 B_ij; on it Z = ρ_i = 1 where both are i; E ρ_i² = (π_i + B_ii) / 2.
-        E_ZZ = B * (1 + np.eye(cm.n_classes)) / 2
-        two = (E_ZZ * (1 - 2 * S) + S**2 * (priors + np.diag(B)[:, None]) / 2) / priors**2
-        now = n * cm.stderr**2
-        if of != "matrix":
-            if isinstance(of, str) or len(of) != 2:
-                raise ValueError(f"of must be 'pber', 'matrix' or a pair of classes, got {of!r}")
-            i, j = check.encode_labels(list(of), cm.classes, "of")
-            two, now = two[i, j], now[i, j]
-        two, now = two.ravel(), now.ravel()
+        two, now = np.array(cm.pber * (1 - cm.pber)), np.array(n * cm.pber_stderr**2)
+    elif of != "matrix":
+        if isinstance(of, str) or len(of) != 2:
+            raise ValueError(f"of must be 'pber', 'matrix' or a pair of classes, got {of!r}")
+        i, j = check.encode_labels(list(of), cm.classes, "of")
+        two, now = two[i, j], now[i, j]
+    two, now = two.ravel(), now.ravel()
     each = np.array(VOTES_PER_ITEM)
     fast, slow = 2 / (each * (each - 1)), 2 / each
     variance, within = np.repeat(two[:, None], len(each), axis=1), np.zeros_like(two)
@@ -230,12 +217,7 @@ def votes_needed(
 
 def count_table(groups: IntArray, codes: IntArray, k: int) -> csr_array:
     """Items × classes, from the number of the item and of the class in every row."""
-    n_items, cell = int(groups.max()) + 1, groups * k + codes
-    if n_items * k <= DENSE_CELLS * len(cell):
-        return csr_array(np.bincount(cell, minlength=n_items * k).reshape(n_items, k).astype(np.float64))
-    cells, counts = np.unique(cell, return_counts=True)
-    starts = np.searchsorted(cells, np.arange(n_items + 1) * k)
-    return csr_array((counts.astype(np.float64), cells % k, starts), shape=(n_items, k))
+    return csr_array((np.ones(len(codes)), (groups, codes)), shape=(int(groups.max()) + 1, k))  # adds up what repeats
 
 
 def label_codes(y: Any, classes: Names | None = None, name: str = "y") -> tuple[IntArray, npt.NDArray[Any]]:
@@ -300,8 +282,8 @@ class PairSums(Moments):
     #: Inputs with a label, with two or more, labels, labels of the latter, Σ 1/N and Σ 2/(N(N-1)) over the latter.
     tally: FloatArray
 
-    def __init__(self, k: int, covariance: bool) -> None:
-        super().__init__(k, covariance)
+    def __init__(self, k: int, covariance: bool | None = None) -> None:
+        Moments.__init__(self, k, covariance)
         self.tally = np.zeros(6)
 
 
@@ -312,7 +294,7 @@ def _count(counts: csr_array, average: str = "items") -> tuple[PairSums, PairSum
     kept = totals > 1
     N = totals[kept]
     counts = counts if kept.all() else counts[kept]
-    spread = PairSums(k, keeps_covariance(k))
+    spread = PairSums(k)
     estimate = spread if average == "items" else PairSums(k, covariance=False)
     inverse = [(1 / N).sum(), (2 / (N * (N - 1))).sum()]
     estimate.tally += [(totals > 0).sum(), len(N), totals.sum(), N.sum(), *inverse]
@@ -330,21 +312,12 @@ def _count_block(block: Any, names: npt.NDArray[Any]) -> PairSums:
     return _count(_wide_counts(block, names) if len(block) else csr_array((0, len(names))))[0]
 
 
-def _merged(parts: list[PairSums]) -> PairSums:
-    """New sums: the parts may be needed again when a worker is lost."""
-    total = PairSums(len(parts[0].rho), keeps_covariance(len(parts[0].rho)))
-    for part in parts:
-        total.merge(part)
-    return total
-
-
 def _add_inputs(sums: PairSums, counts: csr_array, N: FloatArray, weight: FloatArray) -> None:
     """Inputs as units: Z = ω (n nᵀ - diag(n)) / (N (N-1)), ρ = ω n / N."""
-    for block in _blocks(len(N), counts.shape[1]):
+    for block in row_blocks(*counts.shape, least=SPARSE_ROWS * counts.shape[1]):
         n, size = counts[block], weight[block]
-        s, each = size / (N[block] * (N[block] - 1)), np.diff(n.indptr)
-        rho = np.repeat(size / N[block], each) * n.data
-        sums.add_sparse(n, -np.repeat(s, each) * n.data, s, rho, size, np.ones(len(s)))
+        s = size / (N[block] * (N[block] - 1))
+        sums.add(Units(n * -s[:, None], s, n, n * (size / N[block])[:, None], size, np.zeros(len(s))))
 
 
 def _add_rows(spread: PairSums, n: csr_array) -> None:
@@ -352,18 +325,11 @@ def _add_rows(spread: PairSums, n: csr_array) -> None:
     # Rows of the same input and class are alike: one unit for each entry of n, as often as the entry says.
     item = np.repeat(np.arange(n.shape[0]), np.diff(n.indptr))
     others = np.asarray(n.sum(axis=1)) - 1
-    for block in _blocks(n.nnz, n.shape[1]):
-        h = n[item[block]]
-        each = np.diff(h.indptr)
-        own = (h.indices == np.repeat(n.indices[block], each)).astype(np.float64)
-        h.data = own - (h.data - own) / np.repeat(others[item[block]], each)
-        spread.add_sparse(h, own, -np.ones(len(each)), own, np.ones(len(each)), n.data[block])
-
-
-def _blocks(n_units: int, k: int) -> list[slice]:
-    # With covariance a unit takes K(K+1)/2 numbers; without, tables are mostly sparse and every block costs a K×K sum.
-    size = 2 * BLOCK_NUMBERS // (k * (k + 1)) if keeps_covariance(k) else max(BLOCK_NUMBERS // (6 * k), 20 * k)
-    return [slice(start, start + max(size, 1)) for start in range(0, n_units, max(size, 1))]
+    for block in row_blocks(n.nnz, n.shape[1], least=SPARSE_ROWS * n.shape[1]):
+        one, which = np.ones(len(item[block])), np.arange(len(item[block]))
+        c = csr_array((one, (which, n.indices[block])), shape=(len(one), n.shape[1]))
+        h = c - (n[item[block]] - c) * (1 / others[item[block]])[:, None]
+        spread.add(Units(c, -one, h, c, one, 0 * one), n.data[block])
 
 
 def _as_matrix(

@@ -20,7 +20,7 @@ from dataclasses import replace
 from functools import partial
 from operator import length_hint
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +29,7 @@ from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
 from collidescope._progress import Progress
 from collidescope.equations.gramian import without_own_pairs
-from collidescope.equations.moments import Moments, Units, diagonal, keeps_covariance, row_blocks, row_units
+from collidescope.equations.moments import Moments, diagonal, merged, row_blocks, row_units
 from collidescope.equations.posterior import shift_rows
 from collidescope.equations.projection import project
 from collidescope.equations.shrinkage import shrunk_joint
@@ -41,10 +41,11 @@ Names = Sequence[Any] | NDArray
 Floats = FloatArray | None
 #: Classes up to which the sums of every class are kept apart when priors are given: K³ numbers, 1.5 GB here.
 MAX_STRATA = 400
-_NEEDS_LABELS = "priors other than 'empirical' need y: without labels use shift_priors and sample_weight first"
+#: How a matrix says that it was made.
+ONE_STEP, PLUG_IN, VOTES = "one-step", "mean of p pᵀ", "one-step, votes"
 
 
-def resolve_priors(priors: npt.ArrayLike | str, counts: FloatArray, classes: npt.NDArray[Any]) -> FloatArray:
+def resolve_priors(priors: npt.ArrayLike | str, counts: NDArray, classes: NDArray) -> FloatArray:
     """The priors meant by "empirical", "uniform" or an array, given (weighted) class counts."""
     check_class_sizes(counts, classes)
     k = len(counts)
@@ -54,35 +55,37 @@ def resolve_priors(priors: npt.ArrayLike | str, counts: FloatArray, classes: npt
     return check.check_priors(priors, k)
 
 
-def check_class_sizes(counts: npt.NDArray[Any], classes: npt.NDArray[Any]) -> None:
+def _target(priors: npt.ArrayLike | str, counts: NDArray | None, classes: NDArray) -> tuple[Floats, Floats]:
+    """The wanted priors and their ratio to those of the rows; None and None where they are the same."""
+    if isinstance(priors, str) and priors == "empirical":
+        return None, None
+    if counts is None:
+        hint = "without labels use shift_priors and sample_weight first"
+        raise ValueError(f"priors other than 'empirical' need y: {hint}")
+    target = resolve_priors(priors, counts, classes)
+    return target, target / (counts / counts.sum())
+
+
+def check_class_sizes(counts: NDArray, classes: NDArray) -> None:
     """Refuse classes without rows."""
     if names := classes[counts <= 0].tolist():
         raise ValueError(f"classes {names} have no rows: leave them out of classes, or add rows of them")
 
 
-def _is_empirical(priors: npt.ArrayLike | str) -> bool:
-    return isinstance(priors, str) and priors == "empirical"
-
-
-def shift_in_place(P: npt.NDArray[Any], old: FloatArray, new: FloatArray) -> None:
+def shift_in_place(P: NDArray, old: FloatArray, new: FloatArray) -> None:
     """Posteriors at priors ``new`` written over those at ``old``, block by block: there may be no memory for a copy."""
     for block in row_blocks(*P.shape):
         P[block] = shift_rows(P[block], new / old)
 
 
-def labelled_moments(
-    P: npt.NDArray[Any], codes: IntArray, weights: FloatArray | None, n_classes: int, target: FloatArray | None = None
-) -> Moments:
+def labelled_moments(P: NDArray, codes: IntArray, weights: Floats, n_classes: int, target: Floats = None) -> Moments:
     """Sums of all rows in one pass; with priors ``target``, of rows shifted to them and weighted as their classes."""
-    weights = np.ones(len(codes)) if weights is None else weights
-    ratio = np.ones(n_classes)
+    weights, ratio = np.ones(len(codes)) if weights is None else weights, np.ones(n_classes)
     if target is not None:
         counts = np.bincount(codes, weights, n_classes)
         ratio = target / (counts / counts.sum())
-        weights = weights * ratio[codes]
-    moments = Moments(n_classes, keeps_covariance(n_classes), plug_in=True)
-    for block in row_blocks(len(codes), n_classes):
-        moments.add_labelled(shift_rows(P[block], ratio), codes[block], weights[block])
+    moments = Moments(n_classes, plug_in=True)
+    moments.add_rows(P, codes, weights * ratio[codes], ratio)
     return moments
 
 
@@ -94,43 +97,32 @@ def gramian_from_moments(moments: Moments) -> FloatArray:
 
 
 def of_moments(
-    moments: Moments,
-    classes: npt.NDArray[Any],
-    counts: FloatArray | None = None,
-    method: str = "one-step",
-    *,
-    labelled: bool = True,
-    grouped: bool = False,
-    priors: FloatArray | None = None,
+    moments: Moments, classes: NDArray, counts: Floats = None, method: str = ONE_STEP, priors: Any = None, **rest: Any
 ) -> CollisionMatrix:
     """The projected estimate from sums of rows (``counts``: rows of each class, where units are not single rows)."""
-    independent = moments.rho**2 / moments.rho2  # Kish's effective number of units
     S, variance = moments.ratio()
     priors = moments.rho / moments.size if priors is None else priors  # exact where weights were made to give them
-    held_out = moments.held_out_error() if labelled else None
-    rest: dict[str, Any] = {"counts": independent if counts is None else counts, "covariance": moments.covariance()}
-    rest |= {"units": independent, "n_units": moments.units} if grouped else {}
-    return _projected(S * priors[:, None], priors, classes, variance, moments.error()[1], held_out, method, **rest)
+    rest |= {"counts": _kish(moments) if counts is None else counts, "covariance": moments.covariance()}
+    variances = variance, moments.error()[1]
+    return _projected(S * priors[:, None], priors, classes, variances, moments.held_out_error(), method, **rest)
+
+
+def _kish(moments: Moments) -> FloatArray:
+    """The effective number of units of every class, when they are weighted."""
+    return moments.rho**2 / moments.rho2
 
 
 def _projected(
-    B: FloatArray,
-    priors: FloatArray,
-    classes: npt.NDArray[Any],
-    variance: FloatArray,
-    pber_variance: float,
-    held_out: tuple[float, float] | None,
-    method: str,
-    **rest: Any,
+    B: FloatArray, priors: FloatArray, classes: NDArray, variances: Any, held_out: Any, method: str, **rest: Any
 ) -> CollisionMatrix:
-    """An estimate of B, projected, as a :class:`CollisionMatrix`; ``held_out``: 0/1 error and its variance."""
+    """An estimate of B, projected; ``variances`` of S and of the PBER, ``held_out`` 0/1 error with its variance."""
     found = project(B, priors)
     info: dict[str, Any] = {"method": method, "moved": found.moved}
     info |= {"projection_iterations": found.iterations, "projection_converged": found.converged}
-    if held_out is not None:
-        rest |= {"held_out_error": held_out[0], "held_out_stderr": float(np.sqrt(held_out[1]))}
-    S, errors = found.joint / found.joint.sum(axis=1, keepdims=True), (np.sqrt(variance), float(np.sqrt(pber_variance)))
-    return CollisionMatrix(S, priors, classes, *errors, info=info, **rest)
+    if method != PLUG_IN:
+        rest |= {"held_out_error": float(held_out[0]), "held_out_stderr": float(np.sqrt(held_out[1]))}
+    S, stderr = found.joint / found.joint.sum(axis=1, keepdims=True), np.sqrt(variances[0])
+    return CollisionMatrix(S, priors, classes, stderr, float(np.sqrt(variances[1])), info=info, **rest)
 
 
 class CollisionAccumulator:
@@ -165,7 +157,7 @@ class CollisionAccumulator:
         self.n_rows = 0
         self._labelled: bool | None = None
         self._counts = np.zeros((2, k))  # weights and squared weights of each class
-        self._strata = [Moments(k, keeps_covariance(k)) for _ in range(1 if priors is None else k)]
+        self._strata = [Moments(k) for _ in range(1 if priors is None else k)]
 
     def update(
         self, P: npt.ArrayLike, y: npt.ArrayLike | None = None, sample_weight: npt.ArrayLike | None = None
@@ -174,35 +166,31 @@ class CollisionAccumulator:
         posteriors, codes, _ = check.labelled_posteriors(P, y, self.classes)
         return self._update(posteriors, codes, check.check_weights(sample_weight, len(posteriors)))
 
-    def _update(self, posteriors: FloatArray, codes: IntArray | None, weights: FloatArray) -> CollisionAccumulator:
-        if weights.max() > check.LARGEST_WEIGHT or weights.min(where=weights > 0, initial=1.0) < check.SMALLEST_WEIGHT:
-            low, high = check.SMALLEST_WEIGHT, check.LARGEST_WEIGHT
+    def _update(self, P: FloatArray, codes: IntArray | None, w: FloatArray, ratio: Floats = None) -> Self:
+        """As :meth:`update`, with what is checked; ``ratio`` of wanted to observed priors where P is to be shifted."""
+        low, high, k = check.SMALLEST_WEIGHT, check.LARGEST_WEIGHT, len(self.classes)
+        if w.max() > high or w.min(where=w > 0, initial=1.0) < low:
             raise ValueError(f"sample_weight must be 0 or between {low:g} and {high:g}: divide all of it by one number")
         labelled = codes is not None
         if self._labelled not in (None, labelled):
             raise ValueError("y must be given in every update or in none: the two estimators cannot be mixed")
         if not labelled and self.priors is not None:
             raise ValueError("y is needed when priors are given: without labels pass posteriors already at them")
-        for block in row_blocks(*posteriors.shape):
-            self._add(posteriors[block], None if codes is None else codes[block], weights[block])
+        for power in (1, 2):
+            self._counts[power - 1] += w**power @ P if codes is None else np.bincount(codes, w**power, k)
+        if codes is None or self.priors is None:
+            self._strata[0].add_rows(P, codes, w, ratio)
+        else:
+            for block in row_blocks(*P.shape):
+                shifted = P[block] if ratio is None else shift_rows(P[block], ratio)
+                units = row_units(shifted, codes[block], None, w[block])
+                # Within a class the mean is taken over all its rows, so the denominator of every entry is the size.
+                units = units._replace(rho=np.repeat(w[block, None], k, axis=1))
+                for stratum in np.unique(codes[block]):
+                    self._strata[stratum].add(units.take(codes[block] == stratum))
         self._labelled = labelled
-        self.n_rows += len(posteriors)
+        self.n_rows += len(P)
         return self
-
-    def _add(self, P: FloatArray, codes: IntArray | None, w: FloatArray) -> None:
-        k = P.shape[1]
-        if codes is None:
-            self._strata[0].add(row_units(P, None, None, w))
-            self._counts += np.stack([w @ P, w**2 @ P])
-            return
-        self._counts += np.stack([np.bincount(codes, w, k), np.bincount(codes, w**2, k)])
-        if self.priors is None:
-            self._strata[0].add_labelled(P, codes, w)
-            return
-        # Within a class the mean is taken over all its rows, so the denominator of every entry is the size.
-        units = row_units(P, codes, None, w)._replace(rho=np.repeat(w[:, None], k, axis=1))
-        for stratum in np.unique(codes):
-            self._strata[stratum].add(Units(*(part[codes == stratum] for part in units)))
 
     def merge(self, other: CollisionAccumulator) -> CollisionAccumulator:
         """Add what another accumulator saw (another part of the rows, another machine)."""
@@ -213,13 +201,14 @@ class CollisionAccumulator:
         if not np.array_equal(np.array(self.priors), np.array(other.priors)):  # of None too
             hint = "use the same in every part"
             raise ValueError(f"other was made with priors {other.priors}, this one with {self.priors}: {hint}")
-        if None not in (self._labelled, other._labelled) and self._labelled != other._labelled:
+        known = {self._labelled, other._labelled} - {None}
+        if len(known) > 1:
             raise ValueError("other was updated with labels and this one without, or the reverse: they cannot be mixed")
         for mine, theirs in zip(self._strata, other._strata, strict=True):
             mine.merge(theirs)
         self._counts = self._counts + other._counts
         self.n_rows += other.n_rows
-        self._labelled = other._labelled if self._labelled is None else self._labelled
+        self._labelled = next(iter(known), None)
         return self
 
     def result(self) -> CollisionMatrix:
@@ -228,26 +217,20 @@ class CollisionAccumulator:
             raise ValueError("the accumulator is empty: call update with posteriors first")
         weights, squares = self._counts
         check_class_sizes(weights, self.classes)
-        counts = weights**2 / squares
-        labelled = bool(self._labelled)
-        name = "one-step" if labelled else "mean of p pᵀ"
-        if self.priors is None:
-            return of_moments(self._strata[0], self.classes, counts, name, labelled=labelled)
-        # Σ_k priors_k (mean over class k): classes are independent samples, so that variances add up.
-        priors, strata = self.priors, self._strata
+        counts, priors = weights**2 / squares, self.priors
+        if priors is None:
+            return of_moments(self._strata[0], self.classes, counts, ONE_STEP if self._labelled else PLUG_IN)
 
-        def over_classes(values: Iterable[Any], power: int) -> Any:
+        def over_classes(values: Sequence[Any], power: int) -> Any:
+            """Σ_k priors_k (mean over class k): classes are independent samples, so that variances add up."""
             return sum(share**power * value for share, value in zip(priors, values, strict=True))
 
-        means, variances = zip(*(stratum.ratio() for stratum in strata), strict=True)
-        missed, missed_variance = zip(*(stratum.held_out_error() for stratum in strata), strict=True)
-        covariances = [stratum.covariance() for stratum in strata]
-        variance = over_classes(variances, 2) / priors[:, None] ** 2
-        pber_variance = over_classes([stratum.error()[1] for stratum in strata], 2)
-        held_out = float(over_classes(missed, 1)), float(over_classes(missed_variance, 2))
+        found = zip(*((*m.ratio(), *m.error(), *m.held_out_error()) for m in self._strata), strict=True)
+        B, variance, _, pber_variance, *missed = (over_classes(values, 1 + i % 2) for i, values in enumerate(found))
+        covariances = [m.covariance() for m in self._strata]
         rest = {"counts": counts, "covariance": None if covariances[0] is None else over_classes(covariances, 2)}
-        B = over_classes(means, 1)
-        return _projected(B, priors, self.classes, variance, pber_variance, held_out, name, **rest)
+        variances = variance / priors[:, None] ** 2, pber_variance
+        return _projected(B, priors, self.classes, variances, missed, ONE_STEP, **rest)
 
 
 def collision_matrix_from_posteriors(
@@ -267,19 +250,17 @@ def collision_matrix_from_posteriors(
 
     Parameters
     ----------
-    P : array of shape (n, K), or of n values p(second class) for two classes
+    P : (n, K), or n values p(second class) for two classes
         Posteriors of rows that the model did not see in training, for the population the rows come from. Named columns
         of a DataFrame are aligned with the labels by name.
-    y : array of n labels, optional
-        With labels the one-step estimator; without them the mean of p pᵀ, as right as the posteriors are.
-    votes : array of shape (n, K), optional; instead of ``y``, how many votes each class got
+    y : n labels, optional; without them the estimate is the mean of p pᵀ, as right as the posteriors are
+    votes : (n, K), optional; instead of ``y``, how many votes each class got
     classes : K names in the order of the columns, default the sorted distinct labels
-    priors : "empirical", "uniform" or array of shape (K,)
-        Population whose S is wanted; the posteriors are shifted to it. Needs ``y`` unless "empirical".
-    sample_weight : array of n weights, optional
-    groups : array of n group names, optional
-        Rows of one patient, document or site: intervals then count groups, not rows (cluster-robust standard errors
-        with the factor G/(G-1), and Student's t). With given ``priors`` they are a little wide.
+    priors : "empirical", "uniform" or (K,), of the population whose S is wanted; others than "empirical" need ``y``
+    sample_weight : n weights, optional
+    groups : n group names, optional; of rows of one patient, document or site
+        Intervals then count groups, not rows (cluster-robust standard errors with the factor G/(G-1), and Student's t).
+        With given ``priors`` they are a little wide.
 
     Notes
     -----
@@ -301,36 +282,29 @@ def collision_matrix_from_posteriors(
         if groups is not None or votes is not None:
             raise ValueError("groups and votes must be left out with a Dask P: pass arrays in memory")
         return _from_dask(P, y, classes, priors, sample_weight)
-    natural = _is_empirical(priors)
+    natural = isinstance(priors, str) and priors == "empirical"
     if votes is not None and (y is not None or not natural):
         raise ValueError("votes must be given without y and with priors='empirical': they stand for both")
     posteriors, codes, names = check.labelled_posteriors(P, y, classes)
     n, k = posteriors.shape
     weights = check.unit_weights(check.check_weights(sample_weight, n))
-    if not natural and codes is None:
-        raise ValueError(_NEEDS_LABELS)
     counted = None if votes is None else _check_votes(votes, posteriors, names)
-    target = observed = None
-    if codes is not None and not natural:
-        observed = np.bincount(codes, weights, k).astype(np.float64)
-        target = resolve_priors(priors, observed, names)
-        observed /= observed.sum()
+    target, ratio = _target(priors, None if codes is None else np.bincount(codes, weights, k), names)
     if groups is None and counted is None:
-        return _accumulated(posteriors, codes, weights, names, observed, target).result()
-    if target is not None and observed is not None:
-        posteriors, weights = shift_rows(posteriors, target / observed), weights * (target / observed)[codes]
-    labelled = codes is not None or counted is not None
-    rows = row_units(posteriors, codes, counted, weights)
-    moments = Moments(k, keeps_covariance(k))
+        return _accumulated(posteriors, codes, weights, names, ratio, target).result()
+    if ratio is not None:
+        posteriors, weights = shift_rows(posteriors, ratio), weights * ratio[codes]
+    method = VOTES if counted is not None else PLUG_IN if codes is None else ONE_STEP
+    rows, moments, rest = row_units(posteriors, codes, counted, weights), Moments(k), {}
     if groups is None:
         for block in row_blocks(n, k):
-            moments.add(Units(*(part[block] for part in rows)))
+            moments.add(rows.take(block))
     else:
         moments.add_groups(rows, group_numbers(groups, n))
+        rest = {"units": _kish(moments), "n_units": moments.units}
     check_class_sizes(moments.rho, names)
     counts = rows.rho.sum(axis=0) ** 2 / (rows.rho**2).sum(axis=0)
-    method = "mean of p pᵀ" if not labelled else "one-step" if counted is None else "one-step, votes"
-    return of_moments(moments, names, counts, method, labelled=labelled, grouped=groups is not None, priors=target)
+    return of_moments(moments, names, counts, method, target, **rest)
 
 
 def _check_votes(votes: Any, P: FloatArray, names: npt.NDArray[Any]) -> FloatArray:
@@ -361,16 +335,13 @@ def group_numbers(groups: Any, n_rows: int) -> IntArray:
 
 
 def _accumulated(
-    P: FloatArray, codes: IntArray | None, w: FloatArray, names: NDArray, observed: Floats, target: Floats
+    P: FloatArray, codes: IntArray | None, w: FloatArray, names: NDArray, ratio: Floats, target: Floats
 ) -> CollisionAccumulator:
-    """The sums of some rows, at priors ``target`` from shares ``observed`` where these are given."""
-    apart = target is not None and len(names) <= MAX_STRATA
-    accumulator = CollisionAccumulator(names, target if apart else None)
-    if target is not None and observed is not None:
-        P = shift_rows(P, target / observed)
-        if not apart:  # intervals are a little wide: they allow for the shares of the classes, which are known
-            w = w * (target / observed)[codes]
-    return accumulator._update(P, codes, w) if len(P) else accumulator
+    """The sums of some rows, at priors ``target`` where these are given: see :func:`_target`."""
+    apart = len(names) <= MAX_STRATA
+    if ratio is not None and not apart:  # intervals are a little wide: they allow for the class shares, which are known
+        w = w * ratio[codes]
+    return CollisionAccumulator(names, target if apart else None)._update(P, codes, w, ratio)
 
 
 def accumulate(
@@ -380,11 +351,9 @@ def accumulate(
 
     Parameters
     ----------
-    chunks : iterable of P, (P, y) or (P, y, sample_weight)
-        Held-out posteriors of shape (n, K) with their labels; arrays, tensors or DataFrames of any length.
-        :func:`posterior_batches` makes them from Parquet files.
-    classes, priors : as in :class:`CollisionAccumulator`
-    verbose : 1 shows chunks done
+    chunks : iterable of P, (P, y) or (P, y, sample_weight): held-out posteriors of shape (n, K) with their labels
+        Arrays, tensors or DataFrames of any length; :func:`posterior_batches` makes them from Parquet files.
+    classes, priors, verbose : as in :class:`CollisionAccumulator`; 1 shows chunks done
 
     Examples
     --------
@@ -411,40 +380,26 @@ def _from_dask(
     P: Any, y: Any, classes: Any, priors: npt.ArrayLike | str, sample_weight: npt.ArrayLike | None
 ) -> CollisionMatrix:
     blocks = _dask.blocks(P, y, sample_weight)
-    natural = _is_empirical(priors)
     if classes is None and hasattr(P, "columns"):
         classes = list(P.columns)
     counts: dict[Any, float] | None = None
-    if y is not None and (classes is None or not natural):
+    if y is not None and (classes is None or not isinstance(priors, str) or priors != "empirical"):
         counts = _dask.tree([_dask.delayed(_label_counts)(y, w) for _, y, w in blocks], _add_counts)
     if classes is None:
         classes = np.arange(P.shape[1]) if counts is None else sorted(counts)
     names = check.check_classes(classes)
-    target = observed = None
-    if not natural:
-        if counts is None:
-            raise ValueError(_NEEDS_LABELS)
-        weights = np.array([counts.get(name, 0.0) for name in names.tolist()])
-        target = resolve_priors(priors, weights, names)
-        observed = weights / weights.sum()
-    part = _dask.delayed(partial(_dask_block, names=names, observed=observed, target=target))
-    accumulator: CollisionAccumulator = _dask.tree([part(*block) for block in blocks], _merged)
+    weights = None if counts is None else np.array([counts.get(name, 0.0) for name in names.tolist()])
+    target, ratio = _target(priors, weights, names)
+    part = _dask.delayed(partial(_dask_block, names=names, ratio=ratio, target=target))
+    accumulator: CollisionAccumulator = _dask.tree([part(*block) for block in blocks], merged)
     return accumulator.result()
 
 
-def _dask_block(P: Any, y: Any, w: Any, *, names: Any, observed: Any, target: Any) -> CollisionAccumulator:
+def _dask_block(P: Any, y: Any, w: Any, *, names: Any, ratio: Any, target: Any) -> CollisionAccumulator:
     if not len(P):
-        return _accumulated(np.empty((0, len(names))), None, np.empty(0), names, observed, target)
+        return CollisionAccumulator(names, target if len(names) <= MAX_STRATA else None)
     posteriors, codes, _ = check.labelled_posteriors(P, y, names)
-    return _accumulated(posteriors, codes, check.check_weights(w, len(posteriors)), names, observed, target)
-
-
-def _merged(parts: list[CollisionAccumulator]) -> CollisionAccumulator:
-    """A new accumulator: the parts may be needed again when a worker is lost."""
-    total = CollisionAccumulator(parts[0].classes, parts[0].priors)
-    for part in parts:
-        total.merge(part)
-    return total
+    return _accumulated(posteriors, codes, check.check_weights(w, len(posteriors)), names, ratio, target)
 
 
 def _label_counts(y: Any, w: Any) -> dict[Any, float]:
@@ -479,8 +434,9 @@ def shrunk_collision_matrix(
     posteriors, codes, names = check.labelled_posteriors(P, check.check_labels(y), classes)
     assert codes is not None  # there are labels
     weights = check.unit_weights(check.check_weights(sample_weight, len(codes)))
-    wanted = resolve_priors(priors, np.bincount(codes, weights, len(names)).astype(np.float64), names)
-    target = None if _is_empirical(priors) else wanted
+    counts = np.bincount(codes, weights, len(names))
+    check_class_sizes(counts, names)
+    target, _ = _target(priors, counts, names)
     return shrink(*one_step_and_moments(posteriors, codes, weights, names, target, groups))
 
 

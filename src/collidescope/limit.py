@@ -38,13 +38,14 @@ from collidescope._text import limit_facts, limit_words, percent
 from collidescope.equations.bounds import bayes_error_bounds
 from collidescope.equations.posterior import shift_rows
 from collidescope.equations.projection import project
-from collidescope.matrix import UNSEEN, CollisionMatrix
+from collidescope.estimate import check_class_sizes
+from collidescope.matrix import UNSEEN, CollisionMatrix, Value, opened, plain
 
 if TYPE_CHECKING:
     import pandas as pd
 
 MOST_SIZES = 100  #: of a curve: more than help, and few enough for a forged file to cost nothing
-FORMAT, FORMAT_VERSION = "collidescope.limit", 1
+HEADER = {"format": "collidescope.limit", "version": 1}
 #: The exponent c: median, and standard deviation of its logarithm. 1 is the rate of a correct parametric model.
 EXPONENT = (0.5, 0.5)
 EXPONENTS = np.linspace(0.05, 2.0, 40)
@@ -86,7 +87,7 @@ class _Posterior(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Limit:
+class Limit(Value):
     """A learning curve and where it ends. Made by :func:`limit_from_scores` and :func:`limit_from_posteriors`."""
 
     sizes: FloatArray  #: (T,) rows that the models were trained on, increasing
@@ -101,28 +102,24 @@ class Limit:
     matrix: CollisionMatrix | None = None  #: S∞, S with unlimited rows
 
     def __post_init__(self) -> None:
-        values: dict[str, Any] = {"sizes": _check_sizes(self.sizes).copy()}
-        for name, ndim in (("scores", 1), ("covariance", 2), ("errors", 1), ("error_covariance", 2)):
-            if getattr(self, name) is None and name.startswith("error"):
-                continue
-            values[name] = array = check.check_finite(getattr(self, name), name, ndim=ndim).copy()
+        values: dict[str, Any] = {"sizes": _check_sizes(self.sizes)}
+        if (self.errors is None) != (self.error_covariance is None):
+            raise ValueError("errors and error_covariance must be given together")
+        errors = () if self.errors is None else (("errors", 1), ("error_covariance", 2))
+        for name, ndim in (("scores", 1), ("covariance", 2), *errors):
+            values[name] = array = check.check_finite(getattr(self, name), name, ndim=ndim)
             if array.shape != (len(values["sizes"]),) * ndim:
                 raise ValueError(f"{name} must have one entry per size ({len(self.sizes)}), got shape {array.shape}")
             if ndim == 1:
                 check.check_non_negative(array, name, "it is a mean of squares or of errors")
             elif np.linalg.eigvalsh(array + array.T).min() < -1e-9 * np.abs(array).max():
                 raise ValueError(f"{name} must be positive semi-definite")
-        if (self.errors is None) != (self.error_covariance is None):
-            raise ValueError("errors and error_covariance must be given together")
         for name, least in (("stderr", 0), ("n_rows", 1), ("baseline", 0), ("skill_stderr", 0)):
             if getattr(self, name) is not None:
                 values[name] = check.check_at_least(getattr(self, name), least, name)
         if not isinstance(self.matrix, CollisionMatrix | None):
             raise ValueError(f"matrix must be a CollisionMatrix, got {type(self.matrix).__name__}")
-        for name, value in values.items():
-            if isinstance(value, np.ndarray):
-                value.setflags(write=False)
-            object.__setattr__(self, name, value)
+        self._freeze(values)
 
     @property
     def pber(self) -> float:
@@ -242,28 +239,17 @@ class Limit:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain lists, numbers and text."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        values = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in values.items()}
-        matrix = None if self.matrix is None else self.matrix.to_dict()
-        return {"format": FORMAT, "version": FORMAT_VERSION} | values | {"matrix": matrix}
+        return HEADER | plain(self._values()) | {"matrix": None if self.matrix is None else self.matrix.to_dict()}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Limit:
         """The inverse of :meth:`to_dict` (arrays are taken too), with every check of the constructor."""
-        if not isinstance(data, Mapping) or data.get("format") != FORMAT:
-            raise ValueError("data is not a limit: it must be what Limit.to_dict returned")
-        if data.get("version") != FORMAT_VERSION:
-            raise ValueError(f"data has format version {data.get('version')!r}, this release reads {FORMAT_VERSION}")
+        tree = opened(data, HEADER, "a limit", "Limit.to_dict")
         names = [field.name for field in fields(cls)]
-        if missing := [name for name in names if name not in data]:
+        if missing := [name for name in names if name not in tree]:
             raise ValueError(f"data lacks {', '.join(missing)}: the file was cut or edited")
-        matrix = None if data["matrix"] is None else CollisionMatrix.from_dict(data["matrix"])
-        return cls(**{name: data[name] for name in names} | {"matrix": matrix})
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Limit) and self.to_dict() == other.to_dict()
-
-    __hash__ = None  # type: ignore[assignment]
+        matrix = None if tree["matrix"] is None else CollisionMatrix.from_dict(tree["matrix"])
+        return cls(**{name: tree[name] for name in names} | {"matrix": matrix})
 
 
 def limit_from_scores(
@@ -279,16 +265,13 @@ def limit_from_scores(
 
     Parameters
     ----------
-    scores, errors : arrays of shape (n, T), the second optional
+    scores, errors : (n, T), the second optional
         Brier score ‖c - p‖² of every held-out row (c one-hot label, p posterior) by the model of every size, and 1
         where its most likely class was wrong, else 0. The same rows for every size: the curve is read from differences.
-    sizes : array of shape (T,)
-        Training rows of the models, increasing. Four that double each time are a good choice.
-    baseline : float or array of shape (n,), optional
-        Brier score of the class shares, 1 - Σ π², or that of every row. Without it models that have learned nothing
-        cannot be told from models that have nothing left to learn.
-    folds, sample_weight : arrays of shape (n,), optional
-        The fold whose models scored each row, and its weight.
+    sizes : (T,) training rows of the models, increasing; four that double each time are a good choice
+    baseline : float or (n,), optional; Brier score of the class shares, 1 - Σ π², or that of every row
+        Without it models that have learned nothing cannot be told from models that have nothing left to learn.
+    folds, sample_weight : (n,), optional; the fold whose models scored each row, and its weight
 
     Examples
     --------
@@ -347,8 +330,7 @@ def limit_from_posteriors(
         check.check_same_length(P, labels, "posteriors and codes")
     weights = check.unit_weights(check.check_weights(sample_weight, len(labels)))
     totals = np.bincount(labels, weights, k)
-    if not (totals > 0).all():
-        raise ValueError(f"classes {names[totals <= 0].tolist()} have no rows: leave them out")
+    check_class_sizes(totals, names)
     counts, pi = totals**2 / np.bincount(labels, weights**2, k), totals / totals.sum()
     if priors is not None:  # shifted posteriors, and every row weighs as its class does in that population
         target = check.check_priors(priors, k)

@@ -33,34 +33,44 @@ if TYPE_CHECKING:
     import pandas as pd
 
 #: What a JSON file of a matrix is called inside, and the most classes it takes: 50 bytes per entry are 50 MB there.
-FORMAT, FORMAT_VERSION, JSON_CLASSES = "collidescope.collision-matrix", 2, 1000
-TOP_FORMAT = "collidescope.top-collisions"
+FORMAT, JSON_CLASSES = "collidescope.collision-matrix", 1000
+HEADER = {"format": FORMAT, "version": 2}
 #: Intervals allow for one more row of the class that would have added this much to the entry: where no collision was
 #: seen the standard error is near zero, yet n rows cannot rule out rates below about 1/n.
 UNSEEN = 0.5
 _NO_STDERR = "level needs an estimated standard error, and this matrix has none"
 
 
+class Value:
+    """A frozen dataclass of arrays and plain values: nobody can change them, they pickle, copy and compare."""
+
+    def _freeze(self, values: Mapping[str, Any]) -> None:
+        for name, value in values.items():
+            if isinstance(value, np.ndarray) and (value.flags.writeable or not value.flags.owndata):
+                value = value.copy()
+                value.setflags(write=False)
+            object.__setattr__(self, name, value)
+
+    def _values(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Through the constructor: unpickled and copied arrays would be writeable.
+        return type(self), tuple(self._values().values())
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, type(self)):
+            return False
+        theirs = other._values()
+        return all(np.array_equal(value, theirs[name]) for name, value in self._values().items())
+
+    __hash__ = None  # type: ignore[assignment]
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class CollisionMatrix:
+class CollisionMatrix(Value):
     r"""How often an input seen in class i would be in class j if it were seen again.
 
-    Parameters
-    ----------
-    matrix : array of shape (K, K): S, non-negative, every row sums to 1
-    priors : array of shape (K,), default uniform; class probabilities of the population that S describes
-    classes : sequence of K distinct names, default 0 … K-1
-    stderr : array of shape (K, K), optional; standard error of every entry of S
-    pber_stderr : float, optional
-    counts : array of shape (K,), optional; rows of each class (the effective number when rows are weighted)
-    covariance : array of shape (D, D), D = K(K+1)/2, optional; of the upper triangle of B, row by row, for merging
-    coverage : float, optional; share of the rows that the estimate speaks for (counted collisions)
-    info : mapping, optional; how the matrix was made: text, numbers, booleans or None
-    units, n_units : array of shape (K,), float, optional; independent groups of rows of each class, and in all
-    held_out_error, held_out_stderr : float, optional; 0/1 error of the largest posterior on held-out rows
-
-    Examples
-    --------
     >>> cm = CollisionMatrix([[0.9, 0.1], [0.2, 0.8]], priors=[2 / 3, 1 / 3], classes=["cat", "dog"])
     >>> round(cm.pber, 4)
     0.1333
@@ -68,19 +78,22 @@ class CollisionMatrix:
     'class other  rate\n  dog   cat   0.2'
     """
 
-    matrix: FloatArray
+    matrix: FloatArray  #: (K, K) S: non-negative, every row sums to 1
+    #: (K,) class probabilities of the population that S describes, default uniform
     priors: FloatArray = None  # type: ignore[assignment]
+    #: K distinct names, default 0 … K-1
     classes: npt.NDArray[Any] = None  # type: ignore[assignment]
-    stderr: FloatArray | None = None
-    pber_stderr: float | None = None
-    counts: FloatArray | None = None
-    covariance: FloatArray | None = None
-    coverage: float | None = None
+    stderr: FloatArray | None = None  #: (K, K) standard error of every entry of S
+    pber_stderr: float | None = None  #: standard error of the PBER
+    counts: FloatArray | None = None  #: (K,) rows of each class (the effective number when rows are weighted)
+    covariance: FloatArray | None = None  #: (D, D), D = K(K+1)/2, of the upper triangle of B, row by row, for merging
+    coverage: float | None = None  #: share of the rows that the estimate speaks for (counted collisions)
+    #: how the matrix was made: text, numbers, booleans or None
     info: Mapping[str, str | float | bool | None] = field(default_factory=dict)
-    units: FloatArray | None = None
-    n_units: float | None = None
-    held_out_error: float | None = None
-    held_out_stderr: float | None = None
+    units: FloatArray | None = None  #: (K,) independent groups of rows of each class
+    n_units: float | None = None  #: independent groups of rows in all
+    held_out_error: float | None = None  #: 0/1 error of the largest posterior on held-out rows
+    held_out_stderr: float | None = None  #: its standard error
 
     def __post_init__(self) -> None:
         S = check.check_stochastic(self.matrix, "matrix")
@@ -91,29 +104,23 @@ class CollisionMatrix:
             raise ValueError(f"info must be a mapping of text to values, got {self.info!r}")
         values: dict[str, Any] = {"matrix": S, "priors": priors, "classes": classes, "info": dict(self.info)}
         arrays = {"stderr": (k, k), "counts": (k,), "units": (k,), "covariance": (n_pairs(k), n_pairs(k))}
-        for name, shape in ((name, shape) for name, shape in arrays.items() if getattr(self, name) is not None):
-            values[name] = array = check.check_finite(getattr(self, name), name, ndim=len(shape))
-            if array.shape != shape:
-                raise ValueError(f"{name} must have shape {shape} for {k} classes, got {array.shape}")
+        given = {name: value for name, value in self._values().items() if value is not None}
+        for name in given.keys() & arrays:
+            values[name] = array = check.check_finite(given[name], name, ndim=len(arrays[name]))
+            if array.shape != arrays[name]:
+                raise ValueError(f"{name} must have shape {arrays[name]} for {k} classes, got {array.shape}")
             if np.abs(array).max(initial=0.0) > check.LARGEST_WEIGHT:  # sums of a few of them would overflow
                 raise ValueError(f"{name} must hold numbers up to {check.LARGEST_WEIGHT:g}")
             if name == "covariance":
                 values[name] = (array + array.T) / 2
             else:
                 check.check_non_negative(array, name, "check where it comes from")
-        for name in ("pber_stderr", "coverage", "n_units", "held_out_error", "held_out_stderr"):
-            if getattr(self, name) is not None:
-                value = float(check.check_finite(getattr(self, name), name, ndim=0))
-                most = 1 if name in ("coverage", "held_out_error") else np.inf
-                if not 0 <= value <= most:
-                    wanted = "between 0 and 1" if most == 1 else "≥ 0"
-                    raise ValueError(f"{name} must be {wanted}, got {value}")
-                values[name] = value
-        for name, given in values.items():
-            if isinstance(given, np.ndarray) and (given.flags.writeable or not given.flags.owndata):
-                given = given.copy()
-                given.setflags(write=False)
-            object.__setattr__(self, name, given)
+        for name in given.keys() & {"pber_stderr", "coverage", "n_units", "held_out_error", "held_out_stderr"}:
+            values[name] = value = float(check.check_finite(given[name], name, ndim=0))
+            most, wanted = (1.0, "between 0 and 1") if name in ("coverage", "held_out_error") else (np.inf, "≥ 0")
+            if not 0 <= value <= most:
+                raise ValueError(f"{name} must be {wanted}, got {value}")
+        self._freeze(values)
 
     @property
     def n_classes(self) -> int:
@@ -153,8 +160,7 @@ class CollisionMatrix:
         check.check_between(level, 0, 1, "level")
         if self.stderr is None:
             return None
-        counts, units = (None if values is None else values[:, None] for values in (self.counts, self.units))
-        half = _half_width(self.stderr, counts, level, units)
+        half = _half_width(self.stderr.T, self.counts, level, self.units).T
         return np.maximum(self.matrix - half, 0.0), np.minimum(self.matrix + half, 1.0)
 
     @property
@@ -284,9 +290,9 @@ class CollisionMatrix:
         """Per class: prior, recall, precision, false-negative and false-positive rate (the methods of these names)."""
         import pandas as pd
 
-        columns = {"prior": self._population(population_priors), "recall": self.recall()}
-        columns |= {"precision": self.precision(population_priors), "false_negative_rate": self.false_negative_rate()}
-        columns |= {"false_positive_rate": self.false_positive_rate(population_priors)}
+        pi = self._population(population_priors)
+        columns = {"prior": pi, "recall": self.recall(), "precision": self.precision(pi)}
+        columns |= {"false_negative_rate": 1 - self.recall(), "false_positive_rate": self.false_positive_rate(pi)}
         return pd.DataFrame(columns, index=pd.Index(self.classes, name="class"))
 
     def to_frame(self) -> pd.DataFrame:
@@ -334,9 +340,9 @@ class CollisionMatrix:
 
     def export(self) -> dict[str, Any]:
         """Everything a file holds, as arrays and plain values: see :meth:`restore`."""
-        tree = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "covariance"}
-        lower = None if self.covariance is None else self.covariance[np.tril_indices(len(self.covariance))]
-        return tree | {"covariance_lower": lower}
+        tree = self._values()
+        covariance = tree.pop("covariance")
+        return tree | {"covariance_lower": None if covariance is None else covariance[np.tril_indices(len(covariance))]}
 
     @classmethod
     def restore(cls, tree: Any) -> CollisionMatrix:
@@ -354,9 +360,8 @@ class CollisionMatrix:
             flat = check.check_finite(lower, "covariance_lower", ndim=1)
             if flat.shape != (n_pairs(size),):  # before memory is taken for it
                 raise ValueError(f"covariance_lower must have {n_pairs(size)} entries, got {flat.shape[0]}")
-            covariance = np.zeros((size, size))
-            covariance[np.tril_indices(size)] = flat
-            values["covariance"] = np.where(np.tri(size, dtype=bool), covariance, covariance.T)
+            values["covariance"] = covariance = np.empty((size, size))
+            covariance[np.tril_indices(size)] = covariance.T[np.tril_indices(size)] = flat
         return cls(**values)
 
     def to_dict(self) -> dict[str, Any]:
@@ -364,19 +369,12 @@ class CollisionMatrix:
         if self.n_classes > JSON_CLASSES:
             rest = f"(at most {JSON_CLASSES:,}): to_npz keeps all of it, top_k the largest entries of every row"
             raise ValueError(f"a matrix of {self.n_classes:,} classes is too large for JSON {rest}")
-        tree = self.export() | {"classes": _store.plain_labels(self.classes)}
-        plain = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in tree.items()}
-        return {"format": FORMAT, "version": FORMAT_VERSION} | plain
+        return HEADER | plain(self.export() | {"classes": _store.plain_labels(self.classes)})
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> CollisionMatrix:
         """The inverse of :meth:`to_dict`, with every check of the constructor."""
-        if not isinstance(data, Mapping) or data.get("format") != FORMAT:
-            raise ValueError("data is not a collision matrix: it must be what CollisionMatrix.to_dict returned")
-        if (found := data.get("version")) != FORMAT_VERSION:
-            hint = "update collidescope"
-            raise ValueError(f"data has format version {found!r}, this release reads {FORMAT_VERSION}: {hint}")
-        tree = {name: value for name, value in data.items() if name not in ("format", "version")}
+        tree = opened(data, HEADER, "a collision matrix", "CollisionMatrix.to_dict")
         return cls.restore(tree | {"classes": _store.labels_from_plain(tree.get("classes"))})
 
     def to_json(self, path: str | Path | None = None) -> str:
@@ -397,21 +395,6 @@ class CollisionMatrix:
         """Read a file written by :meth:`to_npz`, with every check of the constructor; no code in it is run."""
         return cls.restore(_store.read(path, "matrix"))
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Through the constructor: unpickled and copied arrays would be writeable.
-        return type(self), tuple(getattr(self, f.name) for f in fields(self))
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, CollisionMatrix):
-            return False
-        theirs = other.export()
-        return all(
-            np.array_equal(value, theirs[name]) if isinstance(value, np.ndarray) else value == theirs[name]
-            for name, value in self.export().items()
-        )
-
-    __hash__ = None  # type: ignore[assignment]
-
     def __repr__(self) -> str:
         rows = "" if self.counts is None else f", {self.counts.sum():,.0f} rows"
         return f"<CollisionMatrix: {self.n_classes} classes{rows}, PBER {self.pber:.4f}>"
@@ -421,6 +404,21 @@ class CollisionMatrix:
 
     def _repr_html_(self) -> str:
         return as_html(self)
+
+
+def plain(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """Arrays as lists, all else as it is."""
+    return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in tree.items()}
+
+
+def opened(data: Any, header: Mapping[str, Any], what: str, maker: str) -> dict[str, Any]:
+    """What a dictionary holds beside its ``header``: format and version."""
+    if not isinstance(data, Mapping) or data.get("format") != header["format"]:
+        raise ValueError(f"data is not {what}: it must be what {maker} returned")
+    if (found := data.get("version")) != header["version"]:
+        hint = f"this release reads {header['version']}: update collidescope"
+        raise ValueError(f"data has format version {found!r}, {hint}")
+    return {name: value for name, value in data.items() if name not in header}
 
 
 def _half_width(
@@ -437,14 +435,9 @@ def _half_width(
 class SparseCollisions:
     """S with the other classes that each class collides with most, and nothing else: :meth:`CollisionMatrix.top_k`.
 
-    >>> cm = CollisionMatrix([[0.7, 0.2, 0.1], [0.2, 0.8, 0.0], [0.1, 0.0, 0.9]], classes=["cat", "lynx", "dog"])
-    >>> top = cm.top_k(1)
-    >>> top.matrix.toarray()
-    array([[0.7, 0.2, 0. ],
-           [0.2, 0.8, 0. ],
-           [0.1, 0. , 0.9]])
-    >>> top.rest.round(6)
-    array([0.1, 0. , 0. ])
+    >>> top = CollisionMatrix([[0.7, 0.2, 0.1], [0.2, 0.8, 0.0], [0.1, 0.0, 0.9]]).top_k(1)
+    >>> top.matrix.toarray()[0], top.rest.round(6)
+    (array([0.7, 0.2, 0. ]), array([0.1, 0. , 0. ]))
     """
 
     matrix: csr_array  #: (K, K) the diagonal of S and the ``k`` largest other entries of every row (none that are 0)
@@ -459,23 +452,19 @@ class SparseCollisions:
         """One row per entry, largest first in a class: ``class``, ``other``, ``rate``, ``stderr`` (nan: unknown)."""
         import pandas as pd
 
-        rows, columns, values, errors = self._entries()
-        order = np.lexsort((-values, rows))
-        names = {"class": self.classes[rows], "other": self.classes[columns], "rate": values, "stderr": errors}
-        return pd.DataFrame({name: column[order] for name, column in names.items()})
+        entries = self.matrix.tocoo()
+        errors = np.full(entries.nnz, np.nan) if self.stderr is None else self.stderr.data
+        names = {"class": self.classes[entries.row], "other": self.classes[entries.col]}
+        order = np.lexsort((-entries.data, entries.row))
+        return pd.DataFrame(names | {"rate": entries.data, "stderr": errors}).iloc[order].reset_index(drop=True)
 
     def to_json(self, path: str | Path | None = None) -> str:
         """Classes, entries (row, column, rate and standard error, as four lists) and the rest, as JSON text."""
-        rows, columns, values, errors = self._entries()
-        data: dict[str, Any] = {"format": TOP_FORMAT, "version": 1, "classes": self.classes.tolist()}
-        data |= {"row": rows.tolist(), "column": columns.tolist(), "rate": values.tolist()}
-        data |= {"stderr": None if self.stderr is None else errors.tolist(), "rest": self.rest.tolist()}
-        return _store.write_json(data, path)
-
-    def _entries(self) -> tuple[IntArray, IntArray, FloatArray, FloatArray]:
-        table = self.matrix.tocoo()
-        errors = np.full(table.nnz, np.nan) if self.stderr is None else self.stderr.data
-        return table.row.astype(np.intp), table.col.astype(np.intp), table.data, errors
+        entries = self.matrix.tocoo()
+        data: dict[str, Any] = {"format": "collidescope.top-collisions", "version": 1, "classes": self.classes}
+        data |= {"row": entries.row, "column": entries.col, "rate": entries.data}
+        data |= {"stderr": None if self.stderr is None else self.stderr.data, "rest": self.rest}
+        return _store.write_json(plain(data), path)
 
 
 def largest_pairs(values: FloatArray, n: int) -> tuple[IntArray, IntArray]:
@@ -498,9 +487,8 @@ def membership(
 ) -> tuple[FloatArray, npt.NDArray[np.str_]]:
     """The K×L 0/1 matrix A of a grouping (of class names, or these as text) and its L names, by first members."""
     labels = classes.tolist()
-    position: dict[Any, int] = {str(label): k for k, label in enumerate(labels)}
-    position |= {label: k for k, label in enumerate(labels)}
-    if not _is_list(groups) or not all(_is_list(group) for group in groups):
+    position: dict[Any, int] = {str(label): k for k, label in enumerate(labels)} | {x: k for k, x in enumerate(labels)}
+    if not _is_list(groups) or not all(map(_is_list, groups)):
         raise ValueError(f"groups must be a list of lists of class names, got {groups!r}")
     if names is not None and not _is_list(names):
         raise ValueError(f"names must be a list with one name per group, got {names!r}")
@@ -516,20 +504,16 @@ def membership(
             if position[name] in group_of:
                 raise ValueError(f"groups must not overlap, class {name!r} occurs twice")
             group_of[position[name]] = g
-    members: dict[int, list[int]] = {}  # insertion order is the order of first members
-    for k in range(len(labels)):
-        members.setdefault(group_of.get(k, -1 - k), []).append(k)
-    if len(members) < 2:
+    owner = [group_of.get(k, -1 - k) for k in range(len(labels))]
+    order = list(dict.fromkeys(owner))  # of first members
+    if len(order) < 2:
         raise ValueError("groups merges every class into one: keep at least 2 groups")
-    A = np.zeros((len(labels), len(members)))
-    merged: list[str] = []
-    for column, (g, own) in enumerate(members.items()):
-        A[own, column] = 1
-        merged.append(str(names[g]) if names is not None and g >= 0 else "+".join(str(labels[k]) for k in own))
+    joined = {g: "+".join(str(label) for label, own in zip(labels, owner, strict=True) if own == g) for g in order}
+    merged = [joined[g] if names is None or g < 0 else str(names[g]) for g in order]
     if len(set(merged)) < len(merged):
         twice = next(name for name in merged if merged.count(name) > 1)
         raise ValueError(f"names must differ from each other and from the classes left, {twice!r} occurs twice")
-    return A, np.array(merged)
+    return np.equal.outer(owner, order).astype(np.float64), np.array(merged)
 
 
 def _is_list(value: object) -> bool:
@@ -552,14 +536,12 @@ def merge_covariance(covariance: FloatArray, A: FloatArray) -> FloatArray:
 
 def delta_stderr(B: FloatArray, covariance: FloatArray) -> tuple[FloatArray, float]:
     """Standard errors of S = B / (row sums of B) and of PBER = 1 - tr(B), by the delta method."""
-    k = B.shape[0]
-    place = np.zeros((k, k), dtype=np.intp)
-    place[np.triu_indices(k)] = np.arange(n_pairs(k))
+    place = np.zeros(B.shape, dtype=np.intp)
+    place[np.triu_indices(len(B))] = np.arange(len(covariance))
     place = np.maximum(place, place.T)
-    variance = np.empty((k, k))
-    for i in range(k):
-        C = covariance[np.ix_(place[i], place[i])]
-        s = B[i] / B[i].sum()
-        variance[i] = (np.diag(C) - 2 * s * C.sum(axis=1) + s**2 * C.sum()) / B[i].sum() ** 2
+    C = covariance[place[:, :, None], place[:, None, :]]  # of B_ij and B_il
+    rows = B.sum(axis=1, keepdims=True)
+    S = B / rows
+    variance = np.einsum("ijj->ij", C) - 2 * S * C.sum(axis=2) + S**2 * C.sum(axis=(1, 2))[:, None]
     trace = covariance[np.ix_(np.diag(place), np.diag(place))].sum()
-    return np.sqrt(np.maximum(variance, 0.0)), float(np.sqrt(max(trace, 0.0)))
+    return np.sqrt(np.maximum(variance, 0.0)) / rows, float(np.sqrt(max(trace, 0.0)))

@@ -94,15 +94,8 @@ class PosteriorErrorBound(NamedTuple):
 def posterior_error_bound(
     S_hat: npt.ArrayLike, S: npt.ArrayLike, q_hat: npt.ArrayLike, q: npt.ArrayLike
 ) -> PosteriorErrorBound:
-    """How far a posterior solved from estimates can be from the true one.
+    """How far a posterior solved from estimates, S (K, K) and q (K,) of one input, can be from the true one.
 
-    Parameters
-    ----------
-    S_hat, S : (K, K) estimated and true collision matrix
-    q_hat, q : (K,) estimated and true expected similarities of one input
-
-    Examples
-    --------
     >>> S = np.array([[0.9, 0.1], [0.1, 0.9]])
     >>> bound = posterior_error_bound(S, S, [0.52, 0.5], [0.5, 0.5])
     >>> round(bound.always, 3), round(bound.lemma, 3)

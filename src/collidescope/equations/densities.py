@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray
-from collidescope.equations.moments import Moments, keeps_covariance, row_blocks, row_units
+from collidescope.equations.moments import Moments
 from collidescope.equations.projection import balance
 from collidescope.matrix import CollisionMatrix
 
@@ -91,11 +91,7 @@ def posteriors_from_densities(
 
 
 def sample_mixture(
-    densities: Sequence[Any],
-    priors: npt.ArrayLike | None,
-    n_samples: int,
-    random_state: Seed = None,
-    what: str = "densities",
+    densities: Sequence[Any], priors: npt.ArrayLike | None, n_samples: int, random_state: Seed, what: str = "densities"
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.intp]]:
     """Draw inputs and class numbers from the mixture of ``densities`` at ``priors``."""
     shares = _check_densities(densities, priors)
@@ -135,15 +131,13 @@ def collision_matrix_from_densities(
     P = posteriors_from_densities(X, densities, shares)
     if not P.any(axis=0).all():
         raise ValueError(f"n_samples={n_samples} is too few: class {names[~P.any(axis=0)].tolist()} was never drawn")
-    moments = Moments(len(shares), keeps_covariance(len(shares)))
-    for block in row_blocks(*P.shape):
-        moments.add(row_units(P[block], None, None, np.ones(len(P[block]))))
+    moments = Moments(len(shares))
+    moments.add_rows(P, None, np.ones(len(P)))
     S, variance = moments.ratio()
     # The priors are known exactly; the draws only come close to them.
     B = balance((moments.rho / moments.size)[:, None] * S, shares)
-    errors = np.sqrt(variance), float(np.sqrt(moments.error()[1]))
+    S, errors = B / B.sum(axis=1, keepdims=True), (np.sqrt(variance), float(np.sqrt(moments.error()[1])))
     info: dict[str, Any] = {"method": "densities, Monte Carlo", "n_samples": n_samples}
-    S = B / B.sum(axis=1, keepdims=True)
     return CollisionMatrix(S, shares, names, *errors, covariance=moments.covariance(), info=info)
 
 
@@ -230,16 +224,10 @@ class Divergences(NamedTuple):
 
 
 def divergences(f1: Any, f2: Any, *, n_samples: int = 200_000, random_state: Seed = None) -> Divergences:
-    """Divergences between two known distributions.
+    """Divergences between two known distributions: ``scipy.stats`` frozen ones, or objects with ``logpdf`` and ``rvs``.
 
-    Parameters
-    ----------
-    f1, f2 : frozen distributions of ``scipy.stats``, or objects with ``logpdf`` and ``rvs``
-        One-dimensional continuous ones (with ``ppf``) are integrated by quadrature, others by Monte Carlo.
-    n_samples, random_state : of the Monte Carlo
+    One-dimensional continuous ones (with ``ppf``) are integrated by quadrature, others by Monte Carlo.
 
-    Examples
-    --------
     >>> from scipy.stats import norm
     >>> result = divergences(norm(-1), norm(1))
     >>> round(result.total_variation, 6), round(result.hellinger**2, 6), round(result.kl, 6)

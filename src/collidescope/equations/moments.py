@@ -6,6 +6,8 @@ units, O(K²) numbers (plus those behind the covariance of B for few classes), i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
@@ -14,6 +16,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from collidescope._checks import FloatArray, IntArray
+from collidescope.equations.posterior import shift_rows
 from collidescope.matrix import n_pairs
 
 MAX_COVARIANCE_CLASSES = 32  #: up to these the covariance of B is kept (2 MB), for intervals of merged classes
@@ -38,22 +41,26 @@ def keeps_covariance(n_classes: int) -> bool:
     return n_classes <= MAX_COVARIANCE_CLASSES
 
 
-def row_blocks(n_rows: int, n_classes: int) -> list[slice]:
+def row_blocks(n_rows: int, n_classes: int, least: int = LEAST_ROWS) -> list[slice]:
     """Slices of rows whose temporaries stay near ``BLOCK_NUMBERS``."""
     width = n_pairs(n_classes) if keeps_covariance(n_classes) else 6 * n_classes
-    size = max(1 if keeps_covariance(n_classes) else LEAST_ROWS, BLOCK_NUMBERS // width)
+    size = max(1 if keeps_covariance(n_classes) else least, BLOCK_NUMBERS // width)
     return [slice(start, start + size) for start in range(0, n_rows, size)]
 
 
 class Units(NamedTuple):
     """n independent units, each with a K×K matrix Z = diag(a) + s h hᵀ: see :class:`Moments`."""
 
-    a: FloatArray  #: (n, K)
+    a: Any  #: (n, K), an array or sparse, as H and rho are
     s: FloatArray  #: (n,)
-    H: FloatArray  #: (n, K)
-    rho: FloatArray  #: (n, K)
+    H: Any  #: (n, K)
+    rho: Any  #: (n, K)
     N: FloatArray  #: (n,)
     miss: FloatArray  #: (n,)
+
+    def take(self, rows: IntArray | slice | npt.NDArray[np.bool_]) -> Units:
+        """Some of the units."""
+        return Units(*(part[rows] for part in self))
 
 
 @dataclass(init=False, eq=False)
@@ -63,49 +70,30 @@ class Moments:
     A unit u (a row, a group of rows, an input that repeats) brings a K×K matrix Z with row sums ρ, and its size N
     (total weight). Then S_ij = ΣZ_ij / Σρ_i, B = ΣZ / ΣN and PBER = 1 - Σ tr Z / ΣN: ratios, whose variances need
     second moments only. A row with a label has Z = w (diag(c) - r rᵀ), ρ = w c, N = w.
-
-    Parameters
-    ----------
-    n_classes : int
-    covariance, plug_in : bool
-        Are the sums behind the covariance of B (V …), and those behind shrinkage and the Gramian (cr …), kept?
-
-    Attributes
-    ----------
-    units : number of units
-    size, size2 : Σ N, Σ N²
-    Z, Z2, Z_rho : arrays (K, K), Σ Z_ij, Σ Z_ij², Σ Z_ij ρ_i
-    rho, rho2 : arrays (K,), Σ ρ, Σ ρ²
-    error2, error_size : Σ e², Σ e N with e = N - tr Z, what the unit adds to the PBER
-    miss, miss2, miss_size : Σ m, Σ m², Σ m N with m the weight of the rows whose label is not argmax p
-    V_size, V2 : arrays (D,), (D, D), Σ v N, Σ v vᵀ with v the upper triangle of Z, row by row
-    cr : array (K, K), Σ w c rᵀ
-    crr : array (K, K), Σ w² (3 - 4 p·c) c (r∘r)ᵀ
-    off2 : array (K,), Σ w² (1 - p·c)² c
-    p2 : array (K,), Σ w² ‖p‖² c
     """
 
-    units: float
-    size: float
-    size2: float
-    error2: float
-    error_size: float
-    miss: float
-    miss2: float
-    miss_size: float
-    Z: FloatArray
-    Z2: FloatArray
-    Z_rho: FloatArray
-    rho: FloatArray
-    rho2: FloatArray
-    V_size: FloatArray
-    V2: FloatArray
-    cr: FloatArray
-    crr: FloatArray
-    off2: FloatArray
-    p2: FloatArray
+    units: float  #: number of units
+    size: float  #: Σ N
+    size2: float  #: Σ N²
+    error2: float  #: Σ e² with e = N - tr Z, what the unit adds to the PBER
+    error_size: float  #: Σ e N
+    miss: float  #: Σ m with m the weight of the rows whose label is not argmax p
+    miss2: float  #: Σ m²
+    miss_size: float  #: Σ m N
+    Z: FloatArray  #: (K, K) Σ Z_ij
+    Z2: FloatArray  #: (K, K) Σ Z_ij²
+    Z_rho: FloatArray  #: (K, K) Σ Z_ij ρ_i
+    rho: FloatArray  #: (K,) Σ ρ
+    rho2: FloatArray  #: (K,) Σ ρ²
+    V_size: FloatArray  #: (D,) Σ v N with v the upper triangle of Z, row by row; for the covariance of B
+    V2: FloatArray  #: (D, D) Σ v vᵀ
+    cr: FloatArray  #: (K, K) Σ w c rᵀ; this and what follows for the plug-in estimate and the Gramian
+    crr: FloatArray  #: (K, K) Σ w² (3 - 4 p·c) c (r∘r)ᵀ
+    off2: FloatArray  #: (K,) Σ w² (1 - p·c)² c
+    p2: FloatArray  #: (K,) Σ w² ‖p‖² c
 
-    def __init__(self, n_classes: int, covariance: bool, plug_in: bool = False) -> None:
+    def __init__(self, n_classes: int, covariance: bool | None = None, plug_in: bool = False) -> None:
+        covariance = keeps_covariance(n_classes) if covariance is None else covariance
         k, d, q = n_classes, n_pairs(n_classes) * covariance, n_classes * plug_in
         shapes = {"Z": (k, k), "Z2": (k, k), "Z_rho": (k, k), "rho": (k,), "rho2": (k,)}
         shapes |= {"V_size": (d,), "V2": (d, d), "cr": (q, q), "crr": (q, q), "off2": (q,), "p2": (q,)}
@@ -115,46 +103,26 @@ class Moments:
         self._plug_in = plug_in
         self._rounding = VARIANCE_ROUNDING
 
-    def add(self, units: Units) -> None:
-        """Add some units."""
+    def add(self, units: Units, times: FloatArray | None = None) -> None:
+        """Add some units, each ``times`` times; ``a``, ``H`` and ``rho`` may be sparse."""
         a, s, H, rho, N, miss = units
-        sH, shh = s[:, None] * H, s[:, None] * H**2
-        Z, Z2, Z_rho = sH.T @ H, shh.T @ shh, (rho * sH).T @ H
-        diagonal(Z)[:] += a.sum(axis=0)
-        diagonal(Z2)[:] += (a**2 + 2 * a * shh).sum(axis=0)
-        diagonal(Z_rho)[:] += (rho * a).sum(axis=0)
-        self._gather(Z=Z, Z2=Z2, Z_rho=Z_rho, rho=rho.sum(axis=0), rho2=(rho**2).sum(axis=0))
-        self._add_sizes(N, N - a.sum(axis=1) - shh.sum(axis=1), miss)
-        self._add_triangle(s, H, a, N)
-
-    def add_sparse(
-        self, h: csr_array, a: FloatArray, s: FloatArray, rho: FloatArray, N: FloatArray, times: FloatArray
-    ) -> None:
-        """As :meth:`add`, each unit ``times`` times; ``a`` and ``rho`` have an entry for each that ``h`` stores."""
-        n, k = h.shape
-        unit, column = np.repeat(np.arange(n), np.diff(h.indptr)), h.indices
-        m, sh = times[unit], s[unit] * h.data
-        shh = sh * h.data
-        dense = h.nnz > DENSE_SHARE * n * k
-
-        def table(values: FloatArray) -> Any:
-            stored = csr_array((values, h.indices, h.indptr), shape=(n, k))
-            return stored.toarray() if dense else stored
-
-        H = table(h.data)
+        if hasattr(H, "toarray") and (self._pairs is not None or H.nnz > DENSE_SHARE * H.shape[0] * H.shape[1]):
+            a, H, rho = (part.toarray() for part in (a, H, rho))
+        m = np.ones(len(N)) if times is None else times
+        sH = H * s[:, None]
+        shh = sH * H
         for total, left, right, own in (
-            (self.Z, m * sh, H, a),
-            (self.Z2, m * shh, table(shh), a * (a + 2 * shh)),
-            (self.Z_rho, m * rho * sh, H, rho * a),
+            (self.Z, sH, H, a),
+            (self.Z2, shh, shh, a * a + 2 * a * shh),
+            (self.Z_rho, rho * sH, H, rho * a),
         ):
-            product = table(left).T @ right
-            total += product if dense else product.toarray()
-            diagonal(total)[:] += np.bincount(column, m * own, k)
-        self._gather(rho=np.bincount(column, m * rho, k), rho2=np.bincount(column, m * rho**2, k))
-        self._add_sizes(N, N - np.bincount(unit, a + shh, n), np.zeros(n), times)
-        if self._pairs is not None:
-            dense, root = True, np.sqrt(times)
-            self._add_triangle(root * s, table(h.data), table(root[unit] * a), root * N)
+            product = (left if times is None else left * times[:, None]).T @ right
+            total += product.toarray() if hasattr(product, "toarray") else product
+            diagonal(total)[:] += m @ own
+        self._gather(rho=m @ rho, rho2=m @ (rho * rho))
+        self._add_sizes(N, N - (a + shh).sum(axis=1), miss, m)
+        root = np.sqrt(m)
+        self._add_triangle(root * s, H, root[:, None] * a, root * N)
 
     def add_labelled(self, P: npt.NDArray[Any], codes: IntArray, w: FloatArray) -> None:
         """Add rows with labels: posteriors n×K (float64 or float32), class numbers and weights.
@@ -174,11 +142,10 @@ class Moments:
         if single:
             r[r > -SINGLE_SMALLEST] = 0
         r[rows, codes] = away
-        order, ends = np.argsort(codes, kind="stable"), np.cumsum(np.bincount(codes, minlength=k))
 
         def onto(values: FloatArray) -> csr_array:
             """K×n: the value of each row in the line of its class."""
-            return csr_array((values[order].astype(r.dtype), order, np.append(0, ends)), shape=(k, n))
+            return csr_array((values.astype(r.dtype), (codes, rows)), shape=(k, n))
 
         def by_class(values: FloatArray) -> FloatArray:
             return np.bincount(codes, values, k).astype(np.float64)
@@ -190,9 +157,7 @@ class Moments:
         if self._plug_in:
             self._gather(cr=onto(w) @ r)
         if self._pairs is not None:
-            c = np.zeros((n, k))
-            c[rows, codes] = w
-            self._add_triangle(-w, r, c, w)
+            self._add_triangle(-w, r, onto(w).T.toarray(), w)
         r *= r  # in place: with thousands of classes every further array of n×K counts
         if not even:
             r *= weights
@@ -207,7 +172,18 @@ class Moments:
         diagonal(self.Z)[:] += by_class(w)
         diagonal(self.Z2)[:] += by_class(w**2 * (1 - 2 * away**2))
         diagonal(self.Z_rho)[:] += by_class(w**2)
-        self._add_sizes(w, e, w * (P.argmax(axis=1) != codes))
+        self._add_sizes(w, e, w * (P.argmax(axis=1) != codes), np.ones(n))
+
+    def add_rows(
+        self, P: npt.NDArray[Any], codes: IntArray | None, w: FloatArray, ratio: FloatArray | None = None
+    ) -> None:
+        """Add rows with or without labels, block by block; ``ratio`` as for :func:`shift_rows`."""
+        for block in row_blocks(*P.shape):
+            rows = P[block] if ratio is None else shift_rows(P[block], ratio)
+            if codes is None:
+                self.add(row_units(rows, None, None, w[block]))
+            else:
+                self.add_labelled(rows, codes[block], w[block])
 
     def add_groups(self, units: Units, groups: IntArray) -> None:
         """As :meth:`add`, with all units of a group (0 … G-1, none empty) as one: Z, ρ and N are added up first."""
@@ -217,24 +193,22 @@ class Moments:
         while first < len(starts) - 1:
             # As many whole groups as fit the working memory, at least one.
             last = max(first + 1, int(np.searchsorted(starts, starts[first] + rows, side="right")) - 1)
-            own, edges = order[starts[first] : starts[last]], starts[first:last] - starts[first]
-            s, H = units.s[own], units.H[own]
-            a, rho, N, miss = (np.add.reduceat(part[own], edges) for part in (units.a, units.rho, units.N, units.miss))
-            if last == first + 1:
-                Z = ((s[:, None] * H).T @ H)[None]
+            own, edges = units.take(order[starts[first] : starts[last]]), starts[first:last] - starts[first]
+            a, rho, N, miss = (np.add.reduceat(part, edges) for part in (own.a, own.rho, own.N, own.miss))
+            if last == first + 1:  # its rows may be too many for a matrix each
+                Z = ((own.s[:, None] * own.H).T @ own.H)[None]
             else:
-                Z = np.add.reduceat(np.einsum("n,ni,nj->nij", s, H, H), edges)
+                Z = np.add.reduceat(np.einsum("n,ni,nj->nij", own.s, own.H, own.H), edges)
             np.einsum("gii->gi", Z)[:] += a
             self._gather(Z=Z.sum(axis=0), Z2=(Z**2).sum(axis=0), Z_rho=np.einsum("gij,gi->ij", Z, rho))
             self._gather(rho=rho.sum(axis=0), rho2=(rho**2).sum(axis=0))
-            self._add_sizes(N, N - np.einsum("gii->g", Z), miss)
+            self._add_sizes(N, N - np.einsum("gii->g", Z), miss, np.ones(len(N)))
             if self._pairs is not None:
                 v = Z[:, *self._pairs]
                 self._gather(V_size=v.T @ N, V2=v.T @ v)
             first = last
 
-    def _add_sizes(self, N: FloatArray, e: FloatArray, miss: FloatArray, times: FloatArray | None = None) -> None:
-        m = np.ones(len(N)) if times is None else times
+    def _add_sizes(self, N: FloatArray, e: FloatArray, miss: FloatArray, m: FloatArray) -> None:
         self._gather(units=m.sum(), size=m @ N, size2=m @ N**2, error2=m @ e**2, error_size=m @ (e * N))
         self._gather(miss=m @ miss, miss2=m @ miss**2, miss_size=m @ (miss * N))
 
@@ -290,23 +264,28 @@ class Moments:
         return self.units / (self.units - 1) if self.units > 1 else 1.0
 
 
+def merged(parts: Sequence[Any]) -> Any:
+    """Parts merged into a copy of the first: they may be needed again when a worker is lost."""
+    total = deepcopy(parts[0])
+    for part in parts[1:]:
+        total.merge(part)
+    return total
+
+
 def diagonal(A: FloatArray) -> FloatArray:
     """The diagonal of ``A`` as a view that can be written to."""
     return np.einsum("ii->i", A)
 
 
 def row_units(P: FloatArray, codes: IntArray | None, votes: FloatArray | None, w: FloatArray) -> Units:
-    """Every row as a unit: of labels, of votes, or of posteriors alone."""
-    rows, best = np.arange(len(P)), P.argmax(axis=1)
-    if votes is not None:
-        v = votes.sum(axis=1)
-        share = votes / v[:, None]
-        paired, pairs = v > 1, w / np.maximum(v * (v - 1), 1)
-        a = np.where(paired, -pairs, w)[:, None] * votes
-        H, s = np.where(paired[:, None], votes, votes - P), np.where(paired, pairs, -w)
-        return Units(a, s, H, w[:, None] * share, w, w * (1 - share[rows, best]))
-    if codes is None:
+    """Every row as a unit: of a label (one vote), of votes, or of posteriors alone."""
+    if codes is not None:
+        votes = np.eye(P.shape[1])[codes]
+    if votes is None:
         return Units(np.zeros_like(P), w, P, w[:, None] * P, w, np.zeros(len(P)))
-    c = np.zeros_like(P)
-    c[rows, codes] = 1.0
-    return Units(w[:, None] * c, -w, c - P, w[:, None] * c, w, w * (best != codes))
+    v = votes.sum(axis=1)
+    share = votes / v[:, None]
+    paired, pairs = v > 1, w / np.maximum(v * (v - 1), 1)
+    a = np.where(paired, -pairs, w)[:, None] * votes
+    H, s = np.where(paired[:, None], votes, votes - P), np.where(paired, pairs, -w)
+    return Units(a, s, H, w[:, None] * share, w, w * (1 - share[np.arange(len(P)), P.argmax(axis=1)]))

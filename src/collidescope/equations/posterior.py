@@ -11,18 +11,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.optimize import nnls
 
 from collidescope import _checks as check
-from collidescope._checks import FloatArray, IntArray
+from collidescope._checks import FloatArray
 from collidescope.equations.bounds import condition_number
 
-#: The accelerated gradient stops when no posterior moves by more than this in a step.
-STEP_TOLERANCE = 1e-12
-MAX_STEPS = 20_000
-GRADIENT_STEPS = 50  #: steps after which a row that still moves (few, with a good S) is solved exactly
-#: Rounds of the exact solver (two or three are usual), and the numbers that it holds at once.
-BLOCK_PIVOTS, SINGLE_PIVOTS = 10, 100
-PIVOT_ENTRIES = 2**22
+MAX_STEPS = 30  #: of the solver, per class; fewer than one per class are usual
 SMALLEST_RIDGE = 1e-12  #: share of the trace of SᵀS that is always added to its diagonal
 SAME_PRIORS = 1e-12  #: priors that agree to rounding need no shift, a costly pass with a thousand classes
 SINGULAR = 1e14  #: above this κ∞(S) the inverse has lost every digit of a float64 q
@@ -39,16 +34,12 @@ def solve_posteriors(
 
     Parameters
     ----------
-    q : array of shape (n, K) or (K,)
-        Expected similarity of each input to each class.
-    S : array of shape (K, K)
-    solver : {"simplex", "inverse"}
-        ``simplex``: argmin over probability vectors of ‖S y - q‖² + ridge ‖y - priors‖².
-        ``inverse``: S⁻¹ q (44), the paper's Algorithm 2, exactly as it comes: entries may be negative or exceed 1.
-    ridge : float ≥ 0
-        Pull towards ``priors``; used by ``simplex`` alone. With 0, equally good posteriors (indistinguishable
-        classes) still give the one nearest to ``priors``.
-    priors : array of shape (K,), default uniform
+    q : (n, K) or (K,) expected similarity of each input to each class
+    S : (K, K)
+    solver : "simplex", argmin over probability vectors of ‖S y - q‖² + ridge ‖y - priors‖², or "inverse", S⁻¹ q (44):
+        the paper's Algorithm 2, exactly as it comes: entries may be negative or exceed 1
+    ridge, priors : how strongly ("simplex" alone), and to where, default uniform, posteriors are drawn
+        With 0, equally good posteriors (indistinguishable classes) still give the one nearest to ``priors``.
 
     Examples
     --------
@@ -69,93 +60,25 @@ def solve_posteriors(
     if (condition := condition_number(S)) > SINGULAR:
         same = "some classes are indistinguishable; use solver='simplex' or merge them"
         raise ValueError(f"S is singular (condition number {condition:.1g}): {same}")
-    return np.asarray(np.linalg.solve(S, scores.T).T, dtype=np.float64)  # (44)
+    return np.asarray(np.linalg.solve(S, scores.T).T, np.float64)  # (44)
 
 
 def _solve_simplex(q: FloatArray, S: FloatArray, ridge: float, centre: FloatArray) -> FloatArray:
-    """Accelerated gradient; what it has not settled after a few steps (S nearly singular) is solved exactly."""
-    H = S.T @ S
+    """Least squares on the simplex by non-negative least squares, which scipy has.
+
+    With A = [S; √ridge I], b = [q; √ridge centre] and Σ y = 1, ‖A y - b‖² = ‖(A - b 1ᵀ) y‖² = f(y). For u = t y ≥ 0 the
+    least ‖(A - b 1ᵀ) u‖² + (Σ u - 1)² over t is f / (1 + f), which grows with f: y = u / Σ u is the optimum, exactly.
+    """
+    k = len(S)
     # A ridge below rounding makes the optimum unique: of equally good posteriors the one nearest to the centre.
-    ridge = max(ridge, SMALLEST_RIDGE * float(np.trace(H)))
-    H = H + ridge * np.eye(len(S))
-    linear = q @ S + ridge * centre
-    y = project_to_simplex(linear @ np.linalg.pinv(H))
-    active = _descend(y, np.arange(len(y)), H, linear, max(GRADIENT_STEPS, len(S)))
-    active = _pivot(y, active, H, linear)
-    _descend(y, active, H, linear, MAX_STEPS)
+    root = np.sqrt(max(ridge, SMALLEST_RIDGE * float((S**2).sum())))
+    A, one = np.vstack([S, root * np.eye(k)]), np.append(np.zeros(2 * k), 1.0)
+    y = np.empty_like(q)
+    for row, own in enumerate(q):
+        off = A - np.append(own, root * centre)[:, None]
+        u, _ = nnls(np.vstack([off / np.abs(off).max(), np.ones(k)]), one, maxiter=MAX_STEPS * k)
+        y[row] = u / u.sum()
     return y
-
-
-def _descend(y: FloatArray, active: IntArray, H: FloatArray, linear: FloatArray, steps: int) -> IntArray:
-    """Accelerated projected gradient on the rows ``active`` of ``y``, in place; the rows still moving at the end."""
-    step = 1 / np.linalg.eigvalsh(H)[-1]
-    ahead, momentum = y.copy(), np.ones(len(y))
-    for _ in range(steps):
-        if len(active) == 0:
-            break
-        new = project_to_simplex(ahead[active] - step * (ahead[active] @ H - linear[active]))
-        change = new - y[active]
-        # Restart the momentum of a row that overshoots (O'Donoghue and Candès): linear convergence without tuning.
-        overshoot = np.einsum("ij,ij->i", ahead[active] - new, change) > 0
-        momentum[active] = np.where(overshoot, 1.0, momentum[active])
-        grown = (1 + np.sqrt(1 + 4 * momentum[active] ** 2)) / 2
-        ahead[active] = new + ((momentum[active] - 1) / grown)[:, None] * change
-        momentum[active] = grown
-        y[active] = new
-        active = active[np.abs(change).max(axis=1) > STEP_TOLERANCE]
-    return active
-
-
-def _pivot(
-    y: FloatArray, active: IntArray, H: FloatArray, linear: FloatArray, together: int = BLOCK_PIVOTS
-) -> IntArray:
-    """Block principal pivoting on the rows ``active`` of ``y``, in place; the rows it could not settle.
-
-    With the classes that have any probability known, the optimum solves H y = linear + λ on them and Σ y = 1. Classes
-    that come out negative leave, classes whose gradient is below λ enter; when neither happens the row is optimal.
-    All of them at once, as in the first rounds ``together``, can go in circles; one at a time (the last, Murty's rule)
-    cannot.
-    """
-    k = len(H)
-    system = np.zeros((k + 1, k + 1))
-    system[:k, :k], system[:k, k], system[k, :k] = H, -1, 1
-    inside, left = y > 0, active
-    for round_ in range(together + SINGLE_PIVOTS):
-        if len(left) == 0:
-            break
-        unsettled = []
-        for part in np.array_split(left, -(-len(left) * (k + 1) ** 2 // PIVOT_ENTRIES)):
-            here = np.column_stack([inside[part], np.ones(len(part), dtype=bool)])
-            masked = np.where(here[:, :, None] & here[:, None, :], system, np.eye(k + 1))
-            right = np.column_stack([np.where(inside[part], linear[part], 0.0), np.ones(len(part))])
-            solution = np.linalg.solve(masked, right[:, :, None])[:, :, 0]
-            new, multiplier = solution[:, :k], solution[:, k:]
-            gradient = new @ H - linear[part] - multiplier
-            wrong = np.where(inside[part], new, gradient) < -STEP_TOLERANCE
-            optimal = ~wrong.any(axis=1)
-            y[part[optimal]] = np.maximum(new[optimal], 0.0)
-            if round_ >= together:
-                wrong &= np.cumsum(wrong[:, ::-1], axis=1)[:, ::-1] == 1
-            inside[part] ^= wrong
-            unsettled.append(part[~optimal])
-        left = np.concatenate(unsettled)
-    return left
-
-
-def project_to_simplex(points: npt.ArrayLike) -> FloatArray:
-    """The nearest probability vector to every row (Euclidean).
-
-    >>> project_to_simplex([[0.6, 0.6], [2.0, 0.0]])
-    array([[0.5, 0.5],
-           [1. , 0. ]])
-    """
-    rows = check.check_finite(points, "points", ndim=2)
-    ordered = -np.sort(-rows, axis=1)
-    excess = np.cumsum(ordered, axis=1) - 1
-    size = np.arange(1, rows.shape[1] + 1)
-    last = np.count_nonzero(ordered * size > excess, axis=1)
-    threshold = excess[np.arange(len(rows)), last - 1] / last
-    return np.maximum(rows - threshold[:, None], 0.0)
 
 
 def shift_priors(P: npt.ArrayLike, old: npt.ArrayLike, new: npt.ArrayLike) -> FloatArray:

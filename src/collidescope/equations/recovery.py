@@ -50,8 +50,8 @@ class Recovery:
 
     def to_collision_matrix(self, classes: npt.ArrayLike | None = None) -> CollisionMatrix:
         """The recovered S as a :class:`CollisionMatrix` (no intervals: those come from labels)."""
-        info = {name: getattr(self, name) for name in ("moved", "residual", "status")}
-        info = {"method": f"gramian {self.method}"} | info
+        own = {name: getattr(self, name) for name in ("moved", "residual", "status")}
+        info = {"method": f"gramian {self.method}"} | own
         return CollisionMatrix(self.matrix, self.priors, classes, info=info)  # type: ignore[arg-type]
 
 
@@ -72,8 +72,7 @@ def recover(
     G : (K, K) estimate of S Sᵀ; symmetrised first
     priors : (K,) at which S and G hold, default uniform
     method : "root", the closed form (any priors), or "gradient", the paper's descent
-    penalty, learning_rate, tolerance, max_iter
-        λ, η, γ of the paper's Algorithm 1 and a limit on its steps; used by ``method="gradient"`` alone.
+    penalty, learning_rate, tolerance, max_iter : λ, η, γ of the paper's Algorithm 1, a limit on its steps ("gradient")
 
     Examples
     --------
