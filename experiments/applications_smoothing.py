@@ -20,7 +20,7 @@ from torch import Tensor
 from collidescope import CollisionClassifier
 from collidescope.applications import smoothing_matrix
 from collidescope.datasets import Problem, ring, scenario_a, tangled
-from collidescope.training.loop import BestWeights
+from collidescope.training.checkpoint import BestWeights
 from collidescope.training.networks import StackedMLP
 from experiments.measures import calibration_error, tvd
 from experiments.real_data import load_letter
@@ -103,7 +103,7 @@ def _train(cell: Cell, data: dict[str, Any], targets: np.ndarray) -> dict[str, d
     found = {}
     for moment in ("last epoch", "early stopping"):
         if moment == "early stopping":
-            best.restore(module)
+            module.load_state_dict(best.state)
         with torch.no_grad():
             found[moment] = {"validation": module(X_val), "test": module(X_test)}
     return found

@@ -324,6 +324,17 @@ def regular_file(path: str | Path) -> Path:
     raise FileNotFoundError(f"there is no file {path}{hint}")
 
 
+def made_folder(path: str | Path, name: str) -> Path:
+    """``path`` as a folder, made where there is none; ``name`` is the argument that it came from."""
+    if not isinstance(path, str | os.PathLike):
+        raise ValueError(f"{name} must be the name of a folder, got {path!r}")
+    try:
+        os.makedirs(path, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"{name} {str(path)!r} cannot be a folder: {error.strerror}") from None
+    return Path(path)
+
+
 def write_bytes(path: str | Path, content: bytes) -> None:
     """Write ``content`` to ``path``: see :func:`writing`."""
     with writing(path) as file:

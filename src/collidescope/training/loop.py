@@ -18,17 +18,14 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
-from collidescope.training.checkpoint import Checkpoint
+from collidescope.training.checkpoint import BestWeights, Checkpoint
 from collidescope.training.config import TrainingConfig
 from collidescope.training.machine import average_gradients, explained_errors, flushed_denormals, own_part, world
 
-MINIMUM_GAIN = 1e-4  #: an epoch is better if the held-out loss falls by more: less is luck, and could go on for ever
 #: Seeds of epochs are spread by these odd numbers (Knuth's multipliers), so that neighbouring seeds share no epoch.
 SEED_STRIDE, EPOCH_STRIDE = 2654435761, 40503
 #: What to try when memory runs out.
 REMEDY = "lower batch_size in training=, or use a smaller network; with checkpoint= the same fit goes on"
-
-Progress = Callable[[dict[str, Any]], None]
 
 
 class Objective(Protocol):
@@ -85,7 +82,7 @@ def fit_loop(
     objective: Objective,
     config: TrainingConfig,
     seed: int,
-    progress: Progress | None = None,
+    progress: Callable[[dict[str, Any]], None] | None = None,
     checkpoint: str | Path | None = None,
     name: str = "network",
 ) -> TrainingResult:
@@ -102,8 +99,8 @@ def fit_loop(
     store, history, interrupted = None, [], False
     if checkpoint is not None:
         settings = {"seed": seed, "data": objective.signature, **config.fingerprint()}
-        store = Checkpoint(Path(checkpoint), name, settings)
-        history = store.restore(module, optimizer, best)
+        store = Checkpoint(Path(checkpoint), name, settings, module, optimizer, best)
+        history = store.restore()
     # Dropout draws from the global generators: they are seeded per epoch and put back at the end.
     devices = [torch.device(config.device)] if str(config.device).startswith("cuda") else []
     explained = explained_errors("training", REMEDY, str(config.device))
@@ -127,16 +124,15 @@ def fit_loop(
                 entry = {"epoch": epoch, "train_loss": train_loss, "val_loss": float(val_loss.mean())}
                 history.append(entry | {"seconds": time.perf_counter() - started})
                 if store is not None and world()[0] == 0:
-                    store.save(module, optimizer, best, history)
+                    store.save(history)
                 if progress is not None:
                     progress({"name": name, "max_epochs": config.max_epochs, **history[-1]})
         except KeyboardInterrupt:
             interrupted = True
-    best.restore(module)
-    module.eval()
+    module.load_state_dict(best.state)
     # Where nothing was held out there is no such loss, and files hold finite numbers alone.
     finite = [{key: value for key, value in entry.items() if value == value} for entry in history]
-    return TrainingResult(module, best.loss, finite, best.epoch.tolist(), interrupted)
+    return TrainingResult(module.eval(), best.loss, finite, best.epoch.tolist(), interrupted)
 
 
 def run_epoch(
@@ -162,37 +158,3 @@ def train_step(module: nn.Module, objective: Objective, optimizer: torch.optim.O
     average_gradients(module, weight)
     optimizer.step()
     return loss.detach()
-
-
-class BestWeights:
-    """The best weights of every member so far, and for how long they have been the best."""
-
-    def __init__(self, module: nn.Module, n_members: int) -> None:
-        device = next(module.parameters()).device
-        self.state = {name: tensor.detach().clone() for name, tensor in module.state_dict().items()}
-        self.loss = torch.full((n_members,), math.inf, device=device)
-        self.epoch, self.waited = (torch.zeros(n_members, dtype=torch.long, device=device) for _ in range(2))
-
-    def update(self, module: nn.Module, val_loss: Tensor, epoch: int, always: bool = False) -> None:
-        better = (val_loss < self.loss - MINIMUM_GAIN) | always
-        waited, state, loss, at = torch.where(better, 0, self.waited + 1), self.state, self.loss, self.epoch
-        if bool(better.any()):
-            state = {name: self._better(name, tensor, better) for name, tensor in module.state_dict().items()}
-            loss = torch.where(better, val_loss.to(loss), loss)
-            at = torch.where(better, epoch, at)
-        # At once: Ctrl-C between two layers would leave weights of two epochs.
-        self.waited, self.state, self.loss, self.epoch = waited, state, loss, at
-
-    def _better(self, name: str, tensor: Tensor, better: Tensor) -> Tensor:
-        if len(better) == 1:
-            return tensor.detach().clone()
-        kept: Tensor = self.state[name].clone()
-        kept[better] = tensor.detach()[better]
-        return kept
-
-    def exhausted(self, patience: int) -> bool:
-        """Whether no member has improved for ``patience`` epochs."""
-        return patience > 0 and bool((self.waited >= patience).all())
-
-    def restore(self, module: nn.Module) -> None:
-        module.load_state_dict(self.state)

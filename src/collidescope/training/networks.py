@@ -71,12 +71,11 @@ class StackedMLP(nn.Module):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
-        self.n_members = n_members
+        self.n_members, self.dropout = n_members, nn.Dropout(dropout)
         self.shapes = list(pairwise([n_in, *check_sizes(hidden_layer_sizes), n_out]))
         sizes = [(a, size) for a, b in self.shapes for size in (a * b, b)]
         drawn = [(torch.rand((n_members, s), generator=generator) * 2 - 1) * max(a, 1) ** -0.5 for a, s in sizes]
         self.weight, self.bias = (nn.Parameter(torch.cat(drawn[first::2], 1)) for first in (0, 1))
-        self.dropout = nn.Dropout(dropout)
 
     @property
     def weights(self) -> list[Tensor]:
@@ -154,17 +153,13 @@ class FactorisedObjective:
         return self._cross_entropy(module(x), batch).sum()
 
     def held_out_loss(self, module: nn.Module) -> Tensor:
-        losses = []
+        losses = torch.full((self.n_members,), torch.nan, device=self.y.device)  # where nothing is held out
         for member, rows in enumerate(self.held_out_rows):
-            if len(rows) == 0:  # patience=0 trains on all rows
-                losses.append(torch.full((1,), torch.nan, device=self.y.device))
-                continue
-            logits = [self._member_logits(module, member, self.X[part]) for part in torch.split(rows, SCORING_BATCH)]
-            losses.append(self._cross_entropy(torch.cat(logits)[None], rows[None]))
-        return torch.cat(losses)
-
-    def _member_logits(self, module: nn.Module, member: int, x: Tensor) -> Tensor:
-        return module(x[None])[0] if self.n_members == 1 else module.member(member, x)  # type: ignore[no-any-return, operator]
+            if len(rows):
+                blocks = (self.X[part] for part in torch.split(rows, SCORING_BATCH))
+                logits = [module(x[None])[0] if self.n_members == 1 else module.member(member, x) for x in blocks]  # type: ignore[operator]
+                losses[member] = self._cross_entropy(torch.cat(logits)[None], rows[None])[0]
+        return losses
 
     def _cross_entropy(self, logits: Tensor, rows: Tensor) -> Tensor:
         """Mean over the rows (M, B) of each member, weighted: (M, B, K) → (M,)."""
