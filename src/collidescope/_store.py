@@ -35,6 +35,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
+from numpy.lib import format as npy
 
 try:
     import fcntl
@@ -223,41 +224,35 @@ def _read_safetensors(path: Path) -> tuple[str | None, Arrays]:
 
 
 def _read_npz(path: Path) -> tuple[str | None, Arrays]:
-    """Header and arrays of an .npz file, after every entry has been found to lie in the file, apart from the others."""
+    """Header and arrays of an .npz file; every entry must lie in the file, apart from the others."""
+    arrays: Arrays = {}
     with zipfile.ZipFile(path) as archive:
         entries = sorted(archive.infolist(), key=lambda entry: entry.header_offset)
         ends = [entry.header_offset for entry in entries[1:]] + [archive.start_dir]
-        if len({entry.filename for entry in entries}) < len(entries):
-            raise ValueError("an entry occurs twice")
         for entry, end in zip(entries, ends, strict=True):
-            if entry.compress_type != zipfile.ZIP_STORED or entry.file_size != entry.compress_size:
+            name, size = entry.filename.removesuffix(".npy"), entry.file_size
+            if entry.compress_type != zipfile.ZIP_STORED or size != entry.compress_size:
                 raise ValueError(f"{entry.filename} is compressed, which to_npz never does")
-            if entry.header_offset + ZIP_HEADER + len(entry.filename) + entry.file_size > end:
-                raise ValueError(f"{entry.filename} overlaps another entry")
-        for entry in entries:
+            if entry.header_offset + ZIP_HEADER + len(entry.filename) + size > end or name in arrays:
+                raise ValueError(f"{entry.filename} overlaps another entry or occurs twice")
             with archive.open(entry) as file:
-                major, _ = np.lib.format.read_magic(file)
-                parse = np.lib.format.read_array_header_1_0 if major == 1 else np.lib.format.read_array_header_2_0
-                shape, _, dtype = parse(file)
-            if dtype.hasobject or math.prod(shape) * dtype.itemsize > entry.file_size:
-                raise ValueError(f"{entry.filename} claims shape {shape} of {dtype} in {entry.file_size} bytes")
-    with np.load(path, allow_pickle=False) as content:
-        arrays = dict(content)
-    header = str(arrays.pop(HEADER)) if HEADER in arrays else None
-    if foreign := {name: own.dtype for name, own in arrays.items() if own.dtype not in STORED}:
-        raise ValueError(f"it holds arrays of other types: {foreign}")
-    return header, arrays
+                major, _ = npy.read_magic(file)
+                shape, _, dtype = (npy.read_array_header_1_0 if major == 1 else npy.read_array_header_2_0)(file)
+                if math.prod(shape) * dtype.itemsize > size or (dtype not in STORED and name != HEADER):
+                    raise ValueError(f"{entry.filename} claims shape {shape} of {dtype} in {size} bytes")
+                file.seek(0)
+                arrays[name] = npy.read_array(file, allow_pickle=False)
+    return str(arrays.pop(HEADER)) if HEADER in arrays else None, arrays
 
 
 def write_json(data: Mapping[str, Any], path: str | Path | None = None) -> str:
     """``data`` as JSON text with floats that read back bit for bit; also written to ``path`` when given."""
-    parts = []  # key by key, so that the message can name the one at fault
-    for key, value in data.items():
+    for key, value in data.items():  # one by one, so that the message can name the one at fault
         try:
-            parts.append(_dumps({key: value}, indent=1).removeprefix("{\n").removesuffix("\n}"))
+            _dumps({key: value}, indent=1)
         except (TypeError, ValueError) as error:
             raise ValueError(f"{key} cannot be written as JSON (text, finite numbers, booleans): {error}") from None
-    text = "{\n" + ",\n".join(parts) + "\n}"
+    text = _dumps(data, indent=1)
     if path is not None:
         write_bytes(path, text.encode())
     return text
@@ -352,16 +347,9 @@ def writing(path: str | Path) -> Iterator[BinaryIO]:
     if target is None:
         with _naming(path), open(path, "ab") as file:
             yield file
-        return
-    with _naming(path, "; what was there before is as it was"), _stand_in(target) as file:
-        yield file
-        file.flush()
-        os.fsync(file.fileno())
-        if mode is not None:
-            os.chmod(file.name, stat.S_IMODE(mode))
-        if fcntl is None:  # Windows does not rename open files
-            file.close()
-        os.replace(file.name, target)
+    else:
+        with _naming(path, "; what was there before is as it was"), replacing(target, mode) as file:
+            yield file
 
 
 def check_output(path: str | Path) -> None:
@@ -371,14 +359,16 @@ def check_output(path: str | Path) -> None:
         if (mode is not None or target is None) and not os.access(path, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         if target is not None:
-            with _stand_in(target) as file:
+            with replacing(target, keep=False) as file:
                 file.write(bytes(LEAST_ROOM))
-                file.flush()
 
 
 @contextmanager
-def _stand_in(target: Path) -> Iterator[BinaryIO]:
-    """A temporary file beside ``target``, locked until its process ends; those that killed writes left are removed."""
+def replacing(target: Path, mode: int | None = None, keep: bool = True) -> Iterator[BinaryIO]:
+    """A temporary file that takes the place of ``target`` when the block ends, unless it is only tried (``keep``).
+
+    It lies beside ``target`` and is locked until its process ends: those that killed writes left are removed.
+    """
     prefix = unfinished_prefix(target)
     ours = re.compile(re.escape(prefix) + "[0-9a-f]{16}")
     with suppress(OSError):  # a folder that may be written to but not listed
@@ -392,6 +382,15 @@ def _stand_in(target: Path) -> Iterator[BinaryIO]:
             with suppress(OSError):  # a file system without locks
                 _lock(file)
             yield file
+            file.flush()
+            if not keep:
+                return
+            os.fsync(file.fileno())
+            if mode is not None:
+                os.chmod(beside, stat.S_IMODE(mode))
+            if fcntl is None:  # Windows does not rename open files
+                file.close()
+            os.replace(beside, target)
     finally:
         with suppress(OSError):  # on a read-only file system: the cause is the error worth showing
             beside.unlink(missing_ok=True)

@@ -49,8 +49,8 @@ def sample_pairs(
     (3, True)
     """
     if labels.ndim != 1 or labels.shape[0] < 2 or labels.is_floating_point():
-        message = f"labels must be at least 2 class numbers in one dimension, got {labels.dtype} {tuple(labels.shape)}"
-        raise ValueError(message)
+        found = f"{labels.dtype} {tuple(labels.shape)}"
+        raise ValueError(f"labels must be at least 2 class numbers in one dimension, got {found}")
     if n_pairs < 0:
         raise ValueError(f"n_pairs must not be negative, got {n_pairs}")
     pool = _Pool(labels, sample_weight, generator)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 import shutil
 import tempfile
 import weakref
@@ -23,9 +22,9 @@ import numpy.typing as npt
 from numpy.lib import format as npy
 
 from collidescope import _checks as check
+from collidescope import _store
 from collidescope._checks import FloatArray
 from collidescope._progress import Progress
-from collidescope._store import unfinished_prefix
 from collidescope.scale import _dask
 
 BATCH_ROWS = 65_536  #: rows of a Parquet file that are in memory at once
@@ -76,18 +75,16 @@ def spool(
     """
     wanted = np.dtype(check.check_choice(getattr(dtype, "__name__", str(dtype)), ["float32", "float64"], "dtype"))
     stream = _open(source, target, columns, check.check_count(batch_size, "batch_size"))
-    place, made = _place(folder)
-    unfinished = place / f"{unfinished_prefix(place / ROWS_FILE)}{secrets.token_hex(8)}"
+    made = folder is None or not os.path.exists(folder)
+    place = Path(tempfile.mkdtemp(prefix="collidescope-")) if folder is None else _new_folder(folder)
     try:
-        with open(unfinished, "xb") as file:
-            y = _write(stream, _GrowingFile(file, wanted), verbose)
+        # What is temporary goes as a whole when anything fails, and need not reach the disk before it is read.
+        with open(place / ROWS_FILE, "xb") if folder is None else _store.replacing(place / ROWS_FILE) as file:
+            y = _write(stream, file, wanted, verbose)
             if folder is not None:
                 np.save(place / LABELS_FILE, y, allow_pickle=False)
-                os.fsync(file.fileno())
-        os.replace(unfinished, place / ROWS_FILE)
         X = np.load(place / ROWS_FILE, mmap_mode="r")
     except BaseException as error:  # Ctrl-C too: nothing half written is left
-        unfinished.unlink(missing_ok=True)
         (place / LABELS_FILE).unlink(missing_ok=True)
         if made:
             shutil.rmtree(place, ignore_errors=True)
@@ -210,70 +207,51 @@ def _open(source: Any, target: str | None, columns: Sequence[str] | None, batch_
     return iter(source), length_hint(source), "batches", target, None if columns is None else list(columns)
 
 
-def _place(folder: str | Path | None) -> tuple[Path, bool]:
-    if folder is None:
-        return Path(tempfile.mkdtemp(prefix="collidescope-")), True
-    if not isinstance(folder, str | os.PathLike):
-        raise ValueError(f"folder must be the name of a folder, got {folder!r}")
-    place = Path(folder)
+def _new_folder(folder: str | Path) -> Path:
+    place = _store.made_folder(folder, "folder")
     if there := [name for name in (ROWS_FILE, LABELS_FILE) if (place / name).exists()]:
         said = f"folder {str(place)!r} holds {there[0]} already: read it with numpy.load(…, mmap_mode='r'),"
         raise ValueError(f"{said} remove it, or name another folder")
-    made = not place.exists()
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ValueError(f"folder {str(place)!r} cannot be a folder: {error.strerror}") from None
-    for left in place.glob(f"{unfinished_prefix(place / ROWS_FILE)}*"):  # by a process that was killed
-        left.unlink(missing_ok=True)
-    return place, made
+    return place
 
 
-class _GrowingFile:
-    """A .npy file of rows whose number is known at its end: its header leaves room for it."""
-
-    def __init__(self, file: BinaryIO, dtype: np.dtype[Any]) -> None:
-        self.file, self.dtype, self.n_rows = file, dtype, 0
-        self.shape: tuple[int, ...] | None = None
-
-    def append(self, rows: npt.NDArray[Any]) -> None:
-        if self.shape is None:
-            self.shape = rows.shape[1:]
-            self.write_header()
-        self.file.write(np.ascontiguousarray(rows).data)
-        self.n_rows += len(rows)
-
-    def write_header(self) -> None:
-        self.file.seek(0)
-        shape = (self.n_rows, *(self.shape or ()))
-        header = {"descr": npy.dtype_to_descr(self.dtype), "fortran_order": False, "shape": shape}
-        npy.write_array_header_1_0(self.file, header)  # numpy pads it for any number of rows
-
-
-def _write(stream: _Stream, out: _GrowingFile, verbose: int) -> npt.NDArray[Any]:
+def _write(stream: _Stream, file: BinaryIO, dtype: np.dtype[Any], verbose: int) -> npt.NDArray[Any]:
+    """Write the rows as a .npy file, and return the labels."""
     batches, total, unit, target, names = stream
     labels: list[npt.NDArray[Any]] = []
+    n_rows, shape = 0, ()
+
+    def write_header() -> None:  # its first form leaves room: numpy pads it for any number of rows
+        file.seek(0)
+        header = {"descr": npy.dtype_to_descr(dtype), "fortran_order": False, "shape": (n_rows, *shape)}
+        npy.write_array_header_1_0(file, header)
+
     with Progress(f"writing {unit}", total, verbose) as progress:
         for number, batch in enumerate(batches):
             try:
                 x, y, names = _split(batch, target, names)
-                rows = _rows(x, names, out)
+                rows = _rows(x, names, dtype, n_rows)
                 own = _labels(y) if len(rows) else np.atleast_1d(check.to_numpy(y))
+                if labels and rows.shape[1:] != shape:
+                    raise ValueError(f"x has rows of shape {rows.shape[1:]}, those before have {shape}")
                 if len(rows) != len(own):
                     raise ValueError(f"x and y must have the same number of rows, got {len(rows)} and {len(own)}")
                 groups = [GROUPS.get(each.dtype.kind, str(each.dtype)) for each in (*labels[:1], own)]
                 if len(rows) and len(set(groups)) > 1:
                     raise ValueError(f"it has labels that are {groups[1]}, those before are {groups[0]}: convert them")
             except ValueError as error:
-                raise ValueError(f"batch {number} of source, from row {out.n_rows}: {error}") from None
+                raise ValueError(f"batch {number} of source, from row {n_rows}: {error}") from None
             if len(rows):
-                out.append(rows)
+                if not labels:
+                    shape = rows.shape[1:]
+                    write_header()
+                file.write(np.ascontiguousarray(rows).data)
                 labels.append(own)
+                n_rows += len(rows)
             progress.step(len(rows) if unit == "rows" else 1)
     if not labels:
         raise ValueError("source holds no rows: an iterator that was read already, or an empty file?")
-    out.write_header()
-    out.file.flush()
+    write_header()
     return np.concatenate(labels)
 
 
@@ -294,34 +272,15 @@ def _split(batch: Any, target: str | None, names: list[str] | None) -> tuple[Any
     return batch[0], batch[1], names
 
 
-def _rows(x: Any, names: list[str] | None, out: _GrowingFile) -> npt.NDArray[Any]:
-    """The batch as finite rows of the file's dtype and of the shape of the rows before."""
+def _rows(x: Any, names: list[str] | None, dtype: np.dtype[Any], first: int) -> npt.NDArray[Any]:
+    """The batch, whose first row has the number ``first``, as finite rows of ``dtype``."""
+    if isinstance(x, np.ma.MaskedArray):
+        raise ValueError("x must not be a masked array: drop or fill what is masked, then pass a plain array")
     if hasattr(x, "iloc"):
         for name, found in x.dtypes.items():
             if found.kind not in "fiub":
                 raise ValueError(_no_number(name, found))
         names, x = list(x.columns), x.to_numpy(dtype=np.float64, na_value=np.nan)
-    given = _numbers(x)
-    if given.ndim < 2 or (len(given) and not given[0].size):
-        message = f"x must be rows, of shape (n, d) or more, got shape {given.shape}: batch single examples first"
-        raise ValueError(message)
-    if out.shape is not None and given.shape[1:] != out.shape:
-        raise ValueError(f"x has rows of shape {given.shape[1:]}, those before have {out.shape}")
-    with np.errstate(over="ignore"):
-        rows = given.astype(out.dtype, copy=False)
-    if (finite := np.isfinite(rows)).all():
-        return rows
-    where = tuple(int(i) for i in np.argwhere(~finite)[0])
-    column = names[where[1]] if names is not None else where[1] if len(where) == 2 else where[1:]
-    at = f"in row {out.n_rows + where[0]}, column {column!r}"
-    if np.isfinite(float(given[where])):
-        raise ValueError(f"x has {given[where]:.6g} {at}, beyond what {out.dtype} holds: pass dtype='float64'")
-    raise ValueError(f"x must be finite, got {given[where]} {at}: drop or impute such rows first")
-
-
-def _numbers(x: Any) -> npt.NDArray[Any]:
-    if isinstance(x, np.ma.MaskedArray):
-        raise ValueError("x must not be a masked array: drop or fill what is masked, then pass a plain array")
     try:
         given = np.asarray(check.to_numpy(x))
         if given.dtype.kind == "O":  # decimals, or truth values with gaps
@@ -330,7 +289,19 @@ def _numbers(x: Any) -> npt.NDArray[Any]:
         raise ValueError(f"x must hold numbers, got {type(x).__name__} ({error})") from None
     if given.dtype.kind not in "fiub":
         raise ValueError(f"x must hold numbers, got {type(x).__name__} of dtype {given.dtype}")
-    return given
+    if given.ndim < 2 or (len(given) and not given[0].size):
+        said = f"x must be rows, of shape (n, d) or more, got shape {given.shape}"
+        raise ValueError(f"{said}: batch single examples first")
+    with np.errstate(over="ignore"):
+        rows = given.astype(dtype, copy=False)
+    if not (finite := np.isfinite(rows)).all():
+        where = tuple(int(i) for i in np.argwhere(~finite)[0])
+        column = names[where[1]] if names is not None else where[1] if len(where) == 2 else where[1:]
+        at = f"in row {first + where[0]}, column {column!r}"
+        if np.isfinite(float(given[where])):
+            raise ValueError(f"x has {given[where]:.6g} {at}, beyond what {dtype} holds: pass dtype='float64'")
+        raise ValueError(f"x must be finite, got {given[where]} {at}: drop or impute such rows first")
+    return rows
 
 
 def _labels(y: Any) -> npt.NDArray[Any]:
