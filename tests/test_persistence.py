@@ -44,8 +44,9 @@ def models(data):
 
 
 TREE = {
-    "nested": {"list": [np.arange(3), np.zeros((0, 2), np.float32), np.array(5.0)], "$key": 1, "$$key": "two"},
-    "nested/list": np.eye(2),
+    "nested": {"list": [np.arange(3), np.zeros((0, 2), np.float32), np.array(5.0)], "$key": 1, "x": np.eye(2)},
+    "nested/x": np.arange(4),  # two arrays with one path
+    "$$key": "two",
     "collidescope": np.ones(2),
     "times": np.array(["2020-01-01", "NaT"], "datetime64[ns]"),
     "hours": np.arange(5000).astype("timedelta64[h]").reshape(50, 100),

@@ -96,12 +96,10 @@ def read(path: str | Path, kind: str) -> Tree:
 
 def _checked(header: str | None, arrays: Arrays, kind: str) -> Tree:
     """The tree of a file's header and arrays, which may come from anyone."""
-    if header is None:
-        raise ValueError("it is a file of another program")
-    checksum, _, text = header.partition("\n")
-    content = _loads(text)
+    checksum, _, text = (header or "").partition("\n")
+    content = _loads(text) if header else None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise ValueError("its header is not ours")
+        raise ValueError("it is a file of another program")
     if (found := content.get("version")) != VERSION:
         raise ValueError(f"it has format version {found!r}, this release reads {VERSION}: update, or write it again")
     if checksum != _checksum(text, arrays):
@@ -145,21 +143,21 @@ class _Flat:
             return {TEXT: array.tolist()}
         if array.dtype.kind == "O" and array.ndim == 1 and not any(isinstance(part, CONTAINERS) for part in array):
             return {OBJECTS: self.add(array.tolist(), where)}
-        plain = array.view(np.int64) if array.dtype.kind in "mM" else array
+        times = array.dtype.kind in "mM"
+        plain = array.view(np.int64) if times else array
         plain = np.ascontiguousarray(plain, plain.dtype.newbyteorder("=")).reshape(array.shape)
         if plain.dtype not in STORED:
             raise ValueError(f"{where} cannot be written to a file: it is an array of dtype {array.dtype}")
-        leaf: dict[str, Any] = {DTYPE: array.dtype.name} if plain.dtype != array.dtype.newbyteorder("=") else {}
+        leaf: dict[str, Any] = {DTYPE: array.dtype.name} if times else {}
         large = plain.nbytes >= LARGE
         packed = _pack(plain) if self.pack and large else plain
         if packed.nbytes < WORTH * plain.nbytes:
             plain, leaf = packed, {DTYPE: array.dtype.name, SHAPE: list(array.shape)}
-        twin = (str(leaf), plain.dtype, plain.shape, _digest(plain)) if large else where
+        twin = (str(leaf), plain.dtype, plain.shape, _digest(plain)) if large else object()
         if twin not in self._names:
-            name = where
-            while name in self.arrays or name == HEADER:  # a key may hold a slash
-                name += "'"
-            self._names[twin], self.arrays[name] = name, plain
+            while where in self.arrays or where == HEADER:  # a key may hold a slash
+                where += "'"
+            self._names[twin], self.arrays[where] = where, plain
         return {ARRAY: self._names[twin]} | leaf
 
 
@@ -262,17 +260,18 @@ def read_json(source: str | Path) -> Any:
     """The JSON value in the file ``source``, or in the text ``source`` when it starts with a brace."""
     if not isinstance(source, str | os.PathLike) or not str(source):
         raise ValueError(f"source must be a file name or JSON text, got {source!r}")
-    is_text = isinstance(source, str) and source.lstrip().startswith("{")
-    try:
-        text = str(source) if is_text else regular_file(source).read_bytes()
-    except FileNotFoundError:
-        raise
-    except (OSError, ValueError) as error:  # a name too long or with a zero byte: text that lost its start
-        raise ValueError(f"source cannot be read as a file ({str(source)[:80]!r}): {error}") from None
+    text: str | bytes = str(source)
+    where: str | Path = "the text"
+    if not isinstance(source, str) or not source.lstrip().startswith("{"):
+        try:
+            text, where = regular_file(source).read_bytes(), source
+        except FileNotFoundError:
+            raise
+        except (OSError, ValueError) as error:  # a name too long or with a zero byte: text that lost its start
+            raise ValueError(f"source cannot be read as a file ({str(source)[:80]!r}): {error}") from None
     try:
         return _loads(text)
     except (ValueError, RecursionError) as error:
-        where = "the text" if is_text else source
         raise ValueError(f"source is not valid JSON, in which numbers are finite ({where}): {error}") from None
 
 
@@ -330,12 +329,6 @@ def made_folder(path: str | Path, name: str) -> Path:
     return Path(path)
 
 
-def write_bytes(path: str | Path, content: bytes) -> None:
-    """Write ``content`` to ``path``: see :func:`writing`."""
-    with writing(path) as file:
-        file.write(content)
-
-
 @contextmanager
 def writing(path: str | Path) -> Iterator[BinaryIO]:
     """A file to write into, for every output of the package.
@@ -350,6 +343,12 @@ def writing(path: str | Path) -> Iterator[BinaryIO]:
     else:
         with _naming(path, "; what was there before is as it was"), replacing(target, mode) as file:
             yield file
+
+
+def write_bytes(path: str | Path, content: bytes) -> None:
+    """Write ``content`` to ``path``: see :func:`writing`."""
+    with writing(path) as file:
+        file.write(content)
 
 
 def check_output(path: str | Path) -> None:

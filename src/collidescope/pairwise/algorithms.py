@@ -92,8 +92,7 @@ class PairModel:
         objective = PairObjective(X, y, split, config, seed, w)
         own = config.hidden_layer_sizes
         capacities = (None,) if factory is not None else AUTO_SIZES if isinstance(own, str) else (own,)
-        model = cls([], tuple(X.shape[1:]), n_classes, same_log_odds_shift(n_classes))
-        trained = []
+        model, trained = cls([], tuple(X.shape[1:]), n_classes, same_log_odds_shift(n_classes)), []
         for sizes in capacities:
             build = partial(_network, sizes, model.input_shape, factory, config.dropout)
             name = "pairwise-" + ("module" if sizes is None else "x".join(map(str, sizes)) or "linear")
@@ -101,8 +100,8 @@ class PairModel:
             if run.history:
                 model.history[name] = run.history
                 trained.append((sizes, run))
+            model.interrupted = run.interrupted
             if run.interrupted:
-                model.interrupted = True
                 break
         if not trained:
             raise KeyboardInterrupt  # before the first epoch had ended: there is nothing to keep
@@ -136,16 +135,11 @@ class PairModel:
         return np.asarray(sum((each.weight * score(each.module)).double().numpy() for each in used))
 
     def export(self) -> dict[str, Any]:
-        networks = [
-            {
-                "weight": each.weight,
-                "sizes": None if each.sizes is None else list(each.sizes),
-                "state": {name: t.detach().cpu().numpy() for name, t in each.module.state_dict().items()},
-            }
-            for each in self.networks
-        ]
-        shape = list(self.input_shape)
-        return {"input_shape": shape, "n_classes": self.n_classes, "shift": self.shift, "networks": networks}
+        states = [{name: t.detach().cpu().numpy() for name, t in m.state_dict().items()} for _, _, m in self.networks]
+        parts = zip(self.networks, states, strict=True)
+        networks = [{"weight": each.weight, "sizes": each.sizes, "state": state} for each, state in parts]
+        tree = {name: getattr(self, name) for name in ("input_shape", "n_classes", "shift")}
+        return tree | {"networks": networks}
 
     @classmethod
     def restore(cls, tree: Mapping[str, Any], n_classes: int, factory: EncoderFactory | None) -> PairModel:

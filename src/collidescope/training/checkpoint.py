@@ -153,7 +153,7 @@ def _to_numpy(tensor: Tensor) -> npt.NDArray[Any]:
 def _checked_history(columns: dict[str, npt.NDArray[Any]], nothing_held_out: bool) -> list[dict[str, Any]]:
     """Losses and seconds, epoch by epoch; the held-out loss is nan where nothing was held out."""
     table = np.column_stack([columns[name] for name in HISTORY])
-    known = columns.keys() == set(HISTORY) and (table.dtype, table.shape[1]) == (np.float64, len(HISTORY))
+    known = columns.keys() == set(HISTORY) and table.dtype == np.float64 and table.shape[1] == len(HISTORY)
     finite = np.isfinite(table) | (nothing_held_out & (np.array(HISTORY) == "val_loss"))
     if not known or not finite.all():
         raise ValueError("history must hold finite numbers for each quantity, epoch by epoch")
