@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from collidescope import CollisionClassifier, ModelFileError, _store, load
+from collidescope import CollisionClassifier
 from collidescope.equations.bounds import pac_bound
 from collidescope.pairwise import scoring
 from collidescope.pairwise.pairs import BalancedPairLoss, PairObjective, balanced_risk, sample_pairs
@@ -248,7 +248,6 @@ SIDE = 6
 
 
 def body(channels, outputs):
-    """Batch norm included: its counters must come through a file too."""
     layers = [nn.Conv2d(channels, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten()]
     return nn.Sequential(*layers, nn.Linear(8 * SIDE * SIDE, 32), nn.ReLU(), nn.Linear(32, outputs))
 
@@ -402,32 +401,6 @@ def test_the_body_is_built_for_both_inputs_together(shape):
     X = np.random.default_rng(0).normal(size=(150, *shape))
     CollisionClassifier(model=("pairwise", factory), **SHORT).fit(X, np.arange(150) % 3)
     assert set(built) == {(2 * shape[0], 1)}
-
-
-def test_a_saved_model_comes_back_bit_for_bit_without_its_code(tmp_path, data, fitted, encoded):
-    X, _ = data
-    fitted.save(tmp_path / "model")
-    back = load(tmp_path / "model", model=("pairwise", body))
-    assert (back.model, back.n_references) == (("pairwise", body), 20)
-    assert np.array_equal(back.predict_proba(X[:50]), fitted.predict_proba(X[:50]))
-    assert np.array_equal(back.similarity(X[:9], X[:5]), fitted.similarity(X[:9], X[:5]))
-    back.save(tmp_path / "again")
-    assert (tmp_path / "again").read_bytes() == (tmp_path / "model").read_bytes()
-    assert _store.read(tmp_path / "model", "model")["parameters"]["model"] is None
-    encoded.save(tmp_path / "encoder")
-    assert np.array_equal(load(tmp_path / "encoder", encoder).predict_proba(X[:1]), encoded.predict_proba(X[:1]))
-
-
-def test_the_reader_must_give_the_kind_of_factory_that_was_fitted(tmp_path, fitted, encoded):
-    fitted.save(tmp_path / "body")
-    encoded.save(tmp_path / "encoder")
-    for factory in (None, encoder, "pairwise"):
-        with pytest.raises(ModelFileError, match=r"custom module: pass model=\('pairwise', its factory\)"):
-            load(tmp_path / "body", model=factory)
-    with pytest.raises(ModelFileError, match="custom module: pass its factory as model="):
-        load(tmp_path / "encoder", model=("pairwise", body))
-    with pytest.raises(ModelFileError, match="do not fit"):
-        load(tmp_path / "body", model=("pairwise", encoder))
 
 
 def test_a_tuple_of_another_form_and_images_without_a_body_are_refused(data):

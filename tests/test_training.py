@@ -273,16 +273,6 @@ def stop_after(epochs):
     return progress
 
 
-def test_a_checkpoint_that_is_damaged_is_refused_and_kept(tmp_path):
-    run(progress=stop_after(2), checkpoint=tmp_path)
-    (file,) = tmp_path.iterdir()
-    half = file.read_bytes()[: file.stat().st_size // 2]
-    file.write_bytes(half)
-    with pytest.raises(ValueError, match=r"is damaged.*: delete it to start anew"):
-        run(checkpoint=tmp_path)
-    assert file.read_bytes() == half
-
-
 def test_ctrl_c_keeps_the_best_weights_so_far_and_says_so():
     full, cut = run(max_epochs=4, dropout=0.0), run(max_epochs=50, dropout=0.0, progress=stop_after(4))
     assert (cut.interrupted, len(cut.history)) == (True, 4)
