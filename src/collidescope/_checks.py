@@ -126,8 +126,7 @@ def check_posteriors(P: npt.ArrayLike, name: str = "P", n_classes: int | None = 
         raise ValueError(f"{name} must have one column per class ({n_classes}), got {array.shape[1]}")
     if (lowest := array.min()) < -NEGATIVE_TOLERANCE:
         raise ValueError(f"{name} must hold probabilities, got {lowest:.6g} (logits? apply a softmax first)")
-    totals = array.sum(axis=1)
-    off = np.abs(totals - 1)
+    off = np.abs((totals := array.sum(axis=1)) - 1)
     if off.max() > SUM_TOLERANCE and off.max() > sum_tolerance(P):  # half precision is asked for last
         said = f"row {off.argmax()} sums to {totals[off.argmax()]:.8g}"
         raise ValueError(f"every row of {name} must sum to 1, {said} (logits or one-vs-rest scores?)")
@@ -260,16 +259,10 @@ def labelled_posteriors(
 ) -> tuple[FloatArray, IntArray | None, npt.NDArray[Any]]:
     """(posteriors n×K, class numbers or None, class names): the one place where these three are fitted together.
 
-    Parameters
-    ----------
-    P : array, tensor or DataFrame (pandas, polars) of shape (n, K); or n values of p(second class) for two classes
-        Columns with names are aligned with the classes by name; names that do not fit are refused.
-    y : n labels, optional
-    classes : K names in the order of unnamed columns; default the sorted labels, the names of the columns, or 0 … K-1
-    name, y_name : the caller's arguments, for messages
+    ``P`` is an array, tensor or DataFrame (pandas, polars) of shape (n, K), or n values of p(second class). Columns
+    with names are aligned with the classes by name; names that do not fit are refused. ``classes`` are K names in the
+    order of unnamed columns; default the sorted labels, the names of the columns, or 0 … K-1.
 
-    Examples
-    --------
     >>> import pandas as pd
     >>> table = pd.DataFrame({"b": [0.1, 0.6], "a": [0.9, 0.4]})
     >>> labelled_posteriors(table, ["a", "b"])

@@ -3,13 +3,9 @@
 Symbols: n rows, K classes, G the Gramian, V(x, x') the probability of "same class" for pairs as sampled, Sim(x, x') =
 y(x)·y(x') that for two independent draws, q(x) = S y(x) the mean similarity of x to the references of each class. All
 of it holds at uniform priors, because pairs are sampled with classes in equal shares; posteriors are then brought to
-the priors of the training rows.
-
-Where the paper's equations run: (30) :func:`~collidescope.pairwise.pairs.sample_pairs` and (31, 32)
-:func:`~collidescope.pairwise.pairs.balanced_risk`, called by every training step; (38)
-:func:`~collidescope.pairwise.scoring.class_similarity`; (34)
-:func:`~collidescope.equations.gramian.gramian_from_similarities`; (35, 36)
-:func:`~collidescope.equations.recovery.recover`; (44) :func:`~collidescope.equations.posterior.solve_posteriors`.
+the priors of the training rows. Where the paper's equations run: (30) ``sample_pairs`` and (31, 32) ``balanced_risk``,
+called by every training step; (38) ``class_similarity``; (34) ``gramian_from_similarities``; (35, 36) ``recover``; (44)
+``solve_posteriors``.
 """
 
 from __future__ import annotations
@@ -302,9 +298,8 @@ def fit_pairs(
 ) -> tuple[PairFit, HeldOut]:
     """Algorithm 1: train the pair-wise model on every fold, estimate the Gramian and S, and solve for posteriors.
 
-    ``n_references`` is the paper's m, comparison points per class and fold (all held-out rows by default), chosen by
-    ``seed``; ``choices`` are ``recovery``, ``correction`` and ``solver`` of :class:`PairFit`, the rest as for
-    :func:`fit_pool`.
+    ``n_references`` is the paper's m, comparison points per class and fold (default all held-out rows), chosen by
+    ``seed``; ``choices`` are ``recovery``, ``correction`` and ``solver`` of PairFit, the rest as for ``fit_pool``.
     """
     codes, k = labels.codes, labels.n_classes
 

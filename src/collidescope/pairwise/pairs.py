@@ -26,10 +26,10 @@ HELD_OUT_PAIRS = 4  #: held-out pairs per held-out row: the loss on 4n pairs is 
 def sample_pairs(
     labels: Tensor, n_pairs: int, generator: torch.Generator | None = None, sample_weight: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Draw ordered pairs of two distinct rows in balance, as the paper's risk (equation 31) asks.
+    """Draw ordered pairs (i, j) of distinct rows in balance, as equation (31) asks; and whether their labels agree.
 
     Half of the pairs are of one class, half of two classes, classes uniform. They alternate, so every even slice of
-    the result is balanced too.
+    the three tensors of shape (n_pairs,) is balanced too.
 
     Parameters
     ----------
@@ -37,10 +37,6 @@ def sample_pairs(
     n_pairs : int
     generator : torch.Generator, on the device of ``labels``, optional
     sample_weight : n weights, in proportion to which rows are drawn within their class, optional
-
-    Returns
-    -------
-    i, j, same : two long tensors and a bool tensor of shape (n_pairs,)
 
     Examples
     --------
@@ -166,14 +162,11 @@ class BalancedPairLoss(nn.Module):
 
     Parameters
     ----------
-    n_classes : int
-        K of the whole problem, not of the batch.
+    n_classes : K of the whole problem, not of the batch
     shift : float, optional
         Added to the logit of Sim before the loss: log(K - 1) by default, so that what is trained is Sim. Pass 0 to
         train V itself, as a fit does, and subtract the shift from its scores.
-    bounded : float, optional
-        An upper bound of the loss of one pair: the probability of what was observed is clamped at exp(-bounded). The
-        paper's Theorem 2 asks for a bounded loss.
+    bounded : an upper bound of the loss of one pair, as the paper's Theorem 2 asks for; none by default
 
     Examples
     --------

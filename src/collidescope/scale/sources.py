@@ -2,7 +2,6 @@
 
 A network reads its rows many times, each time in a new order; files and loaders give them once and in theirs. So
 :func:`spool` makes one pass with a batch in memory: X stays on disk as a memory map, the labels are in memory.
-:func:`posterior_batches` reads posteriors from Parquet files for :func:`collidescope.estimate.accumulate`.
 """
 
 from __future__ import annotations
@@ -45,6 +44,8 @@ def spool(
 ) -> tuple[Any, npt.NDArray[Any]]:
     """Rows as a memory map on disk, in one pass and constant memory: ``clf.fit(*spool("rows.parquet", "label"))``.
 
+    Returns X, a read-only ``numpy.memmap`` of shape (n, …), and y, an array of n labels in memory.
+
     Parameters
     ----------
     source : file or folder, or iterable
@@ -59,11 +60,6 @@ def spool(
     dtype : "float32" (in which networks are trained) or "float64"
     batch_size : rows of a Parquet file that are in memory at once
     verbose : 1 shows how far it is
-
-    Returns
-    -------
-    X : read-only numpy.memmap of shape (n, …)
-    y : array of n labels, in memory
 
     Examples
     --------

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,6 @@ import torch
 from torch import Tensor, nn
 
 from collidescope import _store
-from collidescope._environment import version_of
 
 MINIMUM_GAIN = 1e-4  #: an epoch is better if the held-out loss falls by more: less is luck, and could go on for ever
 LARGEST_WEIGHT = 1e9  #: weights of standardised inputs are far below this; larger ones overflow float32 a few layers on
@@ -54,49 +53,37 @@ class BestWeights:
         return patience > 0 and bool((self.waited >= patience).all())
 
 
-class Checkpoint:
-    """Save and restore a run under ``folder/name.safetensors``."""
+class Run(NamedTuple):
+    """What changes while a module is trained, and how a file holds it; ``settings`` must agree for it to go on."""
 
-    def __init__(
-        self,
-        folder: Path,
-        name: str,
-        settings: dict[str, Any],
-        module: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        best: BestWeights,
-    ) -> None:
-        self.path = _store.made_folder(folder, "checkpoint") / f"{name}.safetensors"
-        self.module, self.optimizer, self.best = module, optimizer, best
-        versions = {name: version_of(name) for name in ("collidescope", "torch", "numpy")}
-        self.fingerprint = settings | {"versions": versions, "module": structure(module)}
+    module: nn.Module
+    optimizer: torch.optim.Optimizer
+    best: BestWeights
 
-    def save(self, history: list[dict[str, Any]]) -> None:
+    def save(self, path: Path, settings: dict[str, Any], history: list[dict[str, Any]]) -> None:
         """Write the state after an epoch."""
         columns = {name: np.array([entry[name] for entry in history], np.float64) for name in HISTORY}
         tensors = {name: _to_numpy(tensor) for name, tensor in self._tensors().items()}
-        _store.write(self.path, "checkpoint", {"fingerprint": self.fingerprint, "history": columns, "tensors": tensors})
+        _store.write(path, "checkpoint", {"fingerprint": settings, "history": columns, "tensors": tensors})
 
-    def restore(self) -> list[dict[str, Any]]:
+    def restore(self, path: Path, settings: dict[str, Any]) -> list[dict[str, Any]]:
         """Continue from the file, or start anew (an empty history) where there is none."""
-        if not self.path.exists():
+        if not path.exists():
             return []
         try:
-            tree = _store.read(self.path, "checkpoint")
+            tree = _store.read(path, "checkpoint")
         except _store.ModelFileError as error:
             raise ValueError(f"{error}: delete it to start anew, or use another folder") from None
-        ours, theirs = self.fingerprint, tree.get("fingerprint")
-        if theirs != ours:
-            known = theirs if isinstance(theirs, dict) else {}
-            changed = [str(name) for name in {**ours, **known} if known.get(name) != ours.get(name)]
-            said = f"{self.path} belongs to a run with other settings ({', '.join(changed)}):"
+        if (found := tree.get("fingerprint")) != settings:
+            known = found if isinstance(found, dict) else {}
+            changed = [str(name) for name in {**settings, **known} if known.get(name) != settings.get(name)]
+            said = f"{path} belongs to a run with other settings ({', '.join(changed)}):"
             raise ValueError(f"{said} use the same settings and seed, another folder, or delete it")
         try:
             self._load(tree["tensors"])
             return _checked_history(tree["history"], nothing_held_out=bool(self.best.loss.isnan().all()))
         except (AttributeError, LookupError, TypeError, ValueError, RuntimeError) as error:
-            message = f"{self.path} does not fit this network ({error}): delete it or use another folder"
-            raise ValueError(message) from None
+            raise ValueError(f"{path} does not fit this network ({error}): delete it or use another folder") from None
 
     def _tensors(self) -> dict[str, Tensor]:
         """All tensors of the run by name."""

@@ -18,7 +18,9 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
-from collidescope.training.checkpoint import BestWeights, Checkpoint
+from collidescope._environment import version_of
+from collidescope._store import made_folder
+from collidescope.training.checkpoint import BestWeights, Run, structure
 from collidescope.training.config import TrainingConfig
 from collidescope.training.machine import average_gradients, explained_errors, flushed_denormals, own_part, world
 
@@ -96,11 +98,13 @@ def fit_loop(
     """
     module.to(config.device)
     best, optimizer = BestWeights(module, objective.n_members), make_optimizer(module, config)
-    store, history, interrupted = None, [], False
+    run, path, history, interrupted = Run(module, optimizer, best), None, [], False
     if checkpoint is not None:
+        path = made_folder(checkpoint, "checkpoint") / f"{name}.safetensors"
         settings = {"seed": seed, "data": objective.signature, **config.fingerprint()}
-        store = Checkpoint(Path(checkpoint), name, settings, module, optimizer, best)
-        history = store.restore()
+        settings["versions"] = {package: version_of(package) for package in ("collidescope", "torch", "numpy")}
+        settings["module"] = structure(module)
+        history = run.restore(path, settings)
     # Dropout draws from the global generators: they are seeded per epoch and put back at the end.
     devices = [torch.device(config.device)] if str(config.device).startswith("cuda") else []
     explained = explained_errors("training", REMEDY, str(config.device))
@@ -123,8 +127,8 @@ def fit_loop(
                 best.update(module, val_loss, epoch, always=config.patience == 0)
                 entry = {"epoch": epoch, "train_loss": train_loss, "val_loss": float(val_loss.mean())}
                 history.append(entry | {"seconds": time.perf_counter() - started})
-                if store is not None and world()[0] == 0:
-                    store.save(history)
+                if path is not None and world()[0] == 0:
+                    run.save(path, settings, history)
                 if progress is not None:
                     progress({"name": name, "max_epochs": config.max_epochs, **history[-1]})
         except KeyboardInterrupt:

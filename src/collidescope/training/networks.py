@@ -1,7 +1,7 @@
 """Plain networks of classes, stacks of them trained side by side, and the cross-entropy that they are trained on.
 
-Shapes: n rows, B of them per step, d features, K classes, M networks of a stack. An *encoder* maps (B, d) to (B, K)
-logits, a stack maps (M, B, d) or a shared (B, d) to (M, B, K).
+Shapes: B rows per step, d features, K classes, M networks of a stack. An *encoder* maps (B, d) to (B, K) logits, a
+stack maps (M, B, d) or a shared (B, d) to (M, B, K).
 """
 
 from __future__ import annotations
