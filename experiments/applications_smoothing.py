@@ -20,7 +20,7 @@ from torch import Tensor
 from collidescope import CollisionClassifier
 from collidescope.applications import smoothing_matrix
 from collidescope.datasets import Problem, ring, scenario_a, tangled
-from collidescope.training.checkpoint import BestWeights
+from collidescope.training.loop import BestWeights
 from collidescope.training.networks import StackedMLP
 from experiments.measures import calibration_error, tvd
 from experiments.real_data import load_letter

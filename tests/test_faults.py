@@ -23,7 +23,7 @@ from collidescope import _store
 from collidescope.datasets import scenario_a
 from collidescope.pairwise import scoring
 from collidescope.pairwise.scoring import PairwiseNetwork
-from collidescope.training.checkpoint import BestWeights
+from collidescope.training.loop import BestWeights
 from collidescope.training.machine import DeviceError, explained_errors
 
 pytestmark = pytest.mark.filterwarnings("ignore::collidescope.CollisionWarning")

@@ -103,7 +103,7 @@ class PairModel:
             raise KeyboardInterrupt  # before the first epoch had ended: there is nothing to keep
         # exp(-n Δloss / 2): n held-out rows, not pairs, is what the held-out loss was learned from. Without it (nan)
         # networks count the same.
-        losses = torch.tensor([float(run.val_loss[0]) for _, run in trained], dtype=torch.float64)
+        losses = torch.tensor([float(run.best.loss[0]) for _, run in trained], dtype=torch.float64)
         weights = torch.softmax(torch.nan_to_num(-0.5 * len(split[1]) * losses), 0).tolist()
         model.networks = [Weighed(w, sizes, run.module) for w, (sizes, run) in zip(weights, trained, strict=True)]  # type: ignore[arg-type]
         return model
