@@ -84,6 +84,16 @@ def test_a_tree_comes_back_with_every_type(tmp_path, kind, npz):
             _store.read(tmp_path / "x", other)
 
 
+def test_a_header_whose_length_reads_like_the_start_of_a_zip_file_is_none(tmp_path):
+    """One length in 65,536 begins with the letters PK, and such a model could not be read."""
+    path = tmp_path / "x"
+    _store.write(path, "model", {"a": ""})
+    length = int.from_bytes(path.read_bytes()[:8], "little")
+    _store.write(path, "model", {"a": "x" * (int.from_bytes(b"PK", "little") - length)})
+    assert path.read_bytes()[:2] == b"PK"
+    assert set(_store.read(path, "model")["a"]) == {"x"}
+
+
 def test_equal_arrays_are_stored_once_and_those_of_models_compressed(tmp_path):
     array, indices = np.random.default_rng(0).normal(size=1000), np.arange(100_000) // 7
 

@@ -54,7 +54,6 @@ TIMES = re.compile(r"(datetime64|timedelta64)(\[\d{0,9}[a-zA-Z]{1,2}\])?")
 #: Arrays of this many bytes are stored once when they are equal, and in models compressed when that saves a tenth. None
 #: may grow by more than MOST_GROWTH when it is read, for that is how files fill the memory: smaller ones are padded.
 LARGE, WORTH, MOST_GROWTH = 4096, 0.9, 50
-ZIP_HEADER = 30  #: bytes before the name of a zip entry and its content
 #: Open files of this process: what stands behind them may be a file, but it must not be replaced.
 DESCRIPTOR = re.compile(r"/dev/(stdout|stderr|fd/\d+)|/proc/(self|\d+)/fd/\d+")
 KEPT_NAME = 40  #: characters of a file's name that its temporary stand-in keeps: names have a limit of 255 bytes
@@ -84,11 +83,18 @@ def write(path: str | Path, kind: str, tree: Mapping[str, Any], *, npz: bool = F
 
 def read(path: str | Path, kind: str) -> Tree:
     """The tree in a file of ``kind`` that :func:`write` wrote."""
+    from safetensors import safe_open
+
     path = regular_file(path)
     try:
-        with open(path, "rb") as file:
-            zipped = file.read(2) == b"PK"
-        return _checked(*(_read_npz(path) if zipped else _read_safetensors(path)), kind)
+        with open(path, "rb") as start:
+            zipped = start.read(4) == b"PK\3\4"  # two bytes could be the length of a safetensors header
+        if zipped:
+            return _checked(*_read_npz(path), kind)
+        # It refuses tensors that overlap, leave gaps, or reach beyond the end of the file.
+        with safe_open(str(path), framework="np") as file:
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+            return _checked((file.metadata() or {}).get(HEADER), arrays, kind)
     except Exception as error:  # damaged bytes raise many types of error in the libraries that parse them
         words = f"{KINDS[kind]} of collidescope, or is damaged: {error if str(error) else type(error).__name__}"
         raise ModelFileError(f"path {str(path)!r} is not {words}") from None
@@ -212,27 +218,16 @@ def _checksum(text: str, arrays: Arrays) -> str:
     return hashlib.sha256("\n".join([text, *lines]).encode()).hexdigest()
 
 
-def _read_safetensors(path: Path) -> tuple[str | None, Arrays]:
-    from safetensors import safe_open
-
-    # It refuses tensors that overlap, leave gaps, or reach beyond the end of the file.
-    with safe_open(str(path), framework="np") as file:
-        header = (file.metadata() or {}).get(HEADER)
-        return header, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
-
-
 def _read_npz(path: Path) -> tuple[str | None, Arrays]:
-    """Header and arrays of an .npz file; every entry must lie in the file, apart from the others."""
+    """Header and arrays of an .npz file; together they take no more bytes than it has."""
     arrays: Arrays = {}
     with zipfile.ZipFile(path) as archive:
-        entries = sorted(archive.infolist(), key=lambda entry: entry.header_offset)
-        ends = [entry.header_offset for entry in entries[1:]] + [archive.start_dir]
-        for entry, end in zip(entries, ends, strict=True):
+        if sum(entry.file_size for entry in archive.infolist()) > path.stat().st_size:
+            raise ValueError("its entries claim more bytes than it has")
+        for entry in archive.infolist():
             name, size = entry.filename.removesuffix(".npy"), entry.file_size
-            if entry.compress_type != zipfile.ZIP_STORED or size != entry.compress_size:
-                raise ValueError(f"{entry.filename} is compressed, which to_npz never does")
-            if entry.header_offset + ZIP_HEADER + len(entry.filename) + size > end or name in arrays:
-                raise ValueError(f"{entry.filename} overlaps another entry or occurs twice")
+            if entry.compress_type != zipfile.ZIP_STORED or name in arrays:
+                raise ValueError(f"{entry.filename} is compressed or occurs twice, which to_npz never does")
             with archive.open(entry) as file:
                 major, _ = npy.read_magic(file)
                 shape, _, dtype = (npy.read_array_header_1_0 if major == 1 else npy.read_array_header_2_0)(file)
