@@ -172,7 +172,7 @@ REFUSED = [
     ([np.ones((3, 2))], {}, r"must be a pair \(x, y\), got ndarray"),
     ([TABLE], {}, "target must name the column"),
     ([TABLE], {"target": "label"}, r"batch 0 .*column 'colour' holds (str|object), not numbers"),
-    ([TABLE[["x"]].assign(y=1), TABLE[["x"]]], {"target": "y"}, r"batch 1 .*there is no column 'y'"),
+    ([TABLE[["x"]].assign(y=1), TABLE[["x"]]], {"target": "y"}, r"batch 1 .*it has no column 'y'"),
     ([GOOD], {"target": "label"}, "target names a column of a file or DataFrame, but the batch is a tuple"),
     ([GOOD], {"columns": ["x"]}, "columns and target go together"),
     (np.ones((3, 2)), {}, "source must be a file or an iterable.*in memory needs no spool"),

@@ -123,12 +123,13 @@ def posterior_batches(
     array([[0.85, 0.15],
            [0.15, 0.85]])
     """
-    files, wanted, _ = _parquet_files(Path(path), label, columns)
-    return _parquet_batches(files, wanted, label, check.check_count(batch_size, "batch_size"))
+    return _parquet(Path(path), label, columns, check.check_count(batch_size, "batch_size"))[0]
 
 
-def _parquet_files(path: Path, label: str | None, columns: Sequence[str] | None) -> tuple[list[Path], list[str], int]:
-    """The files at ``path``, the columns to be read from each (checked to be there, and numbers), rows in all."""
+def _parquet(
+    path: Path, label: str | None, columns: Sequence[str] | None, batch_size: int
+) -> tuple[Iterator[Any], int, list[str]]:
+    """Batches of the Parquet files at ``path`` (arrays, with labels where ``label`` names them), rows, columns."""
     try:
         from pyarrow import ArrowException, types
         from pyarrow.parquet import ParquetFile
@@ -146,35 +147,36 @@ def _parquet_files(path: Path, label: str | None, columns: Sequence[str] | None)
                 schema, rows = table.schema_arrow, rows + table.metadata.num_rows
         except (OSError, ValueError, ArrowException) as error:
             raise ValueError(f"path {str(file)!r} is no Parquet file: {error}") from None
-        names = schema.names
-        wanted = [name for name in names if name != label] if columns is None else list(columns)
-        if missing := [name for name in [*wanted, *([] if label is None else [label])] if name not in names]:
-            raise ValueError(f"path {str(file)!r} has no column {missing[0]!r}, its columns are {names[:20]}")
-        if not wanted:
-            raise ValueError(f"path {str(file)!r} must have a column beside {label!r}, its columns are {names}")
+        # the order of the first file holds for all
+        columns = wanted = _wanted(f"path {str(file)!r}", schema.names, label, columns)
         for name, found in ((name, schema.field(name).type) for name in wanted):
             if not any(test(found) for test in numbers):
                 raise ValueError(_no_number(name, found))
-        columns = wanted  # the order of the first file holds for all
-    return files, wanted, rows
+
+    def batches() -> Iterator[Any]:
+        for file in files:
+            try:
+                # Not ahead, and one row group at a time: what is in memory must not grow with the file.
+                with ParquetFile(file, pre_buffer=False) as table:
+                    named = wanted if label is None else [*wanted, label]
+                    for batch in table.iter_batches(batch_size, columns=named, use_threads=False):
+                        if batch.num_rows:
+                            P = np.column_stack([batch.column(name).to_numpy(zero_copy_only=False) for name in wanted])
+                            yield P if label is None else (P, batch.column(label).to_numpy(zero_copy_only=False))
+            except (OSError, ArrowException) as error:
+                raise ValueError(f"path {str(file)!r} cannot be read to its end (damaged?): {error}") from None
+
+    return batches(), rows, wanted
 
 
-def _parquet_batches(files: list[Path], wanted: list[str], label: str | None, batch_size: int) -> Iterator[Any]:
-    """The columns ``wanted`` as one array, with the labels where ``label`` names them, some rows at a time."""
-    from pyarrow import ArrowException
-    from pyarrow.parquet import ParquetFile
-
-    columns = wanted if label is None else [*wanted, label]
-    for file in files:
-        try:
-            # Not ahead, and one row group at a time: what is in memory must not grow with the file.
-            with ParquetFile(file, pre_buffer=False) as table:
-                for batch in table.iter_batches(batch_size, columns=columns, use_threads=False):
-                    if batch.num_rows:
-                        P = np.column_stack([batch.column(name).to_numpy(zero_copy_only=False) for name in wanted])
-                        yield P if label is None else (P, batch.column(label).to_numpy(zero_copy_only=False))
-        except (OSError, ArrowException) as error:
-            raise ValueError(f"path {str(file)!r} cannot be read to its end (damaged?): {error}") from None
+def _wanted(table: str, names: list[str], label: str | None, columns: Sequence[str] | None) -> list[str]:
+    """Those of the ``names`` of a table that make up its rows: all but ``label``, or ``columns``."""
+    wanted = [name for name in names if name != label] if columns is None else list(columns)
+    if missing := [name for name in [*wanted, *([] if label is None else [label])] if name not in names]:
+        raise ValueError(f"{table} has no column {missing[0]!r}, its columns are {names[:20]}")
+    if not wanted:
+        raise ValueError(f"{table} must have a column beside {label!r}, its columns are {names}")
+    return wanted
 
 
 #: Batches; how many rows or batches there are (0: nobody knows); which of the two; target and columns of DataFrames.
@@ -191,8 +193,8 @@ def _open(source: Any, target: str | None, columns: Sequence[str] | None, batch_
     if isinstance(source, str | os.PathLike):
         if target is None:
             raise ValueError("target must name the column of labels when source is a file, got None")
-        files, wanted, n_rows = _parquet_files(Path(source), target, columns)
-        return _parquet_batches(files, wanted, target, batch_size), n_rows, "rows", None, wanted
+        batches, n_rows, wanted = _parquet(Path(source), target, columns, batch_size)
+        return batches, n_rows, "rows", None, wanted
     if _dask.is_dask(source) and hasattr(source, "columns"):
         source = (part.compute() for part in source.to_delayed())
     if hasattr(source, "shape") or not isinstance(source, Iterable):
@@ -256,9 +258,7 @@ def _split(batch: Any, target: str | None, names: list[str] | None) -> tuple[Any
     if hasattr(batch, "iloc"):
         if target is None:
             raise ValueError("target must name the column of labels when batches are DataFrames, got None")
-        names = [name for name in batch.columns if name != target] if names is None else names
-        if missing := [name for name in [*names, target] if name not in batch.columns]:
-            raise ValueError(f"there is no column {missing[0]!r}, the columns are {list(batch.columns)[:20]}")
+        names = _wanted("it", list(batch.columns), target, names)
         return batch[names], batch[target], names
     if target is not None:
         raise ValueError(f"target names a column of a file or DataFrame, but the batch is a {type(batch).__name__}")
