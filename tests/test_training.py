@@ -196,7 +196,7 @@ def plain_member(stack, m, plain):
     """The network ``plain`` with the weights of member m."""
     linears = [layer for layer in plain if isinstance(layer, nn.Linear)]
     with torch.no_grad():
-        for layer, weight, bias in zip(linears, stack.weights, stack.biases, strict=True):
+        for layer, (weight, bias) in zip(linears, stack.layers, strict=True):
             layer.weight.copy_(weight[m].T)
             layer.bias.copy_(bias[m, 0])
     return plain

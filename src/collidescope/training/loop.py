@@ -259,6 +259,8 @@ class Run:
             if room and given.is_floating_point() and not bool(inside.all()):
                 raise ValueError(f"{name} must be between {least:g} and {LARGEST_WEIGHT:g}")
             tensor.copy_(given)
+        # a custom module may give copies of its weights
+        self.module.load_state_dict({name: tensors[f"module.{name}"] for name in self.module.state_dict()})
 
 
 def structure(module: nn.Module) -> str:

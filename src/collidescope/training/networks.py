@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -78,30 +79,27 @@ class StackedMLP(nn.Module):
         self.weight, self.bias = (nn.Parameter(torch.cat(drawn[first::2], 1)) for first in (0, 1))
 
     @property
-    def weights(self) -> list[Tensor]:
-        """The weights of every layer, (M, a, b), as views."""
-        parts = torch.split(self.weight, [a * b for a, b in self.shapes], 1)
-        return [part.view(-1, a, b) for part, (a, b) in zip(parts, self.shapes, strict=True)]
-
-    @property
-    def biases(self) -> list[Tensor]:
-        """The biases of every layer, (M, 1, b), as views."""
-        return [part.unsqueeze(1) for part in torch.split(self.bias, [b for _, b in self.shapes], 1)]
+    def layers(self) -> list[tuple[Tensor, Tensor]]:
+        """Weights (M, a, b) and biases (M, 1, b) of every layer, as views."""
+        weights = torch.split(self.weight, [a * b for a, b in self.shapes], 1)
+        biases = torch.split(self.bias, [b for _, b in self.shapes], 1)
+        parts = zip(self.shapes, weights, biases, strict=True)
+        return [(weight.view(-1, a, b), bias.unsqueeze(1)) for (a, b), weight, bias in parts]
 
     def forward(self, x: Tensor) -> Tensor:
         if self.n_members == 1:  # plain products are faster than batched ones of one, backwards above all
             return self.member(0, x.flatten(0, -2)).unsqueeze(0)
-        x = x.expand(self.n_members, *x.shape) if x.ndim == 2 else x
-        return self._layers(torch.baddbmm, x, self.weights, self.biases)
+        return self._apply_layers(torch.baddbmm, x.expand(self.n_members, *x.shape[-2:]), self.layers)
 
     def member(self, m: int, x: Tensor) -> Tensor:
         """Logits of member ``m`` alone: (B, d) → (B, K)."""
-        return self._layers(torch.addmm, x, [w[m] for w in self.weights], [b[m, 0] for b in self.biases])
+        return self._apply_layers(torch.addmm, x, [(weight[m], bias[m, 0]) for weight, bias in self.layers])
 
-    def _layers(self, product: Callable[..., Tensor], x: Tensor, weights: list[Tensor], biases: list[Tensor]) -> Tensor:
-        for weight, bias in zip(weights[:-1], biases[:-1], strict=True):
-            x = self.dropout(torch.relu(product(bias, x, weight)))
-        return product(biases[-1], x, weights[-1])
+    def _apply_layers(self, product: Any, x: Tensor, layers: list[tuple[Tensor, Tensor]]) -> Tensor:
+        *hidden, (weight, bias) = layers
+        for w, b in hidden:
+            x = self.dropout(torch.relu(product(b, x, w)))
+        return product(bias, x, weight)  # type: ignore[no-any-return]
 
 
 class OneMember(nn.Module):
