@@ -103,7 +103,7 @@ def _train(cell: Cell, data: dict[str, Any], targets: np.ndarray) -> dict[str, d
     found = {}
     for moment in ("last epoch", "early stopping"):
         if moment == "early stopping":
-            best.restore(module)
+            module.load_state_dict(best.state)
         with torch.no_grad():
             found[moment] = {"validation": module(X_val), "test": module(X_test)}
     return found

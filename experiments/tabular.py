@@ -188,7 +188,7 @@ def one_split(X: Any, y: np.ndarray, seed: int, settings: dict[str, Any]) -> tup
                 as_rows(rows, device), codes_train, len(classes), config, seed, checkpoint=Path(folder)
             )
             with torch.inference_mode():
-                logits = model.modules[0](watched[i].to(device), watched[j].to(device)).cpu()
+                logits = model.networks[0].module(watched[i].to(device), watched[j].to(device)).cpu()
             accuracies.append(float(((logits > 0) == same).float().mean()))
             if accuracies[-1] == max(accuracies):
                 best = model

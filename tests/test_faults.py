@@ -127,7 +127,7 @@ def test_a_checkpoint_of_another_run_is_refused_by_name_and_left_as_it_is(tmp_pa
     assert {path: path.read_bytes() for path in tmp_path.rglob("*.safetensors")} == before
 
 
-def test_a_checkpoint_of_another_version_is_refused_by_name(tmp_path, data):
+def test_a_checkpoint_of_another_version_or_that_is_damaged_is_refused_by_name(tmp_path, data):
     clf = cs.CollisionClassifier(**TINY, checkpoint=tmp_path).fit(*data)
     file = sorted(tmp_path.rglob("*.safetensors"))[0]
     tree = _store.read(file, "checkpoint")
@@ -135,6 +135,11 @@ def test_a_checkpoint_of_another_version_is_refused_by_name(tmp_path, data):
     _store.write(file, "checkpoint", tree)
     with pytest.raises(ValueError, match=r"other settings \(versions\)"):
         clf.fit(*data)
+    half = file.read_bytes()[: file.stat().st_size // 2]
+    file.write_bytes(half)
+    with pytest.raises(ValueError, match=r"is damaged.*: delete it to start anew"):
+        clf.fit(*data)
+    assert file.read_bytes() == half
     with pytest.raises(ValueError, match=r"checkpoint .* cannot be a folder"):
         cs.CollisionClassifier(**TINY, checkpoint=file).fit(*data)
 

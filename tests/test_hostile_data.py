@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -94,12 +95,12 @@ def classes(*expected):
 class Case(NamedTuple):
     """``how`` is "refused", "warned" or "answered"; ``says`` is a pattern of the message, ``then`` a further check."""
 
+    how: str
     data: str
     call: str
-    how: str
-    happens: str
     run: Callable[[], Any]
-    says: str = ""
+    says: str
+    happens: str
     then: Callable[[Any], Any] = lambda result: True
 
 
@@ -107,16 +108,11 @@ FIT, TABLE, ESTIMATE = "`CollisionClassifier.fit`", "`TableClassifier.fit`", "`e
 PREDICT, POSTERIORS, COUNT = "`predict_proba`", "`collision_matrix_from_posteriors`", "`count_collisions`"
 
 
-def refused(data, call, run, says, happens):
-    return Case(data, call, "refused", happens, run, says)
-
-
-def warned(data, call, run, says, happens, then=lambda result: True):
-    return Case(data, call, "warned", happens, run, says, then)
+refused, warned = partial(Case, "refused"), partial(Case, "warned")
 
 
 def answered(data, call, run, happens, then=lambda result: True):
-    return Case(data, call, "answered", happens, run, "", then)
+    return Case("answered", data, call, run, "", happens, then)
 
 
 COPIES = "rows have a copy, with the same label, in another fold.*drop_duplicates.*groups=.*count_collisions"

@@ -27,10 +27,13 @@ SMALL = SHORT | {"members": ["linear"]}
 
 
 def encoder(d, k):
-    return nn.Sequential(nn.Linear(d, 5), nn.ReLU(), nn.Linear(5, k))
+    """Batch norm included: its counters must come through a file too."""
+    return nn.Sequential(nn.Linear(d, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, k))
 
 
-MODELS = {"pool": {"limit": True}, "pairwise": {"model": "pairwise", "n_references": 5}, "module": {"model": encoder}}
+PAIRS = {"model": "pairwise", "n_references": 5}
+MODELS = {"pool": {"limit": True}, "pairwise": PAIRS, "module": {"model": encoder}}
+MODELS["body"] = PAIRS | {"model": ("pairwise", encoder)}
 
 
 @pytest.fixture(scope="module")
@@ -44,8 +47,9 @@ def models(data):
 
 
 TREE = {
-    "nested": {"list": [np.arange(3), np.zeros((0, 2), np.float32), np.array(5.0)], "$key": 1, "$$key": "two"},
-    "nested/list": np.eye(2),
+    "nested": {"list": [np.arange(3), np.zeros((0, 2), np.float32), np.array(5.0)], "$key": 1, "x": np.eye(2)},
+    "nested/x": np.arange(4),  # two arrays with one path
+    "$$key": "two",
     "collidescope": np.ones(2),
     "times": np.array(["2020-01-01", "NaT"], "datetime64[ns]"),
     "hours": np.arange(5000).astype("timedelta64[h]").reshape(50, 100),
@@ -78,6 +82,16 @@ def test_a_tree_comes_back_with_every_type(tmp_path, kind, npz):
     for other in {"model", "matrix", "checkpoint"} - {kind}:
         with pytest.raises(cs.ModelFileError, match=f"it holds a .*{kind}"):
             _store.read(tmp_path / "x", other)
+
+
+def test_a_header_whose_length_reads_like_the_start_of_a_zip_file_is_none(tmp_path):
+    """One length in 65,536 begins with the letters PK, and such a model could not be read."""
+    path = tmp_path / "x"
+    _store.write(path, "model", {"a": ""})
+    length = int.from_bytes(path.read_bytes()[:8], "little")
+    _store.write(path, "model", {"a": "x" * (int.from_bytes(b"PK", "little") - length)})
+    assert path.read_bytes()[:2] == b"PK"
+    assert set(_store.read(path, "model")["a"]) == {"x"}
 
 
 def test_equal_arrays_are_stored_once_and_those_of_models_compressed(tmp_path):
@@ -116,7 +130,7 @@ def test_a_saved_model_comes_back_bit_for_bit(tmp_path, data, models, name):
     X, _ = data
     clf, path = models[name], tmp_path / "model"
     clf.save(path)
-    back = cs.load(path, model=encoder if name == "module" else None)
+    back = cs.load(path, model=clf.model if name in ("module", "body") else None)
     for made in ("predict_proba", "predict"):
         assert np.array_equal(getattr(back, made)(X), getattr(clf, made)(X))
     assert np.array_equal(back.similarity(X[:9], X[:5]), clf.similarity(X[:9], X[:5]))
@@ -129,6 +143,7 @@ def test_a_saved_model_comes_back_bit_for_bit(tmp_path, data, models, name):
     back.save(tmp_path / "again")
     assert (tmp_path / "again").read_bytes() == path.read_bytes()
     if name == "module":
+        assert _store.read(path, "model")["parameters"]["model"] is None  # code stays out of files
         assert hasattr(back.fit(*data), "posteriors_")
 
 
@@ -170,12 +185,14 @@ def test_loading_reads_and_does_not_solve(tmp_path, models):
     assert (back.method, back.iterations) == ("gradient", 12345)
 
 
-def test_a_custom_module_must_be_given_again_and_must_fit(tmp_path, models):
-    models["module"].save(tmp_path / "model")
-    with pytest.raises(cs.ModelFileError, match="model="):
-        cs.load(tmp_path / "model")
-    with pytest.raises(cs.ModelFileError, match="fit"):
-        cs.load(tmp_path / "model", model=lambda d, k: nn.Linear(d, k))
+@pytest.mark.parametrize("name", ["module", "body"])
+def test_a_custom_module_must_be_given_again_in_its_kind_and_must_fit(tmp_path, models, name):
+    models[name].save(tmp_path / "model")
+    factories = {"module": nn.Linear, "body": ("pairwise", nn.Linear)}
+    wanted = r"custom module: pass (its factory as model=|model=\('pairwise', its factory\))"
+    for given, said in [(factories.pop(name), "fit"), *((given, wanted) for given in (None, *factories.values()))]:
+        with pytest.raises(cs.ModelFileError, match=said):
+            cs.load(tmp_path / "model", model=given)
 
 
 def test_an_unfitted_model_cannot_be_saved_and_a_missing_one_not_loaded(tmp_path):

@@ -29,7 +29,7 @@ from collidescope._scaling import apply_scaling, fit_scaling
 from collidescope.classifier import resolve_device
 from collidescope.learners.network import ONE_THREAD_ROWS
 from collidescope.training.config import TrainingConfig, check_sizes
-from collidescope.training.loop import TrainingResult, epoch_generator, fit_loop
+from collidescope.training.loop import Run, epoch_generator, fit_loop
 from collidescope.training.machine import one_thread
 from collidescope.training.networks import FactorisedObjective, StackedMLP
 from collidescope.training.rows import Split, stratified_split
@@ -170,7 +170,7 @@ class NetworkBase(PosteriorClassifier):
 
     def _train(
         self, module: nn.Module, objective: FactorisedObjective, config: TrainingConfig, seed: int, before: bytes | None
-    ) -> tuple[TrainingResult, bytes | None]:
+    ) -> tuple[Run, bytes | None]:
         """Run the loop; a warm start goes through its checkpoint, which holds optimiser and weights of the last epoch.
 
         The file lives in memory between fits, so that the estimator can be pickled and leaves nothing behind.

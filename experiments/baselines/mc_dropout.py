@@ -21,7 +21,7 @@ def thinned(network: StackedMLP, dropout: float, n_passes: int, generator: torch
     it: all passes become one stack.
     """
     weights, biases = [], []
-    for layer, (weight, bias) in enumerate(zip(network.weights, network.biases, strict=True)):
+    for layer, (weight, bias) in enumerate(network.layers):
         kept = torch.ones(n_passes, weight.shape[1], 1)
         if layer > 0:  # the inputs are never left out
             kept = torch.bernoulli(kept * (1 - dropout), generator=generator) / (1 - dropout)

@@ -42,12 +42,11 @@ def to_numpy(values: Any) -> Any:
 
 def sum_tolerance(values: Any) -> float:
     """How far from 1 the sum of a row may be, by the type in which its entries were rounded."""
-    dtype = getattr(values, "dtype", None)
-    if str(dtype).endswith("bfloat16"):
+    parts = [values] if hasattr(values, "dtype") else [values[name] for name in getattr(values, "columns", [])]
+    dtypes = [str(getattr(part, "dtype", "")).lower() for part in parts]
+    if any(dtype.endswith("bfloat16") for dtype in dtypes):
         return BFLOAT16_SPACING
-    kinds = [values] if dtype is not None else [values[name] for name in getattr(values, "columns", [])]
-    half = any(str(getattr(kind, "dtype", "")).lower().endswith("float16") for kind in kinds)
-    return float(np.finfo(np.float16).eps) if half else SUM_TOLERANCE
+    return float(np.finfo(np.float16).eps) if any(dtype.endswith("float16") for dtype in dtypes) else SUM_TOLERANCE
 
 
 def check_finite(values: npt.ArrayLike, name: str, *, ndim: int | tuple[int, ...] | None = None) -> FloatArray:
@@ -61,9 +60,9 @@ def check_finite(values: npt.ArrayLike, name: str, *, ndim: int | tuple[int, ...
             raise TypeError("the imaginary part would be lost")
         array = np.asarray(raw, dtype=np.float64)
     except (TypeError, ValueError, OverflowError) as error:  # a whole number beyond the largest float overflows
-        raise ValueError(f"{name} must hold real numbers, got {_kind(values)} ({error})") from None
-    allowed = (ndim,) if isinstance(ndim, int) else ndim
-    if allowed is not None and array.ndim not in allowed:
+        dtype = f" of dtype {values.dtype}" if hasattr(values, "dtype") else ""
+        raise ValueError(f"{name} must hold real numbers, got {type(values).__name__}{dtype} ({error})") from None
+    if ndim is not None and array.ndim not in (allowed := (ndim,) if isinstance(ndim, int) else ndim):
         wanted = " or ".join(f"{d}-dimensional" for d in allowed)
         raise ValueError(f"{name} must be {wanted}, got shape {array.shape}")
     if array.size == 0:
@@ -127,8 +126,7 @@ def check_posteriors(P: npt.ArrayLike, name: str = "P", n_classes: int | None = 
         raise ValueError(f"{name} must have one column per class ({n_classes}), got {array.shape[1]}")
     if (lowest := array.min()) < -NEGATIVE_TOLERANCE:
         raise ValueError(f"{name} must hold probabilities, got {lowest:.6g} (logits? apply a softmax first)")
-    totals = array.sum(axis=1)
-    off = np.abs(totals - 1)
+    off = np.abs((totals := array.sum(axis=1)) - 1)
     if off.max() > SUM_TOLERANCE and off.max() > sum_tolerance(P):  # half precision is asked for last
         said = f"row {off.argmax()} sums to {totals[off.argmax()]:.8g}"
         raise ValueError(f"every row of {name} must sum to 1, {said} (logits or one-vs-rest scores?)")
@@ -168,22 +166,21 @@ def unit_weights(weights: FloatArray) -> FloatArray:
 
 def check_classes(classes: Sequence[Any] | npt.NDArray[Any], n_classes: int | None = None) -> npt.NDArray[Any]:
     """``classes`` as a 1-d array of at least two distinct names, text as ``str``, mixed kinds as objects."""
-    if isinstance(classes, (str, bytes)) or not isinstance(classes, Iterable):
+    if isinstance(classes, (str, bytes)) or not isinstance(classes, Iterable) or getattr(classes, "ndim", 1) == 0:
         raise ValueError(f"classes must be a list of names, got {classes!r}")
     times = isinstance(classes, np.ndarray) and classes.dtype.kind in "mM"
     if times and np.isnat(classes).any():
         raise ValueError(f"classes must be names, got a missing time among {classes}")
-    names = classes.tolist() if isinstance(classes, np.ndarray) else [_python(name) for name in classes]
-    if not isinstance(names, list) or any(isinstance(name, (list, tuple, dict, set)) for name in names):
-        raise ValueError(f"classes must be a flat list of names, got {names!r}")
+    given = classes.tolist() if isinstance(classes, np.ndarray) else classes
+    names = [name.tolist() if hasattr(name, "tolist") else name for name in given]
+    if any(isinstance(name, tuple) or not isinstance(name, Hashable) for name in names):
+        raise ValueError(f"classes must be a flat list of names (text, numbers, booleans), got {names!r}")
     if n_classes is not None and len(names) != n_classes:
         raise ValueError(f"classes must name each of the {n_classes} classes once, got {len(names)} names")
     if len(names) < 2:
         raise ValueError(f"classes must name at least 2 classes, got {names}")
     if any(name is None or (isinstance(name, float) and not np.isfinite(name)) for name in names):
         raise ValueError(f"classes must be names, got a missing or infinite value among {names}")
-    if not all(isinstance(name, Hashable) for name in names):
-        raise ValueError(f"classes must be names (text, numbers, booleans), got {names!r}")
     if len(set(names)) < len(names):
         raise ValueError(f"classes must be unique, {Counter(names).most_common(1)[0][0]!r} occurs twice")
     if times:  # numpy's own: as objects, those in nanoseconds would become integers
@@ -239,16 +236,17 @@ def classes_of(y: npt.NDArray[Any], name: str = "y") -> npt.NDArray[Any]:
 def encode_labels(y: npt.ArrayLike, classes: npt.NDArray[Any], name: str = "y") -> IntArray:
     """The position of every label of ``y`` in ``classes``."""
     array = check_labels(y, name)
-    if array.dtype.kind == "O" and not all(isinstance(label, Hashable) for label in array.tolist()):
-        kinds = ", ".join(sorted({type(value).__name__ for value in array.tolist()}))
-        raise ValueError(f"{name} must hold labels (text, numbers, booleans), got {kinds}")
     if array.dtype.kind == classes.dtype.kind == "i":
         order = np.argsort(classes, kind="stable")
         places = np.minimum(np.searchsorted(classes, array, sorter=order), len(classes) - 1)
         codes = np.where(classes[order[places]] == array, order[places], -1)
     else:
         position = {label: k for k, label in enumerate(classes.tolist())}
-        codes = np.fromiter((position.get(label, -1) for label in array.tolist()), np.intp, array.shape[0])
+        try:
+            codes = np.fromiter((position.get(label, -1) for label in array.tolist()), np.intp, array.shape[0])
+        except TypeError:  # no hashable
+            kinds = ", ".join(sorted({type(label).__name__ for label in array.tolist()}))
+            raise ValueError(f"{name} must hold labels (text, numbers, booleans), got {kinds}") from None
     if (codes < 0).any():
         unknown = array.tolist()[int((codes < 0).argmax())]
         shown = ", ".join(repr(name) for name in classes.tolist()[:10]) + (", …" if len(classes) > 10 else "")
@@ -261,16 +259,10 @@ def labelled_posteriors(
 ) -> tuple[FloatArray, IntArray | None, npt.NDArray[Any]]:
     """(posteriors n×K, class numbers or None, class names): the one place where these three are fitted together.
 
-    Parameters
-    ----------
-    P : array, tensor or DataFrame (pandas, polars) of shape (n, K); or n values of p(second class) for two classes
-        Columns with names are aligned with the classes by name; names that do not fit are refused.
-    y : n labels, optional
-    classes : K names in the order of unnamed columns; default the sorted labels, the names of the columns, or 0 … K-1
-    name, y_name : the caller's arguments, for messages
+    ``P`` is an array, tensor or DataFrame (pandas, polars) of shape (n, K), or n values of p(second class). Columns
+    with names are aligned with the classes by name; names that do not fit are refused. ``classes`` are K names in the
+    order of unnamed columns; default the sorted labels, the names of the columns, or 0 … K-1.
 
-    Examples
-    --------
     >>> import pandas as pd
     >>> table = pd.DataFrame({"b": [0.1, 0.6], "a": [0.9, 0.4]})
     >>> labelled_posteriors(table, ["a", "b"])
@@ -279,7 +271,7 @@ def labelled_posteriors(
     """
     labels = None if y is None else check_labels(y, y_name)
     columns = column_names(P)
-    if columns is None and _is_vector(P):
+    if columns is None:
         P = _both_columns(P, name)
     posteriors = check_posteriors(P, name)
     k = posteriors.shape[1]
@@ -322,14 +314,13 @@ def column_names(P: Any) -> list[Any] | None:
     return None if columns in invented else columns
 
 
-def _is_vector(P: Any) -> bool:
+def _both_columns(p: Any, name: str) -> Any:
+    """The posteriors of both classes where ``p`` is a vector, those of the second of two classes; else ``p``."""
     try:
-        return np.ndim(to_numpy(P)) == 1
+        if np.ndim(to_numpy(p)) != 1:
+            return p
     except ValueError:  # rows of different lengths: the checks say so
-        return False
-
-
-def _both_columns(p: Any, name: str) -> FloatArray:
+        return p
     positive = check_finite(p, name, ndim=1)
     if positive.min() < 0 or positive.max() > 1:
         what = "must hold the probability of the second class"
@@ -375,10 +366,6 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
 
 
-def _python(value: Any) -> Any:
-    return value.tolist() if hasattr(value, "tolist") else value
-
-
 def _is_cut(name: Any) -> bool:
     """Whether numpy's text arrays would drop zero characters at its end, which can make two names one."""
     return isinstance(name, str) and name.endswith("\0")
@@ -395,7 +382,3 @@ def _is_missing(label: Any) -> bool:
         return label is None or bool(label != label)
     except TypeError:  # pandas.NA compares to NA, which is neither true nor false
         return True
-
-
-def _kind(values: object) -> str:
-    return f"{type(values).__name__} of dtype {values.dtype}" if hasattr(values, "dtype") else type(values).__name__

@@ -29,18 +29,18 @@ def row_hashes(X: Any) -> npt.NDArray[np.uint64]:
     multipliers = np.random.default_rng(SEED).integers(0, 2**63, width, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
     whole = hasattr(X, "columns") or X.dtype == object  # whether a column is text is known by all of it
     size = max(1, n if whole else BLOCK_NUMBERS // max(1, width))
-    return np.concatenate([_hashes(X[i : i + size], multipliers) for i in range(0, max(n, 1), size)])
-
-
-def _hashes(X: Any, multipliers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    if hasattr(X, "columns"):
-        bits = np.column_stack([_bits(X[name]) for name in X.columns])
-    else:
-        bits = _bits((X.toarray() if hasattr(X, "toarray") else np.asarray(X)).reshape(X.shape[0], -1))
-    with np.errstate(over="ignore"):
-        # The xor makes the sum non-linear: otherwise columns whose multipliers cancel would.
-        mixed = (bits * multipliers) ^ ((bits * multipliers) >> np.uint64(29))
-        return np.asarray((mixed * multipliers[::-1]).sum(axis=1, dtype=np.uint64))
+    hashes = np.empty(n, dtype=np.uint64)
+    for block in (slice(start, start + size) for start in range(0, n, size)):
+        part = X[block]
+        if hasattr(X, "columns"):
+            bits = np.column_stack([_bits(part[name]) for name in X.columns])
+        else:
+            bits = _bits((part.toarray() if hasattr(X, "toarray") else np.asarray(part)).reshape(part.shape[0], -1))
+        with np.errstate(over="ignore"):
+            # The xor makes the sum non-linear: otherwise columns whose multipliers cancel would.
+            mixed = (bits * multipliers) ^ ((bits * multipliers) >> np.uint64(29))
+            hashes[block] = (mixed * multipliers[::-1]).sum(axis=1, dtype=np.uint64)
+    return hashes
 
 
 def _bits(values: Any) -> npt.NDArray[np.uint64]:
@@ -57,8 +57,8 @@ def _bits(values: Any) -> npt.NDArray[np.uint64]:
         import pandas as pd
 
         text = np.asarray(values, dtype=object)
-        flat = pd.util.hash_array(np.array([str(value) for value in text.ravel()], dtype=object))
-        return np.asarray(flat, dtype=np.uint64).reshape(text.shape)
+        words = np.array([str(value) for value in text.ravel()], dtype=object)
+        return np.asarray(pd.util.hash_array(words), dtype=np.uint64).reshape(text.shape)
 
 
 def copies(hashes: npt.NDArray[np.uint64], labels: npt.NDArray[Any], folds: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
@@ -72,22 +72,18 @@ def copies(hashes: npt.NDArray[np.uint64], labels: npt.NDArray[Any], folds: npt.
     >>> copies(np.array([7, 8, 7, 9], dtype=np.uint64), np.array([0, 0, 0, 1]), np.array([0, 0, 1, 1])).tolist()
     [True, False, True, False]
     """
-    inputs = np.unique(hashes, return_inverse=True)[1]
+    inputs, label, fold = (np.unique(part, return_inverse=True)[1] for part in (hashes, labels, folds))
 
-    def distinct(numbers: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
-        own = np.unique(numbers, return_inverse=True)[1]
-        return np.asarray(np.bincount(np.unique(np.column_stack([inputs, own]), axis=0)[:, 0])[inputs])
+    def distinct(numbers: npt.NDArray[Any]) -> npt.NDArray[np.intp]:  # how many come with each row's input
+        return np.asarray(np.bincount(np.unique(np.column_stack([inputs, numbers]), axis=0)[:, 0])[inputs])
 
-    again = distinct(folds) > 1
-    alike = again & (distinct(labels) == 1)
+    again = distinct(fold) > 1
+    alike = again & (distinct(label) == 1)
     return np.asarray(alike & (alike.sum() >= ONE_LABEL * again.sum()))
 
 
 def copy_notes(again: npt.NDArray[np.bool_], losses: npt.NDArray[np.float64] | None = None) -> list[str]:
-    """What copies of rows in other folds (``again``) do to PBER, with what to do.
-
-    ``losses`` are the held-out Brier scores of the rows, whose mean is PBER.
-    """
+    """What copies of rows in other folds (``again``) do to PBER, the mean of ``losses``, with what to do."""
     if again.mean() < MANY_REPEATS:
         return []
     said = f"{again.sum():,} of {len(again):,} rows have a copy, with the same label, in another fold"

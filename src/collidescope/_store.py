@@ -35,6 +35,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
+from numpy.lib import format as npy
 
 try:
     import fcntl
@@ -53,7 +54,6 @@ TIMES = re.compile(r"(datetime64|timedelta64)(\[\d{0,9}[a-zA-Z]{1,2}\])?")
 #: Arrays of this many bytes are stored once when they are equal, and in models compressed when that saves a tenth. None
 #: may grow by more than MOST_GROWTH when it is read, for that is how files fill the memory: smaller ones are padded.
 LARGE, WORTH, MOST_GROWTH = 4096, 0.9, 50
-ZIP_HEADER = 30  #: bytes before the name of a zip entry and its content
 #: Open files of this process: what stands behind them may be a file, but it must not be replaced.
 DESCRIPTOR = re.compile(r"/dev/(stdout|stderr|fd/\d+)|/proc/(self|\d+)/fd/\d+")
 KEPT_NAME = 40  #: characters of a file's name that its temporary stand-in keeps: names have a limit of 255 bytes
@@ -83,11 +83,18 @@ def write(path: str | Path, kind: str, tree: Mapping[str, Any], *, npz: bool = F
 
 def read(path: str | Path, kind: str) -> Tree:
     """The tree in a file of ``kind`` that :func:`write` wrote."""
+    from safetensors import safe_open
+
     path = regular_file(path)
     try:
-        with open(path, "rb") as file:
-            zipped = file.read(2) == b"PK"
-        return _checked(*(_read_npz(path) if zipped else _read_safetensors(path)), kind)
+        with open(path, "rb") as start:
+            zipped = start.read(4) == b"PK\3\4"  # two bytes could be the length of a safetensors header
+        if zipped:
+            return _checked(*_read_npz(path), kind)
+        # It refuses tensors that overlap, leave gaps, or reach beyond the end of the file.
+        with safe_open(str(path), framework="np") as file:
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+            return _checked((file.metadata() or {}).get(HEADER), arrays, kind)
     except Exception as error:  # damaged bytes raise many types of error in the libraries that parse them
         words = f"{KINDS[kind]} of collidescope, or is damaged: {error if str(error) else type(error).__name__}"
         raise ModelFileError(f"path {str(path)!r} is not {words}") from None
@@ -95,12 +102,10 @@ def read(path: str | Path, kind: str) -> Tree:
 
 def _checked(header: str | None, arrays: Arrays, kind: str) -> Tree:
     """The tree of a file's header and arrays, which may come from anyone."""
-    if header is None:
-        raise ValueError("it is a file of another program")
-    checksum, _, text = header.partition("\n")
-    content = _loads(text)
+    checksum, _, text = (header or "").partition("\n")
+    content = _loads(text) if header else None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise ValueError("its header is not ours")
+        raise ValueError("it is a file of another program")
     if (found := content.get("version")) != VERSION:
         raise ValueError(f"it has format version {found!r}, this release reads {VERSION}: update, or write it again")
     if checksum != _checksum(text, arrays):
@@ -144,21 +149,21 @@ class _Flat:
             return {TEXT: array.tolist()}
         if array.dtype.kind == "O" and array.ndim == 1 and not any(isinstance(part, CONTAINERS) for part in array):
             return {OBJECTS: self.add(array.tolist(), where)}
-        plain = array.view(np.int64) if array.dtype.kind in "mM" else array
+        times = array.dtype.kind in "mM"
+        plain = array.view(np.int64) if times else array
         plain = np.ascontiguousarray(plain, plain.dtype.newbyteorder("=")).reshape(array.shape)
         if plain.dtype not in STORED:
             raise ValueError(f"{where} cannot be written to a file: it is an array of dtype {array.dtype}")
-        leaf: dict[str, Any] = {DTYPE: array.dtype.name} if plain.dtype != array.dtype.newbyteorder("=") else {}
+        leaf: dict[str, Any] = {DTYPE: array.dtype.name} if times else {}
         large = plain.nbytes >= LARGE
         packed = _pack(plain) if self.pack and large else plain
         if packed.nbytes < WORTH * plain.nbytes:
             plain, leaf = packed, {DTYPE: array.dtype.name, SHAPE: list(array.shape)}
-        twin = (str(leaf), plain.dtype, plain.shape, _digest(plain)) if large else where
+        twin = (str(leaf), plain.dtype, plain.shape, _digest(plain)) if large else object()
         if twin not in self._names:
-            name = where
-            while name in self.arrays or name == HEADER:  # a key may hold a slash
-                name += "'"
-            self._names[twin], self.arrays[name] = name, plain
+            while where in self.arrays or where == HEADER:  # a key may hold a slash
+                where += "'"
+            self._names[twin], self.arrays[where] = where, plain
         return {ARRAY: self._names[twin]} | leaf
 
 
@@ -213,51 +218,34 @@ def _checksum(text: str, arrays: Arrays) -> str:
     return hashlib.sha256("\n".join([text, *lines]).encode()).hexdigest()
 
 
-def _read_safetensors(path: Path) -> tuple[str | None, Arrays]:
-    from safetensors import safe_open
-
-    # It refuses tensors that overlap, leave gaps, or reach beyond the end of the file.
-    with safe_open(str(path), framework="np") as file:
-        header = (file.metadata() or {}).get(HEADER)
-        return header, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
-
-
 def _read_npz(path: Path) -> tuple[str | None, Arrays]:
-    """Header and arrays of an .npz file, after every entry has been found to lie in the file, apart from the others."""
+    """Header and arrays of an .npz file; together they take no more bytes than it has."""
+    arrays: Arrays = {}
     with zipfile.ZipFile(path) as archive:
-        entries = sorted(archive.infolist(), key=lambda entry: entry.header_offset)
-        ends = [entry.header_offset for entry in entries[1:]] + [archive.start_dir]
-        if len({entry.filename for entry in entries}) < len(entries):
-            raise ValueError("an entry occurs twice")
-        for entry, end in zip(entries, ends, strict=True):
-            if entry.compress_type != zipfile.ZIP_STORED or entry.file_size != entry.compress_size:
-                raise ValueError(f"{entry.filename} is compressed, which to_npz never does")
-            if entry.header_offset + ZIP_HEADER + len(entry.filename) + entry.file_size > end:
-                raise ValueError(f"{entry.filename} overlaps another entry")
-        for entry in entries:
+        if sum(entry.file_size for entry in archive.infolist()) > path.stat().st_size:
+            raise ValueError("its entries claim more bytes than it has")
+        for entry in archive.infolist():
+            name, size = entry.filename.removesuffix(".npy"), entry.file_size
+            if entry.compress_type != zipfile.ZIP_STORED or name in arrays:
+                raise ValueError(f"{entry.filename} is compressed or occurs twice, which to_npz never does")
             with archive.open(entry) as file:
-                major, _ = np.lib.format.read_magic(file)
-                parse = np.lib.format.read_array_header_1_0 if major == 1 else np.lib.format.read_array_header_2_0
-                shape, _, dtype = parse(file)
-            if dtype.hasobject or math.prod(shape) * dtype.itemsize > entry.file_size:
-                raise ValueError(f"{entry.filename} claims shape {shape} of {dtype} in {entry.file_size} bytes")
-    with np.load(path, allow_pickle=False) as content:
-        arrays = dict(content)
-    header = str(arrays.pop(HEADER)) if HEADER in arrays else None
-    if foreign := {name: own.dtype for name, own in arrays.items() if own.dtype not in STORED}:
-        raise ValueError(f"it holds arrays of other types: {foreign}")
-    return header, arrays
+                major, _ = npy.read_magic(file)
+                shape, _, dtype = (npy.read_array_header_1_0 if major == 1 else npy.read_array_header_2_0)(file)
+                if math.prod(shape) * dtype.itemsize > size or (dtype not in STORED and name != HEADER):
+                    raise ValueError(f"{entry.filename} claims shape {shape} of {dtype} in {size} bytes")
+                file.seek(0)
+                arrays[name] = npy.read_array(file, allow_pickle=False)
+    return str(arrays.pop(HEADER)) if HEADER in arrays else None, arrays
 
 
 def write_json(data: Mapping[str, Any], path: str | Path | None = None) -> str:
     """``data`` as JSON text with floats that read back bit for bit; also written to ``path`` when given."""
-    parts = []  # key by key, so that the message can name the one at fault
-    for key, value in data.items():
+    for key, value in data.items():  # one by one, so that the message can name the one at fault
         try:
-            parts.append(_dumps({key: value}, indent=1).removeprefix("{\n").removesuffix("\n}"))
+            _dumps({key: value}, indent=1)
         except (TypeError, ValueError) as error:
             raise ValueError(f"{key} cannot be written as JSON (text, finite numbers, booleans): {error}") from None
-    text = "{\n" + ",\n".join(parts) + "\n}"
+    text = _dumps(data, indent=1)
     if path is not None:
         write_bytes(path, text.encode())
     return text
@@ -267,17 +255,18 @@ def read_json(source: str | Path) -> Any:
     """The JSON value in the file ``source``, or in the text ``source`` when it starts with a brace."""
     if not isinstance(source, str | os.PathLike) or not str(source):
         raise ValueError(f"source must be a file name or JSON text, got {source!r}")
-    is_text = isinstance(source, str) and source.lstrip().startswith("{")
-    try:
-        text = str(source) if is_text else regular_file(source).read_bytes()
-    except FileNotFoundError:
-        raise
-    except (OSError, ValueError) as error:  # a name too long or with a zero byte: text that lost its start
-        raise ValueError(f"source cannot be read as a file ({str(source)[:80]!r}): {error}") from None
+    text: str | bytes = str(source)
+    where: str | Path = "the text"
+    if not isinstance(source, str) or not source.lstrip().startswith("{"):
+        try:
+            text, where = regular_file(source).read_bytes(), source
+        except FileNotFoundError:
+            raise
+        except (OSError, ValueError) as error:  # a name too long or with a zero byte: text that lost its start
+            raise ValueError(f"source cannot be read as a file ({str(source)[:80]!r}): {error}") from None
     try:
         return _loads(text)
     except (ValueError, RecursionError) as error:
-        where = "the text" if is_text else source
         raise ValueError(f"source is not valid JSON, in which numbers are finite ({where}): {error}") from None
 
 
@@ -324,10 +313,15 @@ def regular_file(path: str | Path) -> Path:
     raise FileNotFoundError(f"there is no file {path}{hint}")
 
 
-def write_bytes(path: str | Path, content: bytes) -> None:
-    """Write ``content`` to ``path``: see :func:`writing`."""
-    with writing(path) as file:
-        file.write(content)
+def made_folder(path: str | Path, name: str) -> Path:
+    """``path`` as a folder, made where there is none; ``name`` is the argument that it came from."""
+    if not isinstance(path, str | os.PathLike):
+        raise ValueError(f"{name} must be the name of a folder, got {path!r}")
+    try:
+        os.makedirs(path, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"{name} {str(path)!r} cannot be a folder: {error.strerror}") from None
+    return Path(path)
 
 
 @contextmanager
@@ -341,16 +335,15 @@ def writing(path: str | Path) -> Iterator[BinaryIO]:
     if target is None:
         with _naming(path), open(path, "ab") as file:
             yield file
-        return
-    with _naming(path, "; what was there before is as it was"), _stand_in(target) as file:
-        yield file
-        file.flush()
-        os.fsync(file.fileno())
-        if mode is not None:
-            os.chmod(file.name, stat.S_IMODE(mode))
-        if fcntl is None:  # Windows does not rename open files
-            file.close()
-        os.replace(file.name, target)
+    else:
+        with _naming(path, "; what was there before is as it was"), replacing(target, mode) as file:
+            yield file
+
+
+def write_bytes(path: str | Path, content: bytes) -> None:
+    """Write ``content`` to ``path``: see :func:`writing`."""
+    with writing(path) as file:
+        file.write(content)
 
 
 def check_output(path: str | Path) -> None:
@@ -360,14 +353,16 @@ def check_output(path: str | Path) -> None:
         if (mode is not None or target is None) and not os.access(path, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         if target is not None:
-            with _stand_in(target) as file:
+            with replacing(target, keep=False) as file:
                 file.write(bytes(LEAST_ROOM))
-                file.flush()
 
 
 @contextmanager
-def _stand_in(target: Path) -> Iterator[BinaryIO]:
-    """A temporary file beside ``target``, locked until its process ends; those that killed writes left are removed."""
+def replacing(target: Path, mode: int | None = None, keep: bool = True) -> Iterator[BinaryIO]:
+    """A temporary file that takes the place of ``target`` when the block ends, unless it is only tried (``keep``).
+
+    It lies beside ``target`` and is locked until its process ends: those that killed writes left are removed.
+    """
     prefix = unfinished_prefix(target)
     ours = re.compile(re.escape(prefix) + "[0-9a-f]{16}")
     with suppress(OSError):  # a folder that may be written to but not listed
@@ -381,6 +376,15 @@ def _stand_in(target: Path) -> Iterator[BinaryIO]:
             with suppress(OSError):  # a file system without locks
                 _lock(file)
             yield file
+            file.flush()
+            if not keep:
+                return
+            os.fsync(file.fileno())
+            if mode is not None:
+                os.chmod(beside, stat.S_IMODE(mode))
+            if fcntl is None:  # Windows does not rename open files
+                file.close()
+            os.replace(beside, target)
     finally:
         with suppress(OSError):  # on a read-only file system: the cause is the error worth showing
             beside.unlink(missing_ok=True)

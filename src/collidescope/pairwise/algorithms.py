@@ -3,13 +3,9 @@
 Symbols: n rows, K classes, G the Gramian, V(x, x') the probability of "same class" for pairs as sampled, Sim(x, x') =
 y(x)·y(x') that for two independent draws, q(x) = S y(x) the mean similarity of x to the references of each class. All
 of it holds at uniform priors, because pairs are sampled with classes in equal shares; posteriors are then brought to
-the priors of the training rows.
-
-Where the paper's equations run: (30) :func:`~collidescope.pairwise.pairs.sample_pairs` and (31, 32)
-:func:`~collidescope.pairwise.pairs.balanced_risk`, called by every training step; (38)
-:func:`~collidescope.pairwise.scoring.class_similarity`; (34)
-:func:`~collidescope.equations.gramian.gramian_from_similarities`; (35, 36)
-:func:`~collidescope.equations.recovery.recover`; (44) :func:`~collidescope.equations.posterior.solve_posteriors`.
+the priors of the training rows. Where the paper's equations run: (30) ``sample_pairs`` and (31, 32) ``balanced_risk``,
+called by every training step; (38) ``class_similarity``; (34) ``gramian_from_similarities``; (35, 36) ``recover``; (44)
+``solve_posteriors``.
 """
 
 from __future__ import annotations
@@ -35,10 +31,10 @@ from collidescope.equations.gramian import gramian_from_similarities
 from collidescope.equations.posterior import shift_priors, solve_posteriors
 from collidescope.equations.recovery import recover
 from collidescope.folds import HeldOut, Labels, Settings, Split, Standardised, restored_scaling, run_folds, threads_for
+from collidescope.learners.base import LARGEST_NUMBER, checked, checked_number
 from collidescope.pairwise import scoring
 from collidescope.pairwise.pairs import PairObjective, same_log_odds_shift
 from collidescope.pairwise.scoring import PairwiseNetwork
-from collidescope.training.checkpoint import LARGEST_WEIGHT
 from collidescope.training.config import TrainingConfig
 from collidescope.training.loop import fit_loop, seeded_module
 from collidescope.training.networks import EncoderFactory, mlp
@@ -51,16 +47,22 @@ RIDGES = (0.0, 1e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0)  #: tried; the lowest held-out l
 SMALLEST_PROBABILITY = 1e-6
 
 
+class Weighed(NamedTuple):
+    """A network of V: how much it counts, and its hidden layers (None for a custom body)."""
+
+    weight: float
+    sizes: tuple[int, ...] | None
+    module: PairwiseNetwork
+
+
 @dataclass
 class PairModel:
-    """One fold's V: networks, how much each counts, and its hidden layers (None for a custom body).
+    """One fold's V: a mean of networks.
 
     ``shift`` is what balanced sampling added to the log odds of "same"; it is taken off unless ``correction=False``.
     """
 
-    modules: list[PairwiseNetwork]
-    weights: list[float]
-    sizes: list[tuple[int, ...] | None]
+    networks: list[Weighed]
     input_shape: tuple[int, ...]
     n_classes: int
     shift: float
@@ -86,26 +88,24 @@ class PairModel:
         objective = PairObjective(X, y, split, config, seed, w)
         own = config.hidden_layer_sizes
         capacities = (None,) if factory is not None else AUTO_SIZES if isinstance(own, str) else (own,)
-        model = cls([], [], [], tuple(X.shape[1:]), n_classes, same_log_odds_shift(n_classes))
-        losses: list[float] = []
+        model, trained = cls([], tuple(X.shape[1:]), n_classes, same_log_odds_shift(n_classes)), []
         for sizes in capacities:
             build = partial(_network, sizes, model.input_shape, factory, config.dropout)
             name = "pairwise-" + ("module" if sizes is None else "x".join(map(str, sizes)) or "linear")
             run = fit_loop(seeded_module(build, seed), objective, config, seed, report, checkpoint, name)
-            model.interrupted = run.interrupted
             if run.history:
-                assert isinstance(run.module, PairwiseNetwork)
-                model.modules.append(run.module)
-                model.sizes.append(sizes)
                 model.history[name] = run.history
-                losses.append(float(run.val_loss[0]))
+                trained.append((sizes, run))
+            model.interrupted = run.interrupted
             if run.interrupted:
                 break
-        if not model.modules:
+        if not trained:
             raise KeyboardInterrupt  # before the first epoch had ended: there is nothing to keep
-        # exp(-n Δloss / 2): n held-out rows, not pairs, is what the held-out loss was learned from.
-        likelihood = -0.5 * len(split[1]) * torch.tensor(losses, dtype=torch.float64)
-        model.weights = torch.softmax(likelihood, 0).tolist() if len(losses) > 1 else [1.0]
+        # exp(-n Δloss / 2): n held-out rows, not pairs, is what the held-out loss was learned from. Without it (nan)
+        # networks count the same.
+        losses = torch.tensor([float(run.best.loss[0]) for _, run in trained], dtype=torch.float64)
+        weights = torch.softmax(torch.nan_to_num(-0.5 * len(split[1]) * losses), 0).tolist()
+        model.networks = [Weighed(w, sizes, run.module) for w, (sizes, run) in zip(weights, trained, strict=True)]  # type: ignore[arg-type]
         return model
 
     def similarity(self, A: Tensor, B: Tensor, correction: bool = True) -> FloatArray:
@@ -119,24 +119,23 @@ class PairModel:
 
         Networks score the same references, so their errors go together: standard errors add up, not variances.
         """
-        labels, weights = labels_and_weights(references.codes, None, "cpu")[0], references.weights
+        rows, labels, weights = tensor(references.rows), torch.from_numpy(references.codes), references.weights
         weighed = None if weights is None else torch.from_numpy(weights)
         places = None if own is None else torch.from_numpy(own)
-        given = (X, tensor(references.rows), labels, self.n_classes, places, self.shift if correction else 0.0, weighed)
+        given = (X, rows, labels, self.n_classes, places, self.shift if correction else 0.0, weighed)
         return self._mean(lambda module: torch.stack(scoring.class_similarity(module, *given)))
 
     def _mean(self, score: Callable[[PairwiseNetwork], Tensor]) -> FloatArray:
-        least = SMALLEST_SHARE * max(self.weights)
-        used = [(w, module) for w, module in zip(self.weights, self.modules, strict=True) if w > least]
-        return np.asarray(sum((w * score(module)).double().numpy() for w, module in used))
+        least = SMALLEST_SHARE * max(each.weight for each in self.networks)
+        used = [each for each in self.networks if each.weight > least]
+        return np.asarray(sum((each.weight * score(each.module)).double().numpy() for each in used))
 
     def export(self) -> dict[str, Any]:
-        states = [{name: t.detach().cpu().numpy() for name, t in m.state_dict().items()} for m in self.modules]
-        sizes = [None if each is None else list(each) for each in self.sizes]
-        parts = zip(self.weights, sizes, states, strict=True)
-        networks = [dict(zip(("weight", "sizes", "state"), part, strict=True)) for part in parts]
-        shape = list(self.input_shape)
-        return {"input_shape": shape, "n_classes": self.n_classes, "shift": self.shift, "networks": networks}
+        states = [{name: t.detach().cpu().numpy() for name, t in m.state_dict().items()} for _, _, m in self.networks]
+        parts = zip(self.networks, states, strict=True)
+        networks = [{"weight": each.weight, "sizes": each.sizes, "state": state} for each, state in parts]
+        tree = {name: getattr(self, name) for name in ("input_shape", "n_classes", "shift")}
+        return tree | {"networks": networks}
 
     @classmethod
     def restore(cls, tree: Mapping[str, Any], n_classes: int, factory: EncoderFactory | None) -> PairModel:
@@ -144,15 +143,10 @@ class PairModel:
         shape = tuple(check.check_count(size, "input_shape") for size in tree["input_shape"])
         if tree["n_classes"] != n_classes:
             raise ValueError(f"a fold must have {n_classes} classes, got {tree['n_classes']!r}")
-        networks = tree["networks"]
-        sizes = [None if each["sizes"] is None else tuple(int(size) for size in each["sizes"]) for each in networks]
-        modules = [_restored(each["state"], own, shape, factory) for each, own in zip(networks, sizes, strict=True)]
-        weights = check.check_finite([float(each["weight"]) for each in networks], "weights", ndim=1)
-        check.check_non_negative(weights, "weights of networks", "the file was edited")
-        if not weights.any():
+        networks = [_restored(each, shape, factory) for each in tree["networks"]]
+        if not any(each.weight for each in networks):
             raise ValueError("weights of networks must not all be zero")
-        shift = float(check.check_finite(tree["shift"], "shift", ndim=0))
-        return cls(modules, weights.tolist(), sizes, shape, n_classes, shift)
+        return cls(networks, shape, n_classes, checked_number(dict(tree), "shift", 0, LARGEST_NUMBER))
 
 
 def _network(
@@ -166,23 +160,22 @@ def _network(
     return PairwiseNetwork(factory(2 * shape[0], 1))
 
 
-def _restored(
-    tree: Mapping[str, Any], sizes: tuple[int, ...] | None, shape: tuple[int, ...], factory: EncoderFactory | None
-) -> PairwiseNetwork:
+def _restored(tree: dict[str, Any], shape: tuple[int, ...], factory: EncoderFactory | None) -> Weighed:
     """The network that a file describes; sizes are compared with the arrays that came along before it is built."""
-    state = {str(name): np.asarray(array) for name, array in tree.items()}
+    state = {str(name): np.asarray(array) for name, array in tree["state"].items()}
+    sizes = None if tree["sizes"] is None else tuple(int(size) for size in tree["sizes"])
     if sizes is not None:
         wanted = sum((a + 1) * b for a, b in pairwise([2 * shape[0], *sizes, 1]))
         if wanted != sum(array.size for array in state.values()):
             raise ValueError(f"a network of hidden layers {sizes} does not fit the weights in the file")
-        if not all(np.abs(array).max(initial=0.0) <= LARGEST_WEIGHT for array in state.values()):  # nan is not
-            raise ValueError(f"weights must lie within ±{LARGEST_WEIGHT:g}")
+        if not all(np.abs(array).max(initial=0.0) <= LARGEST_NUMBER for array in state.values()):  # nan is not
+            raise ValueError(f"weights must lie within ±{LARGEST_NUMBER:g}")
     module = _network(sizes, shape, factory)
     try:
         module.load_state_dict({name: torch.from_numpy(array.copy()) for name, array in state.items()})
     except RuntimeError as error:
         raise ValueError(f"the weights of a network do not fit it: {error}") from None
-    return module.eval()
+    return Weighed(checked_number(tree, "weight", 0, 1), sizes, module.eval())
 
 
 class References(NamedTuple):
@@ -279,16 +272,12 @@ class PairFit:
         return cls(folds, centre, scale, priors, recovery, correction, solver, ridge, matrix, references)
 
 
-def _restored_references(tree: Mapping[str, Any], shape: tuple[int, ...], k: int) -> References:
-    rows, codes, weights = np.asarray(tree["rows"]), np.asarray(tree["codes"]), tree["weights"]
-    if rows.shape != (len(codes), *shape) or codes.ndim != 1 or codes.dtype.kind != "i":
-        raise ValueError(f"references must be rows of shape {shape} with class numbers, got {rows.shape}")
-    if not np.isfinite(rows).all() or set(np.unique(codes)) != set(range(k)):
-        raise ValueError("references must be finite rows of every class")
-    if weights is not None:
-        weights = check.check_finite(weights, "weights of references", ndim=1)
-        if len(weights) != len(codes) or weights.min() <= 0:
-            raise ValueError("weights of references must be positive, one for each row")
+def _restored_references(tree: dict[str, Any], shape: tuple[int, ...], k: int) -> References:
+    rows = checked(tree, "rows", (np.float32,), (None, *shape))
+    codes = checked(tree, "codes", (np.intp,), (len(rows),))
+    weights = None if tree["weights"] is None else checked(tree, "weights", (np.float64,), (len(rows),))
+    if set(np.unique(codes)) != set(range(k)) or (weights is not None and weights.min() <= 0):
+        raise ValueError("references must be rows of every class with positive weights")
     return References(rows, codes, weights)
 
 
@@ -309,9 +298,8 @@ def fit_pairs(
 ) -> tuple[PairFit, HeldOut]:
     """Algorithm 1: train the pair-wise model on every fold, estimate the Gramian and S, and solve for posteriors.
 
-    ``n_references`` is the paper's m, comparison points per class and fold (all held-out rows by default), chosen by
-    ``seed``; ``choices`` are ``recovery``, ``correction`` and ``solver`` of :class:`PairFit`, the rest as for
-    :func:`fit_pool`.
+    ``n_references`` is the paper's m, comparison points per class and fold (default all held-out rows), chosen by
+    ``seed``; ``choices`` are ``recovery``, ``correction`` and ``solver`` of PairFit, the rest as for ``fit_pool``.
     """
     codes, k = labels.codes, labels.n_classes
 

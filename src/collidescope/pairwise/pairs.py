@@ -26,10 +26,10 @@ HELD_OUT_PAIRS = 4  #: held-out pairs per held-out row: the loss on 4n pairs is 
 def sample_pairs(
     labels: Tensor, n_pairs: int, generator: torch.Generator | None = None, sample_weight: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Draw ordered pairs of two distinct rows in balance, as the paper's risk (equation 31) asks.
+    """Draw ordered pairs (i, j) of distinct rows in balance, as equation (31) asks; and whether their labels agree.
 
     Half of the pairs are of one class, half of two classes, classes uniform. They alternate, so every even slice of
-    the result is balanced too.
+    the three tensors of shape (n_pairs,) is balanced too.
 
     Parameters
     ----------
@@ -38,81 +38,56 @@ def sample_pairs(
     generator : torch.Generator, on the device of ``labels``, optional
     sample_weight : n weights, in proportion to which rows are drawn within their class, optional
 
-    Returns
-    -------
-    i, j, same : two long tensors and a bool tensor of shape (n_pairs,)
-
     Examples
     --------
     >>> i, j, same = sample_pairs(torch.tensor([0, 0, 1, 1]), 6)
     >>> int(same.sum()), bool((i != j).all())
     (3, True)
     """
-    if labels.ndim != 1 or labels.shape[0] < 2 or labels.is_floating_point():
-        message = f"labels must be at least 2 class numbers in one dimension, got {labels.dtype} {tuple(labels.shape)}"
-        raise ValueError(message)
+    n, device = labels.shape[0], labels.device
+    if labels.ndim != 1 or n < 2 or labels.is_floating_point():
+        found = f"{labels.dtype} {tuple(labels.shape)}"
+        raise ValueError(f"labels must be at least 2 class numbers in one dimension, got {found}")
     if n_pairs < 0:
         raise ValueError(f"n_pairs must not be negative, got {n_pairs}")
-    pool = _Pool(labels, sample_weight, generator)
-    k = torch.randint(pool.n_classes, (n_pairs,), device=labels.device, generator=generator)
-    other = torch.randint(pool.n_classes - 1, k[0::2].shape, device=labels.device, generator=generator)
-    i, j = torch.empty((2, n_pairs), dtype=torch.long, device=labels.device)
-    i[1::2], j[1::2] = pool.two_of_one(k[1::2])
-    i[0::2], j[0::2] = pool.one(k[0::2]), pool.one(other + (other >= k[0::2]))
-    i, j = pool.order[i], pool.order[j]
+    # In float32 a sum of 2²⁴ no longer grows by ones.
+    w = (torch.ones(n) if sample_weight is None else sample_weight).to(device, torch.float64)
+    if w.shape != (n,) or not bool((torch.isfinite(w) & (w >= 0)).all()):
+        raise ValueError(f"sample_weight must be {n} finite numbers ≥ 0, got shape {tuple(w.shape)}")
+    # Rows without weight must not be drawn, not even by a rounding error: they are left out.
+    kept = torch.nonzero(w > 0).flatten()
+    names, inverse, sizes = torch.unique(labels[kept], return_inverse=True, return_counts=True)
+    if len(names) < 2:
+        raise ValueError("labels of positive weight hold a single class or none: pairs of two classes need 2")
+    if lonely := names[sizes < 2].tolist():
+        shown = ", ".join(map(str, lonely[:10])) + (", …" if len(lonely) > 10 else "")
+        raise ValueError(f"class {shown} has 1 member and so no same-class pair: drop or merge the class")
+    # Classes are intervals of cumulative weight, rows smaller ones inside: a draw is one binary search. "Another row
+    # than i" is the interval with i cut out: nothing is rejected, for any imbalance and any weights.
+    order = kept[torch.argsort(inverse, stable=True)]
+    w, last = w[order], torch.cumsum(sizes, 0) - 1
+    ends, first = torch.cumsum(w, 0), last - sizes + 1
+    high, low = ends[last], torch.cat([ends.new_zeros(1), ends[last[:-1]]])
+
+    def points(low: Tensor, high: Tensor) -> Tensor:
+        return low + (high - low) * torch.rand(len(low), dtype=torch.float64, device=device, generator=generator)
+
+    def rows_at(point: Tensor, k: Tensor) -> Tensor:  # of class k, as places in ``order``
+        return torch.minimum(torch.maximum(torch.searchsorted(ends, point, right=True), first[k]), last[k])
+
+    k = torch.randint(len(names), (n_pairs,), device=device, generator=generator)
+    other = torch.randint(len(names) - 1, k[0::2].shape, device=device, generator=generator)
+    i, j = torch.empty((2, n_pairs), dtype=torch.long, device=device)
+    own, k = k[1::2], k[0::2]
+    a = rows_at(points(low[own], high[own]), own)
+    point = points(low[own], high[own] - w[a])
+    b = rows_at(torch.where(point >= ends[a] - w[a], point + w[a], point), own)
+    # Rounding can put the point a hair inside a when weights differ by 1e16: then its neighbour is as good.
+    i[1::2], j[1::2] = a, torch.where(a == b, torch.where(a < last[own], a + 1, a - 1), b)
+    other += other >= k
+    i[0::2], j[0::2] = (rows_at(points(low[c], high[c]), c) for c in (k, other))
+    i, j = order[i], order[j]
     return i, j, labels[i] == labels[j]
-
-
-class _Pool:
-    """Classes as intervals of cumulative weight, rows as smaller ones inside: a draw is one binary search.
-
-    "Another row than i" is the interval with i cut out: nothing is rejected, for any imbalance and any weights.
-    """
-
-    def __init__(self, labels: Tensor, sample_weight: Tensor | None, generator: torch.Generator | None) -> None:
-        n, self.generator = labels.shape[0], generator
-        # In float32 a sum of 2²⁴ no longer grows by ones.
-        weight = (torch.ones(n) if sample_weight is None else sample_weight).to(labels.device, torch.float64)
-        if weight.shape != (n,) or not bool((torch.isfinite(weight) & (weight >= 0)).all()):
-            raise ValueError(f"sample_weight must be {n} finite numbers ≥ 0, got shape {tuple(weight.shape)}")
-        # Rows without weight must not be drawn, not even by a rounding error: they leave the pool.
-        kept = torch.nonzero(weight > 0).flatten()
-        names, inverse, sizes = torch.unique(labels[kept], return_inverse=True, return_counts=True)
-        self.n_classes = len(names)
-        if self.n_classes < 2:
-            raise ValueError("labels of positive weight hold a single class or none: pairs of two classes need 2")
-        if lonely := names[sizes < 2].tolist():
-            shown = ", ".join(map(str, lonely[:10])) + (", …" if len(lonely) > 10 else "")
-            raise ValueError(f"class {shown} has 1 member and so no same-class pair: drop or merge the class")
-        self.order = kept[torch.argsort(inverse, stable=True)]
-        self.weight = weight[self.order]
-        self.cumulative = torch.cumsum(self.weight, 0)
-        #: First and last place of each class in ``order``, and the ends of its interval.
-        self.last = torch.cumsum(sizes, 0) - 1
-        self.first = self.last - sizes + 1
-        self.end = self.cumulative[self.last]
-        self.start = torch.cat([self.end.new_zeros(1), self.end[:-1]])
-
-    def one(self, k: Tensor) -> Tensor:
-        """A row of each class ``k``, as its place in ``order``."""
-        return self._find(self._point(self.start[k], self.end[k]), k)
-
-    def two_of_one(self, k: Tensor) -> tuple[Tensor, Tensor]:
-        """Two distinct rows of each class ``k``."""
-        i = self.one(k)
-        w = self.weight[i]
-        point = self._point(self.start[k], self.end[k] - w)
-        j = self._find(torch.where(point >= self.cumulative[i] - w, point + w, point), k)
-        # Rounding can put the point a hair inside i when weights differ by 1e16: then its neighbour is as good.
-        return i, torch.where(i == j, torch.where(i < self.last[k], i + 1, i - 1), j)
-
-    def _point(self, low: Tensor, high: Tensor) -> Tensor:
-        uniform = torch.rand(low.shape[0], dtype=torch.float64, device=low.device, generator=self.generator)
-        return low + (high - low) * uniform
-
-    def _find(self, point: Tensor, k: Tensor) -> Tensor:
-        place = torch.searchsorted(self.cumulative, point, right=True)
-        return torch.minimum(torch.maximum(place, self.first[k]), self.last[k])
 
 
 def same_log_odds_shift(n_classes: int) -> float:
@@ -187,14 +162,11 @@ class BalancedPairLoss(nn.Module):
 
     Parameters
     ----------
-    n_classes : int
-        K of the whole problem, not of the batch.
+    n_classes : K of the whole problem, not of the batch
     shift : float, optional
         Added to the logit of Sim before the loss: log(K - 1) by default, so that what is trained is Sim. Pass 0 to
         train V itself, as a fit does, and subtract the shift from its scores.
-    bounded : float, optional
-        An upper bound of the loss of one pair: the probability of what was observed is clamped at exp(-bounded). The
-        paper's Theorem 2 asks for a bounded loss.
+    bounded : an upper bound of the loss of one pair, as the paper's Theorem 2 asks for; none by default
 
     Examples
     --------

@@ -2,14 +2,12 @@
 
 A network reads its rows many times, each time in a new order; files and loaders give them once and in theirs. So
 :func:`spool` makes one pass with a batch in memory: X stays on disk as a memory map, the labels are in memory.
-:func:`posterior_batches` reads posteriors from Parquet files for :func:`collidescope.estimate.accumulate`.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import secrets
 import shutil
 import tempfile
 import weakref
@@ -23,9 +21,9 @@ import numpy.typing as npt
 from numpy.lib import format as npy
 
 from collidescope import _checks as check
+from collidescope import _store
 from collidescope._checks import FloatArray
 from collidescope._progress import Progress
-from collidescope._store import unfinished_prefix
 from collidescope.scale import _dask
 
 BATCH_ROWS = 65_536  #: rows of a Parquet file that are in memory at once
@@ -46,6 +44,8 @@ def spool(
 ) -> tuple[Any, npt.NDArray[Any]]:
     """Rows as a memory map on disk, in one pass and constant memory: ``clf.fit(*spool("rows.parquet", "label"))``.
 
+    Returns X, a read-only ``numpy.memmap`` of shape (n, …), and y, an array of n labels in memory.
+
     Parameters
     ----------
     source : file or folder, or iterable
@@ -61,11 +61,6 @@ def spool(
     batch_size : rows of a Parquet file that are in memory at once
     verbose : 1 shows how far it is
 
-    Returns
-    -------
-    X : read-only numpy.memmap of shape (n, …)
-    y : array of n labels, in memory
-
     Examples
     --------
     >>> rng = np.random.default_rng(0)
@@ -76,18 +71,16 @@ def spool(
     """
     wanted = np.dtype(check.check_choice(getattr(dtype, "__name__", str(dtype)), ["float32", "float64"], "dtype"))
     stream = _open(source, target, columns, check.check_count(batch_size, "batch_size"))
-    place, made = _place(folder)
-    unfinished = place / f"{unfinished_prefix(place / ROWS_FILE)}{secrets.token_hex(8)}"
+    made = folder is None or not os.path.exists(folder)
+    place = Path(tempfile.mkdtemp(prefix="collidescope-")) if folder is None else _new_folder(folder)
     try:
-        with open(unfinished, "xb") as file:
-            y = _write(stream, _GrowingFile(file, wanted), verbose)
+        # What is temporary goes as a whole when anything fails, and need not reach the disk before it is read.
+        with open(place / ROWS_FILE, "xb") if folder is None else _store.replacing(place / ROWS_FILE) as file:
+            y = _write(stream, file, wanted, verbose)
             if folder is not None:
                 np.save(place / LABELS_FILE, y, allow_pickle=False)
-                os.fsync(file.fileno())
-        os.replace(unfinished, place / ROWS_FILE)
         X = np.load(place / ROWS_FILE, mmap_mode="r")
     except BaseException as error:  # Ctrl-C too: nothing half written is left
-        unfinished.unlink(missing_ok=True)
         (place / LABELS_FILE).unlink(missing_ok=True)
         if made:
             shutil.rmtree(place, ignore_errors=True)
@@ -130,12 +123,13 @@ def posterior_batches(
     array([[0.85, 0.15],
            [0.15, 0.85]])
     """
-    files, wanted, _ = _parquet_files(Path(path), label, columns)
-    return _parquet_batches(files, wanted, label, check.check_count(batch_size, "batch_size"))
+    return _parquet(Path(path), label, columns, check.check_count(batch_size, "batch_size"))[0]
 
 
-def _parquet_files(path: Path, label: str | None, columns: Sequence[str] | None) -> tuple[list[Path], list[str], int]:
-    """The files at ``path``, the columns to be read from each (checked to be there, and numbers), rows in all."""
+def _parquet(
+    path: Path, label: str | None, columns: Sequence[str] | None, batch_size: int
+) -> tuple[Iterator[Any], int, list[str]]:
+    """Batches of the Parquet files at ``path`` (arrays, with labels where ``label`` names them), rows, columns."""
     try:
         from pyarrow import ArrowException, types
         from pyarrow.parquet import ParquetFile
@@ -153,35 +147,36 @@ def _parquet_files(path: Path, label: str | None, columns: Sequence[str] | None)
                 schema, rows = table.schema_arrow, rows + table.metadata.num_rows
         except (OSError, ValueError, ArrowException) as error:
             raise ValueError(f"path {str(file)!r} is no Parquet file: {error}") from None
-        names = schema.names
-        wanted = [name for name in names if name != label] if columns is None else list(columns)
-        if missing := [name for name in [*wanted, *([] if label is None else [label])] if name not in names]:
-            raise ValueError(f"path {str(file)!r} has no column {missing[0]!r}, its columns are {names[:20]}")
-        if not wanted:
-            raise ValueError(f"path {str(file)!r} must have a column beside {label!r}, its columns are {names}")
+        # the order of the first file holds for all
+        columns = wanted = _wanted(f"path {str(file)!r}", schema.names, label, columns)
         for name, found in ((name, schema.field(name).type) for name in wanted):
             if not any(test(found) for test in numbers):
                 raise ValueError(_no_number(name, found))
-        columns = wanted  # the order of the first file holds for all
-    return files, wanted, rows
+
+    def batches() -> Iterator[Any]:
+        for file in files:
+            try:
+                # Not ahead, and one row group at a time: what is in memory must not grow with the file.
+                with ParquetFile(file, pre_buffer=False) as table:
+                    named = wanted if label is None else [*wanted, label]
+                    for batch in table.iter_batches(batch_size, columns=named, use_threads=False):
+                        if batch.num_rows:
+                            P = np.column_stack([batch.column(name).to_numpy(zero_copy_only=False) for name in wanted])
+                            yield P if label is None else (P, batch.column(label).to_numpy(zero_copy_only=False))
+            except (OSError, ArrowException) as error:
+                raise ValueError(f"path {str(file)!r} cannot be read to its end (damaged?): {error}") from None
+
+    return batches(), rows, wanted
 
 
-def _parquet_batches(files: list[Path], wanted: list[str], label: str | None, batch_size: int) -> Iterator[Any]:
-    """The columns ``wanted`` as one array, with the labels where ``label`` names them, some rows at a time."""
-    from pyarrow import ArrowException
-    from pyarrow.parquet import ParquetFile
-
-    columns = wanted if label is None else [*wanted, label]
-    for file in files:
-        try:
-            # Not ahead, and one row group at a time: what is in memory must not grow with the file.
-            with ParquetFile(file, pre_buffer=False) as table:
-                for batch in table.iter_batches(batch_size, columns=columns, use_threads=False):
-                    if batch.num_rows:
-                        P = np.column_stack([batch.column(name).to_numpy(zero_copy_only=False) for name in wanted])
-                        yield P if label is None else (P, batch.column(label).to_numpy(zero_copy_only=False))
-        except (OSError, ArrowException) as error:
-            raise ValueError(f"path {str(file)!r} cannot be read to its end (damaged?): {error}") from None
+def _wanted(table: str, names: list[str], label: str | None, columns: Sequence[str] | None) -> list[str]:
+    """Those of the ``names`` of a table that make up its rows: all but ``label``, or ``columns``."""
+    wanted = [name for name in names if name != label] if columns is None else list(columns)
+    if missing := [name for name in [*wanted, *([] if label is None else [label])] if name not in names]:
+        raise ValueError(f"{table} has no column {missing[0]!r}, its columns are {names[:20]}")
+    if not wanted:
+        raise ValueError(f"{table} must have a column beside {label!r}, its columns are {names}")
+    return wanted
 
 
 #: Batches; how many rows or batches there are (0: nobody knows); which of the two; target and columns of DataFrames.
@@ -198,8 +193,8 @@ def _open(source: Any, target: str | None, columns: Sequence[str] | None, batch_
     if isinstance(source, str | os.PathLike):
         if target is None:
             raise ValueError("target must name the column of labels when source is a file, got None")
-        files, wanted, n_rows = _parquet_files(Path(source), target, columns)
-        return _parquet_batches(files, wanted, target, batch_size), n_rows, "rows", None, wanted
+        batches, n_rows, wanted = _parquet(Path(source), target, columns, batch_size)
+        return batches, n_rows, "rows", None, wanted
     if _dask.is_dask(source) and hasattr(source, "columns"):
         source = (part.compute() for part in source.to_delayed())
     if hasattr(source, "shape") or not isinstance(source, Iterable):
@@ -210,70 +205,51 @@ def _open(source: Any, target: str | None, columns: Sequence[str] | None, batch_
     return iter(source), length_hint(source), "batches", target, None if columns is None else list(columns)
 
 
-def _place(folder: str | Path | None) -> tuple[Path, bool]:
-    if folder is None:
-        return Path(tempfile.mkdtemp(prefix="collidescope-")), True
-    if not isinstance(folder, str | os.PathLike):
-        raise ValueError(f"folder must be the name of a folder, got {folder!r}")
-    place = Path(folder)
+def _new_folder(folder: str | Path) -> Path:
+    place = _store.made_folder(folder, "folder")
     if there := [name for name in (ROWS_FILE, LABELS_FILE) if (place / name).exists()]:
         said = f"folder {str(place)!r} holds {there[0]} already: read it with numpy.load(…, mmap_mode='r'),"
         raise ValueError(f"{said} remove it, or name another folder")
-    made = not place.exists()
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ValueError(f"folder {str(place)!r} cannot be a folder: {error.strerror}") from None
-    for left in place.glob(f"{unfinished_prefix(place / ROWS_FILE)}*"):  # by a process that was killed
-        left.unlink(missing_ok=True)
-    return place, made
+    return place
 
 
-class _GrowingFile:
-    """A .npy file of rows whose number is known at its end: its header leaves room for it."""
-
-    def __init__(self, file: BinaryIO, dtype: np.dtype[Any]) -> None:
-        self.file, self.dtype, self.n_rows = file, dtype, 0
-        self.shape: tuple[int, ...] | None = None
-
-    def append(self, rows: npt.NDArray[Any]) -> None:
-        if self.shape is None:
-            self.shape = rows.shape[1:]
-            self.write_header()
-        self.file.write(np.ascontiguousarray(rows).data)
-        self.n_rows += len(rows)
-
-    def write_header(self) -> None:
-        self.file.seek(0)
-        shape = (self.n_rows, *(self.shape or ()))
-        header = {"descr": npy.dtype_to_descr(self.dtype), "fortran_order": False, "shape": shape}
-        npy.write_array_header_1_0(self.file, header)  # numpy pads it for any number of rows
-
-
-def _write(stream: _Stream, out: _GrowingFile, verbose: int) -> npt.NDArray[Any]:
+def _write(stream: _Stream, file: BinaryIO, dtype: np.dtype[Any], verbose: int) -> npt.NDArray[Any]:
+    """Write the rows as a .npy file, and return the labels."""
     batches, total, unit, target, names = stream
     labels: list[npt.NDArray[Any]] = []
+    n_rows, shape = 0, ()
+
+    def write_header() -> None:  # its first form leaves room: numpy pads it for any number of rows
+        file.seek(0)
+        header = {"descr": npy.dtype_to_descr(dtype), "fortran_order": False, "shape": (n_rows, *shape)}
+        npy.write_array_header_1_0(file, header)
+
     with Progress(f"writing {unit}", total, verbose) as progress:
         for number, batch in enumerate(batches):
             try:
                 x, y, names = _split(batch, target, names)
-                rows = _rows(x, names, out)
+                rows = _rows(x, names, dtype, n_rows)
                 own = _labels(y) if len(rows) else np.atleast_1d(check.to_numpy(y))
+                if labels and rows.shape[1:] != shape:
+                    raise ValueError(f"x has rows of shape {rows.shape[1:]}, those before have {shape}")
                 if len(rows) != len(own):
                     raise ValueError(f"x and y must have the same number of rows, got {len(rows)} and {len(own)}")
                 groups = [GROUPS.get(each.dtype.kind, str(each.dtype)) for each in (*labels[:1], own)]
                 if len(rows) and len(set(groups)) > 1:
                     raise ValueError(f"it has labels that are {groups[1]}, those before are {groups[0]}: convert them")
             except ValueError as error:
-                raise ValueError(f"batch {number} of source, from row {out.n_rows}: {error}") from None
+                raise ValueError(f"batch {number} of source, from row {n_rows}: {error}") from None
             if len(rows):
-                out.append(rows)
+                if not labels:
+                    shape = rows.shape[1:]
+                    write_header()
+                file.write(np.ascontiguousarray(rows).data)
                 labels.append(own)
+                n_rows += len(rows)
             progress.step(len(rows) if unit == "rows" else 1)
     if not labels:
         raise ValueError("source holds no rows: an iterator that was read already, or an empty file?")
-    out.write_header()
-    out.file.flush()
+    write_header()
     return np.concatenate(labels)
 
 
@@ -282,9 +258,7 @@ def _split(batch: Any, target: str | None, names: list[str] | None) -> tuple[Any
     if hasattr(batch, "iloc"):
         if target is None:
             raise ValueError("target must name the column of labels when batches are DataFrames, got None")
-        names = [name for name in batch.columns if name != target] if names is None else names
-        if missing := [name for name in [*names, target] if name not in batch.columns]:
-            raise ValueError(f"there is no column {missing[0]!r}, the columns are {list(batch.columns)[:20]}")
+        names = _wanted("it", list(batch.columns), target, names)
         return batch[names], batch[target], names
     if target is not None:
         raise ValueError(f"target names a column of a file or DataFrame, but the batch is a {type(batch).__name__}")
@@ -294,34 +268,15 @@ def _split(batch: Any, target: str | None, names: list[str] | None) -> tuple[Any
     return batch[0], batch[1], names
 
 
-def _rows(x: Any, names: list[str] | None, out: _GrowingFile) -> npt.NDArray[Any]:
-    """The batch as finite rows of the file's dtype and of the shape of the rows before."""
+def _rows(x: Any, names: list[str] | None, dtype: np.dtype[Any], first: int) -> npt.NDArray[Any]:
+    """The batch, whose first row has the number ``first``, as finite rows of ``dtype``."""
+    if isinstance(x, np.ma.MaskedArray):
+        raise ValueError("x must not be a masked array: drop or fill what is masked, then pass a plain array")
     if hasattr(x, "iloc"):
         for name, found in x.dtypes.items():
             if found.kind not in "fiub":
                 raise ValueError(_no_number(name, found))
         names, x = list(x.columns), x.to_numpy(dtype=np.float64, na_value=np.nan)
-    given = _numbers(x)
-    if given.ndim < 2 or (len(given) and not given[0].size):
-        message = f"x must be rows, of shape (n, d) or more, got shape {given.shape}: batch single examples first"
-        raise ValueError(message)
-    if out.shape is not None and given.shape[1:] != out.shape:
-        raise ValueError(f"x has rows of shape {given.shape[1:]}, those before have {out.shape}")
-    with np.errstate(over="ignore"):
-        rows = given.astype(out.dtype, copy=False)
-    if (finite := np.isfinite(rows)).all():
-        return rows
-    where = tuple(int(i) for i in np.argwhere(~finite)[0])
-    column = names[where[1]] if names is not None else where[1] if len(where) == 2 else where[1:]
-    at = f"in row {out.n_rows + where[0]}, column {column!r}"
-    if np.isfinite(float(given[where])):
-        raise ValueError(f"x has {given[where]:.6g} {at}, beyond what {out.dtype} holds: pass dtype='float64'")
-    raise ValueError(f"x must be finite, got {given[where]} {at}: drop or impute such rows first")
-
-
-def _numbers(x: Any) -> npt.NDArray[Any]:
-    if isinstance(x, np.ma.MaskedArray):
-        raise ValueError("x must not be a masked array: drop or fill what is masked, then pass a plain array")
     try:
         given = np.asarray(check.to_numpy(x))
         if given.dtype.kind == "O":  # decimals, or truth values with gaps
@@ -330,7 +285,19 @@ def _numbers(x: Any) -> npt.NDArray[Any]:
         raise ValueError(f"x must hold numbers, got {type(x).__name__} ({error})") from None
     if given.dtype.kind not in "fiub":
         raise ValueError(f"x must hold numbers, got {type(x).__name__} of dtype {given.dtype}")
-    return given
+    if given.ndim < 2 or (len(given) and not given[0].size):
+        said = f"x must be rows, of shape (n, d) or more, got shape {given.shape}"
+        raise ValueError(f"{said}: batch single examples first")
+    with np.errstate(over="ignore"):
+        rows = given.astype(dtype, copy=False)
+    if not (finite := np.isfinite(rows)).all():
+        where = tuple(int(i) for i in np.argwhere(~finite)[0])
+        column = names[where[1]] if names is not None else where[1] if len(where) == 2 else where[1:]
+        at = f"in row {first + where[0]}, column {column!r}"
+        if np.isfinite(float(given[where])):
+            raise ValueError(f"x has {given[where]:.6g} {at}, beyond what {dtype} holds: pass dtype='float64'")
+        raise ValueError(f"x must be finite, got {given[where]} {at}: drop or impute such rows first")
+    return rows
 
 
 def _labels(y: Any) -> npt.NDArray[Any]:

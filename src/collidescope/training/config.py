@@ -26,25 +26,17 @@ def check_sizes(hidden_layer_sizes: Sequence[int]) -> tuple[int, ...]:
 class TrainingConfig:
     """How a network is trained. Every field has a default that was measured.
 
-    Parameters
-    ----------
-    hidden_layer_sizes : "auto" (the capacity is left to the model that is trained) or tuple of int
-    max_epochs, patience : int
-        Training stops when the held-out loss has not fallen for ``patience`` epochs, and the best weights are kept.
-        ``patience=0`` holds nothing out, trains on all rows for ``max_epochs`` and keeps the last weights.
-    batch_size : int or "auto"
-    learning_rate, weight_decay, dropout : float
-        The first two of AdamW; biases do not decay.
-    device : str
+    Training stops when the held-out loss has not fallen for ``patience`` epochs, and the best weights are kept.
+    ``patience=0`` holds nothing out, trains on all rows for ``max_epochs`` and keeps the last weights.
     """
 
-    hidden_layer_sizes: str | tuple[int, ...] = "auto"
+    hidden_layer_sizes: str | tuple[int, ...] = "auto"  #: "auto" leaves the capacity to the model that is trained
     dropout: float = 0.0
     max_epochs: int = 200
     patience: int = 12
     batch_size: int | str = "auto"
-    learning_rate: float = 3e-3
-    weight_decay: float = 1e-2
+    learning_rate: float = 3e-3  #: of AdamW, as the next
+    weight_decay: float = 1e-2  #: biases do not decay
     device: str = "cpu"
 
     def __post_init__(self) -> None:

@@ -1,8 +1,5 @@
 """How torch uses the machine: threads, denormal numbers, memory that runs out, devices that fail, several processes.
 
-Lack of memory and a failing device, a RuntimeError of torch, become a MemoryError or :class:`DeviceError` that says
-what to try, and blocks of work are halved where that helps.
-
 Several processes (``torchrun``) train one network once each has called ``torch.distributed.init_process_group``: each
 takes its share of every batch, and gradients are averaged. The batches are those of a single process, drawn by the
 same generator, so S is the same up to rounding whatever the number of processes. Every process holds all rows.
@@ -50,8 +47,7 @@ def one_thread(wanted: bool) -> Iterator[None]:
         yield
         return
     with state.lock:
-        if state.running == 0:
-            state.before = torch.get_num_threads()
+        state.before = state.before if state.running else torch.get_num_threads()
         state.running += 1
     torch.set_num_threads(1)
     try:
@@ -122,15 +118,13 @@ def halved(compute: Callable[[slice, slice], T], rows: slice, columns: slice) ->
 
 def world() -> tuple[int, int]:
     """(number of this process, number of processes); (0, 1) where there is one."""
-    if dist.is_available() and dist.is_initialized():
-        return dist.get_rank(), dist.get_world_size()
-    return 0, 1
+    together = dist.is_available() and dist.is_initialized()
+    return (dist.get_rank(), dist.get_world_size()) if together else (0, 1)
 
 
 def own_part(batch: Tensor) -> tuple[Tensor, float]:
     """The part of a batch (last dimension) of this process, all with fewer rows than processes; and its weight."""
-    rank, size = world()
-    n_rows = batch.shape[-1]
+    (rank, size), n_rows = world(), batch.shape[-1]
     if n_rows < size:
         return batch, 1 / size
     start, stop = n_rows * rank // size, n_rows * (rank + 1) // size
@@ -154,9 +148,7 @@ def gather_rows(*tensors: Tensor) -> tuple[Tensor, ...]:
     For the pair loss in a custom trainer: pairs are then formed across processes. Every process must bring the same
     number of rows, and average the gradients of its parameters as ``DistributedDataParallel`` does.
     """
-    if world()[1] == 1:
-        return tensors
-    return tuple(_Gather.apply(t) for t in tensors)  # type: ignore[no-untyped-call]
+    return tensors if world()[1] == 1 else tuple(_Gather.apply(t) for t in tensors)  # type: ignore[no-untyped-call]
 
 
 class _Gather(torch.autograd.Function):

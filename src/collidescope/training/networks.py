@@ -1,13 +1,14 @@
 """Plain networks of classes, stacks of them trained side by side, and the cross-entropy that they are trained on.
 
-Shapes: n rows, B of them per step, d features, K classes, M networks of a stack. An *encoder* maps (B, d) to (B, K)
-logits, a stack maps (M, B, d) or a shared (B, d) to (M, B, K).
+Shapes: B rows per step, d features, K classes, M networks of a stack. An *encoder* maps (B, d) to (B, K) logits, a
+stack maps (M, B, d) or a shared (B, d) to (M, B, K).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -71,38 +72,34 @@ class StackedMLP(nn.Module):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
-        self.n_members = n_members
+        self.n_members, self.dropout = n_members, nn.Dropout(dropout)
         self.shapes = list(pairwise([n_in, *check_sizes(hidden_layer_sizes), n_out]))
         sizes = [(a, size) for a, b in self.shapes for size in (a * b, b)]
         drawn = [(torch.rand((n_members, s), generator=generator) * 2 - 1) * max(a, 1) ** -0.5 for a, s in sizes]
         self.weight, self.bias = (nn.Parameter(torch.cat(drawn[first::2], 1)) for first in (0, 1))
-        self.dropout = nn.Dropout(dropout)
 
     @property
-    def weights(self) -> list[Tensor]:
-        """The weights of every layer, (M, a, b), as views."""
-        parts = torch.split(self.weight, [a * b for a, b in self.shapes], 1)
-        return [part.view(-1, a, b) for part, (a, b) in zip(parts, self.shapes, strict=True)]
-
-    @property
-    def biases(self) -> list[Tensor]:
-        """The biases of every layer, (M, 1, b), as views."""
-        return [part.unsqueeze(1) for part in torch.split(self.bias, [b for _, b in self.shapes], 1)]
+    def layers(self) -> list[tuple[Tensor, Tensor]]:
+        """Weights (M, a, b) and biases (M, 1, b) of every layer, as views."""
+        weights = torch.split(self.weight, [a * b for a, b in self.shapes], 1)
+        biases = torch.split(self.bias, [b for _, b in self.shapes], 1)
+        parts = zip(self.shapes, weights, biases, strict=True)
+        return [(weight.view(-1, a, b), bias.unsqueeze(1)) for (a, b), weight, bias in parts]
 
     def forward(self, x: Tensor) -> Tensor:
         if self.n_members == 1:  # plain products are faster than batched ones of one, backwards above all
             return self.member(0, x.flatten(0, -2)).unsqueeze(0)
-        x = x.expand(self.n_members, *x.shape) if x.ndim == 2 else x
-        return self._layers(torch.baddbmm, x, self.weights, self.biases)
+        return self._apply_layers(torch.baddbmm, x.expand(self.n_members, *x.shape[-2:]), self.layers)
 
     def member(self, m: int, x: Tensor) -> Tensor:
         """Logits of member ``m`` alone: (B, d) → (B, K)."""
-        return self._layers(torch.addmm, x, [w[m] for w in self.weights], [b[m, 0] for b in self.biases])
+        return self._apply_layers(torch.addmm, x, [(weight[m], bias[m, 0]) for weight, bias in self.layers])
 
-    def _layers(self, product: Callable[..., Tensor], x: Tensor, weights: list[Tensor], biases: list[Tensor]) -> Tensor:
-        for weight, bias in zip(weights[:-1], biases[:-1], strict=True):
-            x = self.dropout(torch.relu(product(bias, x, weight)))
-        return product(biases[-1], x, weights[-1])
+    def _apply_layers(self, product: Any, x: Tensor, layers: list[tuple[Tensor, Tensor]]) -> Tensor:
+        *hidden, (weight, bias) = layers
+        for w, b in hidden:
+            x = self.dropout(torch.relu(product(b, x, w)))
+        return product(bias, x, weight)  # type: ignore[no-any-return]
 
 
 class OneMember(nn.Module):
@@ -154,17 +151,13 @@ class FactorisedObjective:
         return self._cross_entropy(module(x), batch).sum()
 
     def held_out_loss(self, module: nn.Module) -> Tensor:
-        losses = []
+        losses = torch.full((self.n_members,), torch.nan, device=self.y.device)  # where nothing is held out
         for member, rows in enumerate(self.held_out_rows):
-            if len(rows) == 0:  # patience=0 trains on all rows
-                losses.append(torch.full((1,), torch.nan, device=self.y.device))
-                continue
-            logits = [self._member_logits(module, member, self.X[part]) for part in torch.split(rows, SCORING_BATCH)]
-            losses.append(self._cross_entropy(torch.cat(logits)[None], rows[None]))
-        return torch.cat(losses)
-
-    def _member_logits(self, module: nn.Module, member: int, x: Tensor) -> Tensor:
-        return module(x[None])[0] if self.n_members == 1 else module.member(member, x)  # type: ignore[no-any-return, operator]
+            if len(rows):
+                blocks = (self.X[part] for part in torch.split(rows, SCORING_BATCH))
+                logits = [module(x[None])[0] if self.n_members == 1 else module.member(member, x) for x in blocks]  # type: ignore[operator]
+                losses[member] = self._cross_entropy(torch.cat(logits)[None], rows[None])[0]
+        return losses
 
     def _cross_entropy(self, logits: Tensor, rows: Tensor) -> Tensor:
         """Mean over the rows (M, B) of each member, weighted: (M, B, K) → (M,)."""

@@ -102,18 +102,16 @@ def stratified_split(y: Tensor, fraction: float, seed: int) -> Split:
     """(training rows, held-out rows), stratified by class. Rows of a class with one member are trained on."""
     labels = y.cpu()
     dealt = torch.bincount(labels)[labels] > 1
-    n = int(dealt.sum())
-    if n == 0:
-        message = "a fold has one row of every class of y to train on and none to validate with: gather more of each"
-        raise ValueError(message)
+    if (n := int(dealt.sum())) == 0:
+        found = "one row of every class of y to train on and none to validate with"
+        raise ValueError(f"a fold has {found}: gather more of each")
     n_parts = max(2, min(round(1 / fraction), n // 2))
     # Shuffled, then sorted by class: every n_parts-th row of them is a share of every class.
     shuffled = torch.randperm(len(y), generator=torch.Generator().manual_seed(seed))
     shuffled = shuffled[dealt[shuffled]]
     held_out = torch.zeros(len(y), dtype=torch.bool)
     held_out[shuffled[torch.argsort(labels[shuffled], stable=True)][::n_parts]] = True
-    train, rest = (torch.nonzero(part).flatten().to(y.device) for part in (~held_out, held_out))
-    return train, rest
+    return torch.nonzero(~held_out).flatten().to(y.device), torch.nonzero(held_out).flatten().to(y.device)
 
 
 def signature(X: Rows, *data: Tensor | None) -> str:
