@@ -12,7 +12,7 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.svm import LinearSVC
 
-from collidescope.learners import MEMBERS, kernel, members_for, trees
+from collidescope.learners import MEMBERS, kernel, members_for, recipe
 from collidescope.learners.base import Member, Task
 from collidescope.learners.foreign import Foreign
 from collidescope.learners.pool import pool, pool_weights
@@ -36,7 +36,7 @@ def task(X: np.ndarray, codes: np.ndarray, **options: Any) -> Task:
 
 
 def fitted(name: str, *args: Any, **options: Any) -> Member:
-    return MEMBERS[name]().fit(task(*args, **options))
+    return recipe(name).fit(task(*args, **options))
 
 
 def log_loss(member: Member, X: np.ndarray, codes: np.ndarray) -> float:
@@ -70,7 +70,7 @@ def test_odd_shapes_give_finite_posteriors_that_a_file_brings_back(name: str, n:
     assert log_p.shape == (8, k)
     assert np.isfinite(log_p).all()
     np.testing.assert_allclose(np.exp(log_p).sum(axis=1), 1, atol=1e-5)
-    again = MEMBERS[name].restore(copy.deepcopy(member.export()), d + 1, k)
+    again = recipe(name).restore(copy.deepcopy(member.export()), (d + 1,), k)
     np.testing.assert_allclose(again.log_posteriors(far), log_p, atol=1e-5)
 
 
@@ -186,13 +186,13 @@ def test_what_does_not_fit_is_refused(name: str) -> None:
     tree = fitted(name, *blobs(60, 3, 2)).export()
     for key in [key for key, value in tree.items() if getattr(value, "dtype", None) == np.float16]:
         with pytest.raises(ValueError, match="finite"):
-            MEMBERS[name].restore({**tree, key: np.full_like(tree[key], np.inf)}, 3, 2)
+            recipe(name).restore({**tree, key: np.full_like(tree[key], np.inf)}, (3,), 2)
     for entry, bad in HOSTILE[name].items():
         if bad is None:  # indices far outside, of the right dtype and shape
             bad = np.full_like(tree[entry], np.iinfo(tree[entry].dtype).max)
         for spoiled in ({**tree, entry: bad}, {key: value for key, value in tree.items() if key != entry}):
             with pytest.raises((ValueError, KeyError, TypeError)):
-                MEMBERS[name].restore(spoiled, 3, 2)
+                recipe(name).restore(spoiled, (3,), 2)
 
 
 def test_trees_that_point_backwards_or_too_deep_are_refused() -> None:
@@ -202,7 +202,7 @@ def test_trees_that_point_backwards_or_too_deep_are_refused() -> None:
     tree |= {"inner": np.packbits(np.arange(2 * chain + 1) < chain)}
     for right, message in ((2 * np.arange(chain, 0, -1), "deeper"), (np.zeros(chain), "outside")):
         with pytest.raises(ValueError, match=message):
-            trees.Boosting.restore(tree | {"right": right.astype(np.uint16)}, 1, 2)
+            recipe("trees").restore(tree | {"right": right.astype(np.uint16)}, (1,), 2)
 
 
 def test_a_classifier_of_scikit_learn_is_a_member_that_cannot_be_saved() -> None:
@@ -252,7 +252,7 @@ def test_labels_without_signal_give_no_lower_brier_score_than_the_priors() -> No
         logs, P = np.empty((len(names), 400, 3)), np.empty((400, 3))
         for here in [fold == f for f in range(4)]:
             rest = task(X[~here], codes[~here], seed=seed)
-            logs[:, here] = [MEMBERS[name]().fit(rest).log_posteriors(X[here]) for name in names]
+            logs[:, here] = [recipe(name).fit(rest).log_posteriors(X[here]) for name in names]
         for here in [fold == f for f in range(4)]:
             P[here] = pool(logs[:, here], pool_weights(logs[:, ~here], codes[~here]))
         onehot = np.eye(3)[codes]
@@ -268,13 +268,13 @@ def test_a_convolution_learns_shapes_wherever_they_are_and_comes_back_from_a_fil
         r, c = generator.integers(0, 5, 2)
         image[0, r : r + 4, c] += 2 * (code == 0)
         image[0, r, c : c + 4] += 2 * (code == 1)
-    member = MEMBERS["convolution"]().fit(Task(X[:180], codes[:180], 2, seed=1))
+    member = recipe("convolution").fit(Task(X[:180], codes[:180], 2, seed=1))
     assert log_loss(member, X[180:], codes[180:]) < 0.3
     assert "convolution" in members_for(240, 64, 2, images=True)
     assert "convolution" not in members_for(240, 64, 2)
-    again = MEMBERS["convolution"].restore(copy.deepcopy(member.export()), 64, 2)
+    again = recipe("convolution").restore(copy.deepcopy(member.export()), (1, 8, 8), 2)
     np.testing.assert_allclose(again.log_posteriors(X), member.log_posteriors(X), atol=1e-5)
     tree = member.export()
     for bad in ({"width": 10**6}, {"shape": [1, 8, 9]}, {"arrays": {}}):
         with pytest.raises((ValueError, KeyError)):
-            MEMBERS["convolution"].restore({**tree, **bad}, 64, 2)
+            recipe("convolution").restore({**tree, **bad}, (1, 8, 8), 2)

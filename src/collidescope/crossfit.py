@@ -19,7 +19,7 @@ from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
 from collidescope._progress import Progress
 from collidescope.folds import HeldOut, Labels, Settings, Split, Standardised, restored_scaling, run_folds, threads_for
-from collidescope.learners import MEMBERS, QUICK, members_for
+from collidescope.learners import MEMBERS, QUICK, members_for, recipe
 from collidescope.learners.base import Member, Task, Tree
 from collidescope.learners.foreign import Foreign
 from collidescope.learners.pool import pool, pool_weights
@@ -42,7 +42,7 @@ def recipes_for(
     ['linear', 'neighbours']
     """
     if factory is not None:
-        from collidescope.learners.custom import Custom
+        from collidescope.learners.network import Custom
 
         return [Custom(factory)]
     d, images = int(np.prod(shape)), len(shape) > 1
@@ -56,10 +56,10 @@ def recipes_for(
     else:
         chosen = list(members)
     recipes = [_recipe(entry) for entry in chosen]
-    names = [recipe.name for recipe in recipes]
+    names = [each.name for each in recipes]
     if not recipes or len(set(names)) < len(names):
         raise ValueError(f"members must name at least one model, and none twice, got {names}")
-    if not images and (wrong := [recipe.name for recipe in recipes if recipe.images]):
+    if not images and (wrong := [each.name for each in recipes if each.images]):
         raise ValueError(f"member {wrong[0]!r} needs images, X of shape (n, h, w) or more, got rows of shape {shape}")
     return recipes
 
@@ -70,7 +70,7 @@ def _recipe(entry: Any) -> Member:
     if not isinstance(entry, str) or entry not in MEMBERS:
         known = f"names ({', '.join(MEMBERS)}) or pairs (name, scikit-learn classifier)"
         raise ValueError(f"members must be {known}, got {entry!r}")
-    return MEMBERS[entry]()
+    return recipe(entry)
 
 
 class _PoolFold(NamedTuple):
@@ -143,14 +143,14 @@ class PoolFit:
         return cls(folds, weights, centre, scale, priors, shape, fold_weights=kept)
 
 
-def _restored_member(tree: Mapping[str, Any], shape: tuple[int, ...], n_classes: int, factory: Factory) -> Member:
+def _restored_member(tree: Tree, shape: tuple[int, ...], n_classes: int, factory: Factory) -> Member:
     """A member as a file describes it; those around a custom module need its factory."""
     kind = check.check_choice(tree["type"], [*MEMBERS, "module"], "type of a member")
-    if kind == "module":
-        from collidescope.learners.custom import Custom
+    if kind != "module":
+        return recipe(kind).restore(tree, shape, n_classes)
+    from collidescope.learners.network import Custom
 
-        return Custom.restore(dict(tree) | {"row_shape": shape, "factory": factory}, shape[0], n_classes)
-    return MEMBERS[kind].restore(dict(tree), int(np.prod(shape)), n_classes)
+    return Custom(factory).restore(tree, shape, n_classes)
 
 
 def fit_pool(

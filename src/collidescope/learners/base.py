@@ -9,14 +9,15 @@ images (``images = True``) gets rows of shape (n, channels, height, width). Noth
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self, get_type_hints
+from typing import Any, Self, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
@@ -24,9 +25,10 @@ from threadpoolctl import ThreadpoolController
 
 from collidescope._checks import FloatArray as FloatArray
 from collidescope._checks import IntArray
+from collidescope._scaling import blocks
+from collidescope._store import Tree as Tree
 
 Float32 = npt.NDArray[np.float32]
-Tree = dict[str, Any]  #: nested dicts and lists whose leaves are numpy arrays, text, numbers, booleans or None
 
 LOG_FLOOR = -20.0  #: log posteriors are not lower: float32 rounding is all that lies below, and pools must add them
 LARGEST_NUMBER = 1e9  #: learned numbers are far below; larger ones from a file would overflow float32 soon
@@ -115,17 +117,22 @@ def some(rows: IntArray, most: int, generator: np.random.Generator) -> IntArray:
 
 
 class Member(ABC):
-    """A way to learn posteriors. Subclasses are registered by name in :mod:`collidescope.learners`."""
+    """A way to learn posteriors, registered by name in :mod:`collidescope.learners`; ``settings`` replace its defaults.
 
-    name: ClassVar[str]
-    images: ClassVar[bool] = False  #: whether rows are images
-    simple: ClassVar[bool] = False  #: so few parameters that it may be best with few rows, if not with many
-    most_features: ClassVar[float] = np.inf  #: features beyond which it does not take part by itself
+    Unfitted it is a recipe, copied for every fold.
+    """
 
-    @classmethod
-    def takes_part(cls, n: int, d: int, k: int) -> bool:
+    images: bool = False  #: whether rows are images
+    simple: bool = False  #: so few parameters that it may be best with few rows, if not with many
+    most_features: float = np.inf  #: features beyond which it does not take part by itself
+
+    def __init__(self, name: str, **settings: Any) -> None:
+        self.name = name
+        vars(self).update(settings)
+
+    def takes_part(self, n: int, d: int, k: int) -> bool:
         """Whether ``members="auto"`` uses this member for a fold of n training rows, d features and k classes."""
-        return d <= cls.most_features
+        return d <= self.most_features
 
     @abstractmethod
     def fit(self, task: Task) -> Self:
@@ -139,13 +146,12 @@ class Member(ABC):
     def export(self) -> Tree:
         """What was learned, enough for :meth:`restore`."""
 
-    @classmethod
     @abstractmethod
-    def restore(cls, tree: Tree, n_features: int, n_classes: int) -> Self:
-        """The member that ``export`` described; raises ValueError, KeyError or TypeError on what does not fit.
+    def restore(self, tree: Tree, shape: tuple[int, ...], n_classes: int) -> Self:
+        """Become the member that ``export`` described; raises ValueError, KeyError or TypeError on what does not fit.
 
-        The tree may come from a hostile file: shapes, dtypes, indices and finiteness are checked against
-        ``n_features`` and ``n_classes`` before anything is computed or allocated from them.
+        The tree may come from a hostile file: shapes, dtypes, indices and finiteness are checked against the ``shape``
+        of rows and ``n_classes`` before anything is computed or allocated from them.
         """
 
 
@@ -172,8 +178,7 @@ class ArrayMember(Member):
     def check(self, n_features: int, n_classes: int) -> None:
         """Refuse what arrays of the right dtypes and shapes can still get wrong."""
 
-    @classmethod
-    def known_sizes(cls, n_features: int, n_classes: int) -> dict[str, int]:
+    def known_sizes(self, n_features: int, n_classes: int) -> dict[str, int]:
         return {"d": n_features, "K": n_classes}
 
     def fit(self, task: Task) -> Self:
@@ -185,28 +190,30 @@ class ArrayMember(Member):
         with one_thread():
             return by_blocks(self.score, X, self.row_numbers)
 
-    @classmethod
-    def stored(cls) -> dict[str, tuple[Any, ...]]:
-        hints = get_type_hints(cls, include_extras=True).items()
+    def stored(self) -> dict[str, tuple[Any, ...]]:
+        hints = get_type_hints(type(self), include_extras=True).items()
         return {name: hint.__metadata__ for name, hint in hints if hasattr(hint, "__metadata__")}
 
     def export(self) -> Tree:
         return {name: getattr(self, name) for name in self.stored()}
 
-    @classmethod
-    def restore(cls, tree: Tree, n_features: int, n_classes: int) -> Self:
-        member, sizes = cls(), cls.known_sizes(n_features, n_classes)
-        for name, (form, *limits) in cls.stored().items():
+    def restore(self, tree: Tree, shape: tuple[int, ...], n_classes: int) -> Self:
+        d = math.prod(shape)
+        sizes = self.known_sizes(d, n_classes)
+        for name, (form, *limits) in self.stored().items():
+            value = tree[name]
             if limits:
-                setattr(member, name, type(form)(checked_number(tree, name, form, *limits)))
+                number = isinstance(value, (int, float)) and not isinstance(value, bool)
+                if not number or not form <= value <= limits[0]:
+                    raise ValueError(f"{name} must be a number between {form:g} and {limits[0]:g}, got {value!r}")
+                setattr(self, name, type(form)(value))
                 continue
             dtypes, *letters = form.split()
-            shape = tuple(sizes.get(letter) if letter.isalpha() else int(letter) for letter in letters)
-            array = checked(tree, name, dtypes.split("|"), shape)
-            sizes |= dict(zip(letters, array.shape, strict=True))
-            setattr(member, name, array)
-        member.check(n_features, n_classes)
-        return member
+            wanted = tuple(sizes.get(letter) if letter.isalpha() else int(letter) for letter in letters)
+            setattr(self, name, checked(tree, name, dtypes, wanted))
+            sizes |= dict(zip(letters, value.shape, strict=True))
+        self.check(d, n_classes)
+        return self
 
 
 def log_softmax(logits: npt.NDArray[Any]) -> FloatArray:
@@ -222,11 +229,10 @@ def log_shares(counts: FloatArray) -> FloatArray:
     return np.asarray(np.maximum(np.log(counts / counts.sum(axis=1, keepdims=True)), LOG_FLOOR))
 
 
-def by_blocks(score: Callable[[Float32], FloatArray], X: Any, row_numbers: int) -> FloatArray:
+def by_blocks(score: Callable[[Float32], FloatArray], X: Any, row_numbers: float) -> FloatArray:
     """``score`` of all rows, as many at once as :data:`BLOCK_NUMBERS` allows."""
-    size = max(1, BLOCK_NUMBERS // max(1, row_numbers))
-    starts = range(0, len(X), size)
-    return np.concatenate([score(np.asarray(X[start : start + size], dtype=np.float32)) for start in starts])
+    parts = blocks(len(X), row_numbers, BLOCK_NUMBERS)
+    return np.concatenate([score(np.asarray(X[rows], dtype=np.float32)) for rows in parts])
 
 
 class _Limit:
@@ -262,22 +268,14 @@ def one_thread() -> Iterator[None]:
                 _Limit.limit.restore_original_limits()
 
 
-def checked(tree: Tree, name: str, dtypes: Sequence[Any], shape: tuple[int | None, ...]) -> npt.NDArray[Any]:
+def checked(tree: Tree, name: str, dtypes: str, shape: tuple[int | None, ...]) -> npt.NDArray[Any]:
     """The array ``name`` of an export, refused unless dtype, shape (None: any length) and numbers are as expected."""
-    array = tree[name]
-    if not isinstance(array, np.ndarray) or array.dtype not in [np.dtype(dtype) for dtype in dtypes]:
-        raise ValueError(f"{name} must be an array of dtype {' or '.join(np.dtype(t).name for t in dtypes)}")
+    array, allowed = tree[name], [np.dtype(dtype) for dtype in dtypes.split("|")]
+    if not isinstance(array, np.ndarray) or array.dtype not in allowed:
+        raise ValueError(f"{name} must be an array of dtype {' or '.join(dtype.name for dtype in allowed)}")
     if array.ndim != len(shape) or any(want not in (None, got) for want, got in zip(shape, array.shape, strict=True)):
         raise ValueError(f"{name} must have shape {shape}, got {array.shape}")
     # nan is below nothing; half precision is widened, or the bound itself would become infinite there
     if array.dtype.kind == "f" and not bool((np.abs(array, dtype=np.result_type(array, "f4")) <= LARGEST_NUMBER).all()):
         raise ValueError(f"{name} must hold finite numbers of at most {LARGEST_NUMBER:g}")
     return array
-
-
-def checked_number(tree: Tree, name: str, low: float, high: float) -> float:
-    """The number ``name`` of an export, between ``low`` and ``high``."""
-    value = tree[name]
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
-        raise ValueError(f"{name} must be a number between {low:g} and {high:g}, got {value!r}")
-    return float(value)

@@ -15,12 +15,13 @@ PRIOR_SHARE = 1e-3  #: rows' worth of the priors in every posterior: no logarith
 class Foreign(Member):
     """A clone of ``estimator``, a scikit-learn classifier that must have ``predict_proba``."""
 
+    estimator: Any
+
     def __init__(self, name: str, estimator: Any) -> None:
         if not hasattr(estimator, "fit") or not hasattr(estimator, "predict_proba"):
             said = f"member {name!r} must be a classifier with fit and predict_proba, got {type(estimator).__name__}"
             raise ValueError(f"{said} (probability=True, or CalibratedClassifierCV around it?)")
-        self.name = name  # type: ignore[misc]
-        self.estimator = estimator
+        super().__init__(name, estimator=estimator)
 
     def fit(self, task: Task) -> Self:
         from sklearn.base import clone
@@ -48,6 +49,5 @@ class Foreign(Member):
         said = f"member {self.name!r} is a {type(self.fitted).__name__}, which cannot be saved without pickle:"
         raise ValueError(f"{said} save the whole model with joblib.dump, or leave this member out")
 
-    @classmethod
-    def restore(cls, tree: Tree, n_features: int, n_classes: int) -> Self:
+    def restore(self, tree: Tree, shape: tuple[int, ...], n_classes: int) -> Self:
         raise ValueError("a file cannot hold a member made from another classifier")

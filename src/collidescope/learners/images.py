@@ -9,14 +9,15 @@ mirrored and mixed is chosen in short runs by the loss of held-out images, then 
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from collidescope.learners.base import LOG_FLOOR, FloatArray, Member, Task, Tree, by_blocks, checked
+from collidescope.learners.base import Task, Tree, checked
+from collidescope.learners.network import TorchMember
 from collidescope.training.loop import epoch_generator, seeded_module
 from collidescope.training.machine import flushed_denormals, one_thread
 
@@ -45,24 +46,22 @@ LIGHT = Augmentation(shift=0.08, mirrored=False, mixed=False)
 TRIED: tuple[dict[str, bool], ...] = ({}, {"mirrored": True}, {"mixed": True})
 LARGEST_ANGLE, N_RANDOM = 0.15, 5  #: radians, and random numbers that an image takes
 PARTS = 6
-MOST_WIDTH, MOST_SIDE, MOST_CHANNELS = 1024, 4096, 4096  #: a file may not claim wider networks
+MOST_WIDTH = 1024  #: a file may not claim wider networks
 
 
-class Convolution(Member):
+class Convolution(TorchMember):
     """A small convolutional network."""
 
-    name = "convolution"
-    images = True
+    images, single = True, math.inf
 
-    module: nn.Sequential
-    shape: tuple[int, int, int]
+    shape: tuple[int, ...]  #: channels, height and width
     width: int
 
     def fit(self, task: Task) -> Self:
         X = torch.from_numpy(np.array(task.X[:], dtype=np.float32)).to(task.device)
         y = torch.from_numpy(np.asarray(task.codes, dtype=np.int64)).to(task.device)
         w = torch.from_numpy(task.weights.astype(np.float32)).to(task.device)
-        self.shape = (int(X.shape[1]), int(X.shape[2]), int(X.shape[3]))
+        self.shape = tuple(X.shape[1:])
         gpu = task.device != "cpu"
         self.width = GPU_WIDTH if gpu else CPU_WIDTH
         part = torch.from_numpy(task.inner_parts(PARTS, task.seed)).to(task.device)
@@ -128,50 +127,34 @@ class Convolution(Member):
         assert isinstance(trained, nn.Sequential)
         return trained
 
-    def log_posteriors(self, X: Any) -> FloatArray:
-        device = next(self.module.parameters()).device
-
-        def score(x: Any) -> FloatArray:
-            with torch.inference_mode():
-                return torch.log_softmax(self.module(torch.from_numpy(x).to(device)).double(), -1).cpu().numpy()
-
-        with one_thread(str(device) == "cpu"):
-            out = by_blocks(score, X, 4 * self.width * self.shape[1] * self.shape[2])
-        return np.maximum(out, LOG_FLOOR, out=out)
+    @property
+    def row_numbers(self) -> int:  # type: ignore[override]
+        return 4 * self.width * self.shape[1] * self.shape[2]
 
     def export(self) -> Tree:
-        state = {name.replace(".", "_"): tensor.cpu().numpy() for name, tensor in self.module.state_dict().items()}
-        parameters = {name.replace(".", "_") for name, _ in self.module.named_parameters()}
-        arrays = {name: array.astype(np.float16) if name in parameters else array for name, array in state.items()}
+        parameters = dict(self.module.named_parameters())
+        state = {name: t.half() if name in parameters else t for name, t in self.module.state_dict().items()}
+        arrays = {name.replace(".", "_"): t.cpu().numpy() for name, t in state.items()}
         return {"arrays": arrays, "shape": list(self.shape), "width": self.width}
 
-    @classmethod
-    def restore(cls, tree: Tree, n_features: int, n_classes: int) -> Self:
-        member = cls()
-        shape, width = tree["shape"], tree["width"]
-        limits = (MOST_CHANNELS, MOST_SIDE, MOST_SIDE, MOST_WIDTH)
-        numbers = [*shape, width] if isinstance(shape, list) else []
-        fits = len(numbers) == 4 and all(type(v) is int and 0 < v <= m for v, m in zip(numbers, limits, strict=True))
-        if not fits or math.prod(shape) != n_features:
-            message = f"images must have a shape of {n_features} numbers and a known width, got {shape!r}, {width!r}"
-            raise ValueError(message)
-        member.shape, member.width = (shape[0], shape[1], shape[2]), width
+    def restore(self, tree: Tree, shape: tuple[int, ...], n_classes: int) -> Self:
+        self.shape, self.width = shape, tree["width"]
+        if len(shape) != 3 or tree["shape"] != list(shape):
+            raise ValueError(f"images must have the shape {shape} of rows, got {tree['shape']!r}")
+        if type(self.width) is not int or not 0 < self.width <= MOST_WIDTH:
+            raise ValueError(f"width must be a whole number between 1 and {MOST_WIDTH}, got {self.width!r}")
         with torch.device("meta"):  # sizes first: nothing is allocated before the arrays are known to fit
-            expected = build(member.shape, n_classes, width).state_dict()
-        parameters, state = tree["arrays"], {}
-        for name, tensor in expected.items():
-            dtypes = (np.int64,) if not tensor.is_floating_point() else (np.float16, np.float32)
-            array = checked(parameters, name.replace(".", "_"), dtypes, tuple(tensor.shape))
-            state[name] = torch.from_numpy(array.astype(array.dtype if array.dtype == np.int64 else np.float32))
-            if name.endswith("running_var") and (array < 0).any():
+            expected = build(shape, n_classes, self.width).state_dict()
+        state = {}
+        for name, t in expected.items():
+            dtypes = "f2|f4" if t.is_floating_point() else "i8"
+            state[name] = checked(tree["arrays"], name.replace(".", "_"), dtypes, tuple(t.shape))
+            if name.endswith("running_var") and (state[name] < 0).any():
                 raise ValueError("variances must not be negative")
-        member.module = build(member.shape, n_classes, width)
-        member.module.load_state_dict(state)
-        member.module.eval()
-        return member
+        return self.load(build(shape, n_classes, self.width), state)
 
 
-def build(shape: tuple[int, int, int], n_classes: int, width: int) -> nn.Sequential:
+def build(shape: tuple[int, ...], n_classes: int, width: int) -> nn.Sequential:
     """The network for images of one shape."""
     channels, side = shape[0], min(shape[1:])
     layers: list[nn.Module] = []

@@ -42,7 +42,6 @@ class _Fit(NamedTuple):
 class Kernel(ArrayMember):
     """Gaussian kernel machine."""
 
-    name = "kernel"
     most_features = 5_000
 
     landmarks: Annotated[Float32, "f4 m d"]

@@ -9,7 +9,7 @@ nodes that use them. Leaves are numbered in the order in which they are written.
 from __future__ import annotations
 
 import warnings
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -137,7 +137,6 @@ class Forest(Trees):
     rows left out of bootstrap samples, then trees are grown on all rows.
     """
 
-    name = "forest"
     #: Class shares of the leaves as multiples of 1/255: how many each leaf has, the shares, and their classes.
     share_count: Annotated[Array, "u1|u2 L"]
     share: Annotated[npt.NDArray[np.uint8], "u1 s"]
@@ -193,11 +192,10 @@ class Forest(Trees):
         for tree, own in zip(grown, leaves, strict=True):
             full, value = np.zeros((len(own), K)), tree.value[own, 0]
             full[:, forest.classes_] = value / value.sum(axis=1, keepdims=True)
-            full = np.round(full * 255).astype(np.uint8)
-            shares.append((np.count_nonzero(full, axis=1), full[full > 0], np.nonzero(full)[1]))
-        small = np.uint8 if K < 256 else np.uint16
-        count, self.share, classes = (np.concatenate(parts) for parts in zip(*shares, strict=True))
-        self.share_count, self.share_class = count.astype(small), classes.astype(small)
+            shares.append(sparse.csr_array(np.round(full * 255).astype(np.uint8)))
+        every_share, small = sparse.vstack(shares, "csr"), np.uint8 if K < 256 else np.uint16
+        self.share, self.share_class = every_share.data, every_share.indices.astype(small)
+        self.share_count = np.diff(every_share.indptr).astype(small)
         self.lay_out()
 
     def lay_out(self) -> None:
@@ -260,12 +258,11 @@ class Boosting(Trees):
     together they learn from every row; rounds are chosen by the log loss of those rows, and groups stay together.
     """
 
-    name = "trees"
-    kinds: ClassVar[tuple[dict[str, Any], ...]] = (
+    kinds: tuple[dict[str, Any], ...] = (
         {"num_leaves": 8, "max_depth": 4, "feature_fraction": 0.7, "bagging_fraction": 0.7, "bagging_freq": 1},
         {"num_leaves": 20, "max_depth": 7, "feature_fraction": 0.7, "extra_trees": True},
     )
-    leaf_share, fewest, most = 0.02, 2, 10  #: rows of the smallest leaf: a share of the rows, within limits
+    leaf_share, leaf_rows = 0.02, (2, 10)  #: rows of the smallest leaf: a share of the rows, within limits
     values: Annotated[npt.NDArray[np.float16], "f2 L"]  #: of leaves; half precision changes a step by < 0.001
 
     def learn(self, task: Task) -> None:
@@ -274,7 +271,7 @@ class Boosting(Trees):
         most_rounds = max(1, min(MAX_ROUNDS, MAX_TREES // (len(self.kinds) * (1 if K == 2 else K))))
         slowest = LEARNING_RATE if n * K <= REFITTED else LARGE_RATE
         rate = float(np.clip(RATE_ROUNDS / most_rounds, slowest, FASTEST))
-        leaf = int(np.clip(self.leaf_share * n, self.fewest, self.most))
+        leaf = int(np.clip(self.leaf_share * n, *self.leaf_rows))
         common = {"objective": "binary", "num_class": 1} if K == 2 else {"objective": "multiclass", "num_class": K}
         common |= {"learning_rate": rate, "min_data_in_leaf": leaf, "min_sum_hessian_in_leaf": 1e-3, "lambda_l2": 1.0}
         common |= {"use_missing": False, "deterministic": True, "force_col_wise": True, "seed": int(task.seed) % 2**31}
@@ -300,15 +297,6 @@ class Boosting(Trees):
         self.n_classes = n_classes
         if len(self.values) != self.n_leaves or (n_classes > 2 and len(self.sizes) % n_classes):
             raise ValueError(f"boosted trees must have a value per leaf and come in rounds of {n_classes}")
-
-
-class PlainBoosting(Boosting):
-    """Larger trees with large leaves and nothing random: rules that hold exactly are learned as such."""
-
-    name = "trees-plain"
-    most_features = WIDE
-    kinds: ClassVar[tuple[dict[str, Any], ...]] = ({"num_leaves": 31, "max_depth": 12, "lambda_l2": 0.0},)
-    leaf_share, fewest, most = 0.2, 5, 20
 
 
 def _boost(task: Task, part: IntArray, options: dict[str, Any], most: int) -> str:
