@@ -8,16 +8,13 @@ from sklearn.dummy import DummyClassifier
 from sklearn.linear_model import LogisticRegression
 
 from collidescope import crossfit
-from collidescope._progress import Progress
 from collidescope.crossfit import PoolFit, fit_pool, recipes_for
-from collidescope.folds import Labels, Settings, Standardised, nested_splits, resolve_splits
+from collidescope.folds import Labels, Plan, Standardised, nested_splits, resolve_splits
 from collidescope.learners.foreign import Foreign
 from collidescope.pairwise.algorithms import RIDGES, PairFit, PairModel, check_pair_members, fit_pairs
 from collidescope.pairwise.pairs import PairObjective
 from collidescope.training.config import TrainingConfig
 from helpers import random_posteriors
-
-SILENT = Progress("", 1, 0)
 
 
 def problem(n=120, k=3, d=2, seed=0):
@@ -47,10 +44,12 @@ class Spy(LogisticRegression):
         return super().predict_proba(X)
 
 
-def pooled(X, codes, recipes, votes=None, **changes):
-    held = Standardised.of(X)
-    labels = Labels(codes, int(codes.max()) + 1, None, votes)
-    return fit_pool(held, labels, splits_of(codes), recipes, [1, 2, 3], Settings(**changes), SILENT)
+def plan_of(X, codes, votes=None):
+    return Plan(Standardised.of(X), Labels(codes, int(codes.max()) + 1, None, votes), splits_of(codes), [1, 2, 3])
+
+
+def pooled(X, codes, recipes, votes=None):
+    return fit_pool(plan_of(X, codes, votes), recipes)
 
 
 def test_no_member_scores_a_row_that_it_was_trained_on():
@@ -184,8 +183,7 @@ def test_subsets_of_groups_are_whole_groups_but_for_rare_classes():
 
 def paired(X, codes, n_references=None, **changes):
     settings = {"hidden_layer_sizes": (8,), "max_epochs": 3} | changes
-    rest = (splits_of(codes), TrainingConfig(**settings), [1, 2, 3], Settings(), SILENT)
-    return fit_pairs(Standardised.of(X), Labels(codes, int(codes.max()) + 1), *rest, n_references=n_references)
+    return fit_pairs(plan_of(X, codes), TrainingConfig(**settings), n_references=n_references)
 
 
 @pytest.mark.parametrize("n_references", [None, 4])

@@ -38,8 +38,6 @@ RECOVERY_NUMBERS = ("residual", "moved", "min_eigenvalue", "condition")  #: numb
 #: Parameters that are one of a few words.
 CHOICES = {"estimate": ["one-step", "gramian"], "recovery": ["root", "gradient"], "correction": ["prior", "none"]}
 CHOICES |= {"solver": ["simplex", "inverse"], "rare": ["error", "drop", "merge"]}
-#: Trains folds: (splits, settings, progress, steps) → (what was fitted, held-out posteriors), or None.
-_CrossFit = Callable[[list[Split], folds.Settings, Progress, int], Any]
 #: (d, k) → torch.nn.Module: an encoder with k logits, or with (2d, 1) the body of a pair-wise model.
 Factory = Callable[[int, int], Any]
 
@@ -228,20 +226,24 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
 
     def _train(self, data: _Data, notes: list[str]) -> list[tuple[float, HeldOut]]:
         """(training rows, held-out posteriors) of every size, all rows last; sets ``_crossfit``, adds to ``notes``."""
-        cross_fit = (self._pairs if self._pairwise else self._pool)(data, folds.Standardised.of(data.X))
-        codes, splits = data.labels.codes, data.splits
+        splits = data.splits
         shares = folds.FRACTIONS if self.limit else ()
-        tried = {f: folds.nested_splits(splits, codes, f, data.seed, data.groups) for f in shares}
+        tried = {f: folds.nested_splits(splits, data.labels.codes, f, data.seed, data.groups) for f in shares}
         nested = {f: parts for f, parts in tried.items() if parts}
+        folder = None if self.checkpoint is None else Path(self.checkpoint)
+        engine = (resolve_device(self.device), self.training, folder, self.n_jobs, STEPS)
+        plan = folds.Plan(folds.Standardised.of(data.X), data.labels, splits, data.seeds, data.groups, *engine)
+        fit = self._fit_pairs if self._pairwise else self._fit_pool
         with Progress("training folds", int(STEPS * len(splits) * (1 + sum(nested))), self.verbose) as progress:
             self._crossfit: Any
-            self._crossfit, held_out = cross_fit(splits, self._settings(data, 1), progress, STEPS)
+            self._crossfit, held_out = fit(plan, data, progress)
             curve = [(folds.mean_size(splits), held_out)]
             if self._crossfit.interrupted:
                 return curve
             try:
                 for f, parts in nested.items():
-                    outcome = cross_fit(parts, self._settings(data, f), progress, int(STEPS * f))
+                    own = folder and folder / f"share-{f:g}"
+                    outcome = fit(replace(plan, splits=parts, checkpoint=own, steps=int(STEPS * f)), data, progress)
                     if outcome is None:
                         break
                     if outcome[0].interrupted:
@@ -254,48 +256,33 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
             notes.append("the smallest class has too few rows for a learning curve: limit_ is None")
         return curve
 
-    def _settings(self, data: _Data, share: float) -> folds.Settings:
-        folder = None if self.checkpoint is None else Path(self.checkpoint)
-        if folder is not None and share < 1:
-            folder /= f"share-{share:g}"
-        return folds.Settings(resolve_device(self.device), self.training, data.groups, folder, self.n_jobs)
+    def _fit_pool(self, plan: folds.Plan, data: _Data, progress: Progress) -> tuple[PoolFit, HeldOut]:
+        """The pool of ``plan``; with a share of the rows those members that had a weight with all of them."""
+        n, held = min(len(train) for train, _ in data.splits), plan.held
+        recipes = recipes_for(self.members, self._factory, n, held.X.shape[1:], len(data.classes), held.in_memory)
+        if plan.splits is not data.splits:
+            weighed = {name for fold in self._crossfit.fold_weights for name, w in fold.items() if w > 0}
+            recipes = [recipe for recipe in recipes if recipe.simple or recipe.name in weighed] or recipes
+        return fit_pool(plan, recipes, progress)
 
-    def _pool(self, data: _Data, held: folds.Standardised) -> _CrossFit:
-        """``cross_fit(splits, settings, progress, steps)`` of the pool: what was fitted, and held-out posteriors."""
-        n, shape = min(len(train) for train, _ in data.splits), held.X.shape[1:]
-        recipes = recipes_for(self.members, self._factory, n, shape, len(data.classes), held.in_memory)
-
-        def cross_fit(parts: list[Split], settings: folds.Settings, progress: Progress, steps: int) -> Any:
-            used = recipes
-            if parts is not data.splits:  # what had no weight with all rows has none with a share of them
-                weighed = {name for fold in self._crossfit.fold_weights for name, w in fold.items() if w > 0}
-                used = [recipe for recipe in recipes if recipe.simple or recipe.name in weighed] or recipes
-            return fit_pool(held, data.labels, parts, used, data.seeds, settings, progress, steps)
-
-        return cross_fit
-
-    def _pairs(self, data: _Data, held: folds.Standardised) -> _CrossFit:
+    def _fit_pairs(self, plan: folds.Plan, data: _Data, progress: Progress) -> Any:
         """The same of the pair-wise model; None where a share of the rows is too small for pairs."""
         from collidescope.pairwise.algorithms import check_pair_members, fit_pairs
         from collidescope.training.config import TrainingConfig
 
         if data.labels.votes is not None:
             raise ValueError("model='pairwise' learns from one label per row: use the default model for votes")
-        config = TrainingConfig.from_mapping(self.training, resolve_device(self.device))
+        config = TrainingConfig.from_mapping(self.training, plan.device)
         choices: dict[str, Any] = {"recovery": self.recovery, "correction": self.correction == "prior"}
         choices |= {"solver": self.solver, "factory": self._factory, "seed": data.seed}
         choices["n_references"] = None if isinstance(self.n_references, str) else self.n_references
-
-        def cross_fit(parts: list[Split], settings: folds.Settings, progress: Progress, steps: int) -> Any:
-            try:
-                check_pair_members(data.labels.codes, data.classes, parts, config, data.seeds)
-            except ValueError:
-                if parts is data.splits:
-                    raise
-                return None
-            return fit_pairs(held, data.labels, parts, config, data.seeds, settings, progress, steps=steps, **choices)
-
-        return cross_fit
+        try:
+            check_pair_members(data.labels.codes, data.classes, plan.splits, config, data.seeds)
+        except ValueError:
+            if plan.splits is data.splits:
+                raise
+            return None
+        return fit_pairs(plan, config, progress, **choices)
 
     def _limit(self, curve: list[tuple[float, HeldOut]], data: _Data) -> Limit:
         sizes, posteriors = [size for size, _ in curve], [held_out.posteriors for _, held_out in curve]

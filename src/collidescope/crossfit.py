@@ -18,7 +18,8 @@ import numpy.typing as npt
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
 from collidescope._progress import Progress
-from collidescope.folds import HeldOut, Labels, Settings, Split, Standardised, restored_scaling, run_folds, threads_for
+from collidescope._scaling import blocks
+from collidescope.folds import HeldOut, Labels, Plan, Standardised, restored_scaling, run_folds, threads_for
 from collidescope.learners import MEMBERS, QUICK, members_for, recipe
 from collidescope.learners.base import Member, Task, Tree
 from collidescope.learners.foreign import Foreign
@@ -153,39 +154,26 @@ def _restored_member(tree: Tree, shape: tuple[int, ...], n_classes: int, factory
     return Custom(factory).restore(tree, shape, n_classes)
 
 
-def fit_pool(
-    held: Standardised,
-    labels: Labels,
-    splits: Sequence[Split],
-    recipes: Sequence[Member],
-    seeds: Sequence[int],
-    settings: Settings,
-    progress: Progress,
-    steps: int = 1,
-) -> tuple[PoolFit, HeldOut]:
-    """Train every member of ``recipes`` on every fold, and pool the log posteriors of the held-out rows.
-
-    Each fold counts so many ``steps`` of ``progress``.
-    """
-    k = labels.n_classes
+def fit_pool(plan: Plan, recipes: Sequence[Member], progress: Progress | None = None) -> tuple[PoolFit, HeldOut]:
+    """Train every member of ``recipes`` on every fold, and pool the log posteriors of the held-out rows."""
+    held, labels, k = plan.held, plan.labels, plan.labels.n_classes
 
     def train(number: int, report: Any = None) -> _PoolFold:
-        rows, test = splits[number]
+        rows, test = plan.splits[number]
         place, codes, weights = labels.take(rows)
         rows = rows[place]
         # What must stay together: the rows of a group, else the votes on one row.
         groups = None if labels.votes is None else rows
-        groups = groups if settings.groups is None else settings.groups[rows]
+        groups = groups if plan.groups is None else plan.groups[rows]
         weights = None if weights is None else weights / weights.mean()
-        folder = None if settings.checkpoint is None else settings.checkpoint / f"fold-{number}"
-        engine = (seeds[number], settings.device, settings.training, report, folder)
+        engine = (plan.seeds[number], plan.device, plan.training, report, plan.folder(number))
         task = Task(held.take(rows), codes, k, weights, groups, held.spread, *engine)
         return _train_members(task, held.take(test), recipes)
 
-    folds, interrupted = run_folds(train, len(splits), settings.n_jobs, progress, steps)
+    folds, interrupted = run_folds(train, len(plan.splits), plan.n_jobs, progress, plan.steps)
     folds = [fold for fold in folds if len(fold.members) == len(recipes)] or folds[:1]
     names = list(folds[0].members)
-    tests = [test for _, test in splits[: len(folds)]]
+    tests = [test for _, test in plan.splits[: len(folds)]]
     rows = np.sort(np.concatenate(tests))
     P = np.empty((len(rows), k), np.float32 if len(rows) * k > DOUBLE_NUMBERS else np.float64)
     scores = [np.stack([fold.scores[name] for name in names]) for fold in folds]
@@ -248,6 +236,5 @@ def _fitted_weights(scores: list[npt.NDArray[Any]], tests: list[IntArray], label
 
 
 def _blocks(X: Any, k: int) -> Iterator[slice]:
-    n = X.shape[0]
-    size = max(1, min(SCORED_NUMBERS // k, READ_NUMBERS // max(1, int(np.prod(X.shape[1:])))))
-    return (slice(start, min(start + size, n)) for start in range(0, n, size))
+    width = max(1, int(np.prod(X.shape[1:])))
+    return blocks(X.shape[0], 1, min(SCORED_NUMBERS // k, READ_NUMBERS // width))

@@ -13,7 +13,7 @@ import math
 import sys
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -201,17 +201,13 @@ class ArrayMember(Member):
         d = math.prod(shape)
         sizes = self.known_sizes(d, n_classes)
         for name, (form, *limits) in self.stored().items():
-            value = tree[name]
             if limits:
-                number = isinstance(value, (int, float)) and not isinstance(value, bool)
-                if not number or not form <= value <= limits[0]:
-                    raise ValueError(f"{name} must be a number between {form:g} and {limits[0]:g}, got {value!r}")
-                setattr(self, name, type(form)(value))
+                setattr(self, name, type(form)(checked_number(tree, name, form, *limits)))
                 continue
             dtypes, *letters = form.split()
             wanted = tuple(sizes.get(letter) if letter.isalpha() else int(letter) for letter in letters)
-            setattr(self, name, checked(tree, name, dtypes, wanted))
-            sizes |= dict(zip(letters, value.shape, strict=True))
+            setattr(self, name, checked(tree, name, dtypes.split("|"), wanted))
+            sizes |= dict(zip(letters, tree[name].shape, strict=True))
         self.check(d, n_classes)
         return self
 
@@ -268,14 +264,22 @@ def one_thread() -> Iterator[None]:
                 _Limit.limit.restore_original_limits()
 
 
-def checked(tree: Tree, name: str, dtypes: str, shape: tuple[int | None, ...]) -> npt.NDArray[Any]:
+def checked(tree: Tree, name: str, dtypes: Sequence[Any], shape: tuple[int | None, ...]) -> npt.NDArray[Any]:
     """The array ``name`` of an export, refused unless dtype, shape (None: any length) and numbers are as expected."""
-    array, allowed = tree[name], [np.dtype(dtype) for dtype in dtypes.split("|")]
-    if not isinstance(array, np.ndarray) or array.dtype not in allowed:
-        raise ValueError(f"{name} must be an array of dtype {' or '.join(dtype.name for dtype in allowed)}")
+    array = tree[name]
+    if not isinstance(array, np.ndarray) or array.dtype not in [np.dtype(dtype) for dtype in dtypes]:
+        raise ValueError(f"{name} must be an array of dtype {' or '.join(np.dtype(t).name for t in dtypes)}")
     if array.ndim != len(shape) or any(want not in (None, got) for want, got in zip(shape, array.shape, strict=True)):
         raise ValueError(f"{name} must have shape {shape}, got {array.shape}")
     # nan is below nothing; half precision is widened, or the bound itself would become infinite there
     if array.dtype.kind == "f" and not bool((np.abs(array, dtype=np.result_type(array, "f4")) <= LARGEST_NUMBER).all()):
         raise ValueError(f"{name} must hold finite numbers of at most {LARGEST_NUMBER:g}")
     return array
+
+
+def checked_number(tree: Tree, name: str, low: float, high: float) -> float:
+    """The number ``name`` of an export, between ``low`` and ``high``."""
+    value = tree[name]
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
+        raise ValueError(f"{name} must be a number between {low:g} and {high:g}, got {value!r}")
+    return float(value)

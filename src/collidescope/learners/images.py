@@ -147,7 +147,7 @@ class Convolution(TorchMember):
             expected = build(shape, n_classes, self.width).state_dict()
         state = {}
         for name, t in expected.items():
-            dtypes = "f2|f4" if t.is_floating_point() else "i8"
+            dtypes = ["f2", "f4"] if t.is_floating_point() else ["i8"]
             state[name] = checked(tree["arrays"], name.replace(".", "_"), dtypes, tuple(t.shape))
             if name.endswith("running_var") and (state[name] < 0).any():
                 raise ValueError("variances must not be negative")

@@ -124,8 +124,8 @@ class Network(TorchMember):
         if not known or not all(type(h) is int and h > 0 for h in hidden):
             raise ValueError(f"hidden_layer_sizes must be up to {MOST_LAYERS} positive whole numbers, got {hidden!r}")
         sizes = [n_features, *hidden, n_classes]
-        weight = checked(tree, "weight", "f2", (None, sum(a * b for a, b in pairwise(sizes))))
-        bias = checked(tree, "bias", "f2", (len(weight), sum(sizes[1:])))
+        weight = checked(tree, "weight", ["f2"], (None, sum(a * b for a, b in pairwise(sizes))))
+        bias = checked(tree, "bias", ["f2"], (len(weight), sum(sizes[1:])))
         if not 0 < len(weight) <= MOST_NETWORKS or not isinstance(self.history, list):
             raise ValueError(f"a stack must have 1 to {MOST_NETWORKS} networks and a history")
         self.hidden = tuple(hidden)
