@@ -129,15 +129,15 @@ def test_kernel_leave_one_out_scores_are_those_of_refits_without_the_row() -> No
     generator = np.random.default_rng(0)
     X = generator.normal(size=(25, 2)).astype(np.float32)
     Y = np.eye(2, dtype=np.float32)[generator.integers(0, 2, 25)] - 0.5
-    fit = kernel._ridge(X, Y, np.ones(25, dtype=np.float32), 0.5, 25)
+    _, coefficients, scores = kernel._ridge(X, Y, np.ones(25, dtype=np.float32), 0.5, 25)
     # The penalty that was chosen is the one whose ridge fit on all rows gives these coefficients.
     K = kernel._kernel(X, X, 0.5).astype(np.float64)
-    errors = [np.abs(K @ (np.linalg.solve(K + p * np.eye(25), Y) - fit.coefficients)).max() for p in kernel.PENALTIES]
+    errors = [np.abs(K @ (np.linalg.solve(K + p * np.eye(25), Y) - coefficients)).max() for p in kernel.PENALTIES]
     penalty = kernel.PENALTIES[np.argmin(errors)]
     for i in range(25):
         rest = np.arange(25) != i
         alpha = np.linalg.solve(K[np.ix_(rest, rest)] + penalty * np.eye(24), Y[rest])
-        np.testing.assert_allclose(fit.scores[i], K[i, rest] @ alpha, atol=2e-3)
+        np.testing.assert_allclose(scores[i], K[i, rest] @ alpha, atol=2e-3)
 
 
 def test_neighbours_choose_the_scale_on_which_classes_separate() -> None:

@@ -74,35 +74,25 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
     training : mapping, optional
         What trains networks: ``hidden_layer_sizes``, ``max_epochs``, ``patience``, ``batch_size``, ``learning_rate``,
         ``weight_decay``, ``dropout`` (:class:`collidescope.training.config.TrainingConfig`).
-    n_references : "all" or int
-        Comparison points per class and fold of the pair-wise model.
-    checkpoint : folder, optional
-        Where the training of networks is saved after every epoch and resumed from.
-    device : str
-        Of torch: "auto" takes a GPU where there is one.
-    n_jobs : int, optional
-        Folds in parallel (joblib).
-    verbose : int
-        1 shows progress with the time left.
+    n_references : "all" or int, comparison points per class and fold of the pair-wise model
+    checkpoint : folder, optional, where the training of networks is saved after every epoch and resumed from
+    device : str, of torch: "auto" takes a GPU where there is one
+    n_jobs : int, optional, folds in parallel (joblib)
+    verbose : int, 1 shows progress with the time left
     random_state : int, RandomState or None
 
     Attributes
     ----------
     collision_matrix_ : CollisionMatrix
-    limit_ : Limit or None
-        What unlimited rows of this kind would leave.
-    one_step_ : CollisionMatrix
-        The one-step estimate with its intervals, whatever ``estimate`` says.
+    limit_ : Limit or None, what unlimited rows of this kind would leave
+    one_step_ : CollisionMatrix, the one-step estimate with its intervals, whatever ``estimate`` says
     gramian_ : array of shape (K, K)
-    recovery_ : Recovery
-        S from ``gramian_``, with diagnostics.
+    recovery_ : Recovery, S from ``gramian_``, with diagnostics
     posteriors_ : array of shape (n, K)
         Held-out posteriors of the training rows, at ``priors_`` (nan for rows of interrupted folds, of weight 0 or of
         dropped classes); beyond 67 million numbers float32.
-    posteriors_by_size_ : dict
-        The same from models trained on fewer rows, by the mean number of them (empty without ``limit``).
-    member_weights_ : list of dict
-        With which weights the held-out rows of each fold were pooled.
+    posteriors_by_size_ : dict, the same by the mean number of rows trained on, fewer too (empty without ``limit``)
+    member_weights_ : list of dict, with which weights the held-out rows of each fold were pooled
     classes_, priors_, n_features_in_, history_, interrupted_
 
     Examples
@@ -181,13 +171,12 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         held_out = curve[-1][1]
         self.limit_ = self._limit(curve, data) if len(curve) > 1 else None
         self._estimate(held_out, data)
+        by_size = {}
+        for size, part in curve:
+            estimation.shift_in_place(part.posteriors, self._crossfit.train_priors, self.priors_)
+            by_size[round(size)] = self.posteriors_ = data.aligned(part.posteriors, held_out.rows)
+        self.posteriors_by_size_ = by_size if self.limit_ is not None else {}
         notes += self._copy_notes(held_out, data)
-        self.posteriors_ = data.aligned(held_out.posteriors, held_out.rows)
-        priors = self._crossfit.train_priors, self.priors_
-        smaller = {round(size): shift_priors(part.posteriors, *priors) for size, part in curve[:-1]}
-        self.posteriors_by_size_ = {size: data.aligned(P, held_out.rows) for size, P in smaller.items()}
-        if smaller:
-            self.posteriors_by_size_[round(curve[-1][0])] = self.posteriors_
         notes += trust.cautions(self.collision_matrix_, self.one_step_, self.recovery_)
         if self.interrupted_:
             done = f"{len(self._crossfit.folds)} of {len(data.splits)}"
@@ -298,7 +287,7 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         return limit_from_scores(scores, sizes, errors=errors, baseline=float(1 - (labels.priors**2).sum()), **common)
 
     def _estimate(self, held_out: HeldOut, data: _Data) -> None:
-        """Held-out posteriors → one-step estimate, Gramian and recovery, at the wanted priors; and P itself."""
+        """Held-out posteriors → one-step estimate, Gramian and recovery, at the wanted priors."""
         rows, P, labels, k = held_out.rows, held_out.posteriors, data.labels, len(self.classes_)
         self.interrupted_, self.history_ = self._crossfit.interrupted, self._crossfit.history
         self.member_weights_ = getattr(self._crossfit, "fold_weights", [])
@@ -326,7 +315,6 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         if self.limit_ is not None:  # what print(collision_matrix_) says about unlimited rows
             info = dict(self.collision_matrix_.info) | limit_facts(self.limit_)
             self.collision_matrix_ = replace(self.collision_matrix_, info=info)
-        estimation.shift_in_place(P, self._crossfit.train_priors, self.priors_)
 
     def _copy_notes(self, held_out: HeldOut, data: _Data) -> list[str]:
         rows, P, labels = held_out.rows, held_out.posteriors, data.labels
@@ -386,13 +374,15 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         P = self._read_posteriors
         if P is None and hasattr(self, "posteriors_") and self.posteriors_.size <= SAVED_NUMBERS:
             P = self.posteriors_.astype(np.float16)
-        plain = ("gramian", "priors", "history", "member_weights", "row_hashes", "interrupted", "reference_stderr")
+        recovery = asdict(self.recovery_)
+        recovery["numbers"] = np.array([recovery.pop(name) for name in RECOVERY_NUMBERS])  # infinite ones JSON has not
         tree = {"type": type(self).__name__, "parameters": parameters, "pairwise": self._pairwise}
         tree |= {"custom": self._factory is not None, "crossfit": self._crossfit.export()}
         tree |= {"collision_matrix": self.collision_matrix_.export(), "one_step": self.one_step_.export()}
-        tree |= {"recovery": _recovery_tree(self.recovery_), "limit": self.limit_ and self.limit_.to_dict()}
+        tree |= {"recovery": recovery, "limit": self.limit_ and self.limit_.to_dict()}
         tree["feature_names"] = list(getattr(self, "feature_names_in_", []))
         # posteriors: by which an audit recognises training rows and gives them their held-out posteriors
+        plain = ("gramian", "priors", "history", "member_weights", "row_hashes", "interrupted", "reference_stderr")
         return tree | {"posteriors": P} | {name: getattr(self, f"{name}_") for name in plain}
 
     @classmethod
@@ -405,7 +395,11 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
             # what a file may not choose: where a refit writes, and its seed
             parameters = dict(tree["parameters"]) | {"checkpoint": None, "random_state": None}
             if tree["custom"]:
-                parameters["model"] = _given_factory(model, bool(tree["pairwise"]), path)
+                parameters["model"] = model
+                if not (isinstance(model, tuple) if tree["pairwise"] else callable(model)):
+                    wanted = "('pairwise', its factory)" if tree["pairwise"] else "its factory"
+                    message = f"path {str(path)!r} holds a custom module: pass {wanted} as model="
+                    raise _store.ModelFileError(message)
             training = parameters.get("training")
             if training is not None and isinstance(training.get("hidden_layer_sizes"), list):
                 parameters["training"] = training | {"hidden_layer_sizes": tuple(training["hidden_layer_sizes"])}
@@ -423,12 +417,10 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def _restore_fit(self, tree: Mapping[str, Any]) -> None:
+        engine: Any = PoolFit
         if self._pairwise:
-            from collidescope.pairwise.algorithms import PairFit
-
-            self._crossfit = PairFit.restore(tree["crossfit"], self._factory)
-        else:
-            self._crossfit = PoolFit.restore(tree["crossfit"], self._factory)
+            from collidescope.pairwise.algorithms import PairFit as engine
+        self._crossfit = engine.restore(tree["crossfit"], self._factory)
         self.collision_matrix_ = CollisionMatrix.restore(tree["collision_matrix"])
         self.one_step_ = CollisionMatrix.restore(tree["one_step"])
         self.classes_ = np.array(self.collision_matrix_.classes)
@@ -445,9 +437,9 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         self.n_features_in_, names = self._crossfit.row_shape[0], tree["feature_names"]
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise ValueError("feature_names must be a list of texts")
+        if len(names) not in (0, self.n_features_in_):
+            raise ValueError(f"it has {len(names)} feature names for {self.n_features_in_} features")
         if names:
-            if len(names) != self.n_features_in_:
-                raise ValueError(f"it has {len(names)} feature names for {self.n_features_in_} features")
             self.feature_names_in_ = np.array(names, dtype=object)
         self.history_, self.member_weights_ = list(tree["history"]), list(tree["member_weights"])
         epochs = [entry for fold in self.history_ for run in fold.values() for entry in run]
@@ -568,19 +560,6 @@ def resolve_device(device: str) -> str:
     except (RuntimeError, AssertionError) as error:
         raise ValueError(f"device {device!r} cannot be used here: {str(error).splitlines()[0]}") from None
     return device
-
-
-def _given_factory(model: Any, pairwise: bool, path: str | Path) -> Any:
-    if (isinstance(model, tuple) if pairwise else callable(model)) and model is not None:
-        return model
-    wanted = "pass model=('pairwise', its factory)" if pairwise else "pass its factory as model="
-    raise _store.ModelFileError(f"path {str(path)!r} holds a custom module: {wanted}")
-
-
-def _recovery_tree(recovery: Recovery) -> dict[str, Any]:
-    tree = asdict(recovery)
-    numbers = np.array([tree.pop(name) for name in RECOVERY_NUMBERS])  # one may be infinite, which JSON has not
-    return tree | {"numbers": numbers}
 
 
 def _recovery_from_tree(tree: Mapping[str, Any]) -> Recovery:

@@ -7,7 +7,7 @@ with which a row is pooled were fitted on rows of the other folds, so no label t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -20,58 +20,14 @@ from collidescope._checks import FloatArray, IntArray
 from collidescope._progress import Progress
 from collidescope._scaling import blocks
 from collidescope.folds import HeldOut, Labels, Plan, Standardised, restored_scaling, run_folds, threads_for
-from collidescope.learners import MEMBERS, QUICK, members_for, recipe
+from collidescope.learners import recipe
+from collidescope.learners import recipes_for as recipes_for
 from collidescope.learners.base import Member, Task, Tree
-from collidescope.learners.foreign import Foreign
 from collidescope.learners.pool import pool, pool_weights
 
-Factory = Callable[[int, int], Any] | None
 DOUBLE_NUMBERS = 2**26  #: held-out posteriors of more numbers are float32: half of the memory, models know no more
 SCORED_NUMBERS = 2**24  #: posteriors that are computed at once, in numbers (float64, and a few copies on the way)
 READ_NUMBERS = 2**22  #: numbers of rows that are scored at once: those of a file are read for it (16 MB)
-
-
-def recipes_for(
-    members: str | Sequence[Any], factory: Factory, n: int, shape: tuple[int, ...], k: int, in_memory: bool = True
-) -> list[Member]:
-    """The members that a fit trains, unfitted: those that its user names, or those that suit n rows of this shape.
-
-    A ``factory`` builds a custom module, which is then the only member; of rows that are not ``in_memory``, but read
-    batch by batch, only networks learn.
-
-    >>> [recipe.name for recipe in recipes_for(["linear", "neighbours"], None, 100, (4,), 3)]
-    ['linear', 'neighbours']
-    """
-    if factory is not None:
-        from collidescope.learners.network import Custom
-
-        return [Custom(factory)]
-    d, images = int(np.prod(shape)), len(shape) > 1
-    if isinstance(members, str):
-        check.check_choice(members, ["auto", "quick"], "members")
-        chosen: Sequence[Any] = members_for(n, d, k, images)
-        if members == "quick":
-            chosen = [name for name in chosen if name in QUICK]
-        if not in_memory:
-            chosen = ["network"]
-    else:
-        chosen = list(members)
-    recipes = [_recipe(entry) for entry in chosen]
-    names = [each.name for each in recipes]
-    if not recipes or len(set(names)) < len(names):
-        raise ValueError(f"members must name at least one model, and none twice, got {names}")
-    if not images and (wrong := [each.name for each in recipes if each.images]):
-        raise ValueError(f"member {wrong[0]!r} needs images, X of shape (n, h, w) or more, got rows of shape {shape}")
-    return recipes
-
-
-def _recipe(entry: Any) -> Member:
-    if isinstance(entry, tuple) and len(entry) == 2 and isinstance(entry[0], str):
-        return Foreign(*entry)
-    if not isinstance(entry, str) or entry not in MEMBERS:
-        known = f"names ({', '.join(MEMBERS)}) or pairs (name, scikit-learn classifier)"
-        raise ValueError(f"members must be {known}, got {entry!r}")
-    return recipe(entry)
 
 
 class _PoolFold(NamedTuple):
@@ -127,7 +83,7 @@ class PoolFit:
         }
 
     @classmethod
-    def restore(cls, tree: Mapping[str, Any], factory: Factory = None) -> PoolFit:
+    def restore(cls, tree: Mapping[str, Any], factory: Any = None) -> PoolFit:
         """The inverse of :meth:`export`; raises KeyError, TypeError or ValueError on what does not fit."""
         priors, centre, scale = restored_scaling(tree)
         shape = tuple(check.check_count(size, "row_shape") for size in tree["row_shape"])
@@ -139,19 +95,12 @@ class PoolFit:
         )
         if not tree["folds"] or not weights or any(set(fold) != set(weights) for fold in tree["folds"]):
             raise ValueError("every fold must hold the members that have a weight, and there must be some")
-        k = len(priors)
-        folds = [{name: _restored_member(fold[name], shape, k, factory) for name in weights} for fold in tree["folds"]]
+
+        def member(own: Tree) -> Member:
+            return recipe(own["type"], factory).restore(own, shape, len(priors))
+
+        folds = [{name: member(fold[name]) for name in weights} for fold in tree["folds"]]
         return cls(folds, weights, centre, scale, priors, shape, fold_weights=kept)
-
-
-def _restored_member(tree: Tree, shape: tuple[int, ...], n_classes: int, factory: Factory) -> Member:
-    """A member as a file describes it; those around a custom module need its factory."""
-    kind = check.check_choice(tree["type"], [*MEMBERS, "module"], "type of a member")
-    if kind != "module":
-        return recipe(kind).restore(tree, shape, n_classes)
-    from collidescope.learners.network import Custom
-
-    return Custom(factory).restore(tree, shape, n_classes)
 
 
 def fit_pool(plan: Plan, recipes: Sequence[Member], progress: Progress | None = None) -> tuple[PoolFit, HeldOut]:

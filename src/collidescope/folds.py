@@ -306,7 +306,7 @@ def run_folds(
         for fold in results:
             folds.append(fold)
             progress.step(steps)
-            if fold.interrupted:
+            if getattr(fold, "interrupted", False):
                 return folds, True
     except KeyboardInterrupt:
         if not folds:
@@ -320,11 +320,6 @@ def run_folds(
     return folds, False
 
 
-class _Scored(NamedTuple):
-    P: Array
-    interrupted: bool = False
-
-
 def cross_val_posteriors(classifier: Any, X: Any, y: Array, splits: list[Split], n_jobs: int | None) -> Array:
     """Held-out posteriors of a scikit-learn classifier, as ``cross_val_predict`` gives them.
 
@@ -334,18 +329,18 @@ def cross_val_posteriors(classifier: Any, X: Any, y: Array, splits: list[Split],
     names, codes = np.unique(y, return_inverse=True)
     (X,) = indexable(X)
 
-    def score(number: int, report: Any = None) -> _Scored:
+    def score(number: int, report: Any = None) -> Any:
         train, test = splits[number]
         model = clone(classifier)
         model.fit(*_safe_split(model, X, codes, train))
-        return _Scored(model.predict_proba(_safe_split(model, X, None, test, train)[0]))
+        return model.predict_proba(_safe_split(model, X, None, test, train)[0])
 
     scored, interrupted = run_folds(score, len(splits), n_jobs)
     if interrupted:
         raise KeyboardInterrupt
     P = np.empty((len(y), len(names)))
-    for (_, test), fold in zip(splits, scored, strict=True):
-        P[test] = fold.P
+    for (_, test), part in zip(splits, scored, strict=True):
+        P[test] = part
     return P
 
 

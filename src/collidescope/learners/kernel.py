@@ -9,7 +9,7 @@ that turn scores into log posteriors, which are linear in f, in log max(f, ε) a
 
 from __future__ import annotations
 
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import numpy as np
 from scipy.linalg import eigh
@@ -29,14 +29,6 @@ RANK_TOLERANCE = 1e-6  #: eigenvalues of the kernel matrix below this share of t
 SMALLEST_SLACK = np.float32(1e-4)  #: 1 - h, the part of a score that is not the row's own doing, is at least this
 SMALLEST_SCORE = np.float32(0.02)  #: scores are about this uncertain: below it their logarithm says nothing
 LARGEST_CALIBRATION = 50.0  #: weight of the scores in the log posteriors
-
-
-class _Fit(NamedTuple):
-    """A ridge fit: mean squared leave-one-out residual, coefficients (m, K), leave-one-out scores (n, K)."""
-
-    loss: float
-    coefficients: Float32
-    scores: Float32
 
 
 class Kernel(ArrayMember):
@@ -63,14 +55,14 @@ class Kernel(ArrayMember):
             scaled = X[few] * spread
             unit = 1 / max(_median_square(scaled), 1e-30)
             for gamma in GAMMAS:
-                fit = _ridge(scaled, Y[few], w[few], gamma * unit, CHOOSING_LANDMARKS)
-                if fit.loss < best:
-                    best, self.gamma, self.spread = fit.loss, gamma * unit, spread
+                loss, _, _ = _ridge(scaled, Y[few], w[few], gamma * unit, CHOOSING_LANDMARKS)
+                if loss < best:
+                    best, self.gamma, self.spread = loss, gamma * unit, spread
         m = min(len(X), int(np.clip(MOST_VALUES // len(X), FEWEST_LANDMARKS, MOST_LANDMARKS)))
         scaled = X * self.spread
-        fit = _ridge(scaled, Y, w, self.gamma, m)
-        self.landmarks, self.coefficients = scaled[:m], fit.coefficients.astype(np.float32)
-        self.calibration = _calibrate(self._evidence(fit.scores), task.codes[order], w)
+        _, coefficients, scores = _ridge(scaled, Y, w, self.gamma, m)
+        self.landmarks, self.coefficients = scaled[:m], coefficients.astype(np.float32)
+        self.calibration = _calibrate(self._evidence(scores), task.codes[order], w)
 
     @property
     def row_numbers(self) -> int:
@@ -110,8 +102,11 @@ def _median_square(X: Float32) -> float:
     return float(np.median(squares)) or float(squares.mean())
 
 
-def _ridge(X: Float32, Y: Float32, w: Float32, gamma: float, n_landmarks: int) -> _Fit:
-    """The fit of the lowest leave-one-out error; first rows are landmarks. Penalties are far above float32 rounding."""
+def _ridge(X: Float32, Y: Float32, w: Float32, gamma: float, n_landmarks: int) -> tuple[float, Float32, Float32]:
+    """Mean squared leave-one-out residual, coefficients (m, K) and leave-one-out scores (n, K) of the best penalty.
+
+    The first rows are landmarks. Penalties are far above float32 rounding.
+    """
     m = min(n_landmarks, len(X))
     s, U = eigh(_kernel(X[:m], X[:m], gamma), overwrite_a=True, check_finite=False, driver="evd")
     kept = s > RANK_TOLERANCE * s[-1]
@@ -126,17 +121,16 @@ def _ridge(X: Float32, Y: Float32, w: Float32, gamma: float, n_landmarks: int) -
         e, V = eigh(Z.T @ Z, overwrite_a=True, check_finite=False, driver="evd")
         e, A = np.maximum(e, 0), Z @ V
     ATY, squares = A.T @ target, A * A
-    best = _Fit(np.inf, Y, Y)
+    best = np.inf
     for penalty in PENALTIES:
         shrunk = (1 / (e + np.float32(penalty)))[:, None]
         hat = squares @ shrunk
         # Leave-one-out residuals, (y - f) / (1 - h).
         residuals = (target - A @ (ATY * shrunk)) / np.maximum(1 - hat, SMALLEST_SLACK)
         loss = float(np.square(residuals).mean())
-        if loss < best.loss:
-            best = _Fit(loss, ATY * shrunk, Y - residuals / root_w)
-    coefficients = inverse_root @ (best.coefficients if V is None else V @ best.coefficients)
-    return best._replace(coefficients=coefficients)
+        if loss < best:
+            best, rotated, scores = loss, ATY * shrunk, Y - residuals / root_w
+    return best, inverse_root @ (rotated if V is None else V @ rotated), scores
 
 
 def _calibrate(evidence: Float32, codes: IntArray, w: Float32) -> FloatArray:

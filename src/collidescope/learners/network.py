@@ -137,9 +137,7 @@ class Custom(TorchMember):
 
     images, single = True, -1
 
-    def __init__(self, factory: Callable[[int, int], Any] | None) -> None:
-        super().__init__("module")
-        self.factory = factory
+    factory: Callable[[int, int], Any]
 
     def fit(self, task: Task) -> Self:
         config = TrainingConfig.from_mapping(task.training, task.device)
@@ -150,8 +148,6 @@ class Custom(TorchMember):
         return self
 
     def _build(self, n_classes: int) -> OneMember:
-        if self.factory is None:
-            raise ValueError("the model holds a custom module: pass the factory that built it")
         return OneMember(self.factory(self.shape[0], n_classes))
 
     def logs(self, x: Tensor) -> Tensor:
