@@ -153,45 +153,20 @@ def test_a_fit_resumed_from_its_checkpoint_ends_where_an_undisturbed_one_does(mo
 
 
 @ignore_warnings
-def test_splits_given_as_a_list_are_the_folds_and_a_file_keeps_their_number(small, tmp_path):
-    first = np.random.RandomState(0).randint(2**31 - 1, size=2)[0]
-    splits = list(StratifiedKFold(2, shuffle=True, random_state=first).split(*small))
-    own = CollisionClassifier(**(SHORT | {"cv": splits})).fit(*small)
-    assert np.array_equal(own.posteriors_, CollisionClassifier(**SHORT).fit(*small).posteriors_)
-    own.save(tmp_path / "m.collide")
-    assert load(tmp_path / "m.collide").cv == 2
-
-
-@ignore_warnings
-def test_splits_count_the_rows_of_the_table_also_when_weights_leave_some_out(small):
+def test_splits_given_as_a_list_are_the_folds_of_the_table_also_when_weights_leave_rows_out(small, tmp_path):
     X, y = small
-    splits = list(StratifiedKFold(2).split(X, y))
+    first = np.random.RandomState(0).randint(2**31 - 1, size=2)[0]
+    splits = list(StratifiedKFold(2, shuffle=True, random_state=first).split(X, y))
+    own = CollisionClassifier(**(SHORT | {"cv": splits})).fit(X, y)
+    assert np.array_equal(own.posteriors_, CollisionClassifier(**SHORT).fit(X, y).posteriors_)
+    own.save(tmp_path / "m.collide")
+    assert load(tmp_path / "m.collide").cv == 2  # a file keeps their number
     weight = np.where(np.arange(len(y)) % 5, 1.0, 0.0)
-    kept = np.flatnonzero(weight)
-    position = np.cumsum(weight > 0) - 1
+    kept, position = np.flatnonzero(weight), np.cumsum(weight > 0) - 1
     fewer = [tuple(position[part[weight[part] > 0]] for part in split) for split in splits]
     all_rows = CollisionClassifier(**(SHORT | {"cv": splits})).fit(X, y, sample_weight=weight)
     only = CollisionClassifier(**(SHORT | {"cv": fewer})).fit(X[kept], y[kept])
     assert np.allclose(all_rows.collision_matrix_.matrix, only.collision_matrix_.matrix, atol=1e-6)
-
-
-FIRST, LAST = np.arange(90), np.arange(90, 150)
-
-
-@pytest.mark.parametrize(
-    ("cv", "message"),
-    [
-        ([(np.arange(75), np.arange(75, 150))], "cv must test every one of the 150 rows exactly once"),
-        (GroupKFold(2), "cv must be .*groups"),
-        ([(FIRST, LAST), (LAST, FIRST)], "cv leaves class 2 out of .* fold 0"),
-        (object(), "cv must be a number of folds"),
-        ("prefit", "cv must be a whole number"),
-    ],
-)
-def test_splits_that_cannot_be_used_are_refused(small, cv, message):
-    X, y = small
-    with pytest.raises(ValueError, match=message):
-        CollisionClassifier(**(SHORT | {"cv": cv})).fit(X, np.sort(y))
 
 
 # ---------------------------------------------------------------- other populations, estimates, the paper
@@ -333,6 +308,8 @@ def test_images_of_any_layout_reach_flat_members_alike_also_of_a_saved_model(sha
 
 # ---------------------------------------------------------------- bad parameters
 
+FIRST, LAST = np.arange(90), np.arange(90, 150)
+
 
 @pytest.mark.parametrize(
     ("changes", "message"),
@@ -341,6 +318,11 @@ def test_images_of_any_layout_reach_flat_members_alike_also_of_a_saved_model(sha
         *(({name: "nonsense"}, f"{name} must be one of") for name in ("correction", "solver", "rare")),
         ({"limit": "yes"}, "limit must be True or False, got 'yes'"),
         ({"cv": 1}, "cv must be a whole number of at least 2, got 1"),
+        ({"cv": "prefit"}, "cv must be a whole number"),
+        ({"cv": object()}, "cv must be a number of folds"),
+        ({"cv": GroupKFold(2)}, "cv must be .*groups"),
+        ({"cv": [(FIRST, LAST)]}, "cv must test every one of the 150 rows exactly once"),
+        ({"cv": [(FIRST, LAST), (LAST, FIRST)]}, "cv leaves class 2 out of .* fold 0"),
         ({"n_references": 1}, "n_references must be a whole number of at least 2, got 1"),
         ({"training": {"epochs": 3}}, "training has no setting 'epochs'"),
         ({"device": "nonsense"}, "device 'nonsense' cannot be used here"),
@@ -348,8 +330,9 @@ def test_images_of_any_layout_reach_flat_members_alike_also_of_a_saved_model(sha
     ],
 )
 def test_a_wrong_parameter_is_named_with_its_value(small, changes, message):
+    X, y = small
     with pytest.raises(ValueError, match=message):
-        CollisionClassifier(**(SHORT | changes)).fit(*small)
+        CollisionClassifier(**(SHORT | changes)).fit(X, np.sort(y))
 
 
 #: Where the map in docs/mathematics.md sends the reader of the paper: the caller's module and the function's name.

@@ -52,27 +52,21 @@ def pooled(X, codes, recipes, votes=None):
     return fit_pool(plan_of(X, codes, votes), recipes)
 
 
-def test_no_member_scores_a_row_that_it_was_trained_on():
+def test_no_label_takes_part_in_scoring_its_own_row(monkeypatch):
+    """Neither through a model that was trained on the row, nor through the weights of the members."""
     X, codes = problem(n=180)
-    Spy.met, Spy.scored = 0, []
+    Spy.met, Spy.scored, met, original = 0, [], [], crossfit.pool_weights
+    monkeypatch.setattr(crossfit, "pool_weights", lambda logs, *rest: met.append(logs) or original(logs, *rest))
     fitted, held_out = pooled(X, codes, recipes_for([("spy", Spy()), "linear"], None, 120, (2,), 3))
     assert Spy.met == 0
     assert len(Spy.scored) == len(set(Spy.scored)) == 180
     assert np.array_equal(held_out.rows, np.arange(180))
+    tests = [test for _, test in splits_of(codes)]
+    assert [logs.shape[1] for logs in met] == [180 - len(test) for test in tests] + [180]
+    everything, *used = ({row.tobytes() for row in logs.transpose(1, 0, 2)} for logs in (met[-1], *met[:-1]))
+    assert [len(everything - rows) for rows in used] == [len(test) for test in tests]
     fitted.posteriors(X)  # the spy does see: these rows are not new to all folds
     assert Spy.met > 0
-
-
-def test_the_weights_of_a_row_are_fitted_on_rows_of_other_folds_only(monkeypatch):
-    X, codes = problem(n=180)
-    splits, met, original = splits_of(codes), [], crossfit.pool_weights
-    monkeypatch.setattr(crossfit, "pool_weights", lambda logs, *rest: met.append(logs) or original(logs, *rest))
-    pooled(X, codes, recipes_for(["linear", "neighbours"], None, 120, (2,), 3))
-    assert [logs.shape[1] for logs in met] == [180 - len(test) for _, test in splits] + [180]
-    everything = {row.tobytes() for row in met[-1].transpose(1, 0, 2)}
-    for number, (_, test) in enumerate(splits):
-        used = {row.tobytes() for row in met[number].transpose(1, 0, 2)}
-        assert len(everything - used) == len(test)
 
 
 def test_a_member_without_skill_is_not_kept():
@@ -153,7 +147,7 @@ def test_members_that_cannot_be_are_refused(members, message):
         recipes_for(members, None, 100, (4,), 3)
 
 
-def test_subsets_are_nested_stratified_and_hold_every_class():
+def test_subsets_are_nested_stratified_and_hold_every_class_or_whole_groups():
     codes = np.repeat([0, 1, 2], [200, 90, 10])
     splits = splits_of(codes)
     parts = {f: nested_splits(splits, codes, f, 7) for f in (0.125, 0.25, 0.5)}
@@ -169,11 +163,7 @@ def test_subsets_are_nested_stratified_and_hold_every_class():
             assert share.min() > 0
             inner = set(rows)
     assert nested_splits(splits, codes, 0.01, 7) is None
-
-
-def test_subsets_of_groups_are_whole_groups_but_for_rare_classes():
-    codes = np.tile([0, 1], 150)
-    groups = np.repeat(np.arange(30), 10)
+    codes, groups = np.tile([0, 1], 150), np.repeat(np.arange(30), 10)
     splits, _ = resolve_splits(3, codes, np.arange(2), 0, groups=groups)
     for (train, test), (rows, _) in zip(splits, nested_splits(splits, codes, 0.5, 1, groups), strict=True):
         assert not set(groups[train]) & set(groups[test])
@@ -241,15 +231,10 @@ def test_without_early_stopping_the_pairs_come_from_all_training_rows(monkeypatc
     assert sizes == [[80, 0]] * 3 + [[72, 8]] * 3
 
 
-@pytest.mark.parametrize(
-    ("spoil", "message"),
-    [
-        (lambda tree: tree["references"].pop(), "every fold must have its references"),
-        (lambda tree: tree["folds"][0]["networks"][0].update(sizes=[4096]), "does not fit the weights"),
-    ],
-)
-def test_an_export_of_pairs_whose_parts_do_not_fit_is_refused(spoil, message):
+def test_an_export_of_pairs_whose_parts_do_not_fit_is_refused():
     tree = paired(*problem(), n_references=6)[0].export()
-    spoil(tree)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match="every fold must have its references"):
+        PairFit.restore(tree | {"references": tree["references"][1:]})
+    tree["folds"][0]["networks"][0]["sizes"] = [4096]
+    with pytest.raises(ValueError, match="does not fit the weights"):
         PairFit.restore(tree)

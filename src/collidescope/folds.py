@@ -20,10 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 from joblib import Parallel, delayed
-from sklearn.base import clone
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold, check_cv
-from sklearn.utils import indexable
-from sklearn.utils.metaestimators import _safe_split
 from threadpoolctl import threadpool_limits
 
 from collidescope import _checks as check
@@ -318,30 +315,6 @@ def run_folds(
             f"for want of memory: use n_jobs=1. With checkpoint= networks resume from their last epochs"
         ) from error
     return folds, False
-
-
-def cross_val_posteriors(classifier: Any, X: Any, y: Array, splits: list[Split], n_jobs: int | None) -> Array:
-    """Held-out posteriors of a scikit-learn classifier, as ``cross_val_predict`` gives them.
-
-    Here Ctrl-C, a worker that dies and Dask clusters are those of :func:`run_folds`: joblib's own way to Dask waits for
-    ever when it gives a fold up.
-    """
-    names, codes = np.unique(y, return_inverse=True)
-    (X,) = indexable(X)
-
-    def score(number: int, report: Any = None) -> Any:
-        train, test = splits[number]
-        model = clone(classifier)
-        model.fit(*_safe_split(model, X, codes, train))
-        return model.predict_proba(_safe_split(model, X, None, test, train)[0])
-
-    scored, interrupted = run_folds(score, len(splits), n_jobs)
-    if interrupted:
-        raise KeyboardInterrupt
-    P = np.empty((len(y), len(names)))
-    for (_, test), part in zip(splits, scored, strict=True):
-        P[test] = part
-    return P
 
 
 def threads_for(shape: tuple[int, ...]) -> ExitStack:
