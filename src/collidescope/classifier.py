@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -26,12 +26,11 @@ from collidescope.crossfit import PoolFit, fit_pool, recipes_for
 from collidescope.equations.posterior import shift_priors
 from collidescope.equations.recovery import Recovery, recover
 from collidescope.estimators import as_images, as_votes, check_targets, validated
-from collidescope.folds import HeldOut, Labels, Split
+from collidescope.folds import HeldOut, Labels
 from collidescope.limit import Limit, limit_from_posteriors, limit_from_scores
 from collidescope.matrix import CollisionMatrix
 from collidescope.scale import _dask
 
-STEPS = 8  #: steps of the progress bar for the folds of all rows; those of a share count that share of it
 SAVED_NUMBERS = 5_000_000  #: held-out posteriors up to so many numbers are kept in a file (in half precision, 10 MB)
 HALF_PRECISION = 1e-3  #: rounding of a probability to half precision
 RECOVERY_NUMBERS = ("residual", "moved", "min_eigenvalue", "condition")  #: numbers of a recovery that a file keeps
@@ -199,7 +198,7 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
             classes = check.classes_of(y[used])
             if len(lost := np.setdiff1d(present, classes)) and self.rare == "error":
                 notes.append(f"classes {lost.tolist()} have weight 0 in every row: S is about the other classes only")
-        hashes, given = row_hashes(X), y if votes is None else None
+        call: dict[str, Any] = {"used": used, "hashes": row_hashes(X), "given": y if votes is None else None}
         if len(used) < n:
             X, y = X[used], y[used]
             weights, votes = (None if part is None else part[used] for part in (weights, votes))
@@ -211,28 +210,37 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         of_folds, of_subsets = draw.randint(2**31 - 1, size=2).tolist()
         splits, more = folds.resolve_splits(self.cv, y, classes, of_folds, used, units)
         seeds = draw.randint(2**31 - 1, size=len(splits)).tolist()
-        return _Data(X, classes, labels, units, used, hashes, given, splits, seeds, of_subsets), notes + more
+        folder = None if self.checkpoint is None else Path(self.checkpoint)
+        engine = (resolve_device(self.device), self.training, folder, self.n_jobs)
+        held, call = folds.Standardised.of(X), call | {"classes": classes, "seed": of_subsets}
+        return _Data(held, labels, splits, seeds, units, *engine, **call), notes + more
 
     def _train(self, data: _Data, notes: list[str]) -> list[tuple[float, HeldOut]]:
         """(training rows, held-out posteriors) of every size, all rows last; sets ``_crossfit``, adds to ``notes``."""
-        splits = data.splits
+        held, splits, recipes = data.held, data.splits, list[Any]()
         shares = folds.FRACTIONS if self.limit else ()
         tried = {f: folds.nested_splits(splits, data.labels.codes, f, data.seed, data.groups) for f in shares}
         nested = {f: parts for f, parts in tried.items() if parts}
-        folder = None if self.checkpoint is None else Path(self.checkpoint)
-        engine = (resolve_device(self.device), self.training, folder, self.n_jobs, STEPS)
-        plan = folds.Plan(folds.Standardised.of(data.X), data.labels, splits, data.seeds, data.groups, *engine)
-        fit = self._fit_pairs if self._pairwise else self._fit_pool
-        with Progress("training folds", int(STEPS * len(splits) * (1 + sum(nested))), self.verbose) as progress:
+        if not self._pairwise:
+            n = min(len(train) for train, _ in splits)
+            recipes = recipes_for(self.members, self._factory, n, held.X.shape[1:], len(data.classes), held.in_memory)
+
+        def fit(share: float, parts: list[folds.Split]) -> Any:
+            plan = replace(data, splits=parts, share=share)
+            return self._fit_pairs(plan, progress) if self._pairwise else fit_pool(plan, recipes, progress)
+
+        with Progress("training folds", int(folds.STEPS * len(splits) * (1 + sum(nested))), self.verbose) as progress:
             self._crossfit: Any
-            self._crossfit, held_out = fit(plan, data, progress)
+            self._crossfit, held_out = fit(1.0, splits)
             curve = [(folds.mean_size(splits), held_out)]
             if self._crossfit.interrupted:
                 return curve
+            if not self._pairwise:  # what had no weight with all rows has none with a share of them
+                weighed = {name for fold in self._crossfit.fold_weights for name, w in fold.items() if w > 0}
+                recipes = [recipe for recipe in recipes if recipe.simple or recipe.name in weighed] or recipes
             try:
-                for f, parts in nested.items():
-                    own = folder and folder / f"share-{f:g}"
-                    outcome = fit(replace(plan, splits=parts, checkpoint=own, steps=int(STEPS * f)), data, progress)
+                for share, parts in nested.items():
+                    outcome = fit(share, parts)
                     if outcome is None:
                         break
                     if outcome[0].interrupted:
@@ -245,38 +253,29 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
             notes.append("the smallest class has too few rows for a learning curve: limit_ is None")
         return curve
 
-    def _fit_pool(self, plan: folds.Plan, data: _Data, progress: Progress) -> tuple[PoolFit, HeldOut]:
-        """The pool of ``plan``; with a share of the rows those members that had a weight with all of them."""
-        n, held = min(len(train) for train, _ in data.splits), plan.held
-        recipes = recipes_for(self.members, self._factory, n, held.X.shape[1:], len(data.classes), held.in_memory)
-        if plan.splits is not data.splits:
-            weighed = {name for fold in self._crossfit.fold_weights for name, w in fold.items() if w > 0}
-            recipes = [recipe for recipe in recipes if recipe.simple or recipe.name in weighed] or recipes
-        return fit_pool(plan, recipes, progress)
-
-    def _fit_pairs(self, plan: folds.Plan, data: _Data, progress: Progress) -> Any:
-        """The same of the pair-wise model; None where a share of the rows is too small for pairs."""
+    def _fit_pairs(self, data: _Data, progress: Progress) -> Any:
+        """The pair-wise model and held-out posteriors; None where a share of the rows is too small for pairs."""
         from collidescope.pairwise.algorithms import check_pair_members, fit_pairs
         from collidescope.training.config import TrainingConfig
 
         if data.labels.votes is not None:
             raise ValueError("model='pairwise' learns from one label per row: use the default model for votes")
-        config = TrainingConfig.from_mapping(self.training, plan.device)
+        config = TrainingConfig.from_mapping(self.training, data.device)
         choices: dict[str, Any] = {"recovery": self.recovery, "correction": self.correction == "prior"}
         choices |= {"solver": self.solver, "factory": self._factory, "seed": data.seed}
         choices["n_references"] = None if isinstance(self.n_references, str) else self.n_references
         try:
-            check_pair_members(data.labels.codes, data.classes, plan.splits, config, data.seeds)
+            check_pair_members(data.labels.codes, data.classes, data.splits, config, data.seeds)
         except ValueError:
-            if plan.splits is data.splits:
+            if data.share == 1:
                 raise
             return None
-        return fit_pairs(plan, config, progress, **choices)
+        return fit_pairs(data, config, progress, **choices)
 
     def _limit(self, curve: list[tuple[float, HeldOut]], data: _Data) -> Limit:
         sizes, posteriors = [size for size, _ in curve], [held_out.posteriors for _, held_out in curve]
         labels = data.labels
-        common: dict[str, Any] = {"folds": data.fold_numbers, "sample_weight": labels.weights}
+        common: dict[str, Any] = {"folds": folds.fold_numbers(data.splits), "sample_weight": labels.weights}
         if labels.votes is None:
             common |= {"classes": self.classes_, "priors": self._target}
             return limit_from_posteriors(posteriors, labels.codes, sizes, **common)
@@ -321,7 +320,7 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         losses, codes = None, labels.codes[rows]
         if self._target is None and labels.votes is None and labels.weights is None:
             losses = 1 - 2 * P[np.arange(len(P)), codes] + np.einsum("ij,ij->i", P, P)
-        return copy_notes(copies(data.hashes[data.used[rows]], codes, data.fold_numbers[rows]), losses)
+        return copy_notes(copies(data.hashes[data.used[rows]], codes, folds.fold_numbers(data.splits)[rows]), losses)
 
     # ---------------------------------------------------------------- predicting
 
@@ -507,23 +506,16 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         return tags
 
 
-class _Data(NamedTuple):
-    X: Any
+@dataclass(frozen=True, kw_only=True)
+class _Data(folds.Plan):
+    """Folds of a fit, and what it was called with."""
+
     classes: npt.NDArray[Any]
-    labels: Labels
-    groups: IntArray | None
     used: IntArray  #: numbers of these rows among those of the call
     #: Of all rows of the call: their hashes, and their labels (None for votes).
     hashes: npt.NDArray[np.uint64]
     given: npt.NDArray[Any] | None
-    splits: list[Split]
-    #: Of every fold's training, and of subsets and references.
-    seeds: list[int]
-    seed: int
-
-    @property
-    def fold_numbers(self) -> IntArray:
-        return folds.fold_numbers(self.splits)
+    seed: int  #: of subsets and references
 
     def aligned(self, P: FloatArray, rows: IntArray) -> FloatArray:
         """Posteriors of some of the rows of the fit, as an array with a row for each row of the call."""

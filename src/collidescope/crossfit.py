@@ -119,7 +119,7 @@ def fit_pool(plan: Plan, recipes: Sequence[Member], progress: Progress | None = 
         task = Task(held.take(rows), codes, k, weights, groups, held.spread, *engine)
         return _train_members(task, held.take(test), recipes)
 
-    folds, interrupted = run_folds(train, len(plan.splits), plan.n_jobs, progress, plan.steps)
+    folds, interrupted = run_folds(train, len(plan.splits), plan.n_jobs, progress, plan.share)
     folds = [fold for fold in folds if len(fold.members) == len(recipes)] or folds[:1]
     names = list(folds[0].members)
     tests = [test for _, test in plan.splits[: len(folds)]]

@@ -37,6 +37,7 @@ FEWEST_ROWS, FEWEST_PER_CLASS = 16, 2  #: the smallest training set that tells o
 MAPPED_NUMBERS, SPARSE_NUMBERS = 20_000_000, 500_000_000  #: beyond, rows are standardised batch by batch
 ONE_THREAD_NUMBERS = 2_000_000  #: smaller folds get one thread: waiting ones made a fit a hundred times slower
 LARGEST_SPREAD = 1e30  #: far above any scale that is used as it is, and far below an overflow
+STEPS = 8  #: steps of the progress bar for a fold of all rows; one of a share counts that share of it
 OTHER = "other classes"  #: the class that ``rare="merge"`` makes
 
 
@@ -138,10 +139,12 @@ class Plan:
     training: Mapping[str, Any] | None = None
     checkpoint: Path | None = None
     n_jobs: int | None = None
-    steps: int = 1  #: steps of the progress bar that a fold counts
+    share: float = 1.0  #: of the training rows that folds could have
 
     def folder(self, number: int) -> Path | None:
-        return None if self.checkpoint is None else self.checkpoint / f"fold-{number}"
+        """Where the training of a fold is saved."""
+        part = "" if self.share == 1 else f"share-{self.share:g}"
+        return None if self.checkpoint is None else self.checkpoint / part / f"fold-{number}"
 
 
 def restored_scaling(tree: Mapping[str, Any]) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -230,7 +233,7 @@ def handle_rare(y: npt.NDArray[Any], used: IntArray, rare: str, notes: list[str]
     notes.append(f"{len(lonely)} classes with a single row were joined into {OTHER!r}: {shown}")
     merged = y.astype(object)
     merged[np.isin(y, lonely)] = OTHER
-    return (merged.astype(str) if y.dtype.kind in "UO" else np.array([str(v) for v in merged.tolist()])), used
+    return np.array([str(value) for value in merged.tolist()]), used
 
 
 def nested_splits(
@@ -283,7 +286,11 @@ def _in_worker(task: Callable[[int, Any], Any], number: int, parent: int) -> Any
 
 
 def run_folds(
-    train: Callable[[int, Any], Any], n_folds: int, n_jobs: int | None, progress: Progress | None = None, steps: int = 1
+    train: Callable[[int, Any], Any],
+    n_folds: int,
+    n_jobs: int | None,
+    progress: Progress | None = None,
+    share: float = 1,
 ) -> tuple[list[Any], bool]:
     """``train(number, report)`` of every fold, in turn or in parallel; and whether Ctrl-C ended it.
 
@@ -302,7 +309,7 @@ def run_folds(
     try:
         for fold in results:
             folds.append(fold)
-            progress.step(steps)
+            progress.step(int(STEPS * share))
             if getattr(fold, "interrupted", False):
                 return folds, True
     except KeyboardInterrupt:

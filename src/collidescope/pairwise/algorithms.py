@@ -319,7 +319,7 @@ def fit_pairs(
         with threads_for(held.X.shape) if factory is None else nullcontext():
             return PairModel.train(X, codes[rows], k, config, plan.seeds[number], own, factory, *engine)
 
-    models, interrupted = run_folds(train, len(splits), plan.n_jobs, progress, plan.steps)
+    models, interrupted = run_folds(train, len(splits), plan.n_jobs, progress, plan.share)
     fitted = PairFit(models, held.centre, held.scale, labels.priors, interrupted=interrupted, **choices)
     rng = np.random.default_rng(seed)
     tests = [test for _, test in splits[: len(models)]]
