@@ -37,8 +37,6 @@ RECOVERY_NUMBERS = ("residual", "moved", "min_eigenvalue", "condition")  #: numb
 #: Parameters that are one of a few words.
 CHOICES = {"estimate": ["one-step", "gramian"], "recovery": ["root", "gradient"], "correction": ["prior", "none"]}
 CHOICES |= {"solver": ["simplex", "inverse"], "rare": ["error", "drop", "merge"]}
-#: (d, k) → torch.nn.Module: an encoder with k logits, or with (2d, 1) the body of a pair-wise model.
-Factory = Callable[[int, int], Any]
 
 
 class CollisionClassifier(ClassifierMixin, BaseEstimator):
@@ -390,26 +388,24 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
 
         ``model`` is the factory of the fit for a custom module: files hold weights, not code.
         """
+        custom, pairwise = bool(tree.get("custom")), bool(tree.get("pairwise"))
+        if custom and not (isinstance(model, tuple) if pairwise else callable(model)):
+            wanted = "('pairwise', its factory)" if pairwise else "its factory"
+            raise _store.ModelFileError(f"path {str(path)!r} holds a custom module: pass {wanted} as model=")
         try:
             # what a file may not choose: where a refit writes, and its seed
             parameters = dict(tree["parameters"]) | {"checkpoint": None, "random_state": None}
-            if tree["custom"]:
+            if custom:
                 parameters["model"] = model
-                if not (isinstance(model, tuple) if tree["pairwise"] else callable(model)):
-                    wanted = "('pairwise', its factory)" if tree["pairwise"] else "its factory"
-                    message = f"path {str(path)!r} holds a custom module: pass {wanted} as model="
-                    raise _store.ModelFileError(message)
             training = parameters.get("training")
             if training is not None and isinstance(training.get("hidden_layer_sizes"), list):
                 parameters["training"] = training | {"hidden_layer_sizes": tuple(training["hidden_layer_sizes"])}
             self = cls(**parameters)
             self._check_parameters()
             check.check_count(self.cv, "cv", least=1)  # a file holds the number of folds, never the folds
-            if self._pairwise != bool(tree["pairwise"]):
+            if self._pairwise != pairwise:
                 raise ValueError("its folds are not those of its model")
             self._restore_fit(tree)
-        except _store.ModelFileError:
-            raise
         except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RuntimeError) as error:
             message = f"path {str(path)!r} is damaged or was edited: {type(error).__name__}: {error}"
             raise _store.ModelFileError(message) from None
@@ -458,11 +454,10 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         return self.model == "pairwise" if isinstance(self.model, str) else isinstance(self.model, tuple)
 
     @property
-    def _factory(self) -> Factory | None:
+    def _factory(self) -> Callable[[int, int], Any] | None:
         """The function that builds a custom module, as ``model`` says now."""
-        if callable(self.model):
-            return self.model
-        return self.model[1] if isinstance(self.model, tuple) else None
+        model = self.model[1] if isinstance(self.model, tuple) else self.model
+        return model if callable(model) else None
 
     @property
     def _target(self) -> FloatArray | None:

@@ -7,6 +7,7 @@ with which a row is pooled were fitted on rows of the other folds, so no label t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -16,10 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from collidescope import _checks as check
-from collidescope._checks import FloatArray, IntArray
+from collidescope._checks import FloatArray
 from collidescope._progress import Progress
 from collidescope._scaling import blocks
-from collidescope.folds import HeldOut, Labels, Plan, Standardised, restored_scaling, run_folds, threads_for
+from collidescope.folds import HeldOut, Plan, Standardised, restored_scaling, run_folds, threads_for
 from collidescope.learners import recipe
 from collidescope.learners import recipes_for as recipes_for
 from collidescope.learners.base import Member, Task, Tree
@@ -63,24 +64,19 @@ class PoolFit:
         if tuple(X.shape[1:]) != self.row_shape:
             raise ValueError(f"X must have rows of shape {self.row_shape} as in training, got {tuple(X.shape[1:])}")
         held = Standardised.of(X, self.centre, self.scale)
-        k = len(self.train_priors)
-        out = np.zeros((X.shape[0], k))
-        weights = np.array(list(self.weights.values()))
-        for rows in _blocks(X, k):
+        out = np.zeros((X.shape[0], len(self.train_priors)))
+        for rows in _blocks(X, out.shape[1]):
             block = held.X[rows]
             for fold in self.folds:
                 logs = np.stack([_log_posteriors(fold[name], block) for name in self.weights])
-                out[rows] += pool(logs, weights)
+                out[rows] += pool(logs, list(self.weights.values()))
         return out / len(self.folds)
 
     def export(self) -> Tree:
         names = ("centre", "scale", "train_priors", "weights", "fold_weights")
-        return {
-            "engine": "pool",
-            **{name: getattr(self, name) for name in names},
-            "row_shape": list(self.row_shape),
-            "folds": [{name: {"type": m.name} | m.export() for name, m in fold.items()} for fold in self.folds],
-        }
+        tree = {"engine": "pool", **{name: getattr(self, name) for name in names}, "row_shape": list(self.row_shape)}
+        folds = [{name: {"type": m.name} | m.export() for name, m in fold.items()} for fold in self.folds]
+        return tree | {"folds": folds}
 
     @classmethod
     def restore(cls, tree: Mapping[str, Any], factory: Any = None) -> PoolFit:
@@ -126,20 +122,28 @@ def fit_pool(plan: Plan, recipes: Sequence[Member], progress: Progress | None = 
     rows = np.sort(np.concatenate(tests))
     P = np.empty((len(rows), k), np.float32 if len(rows) * k > DOUBLE_NUMBERS else np.float64)
     scores = [np.stack([fold.scores[name] for name in names]) for fold in folds]
+
+    def weights_without(number: int | None) -> FloatArray:
+        """Weights of the members from the held-out rows of other folds; equal where there are none."""
+        others = [f for f in range(len(folds)) if f != number]
+        if not others or len(names) == 1:
+            return np.full(len(names), 1 / len(names))
+        place, codes, w = labels.take(np.concatenate([tests[f] for f in others]))
+        logs = np.concatenate([scores[f] for f in others], axis=1)
+        return pool_weights(logs if labels.votes is None else logs[:, place], codes, w)
+
     fold_weights = []
     for number, test in enumerate(tests):
-        others = [f for f in range(len(folds)) if f != number]
-        weights = _fitted_weights([scores[f] for f in others], [tests[f] for f in others], labels, len(names))
+        weights = weights_without(number)
         fold_weights.append(dict(zip(names, weights.tolist(), strict=True)))
         P[np.searchsorted(rows, test)] = pool(scores[number], weights)
-    final = _fitted_weights(scores, tests, labels, len(names))
+    final = weights_without(None)
     if not final.any():  # nothing learned anything: all members say the priors, more or less
         final = np.full(len(names), 1 / len(names))
     kept = {name: weight for name, weight in zip(names, final.tolist(), strict=True) if weight > 0}
     members = [{name: fold.members[name] for name in kept} for fold in folds]
-    shape = tuple(held.X.shape[1:])
-    fitted = PoolFit(members, kept, held.centre, held.scale, labels.priors, shape, interrupted, fold_weights)
-    return fitted, HeldOut(rows, P)
+    known = (held.centre, held.scale, labels.priors, tuple(held.X.shape[1:]), interrupted, fold_weights)
+    return PoolFit(members, kept, *known), HeldOut(rows, P)
 
 
 def _train_members(task: Task, test: Any, recipes: Sequence[Member]) -> _PoolFold:
@@ -175,15 +179,5 @@ def _log_posteriors(member: Member, X: Any) -> FloatArray:
     return member.log_posteriors(X if member.images else _as_table(X))
 
 
-def _fitted_weights(scores: list[npt.NDArray[Any]], tests: list[IntArray], labels: Labels, M: int) -> FloatArray:
-    """Weights of the members from the held-out rows of some folds; equal where there are none."""
-    if not scores or M == 1:
-        return np.full(M, 1 / M)
-    place, codes, weights = labels.take(np.concatenate(tests))
-    logs = np.concatenate(scores, axis=1)
-    return pool_weights(logs if labels.votes is None else logs[:, place], codes, weights)
-
-
 def _blocks(X: Any, k: int) -> Iterator[slice]:
-    width = max(1, int(np.prod(X.shape[1:])))
-    return blocks(X.shape[0], 1, min(SCORED_NUMBERS // k, READ_NUMBERS // width))
+    return blocks(X.shape[0], 1, min(SCORED_NUMBERS // k, READ_NUMBERS // max(1, math.prod(X.shape[1:]))))

@@ -58,8 +58,7 @@ class Task:
 
     @property
     def weights(self) -> FloatArray:
-        n = len(self.codes)
-        return np.ones(n) if self.sample_weight is None else np.asarray(self.sample_weight, dtype=np.float64)
+        return np.ones(len(self.codes)) if self.sample_weight is None else np.asarray(self.sample_weight, np.float64)
 
     @property
     def priors(self) -> FloatArray:
@@ -97,8 +96,7 @@ class Task:
         if self.groups is not None:
             from sklearn.model_selection import StratifiedGroupKFold
 
-            n_groups = len(np.unique(self.groups))
-            if n_groups > 1:
+            if (n_groups := len(np.unique(self.groups))) > 1:
                 folds = StratifiedGroupKFold(min(n_parts, n_groups), shuffle=True, random_state=seed % 2**32)
                 for number, (_, held_out) in enumerate(folds.split(codes, np.zeros(len(codes)), self.groups)):
                     part[held_out] = number

@@ -49,8 +49,7 @@ class Kernel(ArrayMember):
         order = np.random.default_rng(task.seed).permutation(np.flatnonzero(w > 0))[:MOST_ROWS]
         X, w = np.asarray(task.X[order], dtype=np.float32), w[order].astype(np.float32)  # landmarks are the first
         Y = np.eye(task.n_classes, dtype=np.float32)[task.codes[order]] - priors.astype(np.float32)
-        best = np.inf
-        few = slice(CHOOSING_ROWS)
+        best, few = np.inf, slice(CHOOSING_ROWS)
         for spread in task.scales():
             scaled = X[few] * spread
             unit = 1 / max(_median_square(scaled), 1e-30)
@@ -96,10 +95,8 @@ def _kernel(A: Float32, B: Float32, gamma: float) -> Float32:
 
 def _median_square(X: Float32) -> float:
     """Median squared distance of neighbours in the (random) order of the rows."""
-    if len(X) < 2:
-        return 1.0
     squares = np.square(X[1:] - X[:-1]).sum(axis=1)
-    return float(np.median(squares)) or float(squares.mean())
+    return float(np.median(squares)) or float(squares.mean()) if len(X) > 1 else 1.0
 
 
 def _ridge(X: Float32, Y: Float32, w: Float32, gamma: float, n_landmarks: int) -> tuple[float, Float32, Float32]:
