@@ -10,7 +10,7 @@ from sklearn.linear_model import LogisticRegression
 from collidescope import crossfit
 from collidescope.crossfit import PoolFit, fit_pool, recipes_for
 from collidescope.folds import Labels, Plan, Standardised, nested_splits, resolve_splits
-from collidescope.learners.foreign import Foreign
+from collidescope.learners.base import Foreign
 from collidescope.pairwise.algorithms import RIDGES, PairFit, PairModel, check_pair_members, fit_pairs
 from collidescope.pairwise.pairs import PairObjective
 from collidescope.training.config import TrainingConfig

@@ -13,8 +13,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.svm import LinearSVC
 
 from collidescope.learners import MEMBERS, kernel, members_for, recipe
-from collidescope.learners.base import Member, Task
-from collidescope.learners.foreign import Foreign
+from collidescope.learners.base import Foreign, Member, Task
 from collidescope.learners.pool import pool, pool_weights
 
 TABLES = [name for name in MEMBERS if name != "convolution"]

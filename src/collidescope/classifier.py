@@ -198,9 +198,8 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
                 notes.append(f"classes {lost.tolist()} have weight 0 in every row: S is about the other classes only")
         call: dict[str, Any] = {"used": used, "hashes": row_hashes(X), "given": y if votes is None else None}
         if len(used) < n:
-            X, y = X[used], y[used]
-            weights, votes = (None if part is None else part[used] for part in (weights, votes))
-            units = None if units is None else units[used]
+            given: list[Any] = [X, y, weights, votes, units]
+            X, y, weights, votes, units = (None if part is None else part[used] for part in given)
         labels = Labels(np.searchsorted(classes, y), len(classes), weights, votes)
         self.priors_ = estimation.resolve_priors(self.priors, labels.priors * len(y), classes)
         draw = check_random_state(self.random_state)
@@ -290,19 +289,18 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         self.member_weights_ = getattr(self._crossfit, "fold_weights", [])
         self.reference_stderr_ = held_out.reference_stderr
         self.row_hashes_, self.labels_, self._read_posteriors = data.hashes, data.given, None
-        weight = None if labels.weights is None else labels.weights[rows]
         groups = None if data.groups is None else data.groups[rows]
+        place, codes, weights = labels.take(rows)
         if labels.votes is None:
-            sample = (P, labels.codes[rows], weight, self.classes_, self._target, groups)
+            sample = (P, codes, weights, self.classes_, self._target, groups)
             self.one_step_, moments = estimation.one_step_and_moments(*sample)
             self.collision_matrix_ = estimation.shrink(self.one_step_, moments)
         else:
-            options: dict[str, Any] = {"priors": self.priors, "sample_weight": weight, "groups": groups}
-            self.one_step_ = self.collision_matrix_ = estimation.collision_matrix_from_posteriors(
-                P, votes=labels.votes[rows], classes=self.classes_, **options
-            )
-            place, codes, shares = labels.take(rows)
-            moments = estimation.labelled_moments(P[place], codes, shares, k, None)
+            options: dict[str, Any] = {"votes": labels.votes[rows], "priors": self.priors, "groups": groups}
+            options["sample_weight"] = None if labels.weights is None else labels.weights[rows]
+            self.one_step_ = estimation.collision_matrix_from_posteriors(P, classes=self.classes_, **options)
+            self.collision_matrix_ = self.one_step_
+            moments = estimation.labelled_moments(P[place], codes, weights, k, None)
         # The pair-wise model's own Gramian holds at uniform priors; at others it follows from the shifted posteriors.
         gramian = held_out.gramian if np.allclose(self.priors_, 1 / k) else None
         self.gramian_: FloatArray = estimation.gramian_from_moments(moments) if gramian is None else gramian

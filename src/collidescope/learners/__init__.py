@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from collidescope import _checks as check
-from collidescope.learners.base import Member
+from collidescope.learners.base import Foreign, Member
 
 #: Larger boosted trees with large leaves and nothing random, of few features: rules that hold exactly are learned so.
 _PLAIN = {"kinds": ({"num_leaves": 31, "max_depth": 12, "lambda_l2": 0.0},), "leaf_share": 0.2, "leaf_rows": (5, 20)}
@@ -42,8 +42,6 @@ def recipe(entry: Any, factory: Any = None) -> Member:
     With a ``factory``, which builds a custom torch module for d features and k classes, also the member "module".
     """
     if isinstance(entry, tuple) and len(entry) == 2 and isinstance(entry[0], str):
-        from collidescope.learners.foreign import Foreign
-
         return Foreign(*entry)
     custom = {"module": ("network.Custom", {"factory": factory})} if factory is not None else {}
     if not isinstance(entry, str) or entry not in MEMBERS | custom:

@@ -16,11 +16,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from inspect import signature
 from pathlib import Path
 from typing import Any, Self, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
+from sklearn.base import clone
 from threadpoolctl import ThreadpoolController
 
 from collidescope._checks import FloatArray as FloatArray
@@ -34,6 +36,7 @@ LOG_FLOOR = -20.0  #: log posteriors are not lower: float32 rounding is all that
 LARGEST_NUMBER = 1e9  #: learned numbers are far below; larger ones from a file would overflow float32 soon
 #: Rows that tell the standard deviations of features; factors that differ by less are the same; and the largest.
 SCALE_ROWS, SAME_SCALE, LARGEST_SCALE = 20_000, 0.1, 1e4
+PRIOR_SHARE = 1e-3  #: rows' worth of the priors in every posterior of a classifier: no logarithm of zero
 BLOCK_NUMBERS = 8_000_000  #: numbers in a block of intermediate results (32 MB in float32)
 
 
@@ -208,6 +211,45 @@ class ArrayMember(Member):
             sizes |= dict(zip(letters, tree[name].shape, strict=True))
         self.check(d, n_classes)
         return self
+
+
+class Foreign(Member):
+    """A clone of ``estimator``, a scikit-learn classifier that must have ``predict_proba``."""
+
+    estimator: Any
+
+    def __init__(self, name: str, estimator: Any) -> None:
+        if not hasattr(estimator, "fit") or not hasattr(estimator, "predict_proba"):
+            said = f"member {name!r} must be a classifier with fit and predict_proba, got {type(estimator).__name__}"
+            raise ValueError(f"{said} (probability=True, or CalibratedClassifierCV around it?)")
+        super().__init__(name, estimator=estimator)
+
+    def fit(self, task: Task) -> Self:
+        self.fitted = clone(self.estimator)
+        if self.fitted.get_params().get("random_state", 0) is None:
+            self.fitted.set_params(random_state=int(task.seed) % 2**31)
+        options = {} if task.sample_weight is None else {"sample_weight": task.sample_weight}
+        if options and "sample_weight" not in signature(self.fitted.fit).parameters:
+            said = f"member {self.name!r} ({type(self.fitted).__name__}) cannot use sample_weight:"
+            raise ValueError(f"{said} leave it out of members, or fit without weights")
+        self.fitted.fit(np.asarray(task.X), task.codes, **options)
+        self.priors = task.priors
+        return self
+
+    def log_posteriors(self, X: Any) -> FloatArray:
+        p = np.zeros((len(X), len(self.priors)))
+        p[:, np.asarray(self.fitted.classes_, dtype=np.intp)] = self.fitted.predict_proba(np.asarray(X))
+        if not np.isfinite(p).all():
+            raise ValueError(f"member {self.name!r} gives posteriors that are not finite: leave it out of members")
+        p = (p + PRIOR_SHARE * self.priors) / (p.sum(axis=1, keepdims=True) + PRIOR_SHARE)
+        return np.asarray(np.maximum(np.log(p), LOG_FLOOR))
+
+    def export(self) -> Tree:
+        said = f"member {self.name!r} is a {type(self.fitted).__name__}, which cannot be saved without pickle:"
+        raise ValueError(f"{said} save the whole model with joblib.dump, or leave this member out")
+
+    def restore(self, tree: Tree, shape: tuple[int, ...], n_classes: int) -> Self:
+        raise ValueError("a file cannot hold a member made from another classifier")
 
 
 def log_softmax(logits: npt.NDArray[Any]) -> FloatArray:

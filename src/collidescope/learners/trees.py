@@ -55,12 +55,9 @@ class Trees(ArrayMember):
         feature, threshold, steps, inner = (np.concatenate(parts) for parts in zip(*written, strict=True))
         rounded = threshold.astype(np.float32)  # rows are float32: a threshold rounded down separates the same rows
         rounded = np.where(rounded > threshold, np.nextafter(rounded, np.float32(-np.inf)), rounded)
-        pairs = np.empty(len(rounded), dtype=[("feature", np.int64), ("threshold", np.float32)])
-        pairs["feature"], pairs["threshold"] = feature, rounded
-        cuts, cut = np.unique(pairs, return_inverse=True)
-        self.feature = cuts["feature"].astype(np.uint16)
-        self.threshold = np.ascontiguousarray(cuts["threshold"])
-        self.cut = cut.astype(np.uint16 if len(cuts) <= 2**16 else np.uint32)
+        cuts, cut = np.unique(np.column_stack([feature, rounded]), axis=0, return_inverse=True)
+        self.feature, self.threshold = cuts[:, 0].astype(np.uint16), cuts[:, 1].astype(np.float32)
+        self.cut = cut.ravel().astype(np.uint16 if len(cuts) <= 2**16 else np.uint32)
         self.right = steps.astype(np.uint8 if steps.max(initial=0) < 256 else np.uint16)
         self.sizes = np.asarray([len(left) for _, _, left, _ in trees], dtype=np.uint16)
         self.inner = np.packbits(inner)
@@ -149,8 +146,8 @@ class Forest(Trees):
         generator = np.random.default_rng(task.seed)
         X, y, w = task.sample(MOST_ROWS, generator)
         edges = [_edges(column) for column in X.T]
-        levels = np.stack([np.searchsorted(e, column) for e, column in zip(edges, X.T, strict=True)], axis=1)
-        levels = levels.astype(np.float32)
+        numbers = [np.searchsorted(e, column) for e, column in zip(edges, X.T, strict=True)]
+        levels = np.stack(numbers, axis=1).astype(np.float32)
         self.priors = task.priors.astype(np.float32)
         options: dict[str, Any] = {"max_depth": MAX_DEPTH, "random_state": int(task.seed) % 2**31, "n_jobs": 1}
         options["min_samples_leaf"] = self._leaf_size(levels, y, w, options, generator)
@@ -166,13 +163,12 @@ class Forest(Trees):
     def _leaf_size(self, levels: Float32, y: IntArray, w: FloatArray, options: Any, generator: Any) -> int:
         from sklearn.ensemble import ExtraTreesClassifier
 
-        rows = some(np.arange(len(y)), CHOOSING_ROWS, generator)
-        losses = []
+        rows, losses = some(np.arange(len(y)), CHOOSING_ROWS, generator), []
         present = np.unique(y[rows])
         own = np.arange(len(rows)), np.searchsorted(present, y[rows])
         for leaf in LEAF_SIZES:
-            own_options = options | {"min_samples_leaf": leaf, "bootstrap": True, "oob_score": True}
-            trees = ExtraTreesClassifier(CHOOSING_TREES, **own_options)
+            bagged = {"min_samples_leaf": leaf, "bootstrap": True, "oob_score": True}
+            trees = ExtraTreesClassifier(CHOOSING_TREES, **options, **bagged)
             with warnings.catch_warnings():  # a row that every bootstrap sample drew gets the priors below
                 warnings.simplefilter("ignore")
                 trees.fit(levels[rows], y[rows], sample_weight=w[rows])
@@ -266,8 +262,8 @@ class Boosting(Trees):
     values: Annotated[npt.NDArray[np.float16], "f2 L"]  #: of leaves; half precision changes a step by < 0.001
 
     def learn(self, task: Task) -> None:
-        K, n = task.n_classes, len(task.codes)
-        self.n_classes = K
+        n, d = task.X.shape
+        K = self.n_classes = task.n_classes
         most_rounds = max(1, min(MAX_ROUNDS, MAX_TREES // (len(self.kinds) * (1 if K == 2 else K))))
         slowest = LEARNING_RATE if n * K <= REFITTED else LARGE_RATE
         rate = float(np.clip(RATE_ROUNDS / most_rounds, slowest, FASTEST))
@@ -276,7 +272,6 @@ class Boosting(Trees):
         common |= {"learning_rate": rate, "min_data_in_leaf": leaf, "min_sum_hessian_in_leaf": 1e-3, "lambda_l2": 1.0}
         common |= {"use_missing": False, "deterministic": True, "force_col_wise": True, "seed": int(task.seed) % 2**31}
         common |= {"num_threads": 1, "verbosity": -1}
-        d = task.X.shape[1]
         wide = {"feature_fraction": 0.7 * WIDE / d, "max_bin": WIDE_BINS} if d > WIDE else {}
         trees = []
         for number, kind in enumerate(self.kinds):
