@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-import warnings
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -41,11 +41,6 @@ def fitted(data):
 
 
 @pytest.fixture(scope="module")
-def pairwise(data):
-    return CollisionClassifier(**PAIRWISE).fit(*data)
-
-
-@pytest.fixture(scope="module")
 def small():
     return scenario_a(3).sample(150, 1)
 
@@ -65,8 +60,9 @@ def test_s_and_posteriors_are_nearly_as_close_to_the_truth_as_with_the_true_post
         CollisionClassifier().similarity(new, new)
 
 
-def test_the_pairwise_model_finds_the_truth_too(pairwise):
+def test_the_pairwise_model_finds_the_truth_too_and_without_the_shift_has_no_gramian_of_any_s(data):
     problem = scenario_a(3)
+    pairwise = CollisionClassifier(**PAIRWISE).fit(*data)
     truth = problem.collision_matrix().matrix
     assert mean_tvd(pairwise.collision_matrix_.matrix, truth) < 0.06
     assert mean_tvd(pairwise.recovery_.matrix, truth) < 0.08
@@ -76,16 +72,13 @@ def test_the_pairwise_model_finds_the_truth_too(pairwise):
     assert pairwise.similarity(X[40:100], X[:40]) == pytest.approx(sim.T, abs=1e-6)
     assert ((sim >= 0) & (sim <= 1)).all()
     assert np.abs(sim - problem.posteriors(X[:40]) @ problem.posteriors(X[40:100]).T).mean() < 0.1
-
-
-def test_the_literal_paper_has_no_gramian_whose_rows_sum_to_one_and_posteriors_on_the_simplex(data, pairwise):
     literal = CollisionClassifier(**PAIRWISE, correction="none", solver="inverse").fit(*data)
     assert pairwise.gramian_.sum(axis=1) == pytest.approx(np.ones(3), abs=0.12)
     assert literal.gramian_.sum(axis=1).min() > 1.2
-    P = literal.predict_proba(data[0])
+    P = literal.predict_proba(X)
     assert P.min() >= 0
     assert P.sum(axis=1) == pytest.approx(1)
-    assert not np.allclose(P, pairwise.predict_proba(data[0]), atol=1e-3)
+    assert not np.allclose(P, pairwise.predict_proba(X), atol=1e-3)
 
 
 @ignore_warnings
@@ -103,36 +96,16 @@ def test_rows_of_weight_zero_might_as_well_not_be_there(small, settings):
     assert np.isnan(clf.posteriors_[~kept]).all()
 
 
-def warnings_of(clf, X, y):
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        clf.fit(X, y)
-    return [str(warning.message) for warning in caught if issubclass(warning.category, CollisionWarning)]
-
-
+@pytest.mark.filterwarnings("error::collidescope.CollisionWarning")
 def test_a_fit_says_nothing_unless_labels_are_noise_or_two_names_mean_one_class(data):
     X, y = data
     rng = np.random.default_rng(0)
-    assert warnings_of(CollisionClassifier(**QUICK), X, y) == []
-    (message,) = warnings_of(CollisionClassifier(**QUICK), X, rng.permutation(y))
-    assert "no better than the priors" in message
-    assert "0.667 by chance" in message
+    CollisionClassifier(**QUICK).fit(X, y)
+    with pytest.warns(CollisionWarning, match=r"the model does no better than the priors .* 0.667 by chance"):
+        CollisionClassifier(**QUICK).fit(X, rng.permutation(y))
     copied = np.where((y == 2) & (rng.random(len(y)) < 0.5), 3, y)
-    (message,) = warnings_of(CollisionClassifier(**QUICK), X, copied)
-    assert "nearly singular" in message
-    assert "no better" not in message
-
-
-def interrupt(monkeypatch, at):
-    original, calls = training.run_epoch, []
-
-    def run_epoch(*arguments):
-        calls.append(1)
-        if len(calls) == at:
-            raise KeyboardInterrupt
-        return original(*arguments)
-
-    monkeypatch.setattr(training, "run_epoch", run_epoch)
+    with pytest.warns(CollisionWarning, match=r"^S is nearly singular((?!no better).)*$"):
+        CollisionClassifier(**QUICK).fit(X, copied)
 
 
 @ignore_warnings
@@ -141,8 +114,15 @@ def test_a_fit_resumed_from_its_checkpoint_ends_where_an_undisturbed_one_does(mo
     X, y = small
     settings = settings | {"training": BRIEF | {"max_epochs": 4}}
     undisturbed = CollisionClassifier(**settings).fit(X, y)
+    original, numbers = training.run_epoch, itertools.count(1)
+
+    def run_epoch(*arguments):
+        if next(numbers) == 7:
+            raise KeyboardInterrupt
+        return original(*arguments)
+
     with monkeypatch.context() as patch:
-        interrupt(patch, 7)
+        patch.setattr(training, "run_epoch", run_epoch)
         half = CollisionClassifier(**settings, checkpoint=tmp_path).fit(X, y)
     assert half.interrupted_
     assert not np.array_equal(half.collision_matrix_.matrix, undisturbed.collision_matrix_.matrix)

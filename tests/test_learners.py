@@ -141,7 +141,7 @@ def test_neighbours_choose_the_scale_on_which_classes_separate() -> None:
     assert log_loss(seeing, X[300:], codes[300:]) < 0.7 * log_loss(blind, X[300:], codes[300:])
 
 
-def test_boosted_trees_score_as_lightgbm_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_boosted_trees_score_as_lightgbm_does_and_forests_as_their_leaves_say(monkeypatch: pytest.MonkeyPatch) -> None:
     import lightgbm
 
     kept, train = [], lightgbm.train
@@ -151,10 +151,6 @@ def test_boosted_trees_score_as_lightgbm_does(monkeypatch: pytest.MonkeyPatch) -
     raw = np.mean([booster.predict(X, raw_score=True) for booster in kept], axis=0)
     reference = np.exp(raw - raw.max(axis=1, keepdims=True))
     np.testing.assert_allclose(ours, reference / reference.sum(axis=1, keepdims=True), atol=2e-3)  # half precision
-
-
-def test_a_forest_gives_the_shares_of_its_trees_shrunk_to_the_priors() -> None:
-    X, codes = blobs(300, 3, 3, apart=0.7)
     member = fitted("forest", X, codes)
     leaves, dense = member.leaves(X[:20]), member._shares.toarray() / 255
     slow = np.stack([dense[row].sum(axis=0) + member.priors for row in leaves])
