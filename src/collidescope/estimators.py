@@ -41,6 +41,8 @@ def estimate_collisions(
 ) -> Any:
     """Collision matrix with intervals from any classifier that has ``predict_proba``, cross-fitted.
 
+    With ``limit=True`` a pair of it and its :class:`~collidescope.limit.Limit`.
+
     Parameters
     ----------
     classifier : scikit-learn classifier or pipeline
@@ -51,14 +53,9 @@ def estimate_collisions(
     priors : "empirical", "uniform" or array of shape (K,), the population whose S is wanted
     sample_weight : array of n weights, optional, for the estimate of S (the classifier is fitted unweighted)
     groups : array of n group labels, optional; rows of a group share a fold, and intervals count groups
-    limit : bool
-        Whether to train on 1/8, 1/4 and 1/2 of the rows too, and return a :class:`~collidescope.limit.Limit` as well.
+    limit : bool, whether to train on 1/8, 1/4 and 1/2 of the rows too
     n_jobs : int, optional, folds in parallel (joblib)
     random_state : int, shuffles the rows into folds
-
-    Returns
-    -------
-    CollisionMatrix, or (CollisionMatrix, Limit) with ``limit=True``
 
     Examples
     --------

@@ -111,7 +111,7 @@ class Convolution(TorchMember):
         return averaged.module.eval().to(memory_format=torch.contiguous_format)  # type: ignore[call-overload, no-any-return]
 
     @property
-    def row_numbers(self) -> int:  # type: ignore[override]
+    def row_numbers(self) -> float:
         return 4 * self.width * self.shape[1] * self.shape[2]
 
     def export(self) -> Tree:

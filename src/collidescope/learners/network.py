@@ -38,10 +38,14 @@ class TorchMember(Member):
     """A member whose posteriors a torch module gives."""
 
     module: Any
-    row_numbers: float = BLOCK_NUMBERS / SCORED_ROWS  #: numbers of a row on its way through the module
     single: float = ONE_THREAD_ROWS  #: rows up to which a CPU scores with one thread
     history: list[dict[str, Any]]
     interrupted = False
+
+    @property
+    def row_numbers(self) -> float:
+        """Numbers of a row on its way through the module."""
+        return BLOCK_NUMBERS / SCORED_ROWS
 
     def logs(self, x: Tensor) -> Tensor:
         """Log posteriors of rows on the device of the module."""
@@ -108,8 +112,8 @@ class Network(TorchMember):
         return self
 
     @property
-    def row_numbers(self) -> int:  # type: ignore[override]
-        return int(self.module.n_members * sum(b for _, b in self.module.shapes))
+    def row_numbers(self) -> float:
+        return float(self.module.n_members * sum(b for _, b in self.module.shapes))
 
     def logs(self, x: Tensor) -> Tensor:
         return torch.softmax(self.module(x), -1).double().mean(0).log()
