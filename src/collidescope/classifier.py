@@ -198,8 +198,8 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
                 notes.append(f"classes {lost.tolist()} have weight 0 in every row: S is about the other classes only")
         call: dict[str, Any] = {"used": used, "hashes": row_hashes(X), "given": y if votes is None else None}
         if len(used) < n:
-            given: list[Any] = [X, y, weights, votes, units]
-            X, y, weights, votes, units = (None if part is None else part[used] for part in given)
+            parts: list[Any] = [X, y, weights, votes, units]
+            X, y, weights, votes, units = (None if part is None else part[used] for part in parts)
         labels = Labels(np.searchsorted(classes, y), len(classes), weights, votes)
         self.priors_ = estimation.resolve_priors(self.priors, labels.priors * len(y), classes)
         draw = check_random_state(self.random_state)
@@ -209,15 +209,14 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         seeds = draw.randint(2**31 - 1, size=len(splits)).tolist()
         folder = None if self.checkpoint is None else Path(self.checkpoint)
         engine = (resolve_device(self.device), self.training, folder, self.n_jobs)
-        held, call = folds.Standardised.of(X), call | {"classes": classes, "seed": of_subsets}
-        return _Data(held, labels, splits, seeds, units, *engine, **call), notes + more
+        call |= {"classes": classes, "seed": of_subsets}
+        return _Data(folds.Standardised.of(X), labels, splits, seeds, units, *engine, **call), notes + more
 
     def _train(self, data: _Data, notes: list[str]) -> list[tuple[float, HeldOut]]:
         """(training rows, held-out posteriors) of every size, all rows last; sets ``_crossfit``, adds to ``notes``."""
         held, splits, recipes = data.held, data.splits, list[Any]()
-        shares = folds.FRACTIONS if self.limit else ()
-        tried = {f: folds.nested_splits(splits, data.labels.codes, f, data.seed, data.groups) for f in shares}
-        nested = {f: parts for f, parts in tried.items() if parts}
+        shares, known = folds.FRACTIONS if self.limit else (), (data.seed, data.groups)
+        nested = {f: parts for f in shares if (parts := folds.nested_splits(splits, data.labels.codes, f, *known))}
         if not self._pairwise:
             n = min(len(train) for train, _ in splits)
             recipes = recipes_for(self.members, self._factory, n, held.X.shape[1:], len(data.classes), held.in_memory)

@@ -52,7 +52,10 @@ class Kernel(ArrayMember):
         best, few = np.inf, slice(CHOOSING_ROWS)
         for spread in task.scales():
             scaled = X[few] * spread
-            unit = 1 / max(_median_square(scaled), 1e-30)
+            # of neighbours in the (random) order of the rows
+            squares = np.square(scaled[1:] - scaled[:-1]).sum(axis=1)
+            median = float(np.median(squares)) or float(squares.mean()) if len(squares) else 1.0
+            unit = 1 / max(median, 1e-30)
             for gamma in GAMMAS:
                 loss, _, _ = _ridge(scaled, Y[few], w[few], gamma * unit, CHOOSING_LANDMARKS)
                 if loss < best:
@@ -91,12 +94,6 @@ def _kernel(A: Float32, B: Float32, gamma: float) -> Float32:
     np.exp(squares, out=squares)
     squares += CONSTANT
     return squares
-
-
-def _median_square(X: Float32) -> float:
-    """Median squared distance of neighbours in the (random) order of the rows."""
-    squares = np.square(X[1:] - X[:-1]).sum(axis=1)
-    return float(np.median(squares)) or float(squares.mean()) if len(X) > 1 else 1.0
 
 
 def _ridge(X: Float32, Y: Float32, w: Float32, gamma: float, n_landmarks: int) -> tuple[float, Float32, Float32]:
