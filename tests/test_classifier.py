@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-import warnings
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -41,11 +41,6 @@ def fitted(data):
 
 
 @pytest.fixture(scope="module")
-def pairwise(data):
-    return CollisionClassifier(**PAIRWISE).fit(*data)
-
-
-@pytest.fixture(scope="module")
 def small():
     return scenario_a(3).sample(150, 1)
 
@@ -65,8 +60,9 @@ def test_s_and_posteriors_are_nearly_as_close_to_the_truth_as_with_the_true_post
         CollisionClassifier().similarity(new, new)
 
 
-def test_the_pairwise_model_finds_the_truth_too(pairwise):
+def test_the_pairwise_model_finds_the_truth_too_and_without_the_shift_has_no_gramian_of_any_s(data):
     problem = scenario_a(3)
+    pairwise = CollisionClassifier(**PAIRWISE).fit(*data)
     truth = problem.collision_matrix().matrix
     assert mean_tvd(pairwise.collision_matrix_.matrix, truth) < 0.06
     assert mean_tvd(pairwise.recovery_.matrix, truth) < 0.08
@@ -76,16 +72,13 @@ def test_the_pairwise_model_finds_the_truth_too(pairwise):
     assert pairwise.similarity(X[40:100], X[:40]) == pytest.approx(sim.T, abs=1e-6)
     assert ((sim >= 0) & (sim <= 1)).all()
     assert np.abs(sim - problem.posteriors(X[:40]) @ problem.posteriors(X[40:100]).T).mean() < 0.1
-
-
-def test_the_literal_paper_has_no_gramian_whose_rows_sum_to_one_and_posteriors_on_the_simplex(data, pairwise):
     literal = CollisionClassifier(**PAIRWISE, correction="none", solver="inverse").fit(*data)
     assert pairwise.gramian_.sum(axis=1) == pytest.approx(np.ones(3), abs=0.12)
     assert literal.gramian_.sum(axis=1).min() > 1.2
-    P = literal.predict_proba(data[0])
+    P = literal.predict_proba(X)
     assert P.min() >= 0
     assert P.sum(axis=1) == pytest.approx(1)
-    assert not np.allclose(P, pairwise.predict_proba(data[0]), atol=1e-3)
+    assert not np.allclose(P, pairwise.predict_proba(X), atol=1e-3)
 
 
 @ignore_warnings
@@ -103,36 +96,16 @@ def test_rows_of_weight_zero_might_as_well_not_be_there(small, settings):
     assert np.isnan(clf.posteriors_[~kept]).all()
 
 
-def warnings_of(clf, X, y):
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        clf.fit(X, y)
-    return [str(warning.message) for warning in caught if issubclass(warning.category, CollisionWarning)]
-
-
+@pytest.mark.filterwarnings("error::collidescope.CollisionWarning")
 def test_a_fit_says_nothing_unless_labels_are_noise_or_two_names_mean_one_class(data):
     X, y = data
     rng = np.random.default_rng(0)
-    assert warnings_of(CollisionClassifier(**QUICK), X, y) == []
-    (message,) = warnings_of(CollisionClassifier(**QUICK), X, rng.permutation(y))
-    assert "no better than the priors" in message
-    assert "0.667 by chance" in message
+    CollisionClassifier(**QUICK).fit(X, y)
+    with pytest.warns(CollisionWarning, match=r"the model does no better than the priors .* 0.667 by chance"):
+        CollisionClassifier(**QUICK).fit(X, rng.permutation(y))
     copied = np.where((y == 2) & (rng.random(len(y)) < 0.5), 3, y)
-    (message,) = warnings_of(CollisionClassifier(**QUICK), X, copied)
-    assert "nearly singular" in message
-    assert "no better" not in message
-
-
-def interrupt(monkeypatch, at):
-    original, calls = training.run_epoch, []
-
-    def run_epoch(*arguments):
-        calls.append(1)
-        if len(calls) == at:
-            raise KeyboardInterrupt
-        return original(*arguments)
-
-    monkeypatch.setattr(training, "run_epoch", run_epoch)
+    with pytest.warns(CollisionWarning, match=r"^S is nearly singular((?!no better).)*$"):
+        CollisionClassifier(**QUICK).fit(X, copied)
 
 
 @ignore_warnings
@@ -141,8 +114,15 @@ def test_a_fit_resumed_from_its_checkpoint_ends_where_an_undisturbed_one_does(mo
     X, y = small
     settings = settings | {"training": BRIEF | {"max_epochs": 4}}
     undisturbed = CollisionClassifier(**settings).fit(X, y)
+    original, numbers = training.run_epoch, itertools.count(1)
+
+    def run_epoch(*arguments):
+        if next(numbers) == 7:
+            raise KeyboardInterrupt
+        return original(*arguments)
+
     with monkeypatch.context() as patch:
-        interrupt(patch, 7)
+        patch.setattr(training, "run_epoch", run_epoch)
         half = CollisionClassifier(**settings, checkpoint=tmp_path).fit(X, y)
     assert half.interrupted_
     assert not np.array_equal(half.collision_matrix_.matrix, undisturbed.collision_matrix_.matrix)
@@ -153,45 +133,20 @@ def test_a_fit_resumed_from_its_checkpoint_ends_where_an_undisturbed_one_does(mo
 
 
 @ignore_warnings
-def test_splits_given_as_a_list_are_the_folds_and_a_file_keeps_their_number(small, tmp_path):
-    first = np.random.RandomState(0).randint(2**31 - 1, size=2)[0]
-    splits = list(StratifiedKFold(2, shuffle=True, random_state=first).split(*small))
-    own = CollisionClassifier(**(SHORT | {"cv": splits})).fit(*small)
-    assert np.array_equal(own.posteriors_, CollisionClassifier(**SHORT).fit(*small).posteriors_)
-    own.save(tmp_path / "m.collide")
-    assert load(tmp_path / "m.collide").cv == 2
-
-
-@ignore_warnings
-def test_splits_count_the_rows_of_the_table_also_when_weights_leave_some_out(small):
+def test_splits_given_as_a_list_are_the_folds_of_the_table_also_when_weights_leave_rows_out(small, tmp_path):
     X, y = small
-    splits = list(StratifiedKFold(2).split(X, y))
+    first = np.random.RandomState(0).randint(2**31 - 1, size=2)[0]
+    splits = list(StratifiedKFold(2, shuffle=True, random_state=first).split(X, y))
+    own = CollisionClassifier(**(SHORT | {"cv": splits})).fit(X, y)
+    assert np.array_equal(own.posteriors_, CollisionClassifier(**SHORT).fit(X, y).posteriors_)
+    own.save(tmp_path / "m.collide")
+    assert load(tmp_path / "m.collide").cv == 2  # a file keeps their number
     weight = np.where(np.arange(len(y)) % 5, 1.0, 0.0)
-    kept = np.flatnonzero(weight)
-    position = np.cumsum(weight > 0) - 1
+    kept, position = np.flatnonzero(weight), np.cumsum(weight > 0) - 1
     fewer = [tuple(position[part[weight[part] > 0]] for part in split) for split in splits]
     all_rows = CollisionClassifier(**(SHORT | {"cv": splits})).fit(X, y, sample_weight=weight)
     only = CollisionClassifier(**(SHORT | {"cv": fewer})).fit(X[kept], y[kept])
     assert np.allclose(all_rows.collision_matrix_.matrix, only.collision_matrix_.matrix, atol=1e-6)
-
-
-FIRST, LAST = np.arange(90), np.arange(90, 150)
-
-
-@pytest.mark.parametrize(
-    ("cv", "message"),
-    [
-        ([(np.arange(75), np.arange(75, 150))], "cv must test every one of the 150 rows exactly once"),
-        (GroupKFold(2), "cv must be .*groups"),
-        ([(FIRST, LAST), (LAST, FIRST)], "cv leaves class 2 out of .* fold 0"),
-        (object(), "cv must be a number of folds"),
-        ("prefit", "cv must be a whole number"),
-    ],
-)
-def test_splits_that_cannot_be_used_are_refused(small, cv, message):
-    X, y = small
-    with pytest.raises(ValueError, match=message):
-        CollisionClassifier(**(SHORT | {"cv": cv})).fit(X, np.sort(y))
 
 
 # ---------------------------------------------------------------- other populations, estimates, the paper
@@ -241,7 +196,8 @@ def test_fewer_references_cost_precision_and_the_standard_error_says_how_much(sm
     assert CollisionClassifier(**QUICK).fit(*small).reference_stderr_ is None
 
 
-def test_the_range_stands_on_nested_subsets_of_the_same_folds(data):
+@ignore_warnings
+def test_the_range_stands_on_nested_subsets_of_the_same_folds_as_far_as_they_hold_pairs(data, small):
     X, y = data
     clf = CollisionClassifier(**(QUICK | {"limit": True})).fit(X, y)
     without = CollisionClassifier(**QUICK).fit(X, y)
@@ -251,14 +207,8 @@ def test_the_range_stands_on_nested_subsets_of_the_same_folds(data):
     low, high = clf.limit_.pber_interval()
     assert low <= scenario_a(3).collision_matrix().pber <= high
     assert without.limit_ is None
-
-
-@ignore_warnings
-def test_a_share_of_the_rows_that_is_too_small_for_pairs_ends_the_curve(small):
-    X, y = scenario_a(3).sample(300, 2)
     settings = PAIRWISE | {"training": BRIEF | {"patience": 2}, "limit": True}
-    curve = CollisionClassifier(**settings).fit(X, y).limit_.curve
-    assert 2 <= len(curve) < 4
+    assert 2 <= len(CollisionClassifier(**settings).fit(X[:300], y[:300]).limit_.curve) < 4
     assert CollisionClassifier(**settings).fit(*small).limit_ is None
 
 
@@ -333,6 +283,8 @@ def test_images_of_any_layout_reach_flat_members_alike_also_of_a_saved_model(sha
 
 # ---------------------------------------------------------------- bad parameters
 
+FIRST, LAST = np.arange(90), np.arange(90, 150)
+
 
 @pytest.mark.parametrize(
     ("changes", "message"),
@@ -341,6 +293,11 @@ def test_images_of_any_layout_reach_flat_members_alike_also_of_a_saved_model(sha
         *(({name: "nonsense"}, f"{name} must be one of") for name in ("correction", "solver", "rare")),
         ({"limit": "yes"}, "limit must be True or False, got 'yes'"),
         ({"cv": 1}, "cv must be a whole number of at least 2, got 1"),
+        ({"cv": "prefit"}, "cv must be a whole number"),
+        ({"cv": object()}, "cv must be a number of folds"),
+        ({"cv": GroupKFold(2)}, "cv must be .*groups"),
+        ({"cv": [(FIRST, LAST)]}, "cv must test every one of the 150 rows exactly once"),
+        ({"cv": [(FIRST, LAST), (LAST, FIRST)]}, "cv leaves class 2 out of .* fold 0"),
         ({"n_references": 1}, "n_references must be a whole number of at least 2, got 1"),
         ({"training": {"epochs": 3}}, "training has no setting 'epochs'"),
         ({"device": "nonsense"}, "device 'nonsense' cannot be used here"),
@@ -348,8 +305,9 @@ def test_images_of_any_layout_reach_flat_members_alike_also_of_a_saved_model(sha
     ],
 )
 def test_a_wrong_parameter_is_named_with_its_value(small, changes, message):
+    X, y = small
     with pytest.raises(ValueError, match=message):
-        CollisionClassifier(**(SHORT | changes)).fit(*small)
+        CollisionClassifier(**(SHORT | changes)).fit(X, np.sort(y))
 
 
 #: Where the map in docs/mathematics.md sends the reader of the paper: the caller's module and the function's name.

@@ -8,16 +8,13 @@ from sklearn.dummy import DummyClassifier
 from sklearn.linear_model import LogisticRegression
 
 from collidescope import crossfit
-from collidescope._progress import Progress
 from collidescope.crossfit import PoolFit, fit_pool, recipes_for
-from collidescope.folds import Labels, Settings, Standardised, nested_splits, resolve_splits
-from collidescope.learners.foreign import Foreign
+from collidescope.folds import Labels, Plan, Standardised, nested_splits, resolve_splits
+from collidescope.learners.base import Foreign
 from collidescope.pairwise.algorithms import RIDGES, PairFit, PairModel, check_pair_members, fit_pairs
 from collidescope.pairwise.pairs import PairObjective
 from collidescope.training.config import TrainingConfig
 from helpers import random_posteriors
-
-SILENT = Progress("", 1, 0)
 
 
 def problem(n=120, k=3, d=2, seed=0):
@@ -47,41 +44,29 @@ class Spy(LogisticRegression):
         return super().predict_proba(X)
 
 
-def pooled(X, codes, recipes, votes=None, **changes):
-    held = Standardised.of(X)
-    labels = Labels(codes, int(codes.max()) + 1, None, votes)
-    return fit_pool(held, labels, splits_of(codes), recipes, [1, 2, 3], Settings(**changes), SILENT)
+def plan_of(X, codes, votes=None):
+    return Plan(Standardised.of(X), Labels(codes, int(codes.max()) + 1, None, votes), splits_of(codes), [1, 2, 3])
 
 
-def test_no_member_scores_a_row_that_it_was_trained_on():
+def pooled(X, codes, recipes, votes=None):
+    return fit_pool(plan_of(X, codes, votes), recipes)
+
+
+def test_no_label_takes_part_in_scoring_its_own_row(monkeypatch):
+    """Neither through a model that was trained on the row, nor through the weights of the members."""
     X, codes = problem(n=180)
-    Spy.met, Spy.scored = 0, []
+    Spy.met, Spy.scored, met, original = 0, [], [], crossfit.pool_weights
+    monkeypatch.setattr(crossfit, "pool_weights", lambda logs, *rest: met.append(logs) or original(logs, *rest))
     fitted, held_out = pooled(X, codes, recipes_for([("spy", Spy()), "linear"], None, 120, (2,), 3))
     assert Spy.met == 0
     assert len(Spy.scored) == len(set(Spy.scored)) == 180
     assert np.array_equal(held_out.rows, np.arange(180))
+    tests = [test for _, test in splits_of(codes)]
+    assert [logs.shape[1] for logs in met] == [180 - len(test) for test in tests] + [180]
+    everything, *used = ({row.tobytes() for row in logs.transpose(1, 0, 2)} for logs in (met[-1], *met[:-1]))
+    assert [len(everything - rows) for rows in used] == [len(test) for test in tests]
     fitted.posteriors(X)  # the spy does see: these rows are not new to all folds
     assert Spy.met > 0
-
-
-def test_the_weights_of_a_row_are_fitted_on_rows_of_other_folds_only(monkeypatch):
-    X, codes = problem(n=180)
-    splits, met, original = splits_of(codes), [], crossfit.pool_weights
-    monkeypatch.setattr(crossfit, "pool_weights", lambda logs, *rest: met.append(logs) or original(logs, *rest))
-    pooled(X, codes, recipes_for(["linear", "neighbours"], None, 120, (2,), 3))
-    assert [logs.shape[1] for logs in met] == [180 - len(test) for _, test in splits] + [180]
-    everything = {row.tobytes() for row in met[-1].transpose(1, 0, 2)}
-    for number, (_, test) in enumerate(splits):
-        used = {row.tobytes() for row in met[number].transpose(1, 0, 2)}
-        assert len(everything - used) == len(test)
-
-
-def test_a_member_without_skill_is_not_kept():
-    X, codes = problem(n=600)
-    dull = DummyClassifier(strategy="stratified", random_state=0)
-    fitted, _ = pooled(X, codes, recipes_for(["linear", ("dull", dull)], None, 400, (2,), 3))
-    assert list(fitted.weights) == ["linear"]
-    assert all(list(fold) == ["linear"] for fold in fitted.folds)
 
 
 def test_votes_teach_as_rows_of_their_weight_would():
@@ -99,9 +84,12 @@ def test_votes_teach_as_rows_of_their_weight_would():
     assert soft.posteriors == pytest.approx(P, abs=2e-3)
 
 
-def test_new_rows_get_the_mean_of_the_folds_also_from_an_export():
-    X, codes = problem()
-    fitted, _ = pooled(X, codes, recipes_for(["neighbours"], None, 80, (2,), 3))
+def test_new_rows_get_the_mean_of_the_folds_of_members_with_skill_also_from_an_export():
+    X, codes = problem(n=600)
+    dull = DummyClassifier(strategy="stratified", random_state=0)
+    fitted, _ = pooled(X, codes, recipes_for(["neighbours", ("dull", dull)], None, 400, (2,), 3))
+    assert all(list(kept) == ["neighbours"] for kept in (fitted.weights, *fitted.folds))
+    fitted.weights["neighbours"] = 1.0
     Z = Standardised.of(X, fitted.centre, fitted.scale).X
     each = [np.exp(fold["neighbours"].log_posteriors(Z)) for fold in fitted.folds]
     assert fitted.posteriors(X) == pytest.approx(np.mean(each, axis=0), abs=1e-9)
@@ -154,7 +142,7 @@ def test_members_that_cannot_be_are_refused(members, message):
         recipes_for(members, None, 100, (4,), 3)
 
 
-def test_subsets_are_nested_stratified_and_hold_every_class():
+def test_subsets_are_nested_stratified_and_hold_every_class_or_whole_groups():
     codes = np.repeat([0, 1, 2], [200, 90, 10])
     splits = splits_of(codes)
     parts = {f: nested_splits(splits, codes, f, 7) for f in (0.125, 0.25, 0.5)}
@@ -170,11 +158,7 @@ def test_subsets_are_nested_stratified_and_hold_every_class():
             assert share.min() > 0
             inner = set(rows)
     assert nested_splits(splits, codes, 0.01, 7) is None
-
-
-def test_subsets_of_groups_are_whole_groups_but_for_rare_classes():
-    codes = np.tile([0, 1], 150)
-    groups = np.repeat(np.arange(30), 10)
+    codes, groups = np.tile([0, 1], 150), np.repeat(np.arange(30), 10)
     splits, _ = resolve_splits(3, codes, np.arange(2), 0, groups=groups)
     for (train, test), (rows, _) in zip(splits, nested_splits(splits, codes, 0.5, 1, groups), strict=True):
         assert not set(groups[train]) & set(groups[test])
@@ -184,8 +168,7 @@ def test_subsets_of_groups_are_whole_groups_but_for_rare_classes():
 
 def paired(X, codes, n_references=None, **changes):
     settings = {"hidden_layer_sizes": (8,), "max_epochs": 3} | changes
-    rest = (splits_of(codes), TrainingConfig(**settings), [1, 2, 3], Settings(), SILENT)
-    return fit_pairs(Standardised.of(X), Labels(codes, int(codes.max()) + 1), *rest, n_references=n_references)
+    return fit_pairs(plan_of(X, codes), TrainingConfig(**settings), n_references=n_references)
 
 
 @pytest.mark.parametrize("n_references", [None, 4])
@@ -243,15 +226,10 @@ def test_without_early_stopping_the_pairs_come_from_all_training_rows(monkeypatc
     assert sizes == [[80, 0]] * 3 + [[72, 8]] * 3
 
 
-@pytest.mark.parametrize(
-    ("spoil", "message"),
-    [
-        (lambda tree: tree["references"].pop(), "every fold must have its references"),
-        (lambda tree: tree["folds"][0]["networks"][0].update(sizes=[4096]), "does not fit the weights"),
-    ],
-)
-def test_an_export_of_pairs_whose_parts_do_not_fit_is_refused(spoil, message):
+def test_an_export_of_pairs_whose_parts_do_not_fit_is_refused():
     tree = paired(*problem(), n_references=6)[0].export()
-    spoil(tree)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match="every fold must have its references"):
+        PairFit.restore(tree | {"references": tree["references"][1:]})
+    tree["folds"][0]["networks"][0]["sizes"] = [4096]
+    with pytest.raises(ValueError, match="does not fit the weights"):
         PairFit.restore(tree)

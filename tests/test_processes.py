@@ -100,24 +100,20 @@ def test_a_fresh_process_and_its_forked_child_get_the_same_bits_from_pickles_and
     assert "forked: same" in done.stdout or not hasattr(os, "fork")
 
 
-def test_fits_at_the_same_time_in_threads_get_the_bits_of_fits_one_by_one():
-    """No seed, thread count or cache of one fit reaches another."""
+def test_fits_at_the_same_time_in_threads_get_the_bits_of_fits_one_by_one_and_leave_the_process_alone():
+    """No seed, thread count or cache of one fit reaches another, nor the random numbers of the process."""
 
     def posteriors(seed):
-        return fit(members=["linear", "network"], random_state=seed).posteriors_
+        return fit(members=["linear", "network", "forest"], random_state=seed).posteriors_
 
+    np.random.seed(0)  # noqa: NPY002 - the global generator is what is asked about
+    torch.manual_seed(0)
+    before, numbers = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
     threads = torch.get_num_threads()
     alone = [posteriors(seed) for seed in range(3)]
+    assert torch.equal(torch.get_rng_state(), before)
+    assert np.array_equal(np.random.get_state()[1], numbers)  # noqa: NPY002
     with ThreadPoolExecutor(3) as pool:
         together = list(pool.map(posteriors, range(3)))
     assert all(np.array_equal(*pair) for pair in zip(alone, together, strict=True))
     assert torch.get_num_threads() == threads
-
-
-def test_a_fit_leaves_the_random_numbers_of_the_process_alone():
-    np.random.seed(0)  # noqa: NPY002 - the global generator is what is asked about
-    torch.manual_seed(0)
-    before, numbers = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
-    fit(members=["linear", "network", "forest"])
-    assert torch.equal(torch.get_rng_state(), before)
-    assert np.array_equal(np.random.get_state()[1], numbers)  # noqa: NPY002

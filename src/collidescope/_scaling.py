@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -32,8 +34,7 @@ def fit_scaling(X: Any) -> tuple[FloatArray, FloatArray]:
     sample = _dense(X[rows])
     if sample.ndim > 2:
         sample = sample.reshape(-1, 1)[:: max(1, sample.size // (10 * QUANTILE_ROWS))]
-    width = max(1, BLOCK_NUMBERS // len(sample))
-    parts = [_centre_and_scale(sample[:, k : k + width]) for k in range(0, sample.shape[1], width)]
+    parts = [_centre_and_scale(sample[:, part]) for part in blocks(sample.shape[1], len(sample), BLOCK_NUMBERS)]
     centre, scale = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     return centre, scale
 
@@ -55,9 +56,7 @@ def apply_scaling(X: Any, centre: FloatArray, scale: FloatArray) -> npt.NDArray[
     """Standardised float32 copy of ``X``, made block by block."""
     divisor = np.where(scale > 0, scale, np.inf)
     out = np.empty(X.shape, dtype=np.float32)
-    at_once = max(1, BLOCK_NUMBERS // max(1, int(np.prod(X.shape[1:]))))
-    for start in range(0, X.shape[0], at_once):
-        block = slice(start, start + at_once)
+    for block in blocks(len(out), math.prod(X.shape[1:]), BLOCK_NUMBERS):
         part = _dense(X[block]).astype(np.float64)
         with np.errstate(over="ignore"):
             part -= centre
@@ -66,6 +65,12 @@ def apply_scaling(X: Any, centre: FloatArray, scale: FloatArray) -> npt.NDArray[
             part /= divisor
         out[block] = np.clip(part, -LARGEST, LARGEST, out=part)
     return out
+
+
+def blocks(n: int, width: float, numbers: int) -> Iterator[slice]:
+    """Slices of n rows, each ``width`` numbers: as many rows at once as ``numbers`` allows, but at least one."""
+    size = max(1, int(numbers // max(1, width)))
+    return (slice(start, min(start + size, n)) for start in range(0, n, size))
 
 
 def is_memory_map(X: Any) -> bool:

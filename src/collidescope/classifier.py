@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -26,22 +26,17 @@ from collidescope.crossfit import PoolFit, fit_pool, recipes_for
 from collidescope.equations.posterior import shift_priors
 from collidescope.equations.recovery import Recovery, recover
 from collidescope.estimators import as_images, as_votes, check_targets, validated
-from collidescope.folds import HeldOut, Labels, Split
+from collidescope.folds import HeldOut, Labels
 from collidescope.limit import Limit, limit_from_posteriors, limit_from_scores
 from collidescope.matrix import CollisionMatrix
 from collidescope.scale import _dask
 
-STEPS = 8  #: steps of the progress bar for the folds of all rows; those of a share count that share of it
 SAVED_NUMBERS = 5_000_000  #: held-out posteriors up to so many numbers are kept in a file (in half precision, 10 MB)
 HALF_PRECISION = 1e-3  #: rounding of a probability to half precision
 RECOVERY_NUMBERS = ("residual", "moved", "min_eigenvalue", "condition")  #: numbers of a recovery that a file keeps
 #: Parameters that are one of a few words.
 CHOICES = {"estimate": ["one-step", "gramian"], "recovery": ["root", "gradient"], "correction": ["prior", "none"]}
 CHOICES |= {"solver": ["simplex", "inverse"], "rare": ["error", "drop", "merge"]}
-#: Trains folds: (splits, settings, progress, steps) → (what was fitted, held-out posteriors), or None.
-_CrossFit = Callable[[list[Split], folds.Settings, Progress, int], Any]
-#: (d, k) → torch.nn.Module: an encoder with k logits, or with (2d, 1) the body of a pair-wise model.
-Factory = Callable[[int, int], Any]
 
 
 class CollisionClassifier(ClassifierMixin, BaseEstimator):
@@ -76,35 +71,25 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
     training : mapping, optional
         What trains networks: ``hidden_layer_sizes``, ``max_epochs``, ``patience``, ``batch_size``, ``learning_rate``,
         ``weight_decay``, ``dropout`` (:class:`collidescope.training.config.TrainingConfig`).
-    n_references : "all" or int
-        Comparison points per class and fold of the pair-wise model.
-    checkpoint : folder, optional
-        Where the training of networks is saved after every epoch and resumed from.
-    device : str
-        Of torch: "auto" takes a GPU where there is one.
-    n_jobs : int, optional
-        Folds in parallel (joblib).
-    verbose : int
-        1 shows progress with the time left.
+    n_references : "all" or int, comparison points per class and fold of the pair-wise model
+    checkpoint : folder, optional, where the training of networks is saved after every epoch and resumed from
+    device : str, of torch: "auto" takes a GPU where there is one
+    n_jobs : int, optional, folds in parallel (joblib)
+    verbose : int, 1 shows progress with the time left
     random_state : int, RandomState or None
 
     Attributes
     ----------
     collision_matrix_ : CollisionMatrix
-    limit_ : Limit or None
-        What unlimited rows of this kind would leave.
-    one_step_ : CollisionMatrix
-        The one-step estimate with its intervals, whatever ``estimate`` says.
+    limit_ : Limit or None, what unlimited rows of this kind would leave
+    one_step_ : CollisionMatrix, the one-step estimate with its intervals, whatever ``estimate`` says
     gramian_ : array of shape (K, K)
-    recovery_ : Recovery
-        S from ``gramian_``, with diagnostics.
+    recovery_ : Recovery, S from ``gramian_``, with diagnostics
     posteriors_ : array of shape (n, K)
         Held-out posteriors of the training rows, at ``priors_`` (nan for rows of interrupted folds, of weight 0 or of
         dropped classes); beyond 67 million numbers float32.
-    posteriors_by_size_ : dict
-        The same from models trained on fewer rows, by the mean number of them (empty without ``limit``).
-    member_weights_ : list of dict
-        With which weights the held-out rows of each fold were pooled.
+    posteriors_by_size_ : dict, the same by the mean number of rows trained on, fewer too (empty without ``limit``)
+    member_weights_ : list of dict, with which weights the held-out rows of each fold were pooled
     classes_, priors_, n_features_in_, history_, interrupted_
 
     Examples
@@ -183,13 +168,12 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         held_out = curve[-1][1]
         self.limit_ = self._limit(curve, data) if len(curve) > 1 else None
         self._estimate(held_out, data)
+        by_size = {}
+        for size, part in curve:
+            estimation.shift_in_place(part.posteriors, self._crossfit.train_priors, self.priors_)
+            by_size[round(size)] = self.posteriors_ = data.aligned(part.posteriors, held_out.rows)
+        self.posteriors_by_size_ = by_size if self.limit_ is not None else {}
         notes += self._copy_notes(held_out, data)
-        self.posteriors_ = data.aligned(held_out.posteriors, held_out.rows)
-        priors = self._crossfit.train_priors, self.priors_
-        smaller = {round(size): shift_priors(part.posteriors, *priors) for size, part in curve[:-1]}
-        self.posteriors_by_size_ = {size: data.aligned(P, held_out.rows) for size, P in smaller.items()}
-        if smaller:
-            self.posteriors_by_size_[round(curve[-1][0])] = self.posteriors_
         notes += trust.cautions(self.collision_matrix_, self.one_step_, self.recovery_)
         if self.interrupted_:
             done = f"{len(self._crossfit.folds)} of {len(data.splits)}"
@@ -212,11 +196,10 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
             classes = check.classes_of(y[used])
             if len(lost := np.setdiff1d(present, classes)) and self.rare == "error":
                 notes.append(f"classes {lost.tolist()} have weight 0 in every row: S is about the other classes only")
-        hashes, given = row_hashes(X), y if votes is None else None
+        call: dict[str, Any] = {"used": used, "hashes": row_hashes(X), "given": y if votes is None else None}
         if len(used) < n:
-            X, y = X[used], y[used]
-            weights, votes = (None if part is None else part[used] for part in (weights, votes))
-            units = None if units is None else units[used]
+            parts: list[Any] = [X, y, weights, votes, units]
+            X, y, weights, votes, units = (None if part is None else part[used] for part in parts)
         labels = Labels(np.searchsorted(classes, y), len(classes), weights, votes)
         self.priors_ = estimation.resolve_priors(self.priors, labels.priors * len(y), classes)
         draw = check_random_state(self.random_state)
@@ -224,24 +207,36 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         of_folds, of_subsets = draw.randint(2**31 - 1, size=2).tolist()
         splits, more = folds.resolve_splits(self.cv, y, classes, of_folds, used, units)
         seeds = draw.randint(2**31 - 1, size=len(splits)).tolist()
-        return _Data(X, classes, labels, units, used, hashes, given, splits, seeds, of_subsets), notes + more
+        folder = None if self.checkpoint is None else Path(self.checkpoint)
+        engine = (resolve_device(self.device), self.training, folder, self.n_jobs)
+        call |= {"classes": classes, "seed": of_subsets}
+        return _Data(folds.Standardised.of(X), labels, splits, seeds, units, *engine, **call), notes + more
 
     def _train(self, data: _Data, notes: list[str]) -> list[tuple[float, HeldOut]]:
         """(training rows, held-out posteriors) of every size, all rows last; sets ``_crossfit``, adds to ``notes``."""
-        cross_fit = (self._pairs if self._pairwise else self._pool)(data, folds.Standardised.of(data.X))
-        codes, splits = data.labels.codes, data.splits
-        shares = folds.FRACTIONS if self.limit else ()
-        tried = {f: folds.nested_splits(splits, codes, f, data.seed, data.groups) for f in shares}
-        nested = {f: parts for f, parts in tried.items() if parts}
-        with Progress("training folds", int(STEPS * len(splits) * (1 + sum(nested))), self.verbose) as progress:
+        held, splits, recipes = data.held, data.splits, list[Any]()
+        shares, known = folds.FRACTIONS if self.limit else (), (data.seed, data.groups)
+        nested = {f: parts for f in shares if (parts := folds.nested_splits(splits, data.labels.codes, f, *known))}
+        if not self._pairwise:
+            n = min(len(train) for train, _ in splits)
+            recipes = recipes_for(self.members, self._factory, n, held.X.shape[1:], len(data.classes), held.in_memory)
+
+        def fit(share: float, parts: list[folds.Split]) -> Any:
+            plan = replace(data, splits=parts, share=share)
+            return self._fit_pairs(plan, progress) if self._pairwise else fit_pool(plan, recipes, progress)
+
+        with Progress("training folds", int(folds.STEPS * len(splits) * (1 + sum(nested))), self.verbose) as progress:
             self._crossfit: Any
-            self._crossfit, held_out = cross_fit(splits, self._settings(data, 1), progress, STEPS)
+            self._crossfit, held_out = fit(1.0, splits)
             curve = [(folds.mean_size(splits), held_out)]
             if self._crossfit.interrupted:
                 return curve
+            if not self._pairwise:  # what had no weight with all rows has none with a share of them
+                weighed = {name for fold in self._crossfit.fold_weights for name, w in fold.items() if w > 0}
+                recipes = [recipe for recipe in recipes if recipe.simple or recipe.name in weighed] or recipes
             try:
-                for f, parts in nested.items():
-                    outcome = cross_fit(parts, self._settings(data, f), progress, int(STEPS * f))
+                for share, parts in nested.items():
+                    outcome = fit(share, parts)
                     if outcome is None:
                         break
                     if outcome[0].interrupted:
@@ -254,53 +249,29 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
             notes.append("the smallest class has too few rows for a learning curve: limit_ is None")
         return curve
 
-    def _settings(self, data: _Data, share: float) -> folds.Settings:
-        folder = None if self.checkpoint is None else Path(self.checkpoint)
-        if folder is not None and share < 1:
-            folder /= f"share-{share:g}"
-        return folds.Settings(resolve_device(self.device), self.training, data.groups, folder, self.n_jobs)
-
-    def _pool(self, data: _Data, held: folds.Standardised) -> _CrossFit:
-        """``cross_fit(splits, settings, progress, steps)`` of the pool: what was fitted, and held-out posteriors."""
-        n, shape = min(len(train) for train, _ in data.splits), held.X.shape[1:]
-        recipes = recipes_for(self.members, self._factory, n, shape, len(data.classes), held.in_memory)
-
-        def cross_fit(parts: list[Split], settings: folds.Settings, progress: Progress, steps: int) -> Any:
-            used = recipes
-            if parts is not data.splits:  # what had no weight with all rows has none with a share of them
-                weighed = {name for fold in self._crossfit.fold_weights for name, w in fold.items() if w > 0}
-                used = [recipe for recipe in recipes if recipe.simple or recipe.name in weighed] or recipes
-            return fit_pool(held, data.labels, parts, used, data.seeds, settings, progress, steps)
-
-        return cross_fit
-
-    def _pairs(self, data: _Data, held: folds.Standardised) -> _CrossFit:
-        """The same of the pair-wise model; None where a share of the rows is too small for pairs."""
+    def _fit_pairs(self, data: _Data, progress: Progress) -> Any:
+        """The pair-wise model and held-out posteriors; None where a share of the rows is too small for pairs."""
         from collidescope.pairwise.algorithms import check_pair_members, fit_pairs
         from collidescope.training.config import TrainingConfig
 
         if data.labels.votes is not None:
             raise ValueError("model='pairwise' learns from one label per row: use the default model for votes")
-        config = TrainingConfig.from_mapping(self.training, resolve_device(self.device))
+        config = TrainingConfig.from_mapping(self.training, data.device)
         choices: dict[str, Any] = {"recovery": self.recovery, "correction": self.correction == "prior"}
         choices |= {"solver": self.solver, "factory": self._factory, "seed": data.seed}
         choices["n_references"] = None if isinstance(self.n_references, str) else self.n_references
-
-        def cross_fit(parts: list[Split], settings: folds.Settings, progress: Progress, steps: int) -> Any:
-            try:
-                check_pair_members(data.labels.codes, data.classes, parts, config, data.seeds)
-            except ValueError:
-                if parts is data.splits:
-                    raise
-                return None
-            return fit_pairs(held, data.labels, parts, config, data.seeds, settings, progress, steps=steps, **choices)
-
-        return cross_fit
+        try:
+            check_pair_members(data.labels.codes, data.classes, data.splits, config, data.seeds)
+        except ValueError:
+            if data.share == 1:
+                raise
+            return None
+        return fit_pairs(data, config, progress, **choices)
 
     def _limit(self, curve: list[tuple[float, HeldOut]], data: _Data) -> Limit:
         sizes, posteriors = [size for size, _ in curve], [held_out.posteriors for _, held_out in curve]
         labels = data.labels
-        common: dict[str, Any] = {"folds": data.fold_numbers, "sample_weight": labels.weights}
+        common: dict[str, Any] = {"folds": folds.fold_numbers(data.splits), "sample_weight": labels.weights}
         if labels.votes is None:
             common |= {"classes": self.classes_, "priors": self._target}
             return limit_from_posteriors(posteriors, labels.codes, sizes, **common)
@@ -311,25 +282,24 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         return limit_from_scores(scores, sizes, errors=errors, baseline=float(1 - (labels.priors**2).sum()), **common)
 
     def _estimate(self, held_out: HeldOut, data: _Data) -> None:
-        """Held-out posteriors → one-step estimate, Gramian and recovery, at the wanted priors; and P itself."""
+        """Held-out posteriors → one-step estimate, Gramian and recovery, at the wanted priors."""
         rows, P, labels, k = held_out.rows, held_out.posteriors, data.labels, len(self.classes_)
         self.interrupted_, self.history_ = self._crossfit.interrupted, self._crossfit.history
         self.member_weights_ = getattr(self._crossfit, "fold_weights", [])
         self.reference_stderr_ = held_out.reference_stderr
         self.row_hashes_, self.labels_, self._read_posteriors = data.hashes, data.given, None
-        weight = None if labels.weights is None else labels.weights[rows]
         groups = None if data.groups is None else data.groups[rows]
+        place, codes, weights = labels.take(rows)
         if labels.votes is None:
-            sample = (P, labels.codes[rows], weight, self.classes_, self._target, groups)
+            sample = (P, codes, weights, self.classes_, self._target, groups)
             self.one_step_, moments = estimation.one_step_and_moments(*sample)
             self.collision_matrix_ = estimation.shrink(self.one_step_, moments)
         else:
-            options: dict[str, Any] = {"priors": self.priors, "sample_weight": weight, "groups": groups}
-            self.one_step_ = self.collision_matrix_ = estimation.collision_matrix_from_posteriors(
-                P, votes=labels.votes[rows], classes=self.classes_, **options
-            )
-            place, codes, shares = labels.take(rows)
-            moments = estimation.labelled_moments(P[place], codes, shares, k, None)
+            options: dict[str, Any] = {"votes": labels.votes[rows], "priors": self.priors, "groups": groups}
+            options["sample_weight"] = None if labels.weights is None else labels.weights[rows]
+            self.one_step_ = estimation.collision_matrix_from_posteriors(P, classes=self.classes_, **options)
+            self.collision_matrix_ = self.one_step_
+            moments = estimation.labelled_moments(P[place], codes, weights, k, None)
         # The pair-wise model's own Gramian holds at uniform priors; at others it follows from the shifted posteriors.
         gramian = held_out.gramian if np.allclose(self.priors_, 1 / k) else None
         self.gramian_: FloatArray = estimation.gramian_from_moments(moments) if gramian is None else gramian
@@ -339,14 +309,13 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         if self.limit_ is not None:  # what print(collision_matrix_) says about unlimited rows
             info = dict(self.collision_matrix_.info) | limit_facts(self.limit_)
             self.collision_matrix_ = replace(self.collision_matrix_, info=info)
-        estimation.shift_in_place(P, self._crossfit.train_priors, self.priors_)
 
     def _copy_notes(self, held_out: HeldOut, data: _Data) -> list[str]:
         rows, P, labels = held_out.rows, held_out.posteriors, data.labels
         losses, codes = None, labels.codes[rows]
         if self._target is None and labels.votes is None and labels.weights is None:
             losses = 1 - 2 * P[np.arange(len(P)), codes] + np.einsum("ij,ij->i", P, P)
-        return copy_notes(copies(data.hashes[data.used[rows]], codes, data.fold_numbers[rows]), losses)
+        return copy_notes(copies(data.hashes[data.used[rows]], codes, folds.fold_numbers(data.splits)[rows]), losses)
 
     # ---------------------------------------------------------------- predicting
 
@@ -399,13 +368,15 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         P = self._read_posteriors
         if P is None and hasattr(self, "posteriors_") and self.posteriors_.size <= SAVED_NUMBERS:
             P = self.posteriors_.astype(np.float16)
-        plain = ("gramian", "priors", "history", "member_weights", "row_hashes", "interrupted", "reference_stderr")
+        recovery = asdict(self.recovery_)
+        recovery["numbers"] = np.array([recovery.pop(name) for name in RECOVERY_NUMBERS])  # infinite ones JSON has not
         tree = {"type": type(self).__name__, "parameters": parameters, "pairwise": self._pairwise}
         tree |= {"custom": self._factory is not None, "crossfit": self._crossfit.export()}
         tree |= {"collision_matrix": self.collision_matrix_.export(), "one_step": self.one_step_.export()}
-        tree |= {"recovery": _recovery_tree(self.recovery_), "limit": self.limit_ and self.limit_.to_dict()}
+        tree |= {"recovery": recovery, "limit": self.limit_ and self.limit_.to_dict()}
         tree["feature_names"] = list(getattr(self, "feature_names_in_", []))
         # posteriors: by which an audit recognises training rows and gives them their held-out posteriors
+        plain = ("gramian", "priors", "history", "member_weights", "row_hashes", "interrupted", "reference_stderr")
         return tree | {"posteriors": P} | {name: getattr(self, f"{name}_") for name in plain}
 
     @classmethod
@@ -414,34 +385,34 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
 
         ``model`` is the factory of the fit for a custom module: files hold weights, not code.
         """
+        custom, pairwise = bool(tree.get("custom")), bool(tree.get("pairwise"))
+        if custom and not (isinstance(model, tuple) if pairwise else callable(model)):
+            wanted = "('pairwise', its factory)" if pairwise else "its factory"
+            raise _store.ModelFileError(f"path {str(path)!r} holds a custom module: pass {wanted} as model=")
         try:
             # what a file may not choose: where a refit writes, and its seed
             parameters = dict(tree["parameters"]) | {"checkpoint": None, "random_state": None}
-            if tree["custom"]:
-                parameters["model"] = _given_factory(model, bool(tree["pairwise"]), path)
+            if custom:
+                parameters["model"] = model
             training = parameters.get("training")
             if training is not None and isinstance(training.get("hidden_layer_sizes"), list):
                 parameters["training"] = training | {"hidden_layer_sizes": tuple(training["hidden_layer_sizes"])}
             self = cls(**parameters)
             self._check_parameters()
             check.check_count(self.cv, "cv", least=1)  # a file holds the number of folds, never the folds
-            if self._pairwise != bool(tree["pairwise"]):
+            if self._pairwise != pairwise:
                 raise ValueError("its folds are not those of its model")
             self._restore_fit(tree)
-        except _store.ModelFileError:
-            raise
         except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RuntimeError) as error:
             message = f"path {str(path)!r} is damaged or was edited: {type(error).__name__}: {error}"
             raise _store.ModelFileError(message) from None
         return self
 
     def _restore_fit(self, tree: Mapping[str, Any]) -> None:
+        engine: Any = PoolFit
         if self._pairwise:
-            from collidescope.pairwise.algorithms import PairFit
-
-            self._crossfit = PairFit.restore(tree["crossfit"], self._factory)
-        else:
-            self._crossfit = PoolFit.restore(tree["crossfit"], self._factory)
+            from collidescope.pairwise.algorithms import PairFit as engine
+        self._crossfit = engine.restore(tree["crossfit"], self._factory)
         self.collision_matrix_ = CollisionMatrix.restore(tree["collision_matrix"])
         self.one_step_ = CollisionMatrix.restore(tree["one_step"])
         self.classes_ = np.array(self.collision_matrix_.classes)
@@ -458,9 +429,9 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         self.n_features_in_, names = self._crossfit.row_shape[0], tree["feature_names"]
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise ValueError("feature_names must be a list of texts")
+        if len(names) not in (0, self.n_features_in_):
+            raise ValueError(f"it has {len(names)} feature names for {self.n_features_in_} features")
         if names:
-            if len(names) != self.n_features_in_:
-                raise ValueError(f"it has {len(names)} feature names for {self.n_features_in_} features")
             self.feature_names_in_ = np.array(names, dtype=object)
         self.history_, self.member_weights_ = list(tree["history"]), list(tree["member_weights"])
         epochs = [entry for fold in self.history_ for run in fold.values() for entry in run]
@@ -480,11 +451,10 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         return self.model == "pairwise" if isinstance(self.model, str) else isinstance(self.model, tuple)
 
     @property
-    def _factory(self) -> Factory | None:
+    def _factory(self) -> Callable[[int, int], Any] | None:
         """The function that builds a custom module, as ``model`` says now."""
-        if callable(self.model):
-            return self.model
-        return self.model[1] if isinstance(self.model, tuple) else None
+        model = self.model[1] if isinstance(self.model, tuple) else self.model
+        return model if callable(model) else None
 
     @property
     def _target(self) -> FloatArray | None:
@@ -528,23 +498,16 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         return tags
 
 
-class _Data(NamedTuple):
-    X: Any
+@dataclass(frozen=True, kw_only=True)
+class _Data(folds.Plan):
+    """Folds of a fit, and what it was called with."""
+
     classes: npt.NDArray[Any]
-    labels: Labels
-    groups: IntArray | None
     used: IntArray  #: numbers of these rows among those of the call
     #: Of all rows of the call: their hashes, and their labels (None for votes).
     hashes: npt.NDArray[np.uint64]
     given: npt.NDArray[Any] | None
-    splits: list[Split]
-    #: Of every fold's training, and of subsets and references.
-    seeds: list[int]
-    seed: int
-
-    @property
-    def fold_numbers(self) -> IntArray:
-        return folds.fold_numbers(self.splits)
+    seed: int  #: of subsets and references
 
     def aligned(self, P: FloatArray, rows: IntArray) -> FloatArray:
         """Posteriors of some of the rows of the fit, as an array with a row for each row of the call."""
@@ -581,19 +544,6 @@ def resolve_device(device: str) -> str:
     except (RuntimeError, AssertionError) as error:
         raise ValueError(f"device {device!r} cannot be used here: {str(error).splitlines()[0]}") from None
     return device
-
-
-def _given_factory(model: Any, pairwise: bool, path: str | Path) -> Any:
-    if (isinstance(model, tuple) if pairwise else callable(model)) and model is not None:
-        return model
-    wanted = "pass model=('pairwise', its factory)" if pairwise else "pass its factory as model="
-    raise _store.ModelFileError(f"path {str(path)!r} holds a custom module: {wanted}")
-
-
-def _recovery_tree(recovery: Recovery) -> dict[str, Any]:
-    tree = asdict(recovery)
-    numbers = np.array([tree.pop(name) for name in RECOVERY_NUMBERS])  # one may be infinite, which JSON has not
-    return tree | {"numbers": numbers}
 
 
 def _recovery_from_tree(tree: Mapping[str, Any]) -> Recovery:

@@ -7,7 +7,8 @@ with which a row is pooled were fitted on rows of the other folds, so no label t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -16,61 +17,18 @@ import numpy as np
 import numpy.typing as npt
 
 from collidescope import _checks as check
-from collidescope._checks import FloatArray, IntArray
+from collidescope._checks import FloatArray
 from collidescope._progress import Progress
-from collidescope.folds import HeldOut, Labels, Settings, Split, Standardised, restored_scaling, run_folds, threads_for
-from collidescope.learners import MEMBERS, QUICK, members_for
+from collidescope._scaling import blocks
+from collidescope.folds import HeldOut, Plan, Standardised, restored_scaling, run_folds, threads_for
+from collidescope.learners import recipe
+from collidescope.learners import recipes_for as recipes_for
 from collidescope.learners.base import Member, Task, Tree
-from collidescope.learners.foreign import Foreign
 from collidescope.learners.pool import pool, pool_weights
 
-Factory = Callable[[int, int], Any] | None
 DOUBLE_NUMBERS = 2**26  #: held-out posteriors of more numbers are float32: half of the memory, models know no more
 SCORED_NUMBERS = 2**24  #: posteriors that are computed at once, in numbers (float64, and a few copies on the way)
 READ_NUMBERS = 2**22  #: numbers of rows that are scored at once: those of a file are read for it (16 MB)
-
-
-def recipes_for(
-    members: str | Sequence[Any], factory: Factory, n: int, shape: tuple[int, ...], k: int, in_memory: bool = True
-) -> list[Member]:
-    """The members that a fit trains, unfitted: those that its user names, or those that suit n rows of this shape.
-
-    A ``factory`` builds a custom module, which is then the only member; of rows that are not ``in_memory``, but read
-    batch by batch, only networks learn.
-
-    >>> [recipe.name for recipe in recipes_for(["linear", "neighbours"], None, 100, (4,), 3)]
-    ['linear', 'neighbours']
-    """
-    if factory is not None:
-        from collidescope.learners.custom import Custom
-
-        return [Custom(factory)]
-    d, images = int(np.prod(shape)), len(shape) > 1
-    if isinstance(members, str):
-        check.check_choice(members, ["auto", "quick"], "members")
-        chosen: Sequence[Any] = members_for(n, d, k, images)
-        if members == "quick":
-            chosen = [name for name in chosen if name in QUICK]
-        if not in_memory:
-            chosen = ["network"]
-    else:
-        chosen = list(members)
-    recipes = [_recipe(entry) for entry in chosen]
-    names = [recipe.name for recipe in recipes]
-    if not recipes or len(set(names)) < len(names):
-        raise ValueError(f"members must name at least one model, and none twice, got {names}")
-    if not images and (wrong := [recipe.name for recipe in recipes if recipe.images]):
-        raise ValueError(f"member {wrong[0]!r} needs images, X of shape (n, h, w) or more, got rows of shape {shape}")
-    return recipes
-
-
-def _recipe(entry: Any) -> Member:
-    if isinstance(entry, tuple) and len(entry) == 2 and isinstance(entry[0], str):
-        return Foreign(*entry)
-    if not isinstance(entry, str) or entry not in MEMBERS:
-        known = f"names ({', '.join(MEMBERS)}) or pairs (name, scikit-learn classifier)"
-        raise ValueError(f"members must be {known}, got {entry!r}")
-    return MEMBERS[entry]()
 
 
 class _PoolFold(NamedTuple):
@@ -106,27 +64,22 @@ class PoolFit:
         if tuple(X.shape[1:]) != self.row_shape:
             raise ValueError(f"X must have rows of shape {self.row_shape} as in training, got {tuple(X.shape[1:])}")
         held = Standardised.of(X, self.centre, self.scale)
-        k = len(self.train_priors)
-        out = np.zeros((X.shape[0], k))
-        weights = np.array(list(self.weights.values()))
-        for rows in _blocks(X, k):
+        out = np.zeros((X.shape[0], len(self.train_priors)))
+        for rows in _blocks(X, out.shape[1]):
             block = held.X[rows]
             for fold in self.folds:
                 logs = np.stack([_log_posteriors(fold[name], block) for name in self.weights])
-                out[rows] += pool(logs, weights)
+                out[rows] += pool(logs, list(self.weights.values()))
         return out / len(self.folds)
 
     def export(self) -> Tree:
         names = ("centre", "scale", "train_priors", "weights", "fold_weights")
-        return {
-            "engine": "pool",
-            **{name: getattr(self, name) for name in names},
-            "row_shape": list(self.row_shape),
-            "folds": [{name: {"type": m.name} | m.export() for name, m in fold.items()} for fold in self.folds],
-        }
+        tree = {"engine": "pool", **{name: getattr(self, name) for name in names}, "row_shape": list(self.row_shape)}
+        folds = [{name: {"type": m.name} | m.export() for name, m in fold.items()} for fold in self.folds]
+        return tree | {"folds": folds}
 
     @classmethod
-    def restore(cls, tree: Mapping[str, Any], factory: Factory = None) -> PoolFit:
+    def restore(cls, tree: Mapping[str, Any], factory: Any = None) -> PoolFit:
         """The inverse of :meth:`export`; raises KeyError, TypeError or ValueError on what does not fit."""
         priors, centre, scale = restored_scaling(tree)
         shape = tuple(check.check_count(size, "row_shape") for size in tree["row_shape"])
@@ -138,71 +91,59 @@ class PoolFit:
         )
         if not tree["folds"] or not weights or any(set(fold) != set(weights) for fold in tree["folds"]):
             raise ValueError("every fold must hold the members that have a weight, and there must be some")
-        k = len(priors)
-        folds = [{name: _restored_member(fold[name], shape, k, factory) for name in weights} for fold in tree["folds"]]
+
+        def member(own: Tree) -> Member:
+            return recipe(own["type"], factory).restore(own, shape, len(priors))
+
+        folds = [{name: member(fold[name]) for name in weights} for fold in tree["folds"]]
         return cls(folds, weights, centre, scale, priors, shape, fold_weights=kept)
 
 
-def _restored_member(tree: Mapping[str, Any], shape: tuple[int, ...], n_classes: int, factory: Factory) -> Member:
-    """A member as a file describes it; those around a custom module need its factory."""
-    kind = check.check_choice(tree["type"], [*MEMBERS, "module"], "type of a member")
-    if kind == "module":
-        from collidescope.learners.custom import Custom
-
-        return Custom.restore(dict(tree) | {"row_shape": shape, "factory": factory}, shape[0], n_classes)
-    return MEMBERS[kind].restore(dict(tree), int(np.prod(shape)), n_classes)
-
-
-def fit_pool(
-    held: Standardised,
-    labels: Labels,
-    splits: Sequence[Split],
-    recipes: Sequence[Member],
-    seeds: Sequence[int],
-    settings: Settings,
-    progress: Progress,
-    steps: int = 1,
-) -> tuple[PoolFit, HeldOut]:
-    """Train every member of ``recipes`` on every fold, and pool the log posteriors of the held-out rows.
-
-    Each fold counts so many ``steps`` of ``progress``.
-    """
-    k = labels.n_classes
+def fit_pool(plan: Plan, recipes: Sequence[Member], progress: Progress | None = None) -> tuple[PoolFit, HeldOut]:
+    """Train every member of ``recipes`` on every fold, and pool the log posteriors of the held-out rows."""
+    held, labels, k = plan.held, plan.labels, plan.labels.n_classes
 
     def train(number: int, report: Any = None) -> _PoolFold:
-        rows, test = splits[number]
+        rows, test = plan.splits[number]
         place, codes, weights = labels.take(rows)
         rows = rows[place]
         # What must stay together: the rows of a group, else the votes on one row.
         groups = None if labels.votes is None else rows
-        groups = groups if settings.groups is None else settings.groups[rows]
+        groups = groups if plan.groups is None else plan.groups[rows]
         weights = None if weights is None else weights / weights.mean()
-        folder = None if settings.checkpoint is None else settings.checkpoint / f"fold-{number}"
-        engine = (seeds[number], settings.device, settings.training, report, folder)
+        engine = (plan.seeds[number], plan.device, plan.training, report, plan.folder(number))
         task = Task(held.take(rows), codes, k, weights, groups, held.spread, *engine)
         return _train_members(task, held.take(test), recipes)
 
-    folds, interrupted = run_folds(train, len(splits), settings.n_jobs, progress, steps)
+    folds, interrupted = run_folds(train, len(plan.splits), plan.n_jobs, progress, plan.share)
     folds = [fold for fold in folds if len(fold.members) == len(recipes)] or folds[:1]
     names = list(folds[0].members)
-    tests = [test for _, test in splits[: len(folds)]]
+    tests = [test for _, test in plan.splits[: len(folds)]]
     rows = np.sort(np.concatenate(tests))
     P = np.empty((len(rows), k), np.float32 if len(rows) * k > DOUBLE_NUMBERS else np.float64)
     scores = [np.stack([fold.scores[name] for name in names]) for fold in folds]
+
+    def weights_without(number: int | None) -> FloatArray:
+        """Weights of the members from the held-out rows of other folds; equal where there are none."""
+        others = [f for f in range(len(folds)) if f != number]
+        if not others or len(names) == 1:
+            return np.full(len(names), 1 / len(names))
+        place, codes, w = labels.take(np.concatenate([tests[f] for f in others]))
+        logs = np.concatenate([scores[f] for f in others], axis=1)
+        return pool_weights(logs if labels.votes is None else logs[:, place], codes, w)
+
     fold_weights = []
     for number, test in enumerate(tests):
-        others = [f for f in range(len(folds)) if f != number]
-        weights = _fitted_weights([scores[f] for f in others], [tests[f] for f in others], labels, len(names))
+        weights = weights_without(number)
         fold_weights.append(dict(zip(names, weights.tolist(), strict=True)))
         P[np.searchsorted(rows, test)] = pool(scores[number], weights)
-    final = _fitted_weights(scores, tests, labels, len(names))
+    final = weights_without(None)
     if not final.any():  # nothing learned anything: all members say the priors, more or less
         final = np.full(len(names), 1 / len(names))
     kept = {name: weight for name, weight in zip(names, final.tolist(), strict=True) if weight > 0}
     members = [{name: fold.members[name] for name in kept} for fold in folds]
-    shape = tuple(held.X.shape[1:])
-    fitted = PoolFit(members, kept, held.centre, held.scale, labels.priors, shape, interrupted, fold_weights)
-    return fitted, HeldOut(rows, P)
+    known = (held.centre, held.scale, labels.priors, tuple(held.X.shape[1:]), interrupted, fold_weights)
+    return PoolFit(members, kept, *known), HeldOut(rows, P)
 
 
 def _train_members(task: Task, test: Any, recipes: Sequence[Member]) -> _PoolFold:
@@ -238,16 +179,5 @@ def _log_posteriors(member: Member, X: Any) -> FloatArray:
     return member.log_posteriors(X if member.images else _as_table(X))
 
 
-def _fitted_weights(scores: list[npt.NDArray[Any]], tests: list[IntArray], labels: Labels, M: int) -> FloatArray:
-    """Weights of the members from the held-out rows of some folds; equal where there are none."""
-    if not scores or M == 1:
-        return np.full(M, 1 / M)
-    place, codes, weights = labels.take(np.concatenate(tests))
-    logs = np.concatenate(scores, axis=1)
-    return pool_weights(logs if labels.votes is None else logs[:, place], codes, weights)
-
-
 def _blocks(X: Any, k: int) -> Iterator[slice]:
-    n = X.shape[0]
-    size = max(1, min(SCORED_NUMBERS // k, READ_NUMBERS // max(1, int(np.prod(X.shape[1:])))))
-    return (slice(start, min(start + size, n)) for start in range(0, n, size))
+    return blocks(X.shape[0], 1, min(SCORED_NUMBERS // k, READ_NUMBERS // max(1, math.prod(X.shape[1:]))))

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import clone
-from sklearn.utils import check_random_state
+from sklearn.utils import check_random_state, indexable
+from sklearn.utils.metaestimators import _safe_split
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
@@ -17,15 +18,7 @@ from collidescope._checks import CollisionWarning, FloatArray, IntArray
 from collidescope.equations.densities import Divergences, divergences_from_posteriors
 from collidescope.equations.posterior import shift_priors
 from collidescope.estimate import collision_matrix_from_posteriors, group_numbers, resolve_priors
-from collidescope.folds import (
-    FRACTIONS,
-    Split,
-    cross_val_posteriors,
-    fold_numbers,
-    mean_size,
-    nested_splits,
-    resolve_splits,
-)
+from collidescope.folds import FRACTIONS, Split, fold_numbers, mean_size, nested_splits, resolve_splits, run_folds
 from collidescope.limit import limit_from_posteriors
 from collidescope.matrix import CollisionMatrix
 from collidescope.scale import _dask
@@ -48,30 +41,21 @@ def estimate_collisions(
 ) -> Any:
     """Collision matrix with intervals from any classifier that has ``predict_proba``, cross-fitted.
 
+    With ``limit=True`` a pair of it and its :class:`~collidescope.limit.Limit`.
+
     Parameters
     ----------
     classifier : scikit-learn classifier or pipeline
         Cloned and refitted in every fold, unless ``cv="prefit"`` (where ``classes_`` and ``predict_proba`` will do).
     X : array or DataFrame of n rows, whatever the classifier takes; with ``cv="prefit"`` also a Dask collection
     y : array of n labels
-    cv : int, splitter or "prefit"
-        Folds; "prefit" uses a fitted classifier as it is, on rows that it must not have seen.
-    priors : "empirical", "uniform" or array of shape (K,)
-        Population whose S is wanted.
-    sample_weight : array of n weights, optional
-        Weights of the rows in the estimate of S (the classifier is fitted unweighted).
-    groups : array of n group labels, optional
-        Rows that belong together share a fold, and intervals count groups.
-    limit : bool
-        Whether to train on 1/8, 1/4 and 1/2 of the rows too, and return a :class:`~collidescope.limit.Limit` as well.
-    n_jobs : int, optional
-        Folds in parallel (joblib).
-    random_state : int
-        Shuffles the rows into folds.
-
-    Returns
-    -------
-    CollisionMatrix, or (CollisionMatrix, Limit) with ``limit=True``
+    cv : int, splitter or "prefit", which uses a fitted classifier as it is, on rows that it must not have seen
+    priors : "empirical", "uniform" or array of shape (K,), the population whose S is wanted
+    sample_weight : array of n weights, optional, for the estimate of S (the classifier is fitted unweighted)
+    groups : array of n group labels, optional; rows of a group share a fold, and intervals count groups
+    limit : bool, whether to train on 1/8, 1/4 and 1/2 of the rows too
+    n_jobs : int, optional, folds in parallel (joblib)
+    random_state : int, shuffles the rows into folds
 
     Examples
     --------
@@ -97,19 +81,17 @@ def estimate_collisions(
     weights = check.unit_weights(check.check_weights(sample_weight, len(labels)))
     codes = check.encode_labels(labels, classes)
     resolved = resolve_priors(priors, np.asarray(np.bincount(codes, weights, len(classes)), np.float64), classes)
-    units = None if groups is None else group_numbers(groups, len(labels))
-    splits = _folds(classifier, X, labels, cv, random_state, units)
+    splits, units = _folds(classifier, X, labels, cv, random_state, groups)
+    if limit and splits is None:
+        raise ValueError("limit=True trains on parts of the rows, which cv='prefit' does not: pass a number of folds")
     P = _held_out(classifier, X, labels, splits, n_jobs)
     weighed: dict[str, Any] = {"sample_weight": sample_weight, "groups": groups}
     cm = collision_matrix_from_posteriors(P, labels, classes=classes, priors=priors, **weighed)
-    if not limit:
+    if not limit or splits is None:
         return cm
-    if splits is None:
-        raise ValueError("limit=True trains on parts of the rows, which cv='prefit' does not: pass a number of folds")
-    nested = [nested_splits(splits, codes, f, 0, units) for f in sorted(FRACTIONS)]
-    smaller = [parts for parts in nested if parts is not None]
-    natural = isinstance(priors, str) and priors == "empirical"
+    smaller = [parts for f in sorted(FRACTIONS) if (parts := nested_splits(splits, codes, f, 0, units))]
     every = [*(_held_out(classifier, X, labels, parts, n_jobs) for parts in smaller), P]
+    natural = isinstance(priors, str) and priors == "empirical"
     options: dict[str, Any] = {"folds": fold_numbers(splits), "classes": classes}
     options |= {"sample_weight": None if sample_weight is None else weights, "priors": None if natural else resolved}
     return cm, limit_from_posteriors(every, codes, [mean_size(parts) for parts in (*smaller, splits)], **options)
@@ -134,15 +116,30 @@ def crossfit_posteriors(
     (150, 3)
     """
     labels = check.check_labels(y)
-    units = None if groups is None else group_numbers(groups, len(labels))
-    return _held_out(classifier, X, labels, _folds(classifier, X, labels, cv, random_state, units), n_jobs)
+    splits, _ = _folds(classifier, X, labels, cv, random_state, groups)
+    return _held_out(classifier, X, labels, splits, n_jobs)
 
 
 def _held_out(
     classifier: Any, X: Any, y: npt.NDArray[Any], splits: list[Split] | None, n_jobs: int | None
 ) -> FloatArray:
     """Posteriors of every row by clones trained on other rows; without ``splits`` by the classifier itself."""
-    P = classifier.predict_proba(X) if splits is None else cross_val_posteriors(classifier, X, y, splits, n_jobs)
+    if splits is None:
+        P = classifier.predict_proba(X)
+    else:
+        codes, (X,) = np.unique(y, return_inverse=True)[1], indexable(X)
+
+        def score(number: int, report: Any = None) -> Any:
+            train, test = splits[number]
+            model = clone(classifier)
+            model.fit(*_safe_split(model, X, codes, train))
+            return model.predict_proba(_safe_split(model, X, None, test, train)[0])
+
+        # not cross_val_predict: joblib's own way to Dask waits for ever when it gives a fold up
+        parts, interrupted = run_folds(score, len(splits), n_jobs)
+        if interrupted:
+            raise KeyboardInterrupt
+        P = np.concatenate(parts)[np.argsort(np.concatenate([test for _, test in splits]))]
     scores = check.check_posteriors(P, "predict_proba of classifier", len(np.unique(y)))
     if len(scores) != len(y):
         raise ValueError(f"predict_proba of classifier must give {len(y)} rows, got {len(scores)}")
@@ -150,9 +147,10 @@ def _held_out(
 
 
 def _folds(
-    classifier: Any, X: Any, y: npt.NDArray[Any], cv: Any, random_state: Any, groups: IntArray | None
-) -> list[Split] | None:
-    """The folds in which a classifier is to be cross-fitted, None if it is fitted; refuses what cannot be."""
+    classifier: Any, X: Any, y: npt.NDArray[Any], cv: Any, random_state: Any, groups: Any
+) -> tuple[list[Split] | None, IntArray | None]:
+    """The folds of a cross-fit, None for a classifier that is fitted, and group numbers; refuses what cannot be."""
+    units = None if groups is None else group_numbers(groups, len(y))
     classes = check_targets(y)
     _check_classifier(classifier)
     check_rows(X, y)
@@ -162,7 +160,7 @@ def _folds(
         if list(classifier.classes_) != list(classes):
             message = f"y has classes {classes.tolist()}, the fitted classifier knows {list(classifier.classes_)}"
             raise ValueError(message)
-        return None
+        return None, units
     try:
         check_random_state(random_state)
         clone(classifier)
@@ -172,10 +170,10 @@ def _folds(
     except TypeError as error:
         message = f"classifier of type {type(classifier).__name__} cannot be cloned for the folds: {error}"
         raise ValueError(message) from None
-    splits, notes = resolve_splits(cv, y, classes, random_state, groups=groups)
+    splits, notes = resolve_splits(cv, y, classes, random_state, groups=units)
     for note in notes:
         warnings.warn(note, CollisionWarning, stacklevel=3)
-    return splits
+    return splits, units
 
 
 def _check_classifier(classifier: Any, fitted: bool = False) -> None:

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,9 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 from joblib import Parallel, delayed
-from sklearn.base import clone
-from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold, check_cv, cross_val_predict
-from sklearn.utils import _safe_indexing
+from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold, check_cv
 from threadpoolctl import threadpool_limits
 
 from collidescope import _checks as check
@@ -39,6 +37,7 @@ FEWEST_ROWS, FEWEST_PER_CLASS = 16, 2  #: the smallest training set that tells o
 MAPPED_NUMBERS, SPARSE_NUMBERS = 20_000_000, 500_000_000  #: beyond, rows are standardised batch by batch
 ONE_THREAD_NUMBERS = 2_000_000  #: smaller folds get one thread: waiting ones made a fit a hundred times slower
 LARGEST_SPREAD = 1e30  #: far above any scale that is used as it is, and far below an overflow
+STEPS = 8  #: steps of the progress bar for a fold of all rows; one of a share counts that share of it
 OTHER = "other classes"  #: the class that ``rare="merge"`` makes
 
 
@@ -86,17 +85,6 @@ class Labels:
         return np.asarray(counts / counts.sum(), dtype=np.float64)
 
 
-@dataclass(frozen=True)
-class Settings:
-    """How folds are trained, whatever the engine."""
-
-    device: str = "cpu"
-    training: Mapping[str, Any] | None = None
-    groups: IntArray | None = None
-    checkpoint: Path | None = None
-    n_jobs: int | None = None
-
-
 class Standardised(NamedTuple):
     """Rows brought to a common scale; ``X`` is a float32 array, or Rows that are standardised batch by batch."""
 
@@ -138,6 +126,27 @@ class Standardised(NamedTuple):
         return self.X.subset(torch.from_numpy(np.asarray(rows, dtype=np.int64)))
 
 
+@dataclass(frozen=True)
+class Plan:
+    """Folds that are to be trained, whatever the engine: on which rows, with which seeds, and how."""
+
+    held: Standardised
+    labels: Labels
+    splits: list[Split]
+    seeds: list[int]
+    groups: IntArray | None = None
+    device: str = "cpu"
+    training: Mapping[str, Any] | None = None
+    checkpoint: Path | None = None
+    n_jobs: int | None = None
+    share: float = 1.0  #: of the training rows that folds could have
+
+    def folder(self, number: int) -> Path | None:
+        """Where the training of a fold is saved."""
+        part = "" if self.share == 1 else f"share-{self.share:g}"
+        return None if self.checkpoint is None else self.checkpoint / part / f"fold-{number}"
+
+
 def restored_scaling(tree: Mapping[str, Any]) -> tuple[FloatArray, FloatArray, FloatArray]:
     """(training priors, centre, scale) as a file says, checked."""
     priors = check.check_priors(tree["train_priors"], len(tree["train_priors"]), "train_priors")
@@ -155,48 +164,45 @@ def resolve_splits(
     A number means stratified folds that keep groups together; else what ``cv`` says, checked. ``used`` numbers the rows
     of ``y`` in the table that a list of splits counts.
     """
+    notes = list[str]()
     if cv is None or np.isscalar(cv):
-        return _numbered_splits(cv, y, classes, random_state, groups)
-    try:
-        splits = list(check_cv(cv, y, classifier=True).split(y, y, groups))
-        if used is not None and not hasattr(cv, "split"):
-            kept = [[np.asarray(part)[np.isin(part, used)] for part in split] for split in splits]
-            splits = [(np.searchsorted(used, train), np.searchsorted(used, test)) for train, test in kept]
-    except (TypeError, ValueError, IndexError) as error:
-        said = f"cv must be a number of folds, a splitter or a list of (training rows, held-out rows): {error}"
-        raise ValueError(f"{said} (a splitter that needs groups: pass groups= to fit)") from None
-    if not np.array_equal(np.sort(np.concatenate([test for _, test in splits])), np.arange(len(y))):
-        raise ValueError(f"cv must test every one of the {len(y)} rows exactly once, {type(cv).__name__} does not")
-    return _complete(splits, y, classes), []
+        splits = _numbered_splits(cv, y, classes, random_state, groups, notes)
+    else:
+        try:
+            splits = list(check_cv(cv, y, classifier=True).split(y, y, groups))
+            if used is not None and not hasattr(cv, "split"):
+                kept = [[np.asarray(part)[np.isin(part, used)] for part in split] for split in splits]
+                splits = [(np.searchsorted(used, train), np.searchsorted(used, test)) for train, test in kept]
+        except (TypeError, ValueError, IndexError) as error:
+            said = f"cv must be a number of folds, a splitter or a list of (training rows, held-out rows): {error}"
+            raise ValueError(f"{said} (a splitter that needs groups: pass groups= to fit)") from None
+        if not np.array_equal(np.sort(np.concatenate([test for _, test in splits])), np.arange(len(y))):
+            raise ValueError(f"cv must test every one of the {len(y)} rows exactly once, {type(cv).__name__} does not")
+    for number, (train, _) in enumerate(splits):
+        if len(missing := np.setdiff1d(classes, y[train])):
+            said = f"cv leaves class {missing.tolist()[0]!r} out of the training rows of fold {number}:"
+            raise ValueError(f"{said} every class must be in every fold's training rows")
+    return splits, notes
 
 
 def _numbered_splits(
-    cv: Any, y: Array, classes: Array, random_state: Any, groups: IntArray | None
-) -> tuple[list[Split], list[str]]:
+    cv: Any, y: Array, classes: Array, random_state: Any, groups: IntArray | None, notes: list[str]
+) -> list[Split]:
     check.check_count(cv, "cv", least=2)
     codes = check.encode_labels(y, classes)
     unit, units = "rows", codes
     if groups is not None:
         unit, units = "groups", np.unique(np.column_stack([codes, groups]), axis=0)[:, 0]
     counts = np.bincount(units, minlength=len(classes))
-    name, least = classes.tolist()[int(counts.argmin())], counts.min()
+    name, least = classes.tolist()[int(counts.argmin())], int(counts.min())
     if least < 2:
         hint = "rare='drop' leaves such classes out, rare='merge' joins them" if groups is None else "merge or drop it"
         said = f"class {name!r} of y has {least} of the {unit}, and every class needs at least 2 of them to be both"
         raise ValueError(f"{said} trained on and held out: {hint}")
-    folds = int(min(cv, least))
-    notes = [f"class {name!r} has only {least} {unit}, so there are {folds} folds instead of cv={cv}"]
+    if least < cv:
+        notes.append(f"class {name!r} has only {least} {unit}, so there are {least} folds instead of cv={cv}")
     splitter = StratifiedKFold if groups is None else StratifiedGroupKFold
-    splits = list(splitter(folds, shuffle=True, random_state=random_state).split(y, codes, groups))
-    return _complete(splits, y, classes), notes if folds < cv else []
-
-
-def _complete(splits: list[Split], y: npt.NDArray[Any], classes: npt.NDArray[Any]) -> list[Split]:
-    for number, (train, _) in enumerate(splits):
-        if len(missing := np.setdiff1d(classes, y[train])):
-            said = f"cv leaves class {missing.tolist()[0]!r} out of the training rows of fold {number}:"
-            raise ValueError(f"{said} every class must be in every fold's training rows")
-    return splits
+    return list(splitter(min(cv, least), shuffle=True, random_state=random_state).split(y, codes, groups))
 
 
 def fold_numbers(splits: Sequence[Split]) -> IntArray:
@@ -227,7 +233,7 @@ def handle_rare(y: npt.NDArray[Any], used: IntArray, rare: str, notes: list[str]
     notes.append(f"{len(lonely)} classes with a single row were joined into {OTHER!r}: {shown}")
     merged = y.astype(object)
     merged[np.isin(y, lonely)] = OTHER
-    return (merged.astype(str) if y.dtype.kind in "UO" else np.array([str(v) for v in merged.tolist()])), used
+    return np.array([str(value) for value in merged.tolist()]), used
 
 
 def nested_splits(
@@ -280,7 +286,11 @@ def _in_worker(task: Callable[[int, Any], Any], number: int, parent: int) -> Any
 
 
 def run_folds(
-    train: Callable[[int, Any], Any], n_folds: int, n_jobs: int | None, progress: Progress, steps: int = 1
+    train: Callable[[int, Any], Any],
+    n_folds: int,
+    n_jobs: int | None,
+    progress: Progress | None = None,
+    share: float = 1,
 ) -> tuple[list[Any], bool]:
     """``train(number, report)`` of every fold, in turn or in parallel; and whether Ctrl-C ended it.
 
@@ -288,6 +298,7 @@ def run_folds(
     """
     folds: list[Any] = []
     results: Iterator[Any]
+    progress = progress or Progress("training folds", n_folds, 0)
     if n_jobs in (None, 1):
         results = (train(number, progress.report) for number in range(n_folds))
     elif (cluster := _dask.cluster()) is not None:
@@ -298,8 +309,8 @@ def run_folds(
     try:
         for fold in results:
             folds.append(fold)
-            progress.step(steps)
-            if fold.interrupted:
+            progress.step(int(STEPS * share))
+            if getattr(fold, "interrupted", False):
                 return folds, True
     except KeyboardInterrupt:
         if not folds:
@@ -313,45 +324,13 @@ def run_folds(
     return folds, False
 
 
-class _Scored(NamedTuple):
-    P: npt.NDArray[Any]
-    interrupted: bool = False
-
-
-def cross_val_posteriors(classifier: Any, X: Any, y: Array, splits: Sequence[Split], n_jobs: int | None) -> Array:
-    """Held-out posteriors of a scikit-learn classifier: ``cross_val_predict``, also where Dask gives a fold up.
-
-    joblib's own way to a Dask cluster waits for ever then; :func:`run_folds` raises a WorkerError.
-    """
-    if n_jobs in (None, 1) or _dask.cluster() is None:
-        found: npt.NDArray[Any] = cross_val_predict(classifier, X, y, cv=splits, n_jobs=n_jobs, method="predict_proba")
-        return found
-    names, codes = np.unique(y, return_inverse=True)
-
-    def score(number: int, report: Any = None) -> _Scored:
-        train, test = splits[number]
-        fitted = clone(classifier).fit(_safe_indexing(X, train), codes[train])
-        return _Scored(fitted.predict_proba(_safe_indexing(X, test)))
-
-    scored, interrupted = run_folds(score, len(splits), n_jobs, Progress("scoring folds", len(splits), 0))
-    if interrupted:
-        raise KeyboardInterrupt
-    P = np.empty((len(y), len(names)))
-    for (_, test), fold in zip(splits, scored, strict=True):
-        P[test] = fold.P
-    return P
-
-
-@contextmanager
-def threads_for(shape: tuple[int, ...]) -> Iterator[None]:
+def threads_for(shape: tuple[int, ...]) -> ExitStack:
     """One thread for small work on rows of this shape, in numpy's, scikit-learn's and torch's libraries alike."""
-    if int(np.prod(shape)) > ONE_THREAD_NUMBERS:
-        yield
-        return
-    with ExitStack() as stack:
+    stack = ExitStack()
+    if np.prod(shape) <= ONE_THREAD_NUMBERS:
         stack.enter_context(threadpool_limits(1))
         if "torch" in sys.modules:  # it counts its threads itself
             from collidescope.training.machine import one_thread
 
             stack.enter_context(one_thread(True))
-        yield
+    return stack

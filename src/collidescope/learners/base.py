@@ -9,29 +9,34 @@ images (``images = True``) gets rows of shape (n, channels, height, width). Noth
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from inspect import signature
 from pathlib import Path
-from typing import Any, ClassVar, Self, get_type_hints
+from typing import Any, Self, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
+from sklearn.base import clone
 from threadpoolctl import ThreadpoolController
 
 from collidescope._checks import FloatArray as FloatArray
 from collidescope._checks import IntArray
+from collidescope._scaling import blocks
+from collidescope._store import Tree as Tree
 
 Float32 = npt.NDArray[np.float32]
-Tree = dict[str, Any]  #: nested dicts and lists whose leaves are numpy arrays, text, numbers, booleans or None
 
 LOG_FLOOR = -20.0  #: log posteriors are not lower: float32 rounding is all that lies below, and pools must add them
 LARGEST_NUMBER = 1e9  #: learned numbers are far below; larger ones from a file would overflow float32 soon
 #: Rows that tell the standard deviations of features; factors that differ by less are the same; and the largest.
 SCALE_ROWS, SAME_SCALE, LARGEST_SCALE = 20_000, 0.1, 1e4
+PRIOR_SHARE = 1e-3  #: rows' worth of the priors in every posterior of a classifier: no logarithm of zero
 BLOCK_NUMBERS = 8_000_000  #: numbers in a block of intermediate results (32 MB in float32)
 
 
@@ -56,8 +61,7 @@ class Task:
 
     @property
     def weights(self) -> FloatArray:
-        n = len(self.codes)
-        return np.ones(n) if self.sample_weight is None else np.asarray(self.sample_weight, dtype=np.float64)
+        return np.ones(len(self.codes)) if self.sample_weight is None else np.asarray(self.sample_weight, np.float64)
 
     @property
     def priors(self) -> FloatArray:
@@ -95,8 +99,7 @@ class Task:
         if self.groups is not None:
             from sklearn.model_selection import StratifiedGroupKFold
 
-            n_groups = len(np.unique(self.groups))
-            if n_groups > 1:
+            if (n_groups := len(np.unique(self.groups))) > 1:
                 folds = StratifiedGroupKFold(min(n_parts, n_groups), shuffle=True, random_state=seed % 2**32)
                 for number, (_, held_out) in enumerate(folds.split(codes, np.zeros(len(codes)), self.groups)):
                     part[held_out] = number
@@ -115,17 +118,22 @@ def some(rows: IntArray, most: int, generator: np.random.Generator) -> IntArray:
 
 
 class Member(ABC):
-    """A way to learn posteriors. Subclasses are registered by name in :mod:`collidescope.learners`."""
+    """A way to learn posteriors, registered by name in :mod:`collidescope.learners`; ``settings`` replace its defaults.
 
-    name: ClassVar[str]
-    images: ClassVar[bool] = False  #: whether rows are images
-    simple: ClassVar[bool] = False  #: so few parameters that it may be best with few rows, if not with many
-    most_features: ClassVar[float] = np.inf  #: features beyond which it does not take part by itself
+    Unfitted it is a recipe, copied for every fold.
+    """
 
-    @classmethod
-    def takes_part(cls, n: int, d: int, k: int) -> bool:
+    images: bool = False  #: whether rows are images
+    simple: bool = False  #: so few parameters that it may be best with few rows, if not with many
+    most_features: float = np.inf  #: features beyond which it does not take part by itself
+
+    def __init__(self, name: str, **settings: Any) -> None:
+        self.name = name
+        vars(self).update(settings)
+
+    def takes_part(self, n: int, d: int, k: int) -> bool:
         """Whether ``members="auto"`` uses this member for a fold of n training rows, d features and k classes."""
-        return d <= cls.most_features
+        return d <= self.most_features
 
     @abstractmethod
     def fit(self, task: Task) -> Self:
@@ -139,13 +147,12 @@ class Member(ABC):
     def export(self) -> Tree:
         """What was learned, enough for :meth:`restore`."""
 
-    @classmethod
     @abstractmethod
-    def restore(cls, tree: Tree, n_features: int, n_classes: int) -> Self:
-        """The member that ``export`` described; raises ValueError, KeyError or TypeError on what does not fit.
+    def restore(self, tree: Tree, shape: tuple[int, ...], n_classes: int) -> Self:
+        """Become the member that ``export`` described; raises ValueError, KeyError or TypeError on what does not fit.
 
-        The tree may come from a hostile file: shapes, dtypes, indices and finiteness are checked against
-        ``n_features`` and ``n_classes`` before anything is computed or allocated from them.
+        The tree may come from a hostile file: shapes, dtypes, indices and finiteness are checked against the ``shape``
+        of rows and ``n_classes`` before anything is computed or allocated from them.
         """
 
 
@@ -172,8 +179,7 @@ class ArrayMember(Member):
     def check(self, n_features: int, n_classes: int) -> None:
         """Refuse what arrays of the right dtypes and shapes can still get wrong."""
 
-    @classmethod
-    def known_sizes(cls, n_features: int, n_classes: int) -> dict[str, int]:
+    def known_sizes(self, n_features: int, n_classes: int) -> dict[str, int]:
         return {"d": n_features, "K": n_classes}
 
     def fit(self, task: Task) -> Self:
@@ -185,28 +191,65 @@ class ArrayMember(Member):
         with one_thread():
             return by_blocks(self.score, X, self.row_numbers)
 
-    @classmethod
-    def stored(cls) -> dict[str, tuple[Any, ...]]:
-        hints = get_type_hints(cls, include_extras=True).items()
+    def stored(self) -> dict[str, tuple[Any, ...]]:
+        hints = get_type_hints(type(self), include_extras=True).items()
         return {name: hint.__metadata__ for name, hint in hints if hasattr(hint, "__metadata__")}
 
     def export(self) -> Tree:
         return {name: getattr(self, name) for name in self.stored()}
 
-    @classmethod
-    def restore(cls, tree: Tree, n_features: int, n_classes: int) -> Self:
-        member, sizes = cls(), cls.known_sizes(n_features, n_classes)
-        for name, (form, *limits) in cls.stored().items():
+    def restore(self, tree: Tree, shape: tuple[int, ...], n_classes: int) -> Self:
+        d = math.prod(shape)
+        sizes = self.known_sizes(d, n_classes)
+        for name, (form, *limits) in self.stored().items():
             if limits:
-                setattr(member, name, type(form)(checked_number(tree, name, form, *limits)))
+                setattr(self, name, type(form)(checked_number(tree, name, form, *limits)))
                 continue
             dtypes, *letters = form.split()
-            shape = tuple(sizes.get(letter) if letter.isalpha() else int(letter) for letter in letters)
-            array = checked(tree, name, dtypes.split("|"), shape)
-            sizes |= dict(zip(letters, array.shape, strict=True))
-            setattr(member, name, array)
-        member.check(n_features, n_classes)
-        return member
+            wanted = tuple(sizes.get(letter) if letter.isalpha() else int(letter) for letter in letters)
+            setattr(self, name, checked(tree, name, dtypes.split("|"), wanted))
+            sizes |= dict(zip(letters, tree[name].shape, strict=True))
+        self.check(d, n_classes)
+        return self
+
+
+class Foreign(Member):
+    """A clone of ``estimator``, a scikit-learn classifier that must have ``predict_proba``."""
+
+    estimator: Any
+
+    def __init__(self, name: str, estimator: Any) -> None:
+        if not hasattr(estimator, "fit") or not hasattr(estimator, "predict_proba"):
+            said = f"member {name!r} must be a classifier with fit and predict_proba, got {type(estimator).__name__}"
+            raise ValueError(f"{said} (probability=True, or CalibratedClassifierCV around it?)")
+        super().__init__(name, estimator=estimator)
+
+    def fit(self, task: Task) -> Self:
+        self.fitted = clone(self.estimator)
+        if self.fitted.get_params().get("random_state", 0) is None:
+            self.fitted.set_params(random_state=int(task.seed) % 2**31)
+        options = {} if task.sample_weight is None else {"sample_weight": task.sample_weight}
+        if options and "sample_weight" not in signature(self.fitted.fit).parameters:
+            said = f"member {self.name!r} ({type(self.fitted).__name__}) cannot use sample_weight:"
+            raise ValueError(f"{said} leave it out of members, or fit without weights")
+        self.fitted.fit(np.asarray(task.X), task.codes, **options)
+        self.priors = task.priors
+        return self
+
+    def log_posteriors(self, X: Any) -> FloatArray:
+        p = np.zeros((len(X), len(self.priors)))
+        p[:, np.asarray(self.fitted.classes_, dtype=np.intp)] = self.fitted.predict_proba(np.asarray(X))
+        if not np.isfinite(p).all():
+            raise ValueError(f"member {self.name!r} gives posteriors that are not finite: leave it out of members")
+        p = (p + PRIOR_SHARE * self.priors) / (p.sum(axis=1, keepdims=True) + PRIOR_SHARE)
+        return np.asarray(np.maximum(np.log(p), LOG_FLOOR))
+
+    def export(self) -> Tree:
+        said = f"member {self.name!r} is a {type(self.fitted).__name__}, which cannot be saved without pickle:"
+        raise ValueError(f"{said} save the whole model with joblib.dump, or leave this member out")
+
+    def restore(self, tree: Tree, shape: tuple[int, ...], n_classes: int) -> Self:
+        raise ValueError("a file cannot hold a member made from another classifier")
 
 
 def log_softmax(logits: npt.NDArray[Any]) -> FloatArray:
@@ -222,11 +265,10 @@ def log_shares(counts: FloatArray) -> FloatArray:
     return np.asarray(np.maximum(np.log(counts / counts.sum(axis=1, keepdims=True)), LOG_FLOOR))
 
 
-def by_blocks(score: Callable[[Float32], FloatArray], X: Any, row_numbers: int) -> FloatArray:
+def by_blocks(score: Callable[[Float32], FloatArray], X: Any, row_numbers: float) -> FloatArray:
     """``score`` of all rows, as many at once as :data:`BLOCK_NUMBERS` allows."""
-    size = max(1, BLOCK_NUMBERS // max(1, row_numbers))
-    starts = range(0, len(X), size)
-    return np.concatenate([score(np.asarray(X[start : start + size], dtype=np.float32)) for start in starts])
+    parts = blocks(len(X), row_numbers, BLOCK_NUMBERS)
+    return np.concatenate([score(np.asarray(X[rows], dtype=np.float32)) for rows in parts])
 
 
 class _Limit:

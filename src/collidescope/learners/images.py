@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import math
 from copy import deepcopy
-from typing import Any, NamedTuple, Self
+from typing import Self
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
-from collidescope.learners.base import LOG_FLOOR, FloatArray, Member, Task, Tree, by_blocks, checked
+from collidescope.learners.base import Task, Tree, checked
+from collidescope.learners.network import TorchMember
 from collidescope.training.loop import epoch_generator, seeded_module
 from collidescope.training.machine import flushed_denormals, one_thread
 
@@ -31,66 +32,49 @@ STEPS, SMALLEST_BATCH, LARGEST_BATCH = 64, 64, 512  #: images of a batch leave s
 SCORED = 1_024  #: images that are scored at once
 LEARNING_RATE, WEIGHT_DECAY, DROPOUT = 4e-3, 0.05, 0.1
 FOLLOW = 0.02  #: share of a step by which the averaged weights follow the trained ones
-
-
-class Augmentation(NamedTuple):
-    """How images are varied."""
-
-    shift: float  #: largest shift, as a share of the side
-    mirrored: bool
-    mixed: bool  #: whether images and their labels are mixed in pairs
-
-
-#: What is begun with, and what is tried in turn and kept where held-out images like it.
-LIGHT = Augmentation(shift=0.08, mirrored=False, mixed=False)
-TRIED: tuple[dict[str, bool], ...] = ({}, {"mirrored": True}, {"mixed": True})
+#: How images may be varied: what is tried in turn, and kept where held-out images like it (mixed: with their labels).
+TRIED = ("mirrored", "mixed")
+LARGEST_SHIFT = 0.08  #: as a share of the side
 LARGEST_ANGLE, N_RANDOM = 0.15, 5  #: radians, and random numbers that an image takes
 PARTS = 6
-MOST_WIDTH, MOST_SIDE, MOST_CHANNELS = 1024, 4096, 4096  #: a file may not claim wider networks
+MOST_WIDTH = 1024  #: a file may not claim wider networks
 
 
-class Convolution(Member):
+class Convolution(TorchMember):
     """A small convolutional network."""
 
-    name = "convolution"
-    images = True
+    images, single = True, math.inf
 
-    module: nn.Sequential
-    shape: tuple[int, int, int]
+    shape: tuple[int, ...]  #: channels, height and width
     width: int
 
     def fit(self, task: Task) -> Self:
-        X = torch.from_numpy(np.array(task.X[:], dtype=np.float32)).to(task.device)
-        y = torch.from_numpy(np.asarray(task.codes, dtype=np.int64)).to(task.device)
-        w = torch.from_numpy(task.weights.astype(np.float32)).to(task.device)
-        self.shape = (int(X.shape[1]), int(X.shape[2]), int(X.shape[3]))
-        gpu = task.device != "cpu"
+        arrays = np.array(task.X[:], np.float32), np.asarray(task.codes, np.int64), task.weights.astype(np.float32)
+        X, y, w = data = [torch.from_numpy(array).to(task.device) for array in arrays]
+        gpu, self.shape = task.device != "cpu", tuple(X.shape[1:])
         self.width = GPU_WIDTH if gpu else CPU_WIDTH
         part = torch.from_numpy(task.inner_parts(PARTS, task.seed)).to(task.device)
-        budget = GPU_IMAGES if gpu else CPU_IMAGES
+        tried, rest = (kept.nonzero()[:, 0][:CHOOSING_IMAGES] for kept in (part > 0, part == 0))
+        epochs = min(MOST_EPOCHS, max(FEWEST_EPOCHS, round((GPU_IMAGES if gpu else CPU_IMAGES) / len(X))))
+        few = max(FEWEST_CHOOSING, round(CHOOSING_SHARE * epochs))
         # Deterministic kernels: the same seed gives the same network on one machine.
         with torch.random.fork_rng(devices=[]), flushed_denormals(), one_thread(not gpu):
-            chosen, best = LIGHT, math.inf
-            tried, rest = (part > 0).nonzero()[:, 0][:CHOOSING_IMAGES], (part == 0).nonzero()[:, 0][:CHOOSING_IMAGES]
-            epochs = min(MOST_EPOCHS, max(FEWEST_EPOCHS, round(budget / len(X))))
-            few = max(FEWEST_CHOOSING, round(CHOOSING_SHARE * epochs))
-            for change in TRIED if len(rest) else ():
-                augmentation = chosen._replace(**change)
-                module = self._train(task, X[tried], y[tried], w[tried], augmentation, few, "choosing")
+            chosen, best = frozenset[str](), math.inf
+            for change in ((), *((each,) for each in TRIED)) if len(rest) else ():
+                module = self._train(task, [each[tried] for each in data], chosen.union(change), few, "choosing")
                 with torch.inference_mode():
                     logits = torch.cat([module(x) for x in torch.split(X[rest], SCORED)])
                     each = nn.functional.cross_entropy(logits, y[rest], reduction="none")
                 loss = float((each * w[rest]).sum() / w[rest].sum())
                 if loss < best:
-                    chosen, best = augmentation, loss
-            self.module = self._train(task, X, y, w, chosen, epochs, self.name)
+                    chosen, best = chosen.union(change), loss
+            self.module = self._train(task, data, chosen, epochs, self.name)
         for parameter in self.module.parameters():
             parameter.data = parameter.data.half().float()
         return self
 
-    def _train(
-        self, task: Task, X: Tensor, y: Tensor, w: Tensor, how: Augmentation, epochs: int, name: str
-    ) -> nn.Sequential:
+    def _train(self, task: Task, data: list[Tensor], varied: frozenset[str], epochs: int, name: str) -> nn.Module:
+        X, y, w = data
         device = torch.device(task.device).type
         module = seeded_module(lambda: build(self.shape, task.n_classes, self.width), task.seed)
         # Convolutions are a third faster with channels last.
@@ -111,7 +95,7 @@ class Convolution(Member):
             noise = torch.rand(len(X), N_RANDOM, generator=generator).to(task.device)
             total = torch.zeros((), device=task.device)
             for rows, random in zip(_batches(order, batch), _batches(noise, batch), strict=True):
-                x, targets = augment(X[rows], Y[rows], random, how)
+                x, targets = augment(X[rows], Y[rows], random, varied)
                 x = x.contiguous(memory_format=torch.channels_last)
                 with torch.autocast(device, torch.bfloat16, enabled=cuda):
                     logits = module(x)
@@ -130,50 +114,34 @@ class Convolution(Member):
                 task.report({"name": name, "epoch": epoch, "max_epochs": epochs, "val_loss": float(total) / steps})
         return averaged.eval().to(memory_format=torch.contiguous_format)  # type: ignore[no-any-return]
 
-    def log_posteriors(self, X: Any) -> FloatArray:
-        device = next(self.module.parameters()).device
-
-        def score(x: Any) -> FloatArray:
-            with torch.inference_mode():
-                return torch.log_softmax(self.module(torch.from_numpy(x).to(device)).double(), -1).cpu().numpy()
-
-        with one_thread(str(device) == "cpu"):
-            out = by_blocks(score, X, 4 * self.width * self.shape[1] * self.shape[2])
-        return np.maximum(out, LOG_FLOOR, out=out)
+    @property
+    def row_numbers(self) -> float:
+        return 4 * self.width * self.shape[1] * self.shape[2]
 
     def export(self) -> Tree:
-        state = {name.replace(".", "_"): tensor.cpu().numpy() for name, tensor in self.module.state_dict().items()}
-        parameters = {name.replace(".", "_") for name, _ in self.module.named_parameters()}
-        arrays = {name: array.astype(np.float16) if name in parameters else array for name, array in state.items()}
+        parameters = dict(self.module.named_parameters())
+        state = {name: t.half() if name in parameters else t for name, t in self.module.state_dict().items()}
+        arrays = {name.replace(".", "_"): t.cpu().numpy() for name, t in state.items()}
         return {"arrays": arrays, "shape": list(self.shape), "width": self.width}
 
-    @classmethod
-    def restore(cls, tree: Tree, n_features: int, n_classes: int) -> Self:
-        member = cls()
-        shape, width = tree["shape"], tree["width"]
-        limits = (MOST_CHANNELS, MOST_SIDE, MOST_SIDE, MOST_WIDTH)
-        numbers = [*shape, width] if isinstance(shape, list) else []
-        fits = len(numbers) == 4 and all(type(v) is int and 0 < v <= m for v, m in zip(numbers, limits, strict=True))
-        if not fits or math.prod(shape) != n_features:
-            message = f"images must have a shape of {n_features} numbers and a known width, got {shape!r}, {width!r}"
-            raise ValueError(message)
-        member.shape, member.width = (shape[0], shape[1], shape[2]), width
+    def restore(self, tree: Tree, shape: tuple[int, ...], n_classes: int) -> Self:
+        self.shape, self.width = shape, tree["width"]
+        if len(shape) != 3 or tree["shape"] != list(shape):
+            raise ValueError(f"images must have the shape {shape} of rows, got {tree['shape']!r}")
+        if type(self.width) is not int or not 0 < self.width <= MOST_WIDTH:
+            raise ValueError(f"width must be a whole number between 1 and {MOST_WIDTH}, got {self.width!r}")
         with torch.device("meta"):  # sizes first: nothing is allocated before the arrays are known to fit
-            expected = build(member.shape, n_classes, width).state_dict()
-        parameters, state = tree["arrays"], {}
-        for name, tensor in expected.items():
-            dtypes = (np.int64,) if not tensor.is_floating_point() else (np.float16, np.float32)
-            array = checked(parameters, name.replace(".", "_"), dtypes, tuple(tensor.shape))
-            state[name] = torch.from_numpy(array.astype(array.dtype if array.dtype == np.int64 else np.float32))
-            if name.endswith("running_var") and (array < 0).any():
+            expected = build(shape, n_classes, self.width).state_dict()
+        state = {}
+        for name, t in expected.items():
+            dtypes = ["f2", "f4"] if t.is_floating_point() else ["i8"]
+            state[name] = checked(tree["arrays"], name.replace(".", "_"), dtypes, tuple(t.shape))
+            if name.endswith("running_var") and (state[name] < 0).any():
                 raise ValueError("variances must not be negative")
-        member.module = build(member.shape, n_classes, width)
-        member.module.load_state_dict(state)
-        member.module.eval()
-        return member
+        return self.load(build(shape, n_classes, self.width), state)
 
 
-def build(shape: tuple[int, int, int], n_classes: int, width: int) -> nn.Sequential:
+def build(shape: tuple[int, ...], n_classes: int, width: int) -> nn.Sequential:
     """The network for images of one shape."""
     channels, side = shape[0], min(shape[1:])
     layers: list[nn.Module] = []
@@ -190,24 +158,25 @@ def build(shape: tuple[int, int, int], n_classes: int, width: int) -> nn.Sequent
     return nn.Sequential(*layers)
 
 
-def augment(x: Tensor, targets: Tensor, random: Tensor, how: Augmentation) -> tuple[Tensor, Tensor]:
+def augment(x: Tensor, targets: Tensor, random: Tensor, varied: frozenset[str]) -> tuple[Tensor, Tensor]:
     """Images shifted and turned a little, half of them mirrored, mixed in pairs as their weighted labels are.
 
     ``random`` (n, N_RANDOM) are uniform numbers: shifts, angle, whether to mirror, share of a pair.
     """
     n, _, height, width = x.shape
-    if how.shift:
-        # One affine map per image; bilinear, so that shifts by fractions of a pixel help small images too.
-        theta = torch.zeros(n, 2, 3, device=x.device)
-        theta[:, 0, 0] = theta[:, 1, 1] = 1
-        theta[:, :, 2] = (random[:, :2] * 4 - 2) * how.shift
-        theta[:, 1, 0] = (random[:, 2] * 2 - 1) * LARGEST_ANGLE
-        theta[:, 0, 1] = -theta[:, 1, 0]
-        grid = nn.functional.affine_grid(theta, [n, 1, height, width], align_corners=False)
-        x = nn.functional.grid_sample(x, grid, padding_mode="border", align_corners=False)
-    if how.mirrored:
+    # One affine map per image; bilinear, so that shifts by fractions of a pixel help small images too.
+    theta = torch.zeros(n, 2, 3, device=x.device)
+    theta[:, 0, 0] = theta[:, 1, 1] = 1
+    theta[:, :, 2] = (random[:, :2] * 4 - 2) * LARGEST_SHIFT
+    theta[:, 1, 0] = (random[:, 2] * 2 - 1) * LARGEST_ANGLE
+    theta[:, 0, 1] = -theta[:, 1, 0]
+    grid = nn.functional.affine_grid(theta, [n, 1, height, width], align_corners=False)
+    x = nn.functional.grid_sample(x, grid, padding_mode="border", align_corners=False)
+    if "mirrored" in varied:
         x = torch.where(random[:, 3, None, None, None] < 0.5, x.flip(-1), x)
-    if how.mixed:  # mixup (Zhang et al. 2018): batches are in random order, so the image before is a random partner
+    if (
+        "mixed" in varied
+    ):  # mixup (Zhang et al. 2018): batches are in random order, the image before is a random partner
         share = 0.5 - 0.5 * torch.cos(torch.pi * random[:, 4])
         x = torch.lerp(x.roll(1, 0), x, share[:, None, None, None])
         targets = torch.lerp(targets.roll(1, 0), targets, share[:, None])

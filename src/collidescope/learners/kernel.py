@@ -9,7 +9,7 @@ that turn scores into log posteriors, which are linear in f, in log max(f, ε) a
 
 from __future__ import annotations
 
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import numpy as np
 from scipy.linalg import eigh
@@ -31,18 +31,9 @@ SMALLEST_SCORE = np.float32(0.02)  #: scores are about this uncertain: below it 
 LARGEST_CALIBRATION = 50.0  #: weight of the scores in the log posteriors
 
 
-class _Fit(NamedTuple):
-    """A ridge fit: mean squared leave-one-out residual, coefficients (m, K), leave-one-out scores (n, K)."""
-
-    loss: float
-    coefficients: Float32
-    scores: Float32
-
-
 class Kernel(ArrayMember):
     """Gaussian kernel machine."""
 
-    name = "kernel"
     most_features = 5_000
 
     landmarks: Annotated[Float32, "f4 m d"]
@@ -58,20 +49,22 @@ class Kernel(ArrayMember):
         order = np.random.default_rng(task.seed).permutation(np.flatnonzero(w > 0))[:MOST_ROWS]
         X, w = np.asarray(task.X[order], dtype=np.float32), w[order].astype(np.float32)  # landmarks are the first
         Y = np.eye(task.n_classes, dtype=np.float32)[task.codes[order]] - priors.astype(np.float32)
-        best = np.inf
-        few = slice(CHOOSING_ROWS)
+        best, few = np.inf, slice(CHOOSING_ROWS)
         for spread in task.scales():
             scaled = X[few] * spread
-            unit = 1 / max(_median_square(scaled), 1e-30)
+            # of neighbours in the (random) order of the rows
+            squares = np.square(scaled[1:] - scaled[:-1]).sum(axis=1)
+            median = float(np.median(squares)) or float(squares.mean()) if len(squares) else 1.0
+            unit = 1 / max(median, 1e-30)
             for gamma in GAMMAS:
-                fit = _ridge(scaled, Y[few], w[few], gamma * unit, CHOOSING_LANDMARKS)
-                if fit.loss < best:
-                    best, self.gamma, self.spread = fit.loss, gamma * unit, spread
+                loss, _, _ = _ridge(scaled, Y[few], w[few], gamma * unit, CHOOSING_LANDMARKS)
+                if loss < best:
+                    best, self.gamma, self.spread = loss, gamma * unit, spread
         m = min(len(X), int(np.clip(MOST_VALUES // len(X), FEWEST_LANDMARKS, MOST_LANDMARKS)))
         scaled = X * self.spread
-        fit = _ridge(scaled, Y, w, self.gamma, m)
-        self.landmarks, self.coefficients = scaled[:m], fit.coefficients.astype(np.float32)
-        self.calibration = _calibrate(self._evidence(fit.scores), task.codes[order], w)
+        _, coefficients, scores = _ridge(scaled, Y, w, self.gamma, m)
+        self.landmarks, self.coefficients = scaled[:m], coefficients.astype(np.float32)
+        self.calibration = _calibrate(self._evidence(scores), task.codes[order], w)
 
     @property
     def row_numbers(self) -> int:
@@ -103,16 +96,11 @@ def _kernel(A: Float32, B: Float32, gamma: float) -> Float32:
     return squares
 
 
-def _median_square(X: Float32) -> float:
-    """Median squared distance of neighbours in the (random) order of the rows."""
-    if len(X) < 2:
-        return 1.0
-    squares = np.square(X[1:] - X[:-1]).sum(axis=1)
-    return float(np.median(squares)) or float(squares.mean())
+def _ridge(X: Float32, Y: Float32, w: Float32, gamma: float, n_landmarks: int) -> tuple[float, Float32, Float32]:
+    """Mean squared leave-one-out residual, coefficients (m, K) and leave-one-out scores (n, K) of the best penalty.
 
-
-def _ridge(X: Float32, Y: Float32, w: Float32, gamma: float, n_landmarks: int) -> _Fit:
-    """The fit of the lowest leave-one-out error; first rows are landmarks. Penalties are far above float32 rounding."""
+    The first rows are landmarks. Penalties are far above float32 rounding.
+    """
     m = min(n_landmarks, len(X))
     s, U = eigh(_kernel(X[:m], X[:m], gamma), overwrite_a=True, check_finite=False, driver="evd")
     kept = s > RANK_TOLERANCE * s[-1]
@@ -127,17 +115,16 @@ def _ridge(X: Float32, Y: Float32, w: Float32, gamma: float, n_landmarks: int) -
         e, V = eigh(Z.T @ Z, overwrite_a=True, check_finite=False, driver="evd")
         e, A = np.maximum(e, 0), Z @ V
     ATY, squares = A.T @ target, A * A
-    best = _Fit(np.inf, Y, Y)
+    best = np.inf
     for penalty in PENALTIES:
         shrunk = (1 / (e + np.float32(penalty)))[:, None]
         hat = squares @ shrunk
         # Leave-one-out residuals, (y - f) / (1 - h).
         residuals = (target - A @ (ATY * shrunk)) / np.maximum(1 - hat, SMALLEST_SLACK)
         loss = float(np.square(residuals).mean())
-        if loss < best.loss:
-            best = _Fit(loss, ATY * shrunk, Y - residuals / root_w)
-    coefficients = inverse_root @ (best.coefficients if V is None else V @ best.coefficients)
-    return best._replace(coefficients=coefficients)
+        if loss < best:
+            best, rotated, scores = loss, ATY * shrunk, Y - residuals / root_w
+    return best, inverse_root @ (rotated if V is None else V @ rotated), scores
 
 
 def _calibrate(evidence: Float32, codes: IntArray, w: Float32) -> FloatArray:

@@ -23,7 +23,6 @@ MOST_ROWS, CHOOSING_ROWS = 20_000, 2_000  #: reference rows that are kept; rows 
 class Neighbours(ArrayMember):
     """k nearest neighbours."""
 
-    name = "neighbours"
     most_features = 2_000  # beyond, distances say little and cost much
 
     rows: Annotated[npt.NDArray[np.float16], "f2 n d"]

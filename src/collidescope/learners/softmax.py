@@ -11,11 +11,12 @@ with a fraction of the rows that a network or a forest needs.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
 from scipy.optimize import minimize
 
+from collidescope._scaling import blocks
 from collidescope.learners.base import BLOCK_NUMBERS, LOG_FLOOR, ArrayMember, Float32, FloatArray, Task, log_softmax
 
 LARGEST_INPUT = 8.0  #: of products of inputs: without a limit one outlier of 20 scales would rule the fit
@@ -33,7 +34,6 @@ CONSTANT = 1e-6  #: a feature that varies by less than this share of its size is
 class Priors(ArrayMember):
     """The class shares of the training rows, whatever x: what a pool falls back on where nothing else has skill."""
 
-    name = "priors"
     simple = True
     log_priors: Annotated[FloatArray, "f8 K"]
 
@@ -48,44 +48,38 @@ class Priors(ArrayMember):
         return np.tile(self.log_priors, (len(x), 1))
 
 
-class Linear(ArrayMember):
-    """Softmax regression on the features themselves."""
+class Softmax(ArrayMember):
+    """Softmax regression on the features themselves, or with their products."""
 
-    name = "linear"
     simple = True
-    penalty: ClassVar[float] = 0.3
-    per_feature: ClassVar[bool] = False  #: whether the penalty grows with D, as a prior on logits, not on weights
-    rank: ClassVar[int | None] = None  #: largest rank of W; None penalises W itself
-    quadratic: ClassVar[bool] = False
+    penalty: float = 0.3
+    per_feature: bool = False  #: whether the penalty grows with D, as a prior on logits, not on weights
+    rank: int | None = None  #: largest rank of W; None penalises W itself
+    quadratic: bool = False
 
     mean: Annotated[Float32, "f4 D"]
     scale: Annotated[Float32, "f4 D"]
     weight: Annotated[Float32, "f4 D K"]
     bias: Annotated[Float32, "f4 K"]
 
-    @classmethod
-    def known_sizes(cls, n_features: int, n_classes: int) -> dict[str, int]:
+    def known_sizes(self, n_features: int, n_classes: int) -> dict[str, int]:
         products = n_features * (n_features + 1) // 2
-        return {"K": n_classes, "D": n_features + products * cls.quadratic}
+        return {"K": n_classes, "D": n_features + products * self.quadratic}
 
-    @classmethod
-    def takes_part(cls, n: int, d: int, k: int) -> bool:
-        D = cls.known_sizes(d, k)["D"]
-        if (cls.quadratic and D > MOST_PRODUCTS) or (cls.rank is not None and k < 3) or (cls.per_feature and D <= FEW):
-            return False
-        return n * D * k <= MOST_WORK
+    def takes_part(self, n: int, d: int, k: int) -> bool:
+        D = self.known_sizes(d, k)["D"]
+        useless = (self.rank is not None and k < 3) or (self.per_feature and D <= FEW)
+        return not useless and not (self.quadratic and D > MOST_PRODUCTS) and n * D * k <= MOST_WORK
 
     def learn(self, task: Task) -> None:
-        w = task.weights
-        self.mean, self.scale = self._moments(task.X, w)
-        self.weight, self.bias = _Problem(self, task, w).solve()
+        self.mean, self.scale = self._moments(task.X, task.weights)
+        self.weight, self.bias = _optimum(self, task)
 
     def _moments(self, X: Any, w: FloatArray) -> tuple[Float32, Float32]:
         """Weighted mean and inverse standard deviation of the regression features."""
         D = self.known_sizes(X.shape[1], 0)["D"]
-        size = max(1, BLOCK_NUMBERS // D)
         total, squares = np.zeros(D), np.zeros(D)
-        for block in (slice(start, start + size) for start in range(0, len(X), size)):
+        for block in blocks(len(X), D, BLOCK_NUMBERS):
             f = self._expanded(np.asarray(X[block], dtype=np.float32)).astype(np.float64)
             total += w[block] @ f
             squares += w[block] @ (f * f)
@@ -96,17 +90,16 @@ class Linear(ArrayMember):
         return mean.astype(np.float32), scale.astype(np.float32)
 
     def _expanded(self, x: Float32) -> Float32:
-        """Regression features, (n, d) → (n, D), in an array of their own."""
+        """Regression features, (n, d) → (n, D)."""
         if not self.quadratic:
-            return x.copy()
+            return x
         x = np.clip(x, -LARGEST_INPUT, LARGEST_INPUT)
         i, j = np.triu_indices(x.shape[1])
         return np.concatenate([x, x[:, i] * x[:, j]], axis=1)
 
     def features(self, x: Float32) -> Float32:
         """The same, standardised."""
-        f = self._expanded(x)
-        f -= self.mean
+        f = self._expanded(x) - self.mean
         f *= self.scale
         return f
 
@@ -118,99 +111,56 @@ class Linear(ArrayMember):
         return log_softmax(self.features(x) @ self.weight + self.bias)
 
 
-class SmoothLinear(Linear):
-    """The same with a penalty that grows with the number of features, for noisy labels of wide rows."""
+def _optimum(member: Softmax, task: Task) -> tuple[Float32, Float32]:
+    """W and bias at the minimum of the objective, as a function of a flat vector: W, or its factors U and V, and b."""
+    n, D, K, w = len(task.codes), len(member.mean), task.n_classes, task.weights
+    shares = (w / w.sum()).astype(np.float32)
+    penalty = member.penalty * (D if member.per_feature else 1) / n
 
-    name = "linear-smooth"
-    per_feature = True
+    def features(block: slice) -> Float32:
+        return member.features(np.asarray(task.X[block], dtype=np.float32))
 
+    kept = features(slice(n)) if n * D <= MOST_KEPT else None
+    parts_of_rows = [slice(n)] if kept is not None else list(blocks(n, D, BLOCK_NUMBERS))
 
-class OneAxis(Linear):
-    """Softmax regression whose classes lie along one direction of the features."""
-
-    name = "linear-axis"
-    penalty, rank = 1.0, 1
-
-
-class TraceNorm(Linear):
-    """Softmax regression with a penalty on the trace norm: as few directions as the classes need."""
-
-    name = "linear-trace"
-    penalty, rank = 3.0, 10**6
-
-
-class Quadratic(Linear):
-    """Softmax regression on the features and their products."""
-
-    name = "quadratic"
-    penalty, quadratic = 1.0, True
-
-
-class SmoothQuadratic(Quadratic):
-    """The same with a larger penalty, for few rows per product."""
-
-    name = "quadratic-smooth"
-    penalty = 10.0
-
-
-class _Problem:
-    """Loss and gradient of one fit as a function of a flat vector: W, or its factors U and V, and the bias."""
-
-    def __init__(self, member: Linear, task: Task, w: FloatArray) -> None:
-        self.member, self.X, self.codes, self.K = member, task.X, task.codes, task.n_classes
-        n, self.D = len(task.codes), len(member.mean)
-        self.w = (w / w.sum()).astype(np.float32)
-        self.penalty = member.penalty * (self.D if member.per_feature else 1) / n
-        kept = n * self.D <= MOST_KEPT
-        size = n if kept else max(1, BLOCK_NUMBERS // self.D)
-        self.blocks = [slice(start, start + size) for start in range(0, n, size)]
-        self.F = self._features(slice(None)) if kept else None
-        self.start_bias = np.log(task.priors)
-
-    def solve(self) -> tuple[Float32, Float32]:
-        # Low rank starts from the leading directions of a short full-rank fit: factors at zero have no gradient.
-        W, bias = self._minimise([np.zeros((self.D, self.K)), self.start_bias], MAX_ITERATIONS)
-        if self.member.rank is not None:
-            U, s, Vt = np.linalg.svd(W, full_matrices=False)
-            leading = slice(min(self.member.rank, self.D, self.K))
-            root = np.sqrt(np.maximum(s[leading], SMALLEST_START))
-            W, bias = self._minimise([U[:, leading] * root, Vt[leading].T * root, bias], MAX_FACTOR_ITERATIONS)
-        return W.astype(np.float32), bias.astype(np.float32)
-
-    def _minimise(self, start: list[FloatArray], limit: int) -> tuple[FloatArray, FloatArray]:
-        shapes = [part.shape for part in start]
-        options: Any = {"maxiter": limit, "ftol": FLAT / len(self.codes), "gtol": 1e-6, "maxcor": 20}
-        x0 = np.concatenate([part.ravel() for part in start])
-        found = minimize(self._loss_and_gradient, x0, (shapes,), jac=True, method="L-BFGS-B", options=options)
-        *parts, bias = _unpacked(found.x, shapes)
-        return _product(parts), bias
-
-    def _features(self, block: slice) -> Float32:
-        return self.member.features(np.asarray(self.X[block], dtype=np.float32))
-
-    def _loss_and_gradient(self, flat: FloatArray, shapes: list[tuple[int, ...]]) -> tuple[float, FloatArray]:
+    def loss_and_gradient(flat: FloatArray, shapes: list[tuple[int, ...]]) -> tuple[float, FloatArray]:
         *parts, bias = _unpacked(flat, shapes)
         W = _product(parts).astype(np.float32)
-        loss, dW, db = 0.0, np.zeros((self.D, self.K)), np.zeros(self.K)
-        for block in self.blocks:
-            F = self._features(block) if self.F is None else self.F
+        loss, dW, db = 0.0, np.zeros((D, K)), np.zeros(K)
+        for block in parts_of_rows:
+            F = features(block) if kept is None else kept
             z = F @ W + bias.astype(np.float32)
             z -= z.max(axis=1, keepdims=True)
-            own = np.arange(len(z)), self.codes[block]
+            own = np.arange(len(z)), task.codes[block]
             right = z[own].astype(np.float64)
             p = np.exp(z, out=z)
-            total = p.sum(axis=1)
-            w = self.w[block]
-            loss += float(w @ (np.log(total.astype(np.float64)) - right))
-            p *= (w / total)[:, None]  # ∂loss/∂logits = (p - onehot(y)) · w
-            p[own] -= w
+            total, share = p.sum(axis=1), shares[block]
+            loss += float(share @ (np.log(total.astype(np.float64)) - right))
+            p *= (share / total)[:, None]  # ∂loss/∂logits = (p - onehot(y)) · share
+            p[own] -= share
             dW += F.T @ p
             db += p.sum(axis=0)
         gradients = [dW] if len(parts) == 1 else [dW @ parts[1], dW.T @ parts[0]]
         for part, gradient in zip(parts, gradients, strict=True):
-            loss += 0.5 * self.penalty * float((part * part).sum())
-            gradient += self.penalty * part
+            loss += 0.5 * penalty * float((part * part).sum())
+            gradient += penalty * part
         return loss, np.concatenate([gradient.ravel() for gradient in (*gradients, db)])
+
+    def minimise(start: list[FloatArray], limit: int) -> tuple[FloatArray, FloatArray]:
+        shapes = [part.shape for part in start]
+        options: Any = {"maxiter": limit, "ftol": FLAT / n, "gtol": 1e-6, "maxcor": 20}
+        x0 = np.concatenate([part.ravel() for part in start])
+        found = minimize(loss_and_gradient, x0, (shapes,), jac=True, method="L-BFGS-B", options=options)
+        *parts, bias = _unpacked(found.x, shapes)
+        return _product(parts), bias
+
+    W, bias = minimise([np.zeros((D, K)), np.log(task.priors)], MAX_ITERATIONS)
+    if member.rank is not None:  # from the leading directions of that fit: factors at zero have no gradient
+        U, s, Vt = np.linalg.svd(W, full_matrices=False)
+        leading = slice(min(member.rank, D, K))
+        root = np.sqrt(np.maximum(s[leading], SMALLEST_START))
+        W, bias = minimise([U[:, leading] * root, Vt[leading].T * root, bias], MAX_FACTOR_ITERATIONS)
+    return W.astype(np.float32), bias.astype(np.float32)
 
 
 def _unpacked(flat: FloatArray, shapes: list[tuple[int, ...]]) -> list[FloatArray]:

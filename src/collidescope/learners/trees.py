@@ -9,7 +9,7 @@ nodes that use them. Leaves are numbered in the order in which they are written.
 from __future__ import annotations
 
 import warnings
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -55,12 +55,9 @@ class Trees(ArrayMember):
         feature, threshold, steps, inner = (np.concatenate(parts) for parts in zip(*written, strict=True))
         rounded = threshold.astype(np.float32)  # rows are float32: a threshold rounded down separates the same rows
         rounded = np.where(rounded > threshold, np.nextafter(rounded, np.float32(-np.inf)), rounded)
-        pairs = np.empty(len(rounded), dtype=[("feature", np.int64), ("threshold", np.float32)])
-        pairs["feature"], pairs["threshold"] = feature, rounded
-        cuts, cut = np.unique(pairs, return_inverse=True)
-        self.feature = cuts["feature"].astype(np.uint16)
-        self.threshold = np.ascontiguousarray(cuts["threshold"])
-        self.cut = cut.astype(np.uint16 if len(cuts) <= 2**16 else np.uint32)
+        cuts, cut = np.unique(np.column_stack([feature, rounded]), axis=0, return_inverse=True)
+        self.feature, self.threshold = cuts[:, 0].astype(np.uint16), cuts[:, 1].astype(np.float32)
+        self.cut = cut.ravel().astype(np.uint16 if len(cuts) <= 2**16 else np.uint32)
         self.right = steps.astype(np.uint8 if steps.max(initial=0) < 256 else np.uint16)
         self.sizes = np.asarray([len(left) for _, _, left, _ in trees], dtype=np.uint16)
         self.inner = np.packbits(inner)
@@ -137,7 +134,6 @@ class Forest(Trees):
     rows left out of bootstrap samples, then trees are grown on all rows.
     """
 
-    name = "forest"
     #: Class shares of the leaves as multiples of 1/255: how many each leaf has, the shares, and their classes.
     share_count: Annotated[Array, "u1|u2 L"]
     share: Annotated[npt.NDArray[np.uint8], "u1 s"]
@@ -150,8 +146,8 @@ class Forest(Trees):
         generator = np.random.default_rng(task.seed)
         X, y, w = task.sample(MOST_ROWS, generator)
         edges = [_edges(column) for column in X.T]
-        levels = np.stack([np.searchsorted(e, column) for e, column in zip(edges, X.T, strict=True)], axis=1)
-        levels = levels.astype(np.float32)
+        numbers = [np.searchsorted(e, column) for e, column in zip(edges, X.T, strict=True)]
+        levels = np.stack(numbers, axis=1).astype(np.float32)
         self.priors = task.priors.astype(np.float32)
         options: dict[str, Any] = {"max_depth": MAX_DEPTH, "random_state": int(task.seed) % 2**31, "n_jobs": 1}
         options["min_samples_leaf"] = self._leaf_size(levels, y, w, options, generator)
@@ -167,13 +163,12 @@ class Forest(Trees):
     def _leaf_size(self, levels: Float32, y: IntArray, w: FloatArray, options: Any, generator: Any) -> int:
         from sklearn.ensemble import ExtraTreesClassifier
 
-        rows = some(np.arange(len(y)), CHOOSING_ROWS, generator)
-        losses = []
+        rows, losses = some(np.arange(len(y)), CHOOSING_ROWS, generator), []
         present = np.unique(y[rows])
         own = np.arange(len(rows)), np.searchsorted(present, y[rows])
         for leaf in LEAF_SIZES:
-            own_options = options | {"min_samples_leaf": leaf, "bootstrap": True, "oob_score": True}
-            trees = ExtraTreesClassifier(CHOOSING_TREES, **own_options)
+            bagged = {"min_samples_leaf": leaf, "bootstrap": True, "oob_score": True}
+            trees = ExtraTreesClassifier(CHOOSING_TREES, **options, **bagged)
             with warnings.catch_warnings():  # a row that every bootstrap sample drew gets the priors below
                 warnings.simplefilter("ignore")
                 trees.fit(levels[rows], y[rows], sample_weight=w[rows])
@@ -193,11 +188,10 @@ class Forest(Trees):
         for tree, own in zip(grown, leaves, strict=True):
             full, value = np.zeros((len(own), K)), tree.value[own, 0]
             full[:, forest.classes_] = value / value.sum(axis=1, keepdims=True)
-            full = np.round(full * 255).astype(np.uint8)
-            shares.append((np.count_nonzero(full, axis=1), full[full > 0], np.nonzero(full)[1]))
-        small = np.uint8 if K < 256 else np.uint16
-        count, self.share, classes = (np.concatenate(parts) for parts in zip(*shares, strict=True))
-        self.share_count, self.share_class = count.astype(small), classes.astype(small)
+            shares.append(sparse.csr_array(np.round(full * 255).astype(np.uint8)))
+        every_share, small = sparse.vstack(shares, "csr"), np.uint8 if K < 256 else np.uint16
+        self.share, self.share_class = every_share.data, every_share.indices.astype(small)
+        self.share_count = np.diff(every_share.indptr).astype(small)
         self.lay_out()
 
     def lay_out(self) -> None:
@@ -260,26 +254,24 @@ class Boosting(Trees):
     together they learn from every row; rounds are chosen by the log loss of those rows, and groups stay together.
     """
 
-    name = "trees"
-    kinds: ClassVar[tuple[dict[str, Any], ...]] = (
+    kinds: tuple[dict[str, Any], ...] = (
         {"num_leaves": 8, "max_depth": 4, "feature_fraction": 0.7, "bagging_fraction": 0.7, "bagging_freq": 1},
         {"num_leaves": 20, "max_depth": 7, "feature_fraction": 0.7, "extra_trees": True},
     )
-    leaf_share, fewest, most = 0.02, 2, 10  #: rows of the smallest leaf: a share of the rows, within limits
+    leaf_share, leaf_rows = 0.02, (2, 10)  #: rows of the smallest leaf: a share of the rows, within limits
     values: Annotated[npt.NDArray[np.float16], "f2 L"]  #: of leaves; half precision changes a step by < 0.001
 
     def learn(self, task: Task) -> None:
-        K, n = task.n_classes, len(task.codes)
-        self.n_classes = K
+        n, d = task.X.shape
+        K = self.n_classes = task.n_classes
         most_rounds = max(1, min(MAX_ROUNDS, MAX_TREES // (len(self.kinds) * (1 if K == 2 else K))))
         slowest = LEARNING_RATE if n * K <= REFITTED else LARGE_RATE
         rate = float(np.clip(RATE_ROUNDS / most_rounds, slowest, FASTEST))
-        leaf = int(np.clip(self.leaf_share * n, self.fewest, self.most))
+        leaf = int(np.clip(self.leaf_share * n, *self.leaf_rows))
         common = {"objective": "binary", "num_class": 1} if K == 2 else {"objective": "multiclass", "num_class": K}
         common |= {"learning_rate": rate, "min_data_in_leaf": leaf, "min_sum_hessian_in_leaf": 1e-3, "lambda_l2": 1.0}
         common |= {"use_missing": False, "deterministic": True, "force_col_wise": True, "seed": int(task.seed) % 2**31}
         common |= {"num_threads": 1, "verbosity": -1}
-        d = task.X.shape[1]
         wide = {"feature_fraction": 0.7 * WIDE / d, "max_bin": WIDE_BINS} if d > WIDE else {}
         trees = []
         for number, kind in enumerate(self.kinds):
@@ -300,15 +292,6 @@ class Boosting(Trees):
         self.n_classes = n_classes
         if len(self.values) != self.n_leaves or (n_classes > 2 and len(self.sizes) % n_classes):
             raise ValueError(f"boosted trees must have a value per leaf and come in rounds of {n_classes}")
-
-
-class PlainBoosting(Boosting):
-    """Larger trees with large leaves and nothing random: rules that hold exactly are learned as such."""
-
-    name = "trees-plain"
-    most_features = WIDE
-    kinds: ClassVar[tuple[dict[str, Any], ...]] = ({"num_leaves": 31, "max_depth": 12, "lambda_l2": 0.0},)
-    leaf_share, fewest, most = 0.2, 5, 20
 
 
 def _boost(task: Task, part: IntArray, options: dict[str, Any], most: int) -> str:

@@ -30,7 +30,7 @@ from collidescope._scaling import apply_scaling
 from collidescope.equations.gramian import gramian_from_similarities
 from collidescope.equations.posterior import shift_priors, solve_posteriors
 from collidescope.equations.recovery import recover
-from collidescope.folds import HeldOut, Labels, Settings, Split, Standardised, restored_scaling, run_folds, threads_for
+from collidescope.folds import HeldOut, Plan, Split, restored_scaling, run_folds, threads_for
 from collidescope.learners.base import LARGEST_NUMBER, checked, checked_number
 from collidescope.pairwise import scoring
 from collidescope.pairwise.pairs import PairObjective, same_log_odds_shift
@@ -282,25 +282,21 @@ def _restored_references(tree: dict[str, Any], shape: tuple[int, ...], k: int) -
 
 
 def fit_pairs(
-    held: Standardised,
-    labels: Labels,
-    splits: Sequence[Split],
+    plan: Plan,
     config: TrainingConfig,
-    seeds: Sequence[int],
-    settings: Settings,
-    progress: Progress,
+    progress: Progress | None = None,
     *,
     factory: Callable[[int, int], Any] | None = None,
     n_references: int | None = None,
     seed: int = 0,
-    steps: int = 1,
     **choices: Any,
 ) -> tuple[PairFit, HeldOut]:
     """Algorithm 1: train the pair-wise model on every fold, estimate the Gramian and S, and solve for posteriors.
 
-    ``n_references`` is the paper's m, comparison points per class and fold (default all held-out rows), chosen by
-    ``seed``; ``choices`` are ``recovery``, ``correction`` and ``solver`` of PairFit, the rest as for ``fit_pool``.
+    ``n_references`` is the paper's m, comparison points per class and fold (all held-out rows by default), chosen by
+    ``seed``; ``choices`` are ``recovery``, ``correction`` and ``solver`` of :class:`PairFit`.
     """
+    held, splits, labels = plan.held, plan.splits, plan.labels
     codes, k = labels.codes, labels.n_classes
 
     def weights_of(rows: IntArray) -> FloatArray | None:
@@ -308,12 +304,11 @@ def fit_pairs(
 
     def train(number: int, report: Any = None) -> PairModel:
         rows = splits[number][0]
-        X, own = as_rows(held.take(rows), config.device), weights_of(rows)
-        folder = None if settings.checkpoint is None else settings.checkpoint / f"fold-{number}"
+        X, own, engine = as_rows(held.take(rows), config.device), weights_of(rows), (report, plan.folder(number))
         with threads_for(held.X.shape) if factory is None else nullcontext():
-            return PairModel.train(X, codes[rows], k, config, seeds[number], own, factory, report, folder)
+            return PairModel.train(X, codes[rows], k, config, plan.seeds[number], own, factory, *engine)
 
-    models, interrupted = run_folds(train, len(splits), settings.n_jobs, progress, steps)
+    models, interrupted = run_folds(train, len(splits), plan.n_jobs, progress, plan.share)
     fitted = PairFit(models, held.centre, held.scale, labels.priors, interrupted=interrupted, **choices)
     rng = np.random.default_rng(seed)
     tests = [test for _, test in splits[: len(models)]]
