@@ -15,7 +15,7 @@ set aside, and the rest is tested again: otherwise one careless annotator makes 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,8 +29,7 @@ from collidescope.applications._inputs import Told, check_rates, mean_and_error,
 from collidescope.counting import Names, collision_matrix_from_votes, count_table, input_groups, label_codes, vote_table
 from collidescope.matrix import UNSEEN, CollisionMatrix
 
-#: An annotator with fewer shared items than this is not tested: a mean of so few has no normal distribution.
-FEWEST_ITEMS = 20
+FEWEST_ITEMS = 20  #: with fewer shared items an annotator is not tested: a mean of so few has no normal distribution
 #: Item, class and annotator of each vote, as numbers; names of the annotators.
 Votes = tuple[IntArray, IntArray, IntArray, npt.NDArray[Any]]
 #: The coefficients as functions of B, for people.
@@ -80,7 +79,7 @@ def agreement(votes: Any, classes: Names | None = None, *, level: float = 0.95) 
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class AnnotatorReport(Told):
+class AnnotatorReport(Told, title="Who votes differently?", table="annotators"):
     """What :func:`compare_annotators` found.
 
     ``matrix`` is S from all pairs of votes by different annotators (mean over items), ``agreement`` the table of
@@ -91,8 +90,6 @@ class AnnotatorReport(Told):
     ``first``, ``second``, ``items`` they share, ``agreement``, ``low``, ``high`` (Wilson), least agreement first.
     """
 
-    TITLE: ClassVar[str] = "Who votes differently?"
-    TABLE: ClassVar[str] = "annotators"
     matrix: CollisionMatrix
     agreement: pd.DataFrame
     annotators: pd.DataFrame

@@ -29,7 +29,7 @@ labels go anywhere (R even), the order is that of -p(label).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -43,22 +43,17 @@ from collidescope.applications import _inputs as inputs
 from collidescope.applications._inputs import Names, Told, plain, scored, wilson_interval
 from collidescope.equations.moments import row_blocks
 
-#: Posteriors whose own estimate of their error is off by more standard errors than this are called miscalibrated.
-MISCALIBRATED = 3.0
+MISCALIBRATED = 3.0  #: standard errors by which posteriors may be wrong about their own error
 #: Added to each of the four cells of a paired 2×2 table (Agresti and Min, 2005): Wald's interval is too short without.
 AGRESTI_MIN = 0.5
-#: A row is clear when one class has at least this posterior: odds of 4 to 1 against all others together.
-CLEAR = 0.8
-#: A label is suspect when the row is clear and its label has at most this posterior: one chance in ten.
-SUSPECT = 0.1
-#: Pseudo-count of stray labels of each class, spread evenly: with none seen every direction is alike.
-PSEUDO_COUNT = 2.0
-#: Posteriors below this are not told apart: log 0 would outrank everything.
-SMALLEST = 1e-6
+CLEAR = 0.8  #: a row is clear when one class has at least this posterior: odds of 4 to 1 against all others together
+SUSPECT = 0.1  #: a label is suspect when the row is clear and its label has at most this posterior: one chance in ten
+PSEUDO_COUNT = 2.0  #: stray labels of each class, spread evenly: with none seen every direction is alike
+SMALLEST = 1e-6  #: posteriors below this are not told apart: log 0 would outrank everything
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class AuditReport(Told):
+class AuditReport(Told, title="Which errors could a better model avoid?", table="pairs", rows=(5, 20)):
     """What a classifier gets wrong: fixable now, not learned yet, inherent. Made by :func:`audit`.
 
     ``error = best + fixable`` exactly, as shares of rows, with ``error_interval`` and ``fixable_interval``;
@@ -69,9 +64,6 @@ class AuditReport(Told):
     of all rows; they sum to the total), ``p_value``, ``flagged``. Largest ``fixable`` first.
     """
 
-    TITLE: ClassVar[str] = "Which errors could a better model avoid?"
-    TABLE: ClassVar[str] = "pairs"
-    ROWS: ClassVar[tuple[int | None, int | None]] = (5, 20)
     classes: npt.NDArray[Any]
     n_rows: int
     error: float
@@ -133,7 +125,7 @@ class AuditReport(Told):
         found, fix = self.pairs[self.pairs["flagged"]], points(*self.fixable_interval)
         if self.fixable_interval[0] <= 0:
             names = [f"{a} taken for {b}" for a, b in zip(found["true"], found["predicted"], strict=True)]
-            more = f" Some pairs still stand out: {', '.join(names[: self.ROWS[0]])}." if names else ""
+            more = f" Some pairs still stand out: {', '.join(names[: self._rows[0]])}." if names else ""
             none = f"Nothing that a better model would fix is found (difference to the best rule known {fix} points)"
             return f"{said} {none}: {rest}. To err less takes better features or more rows.{more}"
         top = (found if len(found) else self.pairs).nlargest(1, "points").to_dict("records")[0]

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -48,20 +48,15 @@ from collidescope.matrix import UNSEEN, CollisionMatrix
 
 #: Columns go together from this rank correlation on (text: normalised mutual information), on so many rows.
 TOGETHER, ASSOCIATION_ROWS = 0.9, 2000
-#: Colliding pairs of classes whose dependence on columns is shown.
-PAIRS = 5
-#: Levels of a text column that get a column of their own in the linear part of the fast member.
-MAX_LEVELS = 20
-#: Fewest rows (and with clusters a third as many clusters) of a group whose t interval is to be trusted.
-MIN_ROWS = 30
-#: Shuffles of the labels behind :func:`grouped_labels`.
-SHUFFLES = 200
-#: Labels of rows with one value agree far more than chance: by half of what is possible, and beyond this z-value.
-FAR, Z = 0.5, 5.0
+PAIRS = 5  #: colliding pairs of classes whose dependence on columns is shown
+MAX_LEVELS = 20  #: levels of a text column that get a column of their own in the linear part of the fast member
+MIN_ROWS = 30  #: fewest rows (a third as many clusters) of a group whose t interval is to be trusted
+#: Labels of rows with one value agree far more than chance: by half of what is possible, beyond this z-value.
+FAR, Z, SHUFFLES = 0.5, 5.0, 200
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ColumnValue(Told):
+class ColumnValue(Told, title="Which column tells the classes apart?", hidden=("columns",)):
     """What every column is worth, made by :func:`column_value`.
 
     ``table`` has one row per unit, most needed first: ``unit``, ``columns``, ``needed`` (rise of PBER without it) with
@@ -71,8 +66,6 @@ class ColumnValue(Told):
     columns. ``pber``, ``pber_interval`` and ``matrix`` are with all columns, ``fits`` is the number of cross-fits.
     """
 
-    TITLE: ClassVar[str] = "Which column tells the classes apart?"
-    HIDDEN: ClassVar[tuple[str, ...]] = ("columns",)
     table: pd.DataFrame
     pairs: pd.DataFrame
     pber: float
@@ -159,10 +152,9 @@ def column_value(
 
     found = []
     with Progress("columns", 1 + 2 * len(units), verbose) as progress:
-        full, prior = cross_fit(every), cross_fit([])
+        full = cross_fit(every)
         i, j = largest_collisions(full, PAIRS)
-        with_all, with_none = (loss_and_rates(r, (i, j)) for r in (full, prior))
-        base = mean_and_error(with_all[:, 0], own)
+        with_all, with_none = (loss_and_rates(r, (i, j)) for r in (full, cross_fit([])))
         progress.step()
         for name, members in units.items():
             rest = [column for column in every if column not in members]
@@ -171,11 +163,11 @@ def column_value(
             # PBER first, then the pairs: the rise without the unit, and the fall with nothing else.
             rise, fall = mean_and_error(without - with_all, own), mean_and_error(with_none - alone, own)
             rates: dict[str, Any] = {"unit": [name] * (1 + len(i)), "class": ["", *names[i]], "other": ["", *names[j]]}
-            rates |= {"rate": with_all.mean(axis=0), "needed": rise.value}
-            rates["low"], rates["high"] = rise.interval(level)
-            rates |= {"p_value": rise.p_value(sides=1), "alone": fall.value}
-            rates["alone_low"], rates["alone_high"] = fall.interval(level)
-            found.append(pd.DataFrame(rates))
+            rates |= (
+                {"rate": with_all.mean(axis=0)} | rise.columns("needed", level) | {"p_value": rise.p_value(sides=1)}
+            )
+            found.append(pd.DataFrame(rates | fall.columns("alone", level, "alone_")))
+    base = mean_and_error(with_all[:, 0], own)
     table = pd.concat([part[:1] for part in found], ignore_index=True).drop(columns=["class", "other", "rate"])
     table.insert(1, "columns", [list(members) for members in units.values()])
     table["pber_without"] = base.value + table["needed"]
@@ -206,11 +198,9 @@ def fast_member(X: Any) -> Any:
     return VotingClassifier([("linear", linear), ("boosted", boosted)], voting="soft")
 
 
-def _units(
-    X: Any, every: list[Any], columns: Any, most: int, random_state: int
-) -> tuple[dict[Any, list[Any]], list[str]]:
+def _units(X: Any, every: list[Any], columns: Any, most: int, seed: int) -> tuple[dict[Any, list[Any]], list[str]]:
     if columns is None:
-        return _together(X, every, most, random_state)
+        return _together(X, every, most, seed)
     if isinstance(columns, Mapping):
         units = {name: [part] if isinstance(part, str) else list(part) for name, part in columns.items()}
     elif isinstance(columns, str) or not isinstance(columns, Sequence | np.ndarray):
@@ -225,9 +215,9 @@ def _units(
     return units, []
 
 
-def _together(X: Any, every: list[Any], most: int, random_state: int) -> tuple[dict[Any, list[Any]], list[str]]:
+def _together(X: Any, every: list[Any], most: int, seed: int) -> tuple[dict[Any, list[Any]], list[str]]:
     n = np.shape(X)[0]
-    rows = np.sort(np.random.default_rng(random_state).choice(n, min(n, ASSOCIATION_ROWS), replace=False))
+    rows = np.sort(np.random.default_rng(seed).choice(n, min(n, ASSOCIATION_ROWS), replace=False))
     frame = pd.DataFrame(_safe_indexing(X, rows)).reset_index(drop=True)
     is_number = pd.api.types.is_numeric_dtype
     ranks = frame.apply(lambda column: column.rank() if is_number(column) else pd.factorize(column)[0])
@@ -244,27 +234,24 @@ def _together(X: Any, every: list[Any], most: int, random_state: int) -> tuple[d
     cluster = fcluster(tree, 1 - TOGETHER, "distance")
     if cluster.max() > most:
         cluster = fcluster(tree, most, "maxclust")
-    units: dict[Any, list[Any]] = {}
-    for column, own in zip(every, cluster, strict=True):
-        units.setdefault(own, []).append(column)
-    named = {part[0] if len(part) == 1 else " & ".join(map(str, part)): part for part in units.values()}
-    joined = [", ".join(map(str, part)) for part in units.values() if len(part) > 1]
+    units = [[every[c] for c in np.flatnonzero(cluster == own)] for own in pd.unique(cluster)]
+    named = {part[0] if len(part) == 1 else " & ".join(map(str, part)): part for part in units}
+    joined = [", ".join(map(str, part)) for part in units if len(part) > 1]
     return named, [f"columns that go together are one unit: {part}" for part in joined]
 
 
 def _prices(costs: Mapping[Any, float] | None, units: dict[Any, list[Any]]) -> dict[Any, float]:
-    known = dict(costs or {})
+    known = costs or {}
     places = {*units, *(column for part in units.values() for column in part)}
-    for name, cost in known.items():
-        if name not in places:
-            raise ValueError(f"costs names {name!r}, which is no unit or column")
-        check.check_between(cost, 0, np.inf, f"costs[{name!r}]")
-    totals = {name: known.get(name, sum(known.get(column, 0.0) for column in part)) for name, part in units.items()}
-    return {name: float(total) for name, total in totals.items() if total > 0}
+    if unknown := [name for name in known if name not in places]:
+        raise ValueError(f"costs names {unknown[0]!r}, which is no unit or column")
+    prices = {name: check.check_between(cost, 0, np.inf, f"costs[{name!r}]") for name, cost in known.items()}
+    totals = {name: prices.get(name, sum(prices.get(column, 0.0) for column in part)) for name, part in units.items()}
+    return {name: total for name, total in totals.items() if total > 0}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SubgroupCollisions(Told):
+class SubgroupCollisions(Told, title="For whom do the classes collide?"):
     """Collisions by subgroup, made by :func:`collisions_by`.
 
     ``table`` has one row per ``group``: ``rows``, ``pber`` with ``low`` and ``high``, ``difference`` to the PBER of all
@@ -274,7 +261,6 @@ class SubgroupCollisions(Told):
     other rows, ``p_value`` and ``flagged``; ``matrices`` S of the groups with rows enough that have every class.
     """
 
-    TITLE: ClassVar[str] = "For whom do the classes collide?"
     table: pd.DataFrame
     pairs: pd.DataFrame
     matrices: dict[Any, CollisionMatrix]
@@ -285,9 +271,9 @@ class SubgroupCollisions(Told):
     def verdict(self) -> str:
         small = int((self.table["verdict"] == "too few rows").sum())
         more = f" {small} groups are too small to tell." if small else ""
-        other = self.table[self.table["verdict"].isin(["higher", "lower"])]
-        numbers = zip(other["group"], other["pber"], 100 * other["difference"], other["verdict"], strict=True)
-        said = [f"{name} {pber:.1%} ({gap:+.1f} points, {verdict})" for name, pber, gap, verdict in numbers]
+        odd = self.table.assign(points=100 * self.table["difference"]).query("verdict in ['higher', 'lower']")
+        words = "{group} {pber:.1%} ({points:+.1f} points, {verdict})"
+        said = [words.format_map(row) for row in odd.to_dict("records")]
         if not said:
             return f"No group differs from the rest beyond chance.{more}"
         return f"{len(said)} of {len(self.table)} groups differ from the rest in PBER: {'; '.join(said)}.{more}"
@@ -349,12 +335,12 @@ def collisions_by(
             continue
         parts = (here, ~here)
         mean, rest = (mean_and_error(stats[part], None if clusters is None else units[part]) for part in parts)
-        gap = mean.minus(rest)
-        wide = mean._replace(stderr=np.hypot(mean.stderr, UNSEEN / sizes[g]))
-        (low, high), (least, most) = ([float(end[0]) for end in m.interval(each)] for m in (wide, gap))
-        verdict = "higher" if least > 0 else "lower" if most < 0 else "not different"
-        row |= {"pber": mean.value[0], "low": max(low, 0.0), "high": min(high, 1.0), "difference": gap.value[0]}
-        row |= {"difference_low": least, "difference_high": most, "verdict": verdict}
+        gap, wide = mean.minus(rest), mean._replace(stderr=np.hypot(mean.stderr, UNSEEN / sizes[g]))
+        ends = wide.columns("pber", each) | gap.columns("difference", each, "difference_")
+        row |= {name: float(values[0]) for name, values in ends.items()}
+        row |= {"low": max(row["low"], 0.0), "high": min(row["high"], 1.0)}
+        above, below = row["difference_low"] > 0, row["difference_high"] < 0
+        row["verdict"] = "higher" if above else "lower" if below else "not different"
         if curves:
             together = by_size[here].groupby(units[here])
             baseline = 1 - float(((np.bincount(codes[here]) / sizes[g]) ** 2).sum())
@@ -365,8 +351,8 @@ def collisions_by(
         pairs.append(pd.DataFrame(columns | {"difference": gap.value[1:], "p_value": gap.p_value()[1:]}))
         if len(np.unique(codes[here])) == len(names):
             matrices[name] = collision_matrix_from_posteriors(posteriors[here], names[codes[here]], classes=names)
-    shown = ["group", "rows", "pber", "low", "high", "difference", "difference_low", "difference_high", "limit_low"]
-    table = pd.DataFrame(rows).reindex(columns=[*shown, "limit_high", "verdict"])
+    shown = "group rows pber low high difference difference_low difference_high limit_low limit_high verdict"
+    table = pd.DataFrame(rows).reindex(columns=shown.split())
     every = pd.concat(pairs) if pairs else pd.DataFrame(columns=["group", "class", "other", "difference", "p_value"])
     return SubgroupCollisions(table, inputs.flagged(every, fdr), matrices, level, fdr)
 

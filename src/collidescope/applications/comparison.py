@@ -15,7 +15,7 @@ simultaneous (Bonferroni over the pairs).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,12 +29,11 @@ from collidescope.applications._inputs import Names, Told, loss_and_rates, mean_
 from collidescope.matrix import UNSEEN, CollisionMatrix
 
 NOT_LEARNED, NOISE, AGREED = "not learned yet", "label noise or leak", "agreed"
-#: Class shares that differ by more than this describe different populations, and S depends on them.
-PRIORS_GAP = 0.05
+PRIORS_GAP = 0.05  #: class shares that differ by more describe different populations, and S depends on them
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Comparison(Told):
+class Comparison(Told, title="What the model sees, and what people do", table="pairs", rows=(10, 20)):
     """What :func:`compare` found.
 
     ``pairs`` has one row per pair of classes, in the direction with the larger rate: ``class``, ``other``,
@@ -43,9 +42,6 @@ class Comparison(Told):
     ``pber`` is the same of the PBER.
     """
 
-    TITLE: ClassVar[str] = "What the model sees, and what people do"
-    TABLE: ClassVar[str] = "pairs"
-    ROWS: ClassVar[tuple[int | None, int | None]] = (10, 20)
     pairs: pd.DataFrame
     pber: dict[str, Any]
     level: float
@@ -81,8 +77,7 @@ def compare(estimated: CollisionMatrix, counted: CollisionMatrix, *, level: floa
         inputs.check_matrix(cm, name)
         if cm.stderr is None or cm.pber_stderr is None:
             raise ValueError(f"{name} has no standard errors, so no difference can be judged: estimate it with labels")
-    odd = set(estimated.classes.tolist()) ^ set(counted.classes.tolist())
-    if odd:
+    if odd := set(estimated.classes.tolist()) ^ set(counted.classes.tolist()):
         raise ValueError(f"estimated and counted must have the same classes, only one has {sorted(map(str, odd))}")
     order = check.encode_labels(estimated.classes, counted.classes, "estimated")
     same = np.ix_(order, order)
@@ -90,17 +85,15 @@ def compare(estimated: CollisionMatrix, counted: CollisionMatrix, *, level: floa
     i, j = np.triu_indices(len(S), 1)
     swap = (S + T)[j, i] > (S + T)[i, j]
     i, j = np.where(swap, j, i), np.where(swap, i, j)
-    difference, stderr = (S - T)[i, j], errors[i, j]
-    half = ndtri(1 - (1 - level) / 2 / len(i)) * stderr
-    z = np.divide(np.abs(difference), stderr, out=np.where(difference == 0, 0.0, np.inf), where=stderr > 0)
-    columns: dict[str, Any] = {"class": estimated.classes[i], "other": estimated.classes[j], "estimated": S[i, j]}
-    columns |= {"counted": T[i, j], "difference": difference, "low": difference - half, "high": difference + half}
-    columns |= {"p_value": np.minimum(2 * ndtr(-z) * len(i), 1.0), "verdict": _verdict(difference, half)}
-    pairs = pd.DataFrame(columns).iloc[np.argsort(-z, kind="stable")].reset_index(drop=True)
-    gap = estimated.pber - counted.pber
+    stderr, names = errors[i, j], {"class": estimated.classes[i], "other": estimated.classes[j]}
+    pairs = pd.DataFrame(names | _compared(S[i, j], T[i, j], ndtri(1 - (1 - level) / 2 / len(i)) * stderr))
+    gap = pairs["difference"].abs().to_numpy()
+    z = np.divide(gap, stderr, out=np.where(gap == 0, 0.0, np.inf), where=stderr > 0)
+    pairs.insert(7, "p_value", np.minimum(2 * ndtr(-z) * len(i), 1.0))
+    pairs = pairs.iloc[np.argsort(-z, kind="stable")].reset_index(drop=True)
     room = float(ndtri((1 + level) / 2) * np.hypot(estimated.pber_stderr or 0, counted.pber_stderr or 0))
-    pber: dict[str, Any] = {"estimated": estimated.pber, "counted": counted.pber, "difference": gap, "low": gap - room}
-    pber |= {"high": gap + room, "verdict": str(_verdict(np.array(gap), np.array(room)))}
+    pber = _compared(estimated.pber, counted.pber, room)
+    pber["verdict"] = str(pber["verdict"])
     notes = []
     unlike = np.abs(estimated.priors - counted.priors[order])
     if unlike.max() > PRIORS_GAP:
@@ -117,12 +110,15 @@ def _errors(cm: CollisionMatrix) -> FloatArray:
     return np.asarray(cm.stderr if cm.counts is None else np.hypot(cm.stderr, UNSEEN / cm.counts[:, None]))  # type: ignore[arg-type]
 
 
-def _verdict(difference: FloatArray, half: FloatArray) -> Any:
-    return np.where(difference > half, NOT_LEARNED, np.where(difference < -half, NOISE, AGREED))
+def _compared(estimated: Any, counted: Any, half: Any) -> dict[str, Any]:
+    gap = estimated - counted
+    verdict = np.where(gap > half, NOT_LEARNED, np.where(gap < -half, NOISE, AGREED))
+    both = {"estimated": estimated, "counted": counted, "difference": gap}
+    return both | {"low": gap - half, "high": gap + half, "verdict": verdict}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class CollisionChange(Told):
+class CollisionChange(Told, title="Did collisions change?"):
     """How collisions changed between two fits or two periods, made by :func:`collision_change`.
 
     ``before``, ``after`` and ``change`` (with ``interval``) are of the PBER, ``paired`` where both are about the same
@@ -130,7 +126,6 @@ class CollisionChange(Told):
     ``p_value``, ``flagged``.
     """
 
-    TITLE: ClassVar[str] = "Did collisions change?"
     before: float
     after: float
     change: float
@@ -170,15 +165,13 @@ def collision_change(
     first, codes, names, _ = scored(P_before, None, y_before, classes, "P_before", "y_before")
     paired = y_after is None
     labels, y_name = (y_before, "y_before") if y_after is None else (y_after, "y_after")
-    second, later, _, _ = scored(P_after, None, labels, names, "P_after", y_name)
+    second, later, *_ = scored(P_after, None, labels, names, "P_after", y_name)
     r = residuals(first, codes), residuals(second, later)
     i, j = inputs.largest_collisions(np.concatenate(r))
     before, after = (loss_and_rates(part, (i, j)) for part in r)
     gap = mean_and_error(after - before) if paired else mean_and_error(after).minus(mean_and_error(before))
-    table = pd.DataFrame({"before": before.mean(axis=0), "after": after.mean(axis=0), "difference": gap.value})
-    table["low"], table["high"] = gap.interval(level)
-    was, now, change, low, high = map(float, table.iloc[0])
-    pairs = table.assign(p_value=gap.p_value())[1:]
-    pairs.insert(0, "class", names[i])
-    pairs.insert(1, "other", names[j])
-    return CollisionChange(was, now, change, (low, high), paired, inputs.flagged(pairs, fdr))
+    rates = {"before": before.mean(axis=0), "after": after.mean(axis=0)} | gap.columns("difference", level)
+    was, now, change, low, high = (float(values[0]) for values in rates.values())
+    rates = {"class": names[i], "other": names[j]} | {name: values[1:] for name, values in rates.items()}
+    pairs = inputs.flagged(pd.DataFrame(rates | {"p_value": gap.p_value()[1:]}), fdr)
+    return CollisionChange(was, now, change, (low, high), paired, pairs)

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, count
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -57,7 +57,7 @@ Groupings = npt.NDArray[np.integer]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ConsolidationPlan(Told):
+class ConsolidationPlan(Told, title="Which classes to merge", rows=(TEXT_CLASSES, HTML_CLASSES)):
     """Which classes become one, what is gained by it, and every other step of the same path (:func:`consolidate`).
 
     ``groups`` are lists of class names, ``matrix`` is S of them (named "4+9", with intervals where ``source``, S of the
@@ -69,8 +69,6 @@ class ConsolidationPlan(Told):
     constraints forbid at its end; None with ``method="optimal"``, whose steps need not nest.
     """
 
-    TITLE: ClassVar[str] = "Which classes to merge"
-    ROWS: ClassVar[tuple[int | None, int | None]] = (TEXT_CLASSES, HTML_CLASSES)
     groups: list[list[Any]]
     matrix: CollisionMatrix
     path: pd.DataFrame
@@ -413,7 +411,7 @@ def _intervals(cm: CollisionMatrix, groupings: Groupings, pber: FloatArray) -> t
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SplitCandidates(Told):
+class SplitCandidates(Told, title="Which classes look like two?"):
     """Classes that look like two, made by :func:`split_candidates`.
 
     ``table`` has one row per class and pair of others, smallest p-value first: ``class``, ``first``, ``second``,
@@ -421,7 +419,6 @@ class SplitCandidates(Told):
     ``rate_first_elsewhere`` in the second), ``rate_second`` and ``rate_second_elsewhere``, ``p_value``, ``flagged``.
     """
 
-    TITLE: ClassVar[str] = "Which classes look like two?"
     table: pd.DataFrame
     _parts: list[tuple[IntArray, IntArray]]
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -76,14 +76,13 @@ def smooth_labels(y: Any, cm: CollisionMatrix, strength: float = 0.1) -> Any:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SmoothingChoice(Told):
+class SmoothingChoice(Told, title="How much label smoothing?"):
     """Held-out log loss by strength: see :func:`choose_smoothing`.
 
     ``best`` is the (smallest) strength with the lowest of the ``losses``, which is lower by ``gain`` than that of the
     smallest strength tried, with its standard error over rows (paired).
     """
 
-    TITLE: ClassVar[str] = "How much label smoothing?"
     strengths: FloatArray
     losses: FloatArray
     best: float
