@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import combinations, count
 from typing import Any, NamedTuple
 
@@ -33,27 +34,20 @@ from collidescope.applications._inputs import Names, Told, check_matrix, check_r
 from collidescope.matrix import CollisionMatrix, _half_width
 
 LEVEL = 0.95
-#: Gains closer than this are equal up to rounding: the pair that comes first is taken, on every machine.
-TIE = 1e-12
-#: In place of the gain of a pair that may not be merged; true gains are never negative.
-FORBIDDEN = -1.0
-#: Up to this many classes every grouping is looked at within a second (Bell's numbers: 115,975; 4 million for 12).
-OPTIMAL_CLASSES = 10
-#: Letters of the name of a group: three columns of names and numbers fit into 80.
-NAME_WIDTH = 24
-#: Splits: the grid of the kernel density, and samples from the null (p-values down to 0.005).
-BINS, RESAMPLES = 256, 199
-#: Fewest rows of a class, and of a part, about which something is claimed.
-MIN_ROWS, MIN_PART = 60, 10
-#: Least mean posterior of "its" class in a part: parts that hardly collide need not be told apart.
-MIN_RATE = 0.02
-#: The classes that class k collides with most are paired with each other.
-OTHERS = 3
+TIE = 1e-12  #: gains closer than this are equal up to rounding: the pair that comes first is taken, on every machine
+FORBIDDEN = -1.0  #: in place of the gain of a pair that may not be merged; true gains are never negative
+OPTIMAL_CLASSES = 10  #: every grouping of so many is looked at within a second (115,975 of them; 4 million for 12)
+NAME_WIDTH = 24  #: letters of the name of a group: three columns of names and numbers fit into 80
+BINS, RESAMPLES = 256, 199  #: splits: the grid of the kernel density, samples from the null (p-values down to 0.005)
+MIN_ROWS, MIN_PART = 60, 10  #: fewest rows of a class, and of a part, about which something is claimed
+MIN_RATE = 0.02  #: least mean posterior of "its" class in a part: parts that hardly collide need not be told apart
+OTHERS = 3  #: the classes that class k collides with most are paired with each other
 #: Changes of a density below this share of its largest value are rounding; posteriors below this are not told apart.
 FLAT, SMALLEST = 1e-9, 1e-6
 
 GroupNames = Sequence[Any] | Callable[[list[Any]], Any]
 Groupings = npt.NDArray[np.integer]
+Allows = Callable[[IntArray], bool]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -112,8 +106,7 @@ class ConsolidationPlan(Told, title="Which classes to merge", rows=(TEXT_CLASSES
 
     def transform(self, y: Any) -> Any:
         """Labels → names of their groups: an array of text, or a Series with its index for a Series."""
-        mapping = self.mapping
-        names = np.array([mapping[name] for name in self.source.classes.tolist()])
+        names = np.array([self.mapping[name] for name in self.source.classes.tolist()])
         merged = names[check.encode_labels(y, self.source.classes)]
         return pd.Series(merged, y.index, name=y.name) if isinstance(y, pd.Series) else merged
 
@@ -192,14 +185,18 @@ def consolidate(
     if balance and method == "optimal":
         raise ValueError("balance must be 0 with method='optimal', which looks for the lowest PBER: use max_group_size")
     most = cm.n_classes if max_group_size is None else check.check_count(max_group_size, "max_group_size", least=2)
-    limits = _constraints(cm.classes.tolist(), must_merge, cannot_merge, most)
+    together, apart = _constraints(cm.classes.tolist(), must_merge, cannot_merge, most)
+
+    def fits(group: IntArray, most: int = most) -> bool:
+        return len(group) <= most and not apart[np.ix_(group, group)].any()
+
     W = cm.joint + cm.joint.T
     np.fill_diagonal(W, 0.0)
-    search = _greedy(W, limits, balance) if method == "greedy" else _optimal(W, limits)
+    search = _greedy(W, together, fits, balance) if method == "greedy" else _optimal(W, together, fits)
     if search.groupings[0].max() < 1:
         raise ValueError("must_merge joins every class into one: keep at least 2 groups")
-    free = limits._replace(most=cm.n_classes)
-    path = _path_table(cm, search, _greedy(W, free, 0.0) if balance or most < cm.n_classes else search)
+    limited = balance or most < cm.n_classes
+    path = _path_table(cm, search, _greedy(W, together, partial(fits, most=cm.n_classes)) if limited else search)
     start = ConsolidationPlan([], cm, path, search.linkage, search.groupings, cm)
     if n_groups is not None:
         return start.at(n_groups, names)
@@ -238,18 +235,10 @@ def _with_interval(cm: CollisionMatrix) -> str:
     return f"{cm.pber:.2%}" + ("" if interval is None else f" (95% interval {interval[0]:.2%} to {interval[1]:.2%})")
 
 
-class _Constraints(NamedTuple):
-    """What may be merged, as class numbers: ``together`` (must_merge), ``apart`` (K×K), ``most`` classes of a group."""
-
-    together: list[list[int]]
-    apart: npt.NDArray[np.bool_]
-    most: int
-
-    def allows(self, group: Sequence[int]) -> bool:
-        return len(group) <= self.most and not self.apart[np.ix_(group, group)].any()
-
-
-def _constraints(names: list[Any], must_merge: Any, cannot_merge: Any, most: int) -> _Constraints:
+def _constraints(
+    names: list[Any], must_merge: Any, cannot_merge: Any, most: int
+) -> tuple[list[list[int]], npt.NDArray[np.bool_]]:
+    """What may be merged, as class numbers: groups of must_merge, and which pairs stay apart (K×K)."""
     together: list[list[int]] = []
     for group in _groups(names, must_merge, "must_merge"):  # groups that share a class are one
         touching = [other for other in together if set(other) & set(group)]
@@ -265,7 +254,7 @@ def _constraints(names: list[Any], must_merge: Any, cannot_merge: Any, most: int
             raise ValueError(f"must_merge joins {both}, which cannot_merge keeps apart: drop one")
         if len(group) > most:
             raise ValueError(f"must_merge joins {len(group)} classes, max_group_size allows {most}")
-    return _Constraints(together, apart, most)
+    return together, apart
 
 
 def _groups(names: list[Any], given: Any, argument: str) -> list[list[int]]:
@@ -297,52 +286,47 @@ class _Search(NamedTuple):
     linkage: FloatArray | None = None
 
 
-def _greedy(W: FloatArray, limits: _Constraints, balance: float) -> _Search:
+def _greedy(W: FloatArray, together: list[list[int]], allows: Allows, balance: float = 0.0) -> _Search:
     """Merge the two groups with the best score, again and again: O(K²) each time.
 
     A group is known by its first member. Merges that the constraints forbid complete the tree and belong to no plan.
     """
     k = len(W)
-    W, members = W.copy(), {i: [i] for i in range(k)}
-    number, cluster, size, alive = np.arange(k), np.arange(k), np.ones(k), np.ones(k, dtype=bool)
+    W, number, cluster, size = W.copy(), np.arange(k), np.arange(k), np.ones(k)
     pairs: list[tuple[int, int]] = []
     gains, groupings, linkage = [], [number.copy()], np.empty((k - 1, 4))
 
-    def scores() -> FloatArray:
-        return np.where(alive[:, None] & alive & ~np.eye(k, dtype=bool), W / np.outer(size, size) ** balance, FORBIDDEN)
-
     def merge(a: int, b: int) -> None:
         gains.append(float(W[a, b]))
-        size[a] += size[b]
+        size[a], size[b] = size[a] + size[b], 0
         # As scipy writes it: two clusters, the PBER removed so far (never falling), the classes below.
         linkage[len(pairs)] = *sorted((cluster[a], cluster[b])), sum(gains), size[a]
         cluster[a] = k + len(pairs)
         pairs.append((a, b))
         W[a] += W[b]
         W[:, a] += W[:, b]
-        alive[b] = False
-        members[a] += members.pop(b)
         number[number == b] = a
         groupings.append(np.unique(number, return_inverse=True)[1])
 
-    def merge_all(allowed: Callable[[list[int]], bool]) -> int:
-        score = scores()
-        while (best := float(score.max())) > FORBIDDEN:
-            a, b = divmod(int((score >= best - TIE).argmax()), k)
-            if allowed(members[a] + members[b]):
+    def merge_all(allowed: Allows, balance: float) -> int:
+        scores = np.where(np.outer(size, size) > 0, W / np.maximum(np.outer(size, size), 1) ** balance, FORBIDDEN)
+        np.fill_diagonal(scores, FORBIDDEN)
+        while (best := float(scores.max())) > FORBIDDEN:
+            a, b = divmod(int((scores >= best - TIE).argmax()), k)
+            if allowed(np.flatnonzero((number == a) | (number == b))):
                 merge(a, b)
-                score[a] = score[:, a] = np.where(alive, W[a] / (size * size[a]) ** balance, FORBIDDEN)
-                score[a, a] = score[b] = score[:, b] = FORBIDDEN
+                near = W[a] / np.maximum(size * size[a], 1) ** balance
+                scores[a] = scores[:, a] = np.where(size > 0, near, FORBIDDEN)
+                scores[a, a] = scores[b] = scores[:, b] = FORBIDDEN
             else:
-                score[a, b] = score[b, a] = FORBIDDEN
+                scores[a, b] = scores[b, a] = FORBIDDEN
         return len(pairs)
 
-    for first, *others in limits.together:
+    for first, *others in together:
         for other in others:
             merge(first, other)
-    n_forced, n_allowed = len(pairs), merge_all(limits.allows)
-    balance = 0.0  # the rest of the tree, by gain
-    merge_all(lambda group: True)
+    n_forced, n_allowed = len(pairs), merge_all(allows, balance)
+    merge_all(lambda group: True, 0.0)  # the rest of the tree, by gain
     # What later merges will remove: a sum of non-negative terms, exactly zero when all is one.
     left = np.append(np.cumsum(gains[::-1])[::-1], 0.0)
     path = slice(n_forced, n_allowed + 1)
@@ -350,7 +334,7 @@ def _greedy(W: FloatArray, limits: _Constraints, balance: float) -> _Search:
     return _Search(chosen, left[path], pairs[n_forced:n_allowed], linkage)
 
 
-def _optimal(W: FloatArray, limits: _Constraints) -> _Search:
+def _optimal(W: FloatArray, together: list[list[int]], allows: Allows) -> _Search:
     k = len(W)
     if k > OPTIMAL_CLASSES:
         most = f"at most {OPTIMAL_CLASSES} classes"
@@ -367,11 +351,11 @@ def _optimal(W: FloatArray, limits: _Constraints) -> _Search:
     for a, b in zip(i, j, strict=True):
         pber += W[a, b] * (every[:, a] != every[:, b])
     fits = np.ones(len(every), dtype=bool)
-    for first, *others in limits.together:
+    for first, *others in together:
         fits &= (every[:, others] == every[:, [first]]).all(axis=1)
     # A set of classes is a number, its members the digits in base 2.
     digits = 1 << np.arange(k)
-    legal = np.array([m == 0 or limits.allows(np.flatnonzero(m & digits).tolist()) for m in range(1 << k)])
+    legal = np.array([m == 0 or allows(np.flatnonzero(m & digits)) for m in range(1 << k)])
     for group in range(k):
         fits &= legal[(every == group) @ digits]
     every, pber = every[fits], pber[fits]
@@ -383,23 +367,9 @@ def _optimal(W: FloatArray, limits: _Constraints) -> _Search:
 
 def _path_table(cm: CollisionMatrix, search: _Search, reference: _Search) -> pd.DataFrame:
     groupings, pber = search.groupings, search.pber
-    low, high = _intervals(cm, groupings, pber)
-    merged = np.full((2, len(pber)), None)
-    for step, pair in enumerate(search.pairs):
-        before = groupings[step]
-        merged[:, step + 1] = [group_name(cm.classes[before == before[first]].tolist()) for first in pair]
-    n_groups, n_best = (part.groupings.max(axis=1).astype(int) + 1 for part in (search, reference))
-    price = pber - pd.Series(reference.pber, n_best).reindex(n_groups).to_numpy()
-    columns = {"step": np.arange(len(pber)), "n_groups": n_groups, "first": merged[0], "second": merged[1]}
-    columns |= {"pber": pber, "pber_low": low, "pber_high": high}
-    return pd.DataFrame(columns | {"gain": np.append(0.0, -np.diff(pber)), "price": price})
-
-
-def _intervals(cm: CollisionMatrix, groupings: Groupings, pber: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """95% intervals of the PBER at every step; nan where they would need a covariance that is not there."""
-    stderr = np.full(len(pber), np.nan)
+    # Intervals: nan where they would need a covariance that is not there.
+    stderr, (i, j) = np.full(len(pber), np.nan), np.triu_indices(cm.n_classes)
     if cm.covariance is not None:
-        i, j = np.triu_indices(cm.n_classes)
         for step, grouping in enumerate(groupings):  # PBER = 1 - v·B, over the upper triangle of B
             v = np.where(i == j, 1.0, 2.0 * (grouping[i] == grouping[j]))
             stderr[step] = np.sqrt(max(float(v @ cm.covariance @ v), 0.0))
@@ -407,7 +377,15 @@ def _intervals(cm: CollisionMatrix, groupings: Groupings, pber: FloatArray) -> t
         stderr[0] = cm.pber_stderr
     half = _half_width(stderr, None if cm.counts is None else cm.counts.sum(), LEVEL, cm.n_units)
     half = half * (groupings.max(axis=1) > 0)  # that one group never errs is no estimate
-    return np.maximum(pber - half, 0.0), np.minimum(pber + half, 1.0)
+    merged = np.full((2, len(pber)), None)
+    for step, pair in enumerate(search.pairs):
+        before = groupings[step]
+        merged[:, step + 1] = [group_name(cm.classes[before == before[first]].tolist()) for first in pair]
+    n_groups, n_best = (part.groupings.max(axis=1).astype(int) + 1 for part in (search, reference))
+    price = pber - pd.Series(reference.pber, n_best).reindex(n_groups).to_numpy()
+    columns = {"step": np.arange(len(pber)), "n_groups": n_groups, "first": merged[0], "second": merged[1]}
+    columns |= {"pber": pber, "pber_low": np.maximum(pber - half, 0.0), "pber_high": np.minimum(pber + half, 1.0)}
+    return pd.DataFrame(columns | {"gain": np.append(0.0, -np.diff(pber)), "price": price})
 
 
 @dataclass(frozen=True, eq=False, repr=False)

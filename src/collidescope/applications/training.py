@@ -30,21 +30,16 @@ from collidescope._checks import FloatArray, IntArray
 from collidescope.applications._inputs import Told, check_matrix, discovered, is_table, mean_and_error
 from collidescope.applications.audit import confusion_table, entropies
 from collidescope.equations.densities import Seed, as_generator
-from collidescope.estimators import check_rows
+from collidescope.estimators import _check_classifier, check_rows
 from collidescope.folds import resolve_splits
 from collidescope.matrix import UNSEEN, CollisionMatrix
 
-#: Copies of a row with less weight than this are left out: together they could not move a loss in its fifth digit.
-LEAST_WEIGHT = 1e-6
-#: A class that a classifier rules out costs this much and not infinitely: the logarithm of float64's precision.
-LEAST_PROBABILITY = float(np.finfo(np.float64).eps)
+LEAST_WEIGHT = 1e-6  #: copies of a row with less weight are left out: they could not move a loss in its fifth digit
+LEAST_PROBABILITY = float(np.finfo(np.float64).eps)  #: a class ruled out costs its logarithm, and not infinity
 STRENGTHS = (0, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.0)
-#: False discovery rate of what counts as confused beyond need: half of it for pairs, half for classes.
-LEVEL = 0.05
-#: Most by which a class is drawn oftener than another: beyond it the same rows come again and again.
-CAP = 10.0
-#: Share of the logarithm of a weight that an update keeps: the first epochs confuse everything, and that fades.
-MEMORY = 0.8
+LEVEL = 0.05  #: false discovery rate of what counts as confused beyond need: half of it for pairs, half for classes
+CAP = 10.0  #: most by which a class is drawn oftener than another: beyond it the same rows come again and again
+MEMORY = 0.8  #: of the logarithm of a weight that an update keeps: the first epochs confuse everything, and that fades
 
 
 def smoothing_matrix(cm: CollisionMatrix, strength: float = 0.1) -> FloatArray:
@@ -70,8 +65,7 @@ def smooth_labels(y: Any, cm: CollisionMatrix, strength: float = 0.1) -> Any:
     array([[0.95, 0.05],
            [0.1 , 0.9 ]])
     """
-    T = smoothing_matrix(cm, strength)
-    rows = T[check.encode_labels(y, cm.classes)]
+    rows = smoothing_matrix(cm, strength)[check.encode_labels(y, cm.classes)]
     return pd.DataFrame(rows, y.index, pd.Index(cm.classes)) if isinstance(y, pd.Series) else rows
 
 
@@ -135,10 +129,11 @@ def choose_smoothing(
     losses = np.empty((len(tried), len(codes)))
     for s, strength in enumerate(tried):
         T = smoothing_matrix(cm, strength)
-        for train, test in folds:
-            rows, labels, weights = expand(codes[train], T)
-            model = clone(classifier)
-            model.fit(_safe_indexing(X, train[rows]), cm.classes[labels], **{weight_name: weights})
+        for train, test in folds:  # rows with soft targets as weighted rows with hard ones
+            soft = T[codes[train]]
+            rows, labels = np.nonzero(soft >= LEAST_WEIGHT)
+            weights = {weight_name: soft[rows, labels]}
+            model = clone(classifier).fit(_safe_indexing(X, train[rows]), cm.classes[labels], **weights)
             P = check.check_posteriors(model.predict_proba(_safe_indexing(X, test)), "predict_proba of classifier")
             own = check.encode_labels(cm.classes[codes[test]], np.asarray(model.classes_))
             losses[s, test] = -np.log(np.maximum(P[np.arange(len(test)), own], LEAST_PROBABILITY))
@@ -146,13 +141,6 @@ def choose_smoothing(
     best = int(means.argmin())
     gain, stderr, _ = mean_and_error(losses[0] - losses[best])
     return SmoothingChoice(tried, means, float(tried[best]), float(gain), float(stderr), tuple(notes))
-
-
-def expand(codes: IntArray, T: FloatArray) -> tuple[IntArray, IntArray, FloatArray]:
-    """Rows with soft targets as weighted rows with hard ones: which row, which class number, with what weight."""
-    soft = T[codes]
-    rows, labels = np.nonzero(soft >= LEAST_WEIGHT)
-    return rows, labels, soft[rows, labels]
 
 
 def check_strength(value: float, name: str = "strength") -> float:
@@ -163,12 +151,7 @@ def check_strength(value: float, name: str = "strength") -> float:
 
 
 def _weight_argument(classifier: Any) -> str:
-    if isinstance(classifier, type) or not hasattr(classifier, "get_params"):
-        name = getattr(classifier, "__name__", "LogisticRegression")
-        raise ValueError(f"classifier must be a scikit-learn classifier, got {classifier!r}: write {name}()")
-    if not hasattr(classifier, "predict_proba"):
-        name, how = type(classifier).__name__, "wrap it in sklearn.calibration.CalibratedClassifierCV"
-        raise ValueError(f"classifier must have predict_proba, {name} has not: {how}")
+    _check_classifier(classifier)
     step, last = classifier.steps[-1] if hasattr(classifier, "steps") else ("", classifier)
     if not has_fit_parameter(last, "sample_weight"):
         name, others = type(last).__name__, "LogisticRegression, HistGradientBoostingClassifier and others do"
@@ -242,15 +225,13 @@ class AdaptiveSampler:
         observed, variance = _confusion(check.encode_labels(y_true, names, "y_true"), y_pred, names)
         variance = variance + self._variance
         i, j = np.nonzero(~np.eye(k, dtype=bool) & ~np.isnan(observed))
-        pairs = _tested({"true": names[i], "predicted": names[j]}, observed[i, j], self.inherent[i, j], variance[i, j])
         c = np.unique(i)
-        # 1 - C_ii is taken for any other, with the variance of C_ii
-        classes = _tested({"class": names[c]}, 1 - observed[c, c], 1 - self.inherent[c, c], variance[c, c])
         beyond, in_all = np.zeros((k, k)), np.zeros(k)
-        beyond[i, j], in_all[c] = (np.where(part["significant"], part["excess"], 0.0) for part in (pairs, classes))
-        self.excess_, self.class_excess_ = (
-            table.sort_values("excess", ascending=False, kind="stable", ignore_index=True) for table in (pairs, classes)
-        )
+        pairs = {"true": names[i], "predicted": names[j]}
+        self.excess_, beyond[i, j] = _tested(pairs, observed[i, j], self.inherent[i, j], variance[i, j])
+        # 1 - C_ii is taken for any other, with the variance of C_ii
+        single, taken = {"class": names[c]}, (1 - observed[c, c], 1 - self.inherent[c, c], variance[c, c])
+        self.class_excess_, in_all[c] = _tested(single, *taken)
         self.cost_matrix_ = 1 - np.eye(k) + beyond
         self._set(MEMORY * self._log_weights + np.maximum(beyond.sum(axis=1), in_all))
         return self
@@ -311,11 +292,16 @@ def check_reference(inherent: npt.ArrayLike, k: int) -> FloatArray:
     return array
 
 
-def _tested(names: dict[str, Any], observed: FloatArray, inherent: FloatArray, variance: FloatArray) -> pd.DataFrame:
+def _tested(
+    names: dict[str, Any], observed: FloatArray, inherent: FloatArray, variance: FloatArray
+) -> tuple[pd.DataFrame, FloatArray]:
+    """The table, largest excess first, and the significant excess in the order of the names."""
     excess = observed - inherent
     z = excess / np.sqrt(variance)
-    columns = {"observed": observed, "inherent": inherent, "excess": excess, "z": z}
-    return pd.DataFrame(names | columns | {"significant": discovered(ndtr(-z), LEVEL / 2)})
+    significant = discovered(ndtr(-z), LEVEL / 2)
+    columns = {"observed": observed, "inherent": inherent, "excess": excess, "z": z, "significant": significant}
+    table = pd.DataFrame(names | columns).sort_values("excess", ascending=False, kind="stable", ignore_index=True)
+    return table, np.where(significant, excess, 0.0)
 
 
 def _confusion(y: IntArray, y_pred: Any, classes: npt.NDArray[Any]) -> tuple[FloatArray, FloatArray]:
@@ -325,7 +311,7 @@ def _confusion(y: IntArray, y_pred: Any, classes: npt.NDArray[Any]) -> tuple[Flo
     if is_table(y_pred):
         P = check.check_posteriors(y_pred, "y_pred", k)
         check.check_same_length(y, P, "y_true and y_pred")
-        sums, squares = np.zeros((k, k)), np.zeros((k, k))
+        sums, squares = np.zeros((2, k, k))
         np.add.at(sums, y, P)
         np.add.at(squares, y, P**2)
         rates = sums / counts
