@@ -11,22 +11,22 @@ from __future__ import annotations
 import re
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
+from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 Float32Array = npt.NDArray[np.float32]
 BoolArray = npt.NDArray[np.bool_]
+Met = dict[str, tuple[int, int, str]]  #: column → missing cells, cells that cannot be used, an example of these
 
 #: What stands for a missing cell: the words that skrub and pandas take for one.
 MISSING_WORDS = (
@@ -59,12 +59,9 @@ NO_VALUES, ONE_VALUE = "it has no values", "it has the same value in every row"
 def as_levels(column: pd.Series, missing: Sequence[str] = MISSING_WORDS) -> tuple[IntArray, list[str]]:
     """Codes (-1 for missing) and the distinct texts they stand for, in order of appearance.
 
-    >>> import pandas as pd
     >>> as_levels(pd.Series([2.0, None, " 2", "?", True]))
     (array([ 0, -1,  0, -1,  1]), ['2', 'True'])
     """
-    import pandas as pd
-
     text = pd.api.types.is_string_dtype(column.dtype)  # objects are quicker than extension arrays, column by column
     try:
         codes, values = pd.factorize(column.to_numpy(dtype=object) if text else column)
@@ -85,8 +82,6 @@ def as_word(value: Any) -> str:
 
 def as_numbers(column: pd.Series) -> FloatArray:
     """Numbers as float64: nan where a cell is missing, infinite, or text that is no number."""
-    import pandas as pd
-
     if pd.api.types.is_timedelta64_dtype(column.dtype):
         column = column.dt.total_seconds()
     if pd.api.types.is_numeric_dtype(column.dtype):  # booleans too
@@ -99,16 +94,12 @@ def as_numbers(column: pd.Series) -> FloatArray:
 
 def as_dates(column: pd.Series, date_format: str | None) -> pd.Series:
     """Dates without a time zone (in UTC where there was one), NaT where there is none."""
-    import pandas as pd
-
     if not pd.api.types.is_datetime64_any_dtype(column.dtype):
         column, date_format = pd.Series(_words(*as_levels(column))), date_format or "ISO8601"
     return pd.to_datetime(column, format=date_format, errors="coerce", utc=True).dt.tz_localize(None)
 
 
 def _parsed(words: Sequence[str]) -> FloatArray:
-    import pandas as pd
-
     values = np.array([TRUTH.get(word.lower(), word) for word in words], dtype=object)
     return np.asarray(pd.to_numeric(values, errors="coerce"), dtype=np.float64)
 
@@ -164,8 +155,6 @@ class TableEncoder:
 
     def _learn(self, name: str, column: pd.Series, forced: bool) -> str | None:
         """The type of one column, and for levels and texts all there is to learn; or why it is left out."""
-        import pandas as pd
-
         dtype, date_format = column.dtype, None
         free = not forced and not isinstance(dtype, pd.CategoricalDtype)
         if free and (pd.api.types.is_numeric_dtype(dtype) or pd.api.types.is_timedelta64_dtype(dtype)):
@@ -210,60 +199,51 @@ class TableEncoder:
         return numbers + dates
 
     @property
-    def _flagged(self) -> IntArray:
-        """Numbers with gaps in training, and the first part of dates with gaps."""
-        first = [part in ("", DATE_PARTS[0]) for _, part in self._slots]
-        return np.flatnonzero(self.missing & np.array(first, dtype=bool))
-
-    @property
-    def _ordered_levels(self) -> list[tuple[str, tuple[str | None, ...]]]:
-        return sorted(self.levels.items(), key=lambda item: not _is_pair(item[1]))
-
-    @property
     def feature_names(self) -> list[str]:
         """Columns of the result."""
-        slots = self._slots
-        found = [f"{name} {part}".strip() for name, part in slots] + [f"{slots[k][0]} missing" for k in self._flagged]
-        for name, own in self._ordered_levels:
-            levels = own[1:] if _is_pair(own) else own
-            found += [f"{name} missing" if level is None else f"{name}={level}" for level in levels]
-        for name, texts in self.texts.items():
-            found += [f"{name} {k}" for k in range(1, len(texts["components"]) + 1)]
-            found += [f"{name} missing"] * texts["missing"]
-        return found
+        empty = pd.DataFrame({name: [None] for name in self.types})
+        return [name for names, _ in self._blocks(empty, {}) for name in names]
 
     def transform(self, X: Any) -> tuple[Float32Array, list[str]]:
         """The table as numbers, rows × features, and notes on what it met on the way."""
         table = as_frame(X)
         check_columns(table, self.types, learned=True)
-        met: dict[str, tuple[int, int, str]] = {}
+        met: Met = {}
+        features = np.hstack([own.astype(np.float32) for _, own in self._blocks(table, met)])
+        known = {*self.types, *self.left_out}
+        extra = [str(name) for name in table.columns if str(name) not in known]
+        ignored = [f"columns that the model does not know are ignored: {listed(extra)}"] if extra else []
+        return features, self._notes(met, len(table)) + ignored
+
+    def _blocks(self, table: pd.DataFrame, met: Met) -> Iterator[tuple[list[str], npt.NDArray[Any]]]:
+        """Names and values of the features, block by block; what is odd about a column is noted in ``met``."""
+        slots = self._slots
         with np.errstate(over="ignore"):
             numbers = self._numbers(table, met) / self.units - self.medians
         gaps = np.isnan(numbers)
-        blocks = [np.where(gaps, 0.0, numbers).clip(-LARGEST, LARGEST), gaps[:, self._flagged]]
-        for name, own in self._ordered_levels:
+        yield [f"{name} {part}".strip() for name, part in slots], np.where(gaps, 0.0, numbers).clip(-LARGEST, LARGEST)
+        # Numbers with gaps in training, and the first part of dates with gaps.
+        flagged = [k for k, (_, part) in enumerate(slots) if self.missing[k] and part in ("", DATE_PARTS[0])]
+        yield [f"{slots[k][0]} missing" for k in flagged], gaps[:, flagged]
+        for name, own in sorted(self.levels.items(), key=lambda item: not _is_pair(item[1])):
             codes, words = as_levels(table[name])
             place = {level: k for k, level in enumerate(own)}
             index = np.array([*(place.get(word, -1) for word in words), place.get(None, -1)])[codes]
             _meet(met, table[name], codes < 0, (index < 0) & (codes >= 0))
+            names = [f"{name} missing" if level is None else f"{name}={level}" for level in own]
             # A level never seen is half-way between two, or zero everywhere.
-            pair = np.where(index < 0, 0.5, index)[:, None]
-            blocks.append(pair if _is_pair(own) else index[:, None] == np.arange(len(own)))
+            pair = names[1:], np.where(index < 0, 0.5, index)[:, None]
+            yield pair if _is_pair(own) else (names, index[:, None] == np.arange(len(own)))
         for name, texts in self.texts.items():
             codes, words = as_levels(table[name])
             features = _text_features(texts, words)[codes]  # the last row, of zeros, is that of missing cells
             lost = codes < 0
             _meet(met, table[name], lost, ~features.any(axis=1) & ~lost)
-            blocks += [features, lost[:, None][:, : texts["missing"]]]
-        known = {*self.types, *self.left_out}
-        extra = [str(name) for name in table.columns if str(name) not in known]
-        ignored = [f"columns that the model does not know are ignored: {listed(extra)}"] if extra else []
-        return np.hstack([own.astype(np.float32) for own in blocks]), self._notes(met, len(table)) + ignored
+            yield [f"{name} {k}" for k in range(1, features.shape[1] + 1)], features
+            yield [f"{name} missing"] * texts["missing"], lost[:, None][:, : texts["missing"]]
 
-    def _numbers(self, table: pd.DataFrame, met: dict[str, tuple[int, int, str]]) -> FloatArray:
+    def _numbers(self, table: pd.DataFrame, met: Met) -> FloatArray:
         """Numbers and parts of dates, one column per slot, nan where there is none."""
-        import pandas as pd
-
         names = [name for name, type_ in self.types.items() if type_ == "number"]
         plain = {dtype: pd.api.types.is_numeric_dtype(dtype) for dtype in set(table.dtypes)}
         own = table[names]
@@ -280,7 +260,7 @@ class TableEncoder:
                 _meet(met, table[name], empty, gaps & ~empty)
         return np.hstack([numbers.reshape(len(table), -1), *dates])
 
-    def _notes(self, met: Mapping[str, tuple[int, int, str]], n_rows: int) -> list[str]:
+    def _notes(self, met: Met, n_rows: int) -> list[str]:
         gaps = [f"{name} {met[name][0]:,}" for name in self.types if name in met and met[name][0]]
         more = f" and {len(gaps) - SHOWN} more columns" if len(gaps) > SHOWN else ""
         notes = [f"missing cells (of {n_rows:,} rows): {', '.join(gaps[:SHOWN])}{more}"] if gaps else []
@@ -327,14 +307,12 @@ def _is_pair(levels: tuple[str | None, ...]) -> bool:
     return len(levels) == 2 and None not in levels
 
 
-def _meet(met: dict[str, tuple[int, int, str]], column: pd.Series, missing: BoolArray, unknown: BoolArray) -> None:
-    """Missing cells, cells that cannot be used, and an example of these."""
+def _meet(met: Met, column: pd.Series, missing: BoolArray, unknown: BoolArray) -> None:
     met[str(column.name)] = int(missing.sum()), int(unknown.sum()), str(column.iloc[int(unknown.argmax())])
 
 
 def _date_format(words: list[str]) -> str | None:
     """The format in which all of ``words`` are dates, as skrub guesses it, or None."""
-    import pandas as pd
     from skrub import ToDatetime
 
     if not any(character.isdigit() for character in words[0]):
@@ -349,8 +327,6 @@ def _date_format(words: list[str]) -> str | None:
 
 
 def _date_numbers(column: pd.Series, date_format: str | None, timed: bool) -> FloatArray:
-    import pandas as pd
-
     dates = as_dates(column, date_format)
     seconds, own = (dates - pd.Timestamp(0)).dt.total_seconds(), dates.dt
     parts = [own.year, own.month, own.day, seconds, own.day_of_week, own.hour]  # as in DATE_PARTS
@@ -358,8 +334,6 @@ def _date_numbers(column: pd.Series, date_format: str | None, timed: bool) -> Fl
 
 
 def _learn_texts(codes: IntArray, words: list[str]) -> dict[str, Any]:
-    import pandas as pd
-    from sklearn.feature_extraction.text import CountVectorizer
     from skrub import StringEncoder
 
     vocabulary = sorted(CountVectorizer(**NGRAMS, max_features=MOST_NGRAMS).fit(words).vocabulary_)
@@ -375,8 +349,6 @@ def _learn_texts(codes: IntArray, words: list[str]) -> dict[str, Any]:
 
 
 def _text_features(own: Mapping[str, Any], words: list[str]) -> Float32Array:
-    from sklearn.feature_extraction.text import TfidfVectorizer
-
     vectorizer = TfidfVectorizer(**NGRAMS, vocabulary={gram: k for k, gram in enumerate(own["vocabulary"])})
     vectorizer.idf_ = own["idf"]
     features = np.zeros((len(words) + 1, len(own["components"])), dtype=np.float32)
@@ -407,8 +379,6 @@ def _text_or_none(value: Any) -> str | None:
 
 def as_frame(X: Any) -> pd.DataFrame:
     """``X`` as a pandas DataFrame with text names: pandas, polars, pyarrow, or whatever has ``__arrow_c_stream__``."""
-    import pandas as pd
-
     if not isinstance(X, pd.DataFrame) and hasattr(X, "__arrow_c_stream__"):
         import pyarrow as pa
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Container
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
+from pandas.tseries.api import guess_datetime_format
+from sklearn.tree import DecisionTreeClassifier
 
 from collidescope._checks import IntArray
 from collidescope.tables.encoding import as_levels, as_numbers
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 FEWEST_ROWS, FEWEST_FOR_LEAKS = 20, 50  #: fewer rows cannot tell an id from a measurement, or a leak from luck
 MOST_ROWS = 20_000  #: rows that a leak is looked for in; more would not change the verdict
@@ -84,8 +84,6 @@ class Screening:
 
 def screen(table: pd.DataFrame, y: npt.NDArray[Any], *, keep: Container[str] = (), seed: int = 0) -> Screening:
     """Look for ids, leaks, groups and order among the columns of ``table``; those in ``keep`` are no ids."""
-    import pandas as pd
-
     found = Screening()
     if len(table) < FEWEST_ROWS:
         return found
@@ -135,9 +133,6 @@ def screen(table: pd.DataFrame, y: npt.NDArray[Any], *, keep: Container[str] = (
 
 def id_verdict(column: pd.Series, levels: IntArray, words: list[str]) -> tuple[bool, str] | None:
     """(certain, why) where every value differs, or None."""
-    import pandas as pd
-    from pandas.tseries.api import guess_datetime_format
-
     unwanted = (pd.api.types.is_float_dtype, pd.api.types.is_datetime64_any_dtype)
     if levels.min() < 0 or levels.max() + 1 < len(levels) or any(test(column.dtype) for test in unwanted):
         return None
@@ -158,8 +153,6 @@ def column_accuracy(values: npt.NDArray[Any], codes: IntArray, ordered: bool) ->
 
     ``values`` are numbers where ``ordered``, else numbers of levels (-1 for a missing cell).
     """
-    from sklearn.tree import DecisionTreeClassifier
-
     half, n_classes = len(codes) // 2, int(codes.max()) + 1
     if not ordered:
         table = np.zeros((int(values.max()) + 2, n_classes))
