@@ -38,11 +38,12 @@ LARGEST = 1e30  #: the largest feature: float32 could hold more, but not a sum o
 #: Up to this many levels (skrub's default) text is a category; more where each has some rows to be learned from.
 FEW_LEVELS, MOST_LEVELS, ROWS_PER_LEVEL = 40, 200, 100
 DATE_PARTS = ("year", "month", "day", "total_seconds", "weekday", "hour")  #: the hour only if one was seen
+DAY = 86400  #: seconds
 #: n-grams kept of a text column, the most frequent ones: a file has to hold this many times the components.
 MOST_NGRAMS, COMPONENTS, NGRAMS = 20_000, 30, {"analyzer": "char_wb", "ngram_range": (3, 4)}
 BLOCK = 20_000  #: texts turned into n-grams at once
-#: Numbers with a currency, a unit or separators, and the share of the values that must look so.
 PLAIN_NUMBER = re.compile(r"^[-+]?\d+([.,]\d+)?$")
+#: Numbers with a currency, a unit or separators, and the share of the values that must look so.
 DRESSED_NUMBER = re.compile(r"^[$€£¥]?\s*[-+]?(\d{1,3}([,'. ]\d{3})+|\d+)([.,]\d+)?\s*(%|[$€£¥]|[A-Za-zµ°/²³]{1,5})?$")
 MOSTLY = 0.9
 SHOWN = 8  #: names listed in one message
@@ -92,13 +93,6 @@ def as_numbers(column: pd.Series) -> FloatArray:
     return np.where(np.isinf(numbers), np.nan, numbers)
 
 
-def as_dates(column: pd.Series, date_format: str | None) -> pd.Series:
-    """Dates without a time zone (in UTC where there was one), NaT where there is none."""
-    if not pd.api.types.is_datetime64_any_dtype(column.dtype):
-        column, date_format = pd.Series(_words(*as_levels(column))), date_format or "ISO8601"
-    return pd.to_datetime(column, format=date_format, errors="coerce", utc=True).dt.tz_localize(None)
-
-
 def _parsed(words: Sequence[str]) -> FloatArray:
     values = np.array([TRUTH.get(word.lower(), word) for word in words], dtype=object)
     return np.asarray(pd.to_numeric(values, errors="coerce"), dtype=np.float64)
@@ -110,27 +104,21 @@ def _words(codes: IntArray, words: list[str]) -> npt.NDArray[Any]:
 
 @dataclass(frozen=True)
 class TableEncoder:
-    """How the columns of a table become features: made by :meth:`fit` or :meth:`restore`.
+    """How the columns of a table become features: made by :meth:`fit` or :meth:`restore`."""
 
-    Attributes
-    ----------
-    types : column → "number", "date", "category" or "text"
-    formats : date column → (format or None, whether some time of day was seen)
-    units, medians, missing : arrays with one entry per number and per part of a date
-        Numbers are divided by a unit (1, unless they are very large or very small), then centred at the median.
-    levels : category column → its levels, the last one None where cells were missing
-    texts : text column → its n-grams ("vocabulary"), their "idf", the "components", and whether cells were "missing"
-    left_out : column → why it is not used
-    """
-
-    types: dict[str, str] = field(default_factory=dict)
+    types: dict[str, str] = field(default_factory=dict)  #: column → "number", "date", "category" or "text"
+    #: Date column → (format or None, whether some time of day was seen).
     formats: dict[str, tuple[str | None, bool]] = field(default_factory=dict)
+    #: Of every number and part of a date: what it is divided by (1, unless it is very large or very small), then
+    #: centred at, and whether it had gaps.
     units: FloatArray = field(default_factory=lambda: np.ones(0))
     medians: FloatArray = field(default_factory=lambda: np.zeros(0))
     missing: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=bool))
+    #: Category column → its levels, the last one None where cells were missing.
     levels: dict[str, tuple[str | None, ...]] = field(default_factory=dict)
+    #: Text column → its n-grams ("vocabulary"), their "idf", the "components", and whether cells were "missing".
     texts: dict[str, dict[str, Any]] = field(default_factory=dict)
-    left_out: dict[str, str] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)  #: column → why it is not used
 
     @classmethod
     def fit(cls, X: Any, *, categories: Iterable[str] = (), left_out: Mapping[str, str] | None = None) -> TableEncoder:
@@ -175,14 +163,12 @@ class TableEncoder:
             else:
                 return ONE_VALUE if words else NO_VALUES
         if type_ in ("number", "date"):
-            dates = as_dates(column, date_format).dropna() if type_ == "date" else None
-            timed = dates is not None and bool((dates != dates.dt.normalize()).any())
-            values = as_numbers(column) if dates is None else _date_numbers(column, date_format, timed)
+            values = as_numbers(column) if type_ == "number" else _date_numbers(column, date_format)
             lost = np.isnan(values)
             if lost.all() or (not lost.any() and not np.ptp(values, axis=0).any()):
                 return NO_VALUES if lost.all() else ONE_VALUE
-            if dates is not None:
-                self.formats[name] = date_format, timed
+            if type_ == "date":
+                self.formats[name] = date_format, bool((values[:, DATE_PARTS.index("total_seconds")] % DAY > 0).any())
         self.types[name] = type_
         return None
 
@@ -326,10 +312,13 @@ def _date_format(words: list[str]) -> str | None:
     return found
 
 
-def _date_numbers(column: pd.Series, date_format: str | None, timed: bool) -> FloatArray:
-    dates = as_dates(column, date_format)
+def _date_numbers(column: pd.Series, date_format: str | None, timed: bool = True) -> FloatArray:
+    """The parts of dates (in UTC where they have a time zone), nan where there is none."""
+    if not pd.api.types.is_datetime64_any_dtype(column.dtype):
+        column, date_format = pd.Series(_words(*as_levels(column))), date_format or "ISO8601"
+    dates = pd.to_datetime(column, format=date_format, errors="coerce", utc=True).dt.tz_localize(None)
     seconds, own = (dates - pd.Timestamp(0)).dt.total_seconds(), dates.dt
-    parts = [own.year, own.month, own.day, seconds, own.day_of_week, own.hour]  # as in DATE_PARTS
+    parts: list[Any] = [own.year, own.month, own.day, seconds, own.day_of_week, own.hour]  # as in DATE_PARTS
     return np.column_stack([part.to_numpy(np.float64) for part in parts[: 5 + timed]])
 
 

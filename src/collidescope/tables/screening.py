@@ -38,22 +38,14 @@ GROUP_NAME = re.compile(f"{GROUP}|group", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Screening:
-    """What was found.
+    """What was found."""
 
-    Attributes
-    ----------
-    ids : column → why it is taken for an id; such columns are left out
-    suspects : column → why it may be one; these stay
-    leaks : column → share of held-out rows whose label it alone gives away
-    groups : column → how often two rows with the same value have the same label, and how often by chance
-    ordered : columns that are sorted in a table that is sorted by its label
-    """
-
-    ids: dict[str, str] = field(default_factory=dict)
-    suspects: dict[str, str] = field(default_factory=dict)
-    leaks: dict[str, float] = field(default_factory=dict)
+    ids: dict[str, str] = field(default_factory=dict)  #: column → why it is taken for an id; such are left out
+    suspects: dict[str, str] = field(default_factory=dict)  #: column → why it may be one; these stay
+    leaks: dict[str, float] = field(default_factory=dict)  #: column → share of held-out rows whose label it gives away
+    #: Column → how often two rows with the same value have the same label, and how often by chance.
     groups: dict[str, tuple[float, float]] = field(default_factory=dict)
-    ordered: list[str] = field(default_factory=list)
+    ordered: list[str] = field(default_factory=list)  #: columns sorted in a table that is sorted by its label
 
     def notes(self) -> list[str]:
         """About ids, with what to do (by the options of the command line; ``drop`` and ``keep`` in Python)."""
