@@ -25,15 +25,14 @@ from scipy.special import stdtr, stdtrit
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
-from collidescope.applications._inputs import Told, check_rates, mean_and_error, plain, wilson_interval
+from collidescope.applications._inputs import Mean, Told, check_rates, mean_and_error, plain, wilson_interval
 from collidescope.counting import Names, collision_matrix_from_votes, count_table, input_groups, label_codes, vote_table
 from collidescope.matrix import UNSEEN, CollisionMatrix
 
 FEWEST_ITEMS = 20  #: with fewer shared items an annotator is not tested: a mean of so few has no normal distribution
 #: Item, class and annotator of each vote, as numbers; names of the annotators.
 Votes = tuple[IntArray, IntArray, IntArray, npt.NDArray[Any]]
-#: The coefficients as functions of B, for people.
-FORMULAS = {
+FORMULAS = {  #: the coefficients as functions of B, for people
     "agreement": "tr B = 1 - PBER",
     "PBER": "1 - tr B",
     "Fleiss' kappa": "1 - (1 - tr B) / (1 - ‖π‖²), π = B 1",
@@ -132,9 +131,8 @@ def compare_annotators(
     >>> items, who = np.repeat(np.arange(200), 4), np.tile(["Ann", "Bob", "Cem", "Dee"], 200)
     >>> truth = rng.integers(0, 3, 200)[items]
     >>> wrong = rng.random(800) < np.where(who == "Dee", 0.6, 0.1)
-    >>> report = compare_annotators(items, np.where(wrong, (truth + 1) % 3, truth), who)
-    >>> report.annotators.loc[report.annotators["flagged"], "annotator"].tolist()
-    ['Dee']
+    >>> compare_annotators(items, np.where(wrong, (truth + 1) % 3, truth), who).verdict
+    '4 annotators, votes otherwise than the rest: Dee.'
     """
     check_rates(level=level, alpha=alpha)
     groups = input_groups(items)
@@ -228,10 +226,9 @@ def _against_others(
         used_by, z = use[np.arange(m), most], (np.abs(use) / use_stderr).max(axis=1)
         # Disagreement is tested on one side, use on both and in K classes.
         p = 2 * np.minimum(stdtr(df, difference / stderr), 2 * k * stdtr(df, -z))
-        half = stdtrit(df, (1 + level) / 2) * stderr
-        rates = (np.bincount(who, part, m) / n for part in (rate, others))
-        columns: dict[str, Any] = {"items": n} | dict(zip(("rate", "others"), rates, strict=True))
-        columns |= {"difference": difference, "low": np.maximum(difference - half, -1)}
-        columns |= {"high": np.minimum(difference + half, 1), "pber_without": without}
-        columns |= {"used": np.where(n > 0, matrix.classes[most].astype(object), None), "used_by": used_by}
-        return pd.DataFrame(columns | {"p_value": np.where(n >= FEWEST_ITEMS, p, np.nan)})
+        columns: dict[str, Any] = {"items": n, "rate": np.bincount(who, rate, m) / n}
+        columns["others"] = np.bincount(who, others, m) / n
+        columns |= Mean(difference, stderr, df).columns("difference", level)
+        columns |= {"low": np.maximum(columns["low"], -1), "high": np.minimum(columns["high"], 1)}
+        columns |= {"pber_without": without, "used": np.where(n > 0, matrix.classes[most].astype(object), None)}
+        return pd.DataFrame(columns | {"used_by": used_by, "p_value": np.where(n >= FEWEST_ITEMS, p, np.nan)})

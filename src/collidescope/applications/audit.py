@@ -5,30 +5,25 @@ that the features allow, as far as p can see. :func:`audit` compares a classifie
 
     error    = P(ŷ ≠ y)                     of the audited classifier
     best     = P(argmax p ≠ y)              of the best rule known, on the same labelled rows
-    fixable  = error - best                 paired, row by row: a rule that avoids these errors exists
-    inherent = the Bayes error              what unlimited rows would leave, a range from a learning curve (``limit``)
-    not learned yet = best - inherent       what more rows would still avoid
+    fixable  = error - best                 what the best rule known avoids
+    inherent                                what unlimited rows would leave, a range from a learning curve (``limit``)
+    not learned yet = best - inherent       what more rows would still avoid (without a limit not told apart)
 
-and for each ordered pair (i, j) of classes the same with P(ŷ = j | i) and P(argmax p = j | i). Without a limit the last
-two cannot be told apart.
-
-A pair is flagged when its excess is beyond luck (exact McNemar test on the rows of class i where only one of the two
-says j; Benjamini and Hochberg) **and** so is that of both directions together: equally good rules can draw the line
-between i and j elsewhere. Nor is a pair flagged whose rows, all errors counted, come out no worse.
+and each ordered pair (i, j) of classes by P(ŷ = j | i) and P(argmax p = j | i). It is flagged when its excess is beyond
+luck (exact McNemar test on the rows of class i where only one of the two says j; Benjamini and Hochberg) **and** so is
+that of both directions together: equally good rules can draw the line between i and j elsewhere. Nor is a pair flagged
+whose rows, all errors counted, come out no worse.
 
 A label that stands against the posteriors can be wrong, or its row can truly belong to two classes: p alone gives both
-a small p(label). The other rows tell them apart: what makes wrong labels also shows where nothing is ambiguous. With
-R[j, l] the share of label l among the stray labels of rows that clearly are of class j::
-
-    score = log Σ_{j≠l} p_j R[j, l] - log p_l
-
-the log odds, up to a constant, that a row with label l is a row of another class whose label strayed. Where stray
-labels go anywhere (R even), the order is that of -p(label).
+a small p(label). What makes wrong labels also shows where nothing is ambiguous: with R[j, l] the share of label l among
+the stray labels of rows that clearly are of class j, ``score = log Σ_{j≠l} p_j R[j, l] - log p_l`` is the log odds, up
+to a constant, that a row with label l is a row of another class whose label strayed. Where stray labels go anywhere
+(R even), the order is that of -p(label).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -78,8 +73,7 @@ class AuditReport(Told, title="Which errors could a better model avoid?", table=
     level: float
     fdr: float
     notes: tuple[str, ...] = ()
-    #: Class numbers of y, ŷ and argmax p.
-    _codes: tuple[IntArray, IntArray, IntArray] = field(default=(np.zeros(0, np.intp),) * 3)
+    _codes: tuple[IntArray, ...] = ()  #: class numbers of y, ŷ and argmax p
 
     @property
     def not_learned_interval(self) -> tuple[float, float] | None:
@@ -119,9 +113,9 @@ class AuditReport(Told, title="Which errors could a better model avoid?", table=
             return f"{said} There is nothing to fix."
         rest = f"{points(self.best)} points are inherent in the data or not learned yet"
         if self.inherent_interval is not None and self.not_learned_interval is not None:
-            rest = "points are inherent in the data (unlimited rows would leave them)"
-            unlearned = f"{points(*self.not_learned_interval)} points are not learned yet"
-            rest = f"{points(*self.inherent_interval)} {rest}, {unlearned}"
+            inherent = points(*self.inherent_interval)
+            rest = f"{inherent} points are inherent in the data (unlimited rows would leave them)"
+            rest = f"{rest}, {points(*self.not_learned_interval)} points are not learned yet"
         found, fix = self.pairs[self.pairs["flagged"]], points(*self.fixable_interval)
         if self.fixable_interval[0] <= 0:
             names = [f"{a} taken for {b}" for a, b in zip(found["true"], found["predicted"], strict=True)]
@@ -157,11 +151,9 @@ def audit(
 
     Parameters
     ----------
-    model_or_posteriors : array of shape (n, K), or a fitted classifier with ``predict_proba``
-        The best estimate of the true posteriors, by a model that did not train on the rows. Training rows of a
-        ``CollisionClassifier`` are recognised and get their held-out posteriors.
-    X, y_true : the audited rows and their labels
-        X is needed for a classifier, or an estimator as ``y_pred``; else ``audit(P, y_true, y_pred)``.
+    model_or_posteriors : fitted classifier or array of shape (n, K), the best estimate of the true posteriors
+        Of rows not in training; those of a ``CollisionClassifier``'s fit get their held-out posteriors.
+    X, y_true : the audited rows (needed where something has to predict, else ``audit(P, y, y_pred)``), and labels
     y_pred : array of n labels or of shape (n, K), or a fitted estimator, that did not train on the rows
     limit : Limit, default ``limit_`` of the model; tells "not learned yet" from "inherent"
     classes : K names in the order of the columns, default those of the model or the sorted distinct labels
@@ -184,10 +176,10 @@ def audit(
     if y_pred is None and not model and X is not None and y_true is not None and not inputs.is_table(X):
         X, y_true, y_pred = None, X, y_true
     if y_true is None or y_pred is None:
-        name, calls = "y_true" if y_true is None else "y_pred", "audit(posteriors, y_true=y, y_pred=predicted)"
-        raise ValueError(f"{name} is needed: write {calls} or audit(model, X, y, predicted)")
-    rows = X if model else None
-    P, y, names, notes = scored(model_or_posteriors, rows, y_true, classes, "model_or_posteriors", "y_true")
+        calls = "audit(posteriors, y_true=y, y_pred=predicted) or audit(model, X, y, predicted)"
+        raise ValueError(f"{'y_true' if y_true is None else 'y_pred'} is needed: write {calls}")
+    given = X if model else None
+    P, y, names, notes = scored(model_or_posteriors, given, y_true, classes, "model_or_posteriors", "y_true")
     said, best = predicted_codes(y_pred, X, names), P.argmax(axis=1)
     check.check_same_length(y, said, "y_true and y_pred")
     n = len(P)
@@ -247,7 +239,6 @@ def predicted_codes(y_pred: Any, X: Any, classes: npt.NDArray[Any]) -> IntArray:
     return check.encode_labels(y_pred, classes, "y_pred")
 
 
-# ------------------------------------------------------------------------------- two rules on the same labelled rows
 # Only the rows on which the rules differ speak for one of them: with b rows where the first alone says j and c where
 # the second alone does, the difference of the shares is (b - c) / n, and without a true difference b is half of b + c
 # but for luck (McNemar).
@@ -312,23 +303,12 @@ def ambiguous(
 ) -> pd.DataFrame:
     """Rows in order of ambiguity, or of how wrong their label looks, as a table to write with ``to_csv``.
 
-    Parameters
-    ----------
-    clf_or_posteriors, X, y, classes : as in :func:`audit`; without ``y`` no label is suspect
-    by : "entropy", "margin" or "label"
-        Most entropy first; smallest lead of the first class over the second first; most suspect label first
-        (:func:`label_error_scores`, needs ``y``).
-    top : int, optional; keep this many rows
+    Takes what :func:`audit` takes, and ``y`` may be left out. ``by`` "entropy" puts most entropy first, "margin" the
+    smallest lead of the first class over the second, "label" the most suspect label (:func:`label_error_scores`);
+    ``top`` rows are kept. Columns: ``index`` (row number), ``label``, ``predicted``, ``second``, ``p_label``,
+    ``p_first``, ``p_second``, ``entropy`` (in nats) and ``kind``. "clear": one class has a posterior of at least 0.8,
+    and it is the label. "suspect label": one has at least 0.8, and the label at most 0.1. "ambiguous": all other rows.
 
-    Returns
-    -------
-    DataFrame
-        ``index`` (row number), ``label``, ``predicted``, ``second``, ``p_label``, ``p_first``, ``p_second``,
-        ``entropy`` (in nats) and ``kind``. "clear": one class has a posterior of at least 0.8, and it is the label.
-        "suspect label": one class has at least 0.8, and the label at most 0.1. "ambiguous": all other rows.
-
-    Examples
-    --------
     >>> P = [[0.98, 0.02], [0.45, 0.55], [0.99, 0.01]]
     >>> ambiguous(P, y=["cat", "cat", "dog"])[["index", "label", "predicted", "kind"]]
        index label predicted           kind

@@ -11,7 +11,7 @@ and on u alone, with the same folds::
     alone(u)  = PBER(priors)    - PBER(u)        what u brings by itself
 
 are means of paired differences, with the standard error of their rows. A copy of a column makes both of them needless:
-columns that go together are therefore found first and left out together.
+columns that go together are found first and left out together.
 """
 
 from __future__ import annotations
@@ -104,19 +104,16 @@ def column_value(
 
     Parameters
     ----------
-    clf : classifier with ``predict_proba``, or None
-        Cross-fitted for every unit; the values hold for it. For None, and in place of a classifier of this package,
-        which would take hours, logistic regression and gradient boosting, averaged.
+    clf : classifier with ``predict_proba``, cross-fitted for every unit (the values hold for it), or None
+        For None, and in place of a classifier of this package, logistic regression and gradient boosting, averaged.
     X, y : DataFrame or array of n rows, and their labels
         A column that is *offered* (known for these rows, not yet used) would take off what ``needed`` says.
-    columns : list of column names, or mapping of name to list of column names, optional
-        The units: {"lab values": ["na", "k"], …}. By default every column, those that go together as one unit.
+    columns : the units as list of names or {"lab values": ["na", "k"], …}; default every column, copies as one unit
     costs : mapping of unit or column to its cost (of a test, of a question), optional
     groups : array of n names, optional; rows that belong together share a fold, and intervals count groups
-    cv : int or splitter
+    cv, random_state, verbose : folds (int or splitter), seed; 1 shows progress with the time left
     budget : int; cross-fits at most, 1 + 2 for each unit: of more columns the most similar ones are joined
     level, fdr : float, of the intervals; of the flags (Benjamini and Hochberg)
-    random_state, verbose : int; ``verbose=1`` shows progress with the time left
 
     Examples
     --------
@@ -292,15 +289,12 @@ def collisions_by(
 ) -> SubgroupCollisions:
     """S, PBER and its range for every subgroup (hospital, region, device, year), and which differ from the rest.
 
+    A model that knows one group better than another makes them differ too: what is not learned counts as collision.
+
     Parameters
     ----------
-    P : array of shape (n, K), or a fitted ``CollisionClassifier``
-        Held-out posteriors; those of a classifier with its labels (``y=None``) and learning curves. A model that knows
-        one group better than another makes them differ too: what is not learned counts as collision.
-    y, groups : arrays of n labels and of n names
-    clusters : array of n names, optional; rows that belong together: intervals count clusters
-    posteriors_by_size : as in :func:`ceilings`; gives every group the range that unlimited rows would leave
-    classes : K names in the order of the columns, default the sorted distinct labels
+    P, y, posteriors_by_size, classes : as in :func:`ceilings`; sizes give the range that unlimited rows would leave
+    groups, clusters : arrays of n names; intervals count clusters (optional), rows that belong together
     level : float; all intervals of the table hold at once with this probability (Šidák)
     fdr : float; false discovery rate of the flagged pairs (Benjamini and Hochberg)
 
@@ -379,8 +373,8 @@ def grouped_labels(
     """Do rows that share a value of an id-like column agree in their label far more than chance?
 
     ``agreement`` is how often two rows of one value have the same label, ``chance`` the same with shuffled labels.
-    ``suspicious`` where it is half of the way from chance to 1, beyond 5 standard deviations of the shuffles, in a
-    column with ``least_values`` values or more: models with such rows on both sides of a fold learn the values.
+    ``suspicious``: half of the way from chance to 1, 5 standard deviations beyond the shuffles, and ``least_values``
+    values or more; models with such rows on both sides of a fold learn the values.
 
     >>> rng = np.random.default_rng(0)
     >>> patient = np.repeat(np.arange(30), 20)

@@ -8,7 +8,7 @@ compared in pairs.
 Standard errors are those of a delete-a-group jackknife: rows (or whole clusters) are dealt into ``PARTS`` parts,
 each metric is computed without each part, and θ̂ has variance (g - 1) / g Σ (θ₋ₚ - mean)².
 
-*At the limit*: accuracy and the Brier score follow from a ``Limit``. Of any other metric the distance to the best
+*At the limit*: accuracy and the Brier score follow from a ``Limit``, the distance of any other metric to its best
 possible value is continued like a PBER, from posteriors by models of several training sizes.
 """
 
@@ -139,12 +139,11 @@ def ceilings(
 
     Parameters
     ----------
-    P, y : array of shape (n, K) and n labels, or a fitted ``CollisionClassifier``
-        Held-out posteriors; a classifier has them, its labels, limit and learning curves.
+    P, y : held-out posteriors (n, K) and labels; or a fitted ``CollisionClassifier``, which has both, limit and curves
     y_pred : array of n labels or of shape (n, K), optional; of another classifier, compared on the same rows
     limit : Limit, optional; range of PBER and Bayes error with unlimited rows
-    posteriors_by_size : mapping of training rows to arrays of shape (n, K), optional
-        Posteriors of the same rows by models trained on fewer, three sizes or more: gives every metric its own range.
+    posteriors_by_size : mapping of three or more training sizes to posteriors of the same rows by models of these
+        Optional; gives every metric its own range.
     cost : array of shape (K, K), optional; cost[i, j] of deciding j where i is true
     groups : array of n names, optional; rows that belong together: intervals count groups
     classes, level, random_state : as in :func:`audit`; deals the rows into the parts of the jackknife

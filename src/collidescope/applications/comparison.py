@@ -4,8 +4,7 @@ Whatever a model has not learned counts as collision; a count over several label
 pair of classes the difference of the two rates S[i, j] says::
 
     estimated > counted    not learned yet: a better model, or more rows, would tell these classes apart
-    estimated < counted    label noise or leak: people disagree more than the labels that the model was trained on show.
-                           Either votes are noisier than labels, or inputs give the label away
+    estimated < counted    label noise or leak: votes are noisier than labels, or inputs give the label away
     otherwise              agreed: the collision is in the inputs
 
 The two are taken as independent: where they share inputs, intervals are too wide rather than too narrow. They are
@@ -64,12 +63,11 @@ def compare(estimated: CollisionMatrix, counted: CollisionMatrix, *, level: floa
     ``estimated`` comes from a model, ``counted`` from ``collision_matrix_from_votes`` or ``count_collisions``, for the
     same classes. With probability ``level`` no pair is called different that is not.
 
-    >>> votes = [[9, 1, 0], [1, 9, 0], [0, 0, 10]] * 200
-    >>> model = CollisionMatrix(
-    ...     [[0.6, 0.18, 0.22], [0.18, 0.6, 0.22], [0.22, 0.22, 0.56]], stderr=np.full((3, 3), 0.01), pber_stderr=0.01
-    ... )
     >>> from collidescope.counting import collision_matrix_from_votes
-    >>> compare(model, collision_matrix_from_votes(votes)).pairs[["class", "other", "verdict"]].values.tolist()
+    >>> people = collision_matrix_from_votes([[9, 1, 0], [1, 9, 0], [0, 0, 10]] * 200)
+    >>> S = [[0.6, 0.18, 0.22], [0.18, 0.6, 0.22], [0.22, 0.22, 0.56]]
+    >>> model = CollisionMatrix(S, stderr=np.full((3, 3), 0.01), pber_stderr=0.01)
+    >>> compare(model, people).pairs[["class", "other", "verdict"]].values.tolist()
     [[0, 2, 'not learned yet'], [1, 2, 'not learned yet'], [0, 1, 'agreed']]
     """
     inputs.check_rates(level=level)

@@ -147,17 +147,15 @@ def consolidate(
 ) -> ConsolidationPlan:
     """Merge the classes that collide most, until few enough are left or the rest can be told apart.
 
+    Exact given S; the choice of the groups saw the estimate, so the PBER of a *chosen* grouping of a noisy matrix is a
+    little too low, and intervals do not allow for the choice.
+
     Parameters
     ----------
     cm : CollisionMatrix
-        Exact given S; the choice of the groups saw the estimate, so the PBER of a *chosen* grouping of a noisy matrix
-        is a little too low, and intervals do not allow for the choice.
-    n_groups, max_pber : int, float, optional
-        Merge until so many groups are left, or the PBER is at most this. With neither take ``plan.at(n)`` later.
+    n_groups, max_pber : int, float; merge until so few groups or this PBER; with neither take ``plan.at(n)`` later
     max_group_size : int, optional; most classes of a group
-    balance : float from 0 to 1
-        0 merges by gain alone, 1 by the mean collision between the classes of two groups, which keeps groups of similar
-        size at a ``price``.
+    balance : float from 0, gain alone, to 1, mean collision between two groups: similar sizes, at a ``price``
     must_merge, cannot_merge : lists of groups of class names; merged before the first step, never in one group
     method : "greedy" merges the best pair at each step, "optimal" looks at every grouping (up to 10 classes)
     names : see :meth:`ConsolidationPlan.at`

@@ -165,19 +165,15 @@ class AdaptiveSampler:
     Usable as ``torch.utils.data.DataLoader(…, sampler=sampler)``: iterating gives n row numbers, every row floor(w) or
     ceil(w) times. For scikit-learn pass ``weights_`` as ``sample_weight``.
 
-    Parameters
-    ----------
-    cm, y : CollisionMatrix, and labels of the n training rows
-    inherent : array of shape (K, K), optional; in place of S, such as ``bayes_confusion(P_heldout, y_heldout)``
-    cap : float; largest ratio between the weights of two classes
-    random_state : int, Generator, RandomState or None
+    ``y`` are the labels of the n training rows, ``inherent`` (K×K, optional) stands in place of S, such as
+    ``bayes_confusion(P_heldout, y_heldout)``, ``cap`` is the largest ratio between the weights of two classes.
 
     Attributes
     ----------
     weights_, class_weights_ : arrays of n weights with mean 1, and of K weights
-    excess_, class_excess_ : DataFrame or None
-        Of the last update, one row per ordered pair (``true``, ``predicted``) or per ``class`` taken for any other:
-        ``observed``, ``inherent``, ``excess``, ``z``, ``significant``; largest excess first.
+    excess_, class_excess_ : DataFrame or None, of the last update, largest excess first
+        One row per ordered pair (``true``, ``predicted``) or per ``class`` taken for any other: ``observed``,
+        ``inherent``, ``excess``, ``z``, ``significant``.
     cost_matrix_ : array of shape (K, K); 1 + significant excess for each wrong decision, 0 for the right one
 
     Examples
