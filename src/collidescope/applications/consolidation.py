@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from scipy.ndimage import gaussian_filter1d
+from scipy.signal import find_peaks
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
@@ -97,9 +98,8 @@ class ConsolidationPlan(Told, title="Which classes to merge", rows=(TEXT_CLASSES
     def _at_step(self, step: int, names: GroupNames | None) -> ConsolidationPlan:
         grouping = self.groupings[step]
         groups = [self.source.classes[grouping == g].tolist() for g in range(int(grouping.max()) + 1)]
-        if callable(names):
-            names = [names(list(group)) for group in groups]
-        matrix = self.source.merge(groups, _default_names(groups) if names is None else names)
+        named = [names(list(group)) for group in groups] if callable(names) else names
+        matrix = self.source.merge(groups, _default_names(groups) if named is None else named)
         if len(groups) == self.source.n_classes:  # nothing merged: errors that are known without a covariance stay
             matrix = replace(self.source, classes=matrix.classes)
         return replace(self, groups=groups, matrix=matrix)
@@ -337,13 +337,11 @@ def _optimal(W: FloatArray, together: list[list[int]], allows: Allows) -> _Searc
     if k > OPTIMAL_CLASSES:
         most = f"at most {OPTIMAL_CLASSES} classes"
         raise ValueError(f"method='optimal' looks at every grouping of {most}, got {k}: use 'greedy'")
-    # Every partition as group numbers (restricted growth strings), in lexicographic order.
-    every = np.zeros((1, 1), dtype=np.int8)
+    # Every partition as group numbers, in lexicographic order: a class joins a group so far, or opens one.
+    grown: list[tuple[int, ...]] = [(0,)]
     for _ in range(1, k):
-        choices = every.max(axis=1) + 2  # join any of the groups so far, or open one
-        start = np.repeat(np.cumsum(choices) - choices, choices)
-        last = np.arange(int(choices.sum())) - start
-        every = np.column_stack([np.repeat(every, choices, axis=0), last.astype(np.int8)])
+        grown = [(*groups, last) for groups in grown for last in range(max(groups) + 2)]
+    every = np.array(grown, dtype=np.int8)
     i, j = np.triu_indices(k, 1)
     pber = np.zeros(len(every))
     for a, b in zip(i, j, strict=True):
@@ -359,8 +357,8 @@ def _optimal(W: FloatArray, together: list[list[int]], allows: Allows) -> _Searc
     every, pber = every[fits], pber[fits]
     sizes = every.max(axis=1) + 1
     lowest = {n: pber[sizes == n].min() + TIE for n in np.unique(sizes)[::-1]}
-    chosen = [int(((sizes == n) & (pber <= least)).argmax()) for n, least in lowest.items()]
-    return _Search(every[chosen], (every[chosen][:, i] != every[chosen][:, j]) @ W[i, j])
+    best = every[[int(((sizes == n) & (pber <= least)).argmax()) for n, least in lowest.items()]]
+    return _Search(best, (best[:, i] != best[:, j]) @ W[i, j])
 
 
 def _path_table(cm: CollisionMatrix, search: _Search, reference: _Search) -> pd.DataFrame:
@@ -400,8 +398,7 @@ class SplitCandidates(Told, title="Which classes look like two?"):
 
     def rows(self, number: int = 0) -> tuple[IntArray, IntArray]:
         """Numbers of the rows of the two parts of line ``number`` of the table."""
-        check.check_count(number, "number", least=0)
-        if number >= len(self._parts):
+        if check.check_count(number, "number", least=0) >= len(self._parts):
             raise ValueError(f"number must be below {len(self._parts)}, the lines of the table, got {number}")
         return self._parts[number]
 
@@ -452,17 +449,15 @@ def split_candidates(
             line = {"class": names[k], "first": names[a], "second": names[b]}
             line |= {"rows_first": int(near.sum()), "rows_second": int((~near).sum())}
             for word, c, here in (("first", a, near), ("second", b, ~near)):
-                line[f"rate_{word}"], line[f"rate_{word}_elsewhere"] = (
-                    p[part, c].mean() if part.any() else 0.0 for part in (here, ~here)
-                )
+                for where, part in (("", here), ("_elsewhere", ~here)):
+                    line[f"rate_{word}{where}"] = p[part, c].mean() if part.any() else 0.0
             small = min(line["rows_first"], line["rows_second"]) < MIN_PART
             small |= min(line["rate_first"], line["rate_second"]) < MIN_RATE
             lines.append((line | {"p_value": 1.0 if small else p_value}, (rows[near], rows[~near])))
     lines.sort(key=lambda pair: pair[0]["p_value"])
     empty = None if lines else ["class", "first", "second", "p_value"]
     table = pd.DataFrame([line for line, _ in lines], columns=empty)
-    table["flagged"] = discovered(table["p_value"], fdr)
-    return SplitCandidates(table, [parts for _, parts in lines])
+    return SplitCandidates(table.assign(flagged=discovered(table["p_value"], fdr)), [parts for _, parts in lines])
 
 
 def silverman(t: FloatArray, rng: np.random.Generator) -> tuple[float, float]:
@@ -491,9 +486,4 @@ def silverman(t: FloatArray, rng: np.random.Generator) -> tuple[float, float]:
 
 def _modes(counts: FloatArray, width: float) -> IntArray:
     density = gaussian_filter1d(counts, width, mode="constant")
-    change = np.diff(density) / density.max()
-    rising, falling = change > FLAT, change < -FLAT
-    # A mode is a rise that is followed by a fall, with nothing or a plateau between.
-    steps = np.flatnonzero(rising | falling)
-    turns = rising[steps[:-1]] & falling[steps[1:]]
-    return np.asarray(steps[1:][turns])
+    return np.asarray(find_peaks(density / density.max(), prominence=FLAT)[0])
