@@ -32,6 +32,8 @@ TRUTH_SEED = 20_250
 BLOCK = 50_000
 
 Array = npt.NDArray[Any]
+Shares = npt.ArrayLike | None
+Names = Sequence[Any] | None
 Inputs = Callable[[int, np.random.Generator], FloatArray]
 Draws = Callable[[IntArray, np.random.Generator], npt.NDArray[Any]]
 Posteriors = Callable[[FloatArray], FloatArray]
@@ -112,11 +114,7 @@ class GaussianProblem(Problem):
     """
 
     def __init__(
-        self,
-        means: npt.ArrayLike,
-        scales: npt.ArrayLike | float = 1.0,
-        priors: npt.ArrayLike | None = None,
-        classes: Sequence[Any] | None = None,
+        self, means: npt.ArrayLike, scales: npt.ArrayLike = 1.0, priors: Shares = None, classes: Names = None
     ) -> None:
         self.means = check.check_finite(means, "means", ndim=2).copy()
         k = len(self.means)
@@ -169,7 +167,7 @@ class GaussianProblem(Problem):
             yield self._posteriors(x, centres), density * step**rank
 
 
-def led(noise: float = 0.1, priors: npt.ArrayLike | None = None) -> Problem:
+def led(noise: float = 0.1, priors: Shares = None) -> Problem:
     """A digit shown on seven segments, each of which shows the wrong state with probability ``noise``.
 
     The 128 possible inputs make every quantity exact, and inputs repeat, so that collisions can be counted.
@@ -272,11 +270,7 @@ def scenario_b(overlap: float = 0.15) -> GaussianProblem:
 
 
 def equidistant(
-    n_classes: int = 5,
-    n_features: int = 4,
-    length: float = 4.0,
-    priors: npt.ArrayLike | None = None,
-    random_state: Seed = None,
+    n_classes: int = 5, n_features: int = 4, length: float = 4.0, priors: Shares = None, random_state: Seed = None
 ) -> GaussianProblem:
     """Unit Gaussians equally spaced along a segment of random direction (the paper's posterior experiments)."""
     check.check_count(n_classes, "n_classes", least=2)

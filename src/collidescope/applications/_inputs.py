@@ -18,7 +18,9 @@ from collidescope._rows import row_hashes
 from collidescope._text import words_html
 from collidescope.matrix import CollisionMatrix, largest_pairs
 
-Names = Sequence[Any] | npt.NDArray[Any]
+Array = npt.ArrayLike
+Given = npt.ArrayLike | None
+Names = Sequence[Any] | npt.NDArray[Any] | None
 #: Posteriors of n rows (n×K), class numbers of their labels, names of the classes, notes for the user.
 Scored = tuple[FloatArray, IntArray, npt.NDArray[Any], tuple[str, ...]]
 Rows = tuple[int | None, int | None]
@@ -97,7 +99,7 @@ def plain(value: Any) -> Any:
     return None if isinstance(value, float) and np.isnan(value) else value
 
 
-def scored(source: Any, X: Any, y: npt.ArrayLike, classes: Names | None, name: str = "P", y_name: str = "y") -> Scored:
+def scored(source: Any, X: Any, y: Array, classes: Names, name: str = "P", y_name: str = "y") -> Scored:
     """Arguments as arrays; ``name`` and ``y_name`` are what the caller's arguments are called in messages."""
     P, names, notes = posteriors_of(source, X, y, classes, name, y_name)
     codes = check.encode_labels(y, names, y_name)
@@ -106,7 +108,7 @@ def scored(source: Any, X: Any, y: npt.ArrayLike, classes: Names | None, name: s
 
 
 def posteriors_of(
-    source: Any, X: Any, y: npt.ArrayLike | None, classes: Names | None, name: str, y_name: str = "y"
+    source: Any, X: Any, y: Given, classes: Names, name: str, y_name: str = "y"
 ) -> tuple[FloatArray, npt.NDArray[Any], tuple[str, ...]]:
     """(posteriors, class names, notes) from a fitted classifier and rows, or from posteriors and names or labels.
 
@@ -140,7 +142,7 @@ def posteriors_of(
 
 
 def curve_of(
-    source: Any, y: Any, classes: Names | None, by_size: Mapping[int, npt.ArrayLike] | None
+    source: Any, y: Any, classes: Names, by_size: Mapping[int, Array] | None
 ) -> tuple[Scored, dict[int, FloatArray]]:
     """(arguments as arrays, posteriors of the same rows by training size), from posteriors or a fitted classifier."""
     if hasattr(source, "predict_proba"):

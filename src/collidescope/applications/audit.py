@@ -35,7 +35,7 @@ from scipy.stats import binom
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
 from collidescope.applications import _inputs as inputs
-from collidescope.applications._inputs import Names, Told, plain, scored, wilson_interval
+from collidescope.applications._inputs import Array, Given, Names, Told, plain, scored, wilson_interval
 from collidescope.equations.moments import row_blocks
 
 MISCALIBRATED = 3.0  #: standard errors by which posteriors may be wrong about their own error
@@ -139,11 +139,11 @@ class AuditReport(Told, title="Which errors could a better model avoid?", table=
 def audit(
     model_or_posteriors: Any,
     X: Any = None,
-    y_true: npt.ArrayLike | None = None,
+    y_true: Given = None,
     y_pred: Any = None,
     *,
     limit: Any = None,
-    classes: Names | None = None,
+    classes: Names = None,
     level: float = 0.95,
     fdr: float = 0.05,
 ) -> AuditReport:
@@ -205,7 +205,7 @@ def audit(
     return AuditReport(names, n, **both, level=level, fdr=fdr, notes=notes, _codes=(y, said, best))
 
 
-def bayes_confusion(P: npt.ArrayLike, y: npt.ArrayLike | None = None, *, classes: Names | None = None) -> FloatArray:
+def bayes_confusion(P: Array, y: Given = None, *, classes: Names = None) -> FloatArray:
     """Confusion of the best rule: row i, column j is E_{x~D_i} 1[argmax y(x) = j].
 
     With labels class i is the rows labelled i; without, every row counts for class i with weight p_i, which is as right
@@ -295,11 +295,11 @@ def _pair_table(
 def ambiguous(
     clf_or_posteriors: Any,
     X: Any = None,
-    y: npt.ArrayLike | None = None,
+    y: Given = None,
     *,
     by: str = "entropy",
     top: int | None = None,
-    classes: Names | None = None,
+    classes: Names = None,
 ) -> pd.DataFrame:
     """Rows in order of ambiguity, or of how wrong their label looks, as a table to write with ``to_csv``.
 
@@ -346,7 +346,7 @@ def ambiguous(
     return found.iloc[np.argsort(key, kind="stable")[:top]].reset_index(drop=True)
 
 
-def label_error_scores(P: npt.ArrayLike, y: npt.ArrayLike, *, classes: Names | None = None) -> FloatArray:
+def label_error_scores(P: Array, y: Array, *, classes: Names = None) -> FloatArray:
     """How likely the label of each row is wrong: higher is more suspect; a ranking, not a probability.
 
     ``P`` are held-out posteriors, n×K, with columns in the order of ``classes`` (default the sorted distinct labels).

@@ -1,4 +1,4 @@
-"""What collisions depend on: columns (:func:`column_value`) and subgroups of rows (:func:`collisions_by`).
+"""What collisions depend on: columns (:func:`column_value`), subgroups of rows (:func:`collisions_by`), and time.
 
 Symbols: r = c - p for held-out posteriors p and one-hot labels c. The one-step estimates are means over rows, PBER =
 mean ‖r‖² and B[i, j] = -mean(r_i r_j), so a subgroup is estimated on its own rows and differences have standard errors
@@ -283,7 +283,7 @@ def collisions_by(
     *,
     clusters: npt.ArrayLike | None = None,
     posteriors_by_size: Mapping[int, npt.ArrayLike] | None = None,
-    classes: Names | None = None,
+    classes: Names = None,
     level: float = 0.95,
     fdr: float = 0.05,
 ) -> SubgroupCollisions:
@@ -349,6 +349,66 @@ def collisions_by(
     table = pd.DataFrame(rows).reindex(columns=shown.split())
     every = pd.concat(pairs) if pairs else pd.DataFrame(columns=["group", "class", "other", "difference", "p_value"])
     return SubgroupCollisions(table, inputs.flagged(every, fdr), matrices, level, fdr)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CollisionChange(Told, title="Did collisions change?"):
+    """How collisions changed between two fits or two periods, made by :func:`collision_change`.
+
+    ``before``, ``after`` and ``change`` (with ``interval``) are of the PBER, ``paired`` where both are about the same
+    rows; ``table`` has per pair ``class``, ``other``, ``before``, ``after``, ``difference``, ``low``, ``high``,
+    ``p_value``, ``flagged``.
+    """
+
+    before: float
+    after: float
+    change: float
+    interval: tuple[float, float]
+    paired: bool
+    table: pd.DataFrame
+
+    @property
+    def verdict(self) -> str:
+        low, high = self.interval
+        how = "the same rows, paired" if self.paired else "different rows"
+        word = "rose" if low > 0 else "fell" if high < 0 else "did not change beyond chance"
+        change = f"change {100 * self.change:+.2f} points ({100 * low:+.2f} to {100 * high:+.2f}; {how})"
+        return f"PBER {word}: {self.before:.2%} before, {self.after:.2%} after, {change}."
+
+
+def collision_change(
+    P_before: npt.ArrayLike,
+    y_before: npt.ArrayLike,
+    P_after: npt.ArrayLike,
+    y_after: npt.ArrayLike | None = None,
+    *,
+    classes: Names = None,
+    level: float = 0.95,
+    fdr: float = 0.05,
+) -> CollisionChange:
+    """Compare two fits on the same rows (leave ``y_after`` out: paired), or two periods with their own rows.
+
+    >>> rng = np.random.default_rng(0)
+    >>> p = rng.random(1000)
+    >>> y = (rng.random(1000) < p).astype(int)
+    >>> sharp, blunt = np.column_stack([1 - p, p]), np.full((1000, 2), 0.5)
+    >>> collision_change(blunt, y, sharp).interval[1] < 0
+    True
+    """
+    inputs.check_rates(level=level, fdr=fdr)
+    first, codes, names, _ = inputs.scored(P_before, None, y_before, classes, "P_before", "y_before")
+    paired = y_after is None
+    labels, y_name = (y_before, "y_before") if y_after is None else (y_after, "y_after")
+    second, later, *_ = inputs.scored(P_after, None, labels, names, "P_after", y_name)
+    r = residuals(first, codes), residuals(second, later)
+    i, j = largest_collisions(np.concatenate(r))
+    before, after = (loss_and_rates(part, (i, j)) for part in r)
+    gap = mean_and_error(after - before) if paired else mean_and_error(after).minus(mean_and_error(before))
+    rates = {"before": before.mean(axis=0), "after": after.mean(axis=0)} | gap.columns("difference", level)
+    was, now, change, low, high = (float(values[0]) for values in rates.values())
+    rates = {"class": names[i], "other": names[j]} | {name: values[1:] for name, values in rates.items()}
+    pairs = inputs.flagged(pd.DataFrame(rates | {"p_value": gap.p_value()[1:]}), fdr)
+    return CollisionChange(was, now, change, (low, high), paired, pairs)
 
 
 class GroupedLabels(NamedTuple):

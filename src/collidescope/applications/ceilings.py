@@ -131,7 +131,7 @@ def ceilings(
     posteriors_by_size: Mapping[int, npt.ArrayLike] | None = None,
     cost: npt.ArrayLike | None = None,
     groups: npt.ArrayLike | None = None,
-    classes: Names | None = None,
+    classes: Names = None,
     level: float = 0.95,
     random_state: int = 0,
 ) -> Ceilings:

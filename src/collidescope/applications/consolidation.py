@@ -46,7 +46,7 @@ OTHERS = 3  #: the classes that class k collides with most are paired with each 
 #: Changes of a density below this share of its largest value are rounding; posteriors below this are not told apart.
 FLAT, SMALLEST = 1e-9, 1e-6
 
-GroupNames = Sequence[Any] | Callable[[list[Any]], Any]
+GroupNames = Sequence[Any] | Callable[[list[Any]], Any] | None
 Groupings = npt.NDArray[np.integer]
 Allows = Callable[[IntArray], bool]
 
@@ -82,7 +82,7 @@ class ConsolidationPlan(Told, title="Which classes to merge", rows=(TEXT_CLASSES
         named = zip(self.groups, self.matrix.classes.tolist(), strict=True)
         return {name: merged for group, merged in named for name in group}
 
-    def at(self, n_groups: int, names: GroupNames | None = None) -> ConsolidationPlan:
+    def at(self, n_groups: int, names: GroupNames = None) -> ConsolidationPlan:
         """The plan with another number of groups along the same path.
 
         ``names`` has one name per group, or makes one from its members; default "A+B", long ones cut: "A+B+… (12)".
@@ -95,7 +95,7 @@ class ConsolidationPlan(Told, title="Which classes to merge", rows=(TEXT_CLASSES
             raise ValueError(f"n_groups must be from {max(steps[-1], 2)} to {steps[0]} here, got {n_groups}: {why}")
         return self._at_step(steps.index(n_groups), names)
 
-    def _at_step(self, step: int, names: GroupNames | None) -> ConsolidationPlan:
+    def _at_step(self, step: int, names: GroupNames) -> ConsolidationPlan:
         grouping = self.groupings[step]
         groups = [self.source.classes[grouping == g].tolist() for g in range(int(grouping.max()) + 1)]
         named = [names(list(group)) for group in groups] if callable(names) else names
@@ -143,7 +143,7 @@ def consolidate(
     must_merge: Sequence[Sequence[Any]] | None = None,
     cannot_merge: Sequence[Sequence[Any]] | None = None,
     method: str = "greedy",
-    names: GroupNames | None = None,
+    names: GroupNames = None,
 ) -> ConsolidationPlan:
     """Merge the classes that collide most, until few enough are left or the rest can be told apart.
 
@@ -413,7 +413,7 @@ class SplitCandidates(Told, title="Which classes look like two?"):
 
 
 def split_candidates(
-    P: npt.ArrayLike, y: npt.ArrayLike, *, classes: Names | None = None, fdr: float = 0.05, random_state: int = 0
+    P: npt.ArrayLike, y: npt.ArrayLike, *, classes: Names = None, fdr: float = 0.05, random_state: int = 0
 ) -> SplitCandidates:
     """Which classes fall into separate groups that collide with different classes?
 

@@ -27,7 +27,7 @@ from sklearn.utils.validation import has_fit_parameter
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
-from collidescope.applications._inputs import Told, check_matrix, discovered, is_table, mean_and_error
+from collidescope.applications._inputs import Array, Given, Told, check_matrix, discovered, is_table, mean_and_error
 from collidescope.applications.audit import confusion_table, entropies
 from collidescope.equations.densities import Seed, as_generator
 from collidescope.estimators import _check_classifier, check_rows
@@ -96,7 +96,7 @@ class SmoothingChoice(Told, title="How much label smoothing?"):
 def choose_smoothing(
     classifier: Any,
     X: Any,
-    y: npt.ArrayLike,
+    y: Array,
     cm: CollisionMatrix,
     *,
     strengths: Sequence[float] = STRENGTHS,
@@ -190,13 +190,7 @@ class AdaptiveSampler:
     """
 
     def __init__(
-        self,
-        cm: CollisionMatrix,
-        y: npt.ArrayLike,
-        *,
-        inherent: npt.ArrayLike | None = None,
-        cap: float = CAP,
-        random_state: Seed = None,
+        self, cm: CollisionMatrix, y: Array, *, inherent: Given = None, cap: float = CAP, random_state: Seed = None
     ) -> None:
         check_matrix(cm)
         k = cm.n_classes
@@ -211,7 +205,7 @@ class AdaptiveSampler:
         self.cost_matrix_ = 1 - np.eye(k)
         self._set(np.zeros(k))
 
-    def update(self, y_true: npt.ArrayLike, y_pred: Any) -> AdaptiveSampler:
+    def update(self, y_true: Array, y_pred: Any) -> AdaptiveSampler:
         """Compare the confusion on held-out rows with what is inherent, and draw the classes in excess more often.
 
         ``y_pred`` (m labels, or m×K posteriors) is what the model says about rows that it does not train on. log weight
@@ -252,7 +246,7 @@ class AdaptiveSampler:
         yield from self._rng.permutation(np.repeat(order, times)).tolist()
 
 
-def active_learning_score(P: npt.ArrayLike, *, inherent: npt.ArrayLike | CollisionMatrix | None = None) -> FloatArray:
+def active_learning_score(P: Array, *, inherent: Array | CollisionMatrix | None = None) -> FloatArray:
     """How much a label of each unlabelled row would teach: doubt that is not inherent ambiguity.
 
     With posteriors by several models (members × n × K) it is the entropy of their mean less the mean of their entropies
@@ -280,7 +274,7 @@ def active_learning_score(P: npt.ArrayLike, *, inherent: npt.ArrayLike | Collisi
     return np.maximum(entropies(flat) - expected[flat.argmax(axis=1)], 0.0)
 
 
-def check_reference(inherent: npt.ArrayLike, k: int) -> FloatArray:
+def check_reference(inherent: Array, k: int) -> FloatArray:
     """``inherent`` as a K×K matrix whose rows sum to 1."""
     array = check.check_stochastic(inherent, "inherent")
     if len(array) != k:
