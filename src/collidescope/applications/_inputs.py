@@ -21,8 +21,8 @@ from collidescope.matrix import CollisionMatrix, largest_pairs
 Array = npt.ArrayLike
 Given = npt.ArrayLike | None
 Names = Sequence[Any] | npt.NDArray[Any] | None
-#: Posteriors of n rows (n×K), class numbers of their labels, names of the classes, notes for the user.
-Scored = tuple[FloatArray, IntArray, npt.NDArray[Any], tuple[str, ...]]
+#: Posteriors of n rows (n×K), class numbers of their labels (if any), names of the classes, notes for the user.
+Scored = tuple[FloatArray, Any, npt.NDArray[Any], tuple[str, ...]]
 Rows = tuple[int | None, int | None]
 MATRICES = ("matrix", "matrices", "source")  #: parts of a result that have file formats of their own
 AS_NUMBERS = "{:.4f}".format
@@ -99,18 +99,8 @@ def plain(value: Any) -> Any:
     return None if isinstance(value, float) and np.isnan(value) else value
 
 
-def scored(source: Any, X: Any, y: Array, classes: Names, name: str = "P", y_name: str = "y") -> Scored:
-    """Arguments as arrays; ``name`` and ``y_name`` are what the caller's arguments are called in messages."""
-    P, names, notes = posteriors_of(source, X, y, classes, name, y_name)
-    codes = check.encode_labels(y, names, y_name)
-    check.check_same_length(P, codes, f"{'the posteriors' if X is not None else name} and {y_name}")
-    return P, codes, names, notes
-
-
-def posteriors_of(
-    source: Any, X: Any, y: Given, classes: Names, name: str, y_name: str = "y"
-) -> tuple[FloatArray, npt.NDArray[Any], tuple[str, ...]]:
-    """(posteriors, class names, notes) from a fitted classifier and rows, or from posteriors and names or labels.
+def scored(source: Any, X: Any, y: Given, classes: Names, name: str = "P", y_name: str = "y") -> Scored:
+    """Arguments as arrays, from posteriors or a fitted classifier and rows; ``name`` and ``y_name`` are for messages.
 
     Rows that a ``CollisionClassifier`` was trained on are recognised by their hashes (``row_hashes_``) and get their
     held-out ``posteriors_``: its own predictions agree with labels that it has seen.
@@ -118,8 +108,7 @@ def posteriors_of(
     if isinstance(source, type):
         raise ValueError(f"{name} must be a fitted classifier or posteriors, got the class {source.__name__}")
     if not hasattr(source, "predict_proba"):
-        P, _, names = check.labelled_posteriors(source, y, classes, name=name, y_name=y_name)
-        return P, names, ()
+        return *check.labelled_posteriors(source, y, classes, name=name, y_name=y_name), ()
     kind = type(source).__name__
     if not hasattr(source, "classes_"):
         raise ValueError(f"{name} must be fitted, {kind} has no classes_: call fit first")
@@ -129,16 +118,19 @@ def posteriors_of(
     if classes is not None and check.check_classes(classes, len(names)).tolist() != names.tolist():
         raise ValueError(f"classes must be left out or equal those of {name}: it knows {names.tolist()}")
     P = check.check_posteriors(source.predict_proba(X), f"predict_proba of {name}", len(names))
+    codes = None if y is None else check.encode_labels(y, names, y_name)
+    if codes is not None:
+        check.check_same_length(P, codes, f"the posteriors and {y_name}")
     known, trained = getattr(source, "posteriors_", None), getattr(source, "row_hashes_", None)
     if known is None or trained is None:
-        return P, names, ()
+        return P, codes, names, ()
     # A row that stands in the training rows several times gets the mean of their held-out posteriors.
     means = pd.DataFrame(known).groupby(trained).mean().dropna()
     place = means.index.get_indexer(pd.Index(row_hashes(source.encode(X) if hasattr(source, "encode") else X)))
     seen = place >= 0
     said = f"{int(seen.sum()):,} of {len(P):,} rows are training rows of the model"
     said += ": their held-out posteriors are used in place of its predictions."
-    return np.where(seen[:, None], means.to_numpy()[place], P), names, (said,) if seen.any() else ()
+    return np.where(seen[:, None], means.to_numpy()[place], P), codes, names, (said,) if seen.any() else ()
 
 
 def curve_of(

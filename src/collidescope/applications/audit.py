@@ -215,13 +215,9 @@ def bayes_confusion(P: Array, y: Given = None, *, classes: Names = None) -> Floa
     array([[0.882, 0.118],
            [0.385, 0.615]])
     """
-    if y is not None:
-        posteriors, codes, names, _ = scored(P, None, y, classes)
-        table = confusion_table(codes, posteriors.argmax(axis=1), len(names))
-    else:
-        posteriors, names, _ = inputs.posteriors_of(P, None, None, classes, "P")
-        table = np.zeros((len(names), len(names)))
-        np.add.at(table.T, posteriors.argmax(axis=1), posteriors)
+    posteriors, codes, names, _ = scored(P, None, y, classes)
+    said, table = posteriors.argmax(axis=1), np.zeros((len(names), len(names)))
+    np.add.at(table.T, said, posteriors if codes is None else np.eye(len(names))[codes])
     with np.errstate(invalid="ignore"):  # nan for a class without rows
         return table / table.sum(axis=1, keepdims=True)
 
@@ -321,11 +317,7 @@ def ambiguous(
         check.check_count(top, "top", least=0)
     if by == "label" and y is None:
         raise ValueError("y is needed for by='label': without labels none can be suspect")
-    codes: IntArray | None = None
-    if y is None:
-        P, names, _ = inputs.posteriors_of(clf_or_posteriors, X, None, classes, "clf_or_posteriors")
-    else:
-        P, codes, names, _ = scored(clf_or_posteriors, X, y, classes, "clf_or_posteriors")
+    P, codes, names, _ = scored(clf_or_posteriors, X, y, classes, "clf_or_posteriors")
     rows, first = np.arange(len(P)), P.argmax(axis=1)
     second, entropy = np.empty_like(first), np.empty(len(P))
     for block in row_blocks(*P.shape):
