@@ -20,7 +20,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations, count
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -49,6 +49,8 @@ FLAT, SMALLEST = 1e-9, 1e-6
 GroupNames = Sequence[Any] | Callable[[list[Any]], Any] | None
 Groupings = npt.NDArray[np.integer]
 Allows = Callable[[IntArray], bool]
+#: Groupings and their PBER, most groups first; of a tree also the first members of the groups merged, and the tree.
+Search = tuple[Groupings, FloatArray, Sequence[tuple[int, int]], FloatArray | None]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -191,11 +193,12 @@ def consolidate(
     W = cm.joint + cm.joint.T
     np.fill_diagonal(W, 0.0)
     search = _greedy(W, together, fits, balance) if method == "greedy" else _optimal(W, together, fits)
-    if search.groupings[0].max() < 1:
+    groupings, *_, tree = search
+    if groupings[0].max() < 1:
         raise ValueError("must_merge joins every class into one: keep at least 2 groups")
     limited = balance or most < cm.n_classes
     path = _path_table(cm, search, _greedy(W, together, partial(fits, most=cm.n_classes)) if limited else search)
-    start = ConsolidationPlan([], cm, path, search.linkage, search.groupings, cm)
+    start = ConsolidationPlan([], cm, path, tree, groupings, cm)
     if n_groups is not None:
         return start.at(n_groups, names)
     if max_pber is None:
@@ -275,16 +278,7 @@ def _groups(names: list[Any], given: Any, argument: str) -> list[list[int]]:
     return found
 
 
-class _Search(NamedTuple):
-    """Groupings and their PBER, most groups first; of a tree also the first members of the groups merged."""
-
-    groupings: Groupings
-    pber: FloatArray
-    pairs: Sequence[tuple[int, int]] = ()
-    linkage: FloatArray | None = None
-
-
-def _greedy(W: FloatArray, together: list[list[int]], allows: Allows, balance: float = 0.0) -> _Search:
+def _greedy(W: FloatArray, together: list[list[int]], allows: Allows, balance: float = 0.0) -> Search:
     """Merge the two groups with the best score, again and again: O(K²) each time.
 
     A group is known by its first member. Merges that the constraints forbid complete the tree and belong to no plan.
@@ -329,10 +323,10 @@ def _greedy(W: FloatArray, together: list[list[int]], allows: Allows, balance: f
     left = np.append(np.cumsum(gains[::-1])[::-1], 0.0)
     path = slice(n_forced, n_allowed + 1)
     chosen = np.array(groupings[path], dtype=np.min_scalar_type(k))
-    return _Search(chosen, left[path], pairs[n_forced:n_allowed], linkage)
+    return chosen, left[path], pairs[n_forced:n_allowed], linkage
 
 
-def _optimal(W: FloatArray, together: list[list[int]], allows: Allows) -> _Search:
+def _optimal(W: FloatArray, together: list[list[int]], allows: Allows) -> Search:
     k = len(W)
     if k > OPTIMAL_CLASSES:
         most = f"at most {OPTIMAL_CLASSES} classes"
@@ -358,11 +352,11 @@ def _optimal(W: FloatArray, together: list[list[int]], allows: Allows) -> _Searc
     sizes = every.max(axis=1) + 1
     lowest = {n: pber[sizes == n].min() + TIE for n in np.unique(sizes)[::-1]}
     best = every[[int(((sizes == n) & (pber <= least)).argmax()) for n, least in lowest.items()]]
-    return _Search(best, (best[:, i] != best[:, j]) @ W[i, j])
+    return best, (best[:, i] != best[:, j]) @ W[i, j], (), None
 
 
-def _path_table(cm: CollisionMatrix, search: _Search, reference: _Search) -> pd.DataFrame:
-    groupings, pber = search.groupings, search.pber
+def _path_table(cm: CollisionMatrix, search: Search, reference: Search) -> pd.DataFrame:
+    groupings, pber, pairs, _ = search
     # Intervals: nan where they would need a covariance that is not there.
     stderr, (i, j) = np.full(len(pber), np.nan), np.triu_indices(cm.n_classes)
     if cm.covariance is not None:
@@ -374,11 +368,11 @@ def _path_table(cm: CollisionMatrix, search: _Search, reference: _Search) -> pd.
     half = _half_width(stderr, None if cm.counts is None else cm.counts.sum(), LEVEL, cm.n_units)
     half = half * (groupings.max(axis=1) > 0)  # that one group never errs is no estimate
     merged = np.full((2, len(pber)), None)
-    for step, pair in enumerate(search.pairs):
+    for step, pair in enumerate(pairs):
         before = groupings[step]
         merged[:, step + 1] = [group_name(cm.classes[before == before[first]].tolist()) for first in pair]
-    n_groups, n_best = (part.groupings.max(axis=1).astype(int) + 1 for part in (search, reference))
-    price = pber - pd.Series(reference.pber, n_best).reindex(n_groups).to_numpy()
+    n_groups, n_best = (part[0].max(axis=1).astype(int) + 1 for part in (search, reference))
+    price = pber - pd.Series(reference[1], n_best).reindex(n_groups).to_numpy()
     columns = {"step": np.arange(len(pber)), "n_groups": n_groups, "first": merged[0], "second": merged[1]}
     columns |= {"pber": pber, "pber_low": np.maximum(pber - half, 0.0), "pber_high": np.minimum(pber + half, 1.0)}
     return pd.DataFrame(columns | {"gain": np.append(0.0, -np.diff(pber)), "price": price})

@@ -12,7 +12,7 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
 
@@ -106,19 +106,16 @@ def _words(codes: IntArray, words: list[str]) -> npt.NDArray[Any]:
 class TableEncoder:
     """How the columns of a table become features: made by :meth:`fit` or :meth:`restore`."""
 
-    types: dict[str, str] = field(default_factory=dict)  #: column → "number", "date", "category" or "text"
-    #: Date column → (format or None, whether some time of day was seen).
-    formats: dict[str, tuple[str | None, bool]] = field(default_factory=dict)
-    #: Of every number and part of a date: what it is divided by (1, unless it is very large or very small), then
-    #: centred at, and whether it had gaps.
-    units: FloatArray = field(default_factory=lambda: np.ones(0))
-    medians: FloatArray = field(default_factory=lambda: np.zeros(0))
-    missing: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=bool))
-    #: Category column → its levels, the last one None where cells were missing.
-    levels: dict[str, tuple[str | None, ...]] = field(default_factory=dict)
-    #: Text column → its n-grams ("vocabulary"), their "idf", the "components", and whether cells were "missing".
-    texts: dict[str, dict[str, Any]] = field(default_factory=dict)
-    left_out: dict[str, str] = field(default_factory=dict)  #: column → why it is not used
+    types: dict[str, str]  #: column → "number", "date", "category" or "text"
+    formats: dict[str, tuple[str | None, bool]]  #: date column → (format or None, whether some time of day was seen)
+    units: FloatArray  #: of every number and part of a date: what it is divided by (1, unless very large or small),
+    medians: FloatArray  #: what it is then centred at,
+    missing: BoolArray  #: and whether it had gaps
+    levels: dict[
+        str, tuple[str | None, ...]
+    ]  #: category column → its levels, the last None where cells were missing
+    texts: dict[str, dict[str, Any]]  #: text column → n-grams ("vocabulary"), their "idf", "components", and "missing"
+    left_out: dict[str, str]  #: column → why it is not used
 
     @classmethod
     def fit(cls, X: Any, *, categories: Iterable[str] = (), left_out: Mapping[str, str] | None = None) -> TableEncoder:
@@ -126,7 +123,8 @@ class TableEncoder:
 
         Values of ``categories`` are names even where they look like numbers; ``left_out`` says why some are not used.
         """
-        table, forced, new = as_frame(X), set(categories), cls(left_out=dict(left_out or {}))
+        table, forced, none = as_frame(X), set(categories), np.zeros(0)
+        new = cls({}, {}, none, none, none > 0, {}, {}, dict(left_out or {}))
         check_columns(table, [*forced, *new.left_out])
         for name, column in table.items():
             if name not in new.left_out and (why := new._learn(str(name), column, name in forced)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -40,12 +40,11 @@ GROUP_NAME = re.compile(f"{GROUP}|group", re.IGNORECASE)
 class Screening:
     """What was found."""
 
-    ids: dict[str, str] = field(default_factory=dict)  #: column → why it is taken for an id; such are left out
-    suspects: dict[str, str] = field(default_factory=dict)  #: column → why it may be one; these stay
-    leaks: dict[str, float] = field(default_factory=dict)  #: column → share of held-out rows whose label it gives away
-    #: Column → how often two rows with the same value have the same label, and how often by chance.
-    groups: dict[str, tuple[float, float]] = field(default_factory=dict)
-    ordered: list[str] = field(default_factory=list)  #: columns sorted in a table that is sorted by its label
+    ids: dict[str, str]  #: column → why it is taken for an id; such columns are left out
+    suspects: dict[str, str]  #: column → why it may be one; these stay
+    leaks: dict[str, float]  #: column → share of held-out rows whose label it alone gives away
+    groups: dict[str, tuple[float, float]]  #: column → how often rows of one value have one label, how often by chance
+    ordered: list[str]  #: columns that are sorted in a table that is sorted by its label
 
     def notes(self) -> list[str]:
         """About ids, with what to do (by the options of the command line; ``drop`` and ``keep`` in Python)."""
@@ -76,7 +75,7 @@ class Screening:
 
 def screen(table: pd.DataFrame, y: npt.NDArray[Any], *, keep: Container[str] = ()) -> Screening:
     """Look for ids, leaks, groups and order among the columns of ``table``; those in ``keep`` are no ids."""
-    found = Screening()
+    found = Screening({}, {}, {}, {}, [])
     if len(table) < FEWEST_ROWS:
         return found
     classes, codes = np.unique(y, return_inverse=True)
