@@ -24,12 +24,9 @@ from collidescope.matrix import CollisionMatrix
 
 #: Quadrature grid in units of the common scale. For S the trapezoid rule is exact to rounding; the kink of max(y) makes
 #: the Bayes error the harder one: its error is about step² / 50.
-GRID_STEP = {1: 0.001, 2: 0.02}
-GRID_MARGIN = 9.0
+GRID_STEP, GRID_MARGIN = {1: 0.001, 2: 0.02}, 9.0
 #: Draws behind the truth of problems without exact nodes, and the seed that makes it the same every time.
-TRUTH_DRAWS = 1_000_000
-TRUTH_SEED = 20_250
-BLOCK = 50_000
+TRUTH_DRAWS, TRUTH_SEED, BLOCK = 1_000_000, 20_250, 50_000
 
 Array = npt.NDArray[Any]
 Shares = npt.ArrayLike | None
@@ -182,8 +179,8 @@ def led(noise: float = 0.1, priors: Shares = None) -> Problem:
         return (segments[codes] ^ (rng.random((len(codes), 7)) < noise)).astype(np.intp)
 
     def joint(X: FloatArray) -> FloatArray:
-        if not np.isin(X, (0, 1)).all():
-            raise ValueError(f"X must hold segments of 0 or 1, got {X[~np.isin(X, (0, 1))][0]:.6g}")
+        if (odd := X[~np.isin(X, (0, 1))]).size:
+            raise ValueError(f"X must hold segments of 0 or 1, got {odd[0]:.6g}")
         wrong = np.abs(X[:, None, :] - segments).sum(axis=2)
         return np.asarray(noise**wrong * (1 - noise) ** (7 - wrong) * shares)
 

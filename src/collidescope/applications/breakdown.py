@@ -160,9 +160,8 @@ def column_value(
             # PBER first, then the pairs: the rise without the unit, and the fall with nothing else.
             rise, fall = mean_and_error(without - with_all, own), mean_and_error(with_none - alone, own)
             rates: dict[str, Any] = {"unit": [name] * (1 + len(i)), "class": ["", *names[i]], "other": ["", *names[j]]}
-            rates |= (
-                {"rate": with_all.mean(axis=0)} | rise.columns("needed", level) | {"p_value": rise.p_value(sides=1)}
-            )
+            rates["rate"] = with_all.mean(axis=0)
+            rates |= rise.columns("needed", level) | {"p_value": rise.p_value(sides=1)}
             found.append(pd.DataFrame(rates | fall.columns("alone", level, "alone_")))
     base = mean_and_error(with_all[:, 0], own)
     table = pd.concat([part[:1] for part in found], ignore_index=True).drop(columns=["class", "other", "rate"])

@@ -108,7 +108,7 @@ class ConsolidationPlan(Told, title="Which classes to merge", rows=(TEXT_CLASSES
 
     def transform(self, y: Any) -> Any:
         """Labels → names of their groups: an array of text, or a Series with its index for a Series."""
-        names = np.array([self.mapping[name] for name in self.source.classes.tolist()])
+        names = np.array(list(map(self.mapping.get, self.source.classes.tolist())))
         merged = names[check.encode_labels(y, self.source.classes)]
         return pd.Series(merged, y.index, name=y.name) if isinstance(y, pd.Series) else merged
 

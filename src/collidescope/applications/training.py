@@ -259,9 +259,9 @@ def active_learning_score(P: Array, *, inherent: Array | CollisionMatrix | None 
     array([0.  , 0.69])
     """
     array = check.check_finite(P, "P", ndim=(2, 3))
-    several, k = array.ndim == 3, np.shape(array)[-1]
+    k = array.shape[-1]
     flat = check.check_posteriors(array.reshape(-1, k), "P").reshape(array.shape)
-    if several:
+    if array.ndim == 3:
         if inherent is not None:
             raise ValueError("inherent must be left out when P holds several models: their agreement shows it")
         if len(array) < 2:

@@ -111,9 +111,7 @@ class TableEncoder:
     units: FloatArray  #: of every number and part of a date: what it is divided by (1, unless very large or small),
     medians: FloatArray  #: what it is then centred at,
     missing: BoolArray  #: and whether it had gaps
-    levels: dict[
-        str, tuple[str | None, ...]
-    ]  #: category column → its levels, the last None where cells were missing
+    levels: dict[str, tuple[str | None, ...]]  #: category column → its levels, the last None where cells were missing
     texts: dict[str, dict[str, Any]]  #: text column → n-grams ("vocabulary"), their "idf", "components", and "missing"
     left_out: dict[str, str]  #: column → why it is not used
 
