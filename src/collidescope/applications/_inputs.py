@@ -36,15 +36,15 @@ class Told:
     """
 
     notes: tuple[str, ...] = ()
-    _title: ClassVar[str]
-    _table: ClassVar[str]
-    _rows: ClassVar[Rows]
-    _hidden: ClassVar[tuple[str, ...]]
+    TITLE: ClassVar[str]
+    TABLE: ClassVar[str]
+    ROWS: ClassVar[Rows]
+    HIDDEN: ClassVar[tuple[str, ...]]
 
     def __init_subclass__(
         cls, title: str, table: str = "table", rows: Rows = (None, None), hidden: tuple[str, ...] = ()
     ) -> None:
-        cls._title, cls._table, cls._rows, cls._hidden = title, table, rows, hidden
+        cls.TITLE, cls.TABLE, cls.ROWS, cls.HIDDEN = title, table, rows, hidden
 
     @property
     def verdict(self) -> str:
@@ -58,14 +58,14 @@ class Told:
 
     def section(self) -> dict[str, Any]:
         """For ``sections=`` of :func:`~collidescope.report`: title, sentences, table."""
-        return section(self._title, [self.verdict, *self.notes], self._shown(self._rows[1]))
+        return section(self.TITLE, [self.verdict, *self.notes], self._shown(self.ROWS[1]))
 
     def _shown(self, most: int | None) -> pd.DataFrame:
-        table: pd.DataFrame = getattr(self, self._table)
-        return table.drop(columns=list(self._hidden)).dropna(axis=1, how="all")[:most]
+        table: pd.DataFrame = getattr(self, self.TABLE)
+        return table.drop(columns=list(self.HIDDEN)).dropna(axis=1, how="all")[:most]
 
     def __str__(self) -> str:
-        shown = self._shown(self._rows[0])
+        shown = self._shown(self.ROWS[0])
         table = ["", shown.to_string(index=False, float_format=AS_NUMBERS, na_rep="")] if len(shown) else []
         return "\n".join([self.verdict, *self.notes, *table])
 
@@ -73,7 +73,7 @@ class Told:
         return f"<{type(self).__name__}: {self.verdict}>"
 
     def _repr_html_(self) -> str:
-        table = self._shown(self._rows[1]).to_html(index=False, float_format=AS_NUMBERS, na_rep="")
+        table = self._shown(self.ROWS[1]).to_html(index=False, float_format=AS_NUMBERS, na_rep="")
         return words_html(self.verdict, *self.notes) + table
 
 

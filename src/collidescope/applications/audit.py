@@ -119,7 +119,7 @@ class AuditReport(Told, title="Which errors could a better model avoid?", table=
         found, fix = self.pairs[self.pairs["flagged"]], points(*self.fixable_interval)
         if self.fixable_interval[0] <= 0:
             names = [f"{a} taken for {b}" for a, b in zip(found["true"], found["predicted"], strict=True)]
-            more = f" Some pairs still stand out: {', '.join(names[: self._rows[0]])}." if names else ""
+            more = f" Some pairs still stand out: {', '.join(names[: self.ROWS[0]])}." if names else ""
             none = f"Nothing that a better model would fix is found (difference to the best rule known {fix} points)"
             return f"{said} {none}: {rest}. To err less takes better features or more rows.{more}"
         top = (found if len(found) else self.pairs).nlargest(1, "points").to_dict("records")[0]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -23,6 +22,7 @@ from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
+from collidescope.estimators import check_table
 
 Float32Array = npt.NDArray[np.float32]
 BoolArray = npt.NDArray[np.bool_]
@@ -259,9 +259,10 @@ class TableEncoder:
             words = as_levels(table[name])[1]
             dressed = [word for word in words if DRESSED_NUMBER.match(word) and not PLAIN_NUMBER.match(word)]
             if len(words) >= FEW_LEVELS / 2 and len(dressed) >= MOSTLY * len(words):
-                looks = f"column {name!r} is taken as text, but looks like numbers (such as {dressed[0]!r})"
-                remedy = "write them plainly, without units and thousands separators, to have them used as numbers"
-                found.append(f"{looks}: {remedy}")
+                looks = (
+                    f"column {name!r} is taken as text, but looks like numbers (such as {dressed[0]!r}): write them "
+                )
+                found.append(looks + "plainly, without units and thousands separators, to have them used as numbers")
         return found
 
     @classmethod
@@ -378,9 +379,7 @@ def check_columns(table: pd.DataFrame, names: Iterable[str], *, learned: bool = 
     have = dict(zip(map(str, table.columns), table.dtypes, strict=True))
     if len(table) == 0:
         raise ValueError("X has no rows: pass at least one")
-    if len(have) < table.shape[1]:
-        twice = Counter(map(str, table.columns)).most_common(1)[0][0]
-        raise ValueError(f"X has the column {twice!r} more than once: rename one of them")
+    check_table(table)
     if name := next((name for name, dtype in have.items() if getattr(dtype, "kind", "") == "c"), None):
         raise ValueError(f"X has complex numbers in the column {name!r}: pass their parts as two columns")
     if missing := [name for name in names if name not in have]:
