@@ -183,8 +183,8 @@ class TableEncoder:
     @property
     def feature_names(self) -> list[str]:
         """Columns of the result."""
-        empty = pd.DataFrame({name: [None] for name in self.types})
-        return [name for names, _ in self._blocks(empty, {}) for name in names]
+        one_row = pd.DataFrame(0.0, [0], list(self.types))
+        return [name for names, _ in self._blocks(one_row, {}) for name in names]
 
     def transform(self, X: Any) -> tuple[Float32Array, list[str]]:
         """The table as numbers, rows × features, and notes on what it met on the way."""
