@@ -81,14 +81,11 @@ def test_max_pber_keeps_as_many_groups_as_it_allows_and_ties_go_to_the_classes_t
     assert even.at(5).groups == [[0, 1], [2], [3], [4], [5]]
 
 
-def test_a_thousand_classes_keep_their_planted_pairs():
+def test_a_thousand_classes_keep_their_pairs_and_all_groupings_of_five_are_looked_at():
+    """The latter against a slow reference: every way of giving five classes one of three names."""
     plan = consolidate(CollisionMatrix(*blocks((2,) * 500)), n_groups=500)
     assert plan.groups == [[2 * i, 2 * i + 1] for i in range(500)]
     assert plan.matrix.pber == pytest.approx(0, abs=1e-12)
-
-
-def test_all_groupings_of_five_classes_are_looked_at():
-    """Against a slow reference: every way of giving five classes one of three names."""
     cm = CollisionMatrix(*planted(5, sharpness=1, seed=4))
     ways = (names for names in np.ndindex(*(3,) * 5) if len(set(names)) == 3)
     lowest = min(cm.merge([np.flatnonzero(np.equal(names, g)).tolist() for g in range(3)]).pber for names in ways)
@@ -145,9 +142,7 @@ def test_every_label_gets_its_group_whose_name_can_be_given_or_made():
     assert plan.transform(y).equals(pd.Series(["2+3", "0", "2+3"], y.index, name="digit"))
     assert consolidate(apart(4), 3, names=["zero", "one", "rest"]).mapping[3] == "rest"
     assert plan.at(3, names=lambda group: f"{len(group)} from {group[0]}").mapping[2] == "2 from 2"
-
-
-def test_names_that_merging_would_double_get_a_number():
+    # names that merging would double get a number
     cm = CollisionMatrix(*blocks((2, 1, 2)), classes=["a", "b", "a+b", "c", "d"])
     plan = consolidate(cm, n_groups=3)
     assert plan.matrix.classes.tolist() == ["a+b (2)", "a+b", "c+d"]

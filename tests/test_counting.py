@@ -14,8 +14,7 @@ from scipy.sparse import coo_array, csc_matrix
 from typer.testing import CliRunner
 
 from collidescope import CollisionMatrix, collision_matrix_from_posteriors
-from collidescope.applications.annotators import agreement, compare_annotators
-from collidescope.applications.comparison import compare
+from collidescope.applications.annotators import agreement, compare, compare_annotators
 from collidescope.cli.app import app
 from collidescope.counting import (
     collision_matrix_from_votes,

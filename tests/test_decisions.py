@@ -39,9 +39,6 @@ def trained_on(X, sizes):
     return {m: LogisticRegression().fit(*PROBLEM.sample(m, m)).predict_proba(X) for m in sizes}
 
 
-# ------------------------------------------------------------------------------------------------- subgroups
-
-
 def test_a_subgroup_has_the_matrix_of_its_own_rows_and_an_exact_difference_to_the_rest():
     _, y, P = rows()
     found = cs.collisions_by(P, y, np.where(np.arange(1000) < 400, "north", "south"))
@@ -127,9 +124,6 @@ def test_rows_of_one_patient_that_share_a_random_label_are_noticed_and_others_ar
     assert applications.grouped_labels(patient, rng.integers(0, k, 600)).words() == ""
 
 
-# ------------------------------------------------------------------------------------------------- ceilings
-
-
 def test_metrics_now_are_those_of_scikit_learn_and_the_truth_is_inside():
     problem = GaussianProblem([[0.0, 0], [1.5, 0], [0, 3]], priors=[0.8, 0.1, 0.1], classes=NAMES)
     X, y = problem.sample(1500, 0, stratified=False)
@@ -155,16 +149,12 @@ def test_metrics_now_are_those_of_scikit_learn_and_the_truth_is_inside():
         assert found.loc[name, "low"] < value < found.loc[name, "high"]
 
 
-def test_jackknife_errors_are_those_of_a_mean_for_a_mean():
+def test_jackknife_errors_of_a_mean_are_right_and_a_rival_is_compared_in_pairs():
     _, y, P = rows()
     half = 2.064 * losses(P, y).std() / 1000**0.5  # t with 24 degrees of freedom
     for groups, tolerance in ((None, 0.4), (np.arange(1000) // 4, 0.5)):  # 25 parts: a standard deviation of 14%
         row = cs.ceilings(P, y, groups=groups).table.set_index("metric").loc["Brier score"]
         assert (row["high"] - row["low"]) / 2 == pytest.approx(half, rel=tolerance)
-
-
-def test_a_rival_is_compared_in_pairs_and_needs_probabilities_for_some_metrics():
-    _, y, P = rows(1500)
     said = np.where(P[:, 2] > 0.5, "c", "a")
     by_label = cs.ceilings(P, y, y_pred=said).table.set_index("metric")
     assert by_label.loc["accuracy", "yours"] == pytest.approx((said == y).mean())
@@ -189,9 +179,6 @@ def test_the_limit_gives_accuracy_and_brier_score_and_curves_give_every_metric()
     curves = cs.ceilings(by_size[400], y, posteriors_by_size=by_size, cost=1 - np.eye(3)).table.set_index("metric")
     truth = cs.ceilings(P, y, cost=1 - np.eye(3)).table.set_index("metric")["now"]  # of the same rows
     assert ((curves["limit_low"] < truth) & (truth < curves["limit_high"])).all()
-
-
-# ------------------------------------------------------------------------------------------------- columns
 
 
 def planted(n, seed):
@@ -241,10 +228,7 @@ def test_named_units_budget_arrays_and_groups_are_taken():
     assert (len(few), few["columns"].str.len().sum()) == (2, 4)
 
 
-# ------------------------------------------------------------------------------------------------- split
-
-
-def test_a_class_of_two_groups_is_found_with_the_rows_of_each():
+def test_a_class_of_two_groups_is_found_with_the_rows_of_each_and_one_between_two_others_is_left_whole():
     four = GaussianProblem([[0.0], [2.5], [9.5], [12.0]])
     X, part = four.sample(800, 0, stratified=False)
     P = four.posteriors(X)
@@ -254,15 +238,10 @@ def test_a_class_of_two_groups_is_found_with_the_rows_of_each():
     for own, name in zip(found.rows(0), ("first", "second"), strict=True):
         assert (part[own] == near[line[name]]).mean() > 0.99
     assert line["rate_first"] > 10 * line["rate_first_elsewhere"]
-
-
-def test_one_group_between_two_others_is_left_whole():
+    # one group between two others is left whole
     problem = GaussianProblem([[0.0], [2.0], [4.0]])
     samples = [problem.sample(600, seed) for seed in range(10)]
     assert sum(cs.split_candidates(problem.posteriors(X), y).table["flagged"].any() for X, y in samples) <= 2
-
-
-# ------------------------------------------------------------------------------------------------- training rows
 
 
 def test_rows_of_the_fit_get_their_held_out_posteriors():
@@ -285,8 +264,6 @@ def test_rows_of_the_fit_get_their_held_out_posteriors():
     assert np.array_equal(row_hashes(frame)[1:], row_hashes(frame.iloc[1:]))
 
 
-# ------------------------------------------------------------------------------------------------- bad input
-
 X4, Y4, P4 = pd.DataFrame({"u": range(20), "v": range(20)}), ["a", "b"] * 10, [[0.7, 0.3], [0.2, 0.8]] * 10
 P3 = [[0.6, 0.3, 0.1]] * 20
 
@@ -296,7 +273,6 @@ P3 = [[0.6, 0.3, 0.1]] * 20
     [
         (lambda: cs.collisions_by(P4, Y4, ["x"] * 3), r"groups must have one entry per row \(20\), got 3"),
         (lambda: cs.collisions_by(P4, None, Y4), "y is needed"),
-        (lambda: applications.collision_change(P4, Y4, P3), "classes must name each of the 3"),
         (lambda: cs.ceilings(LogisticRegression(), Y4), "P must be held-out posteriors"),
         (lambda: cs.ceilings(P4, Y4, cost=np.eye(3)), "cost must be 2×2"),
         (lambda: cs.ceilings(P4, Y4, y_pred=Y4[:3]), r"y_pred must have one entry per row \(20\), got 3"),

@@ -30,11 +30,10 @@ def test_a_run_gets_S_its_interval_and_the_report(tmp_path, monkeypatch):
     columns = ["u", "v"]
     model = LogisticRegression().fit(pd.DataFrame(X[:300], columns=columns), y[:300])
     rows = pd.DataFrame(X[300:], columns=columns)
+    how = {"targets": "y", "model_type": "classifier", "evaluators": ["collidescope"]}
     with mlflow.start_run() as run:
         uri = mlflow.sklearn.log_model(model, name="model", serialization_format="pickle").model_uri
-        mlflow.models.evaluate(
-            uri, rows.assign(y=y[300:]), targets="y", model_type="classifier", evaluators=["collidescope"]
-        )
+        mlflow.models.evaluate(uri, rows.assign(y=y[300:]), **how)
     expected = collision_matrix_from_posteriors(model.predict_proba(rows), y[300:])
     logged = mlflow.get_run(run.info.run_id).data.metrics
     assert logged["pber"] == pytest.approx(expected.pber)

@@ -13,15 +13,14 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import nn
 
-from collidescope import CollisionMatrix, collision_matrix_from_posteriors
-from collidescope.applications import (
+from collidescope import (
     AdaptiveSampler,
+    CollisionMatrix,
     active_learning_score,
-    bayes_confusion,
-    choose_smoothing,
+    collision_matrix_from_posteriors,
     smooth_labels,
-    smoothing_matrix,
 )
+from collidescope.applications import bayes_confusion, choose_smoothing, smoothing_matrix
 from collidescope.applications.smoothing_loss import SmoothedCrossEntropy
 from collidescope.applications.training import MEMORY
 from collidescope.datasets import GaussianProblem, imbalanced, with_label_noise
@@ -39,9 +38,6 @@ def test_targets_are_distributions_and_strength_counts_from_labels_to_rows_of_S(
         assert np.allclose(T.sum(axis=1), 1, atol=1e-12)
         assert T.min() >= 0
         assert np.allclose(T - np.eye(len(S)), strength * (S - np.eye(len(S))), atol=1e-15)
-
-
-def test_labels_in_a_series_give_a_table_of_the_same_targets():
     frame = smooth_labels(pd.Series(Y, index=[3, 1, 4, 1, 5]), CM, 0.3)
     assert frame.equals(pd.DataFrame(smooth_labels(Y, CM, 0.3), [3, 1, 4, 1, 5], NAMES))
 
@@ -54,9 +50,7 @@ def test_the_loss_is_the_cross_entropy_against_soft_targets():
     for reduction, expected in (("mean", each.mean()), ("sum", each.sum()), ("none", each)):
         loss = SmoothedCrossEntropy(CM, 0.3, reduction)(torch.tensor(logits), torch.tensor(codes))
         assert loss.numpy() == pytest.approx(expected, rel=1e-6)
-
-
-def test_strength_0_is_plain_cross_entropy_and_a_uniform_S_is_uniform_smoothing():
+    # strength 0 is plain cross-entropy, and a uniform S uniform smoothing
     generator = torch.Generator().manual_seed(0)
     logits, labels = torch.randn(30, 5, generator=generator), torch.arange(30) % 5
     for strength in (0, 0.15):
@@ -82,7 +76,7 @@ def noisy(seed=0):
     return X, y, problem.collision_matrix()
 
 
-def test_noisy_labels_ask_for_smoothing():
+def test_noisy_labels_ask_for_smoothing_and_losses_are_those_of_weighted_copies_made_by_hand():
     choice = choose_smoothing(LogisticRegression(C=1e4, max_iter=2000), *noisy())
     assert choice.best >= 0.1
     assert choice.gain > 0
@@ -90,10 +84,7 @@ def test_noisy_labels_ask_for_smoothing():
     assert choice.gain == pytest.approx(choice.losses[0] - choice.losses.min())
     assert 0 < choice.gain_stderr < 1
     assert "Best strength" in str(choice)
-
-
-def test_losses_are_those_of_weighted_copies_made_by_hand():
-    """One fold by a slow reference: every row once for every class, with no copy left out."""
+    # by a slow reference: every row once for every class, with no copy left out
     X, y, cm = noisy(1)
     total = 0.0
     for train, test in StratifiedKFold(2, shuffle=True, random_state=5).split(X, y):
@@ -113,8 +104,6 @@ def test_pipelines_frames_text_labels_and_absent_classes_are_taken():
     assert choice.strengths.tolist() == [0, 0.2]
     assert np.isfinite(choice.losses).all()
 
-
-# ------------------------------------------------------------------------------------------------- adaptive sampling
 
 #: a and b overlap, c and d do not; c and d differ in the second feature only.
 PROBLEM = GaussianProblem([[0, 0], [1, 0], [8, 0], [8, 4]], classes=list("abcd"))
@@ -251,8 +240,6 @@ def test_one_models_doubt_is_discounted_by_what_its_class_has_anyway():
     assert active_learning_score([[1.0, 0.0, 0.0, 0.0]], inherent=cm).tolist() == [0.0]
 
 
-# ------------------------------------------------------------------------------------------------- bad input
-
 Y4 = ["a", "b", "a", "b"]
 AB = CollisionMatrix([[0.8, 0.2], [0.2, 0.8]], classes=["a", "b"])
 
@@ -275,7 +262,6 @@ def choose(**changes):
         (lambda: choose(classifier=KNeighborsClassifier()), "sample_weight.*KNeighborsClassifier does not"),
         (lambda: choose(y=["a"] * 8), "y holds a single class .*'a'"),
         (lambda: choose(strengths=[0, 2]), "strengths must be a number from 0.*2"),
-        (lambda: AdaptiveSampler(AB, Y4, cap=0.5), "cap must be a number of at least 1"),
         (lambda: AdaptiveSampler(AB, Y4, inherent=np.eye(3)), r"inherent must be 2×2.*\(3, 3\)"),
         (lambda: active_learning_score([0.5, 0.5]), r"P must be.*\(2,\)"),
         (lambda: active_learning_score([[[0.5, 0.5]]]), "P must hold at least 2 models"),

@@ -31,25 +31,15 @@ ROWS = 240
 def mixed():
     """Numbers, levels, dates, booleans, text, with gaps of every kind."""
     rng = np.random.default_rng(0)
-    table = pd.DataFrame(
-        {
-            "age": rng.normal(40, 10, ROWS).round(1),
-            "stamp": 1.7e9 + rng.normal(0, 3, ROWS),
-            "colour": rng.choice(["red", "green", "blue"], ROWS),
-            "sex": rng.choice(["f", "m"], ROWS),
-            "flag": rng.random(ROWS) > 0.5,
-            "asked": rng.choice(np.array([True, False, None], dtype=object), ROWS),
-            "when": pd.date_range("2024-01-01", periods=ROWS, freq="7h").strftime("%d/%m/%Y %H:%M"),
-            "day": pd.date_range("2024-01-01", periods=ROWS),
-            "note": [f"order {rng.integers(900)} to {rng.choice(['rome', 'paris'])}" for _ in range(ROWS)],
-            "empty": [None] * ROWS,
-            "same": "x",
-            "ones": 1,
-        }
-    )
+    columns = {"age": rng.normal(40, 10, ROWS).round(1), "stamp": 1.7e9 + rng.normal(0, 3, ROWS)}
+    columns |= {"colour": rng.choice(["red", "green", "blue"], ROWS), "sex": rng.choice(["f", "m"], ROWS)}
+    columns |= {"flag": rng.random(ROWS) > 0.5, "asked": rng.choice(np.array([True, False, None], dtype=object), ROWS)}
+    columns["when"] = pd.date_range("2024-01-01", periods=ROWS, freq="7h").strftime("%d/%m/%Y %H:%M")
+    columns["day"] = pd.date_range("2024-01-01", periods=ROWS)
+    columns["note"] = [f"order {rng.integers(900)} to {rng.choice(['rome', 'paris'])}" for _ in range(ROWS)]
+    table = pd.DataFrame(columns | {"empty": [None] * ROWS, "same": "x", "ones": 1})
     table.loc[3, "age"] = np.nan
-    table.loc[5:9, "colour"] = None
-    table.loc[7, "when"] = None
+    table.loc[5:9, "colour"] = table.loc[7, "when"] = None
     table.loc[11, "note"] = "?"
     return table
 
@@ -165,11 +155,9 @@ def test_numbers_with_units_are_taken_as_text_and_pointed_out():
 LINES = "name{0}height{0}city\nanna{0}1.5{0}Köln\nbob{0}1.75{0}Paris\n"
 
 
-@pytest.mark.parametrize(
-    ("delimiter", "encoding"), [(",", "utf-8"), (";", "utf-8-sig"), ("\t", "latin-1"), ("|", "utf-16")], ids=repr
-)
-def test_delimiter_and_encoding_are_found_out_and_said(tmp_path, delimiter, encoding):
-    path = tmp_path / "t.csv"
+@pytest.mark.parametrize("case", [(",", "utf-8"), (";", "utf-8-sig"), ("\t", "latin-1"), ("|", "utf-16")], ids=repr)
+def test_delimiter_and_encoding_are_found_out_and_said(tmp_path, case):
+    (delimiter, encoding), path = case, tmp_path / "t.csv"
     path.write_bytes(LINES.format(delimiter).encode(encoding))
     found = read_table(path)
     assert found.frame.to_dict("list") == {"name": ["anna", "bob"], "height": [1.5, 1.75], "city": ["Köln", "Paris"]}
@@ -330,14 +318,11 @@ def test_labels_keep_their_kind(values, classes):
     assert np.unique(clean_labels(pd.Series(values, name="y")).y).tolist() == classes
 
 
-def test_labels_survive_csv_as_they_are_written(tmp_path):
+def test_labels_survive_csv_as_they_are_written_and_those_that_differ_only_in_spelling_are_said(tmp_path):
     labels = ["12345678901234567", "12345678901234568", "", "007", "7"] * 4
     pd.DataFrame({"x": range(20), "y": labels}).to_csv(tmp_path / "t.csv", index=False)
     found = clean_labels(read_table(tmp_path / "t.csv", label="y").frame["y"])
     assert found.y.tolist() == [label for label in labels if label]
-
-
-def test_labels_that_differ_only_in_spelling_are_said():
     assert "differ only in spelling" in clean_labels(pd.Series([">50K", ">50K.", "<=50K"] * 4, name="y")).notes[0]
 
 
@@ -365,21 +350,14 @@ def test_labels_of_another_file_are_matched_by_what_they_say():
 
 def test_ids_are_found_and_measurements_are_not():
     rng, n = np.random.default_rng(0), 400
-    table = pd.DataFrame(
-        {
-            "unnamed 1": np.arange(n),
-            "customer_id": rng.permutation(10**6)[:n],
-            "code": [f"x{i:04}" for i in rng.permutation(n)],
-            "weight": rng.permutation(10**6)[:n],
-            "height": rng.normal(size=n),
-            "when": pd.date_range("2020-01-01", periods=n).astype(str),
-            "text": [f"a text with number {i} in it" for i in range(n)],
-            "few": rng.integers(0, 9, n),
-        }
-    )
+    ids = {"unnamed 1": np.arange(n), "customer_id": rng.permutation(10**6)[:n]}
+    ids["code"] = [f"x{i:04}" for i in rng.permutation(n)]
+    measured = {"weight": rng.permutation(10**6)[:n], "height": rng.normal(size=n), "few": rng.integers(0, 9, n)}
+    measured["when"] = pd.date_range("2020-01-01", periods=n).astype(str)
+    table = pd.DataFrame(ids | measured | {"text": [f"a text with number {i} in it" for i in range(n)]})
     y = rng.choice(["a", "b"], n)
     found = screen(table, y)
-    assert set(found.ids) == {"unnamed 1", "customer_id", "code"}
+    assert set(found.ids) == set(ids)
     assert set(found.suspects) == {"weight"}
     assert found.leaks == {}
     assert set(screen(table, y, keep=["code"]).ids) == {"unnamed 1", "customer_id"}
@@ -389,16 +367,10 @@ def test_ids_are_found_and_measurements_are_not():
 def test_a_column_that_determines_the_label_is_found_and_a_good_one_is_not(imbalance):
     rng, n = np.random.default_rng(1), 2000
     y = np.where(rng.random(n) < imbalance, "no", "yes")
-    table = pd.DataFrame(
-        {
-            "copy": np.where(y == "yes", "accepted", "refused"),
-            "amount": np.where(y == "yes", rng.uniform(1, 9, n), 0.0),
-            "good": np.where(rng.random(n) < 0.3, "x", y),
-            "constant": "x",
-            "many": rng.integers(0, 1000, n).astype(str),
-        }
-    )
-    assert set(screen(table, y).leaks) == {"copy", "amount"}
+    leaks = {"copy": np.where(y == "yes", "accepted", "refused")}
+    leaks["amount"] = np.where(y == "yes", rng.uniform(1, 9, n), 0.0)
+    fine = {"good": np.where(rng.random(n) < 0.3, "x", y), "same": "x", "many": rng.integers(0, 1000, n).astype(str)}
+    assert set(screen(pd.DataFrame(leaks | fine), y).leaks) == set(leaks)
 
 
 def test_columns_that_name_groups_of_rows_with_one_label_are_found():
@@ -407,18 +379,12 @@ def test_columns_that_name_groups_of_rows_with_one_label_are_found():
     patient = np.repeat(np.arange(30), 20)
     y = rng.integers(0, 2, 30)[patient]
     mostly = np.where(rng.random(600) < 0.2, 1 - y, y)
-    table = pd.DataFrame(
-        {
-            "patient": patient,
-            "code": np.array([f"s{i}" for i in rng.permutation(30)])[patient],
-            "print": rng.normal(size=30)[patient],
-            "score": (10 * rng.random(600) + 20 * y).astype(int),
-            "city": rng.choice([f"c{i}" for i in range(30)], 600),
-            "x": rng.normal(size=600) + y,
-        }
-    )
+    groups = {"patient": patient, "code": np.array([f"s{i}" for i in rng.permutation(30)])[patient]}
+    groups["print"] = rng.normal(size=30)[patient]
+    others = {"score": (10 * rng.random(600) + 20 * y).astype(int), "x": rng.normal(size=600) + y}
+    table = pd.DataFrame(groups | others | {"city": rng.choice([f"c{i}" for i in range(30)], 600)})
     found = screen(table, y)
-    assert set(found.groups) == {"patient", "code", "print"}
+    assert set(found.groups) == set(groups)
     assert set(found.leaks) == {"score"}
     assert found.groups["patient"] == (1.0, pytest.approx(np.mean(y) ** 2 + np.mean(1 - y) ** 2))
     assert "groups=X['patient'] (--groups 'patient')" in found.cautions()[1]
@@ -487,15 +453,10 @@ def test_frames_of_polars_and_pyarrow_are_taken_like_those_of_pandas(mixed, mode
     assert np.array_equal(again.predict_proba(frame), model.predict_proba(mixed))
 
 
-@pytest.fixture(scope="module")
-def noisy():
+def test_copies_are_counted_with_what_they_do_to_pber_and_the_column_of_groups_is_not_used():
     rng = np.random.default_rng(0)
     y = rng.integers(0, 2, 300)
-    return pd.DataFrame({"x": rng.normal(size=300) + y, "z": rng.normal(size=300)}), y
-
-
-def test_copies_are_counted_and_what_they_do_to_pber_is_said(noisy):
-    X, y = noisy
+    X = pd.DataFrame({"x": rng.normal(size=300) + y, "z": rng.normal(size=300)})
     half = pd.concat([X, X.head(150)], ignore_index=True), np.concatenate([y, y[:150]])
     honest = TableClassifier(**NEAR).fit(X, y)
     mended = TableClassifier(**NEAR).fit(*half, groups=input_groups(half[0]))
@@ -507,24 +468,14 @@ def test_copies_are_counted_and_what_they_do_to_pber_is_said(noisy):
     assert 200 < n < 300  # copies in the same fold do no harm
     assert on < off
     assert (n * on + (450 - n) * off) / 450 == pytest.approx(model.one_step_.pber, abs=1e-3)
+    named = X.assign(patient=np.repeat(np.arange(60), 5))
+    notes = TableClassifier(**SHORT).fit(named, y, groups=named["patient"]).notes_
+    assert "column 'patient' is left out: it names the groups" in notes
 
 
-def test_the_column_of_groups_is_not_used(noisy):
-    X = noisy[0].assign(patient=np.repeat(np.arange(60), 5))
-    model = TableClassifier(**SHORT).fit(X, noisy[1], groups=X["patient"])
-    assert "column 'patient' is left out: it names the groups" in model.notes_
-
-
-EDITED = {
-    "encoder types age": "os.system",
-    "encoder medians": np.zeros(2),
-    "encoder units": -np.ones(16),
-    "encoder levels colour": ["a", "a"],
-    "encoder formats when": [7, True],
-    "encoder texts note vocabulary": ["a"],
-    "encoder texts note components": np.full((2, 3), np.nan),
-    "notes": [3],
-}
+EDITED = {"encoder types age": "os.system", "encoder medians": np.zeros(2), "encoder units": -np.ones(16)}
+EDITED |= {"encoder levels colour": ["a", "a"], "encoder formats when": [7, True], "notes": [3]}
+EDITED |= {"encoder texts note vocabulary": ["a"], "encoder texts note components": np.full((2, 3), np.nan)}
 
 
 @pytest.mark.parametrize("path", EDITED)

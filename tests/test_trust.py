@@ -19,9 +19,7 @@ from helpers import limit_like
 QUICK = {"members": ["linear"], "cv": 2, "random_state": 0}
 
 
-@pytest.mark.parametrize(
-    "estimator", [LogisticRegression(), CollisionClassifier(**QUICK)], ids=["plain classifier", "ours"]
-)
+@pytest.mark.parametrize("estimator", [LogisticRegression(), CollisionClassifier(**QUICK)], ids=["plain", "ours"])
 def test_an_honest_fit_shows_no_structure_in_shuffled_labels(estimator):
     X, y = scenario_a(3).sample(750, 0)
     with warnings.catch_warnings():
@@ -64,7 +62,7 @@ def test_scoring_that_is_not_held_out_is_found_out():
     assert "do not trust this fit" in str(control)
 
 
-def test_the_control_leaves_the_estimator_alone_and_is_reproducible():
+def test_the_control_leaves_the_estimator_alone_and_ctrl_c_ends_it_instead_of_judging_half_a_fit():
     X, y = scenario_a(3).sample(150, 0)
     clf = CollisionClassifier(**QUICK, estimate="gramian")
     first, again = clf.shuffled_control(X, y), shuffled_control(clf, X, y)
@@ -72,8 +70,6 @@ def test_the_control_leaves_the_estimator_alone_and_is_reproducible():
     assert first.matrix == again.matrix
     assert first.matrix != shuffled_control(clf, X, y, random_state=1).matrix
 
-
-def test_ctrl_c_ends_the_control_instead_of_judging_half_a_fit():
     class Interrupted(BaseEstimator):
         def __init__(self, estimate="one-step"):
             self.estimate = estimate

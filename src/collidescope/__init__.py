@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from collidescope.applications import smooth_labels as smooth_labels
     from collidescope.applications import split_candidates as split_candidates
     from collidescope.applications.annotators import agreement as agreement
+    from collidescope.applications.annotators import compare as compare
     from collidescope.applications.annotators import compare_annotators as compare_annotators
     from collidescope.applications.audit import audit as audit
     from collidescope.applications.ceilings import ceilings as ceilings
-    from collidescope.applications.comparison import compare as compare
     from collidescope.classifier import CollisionClassifier as CollisionClassifier
     from collidescope.counting import collision_matrix_from_votes as collision_matrix_from_votes
     from collidescope.counting import count_collisions as count_collisions
@@ -72,11 +72,11 @@ _MODULES = {
     ),
     "applications.annotators": (
         "agreement",
+        "compare",
         "compare_annotators",
     ),
     "applications.audit": ("audit",),
     "applications.ceilings": ("ceilings",),
-    "applications.comparison": ("compare",),
     "classifier": ("CollisionClassifier",),
     "counting": (
         "collision_matrix_from_votes",

@@ -24,18 +24,18 @@ from collidescope.matrix import CollisionMatrix
 
 #: Quadrature grid in units of the common scale. For S the trapezoid rule is exact to rounding; the kink of max(y) makes
 #: the Bayes error the harder one: its error is about step² / 50.
-GRID_STEP = {1: 0.001, 2: 0.02}
-GRID_MARGIN = 9.0
+GRID_STEP, GRID_MARGIN = {1: 0.001, 2: 0.02}, 9.0
 #: Draws behind the truth of problems without exact nodes, and the seed that makes it the same every time.
-TRUTH_DRAWS = 1_000_000
-TRUTH_SEED = 20_250
-BLOCK = 50_000
+TRUTH_DRAWS, TRUTH_SEED, BLOCK = 1_000_000, 20_250, 50_000
 
 Array = npt.NDArray[Any]
+Shares = npt.ArrayLike | None
+Names = Sequence[Any] | None
 Inputs = Callable[[int, np.random.Generator], FloatArray]
 Draws = Callable[[IntArray, np.random.Generator], npt.NDArray[Any]]
 Posteriors = Callable[[FloatArray], FloatArray]
-Nodes = Callable[[], Iterator[tuple[FloatArray, FloatArray]]] | None
+Blocks = Iterator[tuple[FloatArray, FloatArray]]
+Nodes = Callable[[], Blocks] | None
 
 
 class Problem:
@@ -52,8 +52,8 @@ class Problem:
     def __init__(
         self, priors: FloatArray, classes: Array, draw: Draws, teacher: Posteriors, n_features: int, nodes: Nodes = None
     ) -> None:
-        self.priors, self.classes, self.draw = priors, classes, draw
-        self.n_features, self._teacher, self._nodes = n_features, teacher, nodes
+        self.priors, self.classes, self.draw, self.n_features = priors, classes, draw, n_features
+        self._teacher, self.nodes = teacher, nodes or self.drawn_nodes
 
     def posteriors(self, X: npt.ArrayLike) -> FloatArray:
         """True posterior of every row."""
@@ -62,12 +62,8 @@ class Problem:
             raise ValueError(f"X must have {self.n_features} columns, got {rows.shape[1]} (shape {rows.shape})")
         return self._teacher(rows)
 
-    def nodes(self) -> Iterator[tuple[FloatArray, FloatArray]]:
-        """Blocks of (posteriors, weights), all weights summing to 1; drawn class by class where none were given."""
-        return self.drawn_nodes() if self._nodes is None else self._nodes()
-
-    def drawn_nodes(self) -> Iterator[tuple[FloatArray, FloatArray]]:
-        """:meth:`nodes` by Monte Carlo, the same every time."""
+    def drawn_nodes(self) -> Blocks:
+        """Blocks of (posteriors, weights) by Monte Carlo, class by class, the same every time."""
         rng = np.random.default_rng(TRUTH_SEED)
         per_class = TRUTH_DRAWS // len(self.priors)
         for k, prior in enumerate(self.priors):
@@ -115,11 +111,7 @@ class GaussianProblem(Problem):
     """
 
     def __init__(
-        self,
-        means: npt.ArrayLike,
-        scales: npt.ArrayLike | float = 1.0,
-        priors: npt.ArrayLike | None = None,
-        classes: Sequence[Any] | None = None,
+        self, means: npt.ArrayLike, scales: npt.ArrayLike = 1.0, priors: Shares = None, classes: Names = None
     ) -> None:
         self.means = check.check_finite(means, "means", ndim=2).copy()
         k = len(self.means)
@@ -152,7 +144,7 @@ class GaussianProblem(Problem):
             raise ValueError(f"X is too far from every class for a posterior, got {np.abs(X).max():.6g}")
         return np.asarray(softmax(logs, axis=1))
 
-    def _quadrature(self) -> Iterator[tuple[FloatArray, FloatArray]]:
+    def _quadrature(self) -> Blocks:
         """Exact quadrature when all scales are equal and the centres span a line or a plane, else draws."""
         centred = self.means - self.means.mean(axis=0)
         _, spread, axes = np.linalg.svd(centred, full_matrices=False)
@@ -172,7 +164,7 @@ class GaussianProblem(Problem):
             yield self._posteriors(x, centres), density * step**rank
 
 
-def led(noise: float = 0.1, priors: npt.ArrayLike | None = None) -> Problem:
+def led(noise: float = 0.1, priors: Shares = None) -> Problem:
     """A digit shown on seven segments, each of which shows the wrong state with probability ``noise``.
 
     The 128 possible inputs make every quantity exact, and inputs repeat, so that collisions can be counted.
@@ -187,8 +179,8 @@ def led(noise: float = 0.1, priors: npt.ArrayLike | None = None) -> Problem:
         return (segments[codes] ^ (rng.random((len(codes), 7)) < noise)).astype(np.intp)
 
     def joint(X: FloatArray) -> FloatArray:
-        if not np.isin(X, (0, 1)).all():
-            raise ValueError(f"X must hold segments of 0 or 1, got {X[~np.isin(X, (0, 1))][0]:.6g}")
+        if (odd := X[~np.isin(X, (0, 1))]).size:
+            raise ValueError(f"X must hold segments of 0 or 1, got {odd[0]:.6g}")
         wrong = np.abs(X[:, None, :] - segments).sum(axis=2)
         return np.asarray(noise**wrong * (1 - noise) ** (7 - wrong) * shares)
 
@@ -207,7 +199,7 @@ def taught(inputs: Inputs, teacher: Posteriors) -> Problem:
     (0.25, 0.33)
     """
 
-    def nodes() -> Iterator[tuple[FloatArray, FloatArray]]:
+    def nodes() -> Blocks:
         rng = np.random.default_rng(TRUTH_SEED)
         for _ in range(TRUTH_DRAWS // BLOCK):
             yield teacher(inputs(BLOCK, rng)), np.full(BLOCK, 1 / TRUTH_DRAWS)
@@ -254,7 +246,7 @@ def with_label_noise(problem: Problem, transition: npt.ArrayLike) -> Problem:
         true = (rng.random((len(codes), 1)) >= source.cumsum(axis=0).T[codes]).sum(axis=1)
         return problem.draw(np.minimum(true, k - 1), rng)
 
-    def nodes() -> Iterator[tuple[FloatArray, FloatArray]]:
+    def nodes() -> Blocks:
         return ((P @ T, weights) for P, weights in problem.nodes())
 
     return Problem(priors, problem.classes, draw, lambda X: problem.posteriors(X) @ T, problem.n_features, nodes)
@@ -275,14 +267,11 @@ def scenario_b(overlap: float = 0.15) -> GaussianProblem:
 
 
 def equidistant(
-    n_classes: int = 5,
-    n_features: int = 4,
-    length: float = 4.0,
-    priors: npt.ArrayLike | None = None,
-    random_state: Seed = None,
+    n_classes: int = 5, n_features: int = 4, length: float = 4.0, priors: Shares = None, random_state: Seed = None
 ) -> GaussianProblem:
     """Unit Gaussians equally spaced along a segment of random direction (the paper's posterior experiments)."""
-    _check_counts(n_classes=(n_classes, 2), n_features=(n_features, 1))
+    check.check_count(n_classes, "n_classes", least=2)
+    check.check_count(n_features, "n_features")
     check.check_between(length, 0, np.inf, "length")
     direction = as_generator(random_state).standard_normal(n_features)
     centres = np.linspace(-length / 2, length / 2, n_classes)
@@ -304,7 +293,8 @@ def ring(n_features: int = 6, radius: float = 1.8) -> GaussianProblem:
 
 def tangled(n_classes: int = 6, n_parts: int = 3, n_features: int = 8, random_state: Seed = 0) -> Problem:
     """Classes of several Gaussians with random centres and covariances: little ambiguity, much to learn."""
-    _check_counts(n_classes=(n_classes, 2), n_parts=(n_parts, 1), n_features=(n_features, 1))
+    for name, count, least in (("n_classes", n_classes, 2), ("n_parts", n_parts, 1), ("n_features", n_features, 1)):
+        check.check_count(count, name, least)
     rng = as_generator(random_state)
     means = rng.standard_normal((n_classes, n_parts, n_features))
     factors = rng.standard_normal((n_classes, n_parts, n_features, n_features)) / np.sqrt(n_features)
@@ -326,9 +316,8 @@ def imbalanced(
     n_classes: int = 5, ratio: float = 100.0, n_features: int = 4, length: float = 6.0, random_state: Seed = None
 ) -> GaussianProblem:
     """:func:`equidistant` with priors that fall geometrically, the first ``ratio`` times as common as the last."""
-    check.check_count(n_classes, "n_classes", least=2)
     check.check_at_least(ratio, 1, "ratio")
-    weights = np.geomspace(ratio, 1, n_classes)
+    weights = np.geomspace(ratio, 1, check.check_count(n_classes, "n_classes", least=2))
     return equidistant(n_classes, n_features, length, weights / weights.sum(), random_state)
 
 
@@ -447,11 +436,6 @@ def interactions(n_features: int = 12, pairs: int = 4, sharpness: float = 1.5) -
         return softmax(np.column_stack([logit, -logit]) / 2, axis=1)
 
     return taught(_gaussian(n_features), teacher)
-
-
-def _check_counts(**counts: tuple[int, int]) -> None:
-    for name, (value, least) in counts.items():
-        check.check_count(value, name, least)
 
 
 def _gaussian(d: int) -> Inputs:

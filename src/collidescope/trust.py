@@ -30,10 +30,8 @@ from collidescope.matrix import CollisionMatrix
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Above this κ∞(S) some classes are practically indistinguishable, and S⁻¹ multiplies errors by as much.
-NEAR_SINGULAR = 1e3
-#: A Gramian whose root had to move by more than this was no Gramian of a collision matrix.
-MOVED_FAR = 0.1
+NEAR_SINGULAR = 1e3  #: above this κ∞(S) classes are practically indistinguishable, and S⁻¹ multiplies errors by as much
+MOVED_FAR = 0.1  #: a Gramian whose root had to move by more than this was no Gramian of a collision matrix
 #: What a state of ``limit_`` means for someone who can gather rows; any other state cannot be told.
 VERDICTS = {"settled": "settled", "still learning": "more rows would lower it"}
 UNKNOWN = "too few rows to say"
@@ -103,8 +101,18 @@ def shuffled_control(
     >>> shuffled_control(LogisticRegression(max_iter=1000), X, y).passed
     True
     """
-    shuffled = check_random_state(random_state).permutation(check.check_labels(y))
-    cm = _collisions(estimator, X, shuffled)
+    shuffled, fresh = check_random_state(random_state).permutation(check.check_labels(y)), clone(estimator)
+    if "estimate" not in fresh.get_params():
+        cm = estimate_collisions(fresh, X, shuffled)
+    else:
+        if "limit" in fresh.get_params():
+            fresh.set_params(limit=False)  # the control needs the full size only
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CollisionWarning)  # of shuffled labels; the control has its own verdict
+            fresh.fit(X, shuffled)
+        if fresh.interrupted_:  # half a fit is no control
+            raise KeyboardInterrupt
+        cm = fresh.one_step_
     deviation, ends = np.abs(cm.matrix - cm.priors), cm.interval(0.95)
     assert ends is not None  # labels give intervals
     # one standard error as the interval sees it: with the allowance for collisions that were not seen
@@ -152,17 +160,3 @@ def cautions(collisions: CollisionMatrix, one_step: CollisionMatrix, recovery: R
         f"longer, or use correction='prior'": from_gramian and recovery.moved > MOVED_FAR,
     }
     return [message for message, applies in found.items() if applies]
-
-
-def _collisions(estimator: Any, X: Any, y: npt.NDArray[Any]) -> CollisionMatrix:
-    fresh = clone(estimator)
-    if "estimate" not in fresh.get_params():
-        return estimate_collisions(fresh, X, y)
-    if "limit" in fresh.get_params():
-        fresh.set_params(limit=False)  # the control needs the full size only
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CollisionWarning)  # of shuffled labels; the control has its own verdict
-        fresh.fit(X, y)
-    if fresh.interrupted_:  # half a fit is no control
-        raise KeyboardInterrupt
-    return fresh.one_step_

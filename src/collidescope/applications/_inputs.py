@@ -18,24 +18,33 @@ from collidescope._rows import row_hashes
 from collidescope._text import words_html
 from collidescope.matrix import CollisionMatrix, largest_pairs
 
-Names = Sequence[Any] | npt.NDArray[Any]
-#: Parts of a result that have file formats of their own.
-MATRICES = ("matrix", "matrices", "source")
+Array = npt.ArrayLike
+Given = npt.ArrayLike | None
+Names = Sequence[Any] | npt.NDArray[Any] | None
+#: Posteriors of n rows (n×K), class numbers of their labels (if any), names of the classes, notes for the user.
+Scored = tuple[FloatArray, Any, npt.NDArray[Any], tuple[str, ...]]
+Rows = tuple[int | None, int | None]
+MATRICES = ("matrix", "matrices", "source")  #: parts of a result that have file formats of their own
 AS_NUMBERS = "{:.4f}".format
 
 
 class Told:
     """Base of results: a verdict and notes in words, a table, JSON, HTML, a section of the report.
 
-    Results are frozen dataclasses with a ``verdict``; ``TABLE`` names the attribute that is shown, ``ROWS`` how many of
-    its rows (as text, elsewhere; None for all), ``HIDDEN`` columns that only machines want.
+    Results are frozen dataclasses with a ``verdict``. A class says its ``title``, the attribute that is its ``table``,
+    how many ``rows`` of it are shown (as text, elsewhere; None for all), and columns ``hidden`` from people.
     """
 
-    TITLE: ClassVar[str]
-    TABLE: ClassVar[str] = "table"
-    ROWS: ClassVar[tuple[int | None, int | None]] = (None, None)
-    HIDDEN: ClassVar[tuple[str, ...]] = ()
     notes: tuple[str, ...] = ()
+    TITLE: ClassVar[str]
+    TABLE: ClassVar[str]
+    ROWS: ClassVar[Rows]
+    HIDDEN: ClassVar[tuple[str, ...]]
+
+    def __init_subclass__(
+        cls, title: str, table: str = "table", rows: Rows = (None, None), hidden: tuple[str, ...] = ()
+    ) -> None:
+        cls.TITLE, cls.TABLE, cls.ROWS, cls.HIDDEN = title, table, rows, hidden
 
     @property
     def verdict(self) -> str:
@@ -90,27 +99,8 @@ def plain(value: Any) -> Any:
     return None if isinstance(value, float) and np.isnan(value) else value
 
 
-class Scored(NamedTuple):
-    """Posteriors of n rows (n×K), class numbers of their labels, names of the classes, notes for the user."""
-
-    P: FloatArray
-    codes: IntArray
-    classes: npt.NDArray[Any]
-    notes: tuple[str, ...]
-
-
-def scored(source: Any, X: Any, y: npt.ArrayLike, classes: Names | None, name: str = "P", y_name: str = "y") -> Scored:
-    """Arguments as arrays; ``name`` and ``y_name`` are what the caller's arguments are called in messages."""
-    P, names, notes = posteriors_of(source, X, y, classes, name, y_name)
-    codes = check.encode_labels(y, names, y_name)
-    check.check_same_length(P, codes, f"{'the posteriors' if X is not None else name} and {y_name}")
-    return Scored(P, codes, names, notes)
-
-
-def posteriors_of(
-    source: Any, X: Any, y: npt.ArrayLike | None, classes: Names | None, name: str, y_name: str = "y"
-) -> tuple[FloatArray, npt.NDArray[Any], tuple[str, ...]]:
-    """(posteriors, class names, notes) from a fitted classifier and rows, or from posteriors and names or labels.
+def scored(source: Any, X: Any, y: Given, classes: Names, name: str = "P", y_name: str = "y") -> Scored:
+    """Arguments as arrays, from posteriors or a fitted classifier and rows; ``name`` and ``y_name`` are for messages.
 
     Rows that a ``CollisionClassifier`` was trained on are recognised by their hashes (``row_hashes_``) and get their
     held-out ``posteriors_``: its own predictions agree with labels that it has seen.
@@ -118,8 +108,7 @@ def posteriors_of(
     if isinstance(source, type):
         raise ValueError(f"{name} must be a fitted classifier or posteriors, got the class {source.__name__}")
     if not hasattr(source, "predict_proba"):
-        P, _, names = check.labelled_posteriors(source, y, classes, name=name, y_name=y_name)
-        return P, names, ()
+        return *check.labelled_posteriors(source, y, classes, name=name, y_name=y_name), ()
     kind = type(source).__name__
     if not hasattr(source, "classes_"):
         raise ValueError(f"{name} must be fitted, {kind} has no classes_: call fit first")
@@ -129,31 +118,23 @@ def posteriors_of(
     if classes is not None and check.check_classes(classes, len(names)).tolist() != names.tolist():
         raise ValueError(f"classes must be left out or equal those of {name}: it knows {names.tolist()}")
     P = check.check_posteriors(source.predict_proba(X), f"predict_proba of {name}", len(names))
-    P, notes = _held_out(source, X, P)
-    return P, names, notes
-
-
-def _held_out(source: Any, X: Any, P: FloatArray) -> tuple[FloatArray, tuple[str, ...]]:
+    codes = None if y is None else check.encode_labels(y, names, y_name)
+    if codes is not None:
+        check.check_same_length(P, codes, f"the posteriors and {y_name}")
     known, trained = getattr(source, "posteriors_", None), getattr(source, "row_hashes_", None)
     if known is None or trained is None:
-        return P, ()
-    usable = ~np.isnan(known).any(axis=1)
-    order = np.argsort(trained[usable], kind="stable")
-    hashes, first, counts = np.unique(trained[usable][order], return_index=True, return_counts=True)
+        return P, codes, names, ()
     # A row that stands in the training rows several times gets the mean of their held-out posteriors.
-    means = np.add.reduceat(known[usable][order], first, axis=0) / counts[:, None]
-    wanted = row_hashes(source.encode(X) if hasattr(source, "encode") else X)
-    place = np.minimum(np.searchsorted(hashes, wanted), len(hashes) - 1)
-    seen = hashes[place] == wanted
-    if not seen.any():
-        return P, ()
+    means = pd.DataFrame(known).groupby(trained).mean().dropna()
+    place = means.index.get_indexer(pd.Index(row_hashes(source.encode(X) if hasattr(source, "encode") else X)))
+    seen = place >= 0
     said = f"{int(seen.sum()):,} of {len(P):,} rows are training rows of the model"
     said += ": their held-out posteriors are used in place of its predictions."
-    return np.where(seen[:, None], means[place], P), (said,)
+    return np.where(seen[:, None], means.to_numpy()[place], P), codes, names, (said,) if seen.any() else ()
 
 
 def curve_of(
-    source: Any, y: Any, classes: Names | None, by_size: Mapping[int, npt.ArrayLike] | None
+    source: Any, y: Any, classes: Names, by_size: Mapping[int, Array] | None
 ) -> tuple[Scored, dict[int, FloatArray]]:
     """(arguments as arrays, posteriors of the same rows by training size), from posteriors or a fitted classifier."""
     if hasattr(source, "predict_proba"):
@@ -166,15 +147,14 @@ def curve_of(
         source = source.posteriors_
     if y is None:
         raise ValueError("y is needed: pass the labels of the rows of P")
-    found, given = scored(source, None, y, classes), dict(by_size or {})
+    found, given = scored(source, None, y, classes), by_size or {}
     sizes = sorted(check.check_count(size, "posteriors_by_size") for size in given)
     if given and len(sizes) < 3:
         raise ValueError(f"posteriors_by_size must have 3 training sizes or more, got {sizes}")
-    n, k = found.P.shape
+    n, k = found[0].shape
     curves = {size: check.check_posteriors(given[size], f"posteriors_by_size[{size}]", k) for size in sizes}
-    for size, P in curves.items():
-        if len(P) != n:
-            raise ValueError(f"posteriors_by_size[{size}] must have the {n} rows of P, got {len(P)}")
+    if odd := [size for size, P in curves.items() if len(P) != n]:
+        raise ValueError(f"posteriors_by_size[{odd[0]}] must have the {n} rows of P, got {len(curves[odd[0]])}")
     return found, curves
 
 
@@ -222,6 +202,10 @@ class Mean(NamedTuple):
     def interval(self, level: float) -> tuple[Any, Any]:
         half = stdtrit(self.df, (1 + level) / 2) * self.stderr
         return self.value - half, self.value + half
+
+    def columns(self, name: str, level: float, before: str = "") -> dict[str, Any]:
+        """The means and the ends of their intervals by the names of their columns."""
+        return dict(zip((name, f"{before}low", f"{before}high"), (self.value, *self.interval(level)), strict=True))
 
     def p_value(self, sides: int = 2) -> Any:
         """Of zero, or with one side of "not above zero"."""

@@ -1,4 +1,4 @@
-"""How well do annotators agree, and does one of them differ?
+"""People and models: how well do annotators agree, does one of them differ, and does a model see what they do?
 
 Agreement is a property of B, the mean over items of y yᵀ: two votes on an item agree with probability tr(B) = 1 - PBER.
 The usual coefficients compare that with votes drawn at random from the class shares π = B 1::
@@ -10,31 +10,42 @@ An annotator who votes as the others do agrees with another as often as two othe
 as they do: both differences have mean zero on every item, however hard it is, so items are the units. The annotator
 with the smallest p-value is flagged if it is small (Bonferroni over the classes and the annotators left), its votes are
 set aside, and the rest is tested again: otherwise one careless annotator makes the careful ones look different.
+
+:func:`compare` holds S of a model beside S of people. Whatever a model has not learned counts as collision; a count
+over several labels per input has no model in it. For a pair of classes the difference of the rates S[i, j] says::
+
+    estimated > counted    not learned yet: a better model, or more rows, would tell these classes apart
+    estimated < counted    label noise or leak: votes are noisier than labels, or inputs give the label away
+    otherwise              agreed: the collision is in the inputs
+
+The two are taken as independent: where they share inputs, intervals are too wide rather than too narrow. They are
+simultaneous (Bonferroni over the pairs).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from scipy.sparse import csr_array
-from scipy.special import stdtr, stdtrit
+from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
-from collidescope.applications._inputs import Told, check_rates, mean_and_error, plain, wilson_interval
-from collidescope.counting import Names, collision_matrix_from_votes, count_table, input_groups, label_codes, vote_table
+from collidescope.applications import _inputs as inputs
+from collidescope.applications._inputs import Array, Mean, Names, Told, mean_and_error, wilson_interval
+from collidescope.counting import collision_matrix_from_votes, count_table, input_groups, label_codes, vote_table
 from collidescope.matrix import UNSEEN, CollisionMatrix
 
-#: An annotator with fewer shared items than this is not tested: a mean of so few has no normal distribution.
-FEWEST_ITEMS = 20
+FEWEST_ITEMS = 20  #: with fewer shared items an annotator is not tested: a mean of so few has no normal distribution
 #: Item, class and annotator of each vote, as numbers; names of the annotators.
 Votes = tuple[IntArray, IntArray, IntArray, npt.NDArray[Any]]
-#: The coefficients as functions of B, for people.
-FORMULAS = {
+NOT_LEARNED, NOISE, AGREED = "not learned yet", "label noise or leak", "agreed"
+PRIORS_GAP = 0.05  #: class shares that differ by more describe different populations, and S depends on them
+FORMULAS = {  #: the coefficients as functions of B, for people
     "agreement": "tr B = 1 - PBER",
     "PBER": "1 - tr B",
     "Fleiss' kappa": "1 - (1 - tr B) / (1 - ‖π‖²), π = B 1",
@@ -42,7 +53,7 @@ FORMULAS = {
 }
 
 
-def agreement(votes: Any, classes: Names | None = None, *, level: float = 0.95) -> pd.DataFrame:
+def agreement(votes: Any, classes: Names = None, *, level: float = 0.95) -> pd.DataFrame:
     """Agreement, PBER, Fleiss' kappa and Krippendorff's alpha (nominal) of one set of votes, with intervals.
 
     ``votes`` are counts, items × classes (array, DataFrame or sparse); items with one vote are left out, as alpha does,
@@ -52,7 +63,7 @@ def agreement(votes: Any, classes: Names | None = None, *, level: float = 0.95) 
     >>> agreement([[4, 0], [4, 0], [3, 1], [1, 3], [0, 4]])["value"].round(3).to_dict()
     {'agreement': 0.8, 'PBER': 0.2, "Fleiss' kappa": 0.583, "Krippendorff's alpha": 0.604}
     """
-    check_rates(level=level)
+    inputs.check_rates(level=level)
     counts, _ = vote_table(votes, classes)
     totals = np.asarray(counts.sum(axis=1))
     kept = totals > 1
@@ -80,7 +91,7 @@ def agreement(votes: Any, classes: Names | None = None, *, level: float = 0.95) 
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class AnnotatorReport(Told):
+class AnnotatorReport(Told, title="Who votes differently?", table="annotators"):
     """What :func:`compare_annotators` found.
 
     ``matrix`` is S from all pairs of votes by different annotators (mean over items), ``agreement`` the table of
@@ -91,8 +102,6 @@ class AnnotatorReport(Told):
     ``first``, ``second``, ``items`` they share, ``agreement``, ``low``, ``high`` (Wilson), least agreement first.
     """
 
-    TITLE: ClassVar[str] = "Who votes differently?"
-    TABLE: ClassVar[str] = "annotators"
     matrix: CollisionMatrix
     agreement: pd.DataFrame
     annotators: pd.DataFrame
@@ -114,17 +123,11 @@ class AnnotatorReport(Told):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, text and lists, which JSON can hold."""
-        return super().to_dict() | {"agreement": plain(self.agreement.reset_index())}
+        return super().to_dict() | {"agreement": inputs.plain(self.agreement.reset_index())}
 
 
 def compare_annotators(
-    items: Any,
-    labels: npt.ArrayLike,
-    annotators: npt.ArrayLike,
-    *,
-    classes: Names | None = None,
-    level: float = 0.95,
-    alpha: float = 0.05,
+    items: Any, labels: Array, annotators: Array, *, classes: Names = None, level: float = 0.95, alpha: float = 0.05
 ) -> AnnotatorReport:
     """S, agreement and its coefficients from votes whose voters are known, and who votes differently.
 
@@ -135,11 +138,10 @@ def compare_annotators(
     >>> items, who = np.repeat(np.arange(200), 4), np.tile(["Ann", "Bob", "Cem", "Dee"], 200)
     >>> truth = rng.integers(0, 3, 200)[items]
     >>> wrong = rng.random(800) < np.where(who == "Dee", 0.6, 0.1)
-    >>> report = compare_annotators(items, np.where(wrong, (truth + 1) % 3, truth), who)
-    >>> report.annotators.loc[report.annotators["flagged"], "annotator"].tolist()
-    ['Dee']
+    >>> compare_annotators(items, np.where(wrong, (truth + 1) % 3, truth), who).verdict
+    '4 annotators, votes otherwise than the rest: Dee.'
     """
-    check_rates(level=level, alpha=alpha)
+    inputs.check_rates(level=level, alpha=alpha)
     groups = input_groups(items)
     (codes, names), (who, people) = label_codes(labels, classes, "labels"), label_codes(annotators, name="annotators")
     for given, what in ((codes, "labels"), (who, "annotators")):
@@ -231,10 +233,92 @@ def _against_others(
         used_by, z = use[np.arange(m), most], (np.abs(use) / use_stderr).max(axis=1)
         # Disagreement is tested on one side, use on both and in K classes.
         p = 2 * np.minimum(stdtr(df, difference / stderr), 2 * k * stdtr(df, -z))
-        half = stdtrit(df, (1 + level) / 2) * stderr
-        rates = (np.bincount(who, part, m) / n for part in (rate, others))
-        columns: dict[str, Any] = {"items": n} | dict(zip(("rate", "others"), rates, strict=True))
-        columns |= {"difference": difference, "low": np.maximum(difference - half, -1)}
-        columns |= {"high": np.minimum(difference + half, 1), "pber_without": without}
-        columns |= {"used": np.where(n > 0, matrix.classes[most].astype(object), None), "used_by": used_by}
-        return pd.DataFrame(columns | {"p_value": np.where(n >= FEWEST_ITEMS, p, np.nan)})
+        columns: dict[str, Any] = {"items": n, "rate": np.bincount(who, rate, m) / n}
+        columns["others"] = np.bincount(who, others, m) / n
+        columns |= Mean(difference, stderr, df).columns("difference", level)
+        columns |= {"low": np.maximum(columns["low"], -1), "high": np.minimum(columns["high"], 1)}
+        columns |= {"pber_without": without, "used": np.where(n > 0, matrix.classes[most].astype(object), None)}
+        return pd.DataFrame(columns | {"used_by": used_by, "p_value": np.where(n >= FEWEST_ITEMS, p, np.nan)})
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparison(Told, title="What the model sees, and what people do", table="pairs", rows=(10, 20)):
+    """What :func:`compare` found.
+
+    ``pairs`` has one row per pair of classes, in the direction with the larger rate: ``class``, ``other``,
+    ``estimated``, ``counted``, ``difference`` with its simultaneous interval ``low`` to ``high``, ``p_value``
+    (corrected for the number of pairs) and ``verdict``; the largest differences, in standard errors, come first.
+    ``pber`` is the same of the PBER.
+    """
+
+    pairs: pd.DataFrame
+    pber: dict[str, Any]
+    level: float
+    notes: tuple[str, ...] = ()
+
+    @property
+    def verdict(self) -> str:
+        counts = self.pairs["verdict"].value_counts()
+        told = ", ".join(f"{int(counts.get(name, 0))} {name}" for name in (NOT_LEARNED, NOISE, AGREED))
+        both = f"Estimated PBER {self.pber['estimated']:.4f}, counted {self.pber['counted']:.4f}"
+        return f"{both}: {self.pber['verdict']}. Pairs of classes: {told}."
+
+    def _shown(self, most: int | None) -> pd.DataFrame:
+        return self.pairs[self.pairs["verdict"] != AGREED][:most]
+
+
+def compare(estimated: CollisionMatrix, counted: CollisionMatrix, *, level: float = 0.95) -> Comparison:
+    """Compare what a model sees as collision with what several labels per input show, pair by pair.
+
+    ``estimated`` comes from a model, ``counted`` from ``collision_matrix_from_votes`` or ``count_collisions``, for the
+    same classes. With probability ``level`` no pair is called different that is not.
+
+    >>> people = collision_matrix_from_votes([[9, 1, 0], [1, 9, 0], [0, 0, 10]] * 200)
+    >>> S = [[0.6, 0.18, 0.22], [0.18, 0.6, 0.22], [0.22, 0.22, 0.56]]
+    >>> model = CollisionMatrix(S, stderr=np.full((3, 3), 0.01), pber_stderr=0.01)
+    >>> compare(model, people).pairs[["class", "other", "verdict"]].values.tolist()
+    [[0, 2, 'not learned yet'], [1, 2, 'not learned yet'], [0, 1, 'agreed']]
+    """
+    inputs.check_rates(level=level)
+    for name, cm in (("estimated", estimated), ("counted", counted)):
+        inputs.check_matrix(cm, name)
+        if cm.stderr is None or cm.pber_stderr is None:
+            raise ValueError(f"{name} has no standard errors, so no difference can be judged: estimate it with labels")
+    if odd := set(estimated.classes.tolist()) ^ set(counted.classes.tolist()):
+        raise ValueError(f"estimated and counted must have the same classes, only one has {sorted(map(str, odd))}")
+    order = check.encode_labels(estimated.classes, counted.classes, "estimated")
+    same = np.ix_(order, order)
+    S, T, errors = estimated.matrix, counted.matrix[same], np.hypot(_errors(estimated), _errors(counted)[same])
+    i, j = np.triu_indices(len(S), 1)
+    swap = (S + T)[j, i] > (S + T)[i, j]
+    i, j = np.where(swap, j, i), np.where(swap, i, j)
+    stderr, names = errors[i, j], {"class": estimated.classes[i], "other": estimated.classes[j]}
+    pairs = pd.DataFrame(names | _compared(S[i, j], T[i, j], ndtri(1 - (1 - level) / 2 / len(i)) * stderr))
+    gap = pairs["difference"].abs().to_numpy()
+    z = np.divide(gap, stderr, out=np.where(gap == 0, 0.0, np.inf), where=stderr > 0)
+    pairs.insert(7, "p_value", np.minimum(2 * ndtr(-z) * len(i), 1.0))
+    pairs = pairs.iloc[np.argsort(-z, kind="stable")].reset_index(drop=True)
+    room = float(ndtri((1 + level) / 2) * np.hypot(estimated.pber_stderr or 0, counted.pber_stderr or 0))
+    pber = _compared(estimated.pber, counted.pber, room)
+    pber["verdict"] = str(pber["verdict"])
+    notes = []
+    unlike = np.abs(estimated.priors - counted.priors[order])
+    if unlike.max() > PRIORS_GAP:
+        k = int(unlike.argmax())
+        both = f"{estimated.priors[k]:.1%} estimated, {counted.priors[order[k]]:.1%} counted"
+        why = "and S depends on them: compare the same population."
+        notes.append(f"The class shares differ ({estimated.classes[k]}: {both}), {why}")
+    if counted.coverage is not None and counted.coverage < 1 - PRIORS_GAP:
+        notes.append(f"The count speaks for {counted.coverage:.1%} of the inputs, the estimate for all of them.")
+    return Comparison(pairs, pber, level, tuple(notes))
+
+
+def _errors(cm: CollisionMatrix) -> FloatArray:
+    return np.asarray(cm.stderr if cm.counts is None else np.hypot(cm.stderr, UNSEEN / cm.counts[:, None]))  # type: ignore[arg-type]
+
+
+def _compared(estimated: Any, counted: Any, half: Any) -> dict[str, Any]:
+    gap = estimated - counted
+    verdict = np.where(gap > half, NOT_LEARNED, np.where(gap < -half, NOISE, AGREED))
+    both = {"estimated": estimated, "counted": counted, "difference": gap}
+    return both | {"low": gap - half, "high": gap + half, "verdict": verdict}

@@ -5,31 +5,26 @@ that the features allow, as far as p can see. :func:`audit` compares a classifie
 
     error    = P(ŷ ≠ y)                     of the audited classifier
     best     = P(argmax p ≠ y)              of the best rule known, on the same labelled rows
-    fixable  = error - best                 paired, row by row: a rule that avoids these errors exists
-    inherent = the Bayes error              what unlimited rows would leave, a range from a learning curve (``limit``)
-    not learned yet = best - inherent       what more rows would still avoid
+    fixable  = error - best                 what the best rule known avoids
+    inherent                                what unlimited rows would leave, a range from a learning curve (``limit``)
+    not learned yet = best - inherent       what more rows would still avoid (without a limit not told apart)
 
-and for each ordered pair (i, j) of classes the same with P(ŷ = j | i) and P(argmax p = j | i). Without a limit the last
-two cannot be told apart.
-
-A pair is flagged when its excess is beyond luck (exact McNemar test on the rows of class i where only one of the two
-says j; Benjamini and Hochberg) **and** so is that of both directions together: equally good rules can draw the line
-between i and j elsewhere. Nor is a pair flagged whose rows, all errors counted, come out no worse.
+and each ordered pair (i, j) of classes by P(ŷ = j | i) and P(argmax p = j | i). It is flagged when its excess is beyond
+luck (exact McNemar test on the rows of class i where only one of the two says j; Benjamini and Hochberg) **and** so is
+that of both directions together: equally good rules can draw the line between i and j elsewhere. Nor is a pair flagged
+whose rows, all errors counted, come out no worse.
 
 A label that stands against the posteriors can be wrong, or its row can truly belong to two classes: p alone gives both
-a small p(label). The other rows tell them apart: what makes wrong labels also shows where nothing is ambiguous. With
-R[j, l] the share of label l among the stray labels of rows that clearly are of class j::
-
-    score = log Σ_{j≠l} p_j R[j, l] - log p_l
-
-the log odds, up to a constant, that a row with label l is a row of another class whose label strayed. Where stray
-labels go anywhere (R even), the order is that of -p(label).
+a small p(label). What makes wrong labels also shows where nothing is ambiguous: with R[j, l] the share of label l among
+the stray labels of rows that clearly are of class j, ``score = log Σ_{j≠l} p_j R[j, l] - log p_l`` is the log odds, up
+to a constant, that a row with label l is a row of another class whose label strayed. Where stray labels go anywhere
+(R even), the order is that of -p(label).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -40,25 +35,20 @@ from scipy.stats import binom
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
 from collidescope.applications import _inputs as inputs
-from collidescope.applications._inputs import Names, Told, plain, scored, wilson_interval
+from collidescope.applications._inputs import Array, Given, Names, Told, plain, scored, wilson_interval
 from collidescope.equations.moments import row_blocks
 
-#: Posteriors whose own estimate of their error is off by more standard errors than this are called miscalibrated.
-MISCALIBRATED = 3.0
+MISCALIBRATED = 3.0  #: standard errors by which posteriors may be wrong about their own error
 #: Added to each of the four cells of a paired 2×2 table (Agresti and Min, 2005): Wald's interval is too short without.
 AGRESTI_MIN = 0.5
-#: A row is clear when one class has at least this posterior: odds of 4 to 1 against all others together.
-CLEAR = 0.8
-#: A label is suspect when the row is clear and its label has at most this posterior: one chance in ten.
-SUSPECT = 0.1
-#: Pseudo-count of stray labels of each class, spread evenly: with none seen every direction is alike.
-PSEUDO_COUNT = 2.0
-#: Posteriors below this are not told apart: log 0 would outrank everything.
-SMALLEST = 1e-6
+CLEAR = 0.8  #: a row is clear when one class has at least this posterior: odds of 4 to 1 against all others together
+SUSPECT = 0.1  #: a label is suspect when the row is clear and its label has at most this posterior: one chance in ten
+PSEUDO_COUNT = 2.0  #: stray labels of each class, spread evenly: with none seen every direction is alike
+SMALLEST = 1e-6  #: posteriors below this are not told apart: log 0 would outrank everything
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class AuditReport(Told):
+class AuditReport(Told, title="Which errors could a better model avoid?", table="pairs", rows=(5, 20)):
     """What a classifier gets wrong: fixable now, not learned yet, inherent. Made by :func:`audit`.
 
     ``error = best + fixable`` exactly, as shares of rows, with ``error_interval`` and ``fixable_interval``;
@@ -69,9 +59,6 @@ class AuditReport(Told):
     of all rows; they sum to the total), ``p_value``, ``flagged``. Largest ``fixable`` first.
     """
 
-    TITLE: ClassVar[str] = "Which errors could a better model avoid?"
-    TABLE: ClassVar[str] = "pairs"
-    ROWS: ClassVar[tuple[int | None, int | None]] = (5, 20)
     classes: npt.NDArray[Any]
     n_rows: int
     error: float
@@ -86,8 +73,7 @@ class AuditReport(Told):
     level: float
     fdr: float
     notes: tuple[str, ...] = ()
-    #: Class numbers of y, ŷ and argmax p.
-    _codes: tuple[IntArray, IntArray, IntArray] = field(default=(np.zeros(0, np.intp),) * 3)
+    _codes: tuple[IntArray, ...] = ()  #: class numbers of y, ŷ and argmax p
 
     @property
     def not_learned_interval(self) -> tuple[float, float] | None:
@@ -127,9 +113,9 @@ class AuditReport(Told):
             return f"{said} There is nothing to fix."
         rest = f"{points(self.best)} points are inherent in the data or not learned yet"
         if self.inherent_interval is not None and self.not_learned_interval is not None:
-            rest = "points are inherent in the data (unlimited rows would leave them)"
-            unlearned = f"{points(*self.not_learned_interval)} points are not learned yet"
-            rest = f"{points(*self.inherent_interval)} {rest}, {unlearned}"
+            inherent = points(*self.inherent_interval)
+            rest = f"{inherent} points are inherent in the data (unlimited rows would leave them)"
+            rest = f"{rest}, {points(*self.not_learned_interval)} points are not learned yet"
         found, fix = self.pairs[self.pairs["flagged"]], points(*self.fixable_interval)
         if self.fixable_interval[0] <= 0:
             names = [f"{a} taken for {b}" for a, b in zip(found["true"], found["predicted"], strict=True)]
@@ -153,11 +139,11 @@ class AuditReport(Told):
 def audit(
     model_or_posteriors: Any,
     X: Any = None,
-    y_true: npt.ArrayLike | None = None,
+    y_true: Given = None,
     y_pred: Any = None,
     *,
     limit: Any = None,
-    classes: Names | None = None,
+    classes: Names = None,
     level: float = 0.95,
     fdr: float = 0.05,
 ) -> AuditReport:
@@ -165,11 +151,9 @@ def audit(
 
     Parameters
     ----------
-    model_or_posteriors : array of shape (n, K), or a fitted classifier with ``predict_proba``
-        The best estimate of the true posteriors, by a model that did not train on the rows. Training rows of a
-        ``CollisionClassifier`` are recognised and get their held-out posteriors.
-    X, y_true : the audited rows and their labels
-        X is needed for a classifier, or an estimator as ``y_pred``; else ``audit(P, y_true, y_pred)``.
+    model_or_posteriors : fitted classifier or array of shape (n, K), the best estimate of the true posteriors
+        Of rows not in training; those of a ``CollisionClassifier``'s fit get their held-out posteriors.
+    X, y_true : the audited rows (needed where something has to predict, else ``audit(P, y, y_pred)``), and labels
     y_pred : array of n labels or of shape (n, K), or a fitted estimator, that did not train on the rows
     limit : Limit, default ``limit_`` of the model; tells "not learned yet" from "inherent"
     classes : K names in the order of the columns, default those of the model or the sorted distinct labels
@@ -192,10 +176,10 @@ def audit(
     if y_pred is None and not model and X is not None and y_true is not None and not inputs.is_table(X):
         X, y_true, y_pred = None, X, y_true
     if y_true is None or y_pred is None:
-        name, calls = "y_true" if y_true is None else "y_pred", "audit(posteriors, y_true=y, y_pred=predicted)"
-        raise ValueError(f"{name} is needed: write {calls} or audit(model, X, y, predicted)")
-    rows = X if model else None
-    P, y, names, notes = scored(model_or_posteriors, rows, y_true, classes, "model_or_posteriors", "y_true")
+        calls = "audit(posteriors, y_true=y, y_pred=predicted) or audit(model, X, y, predicted)"
+        raise ValueError(f"{'y_true' if y_true is None else 'y_pred'} is needed: write {calls}")
+    given = X if model else None
+    P, y, names, notes = scored(model_or_posteriors, given, y_true, classes, "model_or_posteriors", "y_true")
     said, best = predicted_codes(y_pred, X, names), P.argmax(axis=1)
     check.check_same_length(y, said, "y_true and y_pred")
     n = len(P)
@@ -221,7 +205,7 @@ def audit(
     return AuditReport(names, n, **both, level=level, fdr=fdr, notes=notes, _codes=(y, said, best))
 
 
-def bayes_confusion(P: npt.ArrayLike, y: npt.ArrayLike | None = None, *, classes: Names | None = None) -> FloatArray:
+def bayes_confusion(P: Array, y: Given = None, *, classes: Names = None) -> FloatArray:
     """Confusion of the best rule: row i, column j is E_{x~D_i} 1[argmax y(x) = j].
 
     With labels class i is the rows labelled i; without, every row counts for class i with weight p_i, which is as right
@@ -231,13 +215,9 @@ def bayes_confusion(P: npt.ArrayLike, y: npt.ArrayLike | None = None, *, classes
     array([[0.882, 0.118],
            [0.385, 0.615]])
     """
-    if y is not None:
-        posteriors, codes, names, _ = scored(P, None, y, classes)
-        table = confusion_table(codes, posteriors.argmax(axis=1), len(names))
-    else:
-        posteriors, names, _ = inputs.posteriors_of(P, None, None, classes, "P")
-        table = np.zeros((len(names), len(names)))
-        np.add.at(table.T, posteriors.argmax(axis=1), posteriors)
+    posteriors, codes, names, _ = scored(P, None, y, classes)
+    said, table = posteriors.argmax(axis=1), np.zeros((len(names), len(names)))
+    np.add.at(table.T, said, posteriors if codes is None else np.eye(len(names))[codes])
     with np.errstate(invalid="ignore"):  # nan for a class without rows
         return table / table.sum(axis=1, keepdims=True)
 
@@ -255,7 +235,6 @@ def predicted_codes(y_pred: Any, X: Any, classes: npt.NDArray[Any]) -> IntArray:
     return check.encode_labels(y_pred, classes, "y_pred")
 
 
-# ------------------------------------------------------------------------------- two rules on the same labelled rows
 # Only the rows on which the rules differ speak for one of them: with b rows where the first alone says j and c where
 # the second alone does, the difference of the shares is (b - c) / n, and without a true difference b is half of b + c
 # but for luck (McNemar).
@@ -312,31 +291,20 @@ def _pair_table(
 def ambiguous(
     clf_or_posteriors: Any,
     X: Any = None,
-    y: npt.ArrayLike | None = None,
+    y: Given = None,
     *,
     by: str = "entropy",
     top: int | None = None,
-    classes: Names | None = None,
+    classes: Names = None,
 ) -> pd.DataFrame:
     """Rows in order of ambiguity, or of how wrong their label looks, as a table to write with ``to_csv``.
 
-    Parameters
-    ----------
-    clf_or_posteriors, X, y, classes : as in :func:`audit`; without ``y`` no label is suspect
-    by : "entropy", "margin" or "label"
-        Most entropy first; smallest lead of the first class over the second first; most suspect label first
-        (:func:`label_error_scores`, needs ``y``).
-    top : int, optional; keep this many rows
+    Takes what :func:`audit` takes, and ``y`` may be left out. ``by`` "entropy" puts most entropy first, "margin" the
+    smallest lead of the first class over the second, "label" the most suspect label (:func:`label_error_scores`);
+    ``top`` rows are kept. Columns: ``index`` (row number), ``label``, ``predicted``, ``second``, ``p_label``,
+    ``p_first``, ``p_second``, ``entropy`` (in nats) and ``kind``. "clear": one class has a posterior of at least 0.8,
+    and it is the label. "suspect label": one has at least 0.8, and the label at most 0.1. "ambiguous": all other rows.
 
-    Returns
-    -------
-    DataFrame
-        ``index`` (row number), ``label``, ``predicted``, ``second``, ``p_label``, ``p_first``, ``p_second``,
-        ``entropy`` (in nats) and ``kind``. "clear": one class has a posterior of at least 0.8, and it is the label.
-        "suspect label": one class has at least 0.8, and the label at most 0.1. "ambiguous": all other rows.
-
-    Examples
-    --------
     >>> P = [[0.98, 0.02], [0.45, 0.55], [0.99, 0.01]]
     >>> ambiguous(P, y=["cat", "cat", "dog"])[["index", "label", "predicted", "kind"]]
        index label predicted           kind
@@ -349,11 +317,7 @@ def ambiguous(
         check.check_count(top, "top", least=0)
     if by == "label" and y is None:
         raise ValueError("y is needed for by='label': without labels none can be suspect")
-    codes: IntArray | None = None
-    if y is None:
-        P, names, _ = inputs.posteriors_of(clf_or_posteriors, X, None, classes, "clf_or_posteriors")
-    else:
-        P, codes, names, _ = scored(clf_or_posteriors, X, y, classes, "clf_or_posteriors")
+    P, codes, names, _ = scored(clf_or_posteriors, X, y, classes, "clf_or_posteriors")
     rows, first = np.arange(len(P)), P.argmax(axis=1)
     second, entropy = np.empty_like(first), np.empty(len(P))
     for block in row_blocks(*P.shape):
@@ -374,7 +338,7 @@ def ambiguous(
     return found.iloc[np.argsort(key, kind="stable")[:top]].reset_index(drop=True)
 
 
-def label_error_scores(P: npt.ArrayLike, y: npt.ArrayLike, *, classes: Names | None = None) -> FloatArray:
+def label_error_scores(P: Array, y: Array, *, classes: Names = None) -> FloatArray:
     """How likely the label of each row is wrong: higher is more suspect; a ranking, not a probability.
 
     ``P`` are held-out posteriors, n×K, with columns in the order of ``classes`` (default the sorted distinct labels).

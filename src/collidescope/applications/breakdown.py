@@ -1,4 +1,4 @@
-"""What collisions depend on: columns (:func:`column_value`) and subgroups of rows (:func:`collisions_by`).
+"""What collisions depend on: columns (:func:`column_value`), subgroups of rows (:func:`collisions_by`), and time.
 
 Symbols: r = c - p for held-out posteriors p and one-hot labels c. The one-step estimates are means over rows, PBER =
 mean ‖r‖² and B[i, j] = -mean(r_i r_j), so a subgroup is estimated on its own rows and differences have standard errors
@@ -11,14 +11,14 @@ and on u alone, with the same folds::
     alone(u)  = PBER(priors)    - PBER(u)        what u brings by itself
 
 are means of paired differences, with the standard error of their rows. A copy of a column makes both of them needless:
-columns that go together are therefore found first and left out together.
+columns that go together are found first and left out together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -48,20 +48,15 @@ from collidescope.matrix import UNSEEN, CollisionMatrix
 
 #: Columns go together from this rank correlation on (text: normalised mutual information), on so many rows.
 TOGETHER, ASSOCIATION_ROWS = 0.9, 2000
-#: Colliding pairs of classes whose dependence on columns is shown.
-PAIRS = 5
-#: Levels of a text column that get a column of their own in the linear part of the fast member.
-MAX_LEVELS = 20
-#: Fewest rows (and with clusters a third as many clusters) of a group whose t interval is to be trusted.
-MIN_ROWS = 30
-#: Shuffles of the labels behind :func:`grouped_labels`.
-SHUFFLES = 200
-#: Labels of rows with one value agree far more than chance: by half of what is possible, and beyond this z-value.
-FAR, Z = 0.5, 5.0
+PAIRS = 5  #: colliding pairs of classes whose dependence on columns is shown
+MAX_LEVELS = 20  #: levels of a text column that get a column of their own in the linear part of the fast member
+MIN_ROWS = 30  #: fewest rows (a third as many clusters) of a group whose t interval is to be trusted
+#: Labels of rows with one value agree far more than chance: by half of what is possible, beyond this z-value.
+FAR, Z, SHUFFLES = 0.5, 5.0, 200
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ColumnValue(Told):
+class ColumnValue(Told, title="Which column tells the classes apart?", hidden=("columns",)):
     """What every column is worth, made by :func:`column_value`.
 
     ``table`` has one row per unit, most needed first: ``unit``, ``columns``, ``needed`` (rise of PBER without it) with
@@ -71,8 +66,6 @@ class ColumnValue(Told):
     columns. ``pber``, ``pber_interval`` and ``matrix`` are with all columns, ``fits`` is the number of cross-fits.
     """
 
-    TITLE: ClassVar[str] = "Which column tells the classes apart?"
-    HIDDEN: ClassVar[tuple[str, ...]] = ("columns",)
     table: pd.DataFrame
     pairs: pd.DataFrame
     pber: float
@@ -111,19 +104,16 @@ def column_value(
 
     Parameters
     ----------
-    clf : classifier with ``predict_proba``, or None
-        Cross-fitted for every unit; the values hold for it. For None, and in place of a classifier of this package,
-        which would take hours, logistic regression and gradient boosting, averaged.
+    clf : classifier with ``predict_proba``, cross-fitted for every unit (the values hold for it), or None
+        For None, and in place of a classifier of this package, logistic regression and gradient boosting, averaged.
     X, y : DataFrame or array of n rows, and their labels
         A column that is *offered* (known for these rows, not yet used) would take off what ``needed`` says.
-    columns : list of column names, or mapping of name to list of column names, optional
-        The units: {"lab values": ["na", "k"], …}. By default every column, those that go together as one unit.
+    columns : the units as list of names or {"lab values": ["na", "k"], …}; default every column, copies as one unit
     costs : mapping of unit or column to its cost (of a test, of a question), optional
     groups : array of n names, optional; rows that belong together share a fold, and intervals count groups
-    cv : int or splitter
+    cv, random_state, verbose : folds (int or splitter), seed; 1 shows progress with the time left
     budget : int; cross-fits at most, 1 + 2 for each unit: of more columns the most similar ones are joined
     level, fdr : float, of the intervals; of the flags (Benjamini and Hochberg)
-    random_state, verbose : int; ``verbose=1`` shows progress with the time left
 
     Examples
     --------
@@ -159,10 +149,9 @@ def column_value(
 
     found = []
     with Progress("columns", 1 + 2 * len(units), verbose) as progress:
-        full, prior = cross_fit(every), cross_fit([])
+        full = cross_fit(every)
         i, j = largest_collisions(full, PAIRS)
-        with_all, with_none = (loss_and_rates(r, (i, j)) for r in (full, prior))
-        base = mean_and_error(with_all[:, 0], own)
+        with_all, with_none = (loss_and_rates(r, (i, j)) for r in (full, cross_fit([])))
         progress.step()
         for name, members in units.items():
             rest = [column for column in every if column not in members]
@@ -171,11 +160,10 @@ def column_value(
             # PBER first, then the pairs: the rise without the unit, and the fall with nothing else.
             rise, fall = mean_and_error(without - with_all, own), mean_and_error(with_none - alone, own)
             rates: dict[str, Any] = {"unit": [name] * (1 + len(i)), "class": ["", *names[i]], "other": ["", *names[j]]}
-            rates |= {"rate": with_all.mean(axis=0), "needed": rise.value}
-            rates["low"], rates["high"] = rise.interval(level)
-            rates |= {"p_value": rise.p_value(sides=1), "alone": fall.value}
-            rates["alone_low"], rates["alone_high"] = fall.interval(level)
-            found.append(pd.DataFrame(rates))
+            rates["rate"] = with_all.mean(axis=0)
+            rates |= rise.columns("needed", level) | {"p_value": rise.p_value(sides=1)}
+            found.append(pd.DataFrame(rates | fall.columns("alone", level, "alone_")))
+    base = mean_and_error(with_all[:, 0], own)
     table = pd.concat([part[:1] for part in found], ignore_index=True).drop(columns=["class", "other", "rate"])
     table.insert(1, "columns", [list(members) for members in units.values()])
     table["pber_without"] = base.value + table["needed"]
@@ -206,11 +194,9 @@ def fast_member(X: Any) -> Any:
     return VotingClassifier([("linear", linear), ("boosted", boosted)], voting="soft")
 
 
-def _units(
-    X: Any, every: list[Any], columns: Any, most: int, random_state: int
-) -> tuple[dict[Any, list[Any]], list[str]]:
+def _units(X: Any, every: list[Any], columns: Any, most: int, seed: int) -> tuple[dict[Any, list[Any]], list[str]]:
     if columns is None:
-        return _together(X, every, most, random_state)
+        return _together(X, every, most, seed)
     if isinstance(columns, Mapping):
         units = {name: [part] if isinstance(part, str) else list(part) for name, part in columns.items()}
     elif isinstance(columns, str) or not isinstance(columns, Sequence | np.ndarray):
@@ -225,9 +211,9 @@ def _units(
     return units, []
 
 
-def _together(X: Any, every: list[Any], most: int, random_state: int) -> tuple[dict[Any, list[Any]], list[str]]:
+def _together(X: Any, every: list[Any], most: int, seed: int) -> tuple[dict[Any, list[Any]], list[str]]:
     n = np.shape(X)[0]
-    rows = np.sort(np.random.default_rng(random_state).choice(n, min(n, ASSOCIATION_ROWS), replace=False))
+    rows = np.sort(np.random.default_rng(seed).choice(n, min(n, ASSOCIATION_ROWS), replace=False))
     frame = pd.DataFrame(_safe_indexing(X, rows)).reset_index(drop=True)
     is_number = pd.api.types.is_numeric_dtype
     ranks = frame.apply(lambda column: column.rank() if is_number(column) else pd.factorize(column)[0])
@@ -244,27 +230,24 @@ def _together(X: Any, every: list[Any], most: int, random_state: int) -> tuple[d
     cluster = fcluster(tree, 1 - TOGETHER, "distance")
     if cluster.max() > most:
         cluster = fcluster(tree, most, "maxclust")
-    units: dict[Any, list[Any]] = {}
-    for column, own in zip(every, cluster, strict=True):
-        units.setdefault(own, []).append(column)
-    named = {part[0] if len(part) == 1 else " & ".join(map(str, part)): part for part in units.values()}
-    joined = [", ".join(map(str, part)) for part in units.values() if len(part) > 1]
+    units = [[every[c] for c in np.flatnonzero(cluster == own)] for own in pd.unique(cluster)]
+    named = {part[0] if len(part) == 1 else " & ".join(map(str, part)): part for part in units}
+    joined = [", ".join(map(str, part)) for part in units if len(part) > 1]
     return named, [f"columns that go together are one unit: {part}" for part in joined]
 
 
 def _prices(costs: Mapping[Any, float] | None, units: dict[Any, list[Any]]) -> dict[Any, float]:
-    known = dict(costs or {})
+    known = costs or {}
     places = {*units, *(column for part in units.values() for column in part)}
-    for name, cost in known.items():
-        if name not in places:
-            raise ValueError(f"costs names {name!r}, which is no unit or column")
-        check.check_between(cost, 0, np.inf, f"costs[{name!r}]")
-    totals = {name: known.get(name, sum(known.get(column, 0.0) for column in part)) for name, part in units.items()}
-    return {name: float(total) for name, total in totals.items() if total > 0}
+    if unknown := [name for name in known if name not in places]:
+        raise ValueError(f"costs names {unknown[0]!r}, which is no unit or column")
+    prices = {name: check.check_between(cost, 0, np.inf, f"costs[{name!r}]") for name, cost in known.items()}
+    totals = {name: prices.get(name, sum(prices.get(column, 0.0) for column in part)) for name, part in units.items()}
+    return {name: total for name, total in totals.items() if total > 0}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SubgroupCollisions(Told):
+class SubgroupCollisions(Told, title="For whom do the classes collide?"):
     """Collisions by subgroup, made by :func:`collisions_by`.
 
     ``table`` has one row per ``group``: ``rows``, ``pber`` with ``low`` and ``high``, ``difference`` to the PBER of all
@@ -274,7 +257,6 @@ class SubgroupCollisions(Told):
     other rows, ``p_value`` and ``flagged``; ``matrices`` S of the groups with rows enough that have every class.
     """
 
-    TITLE: ClassVar[str] = "For whom do the classes collide?"
     table: pd.DataFrame
     pairs: pd.DataFrame
     matrices: dict[Any, CollisionMatrix]
@@ -285,9 +267,9 @@ class SubgroupCollisions(Told):
     def verdict(self) -> str:
         small = int((self.table["verdict"] == "too few rows").sum())
         more = f" {small} groups are too small to tell." if small else ""
-        other = self.table[self.table["verdict"].isin(["higher", "lower"])]
-        numbers = zip(other["group"], other["pber"], 100 * other["difference"], other["verdict"], strict=True)
-        said = [f"{name} {pber:.1%} ({gap:+.1f} points, {verdict})" for name, pber, gap, verdict in numbers]
+        odd = self.table.assign(points=100 * self.table["difference"]).query("verdict in ['higher', 'lower']")
+        words = "{group} {pber:.1%} ({points:+.1f} points, {verdict})"
+        said = [words.format_map(row) for row in odd.to_dict("records")]
         if not said:
             return f"No group differs from the rest beyond chance.{more}"
         return f"{len(said)} of {len(self.table)} groups differ from the rest in PBER: {'; '.join(said)}.{more}"
@@ -300,21 +282,18 @@ def collisions_by(
     *,
     clusters: npt.ArrayLike | None = None,
     posteriors_by_size: Mapping[int, npt.ArrayLike] | None = None,
-    classes: Names | None = None,
+    classes: Names = None,
     level: float = 0.95,
     fdr: float = 0.05,
 ) -> SubgroupCollisions:
     """S, PBER and its range for every subgroup (hospital, region, device, year), and which differ from the rest.
 
+    A model that knows one group better than another makes them differ too: what is not learned counts as collision.
+
     Parameters
     ----------
-    P : array of shape (n, K), or a fitted ``CollisionClassifier``
-        Held-out posteriors; those of a classifier with its labels (``y=None``) and learning curves. A model that knows
-        one group better than another makes them differ too: what is not learned counts as collision.
-    y, groups : arrays of n labels and of n names
-    clusters : array of n names, optional; rows that belong together: intervals count clusters
-    posteriors_by_size : as in :func:`ceilings`; gives every group the range that unlimited rows would leave
-    classes : K names in the order of the columns, default the sorted distinct labels
+    P, y, posteriors_by_size, classes : as in :func:`ceilings`; sizes give the range that unlimited rows would leave
+    groups, clusters : arrays of n names; intervals count clusters (optional), rows that belong together
     level : float; all intervals of the table hold at once with this probability (Šidák)
     fdr : float; false discovery rate of the flagged pairs (Benjamini and Hochberg)
 
@@ -349,12 +328,12 @@ def collisions_by(
             continue
         parts = (here, ~here)
         mean, rest = (mean_and_error(stats[part], None if clusters is None else units[part]) for part in parts)
-        gap = mean.minus(rest)
-        wide = mean._replace(stderr=np.hypot(mean.stderr, UNSEEN / sizes[g]))
-        (low, high), (least, most) = ([float(end[0]) for end in m.interval(each)] for m in (wide, gap))
-        verdict = "higher" if least > 0 else "lower" if most < 0 else "not different"
-        row |= {"pber": mean.value[0], "low": max(low, 0.0), "high": min(high, 1.0), "difference": gap.value[0]}
-        row |= {"difference_low": least, "difference_high": most, "verdict": verdict}
+        gap, wide = mean.minus(rest), mean._replace(stderr=np.hypot(mean.stderr, UNSEEN / sizes[g]))
+        ends = wide.columns("pber", each) | gap.columns("difference", each, "difference_")
+        row |= {name: float(values[0]) for name, values in ends.items()}
+        row |= {"low": max(row["low"], 0.0), "high": min(row["high"], 1.0)}
+        above, below = row["difference_low"] > 0, row["difference_high"] < 0
+        row["verdict"] = "higher" if above else "lower" if below else "not different"
         if curves:
             together = by_size[here].groupby(units[here])
             baseline = 1 - float(((np.bincount(codes[here]) / sizes[g]) ** 2).sum())
@@ -365,10 +344,70 @@ def collisions_by(
         pairs.append(pd.DataFrame(columns | {"difference": gap.value[1:], "p_value": gap.p_value()[1:]}))
         if len(np.unique(codes[here])) == len(names):
             matrices[name] = collision_matrix_from_posteriors(posteriors[here], names[codes[here]], classes=names)
-    shown = ["group", "rows", "pber", "low", "high", "difference", "difference_low", "difference_high", "limit_low"]
-    table = pd.DataFrame(rows).reindex(columns=[*shown, "limit_high", "verdict"])
+    shown = "group rows pber low high difference difference_low difference_high limit_low limit_high verdict"
+    table = pd.DataFrame(rows).reindex(columns=shown.split())
     every = pd.concat(pairs) if pairs else pd.DataFrame(columns=["group", "class", "other", "difference", "p_value"])
     return SubgroupCollisions(table, inputs.flagged(every, fdr), matrices, level, fdr)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CollisionChange(Told, title="Did collisions change?"):
+    """How collisions changed between two fits or two periods, made by :func:`collision_change`.
+
+    ``before``, ``after`` and ``change`` (with ``interval``) are of the PBER, ``paired`` where both are about the same
+    rows; ``table`` has per pair ``class``, ``other``, ``before``, ``after``, ``difference``, ``low``, ``high``,
+    ``p_value``, ``flagged``.
+    """
+
+    before: float
+    after: float
+    change: float
+    interval: tuple[float, float]
+    paired: bool
+    table: pd.DataFrame
+
+    @property
+    def verdict(self) -> str:
+        low, high = self.interval
+        how = "the same rows, paired" if self.paired else "different rows"
+        word = "rose" if low > 0 else "fell" if high < 0 else "did not change beyond chance"
+        change = f"change {100 * self.change:+.2f} points ({100 * low:+.2f} to {100 * high:+.2f}; {how})"
+        return f"PBER {word}: {self.before:.2%} before, {self.after:.2%} after, {change}."
+
+
+def collision_change(
+    P_before: npt.ArrayLike,
+    y_before: npt.ArrayLike,
+    P_after: npt.ArrayLike,
+    y_after: npt.ArrayLike | None = None,
+    *,
+    classes: Names = None,
+    level: float = 0.95,
+    fdr: float = 0.05,
+) -> CollisionChange:
+    """Compare two fits on the same rows (leave ``y_after`` out: paired), or two periods with their own rows.
+
+    >>> rng = np.random.default_rng(0)
+    >>> p = rng.random(1000)
+    >>> y = (rng.random(1000) < p).astype(int)
+    >>> sharp, blunt = np.column_stack([1 - p, p]), np.full((1000, 2), 0.5)
+    >>> collision_change(blunt, y, sharp).interval[1] < 0
+    True
+    """
+    inputs.check_rates(level=level, fdr=fdr)
+    first, codes, names, _ = inputs.scored(P_before, None, y_before, classes, "P_before", "y_before")
+    paired = y_after is None
+    labels, y_name = (y_before, "y_before") if y_after is None else (y_after, "y_after")
+    second, later, *_ = inputs.scored(P_after, None, labels, names, "P_after", y_name)
+    r = residuals(first, codes), residuals(second, later)
+    i, j = largest_collisions(np.concatenate(r))
+    before, after = (loss_and_rates(part, (i, j)) for part in r)
+    gap = mean_and_error(after - before) if paired else mean_and_error(after).minus(mean_and_error(before))
+    rates = {"before": before.mean(axis=0), "after": after.mean(axis=0)} | gap.columns("difference", level)
+    was, now, change, low, high = (float(values[0]) for values in rates.values())
+    rates = {"class": names[i], "other": names[j]} | {name: values[1:] for name, values in rates.items()}
+    pairs = inputs.flagged(pd.DataFrame(rates | {"p_value": gap.p_value()[1:]}), fdr)
+    return CollisionChange(was, now, change, (low, high), paired, pairs)
 
 
 class GroupedLabels(NamedTuple):
@@ -393,8 +432,8 @@ def grouped_labels(
     """Do rows that share a value of an id-like column agree in their label far more than chance?
 
     ``agreement`` is how often two rows of one value have the same label, ``chance`` the same with shuffled labels.
-    ``suspicious`` where it is half of the way from chance to 1, beyond 5 standard deviations of the shuffles, in a
-    column with ``least_values`` values or more: models with such rows on both sides of a fold learn the values.
+    ``suspicious``: half of the way from chance to 1, 5 standard deviations beyond the shuffles, and ``least_values``
+    values or more; models with such rows on both sides of a fold learn the values.
 
     >>> rng = np.random.default_rng(0)
     >>> patient = np.repeat(np.arange(30), 20)

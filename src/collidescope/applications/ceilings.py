@@ -8,16 +8,15 @@ compared in pairs.
 Standard errors are those of a delete-a-group jackknife: rows (or whole clusters) are dealt into ``PARTS`` parts,
 each metric is computed without each part, and θ̂ has variance (g - 1) / g Σ (θ₋ₚ - mean)².
 
-*At the limit*: accuracy and the Brier score follow from a ``Limit``. Of any other metric the distance to the best
+*At the limit*: accuracy and the Brier score follow from a ``Limit``, the distance of any other metric to its best
 possible value is continued like a PBER, from posteriors by models of several training sizes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,10 +28,13 @@ from collidescope._checks import FloatArray, IntArray
 from collidescope.applications._inputs import Names, Told, check_rates, curve_of, group_codes, is_table, residuals
 from collidescope.limit import Limit
 
-#: Parts of the jackknife: 24 degrees of freedom, and each metric is computed 26 times.
-PARTS = 25
-#: Probabilities below this count as this in the log loss: a class that was ruled out costs 16 nats and not infinity.
-LEAST = 1e-7
+PARTS = 25  #: of the jackknife: 24 degrees of freedom, and each metric is computed 26 times
+LEAST = 1e-7  #: probabilities below this count as this in the log loss: a class ruled out costs 16 nats, not infinity
+COLUMNS = "metric now low high limit_low limit_high yours difference difference_low difference_high"
+#: The way in which errors of the posteriors push a metric.
+RAISED = "errors of the posteriors raise it: the best is at most this"
+LOWERED = "errors of the posteriors lower it: the ceiling is at least this"
+USUALLY = "errors of the posteriors usually lower it; rules for F1 can reach a little more even with true posteriors"
 
 
 class _Jackknife(NamedTuple):
@@ -42,99 +44,60 @@ class _Jackknife(NamedTuple):
     part: IntArray
     k: int
 
-    def mean(self, values: FloatArray) -> FloatArray:
+    def metrics(self, P: FloatArray, cost: FloatArray | None, said: IntArray | None = None) -> dict[str, FloatArray]:
+        """Every metric of the best rule for it, given P; of decisions ``said`` those that need no probabilities."""
+        codes, k, n = self.codes, self.k, len(P)
+        priors = np.maximum(np.bincount(codes) / n, LEAST)
+        C, even = (self._confusion(Q.argmax(axis=1) if said is None else said) for Q in (P, P / priors))
+        total, true, right = C.sum(axis=(1, 2)), C.sum(axis=2), np.diagonal(C, axis1=1, axis2=2)
+        with np.errstate(invalid="ignore"):  # a class that is in no other part has none
+            recalls = np.diagonal(even, axis1=1, axis2=2) / even.sum(axis=2)
+        f1 = 2 * right / np.maximum(C.sum(axis=1) + true, 1)
+        found = {"accuracy": right.sum(axis=1) / total, "balanced accuracy": np.nanmean(recalls, axis=1)}
+        found |= {"macro F1": f1.mean(axis=1), "weighted F1": (f1 * (true / total[:, None])).sum(axis=1)}
+        if said is None:
+            floored, top = np.maximum(P, LEAST), min(k - 1, 5 if k > 10 else 2)
+            in_top = (np.argsort(P, axis=1, kind="stable")[:, -top:] == codes[:, None]).any(axis=1)
+            roc, precision = self._areas(P)
+            found |= {"ROC AUC" if k == 2 else "ROC AUC, one-vs-rest": roc, "average precision": precision}
+            found |= {f"top-{top} accuracy": self._mean(in_top.astype(np.float64))} if top > 1 else {}
+            found["log loss"] = self._mean(-np.log(floored[np.arange(n), codes] / floored.sum(axis=1)))
+            found["Brier score"] = self._mean((residuals(P, codes) ** 2).sum(axis=1))
+        if cost is not None:
+            cheapest = C if said is not None else self._confusion((P @ cost).argmin(axis=1))
+            found["expected cost"] = (cheapest * cost).sum(axis=(1, 2)) / total
+        return found
+
+    def _mean(self, values: FloatArray) -> FloatArray:
         sums, sizes = np.bincount(self.part, values), np.bincount(self.part)
         return np.append(values.mean(), (values.sum() - sums) / (len(values) - sizes))
 
-    def confusion(self, said: IntArray) -> FloatArray:
+    def _confusion(self, said: IntArray) -> FloatArray:
         """Counts of rows by true class and decision, (1 + g) × K × K."""
         g, k = int(self.part.max()) + 1, self.k
         counts = np.bincount((self.part * k + self.codes) * k + said, minlength=g * k * k).reshape(g, k, k)
         return np.concatenate([counts.sum(axis=0)[None], counts.sum(axis=0) - counts]).astype(np.float64)
 
-    def ranking(self, area: Callable[[IntArray, IntArray], float], P: FloatArray) -> FloatArray:
-        """Mean over classes (the second of two) of an area, from (true, all) rows with at least each of the scores."""
+    def _areas(self, P: FloatArray) -> FloatArray:
+        """Areas under the ROC and the precision-recall curve, means over classes (the second of two)."""
         # Sorted once for all parts: scikit-learn's functions would sort and check 26 times.
         kept = [np.full(len(P), True), *(self.part != g for g in range(self.part.max() + 1))]
         classes = range(self.k)[1 if self.k == 2 else 0 :]
-        found = np.zeros(len(kept))
+        areas = np.zeros((2, len(kept)))
         for c in classes:
             order = np.argsort(-P[:, c], kind="stable")
             last = np.append(np.diff(P[order, c]) != 0, True)  # of rows with the same score
-            hit, own = self.codes[order] == c, [rows[order] for rows in kept]
-            counts = ([np.append(0, np.cumsum(rows)[last]) for rows in (part & hit, part)] for part in own)
-            found += [area(true, seen) for true, seen in counts]
-        return found / len(classes)
-
-
-def _roc_area(true: IntArray, seen: IntArray) -> float:
-    false = seen - true
-    return float(((true[1:] + true[:-1]) * np.diff(false)).sum() / (2 * true[-1] * false[-1]))
-
-
-def _average_precision(true: IntArray, seen: IntArray) -> float:
-    return float((np.diff(true) * true[1:] / np.maximum(seen[1:], 1)).sum() / true[-1])
-
-
-class _Metric(NamedTuple):
-    """``score`` of the confusions of ``decide(P, π)``, the best rule given true posteriors; without one of P itself."""
-
-    name: str
-    score: Callable[[FloatArray], FloatArray]
-    decide: Callable[[FloatArray, FloatArray], IntArray] | None = None
-    higher: bool = True
-    best: float = 1.0
-    push: str = "errors of the posteriors lower it: the ceiling is at least this"
-
-
-def _metrics(rows: _Jackknife, cost: FloatArray | None) -> list[_Metric]:
-    k, codes = rows.k, rows.codes
-    lower = (False, 0.0, "errors of the posteriors raise it: the best is at most this")
-    f1 = "errors of the posteriors usually lower it; rules for F1 can reach a little more even with true posteriors"
-    top = min(k - 1, 5 if k > 10 else 2)
-    likeliest = lambda P, priors: P.argmax(axis=1)  # noqa: E731
-    at_equal_priors = lambda P, priors: (P / np.maximum(priors, LEAST)).argmax(axis=1)  # noqa: E731
-
-    def right(C: FloatArray) -> FloatArray:
-        return np.diagonal(C, axis1=1, axis2=2)
-
-    def f1_scores(C: FloatArray) -> FloatArray:
-        return 2 * right(C) / np.maximum(C.sum(axis=1) + C.sum(axis=2), 1)
-
-    def shares(C: FloatArray) -> FloatArray:
-        return C.sum(axis=2) / C.sum(axis=(1, 2))[:, None]
-
-    def recalls(C: FloatArray) -> FloatArray:
-        with np.errstate(invalid="ignore"):  # a class that is in no other part has none
-            return right(C) / C.sum(axis=2)
-
-    def in_top(P: FloatArray) -> FloatArray:
-        return (np.argsort(P, axis=1, kind="stable")[:, -top:] == codes[:, None]).any(axis=1).astype(np.float64)
-
-    def surprise(P: FloatArray) -> FloatArray:
-        floored = np.maximum(P, LEAST)
-        return -np.log(floored[np.arange(len(P)), codes] / floored.sum(axis=1))
-
-    found = [
-        _Metric("accuracy", lambda C: right(C).sum(axis=1) / C.sum(axis=(1, 2)), likeliest),
-        _Metric("balanced accuracy", lambda C: np.nanmean(recalls(C), axis=1), at_equal_priors),
-        _Metric("macro F1", lambda C: f1_scores(C).mean(axis=1), likeliest, push=f1),
-        _Metric("weighted F1", lambda C: (f1_scores(C) * shares(C)).sum(axis=1), likeliest, push=f1),
-        _Metric("ROC AUC" if k == 2 else "ROC AUC, one-vs-rest", partial(rows.ranking, _roc_area)),
-        _Metric("average precision", partial(rows.ranking, _average_precision)),
-        _Metric(f"top-{top} accuracy", lambda P: rows.mean(in_top(P))),
-        _Metric("log loss", lambda P: rows.mean(surprise(P)), None, *lower),
-        _Metric("Brier score", lambda P: rows.mean((residuals(P, codes) ** 2).sum(axis=1)), None, *lower),
-    ]
-    if cost is not None:
-        expected = lambda C: (C * cost).sum(axis=(1, 2)) / C.sum(axis=(1, 2))  # noqa: E731
-        cheapest = _Metric("expected cost", expected, lambda P, priors: (P @ cost).argmin(axis=1), *lower)
-        found.append(cheapest._replace(best=float(cost.min())))
-    return [metric for metric in found if metric.name != "top-1 accuracy"]
+            hit = self.codes[order] == c
+            for g, rows in enumerate(kept):  # true and all rows with at least each of the scores
+                true, seen = (np.append(0, np.cumsum(own)[last]) for own in (rows[order] & hit, rows[order]))
+                false = seen - true
+                areas[0, g] += ((true[1:] + true[:-1]) * np.diff(false)).sum() / (2 * true[-1] * false[-1])
+                areas[1, g] += (np.diff(true) * true[1:] / np.maximum(seen[1:], 1)).sum() / true[-1]
+        return areas / len(classes)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Ceilings(Told):
+class Ceilings(Told, title="What is the best possible value of a metric?", hidden=("higher_is_better", "direction")):
     """Best reachable values of metrics, made by :func:`ceilings`.
 
     ``table`` has one row per ``metric``: ``now`` with ``low`` and ``high``; ``limit_low`` and ``limit_high`` (missing
@@ -143,8 +106,6 @@ class Ceilings(Told):
     ``direction``, the way in which errors of the posteriors push ``now``.
     """
 
-    TITLE: ClassVar[str] = "What is the best possible value of a metric?"
-    HIDDEN: ClassVar[tuple[str, ...]] = ("higher_is_better", "direction")
     table: pd.DataFrame
     level: float
 
@@ -170,7 +131,7 @@ def ceilings(
     posteriors_by_size: Mapping[int, npt.ArrayLike] | None = None,
     cost: npt.ArrayLike | None = None,
     groups: npt.ArrayLike | None = None,
-    classes: Names | None = None,
+    classes: Names = None,
     level: float = 0.95,
     random_state: int = 0,
 ) -> Ceilings:
@@ -178,12 +139,11 @@ def ceilings(
 
     Parameters
     ----------
-    P, y : array of shape (n, K) and n labels, or a fitted ``CollisionClassifier``
-        Held-out posteriors; a classifier has them, its labels, limit and learning curves.
+    P, y : held-out posteriors (n, K) and labels; or a fitted ``CollisionClassifier``, which has both, limit and curves
     y_pred : array of n labels or of shape (n, K), optional; of another classifier, compared on the same rows
     limit : Limit, optional; range of PBER and Bayes error with unlimited rows
-    posteriors_by_size : mapping of training rows to arrays of shape (n, K), optional
-        Posteriors of the same rows by models trained on fewer, three sizes or more: gives every metric its own range.
+    posteriors_by_size : mapping of three or more training sizes to posteriors of the same rows by models of these
+        Optional; gives every metric its own range.
     cost : array of shape (K, K), optional; cost[i, j] of deciding j where i is true
     groups : array of n names, optional; rows that belong together: intervals count groups
     classes, level, random_state : as in :func:`audit`; deals the rows into the parts of the jackknife
@@ -209,42 +169,35 @@ def ceilings(
         raise ValueError("y must have rows of every class: leave the others out of the columns of P")
     if y_pred is not None and len(y_pred) != n:
         raise ValueError(f"y_pred must have one entry per row ({n}), got {len(y_pred)}")
-    rival, labels = posteriors, None
+    rows = _Jackknife(codes, _parts(codes, None if groups is None else group_codes(groups, n)[0], random_state), k)
+    rival: dict[str, FloatArray] = {}
     if is_table(y_pred):
-        rival = check.check_posteriors(y_pred, "y_pred", k)
+        rival = rows.metrics(check.check_posteriors(y_pred, "y_pred", k), costs)
     elif y_pred is not None:
-        labels = check.encode_labels(y_pred, names, "y_pred")
-    jackknife = _Jackknife(codes, _parts(codes, None if groups is None else group_codes(groups, n)[0], random_state), k)
-    priors = np.bincount(codes) / n
+        rival = rows.metrics(posteriors, costs, check.encode_labels(y_pred, names, "y_pred"))
     limits: dict[str, tuple[float, float]] = {}
     if limit is not None:  # accuracy and Brier score follow from it, and agree with what else is said about the fit
         low, high = limit.bayes_error_interval(level)
         limits = {"accuracy": (1 - float(high), 1 - float(low)), "Brier score": limit.pber_interval(level)}
-    rows = []
-    for metric in _metrics(jackknife, costs):
-
-        def values(Q: FloatArray, said: IntArray | None = None, metric: _Metric = metric) -> FloatArray:
-            """Of all rows, then without each part."""
-            if metric.decide is None:
-                return metric.score(Q)
-            return metric.score(jackknife.confusion(metric.decide(Q, priors) if said is None else said))
-
-        now = values(posteriors)
-        row: dict[str, Any] = {"metric": metric.name, "now": now[0]}
-        row["low"], row["high"] = _interval(now, level, metric)
-        if metric.name in limits:
-            row["limit_low"], row["limit_high"] = limits[metric.name]
+    by_size = [rows.metrics(Q, costs) for Q in curves.values()]
+    least = {"log loss": 0.0, "Brier score": 0.0, "expected cost": 0.0 if costs is None else float(costs.min())}
+    table = []
+    for metric, now in rows.metrics(posteriors, costs).items():
+        higher, best = metric not in least, least.get(metric, 1.0)
+        low, high = _interval(now, level)
+        row = {"metric": metric, "now": now[0], "low": low, "high": high}
+        row |= {"high": min(high, best)} if higher else {"low": max(low, best)}
+        if metric in limits:
+            row["limit_low"], row["limit_high"] = limits[metric]
         elif curves:
-            by_size = np.array([values(Q) for Q in curves.values()])
-            row["limit_low"], row["limit_high"] = _range(np.array(list(curves), float), by_size, level, metric, n)
-        if y_pred is not None and (labels is None or metric.decide is not None):
-            other = values(rival, labels)
-            row |= {"yours": other[0], "difference": other[0] - now[0]}
-            row["difference_low"], row["difference_high"] = _interval(other - now, level)
-        rows.append(row | {"higher_is_better": metric.higher, "direction": metric.push})
-    columns = ["metric", "now", "low", "high", "limit_low", "limit_high", "yours", "difference", "difference_low"]
-    columns += ["difference_high", "higher_is_better", "direction"]
-    return Ceilings(pd.DataFrame(rows).reindex(columns=columns), level)
+            values = np.array([found[metric] for found in by_size])
+            row["limit_low"], row["limit_high"] = _range(list(curves), values, level, best, -1 if higher else 1, n)
+        if metric in rival:
+            row |= {"yours": rival[metric][0], "difference": rival[metric][0] - now[0]}
+            row["difference_low"], row["difference_high"] = _interval(rival[metric] - now, level)
+        push = RAISED if not higher else USUALLY if metric.endswith("F1") else LOWERED
+        table.append(row | {"higher_is_better": higher, "direction": push})
+    return Ceilings(pd.DataFrame(table).reindex(columns=[*COLUMNS.split(), "higher_is_better", "direction"]), level)
 
 
 def _parts(codes: IntArray, units: IntArray | None, random_state: int) -> IntArray:
@@ -252,31 +205,27 @@ def _parts(codes: IntArray, units: IntArray | None, random_state: int) -> IntArr
     rng = np.random.default_rng(check.check_count(random_state, "random_state", least=0))
     if units is not None:
         return np.asarray(rng.permutation(int(units.max()) + 1)[units] % PARTS)
-    order = np.lexsort((rng.random(len(codes)), codes))
     part = np.empty(len(codes), dtype=np.intp)
-    part[order] = np.arange(len(codes)) % PARTS
+    part[np.lexsort((rng.random(len(codes)), codes))] = np.arange(len(codes)) % PARTS
     return part
 
 
-def _interval(values: FloatArray, level: float, metric: _Metric | None = None) -> tuple[float, float]:
+def _interval(values: FloatArray, level: float) -> tuple[float, float]:
     g = len(values) - 1
     stderr = np.sqrt((g - 1) / g * ((values[1:] - values[1:].mean()) ** 2).sum())
     half = float(stdtrit(g - 1, (1 + level) / 2) * stderr)
-    ends = values[0] - half, values[0] + half
-    if metric is not None:
-        ends = (ends[0], min(ends[1], metric.best)) if metric.higher else (max(ends[0], metric.best), ends[1])
-    return ends
+    return values[0] - half, values[0] + half
 
 
-def _range(sizes: FloatArray, values: FloatArray, level: float, metric: _Metric, n: int) -> tuple[float, float]:
-    """(low, high) with unlimited rows from values (sizes × (1 + parts)): the distance to the best possible one."""
-    distance = np.abs(values - metric.best)
+def _range(sizes: list[int], values: FloatArray, level: float, best: float, side: int, n: int) -> tuple[float, float]:
+    """(low, high) with unlimited rows from values (sizes × (1 + parts)) on one ``side`` (±1) of the best possible."""
+    distance = np.abs(values - best)
     scale = 2 * max(float(distance[:, 0].max()), 0.5)  # a Limit has no more than 1
     g = distance.shape[1] - 1
     deviations = (distance[:, 1:] - distance[:, 1:].mean(axis=1, keepdims=True)) / scale
     # A Limit has normal errors; those of a jackknife have heavier tails.
     wider = stdtrit(g - 1, (1 + level) / 2) / ndtri((1 + level) / 2)
     covariance = wider**2 * (g - 1) / g * deviations @ deviations.T
-    found = Limit(sizes, distance[:, 0] / scale, covariance, float(np.sqrt(covariance[-1, -1])), n)
-    near, far = (metric.best + (-scale if metric.higher else scale) * end for end in found.pber_interval(level))
+    found = Limit(np.array(sizes), distance[:, 0] / scale, covariance, float(np.sqrt(covariance[-1, -1])), n)
+    near, far = (best + side * scale * end for end in found.pber_interval(level))
     return min(near, far), max(near, far)

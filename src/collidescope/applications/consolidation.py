@@ -18,13 +18,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import combinations, count
-from typing import Any, ClassVar, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from scipy.ndimage import gaussian_filter1d
+from scipy.signal import find_peaks
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
@@ -33,31 +35,26 @@ from collidescope.applications._inputs import Names, Told, check_matrix, check_r
 from collidescope.matrix import CollisionMatrix, _half_width
 
 LEVEL = 0.95
-#: Gains closer than this are equal up to rounding: the pair that comes first is taken, on every machine.
-TIE = 1e-12
-#: In place of the gain of a pair that may not be merged; true gains are never negative.
-FORBIDDEN = -1.0
-#: Up to this many classes every grouping is looked at within a second (Bell's numbers: 115,975; 4 million for 12).
-OPTIMAL_CLASSES = 10
-#: Letters of the name of a group: three columns of names and numbers fit into 80.
-NAME_WIDTH = 24
-#: Splits: the grid of the kernel density, and samples from the null (p-values down to 0.005).
-BINS, RESAMPLES = 256, 199
-#: Fewest rows of a class, and of a part, about which something is claimed.
-MIN_ROWS, MIN_PART = 60, 10
-#: Least mean posterior of "its" class in a part: parts that hardly collide need not be told apart.
-MIN_RATE = 0.02
-#: The classes that class k collides with most are paired with each other.
-OTHERS = 3
+TIE = 1e-12  #: gains closer than this are equal up to rounding: the pair that comes first is taken, on every machine
+FORBIDDEN = -1.0  #: in place of the gain of a pair that may not be merged; true gains are never negative
+OPTIMAL_CLASSES = 10  #: every grouping of so many is looked at within a second (115,975 of them; 4 million for 12)
+NAME_WIDTH = 24  #: letters of the name of a group: three columns of names and numbers fit into 80
+BINS, RESAMPLES = 256, 199  #: splits: the grid of the kernel density, samples from the null (p-values down to 0.005)
+MIN_ROWS, MIN_PART = 60, 10  #: fewest rows of a class, and of a part, about which something is claimed
+MIN_RATE = 0.02  #: least mean posterior of "its" class in a part: parts that hardly collide need not be told apart
+OTHERS = 3  #: the classes that class k collides with most are paired with each other
 #: Changes of a density below this share of its largest value are rounding; posteriors below this are not told apart.
 FLAT, SMALLEST = 1e-9, 1e-6
 
-GroupNames = Sequence[Any] | Callable[[list[Any]], Any]
+GroupNames = Sequence[Any] | Callable[[list[Any]], Any] | None
 Groupings = npt.NDArray[np.integer]
+Allows = Callable[[IntArray], bool]
+#: Groupings and their PBER, most groups first; of a tree also the first members of the groups merged, and the tree.
+Search = tuple[Groupings, FloatArray, Sequence[tuple[int, int]], FloatArray | None]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ConsolidationPlan(Told):
+class ConsolidationPlan(Told, title="Which classes to merge", rows=(TEXT_CLASSES, HTML_CLASSES)):
     """Which classes become one, what is gained by it, and every other step of the same path (:func:`consolidate`).
 
     ``groups`` are lists of class names, ``matrix`` is S of them (named "4+9", with intervals where ``source``, S of the
@@ -69,8 +66,6 @@ class ConsolidationPlan(Told):
     constraints forbid at its end; None with ``method="optimal"``, whose steps need not nest.
     """
 
-    TITLE: ClassVar[str] = "Which classes to merge"
-    ROWS: ClassVar[tuple[int | None, int | None]] = (TEXT_CLASSES, HTML_CLASSES)
     groups: list[list[Any]]
     matrix: CollisionMatrix
     path: pd.DataFrame
@@ -89,7 +84,7 @@ class ConsolidationPlan(Told):
         named = zip(self.groups, self.matrix.classes.tolist(), strict=True)
         return {name: merged for group, merged in named for name in group}
 
-    def at(self, n_groups: int, names: GroupNames | None = None) -> ConsolidationPlan:
+    def at(self, n_groups: int, names: GroupNames = None) -> ConsolidationPlan:
         """The plan with another number of groups along the same path.
 
         ``names`` has one name per group, or makes one from its members; default "A+B", long ones cut: "A+B+… (12)".
@@ -102,20 +97,18 @@ class ConsolidationPlan(Told):
             raise ValueError(f"n_groups must be from {max(steps[-1], 2)} to {steps[0]} here, got {n_groups}: {why}")
         return self._at_step(steps.index(n_groups), names)
 
-    def _at_step(self, step: int, names: GroupNames | None) -> ConsolidationPlan:
+    def _at_step(self, step: int, names: GroupNames) -> ConsolidationPlan:
         grouping = self.groupings[step]
         groups = [self.source.classes[grouping == g].tolist() for g in range(int(grouping.max()) + 1)]
-        if callable(names):
-            names = [names(list(group)) for group in groups]
-        matrix = self.source.merge(groups, _default_names(groups) if names is None else names)
+        named = [names(list(group)) for group in groups] if callable(names) else names
+        matrix = self.source.merge(groups, _default_names(groups) if named is None else named)
         if len(groups) == self.source.n_classes:  # nothing merged: errors that are known without a covariance stay
             matrix = replace(self.source, classes=matrix.classes)
         return replace(self, groups=groups, matrix=matrix)
 
     def transform(self, y: Any) -> Any:
         """Labels → names of their groups: an array of text, or a Series with its index for a Series."""
-        mapping = self.mapping
-        names = np.array([mapping[name] for name in self.source.classes.tolist()])
+        names = np.array(list(map(self.mapping.get, self.source.classes.tolist())))
         merged = names[check.encode_labels(y, self.source.classes)]
         return pd.Series(merged, y.index, name=y.name) if isinstance(y, pd.Series) else merged
 
@@ -152,21 +145,19 @@ def consolidate(
     must_merge: Sequence[Sequence[Any]] | None = None,
     cannot_merge: Sequence[Sequence[Any]] | None = None,
     method: str = "greedy",
-    names: GroupNames | None = None,
+    names: GroupNames = None,
 ) -> ConsolidationPlan:
     """Merge the classes that collide most, until few enough are left or the rest can be told apart.
+
+    Exact given S; the choice of the groups saw the estimate, so the PBER of a *chosen* grouping of a noisy matrix is a
+    little too low, and intervals do not allow for the choice.
 
     Parameters
     ----------
     cm : CollisionMatrix
-        Exact given S; the choice of the groups saw the estimate, so the PBER of a *chosen* grouping of a noisy matrix
-        is a little too low, and intervals do not allow for the choice.
-    n_groups, max_pber : int, float, optional
-        Merge until so many groups are left, or the PBER is at most this. With neither take ``plan.at(n)`` later.
+    n_groups, max_pber : int, float; merge until so few groups or this PBER; with neither take ``plan.at(n)`` later
     max_group_size : int, optional; most classes of a group
-    balance : float from 0 to 1
-        0 merges by gain alone, 1 by the mean collision between the classes of two groups, which keeps groups of similar
-        size at a ``price``.
+    balance : float from 0, gain alone, to 1, mean collision between two groups: similar sizes, at a ``price``
     must_merge, cannot_merge : lists of groups of class names; merged before the first step, never in one group
     method : "greedy" merges the best pair at each step, "optimal" looks at every grouping (up to 10 classes)
     names : see :meth:`ConsolidationPlan.at`
@@ -194,15 +185,20 @@ def consolidate(
     if balance and method == "optimal":
         raise ValueError("balance must be 0 with method='optimal', which looks for the lowest PBER: use max_group_size")
     most = cm.n_classes if max_group_size is None else check.check_count(max_group_size, "max_group_size", least=2)
-    limits = _constraints(cm.classes.tolist(), must_merge, cannot_merge, most)
+    together, apart = _constraints(cm.classes.tolist(), must_merge, cannot_merge, most)
+
+    def fits(group: IntArray, most: int = most) -> bool:
+        return len(group) <= most and not apart[np.ix_(group, group)].any()
+
     W = cm.joint + cm.joint.T
     np.fill_diagonal(W, 0.0)
-    search = _greedy(W, limits, balance) if method == "greedy" else _optimal(W, limits)
-    if search.groupings[0].max() < 1:
+    search = _greedy(W, together, fits, balance) if method == "greedy" else _optimal(W, together, fits)
+    groupings, *_, tree = search
+    if groupings[0].max() < 1:
         raise ValueError("must_merge joins every class into one: keep at least 2 groups")
-    free = limits._replace(most=cm.n_classes)
-    path = _path_table(cm, search, _greedy(W, free, 0.0) if balance or most < cm.n_classes else search)
-    start = ConsolidationPlan([], cm, path, search.linkage, search.groupings, cm)
+    limited = balance or most < cm.n_classes
+    path = _path_table(cm, search, _greedy(W, together, partial(fits, most=cm.n_classes)) if limited else search)
+    start = ConsolidationPlan([], cm, path, tree, groupings, cm)
     if n_groups is not None:
         return start.at(n_groups, names)
     if max_pber is None:
@@ -240,18 +236,10 @@ def _with_interval(cm: CollisionMatrix) -> str:
     return f"{cm.pber:.2%}" + ("" if interval is None else f" (95% interval {interval[0]:.2%} to {interval[1]:.2%})")
 
 
-class _Constraints(NamedTuple):
-    """What may be merged, as class numbers: ``together`` (must_merge), ``apart`` (K×K), ``most`` classes of a group."""
-
-    together: list[list[int]]
-    apart: npt.NDArray[np.bool_]
-    most: int
-
-    def allows(self, group: Sequence[int]) -> bool:
-        return len(group) <= self.most and not self.apart[np.ix_(group, group)].any()
-
-
-def _constraints(names: list[Any], must_merge: Any, cannot_merge: Any, most: int) -> _Constraints:
+def _constraints(
+    names: list[Any], must_merge: Any, cannot_merge: Any, most: int
+) -> tuple[list[list[int]], npt.NDArray[np.bool_]]:
+    """What may be merged, as class numbers: groups of must_merge, and which pairs stay apart (K×K)."""
     together: list[list[int]] = []
     for group in _groups(names, must_merge, "must_merge"):  # groups that share a class are one
         touching = [other for other in together if set(other) & set(group)]
@@ -267,7 +255,7 @@ def _constraints(names: list[Any], must_merge: Any, cannot_merge: Any, most: int
             raise ValueError(f"must_merge joins {both}, which cannot_merge keeps apart: drop one")
         if len(group) > most:
             raise ValueError(f"must_merge joins {len(group)} classes, max_group_size allows {most}")
-    return _Constraints(together, apart, most)
+    return together, apart
 
 
 def _groups(names: list[Any], given: Any, argument: str) -> list[list[int]]:
@@ -290,118 +278,88 @@ def _groups(names: list[Any], given: Any, argument: str) -> list[list[int]]:
     return found
 
 
-class _Search(NamedTuple):
-    """Groupings and their PBER, most groups first; of a tree also the first members of the groups merged."""
-
-    groupings: Groupings
-    pber: FloatArray
-    pairs: Sequence[tuple[int, int]] = ()
-    linkage: FloatArray | None = None
-
-
-def _greedy(W: FloatArray, limits: _Constraints, balance: float) -> _Search:
+def _greedy(W: FloatArray, together: list[list[int]], allows: Allows, balance: float = 0.0) -> Search:
     """Merge the two groups with the best score, again and again: O(K²) each time.
 
     A group is known by its first member. Merges that the constraints forbid complete the tree and belong to no plan.
     """
     k = len(W)
-    W, members = W.copy(), {i: [i] for i in range(k)}
-    number, cluster, size, alive = np.arange(k), np.arange(k), np.ones(k), np.ones(k, dtype=bool)
+    W, number, cluster, size = W.copy(), np.arange(k), np.arange(k), np.ones(k)
     pairs: list[tuple[int, int]] = []
     gains, groupings, linkage = [], [number.copy()], np.empty((k - 1, 4))
 
-    def scores() -> FloatArray:
-        return np.where(alive[:, None] & alive & ~np.eye(k, dtype=bool), W / np.outer(size, size) ** balance, FORBIDDEN)
-
     def merge(a: int, b: int) -> None:
         gains.append(float(W[a, b]))
-        size[a] += size[b]
+        size[a], size[b] = size[a] + size[b], 0
         # As scipy writes it: two clusters, the PBER removed so far (never falling), the classes below.
         linkage[len(pairs)] = *sorted((cluster[a], cluster[b])), sum(gains), size[a]
         cluster[a] = k + len(pairs)
         pairs.append((a, b))
         W[a] += W[b]
         W[:, a] += W[:, b]
-        alive[b] = False
-        members[a] += members.pop(b)
         number[number == b] = a
         groupings.append(np.unique(number, return_inverse=True)[1])
 
-    def merge_all(allowed: Callable[[list[int]], bool]) -> int:
-        score = scores()
-        while (best := float(score.max())) > FORBIDDEN:
-            a, b = divmod(int((score >= best - TIE).argmax()), k)
-            if allowed(members[a] + members[b]):
+    def merge_all(allowed: Allows, balance: float) -> int:
+        scores = np.where(np.outer(size, size) > 0, W / np.maximum(np.outer(size, size), 1) ** balance, FORBIDDEN)
+        np.fill_diagonal(scores, FORBIDDEN)
+        while (best := float(scores.max())) > FORBIDDEN:
+            a, b = divmod(int((scores >= best - TIE).argmax()), k)
+            if allowed(np.flatnonzero((number == a) | (number == b))):
                 merge(a, b)
-                score[a] = score[:, a] = np.where(alive, W[a] / (size * size[a]) ** balance, FORBIDDEN)
-                score[a, a] = score[b] = score[:, b] = FORBIDDEN
+                near = W[a] / np.maximum(size * size[a], 1) ** balance
+                scores[a] = scores[:, a] = np.where(size > 0, near, FORBIDDEN)
+                scores[a, a] = scores[b] = scores[:, b] = FORBIDDEN
             else:
-                score[a, b] = score[b, a] = FORBIDDEN
+                scores[a, b] = scores[b, a] = FORBIDDEN
         return len(pairs)
 
-    for first, *others in limits.together:
+    for first, *others in together:
         for other in others:
             merge(first, other)
-    n_forced, n_allowed = len(pairs), merge_all(limits.allows)
-    balance = 0.0  # the rest of the tree, by gain
-    merge_all(lambda group: True)
+    n_forced, n_allowed = len(pairs), merge_all(allows, balance)
+    merge_all(lambda group: True, 0.0)  # the rest of the tree, by gain
     # What later merges will remove: a sum of non-negative terms, exactly zero when all is one.
     left = np.append(np.cumsum(gains[::-1])[::-1], 0.0)
     path = slice(n_forced, n_allowed + 1)
     chosen = np.array(groupings[path], dtype=np.min_scalar_type(k))
-    return _Search(chosen, left[path], pairs[n_forced:n_allowed], linkage)
+    return chosen, left[path], pairs[n_forced:n_allowed], linkage
 
 
-def _optimal(W: FloatArray, limits: _Constraints) -> _Search:
+def _optimal(W: FloatArray, together: list[list[int]], allows: Allows) -> Search:
     k = len(W)
     if k > OPTIMAL_CLASSES:
         most = f"at most {OPTIMAL_CLASSES} classes"
         raise ValueError(f"method='optimal' looks at every grouping of {most}, got {k}: use 'greedy'")
-    # Every partition as group numbers (restricted growth strings), in lexicographic order.
-    every = np.zeros((1, 1), dtype=np.int8)
+    # Every partition as group numbers, in lexicographic order: a class joins a group so far, or opens one.
+    grown: list[tuple[int, ...]] = [(0,)]
     for _ in range(1, k):
-        choices = every.max(axis=1) + 2  # join any of the groups so far, or open one
-        start = np.repeat(np.cumsum(choices) - choices, choices)
-        last = np.arange(int(choices.sum())) - start
-        every = np.column_stack([np.repeat(every, choices, axis=0), last.astype(np.int8)])
+        grown = [(*groups, last) for groups in grown for last in range(max(groups) + 2)]
+    every = np.array(grown, dtype=np.int8)
     i, j = np.triu_indices(k, 1)
     pber = np.zeros(len(every))
     for a, b in zip(i, j, strict=True):
         pber += W[a, b] * (every[:, a] != every[:, b])
     fits = np.ones(len(every), dtype=bool)
-    for first, *others in limits.together:
+    for first, *others in together:
         fits &= (every[:, others] == every[:, [first]]).all(axis=1)
     # A set of classes is a number, its members the digits in base 2.
     digits = 1 << np.arange(k)
-    legal = np.array([m == 0 or limits.allows(np.flatnonzero(m & digits).tolist()) for m in range(1 << k)])
+    legal = np.array([m == 0 or allows(np.flatnonzero(m & digits)) for m in range(1 << k)])
     for group in range(k):
         fits &= legal[(every == group) @ digits]
     every, pber = every[fits], pber[fits]
     sizes = every.max(axis=1) + 1
     lowest = {n: pber[sizes == n].min() + TIE for n in np.unique(sizes)[::-1]}
-    chosen = [int(((sizes == n) & (pber <= least)).argmax()) for n, least in lowest.items()]
-    return _Search(every[chosen], (every[chosen][:, i] != every[chosen][:, j]) @ W[i, j])
+    best = every[[int(((sizes == n) & (pber <= least)).argmax()) for n, least in lowest.items()]]
+    return best, (best[:, i] != best[:, j]) @ W[i, j], (), None
 
 
-def _path_table(cm: CollisionMatrix, search: _Search, reference: _Search) -> pd.DataFrame:
-    groupings, pber = search.groupings, search.pber
-    low, high = _intervals(cm, groupings, pber)
-    merged = np.full((2, len(pber)), None)
-    for step, pair in enumerate(search.pairs):
-        before = groupings[step]
-        merged[:, step + 1] = [group_name(cm.classes[before == before[first]].tolist()) for first in pair]
-    n_groups, n_best = (part.groupings.max(axis=1).astype(int) + 1 for part in (search, reference))
-    price = pber - pd.Series(reference.pber, n_best).reindex(n_groups).to_numpy()
-    columns = {"step": np.arange(len(pber)), "n_groups": n_groups, "first": merged[0], "second": merged[1]}
-    columns |= {"pber": pber, "pber_low": low, "pber_high": high}
-    return pd.DataFrame(columns | {"gain": np.append(0.0, -np.diff(pber)), "price": price})
-
-
-def _intervals(cm: CollisionMatrix, groupings: Groupings, pber: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """95% intervals of the PBER at every step; nan where they would need a covariance that is not there."""
-    stderr = np.full(len(pber), np.nan)
+def _path_table(cm: CollisionMatrix, search: Search, reference: Search) -> pd.DataFrame:
+    groupings, pber, pairs, _ = search
+    # Intervals: nan where they would need a covariance that is not there.
+    stderr, (i, j) = np.full(len(pber), np.nan), np.triu_indices(cm.n_classes)
     if cm.covariance is not None:
-        i, j = np.triu_indices(cm.n_classes)
         for step, grouping in enumerate(groupings):  # PBER = 1 - v·B, over the upper triangle of B
             v = np.where(i == j, 1.0, 2.0 * (grouping[i] == grouping[j]))
             stderr[step] = np.sqrt(max(float(v @ cm.covariance @ v), 0.0))
@@ -409,11 +367,19 @@ def _intervals(cm: CollisionMatrix, groupings: Groupings, pber: FloatArray) -> t
         stderr[0] = cm.pber_stderr
     half = _half_width(stderr, None if cm.counts is None else cm.counts.sum(), LEVEL, cm.n_units)
     half = half * (groupings.max(axis=1) > 0)  # that one group never errs is no estimate
-    return np.maximum(pber - half, 0.0), np.minimum(pber + half, 1.0)
+    merged = np.full((2, len(pber)), None)
+    for step, pair in enumerate(pairs):
+        before = groupings[step]
+        merged[:, step + 1] = [group_name(cm.classes[before == before[first]].tolist()) for first in pair]
+    n_groups, n_best = (part[0].max(axis=1).astype(int) + 1 for part in (search, reference))
+    price = pber - pd.Series(reference[1], n_best).reindex(n_groups).to_numpy()
+    columns = {"step": np.arange(len(pber)), "n_groups": n_groups, "first": merged[0], "second": merged[1]}
+    columns |= {"pber": pber, "pber_low": np.maximum(pber - half, 0.0), "pber_high": np.minimum(pber + half, 1.0)}
+    return pd.DataFrame(columns | {"gain": np.append(0.0, -np.diff(pber)), "price": price})
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SplitCandidates(Told):
+class SplitCandidates(Told, title="Which classes look like two?"):
     """Classes that look like two, made by :func:`split_candidates`.
 
     ``table`` has one row per class and pair of others, smallest p-value first: ``class``, ``first``, ``second``,
@@ -421,14 +387,12 @@ class SplitCandidates(Told):
     ``rate_first_elsewhere`` in the second), ``rate_second`` and ``rate_second_elsewhere``, ``p_value``, ``flagged``.
     """
 
-    TITLE: ClassVar[str] = "Which classes look like two?"
     table: pd.DataFrame
     _parts: list[tuple[IntArray, IntArray]]
 
     def rows(self, number: int = 0) -> tuple[IntArray, IntArray]:
         """Numbers of the rows of the two parts of line ``number`` of the table."""
-        check.check_count(number, "number", least=0)
-        if number >= len(self._parts):
+        if check.check_count(number, "number", least=0) >= len(self._parts):
             raise ValueError(f"number must be below {len(self._parts)}, the lines of the table, got {number}")
         return self._parts[number]
 
@@ -443,7 +407,7 @@ class SplitCandidates(Told):
 
 
 def split_candidates(
-    P: npt.ArrayLike, y: npt.ArrayLike, *, classes: Names | None = None, fdr: float = 0.05, random_state: int = 0
+    P: npt.ArrayLike, y: npt.ArrayLike, *, classes: Names = None, fdr: float = 0.05, random_state: int = 0
 ) -> SplitCandidates:
     """Which classes fall into separate groups that collide with different classes?
 
@@ -479,17 +443,15 @@ def split_candidates(
             line = {"class": names[k], "first": names[a], "second": names[b]}
             line |= {"rows_first": int(near.sum()), "rows_second": int((~near).sum())}
             for word, c, here in (("first", a, near), ("second", b, ~near)):
-                line[f"rate_{word}"], line[f"rate_{word}_elsewhere"] = (
-                    p[part, c].mean() if part.any() else 0.0 for part in (here, ~here)
-                )
+                for where, part in (("", here), ("_elsewhere", ~here)):
+                    line[f"rate_{word}{where}"] = p[part, c].mean() if part.any() else 0.0
             small = min(line["rows_first"], line["rows_second"]) < MIN_PART
             small |= min(line["rate_first"], line["rate_second"]) < MIN_RATE
             lines.append((line | {"p_value": 1.0 if small else p_value}, (rows[near], rows[~near])))
     lines.sort(key=lambda pair: pair[0]["p_value"])
     empty = None if lines else ["class", "first", "second", "p_value"]
     table = pd.DataFrame([line for line, _ in lines], columns=empty)
-    table["flagged"] = discovered(table["p_value"], fdr)
-    return SplitCandidates(table, [parts for _, parts in lines])
+    return SplitCandidates(table.assign(flagged=discovered(table["p_value"], fdr)), [parts for _, parts in lines])
 
 
 def silverman(t: FloatArray, rng: np.random.Generator) -> tuple[float, float]:
@@ -518,9 +480,4 @@ def silverman(t: FloatArray, rng: np.random.Generator) -> tuple[float, float]:
 
 def _modes(counts: FloatArray, width: float) -> IntArray:
     density = gaussian_filter1d(counts, width, mode="constant")
-    change = np.diff(density) / density.max()
-    rising, falling = change > FLAT, change < -FLAT
-    # A mode is a rise that is followed by a fall, with nothing or a plateau between.
-    steps = np.flatnonzero(rising | falling)
-    turns = rising[steps[:-1]] & falling[steps[1:]]
-    return np.asarray(steps[1:][turns])
+    return np.asarray(find_peaks(density / density.max(), prominence=FLAT)[0])

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,24 +27,19 @@ from sklearn.utils.validation import has_fit_parameter
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
-from collidescope.applications._inputs import Told, check_matrix, discovered, is_table, mean_and_error
+from collidescope.applications._inputs import Array, Given, Told, check_matrix, discovered, is_table, mean_and_error
 from collidescope.applications.audit import confusion_table, entropies
 from collidescope.equations.densities import Seed, as_generator
-from collidescope.estimators import check_rows
+from collidescope.estimators import _check_classifier, check_rows
 from collidescope.folds import resolve_splits
 from collidescope.matrix import UNSEEN, CollisionMatrix
 
-#: Copies of a row with less weight than this are left out: together they could not move a loss in its fifth digit.
-LEAST_WEIGHT = 1e-6
-#: A class that a classifier rules out costs this much and not infinitely: the logarithm of float64's precision.
-LEAST_PROBABILITY = float(np.finfo(np.float64).eps)
+LEAST_WEIGHT = 1e-6  #: copies of a row with less weight are left out: they could not move a loss in its fifth digit
+LEAST_PROBABILITY = float(np.finfo(np.float64).eps)  #: a class ruled out costs its logarithm, and not infinity
 STRENGTHS = (0, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.0)
-#: False discovery rate of what counts as confused beyond need: half of it for pairs, half for classes.
-LEVEL = 0.05
-#: Most by which a class is drawn oftener than another: beyond it the same rows come again and again.
-CAP = 10.0
-#: Share of the logarithm of a weight that an update keeps: the first epochs confuse everything, and that fades.
-MEMORY = 0.8
+LEVEL = 0.05  #: false discovery rate of what counts as confused beyond need: half of it for pairs, half for classes
+CAP = 10.0  #: most by which a class is drawn oftener than another: beyond it the same rows come again and again
+MEMORY = 0.8  #: of the logarithm of a weight that an update keeps: the first epochs confuse everything, and that fades
 
 
 def smoothing_matrix(cm: CollisionMatrix, strength: float = 0.1) -> FloatArray:
@@ -70,20 +65,18 @@ def smooth_labels(y: Any, cm: CollisionMatrix, strength: float = 0.1) -> Any:
     array([[0.95, 0.05],
            [0.1 , 0.9 ]])
     """
-    T = smoothing_matrix(cm, strength)
-    rows = T[check.encode_labels(y, cm.classes)]
+    rows = smoothing_matrix(cm, strength)[check.encode_labels(y, cm.classes)]
     return pd.DataFrame(rows, y.index, pd.Index(cm.classes)) if isinstance(y, pd.Series) else rows
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SmoothingChoice(Told):
+class SmoothingChoice(Told, title="How much label smoothing?"):
     """Held-out log loss by strength: see :func:`choose_smoothing`.
 
     ``best`` is the (smallest) strength with the lowest of the ``losses``, which is lower by ``gain`` than that of the
     smallest strength tried, with its standard error over rows (paired).
     """
 
-    TITLE: ClassVar[str] = "How much label smoothing?"
     strengths: FloatArray
     losses: FloatArray
     best: float
@@ -103,7 +96,7 @@ class SmoothingChoice(Told):
 def choose_smoothing(
     classifier: Any,
     X: Any,
-    y: npt.ArrayLike,
+    y: Array,
     cm: CollisionMatrix,
     *,
     strengths: Sequence[float] = STRENGTHS,
@@ -136,10 +129,11 @@ def choose_smoothing(
     losses = np.empty((len(tried), len(codes)))
     for s, strength in enumerate(tried):
         T = smoothing_matrix(cm, strength)
-        for train, test in folds:
-            rows, labels, weights = expand(codes[train], T)
-            model = clone(classifier)
-            model.fit(_safe_indexing(X, train[rows]), cm.classes[labels], **{weight_name: weights})
+        for train, test in folds:  # rows with soft targets as weighted rows with hard ones
+            soft = T[codes[train]]
+            rows, labels = np.nonzero(soft >= LEAST_WEIGHT)
+            weights = {weight_name: soft[rows, labels]}
+            model = clone(classifier).fit(_safe_indexing(X, train[rows]), cm.classes[labels], **weights)
             P = check.check_posteriors(model.predict_proba(_safe_indexing(X, test)), "predict_proba of classifier")
             own = check.encode_labels(cm.classes[codes[test]], np.asarray(model.classes_))
             losses[s, test] = -np.log(np.maximum(P[np.arange(len(test)), own], LEAST_PROBABILITY))
@@ -147,13 +141,6 @@ def choose_smoothing(
     best = int(means.argmin())
     gain, stderr, _ = mean_and_error(losses[0] - losses[best])
     return SmoothingChoice(tried, means, float(tried[best]), float(gain), float(stderr), tuple(notes))
-
-
-def expand(codes: IntArray, T: FloatArray) -> tuple[IntArray, IntArray, FloatArray]:
-    """Rows with soft targets as weighted rows with hard ones: which row, which class number, with what weight."""
-    soft = T[codes]
-    rows, labels = np.nonzero(soft >= LEAST_WEIGHT)
-    return rows, labels, soft[rows, labels]
 
 
 def check_strength(value: float, name: str = "strength") -> float:
@@ -164,12 +151,7 @@ def check_strength(value: float, name: str = "strength") -> float:
 
 
 def _weight_argument(classifier: Any) -> str:
-    if isinstance(classifier, type) or not hasattr(classifier, "get_params"):
-        name = getattr(classifier, "__name__", "LogisticRegression")
-        raise ValueError(f"classifier must be a scikit-learn classifier, got {classifier!r}: write {name}()")
-    if not hasattr(classifier, "predict_proba"):
-        name, how = type(classifier).__name__, "wrap it in sklearn.calibration.CalibratedClassifierCV"
-        raise ValueError(f"classifier must have predict_proba, {name} has not: {how}")
+    _check_classifier(classifier)
     step, last = classifier.steps[-1] if hasattr(classifier, "steps") else ("", classifier)
     if not has_fit_parameter(last, "sample_weight"):
         name, others = type(last).__name__, "LogisticRegression, HistGradientBoostingClassifier and others do"
@@ -183,19 +165,15 @@ class AdaptiveSampler:
     Usable as ``torch.utils.data.DataLoader(…, sampler=sampler)``: iterating gives n row numbers, every row floor(w) or
     ceil(w) times. For scikit-learn pass ``weights_`` as ``sample_weight``.
 
-    Parameters
-    ----------
-    cm, y : CollisionMatrix, and labels of the n training rows
-    inherent : array of shape (K, K), optional; in place of S, such as ``bayes_confusion(P_heldout, y_heldout)``
-    cap : float; largest ratio between the weights of two classes
-    random_state : int, Generator, RandomState or None
+    ``y`` are the labels of the n training rows, ``inherent`` (K×K, optional) stands in place of S, such as
+    ``bayes_confusion(P_heldout, y_heldout)``, ``cap`` is the largest ratio between the weights of two classes.
 
     Attributes
     ----------
     weights_, class_weights_ : arrays of n weights with mean 1, and of K weights
-    excess_, class_excess_ : DataFrame or None
-        Of the last update, one row per ordered pair (``true``, ``predicted``) or per ``class`` taken for any other:
-        ``observed``, ``inherent``, ``excess``, ``z``, ``significant``; largest excess first.
+    excess_, class_excess_ : DataFrame or None, of the last update, largest excess first
+        One row per ordered pair (``true``, ``predicted``) or per ``class`` taken for any other: ``observed``,
+        ``inherent``, ``excess``, ``z``, ``significant``.
     cost_matrix_ : array of shape (K, K); 1 + significant excess for each wrong decision, 0 for the right one
 
     Examples
@@ -212,13 +190,7 @@ class AdaptiveSampler:
     """
 
     def __init__(
-        self,
-        cm: CollisionMatrix,
-        y: npt.ArrayLike,
-        *,
-        inherent: npt.ArrayLike | None = None,
-        cap: float = CAP,
-        random_state: Seed = None,
+        self, cm: CollisionMatrix, y: Array, *, inherent: Given = None, cap: float = CAP, random_state: Seed = None
     ) -> None:
         check_matrix(cm)
         k = cm.n_classes
@@ -233,7 +205,7 @@ class AdaptiveSampler:
         self.cost_matrix_ = 1 - np.eye(k)
         self._set(np.zeros(k))
 
-    def update(self, y_true: npt.ArrayLike, y_pred: Any) -> AdaptiveSampler:
+    def update(self, y_true: Array, y_pred: Any) -> AdaptiveSampler:
         """Compare the confusion on held-out rows with what is inherent, and draw the classes in excess more often.
 
         ``y_pred`` (m labels, or m×K posteriors) is what the model says about rows that it does not train on. log weight
@@ -243,15 +215,13 @@ class AdaptiveSampler:
         observed, variance = _confusion(check.encode_labels(y_true, names, "y_true"), y_pred, names)
         variance = variance + self._variance
         i, j = np.nonzero(~np.eye(k, dtype=bool) & ~np.isnan(observed))
-        pairs = _tested({"true": names[i], "predicted": names[j]}, observed[i, j], self.inherent[i, j], variance[i, j])
         c = np.unique(i)
-        # 1 - C_ii is taken for any other, with the variance of C_ii
-        classes = _tested({"class": names[c]}, 1 - observed[c, c], 1 - self.inherent[c, c], variance[c, c])
         beyond, in_all = np.zeros((k, k)), np.zeros(k)
-        beyond[i, j], in_all[c] = (np.where(part["significant"], part["excess"], 0.0) for part in (pairs, classes))
-        self.excess_, self.class_excess_ = (
-            table.sort_values("excess", ascending=False, kind="stable", ignore_index=True) for table in (pairs, classes)
-        )
+        pairs = {"true": names[i], "predicted": names[j]}
+        self.excess_, beyond[i, j] = _tested(pairs, observed[i, j], self.inherent[i, j], variance[i, j])
+        # 1 - C_ii is taken for any other, with the variance of C_ii
+        single, taken = {"class": names[c]}, (1 - observed[c, c], 1 - self.inherent[c, c], variance[c, c])
+        self.class_excess_, in_all[c] = _tested(single, *taken)
         self.cost_matrix_ = 1 - np.eye(k) + beyond
         self._set(MEMORY * self._log_weights + np.maximum(beyond.sum(axis=1), in_all))
         return self
@@ -276,7 +246,7 @@ class AdaptiveSampler:
         yield from self._rng.permutation(np.repeat(order, times)).tolist()
 
 
-def active_learning_score(P: npt.ArrayLike, *, inherent: npt.ArrayLike | CollisionMatrix | None = None) -> FloatArray:
+def active_learning_score(P: Array, *, inherent: Array | CollisionMatrix | None = None) -> FloatArray:
     """How much a label of each unlabelled row would teach: doubt that is not inherent ambiguity.
 
     With posteriors by several models (members × n × K) it is the entropy of their mean less the mean of their entropies
@@ -289,9 +259,9 @@ def active_learning_score(P: npt.ArrayLike, *, inherent: npt.ArrayLike | Collisi
     array([0.  , 0.69])
     """
     array = check.check_finite(P, "P", ndim=(2, 3))
-    several, k = array.ndim == 3, np.shape(array)[-1]
+    k = array.shape[-1]
     flat = check.check_posteriors(array.reshape(-1, k), "P").reshape(array.shape)
-    if several:
+    if array.ndim == 3:
         if inherent is not None:
             raise ValueError("inherent must be left out when P holds several models: their agreement shows it")
         if len(array) < 2:
@@ -304,7 +274,7 @@ def active_learning_score(P: npt.ArrayLike, *, inherent: npt.ArrayLike | Collisi
     return np.maximum(entropies(flat) - expected[flat.argmax(axis=1)], 0.0)
 
 
-def check_reference(inherent: npt.ArrayLike, k: int) -> FloatArray:
+def check_reference(inherent: Array, k: int) -> FloatArray:
     """``inherent`` as a K×K matrix whose rows sum to 1."""
     array = check.check_stochastic(inherent, "inherent")
     if len(array) != k:
@@ -312,11 +282,16 @@ def check_reference(inherent: npt.ArrayLike, k: int) -> FloatArray:
     return array
 
 
-def _tested(names: dict[str, Any], observed: FloatArray, inherent: FloatArray, variance: FloatArray) -> pd.DataFrame:
+def _tested(
+    names: dict[str, Any], observed: FloatArray, inherent: FloatArray, variance: FloatArray
+) -> tuple[pd.DataFrame, FloatArray]:
+    """The table, largest excess first, and the significant excess in the order of the names."""
     excess = observed - inherent
     z = excess / np.sqrt(variance)
-    columns = {"observed": observed, "inherent": inherent, "excess": excess, "z": z}
-    return pd.DataFrame(names | columns | {"significant": discovered(ndtr(-z), LEVEL / 2)})
+    significant = discovered(ndtr(-z), LEVEL / 2)
+    columns = {"observed": observed, "inherent": inherent, "excess": excess, "z": z, "significant": significant}
+    table = pd.DataFrame(names | columns).sort_values("excess", ascending=False, kind="stable", ignore_index=True)
+    return table, np.where(significant, excess, 0.0)
 
 
 def _confusion(y: IntArray, y_pred: Any, classes: npt.NDArray[Any]) -> tuple[FloatArray, FloatArray]:
@@ -326,7 +301,7 @@ def _confusion(y: IntArray, y_pred: Any, classes: npt.NDArray[Any]) -> tuple[Flo
     if is_table(y_pred):
         P = check.check_posteriors(y_pred, "y_pred", k)
         check.check_same_length(y, P, "y_true and y_pred")
-        sums, squares = np.zeros((k, k)), np.zeros((k, k))
+        sums, squares = np.zeros((2, k, k))
         np.add.at(sums, y, P)
         np.add.at(squares, y, P**2)
         rates = sums / counts

@@ -225,13 +225,13 @@ class Reading:
 
     def posteriors(self, fitted: Any, X: pd.DataFrame, held_out: bool = True) -> tuple[Any, list[str]]:
         """Posteriors of raw rows (held-out ones for rows of the fit), and what was met on the way, which is said."""
-        from collidescope.applications._inputs import posteriors_of
+        from collidescope.applications._inputs import scored
 
         with notes_as_they_come() as met:
             table = X if hasattr(fitted, "encoder_") else _plain_columns(fitted, X)
             if not held_out:
                 return fitted.predict_proba(table), met
-            P, _, notes = posteriors_of(fitted, table, None, None, "model")
+            P, _, _, notes = scored(fitted, table, None, None, "model")
             return P, [*met, *notes]
 
 

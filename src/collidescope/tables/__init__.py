@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Mapping, Sequence
-from inspect import Parameter, signature
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Any, Self
 
@@ -37,30 +37,21 @@ class TableClassifier(CollisionClassifier):
     drop : columns not to use
     keep : columns to use even if they look like ids (count the rows, or have another value in each)
     categories : columns whose values are names, even where they look like numbers
-    **parameters
-        Those of :class:`CollisionClassifier`, with the same defaults.
+    **parameters : those of :class:`CollisionClassifier`, with the same defaults
 
     Attributes
     ----------
-    encoder_ : TableEncoder
-    screening_ : Screening
-        Ids, columns that give the label away, groups of rows.
-    notes_ : list of str
-        What was left out, what is missing, what to look at; also logged, by ``collidescope.tables``.
-    cautions_ : list of str
-        Those of the notes that are also warnings.
-    label_ : str or None
-        The name of ``y``, where it has one.
-    collision_matrix_, …
-        Those of :class:`CollisionClassifier`; ``n_features_in_`` counts the encoded features.
+    encoder_, screening_ : TableEncoder; Screening (ids, columns that give the label away, groups of rows)
+    notes_ : list of str; what was left out or is missing, what to look at; also logged, by ``collidescope.tables``
+    cautions_ : list of str; those of the notes that are also warnings
+    label_ : str or None; the name of ``y``, where it has one
+    collision_matrix_, … : those of :class:`CollisionClassifier`; ``n_features_in_`` counts the encoded features
 
     Examples
     --------
     >>> import numpy as np, pandas as pd
-    >>> rng = np.random.default_rng(0)
-    >>> rows = pd.DataFrame({"weight": rng.normal(4, 1, 80), "fur": rng.choice(["long", "short"], 80)})
-    >>> rows.loc[:39, "weight"] += 20
-    >>> rows.loc[7, "weight"] = None
+    >>> weights = [None, *np.random.default_rng(0).normal([24, 4], 1, (40, 2)).T.ravel()[1:]]
+    >>> rows = pd.DataFrame({"weight": weights, "fur": ["long", "short"] * 40})
     >>> model = TableClassifier(members="quick", limit=False, random_state=0).fit(rows, ["dog"] * 40 + ["cat"] * 40)
     >>> model.notes_
     ['missing cells (of 80 rows): weight 1']
@@ -151,11 +142,10 @@ class TableClassifier(CollisionClassifier):
             raise ValueError(f"it encodes {width} features for {self.n_features_in_}")
 
 
-_OWN = signature(TableClassifier.__init__)  # scikit-learn, help() and the documentation see every parameter by its name
+# scikit-learn, help() and the documentation see every parameter by its name
+_SELF, *_OWN, _ = signature(TableClassifier.__init__).parameters.values()
 _ENGINE = [part.replace(kind=Parameter.KEYWORD_ONLY) for part in signature(CollisionClassifier).parameters.values()]
-TableClassifier.__init__.__signature__ = _OWN.replace(  # type: ignore[attr-defined]
-    parameters=[_OWN.parameters["self"], *_ENGINE, *(_OWN.parameters[name] for name in OWN)]
-)
+TableClassifier.__init__.__signature__ = Signature([_SELF, *_ENGINE, *_OWN])  # type: ignore[attr-defined]
 
 
 def load(path: str | Path, model: Any = None) -> CollisionClassifier:

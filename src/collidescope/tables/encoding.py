@@ -10,23 +10,23 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
+from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
-
-if TYPE_CHECKING:
-    import pandas as pd
+from collidescope.estimators import check_table
 
 Float32Array = npt.NDArray[np.float32]
 BoolArray = npt.NDArray[np.bool_]
+Met = dict[str, tuple[int, int, str]]  #: column → missing cells, cells that cannot be used, an example of these
 
 #: What stands for a missing cell: the words that skrub and pandas take for one.
 MISSING_WORDS = (
@@ -38,11 +38,12 @@ LARGEST = 1e30  #: the largest feature: float32 could hold more, but not a sum o
 #: Up to this many levels (skrub's default) text is a category; more where each has some rows to be learned from.
 FEW_LEVELS, MOST_LEVELS, ROWS_PER_LEVEL = 40, 200, 100
 DATE_PARTS = ("year", "month", "day", "total_seconds", "weekday", "hour")  #: the hour only if one was seen
+DAY = 86400  #: seconds
 #: n-grams kept of a text column, the most frequent ones: a file has to hold this many times the components.
 MOST_NGRAMS, COMPONENTS, NGRAMS = 20_000, 30, {"analyzer": "char_wb", "ngram_range": (3, 4)}
 BLOCK = 20_000  #: texts turned into n-grams at once
-#: Numbers with a currency, a unit or separators, and the share of the values that must look so.
 PLAIN_NUMBER = re.compile(r"^[-+]?\d+([.,]\d+)?$")
+#: Numbers with a currency, a unit or separators, and the share of the values that must look so.
 DRESSED_NUMBER = re.compile(r"^[$€£¥]?\s*[-+]?(\d{1,3}([,'. ]\d{3})+|\d+)([.,]\d+)?\s*(%|[$€£¥]|[A-Za-zµ°/²³]{1,5})?$")
 MOSTLY = 0.9
 SHOWN = 8  #: names listed in one message
@@ -59,12 +60,9 @@ NO_VALUES, ONE_VALUE = "it has no values", "it has the same value in every row"
 def as_levels(column: pd.Series, missing: Sequence[str] = MISSING_WORDS) -> tuple[IntArray, list[str]]:
     """Codes (-1 for missing) and the distinct texts they stand for, in order of appearance.
 
-    >>> import pandas as pd
     >>> as_levels(pd.Series([2.0, None, " 2", "?", True]))
     (array([ 0, -1,  0, -1,  1]), ['2', 'True'])
     """
-    import pandas as pd
-
     text = pd.api.types.is_string_dtype(column.dtype)  # objects are quicker than extension arrays, column by column
     try:
         codes, values = pd.factorize(column.to_numpy(dtype=object) if text else column)
@@ -85,8 +83,6 @@ def as_word(value: Any) -> str:
 
 def as_numbers(column: pd.Series) -> FloatArray:
     """Numbers as float64: nan where a cell is missing, infinite, or text that is no number."""
-    import pandas as pd
-
     if pd.api.types.is_timedelta64_dtype(column.dtype):
         column = column.dt.total_seconds()
     if pd.api.types.is_numeric_dtype(column.dtype):  # booleans too
@@ -97,18 +93,7 @@ def as_numbers(column: pd.Series) -> FloatArray:
     return np.where(np.isinf(numbers), np.nan, numbers)
 
 
-def as_dates(column: pd.Series, date_format: str | None) -> pd.Series:
-    """Dates without a time zone (in UTC where there was one), NaT where there is none."""
-    import pandas as pd
-
-    if not pd.api.types.is_datetime64_any_dtype(column.dtype):
-        column, date_format = pd.Series(_words(*as_levels(column))), date_format or "ISO8601"
-    return pd.to_datetime(column, format=date_format, errors="coerce", utc=True).dt.tz_localize(None)
-
-
 def _parsed(words: Sequence[str]) -> FloatArray:
-    import pandas as pd
-
     values = np.array([TRUTH.get(word.lower(), word) for word in words], dtype=object)
     return np.asarray(pd.to_numeric(values, errors="coerce"), dtype=np.float64)
 
@@ -119,27 +104,16 @@ def _words(codes: IntArray, words: list[str]) -> npt.NDArray[Any]:
 
 @dataclass(frozen=True)
 class TableEncoder:
-    """How the columns of a table become features: made by :meth:`fit` or :meth:`restore`.
+    """How the columns of a table become features: made by :meth:`fit` or :meth:`restore`."""
 
-    Attributes
-    ----------
-    types : column → "number", "date", "category" or "text"
-    formats : date column → (format or None, whether some time of day was seen)
-    units, medians, missing : arrays with one entry per number and per part of a date
-        Numbers are divided by a unit (1, unless they are very large or very small), then centred at the median.
-    levels : category column → its levels, the last one None where cells were missing
-    texts : text column → its n-grams ("vocabulary"), their "idf", the "components", and whether cells were "missing"
-    left_out : column → why it is not used
-    """
-
-    types: dict[str, str] = field(default_factory=dict)
-    formats: dict[str, tuple[str | None, bool]] = field(default_factory=dict)
-    units: FloatArray = field(default_factory=lambda: np.ones(0))
-    medians: FloatArray = field(default_factory=lambda: np.zeros(0))
-    missing: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=bool))
-    levels: dict[str, tuple[str | None, ...]] = field(default_factory=dict)
-    texts: dict[str, dict[str, Any]] = field(default_factory=dict)
-    left_out: dict[str, str] = field(default_factory=dict)
+    types: dict[str, str]  #: column → "number", "date", "category" or "text"
+    formats: dict[str, tuple[str | None, bool]]  #: date column → (format or None, whether some time of day was seen)
+    units: FloatArray  #: of every number and part of a date: what it is divided by (1, unless very large or small),
+    medians: FloatArray  #: what it is then centred at,
+    missing: BoolArray  #: and whether it had gaps
+    levels: dict[str, tuple[str | None, ...]]  #: category column → its levels, the last None where cells were missing
+    texts: dict[str, dict[str, Any]]  #: text column → n-grams ("vocabulary"), their "idf", "components", and "missing"
+    left_out: dict[str, str]  #: column → why it is not used
 
     @classmethod
     def fit(cls, X: Any, *, categories: Iterable[str] = (), left_out: Mapping[str, str] | None = None) -> TableEncoder:
@@ -147,7 +121,8 @@ class TableEncoder:
 
         Values of ``categories`` are names even where they look like numbers; ``left_out`` says why some are not used.
         """
-        table, forced, new = as_frame(X), set(categories), cls(left_out=dict(left_out or {}))
+        table, forced, none = as_frame(X), set(categories), np.zeros(0)
+        new = cls({}, {}, none, none, none > 0, {}, {}, dict(left_out or {}))
         check_columns(table, [*forced, *new.left_out])
         for name, column in table.items():
             if name not in new.left_out and (why := new._learn(str(name), column, name in forced)):
@@ -164,8 +139,6 @@ class TableEncoder:
 
     def _learn(self, name: str, column: pd.Series, forced: bool) -> str | None:
         """The type of one column, and for levels and texts all there is to learn; or why it is left out."""
-        import pandas as pd
-
         dtype, date_format = column.dtype, None
         free = not forced and not isinstance(dtype, pd.CategoricalDtype)
         if free and (pd.api.types.is_numeric_dtype(dtype) or pd.api.types.is_timedelta64_dtype(dtype)):
@@ -186,14 +159,12 @@ class TableEncoder:
             else:
                 return ONE_VALUE if words else NO_VALUES
         if type_ in ("number", "date"):
-            dates = as_dates(column, date_format).dropna() if type_ == "date" else None
-            timed = dates is not None and bool((dates != dates.dt.normalize()).any())
-            values = as_numbers(column) if dates is None else _date_numbers(column, date_format, timed)
+            values = as_numbers(column) if type_ == "number" else _date_numbers(column, date_format)
             lost = np.isnan(values)
             if lost.all() or (not lost.any() and not np.ptp(values, axis=0).any()):
                 return NO_VALUES if lost.all() else ONE_VALUE
-            if dates is not None:
-                self.formats[name] = date_format, timed
+            if type_ == "date":
+                self.formats[name] = date_format, bool((values[:, DATE_PARTS.index("total_seconds")] % DAY > 0).any())
         self.types[name] = type_
         return None
 
@@ -210,60 +181,51 @@ class TableEncoder:
         return numbers + dates
 
     @property
-    def _flagged(self) -> IntArray:
-        """Numbers with gaps in training, and the first part of dates with gaps."""
-        first = [part in ("", DATE_PARTS[0]) for _, part in self._slots]
-        return np.flatnonzero(self.missing & np.array(first, dtype=bool))
-
-    @property
-    def _ordered_levels(self) -> list[tuple[str, tuple[str | None, ...]]]:
-        return sorted(self.levels.items(), key=lambda item: not _is_pair(item[1]))
-
-    @property
     def feature_names(self) -> list[str]:
         """Columns of the result."""
-        slots = self._slots
-        found = [f"{name} {part}".strip() for name, part in slots] + [f"{slots[k][0]} missing" for k in self._flagged]
-        for name, own in self._ordered_levels:
-            levels = own[1:] if _is_pair(own) else own
-            found += [f"{name} missing" if level is None else f"{name}={level}" for level in levels]
-        for name, texts in self.texts.items():
-            found += [f"{name} {k}" for k in range(1, len(texts["components"]) + 1)]
-            found += [f"{name} missing"] * texts["missing"]
-        return found
+        one_row = pd.DataFrame(0.0, [0], list(self.types))
+        return [name for names, _ in self._blocks(one_row, {}) for name in names]
 
     def transform(self, X: Any) -> tuple[Float32Array, list[str]]:
         """The table as numbers, rows × features, and notes on what it met on the way."""
         table = as_frame(X)
         check_columns(table, self.types, learned=True)
-        met: dict[str, tuple[int, int, str]] = {}
+        met: Met = {}
+        features = np.hstack([own.astype(np.float32) for _, own in self._blocks(table, met)])
+        known = {*self.types, *self.left_out}
+        extra = [str(name) for name in table.columns if str(name) not in known]
+        ignored = [f"columns that the model does not know are ignored: {listed(extra)}"] if extra else []
+        return features, self._notes(met, len(table)) + ignored
+
+    def _blocks(self, table: pd.DataFrame, met: Met) -> Iterator[tuple[list[str], npt.NDArray[Any]]]:
+        """Names and values of the features, block by block; what is odd about a column is noted in ``met``."""
+        slots = self._slots
         with np.errstate(over="ignore"):
             numbers = self._numbers(table, met) / self.units - self.medians
         gaps = np.isnan(numbers)
-        blocks = [np.where(gaps, 0.0, numbers).clip(-LARGEST, LARGEST), gaps[:, self._flagged]]
-        for name, own in self._ordered_levels:
+        yield [f"{name} {part}".strip() for name, part in slots], np.where(gaps, 0.0, numbers).clip(-LARGEST, LARGEST)
+        # Numbers with gaps in training, and the first part of dates with gaps.
+        flagged = [k for k, (_, part) in enumerate(slots) if self.missing[k] and part in ("", DATE_PARTS[0])]
+        yield [f"{slots[k][0]} missing" for k in flagged], gaps[:, flagged]
+        for name, own in sorted(self.levels.items(), key=lambda item: not _is_pair(item[1])):
             codes, words = as_levels(table[name])
             place = {level: k for k, level in enumerate(own)}
             index = np.array([*(place.get(word, -1) for word in words), place.get(None, -1)])[codes]
             _meet(met, table[name], codes < 0, (index < 0) & (codes >= 0))
+            names = [f"{name} missing" if level is None else f"{name}={level}" for level in own]
             # A level never seen is half-way between two, or zero everywhere.
-            pair = np.where(index < 0, 0.5, index)[:, None]
-            blocks.append(pair if _is_pair(own) else index[:, None] == np.arange(len(own)))
+            pair = names[1:], np.where(index < 0, 0.5, index)[:, None]
+            yield pair if _is_pair(own) else (names, index[:, None] == np.arange(len(own)))
         for name, texts in self.texts.items():
             codes, words = as_levels(table[name])
             features = _text_features(texts, words)[codes]  # the last row, of zeros, is that of missing cells
             lost = codes < 0
             _meet(met, table[name], lost, ~features.any(axis=1) & ~lost)
-            blocks += [features, lost[:, None][:, : texts["missing"]]]
-        known = {*self.types, *self.left_out}
-        extra = [str(name) for name in table.columns if str(name) not in known]
-        ignored = [f"columns that the model does not know are ignored: {listed(extra)}"] if extra else []
-        return np.hstack([own.astype(np.float32) for own in blocks]), self._notes(met, len(table)) + ignored
+            yield [f"{name} {k}" for k in range(1, features.shape[1] + 1)], features
+            yield [f"{name} missing"] * texts["missing"], lost[:, None][:, : texts["missing"]]
 
-    def _numbers(self, table: pd.DataFrame, met: dict[str, tuple[int, int, str]]) -> FloatArray:
+    def _numbers(self, table: pd.DataFrame, met: Met) -> FloatArray:
         """Numbers and parts of dates, one column per slot, nan where there is none."""
-        import pandas as pd
-
         names = [name for name, type_ in self.types.items() if type_ == "number"]
         plain = {dtype: pd.api.types.is_numeric_dtype(dtype) for dtype in set(table.dtypes)}
         own = table[names]
@@ -280,7 +242,7 @@ class TableEncoder:
                 _meet(met, table[name], empty, gaps & ~empty)
         return np.hstack([numbers.reshape(len(table), -1), *dates])
 
-    def _notes(self, met: Mapping[str, tuple[int, int, str]], n_rows: int) -> list[str]:
+    def _notes(self, met: Met, n_rows: int) -> list[str]:
         gaps = [f"{name} {met[name][0]:,}" for name in self.types if name in met and met[name][0]]
         more = f" and {len(gaps) - SHOWN} more columns" if len(gaps) > SHOWN else ""
         notes = [f"missing cells (of {n_rows:,} rows): {', '.join(gaps[:SHOWN])}{more}"] if gaps else []
@@ -297,9 +259,10 @@ class TableEncoder:
             words = as_levels(table[name])[1]
             dressed = [word for word in words if DRESSED_NUMBER.match(word) and not PLAIN_NUMBER.match(word)]
             if len(words) >= FEW_LEVELS / 2 and len(dressed) >= MOSTLY * len(words):
-                looks = f"column {name!r} is taken as text, but looks like numbers (such as {dressed[0]!r})"
-                remedy = "write them plainly, without units and thousands separators, to have them used as numbers"
-                found.append(f"{looks}: {remedy}")
+                looks = (
+                    f"column {name!r} is taken as text, but looks like numbers (such as {dressed[0]!r}): write them "
+                )
+                found.append(looks + "plainly, without units and thousands separators, to have them used as numbers")
         return found
 
     @classmethod
@@ -327,14 +290,12 @@ def _is_pair(levels: tuple[str | None, ...]) -> bool:
     return len(levels) == 2 and None not in levels
 
 
-def _meet(met: dict[str, tuple[int, int, str]], column: pd.Series, missing: BoolArray, unknown: BoolArray) -> None:
-    """Missing cells, cells that cannot be used, and an example of these."""
+def _meet(met: Met, column: pd.Series, missing: BoolArray, unknown: BoolArray) -> None:
     met[str(column.name)] = int(missing.sum()), int(unknown.sum()), str(column.iloc[int(unknown.argmax())])
 
 
 def _date_format(words: list[str]) -> str | None:
     """The format in which all of ``words`` are dates, as skrub guesses it, or None."""
-    import pandas as pd
     from skrub import ToDatetime
 
     if not any(character.isdigit() for character in words[0]):
@@ -348,18 +309,17 @@ def _date_format(words: list[str]) -> str | None:
     return found
 
 
-def _date_numbers(column: pd.Series, date_format: str | None, timed: bool) -> FloatArray:
-    import pandas as pd
-
-    dates = as_dates(column, date_format)
+def _date_numbers(column: pd.Series, date_format: str | None, timed: bool = True) -> FloatArray:
+    """The parts of dates (in UTC where they have a time zone), nan where there is none."""
+    if not pd.api.types.is_datetime64_any_dtype(column.dtype):
+        column, date_format = pd.Series(_words(*as_levels(column))), date_format or "ISO8601"
+    dates = pd.to_datetime(column, format=date_format, errors="coerce", utc=True).dt.tz_localize(None)
     seconds, own = (dates - pd.Timestamp(0)).dt.total_seconds(), dates.dt
-    parts = [own.year, own.month, own.day, seconds, own.day_of_week, own.hour]  # as in DATE_PARTS
+    parts: list[Any] = [own.year, own.month, own.day, seconds, own.day_of_week, own.hour]  # as in DATE_PARTS
     return np.column_stack([part.to_numpy(np.float64) for part in parts[: 5 + timed]])
 
 
 def _learn_texts(codes: IntArray, words: list[str]) -> dict[str, Any]:
-    import pandas as pd
-    from sklearn.feature_extraction.text import CountVectorizer
     from skrub import StringEncoder
 
     vocabulary = sorted(CountVectorizer(**NGRAMS, max_features=MOST_NGRAMS).fit(words).vocabulary_)
@@ -375,8 +335,6 @@ def _learn_texts(codes: IntArray, words: list[str]) -> dict[str, Any]:
 
 
 def _text_features(own: Mapping[str, Any], words: list[str]) -> Float32Array:
-    from sklearn.feature_extraction.text import TfidfVectorizer
-
     vectorizer = TfidfVectorizer(**NGRAMS, vocabulary={gram: k for k, gram in enumerate(own["vocabulary"])})
     vectorizer.idf_ = own["idf"]
     features = np.zeros((len(words) + 1, len(own["components"])), dtype=np.float32)
@@ -407,8 +365,6 @@ def _text_or_none(value: Any) -> str | None:
 
 def as_frame(X: Any) -> pd.DataFrame:
     """``X`` as a pandas DataFrame with text names: pandas, polars, pyarrow, or whatever has ``__arrow_c_stream__``."""
-    import pandas as pd
-
     if not isinstance(X, pd.DataFrame) and hasattr(X, "__arrow_c_stream__"):
         import pyarrow as pa
 
@@ -423,9 +379,7 @@ def check_columns(table: pd.DataFrame, names: Iterable[str], *, learned: bool = 
     have = dict(zip(map(str, table.columns), table.dtypes, strict=True))
     if len(table) == 0:
         raise ValueError("X has no rows: pass at least one")
-    if len(have) < table.shape[1]:
-        twice = Counter(map(str, table.columns)).most_common(1)[0][0]
-        raise ValueError(f"X has the column {twice!r} more than once: rename one of them")
+    check_table(table)
     if name := next((name for name, dtype in have.items() if getattr(dtype, "kind", "") == "c"), None):
         raise ValueError(f"X has complex numbers in the column {name!r}: pass their parts as two columns")
     if missing := [name for name in names if name not in have]:

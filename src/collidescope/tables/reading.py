@@ -1,7 +1,7 @@
-"""Tables from files, in one pass: CSV and its kin, Parquet, JSON lines, Excel; every guess is in the notes.
+"""Tables from files: CSV and its kin, Parquet, JSON lines, Excel; every guess is in the notes.
 
-No file can claim more memory than a bound in proportion to its size. Compressed text is counted while it is unpacked.
-Parquet is measured by the headers of its pages before any is read; texts stay dictionaries, lists are left out.
+No file can claim more memory than a bound in proportion to its size. Compressed text is counted before it is read,
+Parquet is measured by the headers of its pages; there texts stay dictionaries, and lists are left out.
 """
 
 from __future__ import annotations
@@ -20,21 +20,19 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
+
+import pandas as pd
 
 from collidescope._store import regular_file
 from collidescope.tables.encoding import MISSING_WORDS, listed
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Find = Callable[[Sequence[str]], str | None]
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars", " ": "spaces"}
 SNIFFED, HEAD = 50, 2**20  #: lines that decide the delimiter, bytes that decide the encoding and the names
 OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
-#: What a file starts with when it is no text (tar archives say so at byte 257).
 ARCHIVE, OTHER = "an archive: unpack it, and give the table in it", "save the table as CSV or Parquet"
-MAGIC = {
+MAGIC = {  #: what a file starts with when it is no text (tar archives say so at byte 257)
     b"PK\x03\x04": f"an archive to unpack first, or an Excel workbook: let its name end in .xlsx, or {OTHER}",
     b"\xd0\xcf\x11\xe0": f"an old Excel workbook: {OTHER}",
     b"\x1f\x8b": "compressed by gzip: let its name end in .gz",
@@ -92,6 +90,10 @@ def read_table(
     try:
         with _open(path) as file:
             start = file.read(HEAD)
+            size = len(start)
+            while path.suffix.lower() in OPENERS and (block := file.read(HEAD)):
+                size += len(block)
+                _check_growth(path, size)
         reader = _reader(path, start)
         if reader is None:
             return _read_text(path, start, found, text, header, delimiter, skip_lines)
@@ -132,30 +134,8 @@ def _check_growth(path: Path, size: int) -> None:
         raise OSError(f"{more}: if that is right, unpack it first, or give a sample of it")
 
 
-class _Bounded(io.RawIOBase):
-    """The bytes of an unpacked file, refused when they are far more than the packed ones."""
-
-    def __init__(self, file: Any, path: Path) -> None:
-        self.file, self.path, self.size = file, path, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        part = self.file.read(len(buffer))
-        self.size += len(part)
-        _check_growth(self.path, self.size)
-        buffer[: len(part)] = part
-        return len(part)
-
-    def close(self) -> None:
-        self.file.close()
-        super().close()
-
-
 def _open(path: Path) -> Any:
-    opener = OPENERS.get(path.suffix.lower())
-    return open(path, "rb") if opener is None else io.BufferedReader(_Bounded(opener(path, "rb"), path), HEAD)
+    return OPENERS.get(path.suffix.lower(), open)(path, "rb")
 
 
 def _first_line(error: Exception) -> str:
@@ -165,8 +145,6 @@ def _first_line(error: Exception) -> str:
 def _read_text(
     path: Path, start: bytes, find: Find, text: Sequence[str], header: bool, delimiter: str | None, skip_lines: int
 ) -> Table:
-    import pandas as pd
-
     utf16 = start.startswith(UTF16)
     notes = [f"{path.name} is read as UTF-16"] if utf16 else []
     whole = start.decode("utf-16" if utf16 else "utf-8-sig", "replace")
@@ -287,8 +265,6 @@ def _read_parquet(path: Path) -> tuple[pd.DataFrame, list[str]]:
         import pyarrow.parquet as pq
     except ImportError:
         raise ImportError('Parquet files need pyarrow: pip install "collidescope[cli]"') from None
-    import pandas as pd
-
     try:
         _check_growth(path, _decoded_size(path))
         own_types = {own.name: own.type for own in pq.read_schema(path)}
@@ -377,8 +353,6 @@ def _number(file: BinaryIO, signed: bool = True) -> int:
 
 
 def _read_json_lines(path: Path) -> tuple[pd.DataFrame, list[str]]:
-    import pandas as pd
-
     records: list[dict[str, Any]] = []
     names: dict[str, None] = {}
     for number, line in enumerate(_open(path), start=1):
@@ -394,8 +368,6 @@ def _read_json_lines(path: Path) -> tuple[pd.DataFrame, list[str]]:
 
 
 def _read_excel(path: Path) -> tuple[pd.DataFrame, list[str]]:
-    import pandas as pd
-
     try:
         from openpyxl import load_workbook
     except ImportError:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
+from pandas.tseries.api import guess_datetime_format
+from sklearn.tree import DecisionTreeClassifier
 
 from collidescope._checks import IntArray
 from collidescope.tables.encoding import as_levels, as_numbers
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 FEWEST_ROWS, FEWEST_FOR_LEAKS = 20, 50  #: fewer rows cannot tell an id from a measurement, or a leak from luck
 MOST_ROWS = 20_000  #: rows that a leak is looked for in; more would not change the verdict
@@ -38,22 +38,13 @@ GROUP_NAME = re.compile(f"{GROUP}|group", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Screening:
-    """What was found.
+    """What was found."""
 
-    Attributes
-    ----------
-    ids : column → why it is taken for an id; such columns are left out
-    suspects : column → why it may be one; these stay
-    leaks : column → share of held-out rows whose label it alone gives away
-    groups : column → how often two rows with the same value have the same label, and how often by chance
-    ordered : columns that are sorted in a table that is sorted by its label
-    """
-
-    ids: dict[str, str] = field(default_factory=dict)
-    suspects: dict[str, str] = field(default_factory=dict)
-    leaks: dict[str, float] = field(default_factory=dict)
-    groups: dict[str, tuple[float, float]] = field(default_factory=dict)
-    ordered: list[str] = field(default_factory=list)
+    ids: dict[str, str]  #: column → why it is taken for an id; such columns are left out
+    suspects: dict[str, str]  #: column → why it may be one; these stay
+    leaks: dict[str, float]  #: column → share of held-out rows whose label it alone gives away
+    groups: dict[str, tuple[float, float]]  #: column → how often rows of one value have one label, how often by chance
+    ordered: list[str]  #: columns that are sorted in a table that is sorted by its label
 
     def notes(self) -> list[str]:
         """About ids, with what to do (by the options of the command line; ``drop`` and ``keep`` in Python)."""
@@ -82,16 +73,14 @@ class Screening:
         ]
 
 
-def screen(table: pd.DataFrame, y: npt.NDArray[Any], *, keep: Container[str] = (), seed: int = 0) -> Screening:
+def screen(table: pd.DataFrame, y: npt.NDArray[Any], *, keep: Container[str] = ()) -> Screening:
     """Look for ids, leaks, groups and order among the columns of ``table``; those in ``keep`` are no ids."""
-    import pandas as pd
-
-    found = Screening()
+    found = Screening({}, {}, {}, {}, [])
     if len(table) < FEWEST_ROWS:
         return found
     classes, codes = np.unique(y, return_inverse=True)
     shares = np.bincount(codes) / len(codes)
-    rows = np.random.default_rng(seed).permutation(len(table))[:MOST_ROWS]
+    rows = np.random.default_rng(0).permutation(len(table))[:MOST_ROWS]
     by_label = (np.diff(codes) != 0).sum() <= max(2 * len(classes), FEW_CHANGES * len(codes) * (1 - (shares**2).sum()))
     chance, largest = float((shares**2).sum()), float(shares.max())
     fresh: npt.NDArray[np.bool_] | None = None
@@ -135,9 +124,6 @@ def screen(table: pd.DataFrame, y: npt.NDArray[Any], *, keep: Container[str] = (
 
 def id_verdict(column: pd.Series, levels: IntArray, words: list[str]) -> tuple[bool, str] | None:
     """(certain, why) where every value differs, or None."""
-    import pandas as pd
-    from pandas.tseries.api import guess_datetime_format
-
     unwanted = (pd.api.types.is_float_dtype, pd.api.types.is_datetime64_any_dtype)
     if levels.min() < 0 or levels.max() + 1 < len(levels) or any(test(column.dtype) for test in unwanted):
         return None
@@ -158,8 +144,6 @@ def column_accuracy(values: npt.NDArray[Any], codes: IntArray, ordered: bool) ->
 
     ``values`` are numbers where ``ordered``, else numbers of levels (-1 for a missing cell).
     """
-    from sklearn.tree import DecisionTreeClassifier
-
     half, n_classes = len(codes) // 2, int(codes.max()) + 1
     if not ordered:
         table = np.zeros((int(values.max()) + 2, n_classes))
