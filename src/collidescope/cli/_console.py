@@ -91,7 +91,7 @@ def show_json(value: Any) -> None:
     """The result for machines: JSON and nothing else on standard output."""
     encoding = getattr(sys.stdout, "encoding", None) or "ascii"
     escaped = codecs.lookup(encoding).name != "utf-8"
-    text = json.dumps(value, indent=1, ensure_ascii=escaped, allow_nan=False)
+    text = json.dumps(value, indent=1, ensure_ascii=escaped, allow_nan=False, default=lambda array: array.tolist())
     show(CONTROL.sub(lambda found: f"\\u{ord(found.group()):04x}", text))
 
 

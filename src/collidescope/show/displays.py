@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
-from collidescope._text import READABLE, limit_facts, short
+from collidescope._text import READABLE, short
 from collidescope.applications._inputs import check_matrix
 from collidescope.applications.consolidation import ConsolidationPlan
 from collidescope.matrix import CollisionMatrix
@@ -79,13 +79,12 @@ class Display:
 
 
 def plain(name: Any, longest: int = LONGEST) -> str:
-    r"""``name`` as text that matplotlib prints as it is: no mathematics between dollars, no line breaks, not too long.
+    r"""``name`` as text that matplotlib prints as it is: no mathematics between dollars, on one line, not too long.
 
     >>> plain("$5 or $6")
     '\\$5 or \\$6'
     """
-    text = "".join(character if character.isprintable() else " " for character in str(name))
-    return (text if len(text) <= longest else text[: longest - 1] + "…").replace("$", r"\$")
+    return short(name, longest).replace("$", r"\$")
 
 
 def write_names(ax: Axes, side: Literal["x", "y"], places: npt.ArrayLike, names: Sequence[Any]) -> None:
@@ -107,11 +106,10 @@ def points(ax: Axes, side: Literal["x", "y"]) -> float:
 
 def tidy(ax: Axes, *, bars: bool = False) -> None:
     """Light grid behind, no frame on top and at the right; of horizontal ``bars`` no ticks and no grid at the left."""
-    ax.grid(color=NEUTRAL)
+    ax.grid(color=NEUTRAL, axis="x" if bars else "both")
     ax.set_axisbelow(True)
     ax.spines[["top", "right"]].set_visible(False)
     if bars:
-        ax.grid(False, axis="y")
         ax.tick_params(axis="y", length=0)
 
 
@@ -119,7 +117,8 @@ def tidy(ax: Axes, *, bars: bool = False) -> None:
 class CollisionMatrixDisplay(Display):
     """S as a heat map (:meth:`plot`), and its largest collisions with their intervals (:meth:`plot_pairs`).
 
-    The diagonal is grey; collisions are coloured by the cube root of the rate, so that rare ones show too.
+    The diagonal is grey; collisions are coloured by the cube root of the rate, so that rare ones show too. What was
+    drawn last is in ``im_``, ``text_``, ``colorbar_`` (or None) and ``errorbar_``.
 
     Parameters
     ----------
@@ -127,10 +126,6 @@ class CollisionMatrixDisplay(Display):
     classes : K names, default 0 … K-1
     order : K positions, optional; the order in which classes are shown
     low, high : arrays of shape (K, K), optional; ends of the intervals of the entries, for :meth:`plot_pairs`
-
-    Attributes
-    ----------
-    ax_, figure_, im_, text_, colorbar_, errorbar_ : Axes, Figure, what was drawn last (or None)
 
     Examples
     --------
@@ -208,13 +203,13 @@ class CollisionMatrixDisplay(Display):
         self.colorbar_: Colorbar | None = None
         if colorbar:
             self.colorbar_ = ax.figure.colorbar(self.im_, ax=ax, label="collision rate", fraction=0.05)
-            if "norm" not in kw:
-                ticks = [float(f"{largest:.2g}")]
-                for tick in TICKS:
-                    if tick < largest and (ticks[-1] / largest) ** BEND - (tick / largest) ** BEND > APART:
-                        ticks.append(float(tick))
-                self.colorbar_.set_ticks(ticks, labels=[f"{tick:g}" for tick in ticks])
-                self.colorbar_.minorticks_off()
+        if self.colorbar_ is not None and "norm" not in kw:
+            ticks = [float(f"{largest:.2g}")]
+            for tick in TICKS:
+                if tick < largest and (ticks[-1] / largest) ** BEND - (tick / largest) ** BEND > APART:
+                    ticks.append(float(tick))
+            self.colorbar_.set_ticks(ticks, labels=[f"{tick:g}" for tick in ticks])
+            self.colorbar_.minorticks_off()
         return self
 
     def plot_pairs(self, ax: Axes | None = None, *, n: int = 15, **kw: Any) -> Self:
@@ -245,8 +240,8 @@ class CollisionMatrixDisplay(Display):
         cells = self.im_.to_rgba(np.ma.masked_array(S, np.eye(len(S), dtype=bool)))
         texts = np.empty(S.shape, dtype=object)
         for i, j in np.ndindex(S.shape):
-            style: dict[str, Any] = {"color": _ink_on(cells[i, j]), "fontsize": size, "ha": "center", "va": "center"}
-            texts[i, j] = self.ax_.text(j, i, words[i][j], weight="bold" if i == j else "normal", **style)
+            style: dict[str, Any] = {"color": _ink_on(cells[i, j]), "weight": "bold" if i == j else "normal"}
+            texts[i, j] = self.ax_.text(j, i, words[i][j], fontsize=size, ha="center", va="center", **style)
         return texts
 
 
@@ -294,15 +289,13 @@ def continuation(curve: pd.DataFrame, pber: float, low: float, high: float) -> d
 class LimitDisplay(Display):
     """PBER against the number of rows, its continuation as a band, and the range at the limit.
 
+    They are in ``errorbar_``, ``band_`` (or None) and ``range_``.
+
     Parameters
     ----------
     curve : DataFrame; one row per training size: ``rows``, ``pber`` and ``pber_stderr``
     pber, low, high : float; PBER at the limit, and the ends of its range
     state : str; where it is neither "settled" nor "still learning" no continuation is drawn
-
-    Attributes
-    ----------
-    ax_, figure_, errorbar_, range_, band_ : the last three of the curve, of the range, of its continuation (or None)
 
     Examples
     --------
@@ -325,9 +318,8 @@ class LimitDisplay(Display):
         """The display of a :class:`~collidescope.limit.Limit`, its range at ``level``."""
         if limit_of(limit) is not limit or limit is None:
             raise ValueError(f"limit must be a Limit (clf.limit_), got {type(limit).__name__}")
-        facts: dict[str, Any] = limit_facts(limit, level)
-        own = {name: facts[f"limit_{name}"] for name in ("pber", "state")}
-        return cls(limit.curve, **own, low=facts["limit_pber_low"], high=facts["limit_pber_high"])
+        low, high = limit.pber_interval(level)
+        return cls(limit.curve, pber=float(limit.pber), low=low, high=high, state=str(limit.state))
 
     @classmethod
     def from_estimator(cls, clf: Any, *, level: float = 0.95) -> Self:
@@ -342,16 +334,14 @@ class LimitDisplay(Display):
         sizes, values = self.curve[["rows", "pber"]].to_numpy(dtype=np.float64).T
         error = self.curve["pber_stderr"].to_numpy() if "pber_stderr" in self.curve else None
         ax = self._axes(ax, (6.4, 3.8))
-        known = self.state in READABLE
         self.band_ = None
-        if known:
+        if known := self.state in READABLE:
             path = continuation(self.curve, self.pber, self.low, self.high)
             self.band_ = ax.fill_between(path["rows"], path["low"], path["high"], color=ACCENT, alpha=0.18, lw=0)
             ax.plot(path["rows"], path["middle"], color=ACCENT, linestyle="--", linewidth=1.2)
         style: dict[str, Any] = DOTS | {"fmt": "o-", "color": INK, "ecolor": QUIET}
         self.errorbar_ = ax.errorbar(sizes, values, yerr=error, **(style | kw))
-        edge = sizes[-1] * REACH * 2.0
-        middle = self.pber if known else (self.low + self.high) / 2
+        edge, middle = sizes[-1] * REACH * 2.0, self.pber if known else (self.low + self.high) / 2
         ends = [[middle - self.low], [self.high - middle]]
         style = {"fmt": "o" if known else "none", "color": ACCENT, "ecolor": ACCENT, "capsize": 6, "lw": 2.5}
         self.range_ = ax.errorbar([edge], [middle], yerr=ends, **style)
@@ -370,16 +360,14 @@ class LimitDisplay(Display):
 class DendrogramDisplay(Display):
     """Which classes are merged, in which order, what each merge removes of the PBER, and where the plan stops.
 
+    What scipy returned is in ``dendrogram_``, the dashed line, or None, in ``cut_``.
+
     Parameters
     ----------
     linkage : array of shape (K - 1, 4); as scipy writes it; heights are the PBER removed so far
     classes : K names, default 0 … K-1
     n_groups : int, optional; groups that are left at the dashed line, which is not drawn by default
     pber : float, optional; PBER before the first merge, for the label of the axis
-
-    Attributes
-    ----------
-    ax_, figure_, dendrogram_, cut_ : the last two what scipy returned, and the dashed line or None
 
     Examples
     --------
@@ -435,16 +423,14 @@ class DendrogramDisplay(Display):
 class PosteriorDisplay(Display):
     """The chance of each class for a few inputs, a panel each: of more than 12 classes the 8 most likely ones.
 
+    ``axes_``, ``bars_`` and ``images_`` have an entry for each panel; ``ax_`` is the frame of all.
+
     Parameters
     ----------
     posteriors : array of shape (n, K)
     classes : K names, default 0 … K-1
     images : array of shape (n, height, width) or (n, height, width, 3 or 4), optional; shown above the bars
     labels : n labels, optional; written above; the bar of the label is red
-
-    Attributes
-    ----------
-    ax_, figure_, axes_, bars_, images_ : the frame of all panels, then lists with an entry for each panel
 
     Examples
     --------
@@ -483,27 +469,25 @@ class PosteriorDisplay(Display):
         ax = self._axes(ax, (1.0 + width * n, sum(heights)))
         ax.set_axis_off()
         grid = _divide(ax, len(heights), n, heights)
-        self.axes_: list[Axes] = []
+        self.axes_: list[Axes] = [ax.figure.add_subplot(grid[len(heights) - 1, i]) for i in range(n)]
         self.bars_: list[BarContainer] = []
         self.images_: list[AxesImage] = []
-        for i in range(n):
-            top = None
+        for i, (p, bars) in enumerate(zip(P, self.axes_, strict=True)):
+            top = bars
             if self.images is not None:
                 top = ax.figure.add_subplot(grid[0, i])
                 self.images_.append(top.imshow(np.asarray(self.images)[i], cmap="gray_r"))
                 top.set(xticks=[], yticks=[])
-            bars = ax.figure.add_subplot(grid[len(heights) - 1, i])
-            classes = np.arange(k) if k <= ALL_BARS else np.argsort(-P[i], kind="stable")[:shown]
+            classes = np.arange(k) if k <= ALL_BARS else np.argsort(-p, kind="stable")[:shown]
             colours = [ACCENT if codes is not None and c == codes[i] else QUIET for c in classes]
-            self.bars_.append(bars.barh(np.arange(shown), P[i, classes], **({"color": colours} | kw)))
+            self.bars_.append(bars.barh(np.arange(shown), p[classes], **({"color": colours} | kw)))
             named = i == 0 or k > ALL_BARS
             bars.set_yticks(np.arange(shown), [plain(c, 14) for c in names[classes]] if named else [""] * shown)
-            bars.set(xlim=(0, 1), ylim=(shown - 0.4, -0.6))
             bars.set_xticks([0, 0.5, 1], ["0", "½", "1"])
+            bars.set(xlim=(0, 1), ylim=(shown - 0.4, -0.6))
             tidy(bars, bars=True)
             if codes is not None:
-                (top or bars).set_title(f"labelled {plain(names[codes[i]], 12)}", fontsize="medium")
-            self.axes_.append(bars)
+                top.set_title(f"labelled {plain(names[codes[i]], 12)}", fontsize="medium")
         self.axes_[(n - 1) // 2].set_xlabel("chance of each class")
         return self
 

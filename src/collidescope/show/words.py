@@ -6,6 +6,7 @@ written, are in :mod:`collidescope._text`, where ``print`` finds them too.
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Mapping
 from typing import Any
@@ -191,9 +192,9 @@ def control(summary: Summary, has_model: bool) -> str:
     return f"Not run. It fits again on shuffled labels, where nothing must be found, and takes {cost}: {how}. {unseen}"
 
 
-def conditioning(number: float | None, dominant: bool) -> str:
+def conditioning(number: float, dominant: bool) -> str:
     """How far apart the classes are, as a whole."""
-    if number is None:
+    if not math.isfinite(number):
         return "S is singular: some classes, or mixtures of them, cannot be told apart at all."
     own = "Some class, seen again, is more often another class than itself."
     if dominant:
