@@ -150,11 +150,11 @@ class Options:
         if code:
             raise typer.Exit(code)
 
-    def finish(self, cm: CollisionMatrix, summary: dict[str, Any], *more: Any, limit: Any = None, **kw: Any) -> None:
+    def finish(self, cm: CollisionMatrix, summary: dict[str, Any], *more: Any, **kw: Any) -> None:
         """Tell S, the pairs that collide most, and what to do about them."""
         from collidescope._text import as_text, pairs_text
 
-        lines = [as_text(cm, limit)]
+        lines = [as_text(cm)]
         if 2 < cm.n_classes <= FEW_CLASSES:
             lines += ["\nMost colliding pairs, with 95% intervals:", pairs_text(cm, PAIRS)]
         if advice := summary["what_to_do"]:

@@ -61,7 +61,7 @@ def demo(run: Run) -> None:
     model = cs.CollisionClassifier(random_state=0, verbose=int(not run.quiet)).fit(X, y)
     about = {"file": "scikit-learn’s digits", "label": "digit"}
     summary = cs.summarise(model, X, y, image_shape=(8, 8), title="Which handwritten digits collide?", about=about)
-    run.finish(model.collision_matrix_, summary, limit=model.limit_)
+    run.finish(model.collision_matrix_, summary)
 
 
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {

@@ -80,7 +80,6 @@ def fit(
     import pandas as pd
 
     from collidescope.cli._inputs import group_numbers, weights
-    from collidescope.trust import limit_of
 
     if priors not in ("empirical", "uniform"):
         raise ValueError(f"--priors must be empirical or uniform, got {priors!r}")
@@ -116,7 +115,7 @@ def fit(
     cm = model.collision_matrix_
     name = rows.label if rows.label not in ("row", "predicted") else f"{rows.label} (label)"
     posteriors = posterior_table(model.posteriors_, model.classes_, rows.numbers, pd.DataFrame({name: rows.y}))
-    run.finish(cm, summary, ("model", save, model.save), limit=limit_of(model), table=posteriors)
+    run.finish(cm, summary, ("model", save, model.save), table=posteriors)
     if model.interrupted_:
         say("Stopped by Ctrl-C: this is what the folds trained so far say; all that was asked is written.", always=True)
         raise typer.Exit(INTERRUPTED)
