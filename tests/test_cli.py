@@ -279,7 +279,7 @@ class WithLimit:
 
 
 def test_limit_says_what_unlimited_rows_would_leave_in_words_json_and_a_picture(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr("collidescope.cli._run.load_source", lambda path: WithLimit)
+    monkeypatch.setattr("collidescope.cli._run.load", lambda path: WithLimit)
     done = good("limit", folder / "m.collide", "--plot", tmp_path / "curve.png")
     assert "Unlimited rows of this kind would leave 6.0% to 22.0%" in done.stdout
     assert "Verdict: more rows would lower it." in done.stdout

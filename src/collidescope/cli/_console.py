@@ -34,9 +34,10 @@ R = TypeVar("R")
 
 
 class State:
-    """Of the running command: are notes left out, what was written so far, was there nowhere to print the result?"""
+    """Of the running command: are notes left out, which were said, what was written, was there nowhere to print?"""
 
     quiet = False
+    noted: frozenset[str] = frozenset()
     written: tuple[Path, ...] = ()
     lost = False
 
@@ -48,9 +49,11 @@ def say(text: str, style: str = "", *, always: bool = False) -> None:
 
 
 def note(*lines: str) -> None:
-    """Things worth knowing."""
-    for line in lines:
-        say(f"· {line}", "yellow")
+    """Things worth knowing, each once."""
+    for line in dict.fromkeys(lines):
+        if line not in State.noted:
+            say(f"· {line}", "yellow")
+    State.noted |= {*lines}
 
 
 def fail(words: str) -> None:
@@ -97,20 +100,22 @@ def show_json(value: Any) -> None:
 
 @contextmanager
 def notes_as_they_come(logged: bool = True) -> Iterator[list[str]]:
-    """What the package logs about tables (if ``logged``) as notes at once, at the end its warnings, each once."""
+    """What the package warns of, and logs about tables (if ``logged``), as notes at once, each once; gives all."""
     from collidescope._checks import CollisionWarning
 
     logger, said = logging.getLogger("collidescope.tables"), list[str]()
     handler, level = logging.Handler(), logger.level
 
     def tell(words: str) -> None:
-        said.append(words)
+        if words not in said:
+            said.append(words)
         note(words)
 
     handler.emit = lambda record: tell(record.getMessage())  # type: ignore[method-assign]
-    with warnings.catch_warnings(record=True) as caught:
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", CollisionWarning)
+        warnings.showwarning = lambda message, *_, **__: tell(str(message))
         if logged:
             logger.addHandler(handler)
             logger.setLevel(logging.INFO)
@@ -119,9 +124,6 @@ def notes_as_they_come(logged: bool = True) -> Iterator[list[str]]:
         finally:
             logger.removeHandler(handler)
             logger.setLevel(level)
-    for warning in caught:
-        if issubclass(warning.category, CollisionWarning) and str(warning.message) not in said:
-            tell(str(warning.message))
 
 
 def guarded(command: Callable[P, R]) -> Callable[P, R]:
@@ -129,8 +131,12 @@ def guarded(command: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
-        State.quiet, State.written, State.lost = False, (), False
-        _fill_closed_descriptors()
+        State.quiet, State.noted, State.written, State.lost = False, frozenset(), (), False
+        for descriptor in range(3):
+            try:
+                os.fstat(descriptor)
+            except OSError:  # closed: the next file that is opened would take its place
+                os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
         try:
             result = command(*args, **kwargs)
         except typer.Exit:
@@ -150,19 +156,11 @@ def guarded(command: Callable[P, R]) -> Callable[P, R]:
     return run
 
 
-def _fill_closed_descriptors() -> None:
-    """Point closed standard streams to nowhere: otherwise the next file that is opened takes their place."""
-    for descriptor in range(3):
-        try:
-            os.fstat(descriptor)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
-
-
 def explained(error: Exception) -> str:
     """What an error says, on one line."""
-    named = f": {error.filename}" if isinstance(error, OSError) and error.filename else ""
-    words = f"{error.strerror}{named}" if isinstance(error, OSError) and error.strerror else str(error)
+    words = str(error)
+    if isinstance(error, OSError) and error.strerror:
+        words = error.strerror + (f": {error.filename}" if error.filename else "")
     return " ".join(words.split()) or type(error).__name__
 
 

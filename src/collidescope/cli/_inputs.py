@@ -15,7 +15,7 @@ import numpy.typing as npt
 import collidescope as cs
 from collidescope._checks import check_choice
 from collidescope.cli._console import note, notes_as_they_come, say
-from collidescope.cli._run import Options, guard, load_model
+from collidescope.cli._run import Options, guard, load
 from collidescope.folds import handle_rare
 from collidescope.tables.encoding import MISSING_WORDS, as_levels, as_numbers, as_word, check_columns, listed, near_name
 from collidescope.tables.reading import Table, looks_like_data, read_table
@@ -136,8 +136,7 @@ class Rows:
             for prefix in PREFIXES
         }
         prefix, found = max(matches.items(), key=lambda match: len(match[1]))
-        missing = [name for name in classes if name not in found]
-        if missing:
+        if missing := [name for name in classes if name not in found]:
             both = f" (with two classes both columns are needed: p_{classes[0]} is 1 - p_{classes[-1]})"
             has = f"The table has {listed(list(self.X.columns))}{both if len(classes) == 2 else ''}"
             need = f"every class needs one called like it, or 'p_{missing[0]}'. {has}"
@@ -246,7 +245,7 @@ class Run(Options):
         """Labelled rows with posteriors: from columns of the table, or of a model (its file), never from ``other``."""
         if model is None:
             return self.rows(path).scored()
-        fitted = load_model(model) if isinstance(model, Path) else model
+        fitted = load(model, "model") if isinstance(model, Path) else model
         X, notes = self.raw_rows(fitted, path)
         name = self.column(list(X.columns), self.label or getattr(fitted, "label_", None), path)
         y, labelled = match_labels(X[name], fitted.classes_.tolist(), "label")
@@ -284,8 +283,7 @@ def posteriors(fitted: Any, X: pd.DataFrame, held_out: bool = True) -> tuple[Any
 
 
 def _plain_columns(fitted: Any, X: pd.DataFrame) -> Any:
-    names = getattr(fitted, "feature_names_in_", None)
-    if names is not None:
+    if (names := getattr(fitted, "feature_names_in_", None)) is not None:
         wanted = [str(name) for name in names]
         check_columns(X, wanted, learned=True)
         return X[wanted]
@@ -314,11 +312,10 @@ def clean_labels(column: pd.Series) -> tuple[npt.NDArray[Any], BoolArray, list[s
         written = f", written as {listed(lost)}" if lost else ""
         said = f"{len(gone):,} of {len(rows):,} rows have no label in {name!r}{written}, and are left out"
         notes.append(f"{said} (the first is row {int((~rows).argmax())})")
-    if not words:
-        raise ValueError(f"label {name!r} has no values: every cell is empty")
-    if len(words) < 2:
-        raise ValueError(f"label {name!r} has a single value ({words[0]!r}): there is nothing to tell apart")
     n, k = int(rows.sum()), len(words)
+    if k < 2:
+        single = "" if k == 0 else f"a single value ({words[0]!r}): there is nothing to tell apart"
+        raise ValueError(f"label {name!r} has {single or 'no values: every cell is empty'}")
     if (numbers := _numbers(words)) is not None:
         whole = (numbers == np.round(numbers)).all()
         many = k > (MOST_NUMBER_CLASSES if whole else MOST_FRACTION_CLASSES)
@@ -330,15 +327,19 @@ def clean_labels(column: pd.Series) -> tuple[npt.NDArray[Any], BoolArray, list[s
         rest = f"(such as {listed(words[:3])}): these are not classes. Is it the right column?"
         raise ValueError(f"label {name!r} has {k:,} different values in {n:,} rows {rest}")
     else:
-        notes += _spellings(words)
+        alike: dict[str, str] = {}
+        for word in words:
+            if (first := alike.setdefault(word.casefold().rstrip(". "), word)) != word:
+                notes.append(f"classes {first!r} and {word!r} differ only in spelling: are they one?")
+                break
         if any(word.lower() == "none" for word in words):
             notes.append(f"'none' in {name!r} is taken as a class, not as a missing label")
-    values: list[Any] = words
+    values = np.array(words)
     if set(words) == {"True", "False"}:
-        values = [word == "True" for word in words]
+        values = values == "True"
     elif all(INTEGER.fullmatch(word) for word in words):
-        values = [int(word) for word in words]
-    return np.array(values)[codes[rows]], rows, notes
+        values = np.array([int(word) for word in words])
+    return values[codes[rows]], rows, notes
 
 
 def _numbers(words: list[str]) -> npt.NDArray[np.float64] | None:
@@ -346,16 +347,6 @@ def _numbers(words: list[str]) -> npt.NDArray[np.float64] | None:
         return np.array([float(word) for word in words])
     except ValueError:
         return None
-
-
-def _spellings(words: list[str]) -> list[str]:
-    """Classes that differ only in case or a full stop are probably one."""
-    seen: dict[str, str] = {}
-    for word in words:
-        first = seen.setdefault(word.casefold().rstrip(". "), word)
-        if first != word:
-            return [f"classes {first!r} and {word!r} differ only in spelling: are they one?"]
-    return []
 
 
 def match_labels(column: pd.Series, classes: Sequence[Any], what: str) -> tuple[npt.NDArray[Any], BoolArray]:
@@ -369,8 +360,7 @@ def match_labels(column: pd.Series, classes: Sequence[Any], what: str) -> tuple[
     exact = {as_word(name): k for k, name in enumerate(classes)}
     known = {guard(word): k for word, k in exact.items()} | exact  # with a spreadsheet's apostrophe, and without
     found = {word: _recognised(word, known) for word in words}
-    unknown = [word for word, k in found.items() if k is None]
-    if unknown:
+    if unknown := [word for word, k in found.items() if k is None]:
         near = get_close_matches(unknown[0], list(exact), 1)
         hint = f" (is {unknown[0]!r} the same as {near[0]!r}?)" if near else ""
         advice = f"{listed(unknown)}; the model knows {listed(list(exact))}{hint}"

@@ -48,9 +48,8 @@ def panel(panel: str | None) -> Callable[..., Any]:
     return option
 
 
-option, reading, columns, training, results = map(
-    panel, (None, "Reading the table", "Columns and rows", "Training", "What comes out")
-)
+option, reading, columns = panel(None), panel("Reading the table"), panel("Columns and rows")
+training, results = panel("Training"), panel("What comes out")
 #: The name of a column, names, a file.
 Column = str | None
 Columns = list[str] | None
@@ -59,6 +58,7 @@ File = Path | None
 HEADER = "Whether the first line names the columns. Without it they are called c1, c2, … (and --label 15 or --label -1 "
 HEADER += "works too)."
 TABLE = "CSV, TSV (also .gz), Parquet, JSON lines or Excel."
+JSON = "Print JSON for machines on standard output, and nothing else there."
 QUIET = "No notes and no progress, only results and errors."
 Table = Annotated[Path, typer.Argument(metavar="TABLE", help=TABLE)]
 Drop = Annotated[Columns, columns("COLUMN", "Leave a column out. Repeat for more.")]
@@ -82,9 +82,7 @@ class Options:
     out: Annotated[File, option("FILE", "Write the table: .csv, .tsv or .parquet.", "--out", "-o")] = None
     report: Annotated[File, results("FILE.html", "Write the report, one page that works offline.")] = None
     matrix: Annotated[File, results("FILE.json", "Write S for `collidescope merge`.")] = None
-    as_json: Annotated[
-        bool, results(None, "Print JSON for machines on standard output, and nothing else there.", "--json")
-    ] = False
+    as_json: Annotated[bool, results(None, JSON, "--json")] = False
     title: Annotated[str | None, results(None, "Title of the report.")] = None
     quiet: Annotated[bool, results(None, QUIET, "--quiet", "-q")] = False
     header: Annotated[bool, reading(None, HEADER)] = True
@@ -192,41 +190,29 @@ def command(*shared: str, **own: Any) -> Callable[[Callable[..., None]], Callabl
     return decorate
 
 
-def load_source(path: Path) -> Any:
-    """A model, a matrix, or a summary (a dict), told apart by what is in the file."""
+def load(path: Path, wanted: str = "") -> Any:
+    """A model, a matrix, or a summary (a dict), told apart by what is in the file; or only the ``wanted`` one."""
     from collidescope._store import read_json, regular_file
     from collidescope.matrix import FORMAT
 
     with open(regular_file(path), "rb") as file:
         start = file.read(64).lstrip(b"\xef\xbb\xbf \t\r\n")
     if start.startswith(b"PK"):
-        return cs.CollisionMatrix.from_npz(path)
-    if not start.startswith(b"{"):
-        return cs.load(path)
-    content = read_json(path)
-    kind = content.get("format") if isinstance(content, dict) else None
-    if kind == FORMAT:
-        return cs.CollisionMatrix.from_dict(content)
-    if kind == "collidescope.summary":
-        return content
-    rest = "(written by --matrix) nor a summary (written by --json) of collidescope"
-    raise ValueError(f"{path} is JSON, but neither a matrix {rest}")
-
-
-def load_matrix(path: Path) -> CollisionMatrix:
-    """S from a matrix or from a model."""
-    source = load_source(path)
-    if isinstance(source, dict):
-        raise ValueError(f"{path} is a summary, which rounds S: give the model, or the JSON of --matrix")
-    return getattr(source, "collision_matrix_", source)
-
-
-def load_model(path: Path) -> Any:
-    """A fitted model."""
-    source = load_source(path)
-    if not hasattr(source, "predict_proba"):
+        source: Any = cs.CollisionMatrix.from_npz(path)
+    elif not start.startswith(b"{"):
+        source = cs.load(path)
+    else:
+        source = read_json(path)
+        kind = source.get("format") if isinstance(source, dict) else None
+        if kind not in (FORMAT, "collidescope.summary"):
+            rest = "(written by --matrix) nor a summary (written by --json) of collidescope"
+            raise ValueError(f"{path} is JSON, but neither a matrix {rest}")
+        source = cs.CollisionMatrix.from_dict(source) if kind == FORMAT else source
+    if wanted == "model" and not hasattr(source, "predict_proba"):
         raise ValueError(f"{path} is no model: give a file written by `collidescope fit … --save model.collide`")
-    return source
+    if wanted == "matrix" and isinstance(source, dict):
+        raise ValueError(f"{path} is a summary, which rounds S: give the model, or the JSON of --matrix")
+    return getattr(source, "collision_matrix_", source) if wanted == "matrix" else source
 
 
 def _same(one: Path, other: Path) -> bool:

@@ -194,11 +194,9 @@ def _costs(path: Path | None, classes: list[Any]) -> Any:
 
     from collidescope.tables.encoding import listed
 
-    frame = pd.read_csv(path, index_col=0)
-    frame.index, frame.columns = frame.index.astype(str), frame.columns.astype(str)
+    frame = pd.read_csv(path, index_col=0).rename(index=str, columns=str)
     names = [str(name) for name in classes]
-    missing = [name for name in names if name not in frame.index or name not in frame.columns]
-    if missing:
+    if missing := [name for name in names if name not in frame.index or name not in frame.columns]:
         raise ValueError(f"{path.name} lacks class {missing[0]!r}: it needs a row and a column for {listed(names)}")
     return frame.loc[names, names].to_numpy()
 

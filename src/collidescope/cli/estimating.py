@@ -14,7 +14,7 @@ import collidescope as cs
 from collidescope._text import duration
 from collidescope.cli import _run as opt
 from collidescope.cli._console import INTERRUPTED, note, notes_as_they_come, say, show
-from collidescope.cli._run import command, load_matrix, option, posterior_table, results, training
+from collidescope.cli._run import command, load, option, posterior_table, results, training
 
 if TYPE_CHECKING:
     from collidescope.cli._inputs import Run
@@ -33,6 +33,7 @@ OUT = "Write labels and held-out posteriors of these rows: each by a model that 
 MEMBERS = "Models to train, such as linear,trees.  [default: those that suit the table]"
 SMALL = "A small pool of models: takes seconds, and finds a little too much."
 LIMIT = "Train on parts of the rows too, for what unlimited rows would leave (about twice the time)."
+PRIORS = "Class frequencies: as in these rows, or all equal."
 CONTROL = "Fit again on shuffled labels, where nothing must be found (twice the time)."
 
 
@@ -54,9 +55,7 @@ def fit(
     members: Annotated[str | None, training("A,B,…", MEMBERS)] = None,
     quick: Annotated[bool, training(None, SMALL, "--quick")] = False,
     limit: Annotated[bool, training(None, LIMIT, "--limit/--no-limit")] = True,
-    priors: Annotated[
-        str, training("empirical|uniform", "Class frequencies: as in these rows, or all equal.")
-    ] = "empirical",
+    priors: Annotated[str, training("empirical|uniform", PRIORS)] = "empirical",
     control: Annotated[bool, training(None, CONTROL, "--control")] = False,
     n_jobs: Annotated[int | None, training(None, "Folds at a time; -1 for all cores.")] = None,
     device: Annotated[str, training(None, "auto, cpu or cuda.")] = "auto",
@@ -77,22 +76,27 @@ def fit(
     - `collidescope fit table.csv --label income --report report.html --save model.collide`
     - `collidescope fit table.parquet -l y --drop customer_id --groups patient --rare drop --json > summary.json`
     """
+    import numpy as np
     import pandas as pd
 
+    from collidescope._checks import check_choice
     from collidescope.cli._inputs import group_numbers, weights
 
-    if priors not in ("empirical", "uniform"):
-        raise ValueError(f"--priors must be empirical or uniform, got {priors!r}")
+    check_choice(priors, ["empirical", "uniform"], "--priors")
     if quick and members is not None:
         raise ValueError("--quick is a pool of its own: leave it or --members out")
     rows = run.start(table, outputs=(save,)).rows(table, category or ())
     n_read = len(rows.y)
     rows = rows.unique() if unique else rows
     rows = rows.without_rare(drop_rare).sampled(sample, seed).with_rare_handled(rare)
-    opt.check_matrix_name(run.matrix, len(set(rows.y.tolist())))
+    opt.check_matrix_name(run.matrix, len(np.unique(rows.y)))
     rows, grouped = rows.take(groups, "--groups", group_numbers)
     rows, weighed = rows.take(sample_weight, "--sample-weight", weights)
-    say(_what_was_read(table, rows, n_read))
+    of = f"{len(rows.y):,}" + (f" of {n_read:,}" if len(rows.y) < n_read else "")
+    counts = pd.Series(rows.y).value_counts(sort=False).sort_index().sort_values(ascending=False, kind="stable")
+    named = [f"{name} {count:,}" for name, count in counts.head(6).items()] + ["…"] * (len(counts) > 6)
+    classes = f"{len(counts)} classes in {rows.label!r}: {', '.join(named)}"
+    say(f"{table.name}: {of} labelled rows, {rows.X.shape[1]} columns; {classes}")
     if quick:
         rows.notes.append(QUICK)
     note(*rows.notes)
@@ -102,13 +106,18 @@ def fit(
     settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     settings |= {"limit": limit, "priors": priors, "device": device, "random_state": seed}
     settings |= {"drop": drop or (), "keep": keep or (), "categories": category or (), "verbose": int(not run.quiet)}
-    started = time.perf_counter()
-    model, checked = _train(rows, settings, grouped, weighed, control)
-    about = run.about("fit", table, rows.label, saved=save or run.matrix)
-    again, source = str(about["command"]), run.matrix or save
-    about["seconds"] = time.perf_counter() - started
-    notes = [*rows.notes, *model.notes_]
+    started, checked = time.perf_counter(), None
+    with notes_as_they_come():
+        model = cs.TableClassifier(**settings)
+        model.fit(rows.X, pd.Series(rows.y, name=rows.label), sample_weight=weighed, groups=grouped)
     with notes_as_they_come(logged=False):
+        if control and not model.interrupted_:
+            say("Again, on shuffled labels, where nothing must be found:")
+            checked = model.shuffled_control(rows.X, rows.y)
+            say(str(checked))
+        seconds, notes = time.perf_counter() - started, [*rows.notes, *model.notes_]
+        say(f"Took {duration(seconds)} and {_peak_memory()}.")
+        about = run.about("fit", table, rows.label, saved=save or run.matrix, seconds=seconds)
         summary = cs.summarise(model, rows.X, rows.y, control=checked, title=run.title, about=about, notes=notes)
     # Before any other advice: a number that comes from a leak is not worth acting on.
     summary["what_to_do"] = [*model.cautions_, *([FULL] if quick else []), *summary["what_to_do"]]
@@ -119,43 +128,16 @@ def fit(
     if model.interrupted_:
         say("Stopped by Ctrl-C: this is what the folds trained so far say; all that was asked is written.", always=True)
         raise typer.Exit(INTERRUPTED)
+    again = about["command"]
     commands = [] if sample is None else [f"{again}   # all rows"]
     if run.report is None:
         commands.append(f"{again} --report report.html --save model.collide   # which rows, which labels look wrong")
     if save is not None and save.is_file():
         commands.append(f"collidescope predict {shlex.quote(str(save))} new.csv --out posteriors.csv")
-    if cm.n_classes > 2 and source is not None and source.is_file():
+    if cm.n_classes > 2 and (source := run.matrix or save) is not None and source.is_file():
         commands.append(f"collidescope merge {shlex.quote(str(source))}   # which classes to merge, and what it buys")
     if commands:
         say("\n  ".join(["Next:", *commands]), "dim")
-
-
-def _what_was_read(table: Path, rows: Any, n_read: int) -> str:
-    import pandas as pd
-
-    of = f"{len(rows.y):,}" + (f" of {n_read:,}" if len(rows.y) < n_read else "")
-    counts = pd.Series(rows.y).value_counts(sort=False).sort_index().sort_values(ascending=False, kind="stable")
-    named = [f"{name} {count:,}" for name, count in counts.head(6).items()] + ["…"] * (len(counts) > 6)
-    classes = f"{len(counts)} classes in {rows.label!r}: {', '.join(named)}"
-    return f"{table.name}: {of} labelled rows, {rows.X.shape[1]} columns; {classes}"
-
-
-def _train(rows: Any, settings: dict[str, Any], groups: Any, weights: Any, control: bool) -> tuple[Any, Any]:
-    """The fitted model, and the control on shuffled labels where asked for (else None); says what it took."""
-    import pandas as pd
-
-    started = time.perf_counter()
-    y = pd.Series(rows.y, name=rows.label)
-    with notes_as_they_come():
-        model = cs.TableClassifier(**settings).fit(rows.X, y, sample_weight=weights, groups=groups)
-    checked = None
-    if control and not model.interrupted_:
-        say("Again, on shuffled labels, where nothing must be found:")
-        with notes_as_they_come(logged=False):
-            checked = model.shuffled_control(rows.X, rows.y)
-        say(str(checked))
-    say(f"Took {duration(time.perf_counter() - started)} and {_peak_memory()}.")
-    return model, checked
 
 
 def _peak_memory() -> str:
@@ -261,7 +243,7 @@ def votes(
     from collidescope.applications._inputs import plain, section
 
     run.start(table, model)
-    other = None if model is None else load_matrix(model)
+    other = None if model is None else load(model, "matrix")
     if not wide:
         counts, names, people, notes = _votes_in_rows(run, table, item, annotator)
     elif run.label is not None or annotator is not None:

@@ -27,6 +27,8 @@ FLAGS |= {'method="optimal"': "--optimal", "method='optimal'": "--optimal"}
 FEWEST = 10
 
 MODEL = "A file that `collidescope fit … --save` has written."
+WITH = "Copy a column of the table, such as an id. Repeat for more."
+UNSEEN = "Labelled rows that the model has not seen: adds rows to look at."
 MAX_PBER = "Merge until an input seen again changes group at most this often: 0.05 is 5%."
 LIMIT = "A model (--save), or a table to fit (with --label)."
 SOURCE = "A model (--save), a matrix (--matrix) or a summary (--json)."
@@ -37,9 +39,7 @@ def predict(
     run: Run,
     model: Annotated[Path, typer.Argument(metavar="MODEL", help=MODEL)],
     table: opt.Table,
-    copied: Annotated[
-        opt.Columns, option("COLUMN", "Copy a column of the table, such as an id. Repeat for more.", "--with")
-    ] = None,
+    copied: Annotated[opt.Columns, option("COLUMN", WITH, "--with")] = None,
 ) -> None:
     """How likely is each class for new rows?
 
@@ -56,7 +56,7 @@ def predict(
     from collidescope.tables.encoding import check_columns
 
     run.start(model, table)
-    fitted = opt.load_model(model)
+    fitted = opt.load(model, "model")
     X, notes = run.raw_rows(fitted, table)
     check_columns(X, copied or ())
     note(*notes)
@@ -94,7 +94,7 @@ def merge(
     from collidescope.applications._inputs import plain
 
     run.start(source)
-    cm = opt.load_matrix(source)
+    cm = opt.load(source, "matrix")
     options: dict[str, Any] = {"max_pber": max_pber, "max_group_size": max_group_size, "balance": balance}
     for name, given in (("must_merge", together), ("cannot_merge", apart)):
         options[name] = [[own.strip() for own in group.split(",")] for group in given] if given else None
@@ -153,7 +153,7 @@ def limit(
 
     run.start(source, outputs=(plot,))
     if run.label is None:
-        model = opt.load_source(source)
+        model = opt.load(source)
     else:
         rows = run.rows(source)
         note(*rows.notes)
@@ -179,9 +179,7 @@ def limit(
 def report(
     run: Run,
     source: Annotated[Path, typer.Argument(metavar="SOURCE", help=SOURCE)],
-    table: Annotated[
-        opt.File, option("TABLE", "Labelled rows that the model has not seen: adds rows to look at.")
-    ] = None,
+    table: Annotated[opt.File, option("TABLE", UNSEEN)] = None,
 ) -> None:
     """Write the report of something that was estimated before: one page that works offline.
 
@@ -192,7 +190,7 @@ def report(
     - `collidescope report model.collide --table test.csv --label income`
     """
     run.start(source, table)
-    found = opt.load_source(source)
+    found = opt.load(source)
     if table is not None and not hasattr(found, "predict_proba"):
         raise ValueError(f"--table needs a model, and {source.name} is none: leave it out, or give a file of --save")
     notes = list(getattr(found, "notes_", ()))

@@ -25,10 +25,7 @@ from collidescope.trust import limit_of
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
-    from matplotlib.colorbar import Colorbar
-    from matplotlib.container import BarContainer
     from matplotlib.figure import Figure, SubFigure
-    from matplotlib.image import AxesImage
 
 INK, ACCENT, QUIET, NEUTRAL = "#1f2a44", "#c8442c", "#9aa5b8", "#e3e7ee"
 #: Longer names are cut; names are left out rather than printed smaller than this (points).
@@ -192,7 +189,7 @@ class CollisionMatrixDisplay(Display):
         largest = float(S[~own].max()) or 1.0  # any scale will do where nothing collides
         colours = matplotlib.colormaps.get_cmap(cmap).with_extremes(bad=NEUTRAL)
         style: dict[str, Any] = {"norm": PowerNorm(BEND, 0.0, largest, clip=True), "interpolation": "nearest"}
-        self.im_: AxesImage = ax.imshow(np.ma.masked_array(S, own), cmap=colours, **(style | kw))
+        self.im_ = ax.imshow(np.ma.masked_array(S, own), cmap=colours, **(style | kw))
         for axis in ("x", "y"):
             write_names(ax, axis, range(k), names.tolist())
         ax.tick_params(length=0 if k <= FEW else 2)
@@ -200,10 +197,10 @@ class CollisionMatrixDisplay(Display):
         self.text_: npt.NDArray[Any] | None = None
         if k <= FEW if include_values is None else include_values:
             self.text_ = self._write(S, values_format or (".3f" if k <= THREE_DECIMALS else ".2f"))
-        self.colorbar_: Colorbar | None = None
+        self.colorbar_: Any = None
         if colorbar:
             self.colorbar_ = ax.figure.colorbar(self.im_, ax=ax, label="collision rate", fraction=0.05)
-        if self.colorbar_ is not None and "norm" not in kw:
+        if colorbar and "norm" not in kw:
             ticks = [float(f"{largest:.2g}")]
             for tick in TICKS:
                 if tick < largest and (ticks[-1] / largest) ** BEND - (tick / largest) ** BEND > APART:
@@ -454,7 +451,15 @@ class PosteriorDisplay(Display):
         if labels is not None:
             check.check_same_length(posteriors, check.encode_labels(labels, names, "labels"), "P and labels")
         if images is not None:
-            _check_images(images, n)
+            try:
+                pixels = np.asarray(images)
+            except ValueError:
+                raise ValueError("images must be of one size, got different ones: scale them first") from None
+            good = pixels.ndim == 3 or (pixels.ndim == 4 and pixels.shape[3] in (3, 4))
+            if not good or len(pixels) != n or pixels.size == 0 or pixels.dtype.kind not in "biuf":
+                wanted = f"({n}, height, width) or ({n}, height, width, 3 or 4)"
+                seen = f"got {pixels.dtype} in shape {pixels.shape} (flat rows? reshape them)"
+                raise ValueError(f"images must hold numbers in shape {wanted}, {seen}")
         return cls(posteriors, classes=names, images=images, labels=labels)
 
     def plot(self, ax: Axes | None = None, *, n_rows: int = 6, **kw: Any) -> Self:
@@ -470,8 +475,7 @@ class PosteriorDisplay(Display):
         ax.set_axis_off()
         grid = _divide(ax, len(heights), n, heights)
         self.axes_: list[Axes] = [ax.figure.add_subplot(grid[len(heights) - 1, i]) for i in range(n)]
-        self.bars_: list[BarContainer] = []
-        self.images_: list[AxesImage] = []
+        self.bars_, self.images_ = list[Any](), list[Any]()
         for i, (p, bars) in enumerate(zip(P, self.axes_, strict=True)):
             top = bars
             if self.images is not None:
@@ -490,18 +494,6 @@ class PosteriorDisplay(Display):
                 top.set_title(f"labelled {plain(names[codes[i]], 12)}", fontsize="medium")
         self.axes_[(n - 1) // 2].set_xlabel("chance of each class")
         return self
-
-
-def _check_images(images: npt.ArrayLike, n: int) -> None:
-    try:
-        pixels = np.asarray(images)
-    except ValueError:
-        raise ValueError("images must be of one size, got different ones: scale them first") from None
-    good = pixels.ndim == 3 or (pixels.ndim == 4 and pixels.shape[3] in (3, 4))
-    if not good or len(pixels) != n or pixels.size == 0 or pixels.dtype.kind not in "biuf":
-        wanted = f"({n}, height, width) or ({n}, height, width, 3 or 4)"
-        seen = f"got {pixels.dtype} in shape {pixels.shape} (flat rows? reshape them)"
-        raise ValueError(f"images must hold numbers in shape {wanted}, {seen}")
 
 
 def _divide(ax: Axes, rows: int, columns: int, heights: list[float]) -> Any:
