@@ -99,8 +99,8 @@ def show_json(value: Any) -> None:
 
 
 @contextmanager
-def notes_as_they_come(logged: bool = True) -> Iterator[list[str]]:
-    """What the package warns of, and logs about tables (if ``logged``), as notes at once, each once; gives all."""
+def notes_as_they_come() -> Iterator[list[str]]:
+    """What the package warns of, and logs about tables, as notes at once; gives all of them."""
     from collidescope._checks import CollisionWarning
 
     logger, said = logging.getLogger("collidescope.tables"), list[str]()
@@ -116,9 +116,8 @@ def notes_as_they_come(logged: bool = True) -> Iterator[list[str]]:
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", CollisionWarning)
         warnings.showwarning = lambda message, *_, **__: tell(str(message))
-        if logged:
-            logger.addHandler(handler)
-            logger.setLevel(logging.INFO)
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
         try:
             yield said
         finally:

@@ -275,22 +275,18 @@ def posteriors(fitted: Any, X: pd.DataFrame, held_out: bool = True) -> tuple[Any
     from collidescope.applications._inputs import posteriors_of
 
     with notes_as_they_come() as met:
-        table = X if hasattr(fitted, "encoder_") else _plain_columns(fitted, X)
+        table: Any = X
+        if not hasattr(fitted, "encoder_"):  # no TableClassifier: columns by name, or as they are
+            if (names := getattr(fitted, "feature_names_in_", None)) is None and X.shape[1] != fitted.n_features_in_:
+                rest = f"the table has {X.shape[1]} columns: keep the features only, in their order"
+                raise ValueError(f"the model was fitted on {fitted.n_features_in_} nameless features, {rest}")
+            wanted = list(map(str, X.columns if names is None else names))
+            check_columns(X, wanted, learned=True)
+            table = X.to_numpy() if names is None else X[wanted]
         if not held_out:
             return fitted.predict_proba(table), met
         P, _, notes = posteriors_of(fitted, table, None, None, "model")
         return P, [*met, *notes]
-
-
-def _plain_columns(fitted: Any, X: pd.DataFrame) -> Any:
-    if (names := getattr(fitted, "feature_names_in_", None)) is not None:
-        wanted = [str(name) for name in names]
-        check_columns(X, wanted, learned=True)
-        return X[wanted]
-    if X.shape[1] != fitted.n_features_in_:
-        rest = f"the table has {X.shape[1]} columns: keep the features only, in their order"
-        raise ValueError(f"the model was fitted on {fitted.n_features_in_} nameless features, {rest}")
-    return X.to_numpy()
 
 
 def clean_labels(column: pd.Series) -> tuple[npt.NDArray[Any], BoolArray, list[str]]:

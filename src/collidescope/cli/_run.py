@@ -148,8 +148,8 @@ class Options:
         if code:
             raise typer.Exit(code)
 
-    def finish(self, cm: CollisionMatrix, summary: dict[str, Any], *more: Any, **kw: Any) -> None:
-        """Tell S, the pairs that collide most, and what to do about them."""
+    def finish(self, cm: CollisionMatrix, summary: dict[str, Any], *more: Any, said: str = "", **kw: Any) -> None:
+        """Tell S, the pairs that collide most, what to do about them, and whatever else is ``said``."""
         from collidescope._text import as_text, pairs_text
 
         lines = [as_text(cm)]
@@ -157,7 +157,7 @@ class Options:
             lines += ["\nMost colliding pairs, with 95% intervals:", pairs_text(cm, PAIRS)]
         if advice := summary["what_to_do"]:
             lines += ["\nWhat to do about it:", *(f"- {line}" for line in advice)]
-        self.tell("\n".join(lines), summary, *more, cm=cm, **kw)
+        self.tell("\n".join([*lines, *[said] * bool(said)]), summary, *more, cm=cm, **kw)
 
 
 def command(*shared: str, **own: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -179,26 +179,24 @@ def ceilings(
 
     - `collidescope ceilings heldout.csv --label income --predicted yhat`
     """
-    rows, said = run.start(table, model, cost).scored(table, model, predicted), None
-    if predicted is not None:
-        rows, said = rows.predictions(predicted)
-    options = {"limit": rows.limit, "classes": rows.classes, "groups": rows.words(cluster, "--cluster")}
-    found = cs.ceilings(rows.P, rows.y, y_pred=said, cost=_costs(cost, rows.classes), **options)
-    run.answer(found, rows, sections=[found])
-
-
-def _costs(path: Path | None, classes: list[Any]) -> Any:
-    if path is None:
-        return None
     import pandas as pd
 
     from collidescope.tables.encoding import listed
 
-    frame = pd.read_csv(path, index_col=0).rename(index=str, columns=str)
-    names = [str(name) for name in classes]
-    if missing := [name for name in names if name not in frame.index or name not in frame.columns]:
-        raise ValueError(f"{path.name} lacks class {missing[0]!r}: it needs a row and a column for {listed(names)}")
-    return frame.loc[names, names].to_numpy()
+    rows, said = run.start(table, model, cost).scored(table, model, predicted), None
+    if predicted is not None:
+        rows, said = rows.predictions(predicted)
+    costs: Any = None
+    if cost is not None:
+        frame = pd.read_csv(cost, index_col=0).rename(index=str, columns=str)
+        names = [str(name) for name in rows.classes]
+        if missing := [name for name in names if name not in frame.index or name not in frame.columns]:
+            need = f"it needs a row and a column for {listed(names)}"
+            raise ValueError(f"{cost.name} lacks class {missing[0]!r}: {need}")
+        costs = frame.loc[names, names].to_numpy()
+    options = {"limit": rows.limit, "classes": rows.classes, "groups": rows.words(cluster, "--cluster")}
+    found = cs.ceilings(rows.P, rows.y, y_pred=said, cost=costs, **options)
+    run.answer(found, rows, sections=[found])
 
 
 @command

@@ -13,7 +13,7 @@ import typer
 import collidescope as cs
 from collidescope._text import duration
 from collidescope.cli import _run as opt
-from collidescope.cli._console import INTERRUPTED, note, notes_as_they_come, say, show
+from collidescope.cli._console import INTERRUPTED, note, notes_as_they_come, say
 from collidescope.cli._run import command, load, option, posterior_table, results, training
 
 if TYPE_CHECKING:
@@ -110,7 +110,6 @@ def fit(
     with notes_as_they_come():
         model = cs.TableClassifier(**settings)
         model.fit(rows.X, pd.Series(rows.y, name=rows.label), sample_weight=weighed, groups=grouped)
-    with notes_as_they_come(logged=False):
         if control and not model.interrupted_:
             say("Again, on shuffled labels, where nothing must be found:")
             checked = model.shuffled_control(rows.X, rows.y)
@@ -254,8 +253,7 @@ def votes(
         counts = counts.drop(columns=drop or [])
         if item is not None:
             counts = counts.set_index(run.column(list(counts.columns), item, table))
-        words = [name for name in counts.columns if counts[name].dtype.kind not in "iufb"]
-        if words:
+        if words := [name for name in counts.columns if counts[name].dtype.kind not in "iufb"]:
             raise ValueError(f"column {words[0]!r} holds no numbers of votes: is it the item (--item)? Else --drop it")
     cm = cs.collision_matrix_from_votes(counts, names)
     if once := int(cm.info["inputs_seen_once"] or 0):
@@ -264,17 +262,15 @@ def votes(
     told = cs.agreement(counts, names)
     beside = None if other is None else cs.compare(other, cm)
     results = [result for result in (people, beside) if result is not None]
-    given = {"--item": item, "--annotator": annotator}
-    flags = [part for flag, value in given.items() if value is not None for part in (flag, value)]
+    given = ("--item", item), ("--annotator", annotator)
+    flags = [part for flag, value in given if value is not None for part in (flag, value)]
     about = run.about("votes", table, run.label, *flags, *["--wide"] * wide)
     sections = [section("Agreement", ["With 95% intervals, as functions of B."], told.reset_index()), *results]
     summary = cs.summarise(cm, title=run.title, notes=notes, about=about, sections=sections)
     summary["votes"] = {"agreement": plain(told.reset_index())} if people is None else people.to_dict()
     summary["votes"] |= {} if beside is None else {"compared": beside.to_dict()}
-    run.finish(cm, summary)
-    if not run.as_json:
-        table_text = told.to_string(float_format="{:.4f}".format)
-        show("\n\n".join(["\nAgreement, with 95% intervals:\n" + table_text, *map(str, results)]))
+    agreed = "\nAgreement, with 95% intervals:\n" + told.to_string(float_format="{:.4f}".format)
+    run.finish(cm, summary, said="\n\n".join([agreed, *map(str, results)]))
 
 
 def _votes_in_rows(run: Run, table: Path, item: str | None, annotator: str | None) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
@@ -473,7 +474,12 @@ class PosteriorDisplay(Display):
         heights = [*([] if self.images is None else [1.6]), 0.9 + 0.2 * shown]
         ax = self._axes(ax, (1.0 + width * n, sum(heights)))
         ax.set_axis_off()
-        grid = _divide(ax, len(heights), n, heights)
+        from matplotlib.gridspec import GridSpec
+
+        place, box = ax.get_subplotspec(), ax.get_position()
+        sides: Any = {"left": box.x0, "right": box.x1, "bottom": box.y0, "top": box.y1, "figure": ax.figure}
+        divide: Any = partial(GridSpec, **sides) if place is None else place.subgridspec
+        grid = divide(len(heights), n, height_ratios=heights)
         self.axes_: list[Axes] = [ax.figure.add_subplot(grid[len(heights) - 1, i]) for i in range(n)]
         self.bars_, self.images_ = list[Any](), list[Any]()
         for i, (p, bars) in enumerate(zip(P, self.axes_, strict=True)):
@@ -494,14 +500,3 @@ class PosteriorDisplay(Display):
                 top.set_title(f"labelled {plain(names[codes[i]], 12)}", fontsize="medium")
         self.axes_[(n - 1) // 2].set_xlabel("chance of each class")
         return self
-
-
-def _divide(ax: Axes, rows: int, columns: int, heights: list[float]) -> Any:
-    from matplotlib.gridspec import GridSpec
-
-    place = ax.get_subplotspec()
-    if place is not None:
-        return place.subgridspec(rows, columns, height_ratios=heights)
-    box = ax.get_position()
-    sides = {"left": box.x0, "right": box.x1, "bottom": box.y0, "top": box.y1}
-    return GridSpec(rows, columns, figure=ax.figure, height_ratios=heights, **sides)  # type: ignore[arg-type]
