@@ -1,7 +1,5 @@
 """The command line: results on standard output, one paragraph for every mistake, exit codes that mean something."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal

@@ -1,7 +1,5 @@
 """Results in words: the headline says nothing that a classifier could refute, and names are escaped in notebooks."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from html.parser import HTMLParser
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Progress is silent unless asked, plain lines in a log, a bar on a terminal; always on stderr."""
 
-from __future__ import annotations
-
 import io
 import logging
 import re

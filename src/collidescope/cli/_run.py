@@ -35,8 +35,6 @@ FORMULA = re.compile(r"(^|[;\t\r\n])(?=\s*[=+\-@]|[\t\r])")
 NUMBER = re.compile(r"^[+-]?\d+(\.\d+)?([eE][+-]?\d+)?$")
 #: Pairs printed below the matrix, and up to how many classes.
 PAIRS, FEW_CLASSES = 5, 12
-#: Marks that keep the direction of a name to itself: pages obey them, many terminals print them.
-ISOLATES = dict.fromkeys((0x2068, 0x2069))
 
 
 def panel(panel: str | None) -> Callable[..., Any]:
@@ -129,7 +127,7 @@ class Options:
         if self.as_json:
             show_json(data)
         elif words is not None:
-            show(words.translate(ISOLATES))
+            show(words)
         outputs = [*more, ("table" if table is None else f"table of {len(table):,} rows", self.out, write_table, table)]
         outputs += [("matrix", self.matrix, write_matrix, cm)]
         outputs += [("report", self.report, write_page, page or (lambda: data))]

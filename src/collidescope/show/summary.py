@@ -60,7 +60,9 @@ def summarise(
     notes: Sequence[str] = (),
     sections: Sequence[Any] = (),
 ) -> dict[str, Any]:
-    """The whole answer as plain text, numbers and lists: what the report shows and what JSON output holds.
+    """The whole answer in a dict of plain text, numbers and lists: what the report shows and what JSON output holds.
+
+    Of more than 200 classes the matrix holds the 100 that collide most, and all others as one.
 
     Parameters
     ----------
@@ -84,11 +86,6 @@ def summarise(
     sections : list, optional
         More results to show: what ``compare``, ``ceilings``, ``column_value`` and others return, or mappings with
         ``title``, ``sentences`` (list of text) and ``table`` (None, or a mapping of ``columns`` and ``rows``).
-
-    Returns
-    -------
-    dict
-        Of more than 200 classes the matrix holds the 100 that collide most, and all others as one.
 
     Examples
     --------
@@ -179,11 +176,10 @@ def _intervals(cm: CollisionMatrix, keep: list[int], size: int) -> dict[str, Any
 def top_pairs(cm: CollisionMatrix, names: list[str]) -> list[dict[str, Any]]:
     """The most colliding pairs of all classes, with sentences."""
     table = replace(cm, classes=np.arange(cm.n_classes)).top_collisions(PAIRS, LEVEL)
-    pairs = []
-    for row in table[table["rate"] > 0].to_dict("records"):
-        pair = plain(row) | {"class": names[row["class"]], "other": names[row["other"]]}
-        said = {name: pair[name] for name in ("other", "rate", "low", "high")}
-        pairs.append(pair | {"sentence": words.collision(pair["class"], **said)})
+    pairs: list[dict[str, Any]] = plain(table[table["rate"] > 0])
+    for pair in pairs:
+        pair |= {"class": names[pair["class"]], "other": names[pair["other"]]}
+        pair["sentence"] = words.collision(*(pair[name] for name in ("class", "other", "rate", "low", "high")))
     return pairs
 
 
@@ -193,8 +189,8 @@ def limit_part(limit: Any) -> dict[str, Any]:
     part = {name.removeprefix("limit_").removeprefix("pber_"): value for name, value in facts.items()}
     # Limits that were made elsewhere may lack standard errors.
     curve = limit.curve.reindex(columns=["rows", "pber", "pber_stderr"])
-    going = part["state"] in READABLE
-    band = continuation(curve, part["pber"], part["low"], part["high"]) if going else None
+    ends = (part[name] for name in ("pber", "low", "high"))
+    band = continuation(curve, *ends) if part["state"] in READABLE else None
     columns = curve.rename(columns={"pber_stderr": "stderr"}).to_dict("list")
     return part | {"words": limit_words(facts), "curve": columns, "band": band}
 
@@ -232,19 +228,17 @@ def merge_path(shown: CollisionMatrix, whole: CollisionMatrix, limit: CollisionM
     plan = consolidate(shown, cannot_merge=None if complete else [[k, last] for k in range(last)])
     heads = [np.unique(g, return_index=True)[1][g] for g in plan.groupings]  # of every class its group's first
     moves = [np.flatnonzero(before != after)[0] for before, after in itertools.pairwise(heads)]
-    pber = plan.path["pber"].to_numpy()
-    none = np.full(len(pber), np.nan)
-    left = none
+    left: Any = [None] * len(plan.path)
     if limit is not None and complete:  # 1 - Σ over groups of what stays inside them
-        left = np.array([max(0.0, 1 - limit.joint[g[:, None] == g].sum()) for g in plan.groupings])
+        left = [max(0.0, 1 - limit.joint[g[:, None] == g].sum()) for g in plan.groupings]
     assert plan.linkage is not None
     return {
         "first": [None, *(after[moved] for after, moved in zip(heads[1:], moves, strict=True))],
         "second": [None, *(before[moved] for before, moved in zip(heads, moves, strict=False))],
         "n_groups": plan.path["n_groups"].to_numpy() + whole.n_classes - shown.n_classes,
-        "pber": pber + (0.0 if complete else whole.pber - shown.pber),
-        "low": plan.path["pber_low"].to_numpy() if complete else none,
-        "high": plan.path["pber_high"].to_numpy() if complete else none,
+        "pber": plan.path["pber"].to_numpy() + (0.0 if complete else whole.pber - shown.pber),
+        "low": plan.path["pber_low"].to_numpy(),
+        "high": plan.path["pber_high"].to_numpy(),
         "limit": left,
         "tree_order": leaves_list(plan.linkage)[::-1],  # the first merges at the top
     }
