@@ -101,7 +101,8 @@ class Options:
             check_output(path)
             if path.exists() and not path.is_file():  # a device or FIFO takes more than one
                 continue
-            if (twin := next((other for other in taken if _same(path, other)), None)) is not None:
+            both = [other for other in taken if path.exists() and other.exists() and path.samefile(other)]
+            if twin := next((other for other in taken if other in both or path.resolve() == other.resolve()), None):
                 doing = "is the file that is read" if twin in read else "is named for two results"
                 raise ValueError(f"{path} {doing}: write to another one")
             taken.append(path)
@@ -124,13 +125,15 @@ class Options:
         ``more`` are outputs of this command alone: (what it is, where to, the function that writes it). ``page`` makes
         the summary of the report, by default ``data``. A failure to write does not stop the rest: the exit code tells.
         """
+        from collidescope.show import write_report
+
         if self.as_json:
             show_json(data)
         elif words is not None:
             show(words)
         outputs = [*more, ("table" if table is None else f"table of {len(table):,} rows", self.out, write_table, table)]
         outputs += [("matrix", self.matrix, write_matrix, cm)]
-        outputs += [("report", self.report, write_page, page or (lambda: data))]
+        outputs += [("report", self.report, lambda path: write_report(page() if page else data, path))]
         code = 0
         for what, path, write, *content in outputs:
             if path is None:
@@ -213,11 +216,6 @@ def load(path: Path, wanted: str = "") -> Any:
     return getattr(source, "collision_matrix_", source) if wanted == "matrix" else source
 
 
-def _same(one: Path, other: Path) -> bool:
-    both = one.exists() and other.exists()
-    return one.samefile(other) if both else one.resolve() == other.resolve()
-
-
 def check_matrix_name(path: Path | None, n_classes: int) -> None:
     """Refuse JSON for more classes than it takes; the name of a file is never changed."""
     from collidescope.matrix import JSON_CLASSES
@@ -231,13 +229,6 @@ def write_matrix(path: Path, cm: CollisionMatrix) -> None:
     """S as JSON, or in binary where ``path`` ends in .npz."""
     check_matrix_name(path, cm.n_classes)
     (cm.to_npz if path.suffix == ".npz" else cm.to_json)(path)
-
-
-def write_page(path: Path, summary: Callable[[], dict[str, Any]]) -> None:
-    """The report of a summary, which is made only where a report is asked for."""
-    from collidescope.show import write_report
-
-    write_report(summary(), path)
 
 
 def guard(value: Any) -> Any:

@@ -88,11 +88,11 @@ def rows(
     from collidescope._checks import check_choice
     from collidescope.applications._inputs import plain
 
-    wanted = {"ambiguous": ["ambiguous"], "suspect": ["suspect label"], "both": ["ambiguous", "suspect label"]}
-    check_choice(kind, list(wanted), "--kind")
+    check_choice(kind, ["ambiguous", "suspect", "both"], "--kind")
     rows = run.start(table, model).scored(table, model)
-    found = cs.ambiguous(rows.P, y=rows.y, classes=rows.classes, by=by)
-    found = found[found["kind"].isin(wanted[kind])][:top].reset_index(drop=True).rename(columns={"index": "row"})
+    found = cs.ambiguous(rows.P, y=rows.y, classes=rows.classes, by=by).rename(columns={"index": "row"})
+    wanted = found["kind"] != "clear" if kind == "both" else found["kind"].str.startswith(kind)
+    found = found[wanted][:top].reset_index(drop=True)
     lines = found.join(rows.X.iloc[found["row"]].add_prefix("x_").reset_index(drop=True))
     lines["row"] = found["row"] = rows.numbers[found["row"]]
     note(*rows.notes)

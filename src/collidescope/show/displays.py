@@ -235,10 +235,14 @@ class CollisionMatrixDisplay(Display):
         words = [[plain(format(value, values_format)) for value in row] for row in S.tolist()]
         room = min(points(self.ax_, "x"), points(self.ax_, "y")) / len(S)
         size = min(LARGEST_FONT, 0.9 * room / (CHARACTER * max(len(word) for row in words for word in row)))
-        cells = self.im_.to_rgba(np.ma.masked_array(S, np.eye(len(S), dtype=bool)))
+        rgb = self.im_.to_rgba(np.ma.masked_array(S, np.eye(len(S), dtype=bool)))[..., :3]
+        # White or dark, whichever stands out more from the colour of the cell (WCAG's relative luminance).
+        linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+        luminance = linear @ [0.2126, 0.7152, 0.0722] + 0.05
+        ink = np.where(1.05 / luminance > luminance / 0.0725, "white", INK)
         texts = np.empty(S.shape, dtype=object)
         for i, j in np.ndindex(S.shape):
-            style: dict[str, Any] = {"color": _ink_on(cells[i, j]), "weight": "bold" if i == j else "normal"}
+            style: dict[str, Any] = {"color": str(ink[i, j]), "weight": "bold" if i == j else "normal"}
             texts[i, j] = self.ax_.text(j, i, words[i][j], fontsize=size, ha="center", va="center", **style)
         return texts
 
@@ -249,14 +253,6 @@ def leaf_order(affinity: FloatArray) -> IntArray:
 
     pairs = ((affinity + affinity.T) / 2)[np.triu_indices(len(affinity), 1)]
     return np.asarray(leaves_list(linkage(pairs.max() - pairs, "average", optimal_ordering=True)), dtype=np.intp)
-
-
-def _ink_on(colour: FloatArray) -> str:
-    """White or dark, whichever stands out more from ``colour`` (WCAG's relative luminance)."""
-    rgb = colour[:3]
-    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
-    luminance = float(linear @ [0.2126, 0.7152, 0.0722])
-    return "white" if 1.05 / (luminance + 0.05) > (luminance + 0.05) / 0.0725 else INK
 
 
 def continuation(curve: pd.DataFrame, pber: float, low: float, high: float) -> dict[str, FloatArray]:

@@ -114,25 +114,17 @@ def rows_to_look_at(source: Source, names: list[str], X: Any, rows: Any, image_s
     found = ambiguous(P, y=codes, classes=range(P.shape[1]))
     ranked = found if codes is None else ambiguous(P, y=codes, classes=range(P.shape[1]), by="label")
     suspects = ranked["index"][ranked["kind"] == "suspect label"]
+    # If every label were drawn from its posterior this many would look wrong: those are nobody's mistake.
+    by_chance = float(P.sum(where=(P.max(axis=1, keepdims=True) >= CLEAR) & (P <= SUSPECT)))
     return {
         "n_rows": len(P),
         "n_ambiguous": int((found["kind"] == "ambiguous").sum()),
         "n_suspect": len(suspects),
-        "expected_suspect": expected_suspects(P),
+        "expected_suspect": by_chance,
         "fresh": source.fresh,
         "rows": shown(found["index"][found["kind"] != "clear"].to_numpy()[:AMBIGUOUS]),
         "suspects": shown(suspects.to_numpy()[:SUSPECTS]),
     }
-
-
-def expected_suspects(P: FloatArray) -> float:
-    """How many labels would look wrong if every one were drawn from its posterior: those are nobody's mistake.
-
-    >>> round(expected_suspects(np.array([[0.95, 0.05]] * 100)), 1)
-    5.0
-    """
-    clear = P.max(axis=1, keepdims=True) >= CLEAR
-    return float(P.sum(where=clear & (P <= SUSPECT)))
 
 
 def _bars(p: FloatArray, names: list[str], label: int | None) -> list[dict[str, Any]]:
