@@ -1,13 +1,12 @@
 """The command line: results on standard output, one paragraph for every mistake, exit codes that mean something."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal
 import subprocess
 import sys
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -90,24 +89,25 @@ def here(folder, monkeypatch):
 
 
 def test_fit_prints_the_answer_and_says_on_standard_error_what_it_found_left_out_and_expects(folder):
-    said = (folder / "fit.out").read_text()
+    said, noted = (folder / "fit.out").read_text(), (folder / "fit.err").read_text()
     assert said.startswith("Collision matrix of 3 classes from 295 rows")
     for part in ("95% interval", "basic     0.", "Most colliding pairs", "What to do about it:\n- "):
         assert part in said
     assert str(cs.load(folder / "m.collide").collision_matrix_) in said
-    noted = (folder / "fit.err").read_text()
-    assert "shop.csv: 295 labelled rows, 5 columns; 3 classes in 'plan': basic " in noted
-    assert "5 of 300 rows have no label in 'plan', written as 'NA', and are left out (the first is row 0)" in noted
-    assert "column 'customer_id' is left out: every value differs" in noted
+    for part in (
+        "shop.csv: 295 labelled rows, 5 columns; 3 classes in 'plan': basic ",
+        "5 of 300 rows have no label in 'plan', written as 'NA', and are left out (the first is row 0)",
+        "column 'customer_id' is left out: every value differs",
+        f"collidescope merge {folder / 'm.json'}",
+    ):
+        assert part in noted
     for pattern in (r"of 295 rows\): city \d+", r"295 rows × 4 columns → \d+ features", "training folds: .*left"):
         assert re.search(pattern, noted)
     assert re.search(r"Took \d+ s and \d\.\d GB", noted)
-    assert f"collidescope merge {folder / 'm.json'}" in noted
 
 
 def test_fit_writes_model_matrix_posteriors_and_report(folder):
-    model = cs.load(folder / "m.collide")
-    assert cs.CollisionMatrix.from_json(folder / "m.json") == model.collision_matrix_
+    assert cs.CollisionMatrix.from_json(folder / "m.json") == cs.load(folder / "m.collide").collision_matrix_
     heldout = pd.read_csv(folder / "heldout.csv")
     assert heldout.columns.tolist() == ["row", "plan", "predicted", "p_basic", "p_plus", "p_premium"]
     assert heldout["row"].tolist() == list(range(5, 300))  # the first five have no label
@@ -271,15 +271,10 @@ def test_long_names_fit_the_terminal_and_arabic_ones_are_readable(tmp_path, monk
     assert any("قطة" in line for line in lines)
 
 
-class WithLimit:
-    """A saved model that carries a limit, as far as the command looks at one."""
-
-    collision_matrix_ = cs.CollisionMatrix([[0.8, 0.2], [0.2, 0.8]], info={"method": "one-step"})
-    limit_ = limit_like(collision_matrix_)
-
-
 def test_limit_says_what_unlimited_rows_would_leave_in_words_json_and_a_picture(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr("collidescope.cli._run.load_source", lambda path: WithLimit)
+    cm = cs.CollisionMatrix([[0.8, 0.2], [0.2, 0.8]], info={"method": "one-step"})
+    model = SimpleNamespace(collision_matrix_=cm, limit_=limit_like(cm))
+    monkeypatch.setattr("collidescope.cli._run.load", lambda path: model)
     done = good("limit", folder / "m.collide", "--plot", tmp_path / "curve.png")
     assert "Unlimited rows of this kind would leave 6.0% to 22.0%" in done.stdout
     assert "Verdict: more rows would lower it." in done.stdout
@@ -310,22 +305,44 @@ def test_count_is_that_of_python_with_its_coverage(folder, tmp_path):
     assert "Reading t.csv (7 MB) …" in done.stderr
 
 
-def test_commands_for_decisions_say_what_the_functions_say(here):
+def decided():
+    """What the functions say, by the command that asks them, and what its page must hold."""
     frame, later = pd.read_csv("p.csv"), pd.read_csv("later.csv")
-    P, y = frame[P_COLUMNS].to_numpy(), frame["y"].to_numpy()
-    Q, z = later[P_COLUMNS].to_numpy(), later["y"].to_numpy()
-    expected = {
-        "audit p.csv -l y -p said": applications.audit(P, y, frame["said"].to_numpy()),
-        "groups p.csv -l y --by site": applications.collisions_by(P, y, frame["site"].astype(str)),
-        "ceilings p.csv -l y --cost cost.csv": applications.ceilings(P, y, cost=1 - np.eye(3)),
-        "compare p.csv later.csv -l y": applications.collision_change(P, y, Q, z),
-        "compare p.csv later.csv -l y --id id": applications.collision_change(P[:250], z, Q),
-        "split p.csv -l y": applications.split_candidates(P, y),
+    (P, y), (Q, z) = ((table[P_COLUMNS].to_numpy(), table["y"].to_numpy()) for table in (frame, later))
+    return {
+        "audit p.csv -l y -p said": (cs.audit(P, y, frame["said"].to_numpy()), "could be fixed by a better model"),
+        "groups p.csv -l y --by site": (cs.collisions_by(P, y, frame["site"].astype(str)), "For whom do the classes"),
+        "ceilings p.csv -l y --cost cost.csv": (cs.ceilings(P, y, cost=1 - np.eye(3)), "balanced accuracy"),
+        "compare p.csv later.csv -l y": (applications.collision_change(P, y, Q, z), "Did collisions change?"),
+        "compare p.csv later.csv -l y --id id": (
+            applications.collision_change(P[:250], z, Q),
+            "Did collisions change?",
+        ),
+        "split p.csv -l y": (cs.split_candidates(P, y), "Which classes look like two?"),
     }
-    for command, found in expected.items():
-        answer, said = told(*command.split()), json.loads(json.dumps(found.to_dict()))
+
+
+def test_commands_for_decisions_say_what_the_functions_say_as_json_a_table_and_a_section_of_the_report(here, tmp_path):
+    for command, (found, says) in decided().items():
+        answer = told(*command.split(), "--report", tmp_path / "r.html", "--out", tmp_path / "t.csv")
+        said = json.loads(json.dumps(found.to_dict()))
         assert answer.pop("notes") is not None
         assert answer == {name: part for name, part in said.items() if name != "notes"}, command
+        page = (tmp_path / "r.html").read_text(encoding="utf-8")
+        assert says in page
+        assert any(f"in {name} collide?</title>" in page for name in command.split()[1:3])
+        assert "columns used" not in page  # those that stand beside posteriors are not
+        assert len(pd.read_csv(tmp_path / "t.csv")) == len(getattr(found, found.TABLE))
+
+
+def test_columns_are_ranked_and_priced(here, tmp_path):
+    command = ["columns", "raw.csv", "-l", "y", "--unit", "x=x1,x2", "--cost", "x=2", "--budget", "5"]
+    answer = told(*command, "--report", tmp_path / "r.html", "--out", tmp_path / "t.csv")["table"]
+    assert pd.read_csv(tmp_path / "t.csv")["unit"].tolist() == [row["unit"] for row in answer] == ["x", "site"]
+    assert answer[0]["per_cost"] == pytest.approx(answer[0]["needed"] / 2)
+    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "Which column tells the classes apart?" in page
+    assert "columns used" in page
 
 
 def test_rows_are_written_with_their_numbers_and_columns(here, tmp_path):
@@ -337,30 +354,6 @@ def test_rows_are_written_with_their_numbers_and_columns(here, tmp_path):
         written = read(tmp_path / name)
         assert written["row"].tolist() == written["x_id"].tolist() == expected
     assert len(told("rows", "p.csv", "-l", "y", "--top", 3)["rows"]) == 3
-
-
-@pytest.mark.parametrize(
-    ("command", "says"),
-    [
-        ("groups p.csv -l y --by site", "For whom do the classes collide?"),
-        ("ceilings p.csv -l y", "balanced accuracy"),
-        ("columns raw.csv -l y --unit x=x1,x2 --cost x=2 --budget 5 --json", "Which column tells the classes apart?"),
-        ("compare p.csv later.csv -l y", "Did collisions change?"),
-        ("split p.csv -l y", "Which classes look like two?"),
-        ("audit p.csv -l y -p said", "could be fixed by a better model"),
-    ],
-)
-def test_every_result_is_a_section_of_the_report_and_a_table(here, tmp_path, command, says):
-    done = good(*command.split(), "--report", tmp_path / "r.html", "--out", tmp_path / "t.csv", "-q")
-    page = (tmp_path / "r.html").read_text(encoding="utf-8")
-    assert says in page
-    assert any(f"in {name} collide?</title>" in page for name in command.split()[1:3])
-    assert ("columns used" in page) == ("columns raw" in command)  # not those that stand beside posteriors
-    table = pd.read_csv(tmp_path / "t.csv")
-    if "--json" in command:  # columns are ranked and priced
-        answer = json.loads(done.stdout)["table"]
-        assert table["unit"].tolist() == [row["unit"] for row in answer] == ["x", "site"]
-        assert answer[0]["per_cost"] == pytest.approx(answer[0]["needed"] / 2)
 
 
 def test_a_bound_for_continuous_integration_is_an_exit_code(here):

@@ -301,7 +301,7 @@ def test_names_with_control_characters_survive_a_file_and_harm_no_terminal(tmp_p
     printed = capsys.readouterr().out
     assert json.loads(printed) == {"name": "a\x1b\x9b\u202e\nb"}
     assert not {"\x1b", "\x9b", "\u202e"} & set(printed)
-    assert printable("ä\n\x07 \u2068شارع\x07\u2069 \u2069") == "ä\n\\x07 \u2068شارع\\x07\u2069 \\u2069"
+    assert printable("ä\n\x07 “\u2068شارع\x07\u2069” \u2069") == "ä\n\\x07 “شارع\\x07” \\u2069"
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, '{"format": NaN}', "{", "\0"])

@@ -21,7 +21,7 @@ FLOORS = [
     ["folds", "learners", "pairwise", "crossfit", "estimators"],
     ["trust", "classifier", "tables"],
     ["applications", "show", "mlflow", "datasets"],
-    ["demo", "cli", "__main__"],
+    ["cli", "__main__"],
 ]
 FLOOR = {room: depth for depth, rooms in enumerate(FLOORS) for room in rooms}
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")

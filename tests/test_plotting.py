@@ -1,7 +1,5 @@
 """Displays show the data that they are given, for few classes and many, whatever the classes are called."""
 
-from __future__ import annotations
-
 import sys
 from itertools import pairwise
 from types import SimpleNamespace

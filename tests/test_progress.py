@@ -1,7 +1,5 @@
 """Progress is silent unless asked, plain lines in a log, a bar on a terminal; always on stderr."""
 
-from __future__ import annotations
-
 import io
 import logging
 import re
@@ -48,7 +46,7 @@ def test_bar_share_and_time_left_are_readable_at_any_width(monkeypatch, columns)
     monkeypatch.setenv("COLUMNS", str(columns))
     with Progress("training folds", 5, 1) as progress:
         progress.report(ENTRY)
-        assert progress._bar.tasks[0].fields["pace"] == "5%, 0:00 so far"  # no ETA before a step is done
+        assert progress._bar.tasks[0].fields["pace"] == "5%, 0:00:00 so far"  # no ETA before a step is done
         progress.step()
         progress.report(ENTRY)
         progress._bar.refresh()
@@ -57,7 +55,7 @@ def test_bar_share_and_time_left_are_readable_at_any_width(monkeypatch, columns)
     assert len(last) <= columns
     assert last.startswith("training folds")
     assert len(re.findall("[━╸╺]", last)) >= 10
-    assert re.search(r"25%, \d+:\d\d left\s*$", last)
+    assert re.search(r"25%, \d+:\d\d:\d\d left\s*$", last)
 
 
 def test_the_bar_ends_when_the_work_fails(monkeypatch):

@@ -1,7 +1,5 @@
 """The report in a real browser: no network, no errors, values on hover, merging by slider and keyboard, inert names."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

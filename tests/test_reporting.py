@@ -1,7 +1,5 @@
 """The summary says what the other rooms say, JSON can hold it, and the page escapes whatever it is given."""
 
-from __future__ import annotations
-
 import base64
 import copy
 import functools

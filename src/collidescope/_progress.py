@@ -6,6 +6,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 logger = logging.getLogger("collidescope")
@@ -31,13 +32,10 @@ class Progress:
             from rich.table import Column
 
             # Two parts text and one part bar share what share and ETA, which are never cut, leave of the line.
-            wide, cut = Column(ratio=2, no_wrap=True, overflow="ellipsis"), Column(no_wrap=True)
-            columns = (
-                TextColumn("{task.description}", table_column=wide),
-                BarColumn(None, table_column=Column(ratio=1)),
-                TextColumn("{task.fields[pace]}", table_column=cut),
-            )
-            self._bar = Bar(*columns, console=Console(stderr=True), expand=True)
+            text = TextColumn("{task.description}", table_column=Column(ratio=2, no_wrap=True, overflow="ellipsis"))
+            pace = TextColumn("{task.fields[pace]}", table_column=Column(no_wrap=True))
+            bar = BarColumn(None, table_column=Column(ratio=1))
+            self._bar = Bar(text, bar, pace, console=Console(stderr=True), expand=True)
             self._task = self._bar.add_task(self.what, total=self.total or None, pace="")
             self._bar.start()
         return self
@@ -71,20 +69,9 @@ class Progress:
         self._move(self.done + share, time.perf_counter() - self._started, text)
 
     def _move(self, done: float, elapsed: float, text: str) -> None:
-        pace = f"{clock(elapsed)} so far"
+        pace = f"{timedelta(seconds=round(elapsed))} so far"
         if self.total:
             # Epochs of the first step say little about its end, as most networks stop early.
-            left = f"{clock(elapsed / done * (self.total - done))} left" if self.done else pace
-            pace = f"{done / self.total:.0%}, {left}"
+            left = timedelta(seconds=round(elapsed / done * (self.total - done))) if self.done else None
+            pace = f"{done / self.total:.0%}, {pace if left is None else f'{left} left'}"
         self._bar.update(self._task, completed=done, description=text, pace=pace)
-
-
-def clock(seconds: float) -> str:
-    """Hours, minutes and seconds as clocks show them.
-
-    >>> clock(75), clock(3725)
-    ('1:15', '1:02:05')
-    """
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -33,8 +33,6 @@ READABLE = ("settled", "still learning")
 SIMPLE = re.compile(r"[\w.+-]+")
 #: Characters that turn the direction of writing; those of a name would reach beyond it.
 DIRECTION = re.compile("[\u202a-\u202e\u2066-\u2069]")
-#: (seconds, name, from how many on): up to ten days in hours, beyond in days, beyond two years in years.
-UNITS = ((365.25 * 86400, "years", 2.0), (86400.0, "days", 10.0), (3600.0, "h", 1.0), (60.0, "min", 1.0))
 
 
 def percent(value: float) -> str:
@@ -67,11 +65,12 @@ def span(low: float, high: float) -> str:
 def duration(seconds: float) -> str:
     """A time in words.
 
-    >>> duration(3), duration(78), duration(3900), duration(3e6)
-    ('3 s', '1.3 min', '1.1 h', '34.7 days')
+    >>> duration(3), duration(78), duration(3900)
+    ('3 s', '1.3 min', '1.1 h')
     """
-    found = (f"{seconds / unit:,.1f} {name}" for unit, name, least in UNITS if seconds >= least * unit)
-    return next(found, f"{max(seconds, 1):.0f} s")
+    if seconds < 60:
+        return f"{max(seconds, 1):.0f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 3600 else f"{seconds / 3600:,.1f} h"
 
 
 def short(name: Any, longest: int) -> str:
@@ -100,26 +99,26 @@ def quote(name: Any, longest: int = IN_SENTENCE) -> str:
     return text if SIMPLE.fullmatch(text) else f"“{text}”"
 
 
-def limit_facts(limit: Any, level: float = LEVEL) -> dict[str, str | float | None]:
+def limit_facts(limit: Any) -> dict[str, str | float | None]:
     """What the headline needs of a ``Limit``, as plain values that ``CollisionMatrix.info`` can hold."""
-    pber, error = limit.pber_interval(level), limit.bayes_error_interval(level) or (None, None)
+    pber, error = limit.pber_interval(LEVEL), limit.bayes_error_interval(LEVEL) or (None, None)
     facts = {"limit_pber": limit.pber, "limit_pber_low": pber[0], "limit_pber_high": pber[1]}
     facts |= {"limit_error_low": error[0], "limit_error_high": error[1]}
     plain = {name: None if value is None else float(value) for name, value in facts.items()}
     return {"limit_state": str(limit.state), "limit_reason": str(limit.reason or ""), **plain}
 
 
-def headline(cm: CollisionMatrix, limit: Any = None, level: float = LEVEL) -> list[str]:
-    """The answer in sentences, with intervals at ``level``.
+def headline(cm: CollisionMatrix, limit: Any = None) -> list[str]:
+    """The answer in sentences, with intervals at ``LEVEL``.
 
     ``limit`` is by default what ``cm.info`` holds of one (:func:`limit_facts`); that of merged classes is not known.
     """
-    low, high = cm.pber_interval(level) or (None, None)
-    pber = f"{percent(cm.pber)} of inputs would get another label{between(low, high, f'{level:.0%} interval ')}"
+    low, high = cm.pber_interval(LEVEL) or (None, None)
+    pber = f"{percent(cm.pber)} of inputs would get another label{between(low, high, f'{LEVEL:.0%} interval ')}"
     if cm.coverage is not None and cm.coverage < 1:
-        return _counted(cm, pber, low, level)
+        return _counted(cm, cm.coverage, pber, low)
     if cm._is_known():
-        least, most = cm.bayes_error_bounds(None if low is None else level)
+        least, most = cm.bayes_error_bounds(None if low is None else LEVEL)
         best = "No two classes collide: a perfect classifier of these inputs is possible."
         if most > 0:
             best = f"The best possible classifier of these inputs errs on {percent(least)} to {percent(most)}. "
@@ -128,14 +127,14 @@ def headline(cm: CollisionMatrix, limit: Any = None, level: float = LEVEL) -> li
     if cm.info.get("method") == "limit":
         return [f"With unlimited rows of this kind, labelled a second time, {pber}. [PBER at the limit]"]
     rows = "the data" if cm.counts is None else f"{cm.counts.sum():,.0f} rows"
-    facts = limit_facts(limit, level) if limit is not None else {} if cm.info.get("merged") else cm.info
+    facts = limit_facts(limit) if limit is not None else {} if cm.info.get("merged") else cm.info
     lines = [f"Labelled a second time, {pber}, as far as a model trained on {rows} can tell. [PBER now]"]
     lines.append(limit_words(facts))
-    at_most, least_error = upper_limit(cm, level), facts.get("limit_error_low")
+    at_most, at_least = upper_limit(cm), facts.get("limit_error_low")
     if at_most is not None:
-        last = f"The best possible classifier errs on at most {percent(at_most)} ({level:.0%} confidence)"
-        if isinstance(least_error, float) and least_error >= SMALLEST and facts.get("limit_state") in READABLE:
-            last += f", and on at least {percent(min(least_error, at_most))} if learning goes on as it did"
+        last = f"The best possible classifier errs on at most {percent(at_most)} ({LEVEL:.0%} confidence)"
+        if isinstance(at_least, float) and at_least >= SMALLEST and facts.get("limit_state") in READABLE:
+            last += f", and on at least {percent(min(at_least, at_most))} if learning goes on as it did"
         lines.append(f"{last}.")
     return lines
 
@@ -164,38 +163,36 @@ def limit_words(facts: Mapping[str, Any]) -> str:
     return f"{said} [PBER at the limit]"
 
 
-def upper_limit(cm: CollisionMatrix, level: float = LEVEL) -> float | None:
+def upper_limit(cm: CollisionMatrix) -> float | None:
     """The error that the best possible classifier makes at most; None where S has no standard errors."""
-    return None if cm.pber_stderr is None else cm.bayes_error_limit(level)
+    return None if cm.pber_stderr is None else cm.bayes_error_limit(LEVEL)
 
 
-def _counted(cm: CollisionMatrix, pber: str, low: float | None, level: float) -> list[str]:
+def _counted(cm: CollisionMatrix, coverage: float, pber: str, low: float | None) -> list[str]:
     """Counted collisions that speak for part of the rows: coverage comes first where it is low."""
-    assert cm.coverage is not None
-    items = cm.info.get("method") == "counted votes"
-    rows = "rows", "those whose input occurs more than once"
-    unit, which = ("items", "those with several labels") if items else rows
-    of_all = f"{percent(cm.coverage)} of the {unit}"
-    if cm.counts is not None and cm.coverage > 0:
-        of_all += f" ({cm.counts.sum():,.0f} of {cm.counts.sum() / cm.coverage:,.0f})"
+    unit, which = "rows", "those whose input occurs more than once"
+    if cm.info.get("method") == "counted votes":
+        unit, which = "items", "those with several labels"
+    of_all = f"{percent(coverage)} of the {unit}"
+    if cm.counts is not None and coverage > 0:
+        of_all += f" ({cm.counts.sum():,.0f} of {cm.counts.sum() / coverage:,.0f})"
     lines = [f"Counted without a model on {of_all}: {which}."]
-    if cm.coverage < LOW_COVERAGE:
+    if coverage < LOW_COVERAGE:
         lines[0] += " The others say nothing here, so this is not an answer for the whole table."
     lines.append(f"Of these, labelled a second time, {pber}. [PBER of inputs with several labels]")
     if low is not None:
         # B is an average over rows, and no row contributes less than zero.
-        lines.append(f"For all {unit} together it is at least {percent(cm.coverage * low)} ({level:.0%} confidence).")
+        lines.append(f"For all {unit} together it is at least {percent(coverage * low)} ({LEVEL:.0%} confidence).")
     return lines
 
 
-def as_text(cm: CollisionMatrix, limit: Any = None) -> str:
+def as_text(cm: CollisionMatrix) -> str:
     """Labelled S, or its largest collisions when there are too many classes to print."""
     rows = "" if cm.counts is None else f" from {cm.counts.sum():,.0f} rows"
-    lines = [f"Collision matrix of {cm.n_classes} classes{rows}", *headline(cm, limit), ""]
+    lines = [f"Collision matrix of {cm.n_classes} classes{rows}", *headline(cm), ""]
     if cm.n_classes > TEXT_CLASSES:
         lines.append(f"Largest collisions ({cm.n_classes} classes are too many to print; see .to_frame()):")
-        lines.append(pairs_text(cm, 10))
-        return "\n".join(lines)
+        return "\n".join([*lines, pairs_text(cm, 10)])
     names, heads = ([short(name, longest) for name in cm.classes] for longest in (AT_LEFT, ABOVE))
     left, width = max(8, *(len(name) + 1 for name in names)), max(7, *(len(name) + 1 for name in heads))
     lines.append("seen in".ljust(left) + "".join(name.rjust(width) for name in heads) + "   ← seen again in")

@@ -22,8 +22,6 @@ from rich.text import Text
 
 #: What a terminal obeys instead of showing it, and characters that turn the direction of writing.
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-#: The same, or a name between marks that keep its direction to itself, as our sentences set Arabic and Hebrew ones.
-ISOLATED = re.compile(f"\u2068([^\u2066-\u2069\n]*)\u2069|{CONTROL.pattern}")
 BAD_INPUT, FAILURE, INTERRUPTED = 2, 1, 130
 #: Set it to see where an error comes from.
 DEBUG = "COLLIDESCOPE_TRACEBACK"
@@ -34,9 +32,10 @@ R = TypeVar("R")
 
 
 class State:
-    """Of the running command: are notes left out, what was written so far, was there nowhere to print the result?"""
+    """Of the running command: are notes left out, which were said, what was written, was there nowhere to print?"""
 
     quiet = False
+    noted: frozenset[str] = frozenset()
     written: tuple[Path, ...] = ()
     lost = False
 
@@ -48,9 +47,11 @@ def say(text: str, style: str = "", *, always: bool = False) -> None:
 
 
 def note(*lines: str) -> None:
-    """Things worth knowing."""
-    for line in lines:
-        say(f"· {line}", "yellow")
+    """Things worth knowing, each once."""
+    for line in dict.fromkeys(lines):
+        if line not in State.noted:
+            say(f"· {line}", "yellow")
+    State.noted |= {*lines}
 
 
 def fail(words: str) -> None:
@@ -78,50 +79,44 @@ def printable(text: str) -> str:
     >>> printable("cat\x1b[2J")
     'cat\\x1b[2J'
     """
-
-    def escaped(found: re.Match[str]) -> str:
-        if found.group(1) is not None:
-            return f"\u2068{ISOLATED.sub(escaped, found.group(1))}\u2069"
-        return found.group().encode("unicode_escape").decode()
-
-    return ISOLATED.sub(escaped, text)
+    # Our sentences set Arabic and Hebrew names between marks that pages obey, and that many terminals print.
+    text = text.replace("“\u2068", "“").replace("\u2069”", "”")
+    return CONTROL.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
 
 
 def show_json(value: Any) -> None:
     """The result for machines: JSON and nothing else on standard output."""
     encoding = getattr(sys.stdout, "encoding", None) or "ascii"
     escaped = codecs.lookup(encoding).name != "utf-8"
-    text = json.dumps(value, indent=1, ensure_ascii=escaped, allow_nan=False)
+    text = json.dumps(value, indent=1, ensure_ascii=escaped, allow_nan=False, default=lambda array: array.tolist())
     show(CONTROL.sub(lambda found: f"\\u{ord(found.group()):04x}", text))
 
 
 @contextmanager
-def notes_as_they_come(logged: bool = True) -> Iterator[list[str]]:
-    """What the package logs about tables (if ``logged``) as notes at once, at the end its warnings, each once."""
+def notes_as_they_come() -> Iterator[list[str]]:
+    """What the package warns of, and logs about tables, as notes at once; gives all of them."""
     from collidescope._checks import CollisionWarning
 
     logger, said = logging.getLogger("collidescope.tables"), list[str]()
     handler, level = logging.Handler(), logger.level
 
     def tell(words: str) -> None:
-        said.append(words)
+        if words not in said:
+            said.append(words)
         note(words)
 
     handler.emit = lambda record: tell(record.getMessage())  # type: ignore[method-assign]
-    with warnings.catch_warnings(record=True) as caught:
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", CollisionWarning)
-        if logged:
-            logger.addHandler(handler)
-            logger.setLevel(logging.INFO)
+        warnings.showwarning = lambda message, *_, **__: tell(str(message))
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
         try:
             yield said
         finally:
             logger.removeHandler(handler)
             logger.setLevel(level)
-    for warning in caught:
-        if issubclass(warning.category, CollisionWarning) and str(warning.message) not in said:
-            tell(str(warning.message))
 
 
 def guarded(command: Callable[P, R]) -> Callable[P, R]:
@@ -129,8 +124,12 @@ def guarded(command: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
-        State.quiet, State.written, State.lost = False, (), False
-        _fill_closed_descriptors()
+        State.quiet, State.noted, State.written, State.lost = False, frozenset(), (), False
+        for descriptor in range(3):
+            try:
+                os.fstat(descriptor)
+            except OSError:  # closed: the next file that is opened would take its place
+                os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
         try:
             result = command(*args, **kwargs)
         except typer.Exit:
@@ -150,19 +149,11 @@ def guarded(command: Callable[P, R]) -> Callable[P, R]:
     return run
 
 
-def _fill_closed_descriptors() -> None:
-    """Point closed standard streams to nowhere: otherwise the next file that is opened takes their place."""
-    for descriptor in range(3):
-        try:
-            os.fstat(descriptor)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
-
-
 def explained(error: Exception) -> str:
     """What an error says, on one line."""
-    named = f": {error.filename}" if isinstance(error, OSError) and error.filename else ""
-    words = f"{error.strerror}{named}" if isinstance(error, OSError) and error.strerror else str(error)
+    words = str(error)
+    if isinstance(error, OSError) and error.strerror:
+        words = error.strerror + (f": {error.filename}" if error.filename else "")
     return " ".join(words.split()) or type(error).__name__
 
 

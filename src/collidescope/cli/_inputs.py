@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+import collidescope as cs
 from collidescope._checks import check_choice
-from collidescope.cli._console import notes_as_they_come, say
-from collidescope.cli._run import guard
+from collidescope.cli._console import note, notes_as_they_come, say
+from collidescope.cli._run import Options, guard, load
 from collidescope.folds import handle_rare
 from collidescope.tables.encoding import MISSING_WORDS, as_levels, as_numbers, as_word, check_columns, listed, near_name
 from collidescope.tables.reading import Table, looks_like_data, read_table
@@ -44,7 +45,7 @@ PREFIXES = ("", "p_", "prob_", "proba_", "p(", "P(")
 
 @dataclass(frozen=True)
 class Rows:
-    """Labelled rows of a table, and their numbers in the file, from 0."""
+    """Labelled rows of a table, their numbers in the file, from 0, and their posteriors where these are known."""
 
     table: Path
     label: str
@@ -52,12 +53,17 @@ class Rows:
     y: npt.NDArray[Any]
     numbers: npt.NDArray[np.intp]
     notes: list[str] = field(default_factory=list)
+    #: Posteriors, a column for each of ``classes``; ``X`` holds the other columns, ``used`` those of the model.
+    P: Any = None
+    classes: list[Any] = field(default_factory=list)
+    limit: Any = None
+    used: list[str] = field(default_factory=list)
 
     def part(self, rows: npt.NDArray[Any], *notes: str, y: npt.NDArray[Any] | None = None) -> Rows:
         """Some of the rows, with their labels or with ``y`` instead."""
         X = self.X if len(rows) == len(self.y) else self.X.iloc[rows].reset_index(drop=True)
-        y = self.y[rows] if y is None else y
-        return replace(self, X=X, y=y, numbers=self.numbers[rows], notes=[*self.notes, *notes])
+        y, P = self.y[rows] if y is None else y, None if self.P is None else self.P[rows]
+        return replace(self, X=X, y=y, P=P, numbers=self.numbers[rows], notes=[*self.notes, *notes])
 
     def without_rare(self, fewest: int) -> Rows:
         classes, codes, counts = np.unique(self.y, return_inverse=True, return_counts=True)
@@ -94,36 +100,35 @@ class Rows:
         said = f"{int(again.sum()):,} rows repeat an earlier one and are left out (--unique)"
         return self.part(np.flatnonzero(~again), said)
 
-    def take(self, name: str | None, option: str) -> tuple[Rows, Any]:
-        """The rows without the column ``name``, and that column; ``option`` is what named it."""
+    def column(self, name: str | None, option: str) -> pd.Series:
+        """The column that ``option`` must name."""
         if name is None:
-            return self, None
+            raise ValueError(f"name a column with {option}: {self.table.name} has {listed(list(self.X.columns))}")
         if name == self.label:
             raise ValueError(f"{option} {name!r} is the label: name another column")
         check_columns(self.X, [name])
+        return self.X[name]
+
+    def take(self, name: str | None, option: str, read: Callable[[pd.Series], Any]) -> tuple[Rows, Any]:
+        """The rows without the column ``name``, and what ``read`` makes of it; ``option`` is what named it."""
+        if name is None:
+            return self, None
+        column = self.column(name, option)
         if self.X.shape[1] == 1:
             raise ValueError(f"{option} {name!r} is the only column: there is nothing to tell classes apart by")
-        return replace(self, X=self.X.drop(columns=name)), self.X[name]
+        return replace(self, X=self.X.drop(columns=name)), read(column)
 
-    def take_groups(self, name: str | None, option: str) -> tuple[Rows, npt.NDArray[np.intp] | None]:
-        """The rows without a column, and its values as numbers; a row without a value is a group by itself."""
-        rows, column = self.take(name, option)
-        if column is None:
-            return rows, None
-        codes, words = as_levels(column)
-        return rows, np.where(codes < 0, len(words) + np.arange(len(codes)), codes)
+    def words(self, name: str | None, option: str) -> Any:
+        return None if name is None else self.column(name, option).astype(str)
 
-    def take_weights(self, name: str | None, option: str) -> tuple[Rows, npt.NDArray[np.float64] | None]:
-        rows, column = self.take(name, option)
-        weights = None if column is None else as_numbers(column)
-        if weights is not None and (bad := np.isnan(weights)).any():
-            at = int(bad.argmax())
-            where = f"(row {at}: {str(column.iloc[at])!r}): fill them, with 0 to leave a row out"
-            raise ValueError(f"{option} {name!r} has {int(bad.sum()):,} cells without a number {where}")
-        return rows, weights
+    def predictions(self, name: str | None) -> tuple[Rows, npt.NDArray[Any]]:
+        """The rows that have a value in the column ``name``, and the classes that it says."""
+        said, there = match_labels(self.column(name, "--predicted"), self.classes, "predicted")
+        lost = [f"{len(there) - len(said):,} rows have no value in {name!r} and are left out"] * (not there.all())
+        return self.part(np.flatnonzero(there), *lost), said
 
-    def posteriors(self) -> tuple[Rows, Any, list[Any]]:
-        """(rows without gaps and with the other columns, posteriors, classes in the order of their columns)."""
+    def scored(self) -> Rows:
+        """The same with the columns of probabilities, without rows that lack one, as posteriors."""
         names = {str(name).strip().rstrip(")"): str(name) for name in self.X.columns}
         classes = np.unique(self.y).tolist()
         matches = {
@@ -131,8 +136,7 @@ class Rows:
             for prefix in PREFIXES
         }
         prefix, found = max(matches.items(), key=lambda match: len(match[1]))
-        missing = [name for name in classes if name not in found]
-        if missing:
+        if missing := [name for name in classes if name not in found]:
             both = f" (with two classes both columns are needed: p_{classes[0]} is 1 - p_{classes[-1]})"
             has = f"The table has {listed(list(self.X.columns))}{both if len(classes) == 2 else ''}"
             need = f"every class needs one called like it, or 'p_{missing[0]}'. {has}"
@@ -146,18 +150,41 @@ class Rows:
         gaps = np.isnan(P).any(axis=1)
         if gaps.all():
             raise ValueError(f"columns {listed(used)} hold no probabilities")
-        said = [f"{int(gaps.sum()):,} rows lack a probability and are left out"] if gaps.any() else []
-        kept = self.part(np.flatnonzero(~gaps), *said)
-        return replace(kept, X=kept.X.drop(columns=used)), P[~gaps], list(found)
+        said = [f"{int(gaps.sum()):,} rows lack a probability and are left out"] * bool(gaps.any())
+        whole = replace(self, X=self.X.drop(columns=used), P=P, classes=list(found))
+        return whole.part(np.flatnonzero(~gaps), *said)
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        """What summarise takes."""
+        import pandas as pd
+
+        about = {"file": self.table.name, "label": self.label}
+        if self.P is None:
+            return {"about": about | {"columns": list(self.X.columns)}}
+        source = pd.DataFrame(self.P, columns=self.classes)
+        return {"source": source, "y": self.y, "limit": self.limit, "about": about | {"columns": self.used}}
 
 
-@dataclass(frozen=True)
-class Reading:
-    """How files are read: tables with these options, as rows that a command or a model can use."""
+def group_numbers(column: pd.Series) -> npt.NDArray[np.intp]:
+    """Values as numbers; a row without a value is a group by itself."""
+    codes, words = as_levels(column)
+    return np.where(codes < 0, len(words) + np.arange(len(codes)), codes)
 
-    header: bool = True
-    delimiter: str | None = None
-    skip_lines: int = 0
+
+def weights(column: pd.Series) -> npt.NDArray[np.float64]:
+    """Numbers, every one of which must be there."""
+    found = as_numbers(column)
+    if (bad := np.isnan(found)).any():
+        at = int(bad.argmax())
+        where = f"(row {at}: {str(column.iloc[at])!r}): fill them, with 0 to leave a row out"
+        raise ValueError(f"--sample-weight {column.name!r} has {int(bad.sum()):,} cells without a number {where}")
+    return found
+
+
+@dataclass
+class Run(Options):
+    """The options of a command, and tables read as they say."""
 
     def read(self, path: Path, label: Any = None, text: Sequence[str] = ()) -> Table:
         """The table in ``path``; says so first where it is large."""
@@ -186,9 +213,9 @@ class Reading:
             hint += " Its first line looks like data: if it has no line of names, use --no-header."
         raise ValueError(f"there is no column {label!r} in {path.name}{hint}")
 
-    def rows(self, path: Path, label: str | None, categories: Sequence[str] = ()) -> Rows:
+    def rows(self, path: Path, categories: Sequence[str] = ()) -> Rows:
         """Rows with a label; what was guessed and left out is in the notes."""
-        found = self.read(path, lambda names: self.column(names, label, path), categories)
+        found = self.read(path, lambda names: self.column(names, self.label, path), categories)
         assert found.label is not None
         y, used, notes = clean_labels(found.frame[found.label])
         X = found.frame.drop(columns=found.label)
@@ -197,7 +224,7 @@ class Reading:
         rows = np.flatnonzero(used)
         return Rows(path, found.label, X.iloc[rows].reset_index(drop=True), y, rows, [*found.notes, *notes])
 
-    def raw_rows(self, fitted: Any, path: Path, label: str | None = None) -> tuple[pd.DataFrame, list[str]]:
+    def raw_rows(self, fitted: Any, path: Path) -> tuple[pd.DataFrame, list[str]]:
         """A table as a model needs it read, and what there is to say about it."""
         names = list(fitted.encoder_.types) if hasattr(fitted, "encoder_") else []
         reading, notes = self, []
@@ -209,59 +236,66 @@ class Reading:
             if not named:
                 reading = replace(self, header=False)
                 notes = ["the model was fitted on a table without a line of names: this one is read alike"]
-        known = label or getattr(fitted, "label_", None)
+        known = self.label or getattr(fitted, "label_", None)
         text = fitted.encoder_.text_names if names else []
         found = reading.read(path, known, [name for name in text if name != known])
         return found.frame, [*found.notes, *notes]
 
-    def rows_for(self, fitted: Any, path: Path, label: str | None) -> Rows:
-        X, notes = self.raw_rows(fitted, path, label)
-        name = self.column(list(X.columns), label or getattr(fitted, "label_", None), path)
+    def scored(self, path: Path, model: Any = None, other: str | None = None) -> Rows:
+        """Labelled rows with posteriors: from columns of the table, or of a model (its file), never from ``other``."""
+        if model is None:
+            return self.rows(path).scored()
+        fitted = load(model, "model") if isinstance(model, Path) else model
+        X, notes = self.raw_rows(fitted, path)
+        name = self.column(list(X.columns), self.label or getattr(fitted, "label_", None), path)
         y, labelled = match_labels(X[name], fitted.classes_.tolist(), "label")
-        rows = np.flatnonzero(labelled)
-        if len(rows) < len(X):
-            notes.append(f"{len(X) - len(rows):,} of {len(X):,} rows have no label and are left out")
-        return Rows(path, name, X.drop(columns=name).iloc[rows].reset_index(drop=True), y, rows, notes)
+        kept = np.flatnonzero(labelled)
+        if len(kept) < len(X):
+            notes.append(f"{len(X) - len(kept):,} of {len(X):,} rows have no label and are left out")
+        X = X.drop(columns=name).iloc[kept].reset_index(drop=True)
+        P, met = posteriors(fitted, X.drop(columns=[other], errors="ignore"))
+        used = list(getattr(getattr(fitted, "encoder_", None), "types", ()))
+        known = {"classes": fitted.classes_.tolist(), "limit": getattr(fitted, "limit_", None), "used": used}
+        return Rows(path, name, X, y, kept, [*notes, *met], P, **known)
 
-    def posteriors(self, fitted: Any, X: pd.DataFrame, held_out: bool = True) -> tuple[Any, list[str]]:
-        """Posteriors of raw rows (held-out ones for rows of the fit), and what was met on the way, which is said."""
-        from collidescope.applications._inputs import scored
+    def answer(self, found: Any, rows: Rows, **shown: Any) -> None:
+        """Print a result, then write its table, and the report of the rows with ``shown``."""
+        note(*rows.notes)
+        told = found.to_dict()
+        told["notes"] = [*told.get("notes", ()), *rows.notes]
+        table = getattr(found, found.TABLE).drop(columns="columns", errors="ignore")
+        self.tell(str(found), told, table=table, page=lambda: self.summary(rows, **shown))
 
-        with notes_as_they_come() as met:
-            table = X if hasattr(fitted, "encoder_") else _plain_columns(fitted, X)
-            if not held_out:
-                return fitted.predict_proba(table), met
-            P, _, _, notes = scored(fitted, table, None, None, "model")
-            return P, [*met, *notes]
-
-
-def _plain_columns(fitted: Any, X: pd.DataFrame) -> Any:
-    names = getattr(fitted, "feature_names_in_", None)
-    if names is not None:
-        wanted = [str(name) for name in names]
-        check_columns(X, wanted, learned=True)
-        return X[wanted]
-    if X.shape[1] != fitted.n_features_in_:
-        rest = f"the table has {X.shape[1]} columns: keep the features only, in their order"
-        raise ValueError(f"the model was fitted on {fitted.n_features_in_} nameless features, {rest}")
-    return X.to_numpy()
+    def summary(self, known: Rows, **shown: Any) -> dict[str, Any]:
+        return cs.summarise(title=self.title, notes=known.notes, **(known.shown | shown))
 
 
-class Labels(NamedTuple):
-    """Labels of the rows that have one, which rows these are, and what there is to say."""
+def posteriors(fitted: Any, X: pd.DataFrame, held_out: bool = True) -> tuple[Any, list[str]]:
+    """Posteriors of raw rows (held-out ones for rows of the fit), and what was met on the way, which is said."""
+    from collidescope.applications._inputs import scored
 
-    y: npt.NDArray[Any]
-    rows: BoolArray
-    notes: list[str]
+    with notes_as_they_come() as met:
+        table: Any = X
+        if not hasattr(fitted, "encoder_"):  # no TableClassifier: columns by name, or as they are
+            if (names := getattr(fitted, "feature_names_in_", None)) is None and X.shape[1] != fitted.n_features_in_:
+                rest = f"the table has {X.shape[1]} columns: keep the features only, in their order"
+                raise ValueError(f"the model was fitted on {fitted.n_features_in_} nameless features, {rest}")
+            wanted = list(map(str, X.columns if names is None else names))
+            check_columns(X, wanted, learned=True)
+            table = X.to_numpy() if names is None else X[wanted]
+        if not held_out:
+            return fitted.predict_proba(table), met
+        P, _, _, notes = scored(fitted, table, None, None, "model")
+        return P, [*met, *notes]
 
 
-def clean_labels(column: pd.Series) -> Labels:
-    """Labels as whole numbers or booleans where all are, else as text; rows without one are left out.
+def clean_labels(column: pd.Series) -> tuple[npt.NDArray[Any], BoolArray, list[str]]:
+    """(labels, rows that have one, notes): labels are whole numbers or booleans where all are, else text.
 
     >>> import pandas as pd
-    >>> clean_labels(pd.Series(["1", "2", "", "1", "2"], name="y")).y
+    >>> clean_labels(pd.Series(["1", "2", "", "1", "2"], name="y"))[0]
     array([1, 2, 1, 2])
-    >>> clean_labels(pd.Series(["1.10", "1.1", "+1", "1.10", "1.1", "+1"], name="y")).y.tolist()
+    >>> clean_labels(pd.Series(["1.10", "1.1", "+1", "1.10", "1.1", "+1"], name="y"))[0].tolist()
     ['1.10', '1.1', '+1', '1.10', '1.1', '+1']
     """
     name = str(column.name)
@@ -274,11 +308,10 @@ def clean_labels(column: pd.Series) -> Labels:
         written = f", written as {listed(lost)}" if lost else ""
         said = f"{len(gone):,} of {len(rows):,} rows have no label in {name!r}{written}, and are left out"
         notes.append(f"{said} (the first is row {int((~rows).argmax())})")
-    if not words:
-        raise ValueError(f"label {name!r} has no values: every cell is empty")
-    if len(words) < 2:
-        raise ValueError(f"label {name!r} has a single value ({words[0]!r}): there is nothing to tell apart")
     n, k = int(rows.sum()), len(words)
+    if k < 2:
+        single = "" if k == 0 else f"a single value ({words[0]!r}): there is nothing to tell apart"
+        raise ValueError(f"label {name!r} has {single or 'no values: every cell is empty'}")
     if (numbers := _numbers(words)) is not None:
         whole = (numbers == np.round(numbers)).all()
         many = k > (MOST_NUMBER_CLASSES if whole else MOST_FRACTION_CLASSES)
@@ -290,15 +323,19 @@ def clean_labels(column: pd.Series) -> Labels:
         rest = f"(such as {listed(words[:3])}): these are not classes. Is it the right column?"
         raise ValueError(f"label {name!r} has {k:,} different values in {n:,} rows {rest}")
     else:
-        notes += _spellings(words)
+        alike: dict[str, str] = {}
+        for word in words:
+            if (first := alike.setdefault(word.casefold().rstrip(". "), word)) != word:
+                notes.append(f"classes {first!r} and {word!r} differ only in spelling: are they one?")
+                break
         if any(word.lower() == "none" for word in words):
             notes.append(f"'none' in {name!r} is taken as a class, not as a missing label")
-    values: list[Any] = words
+    values = np.array(words)
     if set(words) == {"True", "False"}:
-        values = [word == "True" for word in words]
+        values = values == "True"
     elif all(INTEGER.fullmatch(word) for word in words):
-        values = [int(word) for word in words]
-    return Labels(np.array(values)[codes[rows]], rows, notes)
+        values = np.array([int(word) for word in words])
+    return values[codes[rows]], rows, notes
 
 
 def _numbers(words: list[str]) -> npt.NDArray[np.float64] | None:
@@ -306,16 +343,6 @@ def _numbers(words: list[str]) -> npt.NDArray[np.float64] | None:
         return np.array([float(word) for word in words])
     except ValueError:
         return None
-
-
-def _spellings(words: list[str]) -> list[str]:
-    """Classes that differ only in case or a full stop are probably one."""
-    seen: dict[str, str] = {}
-    for word in words:
-        first = seen.setdefault(word.casefold().rstrip(". "), word)
-        if first != word:
-            return [f"classes {first!r} and {word!r} differ only in spelling: are they one?"]
-    return []
 
 
 def match_labels(column: pd.Series, classes: Sequence[Any], what: str) -> tuple[npt.NDArray[Any], BoolArray]:
@@ -329,8 +356,7 @@ def match_labels(column: pd.Series, classes: Sequence[Any], what: str) -> tuple[
     exact = {as_word(name): k for k, name in enumerate(classes)}
     known = {guard(word): k for word, k in exact.items()} | exact  # with a spreadsheet's apostrophe, and without
     found = {word: _recognised(word, known) for word in words}
-    unknown = [word for word, k in found.items() if k is None]
-    if unknown:
+    if unknown := [word for word, k in found.items() if k is None]:
         near = get_close_matches(unknown[0], list(exact), 1)
         hint = f" (is {unknown[0]!r} the same as {near[0]!r}?)" if near else ""
         advice = f"{listed(unknown)}; the model knows {listed(list(exact))}{hint}"

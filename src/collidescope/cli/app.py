@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from collidescope.cli._console import show
-from collidescope.cli._run import Run, command
+import collidescope as cs
+from collidescope.cli._console import say, show
+from collidescope.cli._run import PAGE, command
 from collidescope.cli.decisions import audit, ceilings, columns, compare, groups, rows, split
 from collidescope.cli.estimating import count, fit, posteriors, votes
-from collidescope.cli.using import REPORT, Page, limit, merge, predict, report
+from collidescope.cli.using import limit, merge, predict, report
+
+if TYPE_CHECKING:
+    from collidescope.cli._inputs import Run
 
 app = typer.Typer(
     name="collidescope",
@@ -25,9 +29,7 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        import collidescope
-
-        show(f"collidescope {collidescope.__version__}")
+        show(f"collidescope {cs.__version__}")
         raise typer.Exit
 
 
@@ -48,13 +50,18 @@ def main(version: Annotated[bool, VERSION] = False) -> None:
     """
 
 
-@command("quiet")
-def demo(run: Run, out: Page = REPORT) -> None:
+@command("quiet", report=PAGE)
+def demo(run: Run) -> None:
     """The main job on handwritten digits that come with scikit-learn: a minute or two, nothing to prepare."""
-    from collidescope.demo import main
+    from sklearn.datasets import load_digits
 
-    run.start(outputs=[out])
-    main(out, verbose=int(not run.quiet))
+    run.start()
+    X, y = load_digits(return_X_y=True)
+    say(f"Which digits in {len(y):,} images of 8×8 pixels cannot be told apart? (a minute or two)")
+    model = cs.CollisionClassifier(random_state=0, verbose=int(not run.quiet)).fit(X, y)
+    about = {"file": "scikit-learn’s digits", "label": "digit"}
+    summary = cs.summarise(model, X, y, image_shape=(8, 8), title="Which handwritten digits collide?", about=about)
+    run.finish(model.collision_matrix_, summary)
 
 
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {

@@ -6,7 +6,6 @@ Posteriors come from a model file and a table of raw rows, or from a table with 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,95 +14,24 @@ import typer
 import collidescope as cs
 from collidescope.cli import _run as opt
 from collidescope.cli._console import note
-from collidescope.cli._run import Run, page_of, write_table
+from collidescope.cli._run import option
 
 if TYPE_CHECKING:
-    from collidescope.cli._inputs import Rows
+    from collidescope.cli._inputs import Rows, Run
 
 #: Exit code when ``--fail-above`` fails: neither an error nor bad input.
 ABOVE = 3
 
-MODEL = "A file that `fit … --save` wrote; the table has raw rows."
-PREDICTED = "The column that holds what your classifier says."
-FAIL_ABOVE = "Exit with code 3 where it is above X beyond chance: for CI."
-CLUSTER = "Rows with the same value belong together."
-Model = Annotated[opt.File, typer.Option("--model", "-m", metavar="MODEL", help=MODEL)]
-Predicted = Annotated[opt.Column, typer.Option("--predicted", "-p", metavar="COLUMN", help=PREDICTED)]
-FailAbove = Annotated[float | None, typer.Option(metavar="X", help=FAIL_ABOVE)]
-Cluster = Annotated[opt.Column, typer.Option(metavar="COLUMN", help=CLUSTER)]
-
 AUDITED = "A model and a TABLE, or a table with probabilities."
-BY = "The subgroups: hospital, region, year."
-UNIT = "Columns that are judged together. Repeat for more."
-COSTS = "Costs: a row per true class, a column per decision."
 BEFORE, AFTER = "A table of held-out probabilities and labels.", "Another, of a later fit or a later period."
-ID = "Rows with the same value are the same: paired."
+MODEL = "A file that `fit … --save` wrote; the table has raw rows."
+Model = Annotated[opt.File, option("MODEL", MODEL, "--model", "-m")]
+SAID = "The column that holds what your classifier says."
+Predicted = Annotated[opt.Column, option("COLUMN", SAID, "--predicted", "-p")]
+FailAbove = Annotated[float | None, option("X", "Exit with code 3 where it is above X beyond chance: for CI.")]
+Cluster = Annotated[opt.Column, option("COLUMN", "Rows with the same value belong together.")]
 
 command = opt.command(*opt.READING, "out", "report", "title", *opt.PRINTING)
-
-
-class Scores:
-    """Posteriors of labelled rows (``rows.X`` holds the other columns), from a model or from columns of the table."""
-
-    def __init__(self, run: Run, reading: Any, table: Path, model: Path | None = None, extra: Any = ()) -> None:
-        self.limit, self.used = None, list[str]()
-        if model is None:
-            self.rows, self.P, self.classes = reading.rows(table, run.label).posteriors()
-        else:
-            fitted = opt.load_model(model)
-            self.rows = reading.rows_for(fitted, table, run.label)
-            self.classes, self.limit = fitted.classes_.tolist(), getattr(fitted, "limit_", None)
-            self.used = list(getattr(getattr(fitted, "encoder_", None), "types", ()))
-            self.P, met = reading.posteriors(fitted, self.rows.X.drop(columns=extra, errors="ignore"))
-            self.rows.notes.extend(met)
-
-    def column(self, name: str | None, option: str) -> Any:
-        from collidescope.tables.encoding import check_columns, listed
-
-        if name is None:
-            has = listed(list(self.rows.X.columns))
-            raise ValueError(f"name a column with {option}: {self.rows.table.name} has {has}")
-        check_columns(self.rows.X, [name])
-        return self.rows.X[name]
-
-    def words(self, name: str | None, option: str) -> Any:
-        return None if name is None else self.column(name, option).astype(str)
-
-    def predictions(self, name: str | None) -> Any:
-        """The classes that a column of predictions names; rows without a value are left out from here on."""
-        from collidescope.cli._inputs import match_labels
-
-        said, there = match_labels(self.column(name, "--predicted"), self.classes, "predicted")
-        if lost := len(there) - len(said):
-            self.rows = self.rows.part(there.nonzero()[0], f"{lost:,} rows have no value in {name!r} and are left out")
-            self.P = self.P[there]
-        return said
-
-    @property
-    def shown(self) -> dict[str, Any]:
-        import pandas as pd
-
-        about = {"file": self.rows.table.name, "label": self.rows.label, "columns": self.used}
-        frame = pd.DataFrame(self.P, columns=self.classes)
-        return {"source": frame, "y": self.rows.y, "limit": self.limit, "about": about}
-
-
-def finish(run: Run, found: Any, rows: Rows, **shown: Any) -> None:
-    """Print the result, then write its table, and the report of ``shown`` with the result as a section."""
-    note(*rows.notes)
-    lines = getattr(found, found.TABLE).drop(columns="columns", errors="ignore")
-
-    def data() -> dict[str, Any]:
-        told = found.to_dict()
-        return told | {"notes": [*told.get("notes", ()), *rows.notes]}
-
-    run.tell(opt.for_terminal(str(found)), data, *outputs(run, rows, lines, **shown))
-
-
-def outputs(run: Run, rows: Rows, lines: Any, **shown: Any) -> tuple[opt.Output, ...]:
-    """The table ``lines``, and the report."""
-    page = page_of(lambda: cs.summarise(title=run.title, notes=rows.notes, **shown))
-    return (f"table of {len(lines):,} lines", run.out, partial(write_table, lines)), ("report", run.report, page)
 
 
 def _fail(low: float, above: float | None, what: str) -> None:
@@ -131,25 +59,24 @@ def audit(
     - `collidescope audit model.collide test.csv --label income --predicted yhat`
     - `collidescope audit heldout.csv --label income --predicted yhat --fail-above 0.05`
     """
-    reading = run.start(source, table)
+    run.start(source, table)
     if run.label is not None and run.label == predicted:
         hint = "name that of your classifier's answers"
         raise ValueError(f"--label and --predicted are the same column {predicted!r}: {hint}")
-    scores = Scores(run, reading, table or source, source if table else None, [predicted])
-    said = scores.predictions(predicted)
-    found = cs.audit(scores.P, y_true=scores.rows.y, y_pred=said, classes=scores.classes, limit=scores.limit)
-    finish(run, found, scores.rows, **scores.shown, y_pred=said)  # the report has a place for an audit
+    rows, said = run.scored(table or source, source if table else None, predicted).predictions(predicted)
+    found = cs.audit(rows.P, y_true=rows.y, y_pred=said, classes=rows.classes, limit=rows.limit)
+    run.answer(found, rows, y_pred=said)  # the report has a place for an audit
     _fail(found.fixable_interval[0], fail_above, "the fixable error")
 
 
 @command
 def rows(
     run: Run,
-    table: opt.TableArgument,
+    table: opt.Table,
     model: Model = None,
-    kind: Annotated[str, typer.Option(metavar="KIND", help="ambiguous, suspect, or both.")] = "both",
-    by: Annotated[str, typer.Option(metavar="ORDER", help="entropy, margin, or label (suspects first).")] = "entropy",
-    top: Annotated[int | None, typer.Option(min=1, metavar="N", help="Only the first N.")] = None,
+    kind: Annotated[str, option("KIND", "ambiguous, suspect, or both.")] = "both",
+    by: Annotated[str, option("ORDER", "entropy, margin, or label (suspects first).")] = "entropy",
+    top: Annotated[int | None, option("N", "Only the first N.", min=1)] = None,
 ) -> None:
     """Which rows are ambiguous, and which labels look wrong? All of them, with their numbers.
 
@@ -161,28 +88,26 @@ def rows(
     from collidescope._checks import check_choice
     from collidescope.applications._inputs import plain
 
-    reading = run.start(table, model)
-    wanted = {"ambiguous": ["ambiguous"], "suspect": ["suspect label"], "both": ["ambiguous", "suspect label"]}
-    check_choice(kind, list(wanted), "--kind")
-    scores = Scores(run, reading, table, model)
-    found = cs.ambiguous(scores.P, y=scores.rows.y, classes=scores.classes, by=by)
-    found = found[found["kind"].isin(wanted[kind])][:top].reset_index(drop=True).rename(columns={"index": "row"})
-    lines = found.join(scores.rows.X.iloc[found["row"]].add_prefix("x_").reset_index(drop=True))
-    lines["row"] = found["row"] = scores.rows.numbers[found["row"]]
-    note(*scores.rows.notes)
+    check_choice(kind, ["ambiguous", "suspect", "both"], "--kind")
+    rows = run.start(table, model).scored(table, model)
+    found = cs.ambiguous(rows.P, y=rows.y, classes=rows.classes, by=by).rename(columns={"index": "row"})
+    wanted = found["kind"] != "clear" if kind == "both" else found["kind"].str.startswith(kind)
+    found = found[wanted][:top].reset_index(drop=True)
+    lines = found.join(rows.X.iloc[found["row"]].add_prefix("x_").reset_index(drop=True))
+    lines["row"] = found["row"] = rows.numbers[found["row"]]
+    note(*rows.notes)
     words = opt.as_csv(lines).removesuffix("\n") if run.out is None else None
-    written = outputs(run, scores.rows, lines, **scores.shown)
-    run.tell(words, lambda: {"rows": plain(found), "notes": scores.rows.notes}, *written)
+    run.tell(words, {"rows": plain(found), "notes": rows.notes}, table=lines, page=lambda: run.summary(rows))
 
 
 @command
 def columns(
     run: Run,
-    table: opt.TableArgument,
-    unit: Annotated[opt.Columns, typer.Option(metavar="NAME=A,B", help=UNIT)] = None,
-    cost: Annotated[opt.Columns, typer.Option(metavar="COLUMN=X", help="What a column costs. Repeat for more.")] = None,
+    table: opt.Table,
+    unit: Annotated[opt.Columns, option("NAME=A,B", "Columns that are judged together. Repeat for more.")] = None,
+    cost: Annotated[opt.Columns, option("COLUMN=X", "What a column costs. Repeat for more.")] = None,
     cluster: Cluster = None,
-    budget: Annotated[int, typer.Option(min=5, metavar="N", help="Cross-fits at most.")] = 51,
+    budget: Annotated[int, option("N", "Cross-fits at most.", min=5)] = 51,
     sample: opt.Sample = 10_000,
     seed: opt.Seed = 0,
 ) -> None:
@@ -193,18 +118,18 @@ def columns(
     - `collidescope columns table.csv --label income`
     - `collidescope columns table.csv --label outcome --unit "lab=na,k,ca" --cost lab=30 --cost age=0.1`
     """
-    rows = run.start(table).rows(table, run.label).sampled(sample, seed)
+    from collidescope.cli._inputs import group_numbers
+
+    rows = run.start(table).rows(table).sampled(sample, seed)
     costs = _pairs(cost, "--cost", float)
-    rows, together = rows.take_groups(cluster, "--cluster")
+    rows, together = rows.take(cluster, "--cluster", group_numbers)
     units = _pairs(unit, "--unit", lambda text: [part.strip() for part in text.split(",")])
     if units:
         used = {part for parts in units.values() for part in parts}
         units |= {str(name): [str(name)] for name in rows.X.columns if name not in used}
     options: dict[str, Any] = {"budget": budget, "random_state": seed, "verbose": int(not run.quiet), "costs": costs}
-    options |= {"columns": units or None, "groups": together}
-    found = cs.column_value(None, rows.X, rows.y, **options)
-    about = {"file": table.name, "label": rows.label, "columns": list(rows.X.columns)}
-    finish(run, found, rows, source=found.matrix, about=about, sections=[found])
+    found = cs.column_value(None, rows.X, rows.y, **options, columns=units or None, groups=together)
+    run.answer(found, rows, source=found.matrix, sections=[found])
 
 
 def _pairs(given: list[str] | None, option: str, read: Callable[[str], Any]) -> dict[str, Any]:
@@ -222,8 +147,8 @@ def _pairs(given: list[str] | None, option: str, read: Callable[[str], Any]) -> 
 @command
 def groups(
     run: Run,
-    table: opt.TableArgument,
-    by: Annotated[opt.Column, typer.Option(metavar="COLUMN", help=BY)] = None,
+    table: opt.Table,
+    by: Annotated[opt.Column, option("COLUMN", "The subgroups: hospital, region, year.")] = None,
     cluster: Cluster = None,
     model: Model = None,
 ) -> None:
@@ -233,20 +158,20 @@ def groups(
 
     - `collidescope groups heldout.csv --label outcome --by hospital`
     """
-    scores = Scores(run, run.start(table, model), table, model)
-    own, together = scores.column(by, "--by").astype(str), scores.words(cluster, "--cluster")
-    found = cs.collisions_by(scores.P, scores.rows.y, own, clusters=together, classes=scores.classes)
-    finish(run, found, scores.rows, **scores.shown, sections=[found])
+    rows = run.start(table, model).scored(table, model)
+    own, together = rows.column(by, "--by").astype(str), rows.words(cluster, "--cluster")
+    found = cs.collisions_by(rows.P, rows.y, own, clusters=together, classes=rows.classes)
+    run.answer(found, rows, sections=[found])
 
 
 @command
 def ceilings(
     run: Run,
-    table: opt.TableArgument,
+    table: opt.Table,
     predicted: Predicted = None,
     model: Model = None,
     cluster: Cluster = None,
-    cost: Annotated[opt.File, typer.Option(metavar="FILE.csv", help=COSTS)] = None,
+    cost: Annotated[opt.File, option("FILE.csv", "Costs: a row per true class, a column per decision.")] = None,
 ) -> None:
     """What is the best possible value of your metric: accuracy, F1, AUC, log loss, cost?
 
@@ -254,27 +179,24 @@ def ceilings(
 
     - `collidescope ceilings heldout.csv --label income --predicted yhat`
     """
-    scores = Scores(run, run.start(table, model, cost), table, model, [predicted])
-    said = None if predicted is None else scores.predictions(predicted)
-    options = {"limit": scores.limit, "classes": scores.classes, "groups": scores.words(cluster, "--cluster")}
-    found = cs.ceilings(scores.P, scores.rows.y, y_pred=said, cost=_costs(cost, scores.classes), **options)
-    finish(run, found, scores.rows, **scores.shown, sections=[found])
-
-
-def _costs(path: Path | None, classes: list[Any]) -> Any:
-    if path is None:
-        return None
     import pandas as pd
 
     from collidescope.tables.encoding import listed
 
-    frame = pd.read_csv(path, index_col=0)
-    frame.index, frame.columns = frame.index.astype(str), frame.columns.astype(str)
-    names = [str(name) for name in classes]
-    missing = [name for name in names if name not in frame.index or name not in frame.columns]
-    if missing:
-        raise ValueError(f"{path.name} lacks class {missing[0]!r}: it needs a row and a column for {listed(names)}")
-    return frame.loc[names, names].to_numpy()
+    rows, said = run.start(table, model, cost).scored(table, model, predicted), None
+    if predicted is not None:
+        rows, said = rows.predictions(predicted)
+    costs: Any = None
+    if cost is not None:
+        frame = pd.read_csv(cost, index_col=0).rename(index=str, columns=str)
+        names = [str(name) for name in rows.classes]
+        if missing := [name for name in names if name not in frame.index or name not in frame.columns]:
+            need = f"it needs a row and a column for {listed(names)}"
+            raise ValueError(f"{cost.name} lacks class {missing[0]!r}: {need}")
+        costs = frame.loc[names, names].to_numpy()
+    options = {"limit": rows.limit, "classes": rows.classes, "groups": rows.words(cluster, "--cluster")}
+    found = cs.ceilings(rows.P, rows.y, y_pred=said, cost=costs, **options)
+    run.answer(found, rows, sections=[found])
 
 
 @command
@@ -282,7 +204,7 @@ def compare(
     run: Run,
     before: Annotated[Path, typer.Argument(metavar="BEFORE", help=BEFORE)],
     after: Annotated[Path, typer.Argument(metavar="AFTER", help=AFTER)],
-    key: Annotated[opt.Column, typer.Option("--id", metavar="COLUMN", help=ID)] = None,
+    key: Annotated[opt.Column, option("COLUMN", "Rows with the same value are the same: paired.", "--id")] = None,
     fail_above: FailAbove = None,
 ) -> None:
     """Did collisions change between two fits, or two periods?
@@ -294,45 +216,45 @@ def compare(
     """
     from collidescope.applications import collision_change
 
-    reading = run.start(before, after)
-    first, second = (Scores(run, reading, path) for path in (before, after))
+    run.start(before, after)
+    first, second = map(run.scored, (before, after))
     if [str(name) for name in first.classes] != [str(name) for name in second.classes]:
         raise ValueError(f"{before.name} has classes {first.classes}, {after.name} has {second.classes}")
-    second.rows.notes[:0] = first.rows.notes
-    scored: tuple[Any, ...] = first.P, first.rows.y, second.P, second.rows.y
+    second.notes[:0] = first.notes
+    scored: tuple[Any, ...] = first.P, first.y, second.P, second.y
     if key is not None:
         i, j = _paired(first, second, key)
-        scored = first.P[i], first.rows.y[i], second.P[j], None
+        scored = first.P[i], first.y[i], second.P[j], None
     found = collision_change(*scored, classes=first.classes)
-    finish(run, found, second.rows, **second.shown, sections=[found])
+    run.answer(found, second, sections=[found])
     _fail(found.interval[0], fail_above, "the rise of PBER")
 
 
-def _paired(first: Scores, second: Scores, key: str) -> tuple[Any, Any]:
+def _paired(first: Rows, second: Rows, key: str) -> tuple[Any, Any]:
     import pandas as pd
 
-    a, b = (pd.Index(scores.column(key, "--id")) for scores in (first, second))
+    a, b = (pd.Index(rows.column(key, "--id")) for rows in (first, second))
     if not (a.is_unique and b.is_unique):
         raise ValueError(f"--id {key!r} must name every row once")
     shared = a.intersection(b)
     if len(shared) < 2:
-        raise ValueError(f"{first.rows.table.name} and {second.rows.table.name} share no rows by {key!r}")
+        raise ValueError(f"{first.table.name} and {second.table.name} share no rows by {key!r}")
     if len(shared) < max(len(a), len(b)):
-        second.rows.notes.append(f"{len(shared):,} rows are in both ({len(a):,} and {len(b):,})")
+        second.notes.append(f"{len(shared):,} rows are in both ({len(a):,} and {len(b):,})")
     i, j = a.get_indexer(shared), b.get_indexer(shared)
-    if changed := int((first.rows.y[i] != second.rows.y[j]).sum()):
+    if changed := int((first.y[i] != second.y[j]).sum()):
         raise ValueError(f"{changed} rows with the same {key!r} have another label")
     return i, j
 
 
 @command
-def split(run: Run, table: opt.TableArgument, model: Model = None, seed: opt.Seed = 0) -> None:
+def split(run: Run, table: opt.Table, model: Model = None, seed: opt.Seed = 0) -> None:
     """Which classes look like two: separate groups of inputs that collide with different classes?
 
     **Example**
 
     - `collidescope split heldout.csv --label species`
     """
-    scores = Scores(run, run.start(table, model), table, model)
-    found = cs.split_candidates(scores.P, scores.rows.y, classes=scores.classes, random_state=seed)
-    finish(run, found, scores.rows, **scores.shown, sections=[found])
+    rows = run.start(table, model).scored(table, model)
+    found = cs.split_candidates(rows.P, rows.y, classes=rows.classes, random_state=seed)
+    run.answer(found, rows, sections=[found])

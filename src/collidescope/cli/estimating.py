@@ -5,34 +5,31 @@ from __future__ import annotations
 import shlex
 import sys
 import time
-from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import collidescope as cs
 from collidescope._text import duration
 from collidescope.cli import _run as opt
-from collidescope.cli._console import INTERRUPTED, note, notes_as_they_come, say, show
-from collidescope.cli._run import Run, command, load_matrix, posterior_table, write_table
+from collidescope.cli._console import INTERRUPTED, note, notes_as_they_come, say
+from collidescope.cli._run import command, load, option, posterior_table, results, training
+
+if TYPE_CHECKING:
+    from collidescope.cli._inputs import Run
 
 #: From so many rows a quicker first look is offered.
 MANY_ROWS = 50_000
 #: What a small pool means for the numbers, and what to do about it.
-QUICK = "a small pool of models (--quick): the full pool would find less, as it tells classes apart better"
-FULL = "Fit again without --quick before you act: the full pool would find less, as it tells classes apart better."
+LESS = "the full pool would find less, as it tells classes apart better"
+QUICK, FULL = f"a small pool of models (--quick): {LESS}", f"Fit again without --quick before you act: {LESS}."
 
 CATEGORY = "Its values are names even if they look like numbers (a postcode, a region code)."
 GROUPS = "Rows with the same value (one patient, one document) stay together in a fold, or the model would know them "
 GROUPS += "already. The column itself is not used."
-WEIGHT = "How much each row counts; 0 leaves it out."
-UNIQUE = "Use rows that repeat, label included, only once."
 RARE = "What to do about classes with a single row: stop, leave them out, or join them into one class."
-DROP_RARE = "Leave out classes with fewer than N rows."
-SAVE = "Write the model, for `predict` and `audit`."
 OUT = "Write labels and held-out posteriors of these rows: each by a model that did not see the row."
-CV = "Folds.  [default: 5, fewer where a class has fewer rows]"
 MEMBERS = "Models to train, such as linear,trees.  [default: those that suit the table]"
 SMALL = "A small pool of models: takes seconds, and finds a little too much."
 LIMIT = "Train on parts of the rows too, for what unlimited rows would leave (about twice the time)."
@@ -40,29 +37,28 @@ PRIORS = "Class frequencies: as in these rows, or all equal."
 CONTROL = "Fit again on shuffled labels, where nothing must be found (twice the time)."
 
 
-@command(*opt.ESTIMATING)
+@command(*opt.ESTIMATING, out=(Annotated[opt.File, results("FILE.csv", OUT)], None))
 def fit(
     run: Run,
-    table: opt.TableArgument,
-    save: Annotated[Path | None, opt.results(metavar="MODEL.collide", help=SAVE)] = None,
-    out: Annotated[Path | None, opt.results(metavar="FILE.csv", help=OUT)] = None,
+    table: opt.Table,
+    save: Annotated[opt.File, results("MODEL.collide", "Write the model, for `predict` and `audit`.")] = None,
     sample: opt.Sample = None,
     drop: opt.Drop = None,
     keep: opt.Keep = None,
-    category: Annotated[opt.Columns, opt.columns(metavar="COLUMN", help=CATEGORY)] = None,
-    groups: Annotated[opt.Column, opt.columns("--groups", "--group", metavar="COLUMN", help=GROUPS)] = None,
-    sample_weight: Annotated[opt.Column, opt.columns(metavar="COLUMN", help=WEIGHT)] = None,
-    unique: Annotated[bool, opt.columns("--unique", help=UNIQUE)] = False,
-    rare: Annotated[str, opt.columns(metavar="error|drop|merge", help=RARE)] = "error",
-    drop_rare: Annotated[int, opt.columns(min=0, metavar="N", help=DROP_RARE)] = 0,
-    cv: Annotated[int | None, opt.training(min=2, help=CV)] = None,
-    members: Annotated[str | None, opt.training(metavar="A,B,…", help=MEMBERS)] = None,
-    quick: Annotated[bool, opt.training("--quick", help=SMALL)] = False,
-    limit: Annotated[bool, opt.training("--limit/--no-limit", help=LIMIT)] = True,
-    priors: Annotated[str, opt.training(metavar="empirical|uniform", help=PRIORS)] = "empirical",
-    control: Annotated[bool, opt.training("--control", help=CONTROL)] = False,
-    n_jobs: Annotated[int | None, opt.training(help="Folds at a time; -1 for all cores.")] = None,
-    device: Annotated[str, opt.training(help="auto, cpu or cuda.")] = "auto",
+    category: Annotated[opt.Columns, opt.columns("COLUMN", CATEGORY)] = None,
+    groups: Annotated[opt.Column, opt.columns("COLUMN", GROUPS, "--groups", "--group")] = None,
+    sample_weight: Annotated[opt.Column, opt.columns("COLUMN", "How much each row counts; 0 leaves it out.")] = None,
+    unique: Annotated[bool, opt.columns(None, "Use rows that repeat, label included, only once.", "--unique")] = False,
+    rare: Annotated[str, opt.columns("error|drop|merge", RARE)] = "error",
+    drop_rare: Annotated[int, opt.columns("N", "Leave out classes with fewer than N rows.", min=0)] = 0,
+    cv: Annotated[int | None, training(None, "Folds.  [default: 5, fewer where a class has fewer rows]", min=2)] = None,
+    members: Annotated[str | None, training("A,B,…", MEMBERS)] = None,
+    quick: Annotated[bool, training(None, SMALL, "--quick")] = False,
+    limit: Annotated[bool, training(None, LIMIT, "--limit/--no-limit")] = True,
+    priors: Annotated[str, training("empirical|uniform", PRIORS)] = "empirical",
+    control: Annotated[bool, training(None, CONTROL, "--control")] = False,
+    n_jobs: Annotated[int | None, training(None, "Folds at a time; -1 for all cores.")] = None,
+    device: Annotated[str, training(None, "auto, cpu or cuda.")] = "auto",
     seed: opt.Seed = 0,
 ) -> None:
     """Which classes of a labelled table cannot be told apart, and how sure is that?
@@ -80,24 +76,27 @@ def fit(
     - `collidescope fit table.csv --label income --report report.html --save model.collide`
     - `collidescope fit table.parquet -l y --drop customer_id --groups patient --rare drop --json > summary.json`
     """
+    import numpy as np
     import pandas as pd
 
-    from collidescope.trust import limit_of
+    from collidescope._checks import check_choice
+    from collidescope.cli._inputs import group_numbers, weights
 
-    if priors not in ("empirical", "uniform"):
-        raise ValueError(f"--priors must be empirical or uniform, got {priors!r}")
+    check_choice(priors, ["empirical", "uniform"], "--priors")
     if quick and members is not None:
         raise ValueError("--quick is a pool of its own: leave it or --members out")
-    reading = run.start(table, outputs=[save, out])
-    opt.check_suffix(out)
-    rows = reading.rows(table, run.label, category or ())
+    rows = run.start(table, outputs=(save,)).rows(table, category or ())
     n_read = len(rows.y)
     rows = rows.unique() if unique else rows
     rows = rows.without_rare(drop_rare).sampled(sample, seed).with_rare_handled(rare)
-    opt.check_matrix_name(run.matrix, len(set(rows.y.tolist())))
-    rows, grouped = rows.take_groups(groups, "--groups")
-    rows, weights = rows.take_weights(sample_weight, "--sample-weight")
-    say(_what_was_read(table, rows, n_read))
+    opt.check_matrix_name(run.matrix, len(np.unique(rows.y)))
+    rows, grouped = rows.take(groups, "--groups", group_numbers)
+    rows, weighed = rows.take(sample_weight, "--sample-weight", weights)
+    of = f"{len(rows.y):,}" + (f" of {n_read:,}" if len(rows.y) < n_read else "")
+    counts = pd.Series(rows.y).value_counts(sort=False).sort_index().sort_values(ascending=False, kind="stable")
+    named = [f"{name} {count:,}" for name, count in counts.head(6).items()] + ["…"] * (len(counts) > 6)
+    classes = f"{len(counts)} classes in {rows.label!r}: {', '.join(named)}"
+    say(f"{table.name}: {of} labelled rows, {rows.X.shape[1]} columns; {classes}")
     if quick:
         rows.notes.append(QUICK)
     note(*rows.notes)
@@ -107,61 +106,37 @@ def fit(
     settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     settings |= {"limit": limit, "priors": priors, "device": device, "random_state": seed}
     settings |= {"drop": drop or (), "keep": keep or (), "categories": category or (), "verbose": int(not run.quiet)}
-    started = time.perf_counter()
-    model, checked = _train(rows, settings, grouped, weights, control)
-    about = run.about("fit", table, rows.label, saved=save or run.matrix)
-    again, source = str(about["command"]), run.matrix or save
-    about["seconds"] = time.perf_counter() - started
-    notes = [*rows.notes, *model.notes_]
-    with notes_as_they_come(logged=False):
+    started, checked = time.perf_counter(), None
+    with notes_as_they_come():
+        model = cs.TableClassifier(**settings)
+        model.fit(rows.X, pd.Series(rows.y, name=rows.label), sample_weight=weighed, groups=grouped)
+        if control and not model.interrupted_:
+            say("Again, on shuffled labels, where nothing must be found:")
+            checked = model.shuffled_control(rows.X, rows.y)
+            say(str(checked))
+        seconds, notes = time.perf_counter() - started, [*rows.notes, *model.notes_]
+        say(f"Took {duration(seconds)} and {_peak_memory()}.")
+        about = run.about("fit", table, rows.label, saved=save or run.matrix, seconds=seconds)
         summary = cs.summarise(model, rows.X, rows.y, control=checked, title=run.title, about=about, notes=notes)
     # Before any other advice: a number that comes from a leak is not worth acting on.
     summary["what_to_do"] = [*model.cautions_, *([FULL] if quick else []), *summary["what_to_do"]]
     cm = model.collision_matrix_
     name = rows.label if rows.label not in ("row", "predicted") else f"{rows.label} (label)"
     posteriors = posterior_table(model.posteriors_, model.classes_, rows.numbers, pd.DataFrame({name: rows.y}))
-    more = ("model", save, model.save), ("table of held-out posteriors", out, partial(write_table, posteriors))
-    run.finish(cm, summary, *more, limit=limit_of(model))
+    run.finish(cm, summary, ("model", save, model.save), table=posteriors)
     if model.interrupted_:
         say("Stopped by Ctrl-C: this is what the folds trained so far say; all that was asked is written.", always=True)
         raise typer.Exit(INTERRUPTED)
+    again = about["command"]
     commands = [] if sample is None else [f"{again}   # all rows"]
     if run.report is None:
         commands.append(f"{again} --report report.html --save model.collide   # which rows, which labels look wrong")
     if save is not None and save.is_file():
         commands.append(f"collidescope predict {shlex.quote(str(save))} new.csv --out posteriors.csv")
-    if cm.n_classes > 2 and source is not None and source.is_file():
+    if cm.n_classes > 2 and (source := run.matrix or save) is not None and source.is_file():
         commands.append(f"collidescope merge {shlex.quote(str(source))}   # which classes to merge, and what it buys")
     if commands:
         say("\n  ".join(["Next:", *commands]), "dim")
-
-
-def _what_was_read(table: Path, rows: Any, n_read: int) -> str:
-    import pandas as pd
-
-    of = f"{len(rows.y):,}" + (f" of {n_read:,}" if len(rows.y) < n_read else "")
-    counts = pd.Series(rows.y).value_counts(sort=False).sort_index().sort_values(ascending=False, kind="stable")
-    named = [f"{name} {count:,}" for name, count in counts.head(6).items()] + ["…"] * (len(counts) > 6)
-    classes = f"{len(counts)} classes in {rows.label!r}: {', '.join(named)}"
-    return f"{table.name}: {of} labelled rows, {rows.X.shape[1]} columns; {classes}"
-
-
-def _train(rows: Any, settings: dict[str, Any], groups: Any, weights: Any, control: bool) -> tuple[Any, Any]:
-    """The fitted model, and the control on shuffled labels where asked for (else None); says what it took."""
-    import pandas as pd
-
-    started = time.perf_counter()
-    y = pd.Series(rows.y, name=rows.label)
-    with notes_as_they_come():
-        model = cs.TableClassifier(**settings).fit(rows.X, y, sample_weight=weights, groups=groups)
-    checked = None
-    if control and not model.interrupted_:
-        say("Again, on shuffled labels, where nothing must be found:")
-        with notes_as_they_come(logged=False):
-            checked = model.shuffled_control(rows.X, rows.y)
-        say(str(checked))
-    say(f"Took {duration(time.perf_counter() - started)} and {_peak_memory()}.")
-    return model, checked
 
 
 def _peak_memory() -> str:
@@ -176,7 +151,7 @@ def _peak_memory() -> str:
 
 
 @command(*opt.ESTIMATING)
-def posteriors(run: Run, table: opt.TableArgument) -> None:
+def posteriors(run: Run, table: opt.Table) -> None:
     """S from posteriors of your own model, and labels.
 
     The table has a column of probabilities for every class, called like the class or `p_CLASS`, and the label of each
@@ -187,18 +162,15 @@ def posteriors(run: Run, table: opt.TableArgument) -> None:
 
     - `collidescope posteriors heldout.parquet --label y --report report.html`
     """
-    import pandas as pd
-
-    rows, P, classes = run.start(table).rows(table, run.label).posteriors()
+    rows = run.start(table).scored(table)
     note(*rows.notes)
-    cm = cs.collision_matrix_from_posteriors(P, rows.y, classes=classes)
-    about, shown = run.about("posteriors", table, rows.label, columns=classes), rows.X if rows.X.shape[1] else None
-    said: dict[str, Any] = {"title": run.title, "notes": rows.notes, "about": about, "rows": shown}
-    run.finish(cm, cs.summarise(pd.DataFrame(P, columns=classes), y=rows.y, **said))
+    cm = cs.collision_matrix_from_posteriors(rows.P, rows.y, classes=rows.classes)
+    about, shown = run.about("posteriors", table, rows.label, columns=rows.classes), rows.X if rows.X.shape[1] else None
+    run.finish(cm, run.summary(rows, about=about, rows=shown))
 
 
 @command(*opt.ESTIMATING)
-def count(run: Run, table: opt.TableArgument, drop: opt.Drop = None, keep: opt.Keep = None) -> None:
+def count(run: Run, table: opt.Table, drop: opt.Drop = None, keep: opt.Keep = None) -> None:
     """S counted over rows that are exactly alike: no model, no assumptions.
 
     Works where whole inputs repeat: questionnaires, codes, rounded measurements. It speaks for the rows that have a
@@ -215,7 +187,7 @@ def count(run: Run, table: opt.TableArgument, drop: opt.Drop = None, keep: opt.K
     from collidescope.tables.encoding import check_columns, listed
     from collidescope.tables.screening import screen
 
-    rows = run.start(table).rows(table, run.label)
+    rows = run.start(table).rows(table)
     check_columns(rows.X, [*(drop or ()), *(keep or ())])
     X = rows.X.drop(columns=drop or [])
     found = screen(X, rows.y, keep=keep or ())
@@ -245,18 +217,17 @@ def count(run: Run, table: opt.TableArgument, drop: opt.Drop = None, keep: opt.K
 
 
 WIDE = "One row per item and one column per class, with the number of votes."
-WHO = "Who voted: finds who differs."
 OTHER = "A model or matrix of the same classes, to compare with."
 
 
 @command(*opt.ESTIMATING)
 def votes(
     run: Run,
-    table: opt.TableArgument,
-    item: Annotated[str | None, typer.Option("--item", "-i", metavar="COLUMN", help="What was voted on.")] = None,
-    annotator: Annotated[opt.Column, typer.Option("--annotator", "-a", metavar="COLUMN", help=WHO)] = None,
-    wide: Annotated[bool, typer.Option("--wide", help=WIDE)] = False,
-    model: Annotated[Path | None, typer.Option("--model", "-m", metavar="FILE", help=OTHER)] = None,
+    table: opt.Table,
+    item: Annotated[opt.Column, option("COLUMN", "What was voted on.", "--item", "-i")] = None,
+    annotator: Annotated[opt.Column, option("COLUMN", "Who voted: finds who differs.", "--annotator", "-a")] = None,
+    wide: Annotated[bool, option(None, WIDE, "--wide")] = False,
+    model: Annotated[opt.File, option("FILE", OTHER, "--model", "-m")] = None,
     drop: opt.Drop = None,
 ) -> None:
     """S from several labels per item: what people disagree about, with no model.
@@ -270,20 +241,19 @@ def votes(
     """
     from collidescope.applications._inputs import plain, section
 
-    reading = run.start(table, model)
-    other = None if model is None else load_matrix(model)
+    run.start(table, model)
+    other = None if model is None else load(model, "matrix")
     if not wide:
-        counts, names, people, notes = _votes_in_rows(run, table, reading, item, annotator)
+        counts, names, people, notes = _votes_in_rows(run, table, item, annotator)
     elif run.label is not None or annotator is not None:
         raise ValueError("--wide has one column per class: leave out --label and --annotator")
     else:
-        counts, notes, *_ = reading.read(table)
+        counts, notes, *_ = run.read(table)
         names = people = None
         counts = counts.drop(columns=drop or [])
         if item is not None:
-            counts = counts.set_index(reading.column(list(counts.columns), item, table))
-        words = [name for name in counts.columns if counts[name].dtype.kind not in "iufb"]
-        if words:
+            counts = counts.set_index(run.column(list(counts.columns), item, table))
+        if words := [name for name in counts.columns if counts[name].dtype.kind not in "iufb"]:
             raise ValueError(f"column {words[0]!r} holds no numbers of votes: is it the item (--item)? Else --drop it")
     cm = cs.collision_matrix_from_votes(counts, names)
     if once := int(cm.info["inputs_seen_once"] or 0):
@@ -292,28 +262,26 @@ def votes(
     told = cs.agreement(counts, names)
     beside = None if other is None else cs.compare(other, cm)
     results = [result for result in (people, beside) if result is not None]
-    given = {"--item": item, "--annotator": annotator}
-    flags = [part for flag, value in given.items() if value is not None for part in (flag, value)]
+    given = ("--item", item), ("--annotator", annotator)
+    flags = [part for flag, value in given if value is not None for part in (flag, value)]
     about = run.about("votes", table, run.label, *flags, *["--wide"] * wide)
     sections = [section("Agreement", ["With 95% intervals, as functions of B."], told.reset_index()), *results]
     summary = cs.summarise(cm, title=run.title, notes=notes, about=about, sections=sections)
     summary["votes"] = {"agreement": plain(told.reset_index())} if people is None else people.to_dict()
     summary["votes"] |= {} if beside is None else {"compared": beside.to_dict()}
-    run.finish(cm, summary)
-    if not run.as_json:
-        table_text = told.to_string(float_format="{:.4f}".format)
-        show("\n\n".join(["\nAgreement, with 95% intervals:\n" + table_text, *map(str, results)]))
+    agreed = "\nAgreement, with 95% intervals:\n" + told.to_string(float_format="{:.4f}".format)
+    run.finish(cm, summary, said="\n\n".join([agreed, *map(str, results)]))
 
 
-def _votes_in_rows(run: Run, table: Path, reading: Any, item: str | None, annotator: str | None) -> Any:
+def _votes_in_rows(run: Run, table: Path, item: str | None, annotator: str | None) -> Any:
     """(counts of items × classes, names of the classes, comparison of annotators or None, notes)."""
     from collidescope.counting import count_table, input_groups, label_codes
 
-    rows = reading.rows(table, run.label)
+    rows = run.rows(table)
     names = list(rows.X.columns)
     if item is None:
         raise ValueError(f"say which column names the items, with --item: {table.name} has {names}")
-    wanted = [reading.column(names, name, table) for name in (item, annotator) if name is not None]
+    wanted = [run.column(names, name, table) for name in (item, annotator) if name is not None]
     whole = rows.X[wanted].notna().all(axis=1).to_numpy()
     said = [f"{int((~whole).sum()):,} votes lack {' or '.join(wanted)} and are left out"] * (not whole.all())
     rows = rows.part(whole.nonzero()[0], *said)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import shutil
 from copy import copy
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,10 +13,12 @@ import typer
 import collidescope as cs
 from collidescope.cli import _run as opt
 from collidescope.cli._console import note, notes_as_they_come, say
-from collidescope.cli._run import Run, command, posterior_table, write_table
+from collidescope.cli._run import command, option
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from collidescope.cli._inputs import Run
 
 #: What the arguments of consolidate are called on the command line.
 FLAGS = {"must_merge": "--together", "cannot_merge": "--apart", "max_pber": "--max-pber", "n_groups": "--groups"}
@@ -26,65 +27,58 @@ FLAGS |= {'method="optimal"': "--optimal", "method='optimal'": "--optimal"}
 FEWEST = 10
 
 MODEL = "A file that `collidescope fit … --save` has written."
-OUT = "Ends in .csv, .tsv or .parquet.  [default: CSV to standard output]"
 WITH = "Copy a column of the table, such as an id. Repeat for more."
+UNSEEN = "Labelled rows that the model has not seen: adds rows to look at."
 MAX_PBER = "Merge until an input seen again changes group at most this often: 0.05 is 5%."
-BALANCE = "0 by gain alone, 1 for groups of like size."
-MORE = "be in one group. Repeat for more."
 LIMIT = "A model (--save), or a table to fit (with --label)."
 SOURCE = "A model (--save), a matrix (--matrix) or a summary (--json)."
-UNSEEN = "Labelled rows that the model has not seen: adds rows to look at."
-Page = Annotated[Path, typer.Option("--out", "-o", metavar="FILE.html", help="The page to write.")]
-REPORT = Path("report.html")
 
 
-@command(*opt.PRINTING, *opt.READING[1:])
+@command("out", *opt.PRINTING, *opt.READING[1:])
 def predict(
     run: Run,
     model: Annotated[Path, typer.Argument(metavar="MODEL", help=MODEL)],
-    table: opt.TableArgument,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help=OUT)] = None,
-    with_column: Annotated[opt.Columns, typer.Option("--with", metavar="COLUMN", help=WITH)] = None,
+    table: opt.Table,
+    copied: Annotated[opt.Columns, option("COLUMN", WITH, "--with")] = None,
 ) -> None:
     """How likely is each class for new rows?
 
     Takes raw rows with the columns that the model was fitted on (others are ignored) and writes for each row its
-    number from 0, the most likely class, and a column `p_CLASS` of every class. Levels that training did not have and
-    missing cells are fine, and counted.
+    number from 0, the most likely class, and a column `p_CLASS` of every class: as CSV to standard output, or to
+    `--out`. Levels that training did not have and missing cells are fine, and counted.
 
     **Examples**
 
     - `collidescope predict model.collide new.csv --out posteriors.csv`
     - `collidescope predict model.collide new.parquet --with customer_id > posteriors.csv`
     """
+    from collidescope.cli._inputs import posteriors
     from collidescope.tables.encoding import check_columns
 
-    reading = run.start(model, table, outputs=[out])
-    opt.check_suffix(out)
-    fitted = opt.load_model(model)
-    X, notes = reading.raw_rows(fitted, table)
-    check_columns(X, with_column or ())
+    run.start(model, table)
+    fitted = opt.load(model, "model")
+    X, notes = run.raw_rows(fitted, table)
+    check_columns(X, copied or ())
     note(*notes)
     label = getattr(fitted, "label_", None)
-    P, met = reading.posteriors(fitted, X.drop(columns=[label] if label in X else []), held_out=False)
-    found = posterior_table(P, fitted.classes_, range(len(X)), X[with_column] if with_column else None)
+    P, met = posteriors(fitted, X.drop(columns=[label] if label in X else []), held_out=False)
+    found = opt.posterior_table(P, fitted.classes_, range(len(X)), X[copied] if copied else None)
     said = {"classes": fitted.classes_.tolist(), "predicted": found["predicted"].tolist()}
-    words = opt.as_csv(found).removesuffix("\n") if out is None else None
-    written = (f"table of {len(found):,} rows", out, partial(write_table, found))
-    run.tell(words, lambda: said | {"posteriors": P.tolist(), "notes": [*notes, *met]}, written)
+    words = opt.as_csv(found).removesuffix("\n") if run.out is None else None
+    run.tell(words, said | {"posteriors": P, "notes": [*notes, *met]}, table=found)
 
 
 @command("matrix", *opt.PRINTING)
 def merge(
     run: Run,
     source: Annotated[Path, typer.Argument(metavar="SOURCE", help="A matrix (--matrix) or a model (--save).")],
-    groups: Annotated[int | None, typer.Option(min=2, help="Merge until so many groups are left.")] = None,
-    max_pber: Annotated[float | None, typer.Option(help=MAX_PBER)] = None,
-    max_group_size: Annotated[int | None, typer.Option(min=2, metavar="N", help="Most classes of a group.")] = None,
-    balance: Annotated[float, typer.Option(min=0, max=1, metavar="X", help=BALANCE)] = 0.0,
-    together: Annotated[opt.Columns, typer.Option(metavar="A,B", help=f"Classes that must {MORE}")] = None,
-    apart: Annotated[opt.Columns, typer.Option(metavar="A,B", help=f"Classes that must not {MORE}")] = None,
-    optimal: Annotated[bool, typer.Option("--optimal", help="Look at every grouping (up to 10 classes).")] = False,
+    groups: Annotated[int | None, option(None, "Merge until so many groups are left.", min=2)] = None,
+    max_pber: Annotated[float | None, option(None, MAX_PBER)] = None,
+    max_group_size: Annotated[int | None, option("N", "Most classes of a group.", min=2)] = None,
+    balance: Annotated[float, option("X", "0 by gain alone, 1 for groups of like size.", min=0, max=1)] = 0.0,
+    together: Annotated[opt.Columns, option("A,B", "Classes that must be in one group. Repeat for more.")] = None,
+    apart: Annotated[opt.Columns, option("A,B", "Classes that must not be in one group. Repeat for more.")] = None,
+    optimal: Annotated[bool, option(None, "Look at every grouping (up to 10 classes).", "--optimal")] = False,
 ) -> None:
     """Which classes to merge, and what would it buy?
 
@@ -97,8 +91,10 @@ def merge(
     - `collidescope merge matrix.json --max-pber 0.05`
     - `collidescope merge model.collide --groups 4 --apart cat,dog --json`
     """
+    from collidescope.applications._inputs import plain
+
     run.start(source)
-    cm = opt.load_matrix(source)
+    cm = opt.load(source, "matrix")
     options: dict[str, Any] = {"max_pber": max_pber, "max_group_size": max_group_size, "balance": balance}
     for name, given in (("must_merge", together), ("cannot_merge", apart)):
         options[name] = [[own.strip() for own in group.split(",")] for group in given] if given else None
@@ -114,14 +110,8 @@ def merge(
     chosen = groups is not None or max_pber is not None
     order = "The best grouping of each size:" if optimal else "Step by step, the two groups that collide most first:"
     steps = _fitting(path[["n_groups", *names, "pber", "pber_low", "pber_high"]], names)
-
-    def data() -> dict[str, Any]:
-        found = {"groups": plan.groups, "names": plan.matrix.classes.tolist(), "pber": plan.matrix.pber}
-        rows = path.astype(object).where(path.notna(), None).to_dict("records")
-        return found | {"pber_before": cm.pber, "path": rows}
-
-    written = ("matrix of the groups", run.matrix, partial(opt.write_matrix, plan.matrix))
-    run.tell("\n".join([*[f"{plan}\n"] * chosen, order, steps]), data, written)
+    data = {"groups": plan.groups, "names": plan.matrix.classes, "pber": plan.matrix.pber, "pber_before": cm.pber}
+    run.tell("\n".join([*[f"{plan}\n"] * chosen, order, steps]), data | {"path": plain(path)}, cm=plan.matrix)
     if not chosen and not run.as_json:
         say("Choose with --groups N or --max-pber 0.05.", "dim")
 
@@ -144,7 +134,7 @@ def _fitting(table: pd.DataFrame, names: list[str]) -> str:
 def limit(
     run: Run,
     source: Annotated[Path, typer.Argument(metavar="SOURCE", help=LIMIT)],
-    plot: Annotated[Path | None, typer.Option(metavar="FILE.png", help="Draw the curve (.png, .svg or .pdf).")] = None,
+    plot: Annotated[opt.File, option("FILE.png", "Draw the curve (.png, .svg or .pdf).")] = None,
     seed: opt.Seed = 0,
 ) -> None:
     """What would unlimited rows of this kind leave? How good could it get?
@@ -161,11 +151,11 @@ def limit(
     from collidescope._text import headline
     from collidescope.trust import learning_curve, limit_of
 
-    reading = run.start(source, outputs=[plot])
+    run.start(source, outputs=(plot,))
     if run.label is None:
-        model = opt.load_source(source)
+        model = opt.load(source)
     else:
-        rows = reading.rows(source, run.label)
+        rows = run.rows(source)
         note(*rows.notes)
         with notes_as_they_come():
             model = cs.TableClassifier(random_state=seed, verbose=int(not run.quiet)).fit(rows.X, rows.y)
@@ -176,21 +166,20 @@ def limit(
     curve, said = learning_curve(found), headline(model.collision_matrix_, found)
     sizes = curve.frame.assign(rows=curve.frame["rows"].round().astype(int))
     numbers = sizes.to_string(index=False, float_format="{:.4f}".format)
-    words = "\n".join([*map(opt.for_terminal, said), f"\n{numbers}\n\nVerdict: {curve.verdict}."])
+    words = "\n".join([*said, f"\n{numbers}\n\nVerdict: {curve.verdict}."])
 
     def draw(path: Path) -> None:
         figure: Any = cs.LimitDisplay.from_limit(found).plot().figure_
         figure.savefig(path)
 
-    run.tell(words, lambda: found.to_dict() | {"verdict": curve.verdict, "headline": said}, ("curve", plot, draw))
+    run.tell(words, found.to_dict() | {"verdict": curve.verdict, "headline": said}, ("curve", plot, draw))
 
 
-@command(*opt.READING, "title", *opt.PRINTING)
+@command(*opt.READING, "title", *opt.PRINTING, report=opt.PAGE)
 def report(
     run: Run,
     source: Annotated[Path, typer.Argument(metavar="SOURCE", help=SOURCE)],
-    out: Page = REPORT,
-    table: Annotated[Path | None, typer.Option(metavar="TABLE", help=UNSEEN)] = None,
+    table: Annotated[opt.File, option("TABLE", UNSEEN)] = None,
 ) -> None:
     """Write the report of something that was estimated before: one page that works offline.
 
@@ -200,9 +189,8 @@ def report(
     - `collidescope report summary.json --out collisions.html`
     - `collidescope report model.collide --table test.csv --label income`
     """
-    reading = run.start(source, table, outputs=[out])
-    opt.check_report()
-    found = opt.load_source(source)
+    run.start(source, table)
+    found = opt.load(source)
     if table is not None and not hasattr(found, "predict_proba"):
         raise ValueError(f"--table needs a model, and {source.name} is none: leave it out, or give a file of --save")
     notes = list(getattr(found, "notes_", ()))
@@ -212,9 +200,9 @@ def report(
         about = {"file": source.name, "command": f"collidescope report {shlex.quote(str(source))}", "saved": source}
         summary = cs.summarise(found, title=run.title, notes=notes, about=about)
     else:
-        rows = reading.rows_for(found, table, run.label)
+        rows = run.scored(table, found)
         asked = copy(found)  # about these rows, in place of its own
-        asked.posteriors_, met = reading.posteriors(found, rows.X)
+        asked.posteriors_ = rows.P
         about = run.about("report", table, rows.label, saved=source)
-        summary = cs.summarise(asked, rows.X, rows.y, title=run.title, notes=[*rows.notes, *notes, *met], about=about)
-    run.tell(None, lambda: summary, ("report", out, opt.page_of(lambda: summary)))
+        summary = cs.summarise(asked, rows.X, rows.y, title=run.title, notes=[*rows.notes, *notes], about=about)
+    run.tell(None, summary)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy.typing as npt
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
-from collidescope._text import READABLE, limit_facts, short
+from collidescope._text import READABLE, short
 from collidescope.applications._inputs import check_matrix
 from collidescope.applications.consolidation import ConsolidationPlan
 from collidescope.matrix import CollisionMatrix
@@ -25,10 +26,7 @@ from collidescope.trust import limit_of
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
-    from matplotlib.colorbar import Colorbar
-    from matplotlib.container import BarContainer
     from matplotlib.figure import Figure, SubFigure
-    from matplotlib.image import AxesImage
 
 INK, ACCENT, QUIET, NEUTRAL = "#1f2a44", "#c8442c", "#9aa5b8", "#e3e7ee"
 #: Longer names are cut; names are left out rather than printed smaller than this (points).
@@ -79,13 +77,12 @@ class Display:
 
 
 def plain(name: Any, longest: int = LONGEST) -> str:
-    r"""``name`` as text that matplotlib prints as it is: no mathematics between dollars, no line breaks, not too long.
+    r"""``name`` as text that matplotlib prints as it is: no mathematics between dollars, on one line, not too long.
 
     >>> plain("$5 or $6")
     '\\$5 or \\$6'
     """
-    text = "".join(character if character.isprintable() else " " for character in str(name))
-    return (text if len(text) <= longest else text[: longest - 1] + "…").replace("$", r"\$")
+    return short(name, longest).replace("$", r"\$")
 
 
 def write_names(ax: Axes, side: Literal["x", "y"], places: npt.ArrayLike, names: Sequence[Any]) -> None:
@@ -107,11 +104,10 @@ def points(ax: Axes, side: Literal["x", "y"]) -> float:
 
 def tidy(ax: Axes, *, bars: bool = False) -> None:
     """Light grid behind, no frame on top and at the right; of horizontal ``bars`` no ticks and no grid at the left."""
-    ax.grid(color=NEUTRAL)
+    ax.grid(color=NEUTRAL, axis="x" if bars else "both")
     ax.set_axisbelow(True)
     ax.spines[["top", "right"]].set_visible(False)
     if bars:
-        ax.grid(False, axis="y")
         ax.tick_params(axis="y", length=0)
 
 
@@ -119,7 +115,8 @@ def tidy(ax: Axes, *, bars: bool = False) -> None:
 class CollisionMatrixDisplay(Display):
     """S as a heat map (:meth:`plot`), and its largest collisions with their intervals (:meth:`plot_pairs`).
 
-    The diagonal is grey; collisions are coloured by the cube root of the rate, so that rare ones show too.
+    The diagonal is grey; collisions are coloured by the cube root of the rate, so that rare ones show too. What was
+    drawn last is in ``im_``, ``text_``, ``colorbar_`` (or None) and ``errorbar_``.
 
     Parameters
     ----------
@@ -127,10 +124,6 @@ class CollisionMatrixDisplay(Display):
     classes : K names, default 0 … K-1
     order : K positions, optional; the order in which classes are shown
     low, high : arrays of shape (K, K), optional; ends of the intervals of the entries, for :meth:`plot_pairs`
-
-    Attributes
-    ----------
-    ax_, figure_, im_, text_, colorbar_, errorbar_ : Axes, Figure, what was drawn last (or None)
 
     Examples
     --------
@@ -197,7 +190,7 @@ class CollisionMatrixDisplay(Display):
         largest = float(S[~own].max()) or 1.0  # any scale will do where nothing collides
         colours = matplotlib.colormaps.get_cmap(cmap).with_extremes(bad=NEUTRAL)
         style: dict[str, Any] = {"norm": PowerNorm(BEND, 0.0, largest, clip=True), "interpolation": "nearest"}
-        self.im_: AxesImage = ax.imshow(np.ma.masked_array(S, own), cmap=colours, **(style | kw))
+        self.im_ = ax.imshow(np.ma.masked_array(S, own), cmap=colours, **(style | kw))
         for axis in ("x", "y"):
             write_names(ax, axis, range(k), names.tolist())
         ax.tick_params(length=0 if k <= FEW else 2)
@@ -205,16 +198,16 @@ class CollisionMatrixDisplay(Display):
         self.text_: npt.NDArray[Any] | None = None
         if k <= FEW if include_values is None else include_values:
             self.text_ = self._write(S, values_format or (".3f" if k <= THREE_DECIMALS else ".2f"))
-        self.colorbar_: Colorbar | None = None
+        self.colorbar_: Any = None
         if colorbar:
             self.colorbar_ = ax.figure.colorbar(self.im_, ax=ax, label="collision rate", fraction=0.05)
-            if "norm" not in kw:
-                ticks = [float(f"{largest:.2g}")]
-                for tick in TICKS:
-                    if tick < largest and (ticks[-1] / largest) ** BEND - (tick / largest) ** BEND > APART:
-                        ticks.append(float(tick))
-                self.colorbar_.set_ticks(ticks, labels=[f"{tick:g}" for tick in ticks])
-                self.colorbar_.minorticks_off()
+        if colorbar and "norm" not in kw:
+            ticks = [float(f"{largest:.2g}")]
+            for tick in TICKS:
+                if tick < largest and (ticks[-1] / largest) ** BEND - (tick / largest) ** BEND > APART:
+                    ticks.append(float(tick))
+            self.colorbar_.set_ticks(ticks, labels=[f"{tick:g}" for tick in ticks])
+            self.colorbar_.minorticks_off()
         return self
 
     def plot_pairs(self, ax: Axes | None = None, *, n: int = 15, **kw: Any) -> Self:
@@ -242,11 +235,15 @@ class CollisionMatrixDisplay(Display):
         words = [[plain(format(value, values_format)) for value in row] for row in S.tolist()]
         room = min(points(self.ax_, "x"), points(self.ax_, "y")) / len(S)
         size = min(LARGEST_FONT, 0.9 * room / (CHARACTER * max(len(word) for row in words for word in row)))
-        cells = self.im_.to_rgba(np.ma.masked_array(S, np.eye(len(S), dtype=bool)))
+        rgb = self.im_.to_rgba(np.ma.masked_array(S, np.eye(len(S), dtype=bool)))[..., :3]
+        # White or dark, whichever stands out more from the colour of the cell (WCAG's relative luminance).
+        linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+        luminance = linear @ [0.2126, 0.7152, 0.0722] + 0.05
+        ink = np.where(1.05 / luminance > luminance / 0.0725, "white", INK)
         texts = np.empty(S.shape, dtype=object)
         for i, j in np.ndindex(S.shape):
-            style: dict[str, Any] = {"color": _ink_on(cells[i, j]), "fontsize": size, "ha": "center", "va": "center"}
-            texts[i, j] = self.ax_.text(j, i, words[i][j], weight="bold" if i == j else "normal", **style)
+            style: dict[str, Any] = {"color": str(ink[i, j]), "weight": "bold" if i == j else "normal"}
+            texts[i, j] = self.ax_.text(j, i, words[i][j], fontsize=size, ha="center", va="center", **style)
         return texts
 
 
@@ -256,14 +253,6 @@ def leaf_order(affinity: FloatArray) -> IntArray:
 
     pairs = ((affinity + affinity.T) / 2)[np.triu_indices(len(affinity), 1)]
     return np.asarray(leaves_list(linkage(pairs.max() - pairs, "average", optimal_ordering=True)), dtype=np.intp)
-
-
-def _ink_on(colour: FloatArray) -> str:
-    """White or dark, whichever stands out more from ``colour`` (WCAG's relative luminance)."""
-    rgb = colour[:3]
-    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
-    luminance = float(linear @ [0.2126, 0.7152, 0.0722])
-    return "white" if 1.05 / (luminance + 0.05) > (luminance + 0.05) / 0.0725 else INK
 
 
 def continuation(curve: pd.DataFrame, pber: float, low: float, high: float) -> dict[str, FloatArray]:
@@ -294,15 +283,13 @@ def continuation(curve: pd.DataFrame, pber: float, low: float, high: float) -> d
 class LimitDisplay(Display):
     """PBER against the number of rows, its continuation as a band, and the range at the limit.
 
+    They are in ``errorbar_``, ``band_`` (or None) and ``range_``.
+
     Parameters
     ----------
     curve : DataFrame; one row per training size: ``rows``, ``pber`` and ``pber_stderr``
     pber, low, high : float; PBER at the limit, and the ends of its range
     state : str; where it is neither "settled" nor "still learning" no continuation is drawn
-
-    Attributes
-    ----------
-    ax_, figure_, errorbar_, range_, band_ : the last three of the curve, of the range, of its continuation (or None)
 
     Examples
     --------
@@ -325,9 +312,8 @@ class LimitDisplay(Display):
         """The display of a :class:`~collidescope.limit.Limit`, its range at ``level``."""
         if limit_of(limit) is not limit or limit is None:
             raise ValueError(f"limit must be a Limit (clf.limit_), got {type(limit).__name__}")
-        facts: dict[str, Any] = limit_facts(limit, level)
-        own = {name: facts[f"limit_{name}"] for name in ("pber", "state")}
-        return cls(limit.curve, **own, low=facts["limit_pber_low"], high=facts["limit_pber_high"])
+        low, high = limit.pber_interval(level)
+        return cls(limit.curve, pber=float(limit.pber), low=low, high=high, state=str(limit.state))
 
     @classmethod
     def from_estimator(cls, clf: Any, *, level: float = 0.95) -> Self:
@@ -342,16 +328,14 @@ class LimitDisplay(Display):
         sizes, values = self.curve[["rows", "pber"]].to_numpy(dtype=np.float64).T
         error = self.curve["pber_stderr"].to_numpy() if "pber_stderr" in self.curve else None
         ax = self._axes(ax, (6.4, 3.8))
-        known = self.state in READABLE
         self.band_ = None
-        if known:
+        if known := self.state in READABLE:
             path = continuation(self.curve, self.pber, self.low, self.high)
             self.band_ = ax.fill_between(path["rows"], path["low"], path["high"], color=ACCENT, alpha=0.18, lw=0)
             ax.plot(path["rows"], path["middle"], color=ACCENT, linestyle="--", linewidth=1.2)
         style: dict[str, Any] = DOTS | {"fmt": "o-", "color": INK, "ecolor": QUIET}
         self.errorbar_ = ax.errorbar(sizes, values, yerr=error, **(style | kw))
-        edge = sizes[-1] * REACH * 2.0
-        middle = self.pber if known else (self.low + self.high) / 2
+        edge, middle = sizes[-1] * REACH * 2.0, self.pber if known else (self.low + self.high) / 2
         ends = [[middle - self.low], [self.high - middle]]
         style = {"fmt": "o" if known else "none", "color": ACCENT, "ecolor": ACCENT, "capsize": 6, "lw": 2.5}
         self.range_ = ax.errorbar([edge], [middle], yerr=ends, **style)
@@ -370,16 +354,14 @@ class LimitDisplay(Display):
 class DendrogramDisplay(Display):
     """Which classes are merged, in which order, what each merge removes of the PBER, and where the plan stops.
 
+    What scipy returned is in ``dendrogram_``, the dashed line, or None, in ``cut_``.
+
     Parameters
     ----------
     linkage : array of shape (K - 1, 4); as scipy writes it; heights are the PBER removed so far
     classes : K names, default 0 … K-1
     n_groups : int, optional; groups that are left at the dashed line, which is not drawn by default
     pber : float, optional; PBER before the first merge, for the label of the axis
-
-    Attributes
-    ----------
-    ax_, figure_, dendrogram_, cut_ : the last two what scipy returned, and the dashed line or None
 
     Examples
     --------
@@ -435,16 +417,14 @@ class DendrogramDisplay(Display):
 class PosteriorDisplay(Display):
     """The chance of each class for a few inputs, a panel each: of more than 12 classes the 8 most likely ones.
 
+    ``axes_``, ``bars_`` and ``images_`` have an entry for each panel; ``ax_`` is the frame of all.
+
     Parameters
     ----------
     posteriors : array of shape (n, K)
     classes : K names, default 0 … K-1
     images : array of shape (n, height, width) or (n, height, width, 3 or 4), optional; shown above the bars
     labels : n labels, optional; written above; the bar of the label is red
-
-    Attributes
-    ----------
-    ax_, figure_, axes_, bars_, images_ : the frame of all panels, then lists with an entry for each panel
 
     Examples
     --------
@@ -468,7 +448,15 @@ class PosteriorDisplay(Display):
         if labels is not None:
             check.check_same_length(posteriors, check.encode_labels(labels, names, "labels"), "P and labels")
         if images is not None:
-            _check_images(images, n)
+            try:
+                pixels = np.asarray(images)
+            except ValueError:
+                raise ValueError("images must be of one size, got different ones: scale them first") from None
+            good = pixels.ndim == 3 or (pixels.ndim == 4 and pixels.shape[3] in (3, 4))
+            if not good or len(pixels) != n or pixels.size == 0 or pixels.dtype.kind not in "biuf":
+                wanted = f"({n}, height, width) or ({n}, height, width, 3 or 4)"
+                seen = f"got {pixels.dtype} in shape {pixels.shape} (flat rows? reshape them)"
+                raise ValueError(f"images must hold numbers in shape {wanted}, {seen}")
         return cls(posteriors, classes=names, images=images, labels=labels)
 
     def plot(self, ax: Axes | None = None, *, n_rows: int = 6, **kw: Any) -> Self:
@@ -482,50 +470,29 @@ class PosteriorDisplay(Display):
         heights = [*([] if self.images is None else [1.6]), 0.9 + 0.2 * shown]
         ax = self._axes(ax, (1.0 + width * n, sum(heights)))
         ax.set_axis_off()
-        grid = _divide(ax, len(heights), n, heights)
-        self.axes_: list[Axes] = []
-        self.bars_: list[BarContainer] = []
-        self.images_: list[AxesImage] = []
-        for i in range(n):
-            top = None
+        from matplotlib.gridspec import GridSpec
+
+        place, box = ax.get_subplotspec(), ax.get_position()
+        sides: Any = {"left": box.x0, "right": box.x1, "bottom": box.y0, "top": box.y1, "figure": ax.figure}
+        divide: Any = partial(GridSpec, **sides) if place is None else place.subgridspec
+        grid = divide(len(heights), n, height_ratios=heights)
+        self.axes_: list[Axes] = [ax.figure.add_subplot(grid[len(heights) - 1, i]) for i in range(n)]
+        self.bars_, self.images_ = list[Any](), list[Any]()
+        for i, (p, bars) in enumerate(zip(P, self.axes_, strict=True)):
+            top = bars
             if self.images is not None:
                 top = ax.figure.add_subplot(grid[0, i])
                 self.images_.append(top.imshow(np.asarray(self.images)[i], cmap="gray_r"))
                 top.set(xticks=[], yticks=[])
-            bars = ax.figure.add_subplot(grid[len(heights) - 1, i])
-            classes = np.arange(k) if k <= ALL_BARS else np.argsort(-P[i], kind="stable")[:shown]
+            classes = np.arange(k) if k <= ALL_BARS else np.argsort(-p, kind="stable")[:shown]
             colours = [ACCENT if codes is not None and c == codes[i] else QUIET for c in classes]
-            self.bars_.append(bars.barh(np.arange(shown), P[i, classes], **({"color": colours} | kw)))
+            self.bars_.append(bars.barh(np.arange(shown), p[classes], **({"color": colours} | kw)))
             named = i == 0 or k > ALL_BARS
             bars.set_yticks(np.arange(shown), [plain(c, 14) for c in names[classes]] if named else [""] * shown)
-            bars.set(xlim=(0, 1), ylim=(shown - 0.4, -0.6))
             bars.set_xticks([0, 0.5, 1], ["0", "½", "1"])
+            bars.set(xlim=(0, 1), ylim=(shown - 0.4, -0.6))
             tidy(bars, bars=True)
             if codes is not None:
-                (top or bars).set_title(f"labelled {plain(names[codes[i]], 12)}", fontsize="medium")
-            self.axes_.append(bars)
+                top.set_title(f"labelled {plain(names[codes[i]], 12)}", fontsize="medium")
         self.axes_[(n - 1) // 2].set_xlabel("chance of each class")
         return self
-
-
-def _check_images(images: npt.ArrayLike, n: int) -> None:
-    try:
-        pixels = np.asarray(images)
-    except ValueError:
-        raise ValueError("images must be of one size, got different ones: scale them first") from None
-    good = pixels.ndim == 3 or (pixels.ndim == 4 and pixels.shape[3] in (3, 4))
-    if not good or len(pixels) != n or pixels.size == 0 or pixels.dtype.kind not in "biuf":
-        wanted = f"({n}, height, width) or ({n}, height, width, 3 or 4)"
-        seen = f"got {pixels.dtype} in shape {pixels.shape} (flat rows? reshape them)"
-        raise ValueError(f"images must hold numbers in shape {wanted}, {seen}")
-
-
-def _divide(ax: Axes, rows: int, columns: int, heights: list[float]) -> Any:
-    from matplotlib.gridspec import GridSpec
-
-    place = ax.get_subplotspec()
-    if place is not None:
-        return place.subgridspec(rows, columns, height_ratios=heights)
-    box = ax.get_position()
-    sides = {"left": box.x0, "right": box.x1, "bottom": box.y0, "top": box.y1}
-    return GridSpec(rows, columns, figure=ax.figure, height_ratios=heights, **sides)  # type: ignore[arg-type]

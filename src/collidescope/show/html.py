@@ -28,6 +28,9 @@ from collidescope.show.summary import FORMAT, FORMAT_VERSION, summarise
 TABLE_CLASSES, TABLE_STEPS = 30, 15
 #: Numbers beyond this are no counts and no rates.
 LARGEST = 1e15
+#: What the plain types of the schema are called, and what they take.
+KINDS: dict[type, Any] = {str: ("text", str), bool: ("true or false", bool), int: ("a whole number", int)}
+KINDS[float] = "a number", int | float
 ASSETS = ("template.html.j2", "report.css", "report.js")
 IMAGE = re.compile(r"data:image/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/]+={0,2}")
 
@@ -95,36 +98,30 @@ def conform(value: Any, wanted: Any, where: str) -> None:
     ValueError: summary.a[1] must be a number, got str: it was edited or damaged, make the summary again
     """
     if isinstance(wanted, tuple):
-        if not (value is None and None in wanted):
-            fitting = [kind for kind in wanted if isinstance(kind, type) and isinstance(value, kind)]
-            conform(value, (fitting or wanted)[0], where)
-    elif isinstance(wanted, list):
-        kinds = wanted if len(wanted) > 1 else wanted * len(value) if isinstance(value, list) else []
-        _expect(isinstance(value, list) and len(kinds) == len(value), value, "a list of its length", where)
-        for number, (entry, kind) in enumerate(zip(value, kinds, strict=True)):
-            conform(entry, kind, f"{where}[{number}]")
+        if value is None and None in wanted:
+            return
+        wanted = next((kind for kind in wanted if isinstance(kind, type) and isinstance(value, kind)), wanted[0])
+    parts: dict[str, tuple[Any, Any]] = {}
+    if isinstance(wanted, list):
+        called, good = "a list of its length", isinstance(value, list) and len(wanted) in (1, len(value))
+        if good:
+            parts = {f"[{k}]": (part, wanted[k % len(wanted)]) for k, part in enumerate(value)}
     elif isinstance(wanted, dict):
-        _expect(isinstance(value, Mapping), value, "an object", where)
-        for name, kind in wanted.items():
-            if name is str:
-                for key, entry in value.items():
-                    conform(entry, kind, f"{where}.{key}")
-            else:
-                _expect(name in value, None, "there", f"{where}.{name}")
-                conform(value[name], kind, f"{where}.{name}")
+        called, good = "an object", isinstance(value, Mapping)
+        if good:
+            kinds = dict.fromkeys(value, wanted[str]) if str in wanted else wanted
+            parts = {f".{name}": (value.get(name, ...), kind) for name, kind in kinds.items()}
     elif isinstance(wanted, re.Pattern):
-        _expect(isinstance(value, str) and bool(wanted.fullmatch(value)), value, "a picture as a data: URI", where)
-    elif wanted is float or wanted is int:
-        numeric = isinstance(value, int if wanted is int else (int, float)) and not isinstance(value, bool)
-        _expect(numeric and abs(value) <= LARGEST, value, "a number" if wanted is float else "a whole number", where)
+        called, good = "a picture as a data: URI", isinstance(value, str) and bool(wanted.fullmatch(value))
     else:
-        _expect(isinstance(value, wanted), value, "text" if wanted is str else "true or false", where)
-
-
-def _expect(good: bool, value: Any, wanted: str, where: str) -> None:
+        called, kind = KINDS[wanted]
+        good = isinstance(value, kind) and (wanted is bool or not isinstance(value, bool))
+        good = good and (wanted in (str, bool) or abs(value) <= LARGEST)
     if not good:
-        hint = "it was edited or damaged, make the summary again"
-        raise ValueError(f"{where} must be {wanted}, got {type(value).__name__}: {hint}")
+        got = "nothing" if value is ... else type(value).__name__
+        raise ValueError(f"{where} must be {called}, got {got}: it was edited or damaged, make the summary again")
+    for name, (part, kind) in parts.items():
+        conform(part, kind, where + name)
 
 
 def check_summary(summary: object) -> None:
@@ -200,10 +197,9 @@ def render(summary: Mapping[str, Any]) -> str:
     folder = resources.files("collidescope.show")
     page, css, script = (folder.joinpath(name).read_text(encoding="utf-8") for name in ASSETS)
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
-    environment.filters |= {"percent": percent, "between": between, "span": span, "named": _named}
-    environment.filters |= {"method": words.method, "points": words.points}
+    for function in (percent, between, span, named, cell, words.method, words.points):
+        environment.filters[function.__name__] = function
     environment.filters["count"] = lambda value: "" if value is None else f"{value:,.0f}"
-    environment.filters["cell"] = cell
     hashes = (base64.b64encode(hashlib.sha256(code.encode()).digest()).decode() for code in (plotly, script))
     found = summary["ambiguous_rows"]
     return environment.from_string(page).render(
@@ -244,22 +240,20 @@ def in_script(value: Any) -> str:
 
 def merge_steps(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The first steps of the merge path with names in place of numbers."""
-    path = summary["merge_path"]
-    if path is None:
-        return []
-    members = [[_named(name)] for name in summary["classes"]]
-    steps = []
+    path, steps = summary["merge_path"] or {"pber": ()}, []
+    members = [[named(name)] for name in summary["classes"]]
     for step in range(1, min(len(path["pber"]), TABLE_STEPS + 1)):
-        first, second = path["first"][step], path["second"][step]
-        entry = {}
-        for side, group in (("first", members[first]), ("second", members[second])):
+        entry = {column: path[column][step] for column in ("n_groups", "pber", "low", "high", "limit")}
+        first, second = (members[path[side][step]] for side in ("first", "second"))
+        for side, group in (("first", first), ("second", second)):
             entry[side] = " + ".join(group[:6]) + (f" and {len(group) - 6} more" if len(group) > 6 else "")
-        members[first] = members[first] + members[second]
-        steps.append(entry | {column: path[column][step] for column in ("n_groups", "pber", "low", "high", "limit")})
+        first += second
+        steps.append(entry)
     return steps
 
 
-def _named(name: Any) -> str:
+def named(name: Any) -> str:
+    """The name, or words for an empty one."""
     return str(name) if str(name).strip() else "(empty name)"
 
 

@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
 from collidescope.applications._inputs import check_matrix
-from collidescope.applications.audit import CLEAR, SUSPECT, ambiguous, predicted_codes
+from collidescope.applications.audit import CLEAR, SUSPECT, ambiguous
 from collidescope.estimate import collision_matrix_from_posteriors
 from collidescope.matrix import CollisionMatrix
 
@@ -45,69 +46,46 @@ class Source:
     #: Were the posteriors asked of the model now, so that nothing says that it did not train on these rows?
     fresh: bool = False
 
-    def predictions(self, y_pred: Any, X: Any) -> IntArray:
-        """Class numbers that a classifier under audit gave the scored rows (``y_pred`` is of all given rows)."""
-        if self.posteriors is None or self.rows is None or self.codes is None:
-            missing = "held-out posteriors" if self.posteriors is None else "labels"
-            hint = "pass a fitted classifier or posteriors as source, and y"
-            raise ValueError(f"y_pred can be audited only beside {missing}, and there are none: {hint}")
-        said = predicted_codes(y_pred, X, self.matrix.classes)
-        if len(said) != self.n_given:
-            raise ValueError(f"y_pred must have one entry per row ({self.n_given}), got {len(said)}")
-        return said[self.rows]
-
 
 def resolve(source: Any, X: Any, y: npt.ArrayLike | None) -> Source:
     """The :class:`Source` meant by the arguments of :func:`~collidescope.summarise`, with every check."""
-    given = _n_rows(X)
+    shape = X.shape if hasattr(X, "shape") else (len(X),) if hasattr(X, "__len__") else ()
+    if X is not None and (not shape or isinstance(X, str)):
+        raise ValueError(f"X must be a table of rows, got {type(X).__name__}")
+    given = int(shape[0]) if shape else None
     if isinstance(source, CollisionMatrix):
         return Source(source, n_given=given)
-    if isinstance(source, str | bytes | dict | type | None) or not (
-        hasattr(source, "collision_matrix_") or not hasattr(source, "fit")
-    ):
+    fitted = hasattr(source, "collision_matrix_")
+    if isinstance(source, str | bytes | dict | type | None) or (hasattr(source, "fit") and not fitted):
         kind = f"the class {source.__name__}" if isinstance(source, type) else type(source).__name__
         hint = "fit a CollisionClassifier, or pass crossfit_posteriors(classifier, X, y)"
         raise ValueError(f"source must be {WANTED}, got {kind}: {hint}")
-    if hasattr(source, "collision_matrix_"):
-        return _from_model(source, X, y, given)
-    if y is None:
-        hint = "rates with intervals take labels (without any pass collision_matrix_from_posteriors(P) as source)"
-        raise ValueError(f"y is needed with posteriors, got None: {hint}")
-    P, codes, classes = check.labelled_posteriors(source, y, name="source")
-    _check_rows(len(P), X=given)
-    cm = collision_matrix_from_posteriors(P, y, classes=classes)
-    return Source(cm, P, np.arange(len(P)), codes, len(P))
+    if not fitted:
+        if y is None:
+            hint = "rates with intervals take labels (without any pass collision_matrix_from_posteriors(P) as source)"
+            raise ValueError(f"y is needed with posteriors, got None: {hint}")
+        P, codes, classes = check.labelled_posteriors(source, y, name="source")
+        found = Source(collision_matrix_from_posteriors(P, y, classes=classes), P, np.arange(len(P)), codes, len(P))
+    else:
+        cm, held_out = source.collision_matrix_, getattr(source, "posteriors_", None)
+        check_matrix(cm)
+        fresh = held_out is None and X is not None and hasattr(source, "predict_proba")
+        if held_out is None and not fresh:
+            return Source(cm, n_given=given, model=source)
+        P = np.asarray(source.predict_proba(X) if fresh else held_out)
+        rows = np.flatnonzero(~np.isnan(P).any(axis=-1))
+        scored = check.check_posteriors(P[rows], "the posteriors of source", cm.n_classes)
+        labels = None if y is None else check.encode_labels(y, cm.classes)
+        _check_length("y", None if labels is None else len(labels), len(P))
+        found = Source(cm, scored, rows, None if labels is None else labels[rows], len(P), source, fresh)
+    _check_length("X", given, len(P))
+    return found
 
 
-def _from_model(model: Any, X: Any, y: npt.ArrayLike | None, given: int | None) -> Source:
-    cm = model.collision_matrix_
-    check_matrix(cm)
-    held_out = getattr(model, "posteriors_", None)
-    fresh = held_out is None and X is not None and hasattr(model, "predict_proba")
-    if held_out is None and not fresh:
-        return Source(cm, n_given=given, model=model)
-    P = np.asarray(model.predict_proba(X) if fresh else held_out)
-    rows = np.flatnonzero(~np.isnan(P).any(axis=-1))
-    scored = check.check_posteriors(P[rows], "the posteriors of source", cm.n_classes)
-    codes = None if y is None else check.encode_labels(y, cm.classes)
-    _check_rows(len(P), X=given, y=None if codes is None else len(codes))
-    return Source(cm, scored, rows, None if codes is None else codes[rows], len(P), model, fresh)
-
-
-def _check_rows(n: int, **given: int | None) -> None:
-    for name, length in given.items():
-        if length is not None and length != n:
-            hint = "of a classifier pass source.predict_proba(X) for other rows"
-            raise ValueError(f"{name} must hold the {n} rows that source has posteriors of, got {length}: {hint}")
-
-
-def _n_rows(X: Any) -> int | None:
-    if X is None:
-        return None
-    shape = X.shape if hasattr(X, "shape") else (len(X),) if hasattr(X, "__len__") else ()
-    if not shape or isinstance(X, str):
-        raise ValueError(f"X must be a table of rows, got {type(X).__name__}")
-    return int(shape[0])
+def _check_length(name: str, length: int | None, n: int) -> None:
+    if length is not None and length != n:
+        hint = "of a classifier pass source.predict_proba(X) for other rows"
+        raise ValueError(f"{name} must hold the {n} rows that source has posteriors of, got {length}: {hint}")
 
 
 def rows_to_look_at(source: Source, names: list[str], X: Any, rows: Any, image_shape: Any) -> dict[str, Any] | None:
@@ -136,25 +114,17 @@ def rows_to_look_at(source: Source, names: list[str], X: Any, rows: Any, image_s
     found = ambiguous(P, y=codes, classes=range(P.shape[1]))
     ranked = found if codes is None else ambiguous(P, y=codes, classes=range(P.shape[1]), by="label")
     suspects = ranked["index"][ranked["kind"] == "suspect label"]
+    # If every label were drawn from its posterior this many would look wrong: those are nobody's mistake.
+    by_chance = float(P.sum(where=(P.max(axis=1, keepdims=True) >= CLEAR) & (P <= SUSPECT)))
     return {
         "n_rows": len(P),
         "n_ambiguous": int((found["kind"] == "ambiguous").sum()),
         "n_suspect": len(suspects),
-        "expected_suspect": expected_suspects(P),
+        "expected_suspect": by_chance,
         "fresh": source.fresh,
         "rows": shown(found["index"][found["kind"] != "clear"].to_numpy()[:AMBIGUOUS]),
         "suspects": shown(suspects.to_numpy()[:SUSPECTS]),
     }
-
-
-def expected_suspects(P: FloatArray) -> float:
-    """How many labels would look wrong if every one were drawn from its posterior: those are nobody's mistake.
-
-    >>> round(expected_suspects(np.array([[0.95, 0.05]] * 100)), 1)
-    5.0
-    """
-    clear = P.max(axis=1, keepdims=True) >= CLEAR
-    return float(P.sum(where=clear & (P <= SUSPECT)))
 
 
 def _bars(p: FloatArray, names: list[str], label: int | None) -> list[dict[str, Any]]:
@@ -164,30 +134,25 @@ def _bars(p: FloatArray, names: list[str], label: int | None) -> list[dict[str, 
     return [{"class": names[k], "probability": float(p[k]), "is_label": k == label} for k in top]
 
 
-def _values(table: Any, places: IntArray, columns: list[str]) -> tuple[list[list[list[str]]], int]:
+def _values(table: Any, places: IntArray, features: list[str]) -> tuple[list[list[list[str]]], int]:
     """[column, value as text] of the chosen rows, and the number of columns left out."""
-    none: tuple[list[list[list[str]]], int] = [[] for _ in places], 0
-    if table is None or len(places) == 0:
-        return none
+    chosen = pd.DataFrame() if table is None or len(places) == 0 else _take(table, places)
+    if chosen.ndim > 2 or chosen.size == 0:
+        return [[] for _ in places], 0
+    if isinstance(chosen, np.ndarray):
+        chosen = pd.DataFrame(chosen.reshape(len(places), -1), dtype=object)
+        named = len(features) == chosen.shape[1]
+        chosen.columns = features if named else [f"x{k}" for k in range(chosen.shape[1])]
+    names = [text(name) for name in chosen.columns]
+    cells = chosen.iloc[:, :COLUMNS].astype(object).to_numpy().tolist()  # each value keeps its type
+    shown = [[[name, value_text(v)] for name, v in zip(names, row, strict=False)] for row in cells]
+    return shown, max(0, len(names) - COLUMNS)
+
+
+def _take(table: Any, places: IntArray) -> Any:
     if hasattr(table, "iloc"):
-        frame = table.to_frame() if table.ndim == 1 else table
-        columns = [text(name) for name in frame.columns]
-        cells = frame.iloc[places, :COLUMNS].astype(object).to_numpy().tolist()  # each value keeps its type
-    else:
-        array = _take(table, places)
-        if array.ndim > 2:
-            return none
-        array = array.reshape(len(places), -1)
-        if len(columns) != array.shape[1]:
-            columns = [f"x{k}" for k in range(array.shape[1])]
-        cells = array[:, :COLUMNS].tolist()
-    shown = [[[name, value_text(v)] for name, v in zip(columns, row, strict=False)] for row in cells]
-    return shown, max(0, len(columns) - COLUMNS)
-
-
-def _take(table: Any, places: IntArray) -> npt.NDArray[Any]:
-    table = table.iloc if hasattr(table, "iloc") else table if hasattr(table, "shape") else np.asarray(table)
-    taken = table[places]
+        return pd.DataFrame(table.iloc[places])
+    taken = (table if hasattr(table, "shape") else np.asarray(table))[places]
     return np.asarray(taken.toarray() if hasattr(taken, "toarray") else taken)
 
 
@@ -202,11 +167,9 @@ def value_text(value: Any) -> str:
     >>> value_text(0.30000000000000004), value_text(None), value_text(12)
     ('0.3', 'missing', '12')
     """
-    if value is None or type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and value != value):
+    if pd.api.types.is_scalar(value) and pd.isna(value):
         return "missing"
-    if isinstance(value, float | np.floating):
-        return f"{value:.6g}"
-    words = text(value)
+    words = f"{value:.6g}" if isinstance(value, float | np.floating) else text(value)
     return words if len(words) <= CHARACTERS else words[: CHARACTERS - 1] + "…"
 
 
@@ -235,26 +198,24 @@ def _is_image(shape: tuple[int, ...]) -> bool:
 
 
 def _pictures(X: Any, places: IntArray, shape: tuple[int, ...] | None) -> list[str | None]:
+    """PNGs as data: URIs."""
     if shape is None or X is None or len(places) == 0:
         return [None] * len(places)
-    raw = _take(X, places)
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise ImportError('pictures in the report need Pillow: pip install "collidescope[report]"') from error
+    raw = np.asarray(_take(X, places))
     pixels = np.nan_to_num(np.asarray(raw, dtype=np.float64).reshape(len(places), *shape))
-    if len(shape) == 2:
-        pixels = pixels[..., None]
-    elif shape[2] not in CHANNELS:  # channels first
+    if len(shape) == 3 and shape[2] not in CHANNELS:  # channels first
         pixels = np.moveaxis(pixels, 1, -1)
     if raw.dtype != np.uint8:  # 0 stays black unless there are negative values; the brightest of these rows is white
         low, high = min(0.0, float(pixels.min())), float(pixels.max())
         pixels = (pixels - low) * (255 / (high - low) if high > low else 0.0)
     step = math.ceil(max(pixels.shape[1:3]) / LARGEST_SIDE)
-    return [_png_uri(np.rint(image[::step, ::step]).astype(np.uint8)) for image in pixels]
-
-
-def _png_uri(image: npt.NDArray[np.uint8]) -> str:
-    try:
-        from PIL import Image
-    except ImportError as error:
-        raise ImportError('pictures in the report need Pillow: pip install "collidescope[report]"') from error
-    buffer = io.BytesIO()
-    Image.fromarray(image[..., 0] if image.shape[2] == 1 else image).save(buffer, "PNG")
-    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
+    uris: list[str | None] = []
+    for image in np.rint(pixels[:, ::step, ::step]).astype(np.uint8):
+        buffer = io.BytesIO()
+        Image.fromarray(image[..., 0] if image.shape[2:] == (1,) else image).save(buffer, "PNG")
+        uris.append("data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode())
+    return uris

@@ -15,11 +15,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from collidescope._checks import FloatArray
 from collidescope._environment import environment
 from collidescope._text import LEVEL, READABLE, headline, limit_facts, limit_words, upper_limit
 from collidescope.applications._inputs import Told, plain
-from collidescope.applications.audit import audit, bayes_confusion
+from collidescope.applications.audit import audit, bayes_confusion, predicted_codes
 from collidescope.applications.consolidation import consolidate
 from collidescope.equations.bounds import condition_number
 from collidescope.matrix import CollisionMatrix, largest_pairs
@@ -61,7 +60,9 @@ def summarise(
     notes: Sequence[str] = (),
     sections: Sequence[Any] = (),
 ) -> dict[str, Any]:
-    """The whole answer as plain text, numbers and lists: what the report shows and what JSON output holds.
+    """The whole answer in a dict of plain text, numbers and lists: what the report shows and what JSON output holds.
+
+    Of more than 200 classes the matrix holds the 100 that collide most, and all others as one.
 
     Parameters
     ----------
@@ -71,11 +72,9 @@ def summarise(
     X : rows that the classifier was fitted on, or that belong to the posteriors, optional
         Shown beside the most ambiguous rows. A loaded classifier is asked about ``X``: rows that it has not seen.
     y : array of n labels, optional; needed to find labels that look wrong, and for an audit
-    y_pred : predictions of a classifier on the same rows, optional
-        Labels, posteriors or the fitted classifier: adds an :func:`~collidescope.audit`.
+    y_pred : labels, posteriors or a fitted classifier, optional; its :func:`~collidescope.audit` on the same rows
     rows : DataFrame of n rows, optional; shown in the place of ``X``, which may be encoded
-    image_shape : tuple, optional
-        Such as (28, 28): the rows of ``X`` are images of this shape. Two-dimensional rows are so without it.
+    image_shape : tuple, optional; such as (28, 28), of the images in ``X``; two-dimensional rows are so without it
     control : ShuffledControl, optional
     limit : Limit, optional; by default ``source.limit_`` where there is one
     title : str, optional
@@ -88,11 +87,6 @@ def summarise(
         More results to show: what ``compare``, ``ceilings``, ``column_value`` and others return, or mappings with
         ``title``, ``sentences`` (list of text) and ``table`` (None, or a mapping of ``columns`` and ``rows``).
 
-    Returns
-    -------
-    dict
-        Of more than 200 classes the matrix holds the 100 that collide most, and all others as one.
-
     Examples
     --------
     >>> from collidescope import CollisionMatrix
@@ -103,16 +97,14 @@ def summarise(
     known = resolve(source, X, y)
     cm = known.matrix
     limit = limit_of(known.model) if limit is None else limit
+    at_limit = None if limit is None else limit.matrix
     names = [text(name) for name in cm.classes.tolist()]
-    members = shown_members(cm)
-    shown = merged(cm, members)
-    complete = shown.n_classes == cm.n_classes
-    keep = [group[0] for group in (members if complete else members[:-1])]
-    visible = [names[k] for k in keep] + ([] if complete else [f"({cm.n_classes - len(keep):,} other classes)"])
+    keep = shown_classes(cm)
+    shown = merged(cm, keep)
+    others = [f"({cm.n_classes - len(keep):,} other classes)"] * (len(keep) < cm.n_classes)
     order = leaf_order(shown.joint[: len(keep), : len(keep)]).tolist()
     low, high = cm.pber_interval(LEVEL) or (None, None)
     origin = _about(about, known.model, X, y)
-    ceiling_cm = None if limit is None else limit.matrix
     summary: dict[str, Any] = {
         "format": FORMAT,
         "version": FORMAT_VERSION,
@@ -129,46 +121,44 @@ def summarise(
         "limit": None if limit is None else limit_part(limit),
         "headline": headline(cm, limit),
         "top_collisions": top_pairs(cm, names),
-        "complete": complete,
-        "classes": visible,
+        "complete": not others,
+        "classes": [names[k] for k in keep] + others,
         "matrix": shown.matrix,
         **_intervals(cm, keep, shown.n_classes),
         "joint": shown.joint,
         "priors": shown.priors,
         "counts": shown.counts,
-        "leaf_order": order if complete else [*order, len(keep)],
-        "ceilings": ceilings(cm, keep, names, known, ceiling_cm),
-        "merge_path": merge_path(shown, cm, None if ceiling_cm is None else merged(ceiling_cm, members)),
+        "leaf_order": order + [len(keep)] * len(others),
+        "ceilings": ceilings(cm, keep, names, known, at_limit),
+        "merge_path": merge_path(shown, cm, None if at_limit is None else merged(at_limit, keep)),
         "ambiguous_rows": rows_to_look_at(known, names, X, rows, image_shape),
         "audit": audited(known, names, y_pred, X, limit),
         "sections": [_section(part) for part in sections],
         "notes": _texts(notes, "notes"),
     }
     summary["trust"] = trust(known, control, summary)
-    if not complete:
+    if others:
         summary["notes"].insert(0, words.left_out(cm.n_classes, len(keep)))
     found: dict[str, Any] = plain(summary)
     return found | {"what_to_do": words.what_to_do(found)}
 
 
-def shown_members(cm: CollisionMatrix) -> list[list[int]]:
-    """All classes, each alone; of very many the most colliding ones, and all others as one group behind them."""
-    K = cm.n_classes
-    if K <= WHOLE:
-        return [[k] for k in range(K)]
+def shown_classes(cm: CollisionMatrix) -> list[int]:
+    """The numbers of all classes, or of very many those that collide most."""
+    if cm.n_classes <= WHOLE:
+        return list(range(cm.n_classes))
     # One pair more than those classes have among themselves: enough to name as many.
     pairs = np.stack(largest_pairs(cm.joint + cm.joint.T, MOST_COLLIDING * (MOST_COLLIDING - 1) // 2 + 1), axis=1)
-    keep = sorted(list(dict.fromkeys(pairs.ravel().tolist()))[:MOST_COLLIDING])
-    return [*([k] for k in keep), np.setdiff1d(np.arange(K), keep).tolist()]
+    return sorted(list(dict.fromkeys(pairs.ravel().tolist()))[:MOST_COLLIDING])
 
 
-def merged(cm: CollisionMatrix, members: list[list[int]]) -> CollisionMatrix:
-    """The matrix of these groups of class numbers, called 0, 1, …: B' = Aᵀ B A, as ``CollisionMatrix.merge`` has it."""
-    if len(members) == cm.n_classes:  # all alone: intervals and covariance stay
+def merged(cm: CollisionMatrix, keep: list[int]) -> CollisionMatrix:
+    """The matrix of these classes, called 0, 1, …, and of all others as one: B' = Aᵀ B A, as ``merge`` has it."""
+    if len(keep) == cm.n_classes:  # intervals and covariance stay
         return replace(cm, classes=np.arange(cm.n_classes))
-    A = np.zeros((cm.n_classes, len(members)))
-    for group, numbers in enumerate(members):
-        A[numbers, group] = 1
+    A = np.zeros((cm.n_classes, len(keep) + 1))
+    A[:, -1] = 1
+    A[keep] = np.eye(*A[keep].shape)
     joint = A.T @ cm.joint @ A
     counts = None if cm.counts is None else A.T @ cm.counts
     return CollisionMatrix(joint / joint.sum(axis=1, keepdims=True), A.T @ cm.priors, counts=counts)
@@ -186,11 +176,10 @@ def _intervals(cm: CollisionMatrix, keep: list[int], size: int) -> dict[str, Any
 def top_pairs(cm: CollisionMatrix, names: list[str]) -> list[dict[str, Any]]:
     """The most colliding pairs of all classes, with sentences."""
     table = replace(cm, classes=np.arange(cm.n_classes)).top_collisions(PAIRS, LEVEL)
-    pairs = []
-    for row in table[table["rate"] > 0].to_dict("records"):
-        pair = plain(row) | {"class": names[row["class"]], "other": names[row["other"]]}
-        said = {name: pair[name] for name in ("other", "rate", "low", "high")}
-        pairs.append(pair | {"sentence": words.collision(pair["class"], **said)})
+    pairs: list[dict[str, Any]] = plain(table[table["rate"] > 0])
+    for pair in pairs:
+        pair |= {"class": names[pair["class"]], "other": names[pair["other"]]}
+        pair["sentence"] = words.collision(*(pair[name] for name in ("class", "other", "rate", "low", "high")))
     return pairs
 
 
@@ -200,8 +189,8 @@ def limit_part(limit: Any) -> dict[str, Any]:
     part = {name.removeprefix("limit_").removeprefix("pber_"): value for name, value in facts.items()}
     # Limits that were made elsewhere may lack standard errors.
     curve = limit.curve.reindex(columns=["rows", "pber", "pber_stderr"])
-    going = part["state"] in READABLE
-    band = continuation(curve, part["pber"], part["low"], part["high"]) if going else None
+    ends = (part[name] for name in ("pber", "low", "high"))
+    band = continuation(curve, *ends) if part["state"] in READABLE else None
     columns = curve.rename(columns={"pber_stderr": "stderr"}).to_dict("list")
     return part | {"words": limit_words(facts), "curve": columns, "band": band}
 
@@ -238,46 +227,42 @@ def merge_path(shown: CollisionMatrix, whole: CollisionMatrix, limit: CollisionM
     last = shown.n_classes - 1
     plan = consolidate(shown, cannot_merge=None if complete else [[k, last] for k in range(last)])
     heads = [np.unique(g, return_index=True)[1][g] for g in plan.groupings]  # of every class its group's first
-    first, second = list[int | None]([None]), list[int | None]([None])
-    for before, after in itertools.pairwise(heads):
-        moved = np.flatnonzero(before != after)[0]
-        first.append(int(after[moved]))
-        second.append(int(before[moved]))
-    pber = plan.path["pber"].to_numpy()
-    none = np.full(len(pber), np.nan)
+    moves = [np.flatnonzero(before != after)[0] for before, after in itertools.pairwise(heads)]
+    left: Any = [None] * len(plan.path)
+    if limit is not None and complete:  # 1 - Σ over groups of what stays inside them
+        left = [max(0.0, 1 - limit.joint[g[:, None] == g].sum()) for g in plan.groupings]
     assert plan.linkage is not None
     return {
-        "first": first,
-        "second": second,
+        "first": [None, *(after[moved] for after, moved in zip(heads[1:], moves, strict=True))],
+        "second": [None, *(before[moved] for before, moved in zip(heads, moves, strict=False))],
         "n_groups": plan.path["n_groups"].to_numpy() + whole.n_classes - shown.n_classes,
-        "pber": pber + (0.0 if complete else whole.pber - shown.pber),
-        "low": plan.path["pber_low"].to_numpy() if complete else none,
-        "high": plan.path["pber_high"].to_numpy() if complete else none,
-        # 1 - Σ over groups of what stays inside them
-        "limit": none if limit is None or not complete else [_left(limit.joint, g) for g in plan.groupings],
+        "pber": plan.path["pber"].to_numpy() + (0.0 if complete else whole.pber - shown.pber),
+        "low": plan.path["pber_low"].to_numpy(),
+        "high": plan.path["pber_high"].to_numpy(),
+        "limit": left,
         "tree_order": leaves_list(plan.linkage)[::-1],  # the first merges at the top
     }
-
-
-def _left(joint: FloatArray, grouping: npt.NDArray[Any]) -> float:
-    return max(0.0, 1 - float(joint[grouping[:, None] == grouping].sum()))
 
 
 def audited(source: Source, names: list[str], y_pred: Any, X: Any, limit: Any) -> dict[str, Any] | None:
     """The audit of a classifier's predictions, without its K×K tables."""
     if y_pred is None:
         return None
-    said = source.predictions(y_pred, X)
-    assert source.codes is not None
+    if source.posteriors is None or source.rows is None or source.codes is None:
+        missing = "held-out posteriors" if source.posteriors is None else "labels"
+        hint = "pass a fitted classifier or posteriors as source, and y"
+        raise ValueError(f"y_pred can be audited only beside {missing}, and there are none: {hint}")
+    said = predicted_codes(y_pred, X, source.matrix.classes)
+    if len(said) != source.n_given:
+        raise ValueError(f"y_pred must have one entry per row ({source.n_given}), got {len(said)}")
     # As text, which tables can always hold; as they are where two names would become one.
     classes = np.array(names, dtype=object) if len(set(names)) == len(names) else source.matrix.classes
-    labels: dict[str, Any] = {"y_true": classes[source.codes], "y_pred": classes[said]}
+    labels: dict[str, Any] = {"y_true": classes[source.codes], "y_pred": classes[said[source.rows]]}
     report = audit(source.posteriors, **labels, classes=classes, limit=limit)
     name = dict(zip(classes.tolist(), names, strict=True))
     pairs = report.pairs.head(AUDIT_PAIRS)[AUDITED_PAIR.split()].to_dict("records")
     pairs = [pair | {side: name[pair[side]] for side in ("true", "predicted")} for pair in pairs]
-    found = {key: getattr(report, key) for key in AUDITED.split()}
-    found["cautions"] = report.notes
+    found = {key: getattr(report, key) for key in AUDITED.split()} | {"cautions": report.notes}
     return found | {"pairs": pairs, "n_pairs": len(report.pairs), "verdict": text(report.verdict)}
 
 
@@ -291,7 +276,6 @@ def trust(source: Source, control: Any, summary: Mapping[str, Any]) -> dict[str,
     warnings = cautions(cm, getattr(model, "one_step_", cm), getattr(model, "recovery_", moved))
     if getattr(model, "interrupted_", False):
         warnings.insert(0, "the fit was interrupted: the numbers are those of the folds trained so far")
-    condition = condition_number(cm.matrix)
     intervals = "None: this matrix was made without standard errors."
     if cm.stderr is not None:
         errors = f"median {np.median(cm.stderr):.4f}, largest {cm.stderr.max():.4f}"
@@ -299,25 +283,21 @@ def trust(source: Source, control: Any, summary: Mapping[str, Any]) -> dict[str,
     seed = getattr(model, "random_state", None)
     settings = model.get_params(deep=False) if hasattr(model, "get_params") else {}
     said = words.control(summary, model is not None) if control is None else text(control)
+    pools, training = getattr(model, "member_weights_", None), None
+    if isinstance(pools, list) and pools:
+        weights = pd.DataFrame(list(map(dict, pools))).fillna(0.0).mean().sort_values(ascending=False, kind="stable")
+        training = {"folds": len(pools), "models": {text(name): weight for name, weight in weights.items()}}
     return {
         "warnings": [text(warning) for warning in warnings],
         "intervals": intervals,
         "control": {"passed": None if control is None else control.passed, "words": said},
-        "conditioning": words.conditioning(condition if np.isfinite(condition) else None, cm.is_diagonally_dominant),
+        "conditioning": words.conditioning(condition_number(cm.matrix), cm.is_diagonally_dominant),
         "computed": {text(key): text(value) for key, value in cm.info.items()},
         "settings": {text(name): text(value)[:200] for name, value in settings.items() if name not in UNSAID},
         "seed": int(seed) if isinstance(seed, int | np.integer) else None,
-        "training": _training(model),
+        "training": training,
         "environment": environment(),
     }
-
-
-def _training(model: Any) -> dict[str, Any] | None:
-    pools = getattr(model, "member_weights_", None)
-    if not isinstance(pools, list) or not pools:
-        return None
-    weights = pd.DataFrame(list(map(dict, pools))).fillna(0.0).mean().sort_values(ascending=False, kind="stable")
-    return {"folds": len(pools), "models": {text(name): float(weight) for name, weight in weights.items()}}
 
 
 def _about(about: Mapping[str, Any] | None, model: Any, X: Any, y: Any) -> dict[str, Any]:
@@ -346,15 +326,14 @@ def _section(part: Any) -> dict[str, Any]:
     return {"title": check_text(part["title"], "title of a section"), "sentences": sentences, "table": table}
 
 
+def _texts(given: Any, name: str) -> list[str]:
+    if not isinstance(given, Sequence | np.ndarray):
+        raise ValueError(f"{name} must be a list of texts, got {type(given).__name__}")
+    return [check_text(entry, f"every entry of {name}") for entry in ([given] if isinstance(given, str) else given)]
+
+
 def check_text(value: Any, name: str) -> str:
     """``value`` as text that can be written to a file."""
     if not isinstance(value, str):
         raise ValueError(f"{name} must be text, got {type(value).__name__}: {value!r}")
     return text(value)
-
-
-def _texts(given: Any, name: str) -> list[str]:
-    given = [given] if isinstance(given, str) else given
-    if not isinstance(given, Sequence | np.ndarray):
-        raise ValueError(f"{name} must be a list of texts, got {type(given).__name__}")
-    return [check_text(entry, f"every entry of {name}") for entry in given]

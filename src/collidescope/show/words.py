@@ -6,6 +6,7 @@ written, are in :mod:`collidescope._text`, where ``print`` finds them too.
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Mapping
 from typing import Any
@@ -77,25 +78,25 @@ def call(summary: Summary, python: str, command: str) -> str:
 
 def what_to_do(summary: Summary) -> list[str]:
     """Advice that follows from the numbers, the most pressing first."""
-    trust, pber = summary["trust"], summary["pber"]
+    trust, pber, audit = summary["trust"], summary["pber"], summary["audit"]
     first = [f"Read with care: {warning}." for warning in trust["warnings"]]
     if trust["control"]["passed"] is False:
         found = "on shuffled labels, where there is nothing to find, the same method still found structure."
         first.insert(0, f"Do not act on these numbers yet: {found}")
-    if (pber["value"] if pber["high"] is None else pber["high"]) < TINY and not first:
-        top = f"at most {percent(pber['high'])}" if pber["high"] is not None else percent(pber["value"])
+    at_most = pber["value"] if pber["high"] is None else pber["high"]
+    if at_most < TINY and not first:
+        top = ("" if pber["high"] is None else "at most ") + percent(at_most)
         advice = [f"Nothing needs doing about collisions: {top} of inputs would get another label."]
     else:
         advice = [*_more_rows(summary), *_about_classes(summary), *_small_classes(summary)]
-    audit = summary["audit"]
     return [*first, *_about_labels(summary), *advice, *([] if audit is None else [audit["verdict"]])]
 
 
 def _more_rows(summary: Summary) -> list[str]:
     pber, limit = summary["pber"], summary["limit"]
+    if limit is None and pber["high"] is None:
+        return ["No intervals were estimated, so how far chance moves these numbers is not known."]
     if limit is None:
-        if pber["high"] is None:
-            return ["No intervals were estimated, so how far chance moves these numbers is not known."]
         if pber["high"] - pber["low"] <= 2 * WIDE * pber["value"]:
             return []
         ends = f"it may be anything from {percent(pber['low'])} to {percent(pber['high'])}"
@@ -120,39 +121,35 @@ def _about_classes(summary: Summary) -> list[str]:
         pair = f"To tell {quote(names[0])} from {quote(names[1])} more often"
         return [f"With two classes there is nothing to merge. {pair} takes {DIFFERENT}"]
     a, b = quote(names[path["first"][1]]), quote(names[path["second"][1]])
-    share = 1 - path["pber"][1] / pber
-    after = f"from {percent(pber)} to {percent(path['pber'][1])}"
-    groups = path["n_groups"][1]
+    left, groups = path["pber"][1], path["n_groups"][1]
+    share, after = 1 - left / pber, f"from {percent(pber)} to {percent(left)}"
     if share >= DOMINATES:
         gain = f"they make up {percent(share)} of all collisions, and merging them lowers the share of other labels"
-        lines = [f"Merge {a} and {b} if your use allows it: {gain} {after}. That is exact and takes no retraining"]
+        advice = f"Merge {a} and {b} if your use allows it: {gain} {after}. That is exact and takes no retraining"
     else:
-        half = next((step for step, left in enumerate(path["pber"]) if left <= pber / 2), None)
-        groups = groups if half is None else path["n_groups"][half]
-        more = "" if half is None else f" To halve it takes merging down to {groups} groups"
-        gain = "hardly lowers the share of other labels."
-        if percent(path["pber"][1]) != percent(pber):
-            gain = f"lowers the share of other labels only {after}."
-        lines = [f"No single pair dominates: merging {a} and {b}, the best first step, {gain}{more}".rstrip(".")]
+        gain = f"lowers the share of other labels only {after}."
+        if percent(left) == percent(pber):
+            gain = "hardly lowers the share of other labels."
+        if (half := next((step for step, rest in enumerate(path["pber"]) if rest <= pber / 2), None)) is not None:
+            groups = path["n_groups"][half]
+            gain += f" To halve it takes merging down to {groups} groups"
+        advice = f"No single pair dominates: merging {a} and {b}, the best first step, {gain}".rstrip(".")
     saved, command = summary["about"].get("saved"), summary["about"].get("command")
     before = "" if saved else f"{command} --matrix matrix.json && "
     merge = f"{before}collidescope merge {shlex.quote(str(saved or 'matrix.json'))} --groups {groups}"
-    how = call(summary, f"cs.consolidate(cm, n_groups={groups})", merge)
-    lines[0] += f": {how}."
+    lines = [f"{advice}: {call(summary, f'cs.consolidate(cm, n_groups={groups})', merge)}."]
     # One collision that is told apart from zero; without intervals all count.
-    sure = [pair for pair in found if pair["low"] is None or pair["low"] > 0]
-    if sure:
-        one, other = quote(sure[0]["class"]), quote(sure[0]["other"])
-        lines.append(f"If {one} and {other} must stay apart, look for {DIFFERENT}")
+    if (sure := next((pair for pair in found if pair["low"] is None or pair["low"] > 0), None)) is not None:
+        apart = f"If {quote(sure['class'])} and {quote(sure['other'])} must stay apart"
+        lines.append(f"{apart}, look for {DIFFERENT}")
     return lines
 
 
 def _small_classes(summary: Summary) -> list[str]:
-    counts = summary["counts"]
-    if counts is None or min(counts) >= FEW_ROWS:
-        return []
-    small = sorted(zip(counts, summary["classes"], strict=True))
+    small = sorted(zip(summary["counts"] or (), summary["classes"], strict=False))
     few = [name for count, name in small if count < FEW_ROWS]
+    if not few:
+        return []
     named = ", ".join(quote(name) for name in few[:3]) + (" and others" if len(few) > 3 else "")
     rows, which = f"{FEW_ROWS} rows (the least is {small[0][0]:,.0f})", "a class" if len(few) == 1 else "these classes"
     return [f"Gather more of {named}: fewer than {rows} say little about {which}."]
@@ -191,13 +188,12 @@ def control(summary: Summary, has_model: bool) -> str:
     return f"Not run. It fits again on shuffled labels, where nothing must be found, and takes {cost}: {how}. {unseen}"
 
 
-def conditioning(number: float | None, dominant: bool) -> str:
+def conditioning(number: float, dominant: bool) -> str:
     """How far apart the classes are, as a whole."""
-    if number is None:
+    if not math.isfinite(number):
         return "S is singular: some classes, or mixtures of them, cannot be told apart at all."
-    own = "Some class, seen again, is more often another class than itself."
-    if dominant:
-        own = "Every class, seen again, is more often itself than all others together."
+    own = "Every class, seen again, is more often itself than all others together."
+    own = own if dominant else "Some class, seen again, is more often another class than itself."
     return f"Condition number of S: {number:.3g} (1 is no collision at all). {own}"
 
 
