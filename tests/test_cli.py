@@ -447,6 +447,15 @@ def test_ctrl_c_in_the_middle_keeps_what_was_learned_and_is_exit_code_130(tmp_pa
     assert cs.load(tmp_path / "m").interrupted_
 
 
+def test_the_demo_says_what_fit_says_and_writes_the_page_with_pictures(tmp_path, monkeypatch):
+    quick = partial(cs.CollisionClassifier, members=["linear"], cv=2, limit=False)
+    monkeypatch.setattr(cs, "CollisionClassifier", quick)
+    done = good("demo", "-o", tmp_path / "r.html", "-q")
+    assert "Collision matrix of 10 classes from 1,797 rows" in done.stdout
+    assert "What to do about it:" in done.stdout
+    assert "data:image/png" in (tmp_path / "r.html").read_text(encoding="utf-8")
+
+
 def test_help_teaches_by_example_and_lists_the_exit_codes():
     for command in {command.__name__ for commands in PANELS.values() for command in commands} - {"demo"}:
         page = re.sub(r"\s+", " ", good(command, "--help").stdout)

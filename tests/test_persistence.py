@@ -296,7 +296,7 @@ def test_outputs_are_tried_before_the_work_and_a_result_is_printed_before_it_is_
     assert "n_groups" in done.stdout
     assert "was not written. No space left" in " ".join(done.stderr.split())
     done = run("merge", tmp_path / "cm.json", "--matrix", "/dev/null")
-    assert (done.exit_code, "groups: /dev/null" in done.stderr) == (0, True)
+    assert (done.exit_code, "matrix: /dev/null" in done.stderr) == (0, True)
 
 
 @POSIX
