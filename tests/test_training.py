@@ -243,7 +243,7 @@ def parameters(module):
     return torch.cat([tensor.flatten() for tensor in module.state_dict().values()])
 
 
-def run(model="classes", seed=3, dropout=0.2, progress=None, checkpoint=None, **changes):
+def run(model="classes", seed=3, dropout=0.2, progress=None, **changes):
     X, y = gaussians()
     config = TrainingConfig(dropout=dropout, **(FAST | changes))
     splits = [stratified_split(y, 0.2, seed + m) for m in range(2)]
@@ -253,7 +253,7 @@ def run(model="classes", seed=3, dropout=0.2, progress=None, checkpoint=None, **
     else:
         module = StackedMLP(2, 4, 3, (8,), dropout, torch.Generator().manual_seed(seed))
         objective = FactorisedObjective(X, y, splits, config)
-    return fit_loop(module, objective, config, seed, progress, checkpoint)
+    return fit_loop(module, objective, config, seed, progress)
 
 
 @pytest.mark.parametrize("model", ["classes", "pairs"])
@@ -263,18 +263,12 @@ def test_one_seed_gives_the_same_weights_bit_for_bit_and_another_seed_others(mod
     assert not torch.equal(parameters(first.module), parameters(other.module))
 
 
-def stop_after(epochs):
-    """Plays Ctrl-C after so many epochs."""
-
-    def progress(entry):
-        if entry["epoch"] == epochs:
+def test_ctrl_c_keeps_the_best_weights_so_far_and_says_so():
+    def stop(entry):
+        if entry["epoch"] == 4:
             raise KeyboardInterrupt
 
-    return progress
-
-
-def test_ctrl_c_keeps_the_best_weights_so_far_and_says_so():
-    full, cut = run(max_epochs=4, dropout=0.0), run(max_epochs=50, dropout=0.0, progress=stop_after(4))
+    full, cut = run(max_epochs=4, dropout=0.0), run(max_epochs=50, dropout=0.0, progress=stop)
     assert (cut.interrupted, len(cut.history)) == (True, 4)
     assert torch.equal(parameters(cut.module), parameters(full.module))
 
