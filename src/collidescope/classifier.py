@@ -387,8 +387,8 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         """
         custom, pairwise = bool(tree.get("custom")), bool(tree.get("pairwise"))
         if custom and not (isinstance(model, tuple) if pairwise else callable(model)):
-            wanted = "('pairwise', its factory)" if pairwise else "its factory"
-            raise _store.ModelFileError(f"path {str(path)!r} holds a custom module: pass {wanted} as model=")
+            wanted = "model=('pairwise', its factory)" if pairwise else "its factory as model="
+            raise _store.ModelFileError(f"path {str(path)!r} holds a custom module: pass {wanted}")
         try:
             # what a file may not choose: where a refit writes, and its seed
             parameters = dict(tree["parameters"]) | {"checkpoint": None, "random_state": None}
