@@ -372,6 +372,7 @@ VOTES = [[2, 1], [0, 2]]
         (lambda: compare(PAIR, collision_matrix_from_votes(VOTES)), "estimated has no standard errors"),
         (lambda: votes_needed(PAIR), "cm must come from votes"),
         (lambda: votes_needed(collision_matrix_from_votes(VOTES), 2), "half_width must be a number between 0 and 1"),
+        (lambda: votes_needed(collision_matrix_from_votes(VOTES), level=1.5), "level must be a number between 0 and 1"),
         (lambda: votes_needed(collision_matrix_from_votes(VOTES), of="S"), "of must be 'pber', 'matrix' or a pair"),
     ],
 )
