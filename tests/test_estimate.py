@@ -545,6 +545,8 @@ def test_parts_count_their_rows_and_remember_whether_they_had_labels():
         assert merged.result().info["method"] == "one-step"
         with pytest.raises(ValueError, match="y must be given in every update or in none"):
             merged.update(P)
+        with pytest.raises(ValueError, match="other must be a CollisionAccumulator, got int"):
+            merged.merge(3)
 
 
 def test_the_smallest_and_largest_weights_are_taken_and_none_beyond():
