@@ -54,7 +54,8 @@ def solve_posteriors(
         raise ValueError(f"q must have one column per class ({k}), got shape {scores.shape}")
     check.check_choice(solver, ["simplex", "inverse"], "solver")
     check.check_at_least(ridge, 0, "ridge")
-    centre = np.full(k, 1 / k) if priors is None else check.check_priors(priors, k)
+    # On the simplex a pull towards 0 is one towards its middle.
+    centre = np.zeros(k) if priors is None else check.check_priors(priors, k)
     if solver == "simplex":
         return _solve_simplex(np.atleast_2d(scores), S, ridge, centre).reshape(scores.shape)
     if (condition := condition_number(S)) > SINGULAR:
