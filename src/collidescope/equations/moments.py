@@ -24,7 +24,6 @@ MAX_COVARIANCE_CLASSES = 32  #: up to these the covariance of B is kept (2 MB), 
 #: rows waits for the K² numbers that it is added to.
 BLOCK_NUMBERS = 2_000_000
 LEAST_ROWS = 4096
-
 VARIANCE_ROUNDING = 1e-14  #: a variance below this share of the second moment it is the difference of is rounding
 #: From this many classes on the products of a block are taken in float32 and the blocks added up in float64. Rounding
 #: is a share ε of Σ|x|, and Σ|x| ≤ √n √(Σ x²), so that a sum over n rows is off by less than ε √n standard errors; with
