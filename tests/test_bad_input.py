@@ -197,6 +197,7 @@ def read(text):
     cs.recover(G).to_collision_matrix(["a"]) => classes.*1
     cs.solve_posteriors(HALF, [[0.9, 0.2], [0.2, 0.8]]) => S.*1.1
     cs.solve_posteriors([[0.2, 0.3, 0.5]], S) => q.*\\(1, 3\\)
+    cs.solve_posteriors([[[0.5, 0.5]]], S) => q must be 1-dimensional or 2-dimensional.*\\(1, 1, 2\\)
     cs.solve_posteriors(HALF, S, priors=[30, 30]) => priors.*60
     cs.solve_posteriors(HALF, S, "nnls") => solver.*'nnls'
     cs.solve_posteriors(HALF, S, ridge=-1) => ridge.*-1

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 from scipy.sparse import coo_array, csc_matrix
 from typer.testing import CliRunner
 
@@ -235,6 +236,16 @@ def test_plans_reach_the_width_they_promise_and_not_much_less():
             stderr = {"pber": cm.pber_stderr, "matrix": cm.stderr.max()}.get(of) or cm.stderr[0, 2]
             # exact with two votes and with as many as at hand; in between and beyond the plan is on the safe side
             assert least < 1.96 * stderr / 0.005 < 1.04, (of, each)
+    many = collision_matrix_from_votes(draw_votes(rng, P, weights, np.full(2000, 50)))
+    plans = votes_needed(many, 0.01, level=0.9)
+    assert plans["votes"].is_monotonic_increasing
+    assert votes_needed(collision_matrix_from_votes([[3, 0], [0, 3], [2, 1]] * 40), 0.05)["votes_per_item"][0] == 3
+    # two votes have the variance of a coin; from there to that of the votes at hand it falls no more slowly than 2/N
+    two, now = many.pber * (1 - many.pber), 2000 * many.pber_stderr**2
+    steepest = (two - now) / (1 - 2 / 50)
+    expected = np.ceil((two - steepest * (1 - 2 / plans["votes_per_item"])) * (stats.norm.ppf(0.95) / 0.01) ** 2)
+    assert plans["items"].tolist() == expected.tolist()
+    assert plans.attrs["between"] + plans.attrs["within"] == pytest.approx(two)
     pairs_only = collision_matrix_from_votes(draw_votes(rng, P, weights, np.full(500, 2)))
     plans = votes_needed(pairs_only, 0.02)
     assert plans["items"].nunique() == 1  # two votes each say nothing about a third
@@ -371,6 +382,7 @@ VOTES = [[2, 1], [0, 2]]
         (lambda: compare(PAIR, collision_matrix_from_votes(VOTES)), "estimated has no standard errors"),
         (lambda: votes_needed(PAIR), "cm must come from votes"),
         (lambda: votes_needed(collision_matrix_from_votes(VOTES), 2), "half_width must be a number between 0 and 1"),
+        (lambda: votes_needed(collision_matrix_from_votes(VOTES), level=1.5), "level must be a number between 0 and 1"),
         (lambda: votes_needed(collision_matrix_from_votes(VOTES), of="S"), "of must be 'pber', 'matrix' or a pair"),
     ],
 )

@@ -545,6 +545,8 @@ def test_parts_count_their_rows_and_remember_whether_they_had_labels():
         assert merged.result().info["method"] == "one-step"
         with pytest.raises(ValueError, match="y must be given in every update or in none"):
             merged.update(P)
+        with pytest.raises(ValueError, match="other must be a CollisionAccumulator, got int"):
+            merged.merge(3)
 
 
 def test_the_smallest_and_largest_weights_are_taken_and_none_beyond():
@@ -557,8 +559,10 @@ def test_the_smallest_and_largest_weights_are_taken_and_none_beyond():
 
 def test_dask_posteriors_alone_have_numbers_for_classes_and_empty_blocks_add_nothing():
     da = pytest.importorskip("dask.array")
-    P, _ = random_posteriors(np.random.default_rng(1), 90, 3)
+    P, codes = random_posteriors(np.random.default_rng(1), 90, 3)
     blocks = da.concatenate([da.from_array(P[:0], chunks=(1, 3)), da.from_array(P, chunks=(40, 3))])
     found = collision_matrix_from_posteriors(blocks)
     assert_same(found, collision_matrix_from_posteriors(P))
     assert found.classes.tolist() == [0, 1, 2]
+    even = collision_matrix_from_posteriors(blocks, da.from_array(codes), classes=range(3), priors="uniform")
+    assert_same(even, collision_matrix_from_posteriors(P, codes, priors="uniform"))

@@ -352,5 +352,4 @@ def _as_matrix(
     info |= {"inverse_votes": inverse_votes / covered, "inverse_pairs": inverse_pairs / covered}
     errors = np.sqrt(variance), float(np.sqrt(spread.error()[1]))
     coverage = covered_rows / rows if average == "rows" else covered / items
-    S, priors = S / S.sum(axis=1, keepdims=True), counts / counts.sum()
-    return CollisionMatrix(S, priors, names, *errors, counts, spread.covariance(), coverage, info)
+    return CollisionMatrix(S, counts / counts.sum(), names, *errors, counts, spread.covariance(), coverage, info)

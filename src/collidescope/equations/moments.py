@@ -24,7 +24,6 @@ MAX_COVARIANCE_CLASSES = 32  #: up to these the covariance of B is kept (2 MB), 
 #: rows waits for the K² numbers that it is added to.
 BLOCK_NUMBERS = 2_000_000
 LEAST_ROWS = 4096
-DENSE_SHARE = 0.1  #: share of entries other than zero above which a dense product is faster than a sparse one
 VARIANCE_ROUNDING = 1e-14  #: a variance below this share of the second moment it is the difference of is rounding
 #: From this many classes on the products of a block are taken in float32 and the blocks added up in float64. Rounding
 #: is a share ε of Σ|x|, and Σ|x| ≤ √n √(Σ x²), so that a sum over n rows is off by less than ε √n standard errors; with
@@ -106,7 +105,7 @@ class Moments:
     def add(self, units: Units, times: FloatArray | None = None) -> None:
         """Add some units, each ``times`` times; ``a``, ``H`` and ``rho`` may be sparse."""
         a, s, H, rho, N, miss = units
-        if hasattr(H, "toarray") and (self._pairs is not None or H.nnz > DENSE_SHARE * H.shape[0] * H.shape[1]):
+        if hasattr(H, "toarray") and keeps_covariance(H.shape[1]):  # of few classes sparse products are slower
             a, H, rho = (part.toarray() for part in (a, H, rho))
         m = np.ones(len(N)) if times is None else times
         sH = H * s[:, None]

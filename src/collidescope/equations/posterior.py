@@ -17,8 +17,8 @@ from collidescope import _checks as check
 from collidescope._checks import FloatArray
 from collidescope.equations.bounds import condition_number
 
-MAX_STEPS = 30  #: of the solver, per class; fewer than one per class are usual
-SMALLEST_RIDGE = 1e-12  #: share of the trace of SᵀS that is always added to its diagonal
+MAX_STEPS = 30  #: of the solver, per class; one per class is usual, and scipy gives up after three
+SMALLEST_RIDGE = 1e-12  #: what is always added to the diagonal of SᵀS, whose trace is between 1 and K
 SAME_PRIORS = 1e-12  #: priors that agree to rounding need no shift, a costly pass with a thousand classes
 SINGULAR = 1e14  #: above this κ∞(S) the inverse has lost every digit of a float64 q
 
@@ -54,7 +54,8 @@ def solve_posteriors(
         raise ValueError(f"q must have one column per class ({k}), got shape {scores.shape}")
     check.check_choice(solver, ["simplex", "inverse"], "solver")
     check.check_at_least(ridge, 0, "ridge")
-    centre = np.full(k, 1 / k) if priors is None else check.check_priors(priors, k)
+    # On the simplex a pull towards 0 is one towards its middle.
+    centre = np.zeros(k) if priors is None else check.check_priors(priors, k)
     if solver == "simplex":
         return _solve_simplex(np.atleast_2d(scores), S, ridge, centre).reshape(scores.shape)
     if (condition := condition_number(S)) > SINGULAR:
@@ -71,7 +72,7 @@ def _solve_simplex(q: FloatArray, S: FloatArray, ridge: float, centre: FloatArra
     """
     k = len(S)
     # A ridge below rounding makes the optimum unique: of equally good posteriors the one nearest to the centre.
-    root = np.sqrt(max(ridge, SMALLEST_RIDGE * float((S**2).sum())))
+    root = np.sqrt(max(ridge, SMALLEST_RIDGE))
     A, one = np.vstack([S, root * np.eye(k)]), np.append(np.zeros(2 * k), 1.0)
     y = np.empty_like(q)
     for row, own in enumerate(q):
