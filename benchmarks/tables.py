@@ -339,6 +339,7 @@ DataEval's tutorial reads from `ber_mst` on such images of MNIST which accuracy 
 error from the same images, and the errors of our models on held-out images and on {tested:,} test images:
 
 ```python
+# not run: needs the images of MNIST
 from benchmarks.duel import images
 from benchmarks.feebee import mst_bounds
 from collidescope import CollisionClassifier
