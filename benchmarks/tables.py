@@ -289,7 +289,8 @@ that lie wholly above or below the band (of single values it says nothing).
 Our most likely value of the Bayes error: {verdict}. Our range at 95% makes another promise than a yardstick of
 distances rewards: where nine labels in ten are noise it says that nothing can be told (a lower end of 0, which L counts
 as an error of up to 0.9). It cannot hold the truth in {missed[feebee.RANGE]:.0%} of the cases, the next best pair
-({second}) in {missed[second]:.0%}. Best known error: {known}. `python -m benchmarks.feebee` repeats it ({where(stored["environment"])})."""
+({second}) in {missed[second]:.0%}. Best known error: {known}.
+`python -m benchmarks.feebee` repeats it ({where(stored["environment"])})."""
 
 
 def matrix_text() -> str:

@@ -235,6 +235,19 @@ def test_the_range_of_the_bayes_error_holds_it_and_ends_below_the_held_out_error
     assert pair.bayes_error_interval()[0] == bayes_error_bounds(pair.pber_interval()[0], 2)[0] > 0
 
 
+def test_the_most_likely_bayes_error_is_nearer_to_the_truth_than_the_held_out_error_on_average():
+    rng, distances = np.random.default_rng(0), []
+    for _ in range(100):
+        b, e = rng.uniform(0.05, 0.4), rng.uniform(0.02, 0.2)
+        errors = planted(b, e, 0.5, rng)
+        limit = planted(0.5, 0.1, 0.5, errors=errors.scores, error_covariance=errors.covariance)
+        distances.append([abs(limit.bayes_error - b), abs(limit.errors[-1] - b)])
+        assert 0 <= limit.bayes_error <= limit.errors[-1]
+    likely, held_out = np.mean(distances, axis=0)
+    assert likely < 0.6 * held_out
+    assert planted(0.2, 0.1, 0.5).bayes_error is None
+
+
 def test_words_say_what_is_left_now_and_later_and_on_what_it_rests():
     limit = planted(0.2, 0.1, 0.5)
     low, high = limit.pber_interval()
