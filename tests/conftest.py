@@ -4,8 +4,6 @@
 two that each start a thread for every core wait for one another more than they work.
 """
 
-from __future__ import annotations
-
 import os
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # before numpy and torch are imported, which read it once

@@ -1,7 +1,5 @@
 """A zoo of planted problems: collision matrices that are true by construction."""
 
-from __future__ import annotations
-
 import numpy as np
 
 

@@ -1,7 +1,5 @@
 """The audit: an exact split, planted weaknesses found; ambiguous rows and suspect labels told apart where planted."""
 
-from __future__ import annotations
-
 import json
 import re
 from types import SimpleNamespace

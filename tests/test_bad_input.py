@@ -6,8 +6,6 @@ A line of a table is a call and a pattern for the message.
 """
 
 # ruff: noqa: F401 - most names are used by the lines of the tables
-from __future__ import annotations
-
 import copy
 import datetime
 import json

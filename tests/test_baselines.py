@@ -1,7 +1,5 @@
 """The rivals: what each of them promises, on problems whose truth is known."""
 
-from __future__ import annotations
-
 import pickle
 
 import numpy as np

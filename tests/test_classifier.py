@@ -1,7 +1,5 @@
 """CollisionClassifier: S and posteriors from labelled data, and what it says when they are not to be trusted."""
 
-from __future__ import annotations
-
 import importlib
 import itertools
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Merging classes by plan: exact at every step, valid as a tree, obedient to constraints."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

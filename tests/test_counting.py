@@ -1,7 +1,5 @@
 """Counted S: repeated inputs and several labels per item, against brute force, planted truth and the literature."""
 
-from __future__ import annotations
-
 import json
 import os
 from itertools import combinations, permutations

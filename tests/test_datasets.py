@@ -1,7 +1,5 @@
 """Generators whose truth is known: draws, posteriors and truth must tell the same story."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """From S to the next decision: subgroups, changes, columns, metrics and splits, each against a planted truth."""
 
-from __future__ import annotations
-
 import json
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Every code block of the README and the documentation runs, every command exists, every link leads somewhere."""
 
-from __future__ import annotations
-
 import contextlib
 import doctest
 import importlib.util

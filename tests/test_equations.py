@@ -1,7 +1,5 @@
 """The paper's equations: Gramian, recovery of S, projection, posteriors and priors, known densities, divergences."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

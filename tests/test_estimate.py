@@ -1,7 +1,5 @@
 """The one-step estimator: what it equals, how its sums add up, what its intervals cover, and what it takes."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import fields
 from functools import partial

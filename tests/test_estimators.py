@@ -1,7 +1,5 @@
 """Any classifier, cross-fitted: no row is scored by a model that saw it."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

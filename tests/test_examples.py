@@ -1,7 +1,5 @@
 """The examples run as they are, without a screen."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

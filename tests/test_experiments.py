@@ -1,7 +1,5 @@
 """The experiments: what is done is not done again, what changed is, and the pages come from the records alone."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

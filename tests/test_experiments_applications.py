@@ -1,7 +1,5 @@
 """The experiments on applications at their quick size: what is planted is found, and measures equal those by hand."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

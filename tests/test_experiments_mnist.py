@@ -1,7 +1,5 @@
 """The MNIST experiment: one pass over pairs, folds made apart, and Algorithm 2 on planted posteriors."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

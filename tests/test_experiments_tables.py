@@ -1,7 +1,5 @@
 """Experiments on real tables, counted collisions and divergences: the quick size, and what their figures mean."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The yardsticks: bounds of other projects on tables small enough for paper, FeeBee's band, labels passed through T."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -3,8 +3,6 @@
 The promises stand in ``docs/reliability.md``; ``make stress`` tries them for longer.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import signal

@@ -3,8 +3,6 @@
 docs/reliability-data.md shows the same table; ``python tests/test_hostile_data.py`` writes it.
 """
 
-from __future__ import annotations
-
 import re
 import warnings
 from collections.abc import Callable

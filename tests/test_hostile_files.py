@@ -3,8 +3,6 @@
 A few hundred mutations on every run; ``make stress`` tries thousands. What it once found stands below by its cause.
 """
 
-from __future__ import annotations
-
 import copy
 import gzip
 import io

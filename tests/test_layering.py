@@ -1,7 +1,5 @@
 """Data flows one way: a module imports only rooms of its own floor or above; torch is imported where it is used."""
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess

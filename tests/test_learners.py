@@ -1,7 +1,5 @@
 """The members of the pool: what each learns, what each writes, and how they are weighed."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

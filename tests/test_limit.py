@@ -1,7 +1,5 @@
 """The range with unlimited rows: planted curves, slow references, identities."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The value object: its identities, its metrics and its files."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import fields, replace
 

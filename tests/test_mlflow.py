@@ -1,7 +1,5 @@
 """The evaluator logs into a real local MLflow store what the estimator says."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """Mutants are made as promised and none where it would mean nothing. The campaign is ``make mutants``."""
 
-from __future__ import annotations
-
 import ast
 import sys
 from types import ModuleType

@@ -1,7 +1,5 @@
 """The paper's pairs: drawn as promised, their loss minimised by Sim, scored fast, with a custom body on images."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Files: what was written comes back, and a write is whole or leaves everything as it was."""
 
-from __future__ import annotations
-
 import errno
 import os
 import stat

@@ -1,7 +1,5 @@
 """One fitted estimator gives the same bits from many threads, forked or spawned, in a fresh process, from its file."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import subprocess

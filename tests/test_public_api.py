@@ -4,8 +4,6 @@ A change is on purpose: `python tests/test_public_api.py` writes the snapshot an
 The policy for such changes is in docs/reliability-data.md.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import inspect
 import re

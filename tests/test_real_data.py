@@ -1,7 +1,5 @@
 """Real tables: what the loaders give is what their sources document."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 

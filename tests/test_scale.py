@@ -1,7 +1,5 @@
 """Batches, files, Dask and several processes give the answer of one array in one process, and leave no half file."""
 
-from __future__ import annotations
-
 import errno
 import gc
 import os

@@ -1,7 +1,5 @@
 """Many classes: the one-step estimate drawn towards the plug-in estimate, as far as the labels allow."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

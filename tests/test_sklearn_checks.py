@@ -1,7 +1,5 @@
 """CollisionClassifier keeps scikit-learn's rules, alone and inside its tools."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,7 +1,5 @@
 """S in training: soft targets, the loss against them and their strength; draws of what is confused beyond need."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

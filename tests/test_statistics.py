@@ -2,8 +2,6 @@
 and no dependence on what should not matter. `stress/statistics.py` measures the same with more repetitions.
 """
 
-from __future__ import annotations
-
 import importlib
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What comes with the package, and what it never does: no network at import, fit or report; pins, wheel, licences."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Tables: files are read as they are meant, columns become numbers that a saved model makes again, traps are named."""
 
-from __future__ import annotations
-
 import copy
 import gzip
 import importlib.util

@@ -1,7 +1,5 @@
 """Rows, networks and training: scaled, read from anywhere, reproducible, resumable, interruptible."""
 
-from __future__ import annotations
-
 import pickle
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Shuffled labels, the learning curve that a fit left behind, and what an estimate says about itself."""
 
-from __future__ import annotations
-
 import warnings
 from types import SimpleNamespace
 
