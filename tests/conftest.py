@@ -9,8 +9,19 @@ import os
 if "PYTEST_XDIST_WORKER" in os.environ:  # before numpy and torch are imported, which read it once
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import pytest
 from hypothesis import settings
 
 settings.register_profile("same", derandomize=True)
 settings.register_profile("explore", derandomize=False)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
+
+
+@pytest.fixture
+def seeded():
+    """Networks are drawn from the same seed, which other tests do not see."""
+    import torch
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        yield

@@ -1,6 +1,7 @@
-"""A zoo of planted problems: collision matrices that are true by construction."""
+"""A zoo of planted problems, whose collision matrices are true by construction, and what else tests share."""
 
 import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin
 
 
 def planted_population(
@@ -59,6 +60,14 @@ def mean_tvd(S: np.ndarray, truth: np.ndarray) -> float:
     return float(np.abs(S - truth).sum(axis=1).mean() / 2)
 
 
+def assert_same(one, other, rtol: float = 1e-11, atol: float = 1e-12) -> None:
+    """Two matrices agree in all that is estimated."""
+    assert one.classes.tolist() == other.classes.tolist()
+    for name in ("matrix", "priors", "stderr", "counts", "covariance", "pber_stderr", "held_out_error", "coverage"):
+        first, second = getattr(one, name), getattr(other, name)
+        assert (first is None and second is None) or np.allclose(first, second, rtol=rtol, atol=atol), name
+
+
 def random_posteriors(
     rng: np.random.Generator, n: int, k: int, sharpness: float = 1.5
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -74,6 +83,25 @@ def random_posteriors(
 def tempered(P: np.ndarray, power: float) -> np.ndarray:
     """Posteriors of a model that is too sure (power > 1) or not sure enough."""
     return P**power / (P**power).sum(axis=1, keepdims=True)
+
+
+class Memoriser(ClassifierMixin, BaseEstimator):
+    """Certain of what it saw, uniform elsewhere: betrays any row scored by a model trained on it."""
+
+    def fit(self, X, y):
+        self.classes_ = np.unique(y)
+        self.memory_ = {row.tobytes(): label for row, label in zip(np.asarray(X), y, strict=True)}
+        return self
+
+    def predict_proba(self, X):
+        out = np.full((len(X), len(self.classes_)), 1 / len(self.classes_))
+        for i, row in enumerate(np.asarray(X)):
+            if row.tobytes() in self.memory_:
+                out[i] = self.classes_ == self.memory_[row.tobytes()]
+        return out
+
+    def predict(self, X):
+        return self.classes_[self.predict_proba(X).argmax(axis=1)]
 
 
 def limit_like(cm, state: str = "still learning", *, share: float = 0.6, n: int = 1000, reason: str = ""):
@@ -96,3 +124,12 @@ def limit_like(cm, state: str = "still learning", *, share: float = 0.6, n: int 
         reason=reason,
         to_dict=lambda: {"format": "collidescope.limit", "sizes": sizes.tolist()},
     )
+
+
+def run(*args):
+    """The command line, in this process."""
+    from typer.testing import CliRunner
+
+    from collidescope.cli.app import app
+
+    return CliRunner().invoke(app, [str(arg) for arg in args])

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from scipy.stats import norm
-from sklearn.dummy import DummyClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import average_precision_score
 
@@ -220,26 +219,3 @@ def test_label_errors_are_ranked_above_inherent_ambiguity(kind):
     assert ours > max(confidence, margin) - 0.01
     assert ours > 0.75
     assert kind == "symmetric" or ours > confidence + 0.01
-
-
-P4 = [[0.9, 0.1], [0.4, 0.6], [0.7, 0.3], [0.2, 0.8]]
-Y4 = ["a", "b", "a", "b"]
-FITTED = DummyClassifier().fit([[0]] * 4, Y4)
-
-
-@pytest.mark.parametrize(
-    ("call", "says"),
-    [
-        (lambda: audit(P4, y_true=Y4, y_pred=Y4[:3]), "y_true and y_pred must have the same number of rows"),
-        (lambda: audit(P4, y_true=Y4, y_pred=LogisticRegression), "y_pred must be.*the class LogisticRegression"),
-        (lambda: audit(P4, y_true=Y4, y_pred=FITTED), "X is needed: y_pred is an estimator"),
-        (lambda: audit(FITTED, [[0]] * 4, Y4, Y4, classes=["b", "a"]), "classes must be left out or equal"),
-        (lambda: audit(P4, y_true=Y4, y_pred=Y4).rows("a", "a"), "predicted must be another class"),
-        (lambda: audit(P4, y_true=Y4, y_pred=Y4).rows("a", "b", "bad"), "kind must be one of"),
-        (lambda: ambiguous(P4, by="label"), "y is needed"),
-        (lambda: ambiguous(FITTED), "X is needed"),
-    ],
-)
-def test_bad_input_is_refused(call, says):
-    with pytest.raises(ValueError, match=says):
-        call()

@@ -17,16 +17,21 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from scipy.sparse import csr_array
 from scipy.stats import multivariate_normal, norm
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.dummy import DummyClassifier
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
 from sklearn.model_selection import ShuffleSplit
+from sklearn.neighbors import KNeighborsClassifier
 
 import collidescope as cs
 from collidescope import _checks as check
-from collidescope import datasets
+from collidescope import applications, datasets
+from collidescope.applications import annotators
+from collidescope.applications.smoothing_loss import SmoothedCrossEntropy
+from collidescope.counting import votes_needed
 
 NAN, INF = float("nan"), float("inf")
 # What an error message must not consist of: the complaint of a library that does not know our arguments.
@@ -67,21 +72,25 @@ X = np.arange(20.0).reshape(10, 2)
 Y10 = np.array(AB * 5)
 FRAME = pd.DataFrame(X, columns=["u", "v"])
 P10 = np.tile([[0.8, 0.2], [0.3, 0.7]], (5, 1))
+P3 = [[0.6, 0.3, 0.1]] * 10
 REPEATED = ["x", "x", "y", "y"]
+VOTES = [[2, 1], [0, 2]]
 NORMS = [norm(-1), norm(1)]
 SAMPLER_ONLY = SimpleNamespace(rvs=lambda size, random_state: np.zeros(size))
 DUMMY = DummyClassifier(strategy="prior")
+FITTED = DummyClassifier().fit(P, Y)
 MEANS = [[-1.0], [1.0]]
 GAUSSIANS = datasets.GaussianProblem(MEANS)
+ABCD = cs.CollisionMatrix(0.7 * np.eye(4) + 0.075, classes=list("abcd"))
 
 
 def cm(**changes):
     return cs.CollisionMatrix(**{"matrix": S, "classes": AB} | changes)
 
 
-def estimated():
+def estimated(y=Y, **more):
     """A matrix with everything an estimate has: intervals, counts, covariance."""
-    return cs.collision_matrix_from_posteriors(P, Y)
+    return cs.collision_matrix_from_posteriors(P, y, **more)
 
 
 def abc():
@@ -94,6 +103,10 @@ def accumulator(priors=None):
 
 def fit(y=Y, **settings):
     return cs.CollisionClassifier(**settings).fit(P, y)
+
+
+def choose(classifier, y=Y10, **options):
+    return applications.choose_smoothing(classifier, X, y, cm(), **options)
 
 
 class Fixed(ClassifierMixin, BaseEstimator):
@@ -171,8 +184,6 @@ def read(text):
     cm(stderr=np.eye(3)) => stderr.*\\(3, 3\\)
     cm(counts=[1, 2, 3]) => counts.*\\(3,\\)
     cm(covariance=np.eye(2)) => covariance.*\\(2, 2\\)
-    cm(pber_stderr=-0.1) => pber_stderr.*-0.1
-    cm(coverage=1.5) => coverage.*1.5
     cm(info="one-step") => info.*one-step
     estimated().interval(95) => level.*95
     cm().top_collisions(-1) => n .*-1
@@ -185,6 +196,19 @@ def read(text):
     abc().merge([["a", "b"], ["b", "c"]]) => groups.*overlap.*'b'
     abc().merge([["a", "b"], []]) => groups.*empty.*1
     abc().merge([["a", "b"]], names=["c"]) => names.*'c'
+    abc().merge("ab") => groups must be a list of lists of class names, got 'ab'
+    abc().merge([["a", "b"], "c"]) => groups must be a list of lists
+    abc().merge([["a", "b"]], names="ab") => names must be a list with one name per group, got 'ab'
+    abc().merge([["a", "b"]], names=["x", "y"]) => names must have one entry per group \\(1\\), got 2
+    abc().merge([["a", ["b"]]]) => groups names the class \\['b'\\]
+    abc().merge([["a", "b", "c"]]) => merges every class into one
+    abc().merge([["a"], ["b"]], names=["x", "x"]) => 'x' occurs twice
+    abc().pber_interval(2) => level
+    abc().bayes_error_bounds(0.95) => level needs an estimated standard error
+    abc().precision("uniform") => population_priors must be one of 'empirical'
+    cm(counts=[-1, 2]) => counts must not be negative
+    cs.CollisionMatrix.restore(3) => damaged: check .*matrix
+    cs.CollisionMatrix.restore(abc().export() | {"info": {"a": [1]}}) => info must be a mapping to plain
 
     # equations
     cs.recover([[1, NAN], [0, 1]]) => G.*nan
@@ -226,6 +250,18 @@ def read(text):
     cs.collision_matrix_from_posteriors(P, Y, sample_weight=[1, 1, 1, -1]) => sample_weight.*-1
     cs.collision_matrix_from_posteriors(P, Y, sample_weight=[1, 0, 1, 0]) => classes \\['b'\\]
     cs.collision_matrix_from_posteriors([[0.5, 0.3, 0.2]] * 4, Y) => P has 3.*y has 2
+    estimated(groups=[1, 2, 3]) => groups must have one entry per row \\(4\\), got 3
+    estimated(groups=["a"] * 4) => groups must name at least 2 groups
+    estimated(groups=[1, None, 2, 3]) => groups has 1 missing
+    estimated(votes=np.ones((4, 2))) => votes must be given without y
+    estimated(None, votes=np.ones((4, 2)), priors="uniform") => votes must be given.*priors='empirical'
+    estimated(None, votes=np.ones((4, 3))) => votes must have the shape of P \\(4, 2\\), got \\(4, 3\\)
+    estimated(None, votes=[[1, 0], [0, 0], [1, 1], [0, 2]]) => at least one vote per row, row 1 has none
+    estimated(None, votes=[[1, 0], [0, 1], [1, 1], [0, 0.5]]) => votes must be whole numbers
+    estimated(None, votes=[[1, 0], [0, 1], [1, 1], [0, -2]]) => votes must not be negative
+    estimated(None, votes=[[1, 0]] * 4) => classes .1. have no rows
+    estimated(priors="even") => priors must be one of 'empirical', 'uniform', got 'even'
+    estimated(classes=["a", "b", "c"]) => classes must name each of the 2 classes
     cs.CollisionAccumulator(["a", "a"]) => classes.*'a'
     accumulator("uniform") => priors.*'uniform'
     accumulator().update(LOGITS, Y) => P.*logits
@@ -242,12 +278,28 @@ def read(text):
     cs.count_collisions(pd.DataFrame({"tags": [{"a"}, {"b"}] * 2}), Y) => 'tags'
     cs.count_collisions([1, 2, 3, 4], Y) => X.*no input that occurs twice
     cs.count_collisions(["x", "x", "z", "x"], ["a", "b", "c", "a"]) => y .*\\['c'\\].*never
+    cs.count_collisions([1, 2], AB, average="items") => no input that occurs twice.*second label
+    cs.collision_matrix_from_votes([[2, -1], [0, 2]]) => votes must not be negative, got -1
+    cs.collision_matrix_from_votes([[0.5, 0.5], [0, 2]]) => votes must be whole numbers, got 0.5.*shares
+    cs.collision_matrix_from_votes([3, 1]) => votes must be a table .*\\(2,\\)
+    cs.collision_matrix_from_votes([[1, 0], [0, 1]]) => no item with two votes.*second label
+    cs.collision_matrix_from_votes([[2, 1, 0], [0, 2, 0]]) => votes has classes \\[2\\] that never occur
+    cs.collision_matrix_from_votes(pd.DataFrame(VOTES, index=["x", "x"])) => item 'x' in two rows.*groupby
+    cs.collision_matrix_from_votes(pd.DataFrame(VOTES), ["a", 0]) => a column 1 that is not in classes
+    cs.collision_matrix_from_votes(pd.DataFrame(VOTES), [0, 1, 2]) => no column for the class 2
+    votes_needed(cm()) => cm must come from votes
+    votes_needed(cs.collision_matrix_from_votes(VOTES), 2) => half_width must be a number between 0 and 1
+    votes_needed(cs.collision_matrix_from_votes(VOTES), level=1.5) => level must be a number between 0 and 1
+    votes_needed(cs.collision_matrix_from_votes(VOTES), of="S") => of must be 'pber', 'matrix' or a pair
+    annotators.agreement([[2, 0], [1, 0]]) => fewer than two items with two votes
+    annotators.agreement([[2, 0], [3, 0]]) => all for one class
+    annotators.compare_annotators([1, 1], AB, ["x", "x"]) => annotators holds a single
+    annotators.compare_annotators([1, 1, 2], ["a", "b", "a"], ["x", "x", "y"]) => 'x' twice on one item.*row 1
+    annotators.compare(cm(), cs.collision_matrix_from_votes(VOTES)) => estimated has no standard errors
     cs.estimate_collisions(DUMMY, X, Y10[:9]) => X and y.*10 and 9
     cs.estimate_collisions(DUMMY, X, Y10, cv="kfold") => cv.*'kfold'
     cs.estimate_collisions(DUMMY, X, Y10, cv=ShuffleSplit(2, random_state=0)) => cv
     cs.estimate_collisions(DUMMY, X, Y10, random_state="seed") => random_state.*seed
-    cs.estimate_collisions(DUMMY, X, Y10, priors=[30, 30]) => priors.*60
-    cs.estimate_collisions(DUMMY, X, Y10, sample_weight=[-1] * 10) => sample_weight.*-1
     cs.estimate_collisions(RidgeClassifier(), X, Y10) => classifier.*predict_proba.*RidgeClassifier
     cs.estimate_collisions(LogisticRegression(), np.where(X == 3, NAN, X), Y10) => X.*NaN
     cs.estimate_collisions(LogisticRegression(), X, Y10, cv="prefit") => classifier.*not fitted
@@ -258,10 +310,6 @@ def read(text):
     fit(y=Y[:3]) => samples.*4, 3
     fit(y=["a"] * 4) => y.*single class
     fit(priors=[30, 30]) => priors.*60
-    fit(estimate="best") => estimate.*'best'
-    fit(recovery="cholesky") => recovery.*'cholesky'
-    fit(solver="nnls") => solver.*'nnls'
-    fit(device="abacus") => device.*abacus
     cs.TableClassifier().fit(X, Y10) => X.*DataFrame.*ndarray
     cs.TableClassifier(drop="u").fit(FRAME, Y10) => drop.*list of columns.*'u'
     cs.TableClassifier(drop=["U"]).fit(FRAME, Y10) => lacks a column.*'U'.*'u'
@@ -275,8 +323,8 @@ def read(text):
     cs.AdaptiveSampler(S, Y) => cm.*CollisionMatrix
     cs.AdaptiveSampler(cm(), Y).update(Y, Y[:2]) => 4.*2
     cs.audit(LOGITS, y_true=Y, y_pred=Y) => model_or_posteriors.*logits
-    cs.audit(P, y_pred=Y) => y_true
     cs.audit(P, y_true=Y, y_pred=["a", "b", "a", "z"]) => y_pred.*'z'
+    cs.audit(P, y_pred=Y) => y_true
     cs.ambiguous(LOGITS, y=Y) => clf_or_posteriors.*logits
     cs.CollisionMatrixDisplay.from_matrix(S) => cm.*CollisionMatrix
     cs.CollisionMatrixDisplay.from_matrix(cm(), order="size") => order.*'size'
@@ -288,12 +336,65 @@ def read(text):
     datasets.GaussianProblem([[NAN], [1.0]]) => means.*nan
     datasets.GaussianProblem(MEANS, [1.0, -2.0]) => scales.*-2
     datasets.GaussianProblem(MEANS, priors=[30, 30]) => priors.*60
-    GAUSSIANS.posteriors([[0.0, 1.0]]) => X.*1 columns.*2
     GAUSSIANS.sample(0) => n_samples.*0
     datasets.led(0.5) => noise.*0.5
     datasets.with_label_noise(GAUSSIANS, np.eye(3)) => transition.*\\(3, 3\\)
     datasets.scenario_a(6) => n_classes.*6
     datasets.equidistant(n_classes=1) => n_classes.*1
+
+    # decisions
+    cs.collisions_by(P10, Y10, ["x"] * 3) => groups must have one entry per row \\(10\\), got 3
+    cs.collisions_by(P10, None, Y10) => y is needed
+    cs.ceilings(LogisticRegression(), Y10) => P must be held-out posteriors
+    cs.ceilings(P10, Y10, cost=np.eye(3)) => cost must be 2×2
+    cs.ceilings(P10, Y10, y_pred=Y10[:3]) => y_pred must have one entry per row \\(10\\), got 3
+    cs.ceilings(P10, Y10, posteriors_by_size={10: P10, 20: P10}) => 3 training sizes or more
+    cs.ceilings(P10, Y10, posteriors_by_size={1: P10, 2: P10, 3: P10[:2]}) => \\[3\\] must have the 10 rows
+    cs.ceilings(P3, Y10, classes=list("abc")) => rows of every class
+    cs.column_value(None, FRAME[["u"]], Y10) => at least 2 columns
+    cs.column_value(None, FRAME, Y10, columns=["w"]) => columns names 'w', which X lacks
+    cs.column_value(None, FRAME, Y10, columns="u") => columns must be a list
+    cs.column_value(None, FRAME, Y10, costs={"w": 1}) => costs names 'w'
+    cs.column_value(None, FRAME, Y10, costs={"u": 0}) => costs\\['u'\\].*0
+    cs.column_value(None, FRAME, Y10, budget=2) => budget.*at least 5
+    cs.column_value(LogisticRegression, FRAME, Y10) => clf must be an instance
+    cs.split_candidates(P10, Y10) => at least 3 classes, got 2
+    cs.split_candidates(P3, Y10, classes=list("abc")).rows(9) => number must be below
+    cs.audit(P, X, Y) => y_pred is needed: write audit\\(posteriors, y_true=y, y_pred=
+    cs.audit(P, y_true=Y, y_pred=Y[:3]) => y_true and y_pred must have the same number of rows
+    cs.audit(P, y_true=Y, y_pred=LogisticRegression) => y_pred must be.*the class LogisticRegression
+    cs.audit(P, y_true=Y, y_pred=FITTED) => X is needed: y_pred is an estimator
+    cs.audit(FITTED, P, Y, Y, classes=["b", "a"]) => classes must be left out or equal
+    cs.audit(P, y_true=Y, y_pred=Y).rows("a", "a") => predicted must be another class
+    cs.audit(P, y_true=Y, y_pred=Y).rows("a", "b", "bad") => kind must be one of
+    cs.ambiguous(P, by="label") => y is needed
+    cs.ambiguous(FITTED) => X is needed
+    cs.consolidate(ABCD, max_pber=1.5) => max_pber.*1.5.*percentage
+    cs.consolidate(ABCD, max_pber=0.001) => max_pber=0.001 is out of reach.*2 groups still have 0
+    cs.consolidate(ABCD, must_merge=[list("abc")], max_group_size=2) => must_merge joins 3 .*max_group_size allows 2
+    cs.consolidate(ABCD, balance=2) => balance must be between 0.*got 2
+    cs.consolidate(ABCD, balance=0.5, method="optimal") => balance must be 0 with method='optimal'
+    cs.consolidate(ABCD, must_merge="ab") => must_merge must be a list of groups.*'ab'
+    cs.consolidate(ABCD, must_merge=[("a", "b"), ("b", "c"), ("d", "a")]) => must_merge joins every class into one
+    cs.consolidate(ABCD, must_merge=[("a", "b"), ("b", "c")], cannot_merge=[("a", "c")]) => must_merge joins 'a' and 'c'
+    cs.consolidate(ABCD, 3, cannot_merge=[list("abcd")]) => n_groups must be from 4 to 4 here.*keep 4 groups apart
+    cs.consolidate(ABCD, 3, names=["x"]) => names must have one entry per group \\(3\\), got 1
+
+    # S in training
+    applications.smoothing_matrix(S) => cm must be a CollisionMatrix, got list
+    SmoothedCrossEntropy(ABCD)(torch.zeros(1, 4), torch.tensor([0.0])) => labels must be.*float32
+    SmoothedCrossEntropy(ABCD, reduction="max") => reduction must be one of 'mean', 'sum', 'none'
+    SmoothedCrossEntropy(ABCD)(torch.zeros(2, 3), torch.tensor([0, 1])) => logits.*\\(B, 4.*\\(2, 3\\)
+    SmoothedCrossEntropy(ABCD)(torch.zeros(1, 4), torch.tensor([7])) => labels.*from 0 to 3, got 7 to 7
+    choose(LogisticRegression) => classifier must be.*write LogisticRegression
+    choose(RidgeClassifier()) => classifier must have predict_proba, RidgeClassifier has not
+    choose(KNeighborsClassifier()) => sample_weight.*KNeighborsClassifier does not
+    choose(LogisticRegression(), ["a"] * 10) => y holds a single class .*'a'
+    choose(LogisticRegression(), strengths=[0, 2]) => strengths must be a number from 0.*2
+    cs.AdaptiveSampler(cm(), Y, inherent=np.eye(3)) => inherent must be 2×2.*\\(3, 3\\)
+    cs.active_learning_score([0.5, 0.5]) => P must be.*\\(2,\\)
+    cs.active_learning_score([[[0.5, 0.5]]]) => P must hold at least 2 models
+    cs.active_learning_score([[[0.5, 0.5]]] * 2, inherent=np.eye(2)) => inherent must be left out
 
     # JSON of a matrix
     read(edited(pber_stderr=NAN)) => source.*finite

@@ -297,7 +297,7 @@ FIRST, LAST = np.arange(90), np.arange(90, 150)
         ({"cv": [(FIRST, LAST)]}, "cv must test every one of the 150 rows exactly once"),
         ({"cv": [(FIRST, LAST), (LAST, FIRST)]}, "cv leaves class 2 out of .* fold 0"),
         ({"n_references": 1}, "n_references must be a whole number of at least 2, got 1"),
-        ({"training": {"epochs": 3}}, "training has no setting 'epochs'"),
+        ({"training": {"epochs": 3}}, "training has no setting 'epochs': it knows hidden_layer_sizes"),
         ({"device": "nonsense"}, "device 'nonsense' cannot be used here"),
         ({"priors": [0.5, 0.5]}, r"priors must have one entry per class \(3\), got 2"),
     ],

@@ -11,23 +11,18 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
 import collidescope as cs
 from collidescope import applications
 from collidescope.cli import _console
 from collidescope.cli._run import as_csv
-from collidescope.cli.app import PANELS, app
+from collidescope.cli.app import PANELS
 from collidescope.datasets import GaussianProblem
 from collidescope.tables import TableClassifier
-from helpers import limit_like
+from helpers import limit_like, run
 
 FAST = ["--cv", "2", "--members", "linear", "--no-limit"]
 P_COLUMNS = ["p_a", "p_b", "p_c"]
-
-
-def run(*args):
-    return CliRunner().invoke(app, [str(arg) for arg in args])
 
 
 def good(*args):

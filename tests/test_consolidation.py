@@ -157,26 +157,3 @@ def test_words_tell_groups_and_gain():
         assert words in str(plan)
     assert "<cat>" not in plan._repr_html_()
     assert repr(plan).startswith("<ConsolidationPlan: 4 classes in 2 groups. ")
-
-
-ABC = CollisionMatrix(0.7 * np.eye(4) + 0.075, classes=list("abcd"))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        ({"max_pber": 1.5}, "max_pber.*1.5.*percentage"),
-        ({"max_pber": 0.001}, "max_pber=0.001 is out of reach.*2 groups still have 0"),
-        ({"max_group_size": 2, "must_merge": [("a", "b", "c")]}, "must_merge joins 3 classes, max_group_size allows 2"),
-        ({"balance": 2}, "balance must be between 0.*got 2"),
-        ({"balance": 0.5, "method": "optimal"}, "balance must be 0 with method='optimal'"),
-        ({"must_merge": "ab"}, "must_merge must be a list of groups.*'ab'"),
-        ({"must_merge": [("a", "b"), ("b", "c"), ("d", "a")]}, "must_merge joins every class into one"),
-        ({"cannot_merge": [("a", "c")], "must_merge": [("a", "b"), ("b", "c")]}, "must_merge joins 'a' and 'c'"),
-        ({"cannot_merge": [list("abcd")], "n_groups": 3}, "n_groups must be from 4 to 4 here.*keep 4 groups apart"),
-        ({"n_groups": 3, "names": ["x"]}, r"names must have one entry per group \(3\), got 1"),
-    ],
-)
-def test_consolidate_refuses_in_words(arguments, says):
-    with pytest.raises(ValueError, match=says):
-        consolidate(**{"cm": ABC} | arguments)

@@ -10,11 +10,9 @@ import pandas as pd
 import pytest
 from scipy import stats
 from scipy.sparse import coo_array, csc_matrix
-from typer.testing import CliRunner
 
 from collidescope import CollisionMatrix, collision_matrix_from_posteriors
 from collidescope.applications.annotators import agreement, compare, compare_annotators
-from collidescope.cli.app import app
 from collidescope.counting import (
     collision_matrix_from_votes,
     count_collisions,
@@ -23,13 +21,7 @@ from collidescope.counting import (
     votes_needed,
 )
 from collidescope.datasets import led
-from helpers import planted, planted_population, random_posteriors
-
-
-def assert_same(one: CollisionMatrix, other: CollisionMatrix, tolerance: float) -> None:
-    for field in ("matrix", "priors", "stderr", "counts", "covariance", "pber_stderr", "coverage"):
-        if getattr(one, field) is not None:
-            assert np.allclose(getattr(one, field), getattr(other, field), rtol=tolerance, atol=1e-12), field
+from helpers import assert_same, planted, planted_population, random_posteriors, run
 
 
 def draw_votes(rng: np.random.Generator, P: np.ndarray, weights: np.ndarray, numbers: np.ndarray) -> np.ndarray:
@@ -130,7 +122,7 @@ def test_inputs_beyond_one_block_are_counted_as_within_one(k):
     X = np.repeat(np.arange(20_000), rng.choice([2, 6], 20_000))
     y, order = rng.integers(0, k, len(X)), rng.permutation(len(X))
     one, other = count_collisions(X, y), count_collisions(X[order], y[order])  # other inputs in each block
-    assert_same(one, other, 1e-9)
+    assert_same(one, other, rtol=1e-9)
     assert one.counts == pytest.approx(np.bincount(y))
 
 
@@ -175,9 +167,8 @@ def test_long_wide_sparse_and_dask_forms_are_the_same_to_1e_12(k):
         "dask array": collision_matrix_from_votes(da.from_array(votes, chunks=(400, k // 2)), names),
         "dask frame": collision_matrix_from_votes(dd.from_pandas(frame, npartitions=5)),
     }
-    for how, other in others.items():
-        assert other.classes.tolist() == names, how
-        assert_same(other, cm, 1e-12)
+    for other in others.values():
+        assert_same(other, cm, rtol=1e-12)
     twice = coo_array((np.tile(cells.data, 2), (np.tile(cells.row, 2), np.tile(cells.col, 2))))
     assert np.allclose(collision_matrix_from_votes(twice, names).counts, cm.counts)  # parts of one cell add up
 
@@ -357,42 +348,6 @@ def test_the_three_verdicts_are_found_where_they_were_planted():
     assert set(compare(collision_matrix_from_posteriors(P, names[y]), mixed).pairs["verdict"]) == {"agreed"}
 
 
-PAIR = CollisionMatrix([[0.9, 0.1], [0.1, 0.9]])
-VOTES = [[2, 1], [0, 2]]
-
-
-@pytest.mark.parametrize(
-    ("call", "says"),
-    [
-        (lambda: collision_matrix_from_votes([[2, -1], [0, 2]]), r"votes must not be negative, got -1"),
-        (lambda: collision_matrix_from_votes([[0.5, 0.5], [0, 2]]), r"votes must be whole numbers, got 0.5.*shares"),
-        (lambda: collision_matrix_from_votes([3, 1]), r"votes must be a table .*\(2,\)"),
-        (lambda: collision_matrix_from_votes([[1, 0], [0, 1]]), "no item with two votes.*second label"),
-        (lambda: count_collisions([1, 2], ["a", "b"], average="items"), "no input that occurs twice.*second label"),
-        (lambda: collision_matrix_from_votes([[2, 1, 0], [0, 2, 0]]), r"votes has classes \[2\] that never occur"),
-        (lambda: collision_matrix_from_votes(pd.DataFrame(VOTES, index=["x", "x"])), "item 'x' in two rows.*groupby"),
-        (lambda: collision_matrix_from_votes(pd.DataFrame(VOTES), ["a", 0]), "a column 1 that is not in classes"),
-        (lambda: collision_matrix_from_votes(pd.DataFrame(VOTES), [0, 1, 2]), "no column for the class 2"),
-        (lambda: agreement([[2, 0], [1, 0]]), "fewer than two items with two votes"),
-        (lambda: agreement([[2, 0], [3, 0]]), "all for one class"),
-        (lambda: compare_annotators([1, 1], ["a", "b"], ["x", "x"]), "annotators holds a single"),
-        (lambda: compare_annotators([1, 1, 2], ["a", "b", "a"], ["x", "x", "y"]), "'x' twice on one item.*row 1"),
-        (lambda: compare(PAIR, collision_matrix_from_votes(VOTES)), "estimated has no standard errors"),
-        (lambda: votes_needed(PAIR), "cm must come from votes"),
-        (lambda: votes_needed(collision_matrix_from_votes(VOTES), 2), "half_width must be a number between 0 and 1"),
-        (lambda: votes_needed(collision_matrix_from_votes(VOTES), level=1.5), "level must be a number between 0 and 1"),
-        (lambda: votes_needed(collision_matrix_from_votes(VOTES), of="S"), "of must be 'pber', 'matrix' or a pair"),
-    ],
-)
-def test_bad_input_is_refused_with_what_came_and_what_to_try(call, says):
-    with pytest.raises(ValueError, match=says):
-        call()
-
-
-def run(*args):
-    return CliRunner().invoke(app, [str(arg) for arg in args])
-
-
 def test_the_command_gives_the_matrix_of_python_in_both_forms(tmp_path):
     items, labels, who = crowd(np.random.default_rng(10), 100)
     table = pd.DataFrame({"id": items, "who": who, "label": np.array(["cat", "dog", "owl"])[labels]})
@@ -411,7 +366,6 @@ def test_the_command_gives_the_matrix_of_python_in_both_forms(tmp_path):
     wide = json.loads(run("votes", tmp_path / "wide.csv", "--wide", "--item", "id", "--json").stdout)
     assert np.allclose(wide["matrix"], told["matrix"], atol=1e-12)
     for bad, says in (
-        (["votes", tmp_path / "long.csv", "--label", "label"], "--item"),
         (["votes", tmp_path / "wide.csv", "--wide", "--label", "cat"], "leave out --label"),
         ([*long[:-1], "whom"], "no column 'whom'"),
     ):

@@ -260,35 +260,3 @@ def test_rows_of_the_fit_get_their_held_out_posteriors():
     frame = pd.DataFrame({"x": [1.0, np.nan, np.nan], "town": ["a", None, "b"]})
     assert len(set(row_hashes(frame).tolist())) == 3
     assert np.array_equal(row_hashes(frame)[1:], row_hashes(frame.iloc[1:]))
-
-
-X4, Y4, P4 = pd.DataFrame({"u": range(20), "v": range(20)}), ["a", "b"] * 10, [[0.7, 0.3], [0.2, 0.8]] * 10
-P3 = [[0.6, 0.3, 0.1]] * 20
-
-
-@pytest.mark.parametrize(
-    ("call", "says"),
-    [
-        (lambda: cs.collisions_by(P4, Y4, ["x"] * 3), r"groups must have one entry per row \(20\), got 3"),
-        (lambda: cs.collisions_by(P4, None, Y4), "y is needed"),
-        (lambda: cs.ceilings(LogisticRegression(), Y4), "P must be held-out posteriors"),
-        (lambda: cs.ceilings(P4, Y4, cost=np.eye(3)), "cost must be 2×2"),
-        (lambda: cs.ceilings(P4, Y4, y_pred=Y4[:3]), r"y_pred must have one entry per row \(20\), got 3"),
-        (lambda: cs.ceilings(P4, Y4, posteriors_by_size={10: P4, 20: P4}), "3 training sizes or more"),
-        (lambda: cs.ceilings(P4, Y4, posteriors_by_size={1: P4, 2: P4, 3: P4[:2]}), r"\[3\] must have the 20 rows"),
-        (lambda: cs.ceilings(P3, Y4, classes=list("abc")), "rows of every class"),
-        (lambda: cs.column_value(None, X4[["u"]], Y4), "at least 2 columns"),
-        (lambda: cs.column_value(None, X4, Y4, columns=["w"]), "columns names 'w', which X lacks"),
-        (lambda: cs.column_value(None, X4, Y4, columns="u"), "columns must be a list"),
-        (lambda: cs.column_value(None, X4, Y4, costs={"w": 1}), "costs names 'w'"),
-        (lambda: cs.column_value(None, X4, Y4, costs={"u": 0}), r"costs\['u'\].*0"),
-        (lambda: cs.column_value(None, X4, Y4, budget=2), "budget.*at least 5"),
-        (lambda: cs.column_value(LogisticRegression, X4, Y4), "clf must be an instance"),
-        (lambda: cs.split_candidates(P4, Y4), "at least 3 classes, got 2"),
-        (lambda: cs.split_candidates(P3, Y4, classes=list("abc")).rows(9), "number must be below"),
-        (lambda: cs.audit(P4, [[0]] * 20, Y4), r"y_pred is needed: write audit\(posteriors, y_true=y, y_pred="),
-    ],
-)
-def test_decisions_refuse_in_words(call, says):
-    with pytest.raises(ValueError, match=says):
-        call()

@@ -21,7 +21,7 @@ from collidescope import (
 )
 from collidescope.datasets import GaussianProblem, scenario_a
 from collidescope.equations import projection
-from collidescope.equations.bounds import condition_number, pac_bound
+from collidescope.equations.bounds import condition_number
 from collidescope.equations.densities import (
     BayesOptimalClassifier,
     ProbabilisticBayesClassifier,
@@ -387,9 +387,6 @@ def test_the_two_bounds_are_their_formulas():
     assert bound.dominance_factor == pytest.approx(epsilon)
     assert bound.always == pytest.approx(kappa / (1 - kappa * 0.03) * error)
     assert bound.lemma == pytest.approx(2 * (1 + epsilon) / (1 - epsilon) * error)
-    assert pac_bound(n=100, K=2, d=1).complexity == pytest.approx(2 / np.sqrt(100**2 - 4 * 100))
-    with pytest.raises(ValueError, match="constant must be positive and finite, got 0"):
-        pac_bound(n=100, K=2, d=1, constant=0)
     exactly_one = posterior_error_bound(np.diag([2.0, 1.0]), np.eye(2), q, q)
     assert exactly_one.always == np.inf  # r = 1
     assert posterior_error_bound(np.eye(2)[::-1], np.eye(2)[::-1], q, q).dominance_factor == np.inf

@@ -10,7 +10,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.sparse import csr_array
 
 from collidescope import CollisionAccumulator, collision_matrix_from_posteriors, shift_priors
 from collidescope._checks import labelled_posteriors
@@ -23,11 +22,10 @@ from collidescope.estimate import (
     labelled_moments,
     of_moments,
     one_step_and_moments,
-    resolve_priors,
     shift_in_place,
     shrunk_collision_matrix,
 )
-from helpers import mean_tvd, random_posteriors, tempered
+from helpers import assert_same, mean_tvd, random_posteriors, tempered
 
 
 def terms(P: np.ndarray, codes: np.ndarray) -> np.ndarray:
@@ -114,12 +112,6 @@ def test_without_labels_it_is_the_mean_outer_product_with_its_spread():
     assert grouped.held_out_error is None
 
 
-def assert_same(first, second, tolerance=1e-12):
-    for name in ("matrix", "priors", "stderr", "counts", "covariance", "pber_stderr", "held_out_error"):
-        one, two = getattr(first, name), getattr(second, name)
-        assert (one is None and two is None) or np.allclose(one, two, rtol=0, atol=tolerance), name
-
-
 @settings(max_examples=40, deadline=None)
 @given(st.integers(2, 5), st.integers(0, 10_000), st.lists(st.integers(1, 119), max_size=6), st.integers(0, 2))
 def test_splits_and_merges_in_any_order_give_the_one_shot_answer(k, seed, cuts, road):
@@ -153,44 +145,6 @@ def test_rows_beyond_one_block_are_added_up_as_within_one():
     votes = collision_matrix_from_posteriors(P, votes=np.eye(32)[codes])
     assert np.allclose(votes.joint, project(B, B.sum(axis=1)).joint, atol=1e-9)
     assert np.allclose(votes.stderr, stderr)
-
-
-@pytest.mark.parametrize("how", ["rows", "groups", "sparse"])
-def test_moments_are_the_sums_over_units_written_out(how):
-    rng = np.random.default_rng(7)
-    n, k = 30, 4
-    a, H, rho, N = rng.normal(size=(n, k)), rng.normal(size=(n, k)), rng.random((n, k)), rng.random(n) + 0.5
-    s, miss = rng.uniform(-0.9, 0.9, n), rng.random(n) * (how != "sparse")
-    Z = np.stack([np.diag(a[u]) + s[u] * np.outer(H[u], H[u]) for u in range(n)])
-    rows, total, rest = Units(a, s, H, rho, N, miss), Moments(k, covariance=True), Moments(k, covariance=True)
-    first, second = rows.take(slice(21)), rows.take(slice(21, None))
-    if how == "groups":  # of three rows each
-        total.add_groups(first, np.arange(21) % 7)
-        rest.add_groups(second, np.arange(9) % 3)
-        units = np.concatenate([np.arange(21) % 7, 7 + np.arange(9) % 3])
-        Z, rho, N, miss = (np.stack([x[units == g].sum(axis=0) for g in range(10)]) for x in (Z, rho, N, miss))
-    elif how == "rows":
-        total.add(first)
-        rest.add(second)
-    else:  # each as often as it says
-        times = np.arange(n) % 4.0
-        for part, own, m in ((total, first, times[:21]), (rest, second, times[21:])):
-            part.add(own._replace(H=csr_array(own.H), a=csr_array(own.a), rho=csr_array(own.rho)), m)
-        Z, rho, N, miss = (np.repeat(x, times.astype(int), axis=0) for x in (Z, rho, N, miss))
-    total.merge(rest)
-    n = len(N)
-    m, variance = total.ratio()
-    ratio = Z.sum(axis=0) / rho.sum(axis=0)[:, None]
-    left = Z - ratio * rho[:, :, None]
-    assert np.allclose(m, ratio)
-    assert np.allclose(variance, n / (n - 1) * (left**2).sum(axis=0) / rho.sum(axis=0)[:, None] ** 2)
-    errors = N - np.trace(Z, axis1=1, axis2=2)
-    for found, values in ((total.error(), errors), (total.held_out_error(), miss)):
-        mean = values.sum() / N.sum()
-        assert found == pytest.approx((mean, n / (n - 1) * ((values - mean * N) ** 2).sum() / N.sum() ** 2))
-    i, j = np.triu_indices(k)
-    V = Z[:, i, j] - Z.sum(axis=0)[i, j] / N.sum() * N[:, None]
-    assert np.allclose(total.covariance(), n / (n - 1) * V.T @ V / N.sum() ** 2)
 
 
 WEIGHTS = {
@@ -316,15 +270,6 @@ def test_beyond_so_many_classes_given_priors_weigh_the_rows():
     assert found.stderr == pytest.approx(by_hand.stderr, rel=1e-3, abs=1e-6)
     with pytest.raises(ValueError, match=r"priors with 401 classes.*sample_weight"):
         CollisionAccumulator(range(k), target)
-
-
-def test_priors_may_be_named_or_given_and_classes_without_rows_are_named():
-    counts, names = np.array([30.0, 10.0]), np.array(["a", "b"])
-    assert resolve_priors("empirical", counts, names).tolist() == [0.75, 0.25]
-    assert resolve_priors("uniform", counts, names).tolist() == [0.5, 0.5]
-    assert resolve_priors([0.9, 0.1], counts / 64, names).tolist() == [0.9, 0.1]
-    with pytest.raises(ValueError, match=r"classes \['b'\] have no rows"):
-        resolve_priors("uniform", np.array([1.0, 0.0]), names)
 
 
 def test_posteriors_shifted_in_place_are_those_of_a_copy():
@@ -508,31 +453,6 @@ def test_tensors_and_halves_are_taken_as_they_come():
             collision_matrix_from_posteriors(wrong, y)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"groups": [1, 2, 3]}, r"groups must have one entry per row \(4\), got 3"),
-        ({"groups": ["a"] * 4}, "groups must name at least 2 groups"),
-        ({"groups": [1, None, 2, 3]}, "groups has 1 missing"),
-        ({"votes": np.ones((4, 2))}, "votes must be given without y"),
-        ({"y": None, "votes": np.ones((4, 2)), "priors": "uniform"}, "votes must be given.*priors='empirical'"),
-        ({"y": None, "votes": np.ones((4, 3))}, r"votes must have the shape of P \(4, 2\), got \(4, 3\)"),
-        ({"y": None, "votes": [[1, 0], [0, 0], [1, 1], [0, 2]]}, "at least one vote per row, row 1 has none"),
-        ({"y": None, "votes": [[1, 0], [0, 1], [1, 1], [0, 0.5]]}, "votes must be whole numbers"),
-        ({"y": None, "votes": [[1, 0], [0, 1], [1, 1], [0, -2]]}, "votes must not be negative"),
-        ({"y": None, "votes": [[1, 0]] * 4}, "classes .1. have no rows"),
-        ({"y": None, "priors": "uniform"}, "priors other than 'empirical' need y"),
-        ({"priors": "even"}, "priors must be one of 'empirical', 'uniform', got 'even'"),
-        ({"y": ["a", "a", "b", "b"], "classes": ["a", "b", "c"]}, "classes must name each of the 2 classes"),
-        ({"y": ["a", "b", "b"]}, "P and y must have the same number of rows, got 4 and 3"),
-    ],
-)
-def test_what_does_not_fit_is_refused_by_name(arguments, message):
-    P = [[0.9, 0.1], [0.4, 0.6], [0.7, 0.3], [0.2, 0.8]]
-    with pytest.raises(ValueError, match=message):
-        collision_matrix_from_posteriors(P, **{"y": ["a", "b", "a", "b"]} | arguments)
-
-
 def test_parts_count_their_rows_and_remember_whether_they_had_labels():
     P, codes = random_posteriors(np.random.default_rng(17), 30, 3)
     twice = CollisionAccumulator(range(3)).update(P[:20], codes[:20]).update(P[20:], codes[20:])
@@ -553,14 +473,3 @@ def test_the_smallest_and_largest_weights_are_taken_and_none_beyond():
     for wrong in ([1e-101, 1.0], [1.0, 1.1e100]):
         with pytest.raises(ValueError, match="sample_weight must be 0 or between 1e-100 and 1e"):
             CollisionAccumulator(y).update(P, y, wrong)
-
-
-def test_dask_posteriors_alone_have_numbers_for_classes_and_empty_blocks_add_nothing():
-    da = pytest.importorskip("dask.array")
-    P, codes = random_posteriors(np.random.default_rng(1), 90, 3)
-    blocks = da.concatenate([da.from_array(P[:0], chunks=(1, 3)), da.from_array(P, chunks=(40, 3))])
-    found = collision_matrix_from_posteriors(blocks)
-    assert_same(found, collision_matrix_from_posteriors(P))
-    assert found.classes.tolist() == [0, 1, 2]
-    even = collision_matrix_from_posteriors(blocks, da.from_array(codes), classes=range(3), priors="uniform")
-    assert_same(even, collision_matrix_from_posteriors(P, codes, priors="uniform"))

@@ -6,33 +6,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.stats import norm
-from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import KFold
 
 from collidescope import collision_matrix_from_posteriors, count_collisions, crossfit_posteriors, estimate_collisions
 from collidescope.datasets import led, scenario_a
 from collidescope.equations.densities import BayesOptimalClassifier
-from helpers import mean_tvd
-
-
-class Memoriser(ClassifierMixin, BaseEstimator):
-    """Certain of what it saw, uniform elsewhere: betrays any row scored by a model trained on it."""
-
-    def fit(self, X, y):
-        self.classes_ = np.unique(y)
-        self.memory_ = {row.tobytes(): label for row, label in zip(np.asarray(X), y, strict=True)}
-        return self
-
-    def predict_proba(self, X):
-        out = np.full((len(X), len(self.classes_)), 1 / len(self.classes_))
-        for i, row in enumerate(np.asarray(X)):
-            if row.tobytes() in self.memory_:
-                out[i] = self.classes_ == self.memory_[row.tobytes()]
-        return out
-
-    def predict(self, X):
-        return self.classes_[self.predict_proba(X).argmax(axis=1)]
+from helpers import Memoriser, mean_tvd
 
 
 def test_no_row_is_scored_by_a_model_that_trained_on_it():

@@ -31,7 +31,6 @@ NOISE = rng.normal(size=(N, 500))
 LEVELS = np.array(["u", "v", "w"])[rng.integers(0, 3, N)]
 FIRST = np.arange(N)[:, None] == 0
 ONES = np.ones(N)
-RIGHT = 0.5 / 3 + 0.5 * np.eye(3)[y]
 
 
 def fit(features=X, labels=y, weight=None, **changes):
@@ -131,8 +130,7 @@ CASES = {
         answered("one row of 1e300 among ordinary ones", FIT, lambda: fit(np.where(FIRST, 1e300, X)),
             "brought back to 20 scales from the centre: the others still tell the classes apart",
             lambda result: result.collision_matrix_.pber < 0.5),
-        answered("an offset of 1e9 (times in seconds)", FIT, lambda: fit(X + 1e9), "S as without it",
-            near(fit, 1e-6)),
+        answered("an offset of 1e9 (times in seconds)", FIT, lambda: fit(X + 1e9), "S as without it", near(fit, 1e-6)),
         refused("a cell that is NaN", FIT, lambda: fit(np.where(FIRST, NAN, X)), "X contains NaN.*TableClassifier",
             "names X, NaN, and `TableClassifier`, which takes gaps"),
         refused("a cell that is infinite", FIT, lambda: fit(np.where(FIRST, INF, X)), "X contains infinity",
@@ -172,8 +170,7 @@ CASES = {
         warned("a column that is the label", TABLE, lambda: fit_table(c=np.array(["p", "q", "r"])[y]),
             "column 'c' alone gives the label away", "names the column"),
         warned("every row twice", TABLE,
-            lambda: cs.TableClassifier(**TINY).fit(pd.concat([table()] * 2), np.tile(y, 2)),
-            COPIES, "as above"),
+            lambda: cs.TableClassifier(**TINY).fit(pd.concat([table()] * 2), np.tile(y, 2)), COPIES, "as above"),
         warned("levels that training did not have", PREDICT, lambda: fit_table().predict_proba(table(b="new")),
             "column 'b'.*levels that training did not have.*'new'", "posteriors of the other columns", on_simplex),
         answered("missing numbers where training had none", PREDICT, lambda: fit_table().predict_proba(table(a=NAN)),
@@ -225,8 +222,7 @@ CASES = {
         answered("a categorical with a level that has no rows", FIT,
             lambda: fit(labels=pd.Categorical(names("a", "b", "c"), categories=["z", "c", "b", "a"])),
             "the level is no class", classes("a", "b", "c")),
-        refused("two columns", FIT, lambda: fit(labels=np.column_stack([y, y])), r"y \(votes\) must",
-            "taken as votes"),
+        refused("two columns", FIT, lambda: fit(labels=np.column_stack([y, y])), r"y \(votes\) must", "taken as votes"),
     ],
     "Weights": [
         answered("zero for some rows", FIT, lambda: fit(weight=(np.arange(N) >= 30) * 1.0),
@@ -234,8 +230,7 @@ CASES = {
         refused("zero for all", FIT, lambda: fit(weight=0 * ONES), "sample_weight is zero for every row", "says so"),
         warned("zero for a whole class", FIT, lambda: fit(weight=(y > 0) * 1.0), r"classes \[0\] have weight 0",
             "S of the other classes", classes(1, 2)),
-        refused("NaN", FIT, lambda: fit(weight=np.where(y == 0, NAN, 1)), "sample_weight must be finite",
-            "says where"),
+        refused("NaN", FIT, lambda: fit(weight=np.where(y == 0, NAN, 1)), "sample_weight must be finite", "says where"),
         answered("1e300 everywhere", FIT, lambda: fit(weight=1e300 * ONES), "S as with 1", near(fit, 1e-6)),
         answered("1e-300 everywhere", ESTIMATE, lambda: estimate(sample_weight=1e-300 * ONES), "S as with 1",
             near(estimate, 1e-9)),
@@ -320,12 +315,6 @@ def test_the_page_shows_this_table():
     text = PAGE.read_text(encoding="utf-8")
     shown = text[text.index(start) + len(start) : text.index(end)].strip()
     assert shown == page_table().strip(), "run `python tests/test_hostile_data.py`"
-
-
-@pytest.mark.parametrize("weight", [1e200, 1e-200])
-def test_a_stream_refuses_weights_whose_squares_it_could_not_add_up(weight):
-    with pytest.raises(ValueError, match="sample_weight must be 0 or between 1e-100 and 1e\\+100"):
-        cs.CollisionAccumulator([0, 1, 2]).update(RIGHT, y, weight * ONES)
 
 
 if __name__ == "__main__":

@@ -16,13 +16,12 @@ import numpy as np
 import pytest
 from safetensors.numpy import save as save_tensors
 from torch import nn
-from typer.testing import CliRunner
 
 import collidescope as cs
 from collidescope import _store
 from collidescope.cli._console import printable, show_json
-from collidescope.cli.app import app
 from collidescope.datasets import scenario_a
+from helpers import run
 from stress import mutations as spoil
 from stress.targets import ACCEPTED, REFUSED, SHORT, TARGETS, TINY, ModelFiles, forged, taken_apart, use_matrix
 
@@ -292,7 +291,7 @@ def test_names_with_control_characters_survive_a_file_and_harm_no_terminal(tmp_p
     path = tmp_path / "matrix.json"
     path.write_text(matrix_text(classes=["cat\x1b[2J", "dog\x9b\u202e"]))
     use_matrix(cs.CollisionMatrix.from_json(path))
-    result = CliRunner().invoke(app, ["merge", str(path), "--groups", "2"])
+    result = run("merge", path, "--groups", 2)
     assert "cat" in result.output
     assert not {"\x1b", "\x9b", "\u202e"} & set(result.output)
     show_json({"name": "a\x1b\x9b\u202e\nb"})
@@ -307,7 +306,7 @@ def test_a_command_on_broken_json_ends_with_a_sentence_and_exit_code_2(tmp_path,
     """Deep nesting ended in a RecursionError that was called unexpected."""
     path = tmp_path / "matrix.json"
     path.write_text(text if text.startswith("{") else '{"format": ' + text)
-    result = CliRunner().invoke(app, ["merge", str(path), "--groups", "2"])
+    result = run("merge", path, "--groups", 2)
     assert result.exit_code == 2
     assert "Unexpected" not in result.output
 
@@ -353,7 +352,7 @@ TABLES = {
 def test_a_strange_table_is_read_or_refused_with_a_sentence(tmp_path, name):
     path = tmp_path / ("table.csv.gz" if TABLES[name][:2] == b"\x1f\x8b" else "table.csv")
     path.write_bytes(TABLES[name])
-    result = CliRunner().invoke(app, ["count", str(path), "--label", "y", "--json"])
+    result = run("count", path, "--label", "y", "--json")
     assert result.exit_code in ((2,) if path.suffix == ".gz" else (0, 2)), result.output
     assert "Unexpected" not in result.output
     assert not [c for c in result.output if ord(c) < 32 and c != "\n"]

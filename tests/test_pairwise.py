@@ -18,14 +18,7 @@ from collidescope.training.config import TrainingConfig
 from collidescope.training.networks import mlp
 from collidescope.training.rows import as_rows
 
-pytestmark = pytest.mark.filterwarnings("ignore::collidescope.CollisionWarning")
-
-
-@pytest.fixture(autouse=True)
-def seeded():
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        yield
+pytestmark = [pytest.mark.usefixtures("seeded"), pytest.mark.filterwarnings("ignore::collidescope.CollisionWarning")]
 
 
 def generator(seed=0):
@@ -229,7 +222,9 @@ def test_the_pac_bound_is_the_two_terms_of_the_theorem():
     assert bound.complexity == pytest.approx(1.5 * (K / root) ** (1 / d))
     assert bound.confidence == pytest.approx(12 * K * B / root * math.sqrt(math.log(2 / delta) / 2))
     assert bound.total == pytest.approx(bound.complexity + bound.confidence)
+    assert pac_bound(n=100, K=2, d=1).complexity == pytest.approx(2 / math.sqrt(100**2 - 4 * 100))
     for bad, message in (
+        ({"constant": 0}, "constant must be positive and finite, got 0"),
         ({"n": 16}, "more than K² = 16 rows"),
         ({"K": 1}, "at least 2 classes"),
         ({"d": math.nan}, "d must be positive and finite"),

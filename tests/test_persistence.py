@@ -11,12 +11,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from torch import nn
-from typer.testing import CliRunner
 
 import collidescope as cs
 from collidescope import _store
-from collidescope.cli.app import app
 from collidescope.datasets import scenario_a
+from helpers import run
 
 pytestmark = pytest.mark.filterwarnings("ignore::collidescope.CollisionWarning")
 POSIX = pytest.mark.skipif(os.name != "posix", reason="devices, pipes and links of POSIX")
@@ -265,10 +264,6 @@ def test_what_killed_writes_left_is_removed_and_what_is_being_written_stays(tmp_
         first.write(b"first")
     assert path.read_text() == "first"
     assert list(tmp_path.iterdir()) == [path]
-
-
-def run(*args):
-    return CliRunner().invoke(app, [str(arg) for arg in args])
 
 
 def test_no_output_gets_a_name_that_was_not_given(tmp_path):

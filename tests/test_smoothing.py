@@ -4,9 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from sklearn.linear_model import LogisticRegression, RidgeClassifier
+from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
-from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import nn
@@ -236,36 +235,3 @@ def test_one_models_doubt_is_discounted_by_what_its_class_has_anyway():
     assert np.array_equal(active_learning_score(known, inherent=cm.matrix), scores[:-1])
     assert (active_learning_score(known) > 0.6).all()
     assert active_learning_score([[1.0, 0.0, 0.0, 0.0]], inherent=cm).tolist() == [0.0]
-
-
-Y4 = ["a", "b", "a", "b"]
-AB = CollisionMatrix([[0.8, 0.2], [0.2, 0.8]], classes=["a", "b"])
-
-
-def choose(**changes):
-    given = {"classifier": LogisticRegression(), "X": np.arange(16.0).reshape(8, 2), "y": list("abababab"), "cm": AB}
-    return choose_smoothing(**(given | changes))
-
-
-@pytest.mark.parametrize(
-    ("call", "says"),
-    [
-        (lambda: smoothing_matrix(CM.matrix), "cm must be a CollisionMatrix, got ndarray"),
-        (lambda: SmoothedCrossEntropy(CM)(torch.zeros(1, 4), torch.tensor([0.0])), "labels must be.*float32"),
-        (lambda: SmoothedCrossEntropy(CM, reduction="max"), "reduction must be one of 'mean', 'sum', 'none'"),
-        (lambda: SmoothedCrossEntropy(CM)(torch.zeros(2, 3), torch.tensor([0, 1])), r"logits.*\(B, 4.*\(2, 3\)"),
-        (lambda: SmoothedCrossEntropy(CM)(torch.zeros(1, 4), torch.tensor([7])), "labels.*from 0 to 3, got 7 to 7"),
-        (lambda: choose(classifier=LogisticRegression), "classifier must be.*write LogisticRegression"),
-        (lambda: choose(classifier=RidgeClassifier()), "classifier must have predict_proba, RidgeClassifier has not"),
-        (lambda: choose(classifier=KNeighborsClassifier()), "sample_weight.*KNeighborsClassifier does not"),
-        (lambda: choose(y=["a"] * 8), "y holds a single class .*'a'"),
-        (lambda: choose(strengths=[0, 2]), "strengths must be a number from 0.*2"),
-        (lambda: AdaptiveSampler(AB, Y4, inherent=np.eye(3)), r"inherent must be 2×2.*\(3, 3\)"),
-        (lambda: active_learning_score([0.5, 0.5]), r"P must be.*\(2,\)"),
-        (lambda: active_learning_score([[[0.5, 0.5]]]), "P must hold at least 2 models"),
-        (lambda: active_learning_score([[[0.5, 0.5]]] * 2, inherent=np.eye(2)), "inherent must be left out"),
-    ],
-)
-def test_bad_input_is_refused(call, says):
-    with pytest.raises(ValueError, match=says):
-        call()

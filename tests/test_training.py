@@ -22,14 +22,7 @@ from collidescope.training.loop import fit_loop, seeded_module
 from collidescope.training.networks import Bfloat16, FactorisedObjective, OneMember, StackedMLP, mlp
 from collidescope.training.rows import Rows, as_rows, signature, stratified_split
 
-pytestmark = pytest.mark.filterwarnings("ignore::collidescope.CollisionWarning")
-
-
-@pytest.fixture(autouse=True)
-def seeded():
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        yield
+pytestmark = [pytest.mark.usefixtures("seeded"), pytest.mark.filterwarnings("ignore::collidescope.CollisionWarning")]
 
 
 def scaled(X):
@@ -318,8 +311,6 @@ def test_a_split_holds_out_a_share_of_every_class_and_trains_on_the_rest():
 def test_settings_come_from_a_mapping_and_those_that_cannot_be_are_refused_by_name():
     assert TrainingConfig.from_mapping({"hidden_layer_sizes": [8, 4]}, "cpu").hidden_layer_sizes == (8, 4)
     assert TrainingConfig.from_mapping(None, "cpu") == TrainingConfig()
-    with pytest.raises(ValueError, match="no setting 'epochs': it knows hidden_layer_sizes"):
-        TrainingConfig.from_mapping({"epochs": 3}, "cpu")
     with pytest.raises(ValueError, match="training must be a mapping"):
         TrainingConfig.from_mapping(5, "cpu")
     bad = {"learning_rate": 0.0, "dropout": 1.0, "batch_size": "big", "weight_decay": -1.0, "max_epochs": 0}
