@@ -16,37 +16,24 @@ from experiments.measures import tvd
 
 TINY = {"hidden_layer_sizes": (8,), "max_epochs": 3, "batch_size": 32, "device": "cpu", "random_state": 0}
 KINDS = (rivals.NetworkClassifier, rivals.TemperatureScaledClassifier, rivals.DropoutClassifier)
+PROBLEM = scenario_a(3)
+DATA, NEW = PROBLEM.sample(150, 0), PROBLEM.sample(2000, 1)
 every_rival = pytest.mark.parametrize("kind", [*KINDS, rivals.BayesianClassifier, rivals.DeepEnsemble])
 
 
-@pytest.fixture(scope="module")
-def problem():
-    return scenario_a(3)
-
-
-@pytest.fixture(scope="module")
-def data(problem):
-    return problem.sample(150, 0)
-
-
-@pytest.fixture(scope="module")
-def new(problem):
-    return problem.sample(2000, 1)
-
-
 @every_rival
-def test_posteriors_come_nearer_to_the_truth_than_the_priors(kind, problem, new):
-    X, Y = new[0], problem.posteriors(new[0])
+def test_posteriors_come_nearer_to_the_truth_than_the_priors(kind):
+    X, Y = NEW[0], PROBLEM.posteriors(NEW[0])
     clf = kind(**(TINY | {"hidden_layer_sizes": (16,), "max_epochs": 25, "learning_rate": 0.01}))
-    P = clf.fit(*problem.sample(450, 2)).predict_proba(X)
+    P = clf.fit(*PROBLEM.sample(450, 2)).predict_proba(X)
     assert P.sum(axis=1) == pytest.approx(1)
-    assert tvd(P, Y)[0] < 0.7 * tvd(np.broadcast_to(problem.priors, Y.shape), Y)[0]
+    assert tvd(P, Y)[0] < 0.7 * tvd(np.broadcast_to(PROBLEM.priors, Y.shape), Y)[0]
 
 
 @every_rival
 @pytest.mark.parametrize("random_state", [0, None])
-def test_a_warm_start_ends_where_one_long_fit_ends(kind, random_state, data):
-    X, y = data
+def test_a_warm_start_ends_where_one_long_fit_ends(kind, random_state):
+    X, y = DATA
     before = torch.get_rng_state()
     clf = kind(**(TINY | {"max_epochs": 2, "random_state": random_state}), warm_start=True).fit(X, y)
     early = clf.predict_proba(X)
@@ -70,19 +57,19 @@ def test_the_calibration_error_of_a_small_table_is_the_one_computed_by_hand():
     assert rivals.expected_calibration_error(P, y, n_bins=4) == pytest.approx(by_hand)
 
 
-def test_temperature_scaling_lowers_the_calibration_error_of_a_network_that_knows_its_rows_by_heart(problem, new):
-    X, y = new
+def test_temperature_scaling_lowers_the_calibration_error_of_a_network_that_knows_its_rows_by_heart():
+    X, y = NEW
     settings = {"hidden_layer_sizes": (64, 64), "max_epochs": 120, "learning_rate": 0.01, "device": "cpu"}
     clf = rivals.TemperatureScaledClassifier(**settings, validation_fraction=0.25, random_state=0)
-    clf.fit(*problem.sample(300, 0))
+    clf.fit(*PROBLEM.sample(300, 0))
     before, after = (rivals.expected_calibration_error(m.predict_proba(X), y) for m in (clf.network_, clf))
     assert clf.temperature_ > 2
     assert after < 0.5 * before
     assert np.array_equal(clf.predict(X), clf.network_.predict(X))
 
 
-def test_the_ensembles_posterior_is_the_mean_of_its_members(data):
-    X, y = data
+def test_the_ensembles_posterior_is_the_mean_of_its_members():
+    X, y = DATA
     clf = rivals.DeepEnsemble(4, **TINY).fit(X, y)
     rows = torch.from_numpy(apply_scaling(X, *fit_scaling(X)))
     with torch.inference_mode():
@@ -91,8 +78,8 @@ def test_the_ensembles_posterior_is_the_mean_of_its_members(data):
     assert np.abs(members[1:] - members[0]).max(axis=(1, 2)).min() > 0.01
 
 
-def test_the_bayesian_loss_is_the_evidence_lower_bound(data):
-    X, y = torch.from_numpy(data[0]).float(), torch.from_numpy(data[1])
+def test_the_bayesian_loss_is_the_evidence_lower_bound():
+    X, y = torch.from_numpy(DATA[0]).float(), torch.from_numpy(DATA[1])
     module = bayesian.MeanField([4, 5, 6, 3], prior_scale=0.7)
     objective = bayesian.ElboObjective(X, y, 3, TrainingConfig(hidden_layer_sizes=(5, 6)), kl_weight=0.3)
     rows = torch.tensor([[3, 1, 4, 15]])
@@ -115,14 +102,14 @@ def test_the_bayesian_loss_is_the_evidence_lower_bound(data):
     assert float(loss) == pytest.approx(float(by_hand), rel=1e-4)
 
 
-def test_class_averages_are_near_the_truth_at_the_true_posteriors(problem, new):
-    X, y = new
-    P = problem.posteriors(X)
+def test_class_averages_are_near_the_truth_at_the_true_posteriors():
+    X, y = NEW
+    P = PROBLEM.posteriors(X)
     cm = rivals.class_averages(P, y)
     for k in range(3):
         assert cm.matrix[k] == pytest.approx(P[y == k].mean(axis=0))
     assert cm.priors == pytest.approx(np.bincount(y) / len(y))
-    assert cm.matrix == pytest.approx(problem.collision_matrix().matrix, abs=0.03)
+    assert cm.matrix == pytest.approx(PROBLEM.collision_matrix().matrix, abs=0.03)
 
 
 def test_the_confident_joint_says_what_the_given_labels_truly_are():
@@ -139,16 +126,16 @@ def test_the_confident_joint_says_what_the_given_labels_truly_are():
     assert problem.collision_matrix().matrix[1, 0] == pytest.approx(0.3, abs=0.01)
 
 
-def test_nearest_neighbours_bound_the_bayes_error(problem):
-    X, y = problem.sample(4000, 3)
+def test_nearest_neighbours_bound_the_bayes_error():
+    X, y = PROBLEM.sample(4000, 3)
     for n_neighbors in (1, 15):
         lower, upper = rivals.knn_bayes_error(X, y, n_neighbors)
-        assert lower < problem.bayes_error() < upper
-    assert rivals.knn_bayes_error(X, y).upper == pytest.approx(problem.collision_matrix().pber, abs=0.03)
+        assert lower < PROBLEM.bayes_error() < upper
+    assert rivals.knn_bayes_error(X, y).upper == pytest.approx(PROBLEM.collision_matrix().pber, abs=0.03)
 
 
-def test_settings_reach_the_networks_of_all_paper_rivals(data):
-    X, y = data
+def test_settings_reach_the_networks_of_all_paper_rivals():
+    X, y = DATA
     found = rivals.paper_rivals(**TINY, n_passes=7)
     assert len(found) == 8
     for name, clf in found.items():

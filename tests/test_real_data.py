@@ -20,13 +20,8 @@ TABLES = {
     "load_brfss": ((253_680, 21), {"none": 213_703, "prediabetes": 4_631, "diabetes": 35_346}, 0),
     "load_covertype": ((581_012, 54), FOREST, 0),
 }
-FILES = {
-    "load_adult": r"adult\.data",
-    "load_law_school": r"law_school_clean\.csv",
-    "load_german_credit": r"german\.data",
-    "load_letter": r"letter-recognition\.data",
-    "load_covertype": r"covtype\.npz",
-}
+FILES = {"load_adult": r"adult\.data", "load_german_credit": r"german\.data", "load_covertype": r"covtype\.npz"}
+FILES |= {"load_law_school": r"law_school_clean\.csv", "load_letter": r"letter-recognition\.data"}
 
 
 @needs_data
