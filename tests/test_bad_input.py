@@ -290,7 +290,7 @@ def read(text):
     votes_needed(cm()) => cm must come from votes
     votes_needed(cs.collision_matrix_from_votes(VOTES), 2) => half_width must be a number between 0 and 1
     votes_needed(cs.collision_matrix_from_votes(VOTES), level=1.5) => level must be a number between 0 and 1
-    votes_needed(cs.collision_matrix_from_votes(VOTES), of="S") => of must be 'pber', 'matrix' or a pair
+    votes_needed(cs.collision_matrix_from_votes(VOTES), of="SS") => of must be 'pber', 'matrix' or a pair
     annotators.agreement([[2, 0], [1, 0]]) => fewer than two items with two votes
     annotators.agreement([[2, 0], [3, 0]]) => all for one class
     annotators.compare_annotators([1, 1], AB, ["x", "x"]) => annotators holds a single
