@@ -172,7 +172,7 @@ ABC = CollisionMatrix(0.7 * np.eye(4) + 0.075, classes=list("abcd"))
         ({"max_group_size": 2, "must_merge": [("a", "b", "c")]}, "must_merge joins 3 classes, max_group_size allows 2"),
         ({"balance": 2}, "balance must be between 0.*got 2"),
         ({"balance": 0.5, "method": "optimal"}, "balance must be 0 with method='optimal'"),
-        ({"must_merge": "ab"}, "must_merge must be a list of groups.*'ab'"),
+        ({"must_merge": "ab"}, "must_merge must be a list of lists of class names, got 'ab'"),
         ({"must_merge": [("a", "b"), ("b", "c"), ("d", "a")]}, "must_merge joins every class into one"),
         ({"cannot_merge": [("a", "c")], "must_merge": [("a", "b"), ("b", "c")]}, "must_merge joins 'a' and 'c'"),
         ({"cannot_merge": [list("abcd")], "n_groups": 3}, "n_groups must be from 4 to 4 here.*keep 4 groups apart"),

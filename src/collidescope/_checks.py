@@ -148,6 +148,20 @@ def check_weights(sample_weight: npt.ArrayLike | None, n_rows: int) -> FloatArra
     return array
 
 
+def check_votes(values: npt.ArrayLike, name: str, *, every_row: bool = True) -> FloatArray:
+    """``values`` as numbers of votes, rows × classes; unless told otherwise with a vote in every row."""
+    array = check_finite(values, name, ndim=2 if every_row else None)
+    check_non_negative(array, name, "a number of votes cannot be")
+    if (odd := array % 1 != 0).any():
+        where = tuple(np.argwhere(odd)[0].tolist())
+        hint = "pass how many votes there were, not their shares (which do not say how sure they are)"
+        raise ValueError(f"{name} must be whole numbers, got {array[where]:g} at position {where}: {hint}")
+    if every_row and not (voted := array.any(axis=1)).all():
+        hint = "leave such rows out"
+        raise ValueError(f"{name} must have at least one vote per row, row {int(voted.argmin())} has none: {hint}")
+    return array
+
+
 def _one_each(values: npt.ArrayLike, name: str, what: str, n: int) -> FloatArray:
     array = check_finite(values, name, ndim=1)
     if array.shape[0] != n:

@@ -263,12 +263,7 @@ def _wide_counts(votes: Any, names: npt.NDArray[Any]) -> csr_array:
     if hasattr(votes, "columns"):
         votes = votes[names.tolist()]
     given = csr_array(votes.astype(np.float64)) if hasattr(votes, "tocsr") else None  # a copy
-    values = check.check_finite(votes if given is None else np.append(given.data, 0.0), "votes")
-    check.check_non_negative(values, "votes", "it holds how many votes an item has for a class")
-    if (values != np.floor(values)).any():
-        where = tuple(int(i) for i in np.argwhere(values != np.floor(values))[0])
-        hint = "pass how many votes there were, not their shares (with shares alone nobody knows how sure they are)"
-        raise ValueError(f"votes must be whole numbers, got {values[where]:g} at position {where}: {hint}")
+    values = check.check_votes(votes if given is None else np.append(given.data, 0.0), "votes", every_row=False)
     table = csr_array(values) if given is None else given
     table.sum_duplicates()
     table.eliminate_zeros()

@@ -308,18 +308,11 @@ def collision_matrix_from_posteriors(
 
 
 def _check_votes(votes: Any, P: FloatArray, names: npt.NDArray[Any]) -> FloatArray:
-    counted = check.check_finite(votes, "votes", ndim=2)
+    counted = check.check_votes(votes, "votes")
     if counted.shape != P.shape:
         raise ValueError(f"votes must have the shape of P {P.shape}, got {counted.shape}")
     columns = check.column_names(votes)
-    counted = counted if columns is None else check.aligned(counted, columns, names, "votes")
-    check.check_non_negative(counted, "votes", "they are counts")
-    if (counted % 1).any():
-        raise ValueError("votes must be whole numbers: how many votes each class got")
-    if not counted.any(axis=1).all():
-        row = int((~counted.any(axis=1)).argmax())
-        raise ValueError(f"votes must have at least one vote per row, row {row} has none: leave such rows out")
-    return counted
+    return counted if columns is None else check.aligned(counted, columns, names, "votes")
 
 
 def group_numbers(groups: Any, n_rows: int) -> IntArray:
