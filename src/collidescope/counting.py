@@ -140,7 +140,8 @@ def collision_matrix_from_votes(votes: Any, classes: Names | None = None) -> Col
     """
     if _dask.is_dask(votes):
         names = _wide_names(votes, classes)
-        parts = [_dask.delayed(_count_block)(block, names) for block, _, _ in _dask.blocks(votes, None, None)]
+        part = _dask.delayed(lambda b: _count(_wide_counts(b, names) if len(b) else csr_array((0, len(names))))[0])
+        parts = [part(block) for block, _, _ in _dask.blocks(votes, None, None)]
         sums = _dask.tree(parts, merged)
     else:
         counts, names = vote_table(votes, classes)
@@ -301,10 +302,6 @@ def _count(counts: csr_array, average: str = "items") -> tuple[PairSums, PairSum
         _add_inputs(spread, counts[~large], N[~large], N[~large])
         _add_rows(spread, counts[large])
     return estimate, spread
-
-
-def _count_block(block: Any, names: npt.NDArray[Any]) -> PairSums:
-    return _count(_wide_counts(block, names) if len(block) else csr_array((0, len(names))))[0]
 
 
 def _add_inputs(sums: PairSums, counts: csr_array, N: FloatArray, weight: FloatArray) -> None:

@@ -18,6 +18,7 @@ from scipy.special import log_ndtr, logsumexp, softmax
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
+from collidescope._scaling import blocks
 from collidescope.equations.densities import Seed, as_generator
 from collidescope.equations.projection import balance
 from collidescope.matrix import CollisionMatrix
@@ -157,8 +158,7 @@ class GaussianProblem(Problem):
         step, margin = GRID_STEP[rank] * scale, GRID_MARGIN * scale
         sides = [np.arange(c.min() - margin, c.max() + margin, step) for c in centres.T]
         grid = np.stack(np.meshgrid(*sides, indexing="ij"), axis=-1).reshape(-1, rank)
-        for start in range(0, len(grid), BLOCK):
-            x = grid[start : start + BLOCK]
+        for x in (grid[block] for block in blocks(len(grid), 1, BLOCK)):
             distances = ((x[:, None] - centres) ** 2).sum(axis=2) / (2 * scale**2)
             density = np.exp(-distances) @ self.priors / (2 * np.pi * scale**2) ** (rank / 2)
             yield self._posteriors(x, centres), density * step**rank

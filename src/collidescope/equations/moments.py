@@ -16,6 +16,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from collidescope._checks import FloatArray, IntArray
+from collidescope._scaling import blocks
 from collidescope.equations.posterior import shift_rows
 from collidescope.matrix import n_pairs
 
@@ -43,8 +44,7 @@ def keeps_covariance(n_classes: int) -> bool:
 def row_blocks(n_rows: int, n_classes: int, least: int = LEAST_ROWS) -> list[slice]:
     """Slices of rows whose temporaries stay near ``BLOCK_NUMBERS``."""
     width = n_pairs(n_classes) if keeps_covariance(n_classes) else 6 * n_classes
-    size = max(1 if keeps_covariance(n_classes) else least, BLOCK_NUMBERS // width)
-    return [slice(start, start + size) for start in range(0, n_rows, size)]
+    return list(blocks(n_rows, width, max(0 if keeps_covariance(n_classes) else least * width, BLOCK_NUMBERS)))
 
 
 class Units(NamedTuple):

@@ -22,6 +22,7 @@ from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
+from collidescope._scaling import blocks
 from collidescope.estimators import check_table
 
 Float32Array = npt.NDArray[np.float32]
@@ -338,8 +339,7 @@ def _text_features(own: Mapping[str, Any], words: list[str]) -> Float32Array:
     vectorizer = TfidfVectorizer(**NGRAMS, vocabulary={gram: k for k, gram in enumerate(own["vocabulary"])})
     vectorizer.idf_ = own["idf"]
     features = np.zeros((len(words) + 1, len(own["components"])), dtype=np.float32)
-    for start in range(0, len(words), BLOCK):
-        block = slice(start, min(start + BLOCK, len(words)))
+    for block in blocks(len(words), 1, BLOCK):
         features[block] = vectorizer.transform(words[block]).astype(np.float32) @ own["components"].T
     return features
 

@@ -113,7 +113,7 @@ def fit_loop(
     with torch.random.fork_rng(devices=devices), flushed_denormals(), explained:
         try:
             for epoch in range(len(run.history) + 1, config.max_epochs + 1):
-                if best.exhausted(config.patience):
+                if 0 < config.patience <= int(best.waited.min()):  # of every member
                     break
                 generator = epoch_generator(seed, epoch, config.device)
                 # not torch.manual_seed, which prepares every kind of device, at a millisecond per epoch
@@ -188,10 +188,6 @@ class BestWeights:
         loss, at = torch.where(better, val_loss.to(self.loss), self.loss), torch.where(better, epoch, self.epoch)
         # At once: Ctrl-C between two layers would leave weights of two epochs.
         self.waited, self.state, self.loss, self.epoch = waited, state, loss, at
-
-    def exhausted(self, patience: int) -> bool:
-        """Whether no member has improved for ``patience`` epochs."""
-        return patience > 0 and bool((self.waited >= patience).all())
 
 
 @dataclass
