@@ -18,7 +18,6 @@ count is the one-step estimator mean(c pᵀ + p cᵀ - p pᵀ).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,12 +28,11 @@ from scipy.sparse import csr_array, issparse
 from scipy.special import ndtri
 
 from collidescope import _checks as check
-from collidescope._checks import FloatArray, IntArray
+from collidescope._checks import FloatArray, IntArray, Names
 from collidescope.equations.moments import Moments, Units, merged, row_blocks
 from collidescope.matrix import CollisionMatrix
 from collidescope.scale import _dask
 
-Names = Sequence[Any] | npt.NDArray[Any]
 #: In a mean over rows, inputs seen at most this often are one unit, others one unit per row. Both choices only ever
 #: overstate the error, the first more so for large groups and the second for pairs; around here they meet.
 LARGE_GROUP = 4

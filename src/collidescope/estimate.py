@@ -26,7 +26,8 @@ import numpy as np
 import numpy.typing as npt
 
 from collidescope import _checks as check
-from collidescope._checks import FloatArray, IntArray
+from collidescope._checks import Array as NDArray
+from collidescope._checks import FloatArray, IntArray, Names
 from collidescope._progress import Progress
 from collidescope.equations.gramian import without_own_pairs
 from collidescope.equations.moments import Moments, diagonal, merged, row_blocks, row_units
@@ -36,8 +37,6 @@ from collidescope.equations.shrinkage import shrunk_joint
 from collidescope.matrix import CollisionMatrix
 from collidescope.scale import _dask
 
-NDArray = npt.NDArray[Any]
-Names = Sequence[Any] | NDArray
 Floats = FloatArray | None
 #: Classes up to which the sums of every class are kept apart when priors are given: K³ numbers, 1.5 GB here.
 MAX_STRATA = 400
@@ -317,9 +316,7 @@ def _check_votes(votes: Any, P: FloatArray, names: npt.NDArray[Any]) -> FloatArr
 
 def group_numbers(groups: Any, n_rows: int) -> IntArray:
     """A number 0 … G-1 for the group of every row, at least two groups."""
-    labels = check.check_labels(groups, "groups")
-    if len(labels) != n_rows:
-        raise ValueError(f"groups must have one entry per row ({n_rows}), got {len(labels)}")
+    labels = check.one_each(check.check_labels(groups, "groups"), n_rows, "groups")
     numbers: dict[Any, int] = {}
     codes = np.fromiter((numbers.setdefault(label, len(numbers)) for label in labels.tolist()), np.intp, n_rows)
     if len(numbers) < 2:

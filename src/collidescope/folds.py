@@ -21,12 +21,11 @@ from joblib import Parallel, delayed
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold, check_cv
 
 from collidescope import _checks as check
-from collidescope._checks import FloatArray, IntArray
+from collidescope._checks import Array, FloatArray, IntArray
 from collidescope._progress import Progress
 from collidescope._scaling import apply_scaling, fit_scaling, is_memory_map
 from collidescope.scale import _dask
 
-Array = npt.NDArray[Any]
 Split = tuple[IntArray, IntArray]
 #: Shares of a fold's training rows on which it is trained again for the range: each half of the next.
 FRACTIONS = (0.5, 0.25, 0.125)

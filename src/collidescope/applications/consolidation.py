@@ -30,11 +30,10 @@ from scipy.signal import find_peaks
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
-from collidescope._text import HTML_CLASSES, TEXT_CLASSES
+from collidescope._text import HTML_CLASSES, LEVEL, TEXT_CLASSES
 from collidescope.applications._inputs import Names, Told, check_matrix, check_rates, discovered, scored
 from collidescope.matrix import CollisionMatrix, _half_width, class_numbers
 
-LEVEL = 0.95
 TIE = 1e-12  #: gains closer than this are equal up to rounding: the pair that comes first is taken, on every machine
 FORBIDDEN = -1.0  #: in place of the gain of a pair that may not be merged; true gains are never negative
 OPTIMAL_CLASSES = 10  #: every grouping of so many is looked at within a second (115,975 of them; 4 million for 12)

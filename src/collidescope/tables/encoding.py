@@ -275,7 +275,7 @@ class TableEncoder:
         formats = {name: (_text_or_none(own), bool(timed)) for name, (own, timed) in tree["formats"].items()}
         levels = {name: tuple(map(_text_or_none, own)) for name, own in tree["levels"].items()}
         texts = {name: _restored_texts(own) for name, own in tree["texts"].items()}
-        left_out = {name: check_text(why) for name, why in tree["left_out"].items()}
+        left_out = {name: check.check_text(why) for name, why in tree["left_out"].items()}
         new = cls(types, formats, units, medians, missing > 0, levels, texts, left_out)
         for type_, names in (("date", {*formats}), ("category", {*levels}), ("text", {*texts})):
             if names != {name for name in types if types[name] == type_}:
@@ -345,22 +345,15 @@ def _text_features(own: Mapping[str, Any], words: list[str]) -> Float32Array:
 
 
 def _restored_texts(own: Mapping[str, Any]) -> dict[str, Any]:
-    vocabulary, idf = list(map(check_text, own["vocabulary"])), check.check_finite(own["idf"], "idf", ndim=1)
+    vocabulary, idf = list(map(check.check_text, own["vocabulary"])), check.check_finite(own["idf"], "idf", ndim=1)
     components = check.check_finite(own["components"], "components", ndim=2).astype(np.float32)
     if not len(set(vocabulary)) == len(vocabulary) == len(idf) == components.shape[1]:
         raise ValueError("every n-gram must have a weight and a component")
     return {"vocabulary": vocabulary, "idf": idf, "components": components, "missing": bool(own["missing"])}
 
 
-def check_text(value: Any) -> str:
-    """``value``, when it is text."""
-    if not isinstance(value, str):
-        raise ValueError(f"names must be text, got {value!r}")
-    return value
-
-
 def _text_or_none(value: Any) -> str | None:
-    return None if value is None else check_text(value)
+    return None if value is None else check.check_text(value)
 
 
 def as_frame(X: Any) -> pd.DataFrame:
