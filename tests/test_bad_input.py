@@ -374,7 +374,7 @@ def read(text):
     cs.consolidate(ABCD, must_merge=[list("abc")], max_group_size=2) => must_merge joins 3 .*max_group_size allows 2
     cs.consolidate(ABCD, balance=2) => balance must be between 0.*got 2
     cs.consolidate(ABCD, balance=0.5, method="optimal") => balance must be 0 with method='optimal'
-    cs.consolidate(ABCD, must_merge="ab") => must_merge must be a list of groups.*'ab'
+    cs.consolidate(ABCD, must_merge="ab") => must_merge must be a list of lists of class names, got 'ab'
     cs.consolidate(ABCD, must_merge=[("a", "b"), ("b", "c"), ("d", "a")]) => must_merge joins every class into one
     cs.consolidate(ABCD, must_merge=[("a", "b"), ("b", "c")], cannot_merge=[("a", "c")]) => must_merge joins 'a' and 'c'
     cs.consolidate(ABCD, 3, cannot_merge=[list("abcd")]) => n_groups must be from 4 to 4 here.*keep 4 groups apart

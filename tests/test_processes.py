@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import collidescope as cs
+from collidescope._threads import one_thread
 from collidescope.datasets import scenario_a
 
 #: A child that hangs is killed after so many seconds.
@@ -115,3 +116,17 @@ def test_fits_at_the_same_time_in_threads_get_the_bits_of_fits_one_by_one_and_le
         together = list(pool.map(posteriors, range(3)))
     assert all(np.array_equal(*pair) for pair in zip(alone, together, strict=True))
     assert torch.get_num_threads() == threads
+
+
+def test_blocks_of_one_thread_may_be_nested_and_give_the_threads_back_at_the_end():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with one_thread():
+            with one_thread():
+                assert torch.get_num_threads() == 1
+            assert torch.get_num_threads() == 1
+        with one_thread(False):
+            assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)

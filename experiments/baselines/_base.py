@@ -26,11 +26,11 @@ from torch import Tensor, nn
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
 from collidescope._scaling import apply_scaling, fit_scaling
+from collidescope._threads import one_thread
 from collidescope.classifier import resolve_device
 from collidescope.learners.network import ONE_THREAD_ROWS
 from collidescope.training.config import TrainingConfig, check_sizes
 from collidescope.training.loop import Run, epoch_generator, fit_loop
-from collidescope.training.machine import one_thread
 from collidescope.training.networks import FactorisedObjective, StackedMLP
 from collidescope.training.rows import Split, stratified_split
 

@@ -70,55 +70,22 @@ _MODULES = {
         "smooth_labels",
         "split_candidates",
     ),
-    "applications.annotators": (
-        "agreement",
-        "compare",
-        "compare_annotators",
-    ),
+    "applications.annotators": ("agreement", "compare", "compare_annotators"),
     "applications.audit": ("audit",),
     "applications.ceilings": ("ceilings",),
     "classifier": ("CollisionClassifier",),
-    "counting": (
-        "collision_matrix_from_votes",
-        "count_collisions",
-        "votes_needed",
-    ),
+    "counting": ("collision_matrix_from_votes", "count_collisions", "votes_needed"),
     "equations.bounds": ("posterior_error_bound",),
-    "equations.densities": (
-        "collision_divergence",
-        "collision_matrix_from_densities",
-    ),
-    "equations.posterior": (
-        "shift_priors",
-        "solve_posteriors",
-    ),
+    "equations.densities": ("collision_divergence", "collision_matrix_from_densities"),
+    "equations.posterior": ("shift_priors", "solve_posteriors"),
     "equations.recovery": ("recover",),
-    "estimate": (
-        "CollisionAccumulator",
-        "collision_matrix_from_posteriors",
-    ),
-    "estimators": (
-        "crossfit_posteriors",
-        "estimate_collisions",
-    ),
-    "limit": (
-        "Limit",
-        "limit_from_scores",
-    ),
+    "estimate": ("CollisionAccumulator", "collision_matrix_from_posteriors"),
+    "estimators": ("crossfit_posteriors", "estimate_collisions"),
+    "limit": ("Limit", "limit_from_scores"),
     "matrix": ("CollisionMatrix",),
     "scale.sources": ("spool",),
-    "show": (
-        "CollisionMatrixDisplay",
-        "DendrogramDisplay",
-        "LimitDisplay",
-        "PosteriorDisplay",
-        "report",
-        "summarise",
-    ),
-    "tables": (
-        "TableClassifier",
-        "load",
-    ),
+    "show": ("CollisionMatrixDisplay", "DendrogramDisplay", "LimitDisplay", "PosteriorDisplay", "report", "summarise"),
+    "tables": ("TableClassifier", "load"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 

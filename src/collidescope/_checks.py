@@ -7,7 +7,7 @@ what to try. Nothing is repaired here except floating-point rounding, by toleran
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence, Sized
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,8 @@ import numpy.typing as npt
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.intp]
+Array = npt.NDArray[Any]
+Names = Sequence[Any] | Array  #: of classes
 
 SUM_TOLERANCE = 1e-5  #: float32 probabilities sum to 1 within about K * 6e-8: nearer rows are scaled, others refused
 #: Spacing ε of bfloat16 at 1, which numpy's finfo lacks. Rounding moves a sum of probabilities by less than ε.
@@ -74,13 +76,15 @@ def check_finite(values: npt.ArrayLike, name: str, *, ndim: int | tuple[int, ...
     return array
 
 
-def check_square(values: npt.ArrayLike, name: str) -> FloatArray:
-    """``values`` as a finite K×K float64 array with K ≥ 2."""
+def check_square(values: npt.ArrayLike, name: str, n_classes: int | None = None) -> FloatArray:
+    """``values`` as a finite K×K float64 array with K ≥ 2, or of so many classes."""
     array = check_finite(values, name, ndim=2)
     if array.shape[0] != array.shape[1]:
         raise ValueError(f"{name} must be square (K×K), got shape {array.shape}")
     if array.shape[0] < 2:
         raise ValueError(f"{name} must cover at least 2 classes, got {array.shape[0]}")
+    if n_classes not in (None, len(array)):
+        raise ValueError(f"{name} must be {n_classes}×{n_classes}, one row and column per class, got {array.shape}")
     return array
 
 
@@ -91,9 +95,9 @@ def check_non_negative(array: FloatArray, name: str, what: str) -> None:
         raise ValueError(f"{name} must not be negative, got {array[where]:.6g} at position {where}: {what}")
 
 
-def check_stochastic(values: npt.ArrayLike, name: str) -> FloatArray:
+def check_stochastic(values: npt.ArrayLike, name: str, n_classes: int | None = None) -> FloatArray:
     """``values`` as a square, non-negative matrix whose rows sum to 1."""
-    array = check_square(values, name)
+    array = check_square(values, name, n_classes)
     check_non_negative(array, name, "a row of it is a probability distribution")
     off = np.abs(array.sum(axis=1) - 1)
     if off.max() > STOCHASTIC_TOLERANCE:
@@ -107,7 +111,7 @@ def check_priors(priors: npt.ArrayLike, n_classes: int, name: str = "priors") ->
     """``priors`` as K positive numbers that sum to 1, in an array of their own."""
     if isinstance(priors, str):
         raise ValueError(f"{name} must be an array of {n_classes} probabilities, got the word {priors!r}")
-    array = _one_each(priors, name, "class", n_classes)
+    array = one_each(check_finite(priors, name, ndim=1), n_classes, name, "class")
     if (array < SMALLEST_PRIOR).any():
         k = int(array.argmin())
         raise ValueError(f"{name} must be positive, got {array[k]:.6g} for class number {k}: leave such a class out")
@@ -141,18 +145,39 @@ def check_weights(sample_weight: npt.ArrayLike | None, n_rows: int) -> FloatArra
     """``sample_weight`` as n non-negative numbers, not all zero; ones where it is None."""
     if sample_weight is None:
         return np.ones(n_rows)
-    array = _one_each(sample_weight, "sample_weight", "row", n_rows)
+    array = one_each(check_finite(sample_weight, "sample_weight", ndim=1), n_rows, "sample_weight")
     check_non_negative(array, "sample_weight", "use 0 to leave a row out")
     if not array.any():
         raise ValueError("sample_weight is zero for every row: nothing is left to estimate from")
     return array
 
 
-def _one_each(values: npt.ArrayLike, name: str, what: str, n: int) -> FloatArray:
-    array = check_finite(values, name, ndim=1)
-    if array.shape[0] != n:
-        raise ValueError(f"{name} must have one entry per {what} ({n}), got {array.shape[0]}")
+def check_votes(values: npt.ArrayLike, name: str, *, every_row: bool = True) -> FloatArray:
+    """``values`` as numbers of votes, rows × classes; unless told otherwise with a vote in every row."""
+    array = check_finite(values, name, ndim=2 if every_row else None)
+    check_non_negative(array, name, "a number of votes cannot be")
+    if (odd := array % 1 != 0).any():
+        where = tuple(np.argwhere(odd)[0].tolist())
+        hint = "pass how many votes there were, not their shares (which do not say how sure they are)"
+        raise ValueError(f"{name} must be whole numbers, got {array[where]:g} at position {where}: {hint}")
+    if every_row and not (voted := array.any(axis=1)).all():
+        hint = "leave such rows out"
+        raise ValueError(f"{name} must have at least one vote per row, row {int(voted.argmin())} has none: {hint}")
     return array
+
+
+def one_each(values: Sized, n: int, name: str, what: str = "row") -> Any:
+    """``values``, when there are ``n``, one per row or whatever."""
+    if len(values) != n:
+        raise ValueError(f"{name} must have one entry per {what} ({n}), got {len(values)}")
+    return values
+
+
+def check_text(value: Any, name: str = "names") -> str:
+    """``value``, when it is text."""
+    if not isinstance(value, str):
+        raise ValueError(f"{name} must be text, got {type(value).__name__}: {value!r}")
+    return value
 
 
 def unit_weights(weights: FloatArray) -> FloatArray:

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from collidescope._scaling import blocks
+
 SEED = 0  #: multipliers of the columns come from this seed, so that a model saved today recognises its rows tomorrow
 MANY_REPEATS = 0.01  #: the share of rows with a copy in another fold that is worth a warning
 ONE_LABEL = 0.9  #: rows that repeat are copies if this share of them have an input that occurs with one label alone
@@ -28,9 +30,8 @@ def row_hashes(X: Any) -> npt.NDArray[np.uint64]:
     n, width = X.shape[0], int(np.prod(X.shape[1:]))
     multipliers = np.random.default_rng(SEED).integers(0, 2**63, width, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
     whole = hasattr(X, "columns") or X.dtype == object  # whether a column is text is known by all of it
-    size = max(1, n if whole else BLOCK_NUMBERS // max(1, width))
     hashes = np.empty(n, dtype=np.uint64)
-    for block in (slice(start, start + size) for start in range(0, n, size)):
+    for block in blocks(n, width, n * width if whole else BLOCK_NUMBERS):
         part = X[block]
         if hasattr(X, "columns"):
             bits = np.column_stack([_bits(part[name]) for name in X.columns])
@@ -80,6 +81,13 @@ def copies(hashes: npt.NDArray[np.uint64], labels: npt.NDArray[Any], folds: npt.
     again = distinct(fold) > 1
     alike = again & (distinct(label) == 1)
     return np.asarray(alike & (alike.sum() >= ONE_LABEL * again.sum()))
+
+
+def agreement(groups: npt.NDArray[np.intp], codes: npt.NDArray[np.intp]) -> float:
+    """How often two rows of one group have the same label; groups and labels are numbers from 0."""
+    cells = np.unique(groups * (codes.max() + 1) + codes, return_counts=True)[1]
+    alike, pairs = ((n * (n - 1.0)).sum() for n in (cells, np.bincount(groups)))
+    return float(alike / pairs)
 
 
 def copy_notes(again: npt.NDArray[np.bool_], losses: npt.NDArray[np.float64] | None = None) -> list[str]:

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from collidescope._checks import FloatArray
+
 NORMAL_IQR = 1.349  #: the interquartile range of a standard normal
 LARGEST = 20.0  #: values further out (in scales) are brought back to it: a single 1e30 must not own the network
 #: Rows that decide the quantiles: more would not change them. Of wide tables fewer, down to the second, so that they
@@ -18,8 +20,6 @@ BLOCK_NUMBERS = 4_000_000  #: numbers that are worked on at once (32 MB in doubl
 ROUNDING = 1e-12  #: an interquartile range below this share of the median is rounding
 #: The smallest number above 0 (a scale must not be rounded to 0), and the largest.
 SMALLEST, LARGEST_FLOAT = 5e-324, float(np.finfo(np.float64).max)
-
-FloatArray = npt.NDArray[np.float64]
 
 
 def fit_scaling(X: Any) -> tuple[FloatArray, FloatArray]:

@@ -18,7 +18,6 @@ count is the one-step estimator mean(c pᵀ + p cᵀ - p pᵀ).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,12 +28,11 @@ from scipy.sparse import csr_array, issparse
 from scipy.special import ndtri
 
 from collidescope import _checks as check
-from collidescope._checks import FloatArray, IntArray
+from collidescope._checks import FloatArray, IntArray, Names
 from collidescope.equations.moments import Moments, Units, merged, row_blocks
 from collidescope.matrix import CollisionMatrix
 from collidescope.scale import _dask
 
-Names = Sequence[Any] | npt.NDArray[Any]
 #: In a mean over rows, inputs seen at most this often are one unit, others one unit per row. Both choices only ever
 #: overstate the error, the first more so for large groups and the second for pairs; around here they meet.
 LARGE_GROUP = 4
@@ -140,7 +138,8 @@ def collision_matrix_from_votes(votes: Any, classes: Names | None = None) -> Col
     """
     if _dask.is_dask(votes):
         names = _wide_names(votes, classes)
-        parts = [_dask.delayed(_count_block)(block, names) for block, _, _ in _dask.blocks(votes, None, None)]
+        part = _dask.delayed(lambda b: _count(_wide_counts(b, names) if len(b) else csr_array((0, len(names))))[0])
+        parts = [part(block) for block, _, _ in _dask.blocks(votes, None, None)]
         sums = _dask.tree(parts, merged)
     else:
         counts, names = vote_table(votes, classes)
@@ -263,12 +262,7 @@ def _wide_counts(votes: Any, names: npt.NDArray[Any]) -> csr_array:
     if hasattr(votes, "columns"):
         votes = votes[names.tolist()]
     given = csr_array(votes.astype(np.float64)) if hasattr(votes, "tocsr") else None  # a copy
-    values = check.check_finite(votes if given is None else np.append(given.data, 0.0), "votes")
-    check.check_non_negative(values, "votes", "it holds how many votes an item has for a class")
-    if (values != np.floor(values)).any():
-        where = tuple(int(i) for i in np.argwhere(values != np.floor(values))[0])
-        hint = "pass how many votes there were, not their shares (with shares alone nobody knows how sure they are)"
-        raise ValueError(f"votes must be whole numbers, got {values[where]:g} at position {where}: {hint}")
+    values = check.check_votes(votes if given is None else np.append(given.data, 0.0), "votes", every_row=False)
     table = csr_array(values) if given is None else given
     table.sum_duplicates()
     table.eliminate_zeros()
@@ -306,10 +300,6 @@ def _count(counts: csr_array, average: str = "items") -> tuple[PairSums, PairSum
         _add_inputs(spread, counts[~large], N[~large], N[~large])
         _add_rows(spread, counts[large])
     return estimate, spread
-
-
-def _count_block(block: Any, names: npt.NDArray[Any]) -> PairSums:
-    return _count(_wide_counts(block, names) if len(block) else csr_array((0, len(names))))[0]
 
 
 def _add_inputs(sums: PairSums, counts: csr_array, N: FloatArray, weight: FloatArray) -> None:

@@ -20,7 +20,8 @@ from collidescope import _checks as check
 from collidescope._checks import FloatArray
 from collidescope._progress import Progress
 from collidescope._scaling import blocks
-from collidescope.folds import HeldOut, Plan, Standardised, restored_scaling, run_folds, threads_for
+from collidescope._threads import ONE_THREAD_NUMBERS, one_thread
+from collidescope.folds import HeldOut, Plan, Standardised, restored_scaling, run_folds
 from collidescope.learners import recipe
 from collidescope.learners import recipes_for as recipes_for
 from collidescope.learners.base import Member, Task, Tree
@@ -154,7 +155,7 @@ def _train_members(task: Task, test: Any, recipes: Sequence[Member]) -> _PoolFol
     flat = replace(task, X=_as_table(task.X))
     if flat.X is not task.X:  # pixels share one scale
         flat = replace(flat, spread=np.ones(flat.X.shape[1]))
-    with threads_for(task.X.shape):
+    with one_thread(math.prod(task.X.shape) <= ONE_THREAD_NUMBERS):
         for recipe in recipes:
             try:
                 member = copy(recipe).fit(task if recipe.images else flat)

@@ -17,7 +17,8 @@ import numpy.typing as npt
 from scipy.special import log_ndtr, logsumexp, softmax
 
 from collidescope import _checks as check
-from collidescope._checks import FloatArray, IntArray
+from collidescope._checks import Array, FloatArray, IntArray
+from collidescope._scaling import blocks
 from collidescope.equations.densities import Seed, as_generator
 from collidescope.equations.projection import balance
 from collidescope.matrix import CollisionMatrix
@@ -28,7 +29,6 @@ GRID_STEP, GRID_MARGIN = {1: 0.001, 2: 0.02}, 9.0
 #: Draws behind the truth of problems without exact nodes, and the seed that makes it the same every time.
 TRUTH_DRAWS, TRUTH_SEED, BLOCK = 1_000_000, 20_250, 50_000
 
-Array = npt.NDArray[Any]
 Shares = npt.ArrayLike | None
 Names = Sequence[Any] | None
 Inputs = Callable[[int, np.random.Generator], FloatArray]
@@ -157,8 +157,7 @@ class GaussianProblem(Problem):
         step, margin = GRID_STEP[rank] * scale, GRID_MARGIN * scale
         sides = [np.arange(c.min() - margin, c.max() + margin, step) for c in centres.T]
         grid = np.stack(np.meshgrid(*sides, indexing="ij"), axis=-1).reshape(-1, rank)
-        for start in range(0, len(grid), BLOCK):
-            x = grid[start : start + BLOCK]
+        for x in (grid[block] for block in blocks(len(grid), 1, BLOCK)):
             distances = ((x[:, None] - centres) ** 2).sum(axis=2) / (2 * scale**2)
             density = np.exp(-distances) @ self.priors / (2 * np.pi * scale**2) ** (rank / 2)
             yield self._posteriors(x, centres), density * step**rank
@@ -234,9 +233,8 @@ def with_label_noise(problem: Problem, transition: npt.ArrayLike) -> Problem:
     """Another problem whose labels are replaced at random: P(shown j | true i) = transition[i, j]."""
     if not isinstance(problem, Problem):
         raise ValueError(f"problem must be a Problem of collidescope.datasets, got {type(problem).__name__}")
-    T, k = check.check_stochastic(transition, "transition").copy(), len(problem.priors)
-    if len(T) != k:
-        raise ValueError(f"transition must be {k}×{k} for this problem, got {T.shape}")
+    k = len(problem.priors)
+    T = check.check_stochastic(transition, "transition", k).copy()
     if hidden := problem.classes[problem.priors @ T <= 0].tolist():
         raise ValueError(f"transition must show every label, {hidden} has only zeros in its column")
     priors = check.check_priors(problem.priors @ T, k, "the priors of the noisy labels")

@@ -26,7 +26,8 @@ import numpy as np
 import numpy.typing as npt
 
 from collidescope import _checks as check
-from collidescope._checks import FloatArray, IntArray
+from collidescope._checks import Array as NDArray
+from collidescope._checks import FloatArray, IntArray, Names
 from collidescope._progress import Progress
 from collidescope.equations.gramian import without_own_pairs
 from collidescope.equations.moments import Moments, diagonal, merged, row_blocks, row_units
@@ -36,8 +37,6 @@ from collidescope.equations.shrinkage import shrunk_joint
 from collidescope.matrix import CollisionMatrix
 from collidescope.scale import _dask
 
-NDArray = npt.NDArray[Any]
-Names = Sequence[Any] | NDArray
 Floats = FloatArray | None
 #: Classes up to which the sums of every class are kept apart when priors are given: K³ numbers, 1.5 GB here.
 MAX_STRATA = 400
@@ -308,25 +307,16 @@ def collision_matrix_from_posteriors(
 
 
 def _check_votes(votes: Any, P: FloatArray, names: npt.NDArray[Any]) -> FloatArray:
-    counted = check.check_finite(votes, "votes", ndim=2)
+    counted = check.check_votes(votes, "votes")
     if counted.shape != P.shape:
         raise ValueError(f"votes must have the shape of P {P.shape}, got {counted.shape}")
     columns = check.column_names(votes)
-    counted = counted if columns is None else check.aligned(counted, columns, names, "votes")
-    check.check_non_negative(counted, "votes", "they are counts")
-    if (counted % 1).any():
-        raise ValueError("votes must be whole numbers: how many votes each class got")
-    if not counted.any(axis=1).all():
-        row = int((~counted.any(axis=1)).argmax())
-        raise ValueError(f"votes must have at least one vote per row, row {row} has none: leave such rows out")
-    return counted
+    return counted if columns is None else check.aligned(counted, columns, names, "votes")
 
 
 def group_numbers(groups: Any, n_rows: int) -> IntArray:
     """A number 0 … G-1 for the group of every row, at least two groups."""
-    labels = check.check_labels(groups, "groups")
-    if len(labels) != n_rows:
-        raise ValueError(f"groups must have one entry per row ({n_rows}), got {len(labels)}")
+    labels = check.one_each(check.check_labels(groups, "groups"), n_rows, "groups")
     numbers: dict[Any, int] = {}
     codes = np.fromiter((numbers.setdefault(label, len(numbers)) for label in labels.tolist()), np.intp, n_rows)
     if len(numbers) < 2:

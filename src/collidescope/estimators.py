@@ -248,14 +248,8 @@ def as_votes(y: Any) -> tuple[FloatArray | None, Any]:
     shape: tuple[int, ...] = getattr(y, "shape", ())
     if len(shape) != 2 or shape[1] < 2:
         return None, None
-    votes = check.check_finite(y, "y (votes)", ndim=2)
-    check.check_non_negative(votes, "y (votes)", "a number of votes cannot be negative")
-    if (votes % 1).any():
-        raise ValueError("y (votes) must hold whole numbers, how many votes each class got: for labels pass one column")
+    votes = check.check_votes(y, "y (votes; for labels pass one column)")
     names = list(y.columns) if hasattr(y, "columns") else list(range(shape[1]))
-    if (votes.sum(axis=1) == 0).any():
-        row = int((votes.sum(axis=1) == 0).argmax())
-        raise ValueError(f"y (votes) must have at least one vote in every row, row {row} has none: leave it out")
     if not (votes.sum(axis=0) > 0).all():
         empty = names[int((votes.sum(axis=0) == 0).argmax())]
         raise ValueError(f"y (votes) has no vote for class {empty!r}: leave that column out")

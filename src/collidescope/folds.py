@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,21 +19,18 @@ import numpy as np
 import numpy.typing as npt
 from joblib import Parallel, delayed
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold, check_cv
-from threadpoolctl import threadpool_limits
 
 from collidescope import _checks as check
-from collidescope._checks import FloatArray, IntArray
+from collidescope._checks import Array, FloatArray, IntArray
 from collidescope._progress import Progress
 from collidescope._scaling import apply_scaling, fit_scaling, is_memory_map
 from collidescope.scale import _dask
 
-Array = npt.NDArray[Any]
 Split = tuple[IntArray, IntArray]
 #: Shares of a fold's training rows on which it is trained again for the range: each half of the next.
 FRACTIONS = (0.5, 0.25, 0.125)
 FEWEST_ROWS, FEWEST_PER_CLASS = 16, 2  #: the smallest training set that tells of larger ones: rows, and per class
 MAPPED_NUMBERS, SPARSE_NUMBERS = 20_000_000, 500_000_000  #: beyond, rows are standardised batch by batch
-ONE_THREAD_NUMBERS = 2_000_000  #: smaller folds get one thread: waiting ones made a fit a hundred times slower
 LARGEST_SPREAD = 1e30  #: far above any scale that is used as it is, and far below an overflow
 STEPS = 8  #: steps of the progress bar for a fold of all rows; one of a share counts that share of it
 OTHER = "other classes"  #: the class that ``rare="merge"`` makes
@@ -322,15 +317,3 @@ def run_folds(
             f"for want of memory: use n_jobs=1. With checkpoint= networks resume from their last epochs"
         ) from error
     return folds, False
-
-
-def threads_for(shape: tuple[int, ...]) -> ExitStack:
-    """One thread for small work on rows of this shape, in numpy's, scikit-learn's and torch's libraries alike."""
-    stack = ExitStack()
-    if np.prod(shape) <= ONE_THREAD_NUMBERS:
-        stack.enter_context(threadpool_limits(1))
-        if "torch" in sys.modules:  # it counts its threads itself
-            from collidescope.training.machine import one_thread
-
-            stack.enter_context(one_thread(True))
-    return stack

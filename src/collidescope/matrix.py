@@ -486,24 +486,19 @@ def membership(
     classes: npt.NDArray[Any], groups: Sequence[Sequence[Any]], names: Sequence[Any] | None
 ) -> tuple[FloatArray, npt.NDArray[np.str_]]:
     """The K×L 0/1 matrix A of a grouping (of class names, or these as text) and its L names, by first members."""
-    labels = classes.tolist()
-    position: dict[Any, int] = {str(label): k for k, label in enumerate(labels)} | {x: k for k, x in enumerate(labels)}
-    if not _is_list(groups) or not all(map(_is_list, groups)):
-        raise ValueError(f"groups must be a list of lists of class names, got {groups!r}")
-    if names is not None and not _is_list(names):
+    labels, numbers = classes.tolist(), class_numbers(classes, groups, "groups")
+    if names is not None and (isinstance(names, str) or not isinstance(names, Sequence | np.ndarray)):
         raise ValueError(f"names must be a list with one name per group, got {names!r}")
     if names is not None and len(names) != len(groups):
         raise ValueError(f"names must have one entry per group ({len(groups)}), got {len(names)}")
     group_of: dict[int, int] = {}
-    for g, group in enumerate(groups):
-        if len(group) == 0:
+    for g, group in enumerate(numbers):
+        if not group:
             raise ValueError(f"groups must not be empty, group number {g} is")
-        for name in group:
-            if not isinstance(name, Hashable) or name not in position:
-                raise ValueError(f"groups names the class {name!r}, which is not in classes {labels}")
-            if position[name] in group_of:
-                raise ValueError(f"groups must not overlap, class {name!r} occurs twice")
-            group_of[position[name]] = g
+        for k in group:
+            if k in group_of:
+                raise ValueError(f"groups must not overlap, class {labels[k]!r} occurs twice")
+            group_of[k] = g
     owner = [group_of.get(k, -1 - k) for k in range(len(labels))]
     order = list(dict.fromkeys(owner))  # of first members
     if len(order) < 2:
@@ -516,8 +511,20 @@ def membership(
     return np.equal.outer(owner, order).astype(np.float64), np.array(merged)
 
 
-def _is_list(value: object) -> bool:
-    return isinstance(value, Sequence | np.ndarray) and not isinstance(value, str)
+def class_numbers(classes: npt.NDArray[Any], groups: Any, argument: str) -> list[list[int]]:
+    """Groups of class numbers from groups of class names, or of these as text."""
+
+    def is_list(value: object) -> bool:
+        return isinstance(value, Sequence | set | frozenset | np.ndarray) and not isinstance(value, str)
+
+    labels = classes.tolist()
+    position: dict[Any, int] = {str(label): k for k, label in enumerate(labels)} | {x: k for k, x in enumerate(labels)}
+    if not is_list(groups) or not all(map(is_list, groups)):
+        raise ValueError(f"{argument} must be a list of lists of class names, got {groups!r}")
+    for name in (name for group in groups for name in group):
+        if not isinstance(name, Hashable) or name not in position:
+            raise ValueError(f"{argument} names the class {name!r}, which is not in classes {labels}")
+    return [[position[name] for name in group] for group in groups]
 
 
 def n_pairs(k: int) -> int:

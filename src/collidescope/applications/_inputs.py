@@ -175,9 +175,7 @@ def is_table(values: Any) -> bool:
 
 def group_codes(groups: Any, n: int, name: str = "groups") -> tuple[IntArray, npt.NDArray[Any]]:
     """(group number of every row, names of the groups); text, numbers or any mixture of them."""
-    given = check.check_labels(groups, name).astype(object)
-    if len(given) != n:
-        raise ValueError(f"{name} must have one entry per row ({n}), got {len(given)}")
+    given = check.one_each(check.check_labels(groups, name), n, name).astype(object)
     try:
         codes, names = pd.factorize(given, sort=True)
     except TypeError:  # mixed types have no order: that of their first rows

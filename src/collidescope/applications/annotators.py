@@ -31,14 +31,14 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from scipy.sparse import csr_array
-from scipy.special import ndtr, ndtri, stdtr, stdtrit
+from scipy.special import ndtr, ndtri, stdtr
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
 from collidescope.applications import _inputs as inputs
 from collidescope.applications._inputs import Array, Mean, Names, Told, mean_and_error, wilson_interval
 from collidescope.counting import collision_matrix_from_votes, count_table, input_groups, label_codes, vote_table
-from collidescope.matrix import UNSEEN, CollisionMatrix
+from collidescope.matrix import UNSEEN, CollisionMatrix, _half_width
 
 FEWEST_ITEMS = 20  #: with fewer shared items an annotator is not tested: a mean of so few has no normal distribution
 #: Item, class and annotator of each vote, as numbers; names of the annotators.
@@ -85,7 +85,7 @@ def agreement(votes: Any, classes: Names = None, *, level: float = 0.95) -> pd.D
         deviations = share * (influence - share @ influence)
         rows.append((1 - factor * error / chance, factor * np.sqrt(n / (n - 1) * deviations @ deviations), -1.0))
     value, stderr, least = np.array(rows).T
-    half = stdtrit(n - 1, (1 + level) / 2) * np.hypot(stderr, UNSEEN / n)
+    half = _half_width(stderr, n, level)
     columns = {"value": value, "low": np.maximum(value - half, least), "high": np.minimum(value + half, 1.0)}
     return pd.DataFrame(columns | {"formula": FORMULAS.values()}, index=pd.Index(FORMULAS, name="coefficient"))
 

@@ -36,10 +36,12 @@ from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
 from sklearn.utils import _safe_indexing
 
 from collidescope import _checks as check
-from collidescope._checks import FloatArray, IntArray
+from collidescope._checks import FloatArray
 from collidescope._progress import Progress
+from collidescope._rows import agreement
 from collidescope.applications import _inputs as inputs
 from collidescope.applications._inputs import Names, Told, largest_collisions, loss_and_rates, mean_and_error, residuals
+from collidescope.counting import label_codes
 from collidescope.estimate import collision_matrix_from_posteriors
 from collidescope.estimators import check_rows, check_targets, crossfit_posteriors
 from collidescope.folds import resolve_splits
@@ -441,20 +443,12 @@ def grouped_labels(
     [True, False]
     """
     check.check_count(least_values, "least_values", least=2)
-    labels = check.check_labels(y)
-    codes = check.encode_labels(labels, check.classes_of(labels))
+    codes, _ = label_codes(y)
     own, names = inputs.group_codes(groups, len(codes))
-    sizes = np.bincount(own).astype(np.float64)
-    pairs, k = (sizes * (sizes - 1)).sum(), int(codes.max()) + 1
-    if pairs == 0:
+    if len(names) == len(own):
         return GroupedLabels(len(names), float("nan"), float("nan"), 0.0, False)
-
-    def agreement(c: IntArray) -> float:
-        table = np.unique(own * k + c, return_counts=True)[1]
-        return float((table * (table - 1.0)).sum() / pairs)
-
-    rng = np.random.default_rng(random_state)
-    seen, shuffled = agreement(codes), np.array([agreement(rng.permutation(codes)) for _ in range(SHUFFLES)])
+    rng, seen = np.random.default_rng(random_state), agreement(own, codes)
+    shuffled = np.array([agreement(own, rng.permutation(codes)) for _ in range(SHUFFLES)])
     chance, spread = float(shuffled.mean()), float(shuffled.std())
     z = (seen - chance) / spread if spread else 0.0
     far = z > Z and seen - chance >= FAR * (1 - chance) and len(names) >= least_values

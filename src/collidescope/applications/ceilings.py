@@ -162,13 +162,11 @@ def ceilings(
     limit = getattr(P, "limit_", None) if limit is None else limit
     (posteriors, codes, names, _), curves = curve_of(P, y, classes, posteriors_by_size)
     n, k = posteriors.shape
-    costs = None if cost is None else check.check_square(cost, "cost")
-    if costs is not None and len(costs) != k:
-        raise ValueError(f"cost must be {k}×{k}, one row and column per class, got {costs.shape}")
+    costs = None if cost is None else check.check_square(cost, "cost", k)
     if len(np.unique(codes)) < k:
         raise ValueError("y must have rows of every class: leave the others out of the columns of P")
-    if y_pred is not None and len(y_pred) != n:
-        raise ValueError(f"y_pred must have one entry per row ({n}), got {len(y_pred)}")
+    if y_pred is not None:
+        check.one_each(y_pred, n, "y_pred")
     rows = _Jackknife(codes, _parts(codes, None if groups is None else group_codes(groups, n)[0], random_state), k)
     rival: dict[str, FloatArray] = {}
     if is_table(y_pred):

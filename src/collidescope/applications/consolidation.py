@@ -16,7 +16,7 @@ two. Its null distribution comes from the same sample, smoothed with that h: any
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations, count
@@ -30,11 +30,10 @@ from scipy.signal import find_peaks
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
-from collidescope._text import HTML_CLASSES, TEXT_CLASSES
+from collidescope._text import HTML_CLASSES, LEVEL, TEXT_CLASSES
 from collidescope.applications._inputs import Names, Told, check_matrix, check_rates, discovered, scored
-from collidescope.matrix import CollisionMatrix, _half_width
+from collidescope.matrix import CollisionMatrix, _half_width, class_numbers
 
-LEVEL = 0.95
 TIE = 1e-12  #: gains closer than this are equal up to rounding: the pair that comes first is taken, on every machine
 FORBIDDEN = -1.0  #: in place of the gain of a pair that may not be merged; true gains are never negative
 OPTIMAL_CLASSES = 10  #: every grouping of so many is looked at within a second (115,975 of them; 4 million for 12)
@@ -185,7 +184,7 @@ def consolidate(
     if balance and method == "optimal":
         raise ValueError("balance must be 0 with method='optimal', which looks for the lowest PBER: use max_group_size")
     most = cm.n_classes if max_group_size is None else check.check_count(max_group_size, "max_group_size", least=2)
-    together, apart = _constraints(cm.classes.tolist(), must_merge, cannot_merge, most)
+    together, apart = _constraints(cm.classes, must_merge, cannot_merge, most)
 
     def fits(group: IntArray, most: int = most) -> bool:
         return len(group) <= most and not apart[np.ix_(group, group)].any()
@@ -237,16 +236,16 @@ def _with_interval(cm: CollisionMatrix) -> str:
 
 
 def _constraints(
-    names: list[Any], must_merge: Any, cannot_merge: Any, most: int
+    classes: npt.NDArray[Any], must_merge: Any, cannot_merge: Any, most: int
 ) -> tuple[list[list[int]], npt.NDArray[np.bool_]]:
     """What may be merged, as class numbers: groups of must_merge, and which pairs stay apart (K×K)."""
-    together: list[list[int]] = []
-    for group in _groups(names, must_merge, "must_merge"):  # groups that share a class are one
+    names, together = classes.tolist(), list[list[int]]()
+    for group in _groups(classes, must_merge, "must_merge"):  # groups that share a class are one
         touching = [other for other in together if set(other) & set(group)]
         together = [other for other in together if other not in touching]
         together.append(sorted(set(group).union(*touching)))
     apart = np.zeros((len(names), len(names)), dtype=bool)
-    for pair in _groups(names, cannot_merge, "cannot_merge"):
+    for pair in _groups(classes, cannot_merge, "cannot_merge"):
         apart[np.ix_(pair, pair)] = True
     np.fill_diagonal(apart, False)
     for group in together:
@@ -258,23 +257,10 @@ def _constraints(
     return together, apart
 
 
-def _groups(names: list[Any], given: Any, argument: str) -> list[list[int]]:
-    """Groups of class numbers from groups of names; a class may be given by its name or by its name as text."""
-
-    def is_list(value: object) -> bool:
-        return isinstance(value, Sequence | set | frozenset | np.ndarray) and not isinstance(value, str)
-
-    position: dict[Any, int] = {str(name): k for k, name in enumerate(names)} | {n: k for k, n in enumerate(names)}
-    given = [] if given is None else given
-    if not is_list(given) or not all(map(is_list, given)):
-        raise ValueError(f"{argument} must be a list of groups of classes, got {given!r}: write [('cat', 'dog'), …]")
-    for name in (name for group in given for name in group):
-        if not isinstance(name, Hashable) or name not in position:
-            raise ValueError(f"{argument} names the class {name!r}, which is not in classes {names}")
-    found = [[position[name] for name in group] for group in given]
-    for group, numbers in zip(given, found, strict=True):
-        if len(numbers) < 2 or len(set(numbers)) < len(numbers):
-            raise ValueError(f"{argument} must hold groups of two or more different classes, got {list(group)}")
+def _groups(classes: npt.NDArray[Any], given: Any, argument: str) -> list[list[int]]:
+    found = class_numbers(classes, [] if given is None else given, argument)
+    if small := [group for group in found if len(group) < 2 or len(set(group)) < len(group)]:
+        raise ValueError(f"{argument} must hold groups of two or more classes, got {classes[small[0]].tolist()}")
     return found
 
 

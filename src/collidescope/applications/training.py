@@ -197,7 +197,7 @@ class AdaptiveSampler:
         self.classes = cm.classes
         self.cap = check.check_at_least(cap, 1, "cap")
         self._codes = check.encode_labels(y, cm.classes)
-        self.inherent = cm.matrix if inherent is None else check_reference(inherent, k)
+        self.inherent = cm.matrix if inherent is None else check.check_stochastic(inherent, "inherent", k)
         self._variance = np.zeros((k, k)) if cm.stderr is None or inherent is not None else cm.stderr**2
         self._rng = as_generator(random_state)
         self.excess_: pd.DataFrame | None = None
@@ -270,16 +270,8 @@ def active_learning_score(P: Array, *, inherent: Array | CollisionMatrix | None 
     if inherent is None:
         return entropies(flat)
     S = inherent.matrix if isinstance(inherent, CollisionMatrix) else inherent
-    expected = entropies(check_reference(S, k))
+    expected = entropies(check.check_stochastic(S, "inherent", k))
     return np.maximum(entropies(flat) - expected[flat.argmax(axis=1)], 0.0)
-
-
-def check_reference(inherent: Array, k: int) -> FloatArray:
-    """``inherent`` as a K×K matrix whose rows sum to 1."""
-    array = check.check_stochastic(inherent, "inherent")
-    if len(array) != k:
-        raise ValueError(f"inherent must be {k}×{k}, one row and column a class, got {array.shape}")
-    return array
 
 
 def _tested(

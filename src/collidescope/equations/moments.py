@@ -16,6 +16,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from collidescope._checks import FloatArray, IntArray
+from collidescope._scaling import blocks
 from collidescope.equations.posterior import shift_rows
 from collidescope.matrix import n_pairs
 
@@ -35,16 +36,11 @@ SINGLE_WEIGHTS, SINGLE_SMALLEST = 1e-4, 1e-18
 SINGLE_ROUNDING = 1e-6
 
 
-def keeps_covariance(n_classes: int) -> bool:
-    """Is the full covariance of B kept for this many classes?"""
-    return n_classes <= MAX_COVARIANCE_CLASSES
-
-
 def row_blocks(n_rows: int, n_classes: int, least: int = LEAST_ROWS) -> list[slice]:
     """Slices of rows whose temporaries stay near ``BLOCK_NUMBERS``."""
-    width = n_pairs(n_classes) if keeps_covariance(n_classes) else 6 * n_classes
-    size = max(1 if keeps_covariance(n_classes) else least, BLOCK_NUMBERS // width)
-    return [slice(start, start + size) for start in range(0, n_rows, size)]
+    few = n_classes <= MAX_COVARIANCE_CLASSES
+    width = n_pairs(n_classes) if few else 6 * n_classes
+    return list(blocks(n_rows, width, max(0 if few else least * width, BLOCK_NUMBERS)))
 
 
 class Units(NamedTuple):
@@ -92,7 +88,7 @@ class Moments:
     p2: FloatArray  #: (K,) Σ w² ‖p‖² c
 
     def __init__(self, n_classes: int, covariance: bool | None = None, plug_in: bool = False) -> None:
-        covariance = keeps_covariance(n_classes) if covariance is None else covariance
+        covariance = n_classes <= MAX_COVARIANCE_CLASSES if covariance is None else covariance
         k, d, q = n_classes, n_pairs(n_classes) * covariance, n_classes * plug_in
         shapes = {"Z": (k, k), "Z2": (k, k), "Z_rho": (k, k), "rho": (k,), "rho2": (k,)}
         shapes |= {"V_size": (d,), "V2": (d, d), "cr": (q, q), "crr": (q, q), "off2": (q,), "p2": (q,)}
@@ -105,7 +101,7 @@ class Moments:
     def add(self, units: Units, times: FloatArray | None = None) -> None:
         """Add some units, each ``times`` times; ``a``, ``H`` and ``rho`` may be sparse."""
         a, s, H, rho, N, miss = units
-        if hasattr(H, "toarray") and keeps_covariance(H.shape[1]):  # of few classes sparse products are slower
+        if hasattr(H, "toarray") and H.shape[1] <= MAX_COVARIANCE_CLASSES:  # of few classes sparse products are slower
             a, H, rho = (part.toarray() for part in (a, H, rho))
         m = np.ones(len(N)) if times is None else times
         sH = H * s[:, None]

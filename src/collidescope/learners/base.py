@@ -10,11 +10,8 @@ images (``images = True``) gets rows of shape (n, channels, height, width). Noth
 from __future__ import annotations
 
 import math
-import sys
-import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import signature
 from pathlib import Path
@@ -23,12 +20,12 @@ from typing import Any, Self, get_type_hints
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import clone
-from threadpoolctl import ThreadpoolController
 
 from collidescope._checks import FloatArray as FloatArray
 from collidescope._checks import IntArray
 from collidescope._scaling import blocks
 from collidescope._store import Tree as Tree
+from collidescope._threads import one_thread
 
 Float32 = npt.NDArray[np.float32]
 
@@ -269,39 +266,6 @@ def by_blocks(score: Callable[[Float32], FloatArray], X: Any, row_numbers: float
     """``score`` of all rows, as many at once as :data:`BLOCK_NUMBERS` allows."""
     parts = blocks(len(X), row_numbers, BLOCK_NUMBERS)
     return np.concatenate([score(np.asarray(X[rows], dtype=np.float32)) for rows in parts])
-
-
-class _Limit:
-    """Blocks that run with one thread now, in any Python thread, and the way back to the earlier number."""
-
-    lock = threading.Lock()
-    running = 0
-    limit: Any = None
-    controller: Any = None
-    modules = 0
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Let BLAS and OpenMP have one thread within the block.
-
-    The matrices of members are small, threads that wait for work take the cores from those that have some, and sums
-    that are split over threads round differently.
-    """
-    with _Limit.lock:
-        if _Limit.running == 0:
-            # Looking for the libraries takes milliseconds: done anew only when a module, which may bring one, came in.
-            if _Limit.modules != len(sys.modules):
-                _Limit.controller, _Limit.modules = ThreadpoolController(), len(sys.modules)
-            _Limit.limit = _Limit.controller.limit(limits=1)
-        _Limit.running += 1
-    try:
-        yield
-    finally:
-        with _Limit.lock:
-            _Limit.running -= 1
-            if _Limit.running == 0:
-                _Limit.limit.restore_original_limits()
 
 
 def checked(tree: Tree, name: str, dtypes: Sequence[Any], shape: tuple[int | None, ...]) -> npt.NDArray[Any]:

@@ -17,10 +17,11 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
+from collidescope._threads import one_thread
 from collidescope.learners.base import Task, Tree, checked
 from collidescope.learners.network import TorchMember
 from collidescope.training.loop import epoch_generator, seeded_module
-from collidescope.training.machine import flushed_denormals, one_thread
+from collidescope.training.machine import flushed_denormals
 
 CPU_WIDTH, GPU_WIDTH = 16, 64  #: channels of the first block on a CPU and on a GPU; they double with every block
 SMALLEST_SIDE = 8  #: images below this side are not halved again

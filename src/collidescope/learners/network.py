@@ -15,10 +15,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from collidescope._threads import one_thread
 from collidescope.learners.base import BLOCK_NUMBERS, LOG_FLOOR, FloatArray, Member, Task, Tree, by_blocks, checked
 from collidescope.training.config import TrainingConfig
 from collidescope.training.loop import epoch_generator, fit_loop, seeded_module
-from collidescope.training.machine import explained_errors, halved, one_thread
+from collidescope.training.machine import explained_errors, halved
 from collidescope.training.networks import FactorisedObjective, OneMember, StackedMLP
 from collidescope.training.rows import Split, as_rows, labels_and_weights, tensor, validation_split
 

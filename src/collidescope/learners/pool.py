@@ -12,7 +12,8 @@ import numpy.typing as npt
 from scipy.optimize import minimize
 
 from collidescope._checks import FloatArray, IntArray
-from collidescope.learners.base import LOG_FLOOR, log_softmax, one_thread
+from collidescope._threads import one_thread
+from collidescope.learners.base import LOG_FLOOR, log_softmax
 
 WEIGHT_SPREAD = 0.4  #: deviation of the weights around their prior ones: a hundred rows move them, a handful do not
 #: Half of the prior weights are equal, half the members' chances to be the best over this many resamples of the rows:

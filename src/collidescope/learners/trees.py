@@ -15,10 +15,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from collidescope._checks import IntArray
+from collidescope._checks import Array, IntArray
 from collidescope.learners.base import ArrayMember, Float32, FloatArray, Task, log_shares, log_softmax, some
-
-Array = npt.NDArray[Any]
 
 MAX_DEPTH = 40  #: steps of a walk; trees are grown no deeper, and files that claim more are refused
 MOST_TREES, MOST_LEAVES = 4_000, 400_000  #: trees and leaves that a file may claim

@@ -10,8 +10,8 @@ called by every training step; (38) ``class_similarity``; (34) ``gramian_from_si
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
@@ -27,10 +27,11 @@ from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
 from collidescope._progress import Progress
 from collidescope._scaling import apply_scaling
+from collidescope._threads import ONE_THREAD_NUMBERS, one_thread
 from collidescope.equations.gramian import gramian_from_similarities
 from collidescope.equations.posterior import shift_priors, solve_posteriors
 from collidescope.equations.recovery import recover
-from collidescope.folds import HeldOut, Plan, Split, restored_scaling, run_folds, threads_for
+from collidescope.folds import HeldOut, Plan, Split, restored_scaling, run_folds
 from collidescope.learners.base import LARGEST_NUMBER, checked, checked_number
 from collidescope.pairwise import scoring
 from collidescope.pairwise.pairs import PairObjective, same_log_odds_shift
@@ -305,7 +306,7 @@ def fit_pairs(
     def train(number: int, report: Any = None) -> PairModel:
         rows = splits[number][0]
         X, own, engine = as_rows(held.take(rows), config.device), weights_of(rows), (report, plan.folder(number))
-        with threads_for(held.X.shape) if factory is None else nullcontext():
+        with one_thread(factory is None and math.prod(held.X.shape) <= ONE_THREAD_NUMBERS):
             return PairModel.train(X, codes[rows], k, config, plan.seeds[number], own, factory, *engine)
 
     models, interrupted = run_folds(train, len(splits), plan.n_jobs, progress, plan.share)

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from collidescope import _checks as check
 from collidescope._environment import environment
 from collidescope._text import LEVEL, READABLE, headline, limit_facts, limit_words, upper_limit
 from collidescope.applications._inputs import Told, plain
@@ -108,7 +109,7 @@ def summarise(
     summary: dict[str, Any] = {
         "format": FORMAT,
         "version": FORMAT_VERSION,
-        "title": words.title(origin) if title is None else check_text(title, "title"),
+        "title": words.title(origin) if title is None else text(check.check_text(title, "title")),
         "about": origin,
         "n_classes": cm.n_classes,
         "n_rows": None if cm.counts is None else round(float(cm.counts.sum()), 3),
@@ -252,9 +253,7 @@ def audited(source: Source, names: list[str], y_pred: Any, X: Any, limit: Any) -
         missing = "held-out posteriors" if source.posteriors is None else "labels"
         hint = "pass a fitted classifier or posteriors as source, and y"
         raise ValueError(f"y_pred can be audited only beside {missing}, and there are none: {hint}")
-    said = predicted_codes(y_pred, X, source.matrix.classes)
-    if len(said) != source.n_given:
-        raise ValueError(f"y_pred must have one entry per row ({source.n_given}), got {len(said)}")
+    said = check.one_each(predicted_codes(y_pred, X, source.matrix.classes), source.n_given or 0, "y_pred")
     # As text, which tables can always hold; as they are where two names would become one.
     classes = np.array(names, dtype=object) if len(set(names)) == len(names) else source.matrix.classes
     labels: dict[str, Any] = {"y_true": classes[source.codes], "y_pred": classes[said[source.rows]]}
@@ -323,17 +322,12 @@ def _section(part: Any) -> dict[str, Any]:
         rows = [[v if isinstance(v, int | float | None) else text(v) for v in plain(row)] for row in table["rows"]]
         table = {"columns": [text(name) for name in table["columns"]], "rows": rows}
     sentences = _texts(part.get("sentences", ()), "sentences of a section")
-    return {"title": check_text(part["title"], "title of a section"), "sentences": sentences, "table": table}
+    title = text(check.check_text(part["title"], "title of a section"))
+    return {"title": title, "sentences": sentences, "table": table}
 
 
 def _texts(given: Any, name: str) -> list[str]:
     if not isinstance(given, Sequence | np.ndarray):
         raise ValueError(f"{name} must be a list of texts, got {type(given).__name__}")
-    return [check_text(entry, f"every entry of {name}") for entry in ([given] if isinstance(given, str) else given)]
-
-
-def check_text(value: Any, name: str) -> str:
-    """``value`` as text that can be written to a file."""
-    if not isinstance(value, str):
-        raise ValueError(f"{name} must be text, got {type(value).__name__}: {value!r}")
-    return text(value)
+    entries = [given] if isinstance(given, str) else given
+    return [text(check.check_text(entry, f"every entry of {name}")) for entry in entries]

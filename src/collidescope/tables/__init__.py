@@ -16,7 +16,7 @@ from collidescope import _checks as check
 from collidescope import _store
 from collidescope._checks import CollisionWarning
 from collidescope.classifier import CollisionClassifier
-from collidescope.tables.encoding import Float32Array, TableEncoder, as_frame, check_columns, check_text
+from collidescope.tables.encoding import Float32Array, TableEncoder, as_frame, check_columns
 from collidescope.tables.reading import Table, read_table
 from collidescope.tables.screening import Screening, screen
 
@@ -134,10 +134,10 @@ class TableClassifier(CollisionClassifier):
         super()._restore_fit(tree)
         own = tree["table"]
         self.encoder_ = TableEncoder.restore(own["encoder"])
-        self.notes_, self.cautions_ = (list(map(check_text, own[name])) for name in ("notes", "cautions"))
-        self.label_ = None if own["label"] is None else check_text(own["label"])
+        self.notes_, self.cautions_ = (list(map(check.check_text, own[name])) for name in ("notes", "cautions"))
+        self.label_ = None if own["label"] is None else check.check_text(own["label"])
         for name in OWN:
-            setattr(self, name, list(map(check_text, getattr(self, name))))
+            setattr(self, name, list(map(check.check_text, getattr(self, name))))
         if (width := len(self.encoder_.feature_names)) != self.n_features_in_:
             raise ValueError(f"it encodes {width} features for {self.n_features_in_}")
 

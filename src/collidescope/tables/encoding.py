@@ -22,6 +22,7 @@ from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
+from collidescope._scaling import blocks
 from collidescope.estimators import check_table
 
 Float32Array = npt.NDArray[np.float32]
@@ -274,7 +275,7 @@ class TableEncoder:
         formats = {name: (_text_or_none(own), bool(timed)) for name, (own, timed) in tree["formats"].items()}
         levels = {name: tuple(map(_text_or_none, own)) for name, own in tree["levels"].items()}
         texts = {name: _restored_texts(own) for name, own in tree["texts"].items()}
-        left_out = {name: check_text(why) for name, why in tree["left_out"].items()}
+        left_out = {name: check.check_text(why) for name, why in tree["left_out"].items()}
         new = cls(types, formats, units, medians, missing > 0, levels, texts, left_out)
         for type_, names in (("date", {*formats}), ("category", {*levels}), ("text", {*texts})):
             if names != {name for name in types if types[name] == type_}:
@@ -338,29 +339,21 @@ def _text_features(own: Mapping[str, Any], words: list[str]) -> Float32Array:
     vectorizer = TfidfVectorizer(**NGRAMS, vocabulary={gram: k for k, gram in enumerate(own["vocabulary"])})
     vectorizer.idf_ = own["idf"]
     features = np.zeros((len(words) + 1, len(own["components"])), dtype=np.float32)
-    for start in range(0, len(words), BLOCK):
-        block = slice(start, min(start + BLOCK, len(words)))
+    for block in blocks(len(words), 1, BLOCK):
         features[block] = vectorizer.transform(words[block]).astype(np.float32) @ own["components"].T
     return features
 
 
 def _restored_texts(own: Mapping[str, Any]) -> dict[str, Any]:
-    vocabulary, idf = list(map(check_text, own["vocabulary"])), check.check_finite(own["idf"], "idf", ndim=1)
+    vocabulary, idf = list(map(check.check_text, own["vocabulary"])), check.check_finite(own["idf"], "idf", ndim=1)
     components = check.check_finite(own["components"], "components", ndim=2).astype(np.float32)
     if not len(set(vocabulary)) == len(vocabulary) == len(idf) == components.shape[1]:
         raise ValueError("every n-gram must have a weight and a component")
     return {"vocabulary": vocabulary, "idf": idf, "components": components, "missing": bool(own["missing"])}
 
 
-def check_text(value: Any) -> str:
-    """``value``, when it is text."""
-    if not isinstance(value, str):
-        raise ValueError(f"names must be text, got {value!r}")
-    return value
-
-
 def _text_or_none(value: Any) -> str | None:
-    return None if value is None else check_text(value)
+    return None if value is None else check.check_text(value)
 
 
 def as_frame(X: Any) -> pd.DataFrame:

@@ -52,12 +52,11 @@ UNREADABLE = (UnicodeError, csv.Error, EOFError, lzma.LZMAError, zlib.error, OSE
 
 
 class Table(NamedTuple):
-    """A table as read, notes on what was guessed, the name of the label, and whether a line named the columns."""
+    """A table as read, notes on what was guessed, and the name of the label."""
 
     frame: pd.DataFrame
     notes: list[str]
     label: str | None = None
-    has_header: bool = True
 
 
 def read_table(
@@ -192,7 +191,7 @@ def _read_text(
     last = frame.iloc[:, -1]
     if last.isna().any() or (last == "").any():  # as in a line that is cut short
         _find_ragged(path, encoding, delimiter, skip_lines)
-    return Table(frame, notes, label, header)
+    return Table(frame, notes, label)
 
 
 def _rows(lines: Iterable[str], delimiter: str) -> Any:

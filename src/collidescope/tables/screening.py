@@ -13,6 +13,7 @@ import pandas as pd
 from pandas.tseries.api import guess_datetime_format
 from sklearn.tree import DecisionTreeClassifier
 
+from collidescope import _rows
 from collidescope._checks import IntArray
 from collidescope.tables.encoding import as_levels, as_numbers
 
@@ -161,10 +162,6 @@ def column_accuracy(values: npt.NDArray[Any], codes: IntArray, ordered: bool) ->
 
 def agreement(levels: IntArray, codes: IntArray, fewest: int) -> float:
     """How often two rows of the same level have the same label; 0 where levels do not look like groups of rows."""
-    used = levels >= 0
-    n_levels, n_classes = int(levels.max()) + 1, int(codes.max()) + 1
-    if n_levels < max(FEWEST_GROUPS, fewest) or 2 * n_levels > used.sum():
-        return 0.0
-    cells = np.unique(levels[used].astype(np.int64) * n_classes + codes[used], return_counts=True)[1]
-    pairs, alike = np.bincount(levels[used]).astype(np.float64), cells.astype(np.float64)
-    return float((alike * (alike - 1)).sum() / (pairs * (pairs - 1)).sum())
+    used, n_levels = levels >= 0, int(levels.max()) + 1
+    few = n_levels < max(FEWEST_GROUPS, fewest) or 2 * n_levels > used.sum()
+    return 0.0 if few else _rows.agreement(levels[used], codes[used])

@@ -113,7 +113,7 @@ def fit_loop(
     with torch.random.fork_rng(devices=devices), flushed_denormals(), explained:
         try:
             for epoch in range(len(run.history) + 1, config.max_epochs + 1):
-                if best.exhausted(config.patience):
+                if 0 < config.patience <= int(best.waited.min()):  # of every member
                     break
                 generator = epoch_generator(seed, epoch, config.device)
                 # not torch.manual_seed, which prepares every kind of device, at a millisecond per epoch
@@ -189,10 +189,6 @@ class BestWeights:
         # At once: Ctrl-C between two layers would leave weights of two epochs.
         self.waited, self.state, self.loss, self.epoch = waited, state, loss, at
 
-    def exhausted(self, patience: int) -> bool:
-        """Whether no member has improved for ``patience`` epochs."""
-        return patience > 0 and bool((self.waited >= patience).all())
-
 
 @dataclass
 class Run:
@@ -207,8 +203,9 @@ class Run:
     def save(self, path: Path, settings: dict[str, Any]) -> None:
         """Write the state after an epoch."""
         columns = {name: np.array([entry[name] for entry in self.history], np.float64) for name in HISTORY}
-        tensors = {name: _to_numpy(tensor) for name, tensor in self._tensors().items()}
-        _store.write(path, "checkpoint", {"fingerprint": settings, "history": columns, "tensors": tensors})
+        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in self._tensors().items()}
+        arrays = {name: t.view(STORED_AS.get(t.dtype, t.dtype)).numpy() for name, t in tensors.items()}
+        _store.write(path, "checkpoint", {"fingerprint": settings, "history": columns, "tensors": arrays})
 
     def restore(self, path: Path, settings: dict[str, Any]) -> None:
         """Continue from the file, where there is one, if it has the same ``settings``."""
@@ -276,11 +273,6 @@ def structure(module: nn.Module) -> str:
             constants = [value for value in code.co_consts if isinstance(value, int | float | str | None)]
             parts.append(f"{type(part).__qualname__} {code.co_code.hex()} {code.co_names} {constants}")
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
-
-
-def _to_numpy(tensor: Tensor) -> npt.NDArray[Any]:
-    tensor = tensor.detach().cpu().contiguous()
-    return np.asarray(tensor.view(STORED_AS.get(tensor.dtype, tensor.dtype)).numpy())
 
 
 def _checked_history(columns: dict[str, npt.NDArray[Any]], nothing_held_out: bool) -> list[dict[str, Any]]:

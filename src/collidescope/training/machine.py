@@ -1,4 +1,4 @@
-"""How torch uses the machine: threads, denormal numbers, memory that runs out, devices that fail, several processes.
+"""How torch uses the machine: denormal numbers, memory that runs out, devices that fail, several processes.
 
 Several processes (``torchrun``) train one network once each has called ``torch.distributed.init_process_group``: each
 takes its share of every batch, and gradients are averaged. The batches are those of a single process, drawn by the
@@ -8,8 +8,6 @@ same generator, so S is the same up to rounding whatever the number of processes
 from __future__ import annotations
 
 import math
-import os
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -24,38 +22,6 @@ NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "cub
 #: How it says that the device itself failed.
 NO_DEVICE = ("cuda error", "cuda driver", "no cuda", "cuda-capable", "cudnn", "cublas", "hip error", "mps backend")
 RESUME = "the rest starts from its last epoch when fit again with the same checkpoint folder, where one was set"
-
-
-class _Threads:
-    """Blocks that run with one thread now, in any Python thread, and torch's threads before the first of them."""
-
-    def __init__(self, forked: bool) -> None:
-        self.lock, self.running, self.before, self.forked = threading.Lock(), 0, 0, forked
-
-
-_threads = [_Threads(forked=False)]
-# Of OpenMP's threads a forked child has none, yet the library believes in them and would wait for ever.
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=lambda: _threads.__setitem__(0, _Threads(forked=True)))
-
-
-@contextmanager
-def one_thread(wanted: bool) -> Iterator[None]:
-    """Let torch use one thread within the block, when ``wanted`` or after a fork; blocks may overlap in time."""
-    state = _threads[0]
-    if not (wanted or state.forked):
-        yield
-        return
-    with state.lock:
-        state.before = state.before if state.running else torch.get_num_threads()
-        state.running += 1
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        with state.lock:
-            state.running -= 1
-        torch.set_num_threads(state.before)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from collidescope._scaling import apply_scaling
+from collidescope._scaling import apply_scaling, blocks
 from collidescope.training.config import TrainingConfig
 
 GPU_SHARE = 0.5  #: share of a GPU's free memory that inputs may take; the rest is for the network and activations
@@ -117,9 +117,8 @@ def stratified_split(y: Tensor, fraction: float, seed: int) -> Split:
 def signature(X: Rows, *data: Tensor | None) -> str:
     """Of every bit: sums would differ with the number of threads, and agree for rows in another order."""
     digest = hashlib.sha256(f"{X.shape}".encode())
-    size = max(1, NUMBERS_AT_ONCE // max(1, math.prod(X.shape[1:])))
-    blocks = (X[start : start + size] for start in range(0, len(X), size))
-    for part in chain(blocks, data):
+    parts = (X[block] for block in blocks(len(X), math.prod(X.shape[1:]), NUMBERS_AT_ONCE))
+    for part in chain(parts, data):
         digest.update(f"{None if part is None else tuple(part.shape)}".encode())
         if part is not None:
             digest.update(part.cpu().contiguous().numpy().data)
