@@ -222,7 +222,7 @@ CASES = {
         answered("a categorical with a level that has no rows", FIT,
             lambda: fit(labels=pd.Categorical(names("a", "b", "c"), categories=["z", "c", "b", "a"])),
             "the level is no class", classes("a", "b", "c")),
-        refused("two columns", FIT, lambda: fit(labels=np.column_stack([y, y])), "pass one column. must", "taken as votes"),
+        refused("two columns", FIT, lambda: fit(labels=np.column_stack([y, y])), "pass one column", "taken as votes"),
     ],
     "Weights": [
         answered("zero for some rows", FIT, lambda: fit(weight=(np.arange(N) >= 30) * 1.0),
