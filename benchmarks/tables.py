@@ -276,13 +276,17 @@ def feebee_text() -> str:
     own = [r for r in runs if r["kind"] == "estimates"]
     sizes = " or ".join(f"{n:,}" for n in sorted({r["rows"] for r in own}))
     samples = " or ".join(str(n) for n in sorted({1 + r["run"] for r in own if r["share"] == 0}))
+    gaps = {
+        data: [p for p in feebee.LEVELS if not any((r["data"], r["share"]) == (data, p) for r in own)] for data in found
+    }
+    without = "".join(f" ({data} without ρ = {', '.join(map(str, gap))})" for data, gap in gaps.items() if gap)
     head = ["data", "estimator", "L", "U", "L + U", "cannot hold the truth"]
     return f"""## FeeBee: estimates of the Bayes error
 
 Labels replaced at random (ρ = 0, 0.1, …, 1) move the Bayes error by a known amount; L and U are the mean distances of
 an estimator's lower and upper estimate from the band in which it must lie (Renggli et al., 2021). Everyone has the same
-raw pixels or columns, {sizes} rows of each set, samples: {samples}. The last column is the share of pairs of estimates
-that lie wholly above or below the band (of single values it says nothing).
+raw pixels or columns, {sizes} rows of each set, samples: {samples}{without}. The last column is the share of pairs of
+estimates that lie wholly above or below the band (of single values it says nothing).
 
 {table(head, rows)}
 
@@ -310,6 +314,9 @@ def matrix_text() -> str:
             keys = ("rank", "cleanlab_rank", "spectral_rank")
             ranks = ["" if np.isnan(mean(key)) else f"{mean(key):.2f}" for key in keys]
             rows.append([name, data, *numbers, *covered, *ranks])
+    every = [entry for run in runs for entry in run["noise"].values()]
+    keys = ("planted", "error", "limit_error", "covered", "limit_covered", "rank", "cleanlab_rank", "spectral_rank")
+    means = {key: np.mean([v for entry in every if (v := entry.get(key)) is not None] or [np.nan]) for key in keys}
     head = ["noise", "table", "planted change", "error", "error, S∞", "covered", "covered, S∞"]
     head += ["rank", "rank, cleanlab", "rank, spectral-metric"]
     return f"""## FeeBee for matrices
@@ -321,7 +328,10 @@ joint and of the class similarities of spectral-metric. Samples of each table: {
 
 {table(head, rows)}
 
-`python -m benchmarks.feebee_matrix` repeats it ({where(stored["environment"])})."""
+On average the error is {means["error"]:.4f} ({means["limit_error"]:.4f} for S∞) where {means["planted"]:.4f} was
+planted. {means["covered"]:.0%} of the entries are covered ({means["limit_covered"]:.0%} for S∞): the half with noisy
+labels has more left to learn, which intervals of S at n rows do not count and those of S∞ do. The mean rank correlation is {means["rank"]:.2f}, cleanlab's {means["cleanlab_rank"]:.2f}, spectral-metric's
+{means["spectral_rank"]:.2f}. `python -m benchmarks.feebee_matrix` repeats it ({where(stored["environment"])})."""
 
 
 def duel_text() -> str:
