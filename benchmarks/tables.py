@@ -330,7 +330,8 @@ joint and of the class similarities of spectral-metric. Samples of each table: {
 
 On average the error is {means["error"]:.4f} ({means["limit_error"]:.4f} for S∞) where {means["planted"]:.4f} was
 planted. {means["covered"]:.0%} of the entries are covered ({means["limit_covered"]:.0%} for S∞): the half with noisy
-labels has more left to learn, which intervals of S at n rows do not count and those of S∞ do. The mean rank correlation is {means["rank"]:.2f}, cleanlab's {means["cleanlab_rank"]:.2f}, spectral-metric's
+labels has more left to learn, which intervals of S at n rows do not count and those of S∞ do. The mean
+rank correlation is {means["rank"]:.2f}, cleanlab's {means["cleanlab_rank"]:.2f}, spectral-metric's
 {means["spectral_rank"]:.2f}. `python -m benchmarks.feebee_matrix` repeats it ({where(stored["environment"])})."""
 
 
