@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any, ClassVar, NamedTuple
@@ -28,7 +29,7 @@ MATRICES = ("matrix", "matrices", "source")  #: parts of a result that have file
 AS_NUMBERS = "{:.4f}".format
 
 
-class Told:
+class Told(ABC):
     """Base of results: a verdict and notes in words, a table, JSON, HTML, a section of the report.
 
     Results are frozen dataclasses with a ``verdict``. A class says its ``title``, the attribute that is its ``table``,
@@ -47,9 +48,9 @@ class Told:
         cls.TITLE, cls.TABLE, cls.ROWS, cls.HIDDEN = title, table, rows, hidden
 
     @property
+    @abstractmethod
     def verdict(self) -> str:
         """The answer in words."""
-        raise NotImplementedError
 
     def to_dict(self) -> dict[str, Any]:
         """Plain lists, numbers and text, which JSON can hold; collision matrices are left out."""
