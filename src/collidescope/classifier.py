@@ -231,9 +231,8 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
             curve = [(folds.mean_size(splits), held_out)]
             if self._crossfit.interrupted:
                 return curve
-            if not self._pairwise:  # what had no weight with all rows has none with a share of them
-                weighed = {name for fold in self._crossfit.fold_weights for name, w in fold.items() if w > 0}
-                recipes = [recipe for recipe in recipes if recipe.simple or recipe.name in weighed] or recipes
+            if not self._pairwise:  # what has no weight with all rows has none with a share of them
+                recipes = [each for each in recipes if each.simple or each.name in self._crossfit.weights]
             try:
                 for share, parts in nested.items():
                     outcome = fit(share, parts)
