@@ -53,7 +53,7 @@ INSIDE: dict[str, tuple[str, Any, int, int]] = {
     "B35": ("Scenario B, β=0.35", lambda: scenario_b(0.35), 10_000, 10),
     "D3": ("Scenario D, 3,000 rows", ring, 3_000, 10),
     "D10": ("Scenario D, 10,000 rows", ring, 10_000, 10),
-    "I": ("Imbalance 100:1, K=4", lambda: imbalanced(4, 100, random_state=0), 4_000, 10),
+    "I": ("Imbalance 100:1, K=4", lambda: imbalanced(4, 100, random_state=0), 4_000, 30),
     "K50": ("K=50, d=10", fifty_classes, 5_000, 10),
 }
 #: Problems outside that family: several Gaussians per class, networks, trees, waves, heavy tails, interactions.

@@ -275,7 +275,8 @@ def feebee_text() -> str:
     )
     own = [r for r in runs if r["kind"] == "estimates"]
     sizes = " or ".join(f"{n:,}" for n in sorted({r["rows"] for r in own}))
-    samples = " or ".join(str(n) for n in sorted({1 + r["run"] for r in own if r["share"] == 0}))
+    counts = {data: len({r["run"] for r in own if r["data"] == data}) for data in found}
+    samples = " or ".join(str(n) for n in sorted(set(counts.values())))
     gaps = {
         data: [p for p in feebee.LEVELS if not any((r["data"], r["share"]) == (data, p) for r in own)] for data in found
     }
@@ -483,7 +484,8 @@ def scale_text() -> str:
             f"\n\n## A GPU\n\nS of {found['mnist'][0]['rows']:,} images of MNIST on one {found['device']}, without "
             "the range, in five folds (the first line includes the start of CUDA; the custom network is a small "
             f"convolutional encoder of 12 epochs):\n\n{table(head, rows)}\n\nPair-wise scoring: {pairs}. "
-            f"`python -m benchmarks.scale --part gpu` repeats it ({where(stored['environment'])})."
+            f"{found.get('note', '')} `python -m benchmarks.scale --part gpu` repeats it "
+            f"({where(stored['environment'])})."
         )
     return text
 

@@ -40,10 +40,13 @@ def test_the_truth_lies_in_the_band_at_every_share_of_noise():
 def test_scores_are_the_distances_of_both_estimates_from_the_band():
     limit = limit_from_scores(np.tile([0.3, 0.2], (9, 1)), [10, 20], errors=np.tile([0.3, 0.2], (9, 1))).to_dict()
     run = {"kind": "estimates", "data": "toy", "share": 0.5, "classes": 2, "limit": limit}
-    run |= {name: [0.1, 0.4] for name in (*feebee.RIVALS, feebee.RANGE)}
+    run |= {name: [0.1, 0.4] for name in feebee.RIVALS}
     # half of the labels of an error of at most 0.25 drawn anew: between 0.25 and 0.375
     found = feebee.scores([{"kind": "reference", "data": "toy", "error": 0.25}, run])["toy"]
-    assert found[feebee.RANGE] == pytest.approx({"L": 0.15, "U": 0.025, "outside": 0})
+    assert all(found[name] == pytest.approx({"L": 0.15, "U": 0.025, "outside": 0}) for name in feebee.RIVALS)
+    low, high = feebee.ours_now(run, feebee.RANGE)
+    assert found[feebee.RANGE]["L"] == pytest.approx(0.25 - low)
+    assert found[feebee.RANGE]["outside"] == (high < 0.25)
     assert found[feebee.LIKELY]["L"] == found[feebee.LIKELY]["U"] >= 0.05
     assert found[feebee.LIKELY]["outside"] == 1
 

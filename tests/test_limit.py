@@ -10,7 +10,7 @@ from scipy import stats
 from collidescope import limit as module
 from collidescope.datasets import ring, scenario_a
 from collidescope.equations.bounds import bayes_error_bounds
-from collidescope.estimate import CollisionAccumulator
+from collidescope.estimate import CollisionAccumulator, collision_matrix_from_posteriors
 from collidescope.limit import Limit, limit_from_posteriors, limit_from_scores
 from helpers import mean_tvd
 
@@ -231,6 +231,26 @@ def test_the_range_of_the_bayes_error_holds_it_and_ends_below_the_held_out_error
     two = [np.column_stack([P[:, :2].sum(axis=1), P[:, 2:].sum(axis=1)]) for P in posteriors]
     pair = replace(limit_from_posteriors(two, (y > 1).astype(int), SIZES), errors=None, error_covariance=None)
     assert pair.bayes_error_interval()[0] == bayes_error_bounds(pair.pber_interval()[0], 2)[0] > 0
+
+
+def test_each_of_the_two_limits_from_below_has_half_of_the_tail():
+    posteriors, y = learned(scenario_a(5), 3000, SIZES, 0)
+    limit = limit_from_posteriors(posteriors, y, SIZES, folds=np.arange(3000) % 5)
+    apart = replace(limit, errors=None, error_covariance=None)
+    errors = Limit(SIZES, limit.errors, limit.error_covariance, 0.01, limit.n_rows)
+    ends = [apart.bayes_error_interval(0.975)[0], errors.pber_interval(0.975)[0]]
+    assert limit.bayes_error_interval(0.95)[0] == pytest.approx(max(ends), abs=1e-9)
+
+
+def test_labels_without_signal_are_not_said_to_be_guessable():
+    rng, K, n = np.random.default_rng(0), 10, 500
+    highs = []
+    for _ in range(100):
+        y = rng.permutation(np.append(rng.integers(K, size=n - K), np.arange(K)))
+        P = [np.tile(np.bincount(y, minlength=K) / n, (n, 1))] * 3
+        limit = limit_from_posteriors(P, y, [100, 200, 400])
+        highs.append([collision_matrix_from_posteriors(P[0], y).bayes_error_limit(), limit.bayes_error_interval()[1]])
+    assert (np.mean(np.array(highs) >= 1 - 1 / K, axis=0) >= 0.95).all()
 
 
 def test_the_most_likely_bayes_error_is_nearer_to_the_truth_than_the_held_out_error_on_average():

@@ -39,7 +39,7 @@ from collidescope.equations.bounds import bayes_error_bounds
 from collidescope.equations.posterior import shift_rows
 from collidescope.equations.projection import project
 from collidescope.estimate import check_class_sizes
-from collidescope.matrix import UNSEEN, CollisionMatrix, Value, opened, plain
+from collidescope.matrix import NO_SKILL, UNSEEN, CollisionMatrix, Value, opened, plain
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,8 +55,7 @@ SHARES = np.concatenate([[0.0], np.geomspace(1e-3, 1.0, 90)])
 DISCREPANCY = 0.1  #: how far a curve strays from a power law: standard deviation of s_t in units of s_t - s_T
 WIDENING = 1.5  #: "settled": all that may be left to learn widens the range at most so much beyond that of PBER(n)
 SEEN = 2.0  #: z-value from which a difference counts as seen
-#: Skill below the first share of the baseline is none; below the second it is little, and drops must become smaller.
-NO_SKILL, LITTLE_SKILL = 0.02, 0.1
+LITTLE_SKILL = 0.1  #: skill below this share of the baseline is little, and drops must become smaller
 TOO_MUCH = 2.0  #: how much worse a PBER below the truth is than one as far above it
 
 
@@ -148,18 +147,21 @@ class Limit(Value):
     def bayes_error_interval(self, level: float = 0.95) -> tuple[float, float]:
         """(low, high) of the Bayes error, the lower end under the assumption of :meth:`pber_interval`.
 
-        High needs no assumption: the smaller of PBER(n) and the held-out error, each with its one-sided limit. Low is
-        the larger of Cover and Hart's bound at the lower end of the PBER and the end of the curve of the errors.
+        High needs no assumption: see :meth:`CollisionMatrix.bayes_error_limit`, which is this of PBER(n). Low is
+        the larger of Cover and Hart's bound at the lower end of the PBER and the end of the curve of the errors, each
+        with half of the tail: the larger of two limits fails where either does.
         """
         low, high = self.pber_interval(level)
         k = 10**9 if self.matrix is None else self.matrix.n_classes  # the bound is weakest for many classes
-        low = bayes_error_bounds(min(low, 1 - 1 / k), k)[0]
-        if self.errors is not None and self.error_covariance is not None:
-            stderr = np.hypot(np.sqrt(self.error_covariance[-1, -1]), UNSEEN / self.n_rows)
-            high = min(high, float(self.errors[-1] + ndtri((1 + level) / 2) * stderr))
-            if not self._not_begun:
-                fit = _fit(self.sizes, self.errors, self.error_covariance, self.n_rows)
-                low = max(low, fit.quantile((1 - level) / 2))
+        if self.errors is None or self.error_covariance is None:
+            return bayes_error_bounds(min(low, 1 - 1 / k), k)[0], high
+        low = bayes_error_bounds(min(self.pber_interval((1 + level) / 2)[0], 1 - 1 / k), k)[0]
+        stderr = np.hypot(np.sqrt(self.error_covariance[-1, -1]), UNSEEN / self.n_rows)
+        choices = k if self._skill[2] < NO_SKILL and self.matrix is not None else 1
+        high = min(high, float(self.errors[-1] - ndtri((1 - level) / 2 / choices) * stderr))
+        if not self._not_begun:
+            fit = _fit(self.sizes, self.errors, self.error_covariance, self.n_rows)
+            low = max(low, fit.quantile((1 - level) / 4))
         return min(low, high), high
 
     @property
@@ -214,15 +216,20 @@ class Limit(Value):
         """Of the plain interval of the last score, as :meth:`CollisionMatrix.pber_interval` has it."""
         return float(ndtri((1 + level) / 2) * np.hypot(self.stderr, UNSEEN / self.n_rows))
 
+    @property
+    def _skill(self) -> tuple[float, float, float]:
+        """By how much the last score beats the class shares, its standard error, and it as a share of theirs."""
+        if self.baseline is None or self.skill_stderr is None:
+            return np.inf, 0.0, np.inf
+        skill = self.baseline - float(self.scores[-1])
+        return skill, self.skill_stderr, skill / max(self.baseline, np.finfo(float).tiny)
+
     @cached_property
     def _not_begun(self) -> str:
         """Why learning has hardly begun, or nothing."""
-        share = np.inf
-        if self.baseline is not None and self.skill_stderr is not None:
-            skill = self.baseline - float(self.scores[-1])
-            share = skill / max(self.baseline, np.finfo(float).tiny)
-            if skill <= SEEN * self.skill_stderr or share < NO_SKILL:
-                return "the models predict hardly better than the class shares alone"
+        skill, stderr, share = self._skill
+        if skill <= SEEN * stderr or share < NO_SKILL:
+            return "the models predict hardly better than the class shares alone"
         if len(self.sizes) > 2:
             before, last = np.diff(np.log2(self.sizes[-3:]))  # drops per doubling: those of a power law become smaller
             growth, stderr = self._contrast([-1 / before, 1 / before + 1 / last, -1 / last])

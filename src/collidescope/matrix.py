@@ -38,6 +38,7 @@ HEADER = {"format": FORMAT, "version": 2}
 #: Intervals allow for one more row of the class that would have added this much to the entry: where no collision was
 #: seen the standard error is near zero, yet n rows cannot rule out rates below about 1/n.
 UNSEEN = 0.5
+NO_SKILL = 0.02  #: posteriors whose PBER is lower than that of the class shares by less than this share have no skill
 _NO_STDERR = "level needs an estimated standard error, and this matrix has none"
 
 
@@ -186,12 +187,16 @@ class CollisionMatrix(Value):
         """Upper limit of the Bayes error rate that holds with probability ``level``, whatever was not learned.
 
         The Bayes error is at most the error of any classifier, so at most the held-out 0/1 error of the posteriors,
-        and at most the PBER: the smaller of the two one-sided limits, each at (1 - level)/2.
+        and at most the PBER: the smaller of the two one-sided limits, each at (1 - level)/2. Posteriors without
+        skill all name the class that happens to be frequent among these rows, one of K: then that of the error is at
+        (1 - level)/2K.
         """
         interval = self.pber_interval(level)
         limits = [] if interval is None else [interval[1]]
         if self.held_out_error is not None and self.held_out_stderr is not None:
-            limits.append(min(self.held_out_error + self._half_width(self.held_out_stderr, level), 1.0))
+            skilled = self.pber < (1 - NO_SKILL) * (1 - float((self.priors**2).sum()))
+            own = level if skilled else 1 - (1 - level) / self.n_classes
+            limits.append(min(self.held_out_error + self._half_width(self.held_out_stderr, own), 1.0))
         if not limits and not self._is_known():
             raise ValueError(_NO_STDERR)
         return min(limits, default=self.pber)
