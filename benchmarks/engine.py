@@ -2,7 +2,8 @@
 
 Processor seconds on one thread: ``fit`` without the range over the plain cross-validation of the same members (every
 member fitted and scored once per fold), and with the range over without. Busy: wall seconds of a fit beside a process
-that takes one core, over those of an idle machine.
+that takes one core, over those of an idle machine; and the same ratio for a plain loop in one thread, which is what the
+machine itself loses (two virtual cores may be one real one).
 
     python -m benchmarks.engine [--cases A5 digits wide adult] [--busy]
 """
@@ -77,19 +78,31 @@ def _spin(stop: Any) -> None:
         sum(range(10_000))
 
 
+def loop_seconds(repeats: int = 20) -> float:
+    """Wall seconds of plain work in one thread."""
+    values = np.random.default_rng(0).random(1_000_000)
+    start = time.perf_counter()
+    for _ in range(repeats):
+        np.sort(values)
+        sum(range(1_000_000))
+    return time.perf_counter() - start
+
+
 def busy_ratio(n: int) -> dict[str, float]:
     """A fit of n rows beside a process that takes a core, over the same fit on an idle machine."""
     X, y = wide(n)
-    idle = fit_seconds(X, y, True, time.perf_counter)
+    calls = {"fit": lambda: fit_seconds(X, y, True, time.perf_counter), "loop": loop_seconds}
+    idle = {name: call() for name, call in calls.items()}
     stop = multiprocessing.Event()
     process = multiprocessing.Process(target=_spin, args=(stop,))
     process.start()
     try:
-        beside = fit_seconds(X, y, True, time.perf_counter)
+        beside = {name: call() for name, call in calls.items()}
     finally:
         stop.set()
         process.join()
-    return {"rows": n, "idle": idle, "busy": beside, "ratio": beside / idle}
+    found = {"rows": n, "idle": idle["fit"], "busy": beside["fit"], "ratio": beside["fit"] / idle["fit"]}
+    return found | {"ratio of a plain loop": beside["loop"] / idle["loop"]}
 
 
 def main() -> None:

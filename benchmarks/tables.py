@@ -149,6 +149,53 @@ From the same fits, mean TVD as a multiple of the oracle one-step estimate:
     return "\n\n".join([*parts, f"({where(stored['environment'])}.)"])
 
 
+def oracle_text() -> str:
+    if (stored := load("oracle")) is None:
+        return ""
+    rows = []
+    for case, (title, _, n, _) in (INSIDE | OUTSIDE).items():
+        if own := of_case(stored["results"], case):
+            ours, base = (np.array([run[name]["S"][0] for run in own]) for name in (OURS, ORACLE))
+            spread = np.std(ours - base * ours.mean() / base.mean(), ddof=1) / np.sqrt(len(own)) / base.mean()
+            ratio = f"{ours.mean() / base.mean():.3f} ± {spread:.3f}"
+            rows.append([title, f"{n:,}", str(len(own)), f"{base.mean():.4f}", f"{ours.mean():.4f}", ratio])
+    return (
+        "## The default against the oracle one-step estimate\n\nMean total variation distance of the rows of S to the "
+        "truth, of the default and of the one-step estimator with the true posteriors of the same samples (± standard "
+        f"error of the ratio):\n\n{table(['problem', 'rows', 'samples', ORACLE, 'default', 'ratio'], rows)}\n\n"
+        f"`python -m benchmarks.accuracy --alone --record oracle` repeats it ({where(stored['environment'])})."
+    )
+
+
+def engine_text() -> str:
+    if (stored := load("engine")) is None:
+        return ""
+    results = stored["results"]
+    rows = [
+        [
+            name,
+            f"{r['rows']:,}",
+            *(f"{r[key]:.1f} s" for key in ("members", "fit", "with range")),
+            *(f"{r[key]:.2f}" for key in ("fit / members", "range / fit")),
+        ]
+        for name, r in results.items()
+        if name != "busy"
+    ]
+    head = ["data", "rows", "members alone", "fit", "fit with its range", "fit / members", "range / fit"]
+    busy = "".join(
+        f" A fit of {r['rows']:,} rows beside a process that takes one core takes {r['ratio']:.2f} times as long as on an "
+        f"idle machine of {stored['environment']['cores']} virtual cores (a plain loop in one thread "
+        f"{r['ratio of a plain loop']:.2f} times)."
+        for r in results.get("busy", ())
+        if "ratio of a plain loop" in r
+    )
+    return (
+        "## What the pool and the range cost\n\nProcessor seconds on one thread: every member fitted and scored once per "
+        f"fold, the fit without its range, and with it.\n\n{table(head, rows)}\n\n{busy.strip()} "
+        f"`python -m benchmarks.engine --busy` repeats it ({where(stored['environment'])})."
+    )
+
+
 def coverage_text() -> str:
     if (stored := load("coverage")) is None:
         return ""
@@ -556,8 +603,18 @@ def real_summary() -> str:
     )
 
 
-SECTIONS = (accuracy_text, range_text, fashion_text, real_text, nested_text, feebee_text, matrix_text, duel_text)
-SECTIONS += (coverage_text, recovery_text, speed_text, scale_text)
+SECTIONS = (
+    accuracy_text,
+    oracle_text,
+    range_text,
+    fashion_text,
+    real_text,
+    nested_text,
+    feebee_text,
+    matrix_text,
+    duel_text,
+)
+SECTIONS += (coverage_text, recovery_text, engine_text, speed_text, scale_text)
 
 
 def page() -> str:

@@ -183,9 +183,7 @@ def augment(x: Tensor, targets: Tensor, random: Tensor, varied: frozenset[str]) 
     x = nn.functional.grid_sample(x, grid, padding_mode="border", align_corners=False)
     if "mirrored" in varied:
         x = torch.where(random[:, 3, None, None, None] < 0.5, x.flip(-1), x)
-    if (
-        "mixed" in varied
-    ):  # mixup (Zhang et al. 2018): batches are in random order, the image before is a random partner
+    if "mixed" in varied:  # mixup (Zhang et al. 2018); batches are in random order: the image before is as good as any
         share = 0.5 - 0.5 * torch.cos(torch.pi * random[:, 4])
         x = torch.lerp(x.roll(1, 0), x, share[:, None, None, None])
         targets = torch.lerp(targets.roll(1, 0), targets, share[:, None])
