@@ -19,7 +19,7 @@ from collidescope._threads import one_thread
 from collidescope.learners.base import BLOCK_NUMBERS, LOG_FLOOR, FloatArray, Member, Task, Tree, by_blocks, checked
 from collidescope.training.config import TrainingConfig
 from collidescope.training.loop import epoch_generator, fit_loop, seeded_module
-from collidescope.training.machine import explained_errors, halved
+from collidescope.training.machine import device_of, explained_errors, halved
 from collidescope.training.networks import FactorisedObjective, OneMember, StackedMLP
 from collidescope.training.rows import Split, as_rows, labels_and_weights, tensor, validation_split
 
@@ -62,7 +62,7 @@ class TorchMember(Member):
         self.module, self.history, self.interrupted = run.module, run.history, run.interrupted
 
     def log_posteriors(self, X: Any) -> FloatArray:
-        device = next((t.device for t in self.module.state_dict().values()), torch.device("cpu"))
+        device = device_of(self.module)
 
         def score(x: npt.NDArray[np.float32]) -> FloatArray:
             rows, whole = tensor(x), (slice(0, len(x)), slice(0, 1))
