@@ -115,11 +115,7 @@ class Standardised(NamedTuple):
             return np.minimum(self.scale / np.quantile(positive, 0.5, method="lower"), LARGEST_SPREAD)
 
     def take(self, rows: IntArray) -> Any:
-        if self.in_memory:
-            return self.X[rows]
-        import torch
-
-        return self.X.subset(torch.from_numpy(np.asarray(rows, dtype=np.int64)))
+        return self.X[rows] if self.in_memory else self.X.subset(rows)
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ from collidescope.learners.base import LARGEST_NUMBER, Task, checked
 from collidescope.pairwise import scoring
 from collidescope.pairwise.pairs import PairObjective, same_log_odds_shift
 from collidescope.pairwise.scoring import PairwiseNetwork
-from collidescope.training.config import TrainingConfig
+from collidescope.training.config import TrainingConfig, check_sizes
 from collidescope.training.loop import fit_loop, seeded_module
 from collidescope.training.networks import EncoderFactory, mlp
 from collidescope.training.rows import VALIDATION_FRACTION, as_rows, labels_and_weights, tensor, validation_split
@@ -154,7 +154,7 @@ def _network(
 def _restored(tree: dict[str, Any], shape: tuple[int, ...], factory: EncoderFactory | None) -> Weighed:
     """The network that a file describes; sizes are compared with the arrays that came along before it is built."""
     state = {str(name): np.asarray(array) for name, array in tree["state"].items()}
-    sizes = None if tree["sizes"] is None else tuple(int(size) for size in tree["sizes"])
+    sizes = None if tree["sizes"] is None else check_sizes(tree["sizes"])
     if sizes is not None:
         wanted = sum((a + 1) * b for a, b in pairwise([2 * shape[0], *sizes, 1]))
         if wanted != sum(array.size for array in state.values()):
