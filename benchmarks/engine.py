@@ -27,8 +27,9 @@ from sklearn.model_selection import StratifiedKFold
 
 from benchmarks import _record
 from collidescope import CollisionClassifier, datasets
-from collidescope.crossfit import _train_members, recipes_for
+from collidescope.crossfit import _train_members
 from collidescope.folds import Standardised
+from collidescope.learners import recipes_for
 from collidescope.learners.base import Task
 
 

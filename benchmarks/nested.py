@@ -17,8 +17,9 @@ from sklearn.model_selection import StratifiedKFold
 
 from benchmarks import _record
 from benchmarks.real import FOLDS, SEED, load
-from collidescope.crossfit import _train_members, recipes_for
+from collidescope.crossfit import _train_members
 from collidescope.folds import Standardised
+from collidescope.learners import recipes_for
 from collidescope.learners.base import Task
 from collidescope.learners.pool import pool, pool_weights
 

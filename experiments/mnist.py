@@ -249,17 +249,16 @@ def score_fold(
 ) -> dict[str, Any]:
     """Train a fold and compare its test rows with those of them that are ``references``."""
     from collidescope.classifier import resolve_device
+    from collidescope.learners.base import Task
     from collidescope.pairwise.algorithms import PairModel
-    from collidescope.training.config import TrainingConfig
-    from collidescope.training.rows import as_rows, tensor
+    from collidescope.training.rows import tensor
     from experiments.mnist_networks import resnet18
 
     K = int(y.max()) + 1
     names = ("max_epochs", "patience", "batch_size", "learning_rate", "weight_decay")
     settings = {name: cell[name] for name in names}
-    config = TrainingConfig(device=resolve_device("auto"), **settings)
-    rows = as_rows(X, config.device)
-    fold = PairModel.train(rows, y, K, config, seed, factory=partial(resnet18, width=cell["width"]))
+    task = Task(X, y, K, seed=seed, device=resolve_device("auto"), training=settings)
+    fold = PairModel.train(task, factory=partial(resnet18, width=cell["width"]))
     start = time.perf_counter()
     V = fold.similarity(tensor(X_test), tensor(X_test[references]), correction=False)
     own = np.full(len(y_test), -1)

@@ -44,10 +44,10 @@ from collidescope._scaling import apply_scaling, fit_scaling
 from collidescope.classifier import resolve_device
 from collidescope.equations.bounds import bayes_error_bounds
 from collidescope.equations.gramian import gramian_from_posteriors, gramian_from_similarities
+from collidescope.learners.base import Task
 from collidescope.pairwise.algorithms import PairFit, PairModel, References, choose_references
 from collidescope.pairwise.pairs import sample_pairs
-from collidescope.training.config import TrainingConfig
-from collidescope.training.rows import as_rows, tensor
+from collidescope.training.rows import tensor
 from experiments.real_data import VARIABLE, data_folder, load_adult, load_brfss, load_german_credit, load_law_school
 from experiments.settings import estimator_settings
 from experiments.store import Cell, Experiment
@@ -178,15 +178,14 @@ def one_split(X: Any, y: np.ndarray, seed: int, settings: dict[str, Any]) -> tup
         torch.from_numpy(codes_watched), WATCHED_PAIRS * len(watched), torch.Generator().manual_seed(seed)
     )
     patience, longest = settings["patience"], settings["max_epochs"]
-    network = {"learning_rate": 1e-3, "weight_decay": 0.0, "device": device, "patience": 0}
+    network = {"learning_rate": 1e-3, "weight_decay": 0.0, "patience": 0}
+    network["hidden_layer_sizes"] = tuple(settings["hidden_layer_sizes"])
     network |= {name: settings[name] for name in ("dropout",) if name in settings}
     best, accuracies = None, []
     with TemporaryDirectory() as folder:
         for epoch in range(1, longest + 1):
-            config = TrainingConfig(tuple(settings["hidden_layer_sizes"]), max_epochs=epoch, **network)
-            model = PairModel.train(
-                as_rows(rows, device), codes_train, len(classes), config, seed, checkpoint=Path(folder)
-            )
+            how: dict[str, Any] = {"training": network | {"max_epochs": epoch}, "checkpoint": Path(folder)}
+            model = PairModel.train(Task(rows, codes_train, len(classes), seed=seed, device=device, **how))
             with torch.inference_mode():
                 logits = model.networks[0].module(watched[i].to(device), watched[j].to(device)).cpu()
             accuracies.append(float(((logits > 0) == same).float().mean()))

@@ -6,12 +6,12 @@ from sklearn.dummy import DummyClassifier
 from sklearn.linear_model import LogisticRegression
 
 from collidescope import crossfit
-from collidescope.crossfit import PoolFit, fit_pool, recipes_for
+from collidescope.crossfit import PoolFit, fit_pool
 from collidescope.folds import Labels, Plan, Standardised, nested_splits, resolve_splits
+from collidescope.learners import recipes_for
 from collidescope.learners.base import Foreign
 from collidescope.pairwise.algorithms import RIDGES, PairFit, PairModel, check_pair_members, fit_pairs
 from collidescope.pairwise.pairs import PairObjective
-from collidescope.training.config import TrainingConfig
 from helpers import random_posteriors
 
 
@@ -42,8 +42,9 @@ class Spy(LogisticRegression):
         return super().predict_proba(X)
 
 
-def plan_of(X, codes, votes=None):
-    return Plan(Standardised.of(X), Labels(codes, int(codes.max()) + 1, None, votes), splits_of(codes), [1, 2, 3])
+def plan_of(X, codes, votes=None, cv=3, **training):
+    labels = Labels(codes, int(codes.max()) + 1, None, votes)
+    return Plan(Standardised.of(X), labels, splits_of(codes, cv), [1, 2, 3][:cv], training=training)
 
 
 def pooled(X, codes, recipes, votes=None):
@@ -166,7 +167,7 @@ def test_subsets_are_nested_stratified_and_hold_every_class_or_whole_groups():
 
 def paired(X, codes, n_references=None, **changes):
     settings = {"hidden_layer_sizes": (8,), "max_epochs": 3} | changes
-    return fit_pairs(plan_of(X, codes), TrainingConfig(**settings), n_references=n_references)
+    return fit_pairs(plan_of(X, codes, **settings), n_references=n_references)
 
 
 @pytest.mark.parametrize("n_references", [None, 4])
@@ -205,8 +206,8 @@ def test_noisy_similarities_get_a_ridge_and_exact_ones_none():
 def test_classes_too_small_for_pairs_are_named_before_anything_is_trained():
     codes, names = np.repeat([0, 1, 2], [60, 60, 12]), np.array(["a", "b", "c"])
     with pytest.raises(ValueError, match=r"cv=2 needs about 40 members of every class, class 'c' has 12"):
-        check_pair_members(codes, names, splits_of(codes, 2), TrainingConfig(), [0, 1])
-    check_pair_members(codes, names, splits_of(codes, 2), TrainingConfig(patience=0), [0, 1])
+        check_pair_members(plan_of(codes[:, None], codes, cv=2), names)
+    check_pair_members(plan_of(codes[:, None], codes, cv=2, patience=0), names)
 
 
 def test_without_early_stopping_the_pairs_come_from_all_training_rows(monkeypatch):
@@ -231,3 +232,9 @@ def test_an_export_of_pairs_whose_parts_do_not_fit_is_refused():
     tree["folds"][0]["networks"][0]["sizes"] = [4096]
     with pytest.raises(ValueError, match="does not fit the weights"):
         PairFit.restore(tree)
+
+
+def test_pairs_trained_with_dropout_are_restored_as_they_were():
+    X, codes = problem()
+    fitted = paired(X, codes, dropout=0.2)[0]
+    assert np.array_equal(PairFit.restore(fitted.export()).posteriors(X), fitted.posteriors(X))

@@ -66,7 +66,7 @@ def test_a_fit_goes_on_after_a_full_disk_and_removes_what_a_killed_one_left(monk
         clf.fit(*data)
     monkeypatch.undo()
     (file,) = tmp_path.rglob("*.safetensors")
-    (file.parent / f"{_store.unfinished_prefix(file)}0123456789abcdef").write_bytes(b"half")
+    (file.parent / f".{file.name}.new-0123456789abcdef").write_bytes(b"half")
     assert clf.fit(*data).collision_matrix_ == expected
     assert not list(tmp_path.rglob(".*"))
 

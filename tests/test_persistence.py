@@ -257,7 +257,7 @@ def test_a_disk_that_turns_read_only_leaves_the_old_file_and_names_the_cause(mon
 
 def test_what_killed_writes_left_is_removed_and_what_is_being_written_stays(tmp_path):
     path = tmp_path / ("n" * 250)  # as long as systems allow
-    left = tmp_path / f"{_store.unfinished_prefix(path)}0123456789abcdef"
+    left = tmp_path / f".{'n' * _store.KEPT_NAME}.new-0123456789abcdef"
     left.write_text("half")
     with _store.writing(path) as first:
         CM.to_json(path)  # someone else, meanwhile

@@ -210,7 +210,7 @@ def test_gaps_and_damage_in_a_file_are_said_by_name(rows, here):
     path.write_bytes(b"PAR1")
     with pytest.raises(ValueError, match=r"rows\.parquet' is no Parquet file"):
         cs.spool(path, "label")
-    with pytest.raises(FileNotFoundError, match="does not exist"):
+    with pytest.raises(FileNotFoundError, match="there is no file"):
         cs.spool(here / "none.parquet", "label")
 
 

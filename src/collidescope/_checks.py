@@ -173,9 +173,9 @@ def one_each(values: Sized, n: int, name: str, what: str = "row") -> Any:
     return values
 
 
-def check_text(value: Any, name: str = "names") -> str:
-    """``value``, when it is text."""
-    if not isinstance(value, str):
+def check_text(value: Any, name: str = "names", *, optional: bool = False) -> Any:
+    """``value``, when it is text (or None, where ``optional``)."""
+    if not isinstance(value, str) and not (optional and value is None):
         raise ValueError(f"{name} must be text, got {type(value).__name__}: {value!r}")
     return value
 
@@ -366,9 +366,9 @@ def check_choice(value: str, choices: Sequence[str], name: str) -> str:
     return value
 
 
-def check_between(value: float, low: float, high: float, name: str) -> float:
-    """``value`` as a float strictly between ``low`` and ``high``."""
-    if not _is_number(value) or not low < value < high:
+def check_between(value: float, low: float, high: float, name: str, *, closed: bool = False) -> float:
+    """``value`` as a float between ``low`` and ``high``, strictly unless ``closed``."""
+    if not _is_number(value) or not low <= value <= high or (value in (low, high) and not closed):
         raise ValueError(f"{name} must be a number between {low:g} and {high:g}, got {value!r}")
     return float(value)
 

@@ -363,7 +363,7 @@ def replacing(target: Path, mode: int | None = None, keep: bool = True) -> Itera
 
     It lies beside ``target`` and is locked until its process ends: those that killed writes left are removed.
     """
-    prefix = unfinished_prefix(target)
+    prefix = f".{target.name[:KEPT_NAME]}.new-"
     ours = re.compile(re.escape(prefix) + "[0-9a-f]{16}")
     with suppress(OSError):  # a folder that may be written to but not listed
         for name in filter(ours.fullmatch, os.listdir(target.parent)):
@@ -425,8 +425,3 @@ def _naming(path: str | Path, more: str = "") -> Iterator[None]:
     except OSError as error:
         words = f"{error.strerror or error}: {path} cannot be written{more}"
         raise OSError(*([] if error.errno is None else [error.errno]), words) from None
-
-
-def unfinished_prefix(path: Path) -> str:
-    """How the names of temporary stand-ins for ``path`` start."""
-    return f".{path.name[:KEPT_NAME]}.new-"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Self
@@ -22,11 +22,12 @@ from collidescope._checks import CollisionWarning, FloatArray, IntArray
 from collidescope._progress import Progress
 from collidescope._rows import copies, copy_notes, row_hashes
 from collidescope._text import limit_facts
-from collidescope.crossfit import PoolFit, fit_pool, recipes_for
+from collidescope.crossfit import PoolFit, fit_pool
 from collidescope.equations.posterior import shift_priors
 from collidescope.equations.recovery import Recovery, recover
 from collidescope.estimators import as_images, as_votes, check_targets, validated
-from collidescope.folds import HeldOut, Labels
+from collidescope.folds import HeldOut, Labels, Plan
+from collidescope.learners import recipes_for
 from collidescope.limit import Limit, limit_from_posteriors, limit_from_scores
 from collidescope.matrix import CollisionMatrix
 from collidescope.scale import _dask
@@ -162,28 +163,32 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
             Rows that belong together (one patient, one document): they share a fold, and intervals count groups.
         """
         self._check_parameters()
-        data, notes = self._prepare(X, y, sample_weight, groups)
-        self.classes_ = data.classes
-        curve = self._train(data, notes)
+        plan, used, notes = self._prepare(X, y, sample_weight, groups)
+        curve = self._train(plan, notes)
         held_out = curve[-1][1]
-        self.limit_ = self._limit(curve, data) if len(curve) > 1 else None
-        self._estimate(held_out, data)
+        scored = used[held_out.rows]
+        self.limit_ = self._limit(curve, plan) if len(curve) > 1 else None
+        self._estimate(held_out, plan)
         by_size = {}
         for size, part in curve:
             estimation.shift_in_place(part.posteriors, self._crossfit.train_priors, self.priors_)
-            by_size[round(size)] = self.posteriors_ = data.aligned(part.posteriors, held_out.rows)
+            every = part.posteriors
+            if len(scored) < len(self.row_hashes_):  # nan in the rows of the call that took no part
+                every = np.full((len(self.row_hashes_), every.shape[1]), np.nan, every.dtype)
+                every[scored] = part.posteriors
+            by_size[round(size)] = self.posteriors_ = every
         self.posteriors_by_size_ = by_size if self.limit_ is not None else {}
-        notes += self._copy_notes(held_out, data)
+        notes += self._copy_notes(held_out, plan, self.row_hashes_[scored])
         notes += trust.cautions(self.collision_matrix_, self.one_step_, self.recovery_)
         if self.interrupted_:
-            done = f"{len(self._crossfit.folds)} of {len(data.splits)}"
+            done = f"{len(self._crossfit.folds)} of {len(plan.splits)}"
             notes.insert(0, f"the fit was interrupted: S and predictions are those of the {done} folds trained so far")
         if notes:
             warnings.warn("; ".join(notes), CollisionWarning, stacklevel=2)
         return self
 
-    def _prepare(self, X: Any, y: Any, sample_weight: Any, groups: Any) -> tuple[_Data, list[str]]:
-        """Rows, labels, weights, groups and folds as arrays, checked; rows that take no part are left out."""
+    def _prepare(self, X: Any, y: Any, sample_weight: Any, groups: Any) -> tuple[Plan, IntArray, list[str]]:
+        """Rows, labels, weights, groups and folds as arrays, checked; which rows of the call take part; notes."""
         votes, classes = as_votes(y)
         X, y = self._validate(X, y if votes is None else classes[votes.argmax(axis=1)])
         n, notes = len(y), list[str]()
@@ -196,7 +201,7 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
             classes = check.classes_of(y[used])
             if len(lost := np.setdiff1d(present, classes)) and self.rare == "error":
                 notes.append(f"classes {lost.tolist()} have weight 0 in every row: S is about the other classes only")
-        call: dict[str, Any] = {"used": used, "hashes": row_hashes(X), "given": y if votes is None else None}
+        self.classes_, self.row_hashes_, self.labels_ = classes, row_hashes(X), y if votes is None else None
         if len(used) < n:
             parts: list[Any] = [X, y, weights, votes, units]
             X, y, weights, votes, units = (None if part is None else part[used] for part in parts)
@@ -209,21 +214,21 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         seeds = draw.randint(2**31 - 1, size=len(splits)).tolist()
         folder = None if self.checkpoint is None else Path(self.checkpoint)
         engine = (resolve_device(self.device), self.training, folder, self.n_jobs)
-        call |= {"classes": classes, "seed": of_subsets}
-        return _Data(folds.Standardised.of(X), labels, splits, seeds, units, *engine, **call), notes + more
+        plan = Plan(folds.Standardised.of(X), labels, splits, seeds, units, *engine, seed=of_subsets)
+        return plan, used, notes + more
 
-    def _train(self, data: _Data, notes: list[str]) -> list[tuple[float, HeldOut]]:
+    def _train(self, plan: Plan, notes: list[str]) -> list[tuple[float, HeldOut]]:
         """(training rows, held-out posteriors) of every size, all rows last; sets ``_crossfit``, adds to ``notes``."""
-        held, splits, recipes = data.held, data.splits, list[Any]()
-        shares, known = folds.FRACTIONS if self.limit else (), (data.seed, data.groups)
-        nested = {f: parts for f in shares if (parts := folds.nested_splits(splits, data.labels.codes, f, *known))}
+        held, splits, recipes = plan.held, plan.splits, list[Any]()
+        shares, known = folds.FRACTIONS if self.limit else (), (plan.seed, plan.groups)
+        nested = {f: parts for f in shares if (parts := folds.nested_splits(splits, plan.labels.codes, f, *known))}
         if not self._pairwise:
             n = min(len(train) for train, _ in splits)
-            recipes = recipes_for(self.members, self._factory, n, held.X.shape[1:], len(data.classes), held.in_memory)
+            recipes = recipes_for(self.members, self._factory, n, held.X.shape[1:], len(self.classes_), held.in_memory)
 
         def fit(share: float, parts: list[folds.Split]) -> Any:
-            plan = replace(data, splits=parts, share=share)
-            return self._fit_pairs(plan, progress) if self._pairwise else fit_pool(plan, recipes, progress)
+            part = replace(plan, splits=parts, share=share)
+            return self._fit_pairs(part, progress) if self._pairwise else fit_pool(part, recipes, progress)
 
         with Progress("training folds", int(folds.STEPS * len(splits) * (1 + sum(nested))), self.verbose) as progress:
             self._crossfit: Any
@@ -248,29 +253,27 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
             notes.append("the smallest class has too few rows for a learning curve: limit_ is None")
         return curve
 
-    def _fit_pairs(self, data: _Data, progress: Progress) -> Any:
+    def _fit_pairs(self, plan: Plan, progress: Progress) -> Any:
         """The pair-wise model and held-out posteriors; None where a share of the rows is too small for pairs."""
         from collidescope.pairwise.algorithms import check_pair_members, fit_pairs
-        from collidescope.training.config import TrainingConfig
 
-        if data.labels.votes is not None:
+        if plan.labels.votes is not None:
             raise ValueError("model='pairwise' learns from one label per row: use the default model for votes")
-        config = TrainingConfig.from_mapping(self.training, data.device)
         choices: dict[str, Any] = {"recovery": self.recovery, "correction": self.correction == "prior"}
-        choices |= {"solver": self.solver, "factory": self._factory, "seed": data.seed}
+        choices |= {"solver": self.solver, "factory": self._factory}
         choices["n_references"] = None if isinstance(self.n_references, str) else self.n_references
         try:
-            check_pair_members(data.labels.codes, data.classes, data.splits, config, data.seeds)
+            check_pair_members(plan, self.classes_)
         except ValueError:
-            if data.share == 1:
+            if plan.share == 1:
                 raise
             return None
-        return fit_pairs(data, config, progress, **choices)
+        return fit_pairs(plan, progress, **choices)
 
-    def _limit(self, curve: list[tuple[float, HeldOut]], data: _Data) -> Limit:
+    def _limit(self, curve: list[tuple[float, HeldOut]], plan: Plan) -> Limit:
         sizes, posteriors = [size for size, _ in curve], [held_out.posteriors for _, held_out in curve]
-        labels = data.labels
-        common: dict[str, Any] = {"folds": folds.fold_numbers(data.splits), "sample_weight": labels.weights}
+        labels = plan.labels
+        common: dict[str, Any] = {"folds": folds.fold_numbers(plan.splits), "sample_weight": labels.weights}
         if labels.votes is None:
             common |= {"classes": self.classes_, "priors": self._target}
             return limit_from_posteriors(posteriors, labels.codes, sizes, **common)
@@ -280,14 +283,14 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         errors = np.column_stack([1 - share[np.arange(len(P)), P.argmax(axis=1)] for P in posteriors])
         return limit_from_scores(scores, sizes, errors=errors, baseline=float(1 - (labels.priors**2).sum()), **common)
 
-    def _estimate(self, held_out: HeldOut, data: _Data) -> None:
+    def _estimate(self, held_out: HeldOut, plan: Plan) -> None:
         """Held-out posteriors → one-step estimate, Gramian and recovery, at the wanted priors."""
-        rows, P, labels, k = held_out.rows, held_out.posteriors, data.labels, len(self.classes_)
+        rows, P, labels, k = held_out.rows, held_out.posteriors, plan.labels, len(self.classes_)
         self.interrupted_, self.history_ = self._crossfit.interrupted, self._crossfit.history
         self.member_weights_ = getattr(self._crossfit, "fold_weights", [])
         self.reference_stderr_ = held_out.reference_stderr
-        self.row_hashes_, self.labels_, self._read_posteriors = data.hashes, data.given, None
-        groups = None if data.groups is None else data.groups[rows]
+        self._read_posteriors = None
+        groups = None if plan.groups is None else plan.groups[rows]
         place, codes, weights = labels.take(rows)
         if labels.votes is None:
             sample = (P, codes, weights, self.classes_, self._target, groups)
@@ -309,12 +312,12 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
             info = dict(self.collision_matrix_.info) | limit_facts(self.limit_)
             self.collision_matrix_ = replace(self.collision_matrix_, info=info)
 
-    def _copy_notes(self, held_out: HeldOut, data: _Data) -> list[str]:
-        rows, P, labels = held_out.rows, held_out.posteriors, data.labels
+    def _copy_notes(self, held_out: HeldOut, plan: Plan, hashes: npt.NDArray[np.uint64]) -> list[str]:
+        rows, P, labels = held_out.rows, held_out.posteriors, plan.labels
         losses, codes = None, labels.codes[rows]
         if self._target is None and labels.votes is None and labels.weights is None:
             losses = 1 - 2 * P[np.arange(len(P)), codes] + np.einsum("ij,ij->i", P, P)
-        return copy_notes(copies(data.hashes[data.used[rows]], codes, folds.fold_numbers(data.splits)[rows]), losses)
+        return copy_notes(copies(hashes, codes, folds.fold_numbers(plan.splits)[rows]), losses)
 
     # ---------------------------------------------------------------- predicting
 
@@ -362,8 +365,6 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
             parameters["cv"] = len(self._crossfit.folds)
         if not isinstance(self.priors, str):
             parameters["priors"] = np.asarray(self.priors, dtype=np.float64)
-        if self.training is not None:
-            parameters["training"] = dict(self.training)
         P = self._read_posteriors
         if P is None and hasattr(self, "posteriors_") and self.posteriors_.size <= SAVED_NUMBERS:
             P = self.posteriors_.astype(np.float16)
@@ -425,9 +426,8 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         if not isinstance(self.priors, str):
             check.check_priors(self.priors, k)
         self.limit_ = None if tree["limit"] is None else Limit.from_dict(tree["limit"])
-        self.n_features_in_, names = self._crossfit.row_shape[0], tree["feature_names"]
-        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            raise ValueError("feature_names must be a list of texts")
+        self.n_features_in_ = self._crossfit.row_shape[0]
+        names = [check.check_text(name, "feature_names") for name in tree["feature_names"]]
         if len(names) not in (0, self.n_features_in_):
             raise ValueError(f"it has {len(names)} feature names for {self.n_features_in_} features")
         if names:
@@ -495,26 +495,6 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         tags.input_tags.sparse = True
         tags.non_deterministic = self.random_state is None
         return tags
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Data(folds.Plan):
-    """Folds of a fit, and what it was called with."""
-
-    classes: npt.NDArray[Any]
-    used: IntArray  #: numbers of these rows among those of the call
-    #: Of all rows of the call: their hashes, and their labels (None for votes).
-    hashes: npt.NDArray[np.uint64]
-    given: npt.NDArray[Any] | None
-    seed: int  #: of subsets and references
-
-    def aligned(self, P: FloatArray, rows: IntArray) -> FloatArray:
-        """Posteriors of some of the rows of the fit, as an array with a row for each row of the call."""
-        if len(rows) == len(self.hashes):
-            return P
-        every = np.full((len(self.hashes), P.shape[1]), np.nan, P.dtype)
-        every[self.used[rows]] = P
-        return every
 
 
 def _restored_posteriors(stored: Any, n: int, k: int) -> FloatArray:

@@ -23,7 +23,6 @@ from collidescope._scaling import blocks
 from collidescope._threads import ONE_THREAD_NUMBERS, one_thread
 from collidescope.folds import HeldOut, Plan, Standardised, restored_scaling, run_folds
 from collidescope.learners import recipe
-from collidescope.learners import recipes_for as recipes_for
 from collidescope.learners.base import Member, Task, Tree
 from collidescope.learners.pool import pool, pool_weights
 
@@ -105,16 +104,10 @@ def fit_pool(plan: Plan, recipes: Sequence[Member], progress: Progress | None = 
     held, labels, k = plan.held, plan.labels, plan.labels.n_classes
 
     def train(number: int, report: Any = None) -> _PoolFold:
-        rows, test = plan.splits[number]
-        place, codes, weights = labels.take(rows)
-        rows = rows[place]
-        # What must stay together: the rows of a group, else the votes on one row.
-        groups = None if labels.votes is None else rows
-        groups = groups if plan.groups is None else plan.groups[rows]
-        weights = None if weights is None else weights / weights.mean()
-        engine = (plan.seeds[number], plan.device, plan.training, report, plan.folder(number))
-        task = Task(held.take(rows), codes, k, weights, groups, held.spread, *engine)
-        return _train_members(task, held.take(test), recipes)
+        task = plan.task(number, report)
+        if (weights := task.sample_weight) is not None:
+            task = replace(task, sample_weight=weights / weights.mean())
+        return _train_members(task, held.take(plan.splits[number][1]), recipes)
 
     folds, interrupted = run_folds(train, len(plan.splits), plan.n_jobs, progress, plan.share)
     folds = [fold for fold in folds if len(fold.members) == len(recipes)] or folds[:1]

@@ -24,6 +24,7 @@ from collidescope import _checks as check
 from collidescope._checks import Array, FloatArray, IntArray
 from collidescope._progress import Progress
 from collidescope._scaling import apply_scaling, fit_scaling, is_memory_map
+from collidescope.learners.base import Task
 from collidescope.scale import _dask
 
 Split = tuple[IntArray, IntArray]
@@ -114,16 +115,12 @@ class Standardised(NamedTuple):
             return np.minimum(self.scale / np.quantile(positive, 0.5, method="lower"), LARGEST_SPREAD)
 
     def take(self, rows: IntArray) -> Any:
-        if self.in_memory:
-            return self.X[rows]
-        import torch
-
-        return self.X.subset(torch.from_numpy(np.asarray(rows, dtype=np.int64)))
+        return self.X[rows] if self.in_memory else self.X.subset(rows)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Folds that are to be trained, whatever the engine: on which rows, with which seeds, and how."""
+    """Folds that are to be trained, whatever the engine: on which of a fit's rows, with which seeds, and how."""
 
     held: Standardised
     labels: Labels
@@ -135,11 +132,19 @@ class Plan:
     checkpoint: Path | None = None
     n_jobs: int | None = None
     share: float = 1.0  #: of the training rows that folds could have
+    seed: int = 0  #: of subsets and references
 
-    def folder(self, number: int) -> Path | None:
-        """Where the training of a fold is saved."""
+    def task(self, number: int, report: Any = None) -> Task:
+        """What is learned from the training rows of a fold."""
+        rows, labels = self.splits[number][0], self.labels
+        place, codes, weights = labels.take(rows)
+        rows = rows[place]
+        # What must stay together: the rows of a group, else the votes on one row.
+        groups = self.groups[rows] if self.groups is not None else None if labels.votes is None else rows
         part = "" if self.share == 1 else f"share-{self.share:g}"
-        return None if self.checkpoint is None else self.checkpoint / part / f"fold-{number}"
+        folder = None if self.checkpoint is None else self.checkpoint / part / f"fold-{number}"
+        engine = (self.seeds[number], self.device, self.training, report, folder)
+        return Task(self.held.take(rows), codes, labels.n_classes, weights, groups, self.held.spread, *engine)
 
 
 def restored_scaling(tree: Mapping[str, Any]) -> tuple[FloatArray, FloatArray, FloatArray]:

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from sklearn.base import clone
 
 from collidescope._checks import FloatArray as FloatArray
-from collidescope._checks import IntArray
+from collidescope._checks import IntArray, check_between
 from collidescope._scaling import blocks
 from collidescope._store import Tree as Tree
 from collidescope._threads import one_thread
@@ -200,7 +200,7 @@ class ArrayMember(Member):
         sizes = self.known_sizes(d, n_classes)
         for name, (form, *limits) in self.stored().items():
             if limits:
-                setattr(self, name, type(form)(checked_number(tree, name, form, *limits)))
+                setattr(self, name, type(form)(check_between(tree[name], form, limits[0], name, closed=True)))
                 continue
             dtypes, *letters = form.split()
             wanted = tuple(sizes.get(letter) if letter.isalpha() else int(letter) for letter in letters)
@@ -279,11 +279,3 @@ def checked(tree: Tree, name: str, dtypes: Sequence[Any], shape: tuple[int | Non
     if array.dtype.kind == "f" and not bool((np.abs(array, dtype=np.result_type(array, "f4")) <= LARGEST_NUMBER).all()):
         raise ValueError(f"{name} must hold finite numbers of at most {LARGEST_NUMBER:g}")
     return array
-
-
-def checked_number(tree: Tree, name: str, low: float, high: float) -> float:
-    """The number ``name`` of an export, between ``low`` and ``high``."""
-    value = tree[name]
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
-        raise ValueError(f"{name} must be a number between {low:g} and {high:g}, got {value!r}")
-    return float(value)

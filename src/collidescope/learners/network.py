@@ -6,6 +6,7 @@ of a stack are rounded to half precision once trained: posteriors change by less
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import Any, Self
@@ -17,9 +18,9 @@ from torch import Tensor, nn
 
 from collidescope._threads import one_thread
 from collidescope.learners.base import BLOCK_NUMBERS, LOG_FLOOR, FloatArray, Member, Task, Tree, by_blocks, checked
-from collidescope.training.config import TrainingConfig
+from collidescope.training.config import TrainingConfig, check_sizes
 from collidescope.training.loop import epoch_generator, fit_loop, seeded_module
-from collidescope.training.machine import explained_errors, halved
+from collidescope.training.machine import device_of, explained_errors, halved
 from collidescope.training.networks import FactorisedObjective, OneMember, StackedMLP
 from collidescope.training.rows import Split, as_rows, labels_and_weights, tensor, validation_split
 
@@ -30,7 +31,7 @@ PATIENCE = 8  #: epochs without gain that end the training, unless ``training`` 
 PARTS = 10  #: held-out parts that a stack of one is made from
 ONE_THREAD_ROWS = 20_000  #: up to these one thread trains: waiting ones made a fit a hundred times slower
 LARGEST_HALF = 60_000.0
-MOST_NETWORKS, MOST_LAYERS = 100, 20  #: networks of a stack and layers that a file may claim
+MOST_NETWORKS, MOST_LAYERS = 100, 20  #: networks of a stack and hidden layers that a file may claim
 SCORED_ROWS = 8192  #: rows that a custom module, whose size is not known, scores at once
 MOST_CHANNELS = 4096  #: features or channels a file may claim; beyond, no more than it has weights
 
@@ -62,7 +63,7 @@ class TorchMember(Member):
         self.module, self.history, self.interrupted = run.module, run.history, run.interrupted
 
     def log_posteriors(self, X: Any) -> FloatArray:
-        device = next((t.device for t in self.module.state_dict().values()), torch.device("cpu"))
+        device = device_of(self.module)
 
         def score(x: npt.NDArray[np.float32]) -> FloatArray:
             rows, whole = tensor(x), (slice(0, len(x)), slice(0, 1))
@@ -124,17 +125,14 @@ class Network(TorchMember):
         return {"weight": weight, "bias": bias, "hidden_layer_sizes": list(self.hidden), "history": self.history}
 
     def restore(self, tree: Tree, shape: tuple[int, ...], n_classes: int) -> Self:
-        hidden, self.history, n_features = tree["hidden_layer_sizes"], tree["history"], int(np.prod(shape))
-        known = isinstance(hidden, list) and len(hidden) <= MOST_LAYERS
-        if not known or not all(type(h) is int and h > 0 for h in hidden):
-            raise ValueError(f"hidden_layer_sizes must be up to {MOST_LAYERS} positive whole numbers, got {hidden!r}")
-        sizes = [n_features, *hidden, n_classes]
+        self.hidden, self.history = check_sizes(tree["hidden_layer_sizes"]), tree["history"]
+        sizes = [math.prod(shape), *self.hidden, n_classes]
         weight = checked(tree, "weight", ["f2"], (None, sum(a * b for a, b in pairwise(sizes))))
         bias = checked(tree, "bias", ["f2"], (len(weight), sum(sizes[1:])))
-        if not 0 < len(weight) <= MOST_NETWORKS or not isinstance(self.history, list):
-            raise ValueError(f"a stack must have 1 to {MOST_NETWORKS} networks and a history")
-        self.hidden = tuple(hidden)
-        return self.load(StackedMLP(len(weight), n_features, n_classes, hidden), {"weight": weight, "bias": bias})
+        limits = 0 < len(weight) <= MOST_NETWORKS and len(self.hidden) <= MOST_LAYERS
+        if not limits or not isinstance(self.history, list):
+            raise ValueError(f"a stack must have up to {MOST_NETWORKS} networks of {MOST_LAYERS} layers, and a history")
+        return self.load(StackedMLP(len(weight), sizes[0], n_classes, self.hidden), {"weight": weight, "bias": bias})
 
 
 class Custom(TorchMember):

@@ -11,11 +11,10 @@ called by every training step; (38) ``class_similarity``; (34) ``gramian_from_si
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,15 +30,15 @@ from collidescope._threads import ONE_THREAD_NUMBERS, one_thread
 from collidescope.equations.gramian import gramian_from_similarities
 from collidescope.equations.posterior import shift_priors, solve_posteriors
 from collidescope.equations.recovery import recover
-from collidescope.folds import HeldOut, Plan, Split, restored_scaling, run_folds
-from collidescope.learners.base import LARGEST_NUMBER, checked, checked_number
+from collidescope.folds import HeldOut, Plan, restored_scaling, run_folds
+from collidescope.learners.base import LARGEST_NUMBER, Task, checked
 from collidescope.pairwise import scoring
 from collidescope.pairwise.pairs import PairObjective, same_log_odds_shift
 from collidescope.pairwise.scoring import PairwiseNetwork
-from collidescope.training.config import TrainingConfig
+from collidescope.training.config import TrainingConfig, check_sizes
 from collidescope.training.loop import fit_loop, seeded_module
 from collidescope.training.networks import EncoderFactory, mlp
-from collidescope.training.rows import VALIDATION_FRACTION, Rows, as_rows, labels_and_weights, tensor, validation_split
+from collidescope.training.rows import VALIDATION_FRACTION, as_rows, labels_and_weights, tensor, validation_split
 
 #: Networks of ``hidden_layer_sizes="auto"``, weighed by their held-out loss.
 AUTO_SIZES: tuple[tuple[int, ...], ...] = ((64,), (128, 128))
@@ -58,42 +57,33 @@ class Weighed(NamedTuple):
 
 @dataclass
 class PairModel:
-    """One fold's V: a mean of networks.
-
-    ``shift`` is what balanced sampling added to the log odds of "same"; it is taken off unless ``correction=False``.
-    """
+    """One fold's V: a mean of networks."""
 
     networks: list[Weighed]
     input_shape: tuple[int, ...]
     n_classes: int
-    shift: float
     history: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     interrupted: bool = False
 
+    @property
+    def shift(self) -> float:
+        """What balanced sampling added to the log odds of "same"; it is taken off unless ``correction=False``."""
+        return same_log_odds_shift(self.n_classes)
+
     @classmethod
-    def train(
-        cls,
-        X: Rows,
-        codes: IntArray,
-        n_classes: int,
-        config: TrainingConfig,
-        seed: int,
-        sample_weight: FloatArray | None = None,
-        factory: EncoderFactory | None = None,
-        report: Callable[[dict[str, Any]], None] | None = None,
-        checkpoint: Path | None = None,
-    ) -> PairModel:
-        """Train V on pairs of the rows X: a network for each capacity, weighed by held-out loss."""
-        y, w = labels_and_weights(codes, sample_weight, config.device)
+    def train(cls, task: Task, factory: EncoderFactory | None = None) -> PairModel:
+        """Train V on pairs of the rows of ``task``: a network for each capacity, weighed by held-out loss."""
+        config, seed = TrainingConfig.from_mapping(task.training, task.device), task.seed
+        y, w = labels_and_weights(task.codes, task.sample_weight, task.device)
         split = validation_split(y, config, seed)
-        objective = PairObjective(X, y, split, config, seed, w)
+        objective = PairObjective(as_rows(task.X, task.device), y, split, config, seed, w)
         own = config.hidden_layer_sizes
         capacities = (None,) if factory is not None else AUTO_SIZES if isinstance(own, str) else (own,)
-        model, trained = cls([], tuple(X.shape[1:]), n_classes, same_log_odds_shift(n_classes)), []
+        model, trained = cls([], tuple(task.X.shape[1:]), task.n_classes), []
         for sizes in capacities:
             build = partial(_network, sizes, model.input_shape, factory, config.dropout)
             name = "pairwise-" + ("module" if sizes is None else "x".join(map(str, sizes)) or "linear")
-            run = fit_loop(seeded_module(build, seed), objective, config, seed, report, checkpoint, name)
+            run = fit_loop(seeded_module(build, seed), objective, config, seed, task.report, task.checkpoint, name)
             if run.history:
                 model.history[name] = run.history
                 trained.append((sizes, run))
@@ -147,7 +137,7 @@ class PairModel:
         networks = [_restored(each, shape, factory) for each in tree["networks"]]
         if not any(each.weight for each in networks):
             raise ValueError("weights of networks must not all be zero")
-        return cls(networks, shape, n_classes, checked_number(dict(tree), "shift", 0, LARGEST_NUMBER))
+        return cls(networks, shape, n_classes)
 
 
 def _network(
@@ -164,7 +154,7 @@ def _network(
 def _restored(tree: dict[str, Any], shape: tuple[int, ...], factory: EncoderFactory | None) -> Weighed:
     """The network that a file describes; sizes are compared with the arrays that came along before it is built."""
     state = {str(name): np.asarray(array) for name, array in tree["state"].items()}
-    sizes = None if tree["sizes"] is None else tuple(int(size) for size in tree["sizes"])
+    sizes = None if tree["sizes"] is None else check_sizes(tree["sizes"])
     if sizes is not None:
         wanted = sum((a + 1) * b for a, b in pairwise([2 * shape[0], *sizes, 1]))
         if wanted != sum(array.size for array in state.values()):
@@ -172,11 +162,14 @@ def _restored(tree: dict[str, Any], shape: tuple[int, ...], factory: EncoderFact
         if not all(np.abs(array).max(initial=0.0) <= LARGEST_NUMBER for array in state.values()):  # nan is not
             raise ValueError(f"weights must lie within ±{LARGEST_NUMBER:g}")
     module = _network(sizes, shape, factory)
+    # By their order: layers of dropout, which a restored network lacks, count in the names of plain layers.
+    names = state if sizes is None else module.state_dict()
     try:
-        module.load_state_dict({name: torch.from_numpy(array.copy()) for name, array in state.items()})
+        given = zip(names, state.values(), strict=True)
+        module.load_state_dict({name: torch.from_numpy(array.copy()) for name, array in given})
     except RuntimeError as error:
         raise ValueError(f"the weights of a network do not fit it: {error}") from None
-    return Weighed(checked_number(tree, "weight", 0, 1), sizes, module.eval())
+    return Weighed(check.check_between(tree["weight"], 0, 1, "weight", closed=True), sizes, module.eval())
 
 
 class References(NamedTuple):
@@ -284,50 +277,43 @@ def _restored_references(tree: dict[str, Any], shape: tuple[int, ...], k: int) -
 
 def fit_pairs(
     plan: Plan,
-    config: TrainingConfig,
     progress: Progress | None = None,
     *,
     factory: Callable[[int, int], Any] | None = None,
     n_references: int | None = None,
-    seed: int = 0,
     **choices: Any,
 ) -> tuple[PairFit, HeldOut]:
     """Algorithm 1: train the pair-wise model on every fold, estimate the Gramian and S, and solve for posteriors.
 
-    ``n_references`` is the paper's m, comparison points per class and fold (all held-out rows by default), chosen by
-    ``seed``; ``choices`` are ``recovery``, ``correction`` and ``solver`` of :class:`PairFit`.
+    ``n_references`` is the paper's m, comparison points per class and fold (all held-out rows by default);
+    ``choices`` are ``recovery``, ``correction`` and ``solver`` of :class:`PairFit`.
     """
-    held, splits, labels = plan.held, plan.splits, plan.labels
-    codes, k = labels.codes, labels.n_classes
-
-    def weights_of(rows: IntArray) -> FloatArray | None:
-        return None if labels.weights is None else labels.weights[rows]
+    held, labels, k = plan.held, plan.labels, plan.labels.n_classes
 
     def train(number: int, report: Any = None) -> PairModel:
-        rows = splits[number][0]
-        X, own, engine = as_rows(held.take(rows), config.device), weights_of(rows), (report, plan.folder(number))
         with one_thread(factory is None and math.prod(held.X.shape) <= ONE_THREAD_NUMBERS):
-            return PairModel.train(X, codes[rows], k, config, plan.seeds[number], own, factory, *engine)
+            return PairModel.train(plan.task(number, report), factory)
 
-    models, interrupted = run_folds(train, len(splits), plan.n_jobs, progress, plan.share)
+    models, interrupted = run_folds(train, len(plan.splits), plan.n_jobs, progress, plan.share)
     fitted = PairFit(models, held.centre, held.scale, labels.priors, interrupted=interrupted, **choices)
-    rng = np.random.default_rng(seed)
-    tests = [test for _, test in splits[: len(models)]]
+    rng = np.random.default_rng(plan.seed)
+    tests = [test for _, test in plan.splits[: len(models)]]
     rows = np.sort(np.concatenate(tests))
     q, noise = np.empty((len(rows), k)), []
     for model, test in zip(models, tests, strict=True):
-        chosen = choose_references(codes[test], n_references, rng)
-        own, compared = np.full(len(test), -1), test[chosen]
+        chosen = choose_references(labels.codes[test], n_references, rng)
+        own = np.full(len(test), -1)
         own[chosen] = np.arange(len(chosen))
-        references = References(np.asarray(held.take(compared)), codes[compared], weights_of(compared))
-        fitted.references.append(references)
-        scores = model.class_similarity(tensor(held.take(test)), references, own, fitted.correction)
+        _, codes, weights = labels.take(test[chosen])
+        fitted.references.append(References(np.asarray(held.take(test[chosen])), codes, weights))
+        scores = model.class_similarity(tensor(held.take(test)), fitted.references[-1], own, fitted.correction)
         q[np.searchsorted(rows, test)] = scores[0]
         noise.append(scores[1])
     # Algorithm 1, second part: Ĝ from held-out similarities (equation 34), S from Ĝ (35, 36).
-    G = gramian_from_similarities(q, codes[rows], weights_of(rows))
+    _, codes, weights = labels.take(rows)
+    G = gramian_from_similarities(q, codes, weights)
     fitted.matrix = recover(G, method=fitted.recovery).matrix
-    fitted.choose_ridge(q, codes[rows], weights_of(rows))
+    fitted.choose_ridge(q, codes, weights)
     # a reference has one fewer of its own class, and from a single one no standard error can be told
     finite = np.concatenate(noise)[np.isfinite(np.concatenate(noise))]
     return fitted, HeldOut(rows, fitted.solve(q), G, float(finite.mean()) if finite.size else None)
@@ -341,19 +327,17 @@ def choose_references(codes: IntArray, per_class: int | None, rng: np.random.Gen
     return np.sort(np.concatenate(picked))
 
 
-def check_pair_members(
-    codes: IntArray, classes: npt.NDArray[Any], splits: Sequence[Split], config: TrainingConfig, seeds: Sequence[int]
-) -> None:
+def check_pair_members(plan: Plan, classes: npt.NDArray[Any]) -> None:
     """Refuse classes too small for pairs before any fold is trained."""
-    k = len(classes)
-    for (train, test), seed in zip(splits, seeds, strict=True):
+    codes, k, config = plan.labels.codes, len(classes), TrainingConfig.from_mapping(plan.training, "cpu")
+    for (train, test), seed in zip(plan.splits, plan.seeds, strict=True):
         parts = validation_split(labels_and_weights(codes[train], None, "cpu")[0], config, seed)
         trained, watched = (np.bincount(codes[train][part.numpy()], minlength=k) for part in parts)
         few = (trained < 2) | (watched == 1) | (np.bincount(codes[test], minlength=k) < 2)
         if few.any():
-            need = int(np.ceil(2 / VALIDATION_FRACTION / (1 - 1 / len(splits))))
+            need = int(np.ceil(2 / VALIDATION_FRACTION / (1 - 1 / len(plan.splits))))
             own = np.bincount(codes, minlength=k)
             small = int(np.where(few, own, own.max() + 1).argmin())
             found = f"class {classes.tolist()[small]!r} has {own[small]}"
-            needs = f"model='pairwise' with cv={len(splits)} needs about {need} members of every class"
+            needs = f"model='pairwise' with cv={len(plan.splits)} needs about {need} members of every class"
             raise ValueError(f"{needs}, {found}: use the default model, gather more of it, or merge or drop it")

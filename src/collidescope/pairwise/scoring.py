@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from collidescope.training.machine import halved
+from collidescope.training.machine import device_of, halved
 
 #: Bytes of activations per block of pairs: a core's share of the cache (1 to 4 MiB measured best); more pays on GPUs.
 BLOCK_BYTES = 2 * 2**20
@@ -142,7 +142,7 @@ def _left(weight: Tensor, labels: Tensor, n_classes: int, own: Tensor) -> Tensor
 
 def _blocks(module: PairwiseNetwork, A: Tensor, B: Tensor) -> Iterator[tuple[slice, slice, Tensor]]:
     """Symmetric logits block by block: rows of A, rows of B, logits (a, b)."""
-    device = _device_of(module.eval())
+    device = device_of(module.eval())
     prepare, score, size = _split_scorer(module.body) or _whole_scorer(module, A)
     pairs = max(1, (BLOCK_BYTES if device.type == "cpu" else ACCELERATOR_BLOCK_BYTES) // size)
     width = max(1, min(len(B), pairs))
@@ -199,9 +199,5 @@ def _split_scorer(body: nn.Module) -> Scorer | None:
 
 def _gathering_place(module: nn.Module, size: int) -> torch.device:
     """Where results are collected: on the GPU, so that it need not wait for the host block by block, or the CPU."""
-    device = _device_of(module)
+    device = device_of(module)
     return device if device.type == "cuda" and size <= GPU_RESULT_BYTES else torch.device("cpu")
-
-
-def _device_of(module: nn.Module) -> torch.device:
-    return next((tensor.device for tensor in module.state_dict().values()), torch.device("cpu"))

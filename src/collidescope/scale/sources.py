@@ -135,9 +135,7 @@ def _parquet(
         from pyarrow.parquet import ParquetFile
     except ImportError as error:
         raise ImportError(f'Parquet files need pyarrow ({error}): pip install "collidescope[cli]"') from error
-    if not path.exists():
-        raise FileNotFoundError(f"path {str(path)!r} does not exist")
-    files = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
+    files = sorted(path.rglob("*.parquet")) if path.is_dir() else [_store.regular_file(path)]
     if not files:
         raise ValueError(f"path {str(path)!r} is a folder without a .parquet file")
     rows, numbers = 0, (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal)

@@ -135,7 +135,7 @@ class TableClassifier(CollisionClassifier):
         own = tree["table"]
         self.encoder_ = TableEncoder.restore(own["encoder"])
         self.notes_, self.cautions_ = (list(map(check.check_text, own[name])) for name in ("notes", "cautions"))
-        self.label_ = None if own["label"] is None else check.check_text(own["label"])
+        self.label_ = check.check_text(own["label"], optional=True)
         for name in OWN:
             setattr(self, name, list(map(check.check_text, getattr(self, name))))
         if (width := len(self.encoder_.feature_names)) != self.n_features_in_:

@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -260,10 +261,10 @@ class TableEncoder:
             words = as_levels(table[name])[1]
             dressed = [word for word in words if DRESSED_NUMBER.match(word) and not PLAIN_NUMBER.match(word)]
             if len(words) >= FEW_LEVELS / 2 and len(dressed) >= MOSTLY * len(words):
-                looks = (
+                found.append(
                     f"column {name!r} is taken as text, but looks like numbers (such as {dressed[0]!r}): write them "
+                    f"plainly, without units and thousands separators, to have them used as numbers"
                 )
-                found.append(looks + "plainly, without units and thousands separators, to have them used as numbers")
         return found
 
     @classmethod
@@ -272,8 +273,9 @@ class TableEncoder:
         arrays = ("units", "medians", "missing")
         units, medians, missing = (check.check_finite(tree[name], name, ndim=1) for name in arrays)
         types = {name: check.check_choice(own, list(UNKNOWN), "type") for name, own in tree["types"].items()}
-        formats = {name: (_text_or_none(own), bool(timed)) for name, (own, timed) in tree["formats"].items()}
-        levels = {name: tuple(map(_text_or_none, own)) for name, own in tree["levels"].items()}
+        word = partial(check.check_text, optional=True)
+        formats = {name: (word(own), bool(timed)) for name, (own, timed) in tree["formats"].items()}
+        levels = {name: tuple(map(word, own)) for name, own in tree["levels"].items()}
         texts = {name: _restored_texts(own) for name, own in tree["texts"].items()}
         left_out = {name: check.check_text(why) for name, why in tree["left_out"].items()}
         new = cls(types, formats, units, medians, missing > 0, levels, texts, left_out)
@@ -350,10 +352,6 @@ def _restored_texts(own: Mapping[str, Any]) -> dict[str, Any]:
     if not len(set(vocabulary)) == len(vocabulary) == len(idf) == components.shape[1]:
         raise ValueError("every n-gram must have a weight and a component")
     return {"vocabulary": vocabulary, "idf": idf, "components": components, "missing": bool(own["missing"])}
-
-
-def _text_or_none(value: Any) -> str | None:
-    return None if value is None else check.check_text(value)
 
 
 def as_frame(X: Any) -> pd.DataFrame:

@@ -82,6 +82,11 @@ def halved(compute: Callable[[slice, slice], T], rows: slice, columns: slice) ->
         yield from halved(compute, *((half, columns) if longer is rows else (rows, half)))
 
 
+def device_of(module: nn.Module) -> torch.device:
+    """Where a module is; the CPU where it has no weights."""
+    return next((tensor.device for tensor in module.state_dict().values()), torch.device("cpu"))
+
+
 def world() -> tuple[int, int]:
     """(number of this process, number of processes); (0, 1) where there is one."""
     together = dist.is_available() and dist.is_initialized()

@@ -46,9 +46,10 @@ class Rows:
     def __len__(self) -> int:
         return self.shape[0]
 
-    def subset(self, index: Tensor) -> Rows:
+    def subset(self, index: npt.NDArray[np.intp]) -> Rows:
         """Some of these rows, in the order of ``index``; nothing is copied."""
-        return Rows(self.data, self.device, self.scaling, index if self.index is None else self.index[index])
+        own = torch.from_numpy(index)
+        return Rows(self.data, self.device, self.scaling, own if self.index is None else self.index[own])
 
     def __getitem__(self, rows: slice | Tensor) -> Tensor:
         if not isinstance(self.data, Tensor):
