@@ -183,15 +183,15 @@ def engine_text() -> str:
     ]
     head = ["data", "rows", "members alone", "fit", "fit with its range", "fit / members", "range / fit"]
     busy = "".join(
-        f" A fit of {r['rows']:,} rows beside a process that takes one core takes {r['ratio']:.2f} times as long as on an "
-        f"idle machine of {stored['environment']['cores']} virtual cores (a plain loop in one thread "
+        f" A fit of {r['rows']:,} rows beside a process that takes one core takes {r['ratio']:.2f} times as long as on "
+        f"an idle machine of {stored['environment']['cores']} virtual cores (a plain loop in one thread "
         f"{r['ratio of a plain loop']:.2f} times)."
         for r in results.get("busy", ())
         if "ratio of a plain loop" in r
     )
     return (
-        "## What the pool and the range cost\n\nProcessor seconds on one thread: every member fitted and scored once per "
-        f"fold, the fit without its range, and with it.\n\n{table(head, rows)}\n\n{busy.strip()} "
+        "## What the pool and the range cost\n\nProcessor seconds on one thread: every member fitted and scored once "
+        f"per fold, the fit without its range, and with it.\n\n{table(head, rows)}\n\n{busy.strip()} "
         f"`python -m benchmarks.engine --busy` repeats it ({where(stored['environment'])})."
     )
 
@@ -603,18 +603,8 @@ def real_summary() -> str:
     )
 
 
-SECTIONS = (
-    accuracy_text,
-    oracle_text,
-    range_text,
-    fashion_text,
-    real_text,
-    nested_text,
-    feebee_text,
-    matrix_text,
-    duel_text,
-)
-SECTIONS += (coverage_text, recovery_text, engine_text, speed_text, scale_text)
+SECTIONS = (accuracy_text, oracle_text, range_text, fashion_text, real_text, nested_text)
+SECTIONS += (feebee_text, matrix_text, duel_text, coverage_text, recovery_text, engine_text, speed_text, scale_text)
 
 
 def page() -> str:
