@@ -23,11 +23,9 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from collidescope import _checks as check
-from collidescope._checks import Array as NDArray
-from collidescope._checks import FloatArray, IntArray, Names
+from collidescope._checks import Array, FloatArray, Given, IntArray, Names, Values
 from collidescope._progress import Progress
 from collidescope.equations.gramian import without_own_pairs
 from collidescope.equations.moments import Moments, diagonal, merged, row_blocks, row_units
@@ -44,7 +42,7 @@ MAX_STRATA = 400
 ONE_STEP, PLUG_IN, VOTES = "one-step", "mean of p pᵀ", "one-step, votes"
 
 
-def resolve_priors(priors: npt.ArrayLike | str, counts: NDArray, classes: NDArray) -> FloatArray:
+def resolve_priors(priors: Values | str, counts: Array, classes: Array) -> FloatArray:
     """The priors meant by "empirical", "uniform" or an array, given (weighted) class counts."""
     check_class_sizes(counts, classes)
     k = len(counts)
@@ -54,7 +52,7 @@ def resolve_priors(priors: npt.ArrayLike | str, counts: NDArray, classes: NDArra
     return check.check_priors(priors, k)
 
 
-def _target(priors: npt.ArrayLike | str, counts: NDArray | None, classes: NDArray) -> tuple[Floats, Floats]:
+def _target(priors: Values | str, counts: Array | None, classes: Array) -> tuple[Floats, Floats]:
     """The wanted priors and their ratio to those of the rows; None and None where they are the same."""
     if isinstance(priors, str) and priors == "empirical":
         return None, None
@@ -65,19 +63,19 @@ def _target(priors: npt.ArrayLike | str, counts: NDArray | None, classes: NDArra
     return target, target / (counts / counts.sum())
 
 
-def check_class_sizes(counts: NDArray, classes: NDArray) -> None:
+def check_class_sizes(counts: Array, classes: Array) -> None:
     """Refuse classes without rows."""
     if names := classes[counts <= 0].tolist():
         raise ValueError(f"classes {names} have no rows: leave them out of classes, or add rows of them")
 
 
-def shift_in_place(P: NDArray, old: FloatArray, new: FloatArray) -> None:
+def shift_in_place(P: Array, old: FloatArray, new: FloatArray) -> None:
     """Posteriors at priors ``new`` written over those at ``old``, block by block: there may be no memory for a copy."""
     for block in row_blocks(*P.shape):
         P[block] = shift_rows(P[block], new / old)
 
 
-def labelled_moments(P: NDArray, codes: IntArray, weights: Floats, n_classes: int, target: Floats = None) -> Moments:
+def labelled_moments(P: Array, codes: IntArray, weights: Floats, n_classes: int, target: Floats = None) -> Moments:
     """Sums of all rows in one pass; with priors ``target``, of rows shifted to them and weighted as their classes."""
     weights, ratio = np.ones(len(codes)) if weights is None else weights, np.ones(n_classes)
     if target is not None:
@@ -96,7 +94,7 @@ def gramian_from_moments(moments: Moments) -> FloatArray:
 
 
 def of_moments(
-    moments: Moments, classes: NDArray, counts: Floats = None, method: str = ONE_STEP, priors: Any = None, **rest: Any
+    moments: Moments, classes: Array, counts: Floats = None, method: str = ONE_STEP, priors: Any = None, **rest: Any
 ) -> CollisionMatrix:
     """The projected estimate from sums of rows (``counts``: rows of each class, where units are not single rows)."""
     S, variance = moments.ratio()
@@ -112,7 +110,7 @@ def _kish(moments: Moments) -> FloatArray:
 
 
 def _projected(
-    B: FloatArray, priors: FloatArray, classes: NDArray, variances: Any, held_out: Any, method: str, **rest: Any
+    B: FloatArray, priors: FloatArray, classes: Array, variances: Any, held_out: Any, method: str, **rest: Any
 ) -> CollisionMatrix:
     """An estimate of B, projected; ``variances`` of S and of the PBER, ``held_out`` 0/1 error with its variance."""
     found = project(B, priors)
@@ -144,7 +142,7 @@ class CollisionAccumulator:
            [0.15, 0.85]])
     """
 
-    def __init__(self, classes: Names, priors: npt.ArrayLike | None = None) -> None:
+    def __init__(self, classes: Names, priors: Given = None) -> None:
         self.classes = check.check_classes(classes)
         k = len(self.classes)
         self.priors = None if priors is None else check.check_priors(priors, k)
@@ -158,9 +156,7 @@ class CollisionAccumulator:
         self._counts = np.zeros((2, k))  # weights and squared weights of each class
         self._strata = [Moments(k) for _ in range(1 if priors is None else k)]
 
-    def update(
-        self, P: npt.ArrayLike, y: npt.ArrayLike | None = None, sample_weight: npt.ArrayLike | None = None
-    ) -> CollisionAccumulator:
+    def update(self, P: Values, y: Given = None, sample_weight: Given = None) -> CollisionAccumulator:
         """Add rows: posteriors ``P`` (n×K) that no model saw in training, and their labels ``y`` where known."""
         posteriors, codes, _ = check.labelled_posteriors(P, y, self.classes)
         return self._update(posteriors, codes, check.check_weights(sample_weight, len(posteriors)))
@@ -233,14 +229,14 @@ class CollisionAccumulator:
 
 
 def collision_matrix_from_posteriors(
-    P: npt.ArrayLike,
-    y: npt.ArrayLike | None = None,
+    P: Values,
+    y: Given = None,
     *,
-    votes: npt.ArrayLike | None = None,
+    votes: Given = None,
     classes: Names | None = None,
-    priors: npt.ArrayLike | str = "empirical",
-    sample_weight: npt.ArrayLike | None = None,
-    groups: npt.ArrayLike | None = None,
+    priors: Values | str = "empirical",
+    sample_weight: Given = None,
+    groups: Given = None,
 ) -> CollisionMatrix:
     """Collision matrix from held-out posteriors, with intervals.
 
@@ -306,7 +302,7 @@ def collision_matrix_from_posteriors(
     return of_moments(moments, names, counts, method, target, **rest)
 
 
-def _check_votes(votes: Any, P: FloatArray, names: npt.NDArray[Any]) -> FloatArray:
+def _check_votes(votes: Any, P: FloatArray, names: Array) -> FloatArray:
     counted = check.check_votes(votes, "votes")
     if counted.shape != P.shape:
         raise ValueError(f"votes must have the shape of P {P.shape}, got {counted.shape}")
@@ -325,7 +321,7 @@ def group_numbers(groups: Any, n_rows: int) -> IntArray:
 
 
 def _accumulated(
-    P: FloatArray, codes: IntArray | None, w: FloatArray, names: NDArray, ratio: Floats, target: Floats
+    P: FloatArray, codes: IntArray | None, w: FloatArray, names: Array, ratio: Floats, target: Floats
 ) -> CollisionAccumulator:
     """The sums of some rows, at priors ``target`` where these are given: see :func:`_target`."""
     apart = len(names) <= MAX_STRATA
@@ -334,9 +330,7 @@ def _accumulated(
     return CollisionAccumulator(names, target if apart else None)._update(P, codes, w, ratio)
 
 
-def accumulate(
-    chunks: Iterable[Any], classes: Names, *, priors: npt.ArrayLike | None = None, verbose: int = 0
-) -> CollisionMatrix:
+def accumulate(chunks: Iterable[Any], classes: Names, *, priors: Given = None, verbose: int = 0) -> CollisionMatrix:
     """Collision matrix from a stream that is read once and never held: a generator, a DataLoader, Parquet batches.
 
     Parameters
@@ -366,9 +360,7 @@ def accumulate(
     return accumulator.result()
 
 
-def _from_dask(
-    P: Any, y: Any, classes: Any, priors: npt.ArrayLike | str, sample_weight: npt.ArrayLike | None
-) -> CollisionMatrix:
+def _from_dask(P: Any, y: Any, classes: Any, priors: Values | str, sample_weight: Given) -> CollisionMatrix:
     blocks = _dask.blocks(P, y, sample_weight)
     if classes is None and hasattr(P, "columns"):
         classes = list(P.columns)
@@ -402,13 +394,13 @@ def _add_counts(parts: list[dict[Any, float]]) -> dict[Any, float]:
 
 
 def shrunk_collision_matrix(
-    P: npt.ArrayLike,
-    y: npt.ArrayLike,
+    P: Values,
+    y: Values,
     *,
     classes: Names | None = None,
-    priors: npt.ArrayLike | str = "empirical",
-    sample_weight: npt.ArrayLike | None = None,
-    groups: npt.ArrayLike | None = None,
+    priors: Values | str = "empirical",
+    sample_weight: Given = None,
+    groups: Given = None,
 ) -> CollisionMatrix:
     """Collision matrix of many classes from held-out posteriors of a model that is well calibrated.
 
@@ -431,7 +423,7 @@ def shrunk_collision_matrix(
 
 
 def one_step_and_moments(
-    P: NDArray, codes: IntArray, weights: Floats, classes: NDArray, target: Floats, groups: npt.ArrayLike | None = None
+    P: Array, codes: IntArray, weights: Floats, classes: Array, target: Floats, groups: Given = None
 ) -> tuple[CollisionMatrix, Moments]:
     """The one-step estimate at priors ``target`` (None: those of the rows), and what :func:`shrink` takes beside it."""
     # In one pass where it can be: with many classes every further one is a costly read of memory.

@@ -6,7 +6,6 @@ import warnings
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from sklearn.base import clone
 from sklearn.utils import check_random_state, indexable
 from sklearn.utils.metaestimators import _safe_split
@@ -14,7 +13,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from collidescope import _checks as check
-from collidescope._checks import CollisionWarning, FloatArray, IntArray
+from collidescope._checks import Array, CollisionWarning, FloatArray, Given, IntArray, Values
 from collidescope.equations.densities import Divergences, divergences_from_posteriors
 from collidescope.equations.posterior import shift_priors
 from collidescope.estimate import collision_matrix_from_posteriors, group_numbers, resolve_priors
@@ -29,12 +28,12 @@ MOST_CHANNELS = 4  #: channels that the last axis of an image may have, where th
 def estimate_collisions(
     classifier: Any,
     X: Any,
-    y: npt.ArrayLike,
+    y: Values,
     *,
     cv: int | str | Any = 5,
-    priors: npt.ArrayLike | str = "empirical",
-    sample_weight: npt.ArrayLike | None = None,
-    groups: npt.ArrayLike | None = None,
+    priors: Values | str = "empirical",
+    sample_weight: Given = None,
+    groups: Given = None,
     limit: bool = False,
     n_jobs: int | None = None,
     random_state: int | None = 0,
@@ -100,10 +99,10 @@ def estimate_collisions(
 def crossfit_posteriors(
     classifier: Any,
     X: Any,
-    y: npt.ArrayLike,
+    y: Values,
     *,
     cv: int | str | Any = 5,
-    groups: npt.ArrayLike | None = None,
+    groups: Given = None,
     n_jobs: int | None = None,
     random_state: int | None = 0,
 ) -> FloatArray:
@@ -120,9 +119,7 @@ def crossfit_posteriors(
     return _held_out(classifier, X, labels, splits, n_jobs)
 
 
-def _held_out(
-    classifier: Any, X: Any, y: npt.NDArray[Any], splits: list[Split] | None, n_jobs: int | None
-) -> FloatArray:
+def _held_out(classifier: Any, X: Any, y: Array, splits: list[Split] | None, n_jobs: int | None) -> FloatArray:
     """Posteriors of every row by clones trained on other rows; without ``splits`` by the classifier itself."""
     if splits is None:
         P = classifier.predict_proba(X)
@@ -147,7 +144,7 @@ def _held_out(
 
 
 def _folds(
-    classifier: Any, X: Any, y: npt.NDArray[Any], cv: Any, random_state: Any, groups: Any
+    classifier: Any, X: Any, y: Array, cv: Any, random_state: Any, groups: Any
 ) -> tuple[list[Split] | None, IntArray | None]:
     """The folds of a cross-fit, None for a classifier that is fitted, and group numbers; refuses what cannot be."""
     units = None if groups is None else group_numbers(groups, len(y))
@@ -197,7 +194,7 @@ def check_table(X: Any) -> None:
         raise ValueError(f"X has the column {twice!r} more than once: rename one of them")
 
 
-def check_targets(y: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def check_targets(y: Array) -> Array:
     """The sorted distinct labels; those that scikit-learn does not take for classes are refused."""
     classes = check.classes_of(check.check_labels(y))
     kinds = sorted({type(label).__name__ for label in y[:1000].tolist()})
@@ -264,7 +261,7 @@ def plain_labels(y: Any) -> Any:
     return y if numbers or getattr(y, "ndim", 1) != 1 else check.check_labels(y)
 
 
-def check_rows(X: Any, y: npt.NDArray[Any]) -> None:
+def check_rows(X: Any, y: Array) -> None:
     """Refuse an X that is no table, or has other rows than ``y``."""
     shape = X.shape if hasattr(X, "shape") else (len(X),) if hasattr(X, "__len__") else ()
     if not shape:

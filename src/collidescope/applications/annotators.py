@@ -28,21 +28,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from scipy.sparse import csr_array
 from scipy.special import ndtr, ndtri, stdtr
 
 from collidescope import _checks as check
-from collidescope._checks import FloatArray, IntArray
+from collidescope._checks import Array, FloatArray, IntArray, Values
 from collidescope.applications import _inputs as inputs
-from collidescope.applications._inputs import Array, Mean, Names, Told, mean_and_error, wilson_interval
+from collidescope.applications._inputs import Mean, Names, Told, mean_and_error, wilson_interval
 from collidescope.counting import collision_matrix_from_votes, count_table, input_groups, label_codes, vote_table
 from collidescope.matrix import UNSEEN, CollisionMatrix, _half_width
 
 FEWEST_ITEMS = 20  #: with fewer shared items an annotator is not tested: a mean of so few has no normal distribution
 #: Item, class and annotator of each vote, as numbers; names of the annotators.
-Votes = tuple[IntArray, IntArray, IntArray, npt.NDArray[Any]]
+Votes = tuple[IntArray, IntArray, IntArray, Array]
 NOT_LEARNED, NOISE, AGREED = "not learned yet", "label noise or leak", "agreed"
 PRIORS_GAP = 0.05  #: class shares that differ by more describe different populations, and S depends on them
 FORMULAS = {  #: the coefficients as functions of B, for people
@@ -127,7 +126,7 @@ class AnnotatorReport(Told, title="Who votes differently?", table="annotators"):
 
 
 def compare_annotators(
-    items: Any, labels: Array, annotators: Array, *, classes: Names = None, level: float = 0.95, alpha: float = 0.05
+    items: Any, labels: Values, annotators: Values, *, classes: Names = None, level: float = 0.95, alpha: float = 0.05
 ) -> AnnotatorReport:
     """S, agreement and its coefficients from votes whose voters are known, and who votes differently.
 

@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import squareform
@@ -36,7 +35,7 @@ from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
 from sklearn.utils import _safe_indexing
 
 from collidescope import _checks as check
-from collidescope._checks import FloatArray
+from collidescope._checks import FloatArray, Given, Values
 from collidescope._progress import Progress
 from collidescope._rows import agreement
 from collidescope.applications import _inputs as inputs
@@ -90,11 +89,11 @@ class ColumnValue(Told, title="Which column tells the classes apart?", hidden=("
 def column_value(
     clf: Any,
     X: Any,
-    y: npt.ArrayLike,
+    y: Values,
     *,
     columns: Sequence[Any] | Mapping[str, Sequence[Any]] | None = None,
     costs: Mapping[Any, float] | None = None,
-    groups: npt.ArrayLike | None = None,
+    groups: Given = None,
     cv: int | Any = 5,
     budget: int = 51,
     level: float = 0.95,
@@ -279,11 +278,11 @@ class SubgroupCollisions(Told, title="For whom do the classes collide?"):
 
 def collisions_by(
     P: Any,
-    y: npt.ArrayLike | None,
-    groups: npt.ArrayLike,
+    y: Given,
+    groups: Values,
     *,
-    clusters: npt.ArrayLike | None = None,
-    posteriors_by_size: Mapping[int, npt.ArrayLike] | None = None,
+    clusters: Given = None,
+    posteriors_by_size: Mapping[int, Values] | None = None,
     classes: Names = None,
     level: float = 0.95,
     fdr: float = 0.05,
@@ -378,10 +377,10 @@ class CollisionChange(Told, title="Did collisions change?"):
 
 
 def collision_change(
-    P_before: npt.ArrayLike,
-    y_before: npt.ArrayLike,
-    P_after: npt.ArrayLike,
-    y_after: npt.ArrayLike | None = None,
+    P_before: Values,
+    y_before: Values,
+    P_after: Values,
+    y_after: Given = None,
     *,
     classes: Names = None,
     level: float = 0.95,
@@ -428,9 +427,7 @@ class GroupedLabels(NamedTuple):
         return f"{same} of the time, {self.chance:.0%} by chance: {advice}" if self.suspicious else ""
 
 
-def grouped_labels(
-    groups: npt.ArrayLike, y: npt.ArrayLike, *, least_values: int = 20, random_state: int = 0
-) -> GroupedLabels:
+def grouped_labels(groups: Values, y: Values, *, least_values: int = 20, random_state: int = 0) -> GroupedLabels:
     """Do rows that share a value of an id-like column agree in their label far more than chance?
 
     ``agreement`` is how often two rows of one value have the same label, ``chance`` the same with shuffled labels.

@@ -19,12 +19,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from scipy.special import ndtri, stdtrit
 
 from collidescope import _checks as check
-from collidescope._checks import FloatArray, IntArray
+from collidescope._checks import FloatArray, Given, IntArray, Values
 from collidescope.applications._inputs import Names, Told, check_rates, curve_of, group_codes, is_table, residuals
 from collidescope.limit import Limit
 
@@ -124,13 +123,13 @@ class Ceilings(Told, title="What is the best possible value of a metric?", hidde
 
 def ceilings(
     P: Any,
-    y: npt.ArrayLike | None = None,
+    y: Given = None,
     *,
     y_pred: Any = None,
     limit: Any = None,
-    posteriors_by_size: Mapping[int, npt.ArrayLike] | None = None,
-    cost: npt.ArrayLike | None = None,
-    groups: npt.ArrayLike | None = None,
+    posteriors_by_size: Mapping[int, Values] | None = None,
+    cost: Given = None,
+    groups: Given = None,
     classes: Names = None,
     level: float = 0.95,
     random_state: int = 0,

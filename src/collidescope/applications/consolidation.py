@@ -29,7 +29,7 @@ from scipy.ndimage import gaussian_filter1d
 from scipy.signal import find_peaks
 
 from collidescope import _checks as check
-from collidescope._checks import FloatArray, IntArray
+from collidescope._checks import Array, FloatArray, IntArray, Values
 from collidescope._text import HTML_CLASSES, LEVEL, TEXT_CLASSES
 from collidescope.applications._inputs import Names, Told, check_matrix, check_rates, discovered, scored
 from collidescope.matrix import CollisionMatrix, _half_width, class_numbers
@@ -236,7 +236,7 @@ def _with_interval(cm: CollisionMatrix) -> str:
 
 
 def _constraints(
-    classes: npt.NDArray[Any], must_merge: Any, cannot_merge: Any, most: int
+    classes: Array, must_merge: Any, cannot_merge: Any, most: int
 ) -> tuple[list[list[int]], npt.NDArray[np.bool_]]:
     """What may be merged, as class numbers: groups of must_merge, and which pairs stay apart (K×K)."""
     names, together = classes.tolist(), list[list[int]]()
@@ -257,7 +257,7 @@ def _constraints(
     return together, apart
 
 
-def _groups(classes: npt.NDArray[Any], given: Any, argument: str) -> list[list[int]]:
+def _groups(classes: Array, given: Any, argument: str) -> list[list[int]]:
     found = class_numbers(classes, [] if given is None else given, argument)
     if small := [group for group in found if len(group) < 2 or len(set(group)) < len(group)]:
         raise ValueError(f"{argument} must hold groups of two or more classes, got {classes[small[0]].tolist()}")
@@ -393,7 +393,7 @@ class SplitCandidates(Told, title="Which classes look like two?"):
 
 
 def split_candidates(
-    P: npt.ArrayLike, y: npt.ArrayLike, *, classes: Names = None, fdr: float = 0.05, random_state: int = 0
+    P: Values, y: Values, *, classes: Names = None, fdr: float = 0.05, random_state: int = 0
 ) -> SplitCandidates:
     """Which classes fall into separate groups that collide with different classes?
 

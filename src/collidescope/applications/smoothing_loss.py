@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
 from collidescope import _checks as check
+from collidescope._checks import Values
 from collidescope.applications.training import check_strength
 from collidescope.matrix import CollisionMatrix
 
@@ -30,7 +30,7 @@ class SmoothedCrossEntropy(nn.Module):
 
     targets: Tensor
 
-    def __init__(self, matrix: CollisionMatrix | npt.ArrayLike, strength: float = 0.1, reduction: str = "mean") -> None:
+    def __init__(self, matrix: CollisionMatrix | Values, strength: float = 0.1, reduction: str = "mean") -> None:
         super().__init__()
         S = matrix.matrix if isinstance(matrix, CollisionMatrix) else check.check_stochastic(matrix, "matrix")
         self.strength = a = check_strength(strength)
