@@ -137,8 +137,7 @@ def collision_matrix_from_votes(votes: Any, classes: Names | None = None) -> Col
     if _dask.is_dask(votes):
         names = _wide_names(votes, classes)
         part = _dask.delayed(lambda b: _count(_wide_counts(b, names) if len(b) else csr_array((0, len(names))))[0])
-        parts = [part(block) for block, _, _ in _dask.blocks(votes, None, None)]
-        sums = _dask.tree(parts, merged)
+        sums = _dask.tree([part(block) for block, *_ in _dask.blocks(votes, None, None)], merged)
     else:
         counts, names = vote_table(votes, classes)
         sums, _ = _count(counts)

@@ -9,7 +9,7 @@ one; a custom one comes from the posteriors of a teacher (:func:`taught`) or fro
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cached_property, partial
+from functools import cached_property
 
 import numpy as np
 from scipy.special import log_ndtr, logsumexp, softmax
@@ -219,8 +219,7 @@ def taught(inputs: Inputs, teacher: Posteriors) -> Problem:
 def dense(draw: Draws, log_densities: Posteriors, n_classes: int, n_features: int) -> Problem:
     """Equally common classes: ``draw`` as in :class:`Problem`, ``log_densities(X)`` n×K values up to a shared term."""
     priors = np.full(n_classes, 1 / n_classes)
-    posteriors = partial(softmax, axis=1)
-    return Problem(priors, np.arange(n_classes), draw, lambda X: posteriors(log_densities(X)), n_features)
+    return Problem(priors, np.arange(n_classes), draw, lambda X: softmax(log_densities(X), axis=1), n_features)
 
 
 def with_label_noise(problem: Problem, transition: Values) -> Problem:

@@ -52,15 +52,16 @@ def resolve_priors(priors: Values | str, counts: Array, classes: Array) -> Float
     return check.check_priors(priors, k)
 
 
-def _target(priors: Values | str, counts: Array | None, classes: Array) -> tuple[Floats, Floats]:
+def target_priors(priors: Values | str, counts: Array | None, classes: Array) -> tuple[Floats, Floats]:
     """The wanted priors and their ratio to those of the rows; None and None where they are the same."""
-    if isinstance(priors, str) and priors == "empirical":
-        return None, None
-    if counts is None:
+    natural = isinstance(priors, str) and priors == "empirical"
+    if counts is not None:
+        target = resolve_priors(priors, counts, classes)
+        return (None, None) if natural else (target, target / (counts / counts.sum()))
+    if not natural:
         hint = "without labels use shift_priors and sample_weight first"
         raise ValueError(f"priors other than 'empirical' need y: {hint}")
-    target = resolve_priors(priors, counts, classes)
-    return target, target / (counts / counts.sum())
+    return None, None
 
 
 def check_class_sizes(counts: Array, classes: Array) -> None:
@@ -99,14 +100,10 @@ def of_moments(
     """The projected estimate from sums of rows (``counts``: rows of each class, where units are not single rows)."""
     S, variance = moments.ratio()
     priors = moments.rho / moments.size if priors is None else priors  # exact where weights were made to give them
-    rest |= {"counts": _kish(moments) if counts is None else counts, "covariance": moments.covariance()}
+    counts = moments.rho**2 / moments.rho2 if counts is None else counts  # of weighted units the effective number
+    rest |= {"counts": counts, "covariance": moments.covariance()}
     variances = variance, moments.error()[1]
     return _projected(S * priors[:, None], priors, classes, variances, moments.held_out_error(), method, **rest)
-
-
-def _kish(moments: Moments) -> FloatArray:
-    """The effective number of units of every class, when they are weighted."""
-    return moments.rho**2 / moments.rho2
 
 
 def _projected(
@@ -284,7 +281,7 @@ def collision_matrix_from_posteriors(
     n, k = posteriors.shape
     weights = check.unit_weights(check.check_weights(sample_weight, n))
     counted = None if votes is None else _check_votes(votes, posteriors, names)
-    target, ratio = _target(priors, None if codes is None else np.bincount(codes, weights, k), names)
+    target, ratio = target_priors(priors, None if codes is None else np.bincount(codes, weights, k), names)
     if groups is None and counted is None:
         return _accumulated(posteriors, codes, weights, names, ratio, target).result()
     if ratio is not None:
@@ -296,7 +293,7 @@ def collision_matrix_from_posteriors(
             moments.add(rows.take(block))
     else:
         moments.add_groups(rows, group_numbers(groups, n))
-        rest = {"units": _kish(moments), "n_units": moments.units}
+        rest = {"units": moments.rho**2 / moments.rho2, "n_units": moments.units}
     check_class_sizes(moments.rho, names)
     counts = rows.rho.sum(axis=0) ** 2 / (rows.rho**2).sum(axis=0)
     return of_moments(moments, names, counts, method, target, **rest)
@@ -323,7 +320,7 @@ def group_numbers(groups: Any, n_rows: int) -> IntArray:
 def _accumulated(
     P: FloatArray, codes: IntArray | None, w: FloatArray, names: Array, ratio: Floats, target: Floats
 ) -> CollisionAccumulator:
-    """The sums of some rows, at priors ``target`` where these are given: see :func:`_target`."""
+    """The sums of some rows, at priors ``target`` where these are given: see :func:`target_priors`."""
     apart = len(names) <= MAX_STRATA
     if ratio is not None and not apart:  # intervals are a little wide: they allow for the class shares, which are known
         w = w * ratio[codes]
@@ -371,7 +368,7 @@ def _from_dask(P: Any, y: Any, classes: Any, priors: Values | str, sample_weight
         classes = np.arange(P.shape[1]) if counts is None else sorted(counts)
     names = check.check_classes(classes)
     weights = None if counts is None else np.array([counts.get(name, 0.0) for name in names.tolist()])
-    target, ratio = _target(priors, weights, names)
+    target, ratio = target_priors(priors, weights, names)
     part = _dask.delayed(partial(_dask_block, names=names, ratio=ratio, target=target))
     accumulator: CollisionAccumulator = _dask.tree([part(*block) for block in blocks], merged)
     return accumulator.result()
@@ -416,9 +413,7 @@ def shrunk_collision_matrix(
     posteriors, codes, names = check.labelled_posteriors(P, check.check_labels(y), classes)
     assert codes is not None  # there are labels
     weights = check.unit_weights(check.check_weights(sample_weight, len(codes)))
-    counts = np.bincount(codes, weights, len(names))
-    check_class_sizes(counts, names)
-    target, _ = _target(priors, counts, names)
+    target, _ = target_priors(priors, np.bincount(codes, weights, len(names)), names)
     return shrink(*one_step_and_moments(posteriors, codes, weights, names, target, groups))
 
 

@@ -16,7 +16,7 @@ from collidescope import _checks as check
 from collidescope._checks import Array, CollisionWarning, FloatArray, Given, IntArray, Values
 from collidescope.equations.densities import Divergences, divergences_from_posteriors
 from collidescope.equations.posterior import shift_priors
-from collidescope.estimate import collision_matrix_from_posteriors, group_numbers, resolve_priors
+from collidescope.estimate import collision_matrix_from_posteriors, group_numbers, target_priors
 from collidescope.folds import FRACTIONS, Split, fold_numbers, mean_size, nested_splits, resolve_splits, run_folds
 from collidescope.limit import limit_from_posteriors
 from collidescope.matrix import CollisionMatrix
@@ -79,7 +79,7 @@ def estimate_collisions(
     # Before the folds are fitted, which may take hours.
     weights = check.unit_weights(check.check_weights(sample_weight, len(labels)))
     codes = check.encode_labels(labels, classes)
-    resolved = resolve_priors(priors, np.asarray(np.bincount(codes, weights, len(classes)), np.float64), classes)
+    target, _ = target_priors(priors, np.bincount(codes, weights, len(classes)), classes)
     splits, units = _folds(classifier, X, labels, cv, random_state, groups)
     if limit and splits is None:
         raise ValueError("limit=True trains on parts of the rows, which cv='prefit' does not: pass a number of folds")
@@ -90,9 +90,8 @@ def estimate_collisions(
         return cm
     smaller = [parts for f in sorted(FRACTIONS) if (parts := nested_splits(splits, codes, f, 0, units))]
     every = [*(_held_out(classifier, X, labels, parts, n_jobs) for parts in smaller), P]
-    natural = isinstance(priors, str) and priors == "empirical"
-    options: dict[str, Any] = {"folds": fold_numbers(splits), "classes": classes}
-    options |= {"sample_weight": None if sample_weight is None else weights, "priors": None if natural else resolved}
+    options: dict[str, Any] = {"folds": fold_numbers(splits), "classes": classes, "priors": target}
+    options["sample_weight"] = None if sample_weight is None else weights
     return cm, limit_from_posteriors(every, codes, [mean_size(parts) for parts in (*smaller, splits)], **options)
 
 
@@ -154,19 +153,18 @@ def _folds(
     if isinstance(cv, str):
         check.check_choice(cv, ["prefit"], "cv")
         _check_classifier(classifier, fitted=True)
-        if list(classifier.classes_) != list(classes):
-            message = f"y has classes {classes.tolist()}, the fitted classifier knows {list(classifier.classes_)}"
-            raise ValueError(message)
+        if (known := list(classifier.classes_)) != list(classes):
+            raise ValueError(f"y has classes {classes.tolist()}, the fitted classifier knows {known}")
         return None, units
     try:
         check_random_state(random_state)
         clone(classifier)
     except ValueError:
-        message = f"random_state must be None, a whole number ≥ 0 or a RandomState, got {random_state!r}"
-        raise ValueError(message) from None
+        wanted = "None, a whole number ≥ 0 or a RandomState"
+        raise ValueError(f"random_state must be {wanted}, got {random_state!r}") from None
     except TypeError as error:
-        message = f"classifier of type {type(classifier).__name__} cannot be cloned for the folds: {error}"
-        raise ValueError(message) from None
+        name = type(classifier).__name__
+        raise ValueError(f"classifier of type {name} cannot be cloned for the folds: {error}") from None
     splits, notes = resolve_splits(cv, y, classes, random_state, groups=units)
     for note in notes:
         warnings.warn(note, CollisionWarning, stacklevel=3)
@@ -197,12 +195,11 @@ def check_table(X: Any) -> None:
 def check_targets(y: Array) -> Array:
     """The sorted distinct labels; those that scikit-learn does not take for classes are refused."""
     classes = check.classes_of(check.check_labels(y))
-    kinds = sorted({type(label).__name__ for label in y[:1000].tolist()})
     try:
         check_classification_targets(y)
     except (TypeError, ValueError) as error:
-        message = f"y must hold classes (text, whole numbers or booleans), got {', '.join(kinds)}: {error}"
-        raise ValueError(message) from None
+        kinds = ", ".join(sorted({type(label).__name__ for label in y[:1000].tolist()}))
+        raise ValueError(f"y must hold classes (text, whole numbers or booleans), got {kinds}: {error}") from None
     return classes
 
 
@@ -247,9 +244,8 @@ def as_votes(y: Any) -> tuple[FloatArray | None, Any]:
         return None, None
     votes = check.check_votes(y, "y (votes; for labels pass one column)")
     names = list(y.columns) if hasattr(y, "columns") else list(range(shape[1]))
-    if not (votes.sum(axis=0) > 0).all():
-        empty = names[int((votes.sum(axis=0) == 0).argmax())]
-        raise ValueError(f"y (votes) has no vote for class {empty!r}: leave that column out")
+    if not (voted := votes.any(axis=0)).all():
+        raise ValueError(f"y (votes) has no vote for class {names[int(voted.argmin())]!r}: leave that column out")
     classes = check.check_classes(names)
     order = np.argsort(classes)
     return votes[:, order], classes[order]

@@ -489,14 +489,12 @@ def membership(
         raise ValueError(f"names must be a list with one name per group, got {names!r}")
     if names is not None and len(names) != len(groups):
         raise ValueError(f"names must have one entry per group ({len(groups)}), got {len(names)}")
-    group_of: dict[int, int] = {}
-    for g, group in enumerate(numbers):
-        if not group:
-            raise ValueError(f"groups must not be empty, group number {g} is")
-        for k in group:
-            if k in group_of:
-                raise ValueError(f"groups must not overlap, class {labels[k]!r} occurs twice")
-            group_of[k] = g
+    if [] in numbers:
+        raise ValueError(f"groups must not be empty, group number {numbers.index([])} is")
+    grouped = np.concatenate([[], *numbers]).astype(int)
+    if (times := np.bincount(grouped)).max(initial=0) > 1:
+        raise ValueError(f"groups must not overlap, class {labels[int(times.argmax())]!r} occurs twice")
+    group_of = {k: g for g, group in enumerate(numbers) for k in group}
     owner = [group_of.get(k, -1 - k) for k in range(len(labels))]
     order = list(dict.fromkeys(owner))  # of first members
     if len(order) < 2:

@@ -88,7 +88,7 @@ def section(title: str, sentences: list[str], table: pd.DataFrame) -> dict[str, 
 def plain(value: Any) -> Any:
     """Arrays and tables as lists; None for what is missing."""
     if isinstance(value, pd.DataFrame):
-        value = value.to_dict("records")
+        value = (value if value.index.name is None else value.reset_index()).to_dict("records")
     if isinstance(value, dict):
         return {name: plain(part) for name, part in value.items()}
     if isinstance(value, list | tuple | np.ndarray):

@@ -1,10 +1,8 @@
 """People and models: how well do annotators agree, does one of them differ, and does a model see what they do?
 
 Agreement is a property of B, the mean over items of y yᵀ: two votes on an item agree with probability tr(B) = 1 - PBER.
-The usual coefficients compare that with votes drawn at random from the class shares π = B 1::
-
-    Fleiss' kappa          1 - (1 - tr B) / (1 - ‖π‖²)              B and π: means over items
-    Krippendorff's alpha   1 - (1 - tr B) / (1 - ‖π‖²) · (n-1)/n    B and π: means over the n votes that have a pair
+The usual coefficients (``FORMULAS``) compare that with votes drawn at random from the class shares π = B 1. Fleiss'
+kappa takes B and π as means over items, Krippendorff's alpha as means over the n votes that have a pair.
 
 An annotator who votes as the others do agrees with another as often as two others agree, and uses every class as often
 as they do: both differences have mean zero on every item, however hard it is, so items are the units. The annotator
@@ -119,10 +117,6 @@ class AnnotatorReport(Told, title="Who votes differently?", table="annotators"):
         odd = self.annotators["annotator"][self.annotators["flagged"]].tolist()
         words = f"votes otherwise than the rest: {', '.join(map(str, odd))}" if odd else "nobody differs beyond chance"
         return f"{len(self.annotators)} annotators, {words}."
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain numbers, text and lists, which JSON can hold."""
-        return super().to_dict() | {"agreement": inputs.plain(self.agreement.reset_index())}
 
 
 def compare_annotators(

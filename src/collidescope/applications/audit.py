@@ -127,9 +127,7 @@ class AuditReport(Told, title="Which errors could a better model avoid?", table=
         return f"{said} {points(self.fixable)} points ({fix}) could be fixed by a better model, {most}; {rest}."
 
     def to_dict(self) -> dict[str, Any]:
-        data = super().to_dict() | {"inherent": self.best, "not_learned_interval": plain(self.not_learned_interval)}
-        data["pairs"] = [pair | {"inherent": pair["best"]} for pair in data["pairs"]]  # the name in the report
-        return data
+        return super().to_dict() | {"not_learned_interval": plain(self.not_learned_interval)}
 
     def _shown(self, most: int | None) -> pd.DataFrame:
         return self.pairs[self.pairs["fixable"] > 0][:most]

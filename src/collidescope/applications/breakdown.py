@@ -1,17 +1,13 @@
 """What collisions depend on: columns (:func:`column_value`), subgroups of rows (:func:`collisions_by`), and time.
 
-Symbols: r = c - p for held-out posteriors p and one-hot labels c. The one-step estimates are means over rows, PBER =
-mean ‖r‖² and B[i, j] = -mean(r_i r_j), so a subgroup is estimated on its own rows and differences have standard errors
-by the central limit theorem. The *rate* of a pair is 2 B[i, j]: rates of all pairs sum to the PBER.
+The one-step estimates are means over rows of products of r = c - p (held-out posteriors p, one-hot labels c), so a
+subgroup is estimated on its own rows and differences have standard errors by the central limit theorem. The *rate* of a
+pair is 2 B[i, j]: rates of all pairs sum to the PBER.
 
 For a unit u (a column, or columns that go together) the same classifier is cross-fitted on all columns, on all but u,
-and on u alone, with the same folds::
-
-    needed(u) = PBER(all but u) - PBER(all)      what goes when u goes
-    alone(u)  = PBER(priors)    - PBER(u)        what u brings by itself
-
-are means of paired differences, with the standard error of their rows. A copy of a column makes both of them needless:
-columns that go together are found first and left out together.
+and on u alone, with the same folds: PBER(all but u) - PBER(all) and PBER(priors) - PBER(u) are means of paired
+differences, with the standard error of their rows. A copy of a column makes both of them needless: columns that go
+together are found first and left out together.
 """
 
 from __future__ import annotations

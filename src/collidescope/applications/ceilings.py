@@ -24,7 +24,7 @@ from scipy.special import ndtri, stdtrit
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, Given, IntArray, Values
-from collidescope.applications._inputs import Names, Told, check_rates, curve_of, group_codes, is_table, residuals
+from collidescope.applications._inputs import Mean, Names, Told, check_rates, curve_of, group_codes, is_table, residuals
 from collidescope.limit import Limit
 
 PARTS = 25  #: of the jackknife: 24 degrees of freedom, and each metric is computed 26 times
@@ -210,8 +210,7 @@ def _parts(codes: IntArray, units: IntArray | None, random_state: int) -> IntArr
 def _interval(values: FloatArray, level: float) -> tuple[float, float]:
     g = len(values) - 1
     stderr = np.sqrt((g - 1) / g * ((values[1:] - values[1:].mean()) ** 2).sum())
-    half = float(stdtrit(g - 1, (1 + level) / 2) * stderr)
-    return values[0] - half, values[0] + half
+    return Mean(values[0], stderr, g - 1).interval(level)
 
 
 def _range(sizes: list[int], values: FloatArray, level: float, best: float, side: int, n: int) -> tuple[float, float]:

@@ -94,10 +94,7 @@ class ConsolidationPlan(Told, title="Which classes to merge", rows=(TEXT_CLASSES
             why = f"there are {steps[0]} groups before the first step"
             why = f"the constraints keep {steps[-1]} groups apart" if n_groups < steps[-1] else why
             raise ValueError(f"n_groups must be from {max(steps[-1], 2)} to {steps[0]} here, got {n_groups}: {why}")
-        return self._at_step(steps.index(n_groups), names)
-
-    def _at_step(self, step: int, names: GroupNames) -> ConsolidationPlan:
-        grouping = self.groupings[step]
+        grouping = self.groupings[steps.index(n_groups)]
         groups = [self.source.classes[grouping == g].tolist() for g in range(int(grouping.max()) + 1)]
         named = [names(list(group)) for group in groups] if callable(names) else names
         matrix = self.source.merge(groups, _default_names(groups) if named is None else named)
@@ -197,18 +194,14 @@ def consolidate(
         raise ValueError("must_merge joins every class into one: keep at least 2 groups")
     limited = balance or most < cm.n_classes
     path = _path_table(cm, search, _greedy(W, together, partial(fits, most=cm.n_classes)) if limited else search)
-    start = ConsolidationPlan([], cm, path, tree, groupings, cm)
-    if n_groups is not None:
-        return start.at(n_groups, names)
-    if max_pber is None:
-        return start._at_step(0, names)
     several = path[path["n_groups"] >= 2]
-    enough = np.flatnonzero(several["pber"] <= max_pber + TIE)
-    if len(enough) == 0:
+    enough = several if max_pber is None else several[several["pber"] <= max_pber + TIE]
+    if enough.empty:
         left = f"{several['n_groups'].iloc[-1]} groups still have {several['pber'].iloc[-1]:.4g}"
         more = "allow more, or loosen the constraints"
         raise ValueError(f"max_pber={max_pber:g} is out of reach with 2 groups or more: {left}; {more}")
-    return start._at_step(int(enough[0]), names)
+    first = int(enough["n_groups"].iloc[0])
+    return ConsolidationPlan([], cm, path, tree, groupings, cm).at(first if n_groups is None else n_groups, names)
 
 
 def group_name(members: Sequence[Any]) -> str:

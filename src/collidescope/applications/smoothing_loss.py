@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from collidescope import _checks as check
 from collidescope._checks import Values
-from collidescope.applications.training import check_strength
+from collidescope.applications.training import smoothing_matrix
 from collidescope.matrix import CollisionMatrix
 
 
@@ -32,10 +31,9 @@ class SmoothedCrossEntropy(nn.Module):
 
     def __init__(self, matrix: CollisionMatrix | Values, strength: float = 0.1, reduction: str = "mean") -> None:
         super().__init__()
-        S = matrix.matrix if isinstance(matrix, CollisionMatrix) else check.check_stochastic(matrix, "matrix")
-        self.strength = a = check_strength(strength)
-        self.reduction = check.check_choice(reduction, ["mean", "sum", "none"], "reduction")
-        targets = (1 - a) * np.eye(len(S)) + a * S
+        cm = matrix if isinstance(matrix, CollisionMatrix) else CollisionMatrix(matrix)  # type: ignore[arg-type]
+        targets = smoothing_matrix(cm, strength)
+        self.strength, self.reduction = strength, check.check_choice(reduction, ["mean", "sum", "none"], "reduction")
         self.register_buffer("targets", torch.tensor(targets, dtype=torch.get_default_dtype()))
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:

@@ -118,9 +118,7 @@ def choose_smoothing(
     check_matrix(cm)
     codes = check.encode_labels(y, cm.classes)
     check_rows(X, codes)
-    present = cm.classes[np.unique(codes)]
-    if len(present) < 2:
-        raise ValueError(f"y holds a single class ({present[0]!r}): a classifier needs at least 2")
+    present = check.classes_of(cm.classes[codes])
     tried = np.unique([check_strength(v, "strengths") for v in check.check_finite(strengths, "strengths", ndim=1)])
     weight_name = _weight_argument(classifier)
     seed = check.check_count(random_state, "random_state", least=0)

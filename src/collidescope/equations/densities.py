@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import softmax
 
 from collidescope import _checks as check
 from collidescope._checks import Array, FloatArray, Given, Values
@@ -80,12 +81,10 @@ def posteriors_from_densities(X: Values, densities: Sequence[Any], priors: Given
     if X.ndim == 0 or X.shape[0] == 0:
         raise ValueError(f"X must hold at least one input, got shape {X.shape}")
     logs = np.column_stack([log_density(density, X) for density in densities]) + np.log(shares)
-    top = logs.max(axis=1, keepdims=True)
-    if not np.isfinite(top).all():
-        row = int((~np.isfinite(top[:, 0])).argmax())
+    if not (known := np.isfinite(logs.max(axis=1))).all():
+        row = int(known.argmin())
         raise ValueError(f"X has an input (row {row}) where every density is zero or undefined: it has no posterior")
-    weights = np.exp(logs - top)
-    return weights / weights.sum(axis=1, keepdims=True)
+    return np.asarray(softmax(logs, axis=1))
 
 
 def sample_mixture(
