@@ -70,7 +70,7 @@ def estimate_collisions(
     if _dask.is_dask(X):  # every block is scored and accumulated where it is
         if not isinstance(cv, str) or cv != "prefit":
             raise ValueError(f"cv must be 'prefit' with a Dask X, got {cv!r}: fit the classifier on other rows first")
-        _check_classifier(classifier, fitted=True)
+        check_classifier(classifier, fitted=True)
         names = classifier.classes_
         P = _dask.map_rows(classifier.predict_proba, X, list(names))
         return collision_matrix_from_posteriors(P, y, classes=names, priors=priors, sample_weight=sample_weight)
@@ -148,11 +148,11 @@ def _folds(
     """The folds of a cross-fit, None for a classifier that is fitted, and group numbers; refuses what cannot be."""
     units = None if groups is None else group_numbers(groups, len(y))
     classes = check_targets(y)
-    _check_classifier(classifier)
+    check_classifier(classifier)
     check_rows(X, y)
     if isinstance(cv, str):
         check.check_choice(cv, ["prefit"], "cv")
-        _check_classifier(classifier, fitted=True)
+        check_classifier(classifier, fitted=True)
         if (known := list(classifier.classes_)) != list(classes):
             raise ValueError(f"y has classes {classes.tolist()}, the fitted classifier knows {known}")
         return None, units
@@ -171,15 +171,16 @@ def _folds(
     return splits, units
 
 
-def _check_classifier(classifier: Any, fitted: bool = False) -> None:
-    name = (classifier if isinstance(classifier, type) else type(classifier)).__name__
+def check_classifier(classifier: Any, name: str = "classifier", *, fitted: bool = False) -> None:
+    """Refuse what has no ``predict_proba``, or is not ``fitted``."""
+    kind = (classifier if isinstance(classifier, type) else type(classifier)).__name__
     if isinstance(classifier, type):
-        raise ValueError(f"classifier must be an instance, got the class {name}: write {name}()")
+        raise ValueError(f"{name} must be an instance, got the class {kind}: write {kind}()")
     if not hasattr(classifier, "predict_proba"):
         remedy = "wrap it in sklearn.calibration.CalibratedClassifierCV"
-        raise ValueError(f"classifier must have predict_proba, {name} has not ({remedy})")
+        raise ValueError(f"{name} must have predict_proba, {kind} has not ({remedy})")
     if fitted and not hasattr(classifier, "classes_"):
-        raise ValueError(f"classifier is not fitted, and cv='prefit' needs it to be: {name} has no classes_")
+        raise ValueError(f"{name} is not fitted, and cv='prefit' needs it to be: {kind} has no classes_")
 
 
 def check_table(X: Any) -> None:

@@ -348,8 +348,8 @@ class CollisionMatrix(Value):
     def restore(cls, tree: Any) -> CollisionMatrix:
         """The inverse of :meth:`export`, with every check of the constructor; ValueError on what does not fit."""
         names = {f.name for f in fields(cls)} - {"covariance"} | {"covariance_lower"}
-        if not isinstance(tree, Mapping) or tree.keys() != names:
-            found = set(tree) if isinstance(tree, Mapping) else set()
+        found = set(tree) if isinstance(tree, Mapping) else set()
+        if found != names:
             raise ValueError(f"a collision matrix is damaged: check {', '.join(sorted(map(str, names ^ found)))}")
         values = dict(tree)
         info = values["info"].values() if isinstance(values["info"], Mapping) else [[]]

@@ -104,8 +104,7 @@ def shuffled_control(
     if "estimate" not in fresh.get_params():
         cm = estimate_collisions(fresh, X, shuffled)
     else:
-        if "limit" in fresh.get_params():
-            fresh.set_params(limit=False)  # the control needs the full size only
+        fresh.set_params(limit=False)  # the control needs the full size only
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CollisionWarning)  # of shuffled labels; the control has its own verdict
             fresh.fit(X, shuffled)

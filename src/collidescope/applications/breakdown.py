@@ -38,7 +38,7 @@ from collidescope.applications import _inputs as inputs
 from collidescope.applications._inputs import Names, Told, largest_collisions, loss_and_rates, mean_and_error, residuals
 from collidescope.counting import label_codes
 from collidescope.estimate import collision_matrix_from_posteriors
-from collidescope.estimators import check_rows, check_targets, crossfit_posteriors
+from collidescope.estimators import check_classifier, check_rows, check_targets, crossfit_posteriors
 from collidescope.folds import resolve_splits
 from collidescope.limit import limit_from_scores
 from collidescope.matrix import UNSEEN, CollisionMatrix
@@ -136,8 +136,7 @@ def column_value(
     if clf is None or type(clf).__module__.startswith("collidescope."):
         clf = fast_member(X)
         notes.append("values by a fast member (logistic regression and gradient boosting), not the full pool")
-    if isinstance(clf, type):
-        raise ValueError(f"clf must be an instance, got the class {clf.__name__}: write {clf.__name__}()")
+    check_classifier(clf, "clf")
 
     def cross_fit(kept: Sequence[Any]) -> FloatArray:
         """Residuals of the held-out posteriors; with no column those of the class shares of the training rows."""
@@ -323,8 +322,7 @@ def collisions_by(
         if not large[g]:
             rows.append(row | {"verdict": "too few rows" if sizes[g] < n else "the only group"})
             continue
-        parts = (here, ~here)
-        mean, rest = (mean_and_error(stats[part], None if clusters is None else units[part]) for part in parts)
+        mean, rest = (mean_and_error(stats[part], None if clusters is None else units[part]) for part in (here, ~here))
         gap, wide = mean.minus(rest), mean._replace(stderr=np.hypot(mean.stderr, UNSEEN / sizes[g]))
         ends = wide.columns("pber", each) | gap.columns("difference", each, "difference_")
         row |= {name: float(values[0]) for name, values in ends.items()}

@@ -29,7 +29,7 @@ from collidescope._checks import Array, FloatArray, Given, IntArray, Values
 from collidescope.applications._inputs import Told, check_matrix, discovered, is_table, mean_and_error
 from collidescope.applications.audit import confusion_table, entropies
 from collidescope.equations.densities import Seed, as_generator
-from collidescope.estimators import _check_classifier, check_rows
+from collidescope.estimators import check_classifier, check_rows
 from collidescope.folds import resolve_splits
 from collidescope.matrix import UNSEEN, CollisionMatrix
 
@@ -148,7 +148,7 @@ def check_strength(value: float, name: str = "strength") -> float:
 
 
 def _weight_argument(classifier: Any) -> str:
-    _check_classifier(classifier)
+    check_classifier(classifier)
     step, last = classifier.steps[-1] if hasattr(classifier, "steps") else ("", classifier)
     if not has_fit_parameter(last, "sample_weight"):
         name, others = type(last).__name__, "LogisticRegression, HistGradientBoostingClassifier and others do"
