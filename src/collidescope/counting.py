@@ -28,7 +28,7 @@ from scipy.sparse import csr_array, issparse
 from scipy.special import ndtri
 
 from collidescope import _checks as check
-from collidescope._checks import Array, FloatArray, IntArray, Names, Values
+from collidescope._checks import Array, ArrayLike, FloatArray, IntArray, Names
 from collidescope.equations.moments import Moments, Units, merged, row_blocks
 from collidescope.matrix import CollisionMatrix
 from collidescope.scale import _dask
@@ -84,7 +84,7 @@ def repeated_rows(X: Any) -> npt.NDArray[np.bool_]:
     return np.bincount(groups)[groups] > 1
 
 
-def count_collisions(X: Any, y: Values, *, average: str = "rows", classes: Names | None = None) -> CollisionMatrix:
+def count_collisions(X: Any, y: ArrayLike, *, average: str = "rows", classes: Names | None = None) -> CollisionMatrix:
     """Count collisions among rows whose inputs are exactly equal, or among votes on the same item.
 
     The result speaks for the inputs with two labels or more. ``coverage`` is their share (of the rows, or of the

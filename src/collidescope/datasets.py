@@ -15,7 +15,7 @@ import numpy as np
 from scipy.special import log_ndtr, logsumexp, softmax
 
 from collidescope import _checks as check
-from collidescope._checks import Array, FloatArray, Given, IntArray, Names, Values
+from collidescope._checks import Array, ArrayLike, FloatArray, Given, IntArray, Names
 from collidescope._scaling import blocks
 from collidescope.equations.densities import Seed, as_generator
 from collidescope.equations.projection import balance
@@ -51,7 +51,7 @@ class Problem:
         self.priors, self.classes, self.draw, self.n_features = priors, classes, draw, n_features
         self._teacher, self.nodes = teacher, nodes or self.drawn_nodes
 
-    def posteriors(self, X: Values) -> FloatArray:
+    def posteriors(self, X: ArrayLike) -> FloatArray:
         """True posterior of every row."""
         rows = check.check_finite(X, "X", ndim=2)
         if rows.shape[1] != self.n_features:
@@ -106,7 +106,9 @@ class GaussianProblem(Problem):
     0.158655
     """
 
-    def __init__(self, means: Values, scales: Values = 1.0, priors: Given = None, classes: Names | None = None) -> None:
+    def __init__(
+        self, means: ArrayLike, scales: ArrayLike = 1.0, priors: Given = None, classes: Names | None = None
+    ) -> None:
         self.means = check.check_finite(means, "means", ndim=2).copy()
         k = len(self.means)
         if k < 2:
@@ -222,7 +224,7 @@ def dense(draw: Draws, log_densities: Posteriors, n_classes: int, n_features: in
     return Problem(priors, np.arange(n_classes), draw, lambda X: softmax(log_densities(X), axis=1), n_features)
 
 
-def with_label_noise(problem: Problem, transition: Values) -> Problem:
+def with_label_noise(problem: Problem, transition: ArrayLike) -> Problem:
     """Another problem whose labels are replaced at random: P(shown j | true i) = transition[i, j]."""
     if not isinstance(problem, Problem):
         raise ValueError(f"problem must be a Problem of collidescope.datasets, got {type(problem).__name__}")

@@ -25,7 +25,7 @@ from typing import Any, Self
 import numpy as np
 
 from collidescope import _checks as check
-from collidescope._checks import Array, FloatArray, Given, IntArray, Names, Values
+from collidescope._checks import Array, ArrayLike, FloatArray, Given, IntArray, Names
 from collidescope._progress import Progress
 from collidescope.equations.gramian import without_own_pairs
 from collidescope.equations.moments import Moments, diagonal, merged, row_blocks, row_units
@@ -42,7 +42,7 @@ MAX_STRATA = 400
 ONE_STEP, PLUG_IN, VOTES = "one-step", "mean of p pᵀ", "one-step, votes"
 
 
-def resolve_priors(priors: Values | str, counts: Array, classes: Array) -> FloatArray:
+def resolve_priors(priors: ArrayLike | str, counts: Array, classes: Array) -> FloatArray:
     """The priors meant by "empirical", "uniform" or an array, given (weighted) class counts."""
     check_class_sizes(counts, classes)
     k = len(counts)
@@ -52,7 +52,7 @@ def resolve_priors(priors: Values | str, counts: Array, classes: Array) -> Float
     return check.check_priors(priors, k)
 
 
-def target_priors(priors: Values | str, counts: Array | None, classes: Array) -> tuple[Floats, Floats]:
+def target_priors(priors: ArrayLike | str, counts: Array | None, classes: Array) -> tuple[Floats, Floats]:
     """The wanted priors and their ratio to those of the rows; None and None where they are the same."""
     natural = isinstance(priors, str) and priors == "empirical"
     if counts is not None:
@@ -153,7 +153,7 @@ class CollisionAccumulator:
         self._counts = np.zeros((2, k))  # weights and squared weights of each class
         self._strata = [Moments(k) for _ in range(1 if priors is None else k)]
 
-    def update(self, P: Values, y: Given = None, sample_weight: Given = None) -> CollisionAccumulator:
+    def update(self, P: ArrayLike, y: Given = None, sample_weight: Given = None) -> CollisionAccumulator:
         """Add rows: posteriors ``P`` (n×K) that no model saw in training, and their labels ``y`` where known."""
         posteriors, codes, _ = check.labelled_posteriors(P, y, self.classes)
         return self._update(posteriors, codes, check.check_weights(sample_weight, len(posteriors)))
@@ -226,12 +226,12 @@ class CollisionAccumulator:
 
 
 def collision_matrix_from_posteriors(
-    P: Values,
+    P: ArrayLike,
     y: Given = None,
     *,
     votes: Given = None,
     classes: Names | None = None,
-    priors: Values | str = "empirical",
+    priors: ArrayLike | str = "empirical",
     sample_weight: Given = None,
     groups: Given = None,
 ) -> CollisionMatrix:
@@ -357,7 +357,7 @@ def accumulate(chunks: Iterable[Any], classes: Names, *, priors: Given = None, v
     return accumulator.result()
 
 
-def _from_dask(P: Any, y: Any, classes: Any, priors: Values | str, sample_weight: Given) -> CollisionMatrix:
+def _from_dask(P: Any, y: Any, classes: Any, priors: ArrayLike | str, sample_weight: Given) -> CollisionMatrix:
     blocks = _dask.blocks(P, y, sample_weight)
     if classes is None and hasattr(P, "columns"):
         classes = list(P.columns)
@@ -391,11 +391,11 @@ def _add_counts(parts: list[dict[Any, float]]) -> dict[Any, float]:
 
 
 def shrunk_collision_matrix(
-    P: Values,
-    y: Values,
+    P: ArrayLike,
+    y: ArrayLike,
     *,
     classes: Names | None = None,
-    priors: Values | str = "empirical",
+    priors: ArrayLike | str = "empirical",
     sample_weight: Given = None,
     groups: Given = None,
 ) -> CollisionMatrix:

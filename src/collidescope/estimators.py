@@ -13,7 +13,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from collidescope import _checks as check
-from collidescope._checks import Array, CollisionWarning, FloatArray, Given, IntArray, Values
+from collidescope._checks import Array, ArrayLike, CollisionWarning, FloatArray, Given, IntArray
 from collidescope.equations.densities import Divergences, divergences_from_posteriors
 from collidescope.equations.posterior import shift_priors
 from collidescope.estimate import collision_matrix_from_posteriors, group_numbers, target_priors
@@ -28,10 +28,10 @@ MOST_CHANNELS = 4  #: channels that the last axis of an image may have, where th
 def estimate_collisions(
     classifier: Any,
     X: Any,
-    y: Values,
+    y: ArrayLike,
     *,
     cv: int | str | Any = 5,
-    priors: Values | str = "empirical",
+    priors: ArrayLike | str = "empirical",
     sample_weight: Given = None,
     groups: Given = None,
     limit: bool = False,
@@ -98,7 +98,7 @@ def estimate_collisions(
 def crossfit_posteriors(
     classifier: Any,
     X: Any,
-    y: Values,
+    y: ArrayLike,
     *,
     cv: int | str | Any = 5,
     groups: Given = None,

@@ -32,7 +32,7 @@ from scipy.optimize import brentq
 from scipy.special import betainc, ndtr, ndtri
 
 from collidescope import _checks as check
-from collidescope._checks import Array, FloatArray, Given, IntArray, Names, Values
+from collidescope._checks import Array, ArrayLike, FloatArray, Given, IntArray, Names
 from collidescope._text import limit_facts, limit_words, percent
 from collidescope.equations.bounds import bayes_error_bounds
 from collidescope.equations.posterior import shift_rows
@@ -189,7 +189,7 @@ class Limit(Value):
             columns |= {"error": self.errors, "error_stderr": np.sqrt(np.diag(self.error_covariance))}
         return pd.DataFrame(columns)
 
-    def continuation(self, sizes: Values, level: float = 0.95) -> tuple[FloatArray, FloatArray, FloatArray]:
+    def continuation(self, sizes: ArrayLike, level: float = 0.95) -> tuple[FloatArray, FloatArray, FloatArray]:
         """(low, middle, high) of PBER(m) at any training sizes m: the band that a picture of the curve continues in."""
         tail = (1 - check.check_between(level, 0, 1, "level")) / 2
         sizes = check.check_finite(sizes, "sizes", ndim=1)
@@ -252,8 +252,8 @@ class Limit(Value):
 
 
 def limit_from_scores(
-    scores: Values,
-    sizes: Values,
+    scores: ArrayLike,
+    sizes: ArrayLike,
     *,
     errors: Given = None,
     baseline: Given = None,
@@ -304,9 +304,9 @@ def limit_from_scores(
 
 
 def limit_from_posteriors(
-    posteriors: Sequence[Values],
-    codes: Values,
-    sizes: Values,
+    posteriors: Sequence[ArrayLike],
+    codes: ArrayLike,
+    sizes: ArrayLike,
     *,
     folds: Given = None,
     classes: Names | None = None,
@@ -441,7 +441,7 @@ def _noise(scores: FloatArray, covariance: FloatArray, n_rows: float) -> FloatAr
     return covariance + np.diag((DISCREPANCY * (scores - scores[-1])) ** 2 + (UNSEEN / n_rows) ** 2)
 
 
-def _check_sizes(sizes: Values) -> FloatArray:
+def _check_sizes(sizes: ArrayLike) -> FloatArray:
     array = check.check_finite(sizes, "sizes", ndim=1)
     if not 2 <= len(array) <= MOST_SIZES or array[0] < 1 or (np.diff(array) <= 0).any():
         shown = array[:MOST_SIZES].tolist()
@@ -449,7 +449,7 @@ def _check_sizes(sizes: Values) -> FloatArray:
     return array
 
 
-def _check_rows(values: Values, name: str, n_sizes: int) -> FloatArray:
+def _check_rows(values: ArrayLike, name: str, n_sizes: int) -> FloatArray:
     array = check.check_finite(values, name, ndim=2)
     if array.shape[1] != n_sizes or len(array) < 2:
         raise ValueError(f"{name} must have one column per size ({n_sizes}) and at least 2 rows, got {array.shape}")

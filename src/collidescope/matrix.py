@@ -25,7 +25,7 @@ from scipy.special import stdtrit
 
 from collidescope import _checks as check
 from collidescope import _store
-from collidescope._checks import Array, FloatArray, Given, IntArray, Values
+from collidescope._checks import Array, ArrayLike, FloatArray, Given, IntArray
 from collidescope._text import as_html, as_text
 from collidescope.equations.bounds import bayes_error_bounds
 
@@ -220,7 +220,7 @@ class CollisionMatrix(Value):
         """Per class, the share of its inputs that the probabilistic Bayes classifier finds: S_kk."""
         return np.diag(self.matrix).copy()
 
-    def precision(self, population_priors: Values | str | None = None) -> FloatArray:
+    def precision(self, population_priors: ArrayLike | str | None = None) -> FloatArray:
         """Per class, how often a prediction of it is right: π_k S_kk / Σ_i π_i S_ik.
 
         ``population_priors`` are π, the class shares of the population that is predicted: an array, "empirical" for the
@@ -236,12 +236,12 @@ class CollisionMatrix(Value):
         """Per class, the share of its inputs predicted as something else: 1 - S_kk."""
         return 1 - self.recall()
 
-    def false_positive_rate(self, population_priors: Values | str | None = None) -> FloatArray:
+    def false_positive_rate(self, population_priors: ArrayLike | str | None = None) -> FloatArray:
         """Per class, the share of all other inputs predicted as it: Σ_{i≠k} π_i S_ik / Σ_{i≠k} π_i."""
         priors = self._population(population_priors)
         return (priors @ self.matrix - priors * self.recall()) / (1 - priors)
 
-    def _population(self, priors: Values | str | None) -> FloatArray:
+    def _population(self, priors: ArrayLike | str | None) -> FloatArray:
         if priors is None:
             return self.priors
         if isinstance(priors, str):
@@ -286,7 +286,7 @@ class CollisionMatrix(Value):
         rest = np.maximum(self.matrix.sum(axis=1) - np.asarray(matrix.sum(axis=1)).ravel(), 0.0)
         return SparseCollisions(matrix, rest, self.classes, None if self.stderr is None else keep(self.stderr))
 
-    def rates(self, population_priors: Values | str | None = None) -> pd.DataFrame:
+    def rates(self, population_priors: ArrayLike | str | None = None) -> pd.DataFrame:
         """Per class: prior, recall, precision, false-negative and false-positive rate (the methods of these names)."""
         import pandas as pd
 
@@ -421,7 +421,7 @@ def opened(data: Any, header: Mapping[str, Any], what: str, maker: str) -> dict[
     return {name: value for name, value in data.items() if name not in header}
 
 
-def _half_width(stderr: Values, counts: Given, level: float, units: Given = None) -> FloatArray:
+def _half_width(stderr: ArrayLike, counts: Given, level: float, units: Given = None) -> FloatArray:
     """Half the width of an interval from ``counts`` rows in ``units`` independent groups (None: every row is one)."""
     if counts is None:
         return np.asarray(stdtrit(np.inf, (1 + level) / 2) * np.asarray(stderr))

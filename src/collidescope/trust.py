@@ -19,7 +19,7 @@ from sklearn.base import clone
 from sklearn.utils import check_random_state
 
 from collidescope import _checks as check
-from collidescope._checks import CollisionWarning, Values
+from collidescope._checks import ArrayLike, CollisionWarning
 from collidescope._text import span, words_html
 from collidescope.equations.bounds import condition_number
 from collidescope.equations.recovery import Recovery
@@ -90,7 +90,7 @@ class LearningCurve:
 
 
 def shuffled_control(
-    estimator: Any, X: Any, y: Values, random_state: int | np.random.RandomState | None = 0
+    estimator: Any, X: Any, y: ArrayLike, random_state: int | np.random.RandomState | None = 0
 ) -> ShuffledControl:
     """Refit a ``CollisionClassifier``, or any classifier, on shuffled labels: does every row of S fall to the priors?
 

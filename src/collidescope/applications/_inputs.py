@@ -14,7 +14,7 @@ from scipy.special import stdtr, stdtrit
 from scipy.stats import binomtest, false_discovery_control
 
 from collidescope import _checks as check
-from collidescope._checks import Array, FloatArray, Given, IntArray, Values
+from collidescope._checks import Array, ArrayLike, FloatArray, Given, IntArray
 from collidescope._rows import row_hashes
 from collidescope._text import words_html
 from collidescope.matrix import CollisionMatrix, largest_pairs
@@ -133,7 +133,7 @@ def scored(source: Any, X: Any, y: Given, classes: Names, name: str = "P", y_nam
 
 
 def curve_of(
-    source: Any, y: Any, classes: Names, by_size: Mapping[int, Values] | None
+    source: Any, y: Any, classes: Names, by_size: Mapping[int, ArrayLike] | None
 ) -> tuple[Scored, dict[int, FloatArray]]:
     """(arguments as arrays, posteriors of the same rows by training size), from posteriors or a fitted classifier."""
     if hasattr(source, "predict_proba"):

@@ -31,7 +31,7 @@ from scipy.sparse import csr_array
 from scipy.special import ndtr, ndtri, stdtr
 
 from collidescope import _checks as check
-from collidescope._checks import Array, FloatArray, IntArray, Values
+from collidescope._checks import Array, ArrayLike, FloatArray, IntArray
 from collidescope.applications import _inputs as inputs
 from collidescope.applications._inputs import Mean, Names, Told, mean_and_error, wilson_interval
 from collidescope.counting import collision_matrix_from_votes, count_table, input_groups, label_codes, vote_table
@@ -120,7 +120,13 @@ class AnnotatorReport(Told, title="Who votes differently?", table="annotators"):
 
 
 def compare_annotators(
-    items: Any, labels: Values, annotators: Values, *, classes: Names = None, level: float = 0.95, alpha: float = 0.05
+    items: Any,
+    labels: ArrayLike,
+    annotators: ArrayLike,
+    *,
+    classes: Names = None,
+    level: float = 0.95,
+    alpha: float = 0.05,
 ) -> AnnotatorReport:
     """S, agreement and its coefficients from votes whose voters are known, and who votes differently.
 

@@ -32,7 +32,7 @@ from scipy.special import entr, ndtri
 from scipy.stats import binom
 
 from collidescope import _checks as check
-from collidescope._checks import Array, FloatArray, Given, IntArray, Values
+from collidescope._checks import Array, ArrayLike, FloatArray, Given, IntArray
 from collidescope.applications import _inputs as inputs
 from collidescope.applications._inputs import Names, Told, plain, scored, wilson_interval
 from collidescope.equations.moments import row_blocks
@@ -202,7 +202,7 @@ def audit(
     return AuditReport(names, n, **both, level=level, fdr=fdr, notes=notes, _codes=(y, said, best))
 
 
-def bayes_confusion(P: Values, y: Given = None, *, classes: Names = None) -> FloatArray:
+def bayes_confusion(P: ArrayLike, y: Given = None, *, classes: Names = None) -> FloatArray:
     """Confusion of the best rule: row i, column j is E_{x~D_i} 1[argmax y(x) = j].
 
     With labels class i is the rows labelled i; without, every row counts for class i with weight p_i, which is as right
@@ -333,7 +333,7 @@ def ambiguous(
     return found.iloc[np.argsort(key, kind="stable")[:top]].reset_index(drop=True)
 
 
-def label_error_scores(P: Values, y: Values, *, classes: Names = None) -> FloatArray:
+def label_error_scores(P: ArrayLike, y: ArrayLike, *, classes: Names = None) -> FloatArray:
     """How likely the label of each row is wrong: higher is more suspect; a ranking, not a probability.
 
     ``P`` are held-out posteriors, n×K, with columns in the order of ``classes`` (default the sorted distinct labels).

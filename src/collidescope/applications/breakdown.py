@@ -31,7 +31,7 @@ from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
 from sklearn.utils import _safe_indexing
 
 from collidescope import _checks as check
-from collidescope._checks import FloatArray, Given, Values
+from collidescope._checks import ArrayLike, FloatArray, Given
 from collidescope._progress import Progress
 from collidescope._rows import agreement
 from collidescope.applications import _inputs as inputs
@@ -85,7 +85,7 @@ class ColumnValue(Told, title="Which column tells the classes apart?", hidden=("
 def column_value(
     clf: Any,
     X: Any,
-    y: Values,
+    y: ArrayLike,
     *,
     columns: Sequence[Any] | Mapping[str, Sequence[Any]] | None = None,
     costs: Mapping[Any, float] | None = None,
@@ -274,10 +274,10 @@ class SubgroupCollisions(Told, title="For whom do the classes collide?"):
 def collisions_by(
     P: Any,
     y: Given,
-    groups: Values,
+    groups: ArrayLike,
     *,
     clusters: Given = None,
-    posteriors_by_size: Mapping[int, Values] | None = None,
+    posteriors_by_size: Mapping[int, ArrayLike] | None = None,
     classes: Names = None,
     level: float = 0.95,
     fdr: float = 0.05,
@@ -371,9 +371,9 @@ class CollisionChange(Told, title="Did collisions change?"):
 
 
 def collision_change(
-    P_before: Values,
-    y_before: Values,
-    P_after: Values,
+    P_before: ArrayLike,
+    y_before: ArrayLike,
+    P_after: ArrayLike,
     y_after: Given = None,
     *,
     classes: Names = None,
@@ -421,7 +421,7 @@ class GroupedLabels(NamedTuple):
         return f"{same} of the time, {self.chance:.0%} by chance: {advice}" if self.suspicious else ""
 
 
-def grouped_labels(groups: Values, y: Values, *, least_values: int = 20, random_state: int = 0) -> GroupedLabels:
+def grouped_labels(groups: ArrayLike, y: ArrayLike, *, least_values: int = 20, random_state: int = 0) -> GroupedLabels:
     """Do rows that share a value of an id-like column agree in their label far more than chance?
 
     ``agreement`` is how often two rows of one value have the same label, ``chance`` the same with shuffled labels.

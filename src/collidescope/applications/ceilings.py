@@ -23,7 +23,7 @@ import pandas as pd
 from scipy.special import ndtri, stdtrit
 
 from collidescope import _checks as check
-from collidescope._checks import FloatArray, Given, IntArray, Values
+from collidescope._checks import ArrayLike, FloatArray, Given, IntArray
 from collidescope.applications._inputs import Mean, Names, Told, check_rates, curve_of, group_codes, is_table, residuals
 from collidescope.limit import Limit
 
@@ -127,7 +127,7 @@ def ceilings(
     *,
     y_pred: Any = None,
     limit: Any = None,
-    posteriors_by_size: Mapping[int, Values] | None = None,
+    posteriors_by_size: Mapping[int, ArrayLike] | None = None,
     cost: Given = None,
     groups: Given = None,
     classes: Names = None,

@@ -29,7 +29,7 @@ from scipy.ndimage import gaussian_filter1d
 from scipy.signal import find_peaks
 
 from collidescope import _checks as check
-from collidescope._checks import Array, FloatArray, IntArray, Values
+from collidescope._checks import Array, ArrayLike, FloatArray, IntArray
 from collidescope._text import HTML_CLASSES, LEVEL, TEXT_CLASSES
 from collidescope.applications._inputs import Names, Told, check_matrix, check_rates, discovered, scored
 from collidescope.matrix import CollisionMatrix, _half_width, class_numbers
@@ -386,7 +386,7 @@ class SplitCandidates(Told, title="Which classes look like two?"):
 
 
 def split_candidates(
-    P: Values, y: Values, *, classes: Names = None, fdr: float = 0.05, random_state: int = 0
+    P: ArrayLike, y: ArrayLike, *, classes: Names = None, fdr: float = 0.05, random_state: int = 0
 ) -> SplitCandidates:
     """Which classes fall into separate groups that collide with different classes?
 

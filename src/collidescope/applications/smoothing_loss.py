@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from collidescope import _checks as check
-from collidescope._checks import Values
+from collidescope._checks import ArrayLike
 from collidescope.applications.training import smoothing_matrix
 from collidescope.matrix import CollisionMatrix
 
@@ -29,7 +29,7 @@ class SmoothedCrossEntropy(nn.Module):
 
     targets: Tensor
 
-    def __init__(self, matrix: CollisionMatrix | Values, strength: float = 0.1, reduction: str = "mean") -> None:
+    def __init__(self, matrix: CollisionMatrix | ArrayLike, strength: float = 0.1, reduction: str = "mean") -> None:
         super().__init__()
         cm = matrix if isinstance(matrix, CollisionMatrix) else CollisionMatrix(matrix)  # type: ignore[arg-type]
         targets = smoothing_matrix(cm, strength)

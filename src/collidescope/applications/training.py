@@ -25,7 +25,7 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import has_fit_parameter
 
 from collidescope import _checks as check
-from collidescope._checks import Array, FloatArray, Given, IntArray, Values
+from collidescope._checks import Array, ArrayLike, FloatArray, Given, IntArray
 from collidescope.applications._inputs import Told, check_matrix, discovered, is_table, mean_and_error
 from collidescope.applications.audit import confusion_table, entropies
 from collidescope.equations.densities import Seed, as_generator
@@ -95,7 +95,7 @@ class SmoothingChoice(Told, title="How much label smoothing?"):
 def choose_smoothing(
     classifier: Any,
     X: Any,
-    y: Values,
+    y: ArrayLike,
     cm: CollisionMatrix,
     *,
     strengths: Sequence[float] = STRENGTHS,
@@ -187,7 +187,7 @@ class AdaptiveSampler:
     """
 
     def __init__(
-        self, cm: CollisionMatrix, y: Values, *, inherent: Given = None, cap: float = CAP, random_state: Seed = None
+        self, cm: CollisionMatrix, y: ArrayLike, *, inherent: Given = None, cap: float = CAP, random_state: Seed = None
     ) -> None:
         check_matrix(cm)
         k = cm.n_classes
@@ -202,7 +202,7 @@ class AdaptiveSampler:
         self.cost_matrix_ = 1 - np.eye(k)
         self._set(np.zeros(k))
 
-    def update(self, y_true: Values, y_pred: Any) -> AdaptiveSampler:
+    def update(self, y_true: ArrayLike, y_pred: Any) -> AdaptiveSampler:
         """Compare the confusion on held-out rows with what is inherent, and draw the classes in excess more often.
 
         ``y_pred`` (m labels, or m×K posteriors) is what the model says about rows that it does not train on. log weight
@@ -243,7 +243,7 @@ class AdaptiveSampler:
         yield from self._rng.permutation(np.repeat(order, times)).tolist()
 
 
-def active_learning_score(P: Values, *, inherent: Values | CollisionMatrix | None = None) -> FloatArray:
+def active_learning_score(P: ArrayLike, *, inherent: ArrayLike | CollisionMatrix | None = None) -> FloatArray:
     """How much a label of each unlabelled row would teach: doubt that is not inherent ambiguity.
 
     With posteriors by several models (members × n × K) it is the entropy of their mean less the mean of their entropies

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from collidescope import _checks as check
-from collidescope._checks import FloatArray, Values
+from collidescope._checks import ArrayLike, FloatArray
 
 
 class PacBound(NamedTuple):
@@ -90,7 +90,7 @@ class PosteriorErrorBound(NamedTuple):
     condition: float
 
 
-def posterior_error_bound(S_hat: Values, S: Values, q_hat: Values, q: Values) -> PosteriorErrorBound:
+def posterior_error_bound(S_hat: ArrayLike, S: ArrayLike, q_hat: ArrayLike, q: ArrayLike) -> PosteriorErrorBound:
     """How far a posterior solved from estimates, S (K, K) and q (K,) of one input, can be from the true one.
 
     >>> S = np.array([[0.9, 0.1], [0.1, 0.9]])

@@ -25,7 +25,7 @@ import numpy.typing as npt
 from scipy.special import softmax
 
 from collidescope import _checks as check
-from collidescope._checks import Array, FloatArray, Given, Values
+from collidescope._checks import Array, ArrayLike, FloatArray, Given
 from collidescope.equations.moments import Moments
 from collidescope.equations.projection import balance
 from collidescope.matrix import CollisionMatrix
@@ -54,7 +54,7 @@ def as_generator(random_state: Seed) -> np.random.Generator:
         raise ValueError(f"random_state must be None, an int or a numpy Generator, got {random_state!r}") from None
 
 
-def log_density(density: Any, X: Values) -> FloatArray:
+def log_density(density: Any, X: ArrayLike) -> FloatArray:
     """Return log f(x) of every row, from whichever of logpdf, logpmf, pdf, pmf the object has."""
     name = next(name for name in DENSITIES if hasattr(density, name))
     try:
@@ -66,7 +66,7 @@ def log_density(density: Any, X: Values) -> FloatArray:
         return values if name.startswith("log") else np.log(values)
 
 
-def posteriors_from_densities(X: Values, densities: Sequence[Any], priors: Given = None) -> FloatArray:
+def posteriors_from_densities(X: ArrayLike, densities: Sequence[Any], priors: Given = None) -> FloatArray:
     """Posterior y_k(x) = π_k f_k(x) / Σ_i π_i f_i(x) of every row (the paper's appendix), stable in the tails.
 
     >>> from scipy.stats import norm
@@ -152,11 +152,11 @@ class BayesOptimalClassifier:
         k = len(self.priors)
         self.classes_ = check.check_classes(range(k) if classes is None else classes, k)
 
-    def predict_proba(self, X: Values) -> FloatArray:
+    def predict_proba(self, X: ArrayLike) -> FloatArray:
         """Posteriors of every row."""
         return posteriors_from_densities(X, self.densities, self.priors)
 
-    def predict(self, X: Values, random_state: Seed = None) -> Array:
+    def predict(self, X: ArrayLike, random_state: Seed = None) -> Array:
         """The most likely class of every row; nothing is drawn."""
         return self.classes_[self.predict_proba(X).argmax(axis=1)]
 
@@ -179,7 +179,7 @@ class ProbabilisticBayesClassifier(BayesOptimalClassifier):
     array([0, 1])
     """
 
-    def predict(self, X: Values, random_state: Seed = None) -> Array:
+    def predict(self, X: ArrayLike, random_state: Seed = None) -> Array:
         """A class for every row, drawn from its posterior."""
         cumulative = self.predict_proba(X).cumsum(axis=1)
         cumulative /= cumulative[:, -1:]
@@ -256,7 +256,7 @@ def collision_divergence(f1: Any, f2: Any, *, n_samples: int = 200_000, random_s
     return divergences(f1, f2, n_samples=n_samples, random_state=random_state).collision
 
 
-def divergences_from_posteriors(p: Values, sample_weight: Given = None) -> Divergences:
+def divergences_from_posteriors(p: ArrayLike, sample_weight: Given = None) -> Divergences:
     """Divergences from posteriors of the first distribution at equal priors, over a sample of the even mixture.
 
     >>> divergences_from_posteriors([0.0, 1.0]).collision

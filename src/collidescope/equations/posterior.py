@@ -11,7 +11,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from collidescope import _checks as check
-from collidescope._checks import Array, FloatArray, Given, Values
+from collidescope._checks import Array, ArrayLike, FloatArray, Given
 from collidescope.equations.bounds import condition_number
 
 MAX_STEPS = 30  #: of the solver, per class; one per class is usual, and scipy gives up after three
@@ -21,7 +21,7 @@ SINGULAR = 1e14  #: above this κ∞(S) the inverse has lost every digit of a fl
 
 
 def solve_posteriors(
-    q: Values, S: Values, solver: str = "simplex", ridge: float = 1e-3, priors: Given = None
+    q: ArrayLike, S: ArrayLike, solver: str = "simplex", ridge: float = 1e-3, priors: Given = None
 ) -> FloatArray:
     """Posteriors y(x) from expected similarities q(x) = S y(x).
 
@@ -75,7 +75,7 @@ def _solve_simplex(q: FloatArray, S: FloatArray, ridge: float, centre: FloatArra
     return y
 
 
-def shift_priors(P: Values, old: Values, new: Values) -> FloatArray:
+def shift_priors(P: ArrayLike, old: ArrayLike, new: ArrayLike) -> FloatArray:
     """Posteriors at priors ``new`` from posteriors at priors ``old``: y_k ∝ y_k · new_k / old_k.
 
     Equal priors give back ``P`` itself (as float64), not a copy.

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from collidescope import _checks as check
-from collidescope._checks import FloatArray, Given, Values
+from collidescope._checks import ArrayLike, FloatArray, Given
 from collidescope.equations.bounds import condition_number
 from collidescope.equations.projection import MAX_ITERATIONS, balance, project
 from collidescope.matrix import CollisionMatrix
@@ -55,7 +55,7 @@ class Recovery:
 
 
 def recover(
-    G: Values,
+    G: ArrayLike,
     priors: Given = None,
     method: str = "root",
     *,
