@@ -98,9 +98,11 @@ def posterior_error_bound(S_hat: ArrayLike, S: ArrayLike, q_hat: ArrayLike, q: A
     >>> round(bound.always, 3), round(bound.lemma, 3)
     (0.05, 0.1)
     """
-    S = check.check_stochastic(S, "S")
-    S_hat, given = check.check_square(S_hat, "S_hat", len(S)), (("q", q), ("q_hat", q_hat))
-    q, q_hat = (check.one_each(check.check_finite(v, name, ndim=1), len(S), name, "class") for name, v in given)
+    S, S_hat = check.check_stochastic(S, "S"), check.check_square(S_hat, "S_hat")
+    q, q_hat = check.check_finite(q, "q", ndim=1), check.check_finite(q_hat, "q_hat", ndim=1)
+    for name, values, shape in (("S_hat", S_hat, S.shape), ("q", q, S.shape[:1]), ("q_hat", q_hat, S.shape[:1])):
+        if values.shape != shape:
+            raise ValueError(f"{name} must have one entry per class of S {shape}, got shape {values.shape}")
     if not q.any():
         raise ValueError("q must not be all zeros: q = S y of a probability vector y is positive")
     S_error = float(np.linalg.norm(S_hat - S, np.inf))
