@@ -67,13 +67,17 @@ def estimate_collisions(
     >>> limit.curve["rows"].tolist()
     [30.0, 60.0, 120.0]
     """
+    prefit = isinstance(cv, str) and cv == "prefit"
+    if limit and prefit:
+        raise ValueError("limit=True trains on parts of the rows, which cv='prefit' does not: pass a number of folds")
+    wanted: dict[str, Any] = {"priors": priors, "sample_weight": sample_weight, "groups": groups}
     if _dask.is_dask(X):  # every block is scored and accumulated where it is
-        if not isinstance(cv, str) or cv != "prefit":
+        if not prefit:
             raise ValueError(f"cv must be 'prefit' with a Dask X, got {cv!r}: fit the classifier on other rows first")
         check_classifier(classifier, fitted=True)
         names = classifier.classes_
         P = _dask.map_rows(classifier.predict_proba, X, list(names))
-        return collision_matrix_from_posteriors(P, y, classes=names, priors=priors, sample_weight=sample_weight)
+        return collision_matrix_from_posteriors(P, y, classes=names, **wanted)
     labels = check.check_labels(y)
     classes = check_targets(labels)
     # Before the folds are fitted, which may take hours.
@@ -81,18 +85,15 @@ def estimate_collisions(
     codes = check.encode_labels(labels, classes)
     target, _ = target_priors(priors, np.bincount(codes, weights, len(classes)), classes)
     splits, units = _folds(classifier, X, labels, cv, random_state, groups)
-    if limit and splits is None:
-        raise ValueError("limit=True trains on parts of the rows, which cv='prefit' does not: pass a number of folds")
     P = _held_out(classifier, X, labels, splits, n_jobs)
-    weighed: dict[str, Any] = {"sample_weight": sample_weight, "groups": groups}
-    cm = collision_matrix_from_posteriors(P, labels, classes=classes, priors=priors, **weighed)
+    cm = collision_matrix_from_posteriors(P, labels, classes=classes, **wanted)
     if not limit or splits is None:
         return cm
     smaller = [parts for f in sorted(FRACTIONS) if (parts := nested_splits(splits, codes, f, 0, units))]
     every = [*(_held_out(classifier, X, labels, parts, n_jobs) for parts in smaller), P]
+    sizes = [mean_size(parts) for parts in (*smaller, splits)]
     options: dict[str, Any] = {"folds": fold_numbers(splits), "classes": classes, "priors": target}
-    options["sample_weight"] = None if sample_weight is None else weights
-    return cm, limit_from_posteriors(every, codes, [mean_size(parts) for parts in (*smaller, splits)], **options)
+    return cm, limit_from_posteriors(every, codes, sizes, sample_weight=sample_weight, **options)
 
 
 def crossfit_posteriors(
