@@ -13,6 +13,7 @@ population on which it is scored may have others: see :meth:`CollisionMatrix.pre
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -491,9 +492,8 @@ def membership(
         raise ValueError(f"names must have one entry per group ({len(groups)}), got {len(names)}")
     if [] in numbers:
         raise ValueError(f"groups must not be empty, group number {numbers.index([])} is")
-    grouped = np.concatenate([[], *numbers]).astype(int)
-    if (times := np.bincount(grouped)).max(initial=0) > 1:
-        raise ValueError(f"groups must not overlap, class {labels[int(times.argmax())]!r} occurs twice")
+    if twice := [k for k, times in Counter(k for group in numbers for k in group).items() if times > 1]:
+        raise ValueError(f"groups must not overlap, class {labels[twice[0]]!r} occurs twice")
     group_of = {k: g for g, group in enumerate(numbers) for k in group}
     owner = [group_of.get(k, -1 - k) for k in range(len(labels))]
     order = list(dict.fromkeys(owner))  # of first members
@@ -502,8 +502,8 @@ def membership(
     joined = {g: "+".join(str(label) for label, own in zip(labels, owner, strict=True) if own == g) for g in order}
     merged = [joined[g] if names is None or g < 0 else str(names[g]) for g in order]
     if len(set(merged)) < len(merged):
-        twice = next(name for name in merged if merged.count(name) > 1)
-        raise ValueError(f"names must differ from each other and from the classes left, {twice!r} occurs twice")
+        name = next(name for name in merged if merged.count(name) > 1)
+        raise ValueError(f"names must differ from each other and from the classes left, {name!r} occurs twice")
     return np.equal.outer(owner, order).astype(np.float64), np.array(merged)
 
 

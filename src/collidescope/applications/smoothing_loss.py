@@ -33,7 +33,8 @@ class SmoothedCrossEntropy(nn.Module):
         super().__init__()
         cm = matrix if isinstance(matrix, CollisionMatrix) else CollisionMatrix(matrix)  # type: ignore[arg-type]
         targets = smoothing_matrix(cm, strength)
-        self.strength, self.reduction = strength, check.check_choice(reduction, ["mean", "sum", "none"], "reduction")
+        self.strength = float(strength)
+        self.reduction = check.check_choice(reduction, ["mean", "sum", "none"], "reduction")
         self.register_buffer("targets", torch.tensor(targets, dtype=torch.get_default_dtype()))
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
