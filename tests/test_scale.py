@@ -356,6 +356,9 @@ def test_dask_collections_that_do_not_match_are_refused(stream):
         cs.estimate_collisions(LogisticRegression(), lazy, y)
     with pytest.raises(ValueError, match="classifier is not fitted"):
         cs.estimate_collisions(LogisticRegression(), lazy, y, cv="prefit")
+    fitted = LogisticRegression().fit(P, y)
+    with pytest.raises(ValueError, match="groups and votes must be left out"):
+        cs.estimate_collisions(fitted, lazy, da.from_array(y), cv="prefit", groups=y)
 
 
 # ------------------------------------------------------------------------------------------ a Dask cluster

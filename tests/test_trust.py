@@ -61,8 +61,8 @@ def test_the_control_leaves_the_estimator_alone_and_ctrl_c_ends_it_instead_of_ju
     assert first.matrix != shuffled_control(clf, X, y, random_state=1).matrix
 
     class Interrupted(BaseEstimator):
-        def __init__(self, estimate="one-step"):
-            self.estimate = estimate
+        def __init__(self, estimate="one-step", limit=True):
+            self.estimate, self.limit = estimate, limit
 
         def fit(self, X, y):
             self.one_step_ = collision_matrix_from_posteriors(np.full((len(y), 3), 1 / 3), y)

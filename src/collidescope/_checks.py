@@ -16,6 +16,8 @@ import numpy.typing as npt
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.intp]
 Array = npt.NDArray[Any]
+ArrayLike = npt.ArrayLike  #: what callers may pass for an array
+Given = ArrayLike | None
 Names = Sequence[Any] | Array  #: of classes
 
 SUM_TOLERANCE = 1e-5  #: float32 probabilities sum to 1 within about K * 6e-8: nearer rows are scaled, others refused

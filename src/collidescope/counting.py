@@ -28,7 +28,7 @@ from scipy.sparse import csr_array, issparse
 from scipy.special import ndtri
 
 from collidescope import _checks as check
-from collidescope._checks import FloatArray, IntArray, Names
+from collidescope._checks import Array, ArrayLike, FloatArray, IntArray, Names
 from collidescope.equations.moments import Moments, Units, merged, row_blocks
 from collidescope.matrix import CollisionMatrix
 from collidescope.scale import _dask
@@ -84,9 +84,7 @@ def repeated_rows(X: Any) -> npt.NDArray[np.bool_]:
     return np.bincount(groups)[groups] > 1
 
 
-def count_collisions(
-    X: Any, y: npt.ArrayLike, *, average: str = "rows", classes: Names | None = None
-) -> CollisionMatrix:
+def count_collisions(X: Any, y: ArrayLike, *, average: str = "rows", classes: Names | None = None) -> CollisionMatrix:
     """Count collisions among rows whose inputs are exactly equal, or among votes on the same item.
 
     The result speaks for the inputs with two labels or more. ``coverage`` is their share (of the rows, or of the
@@ -139,8 +137,7 @@ def collision_matrix_from_votes(votes: Any, classes: Names | None = None) -> Col
     if _dask.is_dask(votes):
         names = _wide_names(votes, classes)
         part = _dask.delayed(lambda b: _count(_wide_counts(b, names) if len(b) else csr_array((0, len(names))))[0])
-        parts = [part(block) for block, _, _ in _dask.blocks(votes, None, None)]
-        sums = _dask.tree(parts, merged)
+        sums = _dask.tree([part(block) for block, *_ in _dask.blocks(votes, None, None)], merged)
     else:
         counts, names = vote_table(votes, classes)
         sums, _ = _count(counts)
@@ -219,7 +216,7 @@ def count_table(groups: IntArray, codes: IntArray, k: int) -> csr_array:
     return csr_array((np.ones(len(codes)), (groups, codes)), shape=(int(groups.max()) + 1, k))  # adds up what repeats
 
 
-def label_codes(y: Any, classes: Names | None = None, name: str = "y") -> tuple[IntArray, npt.NDArray[Any]]:
+def label_codes(y: Any, classes: Names | None = None, name: str = "y") -> tuple[IntArray, Array]:
     """Class numbers and names. Where labels are text or whole numbers each is checked once, not once per row."""
     if isinstance(y, (np.ndarray, pd.Series)) and not np.ma.isMaskedArray(y) and y.ndim == 1 and len(y):
         codes, levels = pd.factorize(y)
@@ -233,7 +230,7 @@ def label_codes(y: Any, classes: Names | None = None, name: str = "y") -> tuple[
     return check.encode_labels(labels, names, name), names
 
 
-def vote_table(votes: Any, classes: Names | None = None) -> tuple[csr_array, npt.NDArray[Any]]:
+def vote_table(votes: Any, classes: Names | None = None) -> tuple[csr_array, Array]:
     """(items × classes, names of the classes) from a table of counts, checked."""
     names = _wide_names(votes, classes)
     index = getattr(votes, "index", None) if hasattr(votes, "columns") else None
@@ -243,7 +240,7 @@ def vote_table(votes: Any, classes: Names | None = None) -> tuple[csr_array, npt
     return _wide_counts(votes, names), names
 
 
-def _wide_names(votes: Any, classes: Names | None) -> npt.NDArray[Any]:
+def _wide_names(votes: Any, classes: Names | None) -> Array:
     columns = list(getattr(votes, "columns", ()))
     if not columns:
         shape = votes.shape if hasattr(votes, "shape") else np.shape(votes)
@@ -258,7 +255,7 @@ def _wide_names(votes: Any, classes: Names | None) -> npt.NDArray[Any]:
     return names
 
 
-def _wide_counts(votes: Any, names: npt.NDArray[Any]) -> csr_array:
+def _wide_counts(votes: Any, names: Array) -> csr_array:
     if hasattr(votes, "columns"):
         votes = votes[names.tolist()]
     given = csr_array(votes.astype(np.float64)) if hasattr(votes, "tocsr") else None  # a copy
@@ -323,7 +320,7 @@ def _add_rows(spread: PairSums, n: csr_array) -> None:
 
 
 def _as_matrix(
-    estimate: PairSums, spread: PairSums, names: npt.NDArray[Any], average: str, none: str, argument: str
+    estimate: PairSums, spread: PairSums, names: Array, average: str, none: str, argument: str
 ) -> CollisionMatrix:
     items, covered, rows, covered_rows, inverse_votes, inverse_pairs = estimate.tally.tolist()
     if covered == 0:

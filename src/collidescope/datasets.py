@@ -8,16 +8,14 @@ one; a custom one comes from the posteriors of a teacher (:func:`taught`) or fro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property, partial
-from typing import Any
+from collections.abc import Callable, Iterator
+from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import log_ndtr, logsumexp, softmax
 
 from collidescope import _checks as check
-from collidescope._checks import Array, FloatArray, IntArray
+from collidescope._checks import Array, ArrayLike, FloatArray, Given, IntArray, Names
 from collidescope._scaling import blocks
 from collidescope.equations.densities import Seed, as_generator
 from collidescope.equations.projection import balance
@@ -29,10 +27,8 @@ GRID_STEP, GRID_MARGIN = {1: 0.001, 2: 0.02}, 9.0
 #: Draws behind the truth of problems without exact nodes, and the seed that makes it the same every time.
 TRUTH_DRAWS, TRUTH_SEED, BLOCK = 1_000_000, 20_250, 50_000
 
-Shares = npt.ArrayLike | None
-Names = Sequence[Any] | None
 Inputs = Callable[[int, np.random.Generator], FloatArray]
-Draws = Callable[[IntArray, np.random.Generator], npt.NDArray[Any]]
+Draws = Callable[[IntArray, np.random.Generator], Array]
 Posteriors = Callable[[FloatArray], FloatArray]
 Blocks = Iterator[tuple[FloatArray, FloatArray]]
 Nodes = Callable[[], Blocks] | None
@@ -55,7 +51,7 @@ class Problem:
         self.priors, self.classes, self.draw, self.n_features = priors, classes, draw, n_features
         self._teacher, self.nodes = teacher, nodes or self.drawn_nodes
 
-    def posteriors(self, X: npt.ArrayLike) -> FloatArray:
+    def posteriors(self, X: ArrayLike) -> FloatArray:
         """True posterior of every row."""
         rows = check.check_finite(X, "X", ndim=2)
         if rows.shape[1] != self.n_features:
@@ -111,7 +107,7 @@ class GaussianProblem(Problem):
     """
 
     def __init__(
-        self, means: npt.ArrayLike, scales: npt.ArrayLike = 1.0, priors: Shares = None, classes: Names = None
+        self, means: ArrayLike, scales: ArrayLike = 1.0, priors: Given = None, classes: Names | None = None
     ) -> None:
         self.means = check.check_finite(means, "means", ndim=2).copy()
         k = len(self.means)
@@ -163,7 +159,7 @@ class GaussianProblem(Problem):
             yield self._posteriors(x, centres), density * step**rank
 
 
-def led(noise: float = 0.1, priors: Shares = None) -> Problem:
+def led(noise: float = 0.1, priors: Given = None) -> Problem:
     """A digit shown on seven segments, each of which shows the wrong state with probability ``noise``.
 
     The 128 possible inputs make every quantity exact, and inputs repeat, so that collisions can be counted.
@@ -225,11 +221,10 @@ def taught(inputs: Inputs, teacher: Posteriors) -> Problem:
 def dense(draw: Draws, log_densities: Posteriors, n_classes: int, n_features: int) -> Problem:
     """Equally common classes: ``draw`` as in :class:`Problem`, ``log_densities(X)`` n×K values up to a shared term."""
     priors = np.full(n_classes, 1 / n_classes)
-    posteriors = partial(softmax, axis=1)
-    return Problem(priors, np.arange(n_classes), draw, lambda X: posteriors(log_densities(X)), n_features)
+    return Problem(priors, np.arange(n_classes), draw, lambda X: softmax(log_densities(X), axis=1), n_features)
 
 
-def with_label_noise(problem: Problem, transition: npt.ArrayLike) -> Problem:
+def with_label_noise(problem: Problem, transition: ArrayLike) -> Problem:
     """Another problem whose labels are replaced at random: P(shown j | true i) = transition[i, j]."""
     if not isinstance(problem, Problem):
         raise ValueError(f"problem must be a Problem of collidescope.datasets, got {type(problem).__name__}")
@@ -240,7 +235,7 @@ def with_label_noise(problem: Problem, transition: npt.ArrayLike) -> Problem:
     priors = check.check_priors(problem.priors @ T, k, "the priors of the noisy labels")
     source = (problem.priors[:, None] * T) / priors  # P(true i | shown j)
 
-    def draw(codes: IntArray, rng: np.random.Generator) -> npt.NDArray[Any]:
+    def draw(codes: IntArray, rng: np.random.Generator) -> Array:
         true = (rng.random((len(codes), 1)) >= source.cumsum(axis=0).T[codes]).sum(axis=1)
         return problem.draw(np.minimum(true, k - 1), rng)
 
@@ -265,7 +260,7 @@ def scenario_b(overlap: float = 0.15) -> GaussianProblem:
 
 
 def equidistant(
-    n_classes: int = 5, n_features: int = 4, length: float = 4.0, priors: Shares = None, random_state: Seed = None
+    n_classes: int = 5, n_features: int = 4, length: float = 4.0, priors: Given = None, random_state: Seed = None
 ) -> GaussianProblem:
     """Unit Gaussians equally spaced along a segment of random direction (the paper's posterior experiments)."""
     check.check_count(n_classes, "n_classes", least=2)

@@ -23,11 +23,9 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from collidescope import _checks as check
-from collidescope._checks import Array as NDArray
-from collidescope._checks import FloatArray, IntArray, Names
+from collidescope._checks import Array, ArrayLike, FloatArray, Given, IntArray, Names
 from collidescope._progress import Progress
 from collidescope.equations.gramian import without_own_pairs
 from collidescope.equations.moments import Moments, diagonal, merged, row_blocks, row_units
@@ -44,7 +42,7 @@ MAX_STRATA = 400
 ONE_STEP, PLUG_IN, VOTES = "one-step", "mean of p pᵀ", "one-step, votes"
 
 
-def resolve_priors(priors: npt.ArrayLike | str, counts: NDArray, classes: NDArray) -> FloatArray:
+def resolve_priors(priors: ArrayLike | str, counts: Array, classes: Array) -> FloatArray:
     """The priors meant by "empirical", "uniform" or an array, given (weighted) class counts."""
     check_class_sizes(counts, classes)
     k = len(counts)
@@ -54,30 +52,31 @@ def resolve_priors(priors: npt.ArrayLike | str, counts: NDArray, classes: NDArra
     return check.check_priors(priors, k)
 
 
-def _target(priors: npt.ArrayLike | str, counts: NDArray | None, classes: NDArray) -> tuple[Floats, Floats]:
+def target_priors(priors: ArrayLike | str, counts: Array | None, classes: Array) -> tuple[Floats, Floats]:
     """The wanted priors and their ratio to those of the rows; None and None where they are the same."""
-    if isinstance(priors, str) and priors == "empirical":
-        return None, None
-    if counts is None:
+    natural = isinstance(priors, str) and priors == "empirical"
+    if counts is not None:
+        target = resolve_priors(priors, counts, classes)
+        return (None, None) if natural else (target, target / (counts / counts.sum()))
+    if not natural:
         hint = "without labels use shift_priors and sample_weight first"
         raise ValueError(f"priors other than 'empirical' need y: {hint}")
-    target = resolve_priors(priors, counts, classes)
-    return target, target / (counts / counts.sum())
+    return None, None
 
 
-def check_class_sizes(counts: NDArray, classes: NDArray) -> None:
+def check_class_sizes(counts: Array, classes: Array) -> None:
     """Refuse classes without rows."""
     if names := classes[counts <= 0].tolist():
         raise ValueError(f"classes {names} have no rows: leave them out of classes, or add rows of them")
 
 
-def shift_in_place(P: NDArray, old: FloatArray, new: FloatArray) -> None:
+def shift_in_place(P: Array, old: FloatArray, new: FloatArray) -> None:
     """Posteriors at priors ``new`` written over those at ``old``, block by block: there may be no memory for a copy."""
     for block in row_blocks(*P.shape):
         P[block] = shift_rows(P[block], new / old)
 
 
-def labelled_moments(P: NDArray, codes: IntArray, weights: Floats, n_classes: int, target: Floats = None) -> Moments:
+def labelled_moments(P: Array, codes: IntArray, weights: Floats, n_classes: int, target: Floats = None) -> Moments:
     """Sums of all rows in one pass; with priors ``target``, of rows shifted to them and weighted as their classes."""
     weights, ratio = np.ones(len(codes)) if weights is None else weights, np.ones(n_classes)
     if target is not None:
@@ -96,23 +95,19 @@ def gramian_from_moments(moments: Moments) -> FloatArray:
 
 
 def of_moments(
-    moments: Moments, classes: NDArray, counts: Floats = None, method: str = ONE_STEP, priors: Any = None, **rest: Any
+    moments: Moments, classes: Array, counts: Floats = None, method: str = ONE_STEP, priors: Any = None, **rest: Any
 ) -> CollisionMatrix:
     """The projected estimate from sums of rows (``counts``: rows of each class, where units are not single rows)."""
     S, variance = moments.ratio()
     priors = moments.rho / moments.size if priors is None else priors  # exact where weights were made to give them
-    rest |= {"counts": _kish(moments) if counts is None else counts, "covariance": moments.covariance()}
+    counts = moments.rho**2 / moments.rho2 if counts is None else counts  # of weighted units the effective number
+    rest |= {"counts": counts, "covariance": moments.covariance()}
     variances = variance, moments.error()[1]
     return _projected(S * priors[:, None], priors, classes, variances, moments.held_out_error(), method, **rest)
 
 
-def _kish(moments: Moments) -> FloatArray:
-    """The effective number of units of every class, when they are weighted."""
-    return moments.rho**2 / moments.rho2
-
-
 def _projected(
-    B: FloatArray, priors: FloatArray, classes: NDArray, variances: Any, held_out: Any, method: str, **rest: Any
+    B: FloatArray, priors: FloatArray, classes: Array, variances: Any, held_out: Any, method: str, **rest: Any
 ) -> CollisionMatrix:
     """An estimate of B, projected; ``variances`` of S and of the PBER, ``held_out`` 0/1 error with its variance."""
     found = project(B, priors)
@@ -144,7 +139,7 @@ class CollisionAccumulator:
            [0.15, 0.85]])
     """
 
-    def __init__(self, classes: Names, priors: npt.ArrayLike | None = None) -> None:
+    def __init__(self, classes: Names, priors: Given = None) -> None:
         self.classes = check.check_classes(classes)
         k = len(self.classes)
         self.priors = None if priors is None else check.check_priors(priors, k)
@@ -158,9 +153,7 @@ class CollisionAccumulator:
         self._counts = np.zeros((2, k))  # weights and squared weights of each class
         self._strata = [Moments(k) for _ in range(1 if priors is None else k)]
 
-    def update(
-        self, P: npt.ArrayLike, y: npt.ArrayLike | None = None, sample_weight: npt.ArrayLike | None = None
-    ) -> CollisionAccumulator:
+    def update(self, P: ArrayLike, y: Given = None, sample_weight: Given = None) -> CollisionAccumulator:
         """Add rows: posteriors ``P`` (n×K) that no model saw in training, and their labels ``y`` where known."""
         posteriors, codes, _ = check.labelled_posteriors(P, y, self.classes)
         return self._update(posteriors, codes, check.check_weights(sample_weight, len(posteriors)))
@@ -233,14 +226,14 @@ class CollisionAccumulator:
 
 
 def collision_matrix_from_posteriors(
-    P: npt.ArrayLike,
-    y: npt.ArrayLike | None = None,
+    P: ArrayLike,
+    y: Given = None,
     *,
-    votes: npt.ArrayLike | None = None,
+    votes: Given = None,
     classes: Names | None = None,
-    priors: npt.ArrayLike | str = "empirical",
-    sample_weight: npt.ArrayLike | None = None,
-    groups: npt.ArrayLike | None = None,
+    priors: ArrayLike | str = "empirical",
+    sample_weight: Given = None,
+    groups: Given = None,
 ) -> CollisionMatrix:
     """Collision matrix from held-out posteriors, with intervals.
 
@@ -288,7 +281,7 @@ def collision_matrix_from_posteriors(
     n, k = posteriors.shape
     weights = check.unit_weights(check.check_weights(sample_weight, n))
     counted = None if votes is None else _check_votes(votes, posteriors, names)
-    target, ratio = _target(priors, None if codes is None else np.bincount(codes, weights, k), names)
+    target, ratio = target_priors(priors, None if codes is None else np.bincount(codes, weights, k), names)
     if groups is None and counted is None:
         return _accumulated(posteriors, codes, weights, names, ratio, target).result()
     if ratio is not None:
@@ -300,13 +293,13 @@ def collision_matrix_from_posteriors(
             moments.add(rows.take(block))
     else:
         moments.add_groups(rows, group_numbers(groups, n))
-        rest = {"units": _kish(moments), "n_units": moments.units}
+        rest = {"units": moments.rho**2 / moments.rho2, "n_units": moments.units}
     check_class_sizes(moments.rho, names)
     counts = rows.rho.sum(axis=0) ** 2 / (rows.rho**2).sum(axis=0)
     return of_moments(moments, names, counts, method, target, **rest)
 
 
-def _check_votes(votes: Any, P: FloatArray, names: npt.NDArray[Any]) -> FloatArray:
+def _check_votes(votes: Any, P: FloatArray, names: Array) -> FloatArray:
     counted = check.check_votes(votes, "votes")
     if counted.shape != P.shape:
         raise ValueError(f"votes must have the shape of P {P.shape}, got {counted.shape}")
@@ -325,18 +318,16 @@ def group_numbers(groups: Any, n_rows: int) -> IntArray:
 
 
 def _accumulated(
-    P: FloatArray, codes: IntArray | None, w: FloatArray, names: NDArray, ratio: Floats, target: Floats
+    P: FloatArray, codes: IntArray | None, w: FloatArray, names: Array, ratio: Floats, target: Floats
 ) -> CollisionAccumulator:
-    """The sums of some rows, at priors ``target`` where these are given: see :func:`_target`."""
+    """The sums of some rows, at priors ``target`` where these are given: see :func:`target_priors`."""
     apart = len(names) <= MAX_STRATA
     if ratio is not None and not apart:  # intervals are a little wide: they allow for the class shares, which are known
         w = w * ratio[codes]
     return CollisionAccumulator(names, target if apart else None)._update(P, codes, w, ratio)
 
 
-def accumulate(
-    chunks: Iterable[Any], classes: Names, *, priors: npt.ArrayLike | None = None, verbose: int = 0
-) -> CollisionMatrix:
+def accumulate(chunks: Iterable[Any], classes: Names, *, priors: Given = None, verbose: int = 0) -> CollisionMatrix:
     """Collision matrix from a stream that is read once and never held: a generator, a DataLoader, Parquet batches.
 
     Parameters
@@ -366,9 +357,7 @@ def accumulate(
     return accumulator.result()
 
 
-def _from_dask(
-    P: Any, y: Any, classes: Any, priors: npt.ArrayLike | str, sample_weight: npt.ArrayLike | None
-) -> CollisionMatrix:
+def _from_dask(P: Any, y: Any, classes: Any, priors: ArrayLike | str, sample_weight: Given) -> CollisionMatrix:
     blocks = _dask.blocks(P, y, sample_weight)
     if classes is None and hasattr(P, "columns"):
         classes = list(P.columns)
@@ -379,7 +368,7 @@ def _from_dask(
         classes = np.arange(P.shape[1]) if counts is None else sorted(counts)
     names = check.check_classes(classes)
     weights = None if counts is None else np.array([counts.get(name, 0.0) for name in names.tolist()])
-    target, ratio = _target(priors, weights, names)
+    target, ratio = target_priors(priors, weights, names)
     part = _dask.delayed(partial(_dask_block, names=names, ratio=ratio, target=target))
     accumulator: CollisionAccumulator = _dask.tree([part(*block) for block in blocks], merged)
     return accumulator.result()
@@ -402,13 +391,13 @@ def _add_counts(parts: list[dict[Any, float]]) -> dict[Any, float]:
 
 
 def shrunk_collision_matrix(
-    P: npt.ArrayLike,
-    y: npt.ArrayLike,
+    P: ArrayLike,
+    y: ArrayLike,
     *,
     classes: Names | None = None,
-    priors: npt.ArrayLike | str = "empirical",
-    sample_weight: npt.ArrayLike | None = None,
-    groups: npt.ArrayLike | None = None,
+    priors: ArrayLike | str = "empirical",
+    sample_weight: Given = None,
+    groups: Given = None,
 ) -> CollisionMatrix:
     """Collision matrix of many classes from held-out posteriors of a model that is well calibrated.
 
@@ -424,14 +413,12 @@ def shrunk_collision_matrix(
     posteriors, codes, names = check.labelled_posteriors(P, check.check_labels(y), classes)
     assert codes is not None  # there are labels
     weights = check.unit_weights(check.check_weights(sample_weight, len(codes)))
-    counts = np.bincount(codes, weights, len(names))
-    check_class_sizes(counts, names)
-    target, _ = _target(priors, counts, names)
+    target, _ = target_priors(priors, np.bincount(codes, weights, len(names)), names)
     return shrink(*one_step_and_moments(posteriors, codes, weights, names, target, groups))
 
 
 def one_step_and_moments(
-    P: NDArray, codes: IntArray, weights: Floats, classes: NDArray, target: Floats, groups: npt.ArrayLike | None = None
+    P: Array, codes: IntArray, weights: Floats, classes: Array, target: Floats, groups: Given = None
 ) -> tuple[CollisionMatrix, Moments]:
     """The one-step estimate at priors ``target`` (None: those of the rows), and what :func:`shrink` takes beside it."""
     # In one pass where it can be: with many classes every further one is a costly read of memory.

@@ -6,7 +6,6 @@ import warnings
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from sklearn.base import clone
 from sklearn.utils import check_random_state, indexable
 from sklearn.utils.metaestimators import _safe_split
@@ -14,10 +13,10 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from collidescope import _checks as check
-from collidescope._checks import CollisionWarning, FloatArray, IntArray
+from collidescope._checks import Array, ArrayLike, CollisionWarning, FloatArray, Given, IntArray
 from collidescope.equations.densities import Divergences, divergences_from_posteriors
 from collidescope.equations.posterior import shift_priors
-from collidescope.estimate import collision_matrix_from_posteriors, group_numbers, resolve_priors
+from collidescope.estimate import collision_matrix_from_posteriors, group_numbers, target_priors
 from collidescope.folds import FRACTIONS, Split, fold_numbers, mean_size, nested_splits, resolve_splits, run_folds
 from collidescope.limit import limit_from_posteriors
 from collidescope.matrix import CollisionMatrix
@@ -29,12 +28,12 @@ MOST_CHANNELS = 4  #: channels that the last axis of an image may have, where th
 def estimate_collisions(
     classifier: Any,
     X: Any,
-    y: npt.ArrayLike,
+    y: ArrayLike,
     *,
     cv: int | str | Any = 5,
-    priors: npt.ArrayLike | str = "empirical",
-    sample_weight: npt.ArrayLike | None = None,
-    groups: npt.ArrayLike | None = None,
+    priors: ArrayLike | str = "empirical",
+    sample_weight: Given = None,
+    groups: Given = None,
     limit: bool = False,
     n_jobs: int | None = None,
     random_state: int | None = 0,
@@ -68,42 +67,42 @@ def estimate_collisions(
     >>> limit.curve["rows"].tolist()
     [30.0, 60.0, 120.0]
     """
+    prefit = isinstance(cv, str) and cv == "prefit"
+    if limit and prefit:
+        raise ValueError("limit=True trains on parts of the rows, which cv='prefit' does not: pass a number of folds")
+    wanted: dict[str, Any] = {"priors": priors, "sample_weight": sample_weight, "groups": groups}
     if _dask.is_dask(X):  # every block is scored and accumulated where it is
-        if not isinstance(cv, str) or cv != "prefit":
+        if not prefit:
             raise ValueError(f"cv must be 'prefit' with a Dask X, got {cv!r}: fit the classifier on other rows first")
-        _check_classifier(classifier, fitted=True)
+        check_classifier(classifier, fitted=True)
         names = classifier.classes_
         P = _dask.map_rows(classifier.predict_proba, X, list(names))
-        return collision_matrix_from_posteriors(P, y, classes=names, priors=priors, sample_weight=sample_weight)
+        return collision_matrix_from_posteriors(P, y, classes=names, **wanted)
     labels = check.check_labels(y)
     classes = check_targets(labels)
     # Before the folds are fitted, which may take hours.
     weights = check.unit_weights(check.check_weights(sample_weight, len(labels)))
     codes = check.encode_labels(labels, classes)
-    resolved = resolve_priors(priors, np.asarray(np.bincount(codes, weights, len(classes)), np.float64), classes)
+    target, _ = target_priors(priors, np.bincount(codes, weights, len(classes)), classes)
     splits, units = _folds(classifier, X, labels, cv, random_state, groups)
-    if limit and splits is None:
-        raise ValueError("limit=True trains on parts of the rows, which cv='prefit' does not: pass a number of folds")
     P = _held_out(classifier, X, labels, splits, n_jobs)
-    weighed: dict[str, Any] = {"sample_weight": sample_weight, "groups": groups}
-    cm = collision_matrix_from_posteriors(P, labels, classes=classes, priors=priors, **weighed)
+    cm = collision_matrix_from_posteriors(P, labels, classes=classes, **wanted)
     if not limit or splits is None:
         return cm
     smaller = [parts for f in sorted(FRACTIONS) if (parts := nested_splits(splits, codes, f, 0, units))]
     every = [*(_held_out(classifier, X, labels, parts, n_jobs) for parts in smaller), P]
-    natural = isinstance(priors, str) and priors == "empirical"
-    options: dict[str, Any] = {"folds": fold_numbers(splits), "classes": classes}
-    options |= {"sample_weight": None if sample_weight is None else weights, "priors": None if natural else resolved}
-    return cm, limit_from_posteriors(every, codes, [mean_size(parts) for parts in (*smaller, splits)], **options)
+    sizes = [mean_size(parts) for parts in (*smaller, splits)]
+    options: dict[str, Any] = {"folds": fold_numbers(splits), "classes": classes, "priors": target}
+    return cm, limit_from_posteriors(every, codes, sizes, sample_weight=sample_weight, **options)
 
 
 def crossfit_posteriors(
     classifier: Any,
     X: Any,
-    y: npt.ArrayLike,
+    y: ArrayLike,
     *,
     cv: int | str | Any = 5,
-    groups: npt.ArrayLike | None = None,
+    groups: Given = None,
     n_jobs: int | None = None,
     random_state: int | None = 0,
 ) -> FloatArray:
@@ -120,9 +119,7 @@ def crossfit_posteriors(
     return _held_out(classifier, X, labels, splits, n_jobs)
 
 
-def _held_out(
-    classifier: Any, X: Any, y: npt.NDArray[Any], splits: list[Split] | None, n_jobs: int | None
-) -> FloatArray:
+def _held_out(classifier: Any, X: Any, y: Array, splits: list[Split] | None, n_jobs: int | None) -> FloatArray:
     """Posteriors of every row by clones trained on other rows; without ``splits`` by the classifier itself."""
     if splits is None:
         P = classifier.predict_proba(X)
@@ -147,44 +144,44 @@ def _held_out(
 
 
 def _folds(
-    classifier: Any, X: Any, y: npt.NDArray[Any], cv: Any, random_state: Any, groups: Any
+    classifier: Any, X: Any, y: Array, cv: Any, random_state: Any, groups: Any
 ) -> tuple[list[Split] | None, IntArray | None]:
     """The folds of a cross-fit, None for a classifier that is fitted, and group numbers; refuses what cannot be."""
     units = None if groups is None else group_numbers(groups, len(y))
     classes = check_targets(y)
-    _check_classifier(classifier)
+    check_classifier(classifier)
     check_rows(X, y)
     if isinstance(cv, str):
         check.check_choice(cv, ["prefit"], "cv")
-        _check_classifier(classifier, fitted=True)
-        if list(classifier.classes_) != list(classes):
-            message = f"y has classes {classes.tolist()}, the fitted classifier knows {list(classifier.classes_)}"
-            raise ValueError(message)
+        check_classifier(classifier, fitted=True)
+        if (known := list(classifier.classes_)) != list(classes):
+            raise ValueError(f"y has classes {classes.tolist()}, the fitted classifier knows {known}")
         return None, units
     try:
         check_random_state(random_state)
         clone(classifier)
     except ValueError:
-        message = f"random_state must be None, a whole number ≥ 0 or a RandomState, got {random_state!r}"
-        raise ValueError(message) from None
+        wanted = "None, a whole number ≥ 0 or a RandomState"
+        raise ValueError(f"random_state must be {wanted}, got {random_state!r}") from None
     except TypeError as error:
-        message = f"classifier of type {type(classifier).__name__} cannot be cloned for the folds: {error}"
-        raise ValueError(message) from None
+        name = type(classifier).__name__
+        raise ValueError(f"classifier of type {name} cannot be cloned for the folds: {error}") from None
     splits, notes = resolve_splits(cv, y, classes, random_state, groups=units)
     for note in notes:
         warnings.warn(note, CollisionWarning, stacklevel=3)
     return splits, units
 
 
-def _check_classifier(classifier: Any, fitted: bool = False) -> None:
-    name = (classifier if isinstance(classifier, type) else type(classifier)).__name__
+def check_classifier(classifier: Any, name: str = "classifier", *, fitted: bool = False) -> None:
+    """Refuse what has no ``predict_proba``, or is not ``fitted``."""
+    kind = (classifier if isinstance(classifier, type) else type(classifier)).__name__
     if isinstance(classifier, type):
-        raise ValueError(f"classifier must be an instance, got the class {name}: write {name}()")
+        raise ValueError(f"{name} must be an instance, got the class {kind}: write {kind}()")
     if not hasattr(classifier, "predict_proba"):
         remedy = "wrap it in sklearn.calibration.CalibratedClassifierCV"
-        raise ValueError(f"classifier must have predict_proba, {name} has not ({remedy})")
+        raise ValueError(f"{name} must have predict_proba, {kind} has not ({remedy})")
     if fitted and not hasattr(classifier, "classes_"):
-        raise ValueError(f"classifier is not fitted, and cv='prefit' needs it to be: {name} has no classes_")
+        raise ValueError(f"{name} is not fitted, and cv='prefit' needs it to be: {kind} has no classes_")
 
 
 def check_table(X: Any) -> None:
@@ -197,15 +194,14 @@ def check_table(X: Any) -> None:
         raise ValueError(f"X has the column {twice!r} more than once: rename one of them")
 
 
-def check_targets(y: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def check_targets(y: Array) -> Array:
     """The sorted distinct labels; those that scikit-learn does not take for classes are refused."""
     classes = check.classes_of(check.check_labels(y))
-    kinds = sorted({type(label).__name__ for label in y[:1000].tolist()})
     try:
         check_classification_targets(y)
     except (TypeError, ValueError) as error:
-        message = f"y must hold classes (text, whole numbers or booleans), got {', '.join(kinds)}: {error}"
-        raise ValueError(message) from None
+        kinds = ", ".join(sorted({type(label).__name__ for label in y[:1000].tolist()}))
+        raise ValueError(f"y must hold classes (text, whole numbers or booleans), got {kinds}: {error}") from None
     return classes
 
 
@@ -250,9 +246,8 @@ def as_votes(y: Any) -> tuple[FloatArray | None, Any]:
         return None, None
     votes = check.check_votes(y, "y (votes; for labels pass one column)")
     names = list(y.columns) if hasattr(y, "columns") else list(range(shape[1]))
-    if not (votes.sum(axis=0) > 0).all():
-        empty = names[int((votes.sum(axis=0) == 0).argmax())]
-        raise ValueError(f"y (votes) has no vote for class {empty!r}: leave that column out")
+    if not (voted := votes.any(axis=0)).all():
+        raise ValueError(f"y (votes) has no vote for class {names[int(voted.argmin())]!r}: leave that column out")
     classes = check.check_classes(names)
     order = np.argsort(classes)
     return votes[:, order], classes[order]
@@ -264,7 +259,7 @@ def plain_labels(y: Any) -> Any:
     return y if numbers or getattr(y, "ndim", 1) != 1 else check.check_labels(y)
 
 
-def check_rows(X: Any, y: npt.NDArray[Any]) -> None:
+def check_rows(X: Any, y: Array) -> None:
     """Refuse an X that is no table, or has other rows than ``y``."""
     shape = X.shape if hasattr(X, "shape") else (len(X),) if hasattr(X, "__len__") else ()
     if not shape:

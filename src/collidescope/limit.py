@@ -28,12 +28,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy.optimize import brentq
 from scipy.special import betainc, ndtr, ndtri
 
 from collidescope import _checks as check
-from collidescope._checks import FloatArray, IntArray
+from collidescope._checks import Array, ArrayLike, FloatArray, Given, IntArray, Names
 from collidescope._text import limit_facts, limit_words, percent
 from collidescope.equations.bounds import bayes_error_bounds
 from collidescope.equations.posterior import shift_rows
@@ -192,7 +191,7 @@ class Limit(Value):
             columns |= {"error": self.errors, "error_stderr": np.sqrt(np.diag(self.error_covariance))}
         return pd.DataFrame(columns)
 
-    def continuation(self, sizes: npt.ArrayLike, level: float = 0.95) -> tuple[FloatArray, FloatArray, FloatArray]:
+    def continuation(self, sizes: ArrayLike, level: float = 0.95) -> tuple[FloatArray, FloatArray, FloatArray]:
         """(low, middle, high) of PBER(m) at any training sizes m: the band that a picture of the curve continues in."""
         tail = (1 - check.check_between(level, 0, 1, "level")) / 2
         sizes = check.check_finite(sizes, "sizes", ndim=1)
@@ -260,13 +259,13 @@ class Limit(Value):
 
 
 def limit_from_scores(
-    scores: npt.ArrayLike,
-    sizes: npt.ArrayLike,
+    scores: ArrayLike,
+    sizes: ArrayLike,
     *,
-    errors: npt.ArrayLike | None = None,
-    baseline: npt.ArrayLike | None = None,
-    folds: npt.ArrayLike | None = None,
-    sample_weight: npt.ArrayLike | None = None,
+    errors: Given = None,
+    baseline: Given = None,
+    folds: Given = None,
+    sample_weight: Given = None,
 ) -> Limit:
     """What unlimited rows would leave, from the held-out scores of models trained on more and more rows.
 
@@ -312,14 +311,14 @@ def limit_from_scores(
 
 
 def limit_from_posteriors(
-    posteriors: Sequence[npt.ArrayLike],
-    codes: npt.ArrayLike,
-    sizes: npt.ArrayLike,
+    posteriors: Sequence[ArrayLike],
+    codes: ArrayLike,
+    sizes: ArrayLike,
     *,
-    folds: npt.ArrayLike | None = None,
-    classes: Sequence[Any] | npt.NDArray[Any] | None = None,
-    sample_weight: npt.ArrayLike | None = None,
-    priors: npt.ArrayLike | None = None,
+    folds: Given = None,
+    classes: Names | None = None,
+    sample_weight: Given = None,
+    priors: Given = None,
 ) -> Limit:
     """What unlimited rows would leave of S, from held-out posteriors at several training sizes.
 
@@ -401,7 +400,7 @@ def _matrix(
     onehot: FloatArray,
     w: FloatArray,
     priors: FloatArray,
-    classes: npt.NDArray[Any],
+    classes: Array,
     counts: FloatArray,
 ) -> CollisionMatrix:
     """S∞ from B∞ = diag(π) - Σ g_t Z_t, Z_t = mean(r rᵀ), r = c - p: B(m) is diag(π) - Z_m, its trace 1 - s_m.
@@ -449,7 +448,7 @@ def _noise(scores: FloatArray, covariance: FloatArray, n_rows: float) -> FloatAr
     return covariance + np.diag((DISCREPANCY * (scores - scores[-1])) ** 2 + (UNSEEN / n_rows) ** 2)
 
 
-def _check_sizes(sizes: npt.ArrayLike) -> FloatArray:
+def _check_sizes(sizes: ArrayLike) -> FloatArray:
     array = check.check_finite(sizes, "sizes", ndim=1)
     if not 2 <= len(array) <= MOST_SIZES or array[0] < 1 or (np.diff(array) <= 0).any():
         shown = array[:MOST_SIZES].tolist()
@@ -457,7 +456,7 @@ def _check_sizes(sizes: npt.ArrayLike) -> FloatArray:
     return array
 
 
-def _check_rows(values: npt.ArrayLike, name: str, n_sizes: int) -> FloatArray:
+def _check_rows(values: ArrayLike, name: str, n_sizes: int) -> FloatArray:
     array = check.check_finite(values, name, ndim=2)
     if array.shape[1] != n_sizes or len(array) < 2:
         raise ValueError(f"{name} must have one column per size ({n_sizes}) and at least 2 rows, got {array.shape}")

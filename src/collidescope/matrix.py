@@ -13,6 +13,7 @@ population on which it is scored may have others: see :meth:`CollisionMatrix.pre
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -25,7 +26,7 @@ from scipy.special import stdtrit
 
 from collidescope import _checks as check
 from collidescope import _store
-from collidescope._checks import FloatArray, IntArray
+from collidescope._checks import Array, ArrayLike, FloatArray, Given, IntArray
 from collidescope._text import as_html, as_text
 from collidescope.equations.bounds import bayes_error_bounds
 
@@ -83,7 +84,7 @@ class CollisionMatrix(Value):
     #: (K,) class probabilities of the population that S describes, default uniform
     priors: FloatArray = None  # type: ignore[assignment]
     #: K distinct names, default 0 … K-1
-    classes: npt.NDArray[Any] = None  # type: ignore[assignment]
+    classes: Array = None  # type: ignore[assignment]
     stderr: FloatArray | None = None  #: (K, K) standard error of every entry of S
     pber_stderr: float | None = None  #: standard error of the PBER
     counts: FloatArray | None = None  #: (K,) rows of each class (the effective number when rows are weighted)
@@ -225,7 +226,7 @@ class CollisionMatrix(Value):
         """Per class, the share of its inputs that the probabilistic Bayes classifier finds: S_kk."""
         return np.diag(self.matrix).copy()
 
-    def precision(self, population_priors: npt.ArrayLike | str | None = None) -> FloatArray:
+    def precision(self, population_priors: ArrayLike | str | None = None) -> FloatArray:
         """Per class, how often a prediction of it is right: π_k S_kk / Σ_i π_i S_ik.
 
         ``population_priors`` are π, the class shares of the population that is predicted: an array, "empirical" for the
@@ -241,12 +242,12 @@ class CollisionMatrix(Value):
         """Per class, the share of its inputs predicted as something else: 1 - S_kk."""
         return 1 - self.recall()
 
-    def false_positive_rate(self, population_priors: npt.ArrayLike | str | None = None) -> FloatArray:
+    def false_positive_rate(self, population_priors: ArrayLike | str | None = None) -> FloatArray:
         """Per class, the share of all other inputs predicted as it: Σ_{i≠k} π_i S_ik / Σ_{i≠k} π_i."""
         priors = self._population(population_priors)
         return (priors @ self.matrix - priors * self.recall()) / (1 - priors)
 
-    def _population(self, priors: npt.ArrayLike | str | None) -> FloatArray:
+    def _population(self, priors: ArrayLike | str | None) -> FloatArray:
         if priors is None:
             return self.priors
         if isinstance(priors, str):
@@ -291,7 +292,7 @@ class CollisionMatrix(Value):
         rest = np.maximum(self.matrix.sum(axis=1) - np.asarray(matrix.sum(axis=1)).ravel(), 0.0)
         return SparseCollisions(matrix, rest, self.classes, None if self.stderr is None else keep(self.stderr))
 
-    def rates(self, population_priors: npt.ArrayLike | str | None = None) -> pd.DataFrame:
+    def rates(self, population_priors: ArrayLike | str | None = None) -> pd.DataFrame:
         """Per class: prior, recall, precision, false-negative and false-positive rate (the methods of these names)."""
         import pandas as pd
 
@@ -353,8 +354,8 @@ class CollisionMatrix(Value):
     def restore(cls, tree: Any) -> CollisionMatrix:
         """The inverse of :meth:`export`, with every check of the constructor; ValueError on what does not fit."""
         names = {f.name for f in fields(cls)} - {"covariance"} | {"covariance_lower"}
-        if not isinstance(tree, Mapping) or tree.keys() != names:
-            found = set(tree) if isinstance(tree, Mapping) else set()
+        found = set(tree) if isinstance(tree, Mapping) else set()
+        if found != names:
             raise ValueError(f"a collision matrix is damaged: check {', '.join(sorted(map(str, names ^ found)))}")
         values = dict(tree)
         info = values["info"].values() if isinstance(values["info"], Mapping) else [[]]
@@ -426,9 +427,7 @@ def opened(data: Any, header: Mapping[str, Any], what: str, maker: str) -> dict[
     return {name: value for name, value in data.items() if name not in header}
 
 
-def _half_width(
-    stderr: npt.ArrayLike, counts: npt.ArrayLike | None, level: float, units: npt.ArrayLike | None = None
-) -> FloatArray:
+def _half_width(stderr: ArrayLike, counts: Given, level: float, units: Given = None) -> FloatArray:
     """Half the width of an interval from ``counts`` rows in ``units`` independent groups (None: every row is one)."""
     if counts is None:
         return np.asarray(stdtrit(np.inf, (1 + level) / 2) * np.asarray(stderr))
@@ -447,7 +446,7 @@ class SparseCollisions:
 
     matrix: csr_array  #: (K, K) the diagonal of S and the ``k`` largest other entries of every row (none that are 0)
     rest: FloatArray  #: (K,) what each row leaves out: 1 less the sum of the row
-    classes: npt.NDArray[Any]  #: K names, of rows and columns
+    classes: Array  #: K names, of rows and columns
     stderr: csr_array | None = None  #: standard errors of the same entries
 
     def __repr__(self) -> str:
@@ -488,7 +487,7 @@ def _largest(values: FloatArray, n: int) -> IntArray:
 
 
 def membership(
-    classes: npt.NDArray[Any], groups: Sequence[Sequence[Any]], names: Sequence[Any] | None
+    classes: Array, groups: Sequence[Sequence[Any]], names: Sequence[Any] | None
 ) -> tuple[FloatArray, npt.NDArray[np.str_]]:
     """The K×L 0/1 matrix A of a grouping (of class names, or these as text) and its L names, by first members."""
     labels, numbers = classes.tolist(), class_numbers(classes, groups, "groups")
@@ -496,14 +495,11 @@ def membership(
         raise ValueError(f"names must be a list with one name per group, got {names!r}")
     if names is not None and len(names) != len(groups):
         raise ValueError(f"names must have one entry per group ({len(groups)}), got {len(names)}")
-    group_of: dict[int, int] = {}
-    for g, group in enumerate(numbers):
-        if not group:
-            raise ValueError(f"groups must not be empty, group number {g} is")
-        for k in group:
-            if k in group_of:
-                raise ValueError(f"groups must not overlap, class {labels[k]!r} occurs twice")
-            group_of[k] = g
+    if [] in numbers:
+        raise ValueError(f"groups must not be empty, group number {numbers.index([])} is")
+    if twice := [k for k, times in Counter(k for group in numbers for k in group).items() if times > 1]:
+        raise ValueError(f"groups must not overlap, class {labels[twice[0]]!r} occurs twice")
+    group_of = {k: g for g, group in enumerate(numbers) for k in group}
     owner = [group_of.get(k, -1 - k) for k in range(len(labels))]
     order = list(dict.fromkeys(owner))  # of first members
     if len(order) < 2:
@@ -511,12 +507,12 @@ def membership(
     joined = {g: "+".join(str(label) for label, own in zip(labels, owner, strict=True) if own == g) for g in order}
     merged = [joined[g] if names is None or g < 0 else str(names[g]) for g in order]
     if len(set(merged)) < len(merged):
-        twice = next(name for name in merged if merged.count(name) > 1)
-        raise ValueError(f"names must differ from each other and from the classes left, {twice!r} occurs twice")
+        name = next(name for name in merged if merged.count(name) > 1)
+        raise ValueError(f"names must differ from each other and from the classes left, {name!r} occurs twice")
     return np.equal.outer(owner, order).astype(np.float64), np.array(merged)
 
 
-def class_numbers(classes: npt.NDArray[Any], groups: Any, argument: str) -> list[list[int]]:
+def class_numbers(classes: Array, groups: Any, argument: str) -> list[list[int]]:
     """Groups of class numbers from groups of class names, or of these as text."""
 
     def is_list(value: object) -> bool:

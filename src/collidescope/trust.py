@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import ndtri
 from sklearn.base import clone
 from sklearn.utils import check_random_state
 
 from collidescope import _checks as check
-from collidescope._checks import CollisionWarning
+from collidescope._checks import ArrayLike, CollisionWarning
 from collidescope._text import span, words_html
 from collidescope.equations.bounds import condition_number
 from collidescope.equations.recovery import Recovery
@@ -91,7 +90,7 @@ class LearningCurve:
 
 
 def shuffled_control(
-    estimator: Any, X: Any, y: npt.ArrayLike, random_state: int | np.random.RandomState | None = 0
+    estimator: Any, X: Any, y: ArrayLike, random_state: int | np.random.RandomState | None = 0
 ) -> ShuffledControl:
     """Refit a ``CollisionClassifier``, or any classifier, on shuffled labels: does every row of S fall to the priors?
 
@@ -105,8 +104,7 @@ def shuffled_control(
     if "estimate" not in fresh.get_params():
         cm = estimate_collisions(fresh, X, shuffled)
     else:
-        if "limit" in fresh.get_params():
-            fresh.set_params(limit=False)  # the control needs the full size only
+        fresh.set_params(limit=False)  # the control needs the full size only
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CollisionWarning)  # of shuffled labels; the control has its own verdict
             fresh.fit(X, shuffled)

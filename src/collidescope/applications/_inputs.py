@@ -14,16 +14,14 @@ from scipy.special import stdtr, stdtrit
 from scipy.stats import binomtest, false_discovery_control
 
 from collidescope import _checks as check
-from collidescope._checks import FloatArray, IntArray
+from collidescope._checks import Array, ArrayLike, FloatArray, Given, IntArray
 from collidescope._rows import row_hashes
 from collidescope._text import words_html
 from collidescope.matrix import CollisionMatrix, largest_pairs
 
-Array = npt.ArrayLike
-Given = npt.ArrayLike | None
-Names = Sequence[Any] | npt.NDArray[Any] | None
+Names = Sequence[Any] | Array | None
 #: Posteriors of n rows (n×K), class numbers of their labels (if any), names of the classes, notes for the user.
-Scored = tuple[FloatArray, Any, npt.NDArray[Any], tuple[str, ...]]
+Scored = tuple[FloatArray, Any, Array, tuple[str, ...]]
 Rows = tuple[int | None, int | None]
 MATRICES = ("matrix", "matrices", "source")  #: parts of a result that have file formats of their own
 AS_NUMBERS = "{:.4f}".format
@@ -90,7 +88,7 @@ def section(title: str, sentences: list[str], table: pd.DataFrame) -> dict[str, 
 def plain(value: Any) -> Any:
     """Arrays and tables as lists; None for what is missing."""
     if isinstance(value, pd.DataFrame):
-        value = value.to_dict("records")
+        value = (value if value.index.name is None else value.reset_index()).to_dict("records")
     if isinstance(value, dict):
         return {name: plain(part) for name, part in value.items()}
     if isinstance(value, list | tuple | np.ndarray):
@@ -135,7 +133,7 @@ def scored(source: Any, X: Any, y: Given, classes: Names, name: str = "P", y_nam
 
 
 def curve_of(
-    source: Any, y: Any, classes: Names, by_size: Mapping[int, Array] | None
+    source: Any, y: Any, classes: Names, by_size: Mapping[int, ArrayLike] | None
 ) -> tuple[Scored, dict[int, FloatArray]]:
     """(arguments as arrays, posteriors of the same rows by training size), from posteriors or a fitted classifier."""
     if hasattr(source, "predict_proba"):
@@ -174,7 +172,7 @@ def is_table(values: Any) -> bool:
         return False
 
 
-def group_codes(groups: Any, n: int, name: str = "groups") -> tuple[IntArray, npt.NDArray[Any]]:
+def group_codes(groups: Any, n: int, name: str = "groups") -> tuple[IntArray, Array]:
     """(group number of every row, names of the groups); text, numbers or any mixture of them."""
     given = check.one_each(check.check_labels(groups, name), n, name).astype(object)
     try:

@@ -1,10 +1,8 @@
 """People and models: how well do annotators agree, does one of them differ, and does a model see what they do?
 
 Agreement is a property of B, the mean over items of y yᵀ: two votes on an item agree with probability tr(B) = 1 - PBER.
-The usual coefficients compare that with votes drawn at random from the class shares π = B 1::
-
-    Fleiss' kappa          1 - (1 - tr B) / (1 - ‖π‖²)              B and π: means over items
-    Krippendorff's alpha   1 - (1 - tr B) / (1 - ‖π‖²) · (n-1)/n    B and π: means over the n votes that have a pair
+The usual coefficients (``FORMULAS``) compare that with votes drawn at random from the class shares π = B 1. Fleiss'
+kappa takes B and π as means over items, Krippendorff's alpha as means over the n votes that have a pair.
 
 An annotator who votes as the others do agrees with another as often as two others agree, and uses every class as often
 as they do: both differences have mean zero on every item, however hard it is, so items are the units. The annotator
@@ -28,21 +26,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from scipy.sparse import csr_array
 from scipy.special import ndtr, ndtri, stdtr
 
 from collidescope import _checks as check
-from collidescope._checks import FloatArray, IntArray
+from collidescope._checks import Array, ArrayLike, FloatArray, IntArray
 from collidescope.applications import _inputs as inputs
-from collidescope.applications._inputs import Array, Mean, Names, Told, mean_and_error, wilson_interval
+from collidescope.applications._inputs import Mean, Names, Told, mean_and_error, wilson_interval
 from collidescope.counting import collision_matrix_from_votes, count_table, input_groups, label_codes, vote_table
 from collidescope.matrix import UNSEEN, CollisionMatrix, _half_width
 
 FEWEST_ITEMS = 20  #: with fewer shared items an annotator is not tested: a mean of so few has no normal distribution
 #: Item, class and annotator of each vote, as numbers; names of the annotators.
-Votes = tuple[IntArray, IntArray, IntArray, npt.NDArray[Any]]
+Votes = tuple[IntArray, IntArray, IntArray, Array]
 NOT_LEARNED, NOISE, AGREED = "not learned yet", "label noise or leak", "agreed"
 PRIORS_GAP = 0.05  #: class shares that differ by more describe different populations, and S depends on them
 FORMULAS = {  #: the coefficients as functions of B, for people
@@ -121,13 +118,15 @@ class AnnotatorReport(Told, title="Who votes differently?", table="annotators"):
         words = f"votes otherwise than the rest: {', '.join(map(str, odd))}" if odd else "nobody differs beyond chance"
         return f"{len(self.annotators)} annotators, {words}."
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain numbers, text and lists, which JSON can hold."""
-        return super().to_dict() | {"agreement": inputs.plain(self.agreement.reset_index())}
-
 
 def compare_annotators(
-    items: Any, labels: Array, annotators: Array, *, classes: Names = None, level: float = 0.95, alpha: float = 0.05
+    items: Any,
+    labels: ArrayLike,
+    annotators: ArrayLike,
+    *,
+    classes: Names = None,
+    level: float = 0.95,
+    alpha: float = 0.05,
 ) -> AnnotatorReport:
     """S, agreement and its coefficients from votes whose voters are known, and who votes differently.
 

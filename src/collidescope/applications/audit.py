@@ -27,15 +27,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from scipy.special import entr, ndtri
 from scipy.stats import binom
 
 from collidescope import _checks as check
-from collidescope._checks import FloatArray, IntArray
+from collidescope._checks import Array, ArrayLike, FloatArray, Given, IntArray
 from collidescope.applications import _inputs as inputs
-from collidescope.applications._inputs import Array, Given, Names, Told, plain, scored, wilson_interval
+from collidescope.applications._inputs import Names, Told, plain, scored, wilson_interval
 from collidescope.equations.moments import row_blocks
 
 MISCALIBRATED = 3.0  #: standard errors by which posteriors may be wrong about their own error
@@ -59,7 +58,7 @@ class AuditReport(Told, title="Which errors could a better model avoid?", table=
     of all rows; they sum to the total), ``p_value``, ``flagged``. Largest ``fixable`` first.
     """
 
-    classes: npt.NDArray[Any]
+    classes: Array
     n_rows: int
     error: float
     error_interval: tuple[float, float]
@@ -128,9 +127,7 @@ class AuditReport(Told, title="Which errors could a better model avoid?", table=
         return f"{said} {points(self.fixable)} points ({fix}) could be fixed by a better model, {most}; {rest}."
 
     def to_dict(self) -> dict[str, Any]:
-        data = super().to_dict() | {"inherent": self.best, "not_learned_interval": plain(self.not_learned_interval)}
-        data["pairs"] = [pair | {"inherent": pair["best"]} for pair in data["pairs"]]  # the name in the report
-        return data
+        return super().to_dict() | {"not_learned_interval": plain(self.not_learned_interval)}
 
     def _shown(self, most: int | None) -> pd.DataFrame:
         return self.pairs[self.pairs["fixable"] > 0][:most]
@@ -205,7 +202,7 @@ def audit(
     return AuditReport(names, n, **both, level=level, fdr=fdr, notes=notes, _codes=(y, said, best))
 
 
-def bayes_confusion(P: Array, y: Given = None, *, classes: Names = None) -> FloatArray:
+def bayes_confusion(P: ArrayLike, y: Given = None, *, classes: Names = None) -> FloatArray:
     """Confusion of the best rule: row i, column j is E_{x~D_i} 1[argmax y(x) = j].
 
     With labels class i is the rows labelled i; without, every row counts for class i with weight p_i, which is as right
@@ -222,7 +219,7 @@ def bayes_confusion(P: Array, y: Given = None, *, classes: Names = None) -> Floa
         return table / table.sum(axis=1, keepdims=True)
 
 
-def predicted_codes(y_pred: Any, X: Any, classes: npt.NDArray[Any]) -> IntArray:
+def predicted_codes(y_pred: Any, X: Any, classes: Array) -> IntArray:
     """Class numbers from labels, posteriors or a fitted estimator."""
     if isinstance(y_pred, type):
         raise ValueError(f"y_pred must be labels, posteriors or a fitted estimator, got the class {y_pred.__name__}")
@@ -260,9 +257,7 @@ def confusion_table(y: IntArray, said: IntArray, k: int) -> FloatArray:
     return np.bincount(y * k + said, minlength=k * k).reshape(k, k).astype(np.float64)
 
 
-def _pair_table(
-    y: IntArray, said: IntArray, best: IntArray, classes: npt.NDArray[Any], level: float, fdr: float
-) -> pd.DataFrame:
+def _pair_table(y: IntArray, said: IntArray, best: IntArray, classes: Array, level: float, fdr: float) -> pd.DataFrame:
     """:attr:`AuditReport.pairs` from class numbers: labels, the audited rule, the best rule."""
     k = len(classes)
     observed, inherent = confusion_table(y, said, k), confusion_table(y, best, k)
@@ -338,7 +333,7 @@ def ambiguous(
     return found.iloc[np.argsort(key, kind="stable")[:top]].reset_index(drop=True)
 
 
-def label_error_scores(P: Array, y: Array, *, classes: Names = None) -> FloatArray:
+def label_error_scores(P: ArrayLike, y: ArrayLike, *, classes: Names = None) -> FloatArray:
     """How likely the label of each row is wrong: higher is more suspect; a ranking, not a probability.
 
     ``P`` are held-out posteriors, n×K, with columns in the order of ``classes`` (default the sorted distinct labels).

@@ -1,17 +1,13 @@
 """What collisions depend on: columns (:func:`column_value`), subgroups of rows (:func:`collisions_by`), and time.
 
-Symbols: r = c - p for held-out posteriors p and one-hot labels c. The one-step estimates are means over rows, PBER =
-mean ‖r‖² and B[i, j] = -mean(r_i r_j), so a subgroup is estimated on its own rows and differences have standard errors
-by the central limit theorem. The *rate* of a pair is 2 B[i, j]: rates of all pairs sum to the PBER.
+The one-step estimates are means over rows of products of r = c - p (held-out posteriors p, one-hot labels c), so a
+subgroup is estimated on its own rows and differences have standard errors by the central limit theorem. The *rate* of a
+pair is 2 B[i, j]: rates of all pairs sum to the PBER.
 
 For a unit u (a column, or columns that go together) the same classifier is cross-fitted on all columns, on all but u,
-and on u alone, with the same folds::
-
-    needed(u) = PBER(all but u) - PBER(all)      what goes when u goes
-    alone(u)  = PBER(priors)    - PBER(u)        what u brings by itself
-
-are means of paired differences, with the standard error of their rows. A copy of a column makes both of them needless:
-columns that go together are found first and left out together.
+and on u alone, with the same folds: PBER(all but u) - PBER(all) and PBER(priors) - PBER(u) are means of paired
+differences, with the standard error of their rows. A copy of a column makes both of them needless: columns that go
+together are found first and left out together.
 """
 
 from __future__ import annotations
@@ -21,7 +17,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import squareform
@@ -36,14 +31,14 @@ from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
 from sklearn.utils import _safe_indexing
 
 from collidescope import _checks as check
-from collidescope._checks import FloatArray
+from collidescope._checks import ArrayLike, FloatArray, Given
 from collidescope._progress import Progress
 from collidescope._rows import agreement
 from collidescope.applications import _inputs as inputs
 from collidescope.applications._inputs import Names, Told, largest_collisions, loss_and_rates, mean_and_error, residuals
 from collidescope.counting import label_codes
 from collidescope.estimate import collision_matrix_from_posteriors
-from collidescope.estimators import check_rows, check_targets, crossfit_posteriors
+from collidescope.estimators import check_classifier, check_rows, check_targets, crossfit_posteriors
 from collidescope.folds import resolve_splits
 from collidescope.limit import limit_from_scores
 from collidescope.matrix import UNSEEN, CollisionMatrix
@@ -90,11 +85,11 @@ class ColumnValue(Told, title="Which column tells the classes apart?", hidden=("
 def column_value(
     clf: Any,
     X: Any,
-    y: npt.ArrayLike,
+    y: ArrayLike,
     *,
     columns: Sequence[Any] | Mapping[str, Sequence[Any]] | None = None,
     costs: Mapping[Any, float] | None = None,
-    groups: npt.ArrayLike | None = None,
+    groups: Given = None,
     cv: int | Any = 5,
     budget: int = 51,
     level: float = 0.95,
@@ -141,8 +136,7 @@ def column_value(
     if clf is None or type(clf).__module__.startswith("collidescope."):
         clf = fast_member(X)
         notes.append("values by a fast member (logistic regression and gradient boosting), not the full pool")
-    if isinstance(clf, type):
-        raise ValueError(f"clf must be an instance, got the class {clf.__name__}: write {clf.__name__}()")
+    check_classifier(clf, "clf")
 
     def cross_fit(kept: Sequence[Any]) -> FloatArray:
         """Residuals of the held-out posteriors; with no column those of the class shares of the training rows."""
@@ -279,11 +273,11 @@ class SubgroupCollisions(Told, title="For whom do the classes collide?"):
 
 def collisions_by(
     P: Any,
-    y: npt.ArrayLike | None,
-    groups: npt.ArrayLike,
+    y: Given,
+    groups: ArrayLike,
     *,
-    clusters: npt.ArrayLike | None = None,
-    posteriors_by_size: Mapping[int, npt.ArrayLike] | None = None,
+    clusters: Given = None,
+    posteriors_by_size: Mapping[int, ArrayLike] | None = None,
     classes: Names = None,
     level: float = 0.95,
     fdr: float = 0.05,
@@ -328,8 +322,7 @@ def collisions_by(
         if not large[g]:
             rows.append(row | {"verdict": "too few rows" if sizes[g] < n else "the only group"})
             continue
-        parts = (here, ~here)
-        mean, rest = (mean_and_error(stats[part], None if clusters is None else units[part]) for part in parts)
+        mean, rest = (mean_and_error(stats[part], None if clusters is None else units[part]) for part in (here, ~here))
         gap, wide = mean.minus(rest), mean._replace(stderr=np.hypot(mean.stderr, UNSEEN / sizes[g]))
         ends = wide.columns("pber", each) | gap.columns("difference", each, "difference_")
         row |= {name: float(values[0]) for name, values in ends.items()}
@@ -378,10 +371,10 @@ class CollisionChange(Told, title="Did collisions change?"):
 
 
 def collision_change(
-    P_before: npt.ArrayLike,
-    y_before: npt.ArrayLike,
-    P_after: npt.ArrayLike,
-    y_after: npt.ArrayLike | None = None,
+    P_before: ArrayLike,
+    y_before: ArrayLike,
+    P_after: ArrayLike,
+    y_after: Given = None,
     *,
     classes: Names = None,
     level: float = 0.95,
@@ -428,9 +421,7 @@ class GroupedLabels(NamedTuple):
         return f"{same} of the time, {self.chance:.0%} by chance: {advice}" if self.suspicious else ""
 
 
-def grouped_labels(
-    groups: npt.ArrayLike, y: npt.ArrayLike, *, least_values: int = 20, random_state: int = 0
-) -> GroupedLabels:
+def grouped_labels(groups: ArrayLike, y: ArrayLike, *, least_values: int = 20, random_state: int = 0) -> GroupedLabels:
     """Do rows that share a value of an id-like column agree in their label far more than chance?
 
     ``agreement`` is how often two rows of one value have the same label, ``chance`` the same with shuffled labels.

@@ -19,13 +19,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from scipy.special import ndtri, stdtrit
 
 from collidescope import _checks as check
-from collidescope._checks import FloatArray, IntArray
-from collidescope.applications._inputs import Names, Told, check_rates, curve_of, group_codes, is_table, residuals
+from collidescope._checks import ArrayLike, FloatArray, Given, IntArray
+from collidescope.applications._inputs import Mean, Names, Told, check_rates, curve_of, group_codes, is_table, residuals
 from collidescope.limit import Limit
 
 PARTS = 25  #: of the jackknife: 24 degrees of freedom, and each metric is computed 26 times
@@ -124,13 +123,13 @@ class Ceilings(Told, title="What is the best possible value of a metric?", hidde
 
 def ceilings(
     P: Any,
-    y: npt.ArrayLike | None = None,
+    y: Given = None,
     *,
     y_pred: Any = None,
     limit: Any = None,
-    posteriors_by_size: Mapping[int, npt.ArrayLike] | None = None,
-    cost: npt.ArrayLike | None = None,
-    groups: npt.ArrayLike | None = None,
+    posteriors_by_size: Mapping[int, ArrayLike] | None = None,
+    cost: Given = None,
+    groups: Given = None,
     classes: Names = None,
     level: float = 0.95,
     random_state: int = 0,
@@ -211,8 +210,7 @@ def _parts(codes: IntArray, units: IntArray | None, random_state: int) -> IntArr
 def _interval(values: FloatArray, level: float) -> tuple[float, float]:
     g = len(values) - 1
     stderr = np.sqrt((g - 1) / g * ((values[1:] - values[1:].mean()) ** 2).sum())
-    half = float(stdtrit(g - 1, (1 + level) / 2) * stderr)
-    return values[0] - half, values[0] + half
+    return Mean(values[0], stderr, g - 1).interval(level)
 
 
 def _range(sizes: list[int], values: FloatArray, level: float, best: float, side: int, n: int) -> tuple[float, float]:

@@ -29,7 +29,7 @@ from scipy.ndimage import gaussian_filter1d
 from scipy.signal import find_peaks
 
 from collidescope import _checks as check
-from collidescope._checks import FloatArray, IntArray
+from collidescope._checks import Array, ArrayLike, FloatArray, IntArray
 from collidescope._text import HTML_CLASSES, LEVEL, TEXT_CLASSES
 from collidescope.applications._inputs import Names, Told, check_matrix, check_rates, discovered, scored
 from collidescope.matrix import CollisionMatrix, _half_width, class_numbers
@@ -94,10 +94,7 @@ class ConsolidationPlan(Told, title="Which classes to merge", rows=(TEXT_CLASSES
             why = f"there are {steps[0]} groups before the first step"
             why = f"the constraints keep {steps[-1]} groups apart" if n_groups < steps[-1] else why
             raise ValueError(f"n_groups must be from {max(steps[-1], 2)} to {steps[0]} here, got {n_groups}: {why}")
-        return self._at_step(steps.index(n_groups), names)
-
-    def _at_step(self, step: int, names: GroupNames) -> ConsolidationPlan:
-        grouping = self.groupings[step]
+        grouping = self.groupings[steps.index(n_groups)]
         groups = [self.source.classes[grouping == g].tolist() for g in range(int(grouping.max()) + 1)]
         named = [names(list(group)) for group in groups] if callable(names) else names
         matrix = self.source.merge(groups, _default_names(groups) if named is None else named)
@@ -197,18 +194,14 @@ def consolidate(
         raise ValueError("must_merge joins every class into one: keep at least 2 groups")
     limited = balance or most < cm.n_classes
     path = _path_table(cm, search, _greedy(W, together, partial(fits, most=cm.n_classes)) if limited else search)
-    start = ConsolidationPlan([], cm, path, tree, groupings, cm)
-    if n_groups is not None:
-        return start.at(n_groups, names)
-    if max_pber is None:
-        return start._at_step(0, names)
     several = path[path["n_groups"] >= 2]
-    enough = np.flatnonzero(several["pber"] <= max_pber + TIE)
-    if len(enough) == 0:
+    enough = several if max_pber is None else several[several["pber"] <= max_pber + TIE]
+    if enough.empty:
         left = f"{several['n_groups'].iloc[-1]} groups still have {several['pber'].iloc[-1]:.4g}"
         more = "allow more, or loosen the constraints"
         raise ValueError(f"max_pber={max_pber:g} is out of reach with 2 groups or more: {left}; {more}")
-    return start._at_step(int(enough[0]), names)
+    first = int(enough["n_groups"].iloc[0])
+    return ConsolidationPlan([], cm, path, tree, groupings, cm).at(first if n_groups is None else n_groups, names)
 
 
 def group_name(members: Sequence[Any]) -> str:
@@ -236,7 +229,7 @@ def _with_interval(cm: CollisionMatrix) -> str:
 
 
 def _constraints(
-    classes: npt.NDArray[Any], must_merge: Any, cannot_merge: Any, most: int
+    classes: Array, must_merge: Any, cannot_merge: Any, most: int
 ) -> tuple[list[list[int]], npt.NDArray[np.bool_]]:
     """What may be merged, as class numbers: groups of must_merge, and which pairs stay apart (K×K)."""
     names, together = classes.tolist(), list[list[int]]()
@@ -257,7 +250,7 @@ def _constraints(
     return together, apart
 
 
-def _groups(classes: npt.NDArray[Any], given: Any, argument: str) -> list[list[int]]:
+def _groups(classes: Array, given: Any, argument: str) -> list[list[int]]:
     found = class_numbers(classes, [] if given is None else given, argument)
     if small := [group for group in found if len(group) < 2 or len(set(group)) < len(group)]:
         raise ValueError(f"{argument} must hold groups of two or more classes, got {classes[small[0]].tolist()}")
@@ -393,7 +386,7 @@ class SplitCandidates(Told, title="Which classes look like two?"):
 
 
 def split_candidates(
-    P: npt.ArrayLike, y: npt.ArrayLike, *, classes: Names = None, fdr: float = 0.05, random_state: int = 0
+    P: ArrayLike, y: ArrayLike, *, classes: Names = None, fdr: float = 0.05, random_state: int = 0
 ) -> SplitCandidates:
     """Which classes fall into separate groups that collide with different classes?
 

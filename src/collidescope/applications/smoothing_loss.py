@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
 from collidescope import _checks as check
-from collidescope.applications.training import check_strength
+from collidescope._checks import ArrayLike
+from collidescope.applications.training import smoothing_matrix
 from collidescope.matrix import CollisionMatrix
 
 
@@ -30,12 +29,12 @@ class SmoothedCrossEntropy(nn.Module):
 
     targets: Tensor
 
-    def __init__(self, matrix: CollisionMatrix | npt.ArrayLike, strength: float = 0.1, reduction: str = "mean") -> None:
+    def __init__(self, matrix: CollisionMatrix | ArrayLike, strength: float = 0.1, reduction: str = "mean") -> None:
         super().__init__()
-        S = matrix.matrix if isinstance(matrix, CollisionMatrix) else check.check_stochastic(matrix, "matrix")
-        self.strength = a = check_strength(strength)
+        cm = matrix if isinstance(matrix, CollisionMatrix) else CollisionMatrix(matrix)  # type: ignore[arg-type]
+        targets = smoothing_matrix(cm, strength)
+        self.strength = float(strength)
         self.reduction = check.check_choice(reduction, ["mean", "sum", "none"], "reduction")
-        targets = (1 - a) * np.eye(len(S)) + a * S
         self.register_buffer("targets", torch.tensor(targets, dtype=torch.get_default_dtype()))
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from scipy.special import ndtr
 from sklearn.base import clone
@@ -26,11 +25,11 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import has_fit_parameter
 
 from collidescope import _checks as check
-from collidescope._checks import FloatArray, IntArray
-from collidescope.applications._inputs import Array, Given, Told, check_matrix, discovered, is_table, mean_and_error
+from collidescope._checks import Array, ArrayLike, FloatArray, Given, IntArray
+from collidescope.applications._inputs import Told, check_matrix, discovered, is_table, mean_and_error
 from collidescope.applications.audit import confusion_table, entropies
 from collidescope.equations.densities import Seed, as_generator
-from collidescope.estimators import _check_classifier, check_rows
+from collidescope.estimators import check_classifier, check_rows
 from collidescope.folds import resolve_splits
 from collidescope.matrix import UNSEEN, CollisionMatrix
 
@@ -96,7 +95,7 @@ class SmoothingChoice(Told, title="How much label smoothing?"):
 def choose_smoothing(
     classifier: Any,
     X: Any,
-    y: Array,
+    y: ArrayLike,
     cm: CollisionMatrix,
     *,
     strengths: Sequence[float] = STRENGTHS,
@@ -119,9 +118,7 @@ def choose_smoothing(
     check_matrix(cm)
     codes = check.encode_labels(y, cm.classes)
     check_rows(X, codes)
-    present = cm.classes[np.unique(codes)]
-    if len(present) < 2:
-        raise ValueError(f"y holds a single class ({present[0]!r}): a classifier needs at least 2")
+    present = check.classes_of(cm.classes[codes])
     tried = np.unique([check_strength(v, "strengths") for v in check.check_finite(strengths, "strengths", ndim=1)])
     weight_name = _weight_argument(classifier)
     seed = check.check_count(random_state, "random_state", least=0)
@@ -151,7 +148,7 @@ def check_strength(value: float, name: str = "strength") -> float:
 
 
 def _weight_argument(classifier: Any) -> str:
-    _check_classifier(classifier)
+    check_classifier(classifier)
     step, last = classifier.steps[-1] if hasattr(classifier, "steps") else ("", classifier)
     if not has_fit_parameter(last, "sample_weight"):
         name, others = type(last).__name__, "LogisticRegression, HistGradientBoostingClassifier and others do"
@@ -190,7 +187,7 @@ class AdaptiveSampler:
     """
 
     def __init__(
-        self, cm: CollisionMatrix, y: Array, *, inherent: Given = None, cap: float = CAP, random_state: Seed = None
+        self, cm: CollisionMatrix, y: ArrayLike, *, inherent: Given = None, cap: float = CAP, random_state: Seed = None
     ) -> None:
         check_matrix(cm)
         k = cm.n_classes
@@ -205,7 +202,7 @@ class AdaptiveSampler:
         self.cost_matrix_ = 1 - np.eye(k)
         self._set(np.zeros(k))
 
-    def update(self, y_true: Array, y_pred: Any) -> AdaptiveSampler:
+    def update(self, y_true: ArrayLike, y_pred: Any) -> AdaptiveSampler:
         """Compare the confusion on held-out rows with what is inherent, and draw the classes in excess more often.
 
         ``y_pred`` (m labels, or m×K posteriors) is what the model says about rows that it does not train on. log weight
@@ -246,7 +243,7 @@ class AdaptiveSampler:
         yield from self._rng.permutation(np.repeat(order, times)).tolist()
 
 
-def active_learning_score(P: Array, *, inherent: Array | CollisionMatrix | None = None) -> FloatArray:
+def active_learning_score(P: ArrayLike, *, inherent: ArrayLike | CollisionMatrix | None = None) -> FloatArray:
     """How much a label of each unlabelled row would teach: doubt that is not inherent ambiguity.
 
     With posteriors by several models (members × n × K) it is the entropy of their mean less the mean of their entropies
@@ -286,7 +283,7 @@ def _tested(
     return table, np.where(significant, excess, 0.0)
 
 
-def _confusion(y: IntArray, y_pred: Any, classes: npt.NDArray[Any]) -> tuple[FloatArray, FloatArray]:
+def _confusion(y: IntArray, y_pred: Any, classes: Array) -> tuple[FloatArray, FloatArray]:
     k = len(classes)
     counts = np.bincount(y, minlength=k).astype(np.float64)[:, None]
     counts[counts == 0] = np.nan

@@ -267,7 +267,7 @@ def votes(
     about = run.about("votes", table, run.label, *flags, *["--wide"] * wide)
     sections = [section("Agreement", ["With 95% intervals, as functions of B."], told.reset_index()), *results]
     summary = cs.summarise(cm, title=run.title, notes=notes, about=about, sections=sections)
-    summary["votes"] = {"agreement": plain(told.reset_index())} if people is None else people.to_dict()
+    summary["votes"] = {"agreement": plain(told)} if people is None else people.to_dict()
     summary["votes"] |= {} if beside is None else {"compared": beside.to_dict()}
     agreed = "\nAgreement, with 95% intervals:\n" + told.to_string(float_format="{:.4f}".format)
     run.finish(cm, summary, said="\n\n".join([agreed, *map(str, results)]))

@@ -12,10 +12,9 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from collidescope import _checks as check
-from collidescope._checks import FloatArray
+from collidescope._checks import ArrayLike, FloatArray
 
 
 class PacBound(NamedTuple):
@@ -91,9 +90,7 @@ class PosteriorErrorBound(NamedTuple):
     condition: float
 
 
-def posterior_error_bound(
-    S_hat: npt.ArrayLike, S: npt.ArrayLike, q_hat: npt.ArrayLike, q: npt.ArrayLike
-) -> PosteriorErrorBound:
+def posterior_error_bound(S_hat: ArrayLike, S: ArrayLike, q_hat: ArrayLike, q: ArrayLike) -> PosteriorErrorBound:
     """How far a posterior solved from estimates, S (K, K) and q (K,) of one input, can be from the true one.
 
     >>> S = np.array([[0.9, 0.1], [0.1, 0.9]])

@@ -22,9 +22,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import softmax
 
 from collidescope import _checks as check
-from collidescope._checks import FloatArray
+from collidescope._checks import Array, ArrayLike, FloatArray, Given
 from collidescope.equations.moments import Moments
 from collidescope.equations.projection import balance
 from collidescope.matrix import CollisionMatrix
@@ -53,7 +54,7 @@ def as_generator(random_state: Seed) -> np.random.Generator:
         raise ValueError(f"random_state must be None, an int or a numpy Generator, got {random_state!r}") from None
 
 
-def log_density(density: Any, X: npt.ArrayLike) -> FloatArray:
+def log_density(density: Any, X: ArrayLike) -> FloatArray:
     """Return log f(x) of every row, from whichever of logpdf, logpmf, pdf, pmf the object has."""
     name = next(name for name in DENSITIES if hasattr(density, name))
     try:
@@ -65,9 +66,7 @@ def log_density(density: Any, X: npt.ArrayLike) -> FloatArray:
         return values if name.startswith("log") else np.log(values)
 
 
-def posteriors_from_densities(
-    X: npt.ArrayLike, densities: Sequence[Any], priors: npt.ArrayLike | None = None
-) -> FloatArray:
+def posteriors_from_densities(X: ArrayLike, densities: Sequence[Any], priors: Given = None) -> FloatArray:
     """Posterior y_k(x) = π_k f_k(x) / Σ_i π_i f_i(x) of every row (the paper's appendix), stable in the tails.
 
     >>> from scipy.stats import norm
@@ -82,17 +81,15 @@ def posteriors_from_densities(
     if X.ndim == 0 or X.shape[0] == 0:
         raise ValueError(f"X must hold at least one input, got shape {X.shape}")
     logs = np.column_stack([log_density(density, X) for density in densities]) + np.log(shares)
-    top = logs.max(axis=1, keepdims=True)
-    if not np.isfinite(top).all():
-        row = int((~np.isfinite(top[:, 0])).argmax())
+    if not (known := np.isfinite(logs.max(axis=1))).all():
+        row = int(known.argmin())
         raise ValueError(f"X has an input (row {row}) where every density is zero or undefined: it has no posterior")
-    weights = np.exp(logs - top)
-    return weights / weights.sum(axis=1, keepdims=True)
+    return np.asarray(softmax(logs, axis=1))
 
 
 def sample_mixture(
-    densities: Sequence[Any], priors: npt.ArrayLike | None, n_samples: int, random_state: Seed, what: str = "densities"
-) -> tuple[npt.NDArray[Any], npt.NDArray[np.intp]]:
+    densities: Sequence[Any], priors: Given, n_samples: int, random_state: Seed, what: str = "densities"
+) -> tuple[Array, npt.NDArray[np.intp]]:
     """Draw inputs and class numbers from the mixture of ``densities`` at ``priors``."""
     shares = _check_densities(densities, priors)
     check.check_count(n_samples, "n_samples", least=2)
@@ -109,7 +106,7 @@ def sample_mixture(
 
 def collision_matrix_from_densities(
     densities: Sequence[Any],
-    priors: npt.ArrayLike | None = None,
+    priors: Given = None,
     *,
     classes: Sequence[Any] | None = None,
     n_samples: int = 200_000,
@@ -149,19 +146,17 @@ class BayesOptimalClassifier:
     array([0, 1])
     """
 
-    def __init__(
-        self, densities: Sequence[Any], priors: npt.ArrayLike | None = None, classes: Sequence[Any] | None = None
-    ) -> None:
+    def __init__(self, densities: Sequence[Any], priors: Given = None, classes: Sequence[Any] | None = None) -> None:
         self.priors = _check_densities(densities, priors)
         self.densities = list(densities)
         k = len(self.priors)
         self.classes_ = check.check_classes(range(k) if classes is None else classes, k)
 
-    def predict_proba(self, X: npt.ArrayLike) -> FloatArray:
+    def predict_proba(self, X: ArrayLike) -> FloatArray:
         """Posteriors of every row."""
         return posteriors_from_densities(X, self.densities, self.priors)
 
-    def predict(self, X: npt.ArrayLike, random_state: Seed = None) -> npt.NDArray[Any]:
+    def predict(self, X: ArrayLike, random_state: Seed = None) -> Array:
         """The most likely class of every row; nothing is drawn."""
         return self.classes_[self.predict_proba(X).argmax(axis=1)]
 
@@ -184,7 +179,7 @@ class ProbabilisticBayesClassifier(BayesOptimalClassifier):
     array([0, 1])
     """
 
-    def predict(self, X: npt.ArrayLike, random_state: Seed = None) -> npt.NDArray[Any]:
+    def predict(self, X: ArrayLike, random_state: Seed = None) -> Array:
         """A class for every row, drawn from its posterior."""
         cumulative = self.predict_proba(X).cumsum(axis=1)
         cumulative /= cumulative[:, -1:]
@@ -195,7 +190,7 @@ class ProbabilisticBayesClassifier(BayesOptimalClassifier):
         return 1 - (P**2).sum(axis=1)
 
 
-def _check_densities(densities: Sequence[Any], priors: npt.ArrayLike | None, names: Sequence[str] = ()) -> FloatArray:
+def _check_densities(densities: Sequence[Any], priors: Given, names: Sequence[str] = ()) -> FloatArray:
     """The priors; ``names`` are those of the arguments that the densities came in, where there is one for each."""
     if not isinstance(densities, Sequence) or len(densities) < 2:
         came = f"{len(densities)} of them" if isinstance(densities, Sequence) else type(densities).__name__
@@ -261,7 +256,7 @@ def collision_divergence(f1: Any, f2: Any, *, n_samples: int = 200_000, random_s
     return divergences(f1, f2, n_samples=n_samples, random_state=random_state).collision
 
 
-def divergences_from_posteriors(p: npt.ArrayLike, sample_weight: npt.ArrayLike | None = None) -> Divergences:
+def divergences_from_posteriors(p: ArrayLike, sample_weight: Given = None) -> Divergences:
     """Divergences from posteriors of the first distribution at equal priors, over a sample of the even mixture.
 
     >>> divergences_from_posteriors([0.0, 1.0]).collision

@@ -13,16 +13,13 @@ Two roads, neither of which builds n² pairs:
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from collidescope import _checks as check
-from collidescope._checks import FloatArray, IntArray
+from collidescope._checks import ArrayLike, FloatArray, Given, IntArray
 
 
-def gramian_from_posteriors(
-    P: npt.ArrayLike, codes: npt.ArrayLike, sample_weight: npt.ArrayLike | None = None
-) -> FloatArray:
+def gramian_from_posteriors(P: ArrayLike, codes: ArrayLike, sample_weight: Given = None) -> FloatArray:
     """G from held-out posteriors of shape (n, K), in O(n K²).
 
     >>> gramian_from_posteriors([[1, 0], [1, 0], [0, 1], [0, 1]], [0, 0, 1, 1])
@@ -50,9 +47,7 @@ def without_own_pairs(M: FloatArray, own: FloatArray, itself: FloatArray) -> Flo
     return G
 
 
-def gramian_from_similarities(
-    q: npt.ArrayLike, codes: npt.ArrayLike, sample_weight: npt.ArrayLike | None = None
-) -> FloatArray:
+def gramian_from_similarities(q: ArrayLike, codes: ArrayLike, sample_weight: Given = None) -> FloatArray:
     """G from class similarities of shape (n, K): mean of q over the rows of each class, then symmetrised.
 
     >>> gramian_from_similarities([[0.9, 0.1], [0.3, 0.7]], [0, 1])
@@ -64,7 +59,7 @@ def gramian_from_similarities(
     return (G + G.T) / 2
 
 
-def _membership(codes: npt.ArrayLike, shape: tuple[int, ...], sample_weight: npt.ArrayLike | None) -> csr_array:
+def _membership(codes: ArrayLike, shape: tuple[int, ...], sample_weight: Given) -> csr_array:
     """n×K, sparse: the weight of each row within its class (columns sum to 1)."""
     n, k = shape
     weights = check.check_weights(sample_weight, n)

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from collidescope._checks import FloatArray, IntArray
+from collidescope._checks import Array, FloatArray, IntArray
 from collidescope._scaling import blocks
 from collidescope.equations.posterior import shift_rows
 from collidescope.matrix import n_pairs
@@ -119,7 +119,7 @@ class Moments:
         root = np.sqrt(m)
         self._add_triangle(root * s, H, root[:, None] * a, root * N)
 
-    def add_labelled(self, P: npt.NDArray[Any], codes: IntArray, w: FloatArray) -> None:
+    def add_labelled(self, P: Array, codes: IntArray, w: FloatArray) -> None:
         """Add rows with labels: posteriors n×K (float64 or float32), class numbers and weights.
 
         What :meth:`add` would do, in two products of K² per row, Σ w r rᵀ and Σ w² (r∘r)(r∘r)ᵀ; all else has one entry
@@ -169,9 +169,7 @@ class Moments:
         diagonal(self.Z_rho)[:] += by_class(w**2)
         self._add_sizes(w, e, w * (P.argmax(axis=1) != codes), np.ones(n))
 
-    def add_rows(
-        self, P: npt.NDArray[Any], codes: IntArray | None, w: FloatArray, ratio: FloatArray | None = None
-    ) -> None:
+    def add_rows(self, P: Array, codes: IntArray | None, w: FloatArray, ratio: FloatArray | None = None) -> None:
         """Add rows with or without labels, block by block; ``ratio`` as for :func:`shift_rows`."""
         for block in row_blocks(*P.shape):
             rows = P[block] if ratio is None else shift_rows(P[block], ratio)
@@ -207,7 +205,7 @@ class Moments:
         self._gather(units=m.sum(), size=m @ N, size2=m @ N**2, error2=m @ e**2, error_size=m @ (e * N))
         self._gather(miss=m @ miss, miss2=m @ miss**2, miss_size=m @ (miss * N))
 
-    def _add_triangle(self, s: FloatArray, H: npt.NDArray[Any], a: FloatArray, N: FloatArray) -> None:
+    def _add_triangle(self, s: FloatArray, H: Array, a: FloatArray, N: FloatArray) -> None:
         if self._pairs is not None:
             i, j = self._pairs
             v = s[:, None] * H[:, i] * H[:, j]

@@ -7,14 +7,11 @@ small ridge towards the priors keeps it steady where S is nearly singular.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 from scipy.optimize import nnls
 
 from collidescope import _checks as check
-from collidescope._checks import FloatArray
+from collidescope._checks import Array, ArrayLike, FloatArray, Given
 from collidescope.equations.bounds import condition_number
 
 MAX_STEPS = 30  #: of the solver, per class; one per class is usual, and scipy gives up after three
@@ -24,11 +21,7 @@ SINGULAR = 1e14  #: above this κ∞(S) the inverse has lost every digit of a fl
 
 
 def solve_posteriors(
-    q: npt.ArrayLike,
-    S: npt.ArrayLike,
-    solver: str = "simplex",
-    ridge: float = 1e-3,
-    priors: npt.ArrayLike | None = None,
+    q: ArrayLike, S: ArrayLike, solver: str = "simplex", ridge: float = 1e-3, priors: Given = None
 ) -> FloatArray:
     """Posteriors y(x) from expected similarities q(x) = S y(x).
 
@@ -82,7 +75,7 @@ def _solve_simplex(q: FloatArray, S: FloatArray, ridge: float, centre: FloatArra
     return y
 
 
-def shift_priors(P: npt.ArrayLike, old: npt.ArrayLike, new: npt.ArrayLike) -> FloatArray:
+def shift_priors(P: ArrayLike, old: ArrayLike, new: ArrayLike) -> FloatArray:
     """Posteriors at priors ``new`` from posteriors at priors ``old``: y_k ∝ y_k · new_k / old_k.
 
     Equal priors give back ``P`` itself (as float64), not a copy.
@@ -95,7 +88,7 @@ def shift_priors(P: npt.ArrayLike, old: npt.ArrayLike, new: npt.ArrayLike) -> Fl
     return shift_rows(posteriors, check.check_priors(new, k, "new") / check.check_priors(old, k, "old"))
 
 
-def shift_rows(P: npt.NDArray[Any], ratio: FloatArray) -> npt.NDArray[Any]:
+def shift_rows(P: Array, ratio: FloatArray) -> Array:
     """Posteriors times the ratio of new to old priors, scaled to sum to 1; of the dtype (float32, float64) of ``P``."""
     if np.abs(ratio - 1).max() <= SAME_PRIORS:
         return P

@@ -18,11 +18,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from scipy.linalg import LinAlgError, cholesky
 
 from collidescope import _checks as check
-from collidescope._checks import FloatArray
+from collidescope._checks import ArrayLike, FloatArray
 
 ROUNDING = 1e-9  #: entries and eigenvalues of C are about [0, 1]: below this a negative one is rounding of `eigh`
 #: The steps end when multipliers and entries of C fit each other to this much: far below any standard error.
@@ -46,7 +45,7 @@ class Projection:
     min_eigenvalue: float  #: of C before the projection: negative when the estimate was not positive semi-definite
 
 
-def project(B: npt.ArrayLike, priors: npt.ArrayLike) -> Projection:
+def project(B: ArrayLike, priors: ArrayLike) -> Projection:
     """Project an estimate ``B`` of diag(priors) S onto the possible joint collision matrices; it is symmetrised first.
 
     >>> result = project([[0.52, -0.02], [-0.02, 0.52]], [0.5, 0.5])

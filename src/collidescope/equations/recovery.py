@@ -15,10 +15,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from collidescope import _checks as check
-from collidescope._checks import FloatArray
+from collidescope._checks import ArrayLike, FloatArray, Given
 from collidescope.equations.bounds import condition_number
 from collidescope.equations.projection import MAX_ITERATIONS, balance, project
 from collidescope.matrix import CollisionMatrix
@@ -48,7 +47,7 @@ class Recovery:
         """B = diag(priors) S."""
         return self.priors[:, None] * self.matrix
 
-    def to_collision_matrix(self, classes: npt.ArrayLike | None = None) -> CollisionMatrix:
+    def to_collision_matrix(self, classes: Given = None) -> CollisionMatrix:
         """The recovered S as a :class:`CollisionMatrix` (no intervals: those come from labels)."""
         own = {name: getattr(self, name) for name in ("moved", "residual", "status")}
         info = {"method": f"gramian {self.method}"} | own
@@ -56,8 +55,8 @@ class Recovery:
 
 
 def recover(
-    G: npt.ArrayLike,
-    priors: npt.ArrayLike | None = None,
+    G: ArrayLike,
+    priors: Given = None,
     method: str = "root",
     *,
     penalty: float = 0.1,
