@@ -234,9 +234,5 @@ def as_html(cm: CollisionMatrix) -> str:
 
 
 def words_html(*lines: str) -> str:
-    """A paragraph for each line, escaped.
-
-    >>> words_html("a < b")
-    '<p>a &lt; b</p>'
-    """
+    """A paragraph for each line, escaped."""
     return "".join(f"<p>{html.escape(line)}</p>" for line in lines)

@@ -56,7 +56,7 @@ def note(*lines: str) -> None:
 
 def fail(words: str) -> None:
     """An error, said also where notes are left out."""
-    say(f"Error: {words}", "bold red", always=True)
+    say(words, "bold red", always=True)
 
 
 def show(text: str) -> None:
@@ -64,8 +64,7 @@ def show(text: str) -> None:
     for stream in (sys.stdout, sys.stderr):
         if stream is not None and not stream.closed:
             try:
-                encoding = stream.encoding or "utf-8"  # what it cannot encode is escaped: names stay different
-                stream.write(printable(text).encode(encoding, "backslashreplace").decode(encoding) + "\n")
+                stream.write(f"{printable(text)}\n")
                 stream.flush()
             except BrokenPipeError:  # the reader, such as head, has seen enough: files may still be asked for
                 os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
@@ -74,11 +73,7 @@ def show(text: str) -> None:
 
 
 def printable(text: str) -> str:
-    r"""Text from files as a terminal may see it: control characters, which it would obey, as ``\x1b``.
-
-    >>> printable("cat\x1b[2J")
-    'cat\\x1b[2J'
-    """
+    r"""Text from files as a terminal may see it: control characters, which it would obey, as ``\x1b``."""
     # Our sentences set Arabic and Hebrew names between marks that pages obey, and that many terminals print.
     text = text.replace("“\u2068", "“").replace("\u2069”", "”")
     return CONTROL.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
@@ -163,11 +158,10 @@ def _explain(error: Exception) -> int:
     bad = isinstance(error, FileNotFoundError | IsADirectoryError | PermissionError) and error.strerror is not None
     bad = bad or (isinstance(error, ValueError | ImportError | FileNotFoundError) and ours)
     if isinstance(error, MemoryError):
-        fail("not enough memory. Try --sample 50000 for a first look.")
+        fail("Error: not enough memory. Try --sample 50000 for a first look.")
     elif bad or isinstance(error, OSError):
-        fail(explained(error))
+        fail(f"Error: {explained(error)}")
     else:
-        words = f"Unexpected error ({type(error).__name__}): {explained(error)}. This is not your mistake."
         hint = f"Set {DEBUG}=1 and run the same command again to see where it comes from, and please report it."
-        say(f"{words} {hint}", "bold red", always=True)
+        fail(f"Unexpected error ({type(error).__name__}): {explained(error)}. This is not your mistake. {hint}")
     return BAD_INPUT if bad else FAILURE

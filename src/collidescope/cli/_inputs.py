@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 import collidescope as cs
 from collidescope._checks import check_choice
@@ -19,9 +20,6 @@ from collidescope.cli._run import Options, guard, load
 from collidescope.folds import handle_rare
 from collidescope.tables.encoding import MISSING_WORDS, as_levels, as_numbers, as_word, check_columns, listed, near_name
 from collidescope.tables.reading import Table, looks_like_data, read_table
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 BoolArray = npt.NDArray[np.bool_]
 #: Names that label columns often have.
@@ -154,17 +152,6 @@ class Rows:
         whole = replace(self, X=self.X.drop(columns=used), P=P, classes=list(found))
         return whole.part(np.flatnonzero(~gaps), *said)
 
-    @property
-    def shown(self) -> dict[str, Any]:
-        """What summarise takes."""
-        import pandas as pd
-
-        about = {"file": self.table.name, "label": self.label}
-        if self.P is None:
-            return {"about": about | {"columns": list(self.X.columns)}}
-        source = pd.DataFrame(self.P, columns=self.classes)
-        return {"source": source, "y": self.y, "limit": self.limit, "about": about | {"columns": self.used}}
-
 
 def group_numbers(column: pd.Series) -> npt.NDArray[np.intp]:
     """Values as numbers; a row without a value is a group by itself."""
@@ -267,7 +254,13 @@ class Run(Options):
         self.tell(str(found), told, table=table, page=lambda: self.summary(rows, **shown))
 
     def summary(self, known: Rows, **shown: Any) -> dict[str, Any]:
-        return cs.summarise(title=self.title, notes=known.notes, **(known.shown | shown))
+        """For the report: of the posteriors that are known, or of the ``source`` in ``shown``."""
+        source, used = None, list(known.X.columns)
+        if known.P is not None:
+            source, used = pd.DataFrame(known.P, columns=known.classes), known.used
+        about = {"file": known.table.name, "label": known.label, "columns": used}
+        given = {"source": source, "y": known.y, "limit": known.limit, "about": about}
+        return cs.summarise(title=self.title, notes=known.notes, **(given | shown))
 
 
 def posteriors(fitted: Any, X: pd.DataFrame, held_out: bool = True) -> tuple[Any, list[str]]:
@@ -292,7 +285,6 @@ def posteriors(fitted: Any, X: pd.DataFrame, held_out: bool = True) -> tuple[Any
 def clean_labels(column: pd.Series) -> tuple[npt.NDArray[Any], BoolArray, list[str]]:
     """(labels, rows that have one, notes): labels are whole numbers or booleans where all are, else text.
 
-    >>> import pandas as pd
     >>> clean_labels(pd.Series(["1", "2", "", "1", "2"], name="y"))[0]
     array([1, 2, 1, 2])
     >>> clean_labels(pd.Series(["1.10", "1.1", "+1", "1.10", "1.1", "+1"], name="y"))[0].tolist()
@@ -348,7 +340,6 @@ def _numbers(words: list[str]) -> npt.NDArray[np.float64] | None:
 def match_labels(column: pd.Series, classes: Sequence[Any], what: str) -> tuple[npt.NDArray[Any], BoolArray]:
     """Labels of another table as the classes of a model: (labels, rows that have one).
 
-    >>> import pandas as pd
     >>> match_labels(pd.Series(["1", None, "0"]), [0, 1], "label")
     (array([1, 0]), array([ True, False,  True]))
     """

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import io
 import re
 import shlex
 from collections.abc import Callable
@@ -53,8 +52,7 @@ Column = str | None
 Columns = list[str] | None
 File = Path | None
 
-HEADER = "Whether the first line names the columns. Without it they are called c1, c2, … (and --label 15 or --label -1 "
-HEADER += "works too)."
+HEADER = "Whether the first line names the columns; else they are c1, c2, … (and --label 15 or --label -1 works too)."
 TABLE = "CSV, TSV (also .gz), Parquet, JSON lines or Excel."
 JSON = "Print JSON for machines on standard output, and nothing else there."
 QUIET = "No notes and no progress, only results and errors."
@@ -122,8 +120,9 @@ class Options:
     ) -> None:
         """Print the answer (``data`` as JSON where asked for), then write what was asked for.
 
-        ``more`` are outputs of this command alone: (what it is, where to, the function that writes it). ``page`` makes
-        the summary of the report, by default ``data``. A failure to write does not stop the rest: the exit code tells.
+        The answer is in ``words``, or a ``table`` that is not written. ``more`` are outputs of this command alone:
+        (what it is, where to, the function that writes it). ``page`` makes the summary of the report, by default
+        ``data``. A failure to write does not stop the rest: the exit code tells.
         """
         from collidescope.show import write_report
 
@@ -131,6 +130,8 @@ class Options:
             show_json(data)
         elif words is not None:
             show(words)
+        elif table is not None and self.out is None:
+            show(as_csv(table).removesuffix("\n"))
         outputs = [*more, ("table" if table is None else f"table of {len(table):,} rows", self.out, write_table, table)]
         outputs += [("matrix", self.matrix, write_matrix, cm)]
         outputs += [("report", self.report, lambda path: write_report(page() if page else data, path))]
@@ -142,7 +143,7 @@ class Options:
                 write(path, *content)
             except (OSError, ValueError, ImportError) as error:
                 code = max(code, BAD_INPUT if isinstance(error, ValueError) else FAILURE)  # a name, an edited summary
-                fail(f"the {what} was not written. {explained(error)}")
+                fail(f"Error: the {what} was not written. {explained(error)}")
             else:
                 State.written += (path,)
                 say(f"{what}: {path}", "green")
@@ -232,20 +233,14 @@ def write_matrix(path: Path, cm: CollisionMatrix) -> None:
 
 
 def guard(value: Any) -> Any:
-    """Text that a spreadsheet would run as a formula gets an apostrophe in front; numbers stay.
-
-    >>> guard("=1+1"), guard("-1"), guard("a;=1+1"), guard(3)
-    ("'=1+1", '-1', "a;'=1+1", 3)
-    """
+    """Text that a spreadsheet would run as a formula gets an apostrophe in front; numbers stay."""
     return FORMULA.sub(r"\1'", value) if isinstance(value, str) and not NUMBER.match(value) else value
 
 
 def as_csv(table: pd.DataFrame, separator: str = ",") -> str:
     """The table as text, formulas disarmed."""
-    safe = table.rename(columns=guard)
-    for place, dtype in enumerate(table.dtypes):
-        if dtype.kind not in "iufb":
-            safe.isetitem(place, table.iloc[:, place].map(guard, na_action="ignore"))  # type: ignore[arg-type]
+    safe = table.apply(lambda column: column if column.dtype.kind in "iufb" else column.map(guard, na_action="ignore"))
+    safe = safe.rename(columns=guard)
     return safe.to_csv(index=False, sep=separator, lineterminator="\n", float_format="%.6g")
 
 
@@ -253,12 +248,8 @@ def write_table(path: Path, table: pd.DataFrame) -> None:
     """Write ``table`` as the name of the file says; an existing file is replaced in one step."""
     from collidescope._store import write_bytes
 
-    if separator := SUFFIXES.get(path.suffix.lower(), ","):
-        write_bytes(path, as_csv(table, separator).encode())
-    else:
-        buffer = io.BytesIO()
-        table.to_parquet(buffer, index=False)
-        write_bytes(path, buffer.getvalue())
+    separator = SUFFIXES.get(path.suffix.lower(), ",")
+    write_bytes(path, as_csv(table, separator).encode() if separator else table.to_parquet(index=False))
 
 
 def posterior_table(posteriors: Any, classes: Any, numbers: Any, extra: pd.DataFrame | None = None) -> pd.DataFrame:

@@ -10,9 +10,8 @@ import typer
 import collidescope as cs
 from collidescope.cli._console import say, show
 from collidescope.cli._run import PAGE, command
-from collidescope.cli.decisions import audit, ceilings, columns, compare, groups, rows, split
 from collidescope.cli.estimating import count, fit, posteriors, votes
-from collidescope.cli.using import limit, merge, predict, report
+from collidescope.cli.using import audit, ceilings, columns, compare, groups, limit, merge, predict, report, rows, split
 
 if TYPE_CHECKING:
     from collidescope.cli._inputs import Run

@@ -51,7 +51,7 @@ def fit(
     unique: Annotated[bool, opt.columns(None, "Use rows that repeat, label included, only once.", "--unique")] = False,
     rare: Annotated[str, opt.columns("error|drop|merge", RARE)] = "error",
     drop_rare: Annotated[int, opt.columns("N", "Leave out classes with fewer than N rows.", min=0)] = 0,
-    cv: Annotated[int | None, training(None, "Folds.  [default: 5, fewer where a class has fewer rows]", min=2)] = None,
+    cv: Annotated[int, training(None, "Folds; fewer where a class has fewer rows.", min=2)] = 5,
     members: Annotated[str | None, training("A,B,…", MEMBERS)] = None,
     quick: Annotated[bool, training(None, SMALL, "--quick")] = False,
     limit: Annotated[bool, training(None, LIMIT, "--limit/--no-limit")] = True,
@@ -102,10 +102,10 @@ def fit(
     note(*rows.notes)
     if len(rows.y) > MANY_ROWS and not quick:
         say("For a first look in less time: --quick, or --sample 20000.", "dim")
-    given = {"cv": cv, "members": "quick" if quick else members and members.split(","), "n_jobs": n_jobs}
-    settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    settings |= {"limit": limit, "priors": priors, "device": device, "random_state": seed}
-    settings |= {"drop": drop or (), "keep": keep or (), "categories": category or (), "verbose": int(not run.quiet)}
+    pool: Any = "quick" if quick else "auto" if members is None else members.split(",")
+    settings: dict[str, Any] = {"members": pool, "cv": cv, "limit": limit, "priors": priors, "device": device}
+    settings |= {"n_jobs": n_jobs, "random_state": seed, "verbose": int(not run.quiet)}
+    settings |= {"drop": drop or (), "keep": keep or (), "categories": category or ()}
     started, checked = time.perf_counter(), None
     with notes_as_they_come():
         model = cs.TableClassifier(**settings)

@@ -139,7 +139,8 @@ def summarise(
     }
     summary["trust"] = trust(known, control, summary)
     if others:
-        summary["notes"].insert(0, words.left_out(cm.n_classes, len(keep)))
+        here = f"here are the {len(keep):,} that collide most, and all others as one class. PBER and the top pairs"
+        summary["notes"].insert(0, f"{cm.n_classes:,} classes are too many to show: {here} are those of all classes.")
     found: dict[str, Any] = plain(summary)
     return found | {"what_to_do": words.what_to_do(found)}
 
