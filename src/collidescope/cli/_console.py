@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import functools
 import json
 import logging
 import os
@@ -11,10 +10,10 @@ import re
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import typer
 from rich.console import Console
@@ -26,9 +25,6 @@ BAD_INPUT, FAILURE, INTERRUPTED = 2, 1, 130
 #: Set it to see where an error comes from.
 DEBUG = "COLLIDESCOPE_TRACEBACK"
 PACKAGE = str(Path(__file__).parents[1])
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 
 class State:
@@ -114,34 +110,29 @@ def notes_as_they_come() -> Iterator[list[str]]:
             logger.setLevel(level)
 
 
-def guarded(command: Callable[P, R]) -> Callable[P, R]:
-    """``command`` with every failure told in a paragraph and an exit code that says which kind it was."""
-
-    @functools.wraps(command)
-    def run(*args: P.args, **kwargs: P.kwargs) -> R:
-        State.quiet, State.noted, State.written, State.lost = False, frozenset(), (), False
-        for descriptor in range(3):
-            try:
-                os.fstat(descriptor)
-            except OSError:  # closed: the next file that is opened would take its place
-                os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
+@contextmanager
+def guarded() -> Iterator[None]:
+    """Around a command: every failure told in a paragraph, and an exit code that says which kind it was."""
+    State.quiet, State.noted, State.written, State.lost = False, frozenset(), (), False
+    for descriptor in range(3):
         try:
-            result = command(*args, **kwargs)
-        except typer.Exit:
-            raise
-        except KeyboardInterrupt:
-            done = ", ".join(map(str, State.written))
-            say(f"Stopped by Ctrl-C; {f'written: {done}' if done else 'nothing was written'}.", "bold", always=True)
-            raise typer.Exit(INTERRUPTED) from None
-        except Exception as error:
-            if os.environ.get(DEBUG):
-                traceback.print_exc()
-            raise typer.Exit(_explain(error)) from None
-        if State.lost:
-            raise typer.Exit(FAILURE)
-        return result
-
-    return run
+            os.fstat(descriptor)
+        except OSError:  # closed: the next file that is opened would take its place
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
+    try:
+        yield
+    except typer.Exit:
+        raise
+    except KeyboardInterrupt:
+        done = ", ".join(map(str, State.written))
+        say(f"Stopped by Ctrl-C; {f'written: {done}' if done else 'nothing was written'}.", "bold", always=True)
+        raise typer.Exit(INTERRUPTED) from None
+    except Exception as error:
+        if os.environ.get(DEBUG):
+            traceback.print_exc()
+        raise typer.Exit(_explain(error)) from None
+    if State.lost:
+        raise typer.Exit(FAILURE)
 
 
 def explained(error: Exception) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -175,13 +176,12 @@ class Run(Options):
 
     def read(self, path: Path, label: Any = None, text: Sequence[str] = ()) -> Table:
         """The table in ``path``; says so first where it is large."""
-        delimiter = {"tab": "\t", "\\t": "\t", "space": " "}.get(self.delimiter or "", self.delimiter)
-        if delimiter is not None and len(delimiter) != 1:
-            raise ValueError(f"--delimiter must be one character, or tab, or space, got {delimiter!r}")
+        mark = {"tab": "\t", "\\t": "\t", "space": " "}.get(self.delimiter or "", self.delimiter)
+        if mark is not None and len(mark) != 1:
+            raise ValueError(f"--delimiter must be one character, or tab, or space, got {mark!r}")
         if path.is_file() and path.stat().st_size >= LARGE:
             say(f"Reading {path.name} ({path.stat().st_size / 1e6:,.0f} MB) …")
-        lines: dict[str, Any] = {"header": self.header, "delimiter": delimiter, "skip_lines": self.skip_lines}
-        return read_table(path, label=label, text=text, **lines)
+        return read_table(path, label=label, text=text, header=self.header, delimiter=mark, skip_lines=self.skip_lines)
 
     def column(self, names: Sequence[str], label: str | None, path: Path) -> str:
         """The name of a column: as given, by its number where there is no header, or an error with help."""
@@ -216,10 +216,9 @@ class Run(Options):
         names = list(fitted.encoder_.types) if hasattr(fitted, "encoder_") else []
         reading, notes = self, []
         if self.header and names and all(re.fullmatch(r"c\d+", name) for name in names):
-            try:
+            named = False
+            with suppress(ValueError):  # such as a name that occurs twice, being no name
                 named = set(names) <= set(self.read(path).frame.columns)
-            except ValueError:  # such as a name that occurs twice, being no name
-                named = False
             if not named:
                 reading = replace(self, header=False)
                 notes = ["the model was fitted on a table without a line of names: this one is read alike"]

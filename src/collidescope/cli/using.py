@@ -5,7 +5,6 @@ Posteriors come from a model file and a table of raw rows, or from a table with 
 
 from __future__ import annotations
 
-import shlex
 import shutil
 from collections.abc import Callable
 from copy import copy
@@ -17,7 +16,7 @@ import typer
 import collidescope as cs
 from collidescope.cli import _run as opt
 from collidescope.cli._console import note, notes_as_they_come, say
-from collidescope.cli._run import command, option
+from collidescope.cli._run import Column, Columns, File, argument, command, option
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,20 +31,12 @@ FLAGS |= {'method="optimal"': "--optimal", "method='optimal'": "--optimal"}
 #: Characters of a class name that a narrow terminal leaves.
 FEWEST = 10
 
-MODEL = "A file that `collidescope fit … --save` has written."
 WITH = "Copy a column of the table, such as an id. Repeat for more."
-UNSEEN = "Labelled rows that the model has not seen: adds rows to look at."
 MAX_PBER = "Merge until an input seen again changes group at most this often: 0.05 is 5%."
-LIMIT = "A model (--save), or a table to fit (with --label)."
-SOURCE = "A model (--save), a matrix (--matrix) or a summary (--json)."
-AUDITED = "A model and a TABLE, or a table with probabilities."
-BEFORE, AFTER = "A table of held-out probabilities and labels.", "Another, of a later fit or a later period."
-RAW = "A file that `fit … --save` wrote; the table has raw rows."
-Model = Annotated[opt.File, option("MODEL", RAW, "--model", "-m")]
-SAID = "The column that holds what your classifier says."
-Predicted = Annotated[opt.Column, option("COLUMN", SAID, "--predicted", "-p")]
+Model = Annotated[File, option("MODEL", "A file that `fit … --save` wrote; the table has raw rows.", "--model", "-m")]
+Predicted = Annotated[Column, option("COLUMN", "The column that holds what your classifier says.", "--predicted", "-p")]
 FailAbove = Annotated[float | None, option("X", "Exit with code 3 where it is above X beyond chance: for CI.")]
-Cluster = Annotated[opt.Column, option("COLUMN", "Rows with the same value belong together.")]
+Cluster = Annotated[Column, option("COLUMN", "Rows with the same value belong together.")]
 #: A command that answers a question about labelled rows.
 decision = command(*opt.READING, "out", "report", "title", *opt.PRINTING)
 
@@ -53,9 +44,9 @@ decision = command(*opt.READING, "out", "report", "title", *opt.PRINTING)
 @command("out", *opt.PRINTING, *opt.READING[1:])
 def predict(
     run: Run,
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help=MODEL)],
+    model: Annotated[Path, argument("MODEL", "A file that `collidescope fit … --save` has written.")],
     table: opt.Table,
-    copied: Annotated[opt.Columns, option("COLUMN", WITH, "--with")] = None,
+    copied: Annotated[Columns, option("COLUMN", WITH, "--with")] = None,
 ) -> None:
     """How likely is each class for new rows?
 
@@ -85,13 +76,13 @@ def predict(
 @command("matrix", *opt.PRINTING)
 def merge(
     run: Run,
-    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="A matrix (--matrix) or a model (--save).")],
+    source: Annotated[Path, argument("SOURCE", "A matrix (--matrix) or a model (--save).")],
     groups: Annotated[int | None, option(None, "Merge until so many groups are left.", min=2)] = None,
     max_pber: Annotated[float | None, option(None, MAX_PBER)] = None,
     max_group_size: Annotated[int | None, option("N", "Most classes of a group.", min=2)] = None,
     balance: Annotated[float, option("X", "0 by gain alone, 1 for groups of like size.", min=0, max=1)] = 0.0,
-    together: Annotated[opt.Columns, option("A,B", "Classes that must be in one group. Repeat for more.")] = None,
-    apart: Annotated[opt.Columns, option("A,B", "Classes that must not be in one group. Repeat for more.")] = None,
+    together: Annotated[Columns, option("A,B", "Classes that must be in one group. Repeat for more.")] = None,
+    apart: Annotated[Columns, option("A,B", "Classes that must not be in one group. Repeat for more.")] = None,
     optimal: Annotated[bool, option(None, "Look at every grouping (up to 10 classes).", "--optimal")] = False,
 ) -> None:
     """Which classes to merge, and what would it buy?
@@ -146,8 +137,8 @@ def _fitting(table: pd.DataFrame, names: list[str]) -> str:
 @command(*opt.READING, *opt.PRINTING)
 def limit(
     run: Run,
-    source: Annotated[Path, typer.Argument(metavar="SOURCE", help=LIMIT)],
-    plot: Annotated[opt.File, option("FILE.png", "Draw the curve (.png, .svg or .pdf).")] = None,
+    source: Annotated[Path, argument("SOURCE", "A model (--save), or a table to fit (with --label).")],
+    plot: Annotated[File, option("FILE.png", "Draw the curve (.png, .svg or .pdf).")] = None,
     seed: opt.Seed = 0,
 ) -> None:
     """What would unlimited rows of this kind leave? How good could it get?
@@ -191,8 +182,8 @@ def limit(
 @command(*opt.READING, "title", *opt.PRINTING, report=opt.PAGE)
 def report(
     run: Run,
-    source: Annotated[Path, typer.Argument(metavar="SOURCE", help=SOURCE)],
-    table: Annotated[opt.File, option("TABLE", UNSEEN)] = None,
+    source: Annotated[Path, argument("SOURCE", "A model (--save), a matrix (--matrix) or a summary (--json).")],
+    table: Annotated[File, option("TABLE", "Labelled rows that the model has not seen: adds rows to look at.")] = None,
 ) -> None:
     """Write the report of something that was estimated before: one page that works offline.
 
@@ -210,7 +201,7 @@ def report(
     if isinstance(found, dict):
         summary = found | ({} if run.title is None else {"title": run.title})
     elif table is None:
-        about = {"file": source.name, "command": f"collidescope report {shlex.quote(str(source))}", "saved": source}
+        about = run.about("report", source, None, saved=source)
         summary = cs.summarise(found, title=run.title, notes=notes, about=about)
     else:
         rows = run.scored(table, found)
@@ -230,8 +221,8 @@ def _fail(low: float, above: float | None, what: str) -> None:
 @decision
 def audit(
     run: Run,
-    source: Annotated[Path, typer.Argument(metavar="MODEL_OR_TABLE", help=AUDITED)],
-    table: Annotated[opt.File, typer.Argument(metavar="TABLE", help="Labelled rows, where a model is given.")] = None,
+    source: Annotated[Path, argument("MODEL_OR_TABLE", "A model and a TABLE, or a table with probabilities.")],
+    table: Annotated[File, argument("TABLE", "Labelled rows, where a model is given.")] = None,
     predicted: Predicted = None,
     fail_above: FailAbove = None,
 ) -> None:
@@ -287,8 +278,8 @@ def rows(
 def columns(
     run: Run,
     table: opt.Table,
-    unit: Annotated[opt.Columns, option("NAME=A,B", "Columns that are judged together. Repeat for more.")] = None,
-    cost: Annotated[opt.Columns, option("COLUMN=X", "What a column costs. Repeat for more.")] = None,
+    unit: Annotated[Columns, option("NAME=A,B", "Columns that are judged together. Repeat for more.")] = None,
+    cost: Annotated[Columns, option("COLUMN=X", "What a column costs. Repeat for more.")] = None,
     cluster: Cluster = None,
     budget: Annotated[int, option("N", "Cross-fits at most.", min=5)] = 51,
     sample: opt.Sample = 10_000,
@@ -331,7 +322,7 @@ def _pairs(given: list[str] | None, option: str, read: Callable[[str], Any]) -> 
 def groups(
     run: Run,
     table: opt.Table,
-    by: Annotated[opt.Column, option("COLUMN", "The subgroups: hospital, region, year.")] = None,
+    by: Annotated[Column, option("COLUMN", "The subgroups: hospital, region, year.")] = None,
     cluster: Cluster = None,
     model: Model = None,
 ) -> None:
@@ -354,7 +345,7 @@ def ceilings(
     predicted: Predicted = None,
     model: Model = None,
     cluster: Cluster = None,
-    cost: Annotated[opt.File, option("FILE.csv", "Costs: a row per true class, a column per decision.")] = None,
+    cost: Annotated[File, option("FILE.csv", "Costs: a row per true class, a column per decision.")] = None,
 ) -> None:
     """What is the best possible value of your metric: accuracy, F1, AUC, log loss, cost?
 
@@ -385,9 +376,9 @@ def ceilings(
 @decision
 def compare(
     run: Run,
-    before: Annotated[Path, typer.Argument(metavar="BEFORE", help=BEFORE)],
-    after: Annotated[Path, typer.Argument(metavar="AFTER", help=AFTER)],
-    key: Annotated[opt.Column, option("COLUMN", "Rows with the same value are the same: paired.", "--id")] = None,
+    before: Annotated[Path, argument("BEFORE", "A table of held-out probabilities and labels.")],
+    after: Annotated[Path, argument("AFTER", "Another, of a later fit or a later period.")],
+    key: Annotated[Column, option("COLUMN", "Rows with the same value are the same: paired.", "--id")] = None,
     fail_above: FailAbove = None,
 ) -> None:
     """Did collisions change between two fits, or two periods?

@@ -76,14 +76,11 @@ def summarise(
     y_pred : labels, posteriors or a fitted classifier, optional; its :func:`~collidescope.audit` on the same rows
     rows : DataFrame of n rows, optional; shown in the place of ``X``, which may be encoded
     image_shape : tuple, optional; such as (28, 28), of the images in ``X``; two-dimensional rows are so without it
-    control : ShuffledControl, optional
     limit : Limit, optional; by default ``source.limit_`` where there is one
-    title : str, optional
+    control, title, notes : ShuffledControl, text, list of text; all optional
     about : mapping, optional
-        Where the rows come from: ``file``, ``label`` (name of the label column) and ``columns`` (names of those used);
-        ``command``, the command line that was run, which turns advice into commands; ``saved``, the file that holds the
-        model or the matrix; ``seconds`` that the fit took.
-    notes : list of text, optional
+        Where the rows come from: ``file``, ``label`` (its column), ``columns`` (those used), ``command`` (as typed:
+        turns advice into commands), ``saved`` (file of the model or matrix), ``seconds`` that the fit took.
     sections : list, optional
         More results to show: what ``compare``, ``ceilings``, ``column_value`` and others return, or mappings with
         ``title``, ``sentences`` (list of text) and ``table`` (None, or a mapping of ``columns`` and ``rows``).
@@ -301,17 +298,15 @@ def trust(source: Source, control: Any, summary: Mapping[str, Any]) -> dict[str,
 
 
 def _about(about: Mapping[str, Any] | None, model: Any, X: Any, y: Any) -> dict[str, Any]:
-    given = dict(about or {})
-    if not set(given) <= set(ABOUT):
+    if not set(about or ()) <= set(ABOUT):
         raise ValueError(f"about must be a mapping with some of {', '.join(ABOUT)}, got {about!r}")
-    columns: Any = getattr(getattr(model, "encoder_", None), "types", None)
-    if columns is None:
-        columns = getattr(model, "feature_names_in_", getattr(X, "columns", ()))
-    given = {"label": getattr(model, "label_", None) or getattr(y, "name", None), "columns": columns} | given
-    names = [text(name) for name in given.pop("columns")]
-    seconds = given.pop("seconds", None)
-    found = {name: None if (value := given.get(name)) is None else text(value) for name in ABOUT[:4]}
-    return found | {"columns": names[:NAMED_COLUMNS], "n_columns": len(names), "seconds": seconds}
+    features = getattr(model, "feature_names_in_", getattr(X, "columns", ()))
+    columns: Any = getattr(getattr(model, "encoder_", None), "types", features)
+    given = {"label": getattr(model, "label_", None) or getattr(y, "name", None), "columns": columns}
+    given |= {name: value for name, value in (about or {}).items() if value is not None}
+    names = [text(name) for name in given["columns"]]
+    found = {name: None if given.get(name) is None else text(given[name]) for name in ABOUT[:4]}
+    return found | {"columns": names[:NAMED_COLUMNS], "n_columns": len(names), "seconds": given.get("seconds")}
 
 
 def _section(part: Any) -> dict[str, Any]:
