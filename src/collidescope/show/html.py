@@ -21,8 +21,9 @@ import numpy.typing as npt
 
 from collidescope._store import write_bytes
 from collidescope._text import between, percent, span
+from collidescope.matrix import opened
 from collidescope.show import words
-from collidescope.show.summary import FORMAT, FORMAT_VERSION, summarise
+from collidescope.show.summary import HEADER, summarise
 
 #: Up to this many classes S is also there as a table, for screen readers and for printing; steps of merging in a table.
 TABLE_CLASSES, TABLE_STEPS = 30, 15
@@ -123,15 +124,9 @@ def conform(value: Any, wanted: Any, where: str) -> None:
         conform(part, kind, where + name)
 
 
-def check_summary(summary: object) -> None:
+def check_summary(summary: Mapping[str, Any]) -> None:
     """Refuse what :func:`summarise` did not make."""
-    if not isinstance(summary, Mapping) or summary.get("format") != FORMAT:
-        rest = f"got {type(summary).__name__}: report(source, …) makes both"
-        raise ValueError(f"summary must be what summarise returned (format {FORMAT!r}), {rest}")
-    if summary.get("version") != FORMAT_VERSION:
-        rest = f"this release writes reports of {FORMAT_VERSION}: make it again, or update collidescope"
-        raise ValueError(f"summary has version {summary.get('version')!r}, {rest}")
-    conform(summary, SCHEMA, "summary")
+    conform(opened(summary, HEADER, "a summary", "summarise"), SCHEMA, "summary")
     try:
         json.dumps(summary, allow_nan=False)
     except (ValueError, TypeError) as error:

@@ -28,8 +28,7 @@ from collidescope.show.displays import continuation, leaf_order
 from collidescope.show.rows import Source, resolve, rows_to_look_at, text
 from collidescope.trust import ShuffledControl, cautions, limit_of
 
-FORMAT = "collidescope.summary"
-FORMAT_VERSION = 2
+HEADER = {"format": "collidescope.summary", "version": 2}
 #: Up to this many classes S is kept whole; beyond it, the most colliding classes and all others as one.
 WHOLE, MOST_COLLIDING = 200, 100
 PAIRS, AUDIT_PAIRS = 10, 20
@@ -104,8 +103,7 @@ def summarise(
     low, high = cm.pber_interval(LEVEL) or (None, None)
     origin = _about(about, known.model, X, y)
     summary: dict[str, Any] = {
-        "format": FORMAT,
-        "version": FORMAT_VERSION,
+        **HEADER,
         "title": words.title(origin) if title is None else text(check.check_text(title, "title")),
         "about": origin,
         "n_classes": cm.n_classes,
