@@ -74,11 +74,7 @@ def duration(seconds: float) -> str:
 
 
 def short(name: Any, longest: int) -> str:
-    """A name on one line, cut in the middle: both ends tell names apart.
-
-    >>> short("a long name of a class", 11)
-    'a lon…class'
-    """
+    """A name on one line, cut in the middle: both ends tell names apart."""
     text = DIRECTION.sub("", str(name))
     text = "".join(" " if unicodedata.category(c) in ("Cc", "Zl", "Zp") else c for c in text).strip()
     half = (longest - 1) // 2

@@ -42,6 +42,12 @@ LARGE = 5_000_000
 PREFIXES = ("", "p_", "prob_", "proba_", "p(", "P(")
 
 
+def group_numbers(column: pd.Series) -> npt.NDArray[np.intp]:
+    """Values as numbers; a row without a value is a group by itself."""
+    codes, words = as_levels(column)
+    return np.where(codes < 0, len(words) + np.arange(len(codes)), codes)
+
+
 @dataclass(frozen=True)
 class Rows:
     """Labelled rows of a table, their numbers in the file, from 0, and their posteriors where these are known."""
@@ -108,7 +114,7 @@ class Rows:
         check_columns(self.X, [name])
         return self.X[name]
 
-    def take(self, name: str | None, option: str, read: Callable[[pd.Series], Any]) -> tuple[Rows, Any]:
+    def take(self, name: str | None, option: str, read: Callable[[pd.Series], Any] = group_numbers) -> tuple[Rows, Any]:
         """The rows without the column ``name``, and what ``read`` makes of it; ``option`` is what named it."""
         if name is None:
             return self, None
@@ -152,12 +158,6 @@ class Rows:
         said = [f"{int(gaps.sum()):,} rows lack a probability and are left out"] * bool(gaps.any())
         whole = replace(self, X=self.X.drop(columns=used), P=P, classes=list(found))
         return whole.part(np.flatnonzero(~gaps), *said)
-
-
-def group_numbers(column: pd.Series) -> npt.NDArray[np.intp]:
-    """Values as numbers; a row without a value is a group by itself."""
-    codes, words = as_levels(column)
-    return np.where(codes < 0, len(words) + np.arange(len(codes)), codes)
 
 
 def weights(column: pd.Series) -> npt.NDArray[np.float64]:
@@ -282,13 +282,7 @@ def posteriors(fitted: Any, X: pd.DataFrame, held_out: bool = True) -> tuple[Any
 
 
 def clean_labels(column: pd.Series) -> tuple[npt.NDArray[Any], BoolArray, list[str]]:
-    """(labels, rows that have one, notes): labels are whole numbers or booleans where all are, else text.
-
-    >>> clean_labels(pd.Series(["1", "2", "", "1", "2"], name="y"))[0]
-    array([1, 2, 1, 2])
-    >>> clean_labels(pd.Series(["1.10", "1.1", "+1", "1.10", "1.1", "+1"], name="y"))[0].tolist()
-    ['1.10', '1.1', '+1', '1.10', '1.1', '+1']
-    """
+    """(labels, rows that have one, notes): labels are whole numbers or booleans where all are, else text."""
     name = str(column.name)
     codes, words = as_levels(column, MISSING_LABELS)
     rows = codes >= 0
@@ -337,11 +331,7 @@ def _numbers(words: list[str]) -> npt.NDArray[np.float64] | None:
 
 
 def match_labels(column: pd.Series, classes: Sequence[Any], what: str) -> tuple[npt.NDArray[Any], BoolArray]:
-    """Labels of another table as the classes of a model: (labels, rows that have one).
-
-    >>> match_labels(pd.Series(["1", None, "0"]), [0, 1], "label")
-    (array([1, 0]), array([ True, False,  True]))
-    """
+    """Labels of another table as the classes of a model: (labels, rows that have one)."""
     codes, words = as_levels(column, MISSING_LABELS)
     exact = {as_word(name): k for k, name in enumerate(classes)}
     known = {guard(word): k for word, k in exact.items()} | exact  # with a spreadsheet's apostrophe, and without

@@ -127,10 +127,8 @@ def fit(
     import numpy as np
     import pandas as pd
 
-    from collidescope._checks import check_choice
-    from collidescope.cli._inputs import group_numbers, weights
+    from collidescope.cli._inputs import weights
 
-    check_choice(priors, ["empirical", "uniform"], "--priors")
     if quick and members is not None:
         raise ValueError("--quick is a pool of its own: leave it or --members out")
     rows = run.start(table, outputs=(save,)).rows(table, category or ())
@@ -138,7 +136,7 @@ def fit(
     rows = rows.unique() if unique else rows
     rows = rows.without_rare(drop_rare).sampled(sample, seed).with_rare_handled(rare)
     opt.check_matrix_name(run.matrix, len(np.unique(rows.y)))
-    rows, grouped = rows.take(groups, "--groups", group_numbers)
+    rows, grouped = rows.take(groups, "--groups")
     rows, weighed = rows.take(sample_weight, "--sample-weight", weights)
     of = f"{len(rows.y):,}" + (f" of {n_read:,}" if len(rows.y) < n_read else "")
     counts = pd.Series(rows.y).value_counts(sort=False).sort_index().sort_values(ascending=False, kind="stable")

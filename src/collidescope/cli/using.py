@@ -171,12 +171,9 @@ def limit(
     sizes = curve.frame.assign(rows=curve.frame["rows"].round().astype(int))
     numbers = sizes.to_string(index=False, float_format="{:.4f}".format)
     words = "\n".join([*said, f"\n{numbers}\n\nVerdict: {curve.verdict}."])
-
-    def draw(path: Path) -> None:
-        figure: Any = cs.LimitDisplay.from_limit(found).plot().figure_
-        figure.savefig(path)
-
-    run.tell(words, found.to_dict() | {"verdict": curve.verdict, "headline": said}, ("curve", plot, draw))
+    draw: Any = cs.LimitDisplay.from_limit(found).plot
+    drawn = "curve", plot, lambda path: draw().figure_.savefig(path)
+    run.tell(words, found.to_dict() | {"verdict": curve.verdict, "headline": said}, drawn)
 
 
 @command(*opt.READING, "title", *opt.PRINTING, report=opt.PAGE)
@@ -292,11 +289,9 @@ def columns(
     - `collidescope columns table.csv --label income`
     - `collidescope columns table.csv --label outcome --unit "lab=na,k,ca" --cost lab=30 --cost age=0.1`
     """
-    from collidescope.cli._inputs import group_numbers
-
     rows = run.start(table).rows(table).sampled(sample, seed)
     costs = _pairs(cost, "--cost", float)
-    rows, together = rows.take(cluster, "--cluster", group_numbers)
+    rows, together = rows.take(cluster, "--cluster")
     units = _pairs(unit, "--unit", lambda text: [part.strip() for part in text.split(",")])
     if units:
         used = {part for parts in units.values() for part in parts}

@@ -77,11 +77,7 @@ class Display:
 
 
 def plain(name: Any, longest: int = LONGEST) -> str:
-    r"""``name`` as text that matplotlib prints as it is: no mathematics between dollars, on one line, not too long.
-
-    >>> plain("$5 or $6")
-    '\\$5 or \\$6'
-    """
+    """``name`` as text that matplotlib prints as it is: no mathematics between dollars, on one line, not too long."""
     return short(name, longest).replace("$", r"\$")
 
 
@@ -260,12 +256,6 @@ def continuation(curve: pd.DataFrame, pber: float, low: float, high: float) -> d
 
     For each end b of the range (and for ``pber``) the curve b + (PBER(n) - b) (m/n)^-c through its last point, with
     the exponent c that fits the other points best: this is for the eye.
-
-    >>> import pandas as pd
-    >>> m = np.array([125, 250, 500, 1000])
-    >>> path = continuation(pd.DataFrame({"rows": m, "pber": 0.1 + 2 / m}), 0.1, 0.09, 0.11)
-    >>> bool(np.allclose(path["middle"], 0.1 + 2 / path["rows"]))
-    True
     """
     sizes, values = curve[["rows", "pber"]].to_numpy(dtype=np.float64).T
     rows = sizes[-1] * np.geomspace(1.0, REACH, PLACES)

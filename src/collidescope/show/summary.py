@@ -101,6 +101,9 @@ def summarise(
     others = [f"({cm.n_classes - len(keep):,} other classes)"] * (len(keep) < cm.n_classes)
     order = leaf_order(shown.joint[: len(keep), : len(keep)]).tolist()
     low, high = cm.pber_interval(LEVEL) or (None, None)
+    ends: list[Any] = [end[np.ix_(keep, keep)].round(END_DECIMALS) for end in cm.interval(LEVEL) or ()]
+    # Of the class that stands for all others no interval is known.
+    ends = [np.pad(end, (0, len(others)), constant_values=np.nan) for end in ends] or [None, None]
     origin = _about(about, known.model, X, y)
     summary: dict[str, Any] = {
         **HEADER,
@@ -120,13 +123,14 @@ def summarise(
         "complete": not others,
         "classes": [names[k] for k in keep] + others,
         "matrix": shown.matrix,
-        **_intervals(cm, keep, shown.n_classes),
+        "low": ends[0],
+        "high": ends[1],
         "joint": shown.joint,
         "priors": shown.priors,
         "counts": shown.counts,
         "leaf_order": order + [len(keep)] * len(others),
         "ceilings": ceilings(cm, keep, names, known, at_limit),
-        "merge_path": merge_path(shown, cm, None if at_limit is None else merged(at_limit, keep)),
+        "merge_path": merge_path(shown, cm, at_limit),
         "ambiguous_rows": rows_to_look_at(known, names, X, rows, image_shape),
         "audit": audited(known, names, y_pred, X, limit),
         "sections": [_section(part) for part in sections],
@@ -159,15 +163,6 @@ def merged(cm: CollisionMatrix, keep: list[int]) -> CollisionMatrix:
     joint = A.T @ cm.joint @ A
     counts = None if cm.counts is None else A.T @ cm.counts
     return CollisionMatrix(joint / joint.sum(axis=1, keepdims=True), A.T @ cm.priors, counts=counts)
-
-
-def _intervals(cm: CollisionMatrix, keep: list[int], size: int) -> dict[str, Any]:
-    """``low`` and ``high`` of the shown part; None for the class that stands for all others."""
-    found: dict[str, Any] = {"low": None, "high": None}
-    for name, end in zip(found, cm.interval(LEVEL) or (), strict=False):
-        found[name] = np.full((size, size), np.nan)
-        found[name][: len(keep), : len(keep)] = end[np.ix_(keep, keep)].round(END_DECIMALS)
-    return found
 
 
 def top_pairs(cm: CollisionMatrix, names: list[str]) -> list[dict[str, Any]]:
