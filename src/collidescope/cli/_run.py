@@ -233,8 +233,7 @@ def guard(value: Any) -> Any:
 def as_csv(table: pd.DataFrame, separator: str = ",") -> str:
     """The table as text, formulas disarmed."""
     safe = table.apply(lambda column: column if column.dtype.kind in "iufb" else column.map(guard, na_action="ignore"))
-    safe = safe.rename(columns=guard)
-    return safe.to_csv(index=False, sep=separator, lineterminator="\n", float_format="%.6g")
+    return safe.rename(columns=guard).to_csv(index=False, sep=separator, lineterminator="\n", float_format="%.6g")
 
 
 def write_table(path: Path, table: pd.DataFrame) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
@@ -18,7 +17,7 @@ import numpy.typing as npt
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
 from collidescope._text import READABLE, short
-from collidescope.applications._inputs import check_matrix
+from collidescope.applications._inputs import Names, check_matrix
 from collidescope.applications.consolidation import ConsolidationPlan
 from collidescope.matrix import CollisionMatrix
 from collidescope.trust import limit_of
@@ -49,7 +48,6 @@ EXPONENTS, USUAL = (0.15, 1.0), 0.5
 #: Up to this many classes every input has a bar for each; with more, bars for its most likely ones.
 ALL_BARS, MOST_LIKELY = 12, 8
 
-Names = Sequence[Any] | npt.NDArray[Any] | None
 #: Of the marks and bars of every ``Axes.errorbar``.
 DOTS: dict[str, Any] = {"capsize": 3, "markersize": 5}
 
@@ -462,10 +460,10 @@ class PosteriorDisplay(Display):
         ax.set_axis_off()
         from matplotlib.gridspec import GridSpec
 
-        place, box = ax.get_subplotspec(), ax.get_position()
+        box = ax.get_position()
         sides: Any = {"left": box.x0, "right": box.x1, "bottom": box.y0, "top": box.y1, "figure": ax.figure}
-        divide: Any = partial(GridSpec, **sides) if place is None else place.subgridspec
-        grid = divide(len(heights), n, height_ratios=heights)
+        place = ax.get_subplotspec() or GridSpec(1, 1, **sides)[0]
+        grid = place.subgridspec(len(heights), n, height_ratios=heights)
         self.axes_: list[Axes] = [ax.figure.add_subplot(grid[len(heights) - 1, i]) for i in range(n)]
         self.bars_, self.images_ = list[Any](), list[Any]()
         for i, (p, bars) in enumerate(zip(P, self.axes_, strict=True)):
