@@ -381,7 +381,7 @@ MISTAKES = {
     "posteriors raw.csv -l y": "no column of probabilities for class 'a'",
     "count shop.csv -l plan --keep customer_id": "no two rows of shop.csv are alike",
     "votes shop.csv -l plan": "--item",
-    "audit m.collide test.csv -l plan -p plan": "--label and --predicted are the same column 'plan'",
+    "audit m.collide test.csv -l plan -p plan": "--predicted 'plan' is the label: name another column",
     "audit m.collide test.csv -l city -p said": "not classes of the model",
     "rows p.csv -l y --kind odd": "--kind must be one of",
     "groups p.csv -l y": "name a column with --by",

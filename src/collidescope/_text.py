@@ -74,11 +74,7 @@ def duration(seconds: float) -> str:
 
 
 def short(name: Any, longest: int) -> str:
-    """A name on one line, cut in the middle: both ends tell names apart.
-
-    >>> short("a long name of a class", 11)
-    'a lon…class'
-    """
+    """A name on one line, cut in the middle: both ends tell names apart."""
     text = DIRECTION.sub("", str(name))
     text = "".join(" " if unicodedata.category(c) in ("Cc", "Zl", "Zp") else c for c in text).strip()
     half = (longest - 1) // 2
@@ -234,9 +230,5 @@ def as_html(cm: CollisionMatrix) -> str:
 
 
 def words_html(*lines: str) -> str:
-    """A paragraph for each line, escaped.
-
-    >>> words_html("a < b")
-    '<p>a &lt; b</p>'
-    """
+    """A paragraph for each line, escaped."""
     return "".join(f"<p>{html.escape(line)}</p>" for line in lines)

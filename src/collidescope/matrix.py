@@ -422,7 +422,7 @@ def opened(data: Any, header: Mapping[str, Any], what: str, maker: str) -> dict[
     if not isinstance(data, Mapping) or data.get("format") != header["format"]:
         raise ValueError(f"data is not {what}: it must be what {maker} returned")
     if (found := data.get("version")) != header["version"]:
-        hint = f"this release reads {header['version']}: update collidescope"
+        hint = f"this release reads {header['version']}: make it again, or update collidescope"
         raise ValueError(f"data has format version {found!r}, {hint}")
     return {name: value for name, value in data.items() if name not in header}
 

@@ -19,8 +19,6 @@ from mlflow.tracking import MlflowClient
 
 from collidescope.estimate import collision_matrix_from_posteriors
 
-FOLDER = "collidescope"  #: folder of the run's artifacts
-
 
 class CollisionEvaluator(ModelEvaluator):  # type: ignore[misc]
     """Logs PBER, S and the report.
@@ -58,5 +56,5 @@ class CollisionEvaluator(ModelEvaluator):  # type: ignore[misc]
                 from collidescope.show import report
 
                 report(P, y=y, path=Path(folder) / "report.html", title=config.get("title"))
-            client.log_artifacts(run_id, folder, FOLDER)
+            client.log_artifacts(run_id, folder, "collidescope")
         return EvaluationResult(metrics=metrics, artifacts={})

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import sys
 
-MISSING = 'collidescope: the command line needs typer, skrub and pyarrow: pip install "collidescope[cli]"'
-
 
 def main() -> None:
     """Run the command line."""
@@ -15,12 +13,14 @@ def main() -> None:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")  # a terminal that knows no "×" or "→" must not end the run
+            # A terminal that knows no "×" must not end the run, nor show two names as the same question marks.
+            stream.reconfigure(errors="backslashreplace")
     try:
         from collidescope.cli.app import app
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] not in ("typer", "rich"):
             raise
-        print(MISSING, file=sys.stderr)
+        needs = 'collidescope: the command line needs typer, skrub and pyarrow: pip install "collidescope[cli]"'
+        print(needs, file=sys.stderr)
         sys.exit(2)
     app(prog_name="collidescope")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import functools
 import json
 import logging
 import os
@@ -11,10 +10,10 @@ import re
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import typer
 from rich.console import Console
@@ -26,9 +25,6 @@ BAD_INPUT, FAILURE, INTERRUPTED = 2, 1, 130
 #: Set it to see where an error comes from.
 DEBUG = "COLLIDESCOPE_TRACEBACK"
 PACKAGE = str(Path(__file__).parents[1])
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 
 class State:
@@ -56,7 +52,7 @@ def note(*lines: str) -> None:
 
 def fail(words: str) -> None:
     """An error, said also where notes are left out."""
-    say(f"Error: {words}", "bold red", always=True)
+    say(words, "bold red", always=True)
 
 
 def show(text: str) -> None:
@@ -64,8 +60,7 @@ def show(text: str) -> None:
     for stream in (sys.stdout, sys.stderr):
         if stream is not None and not stream.closed:
             try:
-                encoding = stream.encoding or "utf-8"  # what it cannot encode is escaped: names stay different
-                stream.write(printable(text).encode(encoding, "backslashreplace").decode(encoding) + "\n")
+                stream.write(f"{printable(text)}\n")
                 stream.flush()
             except BrokenPipeError:  # the reader, such as head, has seen enough: files may still be asked for
                 os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
@@ -74,11 +69,7 @@ def show(text: str) -> None:
 
 
 def printable(text: str) -> str:
-    r"""Text from files as a terminal may see it: control characters, which it would obey, as ``\x1b``.
-
-    >>> printable("cat\x1b[2J")
-    'cat\\x1b[2J'
-    """
+    r"""Text from files as a terminal may see it: control characters, which it would obey, as ``\x1b``."""
     # Our sentences set Arabic and Hebrew names between marks that pages obey, and that many terminals print.
     text = text.replace("“\u2068", "“").replace("\u2069”", "”")
     return CONTROL.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
@@ -119,34 +110,29 @@ def notes_as_they_come() -> Iterator[list[str]]:
             logger.setLevel(level)
 
 
-def guarded(command: Callable[P, R]) -> Callable[P, R]:
-    """``command`` with every failure told in a paragraph and an exit code that says which kind it was."""
-
-    @functools.wraps(command)
-    def run(*args: P.args, **kwargs: P.kwargs) -> R:
-        State.quiet, State.noted, State.written, State.lost = False, frozenset(), (), False
-        for descriptor in range(3):
-            try:
-                os.fstat(descriptor)
-            except OSError:  # closed: the next file that is opened would take its place
-                os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
+@contextmanager
+def guarded() -> Iterator[None]:
+    """Around a command: every failure told in a paragraph, and an exit code that says which kind it was."""
+    State.quiet, State.noted, State.written, State.lost = False, frozenset(), (), False
+    for descriptor in range(3):
         try:
-            result = command(*args, **kwargs)
-        except typer.Exit:
-            raise
-        except KeyboardInterrupt:
-            done = ", ".join(map(str, State.written))
-            say(f"Stopped by Ctrl-C; {f'written: {done}' if done else 'nothing was written'}.", "bold", always=True)
-            raise typer.Exit(INTERRUPTED) from None
-        except Exception as error:
-            if os.environ.get(DEBUG):
-                traceback.print_exc()
-            raise typer.Exit(_explain(error)) from None
-        if State.lost:
-            raise typer.Exit(FAILURE)
-        return result
-
-    return run
+            os.fstat(descriptor)
+        except OSError:  # closed: the next file that is opened would take its place
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
+    try:
+        yield
+    except typer.Exit:
+        raise
+    except KeyboardInterrupt:
+        done = ", ".join(map(str, State.written))
+        say(f"Stopped by Ctrl-C; {f'written: {done}' if done else 'nothing was written'}.", "bold", always=True)
+        raise typer.Exit(INTERRUPTED) from None
+    except Exception as error:
+        if os.environ.get(DEBUG):
+            traceback.print_exc()
+        raise typer.Exit(_explain(error)) from None
+    if State.lost:
+        raise typer.Exit(FAILURE)
 
 
 def explained(error: Exception) -> str:
@@ -163,11 +149,10 @@ def _explain(error: Exception) -> int:
     bad = isinstance(error, FileNotFoundError | IsADirectoryError | PermissionError) and error.strerror is not None
     bad = bad or (isinstance(error, ValueError | ImportError | FileNotFoundError) and ours)
     if isinstance(error, MemoryError):
-        fail("not enough memory. Try --sample 50000 for a first look.")
+        fail("Error: not enough memory. Try --sample 50000 for a first look.")
     elif bad or isinstance(error, OSError):
-        fail(explained(error))
+        fail(f"Error: {explained(error)}")
     else:
-        words = f"Unexpected error ({type(error).__name__}): {explained(error)}. This is not your mistake."
         hint = f"Set {DEBUG}=1 and run the same command again to see where it comes from, and please report it."
-        say(f"{words} {hint}", "bold red", always=True)
+        fail(f"Unexpected error ({type(error).__name__}): {explained(error)}. This is not your mistake. {hint}")
     return BAD_INPUT if bad else FAILURE

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 import collidescope as cs
 from collidescope._checks import check_choice
@@ -19,9 +21,6 @@ from collidescope.cli._run import Options, guard, load
 from collidescope.folds import handle_rare
 from collidescope.tables.encoding import MISSING_WORDS, as_levels, as_numbers, as_word, check_columns, listed, near_name
 from collidescope.tables.reading import Table, looks_like_data, read_table
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 BoolArray = npt.NDArray[np.bool_]
 #: Names that label columns often have.
@@ -41,6 +40,12 @@ INTEGER = re.compile(r"0|-?[1-9]\d{0,17}")
 LARGE = 5_000_000
 #: What stands before the name of a class in the name of its column of probabilities.
 PREFIXES = ("", "p_", "prob_", "proba_", "p(", "P(")
+
+
+def group_numbers(column: pd.Series) -> npt.NDArray[np.intp]:
+    """Values as numbers; a row without a value is a group by itself."""
+    codes, words = as_levels(column)
+    return np.where(codes < 0, len(words) + np.arange(len(codes)), codes)
 
 
 @dataclass(frozen=True)
@@ -109,7 +114,7 @@ class Rows:
         check_columns(self.X, [name])
         return self.X[name]
 
-    def take(self, name: str | None, option: str, read: Callable[[pd.Series], Any]) -> tuple[Rows, Any]:
+    def take(self, name: str | None, option: str, read: Callable[[pd.Series], Any] = group_numbers) -> tuple[Rows, Any]:
         """The rows without the column ``name``, and what ``read`` makes of it; ``option`` is what named it."""
         if name is None:
             return self, None
@@ -154,23 +159,6 @@ class Rows:
         whole = replace(self, X=self.X.drop(columns=used), P=P, classes=list(found))
         return whole.part(np.flatnonzero(~gaps), *said)
 
-    @property
-    def shown(self) -> dict[str, Any]:
-        """What summarise takes."""
-        import pandas as pd
-
-        about = {"file": self.table.name, "label": self.label}
-        if self.P is None:
-            return {"about": about | {"columns": list(self.X.columns)}}
-        source = pd.DataFrame(self.P, columns=self.classes)
-        return {"source": source, "y": self.y, "limit": self.limit, "about": about | {"columns": self.used}}
-
-
-def group_numbers(column: pd.Series) -> npt.NDArray[np.intp]:
-    """Values as numbers; a row without a value is a group by itself."""
-    codes, words = as_levels(column)
-    return np.where(codes < 0, len(words) + np.arange(len(codes)), codes)
-
 
 def weights(column: pd.Series) -> npt.NDArray[np.float64]:
     """Numbers, every one of which must be there."""
@@ -188,13 +176,12 @@ class Run(Options):
 
     def read(self, path: Path, label: Any = None, text: Sequence[str] = ()) -> Table:
         """The table in ``path``; says so first where it is large."""
-        delimiter = {"tab": "\t", "\\t": "\t", "space": " "}.get(self.delimiter or "", self.delimiter)
-        if delimiter is not None and len(delimiter) != 1:
-            raise ValueError(f"--delimiter must be one character, or tab, or space, got {delimiter!r}")
+        mark = {"tab": "\t", "\\t": "\t", "space": " "}.get(self.delimiter or "", self.delimiter)
+        if mark is not None and len(mark) != 1:
+            raise ValueError(f"--delimiter must be one character, or tab, or space, got {mark!r}")
         if path.is_file() and path.stat().st_size >= LARGE:
             say(f"Reading {path.name} ({path.stat().st_size / 1e6:,.0f} MB) …")
-        lines: dict[str, Any] = {"header": self.header, "delimiter": delimiter, "skip_lines": self.skip_lines}
-        return read_table(path, label=label, text=text, **lines)
+        return read_table(path, label=label, text=text, header=self.header, delimiter=mark, skip_lines=self.skip_lines)
 
     def column(self, names: Sequence[str], label: str | None, path: Path) -> str:
         """The name of a column: as given, by its number where there is no header, or an error with help."""
@@ -229,10 +216,9 @@ class Run(Options):
         names = list(fitted.encoder_.types) if hasattr(fitted, "encoder_") else []
         reading, notes = self, []
         if self.header and names and all(re.fullmatch(r"c\d+", name) for name in names):
-            try:
+            named = False
+            with suppress(ValueError):  # such as a name that occurs twice, being no name
                 named = set(names) <= set(self.read(path).frame.columns)
-            except ValueError:  # such as a name that occurs twice, being no name
-                named = False
             if not named:
                 reading = replace(self, header=False)
                 notes = ["the model was fitted on a table without a line of names: this one is read alike"]
@@ -267,7 +253,13 @@ class Run(Options):
         self.tell(str(found), told, table=table, page=lambda: self.summary(rows, **shown))
 
     def summary(self, known: Rows, **shown: Any) -> dict[str, Any]:
-        return cs.summarise(title=self.title, notes=known.notes, **(known.shown | shown))
+        """For the report: of the posteriors that are known, or of the ``source`` in ``shown``."""
+        source, used = None, list(known.X.columns)
+        if known.P is not None:
+            source, used = pd.DataFrame(known.P, columns=known.classes), known.used
+        about = {"file": known.table.name, "label": known.label, "columns": used}
+        given = {"source": source, "y": known.y, "limit": known.limit, "about": about}
+        return cs.summarise(title=self.title, notes=known.notes, **(given | shown))
 
 
 def posteriors(fitted: Any, X: pd.DataFrame, held_out: bool = True) -> tuple[Any, list[str]]:
@@ -290,14 +282,7 @@ def posteriors(fitted: Any, X: pd.DataFrame, held_out: bool = True) -> tuple[Any
 
 
 def clean_labels(column: pd.Series) -> tuple[npt.NDArray[Any], BoolArray, list[str]]:
-    """(labels, rows that have one, notes): labels are whole numbers or booleans where all are, else text.
-
-    >>> import pandas as pd
-    >>> clean_labels(pd.Series(["1", "2", "", "1", "2"], name="y"))[0]
-    array([1, 2, 1, 2])
-    >>> clean_labels(pd.Series(["1.10", "1.1", "+1", "1.10", "1.1", "+1"], name="y"))[0].tolist()
-    ['1.10', '1.1', '+1', '1.10', '1.1', '+1']
-    """
+    """(labels, rows that have one, notes): labels are whole numbers or booleans where all are, else text."""
     name = str(column.name)
     codes, words = as_levels(column, MISSING_LABELS)
     rows = codes >= 0
@@ -346,12 +331,7 @@ def _numbers(words: list[str]) -> npt.NDArray[np.float64] | None:
 
 
 def match_labels(column: pd.Series, classes: Sequence[Any], what: str) -> tuple[npt.NDArray[Any], BoolArray]:
-    """Labels of another table as the classes of a model: (labels, rows that have one).
-
-    >>> import pandas as pd
-    >>> match_labels(pd.Series(["1", None, "0"]), [0, 1], "label")
-    (array([1, 0]), array([ True, False,  True]))
-    """
+    """Labels of another table as the classes of a model: (labels, rows that have one)."""
     codes, words = as_levels(column, MISSING_LABELS)
     exact = {as_word(name): k for k, name in enumerate(classes)}
     known = {guard(word): k for word, k in exact.items()} | exact  # with a spreadsheet's apostrophe, and without

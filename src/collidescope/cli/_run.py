@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import io
 import re
 import shlex
 from collections.abc import Callable
@@ -33,19 +32,18 @@ SUFFIXES = {".csv": ",", ".tsv": "\t", ".txt": "\t", ".parquet": "", ".pq": ""}
 #: follows one is a cell too, and so is what follows a line break that lost its quotes.
 FORMULA = re.compile(r"(^|[;\t\r\n])(?=\s*[=+\-@]|[\t\r])")
 NUMBER = re.compile(r"^[+-]?\d+(\.\d+)?([eE][+-]?\d+)?$")
-#: Pairs printed below the matrix, and up to how many classes.
-PAIRS, FEW_CLASSES = 5, 12
 
 
-def panel(panel: str | None) -> Callable[..., Any]:
+def panel(panel: str | None, declare: Any = typer.Option) -> Callable[..., Any]:
     """What declares an option in this panel of the help: by its metavar (None for flags), help, and further names."""
 
     def option(metavar: str | None, says: str, *names: str, **more: Any) -> Any:
-        return typer.Option(*names, metavar=metavar, help=says, rich_help_panel=panel, **more)
+        return declare(*names, metavar=metavar, help=says, rich_help_panel=panel, **more)
 
     return option
 
 
+argument = panel(None, typer.Argument)
 option, reading, columns = panel(None), panel("Reading the table"), panel("Columns and rows")
 training, results = panel("Training"), panel("What comes out")
 #: The name of a column, names, a file.
@@ -53,12 +51,8 @@ Column = str | None
 Columns = list[str] | None
 File = Path | None
 
-HEADER = "Whether the first line names the columns. Without it they are called c1, c2, … (and --label 15 or --label -1 "
-HEADER += "works too)."
-TABLE = "CSV, TSV (also .gz), Parquet, JSON lines or Excel."
-JSON = "Print JSON for machines on standard output, and nothing else there."
-QUIET = "No notes and no progress, only results and errors."
-Table = Annotated[Path, typer.Argument(metavar="TABLE", help=TABLE)]
+HEADER = "Whether the first line names the columns; else they are c1, c2, … (and --label 15 or --label -1 works too)."
+Table = Annotated[Path, argument("TABLE", "CSV, TSV (also .gz), Parquet, JSON lines or Excel.")]
 Drop = Annotated[Columns, columns("COLUMN", "Leave a column out. Repeat for more.")]
 Keep = Annotated[Columns, columns("COLUMN", "Use a column though it looks like an id.")]
 Sample = Annotated[int | None, columns("N", "Use N rows drawn at random: a first look.", min=20)]
@@ -80,9 +74,9 @@ class Options:
     out: Annotated[File, option("FILE", "Write the table: .csv, .tsv or .parquet.", "--out", "-o")] = None
     report: Annotated[File, results("FILE.html", "Write the report, one page that works offline.")] = None
     matrix: Annotated[File, results("FILE.json", "Write S for `collidescope merge`.")] = None
-    as_json: Annotated[bool, results(None, JSON, "--json")] = False
+    as_json: Annotated[bool, results(None, "Print only JSON, for machines, to standard output.", "--json")] = False
     title: Annotated[str | None, results(None, "Title of the report.")] = None
-    quiet: Annotated[bool, results(None, QUIET, "--quiet", "-q")] = False
+    quiet: Annotated[bool, results(None, "No notes and no progress, only results and errors.", "--quiet", "-q")] = False
     header: Annotated[bool, reading(None, HEADER)] = True
     delimiter: Annotated[str | None, reading("CHARACTER", "Detected by default; 'tab' for tabs.")] = None
     skip_lines: Annotated[int, reading("N", "Lines to skip above the table.", min=0)] = 0
@@ -94,18 +88,15 @@ class Options:
 
         State.quiet = self.quiet
         read = [path for path in inputs if path is not None]
-        taken = list(read)
-        for path in (self.out, self.report, self.matrix, *outputs):
-            if path is None:
-                continue
+        written = [path for path in (self.out, self.report, self.matrix, *outputs) if path is not None]
+        for place, path in enumerate(written):
             check_output(path)
             if path.exists() and not path.is_file():  # a device or FIFO takes more than one
                 continue
-            both = [other for other in taken if path.exists() and other.exists() and path.samefile(other)]
-            if twin := next((other for other in taken if other in both or path.resolve() == other.resolve()), None):
-                doing = "is the file that is read" if twin in read else "is named for two results"
-                raise ValueError(f"{path} {doing}: write to another one")
-            taken.append(path)
+            for other in (*read, *written[:place]):
+                if path.resolve() == other.resolve() or (path.exists() and other.exists() and path.samefile(other)):
+                    doing = "is the file that is read" if other in read else "is named for two results"
+                    raise ValueError(f"{path} {doing}: write to another one")
             if path is self.out and path.suffix.lower() not in SUFFIXES:  # a device, such as /dev/stdout, gets CSV
                 raise ValueError(f"cannot tell the format of {path.name}: let it end in .csv, .tsv or .parquet")
         if self.report is not None:
@@ -122,8 +113,9 @@ class Options:
     ) -> None:
         """Print the answer (``data`` as JSON where asked for), then write what was asked for.
 
-        ``more`` are outputs of this command alone: (what it is, where to, the function that writes it). ``page`` makes
-        the summary of the report, by default ``data``. A failure to write does not stop the rest: the exit code tells.
+        The answer is in ``words``, or a ``table`` that is not written. ``more`` are outputs of this command alone:
+        (what it is, where to, the function that writes it). ``page`` makes the summary of the report, by default
+        ``data``. A failure to write does not stop the rest: the exit code tells.
         """
         from collidescope.show import write_report
 
@@ -131,6 +123,8 @@ class Options:
             show_json(data)
         elif words is not None:
             show(words)
+        elif table is not None and self.out is None:
+            show(as_csv(table).removesuffix("\n"))
         outputs = [*more, ("table" if table is None else f"table of {len(table):,} rows", self.out, write_table, table)]
         outputs += [("matrix", self.matrix, write_matrix, cm)]
         outputs += [("report", self.report, lambda path: write_report(page() if page else data, path))]
@@ -142,7 +136,7 @@ class Options:
                 write(path, *content)
             except (OSError, ValueError, ImportError) as error:
                 code = max(code, BAD_INPUT if isinstance(error, ValueError) else FAILURE)  # a name, an edited summary
-                fail(f"the {what} was not written. {explained(error)}")
+                fail(f"Error: the {what} was not written. {explained(error)}")
             else:
                 State.written += (path,)
                 say(f"{what}: {path}", "green")
@@ -151,11 +145,11 @@ class Options:
 
     def finish(self, cm: CollisionMatrix, summary: dict[str, Any], *more: Any, said: str = "", **kw: Any) -> None:
         """Tell S, the pairs that collide most, what to do about them, and whatever else is ``said``."""
-        from collidescope._text import as_text, pairs_text
+        from collidescope._text import TEXT_CLASSES, as_text, pairs_text
 
         lines = [as_text(cm)]
-        if 2 < cm.n_classes <= FEW_CLASSES:
-            lines += ["\nMost colliding pairs, with 95% intervals:", pairs_text(cm, PAIRS)]
+        if 2 < cm.n_classes <= TEXT_CLASSES:  # of more, the text itself has them
+            lines += ["\nMost colliding pairs, with 95% intervals:", pairs_text(cm, 5)]
         if advice := summary["what_to_do"]:
             lines += ["\nWhat to do about it:", *(f"- {line}" for line in advice)]
         self.tell("\n".join([*lines, *[said] * bool(said)]), summary, *more, cm=cm, **kw)
@@ -169,7 +163,7 @@ def command(*shared: str, **own: Any) -> Callable[[Callable[..., None]], Callabl
     offered = [field.name for field in fields(Options) if field.name in (*shared, *own)]
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
-        @guarded
+        @guarded()
         @functools.wraps(function)
         def run(**given: Any) -> None:
             from collidescope.cli._inputs import Run
@@ -232,33 +226,22 @@ def write_matrix(path: Path, cm: CollisionMatrix) -> None:
 
 
 def guard(value: Any) -> Any:
-    """Text that a spreadsheet would run as a formula gets an apostrophe in front; numbers stay.
-
-    >>> guard("=1+1"), guard("-1"), guard("a;=1+1"), guard(3)
-    ("'=1+1", '-1', "a;'=1+1", 3)
-    """
+    """Text that a spreadsheet would run as a formula gets an apostrophe in front; numbers stay."""
     return FORMULA.sub(r"\1'", value) if isinstance(value, str) and not NUMBER.match(value) else value
 
 
 def as_csv(table: pd.DataFrame, separator: str = ",") -> str:
     """The table as text, formulas disarmed."""
-    safe = table.rename(columns=guard)
-    for place, dtype in enumerate(table.dtypes):
-        if dtype.kind not in "iufb":
-            safe.isetitem(place, table.iloc[:, place].map(guard, na_action="ignore"))  # type: ignore[arg-type]
-    return safe.to_csv(index=False, sep=separator, lineterminator="\n", float_format="%.6g")
+    safe = table.apply(lambda column: column if column.dtype.kind in "iufb" else column.map(guard, na_action="ignore"))
+    return safe.rename(columns=guard).to_csv(index=False, sep=separator, lineterminator="\n", float_format="%.6g")
 
 
 def write_table(path: Path, table: pd.DataFrame) -> None:
     """Write ``table`` as the name of the file says; an existing file is replaced in one step."""
     from collidescope._store import write_bytes
 
-    if separator := SUFFIXES.get(path.suffix.lower(), ","):
-        write_bytes(path, as_csv(table, separator).encode())
-    else:
-        buffer = io.BytesIO()
-        table.to_parquet(buffer, index=False)
-        write_bytes(path, buffer.getvalue())
+    separator = SUFFIXES.get(path.suffix.lower(), ",")
+    write_bytes(path, as_csv(table, separator).encode() if separator else table.to_parquet(index=False))
 
 
 def posterior_table(posteriors: Any, classes: Any, numbers: Any, extra: pd.DataFrame | None = None) -> pd.DataFrame:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
@@ -18,7 +17,7 @@ import numpy.typing as npt
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
 from collidescope._text import READABLE, short
-from collidescope.applications._inputs import check_matrix
+from collidescope.applications._inputs import Names, check_matrix
 from collidescope.applications.consolidation import ConsolidationPlan
 from collidescope.matrix import CollisionMatrix
 from collidescope.trust import limit_of
@@ -49,7 +48,6 @@ EXPONENTS, USUAL = (0.15, 1.0), 0.5
 #: Up to this many classes every input has a bar for each; with more, bars for its most likely ones.
 ALL_BARS, MOST_LIKELY = 12, 8
 
-Names = Sequence[Any] | npt.NDArray[Any] | None
 #: Of the marks and bars of every ``Axes.errorbar``.
 DOTS: dict[str, Any] = {"capsize": 3, "markersize": 5}
 
@@ -77,11 +75,7 @@ class Display:
 
 
 def plain(name: Any, longest: int = LONGEST) -> str:
-    r"""``name`` as text that matplotlib prints as it is: no mathematics between dollars, on one line, not too long.
-
-    >>> plain("$5 or $6")
-    '\\$5 or \\$6'
-    """
+    """``name`` as text that matplotlib prints as it is: no mathematics between dollars, on one line, not too long."""
     return short(name, longest).replace("$", r"\$")
 
 
@@ -260,12 +254,6 @@ def continuation(curve: pd.DataFrame, pber: float, low: float, high: float) -> d
 
     For each end b of the range (and for ``pber``) the curve b + (PBER(n) - b) (m/n)^-c through its last point, with
     the exponent c that fits the other points best: this is for the eye.
-
-    >>> import pandas as pd
-    >>> m = np.array([125, 250, 500, 1000])
-    >>> path = continuation(pd.DataFrame({"rows": m, "pber": 0.1 + 2 / m}), 0.1, 0.09, 0.11)
-    >>> bool(np.allclose(path["middle"], 0.1 + 2 / path["rows"]))
-    True
     """
     sizes, values = curve[["rows", "pber"]].to_numpy(dtype=np.float64).T
     rows = sizes[-1] * np.geomspace(1.0, REACH, PLACES)
@@ -472,10 +460,10 @@ class PosteriorDisplay(Display):
         ax.set_axis_off()
         from matplotlib.gridspec import GridSpec
 
-        place, box = ax.get_subplotspec(), ax.get_position()
+        box = ax.get_position()
         sides: Any = {"left": box.x0, "right": box.x1, "bottom": box.y0, "top": box.y1, "figure": ax.figure}
-        divide: Any = partial(GridSpec, **sides) if place is None else place.subgridspec
-        grid = divide(len(heights), n, height_ratios=heights)
+        place = ax.get_subplotspec() or GridSpec(1, 1, **sides)[0]
+        grid = place.subgridspec(len(heights), n, height_ratios=heights)
         self.axes_: list[Axes] = [ax.figure.add_subplot(grid[len(heights) - 1, i]) for i in range(n)]
         self.bars_, self.images_ = list[Any](), list[Any]()
         for i, (p, bars) in enumerate(zip(P, self.axes_, strict=True)):

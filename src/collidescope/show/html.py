@@ -21,8 +21,9 @@ import numpy.typing as npt
 
 from collidescope._store import write_bytes
 from collidescope._text import between, percent, span
+from collidescope.matrix import opened
 from collidescope.show import words
-from collidescope.show.summary import FORMAT, FORMAT_VERSION, summarise
+from collidescope.show.summary import HEADER, summarise
 
 #: Up to this many classes S is also there as a table, for screen readers and for printing; steps of merging in a table.
 TABLE_CLASSES, TABLE_STEPS = 30, 15
@@ -31,7 +32,6 @@ LARGEST = 1e15
 #: What the plain types of the schema are called, and what they take.
 KINDS: dict[type, Any] = {str: ("text", str), bool: ("true or false", bool), int: ("a whole number", int)}
 KINDS[float] = "a number", int | float
-ASSETS = ("template.html.j2", "report.css", "report.js")
 IMAGE = re.compile(r"data:image/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/]+={0,2}")
 
 
@@ -124,26 +124,19 @@ def conform(value: Any, wanted: Any, where: str) -> None:
         conform(part, kind, where + name)
 
 
-def check_summary(summary: object) -> None:
+def check_summary(summary: Mapping[str, Any]) -> None:
     """Refuse what :func:`summarise` did not make."""
-    if not isinstance(summary, Mapping) or summary.get("format") != FORMAT:
-        rest = f"got {type(summary).__name__}: report(source, …) makes both"
-        raise ValueError(f"summary must be what summarise returned (format {FORMAT!r}), {rest}")
-    if summary.get("version") != FORMAT_VERSION:
-        rest = f"this release writes reports of {FORMAT_VERSION}: make it again, or update collidescope"
-        raise ValueError(f"summary has version {summary.get('version')!r}, {rest}")
-    conform(summary, SCHEMA, "summary")
+    conform(opened(summary, HEADER, "a summary", "summarise"), SCHEMA, "summary")
     try:
-        in_script(summary)
+        json.dumps(summary, allow_nan=False)
     except (ValueError, TypeError) as error:
         raise ValueError(f"summary holds what JSON cannot: {error}") from None
     k, path = len(summary["classes"]), summary["merge_path"] or {}
-    tables = [summary[name] for name in ("matrix", "joint", "low", "high") if summary[name] is not None]
+    parts = [summary[name] for name in ("priors", "counts", "matrix", "joint", "low", "high")]
+    known = [part for part in parts if part is not None]
     merges = [head for name in ("first", "second") for head in path.get(name, ())[1:]]
-    counts = [] if summary["counts"] is None else [summary["counts"]]
-    lengths = [summary["priors"], *counts, *tables, *(row for table in tables for row in table)]
     if not (
-        all(len(part) == k for part in lengths)
+        all(len(part) == k for part in known + [row for part in known for row in part if isinstance(row, list)])
         and len(summary["ceilings"]) == k - (not summary["complete"])
         and all(sorted(order) == list(range(k)) for order in (summary["leaf_order"], path.get("tree_order", range(k))))
         and all(len(path[name]) == len(path["pber"]) for name in path if name != "tree_order")
@@ -195,23 +188,22 @@ def render(summary: Mapping[str, Any]) -> str:
     import jinja2
 
     folder = resources.files("collidescope.show")
-    page, css, script = (folder.joinpath(name).read_text(encoding="utf-8") for name in ASSETS)
+    assets = ("template.html.j2", "report.css", "report.js")
+    page, css, script = (folder.joinpath(name).read_text(encoding="utf-8") for name in assets)
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
-    for function in (percent, between, span, named, cell, words.method, words.points):
-        environment.filters[function.__name__] = function
+    environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
+    filters = (percent, between, span, named, cell, words.method, words.points, words.rows_to_look_at)
+    environment.filters |= {function.__name__: function for function in filters}
     environment.filters["count"] = lambda value: "" if value is None else f"{value:,.0f}"
     hashes = (base64.b64encode(hashlib.sha256(code.encode()).digest()).decode() for code in (plotly, script))
-    found = summary["ambiguous_rows"]
     return environment.from_string(page).render(
         s=summary,
-        data=in_script(summary),
         css=css,
         plotly_js=plotly,
         script=script,
         hashes=" ".join(f"'sha256-{digest}'" for digest in hashes),
         table_classes=TABLE_CLASSES,
         steps=merge_steps(summary),
-        row_words=[] if found is None else words.rows_to_look_at(found),
         widest=max([pair["high"] or pair["rate"] for pair in summary["top_collisions"]], default=1.0) or 1.0,
     )
 
@@ -226,16 +218,6 @@ def cell(value: Any) -> str:
         return "" if value is None else str(value)
     tiny = 0 < abs(value) < 0.00005
     return ("<0.0001" if value > 0 else ">-0.0001") if tiny else f"{value:.4f}" if abs(value) < 10 else f"{value:.4g}"
-
-
-def in_script(value: Any) -> str:
-    r"""JSON that can stand inside a script element: no ``<``, ``>`` or ``&``, no line separators, all ASCII.
-
-    >>> in_script({"name": "</script>"})
-    '{"name":"\\u003c/script\\u003e"}'
-    """
-    plain = json.dumps(value, allow_nan=False, ensure_ascii=True, separators=(",", ":"))
-    return plain.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def merge_steps(summary: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -49,10 +49,7 @@ class Source:
 
 def resolve(source: Any, X: Any, y: npt.ArrayLike | None) -> Source:
     """The :class:`Source` meant by the arguments of :func:`~collidescope.summarise`, with every check."""
-    shape = X.shape if hasattr(X, "shape") else (len(X),) if hasattr(X, "__len__") else ()
-    if X is not None and (not shape or isinstance(X, str)):
-        raise ValueError(f"X must be a table of rows, got {type(X).__name__}")
-    given = int(shape[0]) if shape else None
+    given = _length(X, "X")
     if isinstance(source, CollisionMatrix):
         return Source(source, n_given=given)
     fitted = hasattr(source, "collision_matrix_")
@@ -76,25 +73,29 @@ def resolve(source: Any, X: Any, y: npt.ArrayLike | None) -> Source:
         rows = np.flatnonzero(~np.isnan(P).any(axis=-1))
         scored = check.check_posteriors(P[rows], "the posteriors of source", cm.n_classes)
         labels = None if y is None else check.encode_labels(y, cm.classes)
-        _check_length("y", None if labels is None else len(labels), len(P))
+        _length(labels, "y", len(P))
         found = Source(cm, scored, rows, None if labels is None else labels[rows], len(P), source, fresh)
-    _check_length("X", given, len(P))
+    _length(X, "X", len(P))
     return found
 
 
-def _check_length(name: str, length: int | None, n: int) -> None:
-    if length is not None and length != n:
+def _length(table: Any, name: str, n: int | None = None) -> int | None:
+    """How many rows a table has, which must be ``n`` where that is known; None where there is no table."""
+    if table is None:
+        return None
+    shape = getattr(table, "shape", (len(table),) if hasattr(table, "__len__") else ())
+    if not shape or isinstance(table, str):
+        raise ValueError(f"{name} must be a table of rows, got {type(table).__name__}")
+    if n is not None and shape[0] != n:
         hint = "of a classifier pass source.predict_proba(X) for other rows"
-        raise ValueError(f"{name} must hold the {n} rows that source has posteriors of, got {length}: {hint}")
+        raise ValueError(f"{name} must hold the {n} rows that source has posteriors of, got {shape[0]}: {hint}")
+    return int(shape[0])
 
 
 def rows_to_look_at(source: Source, names: list[str], X: Any, rows: Any, image_shape: Any) -> dict[str, Any] | None:
     """The most ambiguous rows and those whose label looks wrong; None where no posteriors are known."""
     shape = check_image_shape(image_shape, X)
-    if rows is not None and not hasattr(rows, "iloc"):
-        raise ValueError(f"rows must be a table (DataFrame) to show, got {type(rows).__name__}")
-    if rows is not None and len(rows) != (n := len(rows) if source.n_given is None else source.n_given):
-        raise ValueError(f"rows must have one row for each of the {n} rows of source, got {len(rows)}")
+    _length(rows, "rows", source.n_given)
     if source.posteriors is None or source.rows is None:
         return None
     P, codes, places = source.posteriors, source.codes, source.rows
@@ -162,11 +163,7 @@ def text(value: Any) -> str:
 
 
 def value_text(value: Any) -> str:
-    """A cell of a table, short.
-
-    >>> value_text(0.30000000000000004), value_text(None), value_text(12)
-    ('0.3', 'missing', '12')
-    """
+    """A cell of a table, short."""
     if pd.api.types.is_scalar(value) and pd.isna(value):
         return "missing"
     words = f"{value:.6g}" if isinstance(value, float | np.floating) else text(value)

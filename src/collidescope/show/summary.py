@@ -28,8 +28,7 @@ from collidescope.show.displays import continuation, leaf_order
 from collidescope.show.rows import Source, resolve, rows_to_look_at, text
 from collidescope.trust import ShuffledControl, cautions, limit_of
 
-FORMAT = "collidescope.summary"
-FORMAT_VERSION = 2
+HEADER = {"format": "collidescope.summary", "version": 2}
 #: Up to this many classes S is kept whole; beyond it, the most colliding classes and all others as one.
 WHOLE, MOST_COLLIDING = 200, 100
 PAIRS, AUDIT_PAIRS = 10, 20
@@ -76,14 +75,11 @@ def summarise(
     y_pred : labels, posteriors or a fitted classifier, optional; its :func:`~collidescope.audit` on the same rows
     rows : DataFrame of n rows, optional; shown in the place of ``X``, which may be encoded
     image_shape : tuple, optional; such as (28, 28), of the images in ``X``; two-dimensional rows are so without it
-    control : ShuffledControl, optional
     limit : Limit, optional; by default ``source.limit_`` where there is one
-    title : str, optional
+    control, title, notes : ShuffledControl, text, list of text; all optional
     about : mapping, optional
-        Where the rows come from: ``file``, ``label`` (name of the label column) and ``columns`` (names of those used);
-        ``command``, the command line that was run, which turns advice into commands; ``saved``, the file that holds the
-        model or the matrix; ``seconds`` that the fit took.
-    notes : list of text, optional
+        Where the rows come from: ``file``, ``label`` (its column), ``columns`` (those used), ``command`` (as typed:
+        turns advice into commands), ``saved`` (file of the model or matrix), ``seconds`` that the fit took.
     sections : list, optional
         More results to show: what ``compare``, ``ceilings``, ``column_value`` and others return, or mappings with
         ``title``, ``sentences`` (list of text) and ``table`` (None, or a mapping of ``columns`` and ``rows``).
@@ -105,10 +101,12 @@ def summarise(
     others = [f"({cm.n_classes - len(keep):,} other classes)"] * (len(keep) < cm.n_classes)
     order = leaf_order(shown.joint[: len(keep), : len(keep)]).tolist()
     low, high = cm.pber_interval(LEVEL) or (None, None)
+    ends: list[Any] = [end[np.ix_(keep, keep)].round(END_DECIMALS) for end in cm.interval(LEVEL) or ()]
+    # Of the class that stands for all others no interval is known.
+    ends = [np.pad(end, (0, len(others)), constant_values=np.nan) for end in ends] or [None, None]
     origin = _about(about, known.model, X, y)
     summary: dict[str, Any] = {
-        "format": FORMAT,
-        "version": FORMAT_VERSION,
+        **HEADER,
         "title": words.title(origin) if title is None else text(check.check_text(title, "title")),
         "about": origin,
         "n_classes": cm.n_classes,
@@ -125,13 +123,14 @@ def summarise(
         "complete": not others,
         "classes": [names[k] for k in keep] + others,
         "matrix": shown.matrix,
-        **_intervals(cm, keep, shown.n_classes),
+        "low": ends[0],
+        "high": ends[1],
         "joint": shown.joint,
         "priors": shown.priors,
         "counts": shown.counts,
         "leaf_order": order + [len(keep)] * len(others),
         "ceilings": ceilings(cm, keep, names, known, at_limit),
-        "merge_path": merge_path(shown, cm, None if at_limit is None else merged(at_limit, keep)),
+        "merge_path": merge_path(shown, cm, at_limit),
         "ambiguous_rows": rows_to_look_at(known, names, X, rows, image_shape),
         "audit": audited(known, names, y_pred, X, limit),
         "sections": [_section(part) for part in sections],
@@ -139,7 +138,8 @@ def summarise(
     }
     summary["trust"] = trust(known, control, summary)
     if others:
-        summary["notes"].insert(0, words.left_out(cm.n_classes, len(keep)))
+        here = f"here are the {len(keep):,} that collide most, and all others as one class. PBER and the top pairs"
+        summary["notes"].insert(0, f"{cm.n_classes:,} classes are too many to show: {here} are those of all classes.")
     found: dict[str, Any] = plain(summary)
     return found | {"what_to_do": words.what_to_do(found)}
 
@@ -163,15 +163,6 @@ def merged(cm: CollisionMatrix, keep: list[int]) -> CollisionMatrix:
     joint = A.T @ cm.joint @ A
     counts = None if cm.counts is None else A.T @ cm.counts
     return CollisionMatrix(joint / joint.sum(axis=1, keepdims=True), A.T @ cm.priors, counts=counts)
-
-
-def _intervals(cm: CollisionMatrix, keep: list[int], size: int) -> dict[str, Any]:
-    """``low`` and ``high`` of the shown part; None for the class that stands for all others."""
-    found: dict[str, Any] = {"low": None, "high": None}
-    for name, end in zip(found, cm.interval(LEVEL) or (), strict=False):
-        found[name] = np.full((size, size), np.nan)
-        found[name][: len(keep), : len(keep)] = end[np.ix_(keep, keep)].round(END_DECIMALS)
-    return found
 
 
 def top_pairs(cm: CollisionMatrix, names: list[str]) -> list[dict[str, Any]]:
@@ -300,17 +291,15 @@ def trust(source: Source, control: Any, summary: Mapping[str, Any]) -> dict[str,
 
 
 def _about(about: Mapping[str, Any] | None, model: Any, X: Any, y: Any) -> dict[str, Any]:
-    given = dict(about or {})
-    if not set(given) <= set(ABOUT):
+    if not set(about or ()) <= set(ABOUT):
         raise ValueError(f"about must be a mapping with some of {', '.join(ABOUT)}, got {about!r}")
-    columns: Any = getattr(getattr(model, "encoder_", None), "types", None)
-    if columns is None:
-        columns = getattr(model, "feature_names_in_", getattr(X, "columns", ()))
-    given = {"label": getattr(model, "label_", None) or getattr(y, "name", None), "columns": columns} | given
-    names = [text(name) for name in given.pop("columns")]
-    seconds = given.pop("seconds", None)
-    found = {name: None if (value := given.get(name)) is None else text(value) for name in ABOUT[:4]}
-    return found | {"columns": names[:NAMED_COLUMNS], "n_columns": len(names), "seconds": seconds}
+    features = getattr(model, "feature_names_in_", getattr(X, "columns", ()))
+    columns: Any = getattr(getattr(model, "encoder_", None), "types", features)
+    given = {"label": getattr(model, "label_", None) or getattr(y, "name", None), "columns": columns}
+    given |= {name: value for name, value in (about or {}).items() if value is not None}
+    names = [text(name) for name in given["columns"]]
+    found = {name: None if given.get(name) is None else text(given[name]) for name in ABOUT[:4]}
+    return found | {"columns": names[:NAMED_COLUMNS], "n_columns": len(names), "seconds": given.get("seconds")}
 
 
 def _section(part: Any) -> dict[str, Any]:

@@ -62,11 +62,7 @@ def points(share: float, signed: bool = False) -> str:
 
 
 def title(about: Summary) -> str:
-    """What the page is called when nobody says.
-
-    >>> title({"label": "income", "file": "adult.csv"})
-    'Which classes of “income” in adult.csv collide?'
-    """
+    """What the page is called when nobody says."""
     label = "" if about.get("label") is None else f" of “{about['label']}”"
     return f"Which classes{label}{' in ' + about['file'] if about.get('file') else ''} collide?"
 
@@ -204,9 +200,3 @@ def method(name: str) -> str:
     'one-step: held-out probabilities of every row, corrected by the labels'
     """
     return next((f"{name}: {said}" for start, said in METHODS.items() if name.startswith(start)), name)
-
-
-def left_out(n_classes: int, shown: int) -> str:
-    """What a report of very many classes does not show."""
-    here = f"here are the {shown:,} that collide most, and all others as one class"
-    return f"{n_classes:,} classes are too many to show: {here}. PBER and the top pairs are those of all classes."
