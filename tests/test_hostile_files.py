@@ -209,6 +209,15 @@ def test_any_entry_replaced_by_anything_is_refused_or_works_and_takes_no_memory_
             assert subject.read(path) in (REFUSED, ACCEPTED), where
 
 
+def test_an_array_in_place_of_an_entry_is_refused_or_works(path, subject):
+    """Flags were asked whether they are true, which an array does not answer."""
+    for _, skeleton, arrays in subject.files:
+        for where in [where for where in leaves(skeleton) if len(where) < 3]:
+            given = arrays | {"another": np.zeros((2, 3))}
+            path.write_bytes(forged("model", edited(skeleton, where, {"$array": "another"}), given))
+            assert subject.read(path) in (REFUSED, ACCEPTED), where
+
+
 def test_a_file_cannot_choose_where_a_refit_writes(path, subject, data, tmp_path):
     """``checkpoint`` was taken from the file, so that a later ``fit`` wrote wherever its maker liked."""
     _, skeleton, arrays = subject.files[0]

@@ -385,7 +385,7 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
 
         ``model`` is the factory of the fit for a custom module: files hold weights, not code.
         """
-        custom, pairwise = bool(tree.get("custom")), bool(tree.get("pairwise"))
+        custom, pairwise = (tree.get(name) is True for name in ("custom", "pairwise"))
         if custom and not (isinstance(model, tuple) if pairwise else callable(model)):
             wanted = "model=('pairwise', its factory)" if pairwise else "its factory as model="
             raise _store.ModelFileError(f"path {str(path)!r} holds a custom module: pass {wanted}")
@@ -440,7 +440,7 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         if tree["posteriors"] is not None:
             self.posteriors_ = _restored_posteriors(tree["posteriors"], len(self.row_hashes_), k)
             self._read_posteriors = np.asarray(tree["posteriors"], dtype=np.float16)
-        self.interrupted_, stderr = bool(tree["interrupted"]), tree["reference_stderr"]
+        self.interrupted_, stderr = tree["interrupted"] is True, tree["reference_stderr"]
         self.reference_stderr_ = None if stderr is None else float(check.check_finite(stderr, "stderr", ndim=0))
 
     # ---------------------------------------------------------------- checks
