@@ -74,7 +74,7 @@ def write(path: str | Path, kind: str, tree: Mapping[str, Any], *, npz: bool = F
     text = f"{_checksum(text, flat.arrays)}\n{text}"
     with writing(path) as file:
         if npz:
-            np.savez(file, allow_pickle=False, **{HEADER: np.array(text)}, **flat.arrays)
+            np.savez(file, **{HEADER: np.array(text)}, **flat.arrays)
         else:
             from safetensors.numpy import save
 
