@@ -74,7 +74,8 @@ def write(path: str | Path, kind: str, tree: Mapping[str, Any], *, npz: bool = F
     text = f"{_checksum(text, flat.arrays)}\n{text}"
     with writing(path) as file:
         if npz:
-            np.savez(file, **{HEADER: np.array(text)}, **flat.arrays)
+            entries: dict[str, Any] = {HEADER: np.array(text), **flat.arrays}
+            np.savez(file, **entries)  # without allow_pickle, which numpy 1.26 would write as an array
         else:
             from safetensors.numpy import save
 
