@@ -53,7 +53,7 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         builds an encoder (k logits) for images, text, anything; within a tuple it is called with (2d, 1) and builds
         the pair-wise body on [x, x'] (images are stacked as channels).
     limit : bool
-        Whether to train on 1/8, 1/4 and 1/2 of the rows too, for ``limit_``: takes about twice as long.
+        Whether to train on 1/8, 1/4 and 1/2 of the rows too, for ``limit_``: takes half as long again.
     estimate : "one-step" or "gramian"
         Point estimate of S. The one-step estimator forgives errors of the posteriors and has intervals (with many
         classes it is shrunk, see :mod:`collidescope.estimate`); "gramian" is the paper's road, without intervals.

@@ -34,7 +34,7 @@ RARE = "What to do about classes with a single row: stop, leave them out, or joi
 OUT = "Write labels and held-out posteriors of these rows: each by a model that did not see the row."
 MEMBERS = "Models to train, such as linear,trees.  [default: those that suit the table]"
 SMALL = "A small pool of models: takes seconds, and finds a little too much."
-LIMIT = "Train on parts of the rows too, for what unlimited rows would leave (about twice the time)."
+LIMIT = "Train on parts of the rows too, for what unlimited rows would leave (half as long again)."
 PRIORS = "Class frequencies: as in these rows, or all equal."
 CONTROL = "Fit again on shuffled labels, where nothing must be found (twice the time)."
 
