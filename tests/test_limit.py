@@ -118,6 +118,8 @@ def test_the_continuation_runs_from_the_curve_to_the_range():
     assert (np.diff(middle) < 0).all()
     assert (low <= middle).all() and (middle <= high).all()  # noqa: PT018
     assert low[-1] == pytest.approx(limit.pber_interval()[0], abs=0.01)
+    for level in (0.2, 0.8):
+        assert limit.continuation([1e15], level)[0][0] == pytest.approx(limit.pber_interval(level)[0], abs=0.002)
 
 
 def test_covariance_of_the_means_is_that_of_a_loop_over_rows():
@@ -217,6 +219,59 @@ def test_other_priors_give_the_matrix_of_that_population():
     np.testing.assert_allclose(same.scores, limit_from_posteriors(posteriors, y, SIZES).scores)
 
 
+def test_s_at_the_limit_is_that_of_a_loop_over_rows():
+    posteriors, y = learned(scenario_a(3), 150, SIZES, 1)
+    weights = np.random.default_rng(2).uniform(0.5, 2, 150)
+    limit = limit_from_posteriors(posteriors, y, SIZES, sample_weight=weights)
+    w, c = weights / weights.sum(), np.eye(3)[y]
+    priors = w @ c
+    # generalised least squares: what of the scores is the excess at n
+    noise = limit.covariance + np.diag(
+        (module.DISCREPANCY * (limit.scores - limit.scores[-1])) ** 2 + (0.5 / limit.n_rows) ** 2
+    )
+    white = np.linalg.inv(np.linalg.cholesky(noise))
+    h = np.column_stack([np.ones(4), (SIZES / SIZES[-1]) ** -limit._posterior.exponent])
+    contrast = np.linalg.lstsq(white @ h, white, rcond=None)[0][1]
+    now, excess = limit.scores[-1], limit.matrix.info["excess"]
+    errors = [[np.outer(c[i] - P[i], c[i] - P[i]) for P in posteriors] for i in range(150)]
+    drops = [sum(contrast[t] * errors[i][t] for t in range(4)) for i in range(150)]
+    learned_shape = sum(w[i] * drops[i] for i in range(150))
+    alike = sum(w[i] * errors[i][3] for i in range(150)) / now
+    luck = sum((w[i] * drops[i]) ** 2 for i in range(150)) - (w**2).sum() * learned_shape**2
+    seen, scale = contrast @ limit.scores, np.outer(priors, priors)
+    share = max(1 - (luck / scale).sum() / (((learned_shape - seen * alike) ** 2) / scale).sum(), 0)
+    assert 0 < share < 1
+    assert limit.matrix.info["shape_learned"] == pytest.approx(share)
+    shape = share * learned_shape / seen + (1 - share) * alike
+    assert np.trace(shape) == pytest.approx(1)
+    S = module.project(np.diag(priors) - now * alike + excess * shape, priors).joint / priors[:, None]
+    np.testing.assert_allclose(limit.matrix.matrix, S, atol=1e-9)
+    # what every row does to S, and what the range of the PBER says of the excess
+    slope = S - np.eye(3)
+    part = [errors[i][3] * (1 - excess * (1 - share) / now) - excess * share / seen * drops[i] for i in range(150)]
+    moved = [w[i] * (part[i] + slope * c[i][:, None]) for i in range(150)]
+    squares = sum(m**2 for m in moved) - (w**2).sum() * sum(moved) ** 2
+    reach = (now - excess - limit.pber_interval()[0]) / stats.norm.ppf(0.975)
+    doubt = np.sqrt(reach**2 - limit.stderr**2)
+    variance = (squares + (doubt * shape) ** 2) / priors[:, None] ** 2
+    np.testing.assert_allclose(limit.matrix.stderr, np.sqrt(variance), rtol=1e-6)
+    assert limit.matrix.pber_stderr == pytest.approx(np.hypot(limit.stderr, doubt))
+    np.testing.assert_allclose(limit.matrix.counts, [w[y == k].sum() ** 2 / (w[y == k] ** 2).sum() for k in range(3)])
+
+
+def test_luck_shared_by_folds_widens_the_upper_end_too():
+    flat = planted(0.3, 0.0, 0.5, level=0.05)
+    high = replace(flat, stderr=0.001).pber_interval()[1]
+    assert high == pytest.approx(0.3 + 1.96 * 0.05, abs=0.01)
+
+
+def test_the_reason_names_the_last_step_or_says_that_it_may_be_luck():
+    assert planted(0.2, 0.1, 0.5).reason == "from 400 to 800 training rows the PBER fell by 0.041"
+    assert "less than luck would" in planted(0.2, 0.1, 0.5, difference=0.03).reason
+    with pytest.raises(ValueError, match="matrix must be a CollisionMatrix, got str"):
+        planted(0.2, 0.1, 0.5, matrix="S")
+
+
 def test_the_range_of_the_bayes_error_holds_it_and_ends_below_the_held_out_error():
     problem = scenario_a(5)
     posteriors, y = learned(problem, 3000, SIZES, 0)
@@ -263,7 +318,10 @@ def test_the_most_likely_bayes_error_is_nearer_to_the_truth_than_the_held_out_er
         assert 0 <= limit.bayes_error <= limit.errors[-1]
     likely, held_out = np.mean(distances, axis=0)
     assert likely < 0.6 * held_out
-    assert planted(0.2, 0.1, 0.5).bayes_error is None
+    one = planted(0.2, 0.1, 0.5)
+    assert one.bayes_error is None
+    # a curve is continued alike whether it is one of scores or of errors
+    assert replace(one, errors=one.scores, error_covariance=one.covariance).bayes_error == pytest.approx(one.pber)
 
 
 def test_words_say_what_is_left_now_and_later_and_on_what_it_rests():

@@ -1,6 +1,7 @@
 """The value object: its identities, its metrics and its files."""
 
 import json
+import warnings
 from dataclasses import fields, replace
 
 import numpy as np
@@ -89,7 +90,9 @@ def test_dominance_factor_and_dominance_agree():
     assert not weak.is_diagonally_dominant
     assert not CollisionMatrix([[0.5, 0.5], [0.1, 0.9]]).is_diagonally_dominant
     assert CollisionMatrix([[0.6, 0.4], [0.1, 0.9]]).is_diagonally_dominant
-    assert CollisionMatrix([[0.0, 1.0], [0.0, 1.0]]).dominance_factor == np.inf
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert CollisionMatrix([[0.0, 1.0], [0.0, 1.0]]).dominance_factor == np.inf
 
 
 @settings(max_examples=60, deadline=None)
@@ -238,9 +241,17 @@ def test_top_k_keeps_the_diagonal_and_the_largest_others_of_every_row(k):
     assert top.stderr.toarray() == pytest.approx(top.matrix.toarray() / 10)
     assert top.classes.tolist() == cm.classes.tolist()
     frame = top.to_frame()
-    assert len(frame) == top.matrix.nnz
+    assert frame.index.tolist() == list(range(top.matrix.nnz))
     kept = top.matrix.toarray()[3]
     assert frame["rate"].to_numpy()[frame["class"] == "class 3"].tolist() == sorted(kept[kept > 0], reverse=True)
+
+
+def test_numbers_that_would_overflow_and_data_that_are_no_matrix_are_refused():
+    with pytest.raises(ValueError, match="counts must hold numbers up to"):
+        CollisionMatrix(np.eye(2), counts=[1e300, 1])
+    for data in ([("format", "collidescope.matrix")], "text", None):
+        with pytest.raises(ValueError, match=r"data is not a collision matrix.*to_dict"):
+            CollisionMatrix.from_dict(data)
 
 
 def test_top_k_holds_no_zeros_and_ties_go_to_the_class_that_comes_first():
