@@ -259,6 +259,12 @@ def test_s_at_the_limit_is_that_of_a_loop_over_rows():
     np.testing.assert_allclose(limit.matrix.counts, [w[y == k].sum() ** 2 / (w[y == k] ** 2).sum() for k in range(3)])
 
 
+def test_what_luck_explains_does_not_shape_s_at_the_limit():
+    rng = np.random.default_rng(0)
+    posteriors = [rng.dirichlet(np.ones(3), 60) for _ in SIZES]
+    assert limit_from_posteriors(posteriors, np.arange(60) % 3, SIZES).matrix.info["shape_learned"] == 0
+
+
 def test_luck_shared_by_folds_widens_the_upper_end_too():
     flat = planted(0.3, 0.0, 0.5, level=0.05)
     high = replace(flat, stderr=0.001).pber_interval()[1]
@@ -278,7 +284,9 @@ def test_the_range_of_the_bayes_error_holds_it_and_ends_below_the_held_out_error
     limit = limit_from_posteriors(posteriors, y, SIZES, folds=np.arange(3000) % 5)
     low, high = limit.bayes_error_interval()
     assert low <= problem.bayes_error() <= high
-    assert high <= limit.errors[-1] + 2 * np.sqrt(limit.error_covariance[-1, -1]) < limit.pber_interval()[1]
+    stderr = np.hypot(np.sqrt(limit.error_covariance[-1, -1]), 0.5 / 3000)
+    assert high == pytest.approx(limit.errors[-1] + stats.norm.ppf(0.975) * stderr)
+    assert high < limit.pber_interval()[1]
     # Without errors: Cover and Hart, at their weakest for classes without number
     alone = replace(limit, errors=None, error_covariance=None, matrix=None)
     pber = alone.pber_interval()

@@ -246,6 +246,16 @@ def test_top_k_keeps_the_diagonal_and_the_largest_others_of_every_row(k):
     assert frame["rate"].to_numpy()[frame["class"] == "class 3"].tolist() == sorted(kept[kept > 0], reverse=True)
 
 
+def test_the_upper_limit_of_the_error_allows_for_a_choice_among_the_classes_where_there_is_no_skill():
+    known = {"pber_stderr": 0.0, "counts": [500] * 4, "held_out_error": 0.4, "held_out_stderr": 0.02}
+    blind, sees = (CollisionMatrix(np.full((4, 4), 0.25), **known), CollisionMatrix(0.3 * np.eye(4) + 0.175, **known))
+    assert blind.bayes_error_limit(0.9) == pytest.approx(sees.bayes_error_limit(1 - 0.1 / 4))
+    assert blind.bayes_error_limit(0.9) > sees.bayes_error_limit(0.9) > 0.4
+    assert replace(blind, pber_stderr=None, held_out_error=0.99, held_out_stderr=0.1).bayes_error_limit() == 1
+    assert sees.false_negative_rate() == pytest.approx(1 - sees.recall())
+    assert (sees == blind) is False
+
+
 def test_numbers_that_would_overflow_and_data_that_are_no_matrix_are_refused():
     with pytest.raises(ValueError, match="counts must hold numbers up to"):
         CollisionMatrix(np.eye(2), counts=[1e300, 1])

@@ -143,7 +143,7 @@ class CollisionMatrix(Value):
     def balance_gap(self) -> float:
         """Largest entry of ``|B - Bᵀ|``: zero for every true collision matrix (detailed balance)."""
         B = self.joint
-        return float(np.abs(B - B.T).max())
+        return float((B - B.T).max())  # of an antisymmetric matrix, so of its absolute values too
 
     @property
     def dominance_factor(self) -> float:
