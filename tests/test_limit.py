@@ -259,6 +259,29 @@ def test_s_at_the_limit_is_that_of_a_loop_over_rows():
     np.testing.assert_allclose(limit.matrix.counts, [w[y == k].sum() ** 2 / (w[y == k] ** 2).sum() for k in range(3)])
 
 
+def test_the_most_likely_values_have_the_least_expected_loss_where_too_much_excess_counts_twice():
+    scores = planted(0.2, 0.1, 0.5, np.random.default_rng(3), level=0.0, difference=0.02)
+    limit = replace(scores, errors=scores.scores, error_covariance=scores.covariance, stderr=0.1)
+    fit = limit._posterior
+    for found, stderr in ((limit.pber, 0.98 * limit.stderr), (limit.bayes_error, np.sqrt(limit.covariance[-1, -1]))):
+        scale = np.maximum(fit.excess, 0) + np.hypot(stderr, 0.5 / limit.n_rows)
+        gaps = fit.excess[:, None] - fit.excess  # guessed less true
+        losses = np.where(gaps > 0, 2 * gaps, -gaps) @ (fit.weights / scale)
+        assert found == pytest.approx(limit.scores[-1] - fit.excess[losses.argmin()], abs=1e-4)
+
+
+def test_wrong_numbers_of_dimensions_are_named():
+    limit = planted(0.2, 0.1, 0.5)
+    for name in ("sizes", "scores", "covariance"):
+        with pytest.raises(ValueError, match=f"{name} must be .-dimensional"):
+            replace(limit, **{name: getattr(limit, name)[None]})
+    with pytest.raises(ValueError, match="sizes must be 1-dimensional"):
+        limit.continuation([[1000]])
+    with pytest.raises(ValueError, match="baseline must be 0-dimensional or 1-dimensional"):
+        limit_from_scores(np.ones((5, 2)), [10, 20], baseline=np.ones((5, 1)))
+    np.testing.assert_allclose(limit.curve["pber_stderr"], np.sqrt(np.diag(limit.covariance)))
+
+
 def test_what_luck_explains_does_not_shape_s_at_the_limit():
     rng = np.random.default_rng(0)
     posteriors = [rng.dirichlet(np.ones(3), 60) for _ in SIZES]
