@@ -118,6 +118,8 @@ def test_the_continuation_runs_from_the_curve_to_the_range():
     assert (np.diff(middle) < 0).all()
     assert (low <= middle).all() and (middle <= high).all()  # noqa: PT018
     assert low[-1] == pytest.approx(limit.pber_interval()[0], abs=0.01)
+    with pytest.raises(ValueError, match="level"):
+        limit.continuation([800], 1.5)
     for level in (0.2, 0.8):
         assert limit.continuation([1e15], level)[0][0] == pytest.approx(limit.pber_interval(level)[0], abs=0.002)
 
@@ -292,6 +294,10 @@ def test_luck_shared_by_folds_widens_the_upper_end_too():
     flat = planted(0.3, 0.0, 0.5, level=0.05)
     high = replace(flat, stderr=0.001).pber_interval()[1]
     assert high == pytest.approx(0.3 + 1.96 * 0.05, abs=0.01)
+
+
+def test_skill_is_that_of_all_rows():
+    assert planted(0.2, 0.1, 0.5, baseline=0.342).state == "still learning"  # half of the rows taught nothing
 
 
 def test_the_reason_names_the_last_step_or_says_that_it_may_be_luck():
