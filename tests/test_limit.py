@@ -282,6 +282,9 @@ def test_wrong_numbers_of_dimensions_are_named():
     with pytest.raises(ValueError, match="baseline must be 0-dimensional or 1-dimensional"):
         limit_from_scores(np.ones((5, 2)), [10, 20], baseline=np.ones((5, 1)))
     np.testing.assert_allclose(limit.curve["pber_stderr"], np.sqrt(np.diag(limit.covariance)))
+    with pytest.raises(ValueError, match="covariance must be positive semi-definite"):
+        replace(limit, covariance=np.diag([1.0, 1.0, 1.0, -0.1]))
+    assert replace(limit, sizes=[9, 10, 11, 12]).sizes[-1] == 12
 
 
 def test_what_luck_explains_does_not_shape_s_at_the_limit():
