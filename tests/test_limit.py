@@ -252,7 +252,7 @@ def test_s_at_the_limit_is_that_of_a_loop_over_rows():
     slope = S - np.eye(3)
     part = [errors[i][3] * (1 - excess * (1 - share) / now) - excess * share / seen * drops[i] for i in range(150)]
     moved = [w[i] * (part[i] + slope * c[i][:, None]) for i in range(150)]
-    squares = sum(m**2 for m in moved) - (w**2).sum() * sum(moved) ** 2
+    squares = sum(m**2 for m in moved)
     reach = (now - excess - limit.pber_interval()[0]) / stats.norm.ppf(0.975)
     doubt = np.sqrt(reach**2 - limit.stderr**2)
     variance = (squares + (doubt * shape) ** 2) / priors[:, None] ** 2
@@ -284,7 +284,9 @@ def test_wrong_numbers_of_dimensions_are_named():
     np.testing.assert_allclose(limit.curve["pber_stderr"], np.sqrt(np.diag(limit.covariance)))
     with pytest.raises(ValueError, match="covariance must be positive semi-definite"):
         replace(limit, covariance=np.diag([1.0, 1.0, 1.0, -0.1]))
-    assert replace(limit, sizes=[9, 10, 11, 12]).sizes[-1] == 12
+    assert replace(limit, sizes=[1, 2, 3, 4]).sizes[-1] == 4
+    with pytest.raises(ValueError, match="increasing numbers of training rows"):
+        replace(limit, sizes=[0, 1, 2, 3])
 
 
 def test_what_luck_explains_does_not_shape_s_at_the_limit():

@@ -325,8 +325,7 @@ def limit_from_posteriors(
     Takes one n×K array of posteriors of the same rows per size, the class number of every row, the names of the classes
     and the ``priors`` to estimate for (by default the class shares of the rows); the rest as :func:`limit_from_scores`.
     """
-    sizes = _check_sizes(sizes)
-    if len(posteriors) != len(sizes):
+    if len(posteriors) != np.size(sizes):
         raise ValueError(f"posteriors must hold one array per size ({len(sizes)}), got {len(posteriors)}")
     k = check.check_posteriors(posteriors[0], "posteriors[0]").shape[1]
     arrays = [check.check_posteriors(P, f"posteriors[{t}]", k) for t, P in enumerate(posteriors)]
@@ -429,11 +428,10 @@ def _matrix(
     mean = np.tensordot(g, Z, 1)
     B = project(np.diag(priors) - mean, priors).joint
     S = B / B.sum(axis=1, keepdims=True)
-    # A row moves S_ij by -(Σ g_t r_ti r_tj + slope_ij c_i) / π_i less its mean; the sum of squares of that:
+    # A row moves S_ij by -(Σ g_t r_ti r_tj + slope_ij c_i) / π_i, on average by nothing; the sum of squares of that:
     slope = S - np.eye(len(S))
     cross = sum(weight * (onehot * v).T @ v for weight, v in zip(g, weighted, strict=True))
     squares = np.einsum("t,s,tsij->ij", g, g, products) + slope * (2 * cross + slope * (w**2 @ onehot)[:, None])
-    squares -= (w**2).sum() * (mean + slope * priors[:, None]) ** 2
     # The excess may be wrong by as much as the range of the PBER says beyond the luck in drawing the rows.
     reach = (now - limit._excess - limit.pber_interval()[0]) / float(ndtri(0.975))
     doubt = np.sqrt(max(reach**2 - limit.stderr**2, 0.0))
