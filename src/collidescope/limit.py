@@ -326,7 +326,7 @@ def limit_from_posteriors(
     and the ``priors`` to estimate for (by default the class shares of the rows); the rest as :func:`limit_from_scores`.
     """
     if len(posteriors) != np.size(sizes):
-        raise ValueError(f"posteriors must hold one array per size ({len(sizes)}), got {len(posteriors)}")
+        raise ValueError(f"posteriors must hold one array per size ({np.size(sizes)}), got {len(posteriors)}")
     k = check.check_posteriors(posteriors[0], "posteriors[0]").shape[1]
     arrays = [check.check_posteriors(P, f"posteriors[{t}]", k) for t, P in enumerate(posteriors)]
     names = check.check_classes(range(k) if classes is None else classes, k)
