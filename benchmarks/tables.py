@@ -187,7 +187,6 @@ def engine_text() -> str:
         f"an idle machine of {stored['environment']['cores']} virtual cores (a plain loop in one thread "
         f"{r['ratio of a plain loop']:.2f} times)."
         for r in results.get("busy", ())
-        if "ratio of a plain loop" in r
     )
     return (
         "## What the pool and the range cost\n\nProcessor seconds on one thread: every member fitted and scored once "
@@ -531,8 +530,7 @@ def scale_text() -> str:
             f"\n\n## A GPU\n\nS of {found['mnist'][0]['rows']:,} images of MNIST on one {found['device']}, without "
             "the range, in five folds (the first line includes the start of CUDA; the custom network is a small "
             f"convolutional encoder of 12 epochs):\n\n{table(head, rows)}\n\nPair-wise scoring: {pairs}. "
-            f"{found.get('note', '')} `python -m benchmarks.scale --part gpu` repeats it "
-            f"({where(stored['environment'])})."
+            f"`python -m benchmarks.scale --part gpu` repeats it ({where(stored['environment'])})."
         )
     return text
 
