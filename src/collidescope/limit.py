@@ -146,9 +146,9 @@ class Limit(Value):
     def bayes_error_interval(self, level: float = 0.95) -> tuple[float, float]:
         """(low, high) of the Bayes error, the lower end under the assumption of :meth:`pber_interval`.
 
-        High needs no assumption: it is the upper limit of :meth:`CollisionMatrix.bayes_error_limit`. Low is the larger of
-        Cover and Hart's bound at the lower end of the PBER and the end of the curve of the errors, each with half of
-        the tail: the larger of two limits fails where either does.
+        High needs no assumption: it is the upper limit of :meth:`CollisionMatrix.bayes_error_limit`. Low is the
+        larger of Cover and Hart's bound at the lower end of the PBER and the end of the curve of the errors, each with
+        half of the tail: the larger of two limits fails where either does.
         """
         low, high = self.pber_interval(level)
         k = 10**9 if self.matrix is None else self.matrix.n_classes  # the bound is weakest for many classes
