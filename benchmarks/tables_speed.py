@@ -132,7 +132,8 @@ def scale_text() -> str:
         head = ["model", "seconds", "PBER", "held-out error"]
         text += (
             f"\n\n## A GPU\n\nS of {found['mnist'][0]['rows']:,} images of MNIST on one {found['device']}, without "
-            "the range, in five folds (the first line includes the start of CUDA; the custom network is a small "
+            "the range, in five folds, after a first fit of 2,000 images that loads CUDA's libraries (further "
+            "processes load them again; the custom network is a small "
             f"convolutional encoder of 12 epochs):\n\n{table(head, rows)}\n\nPair-wise scoring: {pairs}. "
             f"`python -m benchmarks.scale --part gpu` repeats it ({where(stored['environment'])})."
         )

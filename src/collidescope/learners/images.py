@@ -9,6 +9,7 @@ mirrored and mixed is chosen in short runs by the loss of held-out images, then 
 from __future__ import annotations
 
 import math
+import threading
 from copy import deepcopy
 from typing import Self
 
@@ -88,6 +89,15 @@ class Convolution(TorchMember):
         optimizer = torch.optim.AdamW(module.parameters(), LEARNING_RATE, weight_decay=WEIGHT_DECAY, fused=cuda)
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LEARNING_RATE, total_steps=epochs * steps)
         module.train()
+        precision = torch.autocast(device, torch.bfloat16, enabled=cuda, cache_enabled=False)
+        forward = module
+        # Launching the kernels of a small step one by one takes several times as long as the step. Not in threads: no
+        # other thread may ask for memory of the GPU while a step is recorded.
+        recorded = cuda and threading.current_thread() is threading.main_thread()
+        if recorded:
+            sample = X[:batch].clone(memory_format=torch.channels_last)  # which every step writes over
+            with precision:
+                forward = torch.cuda.make_graphed_callables(nn.Sequential(module), (sample,))
         for epoch in range(1, epochs + 1):
             # Random numbers of the whole epoch come from the CPU, the same for every device, and travel at once.
             generator = epoch_generator(task.seed, epoch)
@@ -98,8 +108,8 @@ class Convolution(TorchMember):
             for rows, random in zip(_batches(order, batch), _batches(noise, batch), strict=True):
                 x, targets = augment(X[rows], Y[rows], random, varied)
                 x = x.contiguous(memory_format=torch.channels_last)
-                with torch.autocast(device, torch.bfloat16, enabled=cuda):
-                    logits = module(x)
+                with precision:
+                    logits = (forward if len(x) == batch else module)(x)
                 loss = nn.functional.cross_entropy(logits.float(), targets)
                 optimizer.zero_grad(set_to_none=True)
                 loss.backward()  # type: ignore[no-untyped-call]
@@ -113,6 +123,8 @@ class Convolution(TorchMember):
                 total += loss.detach()
             if task.report is not None:
                 task.report({"name": name, "epoch": epoch, "max_epochs": epochs, "val_loss": float(total) / steps})
+        if recorded:
+            del forward.forward  # graph and module hold on to each other, and to the memory of a step
         return averaged.eval().to(memory_format=torch.contiguous_format)  # type: ignore[no-any-return]
 
     @property
