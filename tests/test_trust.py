@@ -104,16 +104,16 @@ def test_the_verdict_follows_the_state_and_only_a_settled_curve_has_converged(st
 def test_each_fault_is_said_once_in_words():
     X, y = scenario_a(3).sample(900, 0)
     fine = collision_matrix_from_posteriors(scenario_a(3).posteriors(X), y)
-    assert cautions(fine, fine, recover(fine.gramian, fine.priors)) == []
+    assert cautions(fine, fine, recover(fine.gramian, fine.priors).moved) == []
     rng = np.random.default_rng(0)
     y = np.arange(600) % 3
     chance = collision_matrix_from_posteriors(np.full((600, 3), 1 / 3), y)
     literal = recover(np.array([[0.9, 0.6, 0.6], [0.6, 0.9, 0.6], [0.6, 0.6, 0.9]]))
-    first, second = cautions(literal.to_collision_matrix(), chance, literal)
+    first, second = cautions(literal.to_collision_matrix(), chance, literal.moved)
     assert "no better than the priors (PBER 0.667, 0.667 by chance)" in first
     assert "far from that of any collision matrix" in second
     # A class under two names: the first is told from the rest, the other two are one.
     P = np.where((y == 0)[:, None], [0.9, 0.05, 0.05], [0.05, 0.475, 0.475])
     copies = collision_matrix_from_posteriors(P, np.where(y == 0, 0, rng.integers(1, 3, 600)))
-    (message,) = cautions(copies, copies, recover(copies.gramian, copies.priors))
+    (message,) = cautions(copies, copies, recover(copies.gramian, copies.priors).moved)
     assert "nearly singular" in message

@@ -191,8 +191,12 @@ def unit_weights(weights: FloatArray) -> FloatArray:
     return np.asarray(np.ldexp(weights, -np.frexp(largest)[1] + 1))
 
 
-def check_classes(classes: Sequence[Any] | npt.NDArray[Any], n_classes: int | None = None) -> npt.NDArray[Any]:
-    """``classes`` as a 1-d array of at least two distinct names, text as ``str``, mixed kinds as objects."""
+def check_classes(classes: Sequence[Any] | npt.NDArray[Any] | None, n_classes: int | None = None) -> npt.NDArray[Any]:
+    """``classes`` as a 1-d array of at least two distinct names, text as ``str``, mixed kinds as objects.
+
+    None names ``n_classes`` classes by their numbers.
+    """
+    classes = range(n_classes) if classes is None and n_classes is not None else classes
     if isinstance(classes, (str, bytes)) or not isinstance(classes, Iterable) or getattr(classes, "ndim", 1) == 0:
         raise ValueError(f"classes must be a list of names, got {classes!r}")
     times = isinstance(classes, np.ndarray) and classes.dtype.kind in "mM"

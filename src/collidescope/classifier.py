@@ -179,7 +179,7 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
             by_size[round(size)] = self.posteriors_ = every
         self.posteriors_by_size_ = by_size if self.limit_ is not None else {}
         notes += self._copy_notes(held_out, plan, self.row_hashes_[scored])
-        notes += trust.cautions(self.collision_matrix_, self.one_step_, self.recovery_)
+        notes += trust.cautions(self.collision_matrix_, self.one_step_, self.recovery_.moved)
         if self.interrupted_:
             done = f"{len(self._crossfit.folds)} of {len(plan.splits)}"
             notes.insert(0, f"the fit was interrupted: S and predictions are those of the {done} folds trained so far")

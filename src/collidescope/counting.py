@@ -246,7 +246,7 @@ def _wide_names(votes: Any, classes: Names | None) -> Array:
         shape = votes.shape if hasattr(votes, "shape") else np.shape(votes)
         if len(shape) != 2:
             raise ValueError(f"votes must be a table (items × classes), got shape {shape}")
-        return check.check_classes(range(shape[1]) if classes is None else classes, shape[1])
+        return check.check_classes(classes, shape[1])
     names = check.check_classes(columns if classes is None else classes)
     if gap := [name for name in columns if name not in names.tolist()]:
         raise ValueError(f"votes has a column {gap[0]!r} that is not in classes: drop it, or name it")

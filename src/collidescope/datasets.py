@@ -120,7 +120,7 @@ class GaussianProblem(Problem):
         if (self.scales <= 0).any():
             raise ValueError(f"scales must be positive, got {self.scales.min():.6g}")
         shares = np.full(k, 1 / k) if priors is None else check.check_priors(priors, k)
-        names = check.check_classes(range(k) if classes is None else classes, k)
+        names = check.check_classes(classes, k)
         super().__init__(shares, names, self._draw, self._posteriors, self.means.shape[1], self._quadrature)
 
     def _draw(self, codes: IntArray, rng: np.random.Generator) -> FloatArray:

@@ -329,7 +329,7 @@ def limit_from_posteriors(
         raise ValueError(f"posteriors must hold one array per size ({np.size(sizes)}), got {len(posteriors)}")
     k = check.check_posteriors(posteriors[0], "posteriors[0]").shape[1]
     arrays = [check.check_posteriors(P, f"posteriors[{t}]", k) for t, P in enumerate(posteriors)]
-    names = check.check_classes(range(k) if classes is None else classes, k)
+    names = check.check_classes(classes, k)
     labels = check.encode_labels(codes, np.arange(k), "codes")
     for P in arrays:
         check.check_same_length(P, labels, "posteriors and codes")

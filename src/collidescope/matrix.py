@@ -101,7 +101,7 @@ class CollisionMatrix(Value):
         S = check.check_stochastic(self.matrix, "matrix")
         k = S.shape[0]
         priors = np.full(k, 1 / k) if self.priors is None else check.check_priors(self.priors, k)
-        classes = check.check_classes(range(k) if self.classes is None else self.classes, k)
+        classes = check.check_classes(self.classes, k)
         if not isinstance(self.info, Mapping):
             raise ValueError(f"info must be a mapping of text to values, got {self.info!r}")
         values: dict[str, Any] = {"matrix": S, "priors": priors, "classes": classes, "info": dict(self.info)}

@@ -22,7 +22,6 @@ from collidescope import _checks as check
 from collidescope._checks import ArrayLike, CollisionWarning
 from collidescope._text import span, words_html
 from collidescope.equations.bounds import condition_number
-from collidescope.equations.recovery import Recovery
 from collidescope.estimators import estimate_collisions
 from collidescope.matrix import CollisionMatrix
 
@@ -142,8 +141,8 @@ def limit_of(source: Any) -> Any:
     return source if hasattr(source, "pber_interval") and hasattr(source, "state") else getattr(source, "limit_", None)
 
 
-def cautions(collisions: CollisionMatrix, one_step: CollisionMatrix, recovery: Recovery) -> list[str]:
-    """What to know about the reported S, in words, from it, the one-step estimate and S from the same Gramian."""
+def cautions(collisions: CollisionMatrix, one_step: CollisionMatrix, moved: float) -> list[str]:
+    """What to know about the reported S, in words; ``moved`` is that of the recovery of S from its Gramian."""
     from_gramian = str(collisions.info.get("method", "")).startswith("gramian")
     # Shrinking lifts eigenvalues that are zero for want of information: the one-step estimate shows them.
     condition = condition_number(collisions.matrix if from_gramian else one_step.matrix)
@@ -154,7 +153,7 @@ def cautions(collisions: CollisionMatrix, one_step: CollisionMatrix, recovery: R
         f"classes, or mixtures of them, apart (merge what top_collisions shows, or gather more)": singular,
         f"the model does no better than the priors (PBER {one_step.pber:.3f}, {by_chance:.3f} by chance): the inputs "
         f"say nothing about the classes, or the model cannot see it": most >= by_chance,
-        f"the Gramian is far from that of any collision matrix (entries of S moved by {recovery.moved:.2f}): train "
-        f"longer, or use correction='prior'": from_gramian and recovery.moved > MOVED_FAR,
+        f"the Gramian is far from that of any collision matrix (entries of S moved by {moved:.2f}): train "
+        f"longer, or use correction='prior'": from_gramian and moved > MOVED_FAR,
     }
     return [message for message, applies in found.items() if applies]

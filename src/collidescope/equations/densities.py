@@ -123,7 +123,7 @@ def collision_matrix_from_densities(
            [0., 1.]])
     """
     shares = _check_densities(densities, priors)
-    names = check.check_classes(range(len(shares)) if classes is None else classes, len(shares))
+    names = check.check_classes(classes, len(shares))
     X, _ = sample_mixture(densities, shares, n_samples, random_state)
     P = posteriors_from_densities(X, densities, shares)
     if not P.any(axis=0).all():
@@ -150,7 +150,7 @@ class BayesOptimalClassifier:
         self.priors = _check_densities(densities, priors)
         self.densities = list(densities)
         k = len(self.priors)
-        self.classes_ = check.check_classes(range(k) if classes is None else classes, k)
+        self.classes_ = check.check_classes(classes, k)
 
     def predict_proba(self, X: ArrayLike) -> FloatArray:
         """Posteriors of every row."""

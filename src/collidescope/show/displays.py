@@ -152,7 +152,7 @@ class CollisionMatrixDisplay(Display):
 
     def _checked(self) -> tuple[FloatArray, npt.NDArray[Any]]:
         S = check.check_square(self.matrix, "matrix")
-        return S, check.check_classes(range(len(S)) if self.classes is None else self.classes, len(S))
+        return S, check.check_classes(self.classes, len(S))
 
     def plot(
         self,
@@ -384,7 +384,7 @@ class DendrogramDisplay(Display):
         if not is_valid_linkage(Z):
             raise ValueError(f"linkage must be what scipy's linkage returns, got another array of shape {Z.shape}")
         k = len(Z) + 1
-        names = check.check_classes(range(k) if self.classes is None else self.classes, k)
+        names = check.check_classes(self.classes, k)
         merged = 0 if self.n_groups is None else k - check.check_count(self.n_groups, "n_groups")
         ax = self._axes(ax, (6.4, float(np.clip(1.2 + 0.24 * k, 2.4, 14.0))))
         options: dict[str, Any] = {"orientation": "right", "no_labels": True}
@@ -432,7 +432,7 @@ class PosteriorDisplay(Display):
         """The display of the rows of ``P``, with every argument checked (see the class)."""
         posteriors = check.check_posteriors(P)
         n, k = posteriors.shape
-        names = check.check_classes(range(k) if classes is None else classes, k)
+        names = check.check_classes(classes, k)
         if labels is not None:
             check.check_same_length(posteriors, check.encode_labels(labels, names, "labels"), "P and labels")
         if images is not None:

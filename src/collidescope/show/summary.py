@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -262,8 +261,8 @@ def trust(source: Source, control: Any, summary: Mapping[str, Any]) -> dict[str,
         rest = f"(a ShuffledControl) or None, got {type(control).__name__}"
         raise ValueError(f"control must be what shuffled_control returned {rest}")
     cm, model = source.matrix, source.model
-    moved: Any = SimpleNamespace(moved=cm.info.get("moved") or 0.0)
-    warnings = cautions(cm, getattr(model, "one_step_", cm), getattr(model, "recovery_", moved))
+    moved: Any = model.recovery_.moved if hasattr(model, "recovery_") else cm.info.get("moved") or 0.0
+    warnings = cautions(cm, getattr(model, "one_step_", cm), moved)
     if getattr(model, "interrupted_", False):
         warnings.insert(0, "the fit was interrupted: the numbers are those of the folds trained so far")
     intervals = "None: this matrix was made without standard errors."
