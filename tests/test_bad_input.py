@@ -19,7 +19,7 @@ import pandas as pd
 import pytest
 import torch
 from scipy.sparse import csr_array
-from scipy.stats import multivariate_normal, norm
+from scipy.stats import multivariate_normal, norm, uniform
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.dummy import DummyClassifier
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
@@ -31,7 +31,11 @@ from collidescope import _checks as check
 from collidescope import applications, datasets
 from collidescope.applications import annotators
 from collidescope.applications.smoothing_loss import SmoothedCrossEntropy
-from collidescope.counting import votes_needed
+from collidescope.cli._inputs import clean_labels
+from collidescope.counting import input_groups, votes_needed
+from collidescope.equations.bounds import pac_bound
+from collidescope.equations.densities import divergences_from_posteriors, posteriors_from_densities
+from collidescope.learners import recipes_for
 
 NAN, INF = float("nan"), float("inf")
 # What an error message must not consist of: the complaint of a library that does not know our arguments.
@@ -233,6 +237,15 @@ def read(text):
     cs.collision_divergence("normal", norm(0)) => f1.*str
     cs.collision_divergence(norm(0), SAMPLER_ONLY) => f2.*logpdf
     cs.collision_divergence(norm(0), multivariate_normal([0, 0])) => f1 and f2
+    divergences_from_posteriors([0.5, 1.5]) => p must be between 0 and 1, got 0\\.5 to 1\\.5
+    posteriors_from_densities([], NORMS) => at least one input
+    posteriors_from_densities([0.5, 9], [uniform(0, 1), uniform(0, 2)]) => input \\(row 1\\) where every density is zero
+    pac_bound(100, 4, 2, constant=0) => constant must be positive and finite, got 0
+    pac_bound(16, 4, 2) => more than K² = 16 rows
+    pac_bound(100, 1, 2) => at least 2 classes
+    pac_bound(100, 4, NAN) => d must be positive and finite
+    pac_bound(100, 4, 2, delta=1.0) => delta
+    pac_bound(100, 4, 2, loss_bound=INF) => loss_bound must be positive and finite
     cs.collision_matrix_from_densities([norm(0)]) => densities.*at least 2.*1
     cs.collision_matrix_from_densities([norm(0), SAMPLER_ONLY]) => densities.*logpdf.*number 1
     cs.collision_matrix_from_densities(NORMS, [30, 30]) => priors.*60
@@ -249,7 +262,9 @@ def read(text):
     cs.collision_matrix_from_posteriors(P, priors="uniform") => priors.*y
     cs.collision_matrix_from_posteriors(P, Y, sample_weight=[1, 1, 1, -1]) => sample_weight.*-1
     cs.collision_matrix_from_posteriors(P, Y, sample_weight=[1, 0, 1, 0]) => classes \\['b'\\]
-    cs.collision_matrix_from_posteriors([[0.5, 0.3, 0.2]] * 4, Y) => P has 3.*y has 2
+    cs.collision_matrix_from_posteriors([[0.5, 0.3, 0.2]] * 4, Y) => P has 3 columns and y has 2 .*labels: pass classes
+    cs.collision_matrix_from_posteriors(pd.DataFrame([HALF] * 4, columns=["a", "a"]), Y) => P has columns \\['a', 'a'\\]
+    cs.collision_matrix_from_posteriors([0.1, 1.8], AB) => P has one dimension.*second class, got 1\\.8
     estimated(groups=[1, 2, 3]) => groups must have one entry per row \\(4\\), got 3
     estimated(groups=["a"] * 4) => groups must name at least 2 groups
     estimated(groups=[1, None, 2, 3]) => groups has 1 missing
@@ -265,13 +280,18 @@ def read(text):
     cs.CollisionAccumulator(["a", "a"]) => classes.*'a'
     accumulator("uniform") => priors.*'uniform'
     accumulator().update(LOGITS, Y) => P.*logits
+    cs.CollisionAccumulator(range(401), np.full(401, 1 / 401)) => priors with 401 classes.*sample_weight
     accumulator().update(P, Y, [1, 1, 1, -1]) => sample_weight.*-1
+    accumulator().update(P, Y, [1, 1, 1, 1e-101]) => sample_weight must be 0 or between 1e-100 and 1e
+    accumulator().update(P, Y, [1, 1, 1, 1.1e100]) => sample_weight must be 0 or between 1e-100 and 1e
     accumulator().update(P).update(P, Y) => y .*every update or in none
     accumulator().result() => empty.*update
     accumulator().update(P, ["a"] * 4).result() => classes \\['b'\\]
+    accumulator().update(P, Y).merge(3) => other must be a CollisionAccumulator, got int
     accumulator().merge(cs.CollisionAccumulator(["b", "a"])) => other.*'b', 'a'
     accumulator(HALF).merge(accumulator([0.6, 0.4])) => other.*priors.*0.6
     accumulator().update(P, Y).merge(accumulator().update(P)) => other.*label
+    input_groups(np.empty((0, 1))) => X is empty \\(shape \\(0, 1\\)\\)
     cs.count_collisions(REPEATED, [None, "b", "a", "b"]) => y has 1 missing
     cs.count_collisions(REPEATED[:3], Y) => X and y.*3 and 4
     cs.count_collisions(csr_array(np.eye(4)), Y) => X.*sparse.*toarray
@@ -310,6 +330,16 @@ def read(text):
     fit(y=Y[:3]) => samples.*4, 3
     fit(y=["a"] * 4) => y.*single class
     fit(priors=[30, 30]) => priors.*60
+    recipes_for("all", None, 100, (4,), 3) => members must be one of 'auto', 'quick'
+    recipes_for(["linear", "linear"], None, 100, (4,), 3) => none twice
+    recipes_for([], None, 100, (4,), 3) => at least one
+    recipes_for(["nonsense"], None, 100, (4,), 3) => members must be names
+    recipes_for([("mine", object())], None, 100, (4,), 3) => fit and predict_proba
+    recipes_for(["convolution"], None, 100, (4,), 3) => needs images
+    clean_labels(pd.Series(np.random.default_rng(0).normal(size=300))) => a number to predict, not classes; bin it first
+    clean_labels(pd.Series([f"name {i}" for i in range(100)])) => 100 different values in 100 rows.*right column
+    clean_labels(pd.Series(["a"] * 5)) => single value
+    clean_labels(pd.Series([None] * 5)) => no values
     cs.TableClassifier().fit(X, Y10) => X.*DataFrame.*ndarray
     cs.TableClassifier(drop="u").fit(FRAME, Y10) => drop.*list of columns.*'u'
     cs.TableClassifier(drop=["U"]).fit(FRAME, Y10) => lacks a column.*'U'.*'u'
@@ -480,9 +510,8 @@ datasets.GaussianProblem(means, half, priors, AB).posteriors(X[:, :1])
 def test_no_function_changes_what_it_is_given(use, writeable):
     values = {"P": P, "S": S, "G": G, "priors": [0.6, 0.4], "half": HALF, "q": [[0.7, 0.2]], "means": MEANS, "X": X}
     values |= {"weights": [1.0, 2.0, 0.5, 1.0], "Y": Y, "AB": AB, "Y10": Y10, "repeated": REPEATED}
-    given = {
-        name: np.array(value, object if name in ("Y", "AB", "repeated") else None) for name, value in values.items()
-    }
+    texts = ("Y", "AB", "repeated")
+    given = {name: np.array(value, object if name in texts else None) for name, value in values.items()}
     before = copy.deepcopy(given)
     for array in given.values():
         array.setflags(write=writeable)

@@ -20,17 +20,11 @@ from torch import nn
 import collidescope as cs
 from collidescope import _store
 from collidescope.cli._console import printable, show_json
-from collidescope.datasets import scenario_a
 from helpers import run
 from stress import mutations as spoil
 from stress.targets import ACCEPTED, REFUSED, SHORT, TARGETS, TINY, ModelFiles, forged, taken_apart, use_matrix
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-
-
-@pytest.fixture(scope="module")
-def data():
-    return scenario_a(3).sample(150, 0)
 
 
 @pytest.fixture(scope="module")

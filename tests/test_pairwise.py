@@ -223,16 +223,6 @@ def test_the_pac_bound_is_the_two_terms_of_the_theorem():
     assert bound.confidence == pytest.approx(12 * K * B / root * math.sqrt(math.log(2 / delta) / 2))
     assert bound.total == pytest.approx(bound.complexity + bound.confidence)
     assert pac_bound(n=100, K=2, d=1).complexity == pytest.approx(2 / math.sqrt(100**2 - 4 * 100))
-    for bad, message in (
-        ({"constant": 0}, "constant must be positive and finite, got 0"),
-        ({"n": 16}, "more than K² = 16 rows"),
-        ({"K": 1}, "at least 2 classes"),
-        ({"d": math.nan}, "d must be positive and finite"),
-        ({"delta": 1.0}, "delta"),
-        ({"loss_bound": math.inf}, "loss_bound must be positive and finite"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            pac_bound(**({"n": 100, "K": 4, "d": 2} | bad))
 
 
 # ------------------------------------------------------------------------------------------ networks and scoring

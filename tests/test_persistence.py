@@ -14,7 +14,6 @@ from torch import nn
 
 import collidescope as cs
 from collidescope import _store
-from collidescope.datasets import scenario_a
 from helpers import run
 
 pytestmark = pytest.mark.filterwarnings("ignore::collidescope.CollisionWarning")
@@ -31,11 +30,6 @@ def encoder(d, k):
 PAIRS = {"model": "pairwise", "n_references": 5}
 MODELS = {"pool": {"limit": True}, "pairwise": PAIRS, "module": {"model": encoder}}
 MODELS["body"] = PAIRS | {"model": ("pairwise", encoder)}
-
-
-@pytest.fixture(scope="module")
-def data():
-    return scenario_a(3).sample(150, 0)
 
 
 @pytest.fixture(scope="module")
