@@ -23,7 +23,7 @@ from scipy.stats import multivariate_normal, norm, uniform
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.dummy import DummyClassifier
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
-from sklearn.model_selection import ShuffleSplit
+from sklearn.model_selection import GroupKFold, ShuffleSplit
 from sklearn.neighbors import KNeighborsClassifier
 
 import collidescope as cs
@@ -36,6 +36,7 @@ from collidescope.counting import input_groups, votes_needed
 from collidescope.equations.bounds import pac_bound
 from collidescope.equations.densities import divergences_from_posteriors, posteriors_from_densities
 from collidescope.learners import recipes_for
+from collidescope.learners.base import Foreign, Task
 
 NAN, INF = float("nan"), float("inf")
 # What an error message must not consist of: the complaint of a library that does not know our arguments.
@@ -323,13 +324,38 @@ def read(text):
     cs.estimate_collisions(RidgeClassifier(), X, Y10) => classifier.*predict_proba.*RidgeClassifier
     cs.estimate_collisions(LogisticRegression(), np.where(X == 3, NAN, X), Y10) => X.*NaN
     cs.estimate_collisions(LogisticRegression(), X, Y10, cv="prefit") => classifier.*not fitted
+    cs.estimate_collisions(FITTED, P, Y, cv="prefit", limit=True) => limit=True trains on parts
     cs.estimate_collisions(Fixed(P10, ("a", "c")), X, Y10, cv="prefit") => y .*'b'.*classifier.*'c'
     cs.estimate_collisions(Fixed(np.tile([2.5, -1.5], (10, 1))), X, Y10, cv="prefit") => predict_proba.*-1.5
 
     # models, applications and known problems
     fit(y=Y[:3]) => samples.*4, 3
-    fit(y=["a"] * 4) => y.*single class
+    fit(y=np.full((4, 2), 0.5)) => whole numbers
+    fit(y=np.array([[1, 0]] * 4)) => no vote for
+    fit(model="nonsense") => model must be
+    fit(members="nonsense") => members must be
+    fit(estimate="nonsense") => estimate must be
+    fit(recovery="nonsense") => recovery must be
+    fit(priors="nonsense") => priors must be
+    fit(correction="nonsense") => correction must be one of
+    fit(solver="nonsense") => solver must be one of
+    fit(rare="nonsense") => rare must be one of
+    fit(limit="yes") => limit must be True or False, got 'yes'
+    fit(cv=1) => cv must be a whole number of at least 2, got 1
+    fit(cv="prefit") => cv must be a whole number
+    fit(cv=object()) => cv must be a number of folds
+    fit(cv=GroupKFold(2)) => cv must be .*groups
+    fit(cv=[([0, 1], [2, 3])]) => cv must test every one of the 4 rows exactly once
+    fit(cv=[([0, 2], [1, 3]), ([1, 3], [0, 2])]) => cv leaves class 'b' out of .* fold 0
+    fit(n_references=1) => n_references must be a whole number of at least 2, got 1
+    fit(training=5) => training must be a mapping
+    fit(training={"epochs": 3}) => training has no setting 'epochs': it knows hidden_layer_sizes
+    fit(device="nonsense", members=["network"], cv=2) => device 'nonsense' cannot be used here
+    fit(priors=[0.5, 0.3, 0.2]) => priors must have one entry per class \\(2\\), got 3
     fit(priors=[30, 30]) => priors.*60
+    cs.CollisionClassifier().fit(P, Y, groups=[1, 2]) => groups must have one entry per row
+    Foreign("ridge", RidgeClassifier()) => predict_proba
+    Foreign("knn", KNeighborsClassifier()).fit(Task(X, Y10 == "b", 2, sample_weight=np.ones(10))) => sample_weight
     recipes_for("all", None, 100, (4,), 3) => members must be one of 'auto', 'quick'
     recipes_for(["linear", "linear"], None, 100, (4,), 3) => none twice
     recipes_for([], None, 100, (4,), 3) => at least one
@@ -358,6 +384,7 @@ def read(text):
     cs.ambiguous(LOGITS, y=Y) => clf_or_posteriors.*logits
     cs.CollisionMatrixDisplay.from_matrix(S) => cm.*CollisionMatrix
     cs.CollisionMatrixDisplay.from_matrix(cm(), order="size") => order.*'size'
+    cs.LimitDisplay.from_estimator(SimpleNamespace(limit_=None)) => got SimpleNamespace
     cs.DendrogramDisplay.from_plan(cm()) => plan.*consolidate.*CollisionMatrix
     cs.report(DUMMY, path="report.html") => source.*DummyClassifier
     cs.report(LOGITS, y=Y, path="report.html") => source.*logits
@@ -367,6 +394,7 @@ def read(text):
     datasets.GaussianProblem(MEANS, [1.0, -2.0]) => scales.*-2
     datasets.GaussianProblem(MEANS, priors=[30, 30]) => priors.*60
     GAUSSIANS.sample(0) => n_samples.*0
+    datasets.GaussianProblem([[-9.0], [9.0]]).posteriors([[1.7e308]]) => X is too far
     datasets.led(0.5) => noise.*0.5
     datasets.with_label_noise(GAUSSIANS, np.eye(3)) => transition.*\\(3, 3\\)
     datasets.scenario_a(6) => n_classes.*6

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from functools import partial
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
@@ -406,11 +407,7 @@ def test_an_unexpected_failure_is_exit_code_1_and_says_how_to_see_more(folder, m
         (KeyboardInterrupt(), 130, "nothing was written"),
         (MemoryError(), 1, "--sample 50000"),
     ):
-
-        def broken(*_, error=error, **__):
-            raise error
-
-        monkeypatch.setattr(TableClassifier, "fit", broken)
+        monkeypatch.setattr(TableClassifier, "fit", Mock(side_effect=error))
         done = run("fit", folder / "shop.csv", "-l", "plan", *FAST, "--save", tmp_path / "m")
         assert done.exit_code == code
         assert says in done.stderr

@@ -57,12 +57,9 @@ def test_any_mixture_of_dtypes_is_grouped_by_exact_equality():
     assert input_groups(np.concatenate([many, many])).tolist() == [*range(500), *range(500)]
     assert repeated_rows(table).tolist() == [True, True, False, False]
     assert repeated_rows(["a"]).tolist() == [False]
-    for X in (
-        np.array([[0.5], [0.5], [-0.0], [0.0]]),
-        np.array([[1, "p"], [1, "p"], [2, "q"], [2, "q"]], dtype=object),
-        ["p", "p", "q", "q"],
-        pd.Series(["p", "p", "q", "q"], dtype="category"),
-    ):
+    letters = ["p", "p", "q", "q"]
+    mixed = np.array([[1, "p"], [1, "p"], [2, "q"], [2, "q"]], dtype=object)
+    for X in (np.array([[0.5], [0.5], [-0.0], [0.0]]), mixed, letters, pd.Series(letters, dtype="category")):
         assert count_collisions(X, ["a", "b", "a", "b"]).matrix.tolist() == [[0, 1], [1, 0]]
 
 

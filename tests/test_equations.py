@@ -75,19 +75,16 @@ def test_similarities_give_the_same_gramian_as_the_pairs_behind_them(weighted):
     assert np.abs(np.diag(off)).max() < (0.02 if weighted else 1e-12)
 
 
-@pytest.mark.parametrize(
-    ("codes", "message"),
-    [
+def test_wrong_codes_are_refused_by_name():
+    for codes, message in (
         ([0, 0, 1, 2], "class numbers from 0 to 1"),
         ([0.0, 0.0, 1.0, 1.0], "class numbers from 0 to 1, got float64"),
         ([0, 0, 1], "4 class numbers"),
         ([0, 0, 0, 0], "no row of class number 1"),
         ([0, 0, 0, 1], "single row of class number 1"),
-    ],
-)
-def test_wrong_codes_are_refused_by_name(codes, message):
-    with pytest.raises(ValueError, match=message):
-        gramian_from_posteriors(np.full((4, 2), 0.5), codes)
+    ):
+        with pytest.raises(ValueError, match=message):
+            gramian_from_posteriors(np.full((4, 2), 0.5), codes)
 
 
 # ------------------------------------------------------------------------------------------ recovery
@@ -276,7 +273,6 @@ def test_an_estimate_that_is_not_symmetric_is_made_so_first_and_negative_eigenva
 
 
 # ------------------------------------------------------------------------------------------ posteriors and priors
-
 
 S5, PRIORS5 = planted(5, ratio=5, sharpness=2, seed=4)
 

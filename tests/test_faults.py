@@ -28,8 +28,8 @@ POSIX = pytest.mark.skipif(os.name != "posix", reason="signals and forks of POSI
 SHORT = {"cv": 2, "random_state": 0, "limit": False, "training": {"max_epochs": 3}}
 TINY = SHORT | {"members": ["network"]}
 ONE_THREAD = os.environ | {"OMP_NUM_THREADS": "1"}
-
-
+FIRST, SECOND = np.arange(75), np.arange(75, 150)
+EVEN, ODD = np.arange(0, 150, 2), np.arange(1, 150, 2)
 KILLS = "import sys; from stress.kills import campaign; print(campaign(4, seed=1, kinds=('network',)))"
 
 
@@ -96,9 +96,6 @@ class WithRelu(nn.Linear):
     def forward(self, x):
         return torch.relu(super().forward(x))
 
-
-FIRST, SECOND = np.arange(75), np.arange(75, 150)
-EVEN, ODD = np.arange(0, 150, 2), np.arange(1, 150, 2)
 
 REFITS = {
     "other weights": ({}, {}, np.linspace(1, 2, 150), "data"),

@@ -23,6 +23,9 @@ from collidescope.tables import TableClassifier, TableEncoder, read_table, scree
 pytestmark = pytest.mark.filterwarnings("ignore::collidescope.CollisionWarning")
 
 ROWS = 240
+LINES = "name{0}height{0}city\nanna{0}1.5{0}Köln\nbob{0}1.75{0}Paris\n"
+SHORT = {"members": ["linear", "neighbours"], "limit": False, "cv": 2, "random_state": 0}
+NEAR = SHORT | {"cv": 5, "members": ["neighbours"]}
 
 
 @pytest.fixture(scope="module")
@@ -148,9 +151,6 @@ def test_numbers_with_units_are_taken_as_text_and_pointed_out():
     table = pd.DataFrame({"weight": amounts, "code": [f"A{i}" for i in range(60)], "x": np.arange(60.0)})
     (doubt,) = TableEncoder.fit(table).doubts(table)
     assert "column 'weight' is taken as text, but looks like numbers (such as '1,100 kg')" in doubt
-
-
-LINES = "name{0}height{0}city\nanna{0}1.5{0}Köln\nbob{0}1.75{0}Paris\n"
 
 
 @pytest.mark.parametrize("case", [(",", "utf-8"), (";", "utf-8-sig"), ("\t", "latin-1"), ("|", "utf-16")], ids=repr)
@@ -385,10 +385,6 @@ def test_a_column_sorted_together_with_the_label_is_pointed_out():
     assert screen(table, blurred).ordered == ["time"]
     assert set(screen(table, y).leaks) == {"time"}
     assert screen(table, rng.permutation(blurred)).ordered == []
-
-
-SHORT = {"members": ["linear", "neighbours"], "limit": False, "cv": 2, "random_state": 0}
-NEAR = SHORT | {"cv": 5, "members": ["neighbours"]}
 
 
 @pytest.fixture(scope="module")
