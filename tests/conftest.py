@@ -17,6 +17,14 @@ settings.register_profile("explore", derandomize=False)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 
+@pytest.fixture(scope="session")
+def data():
+    """150 rows of three classes that overlap. A file that needs others has a fixture of this name itself."""
+    from collidescope.datasets import scenario_a
+
+    return scenario_a(3).sample(150, 0)
+
+
 @pytest.fixture
 def seeded():
     """Networks are drawn from the same seed, which other tests do not see."""

@@ -1,12 +1,14 @@
 """A zoo of planted problems, whose collision matrices are true by construction, and what else tests share."""
 
+from types import SimpleNamespace
+
 import numpy as np
+import pandas as pd
+from scipy.linalg import block_diag
 from sklearn.base import BaseEstimator, ClassifierMixin
 
 
-def planted_population(
-    n_classes: int, ratio: float = 1.0, sharpness: float = 4.0, seed: int = 0
-) -> tuple[np.ndarray, np.ndarray]:
+def planted_population(n_classes, ratio=1.0, sharpness=4.0, seed=0) -> tuple[np.ndarray, np.ndarray]:
     """(P, weights) of a random finite population: posteriors at random inputs with random weights.
 
     ``ratio``: prior of the most common class over the rarest, roughly. ``sharpness``: large is nearly separable
@@ -19,7 +21,7 @@ def planted_population(
     return P / P.sum(axis=1, keepdims=True), weights
 
 
-def planted(n_classes: int, ratio: float = 1.0, sharpness: float = 4.0, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def planted(n_classes, ratio=1.0, sharpness=4.0, seed=0) -> tuple[np.ndarray, np.ndarray]:
     """(S, priors) of :func:`planted_population`."""
     P, weights = planted_population(n_classes, ratio, sharpness, seed)
     B = P.T @ (weights[:, None] * P)
@@ -28,13 +30,8 @@ def planted(n_classes: int, ratio: float = 1.0, sharpness: float = 4.0, seed: in
 
 def blocks(sizes: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
     """Classes indistinguishable within a block and separable across blocks: exactly singular S."""
-    n = sum(sizes)
-    S = np.zeros((n, n))
-    start = 0
-    for size in sizes:
-        S[start : start + size, start : start + size] = 1 / size
-        start += size
-    return S, np.full(n, 1 / n)
+    S = block_diag(*(np.full((size, size), 1 / size) for size in sizes))
+    return S, np.full(len(S), 1 / len(S))
 
 
 #: name → (S, priors)
@@ -68,9 +65,7 @@ def assert_same(one, other, rtol: float = 1e-11, atol: float = 1e-12) -> None:
         assert (first is None and second is None) or np.allclose(first, second, rtol=rtol, atol=atol), name
 
 
-def random_posteriors(
-    rng: np.random.Generator, n: int, k: int, sharpness: float = 1.5
-) -> tuple[np.ndarray, np.ndarray]:
+def random_posteriors(rng, n: int, k: int, sharpness: float = 1.5) -> tuple[np.ndarray, np.ndarray]:
     """(P, codes): posteriors at n inputs, every class present, labels drawn from them where possible."""
     logits = sharpness * rng.standard_normal((n, k))
     P = np.exp(logits - logits.max(axis=1, keepdims=True))
@@ -106,10 +101,6 @@ class Memoriser(ClassifierMixin, BaseEstimator):
 
 def limit_like(cm, state: str = "still learning", *, share: float = 0.6, n: int = 1000, reason: str = ""):
     """What shows a ``Limit`` reads of one: a curve b + a/√m that ends in ``cm.pber``, with b = ``share`` of it."""
-    from types import SimpleNamespace
-
-    import pandas as pd
-
     sizes = np.array([n / 8, n / 4, n / 2, n])
     b = share * cm.pber
     curve = pd.DataFrame({"rows": sizes, "pber": b + (cm.pber - b) * np.sqrt(n / sizes), "pber_stderr": 0.01})

@@ -19,11 +19,11 @@ import pandas as pd
 import pytest
 import torch
 from scipy.sparse import csr_array
-from scipy.stats import multivariate_normal, norm
+from scipy.stats import multivariate_normal, norm, uniform
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.dummy import DummyClassifier
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
-from sklearn.model_selection import ShuffleSplit
+from sklearn.model_selection import GroupKFold, ShuffleSplit
 from sklearn.neighbors import KNeighborsClassifier
 
 import collidescope as cs
@@ -31,7 +31,12 @@ from collidescope import _checks as check
 from collidescope import applications, datasets
 from collidescope.applications import annotators
 from collidescope.applications.smoothing_loss import SmoothedCrossEntropy
-from collidescope.counting import votes_needed
+from collidescope.cli._inputs import clean_labels
+from collidescope.counting import input_groups, votes_needed
+from collidescope.equations.bounds import pac_bound
+from collidescope.equations.densities import divergences_from_posteriors, posteriors_from_densities
+from collidescope.learners import recipes_for
+from collidescope.learners.base import Foreign, Task
 
 NAN, INF = float("nan"), float("inf")
 # What an error message must not consist of: the complaint of a library that does not know our arguments.
@@ -233,6 +238,15 @@ def read(text):
     cs.collision_divergence("normal", norm(0)) => f1.*str
     cs.collision_divergence(norm(0), SAMPLER_ONLY) => f2.*logpdf
     cs.collision_divergence(norm(0), multivariate_normal([0, 0])) => f1 and f2
+    divergences_from_posteriors([0.5, 1.5]) => p must be between 0 and 1, got 0\\.5 to 1\\.5
+    posteriors_from_densities([], NORMS) => at least one input
+    posteriors_from_densities([0.5, 9], [uniform(0, 1), uniform(0, 2)]) => input \\(row 1\\) where every density is zero
+    pac_bound(100, 4, 2, constant=0) => constant must be positive and finite, got 0
+    pac_bound(16, 4, 2) => more than K² = 16 rows
+    pac_bound(100, 1, 2) => at least 2 classes
+    pac_bound(100, 4, NAN) => d must be positive and finite
+    pac_bound(100, 4, 2, delta=1.0) => delta
+    pac_bound(100, 4, 2, loss_bound=INF) => loss_bound must be positive and finite
     cs.collision_matrix_from_densities([norm(0)]) => densities.*at least 2.*1
     cs.collision_matrix_from_densities([norm(0), SAMPLER_ONLY]) => densities.*logpdf.*number 1
     cs.collision_matrix_from_densities(NORMS, [30, 30]) => priors.*60
@@ -249,7 +263,9 @@ def read(text):
     cs.collision_matrix_from_posteriors(P, priors="uniform") => priors.*y
     cs.collision_matrix_from_posteriors(P, Y, sample_weight=[1, 1, 1, -1]) => sample_weight.*-1
     cs.collision_matrix_from_posteriors(P, Y, sample_weight=[1, 0, 1, 0]) => classes \\['b'\\]
-    cs.collision_matrix_from_posteriors([[0.5, 0.3, 0.2]] * 4, Y) => P has 3.*y has 2
+    cs.collision_matrix_from_posteriors([[0.5, 0.3, 0.2]] * 4, Y) => P has 3 columns and y has 2 .*labels: pass classes
+    cs.collision_matrix_from_posteriors(pd.DataFrame([HALF] * 4, columns=["a", "a"]), Y) => P has columns \\['a', 'a'\\]
+    cs.collision_matrix_from_posteriors([0.1, 1.8], AB) => P has one dimension.*second class, got 1\\.8
     estimated(groups=[1, 2, 3]) => groups must have one entry per row \\(4\\), got 3
     estimated(groups=["a"] * 4) => groups must name at least 2 groups
     estimated(groups=[1, None, 2, 3]) => groups has 1 missing
@@ -265,13 +281,18 @@ def read(text):
     cs.CollisionAccumulator(["a", "a"]) => classes.*'a'
     accumulator("uniform") => priors.*'uniform'
     accumulator().update(LOGITS, Y) => P.*logits
+    cs.CollisionAccumulator(range(401), np.full(401, 1 / 401)) => priors with 401 classes.*sample_weight
     accumulator().update(P, Y, [1, 1, 1, -1]) => sample_weight.*-1
+    accumulator().update(P, Y, [1, 1, 1, 1e-101]) => sample_weight must be 0 or between 1e-100 and 1e
+    accumulator().update(P, Y, [1, 1, 1, 1.1e100]) => sample_weight must be 0 or between 1e-100 and 1e
     accumulator().update(P).update(P, Y) => y .*every update or in none
     accumulator().result() => empty.*update
     accumulator().update(P, ["a"] * 4).result() => classes \\['b'\\]
+    accumulator().update(P, Y).merge(3) => other must be a CollisionAccumulator, got int
     accumulator().merge(cs.CollisionAccumulator(["b", "a"])) => other.*'b', 'a'
     accumulator(HALF).merge(accumulator([0.6, 0.4])) => other.*priors.*0.6
     accumulator().update(P, Y).merge(accumulator().update(P)) => other.*label
+    input_groups(np.empty((0, 1))) => X is empty \\(shape \\(0, 1\\)\\)
     cs.count_collisions(REPEATED, [None, "b", "a", "b"]) => y has 1 missing
     cs.count_collisions(REPEATED[:3], Y) => X and y.*3 and 4
     cs.count_collisions(csr_array(np.eye(4)), Y) => X.*sparse.*toarray
@@ -303,13 +324,48 @@ def read(text):
     cs.estimate_collisions(RidgeClassifier(), X, Y10) => classifier.*predict_proba.*RidgeClassifier
     cs.estimate_collisions(LogisticRegression(), np.where(X == 3, NAN, X), Y10) => X.*NaN
     cs.estimate_collisions(LogisticRegression(), X, Y10, cv="prefit") => classifier.*not fitted
+    cs.estimate_collisions(FITTED, P, Y, cv="prefit", limit=True) => limit=True trains on parts
     cs.estimate_collisions(Fixed(P10, ("a", "c")), X, Y10, cv="prefit") => y .*'b'.*classifier.*'c'
     cs.estimate_collisions(Fixed(np.tile([2.5, -1.5], (10, 1))), X, Y10, cv="prefit") => predict_proba.*-1.5
 
     # models, applications and known problems
     fit(y=Y[:3]) => samples.*4, 3
-    fit(y=["a"] * 4) => y.*single class
+    fit(y=np.full((4, 2), 0.5)) => whole numbers
+    fit(y=np.array([[1, 0]] * 4)) => no vote for
+    fit(model="nonsense") => model must be
+    fit(members="nonsense") => members must be
+    fit(estimate="nonsense") => estimate must be
+    fit(recovery="nonsense") => recovery must be
+    fit(priors="nonsense") => priors must be
+    fit(correction="nonsense") => correction must be one of
+    fit(solver="nonsense") => solver must be one of
+    fit(rare="nonsense") => rare must be one of
+    fit(limit="yes") => limit must be True or False, got 'yes'
+    fit(cv=1) => cv must be a whole number of at least 2, got 1
+    fit(cv="prefit") => cv must be a whole number
+    fit(cv=object()) => cv must be a number of folds
+    fit(cv=GroupKFold(2)) => cv must be .*groups
+    fit(cv=[([0, 1], [2, 3])]) => cv must test every one of the 4 rows exactly once
+    fit(cv=[([0, 2], [1, 3]), ([1, 3], [0, 2])]) => cv leaves class 'b' out of .* fold 0
+    fit(n_references=1) => n_references must be a whole number of at least 2, got 1
+    fit(training=5) => training must be a mapping
+    fit(training={"epochs": 3}) => training has no setting 'epochs': it knows hidden_layer_sizes
+    fit(device="nonsense", members=["network"], cv=2) => device 'nonsense' cannot be used here
+    fit(priors=[0.5, 0.3, 0.2]) => priors must have one entry per class \\(2\\), got 3
     fit(priors=[30, 30]) => priors.*60
+    cs.CollisionClassifier().fit(P, Y, groups=[1, 2]) => groups must have one entry per row
+    Foreign("ridge", RidgeClassifier()) => predict_proba
+    Foreign("knn", KNeighborsClassifier()).fit(Task(X, Y10 == "b", 2, sample_weight=np.ones(10))) => sample_weight
+    recipes_for("all", None, 100, (4,), 3) => members must be one of 'auto', 'quick'
+    recipes_for(["linear", "linear"], None, 100, (4,), 3) => none twice
+    recipes_for([], None, 100, (4,), 3) => at least one
+    recipes_for(["nonsense"], None, 100, (4,), 3) => members must be names
+    recipes_for([("mine", object())], None, 100, (4,), 3) => fit and predict_proba
+    recipes_for(["convolution"], None, 100, (4,), 3) => needs images
+    clean_labels(pd.Series(np.random.default_rng(0).normal(size=300))) => a number to predict, not classes; bin it first
+    clean_labels(pd.Series([f"name {i}" for i in range(100)])) => 100 different values in 100 rows.*right column
+    clean_labels(pd.Series(["a"] * 5)) => single value
+    clean_labels(pd.Series([None] * 5)) => no values
     cs.TableClassifier().fit(X, Y10) => X.*DataFrame.*ndarray
     cs.TableClassifier(drop="u").fit(FRAME, Y10) => drop.*list of columns.*'u'
     cs.TableClassifier(drop=["U"]).fit(FRAME, Y10) => lacks a column.*'U'.*'u'
@@ -328,6 +384,7 @@ def read(text):
     cs.ambiguous(LOGITS, y=Y) => clf_or_posteriors.*logits
     cs.CollisionMatrixDisplay.from_matrix(S) => cm.*CollisionMatrix
     cs.CollisionMatrixDisplay.from_matrix(cm(), order="size") => order.*'size'
+    cs.LimitDisplay.from_estimator(SimpleNamespace(limit_=None)) => got SimpleNamespace
     cs.DendrogramDisplay.from_plan(cm()) => plan.*consolidate.*CollisionMatrix
     cs.report(DUMMY, path="report.html") => source.*DummyClassifier
     cs.report(LOGITS, y=Y, path="report.html") => source.*logits
@@ -337,6 +394,7 @@ def read(text):
     datasets.GaussianProblem(MEANS, [1.0, -2.0]) => scales.*-2
     datasets.GaussianProblem(MEANS, priors=[30, 30]) => priors.*60
     GAUSSIANS.sample(0) => n_samples.*0
+    datasets.GaussianProblem([[-9.0], [9.0]]).posteriors([[1.7e308]]) => X is too far
     datasets.led(0.5) => noise.*0.5
     datasets.with_label_noise(GAUSSIANS, np.eye(3)) => transition.*\\(3, 3\\)
     datasets.scenario_a(6) => n_classes.*6
@@ -480,9 +538,8 @@ datasets.GaussianProblem(means, half, priors, AB).posteriors(X[:, :1])
 def test_no_function_changes_what_it_is_given(use, writeable):
     values = {"P": P, "S": S, "G": G, "priors": [0.6, 0.4], "half": HALF, "q": [[0.7, 0.2]], "means": MEANS, "X": X}
     values |= {"weights": [1.0, 2.0, 0.5, 1.0], "Y": Y, "AB": AB, "Y10": Y10, "repeated": REPEATED}
-    given = {
-        name: np.array(value, object if name in ("Y", "AB", "repeated") else None) for name, value in values.items()
-    }
+    texts = ("Y", "AB", "repeated")
+    given = {name: np.array(value, object if name in texts else None) for name, value in values.items()}
     before = copy.deepcopy(given)
     for array in given.values():
         array.setflags(write=writeable)

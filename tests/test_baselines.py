@@ -18,6 +18,7 @@ TINY = {"hidden_layer_sizes": (8,), "max_epochs": 3, "batch_size": 32, "device":
 KINDS = (rivals.NetworkClassifier, rivals.TemperatureScaledClassifier, rivals.DropoutClassifier)
 PROBLEM = scenario_a(3)
 DATA, NEW = PROBLEM.sample(150, 0), PROBLEM.sample(2000, 1)
+P2, X4 = [[0.9, 0.1], [0.2, 0.8]], np.arange(8.0).reshape(4, 2)
 every_rival = pytest.mark.parametrize("kind", [*KINDS, rivals.BayesianClassifier, rivals.DeepEnsemble])
 
 
@@ -146,10 +147,6 @@ def test_settings_reach_the_networks_of_all_paper_rivals():
     for name in ("temperature (scikit-learn)", "Platt", "isotonic"):
         P = found[name].fit(X, y).predict_proba(X)
         assert P.sum(axis=1) == pytest.approx(1), name
-
-
-P2 = [[0.9, 0.1], [0.2, 0.8]]
-X4 = np.arange(8.0).reshape(4, 2)
 
 
 def fitted(kind=rivals.NetworkClassifier, y=(0, 0, 1, 1), **changes):

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from functools import partial
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
@@ -42,25 +43,21 @@ def folder(tmp_path_factory):
     rng = np.random.default_rng(1)
     n = 300
     plan = rng.choice(["basic", "plus", "premium"], n, p=[0.5, 0.3, 0.2])
-    table = pd.DataFrame(
-        {
-            "customer_id": [f"C{i}" for i in rng.permutation(10**5)[:n]],
-            "spend": (np.select([plan == "basic", plan == "plus"], [20, 24], 90) * rng.lognormal(0, 0.4, n)).round(2),
-            "city": rng.choice(["Paris", "Lyon", None], n),
-            "joined": pd.to_datetime("2020-01-01") + pd.to_timedelta(rng.integers(0, 900, n), unit="D"),
-            "visits": rng.integers(0, 3, n),
-            "plan": plan,
-        }
-    )
+    columns = {
+        "customer_id": [f"C{i}" for i in rng.permutation(10**5)[:n]],
+        "spend": (np.select([plan == "basic", plan == "plus"], [20, 24], 90) * rng.lognormal(0, 0.4, n)).round(2),
+        "city": rng.choice(["Paris", "Lyon", None], n),
+        "joined": pd.to_datetime("2020-01-01") + pd.to_timedelta(rng.integers(0, 900, n), unit="D"),
+        "visits": rng.integers(0, 3, n),
+    }
+    table = pd.DataFrame(columns | {"plan": plan})
     table.loc[:3, "plan"], table.loc[4, "plan"] = None, "NA"
     table.to_csv(path / "shop.csv", index=False)
     test = table.iloc[200:].assign(said=np.where(table["spend"][200:] > 50, "premium", "basic"))
     test["spend"] += 0.01  # rows that were not in the fit
     test.to_csv(path / "test.csv", index=False)
-    done = good(
-        *("fit", path / "shop.csv", "--label", "plan", *FAST, "--save", path / "m.collide"),
-        *("--matrix", path / "m.json", "--out", path / "heldout.csv", "--report", path / "r.html"),
-    )
+    outputs = ["--save", path / "m.collide", "--matrix", path / "m.json", "--out", path / "heldout.csv"]
+    done = good("fit", path / "shop.csv", "--label", "plan", *FAST, *outputs, "--report", path / "r.html")
     (path / "fit.out").write_text(done.stdout)
     (path / "fit.err").write_text(done.stderr)
     problem = GaussianProblem([[0.0, 0], [1.0, 0], [4, 0]], classes=list("abc"))
@@ -304,15 +301,13 @@ def decided():
     """What the functions say, by the command that asks them, and what its page must hold."""
     frame, later = pd.read_csv("p.csv"), pd.read_csv("later.csv")
     (P, y), (Q, z) = ((table[P_COLUMNS].to_numpy(), table["y"].to_numpy()) for table in (frame, later))
+    change, changed = applications.collision_change, "Did collisions change?"
     return {
         "audit p.csv -l y -p said": (cs.audit(P, y, frame["said"].to_numpy()), "could be fixed by a better model"),
         "groups p.csv -l y --by site": (cs.collisions_by(P, y, frame["site"].astype(str)), "For whom do the classes"),
         "ceilings p.csv -l y --cost cost.csv": (cs.ceilings(P, y, cost=1 - np.eye(3)), "balanced accuracy"),
-        "compare p.csv later.csv -l y": (applications.collision_change(P, y, Q, z), "Did collisions change?"),
-        "compare p.csv later.csv -l y --id id": (
-            applications.collision_change(P[:250], z, Q),
-            "Did collisions change?",
-        ),
+        "compare p.csv later.csv -l y": (change(P, y, Q, z), changed),
+        "compare p.csv later.csv -l y --id id": (change(P[:250], z, Q), changed),
         "split p.csv -l y": (cs.split_candidates(P, y), "Which classes look like two?"),
     }
 
@@ -381,6 +376,8 @@ MISTAKES = {
     "posteriors raw.csv -l y": "no column of probabilities for class 'a'",
     "count shop.csv -l plan --keep customer_id": "no two rows of shop.csv are alike",
     "votes shop.csv -l plan": "--item",
+    "votes shop.csv --wide --label plan": "leave out --label",
+    "votes shop.csv --item city --label plan --annotator whom": "no column 'whom'",
     "audit m.collide test.csv -l plan -p plan": "--predicted 'plan' is the label: name another column",
     "audit m.collide test.csv -l city -p said": "not classes of the model",
     "rows p.csv -l y --kind odd": "--kind must be one of",
@@ -410,11 +407,7 @@ def test_an_unexpected_failure_is_exit_code_1_and_says_how_to_see_more(folder, m
         (KeyboardInterrupt(), 130, "nothing was written"),
         (MemoryError(), 1, "--sample 50000"),
     ):
-
-        def broken(*_, error=error, **__):
-            raise error
-
-        monkeypatch.setattr(TableClassifier, "fit", broken)
+        monkeypatch.setattr(TableClassifier, "fit", Mock(side_effect=error))
         done = run("fit", folder / "shop.csv", "-l", "plan", *FAST, "--save", tmp_path / "m")
         assert done.exit_code == code
         assert says in done.stderr

@@ -1,5 +1,7 @@
 """Merging classes by plan: exact at every step, valid as a tree, obedient to constraints."""
 
+from itertools import combinations
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -50,11 +52,7 @@ def test_each_step_merges_the_pair_that_lowers_pber_most(k, seed):
     plan = consolidate(cm)
     for n in range(k, 2, -1):
         groups, following = plan.at(n).groups, plan.at(n - 1).matrix.pber
-        rivals = [
-            cm.merge([*groups[:a], *groups[a + 1 : b], *groups[b + 1 :], groups[a] + groups[b]]).pber
-            for a in range(n)
-            for b in range(a + 1, n)
-        ]
+        rivals = [cm.merge([*(g for g in groups if g not in (a, b)), a + b]).pber for a, b in combinations(groups, 2)]
         assert following == pytest.approx(min(rivals), abs=1e-12)
 
 
@@ -107,15 +105,11 @@ def test_must_merge_comes_first_and_cannot_merge_holds_at_every_step(method):
         assert mapping[4] != mapping[5] != mapping[0]
 
 
-def chain(k=26):
-    """Every class collides a little with every other, and most with its neighbours: merging by gain alone chains."""
-    near = np.exp(-np.abs(np.subtract.outer(np.arange(k), np.arange(k))) / 2.0) + 0.02 + 3 * np.eye(k)
-    B = near / near.sum()
-    return CollisionMatrix(B / B.sum(axis=1, keepdims=True), B.sum(axis=1), [f"letter {c}" for c in range(k)])
-
-
 def test_merging_by_gain_alone_chains_and_limits_and_balance_do_not():
-    cm = chain()
+    """Every class collides a little with every other, and most with its neighbours."""
+    near = np.exp(-np.abs(np.subtract.outer(np.arange(26), np.arange(26))) / 2.0) + 0.02 + 3 * np.eye(26)
+    B = near / near.sum()
+    cm = CollisionMatrix(B / B.sum(axis=1, keepdims=True), B.sum(axis=1), [f"letter {c}" for c in range(26)])
     plain, limited, even = consolidate(cm, 9), consolidate(cm, 9, max_group_size=3), consolidate(cm, 9, balance=1)
     assert max(map(len, plain.groups)) > 10
     assert max(map(len, limited.groups)) == 3

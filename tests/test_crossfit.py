@@ -125,22 +125,6 @@ def test_after_ctrl_c_whole_folds_are_kept_or_else_what_the_first_has(at, folds,
         pooled(X, codes, recipes)
 
 
-@pytest.mark.parametrize(
-    ("members", "message"),
-    [
-        ("all", "members must be one of 'auto', 'quick'"),
-        (["linear", "linear"], "none twice"),
-        ([], "at least one"),
-        (["nonsense"], "members must be names"),
-        ([("mine", object())], "fit and predict_proba"),
-        (["convolution"], "needs images"),
-    ],
-)
-def test_members_that_cannot_be_are_refused(members, message):
-    with pytest.raises(ValueError, match=message):
-        recipes_for(members, None, 100, (4,), 3)
-
-
 def test_subsets_are_nested_stratified_and_hold_every_class_or_whole_groups():
     codes = np.repeat([0, 1, 2], [200, 90, 10])
     splits = splits_of(codes)
@@ -225,16 +209,13 @@ def test_without_early_stopping_the_pairs_come_from_all_training_rows(monkeypatc
     assert sizes == [[80, 0]] * 3 + [[72, 8]] * 3
 
 
-def test_an_export_of_pairs_whose_parts_do_not_fit_is_refused():
-    tree = paired(*problem(), n_references=6)[0].export()
+def test_an_export_of_pairs_is_restored_as_it_was_and_refused_where_its_parts_do_not_fit():
+    X, codes = problem()
+    fitted = paired(X, codes, n_references=6, dropout=0.2)[0]
+    tree = fitted.export()
+    assert np.array_equal(PairFit.restore(tree).posteriors(X), fitted.posteriors(X))
     with pytest.raises(ValueError, match="every fold must have its references"):
         PairFit.restore(tree | {"references": tree["references"][1:]})
     tree["folds"][0]["networks"][0]["sizes"] = [4096]
     with pytest.raises(ValueError, match="does not fit the weights"):
         PairFit.restore(tree)
-
-
-def test_pairs_trained_with_dropout_are_restored_as_they_were():
-    X, codes = problem()
-    fitted = paired(X, codes, dropout=0.2)[0]
-    assert np.array_equal(PairFit.restore(fitted.export()).posteriors(X), fitted.posteriors(X))

@@ -75,8 +75,6 @@ def test_gaussian_posteriors_hold_far_out():
     assert uneven.posteriors([[1e17], [-1e200]]).tolist() == [[0, 1], [0, 1]]  # the wider one wins on both sides
     shifted = GaussianProblem([[1e6 - 1], [1e6 + 1]])
     np.testing.assert_allclose(shifted.posteriors([[1e6 + 0.5]]), even.posteriors([[0.5]]), rtol=1e-9)
-    with pytest.raises(ValueError, match="X is too far"):
-        GaussianProblem([[-9.0], [9.0]]).posteriors([[1.7e308]])
 
 
 def test_breimans_problems_have_their_published_bayes_errors():

@@ -22,10 +22,8 @@ import collidescope as cs
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-PAGES = {
-    str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
-    for path in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.glob("*.md")]
-}
+FILES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.glob("*.md")]
+PAGES = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in FILES}
 LONG = {"docs/start.md", "docs/limits.md"}  # more than a few seconds
 SAME_AS_README = "docs/start.md"  # which is run
 NOT_RUN = re.compile(r"# not run: (.+)")
@@ -103,13 +101,8 @@ def test_blocks_are_found_and_those_that_are_not_run_say_why():
 
 
 def commands() -> list[tuple[str, str]]:
-    found = [
-        (block.page, line[2:].split("  #")[0].strip())
-        for block in BLOCKS
-        if block.language == "console"
-        for line in block.body.splitlines()
-        if line.startswith("$ ")
-    ]
+    lines = [(block.page, line) for block in BLOCKS if block.language == "console" for line in block.body.splitlines()]
+    found = [(page, line[2:].split("  #")[0].strip()) for page, line in lines if line.startswith("$ ")]
     for page, text in PAGES.items():  # in running text, too
         prose = FENCE.sub("", text)
         found += [(page, code) for code in re.findall(r"`((?:collidescope|make|python -m|pip) [^`]+)`", prose)]

@@ -11,14 +11,7 @@ from scipy.linalg import sqrtm
 from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
 
-from collidescope import (
-    collision_divergence,
-    collision_matrix_from_densities,
-    posterior_error_bound,
-    recover,
-    shift_priors,
-    solve_posteriors,
-)
+from collidescope import collision_divergence, collision_matrix_from_densities, posterior_error_bound, recover
 from collidescope.datasets import GaussianProblem, scenario_a
 from collidescope.equations import projection
 from collidescope.equations.bounds import condition_number
@@ -32,6 +25,7 @@ from collidescope.equations.densities import (
     sample_mixture,
 )
 from collidescope.equations.gramian import gramian_from_posteriors, gramian_from_similarities
+from collidescope.equations.posterior import shift_priors, solve_posteriors
 from collidescope.equations.projection import balance, project
 from collidescope.estimate import CollisionAccumulator
 from collidescope.estimators import estimate_divergences
@@ -81,19 +75,16 @@ def test_similarities_give_the_same_gramian_as_the_pairs_behind_them(weighted):
     assert np.abs(np.diag(off)).max() < (0.02 if weighted else 1e-12)
 
 
-@pytest.mark.parametrize(
-    ("codes", "message"),
-    [
+def test_wrong_codes_are_refused_by_name():
+    for codes, message in (
         ([0, 0, 1, 2], "class numbers from 0 to 1"),
         ([0.0, 0.0, 1.0, 1.0], "class numbers from 0 to 1, got float64"),
         ([0, 0, 1], "4 class numbers"),
         ([0, 0, 0, 0], "no row of class number 1"),
         ([0, 0, 0, 1], "single row of class number 1"),
-    ],
-)
-def test_wrong_codes_are_refused_by_name(codes, message):
-    with pytest.raises(ValueError, match=message):
-        gramian_from_posteriors(np.full((4, 2), 0.5), codes)
+    ):
+        with pytest.raises(ValueError, match=message):
+            gramian_from_posteriors(np.full((4, 2), 0.5), codes)
 
 
 # ------------------------------------------------------------------------------------------ recovery
@@ -283,7 +274,6 @@ def test_an_estimate_that_is_not_symmetric_is_made_so_first_and_negative_eigenva
 
 # ------------------------------------------------------------------------------------------ posteriors and priors
 
-
 S5, PRIORS5 = planted(5, ratio=5, sharpness=2, seed=4)
 
 
@@ -454,10 +444,6 @@ def test_where_one_density_is_zero_or_far_below_the_other_class_is_certain():
     with np.errstate(divide="raise"):
         P = posteriors_from_densities([0.5, 1.5], [Only(stats.uniform(0, 1), "pdf"), Only(stats.uniform(0, 2), "pdf")])
     assert np.allclose(P, [[2 / 3, 1 / 3], [0, 1]])
-    with pytest.raises(ValueError, match="at least one input"):
-        posteriors_from_densities([], [stats.norm(-1), stats.norm(1)])
-    with pytest.raises(ValueError, match=r"X has an input \(row 1\) where every density is zero"):
-        posteriors_from_densities([0.5, 9.0], [stats.uniform(0, 1), stats.uniform(0, 2)])
     assert posteriors_from_densities([1000.0, -1000.0], [stats.norm(-1), stats.norm(1)]).tolist() == [[0, 1], [1, 0]]
 
 
@@ -528,9 +514,8 @@ def test_limits_are_zero_for_equal_and_one_for_disjoint_distributions():
 def test_samples_of_two_distributions_give_the_divergence_with_an_interval():
     rng = np.random.default_rng(0)
     exact = divergences(stats.norm(0.7), stats.norm(-0.7))
-    result, cm = estimate_divergences(
-        LogisticRegression(), rng.normal(0.7, 1, (6000, 1)), rng.normal(-0.7, 1, (1500, 1))
-    )
+    samples = rng.normal(0.7, 1, (6000, 1)), rng.normal(-0.7, 1, (1500, 1))
+    result, cm = estimate_divergences(LogisticRegression(), *samples)
     assert result == pytest.approx(exact, abs=0.06)
     low, high = cm.interval()
     assert 1 - 2 * high[0, 1] < exact.collision < 1 - 2 * low[0, 1]
@@ -545,8 +530,6 @@ def test_posteriors_give_the_means_of_the_four_formulas_and_weights_count_as_cop
     expected = np.mean(gap**2), np.mean(np.abs(gap)), hellinger, np.mean(2 * each * np.log(each / (1 - each)))
     assert divergences_from_posteriors(each) == pytest.approx(expected)
     assert divergences_from_posteriors(p, copies) == pytest.approx(expected)
-    with pytest.raises(ValueError, match=r"p must be between 0 and 1, got 0\.5 to 1\.5"):
-        divergences_from_posteriors([0.5, 1.5])
 
 
 def test_discrete_distributions_go_by_monte_carlo():

@@ -67,5 +67,3 @@ def test_any_classifier_can_have_its_range():
     low, high = limit.pber_interval()
     assert low <= scenario_a(3).collision_matrix().pber <= high
     assert limit.curve["pber"].iloc[-1] == pytest.approx(cm.pber, abs=2e-3)
-    with pytest.raises(ValueError, match="limit=True trains on parts"):
-        estimate_collisions(LogisticRegression().fit(*data), *data, cv="prefit", limit=True)

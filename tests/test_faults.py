@@ -18,7 +18,6 @@ from torch import nn
 
 import collidescope as cs
 from collidescope import _store
-from collidescope.datasets import scenario_a
 from collidescope.pairwise import scoring
 from collidescope.pairwise.scoring import PairwiseNetwork
 from collidescope.training.loop import BestWeights
@@ -29,13 +28,8 @@ POSIX = pytest.mark.skipif(os.name != "posix", reason="signals and forks of POSI
 SHORT = {"cv": 2, "random_state": 0, "limit": False, "training": {"max_epochs": 3}}
 TINY = SHORT | {"members": ["network"]}
 ONE_THREAD = os.environ | {"OMP_NUM_THREADS": "1"}
-
-
-@pytest.fixture(scope="module")
-def data():
-    return scenario_a(3).sample(120, 0)
-
-
+FIRST, SECOND = np.arange(75), np.arange(75, 150)
+EVEN, ODD = np.arange(0, 150, 2), np.arange(1, 150, 2)
 KILLS = "import sys; from stress.kills import campaign; print(campaign(4, seed=1, kinds=('network',)))"
 
 
@@ -103,11 +97,8 @@ class WithRelu(nn.Linear):
         return torch.relu(super().forward(x))
 
 
-FIRST, SECOND = np.arange(60), np.arange(60, 120)
-EVEN, ODD = np.arange(0, 120, 2), np.arange(1, 120, 2)
-
 REFITS = {
-    "other weights": ({}, {}, np.linspace(1, 2, 120), "data"),
+    "other weights": ({}, {}, np.linspace(1, 2, 150), "data"),
     "another seed": ({}, {"random_state": 1}, None, "seed"),
     "other settings": ({}, {"training": {"max_epochs": 3, "learning_rate": 0.1}}, None, "learning_rate"),
     "another function for an activation": ({"model": WithTanh}, {"model": WithRelu}, None, "module"),

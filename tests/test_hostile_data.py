@@ -103,8 +103,6 @@ class Case(NamedTuple):
 
 FIT, TABLE, ESTIMATE = "`CollisionClassifier.fit`", "`TableClassifier.fit`", "`estimate_collisions`"
 PREDICT, POSTERIORS, COUNT = "`predict_proba`", "`collision_matrix_from_posteriors`", "`count_collisions`"
-
-
 refused, warned = partial(Case, "refused"), partial(Case, "warned")
 
 

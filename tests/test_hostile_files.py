@@ -20,17 +20,14 @@ from torch import nn
 import collidescope as cs
 from collidescope import _store
 from collidescope.cli._console import printable, show_json
-from collidescope.datasets import scenario_a
 from helpers import run
 from stress import mutations as spoil
 from stress.targets import ACCEPTED, REFUSED, SHORT, TARGETS, TINY, ModelFiles, forged, taken_apart, use_matrix
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-
-
-@pytest.fixture(scope="module")
-def data():
-    return scenario_a(3).sample(150, 0)
+RUNS = {"model": 40, "matrix": 100, "npz": 80, "checkpoint": 20, "forged": 30, "custom": 20, "csv": 20, "parquet": 30}
+RUNS["summary"] = 40
+HEADERS = ["{}", "[1, 2]", "{not json", "[" * 200_000, '{"a":' * 100_000, "9" * 10_000, '{"format": "collidescope"}']
 
 
 @pytest.fixture(scope="module")
@@ -42,10 +39,6 @@ def subject(tmp_path_factory):
 @pytest.fixture
 def path(tmp_path):
     return tmp_path / "model.collide"
-
-
-RUNS = {"model": 40, "matrix": 100, "npz": 80, "checkpoint": 20, "forged": 30, "custom": 20, "csv": 20, "parquet": 30}
-RUNS["summary"] = 40
 
 
 @pytest.mark.parametrize(("target", "cases"), RUNS.items())
@@ -102,9 +95,6 @@ def promise(shape, end, length=None):
     """A container whose header promises more than there is."""
     header = json.dumps({"x": {"dtype": "F32", "shape": [shape], "data_offsets": [0, end]}}).encode()
     return struct.pack("<Q", length or len(header)) + header
-
-
-HEADERS = ["{}", "[1, 2]", "{not json", "[" * 200_000, '{"a":' * 100_000, "9" * 10_000, '{"format": "collidescope"}']
 
 
 def test_what_is_no_file_of_ours_is_refused_and_not_run(tmp_path, path):

@@ -70,22 +70,18 @@ def test_weights_and_classes_that_dwarf_all_others_still_give_distinct_rows_in_b
     assert set(torch.cat([i, j])[(~same).repeat(2)].tolist()) == {0, 4, 5}
 
 
-@pytest.mark.parametrize(
-    ("labels", "weights", "n_pairs", "message"),
-    [
+def test_impossible_requests_say_what_is_wrong():
+    for labels, weights, n_pairs, message in (
         ([0, 0, 1], None, 10, "class 1 has 1 member"),
+        (range(11), None, 1, "class 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, … has 1 member"),
         ([0, 0, 0], None, 10, "single class"),
         ([0, 1, 1], [0.0, 1.0, 1.0], 10, "labels of positive weight hold a single class"),
         ([0, 1, 1], [0.0, -1.0, 1.0], 10, "finite numbers"),
         ([0.0, 1.0], None, 10, "at least 2 class numbers"),
         ([0, 0, 1, 1], None, -1, "n_pairs must not be negative, got -1"),
-    ],
-)
-def test_impossible_requests_say_what_is_wrong(labels, weights, n_pairs, message):
-    with pytest.raises(ValueError, match=message):
-        sample_pairs(torch.tensor(labels), n_pairs, None, None if weights is None else torch.tensor(weights))
-    with pytest.raises(ValueError, match=r"class 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, … has 1 member"):
-        sample_pairs(torch.arange(11), 1)
+    ):
+        with pytest.raises(ValueError, match=message):
+            sample_pairs(torch.tensor(labels), n_pairs, None, None if weights is None else torch.tensor(weights))
 
 
 @pytest.mark.parametrize(("n", "batch"), [(9, 4), (8, 4), (4, 1), (5, 9)])
@@ -99,7 +95,6 @@ def test_no_batch_of_pairs_is_a_single_one_unless_all_are(n, batch):
 
 
 # ------------------------------------------------------------------------------------------ risk and bound
-
 
 # Three inputs, three classes: counts[x, k] rows of input x with label k, the same number of rows in every class.
 COUNTS = torch.tensor([[12, 2, 1], [2, 10, 5], [2, 4, 10]])
@@ -223,16 +218,6 @@ def test_the_pac_bound_is_the_two_terms_of_the_theorem():
     assert bound.confidence == pytest.approx(12 * K * B / root * math.sqrt(math.log(2 / delta) / 2))
     assert bound.total == pytest.approx(bound.complexity + bound.confidence)
     assert pac_bound(n=100, K=2, d=1).complexity == pytest.approx(2 / math.sqrt(100**2 - 4 * 100))
-    for bad, message in (
-        ({"constant": 0}, "constant must be positive and finite, got 0"),
-        ({"n": 16}, "more than K² = 16 rows"),
-        ({"K": 1}, "at least 2 classes"),
-        ({"d": math.nan}, "d must be positive and finite"),
-        ({"delta": 1.0}, "delta"),
-        ({"loss_bound": math.inf}, "loss_bound must be positive and finite"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            pac_bound(**({"n": 100, "K": 4, "d": 2} | bad))
 
 
 # ------------------------------------------------------------------------------------------ networks and scoring
@@ -308,19 +293,16 @@ def test_the_standard_error_is_the_spread_over_draws_of_references_and_one_claim
     assert bool(torch.isinf(result.stderr).all())
 
 
-@pytest.mark.parametrize(
-    ("labels", "n_classes", "own", "message"),
-    [
+def test_references_that_cannot_be_averaged_are_refused():
+    given = PairwiseNetwork(mlp(6, 1)), torch.randn(2, 3), torch.randn(3, 3)
+    for labels, n_classes, own, message in (
         ([0, 1, 1], 3, [-1, -1], "every class"),
         ([0, 1], 2, [-1, -1], "one entry per reference"),
         ([0, 1, 1], 2, [0, 3], "2 places below 3"),
         ([0, 1, 1], 2, [0, -1], "at least 2"),
-    ],
-)
-def test_references_that_cannot_be_averaged_are_refused(labels, n_classes, own, message):
-    module, labels, own = PairwiseNetwork(mlp(6, 1)), torch.tensor(labels), torch.tensor(own)
-    with pytest.raises(ValueError, match=message):
-        class_similarity(module, torch.randn(2, 3), torch.randn(3, 3), labels, n_classes, own)
+    ):
+        with pytest.raises(ValueError, match=message):
+            class_similarity(*given, torch.tensor(labels), n_classes, torch.tensor(own))
 
 
 # ------------------------------------------------------------------------------------------ a custom body

@@ -6,6 +6,7 @@ import stat
 import subprocess
 import sys
 import threading
+from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
@@ -14,13 +15,16 @@ from torch import nn
 
 import collidescope as cs
 from collidescope import _store
-from collidescope.datasets import scenario_a
 from helpers import run
 
 pytestmark = pytest.mark.filterwarnings("ignore::collidescope.CollisionWarning")
 POSIX = pytest.mark.skipif(os.name != "posix", reason="devices, pipes and links of POSIX")
 SHORT = {"cv": 2, "random_state": 0, "limit": False, "training": {"max_epochs": 2}}
 SMALL = SHORT | {"members": ["linear"]}
+CM = cs.CollisionMatrix([[0.9, 0.1], [0.2, 0.8]])
+LABELS = [["b c", "z", "ä"], [False, True], [1.0, 2.0, 3.0], [12345678901234567, 12345678901234568]]
+DATES = np.array(["2020-01-01", "2020-02-01"], "datetime64[ns]")
+LISTS = np.array([[1], [1, 2]], dtype=object)
 
 
 def encoder(d, k):
@@ -31,11 +35,6 @@ def encoder(d, k):
 PAIRS = {"model": "pairwise", "n_references": 5}
 MODELS = {"pool": {"limit": True}, "pairwise": PAIRS, "module": {"model": encoder}}
 MODELS["body"] = PAIRS | {"model": ("pairwise", encoder)}
-
-
-@pytest.fixture(scope="module")
-def data():
-    return scenario_a(3).sample(150, 0)
 
 
 @pytest.fixture(scope="module")
@@ -111,9 +110,6 @@ def test_a_model_file_takes_few_bytes_per_row(tmp_path):
     assert (tmp_path / "model").stat().st_size < 1_000 * len(y)
 
 
-LISTS = np.array([[1], [1, 2]], dtype=object)
-
-
 @pytest.mark.parametrize("leaf", [object(), float("nan"), {1: 2}, np.array([1j]), LISTS, "\ud800", np.float64("inf")])
 def test_what_could_not_be_read_again_is_refused_before_anything_is_written(tmp_path, leaf):
     (tmp_path / "x").write_text("old")
@@ -142,10 +138,6 @@ def test_a_saved_model_comes_back_bit_for_bit(tmp_path, data, models, name):
     if name == "module":
         assert _store.read(path, "model")["parameters"]["model"] is None  # code stays out of files
         assert hasattr(back.fit(*data), "posteriors_")
-
-
-LABELS = [["b c", "z", "ä"], [False, True], [1.0, 2.0, 3.0], [12345678901234567, 12345678901234568]]
-DATES = np.array(["2020-01-01", "2020-02-01"], "datetime64[ns]")
 
 
 @pytest.mark.parametrize("labels", [*map(np.array, LABELS), DATES, np.array([1, 36], "timedelta64[h]")], ids=str)
@@ -204,9 +196,6 @@ def test_an_unfitted_model_cannot_be_saved_and_a_missing_one_not_loaded(tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
-CM = cs.CollisionMatrix([[0.9, 0.1], [0.2, 0.8]])
-
-
 @POSIX
 def test_links_are_followed_permissions_kept_and_pipes_and_devices_written_into(tmp_path):
     real, link, pipe = tmp_path / "real.json", tmp_path / "link.json", tmp_path / "pipe"
@@ -241,10 +230,7 @@ def test_links_are_followed_permissions_kept_and_pipes_and_devices_written_into(
 def test_a_disk_that_turns_read_only_leaves_the_old_file_and_names_the_cause(monkeypatch, tmp_path, at):
     """As a full one does; even when the temporary file cannot be removed."""
     CM.to_json(tmp_path / "x")
-
-    def refuse(*_, **__):
-        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
-
+    refuse = Mock(side_effect=OSError(errno.EROFS, os.strerror(errno.EROFS)))
     monkeypatch.setattr(os, at, refuse)
     if at == "replace":
         monkeypatch.setattr("pathlib.Path.unlink", refuse)

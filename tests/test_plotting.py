@@ -154,8 +154,6 @@ def test_where_learning_has_hardly_begun_no_continuation_is_drawn():
     display = LimitDisplay.from_limit(limit_like(exact(3), "hardly begun")).plot()
     assert display.band_ is None
     assert "hardly begun" in display.ax_.get_title()
-    with pytest.raises(ValueError, match="got SimpleNamespace"):
-        LimitDisplay.from_estimator(SimpleNamespace(limit_=None))
 
 
 def test_the_dendrogram_colours_the_merges_of_the_plan():

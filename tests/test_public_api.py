@@ -18,11 +18,8 @@ SNAPSHOT = Path(__file__).with_name("api_snapshot.txt")
 def signature(function: Any) -> str:
     """Names, kinds and defaults of the parameters; types are mypy's business."""
     found = inspect.signature(function)
-    bare = [
-        parameter.replace(annotation=inspect.Parameter.empty)
-        for parameter in found.parameters.values()
-        if not parameter.name.startswith("_")
-    ]
+    public = [parameter for parameter in found.parameters.values() if not parameter.name.startswith("_")]
+    bare = [parameter.replace(annotation=inspect.Parameter.empty) for parameter in public]
     text = str(found.replace(parameters=bare, return_annotation=inspect.Signature.empty))
     return re.sub(r" at 0x[0-9a-f]+", "", text)
 

@@ -20,6 +20,7 @@ from collidescope.trust import ShuffledControl
 from helpers import blocks, limit_like, planted, random_posteriors
 
 EVIL = "<script>alert(1)</script>"
+PAIR = [[0.8, 0.2, 0], [0.2, 0.8, 0], [0, 0, 1]]
 ODD_NAMES = [EVIL, "", "a" * 150, "قطة", "🐈", "\ud800half", "$x$ & <b>", "\u2028 line", "&lt;", "'\"`"]
 
 
@@ -207,9 +208,6 @@ def test_the_shuffled_control_is_reported_and_one_that_was_not_run_has_its_cost_
 def with_errors(S, n=10_000, stderr=0.001):
     S = np.array(S)
     return cs.CollisionMatrix(S, stderr=np.full(S.shape, stderr), pber_stderr=stderr, counts=np.full(len(S), n))
-
-
-PAIR = [[0.8, 0.2, 0], [0.2, 0.8, 0], [0, 0, 1]]
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,7 @@ dd = pytest.importorskip("dask.dataframe")
 
 pytestmark = pytest.mark.filterwarnings("ignore::collidescope.CollisionWarning")
 NAMES = ["a", "b", "c"]
+CUT, FULL = "the line is cut", OSError(errno.ENOSPC, "No space left on device")
 
 
 @pytest.fixture(scope="module")
@@ -212,9 +213,6 @@ def test_gaps_and_damage_in_a_file_are_said_by_name(rows, here):
         cs.spool(path, "label")
     with pytest.raises(FileNotFoundError, match="there is no file"):
         cs.spool(here / "none.parquet", "label")
-
-
-CUT, FULL = "the line is cut", OSError(errno.ENOSPC, "No space left on device")
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(CUT), RuntimeError(CUT), FULL], ids=str)

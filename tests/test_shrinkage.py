@@ -11,13 +11,9 @@ from collidescope.estimate import labelled_moments, shrunk_collision_matrix
 from helpers import mean_tvd, random_posteriors, tempered
 
 
-def thirty_classes() -> GaussianProblem:
-    return GaussianProblem(1.5 * np.random.default_rng(0).standard_normal((30, 4)))
-
-
 @pytest.mark.parametrize(("priors", "power"), [("uniform", 1.0), ("empirical", 1.15)])
 def test_with_many_classes_the_error_is_lower_the_pber_that_of_one_step_and_intervals_cover(priors, power):
-    problem = thirty_classes()
+    problem = GaussianProblem(1.5 * np.random.default_rng(0).standard_normal((30, 4)))
     truth = problem.collision_matrix()
     rng, found = np.random.default_rng(0), []
     for _ in range(6):

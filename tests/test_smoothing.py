@@ -10,14 +10,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import nn
 
-from collidescope import (
-    AdaptiveSampler,
-    CollisionMatrix,
-    active_learning_score,
-    collision_matrix_from_posteriors,
-    smooth_labels,
-)
-from collidescope.applications import bayes_confusion, choose_smoothing, smoothing_matrix
+from collidescope import AdaptiveSampler, CollisionMatrix, active_learning_score, collision_matrix_from_posteriors
+from collidescope.applications import bayes_confusion, choose_smoothing, smooth_labels, smoothing_matrix
 from collidescope.applications.smoothing_loss import SmoothedCrossEntropy
 from collidescope.applications.training import MEMORY
 from collidescope.datasets import GaussianProblem, imbalanced, with_label_noise

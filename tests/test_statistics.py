@@ -2,10 +2,6 @@
 and no dependence on what should not matter. `stress/statistics.py` measures the same with more repetitions.
 """
 
-import importlib
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 from scipy.stats import binom
@@ -13,10 +9,7 @@ from sklearn.linear_model import LogisticRegression
 
 import collidescope as cs
 from collidescope.datasets import scenario_a
-
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))
-statistics = importlib.import_module("stress.statistics")
+from stress import statistics
 
 TRAINING = {"hidden_layer_sizes": (), "max_epochs": 15, "batch_size": 32, "learning_rate": 0.05}
 TINY = {"members": ["network"], "limit": False, "training": TRAINING, "cv": 2, "random_state": 0}

@@ -16,16 +16,11 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "collidescope"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-PINS = {
-    canonicalize_name(line.split("==")[0]): line.split("==")[1].strip()
-    for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
-    if line.strip() and not line.startswith("#")
-}
-REQUIREMENTS = [
-    Requirement(text)
-    for texts in [PROJECT["dependencies"], *PROJECT["optional-dependencies"].values()]
-    for text in texts
-]
+LINES = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+PAIRS = [line.split("==") for line in LINES if line.strip() and not line.startswith("#")]
+PINS = {canonicalize_name(name): version.strip() for name, version in PAIRS}
+WANTED = [PROJECT["dependencies"], *PROJECT["optional-dependencies"].values()]
+REQUIREMENTS = [Requirement(text) for texts in WANTED for text in texts]
 
 #: Every way of Python's to reach another machine raises an error, and is noted in case the error is swallowed.
 BLOCKED = """
@@ -114,21 +109,13 @@ def test_the_wheel_holds_the_package_with_types_and_templates_and_nothing_else(t
     assert not any("test" in part for name in held for part in Path(name).parts)
 
 
-@pytest.fixture(scope="module")
-def licences():
+def test_the_page_of_licences_is_what_is_installed_and_each_lets_one_use_the_package_anywhere():
     spec = importlib.util.spec_from_file_location("licences", ROOT / "docs" / "licences.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    if module.missing():
-        pytest.skip(f"not all extras are installed: {module.missing()[0]}")
-    return module
-
-
-def test_the_page_of_licences_is_what_is_installed(licences):
+    licences = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(licences)
+    if licences.missing():
+        pytest.skip(f"not all extras are installed: {licences.missing()[0]}")
     assert licences.PAGE.read_text(encoding="utf-8") == licences.page(), "run `python docs/licences.py`"
-
-
-def test_every_licence_is_known_and_lets_one_use_the_package_anywhere(licences):
     for line in licences.table().splitlines()[2:]:
         name, licence, _ = (cell.strip() for cell in line.strip("|").split("|"))
         assert re.search(r"BSD|MIT|Apache|PSF|MPL|ISC|0BSD|Unlicense", licence), f"{name}: {licence}"

@@ -15,6 +15,7 @@ from collidescope.trust import cautions, learning_curve, limit_of, shuffled_cont
 from helpers import Memoriser, limit_like
 
 QUICK = {"members": ["linear"], "cv": 2, "random_state": 0}
+CM = CollisionMatrix([[0.8, 0.2], [0.2, 0.8]])
 
 
 @pytest.mark.parametrize("estimator", [LogisticRegression(), CollisionClassifier(**QUICK)], ids=["plain", "ours"])
@@ -71,9 +72,6 @@ def test_the_control_leaves_the_estimator_alone_and_ctrl_c_ends_it_instead_of_ju
 
     with pytest.raises(KeyboardInterrupt):
         shuffled_control(Interrupted(), *scenario_a(3).sample(60, 0))
-
-
-CM = CollisionMatrix([[0.8, 0.2], [0.2, 0.8]])
 
 
 @pytest.mark.parametrize(
