@@ -93,10 +93,10 @@ class Convolution(TorchMember):
         forward = module
         # Launching the kernels of a small step one by one takes several times as long as the step. Not in threads: no
         # other thread may ask for memory of the GPU while a step is recorded.
-        recorded = cuda and threading.current_thread() is threading.main_thread()
+        recorded = cuda and len(X) >= batch and threading.current_thread() is threading.main_thread()
         if recorded:
             sample = X[:batch].clone(memory_format=torch.channels_last)  # which every step writes over
-            with precision:
+            with precision, torch.cuda.device(X.device):
                 forward = torch.cuda.make_graphed_callables(nn.Sequential(module), (sample,))
         for epoch in range(1, epochs + 1):
             # Random numbers of the whole epoch come from the CPU, the same for every device, and travel at once.
