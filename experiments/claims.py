@@ -15,9 +15,7 @@ Record = dict[str, Any]
 WORDS = {True: "held", False: "**did not hold**", None: "cannot be told"}
 #: Methods that are the paper's own, and ours, in the list of all claims.
 PAPER = ("literal paper", "pair-wise, literal", "the paper's network", "the paper's network, 80-10-10")
-PAPER += ("literal paper, 10% held out", "literal paper, two folds")
 OURS = "collidescope"
-EARLIER = "collidescope, earlier default"
 
 
 class Claim(NamedTuple):
@@ -49,7 +47,7 @@ def summary(sections: Iterable[Section]) -> str:
         link = f"[{title}](#{re.sub(r'[^a-z0-9 -]', '', title.lower()).replace(' ', '-')})"
         for claim in dict.fromkeys(c.claim for c in section.claims):
             own = [c for c in section.claims if c.claim == claim]
-            sides = [[c.held for c in own if c.method in names] for names in (("", *PAPER), ("", OURS, EARLIER))]
+            sides = [[c.held for c in own if c.method in names] for names in (("", *PAPER), ("", OURS))]
             rows.append([link, claim, *map(_together, sides)])
     return table(["section", "the paper claims", "by the paper's own method", "by ours"], rows)
 

@@ -9,9 +9,8 @@ import numpy as np
 
 from experiments import figures_synthetic
 from experiments.catalogue import EXPERIMENTS
-from experiments.claims import EARLIER, Claim, Record, Section, by_method, claims, measured, method_table, not_again
+from experiments.claims import Claim, Record, Section, by_method, claims, measured, method_table, not_again
 from experiments.markdown import table
-from experiments.scenario_c import OVERLAP, PAIRWISE
 from experiments.store import results
 from experiments.synthetic import CORRECTED, LARGE_BATCH, LITERAL, ORACLE, OURS
 
@@ -20,11 +19,8 @@ ORDER = [
     OURS,
     f"{OURS}: Gramian root",
     f"{OURS}: class averages",
-    EARLIER,
     CORRECTED,
     LITERAL,
-    "literal paper, 10% held out",
-    "literal paper, two folds",
     "plain network",
     "temperature (paper)",
     "temperature (scikit-learn)",
@@ -37,8 +33,6 @@ ORDER = [
 LOG_LINEAR = (
     "(Scenarios A and B are log-linear: logistic regression is the true model there, and can tie. Scenario D is not.)"
 )
-#: Before it trained on all rows that it is given.
-EARLIER_LITERAL = ("literal paper, 10% held out", "literal paper, two folds")
 #: Samples below which no standard deviation is given.
 FEW = 5
 #: A mean TVD of S below this counts as none.
@@ -68,20 +62,12 @@ def _values(records: list[Record], what: str) -> Found:
 
 
 def _beats(found: Found, method: str, rivals: tuple[str, ...], columns: dict[Any, str]) -> tuple[list[str], list[str]]:
-    """Columns in which ``method`` is below every rival, and those in which it is not.
-
-    Records of earlier settings meet rivals that were trained on all rows, as they were then; so do all others where
-    there is no newer record of a rival.
-    """
+    """Columns in which ``method`` is below every rival, and those in which it is not."""
     won: list[str] = []
     lost: list[str] = []
-    then = method in (*EARLIER_LITERAL, EARLIER)
     for key, name in columns.items():
         own = found.get(method, {}).get(key)
-        others = []
-        for rival in rivals:
-            names = [rival, f"{rival}, all rows"][:: -1 if then else 1]
-            others += [found[one][key] for one in names if key in found.get(one, {})][:1]
+        others = [found[rival][key] for rival in rivals if key in found.get(rival, {})]
         if own is not None and others:
             # Values are in the order of seeds, which start at 0: the shorter list has the first samples of the longer.
             ahead = all(own[: len(other)].mean() < other[: len(own)].mean() for other in others)
@@ -92,7 +78,7 @@ def _beats(found: Found, method: str, rivals: tuple[str, ...], columns: dict[Any
 def _verdicts(claim: str, found: Found, rivals: tuple[str, ...], columns: dict[Any, str]) -> list[Claim]:
     """Is the error below every rival's in all columns? By the paper's method, the corrected one and ours."""
     rows = []
-    for method in (LITERAL, *EARLIER_LITERAL, CORRECTED, OURS, EARLIER):
+    for method in (LITERAL, CORRECTED, OURS):
         won, lost = _beats(found, method, rivals, columns)
         text = f"lowest at {', '.join(won) or 'none'}" + (f"; not at {', '.join(lost)}" if lost else "")
         if won or lost:
@@ -273,7 +259,7 @@ def scenario_c(figures: Path) -> Section:
     text = f"""## Scenario C: accuracy against training cost
 
 The problem of Scenario B with the most overlap; S at checkpoints of one training, mean of {_samples(records)} samples.
-{_reading(records)}
+The pair-wise network is read by the paper's own descent ("literal"), with 50 references a class.
 
 The claim holds here if the method is ahead of the Bayesian network at the first two checkpoints (the default, which has
 no epochs of its own: if its error is below the network's lowest). Seconds count training alone, all folds together, on
@@ -291,22 +277,6 @@ Bayesian network is not described; ours has a cold posterior and a closed-form d
 
 {measured(records)}"""
     return Section(text, rows)
-
-
-def _reading(records: list[Record]) -> str:
-    """How the pair-wise network of Scenario C was trained and read."""
-    if all("held_out" in r["cell"] for r in records if r["cell"]["method"] == PAIRWISE):
-        return 'The pair-wise network is read by the paper\'s own descent ("literal"), with 50 references a class.'
-    text = (
-        "The pair-wise network of these runs held out 10% of its rows and was read by the closed-form root, also where "
-        'it is called "literal", with 10 references a class.'
-    )
-    own = [r for r in results("scenario-b") if r["cell"]["arguments"] == [OVERLAP] and LITERAL in r["result"]]
-    if own:
-        error = np.mean([r["result"][LITERAL]["S"][0] for r in own])
-        text += f" Trained on all rows and read by descent with 50 references, it ends at {error:.4f} after 500 epochs "
-        text += f"(Scenario B, samples: {len(own)})."
-    return text
 
 
 def posterior_tables() -> Section:

@@ -21,10 +21,8 @@ paper" is every choice of the paper (`CollisionClassifier.from_paper`), scored o
 corrected" adds the logit shift (see [errata](errata.md)), early stopping and the closed-form root; "collidescope" is
 the default estimator (a pool of cross-fitted models and the one-step estimator); "oracle one-step" is that estimator
 with the true posteriors. Baselines go through the paper's Algorithm 3: trained on rows and averaged over the same ones,
-in Scenario A and the posterior tables as many as a fold of the pair-wise network has. Rows of tables that name an
-earlier setting (10% held out, two folds, all rows, earlier default) are older runs with more samples: the literal
-network then kept 10% of its rows from training, or had two folds, the baselines had all rows, and the default had no
-boosted trees. Verdicts compare methods on the samples that both have.
+in Scenario A and the posterior tables as many as a fold of the pair-wise network has. Verdicts compare methods on the
+samples that both have.
 """
 
 
