@@ -22,12 +22,15 @@ PAUSE = 10.0
 Cell = dict[str, Any]
 
 
-def save(name: str, config: dict[str, Any], results: Any, *, quiet: bool = False) -> Path:
-    """Write ``results/NAME.json`` and say so."""
+def save(
+    name: str, config: dict[str, Any], results: Any, *, earlier: Sequence[dict[str, Any]] = (), quiet: bool = False
+) -> Path:
+    """Write ``results/NAME.json`` and say so; ``earlier`` are the environments of results that were there before."""
     RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"{name}.json"
-    text = json.dumps({"config": config, "environment": environment(), "results": results}, indent=1) + "\n"
-    write_bytes(path, text.encode())
+    path, here = RESULTS / f"{name}.json", environment()
+    others = [other for other in earlier if other | {"date": ""} != here | {"date": ""}]
+    made = {"config": config, "environment": here} | ({"earlier": others} if others else {}) | {"results": results}
+    write_bytes(path, f"{json.dumps(made, indent=1)}\n".encode())
     if not quiet:
         print(f"→ {path.relative_to(RESULTS.parent.parent)}")
     return path
@@ -48,6 +51,7 @@ def resume(
     """
     stored = load(name)
     runs: list[dict[str, Any]] = stored["results"] if stored else []
+    earlier = [stored["environment"], *stored.get("earlier", ())] if stored else []
     missing = [cell for cell in cells if not any(cell.items() <= run.items() for run in runs)]
     print(f"{name}: {len(missing)} of {len(cells)} runs to do", flush=True)
     calls = (delayed(_measured)(measure, cell) for cell in missing)
@@ -56,7 +60,7 @@ def resume(
         runs.append(run)
         print(f"{number}/{len(missing)}, {time.monotonic() - start:.0f} s: {run}"[:200], flush=True)
         if number == len(missing) or time.monotonic() - saved > PAUSE:
-            save(name, config, runs, quiet=number < len(missing))
+            save(name, config, runs, earlier=earlier, quiet=number < len(missing))
             saved = time.monotonic()
     return runs
 

@@ -41,6 +41,11 @@ def clear_best(values: dict[str, np.ndarray], texts: dict[str, str]) -> list[str
     return [f"**{texts[name]}**" if clear and name == best else texts[name] for name in values]
 
 
+def made(stored: dict[str, Any]) -> str:
+    """When and on what a record was made; its first runs may be those of another machine."""
+    return "; ".join(map(where, [stored["environment"], *stored.get("earlier", ())]))
+
+
 def of_case(runs: Runs, case: str) -> Runs:
     return sorted((run for run in runs if run["case"] == case), key=lambda run: run["seed"])
 
@@ -147,7 +152,7 @@ From the same fits, mean TVD as a multiple of the oracle one-step estimate:
             "rows of its folds, gradient descent on the Gramian), without and with the shift of its logit by "
             f"log(K - 1), at uniform priors:\n\n{table(head, rows)}"
         )
-    return "\n\n".join([*parts, f"({where(stored['environment'])}.)"])
+    return "\n\n".join([*parts, f"({made(stored)}.)"])
 
 
 def oracle_text() -> str:
@@ -164,7 +169,7 @@ def oracle_text() -> str:
         "## The default against the oracle one-step estimate\n\nMean total variation distance of the rows of S to the "
         "truth, of the default and of the one-step estimator with the true posteriors of the same samples (± standard "
         f"error of the ratio):\n\n{table(['problem', 'rows', 'samples', ORACLE, 'default', 'ratio'], rows)}\n\n"
-        f"`python -m benchmarks.accuracy --alone --record oracle` repeats it ({where(stored['environment'])})."
+        f"`python -m benchmarks.accuracy --alone --record oracle` repeats it ({made(stored)})."
     )
 
 
@@ -314,7 +319,7 @@ Our most likely value of the Bayes error: {verdict}. Our range at 95% makes anot
 distances rewards: where nine labels in ten are noise it says that nothing can be told (a lower end of 0, which L counts
 as an error of up to 0.9). It cannot hold the truth in {missed[feebee.RANGE]:.0%} of the cases, the next best pair
 ({second}) in {missed[second]:.0%}. Best known error: {known}.
-`python -m benchmarks.feebee` repeats it ({where(stored["environment"])})."""
+`python -m benchmarks.feebee` repeats it ({made(stored)})."""
 
 
 def matrix_text() -> str:
@@ -352,7 +357,7 @@ On average the error is {means["error"]:.4f} ({means["limit_error"]:.4f} for S�
 planted. {means["covered"]:.0%} of the entries are covered ({means["limit_covered"]:.0%} for S∞): the half with noisy
 labels has more left to learn, which intervals of S at n rows do not count and those of S∞ do. The mean
 rank correlation is {means["rank"]:.2f}, cleanlab's {means["cleanlab_rank"]:.2f}, spectral-metric's
-{means["spectral_rank"]:.2f}. `python -m benchmarks.feebee_matrix` repeats it ({where(stored["environment"])})."""
+{means["spectral_rank"]:.2f}. `python -m benchmarks.feebee_matrix` repeats it ({made(stored)})."""
 
 
 def duel_text() -> str:
@@ -387,7 +392,7 @@ print(mst_bounds(X, y), CollisionClassifier(random_state=0).fit(X, y).limit_.bay
 
 The Bayes error is at most the error of any classifier. A small convolutional network errs on {best:.2%} of
 the test images, which refutes the lower bounds of: {"; ".join(refuted) or "none"}. `python -m benchmarks.duel` repeats
-it ({where(stored["environment"])})."""
+it ({made(stored)})."""
 
 
 def recovery_text() -> str:
@@ -420,7 +425,7 @@ def fashion_text() -> str:
         ]
         for draw, r in enumerate(stored["results"])
     ]
-    source = f"`python -m benchmarks.fashion` repeats it ({where(stored['environment'])})."
+    source = f"`python -m benchmarks.fashion` repeats it ({made(stored)})."
     return (
         "## Images with human votes\n\nFashion-MNIST-H: 10,000 images with about 67 votes each. The default is given "
         "one vote per image; the truth is counted from pairs of votes on one image.\n\n"
@@ -467,7 +472,7 @@ def real_summary() -> str:
     return (
         f"{table(head, rows)}\n\nBelow 1 the default has the lower score. *{' and '.join(near_zero)}* count but are "
         "left out of the mean and of the worst: scores near zero have no ratio worth the name. "
-        f"`python -m benchmarks.real` repeats it ({where(stored['environment'])})."
+        f"`python -m benchmarks.real` repeats it ({made(stored)})."
     )
 
 
