@@ -1,5 +1,7 @@
 """The yardsticks: bounds of other projects on tables small enough for paper, FeeBee's band, labels passed through T."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -65,7 +67,7 @@ def test_labels_passed_through_t_change_b_as_the_planted_t_says(name):
     assert np.abs(given - truth).max() < 5 * own.max()
 
 
-def test_a_second_run_measures_what_is_missing_alone(tmp_path, monkeypatch):
+def test_a_second_run_measures_what_is_missing_alone_and_remembers_the_machine_of_the_first(tmp_path, monkeypatch):
     monkeypatch.setattr(_record, "RESULTS", tmp_path / "results")
     calls = []
 
@@ -74,9 +76,14 @@ def test_a_second_run_measures_what_is_missing_alone(tmp_path, monkeypatch):
         return {"square": x * x}
 
     _record.resume("toy", {}, [{"x": 1}], measure)
+    assert "earlier" not in _record.load("toy")
+    path = tmp_path / "results" / "toy.json"
+    first = _record.load("toy")["environment"] | {"processor": "another"}
+    path.write_text(json.dumps(_record.load("toy") | {"environment": first}))
     runs = _record.resume("toy", {}, [{"x": 1}, {"x": 3}], measure)
     assert calls == [1, 3]
     assert [run["square"] for run in runs] == [1, 9]
+    assert _record.load("toy")["earlier"] == [first]
 
 
 def test_a_lead_within_two_standard_errors_is_not_bold():
