@@ -192,7 +192,7 @@ def unit_weights(weights: FloatArray) -> FloatArray:
 
 
 def check_classes(classes: Sequence[Any] | npt.NDArray[Any] | None, n_classes: int | None = None) -> npt.NDArray[Any]:
-    """``classes`` (None: their numbers) as an array of two or more distinct names, text as ``str``, mixed as objects."""
+    """``classes`` (None: numbers) as two or more distinct names, text as ``str``, mixed ones as objects."""
     classes = range(n_classes) if classes is None and n_classes is not None else classes
     if isinstance(classes, (str, bytes)) or not isinstance(classes, Iterable) or getattr(classes, "ndim", 1) == 0:
         raise ValueError(f"classes must be a list of names, got {classes!r}")
