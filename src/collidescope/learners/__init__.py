@@ -27,6 +27,8 @@ MEMBERS: dict[str, tuple[str, dict[str, Any]]] = {
     "forest": ("trees.Forest", {}),
     "trees": ("trees.Boosting", {}),
     "trees-plain": ("trees.Boosting", {"most_features": 300} | _PLAIN),
+    "smooth": ("smooth.Smooth", {}),
+    "smooth-small": ("smooth.Smooth", {"hidden": 16, "penalty": 3.0}),  # for labels with little noise
     "network": ("network.Network", {}),
     "convolution": ("images.Convolution", {}),
 }
