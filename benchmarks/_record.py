@@ -14,10 +14,13 @@ from threadpoolctl import threadpool_limits
 
 from collidescope._environment import environment
 from collidescope._store import write_bytes
+from collidescope.learners import MEMBERS
 
 RESULTS = Path(__file__).parent / "results"
 #: Seconds between two writings of results that are being gathered.
 PAUSE = 10.0
+#: The pool that results are marked with, by the number of its members, and that of results without a mark.
+POOL, FIRST_POOL = len(MEMBERS), 14
 
 Cell = dict[str, Any]
 
@@ -27,7 +30,7 @@ def save(
 ) -> Path:
     """Write ``results/NAME.json`` and say so; ``earlier`` are the environments of results that were there before."""
     RESULTS.mkdir(exist_ok=True)
-    path, here = RESULTS / f"{name}.json", environment()
+    path, here = RESULTS / f"{name}.json", environment() | {"pool": POOL}
     others = [other for other in earlier if other | {"date": ""} != here | {"date": ""}]
     made = {"config": config, "environment": here} | ({"earlier": others} if others else {}) | {"results": results}
     write_bytes(path, f"{json.dumps(made, indent=1)}\n".encode())
@@ -43,21 +46,32 @@ def load(name: str) -> dict[str, Any] | None:
 
 
 def resume(
-    name: str, config: dict[str, Any], cells: Sequence[Cell], measure: Callable[..., dict[str, Any]], jobs: int = 1
+    name: str,
+    config: dict[str, Any],
+    cells: Sequence[Cell],
+    measure: Callable[..., dict[str, Any]],
+    jobs: int = 1,
+    *,
+    again: bool = False,
 ) -> list[dict[str, Any]]:
     """Run ``measure(**cell)`` for the cells that ``results/NAME.json`` lacks, one thread each; returns all results.
 
-    A result is the cell's settings with what was measured, its ``seconds`` among them.
+    A result is the cell's settings with what was measured, its ``seconds`` among them. With ``again``, so are cells
+    of an earlier pool, and what is found replaces what was found then; ``measure`` may leave out what has not changed.
     """
     stored = load(name)
     runs: list[dict[str, Any]] = stored["results"] if stored else []
     earlier = [stored["environment"], *stored.get("earlier", ())] if stored else []
-    missing = [cell for cell in cells if not any(cell.items() <= run.items() for run in runs)]
+    present = [run for run in runs if not again or pool_of(run) == POOL]
+    missing = [cell for cell in cells if not any(cell.items() <= run.items() for run in present)]
     print(f"{name}: {len(missing)} of {len(cells)} runs to do", flush=True)
     calls = (delayed(_measured)(measure, cell) for cell in missing)
     saved = start = time.monotonic()
-    for number, run in enumerate(Parallel(n_jobs=jobs, return_as="generator_unordered")(calls), start=1):
-        runs.append(run)
+    for number, (cell, run) in enumerate(Parallel(n_jobs=jobs, return_as="generator_unordered")(calls), start=1):
+        if (old := next((old for old in runs if cell.items() <= old.items()), None)) is not None:
+            old.update(run)
+        else:
+            runs.append(run)
         print(f"{number}/{len(missing)}, {time.monotonic() - start:.0f} s: {run}"[:200], flush=True)
         if number == len(missing) or time.monotonic() - saved > PAUSE:
             save(name, config, runs, earlier=earlier, quiet=number < len(missing))
@@ -65,12 +79,17 @@ def resume(
     return runs
 
 
-def _measured(measure: Callable[..., dict[str, Any]], cell: Cell) -> dict[str, Any]:
+def pool_of(run: dict[str, Any]) -> int:
+    """How many members the pool had of which a result (or an environment) tells."""
+    return run.get("pool", FIRST_POOL)
+
+
+def _measured(measure: Callable[..., dict[str, Any]], cell: Cell) -> tuple[Cell, dict[str, Any]]:
     warnings.simplefilter("ignore")
     with threadpool_limits(limits=1):
         start = time.perf_counter()
         found = measure(**cell)
-    return {"seconds": time.perf_counter() - start} | cell | found
+    return cell, {"seconds": time.perf_counter() - start, "pool": POOL} | cell | found
 
 
 def best_of(call: Any, repeats: int) -> float:

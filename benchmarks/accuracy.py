@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from functools import partial
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # one core a job: set before numpy and torch are loaded
@@ -141,7 +142,7 @@ def crossfit(model: Any, X: np.ndarray, y: np.ndarray, X_test: np.ndarray) -> tu
     return held_out, new
 
 
-def one_run(case: str, seed: int, alone: bool = False) -> dict[str, Any]:
+def one_run(case: str, seed: int, alone: bool = False, ours_only: bool = False) -> dict[str, Any]:
     _, make, n, _ = CASES[case]
     problem: Problem = make()
     truth = problem.collision_matrix().matrix
@@ -162,7 +163,7 @@ def one_run(case: str, seed: int, alone: bool = False) -> dict[str, Any]:
     if clf.limit_ is not None and clf.limit_.matrix is not None:
         ours["at the limit"] = tvd(clf.limit_.matrix.matrix, truth)
     out[OURS] = ours | {"posterior": tvd(clf.predict_proba(X_test), Y_test)[0], "seconds": seconds}
-    for name, model in ({} if alone else rivals()).items():
+    for name, model in ({} if alone or ours_only else rivals()).items():
         if name == "tuned stack" and (n > STACK_ROWS or len(truth) > STACK_CLASSES):
             continue
         start = time.perf_counter()
@@ -211,7 +212,7 @@ SIZES = {name: case[2] for cases, _ in KINDS for name, case in cases.items()}
 
 def measure(case: str, seed: int, **options: bool) -> dict[str, Any]:
     run: Any = next(run for cases, run in KINDS if case in cases)
-    return run(case, seed, **options)
+    return run(case, seed, **(options if run is one_run else {}))
 
 
 def main() -> None:
@@ -221,6 +222,9 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, help="fewer seeds than the case asks for")
     parser.add_argument("--record", default="accuracy", help="name of the file of results")
     parser.add_argument("--alone", action="store_true", help="the default beside the oracle, without range and rivals")
+    parser.add_argument(
+        "--again", action="store_true", help="ours once more where the pool was another, without rivals"
+    )
     options = parser.parse_args()
     counts = {name: case[3] for cases, _ in KINDS for name, case in cases.items()}
     cells = [
@@ -228,7 +232,9 @@ def main() -> None:
         for name in sorted(options.cases, key=lambda name: -SIZES[name])  # the longest first
         for seed in range(counts[name] if options.seeds is None else min(options.seeds, counts[name]))
     ]
-    runs = _record.resume(options.record, {"test_rows": TEST_ROWS}, cells, measure, options.jobs)
+    measured = partial(measure, ours_only=True) if options.again else measure
+    config = {"test_rows": TEST_ROWS}
+    runs = _record.resume(options.record, config, cells, measured, options.jobs, again=options.again)
     for name in CASES:
         own = [run for run in runs if run["case"] == name]
         methods = [method for method in (OURS, *rivals()) if own and method in own[0]]

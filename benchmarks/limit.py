@@ -12,15 +12,13 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from joblib import Parallel, delayed
 
-from benchmarks._record import load, save
+from benchmarks import _record
 from collidescope import datasets
 from collidescope import limit as limits
 from collidescope.estimate import CollisionAccumulator
@@ -157,12 +155,10 @@ def judged(limit: Limit, now: CollisionMatrix, problem: datasets.Problem) -> dic
     }
 
 
-def run(engine: str, name: str, n: int, seed: int) -> dict[str, Any]:
-    problem = PROBLEMS[name]()
-    X, y = problem.sample(n, seed, stratified=False)
-    start = time.perf_counter()
-    result = judged(*ENGINES[engine](X, y, seed), problem)
-    return {"engine": engine, "problem": name, "rows": n, "seed": seed, "seconds": time.perf_counter() - start} | result
+def measure(engine: str, problem: str, rows: int, seed: int) -> dict[str, Any]:
+    known = PROBLEMS[problem]()
+    X, y = known.sample(rows, seed, stratified=False)
+    return judged(*ENGINES[engine](X, y, seed), known)
 
 
 def again(run: dict[str, Any]) -> dict[str, Any]:
@@ -245,20 +241,19 @@ def main() -> None:
     parser.add_argument("--problems", nargs="*", default=list(PROBLEMS), choices=PROBLEMS)
     parser.add_argument("--rows", type=int, nargs="*", default=ROWS)
     parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--again", action="store_true", help="once more where the pool was another")
     parser.add_argument("--report", action="store_true", help="print the tables of what is recorded")
     parser.add_argument("--tune", action="store_true", help="compare priors on what is recorded")
     args = parser.parse_args()
-    record = load("limit")
-    runs: list[dict[str, Any]] = record["results"] if record else []
-    done = {(r["engine"], r["problem"], r["rows"], r["seed"]) for r in runs}
-    todo = [(args.engine, p, n, seed) for seed in range(args.seeds) for n in args.rows for p in args.problems]
-    todo = [] if args.report or args.tune else [task for task in todo if task not in done]
+    cells = [
+        {"engine": args.engine, "problem": problem, "rows": rows, "seed": seed}
+        for seed in range(args.seeds)
+        for rows in sorted(args.rows, reverse=True)
+        for problem in args.problems
+    ]
     config = {"level": LEVEL, "folds": FOLDS, "fractions": FRACTIONS}
-    results = Parallel(n_jobs=args.jobs, return_as="generator_unordered")(delayed(run)(*task) for task in todo)
-    for number, result in enumerate(results, 1):
-        runs.append(result)
-        if number % 16 == 0 or number == len(todo):  # what an interrupted benchmark keeps
-            save("limit", config, runs)
+    only_show = args.report or args.tune
+    runs = _record.resume("limit", config, [] if only_show else cells, measure, args.jobs, again=args.again)
     order = {name: place for place, name in enumerate(PROBLEMS)}
     chosen = [
         r for r in runs if r["engine"] == args.engine and r["problem"] in args.problems and r["rows"] in args.rows

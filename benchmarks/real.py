@@ -178,7 +178,8 @@ def measure(table: str, method: str, folder: Path | None) -> dict[str, Any]:
     P, said = P if isinstance(P, tuple) else (P, {})
     own = P[np.arange(len(y)), y]
     brier = float(np.mean(np.square(P).sum(axis=1) - 2 * own + 1))
-    record = {"rows": len(y), "columns": X.shape[1], "classes": int(y.max()) + 1, "brier": brier, "seconds": seconds}
+    record = {"pool": _record.POOL} if method == "pool" else {}
+    record |= {"rows": len(y), "columns": X.shape[1], "classes": int(y.max()) + 1, "brier": brier, "seconds": seconds}
     record["log_loss"] = float(-np.log(np.maximum(own, SMALLEST)).mean())
     return record | {"error": float(np.mean(P.argmax(axis=1) != y))} | said
 

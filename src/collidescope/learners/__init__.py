@@ -20,8 +20,12 @@ MEMBERS: dict[str, tuple[str, dict[str, Any]]] = {
     "linear-smooth": ("softmax.Softmax", {"per_feature": True}),  # for noisy labels of wide rows
     "linear-axis": ("softmax.Softmax", {"penalty": 1.0, "rank": 1}),  # classes along one direction of the features
     "linear-trace": ("softmax.Softmax", {"penalty": 3.0, "rank": 10**6}),  # along as few as they need
+    "ranked": ("softmax.Additive", {"steps": False}),  # for skewed features
+    "additive": ("softmax.Additive", {}),
     "quadratic": ("softmax.Softmax", {"penalty": 1.0, "quadratic": True}),
     "quadratic-smooth": ("softmax.Softmax", {"penalty": 10.0, "quadratic": True}),  # for few rows per product
+    "gaussian": ("gaussian.Gaussian", {}),
+    "gaussian-independent": ("gaussian.Gaussian", {"independent": True}),  # naive Bayes
     "kernel": ("kernel.Kernel", {}),
     "neighbours": ("neighbours.Neighbours", {}),
     "forest": ("trees.Forest", {}),

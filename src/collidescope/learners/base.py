@@ -30,6 +30,7 @@ from collidescope._threads import one_thread
 Float32 = npt.NDArray[np.float32]
 
 LOG_FLOOR = -20.0  #: log posteriors are not lower: float32 rounding is all that lies below, and pools must add them
+LARGEST_INPUT = 8.0  #: scales, where products or squares of inputs are taken: one outlier would rule the fit
 LARGEST_NUMBER = 1e9  #: learned numbers are far below; larger ones from a file would overflow float32 soon
 #: Rows that tell the standard deviations of features; factors that differ by less are the same; and the largest.
 SCALE_ROWS, SAME_SCALE, LARGEST_SCALE = 20_000, 0.1, 1e4

@@ -12,11 +12,10 @@ from typing import Annotated
 
 import numpy as np
 
-from collidescope.learners.base import ArrayMember, Float32, FloatArray, Task, log_softmax
+from collidescope.learners.base import LARGEST_INPUT, ArrayMember, Float32, FloatArray, Task, log_softmax
 
 MAX_ITERATIONS, FLAT = 200, 1e-4  #: steps of L-BFGS, and the change of the loss that ends them
 MOST_ROWS, MOST_NUMBERS = 10_000, 1_000_000  #: rows, and numbers in them, that it learns from
-LARGEST_INPUT = 8.0  #: standard deviations: one outlier would rule all hidden units
 CONSTANT = 1e-6  #: a feature that varies by less is constant but for rounding
 MOST_UNITS = 10_000  #: hidden units that a file may claim
 
@@ -24,7 +23,7 @@ MOST_UNITS = 10_000  #: hidden units that a file may claim
 class Smooth(ArrayMember):
     """One hidden layer of tanh units."""
 
-    most_features = 1_000
+    most_features = 300
     hidden: int = 32
     penalty: float = 10.0
 

@@ -1,6 +1,7 @@
-"""Softmax regression, fitted to the optimum by L-BFGS: linear, of low rank, and with products of features.
+"""Softmax regression, fitted to the optimum by L-BFGS: linear, of low rank, additive, and with products of features.
 
-Symbols: n rows, D regression features (d inputs, and their products when quadratic), K classes, W of shape (D, K).
+Symbols: n rows, D regression features (of d inputs: themselves, their products, or functions of each), K classes,
+W of shape (D, K).
 The objective is ``mean cross-entropy + penalty/(2n) · ‖W‖²`` with standardised features: a Gaussian prior of variance
 1/penalty on every weight. With a rank r, ``W = U Vᵀ`` and both factors are penalised, which at full rank is
 ``penalty/n · ‖W‖_*`` (the trace norm): many classes that differ along few directions share them.
@@ -15,11 +16,20 @@ from typing import Annotated, Any
 
 import numpy as np
 from scipy.optimize import minimize
+from scipy.special import ndtri
 
 from collidescope._scaling import blocks
-from collidescope.learners.base import BLOCK_NUMBERS, LOG_FLOOR, ArrayMember, Float32, FloatArray, Task, log_softmax
+from collidescope.learners.base import (
+    BLOCK_NUMBERS,
+    LARGEST_INPUT,
+    LOG_FLOOR,
+    ArrayMember,
+    Float32,
+    FloatArray,
+    Task,
+    log_softmax,
+)
 
-LARGEST_INPUT = 8.0  #: of products of inputs: without a limit one outlier of 20 scales would rule the fit
 MOST_KEPT = 100_000_000  #: numbers of the feature matrix kept in memory (400 MB); beyond, it is made anew at every step
 FLAT = 1e-3  #: a step of L-BFGS that raises the log likelihood of all rows by less than this is the end
 MAX_ITERATIONS = 200
@@ -28,6 +38,11 @@ MOST_WORK = 1_000_000_000  #: multiplications of a pass (rows × features × cla
 MOST_PRODUCTS = 500  #: features up to which products are tried (d = 30): beyond, they cost more than a network
 FEW = 20  #: features up to which one fixed penalty will do
 SMALLEST_START = 1e-2  #: singular value that factors start from at least: at zero there is no gradient
+RANK_ROWS, RANKS = 20_000, 100  #: rows that tell the ranks of values, and quantiles that are kept of them
+LARGEST_SCORE = 3.5  #: normal scores beyond are those of a handful of rows
+#: Where along its normal scores a feature has steps, how steep they are, and their scale beside that of the scores:
+#: a twenty-fifth of the variance a priori, so that what is linear stays so.
+STEPS, STEEPNESS, STEP_SCALE = np.array([-1.5, -0.75, 0.0, 0.75, 1.5], dtype=np.float32), 2.0, 0.2
 CONSTANT = 1e-6  #: a feature that varies by less than this share of its size is constant but for rounding
 
 
@@ -109,6 +124,54 @@ class Softmax(ArrayMember):
 
     def score(self, x: Float32) -> FloatArray:
         return log_softmax(self.features(x) @ self.weight + self.bias)
+
+
+class Additive(Softmax):
+    """Softmax regression on functions of one feature each: its rank as a normal score, and smooth steps along it.
+
+    Ranks make skewed features and outliers harmless.
+    """
+
+    most_features = 300
+    steps: bool = True
+
+    quantiles: Annotated[Float32, "f4 Q d"]
+
+    def known_sizes(self, n_features: int, n_classes: int) -> dict[str, int]:
+        return {"d": n_features, "K": n_classes, "D": n_features * (1 + len(STEPS) * self.steps)}
+
+    def takes_part(self, n: int, d: int, k: int) -> bool:
+        return d <= self.most_features and super().takes_part(n, d, k)
+
+    def learn(self, task: Task) -> None:
+        X, _, _ = task.sample(RANK_ROWS, np.random.default_rng(task.seed))
+        self.quantiles = np.quantile(X, np.linspace(0, 1, RANKS), axis=0).astype(np.float32)
+        super().learn(task)
+
+    def _moments(self, X: Any, w: FloatArray) -> tuple[Float32, Float32]:
+        mean, scale = super()._moments(X, w)
+        scale[X.shape[1] :] *= STEP_SCALE
+        return mean, scale
+
+    def _expanded(self, x: Float32) -> Float32:
+        levels = np.linspace(0, 1, len(self.quantiles))
+        scores = np.empty(x.shape, dtype=np.float32)
+        for j, at in enumerate(self.quantiles.T):
+            # From below and from above: a value that many rows share has the middle of their ranks.
+            rank = np.interp(x[:, j], at, levels) - np.interp(-x[:, j], -at[::-1], -levels[::-1])
+            scores[:, j] = np.clip(ndtri(rank / 2), -LARGEST_SCORE, LARGEST_SCORE)
+        if not self.steps:
+            return scores
+        steps = np.tanh(np.float32(STEEPNESS) * (scores[:, :, None] - STEPS))
+        return np.concatenate([scores, steps.reshape(len(x), -1)], axis=1)
+
+    @property
+    def row_numbers(self) -> int:
+        return 3 * sum(self.weight.shape)
+
+    def check(self, n_features: int, n_classes: int) -> None:
+        if not len(self.quantiles) or (np.diff(self.quantiles, axis=0) < 0).any():
+            raise ValueError("quantiles must not decrease, and there must be some")
 
 
 def _optimum(member: Softmax, task: Task) -> tuple[Float32, Float32]:
