@@ -56,14 +56,15 @@ def resume(
 ) -> list[dict[str, Any]]:
     """Run ``measure(**cell)`` for the cells that ``results/NAME.json`` lacks, one thread each; returns all results.
 
-    A result is the cell's settings with what was measured, its ``seconds`` among them. With ``again``, so are cells
-    of an earlier pool, and what is found replaces what was found then; ``measure`` may leave out what has not changed.
+    A result is the cell's settings with what was measured, its ``seconds`` among them. With ``again``, what is run are
+    the cells that were measured with another pool, and what is found replaces what was found then.
     """
     stored = load(name)
     runs: list[dict[str, Any]] = stored["results"] if stored else []
     earlier = [stored["environment"], *stored.get("earlier", ())] if stored else []
-    present = [run for run in runs if not again or pool_of(run) == POOL]
-    missing = [cell for cell in cells if not any(cell.items() <= run.items() for run in present)]
+    kept = [[run for run in runs if cell.items() <= run.items()] for cell in cells]
+    wanted = [any(pool_of(run) != POOL for run in own) if again else not own for own in kept]
+    missing = [cell for cell, want in zip(cells, wanted, strict=True) if want]
     print(f"{name}: {len(missing)} of {len(cells)} runs to do", flush=True)
     calls = (delayed(_measured)(measure, cell) for cell in missing)
     saved = start = time.monotonic()

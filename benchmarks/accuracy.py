@@ -8,6 +8,7 @@ class averages (the paper's Algorithm 3). Problems of the second group lie outsi
 
     python -m benchmarks.accuracy --jobs 2 A3 A5        # some cases
     python -m benchmarks.accuracy --jobs 16             # what is missing of all of them
+    python -m benchmarks.accuracy --alone B15 B25 B35   # without rivals, which would take hours
 """
 
 from __future__ import annotations
@@ -142,7 +143,7 @@ def crossfit(model: Any, X: np.ndarray, y: np.ndarray, X_test: np.ndarray) -> tu
     return held_out, new
 
 
-def one_run(case: str, seed: int, alone: bool = False, ours_only: bool = False) -> dict[str, Any]:
+def one_run(case: str, seed: int, alone: bool = False) -> dict[str, Any]:
     _, make, n, _ = CASES[case]
     problem: Problem = make()
     truth = problem.collision_matrix().matrix
@@ -155,7 +156,7 @@ def one_run(case: str, seed: int, alone: bool = False, ours_only: bool = False) 
         "oracle plug-in": {"S": tvd(collision_matrix_from_posteriors(Y).matrix, truth)},
     }
     start = time.perf_counter()
-    clf = CollisionClassifier(limit=not alone, device="cpu", random_state=seed).fit(X, y)
+    clf = CollisionClassifier(device="cpu", random_state=seed).fit(X, y)
     seconds = time.perf_counter() - start
     ours: dict[str, Any] = {"S": tvd(clf.collision_matrix_.matrix, truth), "one-step": tvd(clf.one_step_.matrix, truth)}
     ours["gramian"] = tvd(clf.recovery_.matrix, truth)
@@ -163,7 +164,7 @@ def one_run(case: str, seed: int, alone: bool = False, ours_only: bool = False) 
     if clf.limit_ is not None and clf.limit_.matrix is not None:
         ours["at the limit"] = tvd(clf.limit_.matrix.matrix, truth)
     out[OURS] = ours | {"posterior": tvd(clf.predict_proba(X_test), Y_test)[0], "seconds": seconds}
-    for name, model in ({} if alone or ours_only else rivals()).items():
+    for name, model in ({} if alone else rivals()).items():
         if name == "tuned stack" and (n > STACK_ROWS or len(truth) > STACK_CLASSES):
             continue
         start = time.perf_counter()
@@ -221,18 +222,21 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--seeds", type=int, help="fewer seeds than the case asks for")
     parser.add_argument("--record", default="accuracy", help="name of the file of results")
-    parser.add_argument("--alone", action="store_true", help="the default beside the oracle, without range and rivals")
-    parser.add_argument(
-        "--again", action="store_true", help="ours once more where the pool was another, without rivals"
-    )
+    parser.add_argument("--alone", action="store_true", help="ours beside the oracle, where nothing is recorded yet")
+    parser.add_argument("--again", action="store_true", help="ours once more, where the pool was another")
     options = parser.parse_args()
     counts = {name: case[3] for cases, _ in KINDS for name, case in cases.items()}
-    cells = [
-        {"case": name, "seed": seed} | ({"alone": True} if options.alone else {})
+    cells: list[_record.Cell] = [
+        {"case": name, "seed": seed}
         for name in sorted(options.cases, key=lambda name: -SIZES[name])  # the longest first
         for seed in range(counts[name] if options.seeds is None else min(options.seeds, counts[name]))
     ]
-    measured = partial(measure, ours_only=True) if options.again else measure
+    measured: Any = partial(measure, alone=True) if options.again else measure
+    if options.alone:
+        known = {(run["case"], run["seed"]) for run in (_record.load(options.record) or {"results": []})["results"]}
+        cells = [cell for cell in cells if tuple(cell.values()) not in known]
+    if not options.again:
+        cells = [cell | ({"alone": options.alone} if cell["case"] in CASES else {}) for cell in cells]
     config = {"test_rows": TEST_ROWS}
     runs = _record.resume(options.record, config, cells, measured, options.jobs, again=options.again)
     for name in CASES:

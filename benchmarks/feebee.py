@@ -263,9 +263,7 @@ def main() -> None:
     parser.add_argument("--levels", type=float, nargs="*", default=LEVELS)
     parser.add_argument("--members", default="auto", choices=["auto", "quick"])
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument(
-        "--again", action="store_true", help="ours once more where the pool was another, without rivals"
-    )
+    parser.add_argument("--again", action="store_true", help="ours once more, where the pool was another")
     parser.add_argument("--record", default="feebee", help="name of the file of results")
     options = parser.parse_args()
     if options.data:

@@ -1,7 +1,8 @@
 """Does the range with unlimited rows hold the truth, and is S∞ nearer to S than S(n)?
 
-Sixteen problems whose S is known, most of them outside the families of the models. ``python -m benchmarks.limit
---engine full`` fits CollisionClassifier; ``--engine fast`` a small pool of scikit-learn's models. Runs that are in
+Sixteen problems whose S is known, most of them outside the families of the models, and twelve more (``--fresh``) on
+which no prior of the range was chosen. ``python -m benchmarks.limit --engine full`` fits CollisionClassifier;
+``--engine fast`` a small pool of scikit-learn's models. Runs that are in
 ``results/limit.json`` are not repeated; ``--report`` prints the tables alone, from the recorded curves.
 
 ``--tune`` is how the priors of :mod:`collidescope.limit` were found: of the candidates, those under which the true PBER
@@ -17,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.special import softmax
 
 from benchmarks import _record
 from collidescope import datasets
@@ -42,6 +44,72 @@ PROBLEMS: dict[str, Callable[[], datasets.Problem]] = {
     "heavy-tailed": datasets.heavy_tailed,
     "spiral": datasets.spiral,
     "interactions": datasets.interactions,
+}
+
+
+def of_logits(inputs: Callable[[int, Any], Any], logits: Callable[[Any], Any]) -> Callable[[], datasets.Problem]:
+    """Labels drawn from the softmax of the logits; of one column, the log odds of two classes."""
+
+    def teacher(X: Any) -> Any:
+        z = np.reshape(logits(X), (len(X), -1))
+        return softmax(np.hstack([z, np.zeros((len(X), 1))]) if z.shape[1] == 1 else z, axis=1)
+
+    return lambda: datasets.taught(inputs, teacher)
+
+
+def normal(d: int) -> Callable[[int, Any], Any]:
+    return lambda n, rng: rng.normal(size=(n, d))
+
+
+def uniform(d: int) -> Callable[[int, Any], Any]:
+    return lambda n, rng: rng.uniform(-2, 2, size=(n, d))
+
+
+def deep(X: Any) -> Any:
+    """A network of three random layers."""
+    rng, Z = np.random.default_rng(10), X
+    for _ in range(3):
+        Z = np.tanh(1.6 * Z @ rng.normal(size=(Z.shape[1], 16)) / np.sqrt(Z.shape[1]))
+    return 1.2 * Z @ rng.normal(size=(16, 5))
+
+
+def fixed(seed: int, *shape: int) -> Any:
+    """Random coefficients that are the same in every sample."""
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+FRESH: dict[str, Callable[[], datasets.Problem]] = {
+    "additive": of_logits(
+        uniform(6),
+        lambda X: 2 * np.sin(2 * X[:, 0]) + X[:, 1] ** 2 - 2.8 + 1.5 * np.abs(X[:, 2]) + (X[:, 3] > 0),
+    ),
+    "sine": of_logits(uniform(1), lambda X: 3 * np.sin(6 * X)),
+    "log-normal": of_logits(
+        lambda n, rng: np.exp(1.5 * rng.normal(size=(n, 8))), lambda X: 0.6 * np.log(X) @ fixed(4, 8, 3)
+    ),
+    "ratios": of_logits(
+        lambda n, rng: np.exp(rng.normal(size=(n, 5))),
+        lambda X: 2 * np.log(X[:, 0] / X[:, 1]) + 2 * np.log(X[:, 2] + X[:, 3]),
+    ),
+    "hinges": of_logits(
+        normal(10), lambda X: 0.8 * np.maximum(X @ fixed(6, 10, 12) + fixed(7, 12), 0) @ fixed(8, 12, 4)
+    ),
+    "single index": of_logits(normal(15), lambda X: 3 * np.sin(2.5 * X @ fixed(9, 15) / np.sqrt(15))),
+    "steps": of_logits(
+        uniform(5),
+        lambda X: 2 * (X[:, 0] > -0.8) - 3 * (X[:, 0] > 0.8) + 1.5 * (X[:, 1] > 0) - 2 * (X[:, 2] > -1.2),
+    ),
+    "circle in noise": of_logits(normal(20), lambda X: 2 * np.square(X[:, :2]).sum(axis=1) - 4),
+    "exclusive or in noise": of_logits(normal(12), lambda X: 3 * np.sign(X[:, 0] * X[:, 1])),
+    "categories": of_logits(
+        lambda n, rng: rng.integers(0, 8, size=(n, 6)).astype(float),
+        lambda X: sum(fixed(column, 8, 3)[X[:, column].astype(int)] for column in range(6)),
+    ),
+    "deep network": of_logits(normal(12), deep),
+    "bumps": of_logits(
+        uniform(3),
+        lambda X: 4 * np.exp(-np.square(X[:, None] - fixed(11, 20, 3)).sum(axis=2) / 0.6) @ fixed(12, 20, 3),
+    ),
 }
 #: Nothing can be learned before most fields are seen, and until then the curve is flat: no method can tell.
 UNDETECTABLE = ("noisy chessboard",)
@@ -156,7 +224,7 @@ def judged(limit: Limit, now: CollisionMatrix, problem: datasets.Problem) -> dic
 
 
 def measure(engine: str, problem: str, rows: int, seed: int) -> dict[str, Any]:
-    known = PROBLEMS[problem]()
+    known = (PROBLEMS | FRESH)[problem]()
     X, y = known.sample(rows, seed, stratified=False)
     return judged(*ENGINES[engine](X, y, seed), known)
 
@@ -238,26 +306,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--engine", choices=ENGINES, default="full")
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--problems", nargs="*", default=list(PROBLEMS), choices=PROBLEMS)
+    parser.add_argument("--problems", nargs="*", choices=PROBLEMS | FRESH)
+    parser.add_argument("--fresh", action="store_true", help="problems on which no prior was chosen")
     parser.add_argument("--rows", type=int, nargs="*", default=ROWS)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--again", action="store_true", help="once more where the pool was another")
     parser.add_argument("--report", action="store_true", help="print the tables of what is recorded")
     parser.add_argument("--tune", action="store_true", help="compare priors on what is recorded")
     args = parser.parse_args()
+    problems = args.problems or list(FRESH if args.fresh else PROBLEMS)
     cells = [
         {"engine": args.engine, "problem": problem, "rows": rows, "seed": seed}
         for seed in range(args.seeds)
         for rows in sorted(args.rows, reverse=True)
-        for problem in args.problems
+        for problem in problems
     ]
     config = {"level": LEVEL, "folds": FOLDS, "fractions": FRACTIONS}
     only_show = args.report or args.tune
     runs = _record.resume("limit", config, [] if only_show else cells, measure, args.jobs, again=args.again)
-    order = {name: place for place, name in enumerate(PROBLEMS)}
-    chosen = [
-        r for r in runs if r["engine"] == args.engine and r["problem"] in args.problems and r["rows"] in args.rows
-    ]
+    order = {name: place for place, name in enumerate(PROBLEMS | FRESH)}
+    chosen = [r for r in runs if r["engine"] == args.engine and r["problem"] in problems and r["rows"] in args.rows]
     if args.tune:
         tune(chosen)
         return

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.stats import multivariate_t
 from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 
@@ -109,6 +110,47 @@ def test_softmax_regression_reaches_the_optimum_of_its_objective_and_with_produc
     codes = (X[:, 0] * X[:, 1] > 0).astype(int)
     assert log_loss(fitted("linear", X[:200], codes[:200]), X[200:], codes[200:]) > 0.6
     assert log_loss(fitted("quadratic", X[:200], codes[:200]), X[200:], codes[200:]) < 0.25
+
+
+def test_gaussian_classes_are_scored_by_a_t_density_and_many_rows_tell_each_mean_and_covariance() -> None:
+    generator = np.random.default_rng(0)
+    codes = np.repeat([0, 1], [3000, 1000])
+    X = generator.normal(size=(4000, 3)).astype(np.float32)
+    X[codes == 1] = X[codes == 1] @ np.array([[2, 0.5, 0], [0, 0.3, 0], [0.2, 0, 1]], dtype=np.float32) + 0.2
+    for name, blocks in (("gaussian", [[0, 1, 2]]), ("gaussian-independent", [[0], [1], [2]])):
+        fit: Any = fitted(name, X, codes).export()
+        logs = np.log([0.75, 0.25]) + np.zeros((9, 2))
+        for c in (0, 1):
+            for F, own in zip(fit["factor"][c], blocks, strict=True):
+                mean, shape = fit["mean"][c, own], np.linalg.inv(F @ F.T)
+                x = X[codes == c][:, own] * fit["scale"][own]
+                np.testing.assert_allclose(mean, x.mean(axis=0), atol=5e-3)
+                np.testing.assert_allclose(shape, np.cov(x.T).reshape(shape.shape), atol=0.02)
+                logs[:, c] += multivariate_t(mean, shape, fit["degrees"][c]).logpdf((X[:9] * fit["scale"])[:, own])
+        expected = logs - np.logaddexp(*logs.T)[:, None]
+        np.testing.assert_allclose(fitted(name, X, codes).log_posteriors(X[:9]), expected, atol=2e-3)
+
+
+def test_gaussian_classes_and_additive_functions_need_few_rows_and_ranks_ignore_outliers() -> None:
+    generator = np.random.default_rng(0)
+    X, test = generator.normal(size=(2, 600, 10)), slice(300, None)
+    codes, few = generator.integers(0, 2, 600), slice(300)
+    wide = X * np.where(codes[:, None] == 1, 1.5, 1.0)  # two variances, independent
+    turned = np.where(codes[:, None] == 1, wide[0] @ np.linalg.qr(X[0, :10])[0] + X[0, :, ::-1], X[0])
+    loss = {
+        n: log_loss(fitted(n, turned[few], codes[few]), turned[test], codes[test]) for n in ("gaussian", "quadratic")
+    }
+    assert loss["gaussian"] < loss["quadratic"]
+    loss = {
+        n: log_loss(fitted(n, wide[0][few], codes[few]), wide[0][test], codes[test]) for n in MEMBERS if "gauss" in n
+    }
+    assert loss["gaussian-independent"] < loss["gaussian"]
+    x = X[0, :, :3]
+    y = (np.sin(2 * x[:, 0]) + np.abs(x[:, 1]) - 0.8 + 0.1 * x[:, 2] > 0).astype(int)
+    assert log_loss(fitted("additive", x[few], y[few]), x[test], y[test]) < 0.3
+    skewed, y = np.exp(3 * x), (x.sum(axis=1) > 0).astype(int)
+    loss = {n: log_loss(fitted(n, skewed[few], y[few]), skewed[test], y[test]) for n in ("ranked", "linear")}
+    assert loss["ranked"] < 0.5 * loss["linear"]
 
 
 def test_kernel_leave_one_out_scores_are_those_of_refits_without_the_row() -> None:

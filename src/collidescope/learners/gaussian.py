@@ -24,7 +24,8 @@ STRENGTHS = (0.01, 0.1, 1.0, 10.0)  #: κ, in rows
 SMALLEST_VARIANCE = 1e-4  #: within classes, of a feature that varies by 1: what never varied in a class still may
 SMALLEST_SD = 1e-3  #: of a feature over all rows: nothing is divided by rounding noise
 MOST_ROWS = 30_000  #: rows that it learns from
-MOST_FACTORS = 500_000  #: numbers in all covariances, which every row is multiplied by
+#: Numbers in all covariances, which every row is multiplied by; of independent features it takes as many logarithms.
+MOST_FACTORS, MOST_LOGARITHMS = 500_000, 50_000
 
 
 class Gaussian(ArrayMember):
@@ -45,7 +46,8 @@ class Gaussian(ArrayMember):
         return {"d": n_features, "K": n_classes, "B": blocks, "p": n_features // blocks}
 
     def takes_part(self, n: int, d: int, k: int) -> bool:
-        return d <= self.most_features and (d > 1 if self.independent else k * d * d <= MOST_FACTORS)
+        few = k * d <= MOST_LOGARITHMS and d > 1 if self.independent else k * d * d <= MOST_FACTORS
+        return d <= self.most_features and few
 
     def learn(self, task: Task) -> None:
         _, K, B, p = self.known_sizes(task.X.shape[1], task.n_classes).values()
@@ -53,16 +55,15 @@ class Gaussian(ArrayMember):
         sd = X.clip(-LARGEST_INPUT, LARGEST_INPUT).std(axis=0, dtype=np.float64)
         self.scale = (1 / np.maximum(sd, SMALLEST_SD)).astype(np.float32)
         x, n = self._scaled(X), np.bincount(codes, w, minlength=K).astype(np.float64)[:, None]
-        onehot = np.eye(K)[codes] * w[:, None]
-        own, m = onehot.T @ x / np.maximum(n, SMALLEST_SD), w @ x / w.sum()
+        rows = np.split(np.argsort(codes, kind="stable"), np.cumsum(np.bincount(codes, minlength=K))[:-1])
+        own, m = np.stack([w[c] @ x[c] for c in rows]) / np.maximum(n, SMALLEST_SD), w @ x / w.sum()
         deviations = ((x - own[codes]) * np.sqrt(w)[:, None]).reshape(len(x), B, p).transpose(1, 2, 0)
-        each = [deviations[..., codes == c] for c in range(K)]
-        A = np.stack([part @ part.transpose(0, 2, 1) for part in each])
+        A = np.stack([deviations[..., c] @ deviations[..., c].transpose(0, 2, 1) for c in rows])
         away = (own - m).reshape(K, B, p)
         kappa, nu, scatter = _posterior(A, away[..., None] * away[..., None, :], n[:, 0], w.sum())
         self.mean, self.degrees = (n * own + kappa * m) / (n + kappa), n[:, 0] + nu - p + 1
-        rows = n[:, 0] + kappa
-        lower = np.linalg.cholesky(scatter * ((rows + 1) / (rows * self.degrees))[:, None, None, None])
+        strength = n[:, 0] + kappa
+        lower = np.linalg.cholesky(scatter * ((strength + 1) / (strength * self.degrees))[:, None, None, None])
         self.factor = np.linalg.inv(lower).transpose(0, 1, 3, 2)
         volume = np.log(np.einsum("cbii->cbi", lower)).sum(axis=(1, 2))
         at_mean = gammaln((self.degrees + p) / 2) - gammaln(self.degrees / 2) - 0.5 * p * np.log(self.degrees)
