@@ -14,13 +14,11 @@ from threadpoolctl import threadpool_limits
 
 from collidescope._environment import environment
 from collidescope._store import write_bytes
-from collidescope.learners import MEMBERS
+from experiments.markdown import POOL, pool_of
 
 RESULTS = Path(__file__).parent / "results"
 #: Seconds between two writings of results that are being gathered.
 PAUSE = 10.0
-#: The pool that results are marked with, by the number of its members, and that of results without a mark.
-POOL, FIRST_POOL = len(MEMBERS), 14
 
 Cell = dict[str, Any]
 
@@ -78,11 +76,6 @@ def resume(
             save(name, config, runs, earlier=earlier, quiet=number < len(missing))
             saved = time.monotonic()
     return runs
-
-
-def pool_of(run: dict[str, Any]) -> int:
-    """How many members the pool had of which a result (or an environment) tells."""
-    return run.get("pool", FIRST_POOL)
 
 
 def _measured(measure: Callable[..., dict[str, Any]], cell: Cell) -> tuple[Cell, dict[str, Any]]:

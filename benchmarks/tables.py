@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 
 from benchmarks import decisions, duel, feebee, feebee_matrix
-from benchmarks._record import POOL, load, pool_of
+from benchmarks._record import load
 from benchmarks.accuracy import COVERAGE, INSIDE, ORACLE, OURS, OUTSIDE, PAPER, rivals
 from benchmarks.limit import FRESH, PROBLEMS
 from benchmarks.real import HALF, HELD_BACK, LEFT_OUT, RIVALS
 from benchmarks.tables_speed import engine_text, scale_text, speed_text
 from experiments import reproduction
-from experiments.markdown import table, where
+from experiments.markdown import earlier_pool, pool_of, table, where
 
 ROOT = Path(__file__).parents[1]
 #: A lead counts when it is more than so many of its standard errors.
@@ -48,11 +48,7 @@ def made(stored: dict[str, Any]) -> str:
     results = stored["results"]
     if isinstance(results, dict):  # by table and method, or what was measured in one go
         results = [records["pool"] for records in results.values() if "pool" in records] or [stored["environment"]]
-    pools = [pool_of(run) for run in results if run.get("kind") != "reference"]
-    if not (earlier := [pool for pool in pools if pool != POOL]):
-        return text
-    which = "ours" if len(earlier) == len(pools) else f"{len(earlier)} of {len(pools)} runs of ours"
-    return f"{text}; {which} with an earlier pool, of {earlier[0]} members instead of {POOL}"
+    return text + earlier_pool([pool_of(run) for run in results if run.get("kind") != "reference"])
 
 
 def of_case(runs: Runs, case: str) -> Runs:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.markdown import table, where
+from experiments.markdown import earlier_pool, pool_of, table, where
 from experiments.store import Experiment, stale
 
 Record = dict[str, Any]
@@ -72,7 +72,9 @@ def measured(records: list[Record]) -> str:
     """Where and when, one line for each machine."""
     machines = sorted({where(record["environment"]) for record in records})
     seconds = sum(record["seconds"] for record in records)
-    return f"*{len(records)} runs, {seconds / 3600:.1f} core hours. {'; '.join(machines)}.*"
+    ours = [r for r in records if OURS in r["result"] or r["cell"].get("method") == OURS]
+    pools = [pool_of(record["environment"]) for record in ours]
+    return f"*{len(records)} runs, {seconds / 3600:.1f} core hours. {'; '.join(machines)}{earlier_pool(pools)}.*"
 
 
 def by_method(records: list[Record], column: Any, measure: Any) -> dict[str, dict[Any, np.ndarray]]:

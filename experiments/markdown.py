@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from collidescope.learners import MEMBERS
+
+#: Pools are known by the number of their members: that of today, and that of records without a mark.
+POOL, FIRST_POOL = len(MEMBERS), 14
+
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A Markdown table."""
@@ -20,6 +25,23 @@ def where(environment: dict[str, Any]) -> str:
         f"{environment['date']}, {environment['processor']} ({environment['cores']} cores){gpu}, "
         f"Python {environment['python']}, {versions}"
     )
+
+
+def pool_of(made: dict[str, Any]) -> int:
+    """How many members the pool had when something was measured: that of records without a mark was the first."""
+    return made.get("pool", FIRST_POOL)
+
+
+def earlier_pool(pools: Sequence[int]) -> str:
+    """What to say of runs of ours with these pools; nothing where all are the present one.
+
+    >>> earlier_pool([POOL, POOL]), earlier_pool([3, POOL])
+    ('', '; 1 of 2 runs of ours with an earlier pool, of 3 members instead of ...')
+    """
+    if not (earlier := [pool for pool in pools if pool != POOL]):
+        return ""
+    which = "ours" if len(earlier) == len(pools) else f"{len(earlier)} of {len(pools)} runs of ours"
+    return f"; {which} with an earlier pool, of {earlier[0]} members instead of {POOL}"
 
 
 def best(values: Sequence[float], texts: Sequence[str]) -> list[str]:

@@ -11,6 +11,7 @@ from joblib import Parallel, delayed
 
 from collidescope._environment import environment
 from collidescope._progress import Progress
+from experiments.markdown import POOL
 from experiments.store import Cell, Experiment, append, key_of, load, path_of, tidy
 
 
@@ -57,4 +58,10 @@ def _record(call: Callable[[Cell], dict[str, Any]], cell: Cell) -> dict[str, Any
     start = time.perf_counter()
     result = call(cell)
     seconds = time.perf_counter() - start
-    return {"key": key_of(cell), "cell": cell, "result": result, "seconds": seconds, "environment": environment()}
+    return {
+        "key": key_of(cell),
+        "cell": cell,
+        "result": result,
+        "seconds": seconds,
+        "environment": environment() | {"pool": POOL},
+    }

@@ -84,6 +84,12 @@ def test_a_second_run_measures_what_is_missing_alone_and_remembers_the_machine_o
     assert calls == [1, 3]
     assert [run["square"] for run in runs] == [1, 9]
     assert _record.load("toy")["earlier"] == [first]
+    runs[0] |= {"pool": 1, "rival": 7}  # of another pool, with a rival that is not measured again
+    _record.save("toy", {}, runs)
+    again = _record.resume("toy", {}, [{"x": 1}, {"x": 3}, {"x": 4}], measure, again=True)
+    assert calls == [1, 3, 1]
+    assert again[0]["rival"] == 7
+    assert {run["pool"] for run in again} == {_record.POOL}
 
 
 def test_a_lead_within_two_standard_errors_is_not_bold():
