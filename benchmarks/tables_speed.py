@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarks._record import load
-from experiments.markdown import table, where
+from experiments.markdown import earlier_pool, pool_of, table, where
 
 
 def engine_text() -> str:
@@ -32,7 +32,8 @@ def engine_text() -> str:
     return (
         "## What the pool and the range cost\n\nProcessor seconds on one thread: every member fitted and scored once "
         f"per fold, the fit without its range, and with it.\n\n{table(head, rows)}\n\n{busy.strip()} "
-        f"`python -m benchmarks.engine --busy` repeats it ({where(stored['environment'])})."
+        f"`python -m benchmarks.engine --busy` repeats it ({where(stored['environment'])}"
+        f"{earlier_pool([pool_of(stored['environment'])])})."
     )
 
 
