@@ -44,7 +44,7 @@ def clear_best(values: dict[str, np.ndarray], texts: dict[str, str]) -> list[str
 
 def made(stored: dict[str, Any]) -> str:
     """When, on what and with which pool a record was made; its first runs may be those of another machine."""
-    text = "; ".join(map(where, [stored["environment"], *stored.get("earlier", ())]))
+    text = "; ".join(dict.fromkeys(map(where, [stored["environment"], *stored.get("earlier", ())])))
     results = stored["results"]
     if isinstance(results, dict):  # by table and method, or what was measured in one go
         results = [records["pool"] for records in results.values() if "pool" in records] or [stored["environment"]]
