@@ -256,6 +256,7 @@ def main() -> None:
     methods = arguments.methods.split(",") if arguments.methods else ["pool", HALF, *RIVALS]
     record = _record.load("real") or {"results": {}}
     results: dict[str, dict[str, Any]] = record["results"]
+    earlier = [record["environment"], *record.get("earlier", ())] if results else []
     missing = [(t, m) for m in methods for t in tables if arguments.again or m not in results.get(t, {})]
     config = {"folds": FOLDS, "seed": SEED, "left_out_of_the_mean": LEFT_OUT}
     with ProcessPoolExecutor(arguments.jobs) as executor:
@@ -265,8 +266,8 @@ def main() -> None:
             results.setdefault(table, {})[method] = done.result()
             print(table, method, {k: v for k, v in results[table][method].items() if isinstance(v, float)}, flush=True)
             if len(results) % 4 == 0 or method == "pool":
-                _record.save("real", config, results)
-    _record.save("real", config, results)
+                _record.save("real", config, results, earlier=earlier)
+    _record.save("real", config, results, earlier=earlier)
     for held_back in (False, True):
         show({name: records for name, records in results.items() if (name in HELD_BACK) is held_back})
 
