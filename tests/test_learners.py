@@ -202,6 +202,9 @@ HOSTILE = {
     "trees": {"feature": None, "right": None, "values": np.zeros(1, np.float32), "inner": np.zeros(1, np.uint8)},
     "network": {"history": "none", "hidden_layer_sizes": [10**9], "weight": np.zeros((1, 1), np.float16)},
     "priors": {"log_priors": np.array([np.nan, 0.0])},
+    "additive": {"quantiles": np.array([[1] * 3, [0] * 3], np.float32), "weight": np.zeros((3, 2), np.float32)},
+    "gaussian": {"degrees": np.zeros(2), "factor": np.zeros((2, 3, 1, 1)), "mean": np.full((2, 3), np.inf)},
+    "smooth": {"first": np.zeros((3, 0), np.float32), "second": np.zeros((32, 3), np.float32)},
 }
 
 
