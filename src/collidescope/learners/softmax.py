@@ -84,7 +84,8 @@ class Softmax(ArrayMember):
     def takes_part(self, n: int, d: int, k: int) -> bool:
         D = self.known_sizes(d, k)["D"]
         useless = (self.rank is not None and k < 3) or (self.per_feature and D <= FEW)
-        return not useless and not (self.quadratic and D > MOST_PRODUCTS) and n * D * k <= MOST_WORK
+        costly = (self.quadratic and D > MOST_PRODUCTS) or n * D * k > MOST_WORK
+        return super().takes_part(n, d, k) and not useless and not costly
 
     def learn(self, task: Task) -> None:
         self.mean, self.scale = self._moments(task.X, task.weights)
@@ -139,9 +140,6 @@ class Additive(Softmax):
 
     def known_sizes(self, n_features: int, n_classes: int) -> dict[str, int]:
         return {"d": n_features, "K": n_classes, "D": n_features * (1 + len(STEPS) * self.steps)}
-
-    def takes_part(self, n: int, d: int, k: int) -> bool:
-        return d <= self.most_features and super().takes_part(n, d, k)
 
     def learn(self, task: Task) -> None:
         X, _, _ = task.sample(RANK_ROWS, np.random.default_rng(task.seed))
