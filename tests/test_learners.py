@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_t
 from sklearn.linear_model import LogisticRegression
-from sklearn.naive_bayes import GaussianNB
+from sklearn.naive_bayes import CategoricalNB, GaussianNB, MultinomialNB
 
-from collidescope.learners import MEMBERS, kernel, members_for, recipe
+from collidescope.learners import MEMBERS, kernel, members_for, recipe, softmax
 from collidescope.learners.base import Foreign, Member, Task
 from collidescope.learners.pool import pool, pool_weights
 
@@ -49,6 +49,7 @@ def test_every_member_learns_separated_classes_and_beats_the_priors(name: str) -
     if name == "linear-axis":
         X[:, 1:] = 0
         X[:, 0] += 3 * codes  # classes along one direction, the only thing this member can see
+    X = np.rint(np.maximum(X, 0)) if name == "counts" else X
     member = fitted(name, X[:400], codes[:400], training={"max_epochs": 40, "hidden_layer_sizes": (16,)})
     priors = fitted("priors", X[:400], codes[:400])
     assert log_loss(member, X[400:], codes[400:]) < 0.5 * log_loss(priors, X[400:], codes[400:])
@@ -76,7 +77,7 @@ def test_rows_of_weight_zero_do_not_count_and_a_seed_gives_the_same_bits(name: s
     weight = np.where(np.arange(300) < 150, 2.0, 0.0)
     member, again = (fitted(name, X, wrong, sample_weight=weight, seed=5) for _ in range(2))
     np.testing.assert_array_equal(member.log_posteriors(X), again.log_posteriors(X))
-    if name == "priors":
+    if name in ("priors", "counts"):  # these features are no counts
         shares = np.bincount(codes[:150], minlength=3) / 150
         np.testing.assert_allclose(np.exp(member.log_posteriors(X[:1]))[0], shares, atol=0.01)
     else:
@@ -112,6 +113,44 @@ def test_softmax_regression_reaches_the_optimum_of_its_objective_and_with_produc
     assert log_loss(fitted("quadratic", X[:200], codes[:200]), X[200:], codes[200:]) < 0.25
 
 
+def test_sparse_regression_leaves_out_what_says_nothing_and_changes_priors_as_its_equation_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    generator = np.random.default_rng(0)
+    X = generator.normal(size=(700, 60)).astype(np.float32)
+    codes = (X[:, :3].sum(axis=1) + generator.logistic(size=700) > 0).astype(int)
+    few, test = slice(200), slice(200, None)
+    sparse: Any = fitted("linear-sparse", X[few], codes[few])
+    loss = log_loss(sparse, X[test], codes[test])
+    assert loss < 0.8 * log_loss(fitted("linear", X[few], codes[few]), X[test], codes[test])
+    assert loss < 1.1 * log_loss(fitted("linear", X[few, :3], codes[few]), X[test, :3], codes[test])
+    assert (sparse.scale[:3] > 0).all()
+    assert (sparse.scale == 0).mean() > 0.7
+    rounds = []
+    for number in (1, 2):
+        monkeypatch.setattr(softmax, "ROUNDS", number)
+        rounds.append(fitted("linear-sparse", X[few], codes[few]))
+    p = np.exp(rounds[0].log_posteriors(X[few]))
+    z = (X[few] - rounds[0].mean) * rounds[0].scale
+    s2 = [[1 / (1 + sum(z[:, j] ** 2 * p[:, k] * (1 - p[:, k]))) for k in range(2)] for j in range(60)]
+    tau = (rounds[0].weight ** 2).sum(axis=1) / (1 + np.sum(1 - np.array(s2), axis=1))
+    np.testing.assert_allclose((rounds[1].scale / rounds[0].scale) ** 2, tau, rtol=1e-3)
+
+
+def test_naive_bayes_of_many_rows_is_that_of_scikit_learn_and_numbers_of_any_size_are_no_counts() -> None:
+    generator = np.random.default_rng(0)
+    codes, rates = generator.integers(0, 3, 9000), generator.uniform(0.2, 3, size=(3, 5))
+    X = generator.poisson(rates[codes]).clip(max=3)
+    standardised = ((X - X.mean(axis=0)) / X.std(axis=0)).astype(np.float32)
+    for name, reference in (("histograms", CategoricalNB()), ("counts", MultinomialNB())):
+        ours = np.exp(fitted(name, standardised, codes).log_posteriors(standardised[:500]))
+        np.testing.assert_allclose(ours, reference.fit(X, codes).predict_proba(X[:500]), atol=0.02)
+    few = np.exp(fitted("histograms", standardised[:30], codes[:30]).log_posteriors(standardised[:500]))
+    assert few.max() < 0.99  # shares of a few rows stay near those of all classes
+    noisy = standardised + generator.normal(size=X.shape).astype(np.float32)
+    assert np.ptp(fitted("counts", noisy, codes).log_posteriors(noisy), axis=0).max() < 1e-12
+
+
 def test_gaussian_classes_are_scored_by_a_t_density_and_many_rows_tell_each_mean_and_covariance() -> None:
     generator = np.random.default_rng(0)
     codes = np.repeat([0, 1], [3000, 1000])
@@ -138,9 +177,10 @@ def test_gaussian_classes_and_additive_functions_need_few_rows_and_ranks_ignore_
     wide = X * np.where(codes[:, None] == 1, 1.5, 1.0)  # two variances, independent
     turned = np.where(codes[:, None] == 1, wide[0] @ np.linalg.qr(X[0, :10])[0] + X[0, :, ::-1], X[0])
     loss = {
-        n: log_loss(fitted(n, turned[few], codes[few]), turned[test], codes[test]) for n in ("gaussian", "quadratic")
+        n: log_loss(fitted(n, turned[few], codes[few]), turned[test], codes[test])
+        for n in ("gaussian", "quadratic-smooth")
     }
-    assert loss["gaussian"] < loss["quadratic"]
+    assert loss["gaussian"] < loss["quadratic-smooth"]
     loss = {
         n: log_loss(fitted(n, wide[0][few], codes[few]), wide[0][test], codes[test]) for n in MEMBERS if "gauss" in n
     }
@@ -204,6 +244,8 @@ HOSTILE = {
     "priors": {"log_priors": np.array([np.nan, 0.0])},
     "additive": {"quantiles": np.array([[1] * 3, [0] * 3], np.float32), "weight": np.zeros((3, 2), np.float32)},
     "gaussian": {"degrees": np.zeros(2), "factor": np.zeros((2, 3, 1, 1)), "mean": np.full((2, 3), np.inf)},
+    "histograms": {"edges": np.zeros((3, 3), np.float32), "logs": np.zeros((3, 12, 3), np.float32)},
+    "counts": {"weight": np.full((3, 2), np.inf, np.float32), "per_unit": np.zeros(2, np.float32)},
     "smooth": {"first": np.zeros((3, 0), np.float32), "second": np.zeros((32, 3), np.float32)},
 }
 

@@ -18,14 +18,18 @@ MEMBERS: dict[str, tuple[str, dict[str, Any]]] = {
     "priors": ("softmax.Priors", {}),
     "linear": ("softmax.Softmax", {}),
     "linear-smooth": ("softmax.Softmax", {"per_feature": True}),  # for noisy labels of wide rows
+    "linear-sparse": ("softmax.Softmax", {"penalty": 1.0, "sparse": True}),  # of many features few matter
     "linear-axis": ("softmax.Softmax", {"penalty": 1.0, "rank": 1}),  # classes along one direction of the features
     "linear-trace": ("softmax.Softmax", {"penalty": 3.0, "rank": 10**6}),  # along as few as they need
     "ranked": ("softmax.Additive", {"steps": False}),  # for skewed features
     "additive": ("softmax.Additive", {}),
-    "quadratic": ("softmax.Softmax", {"penalty": 1.0, "quadratic": True}),
+    "additive-sparse": ("softmax.Additive", {"penalty": 1.0, "sparse": True}),
+    "quadratic": ("softmax.Softmax", {"penalty": 1.0, "quadratic": True, "sparse": True}),
     "quadratic-smooth": ("softmax.Softmax", {"penalty": 10.0, "quadratic": True}),  # for few rows per product
     "gaussian": ("gaussian.Gaussian", {}),
     "gaussian-independent": ("gaussian.Gaussian", {"independent": True}),  # naive Bayes
+    "histograms": ("independent.Histograms", {}),  # naive Bayes, for features with few values
+    "counts": ("independent.Counts", {}),  # naive Bayes, for words
     "kernel": ("kernel.Kernel", {}),
     "neighbours": ("neighbours.Neighbours", {}),
     "forest": ("trees.Forest", {}),
@@ -72,7 +76,7 @@ def members_for(n: int, d: int, k: int, images: bool = False) -> tuple[str, ...]
     A member whose package is not installed does not take part.
 
     >>> members_for(100, 4, 3)[:3]
-    ('priors', 'linear', 'linear-axis')
+    ('priors', 'linear', 'linear-sparse')
     """
     if images and n * d > MOST_PIXELS and _installed("convolution"):
         return ("priors", "convolution")

@@ -6,12 +6,19 @@ The objective is ``mean cross-entropy + penalty/(2n) · ‖W‖²`` with standar
 1/penalty on every weight. With a rank r, ``W = U Vᵀ`` and both factors are penalised, which at full rank is
 ``penalty/n · ‖W‖_*`` (the trace norm): many classes that differ along few directions share them.
 
+``sparse`` gives every feature a prior variance τ_j of its own, the one under which the rows are most likely (automatic
+relevance determination; MacKay 1994, Tipping 2001): of many features that say nothing, most are left out. With
+``v = w/√τ``, whose prior variance is 1, and ``s²_jk`` its posterior variance, ``τ_j`` becomes
+``τ_j · Σ_k v²_jk / (1 + Σ_k (1 - s²_jk))`` in each of a few rounds. The 1 is the prior on τ_j, ∝ τ_j^(-1/2), without
+which a third of the features that say nothing would stay.
+
 Where the truth is log-linear (Gaussian classes with one covariance) or log-quadratic (with several), these reach it
 with a fraction of the rows that a network or a forest needs.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any
 
 import numpy as np
@@ -32,10 +39,15 @@ from collidescope.learners.base import (
 
 MOST_KEPT = 100_000_000  #: numbers of the feature matrix kept in memory (400 MB); beyond, it is made anew at every step
 FLAT = 1e-3  #: a step of L-BFGS that raises the log likelihood of all rows by less than this is the end
-MAX_ITERATIONS = 200
+MAX_ITERATIONS, ROUND_ITERATIONS = 200, 25  #: and of a round whose priors will change
 MAX_FACTOR_ITERATIONS = 100  #: factors are not convex and creep at the end, where the held-out loss no longer changes
 MOST_WORK = 1_000_000_000  #: multiplications of a pass (rows × features × classes) that L-BFGS can afford
-MOST_PRODUCTS = 500  #: features up to which products are tried (d = 30): beyond, they cost more than a network
+#: Features up to which products are tried (d = 30, and 60 where most are left out): beyond, a network costs less.
+MOST_PRODUCTS, MOST_SPARSE_PRODUCTS = 500, 2_000
+ROUNDS = 8  #: fits of which each has the prior variances that the last one suggests
+#: Multiplications of a pass over the rows that tell what matters, and weights up to which those are 500 rows.
+SPARSE_WORK, MOST_SPARSE_WEIGHTS = 5_000_000, 10_000
+SMALLEST_PRIOR, LARGEST_PRIOR = 1e-3, 10.0  #: deviations of weights: features with less are left out
 FEW = 20  #: features up to which one fixed penalty will do
 SMALLEST_START = 1e-2  #: singular value that factors start from at least: at zero there is no gradient
 RANK_ROWS, RANKS = 20_000, 100  #: rows that tell the ranks of values, and quantiles that are kept of them
@@ -71,6 +83,7 @@ class Softmax(ArrayMember):
     per_feature: bool = False  #: whether the penalty grows with D, as a prior on logits, not on weights
     rank: int | None = None  #: largest rank of W; None penalises W itself
     quadratic: bool = False
+    sparse: bool = False  #: whether every feature has a prior variance of its own
 
     mean: Annotated[Float32, "f4 D"]
     scale: Annotated[Float32, "f4 D"]
@@ -84,12 +97,35 @@ class Softmax(ArrayMember):
     def takes_part(self, n: int, d: int, k: int) -> bool:
         D = self.known_sizes(d, k)["D"]
         useless = (self.rank is not None and k < 3) or (self.per_feature and D <= FEW)
-        costly = (self.quadratic and D > MOST_PRODUCTS) or n * D * k > MOST_WORK
+        most = MOST_SPARSE_PRODUCTS if self.sparse else MOST_PRODUCTS
+        costly = (self.quadratic and most < D) or n * D * k > MOST_WORK or (self.sparse and D * k > MOST_SPARSE_WEIGHTS)
         return super().takes_part(n, d, k) and not useless and not costly
 
     def learn(self, task: Task) -> None:
         self.mean, self.scale = self._moments(task.X, task.weights)
+        self.weight, self.bias = np.zeros((len(self.mean), task.n_classes), np.float32), np.log(task.priors)
+        if self.sparse:
+            most = max(SPARSE_WORK // self.weight.size, 1)
+            X, codes, w = task.sample(most, np.random.default_rng(task.seed))
+            sample, F = replace(task, X=X, codes=codes, sample_weight=w), self.features(X)
+            largest = self.scale * np.float32(LARGEST_PRIOR * np.sqrt(self.penalty))
+            for _ in range(ROUNDS - 1):
+                self.weight, self.bias = _optimum(self, sample, ROUND_ITERATIONS, F)
+                F *= self._change_priors(F, w, largest)
         self.weight, self.bias = _optimum(self, task)
+
+    def _change_priors(self, F: Float32, w: FloatArray, largest: Float32) -> Float32:
+        """By what the deviations that the features F have a priori change, which are a factor of their scale."""
+        p = np.exp(log_softmax(F @ self.weight + self.bias))
+        curvature = np.square(F).T.astype(np.float64) @ (p * (1 - p) * w[:, None])
+        known = (curvature / (curvature + self.penalty)).sum(axis=1)  # Σ_k (1 - s²_jk)
+        v2 = self.penalty * np.square(self.weight, dtype=np.float64).sum(axis=1)
+        scale = np.minimum(self.scale * np.sqrt(v2 / (1 + known)), largest).astype(np.float32)
+        scale[scale < largest * (SMALLEST_PRIOR / LARGEST_PRIOR)] = 0
+        change = np.divide(scale, self.scale, out=np.zeros_like(scale), where=self.scale > 0)
+        self.scale = scale
+        self.weight /= np.where(change > 0, change, np.inf).astype(np.float32)[:, None]
+        return np.asarray(change)
 
     def _moments(self, X: Any, w: FloatArray) -> tuple[Float32, Float32]:
         """Weighted mean and inverse standard deviation of the regression features."""
@@ -172,8 +208,13 @@ class Additive(Softmax):
             raise ValueError("quantiles must not decrease, and there must be some")
 
 
-def _optimum(member: Softmax, task: Task) -> tuple[Float32, Float32]:
-    """W and bias at the minimum of the objective, as a function of a flat vector: W, or its factors U and V, and b."""
+def _optimum(
+    member: Softmax, task: Task, limit: int = MAX_ITERATIONS, kept: Float32 | None = None
+) -> tuple[Float32, Float32]:
+    """W and bias at the minimum of the objective, as a function of a flat vector: W, or its factors U and V, and b.
+
+    The search starts from those that the member has; ``kept`` are its features, if they are known.
+    """
     n, D, K, w = len(task.codes), len(member.mean), task.n_classes, task.weights
     shares = (w / w.sum()).astype(np.float32)
     penalty = member.penalty * (D if member.per_feature else 1) / n
@@ -181,7 +222,8 @@ def _optimum(member: Softmax, task: Task) -> tuple[Float32, Float32]:
     def features(block: slice) -> Float32:
         return member.features(np.asarray(task.X[block], dtype=np.float32))
 
-    kept = features(slice(n)) if n * D <= MOST_KEPT else None
+    if kept is None and n * D <= MOST_KEPT:
+        kept = features(slice(n))
     parts_of_rows = [slice(n)] if kept is not None else list(blocks(n, D, BLOCK_NUMBERS))
 
     def loss_and_gradient(flat: FloatArray, shapes: list[tuple[int, ...]]) -> tuple[float, FloatArray]:
@@ -207,7 +249,7 @@ def _optimum(member: Softmax, task: Task) -> tuple[Float32, Float32]:
             gradient += penalty * part
         return loss, np.concatenate([gradient.ravel() for gradient in (*gradients, db)])
 
-    def minimise(start: list[FloatArray], limit: int) -> tuple[FloatArray, FloatArray]:
+    def minimise(start: list[Any], limit: int) -> tuple[FloatArray, FloatArray]:
         shapes = [part.shape for part in start]
         options: Any = {"maxiter": limit, "ftol": FLAT / n, "gtol": 1e-6, "maxcor": 20}
         x0 = np.concatenate([part.ravel() for part in start])
@@ -215,7 +257,7 @@ def _optimum(member: Softmax, task: Task) -> tuple[Float32, Float32]:
         *parts, bias = _unpacked(found.x, shapes)
         return _product(parts), bias
 
-    W, bias = minimise([np.zeros((D, K)), np.log(task.priors)], MAX_ITERATIONS)
+    W, bias = minimise([member.weight, member.bias], limit)
     if member.rank is not None:  # from the leading directions of that fit: factors at zero have no gradient
         U, s, Vt = np.linalg.svd(W, full_matrices=False)
         leading = slice(min(member.rank, D, K))
