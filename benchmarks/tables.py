@@ -435,9 +435,11 @@ def fashion_text() -> str:
 #: Rivals of benchmarks/real.py, as a reader knows them.
 STOCK = {
     "logistic": "logistic regression",
+    "lasso": "logistic regression, L1",
     "svc": "SVC (RBF, Platt)",
     "mlp": "MLP",
     "naive-bayes": "naive Bayes",
+    "naive-bayes-signs": "naive Bayes of signs (Bernoulli)",
     "linear-discriminant": "linear discriminant",
     "quadratic-discriminant": "quadratic discriminant, shrunk",
     "hist-boosting": "HistGradientBoosting",
