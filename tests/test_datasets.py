@@ -17,7 +17,7 @@ PROBLEMS |= {name: getattr(ds, name)() for name in [*OTHERS.split(), "interactio
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
-def test_draws_posteriors_and_truth_agree(name):
+def test_draws_posteriors_and_truth_agree_and_rows_of_another_width_are_refused(name):
     problem = PROBLEMS[name]
     truth = problem.collision_matrix()
     X, y = problem.sample(40_000, 0, stratified=False)
@@ -32,6 +32,8 @@ def test_draws_posteriors_and_truth_agree(name):
     assert np.abs(residual).max() < 4 * np.sqrt(0.25 / 40_000)
     error = (P.argmax(axis=1) != codes).mean()
     assert abs(error - problem.bayes_error()) < 4 * np.sqrt(0.25 / 40_000)
+    with pytest.raises(ValueError, match=r"X must have \d+ columns, got 300"):
+        problem.posteriors(np.zeros((1, 300)))
 
 
 @pytest.mark.parametrize("means", [[[-1, -1, 0], [0, 0, 0], [2, 2, 0]], [[0, 0, 0], [1, 0, 0], [0, 2, 2], [1, 1, 1]]])
@@ -100,9 +102,3 @@ def test_the_chessboard_says_nothing_in_any_single_coordinate():
     for j in range(3):
         assert abs(np.mean(y[halves[:, j] == 0]) - 0.5) < 0.02
     assert np.mean(y == halves.sum(axis=1) % 2) == pytest.approx(0.9, abs=0.01)
-
-
-def test_rows_of_another_width_are_refused_by_every_problem():
-    for problem in PROBLEMS.values():
-        with pytest.raises(ValueError, match=r"X must have \d+ columns, got 300"):
-            problem.posteriors(np.zeros((1, 300)))

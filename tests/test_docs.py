@@ -170,7 +170,9 @@ def test_links_lead_somewhere(page):
     assert [target for target in LINK.findall(text) if not leads_somewhere(page, target)] == []
 
 
-def test_every_page_is_in_a_table_of_contents():
+def test_every_page_is_in_a_table_of_contents_and_every_example_in_the_gallery():
+    shown = re.findall(r'"(plot_\w+\.py)"', (DOCS / "conf.py").read_text(encoding="utf-8"))
+    assert sorted(shown) == sorted(path.name for path in (ROOT / "examples").glob("plot_*.py"))
     contents = re.findall(r"```\{toctree\}\n(.*?)```", "\n".join(PAGES.values()), re.DOTALL)
     listed = {line.strip() for body in contents for line in body.splitlines()}
     assert {path.stem for path in DOCS.glob("*.md")} - {"index"} <= listed

@@ -289,23 +289,17 @@ def test_wrong_numbers_of_dimensions_are_named():
         replace(limit, sizes=[0, 1, 2, 3])
 
 
-def test_what_luck_explains_does_not_shape_s_at_the_limit():
+def test_what_luck_explains_does_not_shape_s_and_luck_shared_by_folds_widens_the_upper_end_too():
     rng = np.random.default_rng(0)
     posteriors = [rng.dirichlet(np.ones(3), 60) for _ in SIZES]
     assert limit_from_posteriors(posteriors, np.arange(60) % 3, SIZES).matrix.info["shape_learned"] == 0
-
-
-def test_luck_shared_by_folds_widens_the_upper_end_too():
     flat = planted(0.3, 0.0, 0.5, level=0.05)
     high = replace(flat, stderr=0.001).pber_interval()[1]
     assert high == pytest.approx(0.3 + 1.96 * 0.05, abs=0.01)
 
 
-def test_skill_is_that_of_all_rows():
+def test_skill_is_that_of_all_rows_and_the_reason_names_the_last_step_or_says_that_it_may_be_luck():
     assert planted(0.2, 0.1, 0.5, baseline=0.342).state == "still learning"  # half of the rows taught nothing
-
-
-def test_the_reason_names_the_last_step_or_says_that_it_may_be_luck():
     assert planted(0.2, 0.1, 0.5).reason == "from 400 to 800 training rows the PBER fell by 0.041"
     assert "less than luck would" in planted(0.2, 0.1, 0.5, difference=0.03).reason
     with pytest.raises(ValueError, match="matrix must be a CollisionMatrix, got str"):

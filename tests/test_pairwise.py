@@ -360,8 +360,7 @@ def test_the_planted_collision_is_found_by_both_roads_and_in_posteriors_and_simi
 
 
 def test_a_single_image_scores_like_one_of_many(data, fitted, encoded):
-    """A batch of one image was once taken for a stack of one batch."""
-    for clf in (fitted, encoded):
+    for clf in (fitted, encoded):  # a batch of one image was once taken for a stack of one batch
         assert clf.predict_proba(data[0][:1]) == pytest.approx(clf.predict_proba(data[0][:5])[:1], abs=1e-5)
 
 

@@ -137,7 +137,7 @@ def test_pairs_are_the_top_collisions_with_the_ends_of_their_intervals():
         CollisionMatrixDisplay(cm.matrix, low=cm.matrix + 0.1, high=cm.matrix).plot_pairs()
 
 
-def test_the_limit_is_drawn_as_a_curve_a_band_that_ends_in_the_range_and_the_range():
+def test_the_limit_is_a_curve_the_range_and_a_band_that_ends_in_it_unless_learning_has_hardly_begun():
     limit = limit_like(exact(3))
     display = LimitDisplay.from_estimator(SimpleNamespace(limit_=limit)).plot()
     np.testing.assert_allclose(display.errorbar_[0].get_xydata(), limit.curve[["rows", "pber"]])
@@ -148,9 +148,6 @@ def test_the_limit_is_drawn_as_a_curve_a_band_that_ends_in_the_range_and_the_ran
     np.testing.assert_allclose(path["middle"], b + (now - b) * (path["rows"] / n) ** -0.5)  # the planted curve
     band = display.band_.get_datalim(display.ax_.transData)
     np.testing.assert_allclose([band.y0, band.y1], [path["low"].min(), path["high"].max()])
-
-
-def test_where_learning_has_hardly_begun_no_continuation_is_drawn():
     display = LimitDisplay.from_limit(limit_like(exact(3), "hardly begun")).plot()
     assert display.band_ is None
     assert "hardly begun" in display.ax_.get_title()

@@ -65,32 +65,26 @@ def run(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=120)
 
 
-def test_import_fit_predict_save_and_report_touch_no_network(tmp_path):
+def test_import_fit_predict_save_and_report_touch_no_network_and_the_guard_would_see_it(tmp_path):
     done = run(BLOCKED + ALL_OF_IT, str(tmp_path))
     assert done.returncode == 0, done.stderr[-2000:]
     assert "touched []" in done.stdout
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     loads = r"""<(?:script|img|iframe)[^>]+src=["'](?!data:)[^"']+|<link[^>]+href=["'](?!data:)[^"']+"""
     assert re.findall(loads, page) == [], "the report asks for something when it is opened"
-
-
-def test_the_guard_does_see_the_network():
     done = run(BLOCKED + "import urllib.request\nurllib.request.urlopen('http://127.0.0.1:9')")
     assert done.returncode == 1
     assert "the network was touched" in done.stderr
 
 
-def test_every_dependency_has_a_floor_no_ceiling_and_an_exact_pin_above_the_floor():
+def test_every_dependency_has_a_floor_no_ceiling_and_an_exact_pin_above_it_and_the_version_to_cite_is_ours():
+    assert f"\nversion: {PROJECT['version']}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     for requirement in REQUIREMENTS:
         name = canonicalize_name(requirement.name)
         assert name in PINS, f"{name} has no pin in constraints.txt"
         assert requirement.specifier.contains(PINS[name]), f"{name}=={PINS[name]} is not {requirement.specifier}"
         assert [clause.operator for clause in requirement.specifier] == [">="], str(requirement)
     assert all(re.fullmatch(r"[\w.+!-]+", version) for version in PINS.values())
-
-
-def test_the_version_to_cite_is_that_of_the_package():
-    assert f"\nversion: {PROJECT['version']}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
