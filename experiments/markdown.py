@@ -35,13 +35,14 @@ def pool_of(made: dict[str, Any]) -> int:
 def earlier_pool(pools: Sequence[int]) -> str:
     """What to say of runs of ours with these pools; nothing where all are the present one.
 
-    >>> earlier_pool([POOL, POOL]), earlier_pool([3, POOL])
-    ('', '; 1 of 2 runs of ours with an earlier pool, of 3 members instead of ...')
+    >>> earlier_pool([POOL, POOL]), earlier_pool([3, POOL, 2])
+    ('', '; 2 of 3 runs of ours with an earlier pool, of 2 or 3 members instead of ...')
     """
     if not (earlier := [pool for pool in pools if pool != POOL]):
         return ""
     which = "ours" if len(earlier) == len(pools) else f"{len(earlier)} of {len(pools)} runs of ours"
-    return f"; {which} with an earlier pool, of {earlier[0]} members instead of {POOL}"
+    sizes = " or ".join(map(str, sorted(set(earlier))))
+    return f"; {which} with an earlier pool, of {sizes} members instead of {POOL}"
 
 
 def best(values: Sequence[float], texts: Sequence[str]) -> list[str]:

@@ -67,11 +67,14 @@ class Task:
         shares = np.bincount(self.codes, self.weights, minlength=self.n_classes) + 0.5
         return np.asarray(shares / shares.sum(), dtype=np.float64)
 
-    def sample(self, most: int, generator: np.random.Generator) -> tuple[Float32, IntArray, FloatArray]:
-        """(X, codes, weights) of at most so many rows with a weight, in order."""
+    def sample(
+        self, rows: int, numbers: int | None = None, generator: np.random.Generator | None = None
+    ) -> tuple[Float32, IntArray, FloatArray]:
+        """(X, codes, weights) of at most so many rows with a weight, and numbers in them, in order."""
         w = self.weights
-        rows = some(np.flatnonzero(w > 0), most, generator)
-        return np.asarray(self.X[rows], dtype=np.float32), self.codes[rows], w[rows]
+        most = rows if numbers is None else min(rows, max(numbers // self.X.shape[1], 1))
+        chosen = some(np.flatnonzero(w > 0), most, generator or np.random.default_rng(self.seed))
+        return np.asarray(self.X[chosen], dtype=np.float32), self.codes[chosen], w[chosen]
 
     def scales(self) -> list[Float32]:
         """Factors of the features among which distances are chosen: as given, deviation 1, and as in the data."""

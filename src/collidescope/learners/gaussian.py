@@ -51,7 +51,7 @@ class Gaussian(ArrayMember):
 
     def learn(self, task: Task) -> None:
         _, K, B, p = self.known_sizes(task.X.shape[1], task.n_classes).values()
-        X, codes, w = task.sample(MOST_ROWS, np.random.default_rng(task.seed))
+        X, codes, w = task.sample(MOST_ROWS)
         sd = X.clip(-LARGEST_INPUT, LARGEST_INPUT).std(axis=0, dtype=np.float64)
         self.scale = (1 / np.maximum(sd, SMALLEST_SD)).astype(np.float32)
         x, n = self._scaled(X), np.bincount(codes, w, minlength=K).astype(np.float64)[:, None]

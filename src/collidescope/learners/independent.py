@@ -21,7 +21,7 @@ from collidescope.learners.base import ArrayMember, Float32, FloatArray, Task, l
 BINS = 12  #: of a histogram, with as many rows in each; a feature with fewer values has one for each
 ALPHAS = tuple(10.0 ** (e / 2) for e in range(-1, 13))  #: pseudo-counts of a class that are tried
 PSEUDO_COUNT = 0.1  #: of all classes, in every bin and of every feature: no logarithm of zero
-MOST_ROWS = 30_000  #: rows that they learn from
+MOST_ROWS, MOST_NUMBERS = 30_000, 30_000_000  #: rows, and numbers in them, that they learn from
 MOST_LOGARITHMS = 600_000  #: bins of all features and classes, or features of all classes
 SMALLEST_GAP = 1e-6  #: between two values of a feature: less is rounding
 WHOLE = 0.02  #: mean distance of counts from whole numbers; of other numbers it is 0.25
@@ -39,7 +39,7 @@ class Histograms(ArrayMember):
         return d * BINS * k <= MOST_LOGARITHMS
 
     def learn(self, task: Task) -> None:
-        X, codes, w = task.sample(MOST_ROWS, np.random.default_rng(task.seed))
+        X, codes, w = task.sample(MOST_ROWS, MOST_NUMBERS)
         self.log_priors, self.edges = np.log(task.priors), np.stack([_edges(column) for column in X.T], axis=1)
         sizes = BINS, task.n_classes
         N = [np.bincount(np.ravel_multi_index((bins, codes), sizes), w, np.prod(sizes)) for bins in self._bins(X)]
@@ -77,7 +77,7 @@ class Counts(ArrayMember):
         return d * k <= MOST_LOGARITHMS
 
     def learn(self, task: Task) -> None:
-        X, codes, w = task.sample(MOST_ROWS, np.random.default_rng(task.seed))
+        X, codes, w = task.sample(MOST_ROWS, MOST_NUMBERS)
         self.log_priors, self.lowest = np.log(task.priors), X.min(axis=0)
         # Features come standardised: the smallest difference of a count is one.
         gaps = np.where(X - self.lowest > SMALLEST_GAP, X - self.lowest, np.inf).min(axis=0)

@@ -36,7 +36,7 @@ class Neighbours(ArrayMember):
 
     def learn(self, task: Task) -> None:
         generator = np.random.default_rng(task.seed)
-        X, codes, w = task.sample(MOST_ROWS, generator)
+        X, codes, w = task.sample(MOST_ROWS, generator=generator)
         # Half precision before anything is chosen: a model that was saved and loaded gives the same posteriors.
         self.rows, self.priors = X.astype(np.float16), task.priors.astype(np.float32)
         self.codes = codes.astype(np.uint8 if task.n_classes <= 256 else np.uint16)

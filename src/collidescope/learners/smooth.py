@@ -37,8 +37,7 @@ class Smooth(ArrayMember):
     def learn(self, task: Task) -> None:
         from sklearn.neural_network import MLPClassifier
 
-        most = min(MOST_ROWS, max(MOST_NUMBERS // task.X.shape[1], 1))
-        X, y, w = task.sample(most, np.random.default_rng(task.seed))
+        X, y, w = task.sample(MOST_ROWS, MOST_NUMBERS)
         sd = X.std(axis=0, dtype=np.float64)
         self.mean = X.mean(axis=0, dtype=np.float64).astype(np.float32)
         self.scale = np.where(sd > CONSTANT, 1 / np.maximum(sd, CONSTANT), 0.0).astype(np.float32)

@@ -105,8 +105,7 @@ class Softmax(ArrayMember):
         self.mean, self.scale = self._moments(task.X, task.weights)
         self.weight, self.bias = np.zeros((len(self.mean), task.n_classes), np.float32), np.log(task.priors)
         if self.sparse:
-            most = max(SPARSE_WORK // self.weight.size, 1)
-            X, codes, w = task.sample(most, np.random.default_rng(task.seed))
+            X, codes, w = task.sample(max(SPARSE_WORK // self.weight.size, 1))
             sample, F = replace(task, X=X, codes=codes, sample_weight=w), self.features(X)
             largest = self.scale * np.float32(LARGEST_PRIOR * np.sqrt(self.penalty))
             for _ in range(ROUNDS - 1):
@@ -178,7 +177,7 @@ class Additive(Softmax):
         return {"d": n_features, "K": n_classes, "D": n_features * (1 + len(STEPS) * self.steps)}
 
     def learn(self, task: Task) -> None:
-        X, _, _ = task.sample(RANK_ROWS, np.random.default_rng(task.seed))
+        X, _, _ = task.sample(RANK_ROWS)
         self.quantiles = np.quantile(X, np.linspace(0, 1, RANKS), axis=0).astype(np.float32)
         super().learn(task)
 

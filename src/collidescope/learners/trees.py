@@ -142,7 +142,7 @@ class Forest(Trees):
         from sklearn.ensemble import ExtraTreesClassifier
 
         generator = np.random.default_rng(task.seed)
-        X, y, w = task.sample(MOST_ROWS, generator)
+        X, y, w = task.sample(MOST_ROWS, generator=generator)
         edges = [_edges(column) for column in X.T]
         numbers = [np.searchsorted(e, column) for e, column in zip(edges, X.T, strict=True)]
         levels = np.stack(numbers, axis=1).astype(np.float32)
