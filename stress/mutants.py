@@ -78,6 +78,8 @@ TESTS: dict[str, tuple[str, ...]] = {
     "pairwise.scoring": ("test_pairwise.py",),
     "learners.pool": ("test_learners.py",),
     "learners.softmax": ("test_learners.py",),
+    "learners.gaussian": ("test_learners.py",),
+    "learners.independent": ("test_learners.py",),
     "applications.smoothing_loss": ("test_smoothing.py", REFUSALS),
 }
 #: A mutant may take this many times as long as the code that is right, and so many seconds more: of its own processor
