@@ -164,12 +164,6 @@ def leads_somewhere(page: str, target: str) -> bool:
     return ((ROOT / page).parent / path).exists()
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_links_lead_somewhere(page):
-    text = FENCE.sub("", PAGES[page])
-    assert [target for target in LINK.findall(text) if not leads_somewhere(page, target)] == []
-
-
 def test_every_page_is_in_a_table_of_contents_and_every_example_in_the_gallery():
     shown = re.findall(r'"(plot_\w+\.py)"', (DOCS / "conf.py").read_text(encoding="utf-8"))
     assert sorted(shown) == sorted(path.name for path in (ROOT / "examples").glob("plot_*.py"))
@@ -190,7 +184,9 @@ def named(dotted: str) -> object:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_names_of_the_package_exist(page):
+def test_links_lead_somewhere_and_names_of_the_package_exist(page):
+    text = FENCE.sub("", PAGES[page])
+    assert [target for target in LINK.findall(text) if not leads_somewhere(page, target)] == []
     names = re.findall(r"`~?collidescope\.([\w.]+?)(?:\(.*?\))?`", PAGES[page])
     for modules, listed in re.findall(r"^\| `collidescope\.([^|]+)` \| ([^|]+) \|$", PAGES[page], re.MULTILINE):
         first, *others = modules.replace("`", "").replace(".", "", 0).split(", ")

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from benchmarks import _record, feebee, feebee_matrix, tables
+from benchmarks import _record, feebee, feebee_matrix, made_up, tables
 from collidescope.datasets import GaussianProblem, scenario_a, with_label_noise
 from collidescope.equations.bounds import bayes_error_bounds
 from collidescope.limit import limit_from_scores
@@ -97,3 +97,12 @@ def test_a_lead_within_two_standard_errors_is_not_bold():
     noise = np.array([0.5, -0.4, 0.3, -0.6])
     assert tables.clear_best({"a": np.ones(4), "b": np.ones(4) + 0.1 + noise}, texts) == ["a", "b"]
     assert tables.clear_best({"a": np.ones(4), "b": np.ones(4) + 2 + noise}, texts) == ["**a**", "b"]
+
+
+@pytest.mark.parametrize("name", made_up.KINDS)
+def test_made_up_labels_are_drawn_from_the_posteriors_beside_them(name):
+    _, y, P = made_up.KINDS[name](4_000, np.random.default_rng(0))
+    logs = np.log(np.maximum(P, 1e-300))
+    surprise = logs[np.arange(4_000), y] - (P * logs).sum(axis=1)
+    assert abs(surprise.mean()) <= 5 * surprise.std() / np.sqrt(4_000)
+    assert abs(P.sum(axis=0) - np.bincount(y)).max() < 5 * np.sqrt(1_000)

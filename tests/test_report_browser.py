@@ -231,7 +231,7 @@ def test_colours_follow_the_system_and_the_button_and_paper_is_light(visit):
     dark.wait_for_function("c => getComputedStyle(document.body).backgroundColor === c", arg=black)
 
 
-def test_it_fits_a_telephone_and_a_long_page_starts_folded(visit):
+def test_it_fits_a_telephone_a_long_page_starts_folded_and_words_need_no_javascript(visit):
     _, page = visit(100, viewport={"width": 360, "height": 740})
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
     assert page.evaluate("document.documentElement.scrollHeight") < 8 * 740
@@ -243,9 +243,6 @@ def test_it_fits_a_telephone_and_a_long_page_starts_folded(visit):
     assert heading["x"] + heading["width"] <= 360  # the key columns come before the edge
     arrow, title = (page.locator(f"#section-1 summary{part}").bounding_box() for part in ("", " h2"))
     assert title["y"] - arrow["y"] < 5  # a long title stands beside its arrow, not below it
-
-
-def test_the_words_are_there_without_javascript(visit):
     cm, page = visit(2, java_script_enabled=False)
     text = page.locator("main").inner_text()
     assert all(part in text for part in (f"{cm.pber:.1%}", "What to do", "Best guess finds"))

@@ -253,7 +253,10 @@ def test_one_seed_gives_the_same_weights_bit_for_bit_and_another_seed_others(mod
     assert not torch.equal(parameters(first.module), parameters(other.module))
 
 
-def test_ctrl_c_keeps_the_best_weights_so_far_and_says_so():
+def test_ctrl_c_keeps_the_best_weights_so_far_and_a_diverging_run_says_what_to_do():
+    with pytest.raises(FloatingPointError, match="learning_rate"):
+        run(learning_rate=1e30, weight_decay=0.0)
+
     def stop(entry):
         if entry["epoch"] == 4:
             raise KeyboardInterrupt
@@ -290,11 +293,6 @@ def test_a_stack_learns_what_a_plain_network_learns_with_weights_as_copies_of_ro
     losses = [fit_loop(stack, weighted, config, 0).best.loss * weight.float().mean() / weight[held_out].float().mean()]
     losses.append(fit_loop(OneMember(plain), FactorisedObjective(X, y, [tuple(copies)], config), config, 0).best.loss)
     assert torch.allclose(*losses, atol=2e-3)
-
-
-def test_a_diverging_run_says_what_to_do():
-    with pytest.raises(FloatingPointError, match="learning_rate"):
-        run(learning_rate=1e30, weight_decay=0.0)
 
 
 def test_a_split_holds_out_a_share_of_every_class_and_trains_on_the_rest():
