@@ -241,7 +241,7 @@ def main() -> None:
     runs = _record.resume(options.record, config, cells, measured, options.jobs, again=options.again)
     for name in CASES:
         own = [run for run in runs if run["case"] == name]
-        methods = [method for method in (OURS, *rivals()) if own and method in own[0]]
+        methods = [method for method in (OURS, *rivals()) if own and all(method in run for run in own)]
         means = {method: np.mean([run[method]["S"][0] for run in own]) for method in (ORACLE, *methods) if own}
         if own:
             ratios = [run[OURS]["S"][0] / run[ORACLE]["S"][0] for run in own]
