@@ -47,14 +47,15 @@ PROBLEMS: dict[str, Callable[[], datasets.Problem]] = {
 }
 
 
+def posteriors_of(logits: Any) -> Any:
+    """The softmax of logits, one row each; of one column, or flat, they are the log odds of two classes."""
+    z = np.reshape(logits, (len(logits), -1))
+    return softmax(np.hstack([z, np.zeros((len(z), 1))]) if z.shape[1] == 1 else z, axis=1)
+
+
 def of_logits(inputs: Callable[[int, Any], Any], logits: Callable[[Any], Any]) -> Callable[[], datasets.Problem]:
-    """Labels drawn from the softmax of the logits; of one column, the log odds of two classes."""
-
-    def teacher(X: Any) -> Any:
-        z = np.reshape(logits(X), (len(X), -1))
-        return softmax(np.hstack([z, np.zeros((len(X), 1))]) if z.shape[1] == 1 else z, axis=1)
-
-    return lambda: datasets.taught(inputs, teacher)
+    """Labels drawn from the softmax of the logits."""
+    return lambda: datasets.taught(inputs, lambda X: posteriors_of(logits(X)))
 
 
 def normal(d: int) -> Callable[[int, Any], Any]:

@@ -5,7 +5,7 @@ negative) learn from the same rows. Brier scores are those of fresh rows; that o
 of these kinds showed what the pool lacked (sparse regression, naive Bayes), so they are no independent check of its
 members; no prior of the range was chosen on any of them.
 
-    python -m benchmarks.made_up --jobs 2 [--rows 500] [--seeds 2] [--problems words copula]
+    python -m benchmarks.made_up --jobs 2 [--rows 500] [--seeds 2] [--problems words angles]
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from scipy.special import logsumexp, softmax
 from sklearn.naive_bayes import MultinomialNB
 
 from benchmarks import _record, real
-from benchmarks.limit import fixed, normal, uniform
+from benchmarks.limit import fixed, normal, posteriors_of, uniform
 from collidescope import CollisionClassifier
 
 #: (rows, generator) → inputs, labels, true posteriors
@@ -34,12 +34,11 @@ def drawn(P: Any, rng: Any) -> Any:
 
 
 def of_logits(inputs: Callable[[int, Any], Any], logits: Callable[[Any], Any]) -> Kind:
-    """Labels drawn from the softmax of the logits; of one column, the log odds of two classes."""
+    """Labels drawn from the softmax of the logits."""
 
     def sample(n: int, rng: Any) -> Sample:
         X = inputs(n, rng)
-        z = np.reshape(logits(X), (n, -1))
-        P = softmax(np.hstack([z, np.zeros((n, 1))]) if z.shape[1] == 1 else z, axis=1)
+        P = posteriors_of(logits(X))
         return X, drawn(P, rng), P
 
     return sample

@@ -10,7 +10,7 @@ The objective is ``mean cross-entropy + penalty/(2n) · ‖W‖²`` with standar
 relevance determination; MacKay 1994, Tipping 2001): of many features that say nothing, most are left out. With
 ``v = w/√τ``, whose prior variance is 1, and ``s²_jk`` its posterior variance, ``τ_j`` becomes
 ``τ_j · Σ_k v²_jk / (1 + Σ_k (1 - s²_jk))`` in each of a few rounds. The 1 is the prior on τ_j, ∝ τ_j^(-1/2), without
-which a third of the features that say nothing would stay.
+which many of the features that say nothing would stay.
 
 Where the truth is log-linear (Gaussian classes with one covariance) or log-quadratic (with several), these reach it
 with a fraction of the rows that a network or a forest needs.
@@ -39,7 +39,7 @@ from collidescope.learners.base import (
 
 MOST_KEPT = 100_000_000  #: numbers of the feature matrix kept in memory (400 MB); beyond, it is made anew at every step
 FLAT = 1e-3  #: a step of L-BFGS that raises the log likelihood of all rows by less than this is the end
-MAX_ITERATIONS, ROUND_ITERATIONS = 200, 25  #: and of a round whose priors will change
+MAX_ITERATIONS, ROUND_ITERATIONS = 200, 25  #: of a fit, and of a round whose priors will change
 MAX_FACTOR_ITERATIONS = 100  #: factors are not convex and creep at the end, where the held-out loss no longer changes
 MOST_WORK = 1_000_000_000  #: multiplications of a pass (rows × features × classes) that L-BFGS can afford
 #: Features up to which products are tried (d = 30, and 60 where most are left out): beyond, a network costs less.
