@@ -141,7 +141,10 @@ def test_rows_of_weight_zero_are_as_good_as_left_out():
     given = {"errors": (scores > 0.3).astype(float), "folds": np.arange(60) % 4}
     left = {name: values[:40] for name, values in given.items()}
     whole = limit_from_scores(scores, SIZES, baseline=0.5, sample_weight=w, **given)
-    assert whole == limit_from_scores(scores[:40], SIZES, baseline=0.5, **left)
+    plain = limit_from_scores(scores[:40], SIZES, baseline=0.5, **left)
+    known = {name: value for name, value in plain._values().items() if value is not None}
+    for name, value in known.items():  # not to the last bit: processors add up more rows in another order
+        np.testing.assert_allclose(getattr(whole, name), value, rtol=1e-10, atol=1e-16)
 
 
 def test_luck_shared_by_a_fold_widens_the_errors_of_differences():
