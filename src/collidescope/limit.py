@@ -419,7 +419,9 @@ def _matrix(
     noise = np.einsum("t,s,tsij->ij", contrast, contrast, products) - (w**2).sum() * learned**2
     scale = np.outer(priors, priors)
     distinct = float(((learned - seen * alike) ** 2 / scale).sum())
-    share = max(1 - float((noise / scale).sum()) / distinct, 0.0) if seen > 0 and distinct > 0 else 0.0
+    # E[δ δᵀ] is positive semi-definite, so no entry exceeds its trace: where one does, most of the shape is noise.
+    possible = min(max(seen, 0.0) / max(float(np.abs(learned).max()), np.finfo(float).tiny), 1.0)
+    share = possible * float(np.clip(1 - (noise / scale).sum() / distinct, 0, 1)) if distinct > 0 else 0.0
     g = -share / max(seen, np.finfo(float).tiny) * contrast
     g[-1] -= (1 - share) / max(now, np.finfo(float).tiny)
     shape = -np.tensordot(g, Z, 1)
