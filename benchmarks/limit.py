@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -236,6 +237,18 @@ def again(run: dict[str, Any]) -> dict[str, Any]:
     (low, high), (bayes_low, bayes_high) = limit.pber_interval(LEVEL), limit.bayes_error_interval(LEVEL)
     ends = {"low": low, "high": high, "bayes_low": bayes_low, "bayes_high": bayes_high}
     return run | ends | {"limit": limit.pber, "state": limit.state}
+
+
+def doubled(run: dict[str, Any]) -> dict[str, Any]:
+    """What a recorded curve without its last size says about that size, twice the rows, and what was found there."""
+    whole = Limit.from_dict(run["curve"])
+    left: dict[str, Any] = {"sizes": whole.sizes[:-1], "scores": whole.scores[:-1]}
+    left |= {"covariance": whole.covariance[:-1, :-1], "errors": None, "error_covariance": None, "matrix": None}
+    known = replace(whole, **left)
+    low, said, high = (float(end[0]) for end in known.continuation([whole.sizes[-1]], LEVEL))
+    before, found = (float(score) for score in whole.scores[-2:])
+    falls = {"before": before, "fall": before - found, "said": before - said, "inside": low <= found <= high}
+    return {"problem": run["problem"], "state": known.state} | falls
 
 
 def tables(runs: list[dict[str, Any]]) -> None:

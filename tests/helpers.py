@@ -111,6 +111,9 @@ def limit_like(cm, state: str = "still learning", *, share: float = 0.6, n: int 
         bayes_error_interval=lambda level=0.95: (0.25 * b, 0.5 * cm.pber),
         matrix=type(cm)((1 - share) * np.eye(cm.n_classes) + share * cm.matrix, cm.priors, cm.classes),
         curve=curve,
+        continuation=lambda rows, level: [
+            part * (b + (cm.pber - b) * np.sqrt(n / np.array(rows))) for part in (0.9, 1, 1.1)
+        ],
         state=state,
         reason=reason,
         to_dict=lambda: {"format": "collidescope.limit", "sizes": sizes.tolist()},

@@ -121,7 +121,12 @@ def test_the_continuation_runs_from_the_curve_to_the_range():
     with pytest.raises(ValueError, match="level"):
         limit.continuation([800], 1.5)
     for level in (0.2, 0.8):
-        assert limit.continuation([1e15], level)[0][0] == pytest.approx(limit.pber_interval(level)[0], abs=0.002)
+        low, middle, high = (end[0] for end in limit.continuation([1e15], level))
+        assert (low, high) == pytest.approx(limit.pber_interval(level), abs=0.002)
+        assert middle == pytest.approx(limit.pber, abs=0.002)
+    assert limit.continuation([1600])[1] == pytest.approx(0.2 + 0.1 / np.sqrt(2), abs=0.005)  # twice the rows
+    unskilled = replace(limit, baseline=0.3, skill_stderr=0.01)
+    assert unskilled.continuation([1600, 1e15])[0].tolist() == [0, 0]
 
 
 def test_covariance_of_the_means_is_that_of_a_loop_over_rows():

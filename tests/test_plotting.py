@@ -9,7 +9,7 @@ import pytest
 
 import collidescope as cs
 from collidescope.show import CollisionMatrixDisplay, DendrogramDisplay, LimitDisplay, PosteriorDisplay
-from collidescope.show.displays import continuation
+from collidescope.show.displays import REACH
 from helpers import limit_like, planted, random_posteriors
 
 matplotlib = pytest.importorskip("matplotlib")
@@ -143,11 +143,9 @@ def test_the_limit_is_a_curve_the_range_and_a_band_that_ends_in_it_unless_learni
     np.testing.assert_allclose(display.errorbar_[0].get_xydata(), limit.curve[["rows", "pber"]])
     ends = np.array(display.range_[2][0].get_segments())[0][:, 1]
     np.testing.assert_allclose(ends, limit.pber_interval())
-    path = continuation(limit.curve, limit.pber, *limit.pber_interval())
-    b, now, n = limit.pber, limit.curve["pber"].iloc[-1], limit.curve["rows"].iloc[-1]
-    np.testing.assert_allclose(path["middle"], b + (now - b) * (path["rows"] / n) ** -0.5)  # the planted curve
+    low, _, high = limit.continuation(limit.curve["rows"].iloc[-1] * np.array([1, REACH]), 0.95)
     band = display.band_.get_datalim(display.ax_.transData)
-    np.testing.assert_allclose([band.y0, band.y1], [path["low"].min(), path["high"].max()])
+    np.testing.assert_allclose([band.y0, band.y1], [low.min(), high.max()])
     display = LimitDisplay.from_limit(limit_like(exact(3), "hardly begun")).plot()
     assert display.band_ is None
     assert "hardly begun" in display.ax_.get_title()

@@ -192,11 +192,17 @@ class Limit(Value):
         return pd.DataFrame(columns)
 
     def continuation(self, sizes: ArrayLike, level: float = 0.95) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """(low, middle, high) of PBER(m) at any training sizes m: the band that a picture of the curve continues in."""
+        """(low, middle, high) of PBER(m) for training sizes m: what more rows would give, ``continuation([2 * n])``.
+
+        They end in :meth:`pber_interval` and :attr:`pber`.
+        """
         tail = (1 - check.check_between(level, 0, 1, "level")) / 2
         sizes = check.check_finite(sizes, "sizes", ndim=1)
         fits = [_fit(self.sizes, self.scores, self.covariance, self.n_rows, size) for size in sizes]
-        return tuple(np.array([fit.quantile(q) for fit in fits]) for q in (tail, 0.5, 1 - tail))  # type: ignore[return-value]
+        low, middle, high = (np.array([fit.quantile(q) for fit in fits]) for q in (tail, 0.5, 1 - tail))
+        middle = np.maximum(middle, self.pber)
+        high = np.minimum(np.maximum(high, float(self.scores[-1]) + self._half_width(level)), 1.0)
+        return 0.0 * low if self._not_begun else np.minimum(low, middle), middle, high
 
     @cached_property
     def _posterior(self) -> _Posterior:

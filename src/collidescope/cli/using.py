@@ -141,7 +141,7 @@ def limit(
     plot: Annotated[File, option("FILE.png", "Draw the curve (.png, .svg or .pdf).")] = None,
     seed: opt.Seed = 0,
 ) -> None:
-    """What would unlimited rows of this kind leave? How good could it get?
+    """What would twice the rows, or unlimited ones, leave? How good could it get?
 
     Reads the learning curve that `fit` stored with the model: how often an input would get another label, from models
     trained on an eighth, a quarter, half and all of the rows, and where that goes. Of a table it fits a model first.
@@ -170,10 +170,11 @@ def limit(
     curve, said = learning_curve(found), headline(model.collision_matrix_, found)
     sizes = curve.frame.assign(rows=curve.frame["rows"].round().astype(int))
     numbers = sizes.to_string(index=False, float_format="{:.4f}".format)
-    words = "\n".join([*said, f"\n{numbers}\n\nVerdict: {curve.verdict}."])
+    words = "\n".join([*said, f"\n{numbers}\n\nVerdict: {curve.words}."])
     draw: Any = cs.LimitDisplay.from_limit(found).plot
     drawn = "curve", plot, lambda path: draw().figure_.savefig(path)
-    run.tell(words, found.to_dict() | {"verdict": curve.verdict, "headline": said}, drawn)
+    more = {"verdict": curve.verdict, "headline": said, "doubled": list(curve.doubled)}
+    run.tell(words, found.to_dict() | more, drawn)
 
 
 @command(*opt.READING, "title", *opt.PRINTING, report=opt.PAGE)

@@ -19,11 +19,11 @@ from collidescope._checks import FloatArray, IntArray
 from collidescope._text import READABLE, short
 from collidescope.applications._inputs import Names, check_matrix
 from collidescope.applications.consolidation import ConsolidationPlan
+from collidescope.limit import Limit
 from collidescope.matrix import CollisionMatrix
 from collidescope.trust import limit_of
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, SubFigure
 
@@ -43,8 +43,6 @@ BEND = 1 / 3
 TICKS, APART = (1, 0.7, 0.4, 0.2, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0001, 0), 0.08
 #: The continuation of a curve is drawn up to this many times the rows, at so many places.
 REACH, PLACES = 100.0, 25
-#: Exponents of the power law that the continuation may have, and the usual one where the curve is flat.
-EXPONENTS, USUAL = (0.15, 1.0), 0.5
 #: Up to this many classes every input has a bar for each; with more, bars for its most likely ones.
 ALL_BARS, MOST_LIKELY = 12, 8
 
@@ -249,59 +247,43 @@ def leaf_order(affinity: FloatArray) -> IntArray:
     return np.asarray(leaves_list(linkage(pairs.max() - pairs, "average", optimal_ordering=True)), dtype=np.intp)
 
 
-def continuation(curve: pd.DataFrame, pber: float, low: float, high: float) -> dict[str, FloatArray]:
-    """Where the curve goes: ``rows``, ``low``, ``middle``, ``high``, from the last size to ``REACH`` times it.
-
-    For each end b of the range (and for ``pber``) the curve b + (PBER(n) - b) (m/n)^-c through its last point, with
-    the exponent c that fits the other points best: this is for the eye.
-    """
-    sizes, values = curve[["rows", "pber"]].to_numpy(dtype=np.float64).T
-    rows = sizes[-1] * np.geomspace(1.0, REACH, PLACES)
-    path = {"rows": rows}
-    for name, end in (("low", low), ("middle", pber), ("high", high)):
-        gap = values - end
-        c = USUAL
-        if len(gap) > 1 and (gap > 0).all():
-            c = float(np.clip(-np.polyfit(np.log(sizes), np.log(gap), 1)[0], *EXPONENTS))
-        path[name] = end + (values[-1] - end) * (rows / sizes[-1]) ** -c
-    return path
+def continuation(limit: Limit, level: float = 0.95) -> dict[str, FloatArray] | None:
+    """Where the curve goes from its last size on: ``rows``, ``low``, ``middle``, ``high``; None if nobody can tell."""
+    if limit.state not in READABLE:
+        return None
+    rows = limit.curve["rows"].iloc[-1] * np.geomspace(1.0, REACH, PLACES)
+    return dict(zip(("rows", "low", "middle", "high"), (rows, *limit.continuation(rows, level)), strict=True))
 
 
 @dataclass(eq=False, repr=False)
 class LimitDisplay(Display):
     """PBER against the number of rows, its continuation as a band, and the range at the limit.
 
-    They are in ``errorbar_``, ``band_`` (or None) and ``range_``.
+    They are in ``errorbar_``, ``band_`` (None where learning has hardly begun) and ``range_``.
 
     Parameters
     ----------
-    curve : DataFrame; one row per training size: ``rows``, ``pber`` and ``pber_stderr``
-    pber, low, high : float; PBER at the limit, and the ends of its range
-    state : str; where it is neither "settled" nor "still learning" no continuation is drawn
+    limit : Limit
+    level : float; of the band and the range
 
     Examples
     --------
-    >>> import pandas as pd
-    >>> curve = pd.DataFrame({"rows": [125, 250, 500, 1000], "pber": [0.3, 0.26, 0.23, 0.21], "pber_stderr": 0.01})
-    >>> display = LimitDisplay(curve, pber=0.15, low=0.12, high=0.2, state="still learning").plot()
-    >>> display.ax_.get_xticklabels()[-1].get_text()
+    >>> from collidescope import Limit
+    >>> limit = Limit([250, 500, 1000], [0.4, 0.3, 0.25], 1e-5 * np.eye(3), stderr=0.003, n_rows=4000)
+    >>> LimitDisplay.from_limit(limit).plot().ax_.get_xticklabels()[-1].get_text()
     'unlimited'
     """
 
-    curve: pd.DataFrame
+    limit: Limit
     _: KW_ONLY
-    pber: float
-    low: float
-    high: float
-    state: str
+    level: float = 0.95
 
     @classmethod
-    def from_limit(cls, limit: Any, *, level: float = 0.95) -> Self:
+    def from_limit(cls, limit: Limit, *, level: float = 0.95) -> Self:
         """The display of a :class:`~collidescope.limit.Limit`, its range at ``level``."""
         if limit_of(limit) is not limit or limit is None:
             raise ValueError(f"limit must be a Limit (clf.limit_), got {type(limit).__name__}")
-        low, high = limit.pber_interval(level)
-        return cls(limit.curve, pber=float(limit.pber), low=low, high=high, state=str(limit.state))
+        return cls(limit, level=level)
 
     @classmethod
     def from_estimator(cls, clf: Any, *, level: float = 0.95) -> Self:
@@ -309,32 +291,30 @@ class LimitDisplay(Display):
         limit = limit_of(clf)
         if limit is None:
             raise ValueError(f"clf must be fitted with limit=True, got {type(clf).__name__} without limit_")
-        return cls.from_limit(limit, level=level)
+        return cls(limit, level=level)
 
     def plot(self, ax: Axes | None = None, **kw: Any) -> Self:
         """Draw the curve; ``kw`` is for its ``Axes.errorbar``."""
-        sizes, values = self.curve[["rows", "pber"]].to_numpy(dtype=np.float64).T
-        error = self.curve["pber_stderr"].to_numpy() if "pber_stderr" in self.curve else None
+        sizes, values, errors = self.limit.curve[["rows", "pber", "pber_stderr"]].to_numpy(dtype=np.float64).T
+        (low, high), path = self.limit.pber_interval(self.level), continuation(self.limit, self.level)
         ax = self._axes(ax, (6.4, 3.8))
         self.band_ = None
-        if known := self.state in READABLE:
-            path = continuation(self.curve, self.pber, self.low, self.high)
+        if path is not None:
             self.band_ = ax.fill_between(path["rows"], path["low"], path["high"], color=ACCENT, alpha=0.18, lw=0)
             ax.plot(path["rows"], path["middle"], color=ACCENT, linestyle="--", linewidth=1.2)
         style: dict[str, Any] = DOTS | {"fmt": "o-", "color": INK, "ecolor": QUIET}
-        self.errorbar_ = ax.errorbar(sizes, values, yerr=error, **(style | kw))
-        edge, middle = sizes[-1] * REACH * 2.0, self.pber if known else (self.low + self.high) / 2
-        ends = [[middle - self.low], [self.high - middle]]
-        style = {"fmt": "o" if known else "none", "color": ACCENT, "ecolor": ACCENT, "capsize": 6, "lw": 2.5}
-        self.range_ = ax.errorbar([edge], [middle], yerr=ends, **style)
+        self.errorbar_ = ax.errorbar(sizes, values, yerr=errors, **(style | kw))
+        edge, middle = sizes[-1] * REACH * 2.0, (low + high) / 2 if path is None else self.limit.pber
+        style = {"fmt": "none" if path is None else "o", "color": ACCENT, "ecolor": ACCENT, "capsize": 6, "lw": 2.5}
+        self.range_ = ax.errorbar([edge], [middle], yerr=[[middle - low], [high - middle]], **style)
         tidy(ax)
         ax.set_xscale("log")
         ax.minorticks_off()
         ax.set_xticks([*sizes, edge], [*(f"{n:,.0f}" for n in sizes), "unlimited"])
         ax.set(xlabel="rows", ylabel="inputs that would get another label")
-        ax.set_ylim(0, 1.08 * max(values.max(), self.high))
+        ax.set_ylim(0, 1.08 * max(values.max(), high))
         ax.yaxis.set_major_formatter(lambda share, _: f"{share:.3g}" if share < 0.01 else f"{share:.0%}")
-        ax.set_title("" if known else "no continuation: learning has hardly begun", fontsize="medium")
+        ax.set_title("no continuation: learning has hardly begun" if path is None else "", fontsize="medium")
         return self
 
 

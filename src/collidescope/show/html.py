@@ -50,6 +50,7 @@ _TABLE = {"columns": [str], "rows": [[(str, int, float, None)]]}
 _BAND = _each([float], "rows low middle high")
 _CURVE = {"rows": [float], "pber": [float], "stderr": [_SHARE]}
 _LIMIT = _each(str, "state reason words") | _each(float, "pber low high") | {"curve": _CURVE, "band": (_BAND, None)}
+_LIMIT["doubled"] = _each(float, "low middle high")
 _AUDITED = _each(str, "true predicted") | _each(float, "observed best fixable low high") | {"flagged": bool}
 _AUDIT = _each(int, "n_rows n_pairs") | _each(float, "error best fixable") | {"verdict": str, "cautions": [str]}
 _AUDIT |= _each([float, float], "error_interval fixable_interval") | {"pairs": [_AUDITED]}

@@ -16,7 +16,7 @@ import pandas as pd
 
 from collidescope import _checks as check
 from collidescope._environment import environment
-from collidescope._text import LEVEL, READABLE, headline, limit_facts, limit_words, upper_limit
+from collidescope._text import LEVEL, headline, limit_facts, limit_words, upper_limit
 from collidescope.applications._inputs import Told, plain
 from collidescope.applications.audit import audit, bayes_confusion, predicted_codes
 from collidescope.applications.consolidation import consolidate
@@ -178,12 +178,10 @@ def limit_part(limit: Any) -> dict[str, Any]:
     """The curve, where it goes, and what is left."""
     facts: dict[str, Any] = limit_facts(limit)
     part = {name.removeprefix("limit_").removeprefix("pber_"): value for name, value in facts.items()}
-    # Limits that were made elsewhere may lack standard errors.
-    curve = limit.curve.reindex(columns=["rows", "pber", "pber_stderr"])
-    ends = (part[name] for name in ("pber", "low", "high"))
-    band = continuation(curve, *ends) if part["state"] in READABLE else None
-    columns = curve.rename(columns={"pber_stderr": "stderr"}).to_dict("list")
-    return part | {"words": limit_words(facts), "curve": columns, "band": band}
+    columns = limit.curve[["rows", "pber", "pber_stderr"]].rename(columns={"pber_stderr": "stderr"}).to_dict("list")
+    doubled = limit.continuation([2 * columns["rows"][-1]], LEVEL)
+    part |= {"words": limit_words(facts), "curve": columns, "band": continuation(limit, LEVEL)}
+    return part | {"doubled": dict(zip(("low", "middle", "high"), (end[0] for end in doubled), strict=True))}
 
 
 def ceilings(

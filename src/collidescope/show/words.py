@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from collidescope._text import READABLE, between, duration, percent, quote
+from collidescope._text import READABLE, SMALLEST, between, duration, percent, quote
 from collidescope.trust import UNKNOWN
 
 #: A PBER that stays below this asks for nothing: fewer than one input in a hundred.
@@ -103,9 +103,10 @@ def _more_rows(summary: Summary) -> list[str]:
         return ["Whether more rows of this kind would help cannot be told yet: the last doubling is within luck."]
     if limit["state"] == "settled":
         return ["More rows of this kind would hardly help: it takes inputs that say more, or fewer classes."]
-    missing = max(0.0, pber["value"] - limit["pber"])
-    part = f"about {points(missing)} of the {points(pber['value'])} percentage points are not learned yet"
-    return [f"More rows of this kind, or a model that learns more from them, would help: {part}."]
+    left, gain = (max(0.0, pber["value"] - end) for end in (limit["pber"], limit["doubled"]["middle"]))
+    part = f"about {points(left)} of the {points(pber['value'])} percentage points are not learned yet"
+    twice = f"; twice the rows would take off about {points(gain)}" if gain >= SMALLEST else ""
+    return [f"More rows of this kind, or a model that learns more from them, would help: {part}{twice}."]
 
 
 def _about_classes(summary: Summary) -> list[str]:
