@@ -25,7 +25,7 @@ def test_nothing_is_said_at_verbose_0_but_every_step_is_logged(capsys, monkeypat
             progress.step()
     assert capsys.readouterr().out == terminal.getvalue() == ""
     said = [record.message.split(",")[0] for record in caplog.records]
-    assert said == [f"training folds: {i} of 3" for i in (1, 2, 3)]
+    assert said == [f"training folds: {share}%" for share in (33, 67, 100)]
 
 
 def test_what_is_left_follows_from_the_pace_so_far(capsys, monkeypatch):
@@ -36,7 +36,7 @@ def test_what_is_left_follows_from_the_pace_so_far(capsys, monkeypatch):
         progress.step()
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert captured.err.splitlines() == ["x: 1 of 4, 10 s, about 30 s left", "x: 2 of 4, 30 s, about 30 s left"]
+    assert captured.err.splitlines() == ["x: 25%, 10 s, about 30 s left", "x: 50%, 30 s, about 30 s left"]
 
 
 @pytest.mark.parametrize("columns", [60, 120])

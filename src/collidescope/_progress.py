@@ -51,7 +51,8 @@ class Progress:
         text = f"{self.what}: {self.done}, {elapsed:.0f} s"
         if self.total:
             left = elapsed / self.done * (self.total - self.done)
-            text = f"{self.what}: {self.done} of {self.total}, {elapsed:.0f} s, about {left:.0f} s left"
+            # A share: steps are of any size, and of a fit eight to a fold.
+            text = f"{self.what}: {self.done / self.total:.0%}, {elapsed:.0f} s, about {left:.0f} s left"
         logger.info(text)
         if self._bar is not None:
             self._move(self.done, elapsed, self.what)

@@ -20,7 +20,7 @@ from sklearn.utils import check_random_state
 
 from collidescope import _checks as check
 from collidescope._checks import ArrayLike, CollisionWarning
-from collidescope._text import LEVEL, between, percent, span, words_html
+from collidescope._text import LEVEL, READABLE, between, percent, span, words_html
 from collidescope.equations.bounds import condition_number
 from collidescope.estimators import estimate_collisions
 from collidescope.matrix import CollisionMatrix
@@ -64,14 +64,14 @@ class LearningCurve:
     """PBER against the number of rows that models were trained on: made by :func:`learning_curve`.
 
     ``frame`` has one row per training size, ``pber_limit`` and ``interval`` (95%) are what unlimited rows would leave,
-    ``doubled`` (low, middle, high) what twice the rows would. ``verdict`` is "settled", "more rows would lower it", or
-    "too few rows to say", and ``reason`` says why.
+    ``doubled`` what twice the rows would: (low, middle, high), or None where nobody can tell. ``verdict`` is "settled",
+    "more rows would lower it", or "too few rows to say", and ``reason`` says why.
     """
 
     frame: pd.DataFrame
     pber_limit: float
     interval: tuple[float, float]
-    doubled: tuple[float, float, float]
+    doubled: tuple[float, float, float] | None
     verdict: str
     reason: str = ""
 
@@ -82,15 +82,17 @@ class LearningCurve:
 
     @property
     def words(self) -> str:
-        """The verdict, and what twice the rows would leave, or why that cannot be said."""
-        if self.verdict == UNKNOWN:
-            return f"{self.verdict} ({self.reason.removeprefix(UNKNOWN).strip(' :.') or 'the curve cannot be read'})"
+        """The verdict, why it cannot be told where that is so, and what twice the rows would leave."""
+        why = self.reason.removeprefix(UNKNOWN).strip(" :.") or "the curve cannot be read"
+        said = f"{self.verdict} ({why})" if self.verdict == UNKNOWN else self.verdict
+        if self.doubled is None:
+            return said
         low, middle, high = self.doubled
-        return f"{self.verdict}; twice the rows would leave about {percent(middle)}{between(low, high)}"
+        return f"{said}; twice the rows would leave about {percent(middle)}{between(low, high)}"
 
     def __str__(self) -> str:
         steps = " → ".join(f"{p:.3f} at {n:,.0f}" for p, n in zip(self.frame["pber"], self.frame["rows"], strict=True))
-        left = "" if self.verdict == UNKNOWN else f", unlimited rows of this kind {span(*self.interval)}"
+        left = "" if self.doubled is None else f", unlimited rows of this kind {span(*self.interval)}"
         return f"PBER {steps} rows. Verdict: {self.words}{left}."
 
     def _repr_html_(self) -> str:
@@ -142,9 +144,11 @@ def learning_curve(source: Any) -> LearningCurve:
         raise ValueError(f"source must be a fitted classifier with a limit, got {given}: fit again with limit=True")
     # A last drop within luck, with room below: neither settled nor seen to fall.
     verdict = UNKNOWN if limit.reason.startswith(UNKNOWN) else VERDICTS.get(limit.state, UNKNOWN)
-    low, middle, high = (float(end[0]) for end in limit.continuation([2 * limit.curve["rows"].iloc[-1]], LEVEL))
-    ends = limit.pber_interval(LEVEL), (low, middle, high)
-    return LearningCurve(limit.curve, float(limit.pber), *ends, verdict, limit.reason)
+    doubled = None
+    if limit.state in READABLE:
+        low, middle, high = (float(end[0]) for end in limit.continuation([2 * limit.curve["rows"].iloc[-1]], LEVEL))
+        doubled = low, middle, high
+    return LearningCurve(limit.curve, float(limit.pber), limit.pber_interval(LEVEL), doubled, verdict, limit.reason)
 
 
 def limit_of(source: Any) -> Any:

@@ -173,7 +173,7 @@ def limit(
     words = "\n".join([*said, f"\n{numbers}\n\nVerdict: {curve.words}."])
     draw: Any = cs.LimitDisplay.from_limit(found).plot
     drawn = "curve", plot, lambda path: draw().figure_.savefig(path)
-    more = {"verdict": curve.verdict, "headline": said, "doubled": list(curve.doubled)}
+    more = {"verdict": curve.verdict, "headline": said, "doubled": curve.doubled}
     run.tell(words, found.to_dict() | more, drawn)
 
 

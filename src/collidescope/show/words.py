@@ -99,14 +99,17 @@ def _more_rows(summary: Summary) -> list[str]:
         return [f"More rows would make this surer: {ends}. Four times the rows about halve the interval."]
     if limit["state"] not in READABLE:
         return ["Gather more rows, or try another model, before you act: learning has hardly begun."]
+    left, gain = (max(0.0, pber["value"] - end) for end in (limit["pber"], limit["doubled"]["middle"]))
+    twice = (
+        f"twice the rows would take off about {points(gain)}" if gain >= SMALLEST else "twice the rows would do little"
+    )
     if limit["reason"].startswith(UNKNOWN):
-        return ["Whether more rows of this kind would help cannot be told yet: the last doubling is within luck."]
+        luck = "the last doubling is within luck"
+        return [f"Whether more rows of this kind would help cannot be told yet: {luck}; at best guess, {twice}."]
     if limit["state"] == "settled":
         return ["More rows of this kind would hardly help: it takes inputs that say more, or fewer classes."]
-    left, gain = (max(0.0, pber["value"] - end) for end in (limit["pber"], limit["doubled"]["middle"]))
     part = f"about {points(left)} of the {points(pber['value'])} percentage points are not learned yet"
-    twice = f"; twice the rows would take off about {points(gain)}" if gain >= SMALLEST else ""
-    return [f"More rows of this kind, or a model that learns more from them, would help: {part}{twice}."]
+    return [f"More rows of this kind, or a model that learns more from them, would help: {part}; {twice}."]
 
 
 def _about_classes(summary: Summary) -> list[str]:
