@@ -104,8 +104,8 @@ def _more_rows(summary: Summary) -> list[str]:
         f"twice the rows would take off about {points(gain)}" if gain >= SMALLEST else "twice the rows would do little"
     )
     if limit["reason"].startswith(UNKNOWN):
-        luck = "the last doubling is within luck"
-        return [f"Whether more rows of this kind would help cannot be told yet: {luck}; at best guess, {twice}."]
+        said = f"the last doubling is within luck. At a guess, {twice}{' percentage points' * (gain >= SMALLEST)}"
+        return [f"Whether more rows of this kind would help cannot be told yet: {said}."]
     if limit["state"] == "settled":
         return ["More rows of this kind would hardly help: it takes inputs that say more, or fewer classes."]
     part = f"about {points(left)} of the {points(pber['value'])} percentage points are not learned yet"
