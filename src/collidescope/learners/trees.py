@@ -237,8 +237,9 @@ MAX_ROUNDS, MAX_TREES = 300, 2_000  #: rounds, and trees of all kinds, rounds an
 PARTS, PATIENCE = 6, 20  #: parts of the rows that are held out in turn; rounds without gain that end the growth
 #: Step of a round: this many over the rounds that classes leave, within limits. Many rows afford larger steps.
 RATE_ROUNDS, LEARNING_RATE, LARGE_RATE, FASTEST = 12.0, 0.1, 0.16, 0.3
-#: Rows × trees per round: × parts held out in turn; and up to which all are trained on once the rounds are known.
-CROSS_VALIDATED, REFITTED = 10_000, 30_000
+#: Rows × trees per round: × parts held out in turn; and up to which all are trained on once the rounds are known. With
+#: fewer rows than so many times the features, the features take the time.
+CROSS_VALIDATED, REFITTED, ROWS_PER_FEATURE = 10_000, 30_000, 10
 BLIND_ROUNDS = 30  #: rounds where nothing can be held out
 #: Rows of more features (pixels) are wide: a tree sees a sample of as many of them.
 WIDE = 300
@@ -310,7 +311,8 @@ def _boost(task: Task, part: IntArray, options: dict[str, Any], most: int) -> st
     if not folds:  # a single group: nothing to hold out
         booster = lightgbm.train(options, data(), BLIND_ROUNDS)
     elif work <= REFITTED:
-        used = folds[: max(1, CROSS_VALIDATED // work)]
+        cost = options["num_class"] * max(X.shape[0], ROWS_PER_FEATURE * X.shape[1])
+        used = folds[: max(1, CROSS_VALIDATED // cost)]
         curve = lightgbm.cv(options, data(), most, folds=iter(used), callbacks=[stop])
         booster = lightgbm.train(options, data(), len(next(iter(curve.values()))))  # type: ignore[arg-type]
     else:
