@@ -13,10 +13,9 @@ from typing import Annotated
 
 import numpy as np
 from scipy.linalg import eigh
-from scipy.optimize import minimize
 
-from collidescope._checks import IntArray
 from collidescope.learners.base import ArrayMember, Float32, FloatArray, Task, log_softmax
+from collidescope.learners.pool import likeliest
 
 GAMMAS = (0.25, 1.0, 4.0, 16.0)  #: γ in units of one over the median squared distance between two rows
 #: λ, in units of the mean eigenvalue's scale (1 on the diagonal of the kernel matrix).
@@ -64,7 +63,11 @@ class Kernel(ArrayMember):
         scaled = X * self.spread
         _, coefficients, scores = _ridge(scaled, Y, w, self.gamma, m)
         self.landmarks, self.coefficients = scaled[:m], coefficients.astype(np.float32)
-        self.calibration = _calibrate(self._evidence(scores), task.codes[order], w)
+        # Non-negative weights of the evidence, with the scores left out, that make the labels likeliest.
+        w = w.astype(np.float64) * (len(w) / w.sum(dtype=np.float64))
+        bounds = [(0, LARGEST_CALIBRATION), (0, 2), (0, 2)]
+        start = np.array([4.0, 0.5, 0.5])
+        self.calibration = likeliest(self._evidence(scores), task.codes[order], w, start, bounds)
 
     @property
     def row_numbers(self) -> int:
@@ -125,20 +128,3 @@ def _ridge(X: Float32, Y: Float32, w: Float32, gamma: float, n_landmarks: int) -
         if loss < best:
             best, rotated, scores = loss, ATY * shrunk, Y - residuals / root_w
     return best, inverse_root @ (rotated if V is None else V @ rotated), scores
-
-
-def _calibrate(evidence: Float32, codes: IntArray, w: Float32) -> FloatArray:
-    """Non-negative weights of the evidence (3, n, K) that make the labels most likely, with the scores left out."""
-    rows, w = np.arange(len(codes)), (w / w.sum()).astype(np.float64)
-
-    def loss(parameters: FloatArray) -> tuple[float, FloatArray]:
-        z = np.tensordot(parameters, evidence, 1)
-        z -= z.max(axis=1, keepdims=True)
-        p = np.exp(z)
-        total = p.sum(axis=1)
-        gradient = ((p * evidence).sum(axis=2) / total - evidence[:, rows, codes]) @ w
-        return float(w @ (np.log(total) - z[rows, codes])), gradient
-
-    bounds = [(0, LARGEST_CALIBRATION), (0, 2), (0, 2)]
-    found = minimize(loss, [4.0, 0.5, 0.5], jac=True, method="L-BFGS-B", bounds=bounds)
-    return np.asarray(found.x, dtype=np.float64)

@@ -7,6 +7,8 @@ overfitting or averaging did to the confidence.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 from scipy.optimize import minimize
@@ -50,10 +52,9 @@ def pool_weights(
         prior = _prior_weights(logs[:, np.arange(len(rows)), codes[rows]], w)
         while True:
             start = prior[active] / prior[active].sum()
-            given, bounds = (centred[active], codes[rows], w, start), [(0, None)] * len(start)
-            found = minimize(_loss, start, given, jac=True, method="L-BFGS-B", bounds=bounds)
+            found = likeliest(centred[active], codes[rows], w, start, [(0, None)] * len(start), WEIGHT_SPREAD)
             weights[:] = 0
-            weights[active] = found.x
+            weights[active] = found
             small = active & (weights < SMALLEST_WEIGHT)
             if not small.any() or small.sum() == active.sum():
                 return weights
@@ -85,10 +86,32 @@ def pool(log_posteriors: npt.NDArray[np.floating], weights: npt.ArrayLike) -> Fl
     return np.asarray(p / p.sum(axis=1, keepdims=True))
 
 
+def likeliest(
+    logs: npt.NDArray[np.floating],
+    codes: IntArray,
+    w: FloatArray,
+    start: FloatArray,
+    bounds: Sequence[tuple[float, float | None]],
+    spread: float = np.inf,
+) -> FloatArray:
+    """Exponents a under which the labels are likeliest, p ∝ exp(Σ_m a_m logs[m]); ``logs`` are (M, n, K).
+
+    The n weights ``w`` have mean 1. A priori a is normal around ``start``, where the search begins, with deviation
+    ``spread``.
+    """
+    found = minimize(_loss, start, (logs, codes, w, start, spread), jac=True, method="L-BFGS-B", bounds=bounds)
+    return np.asarray(found.x, dtype=np.float64)
+
+
 def _loss(
-    weights: FloatArray, logs: FloatArray, codes: IntArray, w: FloatArray, prior: FloatArray
+    weights: FloatArray,
+    logs: npt.NDArray[np.floating],
+    codes: IntArray,
+    w: FloatArray,
+    prior: FloatArray,
+    spread: float,
 ) -> tuple[float, FloatArray]:
-    """Negative log posterior of the weights per row, and its gradient."""
+    """Negative log posterior of the exponents per row, and its gradient."""
     rows = np.arange(len(codes))
     z = np.tensordot(weights, logs, 1)
     z -= z.max(axis=1, keepdims=True)
@@ -96,7 +119,7 @@ def _loss(
     total = p.sum(axis=1, keepdims=True)
     p /= total
     p *= w[:, None]
-    away = (weights - prior) / WEIGHT_SPREAD**2
+    away = (weights - prior) / spread**2
     loss = w @ (np.log(total[:, 0]) - z[rows, codes]) + 0.5 * away @ (weights - prior)
     gradient = np.tensordot(logs, p, 2) - logs[:, rows, codes] @ w + away
     return loss / len(w), gradient / len(w)
