@@ -46,6 +46,7 @@ def one_draw(seed: int, rows: int, jobs: int, device: str) -> dict[str, Any]:
 
     return {
         "seed": seed,
+        "pool": _record.POOL,
         "seconds": seconds,
         "truth": truth.pber,
         "pber": cm.pber,

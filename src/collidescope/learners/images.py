@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import threading
+import warnings
 from copy import deepcopy
 from typing import Self
 
@@ -60,7 +61,9 @@ class Convolution(TorchMember):
         epochs = min(MOST_EPOCHS, max(FEWEST_EPOCHS, round((GPU_IMAGES if gpu else CPU_IMAGES) / len(X))))
         few = max(FEWEST_CHOOSING, round(CHOOSING_SHARE * epochs))
         # Deterministic kernels: the same seed gives the same network on one machine.
-        with torch.random.fork_rng(devices=[]), flushed_denormals(), one_thread(not gpu):
+        with torch.random.fork_rng(devices=[]), flushed_denormals(), one_thread(not gpu), warnings.catch_warnings():
+            # Recorded steps have a stream of their own, and the first one finds no context: torch says so, and goes on.
+            warnings.filterwarnings("ignore", "The AccumulateGrad node's stream|Attempting to run cuBLAS")
             chosen, best = frozenset[str](), math.inf
             for change in ((), *((each,) for each in TRIED)) if len(rest) else ():
                 module = self._train(task, [each[tried] for each in data], chosen.union(change), few, "choosing")
