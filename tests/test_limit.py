@@ -117,7 +117,6 @@ def test_the_continuation_runs_from_the_curve_to_the_range():
     assert middle[0] == pytest.approx(0.3, abs=0.005)
     assert (np.diff(middle) < 0).all()
     assert (low <= middle).all() and (middle <= high).all()  # noqa: PT018
-    assert low[-1] == pytest.approx(limit.pber_interval()[0], abs=0.01)
     with pytest.raises(ValueError, match="level"):
         limit.continuation([800], 1.5)
     for level in (0.2, 0.8):
