@@ -348,7 +348,7 @@ def read(text):
     cs.CollisionClassifier().fit(P, Y, groups=[1, 2]) => groups must have one entry per row
     Foreign("ridge", RidgeClassifier()) => predict_proba
     Foreign("knn", KNeighborsClassifier()).fit(Task(X, Y10 == "b", 2, sample_weight=np.ones(10))) => sample_weight
-    recipes_for("all", None, 100, (4,), 3) => members must be one of 'auto', 'quick'
+    recipes_for("all", None, 100, (4,), 3) => or a list of models, got 'all': for one model alone
     recipes_for(["linear", "linear"], None, 100, (4,), 3) => none twice
     recipes_for([], None, 100, (4,), 3) => at least one
     recipes_for(["nonsense"], None, 100, (4,), 3) => members must be names

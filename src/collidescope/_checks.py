@@ -257,7 +257,7 @@ def classes_of(y: npt.NDArray[Any], name: str = "y") -> npt.NDArray[Any]:
     except TypeError:
         raise ValueError(f"{name} mixes labels of kinds {kinds} that cannot be sorted: convert them to str") from None
     if classes.shape[0] < 2:
-        raise ValueError(f"{name} holds a single class ({classes[0]!r}): collisions need at least 2")
+        raise ValueError(f"{name} holds a single class ({classes.tolist()[0]!r}): collisions need at least 2")
     return classes
 
 

@@ -8,7 +8,6 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from collidescope import _checks as check
 from collidescope.learners.base import Foreign, Member
 
 #: Larger boosted trees with large leaves and nothing random, of few features: rules that hold exactly are learned so.
@@ -99,7 +98,9 @@ def recipes_for(
     if factory is not None:
         return [recipe("module", factory)]
     if isinstance(members, str):
-        check.check_choice(members, ["auto", "quick"], "members")
+        if members not in ("auto", "quick"):
+            hint = f"for one model alone write [{members!r}]"
+            raise ValueError(f"members must be 'auto', 'quick' or a list of models, got {members!r}: {hint}")
         suited = members_for(n, math.prod(shape), k, len(shape) > 1) if in_memory else ["network"]
         chosen = [name for name in suited if members == "auto" or name in QUICK or not in_memory]
     recipes = [recipe(entry) for entry in chosen]
