@@ -198,6 +198,8 @@ class Limit(Value):
         """
         tail = (1 - check.check_between(level, 0, 1, "level")) / 2
         sizes = check.check_finite(sizes, "sizes", ndim=1)
+        if sizes.min() < 1:
+            raise ValueError(f"sizes must be numbers of training rows, 1 or more, got {sizes.min():g}")
         fits = [_fit(self.sizes, self.scores, self.covariance, self.n_rows, size) for size in sizes]
         low, middle, high = (np.array([fit.quantile(q) for fit in fits]) for q in (tail, 0.5, 1 - tail))
         middle = np.maximum(middle, self.pber)

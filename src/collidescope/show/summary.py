@@ -25,7 +25,7 @@ from collidescope.matrix import CollisionMatrix, largest_pairs
 from collidescope.show import words
 from collidescope.show.displays import continuation, leaf_order
 from collidescope.show.rows import Source, resolve, rows_to_look_at, text
-from collidescope.trust import ShuffledControl, cautions, limit_of
+from collidescope.trust import ShuffledControl, cautions, learning_curve, limit_of
 
 HEADER = {"format": "collidescope.summary", "version": 2}
 #: Up to this many classes S is kept whole; beyond it, the most colliding classes and all others as one.
@@ -179,9 +179,8 @@ def limit_part(limit: Any) -> dict[str, Any]:
     facts: dict[str, Any] = limit_facts(limit)
     part = {name.removeprefix("limit_").removeprefix("pber_"): value for name, value in facts.items()}
     columns = limit.curve[["rows", "pber", "pber_stderr"]].rename(columns={"pber_stderr": "stderr"}).to_dict("list")
-    doubled = limit.continuation([2 * columns["rows"][-1]], LEVEL)
     part |= {"words": limit_words(facts), "curve": columns, "band": continuation(limit, LEVEL)}
-    return part | {"doubled": dict(zip(("low", "middle", "high"), (end[0] for end in doubled), strict=True))}
+    return part | {"doubled": learning_curve(limit).doubled}
 
 
 def ceilings(

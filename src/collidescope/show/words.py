@@ -99,7 +99,7 @@ def _more_rows(summary: Summary) -> list[str]:
         return [f"More rows would make this surer: {ends}. Four times the rows about halve the interval."]
     if limit["state"] not in READABLE:
         return ["Gather more rows, or try another model, before you act: learning has hardly begun."]
-    left, gain = (max(0.0, pber["value"] - end) for end in (limit["pber"], limit["doubled"]["middle"]))
+    left, gain = (max(0.0, pber["value"] - end) for end in (limit["pber"], limit["doubled"][1]))
     twice = (
         f"twice the rows would take off about {points(gain)}" if gain >= SMALLEST else "twice the rows would do little"
     )
