@@ -184,6 +184,7 @@ def votes_needed(
     two = (E_ZZ * (1 - 2 * S) + S**2 * (priors + np.diag(B)[:, None]) / 2) / priors**2
     now = n * cm.stderr**2
     if of == "pber":
+        # Two votes differ or do not: Bernoulli.
         two, now = np.array(cm.pber * (1 - cm.pber)), np.array(n * cm.pber_stderr**2)
     elif of != "matrix":
         if isinstance(of, str) or len(of) != 2:
@@ -195,8 +196,10 @@ def votes_needed(
     fast, slow = 2 / (each * (each - 1)), 2 / each
     variance, within = np.repeat(two[:, None], len(each), axis=1), np.zeros_like(two)
     if inverse_pairs < 1:
+        # g = (1 - share) · fast + share · slow has the mean ḡ = inverse_pairs + share · gap over the items at hand:
+        # now = between + within · ḡ and two = between + within, so within = (two - now) / (1 - ḡ).
         gap = 2 * inverse_votes - inverse_pairs
-        # The slowest fall that leaves a variance between items of 0 or more, then the fastest.
+        # The slowest fall that leaves a variance between items of 0 or more (ḡ ≤ now / two), then the fastest.
         most = np.clip((now / np.maximum(two, np.finfo(float).tiny) - inverse_pairs) / gap, 0, 1)
         variance[:] = 0
         for share in (most, np.zeros_like(two)):
@@ -259,6 +262,7 @@ def _wide_counts(votes: Any, names: Array) -> csr_array:
     if hasattr(votes, "columns"):
         votes = votes[names.tolist()]
     given = csr_array(votes.astype(np.float64)) if hasattr(votes, "tocsr") else None  # a copy
+    # Of a sparse table only what it stores is checked; with a zero, as nothing stored would be refused as empty.
     values = check.check_votes(votes if given is None else np.append(given.data, 0.0), "votes", every_row=False)
     table = csr_array(values) if given is None else given
     table.sum_duplicates()

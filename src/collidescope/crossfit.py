@@ -110,6 +110,8 @@ def fit_pool(plan: Plan, recipes: Sequence[Member], progress: Progress | None = 
         return _train_members(task, held.take(plan.splits[number][1]), recipes)
 
     folds, interrupted = run_folds(train, len(plan.splits), plan.n_jobs, progress, plan.share)
+    # After Ctrl-C the last fold may lack members: it is dropped unless it is the only one. Folds come in order, so
+    # the first splits belong to the folds that are kept.
     folds = [fold for fold in folds if len(fold.members) == len(recipes)] or folds[:1]
     names = list(folds[0].members)
     tests = [test for _, test in plan.splits[: len(folds)]]
@@ -124,6 +126,7 @@ def fit_pool(plan: Plan, recipes: Sequence[Member], progress: Progress | None = 
             return np.full(len(names), 1 / len(names))
         place, codes, w = labels.take(np.concatenate([tests[f] for f in others]))
         logs = np.concatenate([scores[f] for f in others], axis=1)
+        # With votes a row stands here once for each class that was voted for.
         return pool_weights(logs if labels.votes is None else logs[:, place], codes, w)
 
     fold_weights = []

@@ -91,6 +91,7 @@ def gramian_from_moments(moments: Moments) -> FloatArray:
     """G (the paper's equation 34 for the factorised model) from :func:`labelled_moments`, at their priors."""
     M = -moments.cr / moments.rho[:, None]  # class means of p: Σ w c pᵀ = diag(Σ w c) - Σ w c rᵀ
     diagonal(M)[:] += 1
+    # Weights within class k are w / ρ_k: Σ of their squares, and the same times ‖p‖².
     return without_own_pairs(M, moments.rho2 / moments.rho**2, moments.p2 / moments.rho**2)
 
 
@@ -168,6 +169,7 @@ class CollisionAccumulator:
             raise ValueError("y must be given in every update or in none: the two estimators cannot be mixed")
         if not labelled and self.priors is not None:
             raise ValueError("y is needed when priors are given: without labels pass posteriors already at them")
+        # Without labels a row counts for class k as far as p_k says.
         for power in (1, 2):
             self._counts[power - 1] += w**power @ P if codes is None else np.bincount(codes, w**power, k)
         if codes is None or self.priors is None:
@@ -209,6 +211,7 @@ class CollisionAccumulator:
             raise ValueError("the accumulator is empty: call update with posteriors first")
         weights, squares = self._counts
         check_class_sizes(weights, self.classes)
+        # Kish's effective number of rows, (Σw)² / Σw².
         counts, priors = weights**2 / squares, self.priors
         if priors is None:
             return of_moments(self._strata[0], self.classes, counts, ONE_STEP if self._labelled else PLUG_IN)
@@ -218,9 +221,11 @@ class CollisionAccumulator:
             return sum(share**power * value for share, value in zip(priors, values, strict=True))
 
         found = zip(*((*m.ratio(), *m.error(), *m.held_out_error()) for m in self._strata), strict=True)
+        # Values and variances take turns: hence the priors to the power of 1 and 2.
         B, variance, _, pber_variance, *missed = (over_classes(values, 1 + i % 2) for i, values in enumerate(found))
         covariances = [m.covariance() for m in self._strata]
         rest = {"counts": counts, "covariance": None if covariances[0] is None else over_classes(covariances, 2)}
+        # The priors are given: S = B / π has no noise in its denominator, as it has in Moments.ratio.
         variances = variance / priors[:, None] ** 2, pber_variance
         return _projected(B, priors, self.classes, variances, missed, ONE_STEP, **rest)
 

@@ -171,6 +171,7 @@ def resolve_splits(
         try:
             splits = list(check_cv(cv, y, classifier=True).split(y, y, groups))
             if used is not None and not hasattr(cv, "split"):
+                # A list counts the rows of the whole table: keep those in use, numbered among themselves.
                 kept = [[np.asarray(part)[np.isin(part, used)] for part in split] for split in splits]
                 splits = [(np.searchsorted(used, train), np.searchsorted(used, test)) for train, test in kept]
         except (TypeError, ValueError, IndexError) as error:
@@ -192,6 +193,7 @@ def _numbered_splits(
     codes = check.encode_labels(y, classes)
     unit, units = "rows", codes
     if groups is not None:
+        # Distinct pairs (class, group): a class can be in as many folds as it has groups.
         unit, units = "groups", np.unique(np.column_stack([codes, groups]), axis=0)[:, 0]
     counts = np.bincount(units, minlength=len(classes))
     name, least = classes.tolist()[int(counts.argmin())], int(counts.min())
@@ -257,6 +259,7 @@ def nested_splits(
         order = rng.permutation(len(train))
         own = codes[train[order]]
         first = order[np.sort(np.unique(own, return_index=True)[1])]  # a row of every class
+        # Rows are taken in the order of their place, which does not depend on the fraction: so subsets are nested.
         place = np.empty(len(train))
         if groups is not None:
             _, unit = np.unique(groups[train], return_inverse=True)

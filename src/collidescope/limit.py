@@ -73,11 +73,13 @@ class _Posterior(NamedTuple):
         def beyond(b: float) -> float:
             return float(self.weights @ ndtr((b - self.means) / self.deviations)) - probability
 
+        # A normal has 1e-19 of its mass beyond 9 deviations: the ends enclose every quantile that is asked for.
         low, high = (self.means - 9 * self.deviations).min(), (self.means + 9 * self.deviations).max()
         return max(float(brentq(beyond, low, high, xtol=1e-9)), 0.0)
 
     def cautious_excess(self, noise: float) -> float:
         """The excess ê of the least expected |ê - e| / (e + noise), too much counted ``TOO_MUCH`` times."""
+        # A weighted quantile: at the optimum TOO_MUCH times the weight below ê equals the weight above it.
         order = np.argsort(self.excess)
         weights = (self.weights / (np.maximum(self.excess, 0.0) + noise))[order]
         middle = np.searchsorted(weights.cumsum(), weights.sum() / (1 + TOO_MUCH))
@@ -156,6 +158,7 @@ class Limit(Value):
             return bayes_error_bounds(min(low, 1 - 1 / k), k)[0], high
         low = bayes_error_bounds(min(self.pber_interval((1 + level) / 2)[0], 1 - 1 / k), k)[0]
         stderr = np.hypot(np.sqrt(self.error_covariance[-1, -1]), UNSEEN / self.n_rows)
+        # Posteriors without skill name one class for all rows, the best of k by luck: Bonferroni over k.
         choices = k if self._skill[2] < NO_SKILL and self.matrix is not None else 1
         high = min(high, float(self.errors[-1] - ndtri((1 - level) / 2 / choices) * stderr))
         if not self._not_begun:
@@ -239,6 +242,7 @@ class Limit(Value):
             return "the models predict hardly better than the class shares alone"
         if len(self.sizes) > 2:
             before, last = np.diff(np.log2(self.sizes[-3:]))  # drops per doubling: those of a power law become smaller
+            # The last drop less the one before: (s₂ - s₃) / last - (s₁ - s₂) / before.
             growth, stderr = self._contrast([-1 / before, 1 / before + 1 / last, -1 / last])
             if growth > (0.0 if share < LITTLE_SKILL else SEEN * stderr + 1e-12):
                 return "each doubling of the rows lowers the PBER by more than the one before"
@@ -361,15 +365,20 @@ def _fit(sizes: FloatArray, scores: FloatArray, noise: FloatArray, n_rows: float
     """PBER(``size``) as a mixture over the grid of (c, f): generalised least squares for L at each of its points."""
     c, f = (axis.ravel() for axis in np.meshgrid(EXPONENTS, SHARES, indexing="ij"))
     halvings = np.log2(sizes[-1] / sizes)
+    # s = L h + noise, h_t = 1 - f + f (m_t / n)^-c: (points of the grid, sizes).
     h = 1 + f[:, None] * (2.0 ** (c[:, None] * halvings) - 1)
     precision = np.linalg.inv(_noise(scores, noise, n_rows))
+    # As L is flat, given (c, f) it is normal with mean ``level`` and precision ``information``, and integrating it out
+    # leaves a likelihood ∝ exp(level² · information / 2) / √information.
     information = np.einsum("gt,ts,gs->g", h, precision, h)
     level = h @ precision @ scores / information
     edges = np.concatenate([[0.0], (SHARES[1:] + SHARES[:-1]) / 2, [1.0]])
     mass = np.tile(np.diff(betainc(*SHARE, edges)), len(EXPONENTS))  # of the shares nearest to each of the grid
+    # c is log-normal: its density, on an even grid, is exp(-z²/2) / c.
     z = np.log(c / EXPONENT[0]) / EXPONENT[1]
     log_weights = (level**2 * information - np.log(information) - z**2) / 2 - np.log(c) + np.log(mass)
     weights = np.exp(log_weights - log_weights.max())
+    # PBER(size) as a share of L: 1 - f + f (size / n)^-c, and 1 - f with unlimited rows.
     kept = 1 - f * (1 - (size / sizes[-1]) ** -c)
     # The floor keeps normals normal where f = 1; it is far below what n rows can tell.
     deviations = np.maximum(kept / np.sqrt(information), 1e-3 / n_rows)
@@ -395,8 +404,11 @@ def _covariance(rows: FloatArray, weights: FloatArray, folds: IntArray) -> tuple
     np.add.at(by_fold, folds, centred @ D.T)
     inner, luck = V[:-1, :-1], by_fold[:, :-1]
     share = np.bincount(folds, w)
+    # If rows alone varied, the sum of fold g would have covariance share_g (1 - share_g) V, as all folds add up to 0;
+    # on average the whitened squares would add up to (T - 1)(1 - Σ share²), and the factor would be 1.
     factor = np.sum(luck * (luck @ np.linalg.pinv(inner, hermitian=True))) / ((T - 1) * (1 - (share**2).sum()))
     scale = np.append(np.full(T - 1, np.sqrt(max(float(factor), 1.0))), 1.0)
+    # s = D⁻¹ u: differences of sizes widened, the last mean as it was.
     back = np.linalg.inv(D) * scale
     return means, back @ V @ back.T, over_rows
 
@@ -423,6 +435,7 @@ def _matrix(
     # Σ over rows of w² (r_t r_s)_i (r_t r_s)_j, from which the squares of any combination of the r_t r_tᵀ follow
     products = np.array([[(rr := r * v).T @ rr for v in weighted] for r in residuals])
     now, seen = float(limit.scores[-1]), float(contrast @ limit.scores)
+    # The contrast sums to 0, so diag(π) - B∞ cancels: Σ contrast_t Z_t estimates E[δ δᵀ] at n rows, of trace ``seen``.
     learned, alike = np.tensordot(contrast, Z, 1), Z[-1] / max(now, np.finfo(float).tiny)
     noise = np.einsum("t,s,tsij->ij", contrast, contrast, products) - (w**2).sum() * learned**2
     scale = np.outer(priors, priors)
@@ -430,6 +443,7 @@ def _matrix(
     # E[δ δᵀ] is positive semi-definite, so no entry exceeds its trace: where one does, most of the shape is noise.
     possible = min(max(seen, 0.0) / max(float(np.abs(learned).max()), np.finfo(float).tiny), 1.0)
     share = possible * float(np.clip(1 - (noise / scale).sum() / distinct, 0, 1)) if distinct > 0 else 0.0
+    # shape = -Σ g_t Z_t, of trace 1; g then becomes the weights of Z_n - ê · shape.
     g = -share / max(seen, np.finfo(float).tiny) * contrast
     g[-1] -= (1 - share) / max(now, np.finfo(float).tiny)
     shape = -np.tensordot(g, Z, 1)
@@ -453,6 +467,7 @@ def _matrix(
 
 def _noise(scores: FloatArray, covariance: FloatArray, n_rows: float) -> FloatArray:
     """Covariance of the scores around a power law."""
+    # The last term keeps it invertible where two sizes have the same scores row by row.
     return covariance + np.diag((DISCREPANCY * (scores - scores[-1])) ** 2 + (UNSEEN / n_rows) ** 2)
 
 

@@ -155,6 +155,7 @@ class CollisionMatrix(Value):
     @property
     def is_diagonally_dominant(self) -> bool:
         """Is every class, seen again, more often itself than all others together?"""
+        # Equations (14) and (15): rows sum to 1, so S_ii > Σ_{k≠i} S_ik is S_ii > 1/2.
         return bool(np.all(np.diag(self.matrix) > 0.5))
 
     def interval(self, level: float = 0.95) -> tuple[FloatArray, FloatArray] | None:
@@ -500,6 +501,7 @@ def membership(
     if twice := [k for k, times in Counter(k for group in numbers for k in group).items() if times > 1]:
         raise ValueError(f"groups must not overlap, class {labels[twice[0]]!r} occurs twice")
     group_of = {k: g for g, group in enumerate(numbers) for k in group}
+    # A class of no group is one of its own, with a negative number.
     owner = [group_of.get(k, -1 - k) for k in range(len(labels))]
     order = list(dict.fromkeys(owner))  # of first members
     if len(order) < 2:
@@ -537,6 +539,7 @@ def merge_covariance(covariance: FloatArray, A: FloatArray) -> FloatArray:
     """Covariance of the upper triangle of Aᵀ B A from that of B (A: K×L, 0/1 membership)."""
     i, j = np.triu_indices(A.shape[0])
     a, b = np.triu_indices(A.shape[1])
+    # B'_ab = Σ_{i≤j} T_ij,ab B_ij: off the diagonal an entry stands for B_ij and for B_ji.
     T = A[np.ix_(i, a)] * A[np.ix_(j, b)]
     T += np.where((i != j)[:, None], A[np.ix_(j, a)] * A[np.ix_(i, b)], 0.0)
     return T.T @ covariance @ T
@@ -544,12 +547,14 @@ def merge_covariance(covariance: FloatArray, A: FloatArray) -> FloatArray:
 
 def delta_stderr(B: FloatArray, covariance: FloatArray) -> tuple[FloatArray, float]:
     """Standard errors of S = B / (row sums of B) and of PBER = 1 - tr(B), by the delta method."""
+    # place[i, j] = place[j, i]: where B_ij stands in the upper triangle, row by row.
     place = np.zeros(B.shape, dtype=np.intp)
     place[np.triu_indices(len(B))] = np.arange(len(covariance))
     place = np.maximum(place, place.T)
     C = covariance[place[:, :, None], place[:, None, :]]  # of B_ij and B_il
     rows = B.sum(axis=1, keepdims=True)
     S = B / rows
+    # S_ij = B_ij / Σ_l B_il has the gradient (δ_jl - S_ij) / Σ_l B_il in B_il.
     variance = np.einsum("ijj->ij", C) - 2 * S * C.sum(axis=2) + S**2 * C.sum(axis=(1, 2))[:, None]
     trace = covariance[np.ix_(np.diag(place), np.diag(place))].sum()
     return np.sqrt(np.maximum(variance, 0.0)) / rows, float(np.sqrt(max(trace, 0.0)))

@@ -71,6 +71,7 @@ def agreement(votes: Any, classes: Names = None, *, level: float = 0.95) -> pd.D
     disagree = 1 - (np.asarray((counts * counts).sum(axis=1)) - totals) / (totals * (totals - 1))
     pber, stderr, _ = mean_and_error(disagree)
     rows = [(1 - pber, stderr, 0.0), (pber, stderr, 0.0)]
+    # Fleiss: every item the same. Krippendorff: items by their votes, with (n-1)/n for n votes in all.
     for weight, factor in ((np.ones(n), 1.0), (totals, 1 - 1 / totals.sum())):
         share = weight / weight.sum()
         error, priors = float(share @ disagree), counts.T @ (share / totals)
@@ -160,6 +161,7 @@ def compare_annotators(
 def _pairs(votes: Votes, level: float) -> pd.DataFrame:
     items, codes, who, people = votes
     k, m, n = int(codes.max()) + 1, len(people), int(items.max()) + 1
+    # Annotators × items, and × (item, class): products with their transposes count shared items, and equal votes.
     seen = csr_array((np.ones(len(items)), (who, items)), shape=(m, n))
     said = csr_array((np.ones(len(items)), (who, items * k + codes)), shape=(m, n * k))
     shared, same = (seen @ seen.T).tocoo(), (said @ said.T).tocsr()
@@ -205,6 +207,7 @@ def _against_others(
     own = np.asarray(counts[items, codes]).ravel()
     with np.errstate(invalid="ignore", divide="ignore"):
         agreed, covered = np.where(N > 1, alike / (N * (N - 1)), 0.0), (N > 1).sum()
+        # From here on one entry per vote. Without it its item has 2 (own - 1) fewer ordered pairs that agree.
         N, all_others = N[items], alike[items] - 2 * (own - 1)
         rate, others = (own - 1) / (N - 1), np.where(N > 2, all_others / ((N - 1) * (N - 2)), 0.0)
         # Without an annotator: items of three votes or more change, items of two votes are lost.
@@ -230,7 +233,7 @@ def _against_others(
         use, use_stderr = mean(votes)
         df, most = np.maximum(n - 1.0, 1.0), np.nan_to_num(np.abs(use) / use_stderr).argmax(axis=1)
         used_by, z = use[np.arange(m), most], (np.abs(use) / use_stderr).max(axis=1)
-        # Disagreement is tested on one side, use on both and in K classes.
+        # Disagreement is tested on one side, use on both and in K classes; the 2 in front is for taking the smaller.
         p = 2 * np.minimum(stdtr(df, difference / stderr), 2 * k * stdtr(df, -z))
         columns: dict[str, Any] = {"items": n, "rate": np.bincount(who, rate, m) / n}
         columns["others"] = np.bincount(who, others, m) / n

@@ -214,6 +214,7 @@ def bayes_confusion(P: ArrayLike, y: Given = None, *, classes: Names = None) -> 
     """
     posteriors, codes, names, _ = scored(P, None, y, classes)
     said, table = posteriors.argmax(axis=1), np.zeros((len(names), len(names)))
+    # A row that the rule calls j adds its c, or its p, to column j of the table: row j of the transpose.
     np.add.at(table.T, said, posteriors if codes is None else np.eye(len(names))[codes])
     with np.errstate(invalid="ignore"):  # nan for a class without rows
         return table / table.sum(axis=1, keepdims=True)
@@ -241,6 +242,7 @@ def paired_interval(only_first: Any, only_second: Any, n: Any, level: float) -> 
     """Agresti and Min's interval of the difference of two shares of ``n`` rows, widened to the difference itself."""
     b, c, total = only_first + AGRESTI_MIN, only_second + AGRESTI_MIN, n + 4 * AGRESTI_MIN
     centre = (b - c) / total
+    # b and c are multinomial: Var(b - c) = b + c - (b - c)² / n.
     half = ndtri((1 + level) / 2) * np.sqrt(b + c - (b - c) ** 2 / total) / total
     difference = (only_first - only_second) / n
     low, high = np.minimum(centre - half, difference), np.maximum(centre + half, difference)
@@ -262,6 +264,7 @@ def _pair_table(y: IntArray, said: IntArray, best: IntArray, classes: Array, lev
     k = len(classes)
     observed, inherent = confusion_table(y, said, k), confusion_table(y, best, k)
     agreed = confusion_table(y[said == best], said[said == best], k)
+    # Rows that both call j cancel: ``more`` are called j by the audited rule alone, ``fewer`` by the best one.
     more, fewer = (observed - agreed).astype(np.intp), (inherent - agreed).astype(np.intp)
     i, j = np.nonzero((observed + inherent) * (1 - np.eye(k)))
     rows = np.bincount(y, minlength=k)[i]

@@ -168,6 +168,7 @@ def column_value(
         table["per_cost"] = table["needed"] / table["cost"]
     pairs = pd.concat([part[1:] for part in found])
     by_need, by_pair = (inputs.flagged(part, fdr, "needed", key=None) for part in (table, pairs))
+    # The posteriors again: p = c - r.
     cm = collision_matrix_from_posteriors(np.eye(len(names))[codes] - full, labels, classes=names)
     low, high = base.interval(level)
     interval = max(float(low), 0.0), min(float(high), 1.0)
@@ -222,6 +223,7 @@ def _together(X: Any, every: list[Any], most: int, seed: int) -> tuple[dict[Any,
             similar[a, b] = similar[b, a] = normalized_mutual_info_score(levels[:, a], levels[:, b])
     distance = 1 - np.clip(similar, 0, 1)
     np.fill_diagonal(distance, 0.0)
+    # Complete linkage: any two columns of a unit are alike; a chain of likenesses is not enough.
     tree = linkage(squareform(distance, checks=False), "complete")
     cluster = fcluster(tree, 1 - TOGETHER, "distance")
     if cluster.max() > most:
@@ -330,6 +332,7 @@ def collisions_by(
         above, below = row["difference_low"] > 0, row["difference_high"] < 0
         row["verdict"] = "higher" if above else "lower" if below else "not different"
         if curves:
+            # Clusters are the independent units of the curve: their mean scores, weighted by their rows.
             together = by_size[here].groupby(units[here])
             baseline = 1 - float(((np.bincount(codes[here]) / sizes[g]) ** 2).sum())
             limit = limit_from_scores(together.mean(), list(curves), baseline=baseline, sample_weight=together.size())

@@ -75,6 +75,7 @@ class _Jackknife(NamedTuple):
         """Counts of rows by true class and decision, (1 + g) × K × K."""
         g, k = int(self.part.max()) + 1, self.k
         counts = np.bincount((self.part * k + self.codes) * k + said, minlength=g * k * k).reshape(g, k, k)
+        # All rows, then all but those of each part.
         return np.concatenate([counts.sum(axis=0)[None], counts.sum(axis=0) - counts]).astype(np.float64)
 
     def _areas(self, P: FloatArray) -> FloatArray:
@@ -90,6 +91,8 @@ class _Jackknife(NamedTuple):
             for g, rows in enumerate(kept):  # true and all rows with at least each of the scores
                 true, seen = (np.append(0, np.cumsum(own)[last]) for own in (rows[order] & hit, rows[order]))
                 false = seen - true
+                # Trapezoids, as a share of all pairs of a true and a false row; then Σ precision · Δrecall. Scores that
+                # only the part left out has add nothing to either.
                 areas[0, g] += ((true[1:] + true[:-1]) * np.diff(false)).sum() / (2 * true[-1] * false[-1])
                 areas[1, g] += (np.diff(true) * true[1:] / np.maximum(seen[1:], 1)).sum() / true[-1]
         return areas / len(classes)

@@ -274,6 +274,7 @@ def _greedy(W: FloatArray, together: list[list[int]], allows: Allows, balance: f
         linkage[len(pairs)] = *sorted((cluster[a], cluster[b])), sum(gains), size[a]
         cluster[a] = k + len(pairs)
         pairs.append((a, b))
+        # Gains between groups add up. Row b stays as it is: a group of size 0 takes no further part.
         W[a] += W[b]
         W[:, a] += W[:, b]
         number[number == b] = a
@@ -283,6 +284,7 @@ def _greedy(W: FloatArray, together: list[list[int]], allows: Allows, balance: f
         scores = np.where(np.outer(size, size) > 0, W / np.maximum(np.outer(size, size), 1) ** balance, FORBIDDEN)
         np.fill_diagonal(scores, FORBIDDEN)
         while (best := float(scores.max())) > FORBIDDEN:
+            # Scores are symmetric, so the first of the best has a < b: a remains the first member.
             a, b = divmod(int((scores >= best - TIE).argmax()), k)
             if allowed(np.flatnonzero((number == a) | (number == b))):
                 merge(a, b)

@@ -68,6 +68,8 @@ def bayes_error_bounds(pber: float, n_classes: int) -> tuple[float, float]:
     check.check_count(n_classes, "n_classes", least=2)
     if not isinstance(pber, (int, float, np.number)) or not 0 <= pber <= 1:
         raise ValueError(f"pber must be between 0 and 1, got {pber!r}")
+    # Solves PBER = 2e - e² K/(K-1) for e: of all posteriors with error e = 1 - max y, those whose other K - 1 classes
+    # share e evenly have the largest impurity 1 - ‖y‖². Above (K-1)/K, where rounding can put the PBER, it has no root.
     most = (n_classes - 1) / n_classes
     return most * (1 - float(np.sqrt(max(0.0, 1 - pber / most)))), float(pber)
 
@@ -111,6 +113,7 @@ def posterior_error_bound(S_hat: ArrayLike, S: ArrayLike, q_hat: ArrayLike, q: A
     diagonal = np.diag(S)
     with np.errstate(divide="ignore"):
         epsilon = float(np.max((S.sum(axis=1) - diagonal) / diagonal))
+    # The perturbation bound of a linear system: ‖S‖∞ = 1 and ‖y‖∞ ≤ 1 make its relative errors of S and of y absolute.
     r = condition * S_error
     always = condition / (1 - r) * error if r < 1 else math.inf
     lemma = 2 * (1 + epsilon) / (1 - epsilon) * error if epsilon < 1 else math.inf

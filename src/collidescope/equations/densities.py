@@ -182,6 +182,7 @@ class ProbabilisticBayesClassifier(BayesOptimalClassifier):
     def predict(self, X: ArrayLike, random_state: Seed = None) -> Array:
         """A class for every row, drawn from its posterior."""
         cumulative = self.predict_proba(X).cumsum(axis=1)
+        # The last one becomes exactly 1, above every draw from [0, 1): rounding cannot lead beyond the last class.
         cumulative /= cumulative[:, -1:]
         draws = as_generator(random_state).random((len(cumulative), 1))
         return self.classes_[(draws >= cumulative).sum(axis=1)]
@@ -236,11 +237,13 @@ def divergences(f1: Any, f2: Any, *, n_samples: int = 200_000, random_state: See
         if not np.isfinite(edges).all():
             raise ValueError("f1 and f2 must have finite quantiles: their tails cannot be integrated")
         points, weights = np.polynomial.legendre.leggauss(NODES)
+        # (panels, nodes): Gauss's nodes of [-1, 1] moved into every panel, their weights times half of its width.
         half = np.diff(edges)[:, None] / 2
         x, width = (edges[:-1, None] + half + half * points).ravel(), (half * weights).ravel()
     else:
         x, _ = sample_mixture([f1, f2], None, n_samples, random_state, "f1 and f2")
     log1, log2 = log_density(f1, x), log_density(f2, x)
+    # E over the even mixture: draws from it count alike, a node counts by its density (f₁ + f₂) / 2.
     mass = np.ones(len(x)) if width is None else np.exp(np.logaddexp(log1, log2)) / 2 * width
     inside = (mass > 0) & ~(np.isneginf(log1) & np.isneginf(log2))
     return _from_log_odds(log1[inside] - log2[inside], mass[inside])

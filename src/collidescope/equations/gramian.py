@@ -43,6 +43,8 @@ def without_own_pairs(M: FloatArray, own: FloatArray, itself: FloatArray) -> Flo
     if single.any():
         raise ValueError(f"codes has a single row of class number {int(single.argmax())}: a pair needs two")
     G = M @ M.T
+    # G_ii is a mean over pairs of different rows, whose weights w_a w_b add up to 1 - Σ w². In ‖M_i‖² every row is also
+    # paired with itself, and Sim(x, x) = ‖p‖² is larger on average than Sim of two independent rows.
     np.fill_diagonal(G, (np.diag(G) - itself) / (1 - own))
     return G
 

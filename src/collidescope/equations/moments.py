@@ -106,6 +106,8 @@ class Moments:
         m = np.ones(len(N)) if times is None else times
         sH = H * s[:, None]
         shh = sH * H
+        # Off the diagonal Z_ij = s h_i h_j and Z_ij² = (s h_i²)(s h_j²): each sum over units is one matrix product.
+        # On the diagonal Z_ii = a_i + s h_i²: ``own`` is what a adds there.
         for total, left, right, own in (
             (self.Z, sH, H, a),
             (self.Z2, shh, shh, a * a + 2 * a * shh),
@@ -116,6 +118,7 @@ class Moments:
             diagonal(total)[:] += m @ own
         self._gather(rho=m @ rho, rho2=m @ (rho * rho))
         self._add_sizes(N, N - (a + shh).sum(axis=1), miss, m)
+        # v and N scaled by √times: products of two of them then count ``times`` times.
         root = np.sqrt(m)
         self._add_triangle(root * s, H, root[:, None] * a, root * N)
 
@@ -145,6 +148,7 @@ class Moments:
         def by_class(values: FloatArray) -> FloatArray:
             return np.bincount(codes, values, k).astype(np.float64)
 
+        # Z = w (diag(c) - r rᵀ) and ρ = w c: Z_ij ρ_i is w² (δ_ij - r_i r_j) where i is the label and 0 elsewhere.
         weights = w.astype(r.dtype)[:, None]
         root = r if even else np.sqrt(weights) * r
         self._gather(Z=-(root.T @ root), Z_rho=onto(-(w**2) * away) @ r)
@@ -162,8 +166,9 @@ class Moments:
         self._gather(Z2=r.T @ r, rho=by_class(w), rho2=by_class(w**2))
         if self._plug_in:
             self._gather(crr=onto(w * (3 - 4 * own)) @ r, off2=by_class((w * away) ** 2))
+            # ‖p‖² = ‖c - r‖² = ‖r‖² + 2 p·c - 1.
             self._gather(p2=by_class(w * e + w**2 * (2 * own - 1)))
-        # What c adds to the diagonals, in float64.
+        # What c adds to the diagonals, in float64. At the label Z_ii² = w² (1 - r_i²)² = w² r_i⁴ + w² (1 - 2 r_i²).
         diagonal(self.Z)[:] += by_class(w)
         diagonal(self.Z2)[:] += by_class(w**2 * (1 - 2 * away**2))
         diagonal(self.Z_rho)[:] += by_class(w**2)
@@ -227,6 +232,7 @@ class Moments:
         """S_ij = ΣZ_ij / Σρ_i and its variance Σ(Z_ij - S_ij ρ_i)² / (Σρ_i)²."""
         rho = self.rho[:, None]
         m = self.Z / rho
+        # Delta method: a unit moves S_ij by (Z_ij - S_ij ρ_i) / Σρ_i. The square is expanded into sums that are kept.
         variance = self.Z2 - 2 * m * self.Z_rho + m**2 * self.rho2[:, None]
         variance[variance < self._rounding * self.Z2] = 0.0
         return m, self._bessel() * variance / rho**2
@@ -249,6 +255,7 @@ class Moments:
         if self._pairs is None:
             return None
         m = self.Z[self._pairs] / self.size
+        # Σ (v - m N)(v - m N)ᵀ, expanded in the same way.
         cross = np.outer(m, self.V_size)
         left = self.V2 - cross - cross.T + self.size2 * np.outer(m, m)
         return np.asarray(self._bessel() * left / self.size**2)
@@ -275,9 +282,12 @@ def row_units(P: FloatArray, codes: IntArray | None, votes: FloatArray | None, w
     if codes is not None:
         votes = np.eye(P.shape[1])[codes]
     if votes is None:
+        # Posteriors alone: Z = w p pᵀ, row sums ρ = w p.
         return Units(np.zeros_like(P), w, P, w[:, None] * P, w, np.zeros(len(P)))
     v = votes.sum(axis=1)
     share = votes / v[:, None]
+    # Two votes or more: the mean of c_a c_bᵀ over ordered pairs a ≠ b is (n nᵀ - diag(n)) / (v (v-1)), whatever p is. A
+    # single vote: diag(c) - r rᵀ, the one-step term. Row sums are n / v both times.
     paired, pairs = v > 1, w / np.maximum(v * (v - 1), 1)
     a = np.where(paired, -pairs, w)[:, None] * votes
     H, s = np.where(paired[:, None], votes, votes - P), np.where(paired, pairs, -w)

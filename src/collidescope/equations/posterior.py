@@ -70,6 +70,7 @@ def _solve_simplex(q: FloatArray, S: FloatArray, ridge: float, centre: FloatArra
     y = np.empty_like(q)
     for row, own in enumerate(q):
         off = A - np.append(own, root * centre)[:, None]
+        # Dividing by the largest number only scales f: the same optimum, but comparable to the row of ones.
         u, _ = nnls(np.vstack([off / np.abs(off).max(), np.ones(k)]), one, maxiter=MAX_STEPS * k)
         y[row] = u / u.sum()
     return y

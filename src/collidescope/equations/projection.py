@@ -67,6 +67,8 @@ def project(B: ArrayLike, priors: ArrayLike) -> Projection:
     while not converged and iterations < MAX_ITERATIONS and (spent < MAX_OPERATIONS or not iterations):
         iterations += 1
         stepped = np.maximum(ahead - C, 0.0)
+        # ahead - stepped is the gradient, and a move along it goes uphill: momentum restarts (O'Donoghue, Candès, 2015)
+        # and grows again as in FISTA (Beck, Teboulle, 2009).
         if np.vdot(ahead - stepped, stepped - multiplier) > 0:  # it overshot
             momentum = 1.0
         grown = (1 + np.sqrt(1 + 4 * momentum**2)) / 2
@@ -97,6 +99,7 @@ def balance(B: FloatArray, priors: FloatArray) -> FloatArray:
             return B
         if np.abs(sums / priors - 1).max() <= BALANCE_TOLERANCE:
             break
+        # The geometric mean of d and of Sinkhorn's π / (B d), which alone would jump between two scalings without end.
         d *= np.sqrt(priors / sums)
     return B * np.outer(d, d)
 
@@ -109,11 +112,13 @@ def _onto_spectral(C: FloatArray, v: FloatArray) -> tuple[FloatArray, float]:
     result = C - (half + half.T)
     shifted = result.copy()
     np.einsum("ii->i", shifted)[:] += ROUNDING
+    # The transpose is in LAPACK's order and needs no copy. It fails if an eigenvalue is below about -ROUNDING.
     try:
         cholesky(shifted.T, overwrite_a=True, check_finite=False)
     except LinAlgError:
         values, vectors = np.linalg.eigh(result)
         negative = values < 0
+        # [C]₊ = C + Σ |λ| u uᵀ over the negative λ; v has the eigenvalue 1, so C v = v still holds.
         N = vectors[:, negative] * np.sqrt(-values[negative])
         result += N @ N.T
         return result, float(values[0])

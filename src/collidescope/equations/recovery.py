@@ -98,6 +98,7 @@ def recover(
 
 def _root(G: FloatArray, priors: FloatArray) -> tuple[FloatArray, float, bool, int, str]:
     values, vectors = np.linalg.eigh(priors[:, None] * G * priors)
+    # B = U λ^½ Uᵀ as a product of U λ^¼ with its transpose; noise in G makes some λ negative.
     half = vectors * np.maximum(values, 0.0) ** 0.25
     root = half @ half.T
     # Errors of an estimated Gramian are mostly proportional (a row too high or too low), which scaling undoes better

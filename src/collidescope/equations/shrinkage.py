@@ -31,6 +31,7 @@ FEWEST_ENTRIES = 25
 
 def shrunk_joint(moments: Moments, priors: FloatArray, pber: float) -> tuple[FloatArray | None, float]:
     """(B, w) from the sums of labelled rows at ``priors`` and the one-step PBER; B is None where w = 1."""
+    # No more entries than these can be independent, so one_step_share would say 1 too.
     if n_pairs(len(priors)) < FEWEST_ENTRIES:
         return None, 1.0
     plug_in, labels, variance = plug_in_and_one_step(moments)
@@ -39,6 +40,7 @@ def shrunk_joint(moments: Moments, priors: FloatArray, pber: float) -> tuple[Flo
     if collisions > 0:
         plug_in *= pber / collisions
         diagonal(plug_in)[:] += (1 - pber / collisions) * priors
+    # In place, since K may be in the thousands: B₁ - B₀' from here on. Its variance is taken as that of B₁ - B₀.
     labels -= plug_in
     share = one_step_share(labels, variance, priors)
     if share == 1:
@@ -97,7 +99,10 @@ def plug_in_and_one_step(moments: Moments) -> tuple[FloatArray, FloatArray, Floa
     labels = m.Z / N
     plug_in = -(m.cr + m.cr.T) / N - labels
     diagonal(plug_in)[:] += 2 * m.rho / N
+    # With l the label and q = p·c: entry (l, j) is (2q-1) r_j, so crr takes off 4 (1-q)² - (2q-1)² = 3 - 4q times r_j².
+    # Entry (l, l) is 2q (1-q); Z2 has (1 - (1-q)²)² there, not (1-q)⁴ (8 and -4), and crr is taken off twice (2 more).
     squares = 4 * m.Z2 - m.crr - m.crr.T
     diagonal(squares)[:] += 10 * m.off2 - 4 * m.rho2
+    # Σ w² (x - x̄)² = Σ w² x² - x̄² Σ w², exactly where all weights are the same.
     squares -= m.size2 * (labels - plug_in) ** 2
     return plug_in, labels, np.maximum(squares, 0.0) / N**2

@@ -56,16 +56,22 @@ class Gaussian(ArrayMember):
         self.scale = (1 / np.maximum(sd, SMALLEST_SD)).astype(np.float32)
         x, n = self._scaled(X), np.bincount(codes, w, minlength=K).astype(np.float64)[:, None]
         rows = np.split(np.argsort(codes, kind="stable"), np.cumsum(np.bincount(codes, minlength=K))[:-1])
+        # A class of which no row was drawn has n = 0: mean 0, and no weight in what follows.
         own, m = np.stack([w[c] @ x[c] for c in rows]) / np.maximum(n, SMALLEST_SD), w @ x / w.sum()
+        # (B, p, n): A_c, (B, p, p), is then one product for all blocks.
         deviations = ((x - own[codes]) * np.sqrt(w)[:, None]).reshape(len(x), B, p).transpose(1, 2, 0)
         A = np.stack([deviations[..., c] @ deviations[..., c].transpose(0, 2, 1) for c in rows])
         away = (own - m).reshape(K, B, p)
         kappa, nu, scatter = _posterior(A, away[..., None] * away[..., None, :], n[:, 0], w.sum())
+        # Given the rows, κ and ν grow by n, and means are drawn to m. A new row has a t density with df = ν + n - p + 1
+        # degrees of freedom and the scale matrix scatter · (κ + n + 1) / ((κ + n) df).
         self.mean, self.degrees = (n * own + kappa * m) / (n + kappa), n[:, 0] + nu - p + 1
         strength = n[:, 0] + kappa
         lower = np.linalg.cholesky(scatter * ((strength + 1) / (strength * self.degrees))[:, None, None, None])
+        # F = L⁻ᵀ: ‖(x - μ)ᵀ F‖² is the squared Mahalanobis distance, Σ log L_ii half of log det.
         self.factor = np.linalg.inv(lower).transpose(0, 1, 3, 2)
         volume = np.log(np.einsum("cbii->cbi", lower)).sum(axis=(1, 2))
+        # t at its mean, without π^(-p/2), which all classes share.
         at_mean = gammaln((self.degrees + p) / 2) - gammaln(self.degrees / 2) - 0.5 * p * np.log(self.degrees)
         self.constant = np.log(task.priors) + B * at_mean - volume
 
@@ -106,6 +112,8 @@ def _posterior(A: FloatArray, shifts: FloatArray, n: FloatArray, total: float) -
         for more in DEGREES:
             nu, scatter = p + 1 + more, more * pooled + around
             volumes = np.linalg.slogdet(scatter)[1].sum(axis=1)
+            # Murphy's marginal likelihood, summed over blocks. The prior scatter is more · Σ, so its
+            # log det is log_volume + B p log(more); π^(-np/2) depends on neither κ nor ν.
             likelihoods = (
                 B * (multigammaln((nu + n) / 2, p) - multigammaln(nu / 2, p))
                 + 0.5 * nu * (log_volume + B * p * np.log(more))

@@ -106,6 +106,7 @@ def _edges(column: Float32) -> Float32:
     if len(values) > BINS:
         edges = np.quantile(column, np.linspace(0, 1, BINS + 1)[1:-1])
     else:
+        # A repeated edge makes a bin without training rows: every feature has as many bins.
         edges = np.append((values[1:] + values[:-1]) / 2, np.repeat(values[-1], BINS - len(values)))
     return edges.astype(np.float32)
 
@@ -116,6 +117,7 @@ def _log_shares(N: FloatArray) -> Float32:
     m, total = m / m.sum(axis=-2, keepdims=True), N.sum(axis=-2, keepdims=True)
 
     def likelihood(alpha: float) -> float:
+        # Dirichlet-multinomial, without the coefficients, in which α does not occur.
         parts = (gammaln(N + alpha * m) - gammaln(alpha * m)).sum(), (gammaln(alpha) - gammaln(total + alpha)).sum()
         return float(sum(parts))
 

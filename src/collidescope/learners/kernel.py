@@ -92,6 +92,7 @@ def _kernel(A: Float32, B: Float32, gamma: float) -> Float32:
     squares *= -2
     squares += (A * A).sum(axis=1)[:, None]
     squares += (B * B).sum(axis=1)
+    # ‖a‖² + ‖b‖² - 2 a·b of near rows can round to less than 0.
     np.maximum(squares, 0, out=squares)
     squares *= np.float32(-gamma)
     np.exp(squares, out=squares)
@@ -117,6 +118,7 @@ def _ridge(X: Float32, Y: Float32, w: Float32, gamma: float, n_landmarks: int) -
         Z = (_kernel(X, X[:m], gamma) @ inverse_root) * root_w
         e, V = eigh(Z.T @ Z, overwrite_a=True, check_finite=False, driver="evd")
         e, A = np.maximum(e, 0), Z @ V
+    # A: the features in a basis where AᵀA = diag(e). Every penalty is then a division, h = Σ_j A_j² / (e_j + λ).
     ATY, squares = A.T @ target, A * A
     best = np.inf
     for penalty in PENALTIES:
@@ -127,4 +129,5 @@ def _ridge(X: Float32, Y: Float32, w: Float32, gamma: float, n_landmarks: int) -
         loss = float(np.square(residuals).mean())
         if loss < best:
             best, rotated, scores = loss, ATY * shrunk, Y - residuals / root_w
+    # f(x) = k(x, Z) U s^(-½) V (AᵀA + λ)⁻¹ AᵀY: all of it but k(x, Z).
     return best, inverse_root @ (rotated if V is None else V @ rotated), scores

@@ -87,7 +87,9 @@ class Neighbours(ArrayMember):
         """Neighbours of each class, weighted, (n, K)."""
         n, K, squares = len(index), len(self.priors), distance * distance
         weights = np.broadcast_to(self.weights, len(self.rows))
+        # Where all k are at distance 0 the floor lets each count fully.
         nearness = np.exp(-squares / np.maximum(squares[:, -1:], 1e-30)) * weights[index]
+        # (row, class) as one number: one bincount serves all rows.
         places = self.codes[index].astype(np.intp) + K * np.arange(n)[:, None]
         counts = np.bincount(places.ravel(), nearness.ravel(), minlength=n * K)
         return np.asarray(counts.reshape(n, K), dtype=np.float64)

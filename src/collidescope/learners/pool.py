@@ -50,6 +50,7 @@ def pool_weights(
     weights, active = np.zeros(M), np.ones(M, dtype=bool)
     with one_thread():
         prior = _prior_weights(logs[:, np.arange(len(rows)), codes[rows]], w)
+        # After dropping the small ones the others are fitted again: exponents set to 0 alone would flatten the pool.
         while True:
             start = prior[active] / prior[active].sum()
             found = likeliest(centred[active], codes[rows], w, start, [(0, None)] * len(start), WEIGHT_SPREAD)
@@ -69,6 +70,7 @@ def _prior_weights(scores: FloatArray, w: FloatArray) -> FloatArray:
     generator, M = np.random.default_rng(0), len(scores)
     chances = np.zeros(M)
     for _ in range(N_RESAMPLES):
+        # Exponential weights, scaled to the sum of w: the Bayesian bootstrap.
         draw = generator.exponential(size=len(w)) * w
         total = scores @ (draw * (w.sum() / draw.sum()))
         each = np.exp(total - total.max())
@@ -82,6 +84,7 @@ def pool(log_posteriors: npt.NDArray[np.floating], weights: npt.ArrayLike) -> Fl
     ``log_posteriors`` are (M, n, K), or M arrays of shape (n, K); there are M ``weights``.
     """
     total = sum(w * np.maximum(lp, LOG_FLOOR) for w, lp in zip(np.asarray(weights), log_posteriors, strict=True) if w)
+    # log_softmax cuts at LOG_FLOOR, which leaves sums a little above 1.
     p = np.exp(log_softmax(np.asarray(total)))
     return np.asarray(p / p.sum(axis=1, keepdims=True))
 
@@ -121,5 +124,6 @@ def _loss(
     p *= w[:, None]
     away = (weights - prior) / spread**2
     loss = w @ (np.log(total[:, 0]) - z[rows, codes]) + 0.5 * away @ (weights - prior)
+    # ∂loss/∂a_m = Σ_n w (Σ_k p_k logs_mk - logs_m,label), with w in p already.
     gradient = np.tensordot(logs, p, 2) - logs[:, rows, codes] @ w + away
     return loss / len(w), gradient / len(w)

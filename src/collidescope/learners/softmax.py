@@ -107,6 +107,7 @@ class Softmax(ArrayMember):
         if self.sparse:
             X, codes, w = task.sample(max(SPARSE_WORK // self.weight.size, 1))
             sample, F = replace(task, X=X, codes=codes, sample_weight=w), self.features(X)
+            # Features scaled by c have weights of prior deviation c / √penalty, in units of the standardised ones.
             largest = self.scale * np.float32(LARGEST_PRIOR * np.sqrt(self.penalty))
             for _ in range(ROUNDS - 1):
                 self.weight, self.bias = _optimum(self, sample, ROUND_ITERATIONS, F)
@@ -116,6 +117,8 @@ class Softmax(ArrayMember):
     def _change_priors(self, F: Float32, w: FloatArray, largest: Float32) -> Float32:
         """By what the deviations that the features F have a priori change, which are a factor of their scale."""
         p = np.exp(log_softmax(F @ self.weight + self.bias))
+        # W has prior variance 1/penalty, so v = √penalty W. With H = Σ w F² p (1-p), the diagonal of the Hessian, the
+        # posterior precision of v is about 1 + H/penalty: 1 - s² = H / (H + penalty).
         curvature = np.square(F).T.astype(np.float64) @ (p * (1 - p) * w[:, None])
         known = (curvature / (curvature + self.penalty)).sum(axis=1)  # Σ_k (1 - s²_jk)
         v2 = self.penalty * np.square(self.weight, dtype=np.float64).sum(axis=1)
@@ -123,6 +126,7 @@ class Softmax(ArrayMember):
         scale[scale < largest * (SMALLEST_PRIOR / LARGEST_PRIOR)] = 0
         change = np.divide(scale, self.scale, out=np.zeros_like(scale), where=self.scale > 0)
         self.scale = scale
+        # F W stays the same, so the next round starts where this one ended; features left out get 0.
         self.weight /= np.where(change > 0, change, np.inf).astype(np.float32)[:, None]
         return np.asarray(change)
 
@@ -242,6 +246,7 @@ def _optimum(
             p[own] -= share
             dW += F.T @ p
             db += p.sum(axis=0)
+        # W = U Vᵀ: ∂/∂U = dW V and ∂/∂V = dWᵀ U.
         gradients = [dW] if len(parts) == 1 else [dW @ parts[1], dW.T @ parts[0]]
         for part, gradient in zip(parts, gradients, strict=True):
             loss += 0.5 * penalty * float((part * part).sum())

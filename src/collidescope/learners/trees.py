@@ -45,6 +45,7 @@ class Trees(ArrayMember):
         written, leaves = [], []
         for feature, threshold, left, right in trees:
             order, inner = _preorder(left, right), left >= 0
+            # The inverse of order: where each node is written. Steps of leaves, whose children are -1, are not used.
             place = np.empty(len(order), dtype=np.int64)
             place[order] = np.arange(len(order))
             nodes = order[inner[order]]
@@ -80,6 +81,7 @@ class Trees(ArrayMember):
             raise ValueError("a tree points outside of itself")
         self._leaf = np.cumsum(~inner) - 1
         self.n_leaves = N - len(self.right)
+        # Level by level. In a forged file nodes may share children: without np.unique every level could double.
         self.depth, nodes = 0, self._roots[inner[self._roots]]
         while len(nodes):
             self.depth += 1
@@ -99,6 +101,7 @@ class Trees(ArrayMember):
     def leaves(self, x: Float32) -> IntArray:
         """Leaf numbers, (n, T), of rows (n, d)."""
         C = max(1, len(self.feature))
+        # Every cut is decided once per row, (n, C): walks through T trees then look up answers and compare nothing.
         right = np.ones((len(x), C), dtype=np.int8)
         np.greater(x[:, self.feature], self.threshold, out=right[:, : len(self.feature)], casting="unsafe")
         flat, base = right.ravel(), (np.arange(len(x), dtype=np.int64) * C)[:, None]
@@ -171,6 +174,7 @@ class Forest(Trees):
                 warnings.simplefilter("ignore")
                 trees.fit(levels[rows], y[rows], sample_weight=w[rows])
             p = np.nan_to_num(trees.oob_decision_function_.reshape(len(rows), len(present)))
+            # As in score, with the trees that left the row out; not normalised, as all leaf sizes have the same sum.
             p = (p * LEFT_OUT * CHOOSING_TREES + PRIOR_TREES * self.priors[present])[own]
             losses.append(float(-(w[rows] * np.log(p)).sum()))
         return LEAF_SIZES[int(np.argmin(losses))]
@@ -179,6 +183,7 @@ class Forest(Trees):
         every, first = np.concatenate([*edges, [0.0]]), np.cumsum([0, *(len(each) for each in edges)])
         grown = [estimator.tree_ for estimator in forest.estimators_]
         # Thresholds are between two levels; those of leaves, feature and level -2, are not used.
+        # level ≤ l is x ≤ edges[l], so a threshold between l and l + 1 is the edge number l.
         cuts = [np.where(t.feature < 0, -1, first[t.feature] + t.threshold.astype(np.intp)) for t in grown]
         pairs = zip(grown, cuts, strict=True)
         leaves = self.keep([(t.feature, every[cut], t.children_left, t.children_right) for t, cut in pairs])
@@ -280,6 +285,7 @@ class Boosting(Trees):
             text = _boost(task, task.inner_parts(PARTS, task.seed + number), common | kind | wide, most_rounds)
             trees += [_read(block) for block in text.partition("end of trees")[0].split("\nTree=")[1:]]
         leaves = self.keep([tree for tree, _ in trees])
+        # A tree of L leaves has L - 1 inner nodes, after which _read puts leaf 0.
         values = [values[own - len(values) + 1] for (_, values), own in zip(trees, leaves, strict=True)]
         self.values = (np.concatenate(values) / len(self.kinds)).astype(np.float16)
         self.lay_out()

@@ -156,6 +156,7 @@ def _restored(tree: dict[str, Any], shape: tuple[int, ...], factory: EncoderFact
     state = {str(name): np.asarray(array) for name, array in tree["state"].items()}
     sizes = None if tree["sizes"] is None else check_sizes(tree["sizes"])
     if sizes is not None:
+        # A layer from a to b units has a b weights and b biases.
         wanted = sum((a + 1) * b for a, b in pairwise([2 * shape[0], *sizes, 1]))
         if wanted != sum(array.size for array in state.values()):
             raise ValueError(f"a network of hidden layers {sizes} does not fit the weights in the file")
@@ -238,6 +239,7 @@ class PairFit:
         if self.solver == "inverse":
             return
         losses = []
+        # solve takes the ridge from self.
         for self.ridge in RIDGES:
             own = self.solve(q)[np.arange(len(codes)), codes]
             losses.append(-np.average(np.log(np.maximum(own, SMALLEST_PROBABILITY)), weights=weights))
@@ -302,6 +304,7 @@ def fit_pairs(
     q, noise = np.empty((len(rows), k)), []
     for model, test in zip(models, tests, strict=True):
         chosen = choose_references(labels.codes[test], n_references, rng)
+        # References are held-out rows too: each knows its own place among them, and is not compared with itself.
         own = np.full(len(test), -1)
         own[chosen] = np.arange(len(chosen))
         _, codes, weights = labels.take(test[chosen])

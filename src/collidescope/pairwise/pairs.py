@@ -75,15 +75,18 @@ def sample_pairs(
     def rows_at(point: Tensor, k: Tensor) -> Tensor:  # of class k, as places in ``order``
         return torch.minimum(torch.maximum(torch.searchsorted(ends, point, right=True), first[k]), last[k])
 
+    # Odd places get pairs of one class, even ones pairs of two.
     k = torch.randint(len(names), (n_pairs,), device=device, generator=generator)
     other = torch.randint(len(names) - 1, k[0::2].shape, device=device, generator=generator)
     i, j = torch.empty((2, n_pairs), dtype=torch.long, device=device)
     own, k = k[1::2], k[0::2]
     a = rows_at(points(low[own], high[own]), own)
+    # Uniform on the interval of the class, shorter by that of a; what lies beyond its start moves past a.
     point = points(low[own], high[own] - w[a])
     b = rows_at(torch.where(point >= ends[a] - w[a], point + w[a], point), own)
     # Rounding can put the point a hair inside a when weights differ by 1e16: then its neighbour is as good.
     i[1::2], j[1::2] = a, torch.where(a == b, torch.where(a < last[own], a + 1, a - 1), b)
+    # 0 … K-2 onto the classes other than k, each as likely.
     other += other >= k
     i[0::2], j[0::2] = (rows_at(points(low[c], high[c]), c) for c in (k, other))
     i, j = order[i], order[j]
@@ -222,6 +225,8 @@ def _batch_weights(same: Tensor, w: Tensor) -> Tensor:
     total, within, count = S @ w, S @ (pair * S).sum(-1, keepdim=True), S @ (w > 0).to(w.dtype)
     share = (w > 0) / count.clamp_min(1)  # rows' shares of their class add up to the number of classes
     classes, paired = share.sum(-2, keepdim=True), (share * (count > 1)).sum(-2, keepdim=True)
+    # A half goes in equal parts to the ``paired`` classes, the other to classes (classes - 1) ordered pairs of classes;
+    # each part to its pairs of rows by their weights, which add up to ``within`` or to the product of two totals.
     kind: Tensor = torch.where(same, within * paired, total * total.transpose(-1, -2) * classes * (classes - 1))
     weights: Tensor = torch.where(pair > 0, 0.5 * pair / kind, 0.0)
     return weights

@@ -128,6 +128,8 @@ def class_similarity(
         raise ValueError("own leaves a class without references: every class needs at least 2")
     q = total / W
     m = W * W / W2
+    # Σ w² (Sim - q)² / Σ w² · m / (m - 1), with equal weights the usual sample variance. The pair of a row with itself
+    # is in none of the sums.
     variance = (squares - 2 * q * cross + q * q * W2).clamp_min(0) / W2 * m / (m - 1)
     return ClassSimilarity(q, torch.where(left > 1, (variance / m).sqrt(), torch.inf))
 
@@ -183,6 +185,7 @@ def _split_scorer(body: nn.Module) -> Scorer | None:
     W1, W2 = linear[0].weight.chunk(2, 1)
 
     def prepare(x: Tensor) -> list[Tensor]:
+        # As the first input of a pair, with its bias, and as the second.
         return [x @ W1.T + linear[0].bias, x @ W2.T]
 
     def one_way(left: Tensor, right: Tensor) -> Tensor:
