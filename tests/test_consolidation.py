@@ -150,4 +150,3 @@ def test_words_tell_groups_and_gain():
     for words in ("4 classes in 2 groups", f"{plan.matrix.pber:.2%} (95% interval", *plan.matrix.classes):
         assert words in str(plan)
     assert "<cat>" not in plan._repr_html_()
-    assert repr(plan).startswith("<ConsolidationPlan: 4 classes in 2 groups. ")

@@ -97,6 +97,14 @@ def test_new_rows_get_the_mean_of_the_folds_of_members_with_skill_also_from_an_e
     tree["folds"][0].clear()
     with pytest.raises(ValueError, match="every fold must hold the members"):
         PoolFit.restore(tree)
+    wrong = recipes_for([("a", Contrary()), ("b", Contrary(C=0.1))], None, 400, (2,), 3)
+    fitted, _ = pooled(X, codes, wrong)  # nobody has skill: all count the same
+    assert all(weights == {"a": 0.5, "b": 0.5} for weights in (fitted.weights, *fitted.fold_weights))
+
+
+class Contrary(LogisticRegression):
+    def predict_proba(self, X):
+        return (1 - super().predict_proba(X)) / 2
 
 
 class Interrupted(LogisticRegression):

@@ -161,6 +161,11 @@ def test_jackknife_errors_of_a_mean_are_right_and_a_rival_is_compared_in_pairs()
     by_table = cs.ceilings(P, y, y_pred=0.9 * P + 0.1 / 3).table.set_index("metric")
     assert by_table.loc["log loss", "difference_low"] > 0
     assert by_table.loc["accuracy", "difference"] == 0
+    alone = cs.ceilings(P[:, :2] / P[:, :2].sum(axis=1, keepdims=True), np.arange(1000) == 0).table.set_index("metric")
+    assert (
+        alone["low"].isna().tolist() == alone.index.isin(["ROC AUC", "average precision"]).tolist()
+    )  # nobody can tell
+    assert alone.loc["balanced accuracy", "low"] >= 0
 
 
 def test_the_limit_gives_accuracy_and_brier_score_and_curves_give_every_metric():

@@ -127,7 +127,9 @@ def fit_pool(plan: Plan, recipes: Sequence[Member], progress: Progress | None = 
         place, codes, w = labels.take(np.concatenate([tests[f] for f in others]))
         logs = np.concatenate([scores[f] for f in others], axis=1)
         # With votes a row stands here once for each class that was voted for.
-        return pool_weights(logs if labels.votes is None else logs[:, place], codes, w)
+        found = pool_weights(logs if labels.votes is None else logs[:, place], codes, w)
+        # Nothing learned anything: with weights of zero the pool would say that all classes are as likely.
+        return found if found.any() else np.full(len(names), 1 / len(names))
 
     fold_weights = []
     for number, test in enumerate(tests):
@@ -135,8 +137,6 @@ def fit_pool(plan: Plan, recipes: Sequence[Member], progress: Progress | None = 
         fold_weights.append(dict(zip(names, weights.tolist(), strict=True)))
         P[np.searchsorted(rows, test)] = pool(scores[number], weights)
     final = weights_without(None)
-    if not final.any():  # nothing learned anything: all members say the priors, more or less
-        final = np.full(len(names), 1 / len(names))
     kept = {name: weight for name, weight in zip(names, final.tolist(), strict=True) if weight > 0}
     members = [{name: fold.members[name] for name in kept} for fold in folds]
     known = (held.centre, held.scale, labels.priors, tuple(held.X.shape[1:]), interrupted, fold_weights)

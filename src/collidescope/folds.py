@@ -244,7 +244,7 @@ def nested_splits(
     """The same held-out rows with a share of the training rows; None where that leaves too few.
 
     Subsets are stratified, hold every class, and those of a smaller ``fraction`` lie within those of a larger one. With
-    ``groups`` whole groups are taken.
+    ``groups`` they are taken group by group, beside one row of every class.
 
     >>> splits = [(np.arange(0, 80, 2), np.arange(1, 80, 2))]
     >>> [len(train) for train, _ in nested_splits(splits, np.repeat([0, 1], 40), 0.5, seed=0)]

@@ -83,8 +83,8 @@ class _Jackknife(NamedTuple):
         # Sorted once for all parts: scikit-learn's functions would sort and check 26 times.
         kept = [np.full(len(P), True), *(self.part != g for g in range(self.part.max() + 1))]
         classes = range(self.k)[1 if self.k == 2 else 0 :]
-        areas = np.zeros((2, len(kept)))
-        for c in classes:
+        areas = np.empty((2, len(classes), len(kept)))
+        for place, c in enumerate(classes):
             order = np.argsort(-P[:, c], kind="stable")
             last = np.append(np.diff(P[order, c]) != 0, True)  # of rows with the same score
             hit = self.codes[order] == c
@@ -93,9 +93,10 @@ class _Jackknife(NamedTuple):
                 false = seen - true
                 # Trapezoids, as a share of all pairs of a true and a false row; then Σ precision · Δrecall. Scores that
                 # only the part left out has add nothing to either.
-                areas[0, g] += ((true[1:] + true[:-1]) * np.diff(false)).sum() / (2 * true[-1] * false[-1])
-                areas[1, g] += (np.diff(true) * true[1:] / np.maximum(seen[1:], 1)).sum() / true[-1]
-        return areas / len(classes)
+                with np.errstate(invalid="ignore"):  # a class that is in no other part has no area
+                    areas[0, place, g] = ((true[1:] + true[:-1]) * np.diff(false)).sum() / (2 * true[-1] * false[-1])
+                    areas[1, place, g] = (np.diff(true) * true[1:] / np.maximum(seen[1:], 1)).sum() / true[-1]
+        return np.asarray(np.ma.masked_invalid(areas).mean(axis=1).filled(np.nan))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -186,7 +187,7 @@ def ceilings(
         higher, best = metric not in least, least.get(metric, 1.0)
         low, high = _interval(now, level)
         row = {"metric": metric, "now": now[0], "low": low, "high": high}
-        row |= {"high": min(high, best)} if higher else {"low": max(low, best)}
+        row |= {"low": max(low, 0.0), "high": min(high, best)} if higher else {"low": max(low, best)}
         if metric in limits:
             row["limit_low"], row["limit_high"] = limits[metric]
         elif curves:
@@ -219,6 +220,8 @@ def _interval(values: FloatArray, level: float) -> tuple[float, float]:
 def _range(sizes: list[int], values: FloatArray, level: float, best: float, side: int, n: int) -> tuple[float, float]:
     """(low, high) with unlimited rows from values (sizes × (1 + parts)) on one ``side`` (±1) of the best possible."""
     distance = np.abs(values - best)
+    if not np.isfinite(distance).all():  # a part holds all rows of a class
+        return np.nan, np.nan
     scale = 2 * max(float(distance[:, 0].max()), 0.5)  # a Limit has no more than 1
     g = distance.shape[1] - 1
     deviations = (distance[:, 1:] - distance[:, 1:].mean(axis=1, keepdims=True)) / scale

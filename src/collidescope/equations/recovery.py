@@ -38,7 +38,7 @@ class Recovery:
     moved: float  #: largest change of an entry of S made to turn the raw solution into a possible collision matrix
     min_eigenvalue: float  #: of the symmetrised G; clearly negative when it is no Gramian (noise, wrong correction)
     condition: float  #: κ∞(S) = ‖S‖∞ ‖S⁻¹‖∞: how much posteriors solved from S amplify errors
-    converged: bool
+    converged: bool  #: False when a limit on steps ended it; a descent that stalls has converged, if not to G
     iterations: int
     status: str  #: in words: how it ended, and what to try when it did not end well
 

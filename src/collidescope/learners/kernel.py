@@ -113,7 +113,7 @@ def _ridge(X: Float32, Y: Float32, w: Float32, gamma: float, n_landmarks: int) -
     root_w = np.sqrt(w)[:, None]
     target = Y * root_w
     if m == len(X) and np.ptp(w) == 0:  # every row a landmark: the features' second moments are diagonal already
-        e, V, A = s, None, U * np.sqrt(s)
+        e, V, A = w[0] * s, None, U * np.sqrt(w[0] * s)
     else:
         Z = (_kernel(X, X[:m], gamma) @ inverse_root) * root_w
         e, V = eigh(Z.T @ Z, overwrite_a=True, check_finite=False, driver="evd")
