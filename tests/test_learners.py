@@ -5,13 +5,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import multivariate_t
+from scipy.optimize import minimize
+from scipy.special import logsumexp
+from scipy.stats import dirichlet_multinomial, multivariate_t
 from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import CategoricalNB, GaussianNB, MultinomialNB
 
-from collidescope.learners import MEMBERS, kernel, members_for, recipe, softmax
+from collidescope.learners import MEMBERS, gaussian, independent, kernel, members_for, recipe, softmax
 from collidescope.learners.base import Foreign, Member, Task
-from collidescope.learners.pool import pool, pool_weights
+from collidescope.learners.pool import _prior_weights, pool, pool_weights
 
 TABLES = [name for name in MEMBERS if name != "convolution"]
 LEARN = [name for name in TABLES if name != "priors"]
@@ -151,6 +153,8 @@ def test_naive_bayes_of_many_rows_is_that_of_scikit_learn_and_numbers_of_any_siz
         np.testing.assert_allclose(ours, reference.fit(X, codes).predict_proba(X[:500]), atol=0.02)
     few = np.exp(fitted("histograms", standardised[:30], codes[:30]).log_posteriors(standardised[:500]))
     assert few.max() < 0.99  # shares of a few rows stay near those of all classes
+    least, below = standardised.min(axis=0)[None], standardised.min(axis=0)[None] - 9  # no count is below zero
+    np.testing.assert_array_equal(*(fitted("counts", standardised, codes).log_posteriors(x) for x in (least, below)))
     noisy = standardised + generator.normal(size=X.shape).astype(np.float32)
     assert np.ptp(fitted("counts", noisy, codes).log_posteriors(noisy), axis=0).max() < 1e-12
 
@@ -172,6 +176,71 @@ def test_gaussian_classes_are_scored_by_a_t_density_and_many_rows_tell_each_mean
                 logs[:, c] += multivariate_t(mean, shape, fit["degrees"][c]).logpdf((X[:9] * fit["scale"])[:, own])
         expected = logs - np.logaddexp(*logs.T)[:, None]
         np.testing.assert_allclose(fitted(name, X, codes).log_posteriors(X[:9]), expected, atol=2e-3)
+        some, twice = slice(2990, 3010), np.repeat(np.arange(2990, 3010), 2)  # of each class ten rows
+        weighted = fitted(name, X[some], codes[some], sample_weight=np.full(20, 2.0)).log_posteriors(X[:9])
+        np.testing.assert_allclose(weighted, fitted(name, X[twice], codes[twice]).log_posteriors(X[:9]), atol=1e-6)
+
+
+def sequential(rows: np.ndarray, m: np.ndarray, kappa: float, nu: float, scatter: np.ndarray) -> float:
+    """Log marginal likelihood of the rows of a class: each by its t density given the rows before it."""
+    total, p, mean = 0.0, len(m), m
+    for x in rows:
+        df = nu - p + 1
+        total += multivariate_t(mean, scatter * (kappa + 1) / (kappa * df), df).logpdf(x)
+        scatter = scatter + kappa / (kappa + 1) * np.outer(x - mean, x - mean)
+        mean, kappa, nu = (kappa * mean + x) / (kappa + 1), kappa + 1, nu + 1
+    return total
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(("B", "p"), [(1, 2), (2, 1)])
+def test_strengths_of_gaussian_classes_have_the_highest_marginal_likelihood(seed: int, B: int, p: int) -> None:
+    generator = np.random.default_rng(seed)
+    wide, apart = 10.0 ** generator.uniform(-1, 1, 2)
+    classes = [generator.normal(apart * c, wide**c, (n, B * p)) for c, n in ((0, 9), (1, 14))]
+    m, n = np.concatenate(classes).mean(axis=0), np.array([9.0, 14.0])
+    blocks = [[rows.reshape(-1, B, p)[:, b] for b in range(B)] for rows in classes]
+    A = np.array([[(x - x.mean(axis=0)).T @ (x - x.mean(axis=0)) for x in own] for own in blocks])
+    away = np.array([rows.mean(axis=0) - m for rows in classes]).reshape(2, B, p)
+    shifts = away[..., None] * away[..., None, :]
+    kappa, nu, scatter = gaussian._posterior(A, shifts, n, n.sum())
+    prior = scatter - A - (kappa * n / (kappa + n))[:, None, None, None] * shifts  # (ν - p - 1) Σ, of every class
+    np.testing.assert_allclose(prior[0], prior[1])
+    sigma, centre = prior[0] / (nu - p - 1), m.reshape(B, p)
+    np.testing.assert_allclose(np.einsum("bii->bi", sigma), np.einsum("cbii->bi", A) / (n.sum() - 2) + 1e-4)
+    likelihood = {
+        (k, p + 1 + more): sum(
+            sequential(own[b], centre[b], k, p + 1 + more, more * sigma[b]) for own in blocks for b in range(B)
+        )
+        for k in gaussian.STRENGTHS
+        for more in gaussian.DEGREES
+    }
+    assert max(likelihood, key=lambda pair: likelihood[pair]) == (kappa, nu)
+
+
+def test_pseudo_counts_of_naive_bayes_have_the_highest_marginal_likelihood() -> None:
+    generator = np.random.default_rng(0)
+    for strength in (1.0, 30.0, 1000.0):
+        shares = generator.dirichlet(strength * np.full(4, 0.25), (5, 3))
+        N = np.array([[generator.multinomial(60, own) for own in feature] for feature in shares]).transpose(0, 2, 1)
+        m = N.sum(axis=2) + 0.1
+        m = m / m.sum(axis=1, keepdims=True)
+
+        def likelihood(alpha: float, N: np.ndarray = N, m: np.ndarray = m) -> float:
+            cells = ((d, k) for d in range(5) for k in range(3))
+            return float(sum(dirichlet_multinomial(alpha * m[d], 60).logpmf(N[d, :, k]) for d, k in cells))
+
+        alpha = max(independent.ALPHAS, key=likelihood)
+        expected = np.log((N + alpha * m[:, :, None]) / (60 + alpha))
+        np.testing.assert_allclose(independent._log_shares(N.astype(float)), expected, rtol=1e-5)
+
+
+def test_features_are_standardised_by_weighted_moments_in_any_number_of_blocks() -> None:
+    generator = np.random.default_rng(0)
+    X, w = generator.normal(3, 2, (90_000, 100)).astype(np.float32), generator.random(90_000)
+    mean, scale = recipe("linear")._moments(X, w)
+    np.testing.assert_allclose(mean, np.average(X, axis=0, weights=w), rtol=1e-4)
+    np.testing.assert_allclose(scale, np.average((X - mean) ** 2, axis=0, weights=w) ** -0.5, rtol=1e-4)
 
 
 def test_gaussian_classes_and_additive_functions_need_few_rows_and_ranks_ignore_outliers() -> None:
@@ -304,6 +373,31 @@ def test_weights_find_the_true_member_and_sharpen_what_is_too_flat() -> None:
     logs, half = np.stack([flat, noise])[:, :300], np.arange(300) < 150
     some = pool_weights(logs[:, half], codes[:300][half])  # rows of weight 0 do not count
     np.testing.assert_allclose(pool_weights(logs, codes[:300], 2.0 * half), some, atol=0.35)
+
+
+def test_weights_are_at_the_mode_and_their_prior_is_half_equal_and_half_the_chance_to_be_best() -> None:
+    generator, rows = np.random.default_rng(6), np.arange(80)
+    truth = generator.dirichlet(np.ones(3), size=80)
+    codes = np.array([generator.choice(3, p=p) for p in truth])
+    logs = np.log(truth) + 0.6 * generator.normal(size=(3, 80, 3))
+    logs -= logsumexp(logs, axis=2, keepdims=True)
+    w = generator.exponential(size=80)
+    w *= 80 / w.sum()
+    own, draws, chances = logs[:, rows, codes], np.random.default_rng(0), np.zeros(3)
+    for _ in range(100):  # pseudo-BMA+
+        u = draws.exponential(size=80) * w
+        total = np.array([sum(80 * u[i] / u.sum() * own[m, i] for i in rows) for m in range(3)])
+        chances += np.exp(total - logsumexp(total)) / 100
+    prior = 0.5 / 3 + 0.5 * chances
+    np.testing.assert_allclose(_prior_weights(own, w), prior, rtol=1e-9)
+
+    def objective(a: np.ndarray) -> float:
+        z = np.tensordot(a, logs, 1)
+        return float(((a - prior) ** 2).sum() / (2 * 0.4**2) - w @ (z[rows, codes] - logsumexp(z, axis=1)))
+
+    mode = minimize(objective, prior, bounds=[(0, None)] * 3, tol=1e-12).x
+    assert mode.min() > 0.1
+    np.testing.assert_allclose(pool_weights(logs, codes, 3 * w), mode, atol=2e-4)
 
 
 def test_labels_without_signal_give_no_lower_brier_score_than_the_priors() -> None:
