@@ -114,7 +114,6 @@ def test_posteriors_that_know_less_or_claim_too_much_are_called_so_and_perfectio
     report = audit(np.eye(2)[y], y_true=y, y_pred=y)
     assert (report.error, report.fixable, len(report.pairs)) == (0, 0, 0)
     assert "nothing to fix" in report.verdict
-    assert report._repr_html_()
     assert audit(np.full((100, 2), 0.5), y_true=y, y_pred=y).fixable == -0.5
 
 

@@ -1,8 +1,7 @@
 """Bad input is refused in words: a ``ValueError`` that names the argument at fault and says what came.
 
-Each family of bad values (numbers, square matrices, priors, posteriors, weights, labels, classes) is tried once against
-the check in ``collidescope._checks``; then every public function once per argument, to see that it calls the check.
-A line of a table is a call and a pattern for the message.
+Every public function is tried once per argument, to see that it calls the check for it; what no such line reaches of
+``collidescope._checks`` is tried there. A line of a table is a call and a pattern for the message.
 """
 
 # ruff: noqa: F401 - most names are used by the lines of the tables
@@ -140,52 +139,28 @@ def read(text):
 
 @table(
     """
-    check.check_finite([NAN, 1], "x") => x must be finite, got nan at position .0,. .1 such
     check.check_finite([1j], "x") => x must hold real numbers.*imaginary
     check.check_finite(np.ma.masked_less([0.1, 0.9], 0.5), "x") => x.*masked
     check.check_finite("many", "x") => x must hold real numbers, got str
-    check.check_finite([10**400], "x") => x must hold real numbers
     check.check_finite([], "x") => x is empty
-    check.check_finite(0.5, "x", ndim=(1, 2)) => x must be 1-dimensional or 2-dimensional, got shape \\(\\)
     check.check_square([[1, 2, 3], [4, 5, 6]], "G") => G must be square.*\\(2, 3\\)
     check.check_stochastic([[1.1, -0.1], [0, 1]], "S") => S must not be negative, got -0.1 at position \\(0, 1\\)
-    check.check_stochastic([[0.9, 0.2], [0, 1]], "S") => every row of S must sum to 1, row 0 sums to 1.1
-    check.check_priors([0, 1], 2) => priors must be positive, got 0 for class number 0
-    check.check_priors([30, 30], 2) => priors must sum to 1, got 60.*counts
-    check.check_priors([1.0], 2) => priors must have one entry per class \\(2\\), got 1
-    check.check_priors("balanced", 2) => priors must be an array.*'balanced'
     check.check_posteriors([[0.9], [0.1]]) => P must have one column per class.*\\(2, 1\\).*column_stack
     check.check_posteriors([[0.5, 0.25, 0.25]], n_classes=2) => P must have one column per class \\(2\\), got 3
-    check.check_posteriors(LOGITS) => P must hold probabilities, got -1.5 \\(logits
     check.check_posteriors([[0.9, 0.9]]) => every row of P must sum to 1, row 0 sums to 1.8
-    check.check_weights([-1, 1], 2) => sample_weight must not be negative
-    check.check_weights([0, 0], 2) => sample_weight is zero for every row
     check.check_weights([1], 2) => sample_weight must have one entry per row \\(2\\), got 1
-    check.unit_weights(np.array([1e-40, 1.0])) => sample_weight reaches from 1e-40 to 1
-    check.check_labels([None, "b"]) => y has 1 missing labels \\(first at row 0\\)
-    check.check_labels(pd.array(["a", None], dtype="string")) => y has 1 missing
     check.check_labels([]) => y is empty
     check.check_labels([["a"], ["a", "b"]]) => y must be a flat list
-    check.classes_of(np.array(["a", "a"])) => y holds a single class .*a
-    check.classes_of(np.array([1, "a"], dtype=object)) => y mixes labels of kinds .*int.*str
-    check.encode_labels(["z"], np.array(AB)) => y has the label 'z', which is not in classes \\('a', 'b'\\)
     check.encode_labels([{"a"}], np.array(AB)) => y must hold labels.*set
-    check.check_same_length(np.ones(3), np.ones(4), "X and y") => X and y.*3 and 4
-    check.check_classes(["a", "a"]) => classes must be unique, 'a' occurs twice
-    check.check_classes(["a", "b", "c"], 2) => classes must name each of the 2 classes once, got 3
     check.check_classes([["a"], ["b"]]) => classes must be a flat list
     check.check_classes([NAN, 1.0]) => classes must be names.*nan
     check.check_classes(np.array(["2020-01-01", "NaT"], "M8[D]")) => classes must be names.*NaT
-    check.check_classes("ab") => classes must be a list of names, got 'ab'
-    check.check_between(1, 0, 1, "level") => level must be a number between 0 and 1, got 1
-    check.check_at_least(-1, 0, "ridge") => ridge must be a number of at least 0, got -1
-    check.check_count(2.5, "n") => n must be a whole number of at least 1, got 2.5
     check.check_count(True, "n") => n.*True
 
     # a collision matrix
-    cm(matrix=[[0.9, 0.2], [0.2, 0.8]]) => matrix.*row 0 sums to 1.1
-    cm(priors=[30, 30]) => priors.*60
-    cm(classes=["a", "a"]) => classes.*'a'
+    cm(matrix=[[0.9, 0.2], [0.2, 0.8]]) => every row of matrix must sum to 1, row 0 sums to 1.1
+    cm(priors=[30, 30]) => priors must sum to 1, got 60.*counts
+    cm(classes=["a", "a"]) => classes must be unique, 'a' occurs twice
     cm(stderr=np.eye(3)) => stderr.*\\(3, 3\\)
     cm(counts=[1, 2, 3]) => counts.*\\(3,\\)
     cm(covariance=np.eye(2)) => covariance.*\\(2, 2\\)
@@ -196,7 +171,7 @@ def read(text):
     abc().top_k(1.5) => k .*1.5
     cm().precision([30, 30]) => population_priors.*60
     cm().precision("empirical") => population_priors.*counts
-    cm(counts=[3, 0]).rates("empirical") => population_priors.*0
+    cm(counts=[3, 0]).rates("empirical") => population_priors must be positive, got 0 for class number 1
     abc().merge([["a", "z"]]) => groups.*'z'.*'a'
     abc().merge([["a", "b"], ["b", "c"]]) => groups.*overlap.*'b'
     abc().merge([["a", "b"], []]) => groups.*empty.*1
@@ -214,18 +189,18 @@ def read(text):
     cs.CollisionMatrix.restore(abc().export() | {"info": {"a": [1]}}) => info must be a mapping to plain
 
     # equations
-    cs.recover([[1, NAN], [0, 1]]) => G.*nan
+    cs.recover([[1, NAN], [0, 1]]) => G must be finite, got nan at position .0, 1. .1 such
     cs.recover(G, [30, 30]) => priors.*60
     cs.recover(G, method="cholesky") => method.*'cholesky'
     cs.recover(G, penalty=0) => penalty.*0
-    cs.recover(G, max_iter=10.5) => max_iter.*10.5
+    cs.recover(G, max_iter=10.5) => max_iter must be a whole number of at least 1, got 10.5
     cs.recover(G).to_collision_matrix(["a"]) => classes.*1
     cs.solve_posteriors(HALF, [[0.9, 0.2], [0.2, 0.8]]) => S.*1.1
     cs.solve_posteriors([[0.2, 0.3, 0.5]], S) => q.*\\(1, 3\\)
     cs.solve_posteriors([[[0.5, 0.5]]], S) => q must be 1-dimensional or 2-dimensional.*\\(1, 1, 2\\)
     cs.solve_posteriors(HALF, S, priors=[30, 30]) => priors.*60
     cs.solve_posteriors(HALF, S, "nnls") => solver.*'nnls'
-    cs.solve_posteriors(HALF, S, ridge=-1) => ridge.*-1
+    cs.solve_posteriors(HALF, S, ridge=-1) => ridge must be a number of at least 0, got -1
     cs.solve_posteriors(HALF, SINGULAR, "inverse") => S is singular.*simplex
     cs.shift_priors(LOGITS, HALF, HALF) => P.*logits
     cs.shift_priors(P, [30, 30], HALF) => old.*60
@@ -242,7 +217,7 @@ def read(text):
     pac_bound(16, 4, 2) => more than K² = 16 rows
     pac_bound(100, 1, 2) => at least 2 classes
     pac_bound(100, 4, NAN) => d must be positive and finite
-    pac_bound(100, 4, 2, delta=1.0) => delta
+    pac_bound(100, 4, 2, delta=1.0) => delta must be a number between 0 and 1, got 1
     cs.collision_matrix_from_densities([norm(0)]) => densities.*at least 2.*1
     cs.collision_matrix_from_densities([norm(0), SAMPLER_ONLY]) => densities.*logpdf.*number 1
     cs.collision_matrix_from_densities(NORMS, [30, 30]) => priors.*60
@@ -250,14 +225,14 @@ def read(text):
     cs.collision_matrix_from_densities(NORMS, random_state="seed") => random_state.*seed
 
     # estimates
-    cs.collision_matrix_from_posteriors(LOGITS, Y) => P.*logits
+    cs.collision_matrix_from_posteriors(LOGITS, Y) => P must hold probabilities, got -1.5 \\(logits
     cs.collision_matrix_from_posteriors(P, Y[:3]) => P and y.*4 and 3
-    cs.collision_matrix_from_posteriors(P, [None, "b", "a", "b"]) => y has 1 missing
-    cs.collision_matrix_from_posteriors(P, ["z", "b", "a", "b"], classes=AB) => y .*'z'
+    cs.collision_matrix_from_posteriors(P, [None, "b", "a", "b"]) => y has 1 missing labels \\(first at row 0\\)
+    cs.collision_matrix_from_posteriors(P, ["z", "b", "a", "b"], classes=AB) => y .*'z', .*not in classes \\('a', 'b'\\)
     cs.collision_matrix_from_posteriors(P, classes=["a", "a"]) => classes.*'a'
     cs.collision_matrix_from_posteriors(P, Y, priors=[30, 30]) => priors.*60
     cs.collision_matrix_from_posteriors(P, priors="uniform") => priors.*y
-    cs.collision_matrix_from_posteriors(P, Y, sample_weight=[1, 1, 1, -1]) => sample_weight.*-1
+    cs.collision_matrix_from_posteriors(P, Y, sample_weight=[1, 1, 1, -1]) => sample_weight must not be negative, got -1
     cs.collision_matrix_from_posteriors(P, Y, sample_weight=[1, 0, 1, 0]) => classes \\['b'\\]
     cs.collision_matrix_from_posteriors([[0.5, 0.3, 0.2]] * 4, Y) => P has 3 columns and y has 2 .*labels: pass classes
     cs.collision_matrix_from_posteriors(pd.DataFrame([HALF] * 4, columns=["a", "a"]), Y) => P has columns \\['a', 'a'\\]
@@ -269,13 +244,12 @@ def read(text):
     estimated(None, votes=np.ones((4, 2)), priors="uniform") => votes must be given.*priors='empirical'
     estimated(None, votes=np.ones((4, 3))) => votes must have the shape of P \\(4, 2\\), got \\(4, 3\\)
     estimated(None, votes=[[1, 0], [0, 0], [1, 1], [0, 2]]) => at least one vote per row, row 1 has none
-    estimated(None, votes=[[1, 0], [0, 1], [1, 1], [0, 0.5]]) => votes must be whole numbers
     estimated(None, votes=[[1, 0], [0, 1], [1, 1], [0, -2]]) => votes must not be negative
     estimated(None, votes=[[1, 0]] * 4) => classes .1. have no rows
     estimated(priors="even") => priors must be one of 'empirical', 'uniform', got 'even'
-    estimated(classes=["a", "b", "c"]) => classes must name each of the 2 classes
+    estimated(classes=["a", "b", "c"]) => classes must name each of the 2 classes once, got 3
     cs.CollisionAccumulator(["a", "a"]) => classes.*'a'
-    accumulator("uniform") => priors.*'uniform'
+    accumulator("uniform") => priors must be an array.*'uniform'
     accumulator().update(LOGITS, Y) => P.*logits
     cs.CollisionAccumulator(range(401), np.full(401, 1 / 401)) => priors with 401 classes.*sample_weight
     accumulator().update(P, Y, [1, 1, 1, -1]) => sample_weight.*-1
@@ -290,13 +264,11 @@ def read(text):
     accumulator().update(P, Y).merge(accumulator().update(P)) => other.*label
     input_groups(np.empty((0, 1))) => X is empty \\(shape \\(0, 1\\)\\)
     cs.count_collisions(REPEATED, [None, "b", "a", "b"]) => y has 1 missing
-    cs.count_collisions(REPEATED[:3], Y) => X and y.*3 and 4
+    cs.count_collisions(REPEATED[:3], Y) => X and y must have the same number of rows, got 3 and 4
     cs.count_collisions(csr_array(np.eye(4)), Y) => X.*sparse.*toarray
     cs.count_collisions(pd.DataFrame({"tags": [{"a"}, {"b"}] * 2}), Y) => 'tags'
-    cs.count_collisions([1, 2, 3, 4], Y) => X.*no input that occurs twice
+    cs.count_collisions([1, 2, 3, 4], Y) => X.*no input that occurs twice.*second label
     cs.count_collisions(["x", "x", "z", "x"], ["a", "b", "c", "a"]) => y .*\\['c'\\].*never
-    cs.count_collisions([1, 2], AB, average="items") => no input that occurs twice.*second label
-    cs.collision_matrix_from_votes([[2, -1], [0, 2]]) => votes must not be negative, got -1
     cs.collision_matrix_from_votes([[0.5, 0.5], [0, 2]]) => votes must be whole numbers, got 0.5.*shares
     cs.collision_matrix_from_votes([3, 1]) => votes must be a table .*\\(2,\\)
     cs.collision_matrix_from_votes([[1, 0], [0, 1]]) => no item with two votes.*second label
@@ -315,9 +287,9 @@ def read(text):
     annotators.compare(cm(), cs.collision_matrix_from_votes(VOTES)) => estimated has no standard errors
     cs.estimate_collisions(DUMMY, X, Y10[:9]) => X and y.*10 and 9
     cs.estimate_collisions(DUMMY, X, Y10, cv="kfold") => cv.*'kfold'
-    cs.estimate_collisions(DUMMY, X, Y10, cv=ShuffleSplit(2, random_state=0)) => cv
+    cs.estimate_collisions(DUMMY, X, Y10, cv=ShuffleSplit(2, random_state=0)) => cv must test every one of the 10 rows
     cs.estimate_collisions(DUMMY, X, Y10, random_state="seed") => random_state.*seed
-    cs.estimate_collisions(RidgeClassifier(), X, Y10) => classifier.*predict_proba.*RidgeClassifier
+    cs.estimate_collisions(RidgeClassifier(), X, Y10) => classifier must have predict_proba, RidgeClassifier has not
     cs.estimate_collisions(LogisticRegression(), np.where(X == 3, NAN, X), Y10) => X.*NaN
     cs.estimate_collisions(LogisticRegression(), X, Y10, cv="prefit") => classifier.*not fitted
     cs.estimate_collisions(FITTED, P, Y, cv="prefit", limit=True) => limit=True trains on parts
@@ -326,19 +298,15 @@ def read(text):
 
     # models, applications and known problems
     fit(y=Y[:3]) => samples.*4, 3
-    fit(y=np.full((4, 2), 0.5)) => whole numbers
     fit(y=np.array([[1, 0]] * 4)) => no vote for
     fit(model="nonsense") => model must be
-    fit(members="nonsense") => members must be
+    fit(members="nonsense") => members must be .*or a list of models, got 'nonsense': for one model alone
     fit(estimate="nonsense") => estimate must be
-    fit(priors="nonsense") => priors must be
     fit(rare="nonsense") => rare must be one of
     fit(limit="yes") => limit must be True or False, got 'yes'
     fit(cv=1) => cv must be a whole number of at least 2, got 1
     fit(cv="prefit") => cv must be a whole number
-    fit(cv=object()) => cv must be a number of folds
-    fit(cv=GroupKFold(2)) => cv must be .*groups
-    fit(cv=[([0, 1], [2, 3])]) => cv must test every one of the 4 rows exactly once
+    fit(cv=GroupKFold(2)) => cv must be a number of folds.*groups
     fit(cv=[([0, 2], [1, 3]), ([1, 3], [0, 2])]) => cv leaves class 'b' out of .* fold 0
     fit(n_references=1) => n_references must be a whole number of at least 2, got 1
     fit(training=5) => training must be a mapping
@@ -346,15 +314,12 @@ def read(text):
     fit(device="nonsense", members=["network"], cv=2) => device 'nonsense' cannot be used here
     fit(priors=[0.5, 0.3, 0.2]) => priors must have one entry per class \\(2\\), got 3
     cs.CollisionClassifier().fit(P, Y, groups=[1, 2]) => groups must have one entry per row
-    Foreign("ridge", RidgeClassifier()) => predict_proba
     Foreign("knn", KNeighborsClassifier()).fit(Task(X, Y10 == "b", 2, sample_weight=np.ones(10))) => sample_weight
-    recipes_for("all", None, 100, (4,), 3) => or a list of models, got 'all': for one model alone
     recipes_for(["linear", "linear"], None, 100, (4,), 3) => none twice
     recipes_for([], None, 100, (4,), 3) => at least one
     recipes_for(["nonsense"], None, 100, (4,), 3) => members must be names
-    recipes_for([("mine", object())], None, 100, (4,), 3) => fit and predict_proba
+    recipes_for([("mine", RidgeClassifier())], None, 100, (4,), 3) => fit and predict_proba
     recipes_for(["convolution"], None, 100, (4,), 3) => needs images
-    clean_labels(pd.Series(np.random.default_rng(0).normal(size=300))) => a number to predict, not classes; bin it first
     clean_labels(pd.Series([f"name {i}" for i in range(100)])) => 100 different values in 100 rows.*right column
     clean_labels(pd.Series(["a"] * 5)) => single value
     clean_labels(pd.Series([None] * 5)) => no values
@@ -437,7 +402,6 @@ def read(text):
     SmoothedCrossEntropy(ABCD)(torch.zeros(2, 3), torch.tensor([0, 1])) => logits.*\\(B, 4.*\\(2, 3\\)
     SmoothedCrossEntropy(ABCD)(torch.zeros(1, 4), torch.tensor([7])) => labels.*from 0 to 3, got 7 to 7
     choose(LogisticRegression) => classifier must be.*write LogisticRegression
-    choose(RidgeClassifier()) => classifier must have predict_proba, RidgeClassifier has not
     choose(KNeighborsClassifier()) => sample_weight.*KNeighborsClassifier does not
     choose(LogisticRegression(), ["a"] * 10) => y holds a single class .*'a'
     choose(LogisticRegression(), strengths=[0, 2]) => strengths must be a number from 0.*2
@@ -448,17 +412,15 @@ def read(text):
 
     # JSON of a matrix
     read(edited(pber_stderr=NAN)) => source.*finite
-    read(edited(coverage=77).replace(" 77,", " 1e999,")) => source
     read(edited(format="other")) => collision matrix
     read(edited(version=99)) => version 99
     read(edited(stderr=...)) => stderr
     read(edited(extra=1)) => extra
     read(edited(covariance_lower=[1.0])) => covariance_lower.*got 1
     read(edited(priors=[0.9, 0.9])) => priors.*1.8
-    read(edited(classes="ab")) => classes
+    read(edited(classes="ab")) => classes must be a list of names, got 'ab'
     read(edited(classes={"dtype": "object", "values": [1, 2]})) => classes
     read(edited(info=[1])) => info
-    cs.CollisionMatrix.from_dict(None) => data.*collision matrix
     read(5) => source.*5
     cm().to_json(5) => path.*5
     """

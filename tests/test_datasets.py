@@ -17,7 +17,7 @@ PROBLEMS |= {name: getattr(ds, name)() for name in [*OTHERS.split(), "interactio
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
-def test_draws_posteriors_and_truth_agree_and_rows_of_another_width_are_refused(name):
+def test_draws_posteriors_truth_and_its_bayes_bounds_agree_and_rows_of_another_width_are_refused(name):
     problem = PROBLEMS[name]
     truth = problem.collision_matrix()
     X, y = problem.sample(40_000, 0, stratified=False)
@@ -32,6 +32,8 @@ def test_draws_posteriors_and_truth_agree_and_rows_of_another_width_are_refused(
     assert np.abs(residual).max() < 4 * np.sqrt(0.25 / 40_000)
     error = (P.argmax(axis=1) != codes).mean()
     assert abs(error - problem.bayes_error()) < 4 * np.sqrt(0.25 / 40_000)
+    low, high = truth.bayes_error_bounds()
+    assert low - 1e-12 < problem.bayes_error() < high  # the chessboard, where all inputs are as hard, is at the bound
     with pytest.raises(ValueError, match=r"X must have \d+ columns, got 300"):
         problem.posteriors(np.zeros((1, 300)))
 

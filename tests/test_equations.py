@@ -101,16 +101,6 @@ def test_root_recovers_every_planted_matrix_from_its_exact_gramian_and_projectio
     assert (recovery.iterations, projected.iterations) == (0, 0)
 
 
-def test_gradient_descent_of_the_paper_reaches_the_same_matrix_as_the_root():
-    # a symmetric doubly stochastic, dominant S: the setting of the paper's Theorem 1
-    S = 0.7 * np.eye(4) + 0.3 * np.full((4, 4), 0.25)
-    descent = recover(S @ S.T, method="gradient", learning_rate=1e-3, tolerance=1e-3)
-    assert descent.converged
-    assert "reached the tolerance" in descent.status
-    assert mean_tvd(descent.matrix, S) < 2e-3
-    assert mean_tvd(recover(S @ S.T).matrix, S) < 1e-12
-
-
 def descend(G, penalty, learning_rate, steps):
     """The paper's objective by automatic differentiation: (S of the lowest objective, its objective)."""
     S = torch.eye(len(G), dtype=torch.float64)
@@ -162,8 +152,13 @@ def test_a_recovery_tells_what_it_is_judged_by():
     assert condition_number(np.full((2, 2), 0.5)) > 1e15
 
 
-def test_descent_ends_at_its_tolerance_at_its_last_step_or_where_it_stalls_and_says_which():
-    S = 0.7 * np.eye(3) + 0.1
+def test_descent_ends_at_its_tolerance_near_s_at_its_last_step_or_where_it_stalls_and_says_which():
+    S = 0.7 * np.eye(3) + 0.1  # symmetric, doubly stochastic and dominant: the setting of the paper's Theorem 1
+    descent = recover(S @ S.T, method="gradient", learning_rate=1e-3, tolerance=1e-3)
+    assert descent.converged
+    assert "reached the tolerance" in descent.status
+    assert mean_tvd(descent.matrix, S) < 2e-3
+    assert mean_tvd(recover(S @ S.T).matrix, S) < 1e-12
     start = float(np.linalg.norm(np.eye(3) - S @ S.T))
     at_once = recover(S @ S.T, method="gradient", tolerance=start * (1 + 1e-12))
     assert (at_once.iterations, at_once.converged) == (0, True)
@@ -277,14 +272,10 @@ def test_an_estimate_that_is_not_symmetric_is_made_so_first_and_negative_eigenva
 S5, PRIORS5 = planted(5, ratio=5, sharpness=2, seed=4)
 
 
-@pytest.mark.parametrize("solver", ["simplex", "inverse"])
-def test_exact_similarities_give_the_exact_posterior(solver):
-    Y = np.random.default_rng(0).dirichlet(np.full(5, 0.3), 200)
-    assert np.abs(solve_posteriors(Y @ S5.T, S5, solver=solver, ridge=0) - Y).max() < 1e-6
-
-
-def test_inverse_is_the_papers_and_may_leave_the_simplex_where_least_squares_stays():
+def test_both_solvers_are_exact_for_exact_similarities_and_the_papers_inverse_alone_may_leave_the_simplex():
     Y = np.random.default_rng(1).dirichlet(np.full(5, 0.3), 100)
+    for solver in ("simplex", "inverse"):
+        assert np.abs(solve_posteriors(Y @ S5.T, S5, solver=solver, ridge=0) - Y).max() < 1e-6
     q = Y @ S5.T + 0.05 * np.random.default_rng(2).standard_normal((100, 5))
     inverse, simplex = solve_posteriors(q, S5, "inverse"), solve_posteriors(q, S5)
     assert np.allclose(inverse @ S5.T, q)
@@ -355,16 +346,7 @@ def test_the_bound_that_always_holds_is_never_violated(k, sharpness, noise, seed
         assert error <= bound.always * (1 + 1e-9)
 
 
-def test_the_papers_lemma_is_first_order_only_and_fails_here():
-    """S is diagonally dominant and Ŝ is nearly singular: the lemma's right side stays finite, the error does not."""
-    S, S_hat = np.array([[0.6, 0.4], [0.4, 0.6]]), np.array([[0.4999, 0.5001], [0.5001, 0.4999]])
-    bound = posterior_error_bound(S_hat, S, S[:, 0], S[:, 0])
-    assert bound.dominance_factor < 1
-    assert np.abs(np.linalg.solve(S_hat, S[:, 0]) - [1.0, 0.0]).max() > bound.lemma
-    assert bound.always == np.inf
-
-
-def test_the_two_bounds_are_their_formulas():
+def test_the_two_bounds_are_their_formulas_and_the_papers_lemma_is_first_order_only_and_can_fail():
     S = np.array([[0.8, 0.2], [0.3, 0.7]])
     S_hat = S + np.array([[0.01, -0.02], [0.0, 0.005]])
     q, q_hat = np.array([0.4, -0.5]), np.array([0.37, -0.52])
@@ -380,6 +362,12 @@ def test_the_two_bounds_are_their_formulas():
     exactly_one = posterior_error_bound(np.diag([2.0, 1.0]), np.eye(2), q, q)
     assert exactly_one.always == np.inf  # r = 1
     assert posterior_error_bound(np.eye(2)[::-1], np.eye(2)[::-1], q, q).dominance_factor == np.inf
+    # S is diagonally dominant and Ŝ is nearly singular: the lemma's right side stays finite, the error does not
+    S, S_hat = np.array([[0.6, 0.4], [0.4, 0.6]]), np.array([[0.4999, 0.5001], [0.5001, 0.4999]])
+    bound = posterior_error_bound(S_hat, S, S[:, 0], S[:, 0])
+    assert bound.dominance_factor < 1
+    assert np.abs(np.linalg.solve(S_hat, S[:, 0]) - [1.0, 0.0]).max() > bound.lemma
+    assert bound.always == np.inf
 
 
 def test_equal_priors_leave_posteriors_alone_and_a_rare_class_that_gets_rarer_counts():

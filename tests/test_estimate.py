@@ -383,7 +383,7 @@ TABLES = {
 
 
 @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
-def test_named_columns_are_aligned_with_the_labels_by_name(table):
+def test_named_columns_are_aligned_with_the_labels_by_name_and_those_without_rows_keep_their_place(table):
     P, codes = random_posteriors(np.random.default_rng(0), 300, 3)
     y = np.array(["a", "b", "c"])[codes]
     expected = collision_matrix_from_posteriors(P, y)
@@ -403,23 +403,16 @@ def test_named_columns_are_aligned_with_the_labels_by_name(table):
         collision_matrix_from_posteriors(table(P, ["c", "b", "x"]), y)
     with pytest.raises(ValueError, match=r"votes has columns"):
         collision_matrix_from_posteriors(P, votes=table(np.eye(3)[codes], ["p", "q", "r"]), classes=list("abc"))
-
-
-def test_columns_of_classes_without_rows_keep_their_place():
-    P = pd.DataFrame([[0.5, 0.3, 0.2], [0.2, 0.6, 0.2]], columns=["c", "b", "a"])
-    posteriors, codes, names = labelled_posteriors(P, ["c", "b"])
+    posteriors, codes, names = labelled_posteriors(table(P[:2], ["c", "b", "a"]), ["c", "b"])
     assert (names.tolist(), codes.tolist()) == (["c", "b", "a"], [0, 1])
-    assert np.array_equal(posteriors, P.to_numpy())
+    assert np.array_equal(posteriors, P[:2])
 
 
-def test_a_vector_is_the_probability_of_the_second_class():
+def test_tensors_halves_and_vectors_of_the_probability_of_the_second_class_are_taken_as_they_come():
     p, y = np.array([0.1, 0.6, 0.3, 0.8]), ["no", "yes", "no", "yes"]
     expected = collision_matrix_from_posteriors(np.column_stack([1 - p, p]), y)
     for vector in (p, p.tolist(), pd.Series(p), torch.from_numpy(p).requires_grad_()):
         assert np.allclose(collision_matrix_from_posteriors(vector, y).matrix, expected.matrix)
-
-
-def test_tensors_and_halves_are_taken_as_they_come():
     P = (2 * torch.randn(200, 5, generator=torch.Generator().manual_seed(0))).softmax(dim=1)
     y, half = np.arange(200) % 5, P.half().numpy()
     expected = collision_matrix_from_posteriors(P.double().numpy() / P.double().sum(1, keepdim=True).numpy(), y)

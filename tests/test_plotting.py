@@ -80,7 +80,7 @@ def test_many_classes_draw_without_names_on_top_of_each_other(name):
             assert not any(a.overlaps(b) for a, b in pairwise(boxes))
 
 
-def test_the_heat_map_shows_s_and_writes_its_entries():
+def test_the_heat_map_shows_s_writes_its_entries_if_they_are_few_and_takes_options():
     k, cm = 12, exact(12)
     display = CollisionMatrixDisplay.from_matrix(cm).plot()
     shown = display.im_.get_array()
@@ -90,6 +90,10 @@ def test_the_heat_map_shows_s_and_writes_its_entries():
     np.testing.assert_allclose(written, cm.matrix, atol=0.0051)
     assert [text.get_position() for text in display.text_[1]] == [(j, 1) for j in range(k)]
     assert tick_names(display.ax_, "x") == tick_names(display.ax_) == [str(name) for name in range(k)]
+    assert CollisionMatrixDisplay.from_matrix(exact(21)).plot().text_ is None
+    assert display.plot(include_values=False, colorbar=False).text_ is None
+    assert display.colorbar_ is None
+    assert display.plot(norm=plt.Normalize(0, 1), cmap="Blues").im_.norm.vmax == 1
 
 
 def test_a_rare_collision_shows_beside_a_frequent_one_and_the_diagonal_has_a_colour_of_no_collision():
@@ -101,14 +105,6 @@ def test_a_rare_collision_shows_beside_a_frequent_one_and_the_diagonal_has_a_col
     cells, own = image.to_rgba(image.get_array()), np.eye(3, dtype=bool)
     assert len(np.unique(cells[own], axis=0)) == 1
     assert not (cells[~own] == cells[0, 0]).all(axis=1).any()
-
-
-def test_options_reach_the_picture_and_many_classes_have_no_values():
-    assert CollisionMatrixDisplay.from_matrix(exact(21)).plot().text_ is None
-    display = CollisionMatrixDisplay.from_matrix(exact(3))
-    assert display.plot(include_values=False, colorbar=False).text_ is None
-    assert display.colorbar_ is None
-    assert display.plot(norm=plt.Normalize(0, 1), cmap="Blues").im_.norm.vmax == 1
 
 
 def test_clustering_puts_classes_that_collide_side_by_side():

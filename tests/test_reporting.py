@@ -149,20 +149,17 @@ def test_raw_rows_are_shown_in_the_place_of_encoded_ones_and_columns_beyond_a_do
     assert (len(row["values"]), row["columns_left"]) == (12, 8)
 
 
-def pixels_of(uri):
-    from PIL import Image
-
-    return np.asarray(Image.open(io.BytesIO(base64.b64decode(uri.removeprefix("data:image/png;base64,")))))
-
-
 @pytest.mark.parametrize("shape", [(2, 3), (2, 3, 3), (3, 2, 5)])
 def test_images_are_the_rows_themselves(shape):
+    from PIL import Image
+
     P, codes = posteriors(2, 40, sharpness=0.3)
     X = np.random.default_rng(0).integers(0, 256, (40, *shape)).astype(np.uint8)
     flat = cs.summarise(P, X.reshape(40, -1), codes, image_shape=shape)["ambiguous_rows"]["rows"]
     for row in flat:
-        image = X[row["index"]]
-        np.testing.assert_array_equal(pixels_of(row["image"]), np.moveaxis(image, 0, -1) if len(image) == 3 else image)
+        image, content = X[row["index"]], base64.b64decode(row["image"].removeprefix("data:image/png;base64,"))
+        shown = np.moveaxis(image, 0, -1) if len(image) == 3 else image
+        np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(content))), shown)
     assert cs.summarise(P, X, codes)["ambiguous_rows"]["rows"] == flat
 
 

@@ -33,7 +33,7 @@ def test_targets_are_distributions_and_strength_counts_from_labels_to_rows_of_S(
     assert frame.equals(pd.DataFrame(smooth_labels(Y, CM, 0.3), [3, 1, 4, 1, 5], NAMES))
 
 
-def test_the_loss_is_the_cross_entropy_against_soft_targets():
+def test_the_loss_is_the_cross_entropy_against_soft_targets_which_travel_with_the_module():
     rng = np.random.default_rng(0)
     logits, codes = rng.standard_normal((50, 4)), rng.integers(0, 4, 50)
     log_p = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
@@ -47,9 +47,6 @@ def test_the_loss_is_the_cross_entropy_against_soft_targets():
     for strength in (0, 0.15):
         uniform = nn.functional.cross_entropy(logits, labels, label_smoothing=strength)
         assert torch.allclose(SmoothedCrossEntropy(np.full((5, 5), 0.2), strength)(logits, labels), uniform)
-
-
-def test_targets_travel_with_the_module():
     loss, other = SmoothedCrossEntropy(CM, 0.2), SmoothedCrossEntropy(np.eye(4), 0.2)
     assert not list(loss.parameters())
     other.load_state_dict(loss.state_dict())

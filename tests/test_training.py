@@ -53,9 +53,6 @@ def test_the_unit_of_a_feature_does_not_matter_from_denormals_to_the_largest_flo
     # Denormal numbers have few digits: the scale is rounded to a whole number of the smallest one.
     assert np.corrcoef(out[:, 0], steps[:, 0])[0, 1] == pytest.approx(1, abs=1e-6)
     assert 0.5 < out.std() < 3.5
-    extremes = scaled(np.array([[1.7e308], [-1.7e308]] * 20))
-    assert (extremes[::2] > 0).all()
-    assert (extremes[1::2] < 0).all()
 
 
 @pytest.mark.parametrize("value", [0.1, -1.7e308, 5e-324])
