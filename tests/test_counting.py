@@ -273,6 +273,9 @@ def test_a_careless_annotator_is_flagged_alone_and_nobody_is_where_all_vote_alik
     rng = np.random.default_rng(6)
     flagged = [compare_annotators(*crowd(rng)).annotators["flagged"].any() for _ in range(30)]
     assert np.mean(flagged) <= 0.15  # 5% and two and a half standard errors
+    items, who = np.repeat(np.arange(50), 20), np.tile(np.arange(20), 50)  # some never happen to use a rare class
+    drawn = (np.where(rng.random(1000) < 0.05, 2, rng.integers(0, 2, 50)[items]) for _ in range(30))
+    assert sum(compare_annotators(items, labels, who).annotators["flagged"].any() for labels in drawn) <= 4
     table = compare_annotators(*crowd(rng, 600, careless=0.7)).annotators
     assert table["annotator"][table["flagged"]].tolist() == [0]
     assert "differ" in str(compare_annotators(*crowd(rng)))

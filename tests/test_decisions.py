@@ -70,6 +70,14 @@ def test_equal_groups_are_seldom_told_apart():
         table = cs.collisions_by(P, y, np.random.default_rng(seed).integers(0, 4, 300)).table
         flagged += int(table["verdict"].isin(["higher", "lower"]).any())
     assert flagged <= 12  # at most 5 are expected; 13 or more have a chance of 0.2%
+    # Few rows without one of the rare collisions show no variance, and must not look sure of it.
+    rare, found = GaussianProblem(np.random.default_rng(1).normal(size=(8, 2)) * 3), 0
+    for seed in range(10):
+        X, y = rare.sample(5000, seed, stratified=False)
+        P, parts = rare.posteriors(X), np.arange(5000) // 250
+        found += int(cs.collisions_by(P, y, parts).pairs["flagged"].any())
+        found += int(applications.collision_change(P[:4800], y[:4800], P[4800:], y[4800:]).table["flagged"].any())
+    assert found <= 3
 
 
 def test_every_group_has_a_range_that_holds_what_the_true_posteriors_leave_in_it():
@@ -153,6 +161,12 @@ def test_jackknife_errors_of_a_mean_are_right_and_a_rival_is_compared_in_pairs()
     for groups, tolerance in ((None, 0.4), (np.arange(1000) // 4, 0.5)):  # 25 parts: a standard deviation of 14%
         row = cs.ceilings(P, y, groups=groups).table.set_index("metric").loc["Brier score"]
         assert (row["high"] - row["low"]) / 2 == pytest.approx(half, rel=tolerance)
+    even = cs.ceilings(np.full((1000, 3), 1 / 3), np.repeat(list("abc"), [900, 50, 50])).table.set_index("metric")[
+        "now"
+    ]
+    assert even["top-2 accuracy"] > even["accuracy"]  # ties go to the first class in both
+    luck = cs.ceilings(np.tile([0.7, 0.3], (1000, 1)), np.random.default_rng(0).random(1000) < 0.3).table.iloc[0]
+    assert (luck["high"] - luck["low"]) / 2 == pytest.approx(2.064 * 0.21**0.5 / 1000**0.5, rel=0.5)  # of class shares
     said = np.where(P[:, 2] > 0.5, "c", "a")
     by_label = cs.ceilings(P, y, y_pred=said).table.set_index("metric")
     assert by_label.loc["accuracy", "yours"] == pytest.approx((said == y).mean())

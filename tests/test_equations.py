@@ -1,5 +1,7 @@
 """The paper's equations: Gramian, recovery of S, projection, posteriors and priors, known densities, divergences."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -488,6 +490,15 @@ def test_gaussians_at_plus_and_minus_mu_have_their_closed_forms(mu):
     S = GaussianProblem([[mu], [-mu]]).collision_matrix().matrix
     assert result.collision == pytest.approx(1 - 2 * S[0, 1], abs=1e-9)
     assert result.total_variation**2 <= result.collision <= result.total_variation
+
+
+@pytest.mark.parametrize("f", [stats.cauchy, stats.t(3).dist, stats.gamma], ids=["cauchy", "t", "gamma"])
+def test_heavy_tails_and_peaks_are_integrated_as_drawn(f):
+    own = {"cauchy": [(0,), (1,)], "t": [(3, 0), (3, 1)], "gamma": [(0.2,), (0.4,)]}[f.name]
+    first, second = (f(*parameters) for parameters in own)
+    drawn = SimpleNamespace(logpdf=first.logpdf, rvs=first.rvs)  # without quantiles: Monte Carlo
+    expected = divergences(drawn, second, n_samples=400_000, random_state=0)
+    assert divergences(first, second) == pytest.approx(expected, abs=0.006)
 
 
 def test_limits_are_zero_for_equal_and_one_for_disjoint_distributions():

@@ -206,7 +206,9 @@ def votes_needed(
             within = np.clip((two - now) / (1 - inverse_pairs - share * gap), 0, two)
             falls = fast + np.outer(share, slow - fast)
             variance = np.maximum(variance, two[:, None] - within[:, None] * (1 - falls))
-    items = np.ceil(variance.max(axis=0) * (ndtri((1 + level) / 2) / half_width) ** 2).astype(int)
+        # A first round that shows too little variance by luck must not promise the fastest fall.
+        variance = np.maximum(variance, now[:, None] * np.minimum(slow / (2 * inverse_votes), 1))
+    items = np.ceil(variance.max(axis=0) * (ndtri((1 + level) / 2) / half_width) ** 2).clip(min=2).astype(int)
     plans = pd.DataFrame({"votes_per_item": each, "items": items, "votes": each * items})
     plans = plans.sort_values("votes", kind="stable", ignore_index=True)
     widest = int(variance[:, 0].argmax())

@@ -210,9 +210,14 @@ class Mean(NamedTuple):
         with np.errstate(invalid="ignore", divide="ignore"):
             return np.where(self.stderr > 0, sides * stdtr(self.df, -value / self.stderr), 1.0)
 
-    def minus(self, other: Mean) -> Mean:
-        """The difference to independent means (Welch)."""
-        a, b = self.stderr**2, other.stderr**2
+    def minus(self, other: Mean, n: float, m: float) -> Mean:
+        """The difference to independent means (Welch), of n rows and of m.
+
+        No error is below what the rows of the other would give so many: few rows without a single collision of some
+        rare kind show no variance, and know nothing about it.
+        """
+        a = np.maximum(self.stderr, other.stderr * np.sqrt(m / n)) ** 2
+        b = np.maximum(other.stderr, self.stderr * np.sqrt(n / m)) ** 2
         with np.errstate(invalid="ignore"):
             df = np.where(a + b > 0, (a + b) ** 2 / (a**2 / self.df + b**2 / other.df), 1.0)
         return Mean(self.value - other.value, np.sqrt(a + b), df)

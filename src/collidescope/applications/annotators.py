@@ -227,10 +227,14 @@ def _against_others(
         difference, stderr = (part[:, 0] for part in mean(csr_array((rate - others)[:, None])))
         # Use of classes: c - (votes of the others) / (N-1) = (N c - all votes) / (N-1).
         votes = counts[items]
+        share = votes * (1 / N)[:, None]
+        # The variance of that for a vote like the others on the item: whoever never used a rare class shows none.
+        alike_use = (by_annotator @ ((share - share * share) * np.square(N / (N - 1))[:, None])).toarray()
         each = np.diff(votes.indptr)
         chosen = votes.indices == np.repeat(codes, each)
         votes.data = (np.repeat(N, each) * chosen - votes.data) / np.repeat(N - 1, each)
         use, use_stderr = mean(votes)
+        use_stderr = np.maximum(use_stderr, np.sqrt(alike_use) / n[:, None])
         df, most = np.maximum(n - 1.0, 1.0), np.nan_to_num(np.abs(use) / use_stderr).argmax(axis=1)
         used_by, z = use[np.arange(m), most], (np.abs(use) / use_stderr).max(axis=1)
         # Disagreement is tested on one side, use on both and in K classes; the 2 in front is for taking the smaller.
@@ -290,17 +294,20 @@ def compare(estimated: CollisionMatrix, counted: CollisionMatrix, *, level: floa
         raise ValueError(f"estimated and counted must have the same classes, only one has {sorted(map(str, odd))}")
     order = check.encode_labels(estimated.classes, counted.classes, "estimated")
     same = np.ix_(order, order)
-    S, T, errors = estimated.matrix, counted.matrix[same], np.hypot(_errors(estimated), _errors(counted)[same])
+    S, T = estimated.matrix, counted.matrix[same]
     i, j = np.triu_indices(len(S), 1)
+    each = 1 - (1 - level) / len(i)  # Bonferroni
+    reach = np.hypot(_half_widths(estimated, each), _half_widths(counted, each)[same])
     swap = (S + T)[j, i] > (S + T)[i, j]
     i, j = np.where(swap, j, i), np.where(swap, i, j)
-    stderr, names = errors[i, j], {"class": estimated.classes[i], "other": estimated.classes[j]}
-    pairs = pd.DataFrame(names | _compared(S[i, j], T[i, j], ndtri(1 - (1 - level) / 2 / len(i)) * stderr))
+    half, names = reach[i, j], {"class": estimated.classes[i], "other": estimated.classes[j]}
+    pairs, stderr = pd.DataFrame(names | _compared(S[i, j], T[i, j], half)), half / ndtri((1 + each) / 2)
     gap = pairs["difference"].abs().to_numpy()
     z = np.divide(gap, stderr, out=np.where(gap == 0, 0.0, np.inf), where=stderr > 0)
     pairs.insert(7, "p_value", np.minimum(2 * ndtr(-z) * len(i), 1.0))
     pairs = pairs.iloc[np.argsort(-z, kind="stable")].reset_index(drop=True)
-    room = float(ndtri((1 + level) / 2) * np.hypot(estimated.pber_stderr or 0, counted.pber_stderr or 0))
+    first, second = (cm._half_width(cm.pber_stderr or 0.0, level) for cm in (estimated, counted))
+    room = float(np.hypot(first, second))
     pber = _compared(estimated.pber, counted.pber, room)
     pber["verdict"] = str(pber["verdict"])
     notes = []
@@ -315,8 +322,9 @@ def compare(estimated: CollisionMatrix, counted: CollisionMatrix, *, level: floa
     return Comparison(pairs, pber, level, tuple(notes))
 
 
-def _errors(cm: CollisionMatrix) -> FloatArray:
-    return np.asarray(cm.stderr if cm.counts is None else np.hypot(cm.stderr, UNSEEN / cm.counts[:, None]))  # type: ignore[arg-type]
+def _half_widths(cm: CollisionMatrix, level: float) -> FloatArray:
+    """Of the intervals of S, before they are cut at 0 and 1."""
+    return _half_width(np.asarray(cm.stderr).T, cm.counts, level, cm.units).T
 
 
 def _compared(estimated: Any, counted: Any, half: Any) -> dict[str, Any]:

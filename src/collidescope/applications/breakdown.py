@@ -169,7 +169,7 @@ def column_value(
     pairs = pd.concat([part[1:] for part in found])
     by_need, by_pair = (inputs.flagged(part, fdr, "needed", key=None) for part in (table, pairs))
     # The posteriors again: p = c - r.
-    cm = collision_matrix_from_posteriors(np.eye(len(names))[codes] - full, labels, classes=names)
+    cm = collision_matrix_from_posteriors(np.eye(len(names))[codes] - full, labels, classes=names, groups=own)
     low, high = base.interval(level)
     interval = max(float(low), 0.0), min(float(high), 1.0)
     return ColumnValue(by_need, by_pair, float(base.value), interval, 1 + 2 * len(units), cm, tuple(notes))
@@ -325,7 +325,8 @@ def collisions_by(
             rows.append(row | {"verdict": "too few rows" if sizes[g] < n else "the only group"})
             continue
         mean, rest = (mean_and_error(stats[part], None if clusters is None else units[part]) for part in (here, ~here))
-        gap, wide = mean.minus(rest), mean._replace(stderr=np.hypot(mean.stderr, UNSEEN / sizes[g]))
+        gap = mean.minus(rest, sizes[g], n - sizes[g])
+        wide = mean._replace(stderr=np.hypot(mean.stderr, UNSEEN / sizes[g]))
         ends = wide.columns("pber", each) | gap.columns("difference", each, "difference_")
         row |= {name: float(values[0]) for name, values in ends.items()}
         row |= {"low": max(row["low"], 0.0), "high": min(row["high"], 1.0)}
@@ -341,7 +342,8 @@ def collisions_by(
         columns = {"group": [name] * len(i), "class": names[i], "other": names[j], "rate": mean.value[1:]}
         pairs.append(pd.DataFrame(columns | {"difference": gap.value[1:], "p_value": gap.p_value()[1:]}))
         if len(np.unique(codes[here])) == len(names):
-            matrices[name] = collision_matrix_from_posteriors(posteriors[here], names[codes[here]], classes=names)
+            options: dict[str, Any] = {"classes": names, "groups": None if clusters is None else units[here]}
+            matrices[name] = collision_matrix_from_posteriors(posteriors[here], names[codes[here]], **options)
     shown = "group rows pber low high difference difference_low difference_high limit_low limit_high verdict"
     table = pd.DataFrame(rows).reindex(columns=shown.split())
     every = pd.concat(pairs) if pairs else pd.DataFrame(columns=["group", "class", "other", "difference", "p_value"])
@@ -400,7 +402,8 @@ def collision_change(
     r = residuals(first, codes), residuals(second, later)
     i, j = largest_collisions(np.concatenate(r))
     before, after = (loss_and_rates(part, (i, j)) for part in r)
-    gap = mean_and_error(after - before) if paired else mean_and_error(after).minus(mean_and_error(before))
+    gap = mean_and_error(after - before) if paired else mean_and_error(after)
+    gap = gap if paired else gap.minus(mean_and_error(before), len(after), len(before))
     rates = {"before": before.mean(axis=0), "after": after.mean(axis=0)} | gap.columns("difference", level)
     was, now, change, low, high = (float(values[0]) for values in rates.values())
     rates = {"class": names[i], "other": names[j]} | {name: values[1:] for name, values in rates.items()}

@@ -56,7 +56,7 @@ class _Jackknife(NamedTuple):
         found |= {"macro F1": f1.mean(axis=1), "weighted F1": (f1 * (true / total[:, None])).sum(axis=1)}
         if said is None:
             floored, top = np.maximum(P, LEAST), min(k - 1, 5 if k > 10 else 2)
-            in_top = (np.argsort(P, axis=1, kind="stable")[:, -top:] == codes[:, None]).any(axis=1)
+            in_top = (np.argsort(-P, axis=1, kind="stable")[:, :top] == codes[:, None]).any(axis=1)  # ties as in argmax
             roc, precision = self._areas(P)
             found |= {"ROC AUC" if k == 2 else "ROC AUC, one-vs-rest": roc, "average precision": precision}
             found |= {f"top-{top} accuracy": self._mean(in_top.astype(np.float64))} if top > 1 else {}
@@ -170,7 +170,7 @@ def ceilings(
         raise ValueError("y must have rows of every class: leave the others out of the columns of P")
     if y_pred is not None:
         check.one_each(y_pred, n, "y_pred")
-    rows = _Jackknife(codes, _parts(codes, None if groups is None else group_codes(groups, n)[0], random_state), k)
+    rows = _Jackknife(codes, _parts(n, None if groups is None else group_codes(groups, n)[0], random_state), k)
     rival: dict[str, FloatArray] = {}
     if is_table(y_pred):
         rival = rows.metrics(check.check_posteriors(y_pred, "y_pred", k), costs)
@@ -201,14 +201,12 @@ def ceilings(
     return Ceilings(pd.DataFrame(table).reindex(columns=[*COLUMNS.split(), "higher_is_better", "direction"]), level)
 
 
-def _parts(codes: IntArray, units: IntArray | None, random_state: int) -> IntArray:
-    """Part of every row: classes spread evenly, clusters whole."""
+def _parts(n: int, units: IntArray | None, random_state: int) -> IntArray:
+    """Part of every row, at random: class shares must vary between parts as they do between samples; clusters whole."""
     rng = np.random.default_rng(check.check_count(random_state, "random_state", least=0))
     if units is not None:
         return np.asarray(rng.permutation(int(units.max()) + 1)[units] % PARTS)
-    part = np.empty(len(codes), dtype=np.intp)
-    part[np.lexsort((rng.random(len(codes)), codes))] = np.arange(len(codes)) % PARTS
-    return part
+    return np.asarray(rng.permutation(n) % PARTS)
 
 
 def _interval(values: FloatArray, level: float) -> tuple[float, float]:

@@ -42,8 +42,9 @@ BINS, RESAMPLES = 256, 199  #: splits: the grid of the kernel density, samples f
 MIN_ROWS, MIN_PART = 60, 10  #: fewest rows of a class, and of a part, about which something is claimed
 MIN_RATE = 0.02  #: least mean posterior of "its" class in a part: parts that hardly collide need not be told apart
 OTHERS = 3  #: the classes that class k collides with most are paired with each other
-#: Changes of a density below this share of its largest value are rounding; posteriors below this are not told apart.
+#: Changes of a density below this share of its largest value are rounding; classes below this posterior hardly collide.
 FLAT, SMALLEST = 1e-9, 1e-6
+NEVER = 1e-60  #: for the logarithm of 0: where posteriors are cut their contrast piles up, which looks like a mode
 
 GroupNames = Sequence[Any] | Callable[[list[Any]], Any] | None
 Groupings = npt.NDArray[np.integer]
@@ -418,7 +419,7 @@ def split_candidates(
             if rates[b] <= SMALLEST or len(rows) < MIN_ROWS:
                 continue
             p = posteriors[rows]
-            t = np.log(np.maximum(p[:, a], SMALLEST)) - np.log(np.maximum(p[:, b], SMALLEST))
+            t = np.log(np.maximum(p[:, a], NEVER)) - np.log(np.maximum(p[:, b], NEVER))
             p_value, valley = silverman(t, rng)
             near = t > valley
             line = {"class": names[k], "first": names[a], "second": names[b]}

@@ -209,7 +209,7 @@ class AdaptiveSampler:
         ← MEMORY · log weight + significant excess, summed over the classes taken for, or that of them all.
         """
         k, names = len(self.classes), self.classes
-        observed, variance = _confusion(check.encode_labels(y_true, names, "y_true"), y_pred, names)
+        observed, variance = _confusion(check.encode_labels(y_true, names, "y_true"), y_pred, names, self.inherent)
         variance = variance + self._variance
         i, j = np.nonzero(~np.eye(k, dtype=bool) & ~np.isnan(observed))
         c = np.unique(i)
@@ -283,7 +283,8 @@ def _tested(
     return table, np.where(significant, excess, 0.0)
 
 
-def _confusion(y: IntArray, y_pred: Any, classes: Array) -> tuple[FloatArray, FloatArray]:
+def _confusion(y: IntArray, y_pred: Any, classes: Array, inherent: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Confusion of the model, and its variance; of labels no smaller than where the inherent one is the truth."""
     k = len(classes)
     counts = np.bincount(y, minlength=k).astype(np.float64)[:, None]
     counts[counts == 0] = np.nan
@@ -300,4 +301,4 @@ def _confusion(y: IntArray, y_pred: Any, classes: Array) -> tuple[FloatArray, Fl
     check.check_same_length(y, said, "y_true and y_pred")
     table = confusion_table(y, said, k)
     shrunk = (table + UNSEEN) / (counts + 2 * UNSEEN)
-    return table / counts, shrunk * (1 - shrunk) / counts
+    return table / counts, np.maximum(shrunk * (1 - shrunk), inherent * (1 - inherent)) / counts

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import softmax
+from scipy.special import expit, softmax
 
 from collidescope import _checks as check
 from collidescope._checks import Array, ArrayLike, FloatArray, Given
@@ -30,8 +30,9 @@ from collidescope.equations.moments import Moments
 from collidescope.equations.projection import balance
 from collidescope.matrix import CollisionMatrix
 
-#: Quadrature for one-dimensional densities: panels between these tail probabilities, Gauss-Legendre nodes in each.
-TAIL, PANELS, NODES = 1e-14, 400, 10
+#: Quadrature for one-dimensional densities: quantiles on either side of the median from this tail on, of each of the two,
+#: that bound the panels, and Gauss-Legendre nodes in each.
+TAIL, PANELS, NODES = 1e-14, 1_000, 10
 DENSITIES = ("logpdf", "logpmf", "pdf", "pmf")  #: ways to tell a density, the first of which is taken
 
 Seed = int | np.random.Generator | np.random.RandomState | None
@@ -233,7 +234,9 @@ def divergences(f1: Any, f2: Any, *, n_samples: int = 200_000, random_state: See
     check.check_count(n_samples, "n_samples", least=2)
     random_state, width = as_generator(random_state), None
     if all(hasattr(f, "ppf") and _is_continuous(f) and not hasattr(f, "pmf") for f in (f1, f2)):
-        edges = np.linspace(min(f1.ppf(TAIL), f2.ppf(TAIL)), max(f1.ppf(1 - TAIL), f2.ppf(1 - TAIL)), PANELS + 1)
+        # Between quantiles of both, evenly in log odds: heavy tails and sharp peaks get panels of their own size.
+        u = expit(np.linspace(np.log(TAIL), 0.0, PANELS))
+        edges = np.unique(np.concatenate([quantile(u) for f in (f1, f2) for quantile in (f.ppf, f.isf)]))
         if not np.isfinite(edges).all():
             raise ValueError("f1 and f2 must have finite quantiles: their tails cannot be integrated")
         points, weights = np.polynomial.legendre.leggauss(NODES)
