@@ -307,6 +307,9 @@ def read(text):
     fit(cv=1) => cv must be a whole number of at least 2, got 1
     fit(cv="prefit") => cv must be a whole number
     fit(cv=GroupKFold(2)) => cv must be a number of folds.*groups
+    fit(cv=[]) => cv must have at least 2 folds, got none
+    fit(cv=[([0, 1, 2, 3], [0, 1]), ([0, 1], [2, 3])]) => cv trains fold 0 on row 0, which it holds out
+    fit(members=None) => members must be 'auto', 'quick' or a list of models, got None
     fit(cv=[([0, 2], [1, 3]), ([1, 3], [0, 2])]) => cv leaves class 'b' out of .* fold 0
     fit(n_references=1) => n_references must be a whole number of at least 2, got 1
     fit(training=5) => training must be a mapping

@@ -2,12 +2,14 @@
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.dummy import DummyClassifier
 from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import KFold
 
-from collidescope import crossfit
+from collidescope import CollisionClassifier, crossfit
 from collidescope.crossfit import PoolFit, fit_pool
-from collidescope.folds import Labels, Plan, Standardised, nested_splits, resolve_splits
+from collidescope.folds import Labels, Plan, Standardised, handle_rare, nested_splits, resolve_splits
 from collidescope.learners import recipes_for
 from collidescope.learners.base import Foreign
 from collidescope.pairwise.algorithms import RIDGES, PairFit, PairModel, check_pair_members, fit_pairs
@@ -131,6 +133,19 @@ def test_after_ctrl_c_whole_folds_are_kept_or_else_what_the_first_has(at, folds,
     Interrupted.left = 1  # before anything was trained it is passed on
     with pytest.raises(KeyboardInterrupt):
         pooled(X, codes, recipes)
+
+
+def test_given_folds_keep_groups_apart_joined_classes_have_a_name_of_their_own_and_equal_weights_are_none():
+    X, codes = problem(n=120)
+    fit = CollisionClassifier(
+        members=["forest"], limit=False, random_state=0, cv=KFold(3, shuffle=True, random_state=0)
+    )
+    with pytest.raises(ValueError, match=r"cv has .* of the groups on both sides of fold 0"):
+        fit.fit(X, codes, groups=np.arange(120) % 40)
+    with pytest.raises(ValueError, match="y has one of that name"):
+        handle_rare(np.array(["other classes"] * 4 + ["s", "t"]), np.arange(6), "merge", [])
+    plain, even = (clone(fit).fit(X, codes, sample_weight=w).posteriors_ for w in (None, np.full(120, 0.1)))
+    np.testing.assert_array_equal(plain, even)
 
 
 def test_subsets_are_nested_stratified_and_hold_every_class_or_whole_groups():

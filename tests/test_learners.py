@@ -208,14 +208,10 @@ def test_strengths_of_gaussian_classes_have_the_highest_marginal_likelihood(seed
     np.testing.assert_allclose(prior[0], prior[1])
     sigma, centre = prior[0] / (nu - p - 1), m.reshape(B, p)
     np.testing.assert_allclose(np.einsum("bii->bi", sigma), np.einsum("cbii->bi", A) / (n.sum() - 2) + 1e-4)
-    likelihood = {
-        (k, p + 1 + more): sum(
-            sequential(own[b], centre[b], k, p + 1 + more, more * sigma[b]) for own in blocks for b in range(B)
-        )
-        for k in gaussian.STRENGTHS
-        for more in gaussian.DEGREES
-    }
-    assert max(likelihood, key=lambda pair: likelihood[pair]) == (kappa, nu)
+    grid = [(k, p + 1 + more) for k in gaussian.STRENGTHS for more in gaussian.DEGREES]
+    every = [(own[b], centre[b], sigma[b]) for own in blocks for b in range(B)]
+    best = [sum(sequential(x, at, k, v, (v - p - 1) * own) for x, at, own in every) for k, v in grid]
+    assert grid[np.argmax(best)] == (kappa, nu)
 
 
 def test_pseudo_counts_of_naive_bayes_have_the_highest_marginal_likelihood() -> None:

@@ -1,4 +1,4 @@
-"""Mutants are made as promised and none where it would mean nothing. The campaign is ``make mutants``."""
+"""Mutants are made as promised. The campaign is ``make mutants``."""
 
 import ast
 import sys
@@ -28,11 +28,9 @@ def changed(source: str) -> dict[str, list[str]]:
         ("z = -x", "sign", ["z = x"]),
         ("z = x < y", "comparison", ["z = x <= y", "z = x >= y"]),
         ("z = a and b", "logic", ["z = a or b"]),
-        ("z = a if b else c", "logic", ["z = a if not b else c"]),
         ("z = 1.5", "number", ["z = 2.5"]),
         ("def f(x):\n    return x", "return", ["def f(x):\n    return None"]),
         ("import math\nz = math.sqrt(x)", "call", ["import math\nz = x"]),
-        ("x.sort()", "call", ["pass"]),
         ("z = x.sum(axis=a, out=b)", "keyword", ["z = x.sum(out=b)", "z = x.sum(axis=a)"]),
         ("for i in x:\n    break", "jump", ["for i in x:\n    continue"]),
         ("raise ValueError(x + y)", "jump", ["pass"]),
@@ -41,27 +39,6 @@ def changed(source: str) -> dict[str, list[str]]:
 def test_each_kind_of_mistake_is_made(source, kind, expected):
     assert kind in KINDS
     assert changed(source)[kind] == expected
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        '"""Text."""',
-        "z: int | None",
-        "def f(x: A | B) -> A | B:\n    ...",
-        "@decorated(1 + 2)\ndef f():\n    ...",
-        "assert x is not None",
-        "import numpy as np",
-        'z = f"{x + 1}"',
-        "class A(B, frozen=True):\n    def __repr__(self):\n        return str(1 + 1)",
-        "if TYPE_CHECKING:\n    import pandas",
-        "z = float(x)",
-        "z = isinstance(x, Sequence | int)",
-    ],
-)
-def test_text_types_and_displays_are_left_alone(source):
-    found = [mutant.what for mutant in mutants(source)[1] if "isinstance(" not in mutant.what.split(" | ", 1)[1]]
-    assert not found
 
 
 def test_a_mutant_reaches_functions_methods_and_constants_wherever_they_were_imported(monkeypatch):

@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 
 import collidescope as cs
+from collidescope.datasets import scenario_a
 from collidescope.show.html import check_summary, render
 from collidescope.trust import ShuffledControl
 from helpers import blocks, limit_like, planted, random_posteriors
@@ -171,6 +172,12 @@ def test_a_model_without_held_out_posteriors_is_asked_about_the_rows():
     assert summary["ambiguous_rows"]["n_rows"] == 10
     assert "look clearer than they are" in render(summary)
     assert cs.summarise(model)["ambiguous_rows"] is None
+    X, y = scenario_a(3).sample(90, 0)
+    clf = cs.CollisionClassifier(members=["linear"], limit=False, cv=2, random_state=0).fit(X, y)
+    own, other = (cs.summarise(clf, part, y)["ambiguous_rows"] for part in (X, X[::-1]))  # as many rows, but others
+    assert (own["fresh"], other["fresh"]) == (False, True)
+    assert own["rows"][0]["index"] == 89 - other["rows"][0]["index"]  # known by their hashes, in any order
+    assert cs.summarise(clf, X[:20], y[:20])["ambiguous_rows"]["n_rows"] == 20
 
 
 def test_the_audit_is_that_of_the_package_without_a_limit_and_with_one():

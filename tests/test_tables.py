@@ -451,6 +451,8 @@ def test_copies_are_counted_with_what_they_do_to_pber_and_the_column_of_groups_i
     named = X.assign(patient=np.repeat(np.arange(60), 5))
     notes = TableClassifier(**SHORT).fit(named, y, groups=named["patient"]).notes_
     assert "column 'patient' is left out: it names the groups" in notes
+    numbered = pd.DataFrame(named.to_numpy())  # whose names are numbers
+    assert list(TableClassifier(**SHORT).fit(numbered, y, groups=numbered[2]).encoder_.types) == ["0", "1"]
 
 
 EDITED = {"encoder types age": "os.system", "encoder medians": np.zeros(2), "encoder units": -np.ones(16)}

@@ -193,6 +193,8 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         X, y = self._validate(X, y if votes is None else classes[votes.argmax(axis=1)])
         n, notes = len(y), list[str]()
         weights = None if sample_weight is None else check.unit_weights(check.check_weights(sample_weight, n))
+        if weights is not None and np.ptp(weights[weights > 0]) == 0:  # equal weights are no weights, to the last bit
+            weights = (weights > 0).astype(np.float64)
         units = None if groups is None else estimation.group_numbers(groups, n)
         used = np.arange(n) if weights is None else np.flatnonzero(weights)
         if votes is None:

@@ -177,6 +177,14 @@ def resolve_splits(
         except (TypeError, ValueError, IndexError) as error:
             said = f"cv must be a number of folds, a splitter or a list of (training rows, held-out rows): {error}"
             raise ValueError(f"{said} (a splitter that needs groups: pass groups= to fit)") from None
+        if not splits:
+            raise ValueError(f"cv must have at least 2 folds, got none ({cv!r})")
+        for number, (train, test) in enumerate(splits):
+            if len(both := np.intersect1d(train, test)):
+                raise ValueError(f"cv trains fold {number} on row {both[0]}, which it holds out: no row may be in both")
+            if groups is not None and len(both := np.intersect1d(groups[train], groups[test])):
+                hint = "use a number of folds, or a splitter such as GroupKFold"
+                raise ValueError(f"cv has {len(both)} of the groups on both sides of fold {number}: {hint}")
         if not np.array_equal(np.sort(np.concatenate([test for _, test in splits])), np.arange(len(y))):
             raise ValueError(f"cv must test every one of the {len(y)} rows exactly once, {type(cv).__name__} does not")
     for number, (train, _) in enumerate(splits):
@@ -232,6 +240,8 @@ def handle_rare(y: npt.NDArray[Any], used: IntArray, rare: str, notes: list[str]
         return y, used[~np.isin(y[used], lonely)]
     if len(lonely) == 1:
         raise ValueError(f"rare='merge' needs two classes with a single row to join, y has one, {shown}: rare='drop'")
+    if OTHER in [str(name) for name in names]:
+        raise ValueError(f"rare='merge' makes a class {OTHER!r}, and y has one of that name: rename it")
     notes.append(f"{len(lonely)} classes with a single row were joined into {OTHER!r}: {shown}")
     merged = y.astype(object)
     merged[np.isin(y, lonely)] = OTHER

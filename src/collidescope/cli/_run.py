@@ -231,9 +231,15 @@ def guard(value: Any) -> Any:
 
 
 def as_csv(table: pd.DataFrame, separator: str = ",") -> str:
-    """The table as text, formulas disarmed."""
-    safe = table.apply(lambda column: column if column.dtype.kind in "iufb" else column.map(guard, na_action="ignore"))
-    return safe.rename(columns=guard).to_csv(index=False, sep=separator, lineterminator="\n", float_format="%.6g")
+    """The table as text, formulas disarmed; rates have six digits, other numbers (ids with gaps, say) all they have."""
+
+    def written(column: pd.Series) -> pd.Series:
+        if column.dtype.kind not in "iufb":
+            return column.map(guard, na_action="ignore")
+        rates = column.dtype.kind == "f" and column.abs().max() <= 1
+        return column.map("{:.6g}".format, na_action="ignore") if rates else column
+
+    return table.apply(written).rename(columns=guard).to_csv(index=False, sep=separator, lineterminator="\n")
 
 
 def write_table(path: Path, table: pd.DataFrame) -> None:

@@ -148,7 +148,7 @@ def fit(
     note(*rows.notes)
     if len(rows.y) > MANY_ROWS and not quick:
         say("For a first look in less time: --quick, or --sample 20000.", "dim")
-    pool: Any = "quick" if quick else "auto" if members is None else members.split(",")
+    pool: Any = "quick" if quick else "auto" if members is None else [name.strip() for name in members.split(",")]
     settings: dict[str, Any] = {"members": pool, "cv": cv, "limit": limit, "priors": priors, "device": device}
     settings |= {"n_jobs": n_jobs, "random_state": seed, "verbose": int(not run.quiet)}
     settings |= {"drop": drop or (), "keep": keep or (), "categories": category or ()}

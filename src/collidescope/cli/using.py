@@ -67,7 +67,9 @@ def predict(
     X, notes = run.raw_rows(fitted, table)
     check_columns(X, copied or ())
     note(*notes)
-    P, met = posteriors(fitted, X.drop(columns=getattr(fitted, "label_", None) or [], errors="ignore"), held_out=False)
+    label = getattr(fitted, "label_", None)
+    known = label is None or label in getattr(getattr(fitted, "encoder_", None), "types", ())
+    P, met = posteriors(fitted, X if known else X.drop(columns=label, errors="ignore"), held_out=False)
     found = opt.posterior_table(P, fitted.classes_, range(len(X)), X[copied] if copied else None)
     said = {"classes": fitted.classes_.tolist(), "predicted": found["predicted"].tolist()}
     run.tell(None, said | {"posteriors": P, "notes": [*notes, *met]}, table=found)
@@ -204,7 +206,7 @@ def report(
     else:
         rows = run.scored(table, found)
         asked = copy(found)  # about these rows, in place of its own
-        asked.posteriors_ = rows.P
+        asked.posteriors_, asked.row_hashes_ = rows.P, None
         about = run.about("report", table, rows.label, saved=source)
         summary = cs.summarise(asked, rows.X, rows.y, title=run.title, notes=[*rows.notes, *notes], about=about)
     run.tell(None, summary)

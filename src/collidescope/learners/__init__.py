@@ -103,6 +103,8 @@ def recipes_for(
             raise ValueError(f"members must be 'auto', 'quick' or a list of models, got {members!r}: {hint}")
         suited = members_for(n, math.prod(shape), k, len(shape) > 1) if in_memory else ["network"]
         chosen = [name for name in suited if members == "auto" or name in QUICK or not in_memory]
+    if not isinstance(chosen, Sequence):
+        raise ValueError(f"members must be 'auto', 'quick' or a list of models, got {members!r}")
     recipes = [recipe(entry) for entry in chosen]
     names = [member.name for member in recipes]
     if not recipes or len(set(names)) < len(names):

@@ -14,7 +14,8 @@ import pandas as pd
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
-from collidescope.applications._inputs import check_matrix
+from collidescope._rows import row_hashes
+from collidescope.applications._inputs import check_matrix, scored
 from collidescope.applications.audit import CLEAR, SUSPECT, ambiguous
 from collidescope.estimate import collision_matrix_from_posteriors
 from collidescope.matrix import CollisionMatrix
@@ -66,17 +67,25 @@ def resolve(source: Any, X: Any, y: npt.ArrayLike | None) -> Source:
     else:
         cm, held_out = source.collision_matrix_, getattr(source, "posteriors_", None)
         check_matrix(cm)
-        fresh = held_out is None and X is not None and hasattr(source, "predict_proba")
+        fresh = X is not None and hasattr(source, "predict_proba") and (held_out is None or _other_rows(source, X))
         if held_out is None and not fresh:
             return Source(cm, n_given=given, model=source)
-        P = np.asarray(source.predict_proba(X) if fresh else held_out)
+        if held_out is not None and fresh:  # of rows of the fit among them the held-out ones all the same
+            held_out, *_ = scored(source, X, None, None, "source")
+        P = np.asarray(source.predict_proba(X) if held_out is None else held_out)
         rows = np.flatnonzero(~np.isnan(P).any(axis=-1))
-        scored = check.check_posteriors(P[rows], "the posteriors of source", cm.n_classes)
+        kept = check.check_posteriors(P[rows], "the posteriors of source", cm.n_classes)
         labels = None if y is None else check.encode_labels(y, cm.classes)
         _length(labels, "y", len(P))
-        found = Source(cm, scored, rows, None if labels is None else labels[rows], len(P), source, fresh)
+        found = Source(cm, kept, rows, None if labels is None else labels[rows], len(P), source, fresh)
     _length(X, "X", len(P))
     return found
+
+
+def _other_rows(model: Any, X: Any) -> bool:
+    """Is it known that these are not the rows that the model was fitted on, in their order?"""
+    known = getattr(model, "row_hashes_", None)
+    return known is not None and not np.array_equal(row_hashes(model._validate(X)), known)
 
 
 def _length(table: Any, name: str, n: int | None = None) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Any, Self
@@ -72,7 +72,8 @@ class TableClassifier(CollisionClassifier):
 
         X is a DataFrame of pandas, polars or pyarrow; its column with the name of ``groups``, if any, is not used.
         """
-        self.label_ = str(y.name) if getattr(y, "name", None) is not None else None
+        named = getattr(y, "name", None) if getattr(y, "ndim", 1) == 1 else None  # of votes it may be a column
+        self.label_ = None if named is None else str(named)
         self._group_column = getattr(groups, "name", None)
         super().fit(X, y, sample_weight, groups)
         del self._group_column
@@ -84,16 +85,17 @@ class TableClassifier(CollisionClassifier):
 
     def _learn(self, X: Any, y: Any) -> Float32Array:
         for name in OWN:
-            if isinstance(getattr(self, name), str):
-                raise ValueError(f"{name} must be a list of columns, got the text {getattr(self, name)!r}")
+            if isinstance(getattr(self, name), str) or not isinstance(getattr(self, name), Iterable):
+                raise ValueError(f"{name} must be a list of columns, got {getattr(self, name)!r}")
+        drop, keep, categories = ([str(column) for column in getattr(self, name)] for name in OWN)
         table, labels = as_frame(X), check.check_labels(y)
-        check_columns(table, [*self.drop, *self.keep, *self.categories])
+        check_columns(table, [*drop, *keep, *categories])
         check.check_same_length(table.index.to_numpy(), labels, "X and y")
-        left_out = dict.fromkeys(self.drop, "as asked")
-        if self._group_column in table.columns:
+        left_out = dict.fromkeys(drop, "as asked")
+        if self._group_column is not None and str(self._group_column) in table.columns:
             left_out[str(self._group_column)] = "it names the groups"
-        self.screening_ = screen(table.drop(columns=list(left_out)), labels, keep={*self.keep, *self.categories})
-        self.encoder_ = TableEncoder.fit(table, categories=self.categories, left_out=left_out | self.screening_.ids)
+        self.screening_ = screen(table.drop(columns=list(left_out)), labels, keep={*keep, *categories})
+        self.encoder_ = TableEncoder.fit(table, categories=categories, left_out=left_out | self.screening_.ids)
         encoded, met = self.encoder_.transform(table)
         gone = [item for item in self.encoder_.left_out.items() if item[0] not in self.screening_.ids]
         self.notes_, self.cautions_ = list[str](), list[str]()
