@@ -161,9 +161,7 @@ def test_jackknife_errors_of_a_mean_are_right_and_a_rival_is_compared_in_pairs()
     for groups, tolerance in ((None, 0.4), (np.arange(1000) // 4, 0.5)):  # 25 parts: a standard deviation of 14%
         row = cs.ceilings(P, y, groups=groups).table.set_index("metric").loc["Brier score"]
         assert (row["high"] - row["low"]) / 2 == pytest.approx(half, rel=tolerance)
-    even = cs.ceilings(np.full((1000, 3), 1 / 3), np.repeat(list("abc"), [900, 50, 50])).table.set_index("metric")[
-        "now"
-    ]
+    even = cs.ceilings(np.ones((1000, 3)) / 3, np.repeat(list("abc"), [900, 50, 50])).table.set_index("metric")["now"]
     assert even["top-2 accuracy"] > even["accuracy"]  # ties go to the first class in both
     luck = cs.ceilings(np.tile([0.7, 0.3], (1000, 1)), np.random.default_rng(0).random(1000) < 0.3).table.iloc[0]
     assert (luck["high"] - luck["low"]) / 2 == pytest.approx(2.064 * 0.21**0.5 / 1000**0.5, rel=0.5)  # of class shares

@@ -124,8 +124,7 @@ def test_the_continuation_runs_from_the_curve_to_the_range():
         assert (low, high) == pytest.approx(limit.pber_interval(level), abs=0.002)
         assert middle == pytest.approx(limit.pber, abs=0.002)
     assert limit.continuation([1600])[1] == pytest.approx(0.2 + 0.1 / np.sqrt(2), abs=0.005)  # twice the rows
-    unskilled = replace(limit, baseline=0.3, skill_stderr=0.01)
-    assert unskilled.continuation([1600, 1e15])[0].tolist() == [0, 0]
+    assert replace(limit, baseline=0.3, skill_stderr=0.01).continuation([1600, 1e15])[0].tolist() == [0, 0]
 
 
 def test_covariance_of_the_means_is_that_of_a_loop_over_rows():

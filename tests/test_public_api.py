@@ -1,7 +1,6 @@
 """The public interface is what `tests/api_snapshot.txt` says: names, signatures, methods, fields.
 
 A change is on purpose: `python tests/test_public_api.py` writes the snapshot anew, and the reviewer sees what changed.
-The policy for such changes is in docs/reliability-data.md.
 """
 
 import dataclasses
