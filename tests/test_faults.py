@@ -258,7 +258,7 @@ def test_a_worker_that_dies_is_named_and_the_next_fit_works():
 def alive(pid):
     try:
         return "zombie" not in Path(f"/proc/{pid}/status").read_text().splitlines()[2]
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # gone before the file was opened, or while it was read
         return False
 
 

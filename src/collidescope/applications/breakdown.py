@@ -402,8 +402,10 @@ def collision_change(
     r = residuals(first, codes), residuals(second, later)
     i, j = largest_collisions(np.concatenate(r))
     before, after = (loss_and_rates(part, (i, j)) for part in r)
-    gap = mean_and_error(after - before) if paired else mean_and_error(after)
-    gap = gap if paired else gap.minus(mean_and_error(before), len(after), len(before))
+    if paired:
+        gap = mean_and_error(after - before)
+    else:
+        gap = mean_and_error(after).minus(mean_and_error(before), len(after), len(before))
     rates = {"before": before.mean(axis=0), "after": after.mean(axis=0)} | gap.columns("difference", level)
     was, now, change, low, high = (float(values[0]) for values in rates.values())
     rates = {"class": names[i], "other": names[j]} | {name: values[1:] for name, values in rates.items()}
