@@ -24,13 +24,22 @@ Cell = dict[str, Any]
 
 
 def save(
-    name: str, config: dict[str, Any], results: Any, *, earlier: Sequence[dict[str, Any]] = (), quiet: bool = False
+    name: str,
+    config: dict[str, Any],
+    results: Any,
+    *,
+    earlier: Sequence[dict[str, Any]] = (),
+    quiet: bool = False,
 ) -> Path:
     """Write ``results/NAME.json`` and say so; ``earlier`` are the environments of results that were there before."""
     RESULTS.mkdir(exist_ok=True)
     path, here = RESULTS / f"{name}.json", environment() | {"pool": POOL}
     others = [other for other in earlier if other | {"date": ""} != here | {"date": ""}]
-    made = {"config": config, "environment": here} | ({"earlier": others} if others else {}) | {"results": results}
+    made = (
+        {"config": config, "environment": here}
+        | ({"earlier": others} if others else {})
+        | {"results": results}
+    )
     write_bytes(path, f"{json.dumps(made, indent=1)}\n".encode())
     if not quiet:
         print(f"→ {path.relative_to(RESULTS.parent.parent)}")
@@ -66,7 +75,9 @@ def resume(
     print(f"{name}: {len(missing)} of {len(cells)} runs to do", flush=True)
     calls = (delayed(_measured)(measure, cell) for cell in missing)
     saved = start = time.monotonic()
-    for number, (cell, run) in enumerate(Parallel(n_jobs=jobs, return_as="generator_unordered")(calls), start=1):
+    for number, (cell, run) in enumerate(
+        Parallel(n_jobs=jobs, return_as="generator_unordered")(calls), start=1
+    ):
         if (old := next((old for old in runs if cell.items() <= old.items()), None)) is not None:
             old.update(run)
         else:

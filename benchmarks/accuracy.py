@@ -18,14 +18,20 @@ import os
 from functools import partial
 from typing import Any
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # one core a job: set before numpy and torch are loaded
+os.environ.setdefault(
+    "OMP_NUM_THREADS", "1"
+)  # one core a job: set before numpy and torch are loaded
 
 import time
 
 import numpy as np
 from sklearn.base import clone
 from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
-from sklearn.ensemble import ExtraTreesClassifier, HistGradientBoostingClassifier, StackingClassifier
+from sklearn.ensemble import (
+    ExtraTreesClassifier,
+    HistGradientBoostingClassifier,
+    StackingClassifier,
+)
 from sklearn.linear_model import LogisticRegression, LogisticRegressionCV
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.neural_network import MLPClassifier
@@ -35,7 +41,15 @@ from sklearn.svm import SVC
 
 from benchmarks import _record
 from collidescope import CollisionClassifier, collision_matrix_from_posteriors, datasets
-from collidescope.datasets import GaussianProblem, Problem, equidistant, imbalanced, ring, scenario_a, scenario_b
+from collidescope.datasets import (
+    GaussianProblem,
+    Problem,
+    equidistant,
+    imbalanced,
+    ring,
+    scenario_a,
+    scenario_b,
+)
 
 TEST_ROWS = 5_000
 ORACLE, OURS = "oracle one-step", "collidescope"
@@ -101,17 +115,26 @@ def tuned_stack() -> Any:
         cv=2,
     )
     models = [
-        ("logistic", make_pipeline(StandardScaler(), LogisticRegressionCV(Cs=5, cv=3, scoring="neg_log_loss"))),
+        (
+            "logistic",
+            make_pipeline(
+                StandardScaler(), LogisticRegressionCV(Cs=5, cv=3, scoring="neg_log_loss")
+            ),
+        ),
         ("quadratic", QuadraticDiscriminantAnalysis(solver="eigen", shrinkage="auto")),
         ("trees", ExtraTreesClassifier(200, min_samples_leaf=3, random_state=0)),
         ("boosting", boosting),
         ("svc", svc),
     ]
-    return StackingClassifier(models, LogisticRegression(C=0.1, max_iter=1000), stack_method="predict_proba", cv=2)
+    return StackingClassifier(
+        models, LogisticRegression(C=0.1, max_iter=1000), stack_method="predict_proba", cv=2
+    )
 
 
 def rivals() -> dict[str, Any]:
-    network = MLPClassifier((128, 128), early_stopping=True, max_iter=200, n_iter_no_change=12, random_state=0)
+    network = MLPClassifier(
+        (128, 128), early_stopping=True, max_iter=200, n_iter_no_change=12, random_state=0
+    )
     return {
         "logistic regression": make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)),
         "quadratic discriminant": QuadraticDiscriminantAnalysis(solver="eigen", shrinkage="auto"),
@@ -134,7 +157,9 @@ def averages(P: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.stack([P[y == k].mean(axis=0) for k in np.unique(y)])
 
 
-def crossfit(model: Any, X: np.ndarray, y: np.ndarray, X_test: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def crossfit(
+    model: Any, X: np.ndarray, y: np.ndarray, X_test: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     held_out, new = np.empty((len(y), y.max() + 1)), np.zeros((len(X_test), y.max() + 1))
     for train, test in StratifiedKFold(5, shuffle=True, random_state=0).split(X, y):
         fold = clone(model).fit(X[train], y[train])
@@ -158,7 +183,10 @@ def one_run(case: str, seed: int, alone: bool = False) -> dict[str, Any]:
     start = time.perf_counter()
     clf = CollisionClassifier(device="cpu", random_state=seed).fit(X, y)
     seconds = time.perf_counter() - start
-    ours: dict[str, Any] = {"S": tvd(clf.collision_matrix_.matrix, truth), "one-step": tvd(clf.one_step_.matrix, truth)}
+    ours: dict[str, Any] = {
+        "S": tvd(clf.collision_matrix_.matrix, truth),
+        "one-step": tvd(clf.one_step_.matrix, truth),
+    }
     ours["gramian"] = tvd(clf.recovery_.matrix, truth)
     ours["averages"] = tvd(averages(clf.posteriors_, y), truth)
     if clf.limit_ is not None and clf.limit_.matrix is not None:
@@ -170,7 +198,11 @@ def one_run(case: str, seed: int, alone: bool = False) -> dict[str, Any]:
         start = time.perf_counter()
         P, new = crossfit(model, X, y, X_test)
         S = collision_matrix_from_posteriors(P, y).matrix
-        row = {"S": tvd(S, truth), "averages": tvd(averages(P, y), truth), "posterior": tvd(new, Y_test)[0]}
+        row = {
+            "S": tvd(S, truth),
+            "averages": tvd(averages(P, y), truth),
+            "posterior": tvd(new, Y_test)[0],
+        }
         out[name] = row | {"seconds": time.perf_counter() - start}
     return out
 
@@ -196,7 +228,9 @@ def one_paper(case: str, seed: int) -> dict[str, Any]:
     out: dict[str, Any] = {}
     literal = CollisionClassifier.from_paper(device="cpu", random_state=seed).fit(X, y)
     # The same trained folds with and without the shift: only the correction differs.
-    shifted = CollisionClassifier.from_paper(correction="prior", device="cpu", random_state=seed).fit(X, y)
+    shifted = CollisionClassifier.from_paper(
+        correction="prior", device="cpu", random_state=seed
+    ).fit(X, y)
     for name, clf in (("literal", literal), ("corrected", shifted)):
         sums = float(clf.gramian_.sum(axis=1).mean())
         out[name] = {"S": tvd(clf.collision_matrix_.matrix, truth), "gramian_row_sum": sums}
@@ -217,37 +251,63 @@ def measure(case: str, seed: int, **options: bool) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("cases", nargs="*", default=list(SIZES), help=f"of {', '.join(SIZES)}")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--seeds", type=int, help="fewer seeds than the case asks for")
     parser.add_argument("--record", default="accuracy", help="name of the file of results")
-    parser.add_argument("--alone", action="store_true", help="ours beside the oracle, where nothing is recorded yet")
-    parser.add_argument("--again", action="store_true", help="ours once more, where the pool was another")
+    parser.add_argument(
+        "--alone", action="store_true", help="ours beside the oracle, where nothing is recorded yet"
+    )
+    parser.add_argument(
+        "--again", action="store_true", help="ours once more, where the pool was another"
+    )
     options = parser.parse_args()
     counts = {name: case[3] for cases, _ in KINDS for name, case in cases.items()}
     cells: list[_record.Cell] = [
         {"case": name, "seed": seed}
         for name in sorted(options.cases, key=lambda name: -SIZES[name])  # the longest first
-        for seed in range(counts[name] if options.seeds is None else min(options.seeds, counts[name]))
+        for seed in range(
+            counts[name] if options.seeds is None else min(options.seeds, counts[name])
+        )
     ]
     measured: Any = partial(measure, alone=True) if options.again else measure
     if options.alone:
-        known = {(run["case"], run["seed"]) for run in (_record.load(options.record) or {"results": []})["results"]}
+        known = {
+            (run["case"], run["seed"])
+            for run in (_record.load(options.record) or {"results": []})["results"]
+        }
         cells = [cell for cell in cells if tuple(cell.values()) not in known]
     if not options.again:
-        cells = [cell | ({"alone": options.alone} if cell["case"] in CASES else {}) for cell in cells]
+        cells = [
+            cell | ({"alone": options.alone} if cell["case"] in CASES else {}) for cell in cells
+        ]
     config = {"test_rows": TEST_ROWS}
-    runs = _record.resume(options.record, config, cells, measured, options.jobs, again=options.again)
+    runs = _record.resume(
+        options.record, config, cells, measured, options.jobs, again=options.again
+    )
     for name in CASES:
         own = [run for run in runs if run["case"] == name]
-        methods = [method for method in (OURS, *rivals()) if own and all(method in run for run in own)]
-        means = {method: np.mean([run[method]["S"][0] for run in own]) for method in (ORACLE, *methods) if own}
+        methods = [
+            method for method in (OURS, *rivals()) if own and all(method in run for run in own)
+        ]
+        means = {
+            method: np.mean([run[method]["S"][0] for run in own])
+            for method in (ORACLE, *methods)
+            if own
+        }
         if own:
             ratios = [run[OURS]["S"][0] / run[ORACLE]["S"][0] for run in own]
             error = np.std(ratios, ddof=1) / np.sqrt(len(own)) if len(own) > 1 else np.nan
-            print(f"{name}: " + ", ".join(f"{method} {mean:.4f}" for method, mean in means.items()), end="; ")
-            print(f"ours / oracle {means[OURS] / means[ORACLE]:.3f} (ratios ± {error:.3f}, {len(own)} samples)")
+            print(
+                f"{name}: " + ", ".join(f"{method} {mean:.4f}" for method, mean in means.items()),
+                end="; ",
+            )
+            print(
+                f"ours / oracle {means[OURS] / means[ORACLE]:.3f} (ratios ± {error:.3f}, {len(own)} samples)"
+            )
 
 
 if __name__ == "__main__":

@@ -25,9 +25,13 @@ def main() -> None:
     counted = count_collisions(X, y)
     seconds = time.perf_counter() - start
     rows = repeated_rows(X)
-    estimated = estimate_collisions(HistGradientBoostingClassifier(random_state=0), X[rows], y[rows])
+    estimated = estimate_collisions(
+        HistGradientBoostingClassifier(random_state=0), X[rows], y[rows]
+    )
     tvd = float(np.abs(counted.matrix - estimated.matrix).sum(axis=1).mean() / 2)
-    print(f"counted in {seconds:.1f} s\n{counted}\n\nestimated on the same rows\n{estimated}\n\nmean TVD {tvd:.4f}")
+    print(
+        f"counted in {seconds:.1f} s\n{counted}\n\nestimated on the same rows\n{estimated}\n\nmean TVD {tvd:.4f}"
+    )
     results = {
         "rows": len(y),
         "coverage": counted.coverage,
@@ -40,7 +44,11 @@ def main() -> None:
     }
     save(
         "counted",
-        {"dropped": ["BMI", "MentHlth", "PhysHlth"], "model": "HistGradientBoostingClassifier", "cv": 5},
+        {
+            "dropped": ["BMI", "MentHlth", "PhysHlth"],
+            "model": "HistGradientBoostingClassifier",
+            "cv": 5,
+        },
         results,
     )
 

@@ -25,7 +25,13 @@ from threadpoolctl import threadpool_limits
 from benchmarks import real
 from benchmarks._record import load, save
 from collidescope import CollisionClassifier, TableClassifier
-from collidescope.applications import ceilings, collisions_by, column_value, consolidate, split_candidates
+from collidescope.applications import (
+    ceilings,
+    collisions_by,
+    column_value,
+    consolidate,
+    split_candidates,
+)
 from collidescope.applications._inputs import mean_and_error, residuals
 from collidescope.datasets import GaussianProblem, ring
 from experiments import markdown, real_data
@@ -34,7 +40,18 @@ SEED = 0
 #: Share of the labels of one group that is drawn at random.
 REDRAWN = 0.15
 #: Tables of KEEL: small enough for ten fits in a quarter of an hour, and with something left to get wrong.
-KEEL = ("australian", "bands", "bupa", "contraceptive", "german", "heart", "led7digit", "pima", "saheart", "vehicle")
+KEEL = (
+    "australian",
+    "bands",
+    "bupa",
+    "contraceptive",
+    "german",
+    "heart",
+    "led7digit",
+    "pima",
+    "saheart",
+    "vehicle",
+)
 FIRST, ADDED = "resolving column first and flagged", "PBER after adding it covered"
 ALONE = "planted class found alone"
 RANGES = "ranges of two subgroups hold the truth"
@@ -92,11 +109,15 @@ def groups(samples: int = 400) -> dict[str, Any]:
         own = rng.integers(0, 5, len(y))
         flagged.append(collisions_by(P, y, own).table["verdict"].isin(["higher", "lower"]).any())
         noisy = np.where((own == 0) & (rng.random(len(y)) < REDRAWN), rng.integers(0, 3, len(y)), y)
-        power.append(collisions_by(P, noisy, own).table.set_index("group").loc[0, "verdict"] == "higher")
+        power.append(
+            collisions_by(P, noisy, own).table.set_index("group").loc[0, "verdict"] == "higher"
+        )
     q = np.random.default_rng(1).beta(2, 1, 1_000_000)
     truth = float((2 * q * (1 - q)).mean())
     for _ in range(samples):
-        p = np.repeat(rng.beta(2, 1, 50), 20)  # 50 patients, 20 rows each, all rows of a patient alike
+        p = np.repeat(
+            rng.beta(2, 1, 50), 20
+        )  # 50 patients, 20 rows each, all rows of a patient alike
         y = (rng.random(1000) < p).astype(int)
         loss = (residuals(np.column_stack([1 - p, p]), y) ** 2).sum(axis=1)
         for clusters, into in ((None, plain), (np.repeat(np.arange(50), 20), robust)):
@@ -108,9 +129,14 @@ def groups(samples: int = 400) -> dict[str, Any]:
     truths, inside = np.array([left[~near].mean(), left[near].mean()]), []
     for _ in range(samples // 2):
         X, y = plane.sample(1000, rng, stratified=False)
-        by_size = {m: LogisticRegression().fit(*plane.sample(m, rng)).predict_proba(X) for m in (100, 200, 400)}
+        by_size = {
+            m: LogisticRegression().fit(*plane.sample(m, rng)).predict_proba(X)
+            for m in (100, 200, 400)
+        }
         found = collisions_by(by_size[400], y, X[:, 1] < 1.5, posteriors_by_size=by_size).table
-        inside.append(bool(((found["limit_low"] <= truths) & (truths <= found["limit_high"])).all()))
+        inside.append(
+            bool(((found["limit_low"] <= truths) & (truths <= found["limit_high"])).all())
+        )
     return {
         "samples": samples,
         "equal groups flagged": float(np.mean(flagged)),
@@ -134,7 +160,11 @@ def splits(samples: int = 50) -> dict[str, Any]:
         found.append(lines[lines["flagged"]]["class"].tolist() == [1])
         X, y = three.sample(1500, rng, stratified=False)
         false.append(bool(split_candidates(three.posteriors(X), y).table["flagged"].any()))
-    return {"samples": samples, ALONE: float(np.mean(found)), "flagged in six Gaussians": float(np.mean(false))}
+    return {
+        "samples": samples,
+        ALONE: float(np.mean(found)),
+        "flagged in six Gaussians": float(np.mean(false)),
+    }
 
 
 def limits(samples: int = 200) -> dict[str, Any]:
@@ -153,11 +183,17 @@ def limits(samples: int = 200) -> dict[str, Any]:
         inside, width = [], []
         for _ in range(samples):
             X, y = problem.sample(600, rng, stratified=False)
-            by_size = {m: model(m).fit(*problem.sample(m, rng)).predict_proba(X) for m in (200, 400, 800)}
-            found = ceilings(by_size[800], y, posteriors_by_size=by_size, cost=cost).table.set_index("metric")
+            by_size = {
+                m: model(m).fit(*problem.sample(m, rng)).predict_proba(X) for m in (200, 400, 800)
+            }
+            found = ceilings(
+                by_size[800], y, posteriors_by_size=by_size, cost=cost
+            ).table.set_index("metric")
             inside.append((found["limit_low"] <= truth) & (truth <= found["limit_high"]))
             width.append(found["limit_high"] - found["limit_low"])
-        means = pd.DataFrame({"truth": truth, "inside": np.mean(inside, axis=0), "width": np.mean(width, axis=0)})
+        means = pd.DataFrame(
+            {"truth": truth, "inside": np.mean(inside, axis=0), "width": np.mean(width, axis=0)}
+        )
         rows[name] = means.to_dict("index")
     return {"samples": samples} | rows
 
@@ -176,10 +212,21 @@ def tables() -> dict[str, Any]:
         middle = time.perf_counter()
         found = column_value(None, X, y, random_state=SEED)
         seconds = [middle - start, time.perf_counter() - middle]
-        rows[name] = {"rows": len(X), "columns": X.shape[1], "classes": len(np.unique(y)), "fits": found.fits}
-        rows[name] |= {"fit_seconds": round(seconds[0], 1), "seconds": round(seconds[1], 1), "pber": found.pber}
+        rows[name] = {
+            "rows": len(X),
+            "columns": X.shape[1],
+            "classes": len(np.unique(y)),
+            "fits": found.fits,
+        }
+        rows[name] |= {
+            "fit_seconds": round(seconds[0], 1),
+            "seconds": round(seconds[1], 1),
+            "pber": found.pber,
+        }
         kept = ["unit", "needed", "low", "high", "alone", "flagged"]
-        rows[name]["units"] = found.table[kept].assign(unit=found.table["unit"].astype(str)).to_dict("records")
+        rows[name]["units"] = (
+            found.table[kept].assign(unit=found.table["unit"].astype(str)).to_dict("records")
+        )
         print(name, rows[name], flush=True)
     return rows
 
@@ -197,10 +244,18 @@ def stock() -> dict[str, Any]:
             for row in found.to_dict("records"):
                 sign, end = (1, "limit_high") if row["higher_is_better"] else (-1, "limit_low")
                 # The end has room for the luck of these rows; what is left is that of the difference to the pool.
-                above = sign * (row["yours"] - row[end]), (row["difference_high"] - row["difference_low"]) / 2
+                above = (
+                    sign * (row["yours"] - row[end]),
+                    (row["difference_high"] - row["difference_low"]) / 2,
+                )
                 known = worst.get(row["metric"])
                 if known is None or above[0] - above[1] > known["above"] - known["half"]:
-                    worst[row["metric"]] = {"above": above[0], "half": above[1], "rival": rival, "end": row[end]}
+                    worst[row["metric"]] = {
+                        "above": above[0],
+                        "half": above[1],
+                        "rival": rival,
+                        "end": row[end],
+                    }
                     worst[row["metric"]] |= {key: row[key] for key in ("yours", "now")}
         rows[name] = {"rows": len(y), "classes": int(y.max()) + 1, "metrics": worst}
         print(name, worst, flush=True)
@@ -210,9 +265,15 @@ def stock() -> dict[str, Any]:
 def letters() -> dict[str, Any]:
     """26 letters in 13 groups: by gain alone, with at most three letters in a group, and balanced."""
     X, y = real_data.load_letter()
-    fit = CollisionClassifier(members="quick", limit=False, random_state=SEED).fit(X.to_numpy(float), y)
+    fit = CollisionClassifier(members="quick", limit=False, random_state=SEED).fit(
+        X.to_numpy(float), y
+    )
     rows: dict[str, Any] = {"rows": len(y), "pber": fit.collision_matrix_.pber}
-    plans: dict[str, Any] = {"by gain": {}, "max_group_size=3": {"max_group_size": 3}, "balance=1": {"balance": 1}}
+    plans: dict[str, Any] = {
+        "by gain": {},
+        "max_group_size=3": {"max_group_size": 3},
+        "balance=1": {"balance": 1},
+    }
     for name, options in plans.items():
         plan = consolidate(fit.collision_matrix_, 13, **options)
         row = plan.path.set_index("n_groups").loc[13]
@@ -247,31 +308,57 @@ def page_tables() -> dict[str, str]:
     columns = []
     for name, r in rows.items():
         units = [
-            f"{u['unit']} {100 * u['needed']:.1f} ({100 * u['low']:.1f} to {100 * u['high']:.1f})" for u in r["units"]
+            f"{u['unit']} {100 * u['needed']:.1f} ({100 * u['low']:.1f} to {100 * u['high']:.1f})"
+            for u in r["units"]
         ]
         missed = f"{sum(u['flagged'] for u in r['units'])} of {len(units)}"
-        times = [f"{r['seconds']:.0f} s", f"{r['fit_seconds']:.0f} s", f"{r['seconds'] / r['fit_seconds']:.1f}"]
-        columns.append([name, f"{r['rows']:,}", f"{r['pber']:.1%}", "; ".join(units[:3]), missed, *times])
+        times = [
+            f"{r['seconds']:.0f} s",
+            f"{r['fit_seconds']:.0f} s",
+            f"{r['seconds'] / r['fit_seconds']:.1f}",
+        ]
+        columns.append(
+            [name, f"{r['rows']:,}", f"{r['pber']:.1%}", "; ".join(units[:3]), missed, *times]
+        )
     letters = []
-    for name, plan in ((name, part) for name, part in found["letters"].items() if isinstance(part, dict)):
-        several = sorted((group for group in plan["groups"] if len(group) > 1), key=len, reverse=True)
+    for name, plan in (
+        (name, part) for name, part in found["letters"].items() if isinstance(part, dict)
+    ):
+        several = sorted(
+            (group for group in plan["groups"] if len(group) > 1), key=len, reverse=True
+        )
         left = f"{plan['pber']:.1%} ({plan['pber_low']:.1%} to {plan['pber_high']:.1%})"
         price = f"{100 * plan['price']:.1f} points"
         letters.append([name, ", ".join(several), str(13 - len(several)), left, price])
     above = []
-    for name, r in ((name, part) for name, part in found["stock"].items() if isinstance(part, dict)):
+    for name, r in (
+        (name, part) for name, part in found["stock"].items() if isinstance(part, dict)
+    ):
         metric = max(r["metrics"], key=lambda m: r["metrics"][m]["above"] - r["metrics"][m]["half"])
         nearest, accuracy = r["metrics"][metric], r["metrics"]["accuracy"]
         share = [f"{accuracy[key]:.1%}" for key in ("now", "yours", "end")]
         gap = f"{nearest['above']:+.3f} ± {nearest['half']:.3f} ({metric}, {nearest['rival']})"
         above.append([name, *share, gap])
-    nearest_head = ["table", "accuracy of the pool", "of the nearest stock classifier", "reachable at most"]
+    nearest_head = [
+        "table",
+        "accuracy of the pool",
+        "of the nearest stock classifier",
+        "reachable at most",
+    ]
     nearest_head += ["metric and classifier nearest to the end"]
-    head = ["table", "rows", "PBER", "most missed: rise of PBER in points", "units missed beyond chance"]
+    head = [
+        "table",
+        "rows",
+        "PBER",
+        "most missed: rise of PBER in points",
+        "units missed beyond chance",
+    ]
     return {
         "claims": markdown.table(["claim", "measured"], list(claims.items())),
         "columns": markdown.table([*head, "`column_value`", "one fit", "ratio"], columns),
-        "letters": markdown.table(["merged by", "groups", "single letters", "PBER left", "price"], letters),
+        "letters": markdown.table(
+            ["merged by", "groups", "single letters", "PBER left", "price"], letters
+        ),
         "stock": markdown.table(nearest_head, above),
     }
 
@@ -280,7 +367,9 @@ PARTS = {part.__name__: part for part in (columns, groups, splits, limits, table
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("parts", nargs="*", help=f"of {', '.join(PARTS)}; all of them by default")
     warnings.simplefilter("ignore")
     for name in parser.parse_args().parts or PARTS:

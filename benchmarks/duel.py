@@ -32,7 +32,9 @@ def images(part: str, rows: int | None = None) -> tuple[np.ndarray, np.ndarray]:
     X, y = load_mnist(part)
     rng = np.random.default_rng(0)
     kept = [rng.permutation(np.flatnonzero(y == digit)) for digit in DIGITS]
-    chosen = np.concatenate(kept if rows is None else [each[: rows // len(DIGITS)] for each in kept])
+    chosen = np.concatenate(
+        kept if rows is None else [each[: rows // len(DIGITS)] for each in kept]
+    )
     chosen = rng.permutation(chosen)
     return X[chosen] / 255.0, np.searchsorted(DIGITS, y[chosen])
 
@@ -67,7 +69,9 @@ def measure(method: str, rows: int, device: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", help="folder with mnist/ (default: $COLLIDESCOPE_DATA)")
     parser.add_argument("--rows", type=int, default=6_000)
     parser.add_argument("--device", default="cpu")
@@ -77,8 +81,13 @@ def main() -> None:
     options = parser.parse_args()
     if options.data:
         os.environ["COLLIDESCOPE_DATA"] = options.data
-    cells = [{"method": method, "rows": options.rows, "device": options.device} for method in options.methods]
-    for run in _record.resume(options.record, {"digits": DIGITS, "training": TRAINING}, cells, measure, options.jobs):
+    cells = [
+        {"method": method, "rows": options.rows, "device": options.device}
+        for method in options.methods
+    ]
+    for run in _record.resume(
+        options.record, {"digits": DIGITS, "training": TRAINING}, cells, measure, options.jobs
+    ):
         own = f", own test error {run['test_error']:.4f}" if "test_error" in run else ""
         print(f"{run['method']:<45} {run['low']:.4f} to {run['high']:.4f}{own}")
 

@@ -68,7 +68,9 @@ def members_alone(X: np.ndarray, y: np.ndarray) -> float:
     return time.process_time() - start
 
 
-def fit_seconds(X: np.ndarray, y: np.ndarray, limit: bool, clock: Callable[[], float] = time.process_time) -> float:
+def fit_seconds(
+    X: np.ndarray, y: np.ndarray, limit: bool, clock: Callable[[], float] = time.process_time
+) -> float:
     start = clock()
     CollisionClassifier(random_state=0, limit=limit, device="cpu").fit(X, y)
     return clock() - start
@@ -102,19 +104,30 @@ def busy_ratio(n: int) -> dict[str, float]:
     finally:
         stop.set()
         process.join()
-    found = {"rows": n, "idle": idle["fit"], "busy": beside["fit"], "ratio": beside["fit"] / idle["fit"]}
+    found = {
+        "rows": n,
+        "idle": idle["fit"],
+        "busy": beside["fit"],
+        "ratio": beside["fit"] / idle["fit"],
+    }
     return found | {"ratio of a plain loop": beside["loop"] / idle["loop"]}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--cases", nargs="*", default=list(CASES), choices=CASES)
-    parser.add_argument("--busy", action="store_true", help="measure the busy machine too (wants two idle cores)")
+    parser.add_argument(
+        "--busy", action="store_true", help="measure the busy machine too (wants two idle cores)"
+    )
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     record = _record.load("engine") or {"results": {}}
     results: dict[str, Any] = record["results"]
-    CollisionClassifier(random_state=0, limit=False, cv=2).fit(*datasets.scenario_a(3).sample(60, 0))  # imports
+    CollisionClassifier(random_state=0, limit=False, cv=2).fit(
+        *datasets.scenario_a(3).sample(60, 0)
+    )  # imports
     for name in arguments.cases:
         X, y = CASES[name]()
         alone, fit, ranged = members_alone(X, y), fit_seconds(X, y, False), fit_seconds(X, y, True)

@@ -62,7 +62,9 @@ def one_draw(seed: int, rows: int, jobs: int, device: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--draws", type=int, default=5)
     parser.add_argument("--at-once", type=int, default=1, help="draws at once")
     parser.add_argument("--jobs", type=int, default=1, help="processes of a draw")

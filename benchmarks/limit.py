@@ -24,9 +24,9 @@ from scipy.special import softmax
 from benchmarks import _record
 from collidescope import datasets
 from collidescope import limit as limits
-from collidescope.estimate import CollisionAccumulator
 from collidescope.limit import Limit, limit_from_posteriors
 from collidescope.matrix import CollisionMatrix
+from collidescope.onestep import CollisionAccumulator
 
 PROBLEMS: dict[str, Callable[[], datasets.Problem]] = {
     "Scenario A5": lambda: datasets.scenario_a(5),
@@ -54,7 +54,9 @@ def posteriors_of(logits: Any) -> Any:
     return softmax(np.hstack([z, np.zeros((len(z), 1))]) if z.shape[1] == 1 else z, axis=1)
 
 
-def of_logits(inputs: Callable[[int, Any], Any], logits: Callable[[Any], Any]) -> Callable[[], datasets.Problem]:
+def of_logits(
+    inputs: Callable[[int, Any], Any], logits: Callable[[Any], Any]
+) -> Callable[[], datasets.Problem]:
     """Labels drawn from the softmax of the logits."""
     return lambda: datasets.taught(inputs, lambda X: posteriors_of(logits(X)))
 
@@ -83,23 +85,31 @@ def fixed(seed: int, *shape: int) -> Any:
 FRESH: dict[str, Callable[[], datasets.Problem]] = {
     "additive": of_logits(
         uniform(6),
-        lambda X: 2 * np.sin(2 * X[:, 0]) + X[:, 1] ** 2 - 2.8 + 1.5 * np.abs(X[:, 2]) + (X[:, 3] > 0),
+        lambda X: (
+            2 * np.sin(2 * X[:, 0]) + X[:, 1] ** 2 - 2.8 + 1.5 * np.abs(X[:, 2]) + (X[:, 3] > 0)
+        ),
     ),
     "sine": of_logits(uniform(1), lambda X: 3 * np.sin(6 * X)),
     "log-normal": of_logits(
-        lambda n, rng: np.exp(1.5 * rng.normal(size=(n, 8))), lambda X: 0.6 * np.log(X) @ fixed(4, 8, 3)
+        lambda n, rng: np.exp(1.5 * rng.normal(size=(n, 8))),
+        lambda X: 0.6 * np.log(X) @ fixed(4, 8, 3),
     ),
     "ratios": of_logits(
         lambda n, rng: np.exp(rng.normal(size=(n, 5))),
         lambda X: 2 * np.log(X[:, 0] / X[:, 1]) + 2 * np.log(X[:, 2] + X[:, 3]),
     ),
     "hinges": of_logits(
-        normal(10), lambda X: 0.8 * np.maximum(X @ fixed(6, 10, 12) + fixed(7, 12), 0) @ fixed(8, 12, 4)
+        normal(10),
+        lambda X: 0.8 * np.maximum(X @ fixed(6, 10, 12) + fixed(7, 12), 0) @ fixed(8, 12, 4),
     ),
-    "single index": of_logits(normal(15), lambda X: 3 * np.sin(2.5 * X @ fixed(9, 15) / np.sqrt(15))),
+    "single index": of_logits(
+        normal(15), lambda X: 3 * np.sin(2.5 * X @ fixed(9, 15) / np.sqrt(15))
+    ),
     "steps": of_logits(
         uniform(5),
-        lambda X: 2 * (X[:, 0] > -0.8) - 3 * (X[:, 0] > 0.8) + 1.5 * (X[:, 1] > 0) - 2 * (X[:, 2] > -1.2),
+        lambda X: (
+            2 * (X[:, 0] > -0.8) - 3 * (X[:, 0] > 0.8) + 1.5 * (X[:, 1] > 0) - 2 * (X[:, 2] > -1.2)
+        ),
     ),
     "circle in noise": of_logits(normal(20), lambda X: 2 * np.square(X[:, :2]).sum(axis=1) - 4),
     "exclusive or in noise": of_logits(normal(12), lambda X: 3 * np.sign(X[:, 0] * X[:, 1])),
@@ -110,7 +120,11 @@ FRESH: dict[str, Callable[[], datasets.Problem]] = {
     "deep network": of_logits(normal(12), deep),
     "bumps": of_logits(
         uniform(3),
-        lambda X: 4 * np.exp(-np.square(X[:, None] - fixed(11, 20, 3)).sum(axis=2) / 0.6) @ fixed(12, 20, 3),
+        lambda X: (
+            4
+            * np.exp(-np.square(X[:, None] - fixed(11, 20, 3)).sum(axis=2) / 0.6)
+            @ fixed(12, 20, 3)
+        ),
     ),
 }
 #: Nothing can be learned before most fields are seen, and until then the curve is flat: no method can tell.
@@ -128,7 +142,9 @@ def fast_posteriors(X: Any, y: Any, seed: int) -> tuple[list[Any], Any, list[flo
     rng = np.random.default_rng(seed)
     k, folds = int(y.max()) + 1, np.empty(len(y), dtype=int)
     P = np.empty((len(FRACTIONS), len(y), k))
-    for fold, (train, test) in enumerate(StratifiedKFold(FOLDS, shuffle=True, random_state=seed).split(X, y)):
+    for fold, (train, test) in enumerate(
+        StratifiedKFold(FOLDS, shuffle=True, random_state=seed).split(X, y)
+    ):
         folds[test] = fold
         train = rng.permutation(train)
         for t, fraction in enumerate(FRACTIONS):
@@ -155,7 +171,9 @@ def fast_pool(X: Any, y: Any, train: Any, test: Any, k: int, seed: int) -> Any:
         QuadraticDiscriminantAnalysis(solver="eigen", shrinkage=0.1),
         KNeighborsClassifier(max(int(np.sqrt(len(own))) // 2, 3)),
         ExtraTreesClassifier(40, min_samples_leaf=3, max_features=0.3, random_state=seed),
-        HistGradientBoostingClassifier(max_iter=25, learning_rate=0.2, max_leaf_nodes=8, random_state=seed),
+        HistGradientBoostingClassifier(
+            max_iter=25, learning_rate=0.2, max_leaf_nodes=8, random_state=seed
+        ),
     ]
     logs, losses = [], []
     for member in members:
@@ -234,7 +252,10 @@ def measure(engine: str, problem: str, rows: int, seed: int) -> dict[str, Any]:
 def again(run: dict[str, Any]) -> dict[str, Any]:
     """A recorded run with what its curve says now; S∞ stays as it was recorded, for the posteriors were not kept."""
     limit = Limit.from_dict(run["curve"])
-    (low, high), (bayes_low, bayes_high) = limit.pber_interval(LEVEL), limit.bayes_error_interval(LEVEL)
+    (low, high), (bayes_low, bayes_high) = (
+        limit.pber_interval(LEVEL),
+        limit.bayes_error_interval(LEVEL),
+    )
     ends = {"low": low, "high": high, "bayes_low": bayes_low, "bayes_high": bayes_high}
     return run | ends | {"limit": limit.pber, "state": limit.state}
 
@@ -243,11 +264,21 @@ def doubled(run: dict[str, Any]) -> dict[str, Any]:
     """What a recorded curve without its last size says about that size, twice the rows, and what was found there."""
     whole = Limit.from_dict(run["curve"])
     left: dict[str, Any] = {"sizes": whole.sizes[:-1], "scores": whole.scores[:-1]}
-    left |= {"covariance": whole.covariance[:-1, :-1], "errors": None, "error_covariance": None, "matrix": None}
+    left |= {
+        "covariance": whole.covariance[:-1, :-1],
+        "errors": None,
+        "error_covariance": None,
+        "matrix": None,
+    }
     known = replace(whole, **left)
     low, said, high = (float(end[0]) for end in known.continuation([whole.sizes[-1]], LEVEL))
     before, found = (float(score) for score in whole.scores[-2:])
-    falls = {"before": before, "fall": before - found, "said": before - said, "inside": low <= found <= high}
+    falls = {
+        "before": before,
+        "fall": before - found,
+        "said": before - said,
+        "inside": low <= found <= high,
+    }
     return {"problem": run["problem"], "state": known.state} | falls
 
 
@@ -255,13 +286,28 @@ def tables(runs: list[dict[str, Any]]) -> None:
     """One line per problem, and what is asked of all; ranges are those of the recorded curves as the priors are now."""
     frame = pd.DataFrame([again(r) for r in runs])
     frame["covers"] = (frame.low <= frame.truth) & (frame.truth <= frame.high)
-    frame["plain covers"] = [a <= t <= b for (a, b), t in zip(frame.plain, frame.truth, strict=True)]
+    frame["plain covers"] = [
+        a <= t <= b for (a, b), t in zip(frame.plain, frame.truth, strict=True)
+    ]
     frame["width"] = (frame.high - frame.low) / frame.pber
     frame["wider"] = (frame.high - frame.low) / [b - a for a, b in frame.plain]
-    frame["bayes covers"] = (frame.bayes_low <= frame.bayes_error) & (frame.bayes_error <= frame.bayes_high)
+    frame["bayes covers"] = (frame.bayes_low <= frame.bayes_error) & (
+        frame.bayes_error <= frame.bayes_high
+    )
     for state in ("settled", "hardly begun"):
         frame[state] = frame.state == state
-    columns = ["truth", "pber", "limit", "low", "high", "plain covers", "covers", "width", "settled", "hardly begun"]
+    columns = [
+        "truth",
+        "pber",
+        "limit",
+        "low",
+        "high",
+        "plain covers",
+        "covers",
+        "width",
+        "settled",
+        "hardly begun",
+    ]
     columns += ["tvd_now", "tvd_limit", "entries_now", "entries_limit", "bayes covers"]
     by = frame.groupby(["problem", "rows"], sort=False)[columns].mean()
     by["tvd ratio"] = by.tvd_limit / by.tvd_now
@@ -276,7 +322,9 @@ def tables(runs: list[dict[str, Any]]) -> None:
         "PBER covered by the range": frame.covers.mean(),
         f"the same without {', '.join(UNDETECTABLE)}": detectable.covers.mean(),
         "the same on the worst problem": detectable.groupby("problem").covers.mean().min(),
-        f"hardly begun on {', '.join(UNDETECTABLE)}": frame[frame.problem.isin(UNDETECTABLE)]["hardly begun"].mean(),
+        f"hardly begun on {', '.join(UNDETECTABLE)}": frame[frame.problem.isin(UNDETECTABLE)][
+            "hardly begun"
+        ].mean(),
         "width / PBER(n)": frame.width.mean(),
         "Bayes error covered": frame["bayes covers"].mean(),
         "settled runs": len(settled),
@@ -300,7 +348,11 @@ def tune(runs: list[dict[str, Any]]) -> None:
         for half, odd in (("even", 0), ("odd", 1)):
             found = np.array([_density_and_range(r) for r in runs if r["seed"] % 2 == odd])
             row |= dict(
-                zip((f"log density, {half}", f"covers, {half}", f"width, {half}"), found.mean(axis=0), strict=True)
+                zip(
+                    (f"log density, {half}", f"covers, {half}", f"width, {half}"),
+                    found.mean(axis=0),
+                    strict=True,
+                )
             )
         rows.append(row)
     frame = pd.DataFrame(rows).sort_values("log density, even", ascending=False)
@@ -310,8 +362,15 @@ def tune(runs: list[dict[str, Any]]) -> None:
 def _density_and_range(run: dict[str, Any]) -> tuple[float, bool, float]:
     limit, truth = Limit.from_dict(run["curve"]), run["truth"]
     fit, now = limit._posterior, limit.scores[-1]
-    spread = np.hypot(fit.deviations, 0.01 * now)  # no one needs the PBER nearer than to a hundredth of it
-    density = fit.weights @ (np.exp(-(((truth - fit.means) / spread) ** 2) / 2) / spread) * now / np.sqrt(2 * np.pi)
+    spread = np.hypot(
+        fit.deviations, 0.01 * now
+    )  # no one needs the PBER nearer than to a hundredth of it
+    density = (
+        fit.weights
+        @ (np.exp(-(((truth - fit.means) / spread) ** 2) / 2) / spread)
+        * now
+        / np.sqrt(2 * np.pi)
+    )
     low, high = limit.pber_interval(LEVEL)
     return float(np.log(max(density, 1e-3))), low <= truth <= high, (high - low) / now
 
@@ -321,11 +380,15 @@ def main() -> None:
     parser.add_argument("--engine", choices=ENGINES, default="full")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--problems", nargs="*", choices=PROBLEMS | FRESH)
-    parser.add_argument("--fresh", action="store_true", help="problems on which no prior was chosen")
+    parser.add_argument(
+        "--fresh", action="store_true", help="problems on which no prior was chosen"
+    )
     parser.add_argument("--rows", type=int, nargs="*", default=ROWS)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--again", action="store_true", help="once more where the pool was another")
-    parser.add_argument("--report", action="store_true", help="print the tables of what is recorded")
+    parser.add_argument(
+        "--report", action="store_true", help="print the tables of what is recorded"
+    )
     parser.add_argument("--tune", action="store_true", help="compare priors on what is recorded")
     args = parser.parse_args()
     problems = args.problems or list(FRESH if args.fresh else PROBLEMS)
@@ -337,9 +400,15 @@ def main() -> None:
     ]
     config = {"level": LEVEL, "folds": FOLDS, "fractions": FRACTIONS}
     only_show = args.report or args.tune
-    runs = _record.resume("limit", config, [] if only_show else cells, measure, args.jobs, again=args.again)
+    runs = _record.resume(
+        "limit", config, [] if only_show else cells, measure, args.jobs, again=args.again
+    )
     order = {name: place for place, name in enumerate(PROBLEMS | FRESH)}
-    chosen = [r for r in runs if r["engine"] == args.engine and r["problem"] in problems and r["rows"] in args.rows]
+    chosen = [
+        r
+        for r in runs
+        if r["engine"] == args.engine and r["problem"] in problems and r["rows"] in args.rows
+    ]
     if args.tune:
         tune(chosen)
         return

@@ -23,7 +23,18 @@ from collidescope.learners import recipes_for
 from collidescope.learners.base import Task
 from collidescope.learners.pool import pool, pool_weights
 
-TABLES = ("wine", "heart", "iris", "sonar", "bupa", "bands", "ionosphere", "saheart", "housevotes", "hayes-roth")
+TABLES = (
+    "wine",
+    "heart",
+    "iris",
+    "sonar",
+    "bupa",
+    "bands",
+    "ionosphere",
+    "saheart",
+    "housevotes",
+    "hayes-roth",
+)
 INNER = 5
 
 
@@ -34,7 +45,9 @@ def scores(X: np.ndarray, y: np.ndarray, folds: Any, seed: int) -> np.ndarray:
     logs = np.empty((len(recipes), len(y), k))
     for number, (train, test) in enumerate(folds):
         task = Task(held.take(train), y[train], k, spread=held.spread, seed=seed + number)
-        logs[:, test] = np.stack(list(_train_members(task, held.take(test), recipes).scores.values()))
+        logs[:, test] = np.stack(
+            list(_train_members(task, held.take(test), recipes).scores.values())
+        )
     return logs
 
 
@@ -44,9 +57,14 @@ def measure(table: str) -> dict[str, Any]:
     logs = scores(X, y, folds, SEED)
     brier = {"outer": np.empty(len(y)), "nested": np.empty(len(y))}
     for number, (train, test) in enumerate(folds):
-        inner = list(StratifiedKFold(INNER, shuffle=True, random_state=SEED).split(X[train], y[train]))
+        inner = list(
+            StratifiedKFold(INNER, shuffle=True, random_state=SEED).split(X[train], y[train])
+        )
         inside = scores(X[train], y[train], inner, 100 * (number + 1))
-        weights = {"outer": pool_weights(logs[:, train], y[train]), "nested": pool_weights(inside, y[train])}
+        weights = {
+            "outer": pool_weights(logs[:, train], y[train]),
+            "nested": pool_weights(inside, y[train]),
+        }
         for name, w in weights.items():
             P = pool(logs[:, test], w)
             brier[name][test] = 1 - 2 * P[np.arange(len(test)), y[test]] + (P * P).sum(axis=1)
@@ -57,13 +75,21 @@ def measure(table: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--jobs", type=int, default=1)
     runs = _record.resume(
-        "nested", {"inner": INNER}, [{"table": name} for name in TABLES], measure, parser.parse_args().jobs
+        "nested",
+        {"inner": INNER},
+        [{"table": name} for name in TABLES],
+        measure,
+        parser.parse_args().jobs,
     )
     for run in runs:
-        print("{table:12s} {outer:.4f} {nested:.4f}  {difference:+.4f} ± {stderr:.4f}".format(**run))
+        print(
+            "{table:12s} {outer:.4f} {nested:.4f}  {difference:+.4f} ± {stderr:.4f}".format(**run)
+        )
     total = sum(run["difference"] for run in runs) / len(runs)
     error = np.sqrt(sum(run["stderr"] ** 2 for run in runs)) / len(runs)
     print(f"mean difference {total:+.5f} ± {error:.5f}")

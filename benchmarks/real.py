@@ -26,7 +26,11 @@ import numpy as np
 import pandas as pd
 from sklearn.datasets import load_digits
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis, QuadraticDiscriminantAnalysis
-from sklearn.ensemble import ExtraTreesClassifier, HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.ensemble import (
+    ExtraTreesClassifier,
+    HistGradientBoostingClassifier,
+    RandomForestClassifier,
+)
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold, train_test_split
 from sklearn.naive_bayes import BernoulliNB, GaussianNB
@@ -60,7 +64,8 @@ def lightgbm() -> Any:
 RIVALS: dict[str, Callable[[], Any]] = {
     "logistic": lambda: make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)),
     "lasso": lambda: make_pipeline(
-        StandardScaler(), LogisticRegression(l1_ratio=1, solver="saga", max_iter=1000, random_state=SEED)
+        StandardScaler(),
+        LogisticRegression(l1_ratio=1, solver="saga", max_iter=1000, random_state=SEED),
     ),
     "knn": lambda: make_pipeline(StandardScaler(), KNeighborsClassifier()),
     "knn-unscaled": KNeighborsClassifier,
@@ -88,7 +93,9 @@ def sampled(loader: str, rows: int = 3_000) -> Callable[[], tuple[Any, np.ndarra
     return load
 
 
-def planted(d: int, informative: int, rows: int = 1_500) -> Callable[[], tuple[np.ndarray, np.ndarray]]:
+def planted(
+    d: int, informative: int, rows: int = 1_500
+) -> Callable[[], tuple[np.ndarray, np.ndarray]]:
     """Wide Gaussian rows, four classes, logits linear in some of the columns."""
 
     def load() -> tuple[np.ndarray, np.ndarray]:
@@ -105,7 +112,9 @@ def fashion() -> tuple[np.ndarray, np.ndarray]:
     with np.load(real_data.data_folder() / "fashion_mnist_h" / "fashion_mnist_h.npz") as file:
         X, votes = file["X"][:3_000], file["V"][:3_000]
     shares = np.cumsum(votes / votes.sum(axis=1, keepdims=True), axis=1)
-    return X.reshape(len(X), -1), (np.random.default_rng(SEED).random((len(X), 1)) >= shares).sum(axis=1)
+    return X.reshape(len(X), -1), (np.random.default_rng(SEED).random((len(X), 1)) >= shares).sum(
+        axis=1
+    )
 
 
 HELD_BACK: dict[str, Callable[[], tuple[Any, np.ndarray]]] = {
@@ -131,7 +140,9 @@ def load(name: str, folder: Path | None) -> tuple[np.ndarray, np.ndarray]:
         X, y = HELD_BACK[name]()
         if isinstance(X, pd.DataFrame):
             X = pd.get_dummies(X).fillna(0)
-        return np.asarray(X, dtype=float), np.unique(np.asarray(y).astype(str), return_inverse=True)[1]
+        return np.asarray(X, dtype=float), np.unique(
+            np.asarray(y).astype(str), return_inverse=True
+        )[1]
     path = raw_folder(folder) / f"{name}.dat"
     frame = pd.read_csv(path, header=None, skipinitialspace=True)
     labels = frame.iloc[:, -1].astype(str).str.strip()
@@ -162,7 +173,11 @@ def posteriors_of_pool(X: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, dict[s
         "error_limit": model.collision_matrix_.bayes_error_limit(),
     }
     if (limit := model.limit_) is not None:
-        said |= {"state": limit.state, "pber_range": limit.pber_interval(), "error_range": limit.bayes_error_interval()}
+        said |= {
+            "state": limit.state,
+            "pber_range": limit.pber_interval(),
+            "error_range": limit.bayes_error_interval(),
+        }
     return np.asarray(model.posteriors_), said
 
 
@@ -189,7 +204,13 @@ def measure(table: str, method: str, folder: Path | None) -> dict[str, Any]:
     own = P[np.arange(len(y)), y]
     brier = float(np.mean(np.square(P).sum(axis=1) - 2 * own + 1))
     record = {"pool": _record.POOL} if method == "pool" else {}
-    record |= {"rows": len(y), "columns": X.shape[1], "classes": int(y.max()) + 1, "brier": brier, "seconds": seconds}
+    record |= {
+        "rows": len(y),
+        "columns": X.shape[1],
+        "classes": int(y.max()) + 1,
+        "brier": brier,
+        "seconds": seconds,
+    }
     record["log_loss"] = float(-np.log(np.maximum(own, SMALLEST)).mean())
     return record | {"error": float(np.mean(P.argmax(axis=1) != y))} | said
 
@@ -200,9 +221,13 @@ def measure_half(table: str, folder: Path | None) -> dict[str, Any]:
 
     warnings.simplefilter("ignore")
     X, y = load(table, folder)
-    fitted, fresh = train_test_split(np.arange(len(y)), test_size=0.5, stratify=y, random_state=SEED)
+    fitted, fresh = train_test_split(
+        np.arange(len(y)), test_size=0.5, stratify=y, random_state=SEED
+    )
     with threadpool_limits(limits=1):
-        model = CollisionClassifier(random_state=SEED, device="cpu", limit=False).fit(X[fitted], y[fitted])
+        model = CollisionClassifier(random_state=SEED, device="cpu", limit=False).fit(
+            X[fitted], y[fitted]
+        )
         wrong = model.predict(X[fresh]) != y[fresh]
     return {
         "error_limit": model.collision_matrix_.bayes_error_limit(),
@@ -213,7 +238,9 @@ def measure_half(table: str, folder: Path | None) -> dict[str, Any]:
 
 def show(results: dict[str, dict[str, Any]], ours: str = "pool") -> None:
     """The table, and how ``ours`` compares with the best rival of each."""
-    print(f"\n{'table':16s} {'rows':>6s} {'cols':>5s} {'K':>3s} {'ours':>8s} {'best rival':>22s}  ratio log loss")
+    print(
+        f"\n{'table':16s} {'rows':>6s} {'cols':>5s} {'K':>3s} {'ours':>8s} {'best rival':>22s}  ratio log loss"
+    )
     ratios, log_ratios, all_ratios = [], [], []
     for table in sorted(results):
         records = results[table]
@@ -222,7 +249,9 @@ def show(results: dict[str, dict[str, Any]], ours: str = "pool") -> None:
             continue
         mine, best = records[ours], min(rivals, key=lambda name: rivals[name]["brier"])
         ratio = mine["brier"] / max(rivals[best]["brier"], SMALLEST)
-        log_ratio = mine["log_loss"] / max(min(record["log_loss"] for record in rivals.values()), SMALLEST)
+        log_ratio = mine["log_loss"] / max(
+            min(record["log_loss"] for record in rivals.values()), SMALLEST
+        )
         all_ratios.append(ratio)
         if table not in LEFT_OUT:
             ratios.append(ratio)
@@ -234,19 +263,31 @@ def show(results: dict[str, dict[str, Any]], ours: str = "pool") -> None:
         return
     mean, log_mean = (float(np.exp(np.mean(np.log(r)))) for r in (ratios, log_ratios))
     within = sum(ratio <= 1.01 for ratio in all_ratios)
-    print(f"\ngeometric mean of Brier / best rival: {mean:.3f} (log loss {log_mean:.3f}) over {len(ratios)} tables")
+    print(
+        f"\ngeometric mean of Brier / best rival: {mean:.3f} (log loss {log_mean:.3f}) over {len(ratios)} tables"
+    )
     print(f"lowest or within 1%: {within} of {len(all_ratios)}; worst ratio {max(ratios):.3f}")
     halves = {table: records[HALF] for table, records in results.items() if HALF in records}
-    above = [name for name, half in halves.items() if half["error"] - half["error_limit"] > 2 * half["stderr"]]
-    print(f"error on fresh rows above the upper limit by two standard errors: {len(above)} of {len(halves)} {above}")
+    above = [
+        name
+        for name, half in halves.items()
+        if half["error"] - half["error_limit"] > 2 * half["stderr"]
+    ]
+    print(
+        f"error on fresh rows above the upper limit by two standard errors: {len(above)} of {len(halves)} {above}"
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", type=Path, help="folder of the raw *.dat files")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--tables", help="comma-separated, all by default")
-    parser.add_argument("--held-back", action="store_true", help="the tables on which nothing was chosen")
+    parser.add_argument(
+        "--held-back", action="store_true", help="the tables on which nothing was chosen"
+    )
     parser.add_argument("--methods", help="comma-separated: pool, split half, or names of rivals")
     parser.add_argument("--again", action="store_true", help="measure again what is asked for")
     arguments = parser.parse_args()
@@ -254,26 +295,37 @@ def main() -> None:
     if arguments.held_back:
         names = list(HELD_BACK)
     else:
-        paths = sorted(raw_folder(arguments.data).glob("*.dat"), key=lambda path: -path.stat().st_size)
+        paths = sorted(
+            raw_folder(arguments.data).glob("*.dat"), key=lambda path: -path.stat().st_size
+        )
         names = ["digits", *(path.stem for path in paths)]
     tables = arguments.tables.split(",") if arguments.tables else names
     methods = arguments.methods.split(",") if arguments.methods else ["pool", HALF, *RIVALS]
     record = _record.load("real") or {"results": {}}
     results: dict[str, dict[str, Any]] = record["results"]
     earlier = [record["environment"], *record.get("earlier", ())] if results else []
-    missing = [(t, m) for m in methods for t in tables if arguments.again or m not in results.get(t, {})]
+    missing = [
+        (t, m) for m in methods for t in tables if arguments.again or m not in results.get(t, {})
+    ]
     config = {"folds": FOLDS, "seed": SEED, "left_out_of_the_mean": LEFT_OUT}
     with ProcessPoolExecutor(arguments.jobs) as executor:
         waiting = {executor.submit(measure, t, m, arguments.data): (t, m) for t, m in missing}
         for done in as_completed(waiting):
             table, method = waiting[done]
             results.setdefault(table, {})[method] = done.result()
-            print(table, method, {k: v for k, v in results[table][method].items() if isinstance(v, float)}, flush=True)
+            print(
+                table,
+                method,
+                {k: v for k, v in results[table][method].items() if isinstance(v, float)},
+                flush=True,
+            )
             if len(results) % 4 == 0 or method == "pool":
                 _record.save("real", config, results, earlier=earlier)
     _record.save("real", config, results, earlier=earlier)
     for held_back in (False, True):
-        show({name: records for name, records in results.items() if (name in HELD_BACK) is held_back})
+        show(
+            {name: records for name, records in results.items() if (name in HELD_BACK) is held_back}
+        )
 
 
 if __name__ == "__main__":

@@ -62,7 +62,13 @@ def main() -> None:
     G = S @ S.T
     one = best_of(lambda: eigh(G), 3)
     whole = best_of(lambda: recover(G), 3)
-    large = {"K": k, "eigh_s": one, "recover_s": whole, "ratio": whole / one, "root_tvd": tvd(recover(G).matrix, S)}
+    large = {
+        "K": k,
+        "eigh_s": one,
+        "recover_s": whole,
+        "ratio": whole / one,
+        "root_tvd": tvd(recover(G).matrix, S),
+    }
     print(
         f"K = {k}: recover {whole:.2f} s, one scipy.linalg.eigh {one:.2f} s: {whole / one:.1f} ×; "
         f"TVD {large['root_tvd']:.1e}"

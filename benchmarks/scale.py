@@ -28,16 +28,27 @@ from typing import Any
 import numpy as np
 
 from benchmarks._record import best_of, save
-from collidescope import CollisionClassifier, CollisionMatrix, collision_matrix_from_posteriors, spool
+from collidescope import (
+    CollisionClassifier,
+    CollisionMatrix,
+    collision_matrix_from_posteriors,
+    spool,
+)
 from collidescope.datasets import GaussianProblem
-from collidescope.estimate import accumulate
+from collidescope.onestep import accumulate
 
 CLASSES = [f"class {k}" for k in range(10)]
 STREAM_ROWS = (100_000, 1_000_000, 10_000_000)
 FIT_ROWS, FIT_FEATURES = (100_000, 1_000_000, 5_000_000), 20
 BLOCK = 100_000
 #: One small network, its epochs fixed, for rows that other members would not take.
-NETWORK: dict[str, Any] = {"members": ["network"], "limit": False, "cv": 2, "device": "cpu", "random_state": 0}
+NETWORK: dict[str, Any] = {
+    "members": ["network"],
+    "limit": False,
+    "cv": 2,
+    "device": "cpu",
+    "random_state": 0,
+}
 NETWORK["training"] = {"hidden_layer_sizes": (64,), "max_epochs": 1}
 #: (rows, features, classes) of the default's fits.
 GROWTH = [(n, 10, 5) for n in (500, 2_000, 8_000, 32_000)]
@@ -81,7 +92,9 @@ def apart(call: str, *arguments: Any) -> dict[str, Any]:
         env=os.environ | {"OMP_NUM_THREADS": "1"},
     )
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    print({name: round(v, 3) if isinstance(v, float) else v for name, v in found.items()}, flush=True)
+    print(
+        {name: round(v, 3) if isinstance(v, float) else v for name, v in found.items()}, flush=True
+    )
     return found
 
 
@@ -121,7 +134,11 @@ def one_pass(path: str) -> dict[str, Any]:
     before = peak.ask()
     start = time.perf_counter()
     cm = accumulate(posterior_batches(path, "label"), CLASSES)
-    found = {"pber": cm.pber, "rows": float(cm.counts.sum()), "seconds": time.perf_counter() - start}
+    found = {
+        "pber": cm.pber,
+        "rows": float(cm.counts.sum()),
+        "seconds": time.perf_counter() - start,
+    }
     return found | {"peak_mb": peak.ask() - before, "file_mb": Path(path).stat().st_size / MB}
 
 
@@ -146,7 +163,9 @@ def one_fit(n: int, d: int, k: int, members: Any, training: Any) -> dict[str, An
     from collidescope import report
 
     warnings.simplefilter("ignore")
-    problem = GaussianProblem(np.random.default_rng(0).standard_normal((k, d)) * (1.5 / np.sqrt(d) if k < 200 else 0.6))
+    problem = GaussianProblem(
+        np.random.default_rng(0).standard_normal((k, d)) * (1.5 / np.sqrt(d) if k < 200 else 0.6)
+    )
     X, y = problem.sample(n, 1)
     settings: dict[str, Any] = {"device": "cpu", "random_state": 0}
     if training is not None:
@@ -157,7 +176,13 @@ def one_fit(n: int, d: int, k: int, members: Any, training: Any) -> dict[str, An
     start = time.perf_counter()
     clf = CollisionClassifier(**settings).fit(X, y)
     seconds["fit"] = time.perf_counter() - start
-    found = {"rows": n, "features": d, "classes": k, "fit_mb": peak.ask() - before, "pber": clf.collision_matrix_.pber}
+    found = {
+        "rows": n,
+        "features": d,
+        "classes": k,
+        "fit_mb": peak.ask() - before,
+        "pber": clf.collision_matrix_.pber,
+    }
     start = time.perf_counter()
     clf.predict_proba(X[:1000])
     seconds["predict 1,000"] = time.perf_counter() - start
@@ -196,7 +221,12 @@ def cluster(folder: Path) -> dict[str, Any]:
     alone = accumulate(posterior_batches(path, "label"), CLASSES)
     found: dict[str, Any] = {"rows": STREAM_ROWS[-1]}
     for killed in (False, True):
-        options = {"n_workers": 2, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
+        options = {
+            "n_workers": 2,
+            "threads_per_worker": 1,
+            "processes": True,
+            "dashboard_address": None,
+        }
         with LocalCluster(**options) as local, Client(local) as client:
             pids = list(client.run(os.getpid).values())
             table = dd.read_parquet(path, split_row_groups=10)
@@ -249,12 +279,22 @@ def gpu(folder: Path) -> dict[str, Any]:
 
     images, labels = load_mnist("train")
     training = {"max_epochs": 12, "patience": 4, "batch_size": 512, "learning_rate": 2e-3}
-    found: dict[str, Any] = {"device": torch.cuda.get_device_name(), "training": training, "mnist": []}
+    found: dict[str, Any] = {
+        "device": torch.cuda.get_device_name(),
+        "training": training,
+        "mnist": [],
+    }
     own = {"model": conv_encoder, "training": training}
     X = images[:, None].astype(np.float32) / 255
     # The first fit of a process loads CUDA's libraries.
-    CollisionClassifier(members=["convolution"], limit=False, device="cuda").fit(X[:2000], labels[:2000])
-    for name, options in (("default", {}), ("default, five processes", {"n_jobs": 5}), ("custom network", own)):
+    CollisionClassifier(members=["convolution"], limit=False, device="cuda").fit(
+        X[:2000], labels[:2000]
+    )
+    for name, options in (
+        ("default", {}),
+        ("default, five processes", {"n_jobs": 5}),
+        ("custom network", own),
+    ):
         clf = CollisionClassifier(limit=False, device="cuda", random_state=0, **options)
         start = time.perf_counter()
         clf.fit(X, labels)
@@ -270,23 +310,38 @@ def gpu(folder: Path) -> dict[str, Any]:
         flops = 2 * sum(a * b for a, b in zip(sizes, [*sizes[1:], 1], strict=True)) * 2 * n * n
         square = torch.randn(8192, 8192, device="cuda")
         product = 2 * 8192**3 / seconds(lambda s=square: s @ s, 5)
-        scored = seconds(lambda m=module, X=X, y=y: class_similarity(m, X, X, y, 10, torch.arange(len(X))), 3)
+        scored = seconds(
+            lambda m=module, X=X, y=y: class_similarity(m, X, X, y, 10, torch.arange(len(X))), 3
+        )
         entry = {"hidden_layer_sizes": list(sizes), "pairs_per_second": n * n / scored}
         found["pairs"].append(entry | {"share": flops / scored / product})
     return found
 
 
-PARTS = {"parquet": parquet, "cluster": cluster, "fit": fit, "growth": growth, "classes": classes, "gpu": gpu}
+PARTS = {
+    "parquet": parquet,
+    "cluster": cluster,
+    "fit": fit,
+    "growth": growth,
+    "classes": classes,
+    "gpu": gpu,
+}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--part", choices=PARTS, action="append")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         for name in options.part or [name for name in PARTS if name != "gpu"]:
             print(f"-- {name}", flush=True)
-            save(f"scale-{name}", {"stream_rows": STREAM_ROWS, "network": NETWORK}, PARTS[name](Path(folder)))
+            save(
+                f"scale-{name}",
+                {"stream_rows": STREAM_ROWS, "network": NETWORK},
+                PARTS[name](Path(folder)),
+            )
 
 
 if __name__ == "__main__":

@@ -26,7 +26,10 @@ SIZES = ((1250, 1), (1250, 20), (5000, 1), (5000, 20))
 def models() -> list[dict[str, Any]]:
     """Fit and the posteriors of as many new rows with either model: same network, same epochs."""
     warnings.simplefilter("ignore")
-    kinds: dict[str, dict[str, Any]] = {"factorised": {"members": ["network"]}, "pairwise": {"model": "pairwise"}}
+    kinds: dict[str, dict[str, Any]] = {
+        "factorised": {"members": ["network"]},
+        "pairwise": {"model": "pairwise"},
+    }
     rows = []
     for n, epochs in SIZES:
         X, y = scenario_a(5).sample(n, 0)
@@ -34,11 +37,20 @@ def models() -> list[dict[str, Any]]:
         training = {"hidden_layer_sizes": DEPTH, "max_epochs": epochs, "patience": 0}
         seconds = {}
         for name, kind in kinds.items():
-            clf = CollisionClassifier(**kind, training=training, limit=False, device="cpu", random_state=0)
+            clf = CollisionClassifier(
+                **kind, training=training, limit=False, device="cpu", random_state=0
+            )
             start = time.perf_counter()
             clf.fit(X, y).predict_proba(new)
             seconds[name] = time.perf_counter() - start
-        rows.append({"rows": n, "epochs": epochs, **seconds, "ratio": seconds["pairwise"] / seconds["factorised"]})
+        rows.append(
+            {
+                "rows": n,
+                "epochs": epochs,
+                **seconds,
+                "ratio": seconds["pairwise"] / seconds["factorised"],
+            }
+        )
         print(rows[-1], flush=True)
     return rows
 
@@ -56,13 +68,21 @@ def scoring() -> list[dict[str, Any]]:
         rates = {"large": 0.0, "scoring": 0.0}
         for _ in range(5):
             rates["large"] = max(rates["large"], 2 * 1536**3 / best_of(lambda s=square: s @ s, 1))
-            seconds = best_of(lambda m=module, X=X, y=y: class_similarity(m, X, X, y, 5, torch.arange(len(X))), 1)
+            seconds = best_of(
+                lambda m=module, X=X, y=y: class_similarity(m, X, X, y, 5, torch.arange(len(X))), 1
+            )
             rates["scoring"] = max(rates["scoring"], flops / seconds)
         share = rates["scoring"] / rates["large"]
         print(
             f"{sizes}: {rates['scoring'] / 1e9:.0f} GFLOP/s, {share:.0%} of {rates['large'] / 1e9:.0f} (1536³ product)"
         )
-        out.append({"hidden_layer_sizes": list(sizes), **{k: v / 1e9 for k, v in rates.items()}, "share": share})
+        out.append(
+            {
+                "hidden_layer_sizes": list(sizes),
+                **{k: v / 1e9 for k, v in rates.items()},
+                "share": share,
+            }
+        )
     return out
 
 
@@ -70,7 +90,9 @@ PARTS = {"models": models, "scoring": scoring}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--part", choices=PARTS, action="append")
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()

@@ -33,12 +33,16 @@ Runs = list[dict[str, Any]]
 def clear_best(values: dict[str, np.ndarray], texts: dict[str, str]) -> list[str]:
     """The lowest mean in bold, unless some other is within two standard errors of the paired difference.
 
-    >>> clear_best({"a": np.array([1.0, 1.1]), "b": np.array([2.0, 2.2])}, {"a": "1.05", "b": "2.10"})
+    >>> clear_best(
+    ...     {"a": np.array([1.0, 1.1]), "b": np.array([2.0, 2.2])}, {"a": "1.05", "b": "2.10"}
+    ... )
     ['**1.05**', '2.10']
     """
     best = min(values, key=lambda name: values[name].mean())
     gaps = [values[name] - values[best] for name in values if name != best]
-    clear = all(len(gap) > 1 and gap.mean() > CLEAR * gap.std(ddof=1) / np.sqrt(len(gap)) for gap in gaps)
+    clear = all(
+        len(gap) > 1 and gap.mean() > CLEAR * gap.std(ddof=1) / np.sqrt(len(gap)) for gap in gaps
+    )
     return [f"**{texts[name]}**" if clear and name == best else texts[name] for name in values]
 
 
@@ -47,7 +51,9 @@ def made(stored: dict[str, Any]) -> str:
     text = "; ".join(dict.fromkeys(map(where, [stored["environment"], *stored.get("earlier", ())])))
     results = stored["results"]
     if isinstance(results, dict):  # by table and method, or what was measured in one go
-        results = [records["pool"] for records in results.values() if "pool" in records] or [stored["environment"]]
+        results = [records["pool"] for records in results.values() if "pool" in records] or [
+            stored["environment"]
+        ]
     return text + earlier_pool([pool_of(run) for run in results if run.get("kind") != "reference"])
 
 
@@ -55,7 +61,9 @@ def of_case(runs: Runs, case: str) -> Runs:
     return sorted((run for run in runs if run["case"] == case), key=lambda run: run["seed"])
 
 
-def accuracy_table(runs: Runs, cases: dict[str, Any], measure: Callable[[dict[str, Any]], float], ratio: bool) -> str:
+def accuracy_table(
+    runs: Runs, cases: dict[str, Any], measure: Callable[[dict[str, Any]], float], ratio: bool
+) -> str:
     """One row per problem: the oracle's error, and every method's as a multiple of it (± its standard error)."""
     methods = [OURS, *rivals()]
     rows = []
@@ -63,19 +71,38 @@ def accuracy_table(runs: Runs, cases: dict[str, Any], measure: Callable[[dict[st
         if not (own := [run for run in of_case(runs, case) if not run["alone"]]):
             continue
         base = float(np.mean([measure(run[ORACLE]) for run in own])) if ratio else 1.0
-        values = {m: np.array([measure(run[m]) for run in own]) / base for m in methods if m in own[0]}
+        values = {
+            m: np.array([measure(run[m]) for run in own]) / base for m in methods if m in own[0]
+        }
         digits = 2 if ratio else 4
-        errors = {m: v.std(ddof=1) / np.sqrt(len(v)) if len(v) > 1 else np.nan for m, v in values.items()}
+        errors = {
+            m: v.std(ddof=1) / np.sqrt(len(v)) if len(v) > 1 else np.nan for m, v in values.items()
+        }
         texts = {m: f"{v.mean():.{digits}f} ± {errors[m]:.{digits}f}" for m, v in values.items()}
         shown = dict(zip(values, clear_best(values, texts), strict=True))
         rows.append(
-            [title, f"{n:,}", str(len(own)), *([f"{base:.4f}"] if ratio else []), *(shown.get(m, "") for m in methods)]
+            [
+                title,
+                f"{n:,}",
+                str(len(own)),
+                *([f"{base:.4f}"] if ratio else []),
+                *(shown.get(m, "") for m in methods),
+            ]
         )
-    return table(["problem", "rows", "seeds", *([ORACLE] if ratio else []), *methods], rows) if rows else ""
+    return (
+        table(["problem", "rows", "seeds", *([ORACLE] if ratio else []), *methods], rows)
+        if rows
+        else ""
+    )
 
 
 def ours_table(runs: Runs) -> str:
-    names = {"S": "default", "one-step": "one-step", "gramian": "Gramian root", "averages": "class averages"}
+    names = {
+        "S": "default",
+        "one-step": "one-step",
+        "gramian": "Gramian root",
+        "averages": "class averages",
+    }
     names["at the limit"] = "S∞"
     rows = []
     for case, (title, *_) in (INSIDE | OUTSIDE).items():
@@ -83,7 +110,10 @@ def ours_table(runs: Runs) -> str:
             continue
         oracle = np.array([run[ORACLE]["S"][0] for run in own])
         plug_in = np.mean([run["oracle plug-in"]["S"][0] for run in own]) / oracle.mean()
-        values = {name: np.array([run[OURS][name][0] for run in own if name in run[OURS]]) for name in names}
+        values = {
+            name: np.array([run[OURS][name][0] for run in own if name in run[OURS]])
+            for name in names
+        }
         values = {name: v / oracle.mean() for name, v in values.items() if len(v) == len(own)}
         texts = {name: f"{v.mean():.2f}" for name, v in values.items()}
         ratios = values["S"] - oracle * values["S"].mean() / oracle.mean()
@@ -91,8 +121,12 @@ def ours_table(runs: Runs) -> str:
         shown = dict(zip(values, clear_best(values, texts), strict=True))
         seconds = np.mean([run[OURS]["seconds"] for run in own])
         sizes = [title, str(len(own)), f"{oracle.mean():.4f}"]
-        rows.append([*sizes, *(shown.get(name, "") for name in names), f"{plug_in:.2f}", f"{seconds:.0f} s"])
-    return table(["problem", "seeds", ORACLE, *names.values(), "mean(y yᵀ), true y", "fit, one core"], rows)
+        rows.append(
+            [*sizes, *(shown.get(name, "") for name in names), f"{plug_in:.2f}", f"{seconds:.0f} s"]
+        )
+    return table(
+        ["problem", "seeds", ORACLE, *names.values(), "mean(y yᵀ), true y", "fit, one core"], rows
+    )
 
 
 def accuracy_text() -> str:
@@ -151,10 +185,18 @@ problems where rivals would take hours, from more:
     for case, (title, *_) in PAPER.items():
         if own := of_case(runs, case):
             errors = [f"{np.mean([run[m]['S'][0] for run in own]):.4f}" for m in methods]
-            sums = [f"{np.mean([run[m]['gramian_row_sum'] for run in own]):.2f}" for m in methods[:2]]
+            sums = [
+                f"{np.mean([run[m]['gramian_row_sum'] for run in own]):.2f}" for m in methods[:2]
+            ]
             rows.append([title, str(len(own)), *sums, *errors])
     if rows:
-        head = ["problem", "seeds", "row sums of Ĝ, literal", "with the shift", "TVD: literal paper"]
+        head = [
+            "problem",
+            "seeds",
+            "row sums of Ĝ, literal",
+            "with the shift",
+            "TVD: literal paper",
+        ]
         head += ["TVD: paper with the shift", "TVD: pair-wise, early-stopped, shift"]
         parts.append(
             "## The logit shift that the paper lacks\n\nThe pair-wise network as in the paper (6 × 128, "
@@ -169,7 +211,9 @@ def coverage_text() -> str:
     if (stored := load("coverage")) is None:
         return ""
     names = ("S", "worst_entry", "PBER", "merged")
-    rows = [[case, *(f"{row[name]:.1%}" for name in names)] for case, row in stored["results"].items()]
+    rows = [
+        [case, *(f"{row[name]:.1%}" for name in names)] for case, row in stored["results"].items()
+    ]
     return (
         "## The one-step estimator's intervals\n\nWith true posteriors made wrong by O(n^-1/2), 1,000 replicates:\n\n"
         + table(["problem", "entries of S", "worst entry", "PBER", "merged S"], rows)
@@ -195,9 +239,15 @@ def doubled_text(runs: Runs) -> str:
     rows = []
     for problem in dict.fromkeys(run["problem"] for run in read):
         own = [run for run in read if run["problem"] == problem]
-        numbers = [f"{np.mean([run[name] for run in own]):.4f}" for name in ("before", "fall", "said")]
-        rows.append([problem, str(len(own)), *numbers, f"{np.mean([run['inside'] for run in own]):.0%}"])
-    off, fall = (np.mean([abs(run["fall"] - part * run["said"]) for run in read]) for part in (1, 0))
+        numbers = [
+            f"{np.mean([run[name] for run in own]):.4f}" for name in ("before", "fall", "said")
+        ]
+        rows.append(
+            [problem, str(len(own)), *numbers, f"{np.mean([run['inside'] for run in own]):.0%}"]
+        )
+    off, fall = (
+        np.mean([abs(run["fall"] - part * run["said"]) for run in read]) for part in (1, 0)
+    )
     inside = np.mean([run["inside"] for run in read])
     return (
         "## Would twice the rows help?\n\nEvery curve above without its last size, and what it says about that size: "
@@ -219,13 +269,38 @@ def range_table(runs: Runs, problems: Iterable[str]) -> str:
             mean = lambda name, own=own: np.mean([run[name] for run in own])  # noqa: E731
             covered = np.mean([run["low"] <= run["truth"] <= run["high"] for run in own])
             plain = np.mean([run["plain"][0] <= run["truth"] <= run["plain"][1] for run in own])
-            bayes = np.mean([run["bayes_low"] <= run["bayes_error"] <= run["bayes_high"] for run in own])
+            bayes = np.mean(
+                [run["bayes_low"] <= run["bayes_error"] <= run["bayes_high"] for run in own]
+            )
             numbers = [f"{mean(name):.3f}" for name in ("truth", "pber", "low", "high")]
             tvd = [f"{mean(name):.3f}" for name in ("tvd_now", "tvd_limit")]
-            rows.append([problem, f"{n:,}", *numbers, f"{covered:.0%}", f"{plain:.0%}", f"{bayes:.0%}", *tvd])
-    head = ["problem", "rows", "true PBER", "PBER now", "range from", "to", "covers", "plain interval covers"]
+            rows.append(
+                [
+                    problem,
+                    f"{n:,}",
+                    *numbers,
+                    f"{covered:.0%}",
+                    f"{plain:.0%}",
+                    f"{bayes:.0%}",
+                    *tvd,
+                ]
+            )
+    head = [
+        "problem",
+        "rows",
+        "true PBER",
+        "PBER now",
+        "range from",
+        "to",
+        "covers",
+        "plain interval covers",
+    ]
     head += ["Bayes error in its range", "TVD of S", "TVD of S∞"]
-    return f"{np.mean(inside):.1%} of {len(runs)} fits:\n\n{table(head, rows)}" if runs else "no fit yet."
+    return (
+        f"{np.mean(inside):.1%} of {len(runs)} fits:\n\n{table(head, rows)}"
+        if runs
+        else "no fit yet."
+    )
 
 
 def real_text() -> str:
@@ -245,7 +320,13 @@ def real_text() -> str:
             if name not in LEFT_OUT:
                 ratios.append(ratio)
         (apart if name in HELD_BACK else rows).append(
-            [name, *size, f"{records['pool']['brier']:.4f}", f"{best} {others[best]:.4f}", f"{ratio:.3f}"]
+            [
+                name,
+                *size,
+                f"{records['pool']['brier']:.4f}",
+                f"{best} {others[best]:.4f}",
+                f"{ratio:.3f}",
+            ]
         )
     if not rows:
         return ""
@@ -278,13 +359,27 @@ def made_up_text() -> str:
         ratios.append(ours / scores[best])
         size = [f"{own[0][key]:,}" for key in ("rows", "columns", "classes")]
         held = sum(run["range"][0] <= run["truth"] <= run["range"][1] for run in own)
-        numbers = [f"{own[0]['truth']:.3f}", f"{ours:.3f}", f"{best} {scores[best]:.3f}", f"{ratios[-1]:.3f}"]
+        numbers = [
+            f"{own[0]['truth']:.3f}",
+            f"{ours:.3f}",
+            f"{best} {scores[best]:.3f}",
+            f"{ratios[-1]:.3f}",
+        ]
         rows.append([problem, *size, *numbers, f"{held} of {len(own)}"])
     held, errors = (
         sum(run[ends][0] <= run[truth] <= run[ends][1] for run in runs)
         for truth, ends in (("truth", "range"), ("bayes_error", "bayes_range"))
     )
-    head = ["problem", "rows", "columns", "K", "true PBER", "default", "best of the stock classifiers", "ratio"]
+    head = [
+        "problem",
+        "rows",
+        "columns",
+        "K",
+        "true PBER",
+        "default",
+        "best of the stock classifiers",
+        "ratio",
+    ]
     return (
         f"## Made-up problems: Brier scores on fresh rows\n\n{len(rows)} kinds of problems, of few rows, where a stock "
         "classifier might be ahead. Half of them showed what the pool lacked, so they are no independent check of its "
@@ -337,14 +432,23 @@ def feebee_text() -> str:
         for name in names:
             numbers = [f"{scores[name]['L']:.4f}", f"{scores[name]['U']:.4f}", f"{total[name]:.4f}"]
             numbers[2] = f"**{numbers[2]}**" if name == best else numbers[2]
-            rows.append([data, name, *numbers, "" if name in single else f"{scores[name]['outside']:.0%}"])
-    missed = {name: np.mean([scores[name]["outside"] for scores in found.values()]) for name in {*names} - {*single}}
+            rows.append(
+                [data, name, *numbers, "" if name in single else f"{scores[name]['outside']:.0%}"]
+            )
+    missed = {
+        name: np.mean([scores[name]["outside"] for scores in found.values()])
+        for name in {*names} - {*single}
+    }
     second = min({*missed} - {feebee.RANGE}, key=lambda name: missed[name])
     verdict = f"others are lower on {', '.join(lost)}" if lost else "lowest on every set"
     references = {r["data"]: r for r in runs if r["kind"] == "reference"}
     known = ", ".join(
         f"{data} {feebee.PUBLISHED.get(data, r['error']):.4f}"
-        + (" (published)" if data in feebee.PUBLISHED else f" ({r['model']}, {r['trained']:,} rows)")
+        + (
+            " (published)"
+            if data in feebee.PUBLISHED
+            else f" ({r['model']}, {r['trained']:,} rows)"
+        )
         for data, r in references.items()
     )
     own = [r for r in runs if r["kind"] == "estimates"]
@@ -352,9 +456,14 @@ def feebee_text() -> str:
     counts = {data: len({r["run"] for r in own if r["data"] == data}) for data in found}
     samples = " or ".join(str(n) for n in sorted(set(counts.values())))
     gaps = {
-        data: [p for p in feebee.LEVELS if not any((r["data"], r["share"]) == (data, p) for r in own)] for data in found
+        data: [
+            p for p in feebee.LEVELS if not any((r["data"], r["share"]) == (data, p) for r in own)
+        ]
+        for data in found
     }
-    without = "".join(f" ({data} without ρ = {', '.join(map(str, gap))})" for data, gap in gaps.items() if gap)
+    without = "".join(
+        f" ({data} without ρ = {', '.join(map(str, gap))})" for data, gap in gaps.items() if gap
+    )
     head = ["data", "estimator", "L", "U", "L + U", "cannot hold the truth"]
     return f"""## FeeBee: estimates of the Bayes error
 
@@ -390,8 +499,20 @@ def matrix_text() -> str:
             ranks = ["" if np.isnan(mean(key)) else f"{mean(key):.2f}" for key in keys]
             rows.append([name, data, *numbers, *covered, *ranks])
     every = [entry for run in runs for entry in run["noise"].values()]
-    keys = ("planted", "error", "limit_error", "covered", "limit_covered", "rank", "cleanlab_rank", "spectral_rank")
-    means = {key: np.mean([v for entry in every if (v := entry.get(key)) is not None] or [np.nan]) for key in keys}
+    keys = (
+        "planted",
+        "error",
+        "limit_error",
+        "covered",
+        "limit_covered",
+        "rank",
+        "cleanlab_rank",
+        "spectral_rank",
+    )
+    means = {
+        key: np.mean([v for entry in every if (v := entry.get(key)) is not None] or [np.nan])
+        for key in keys
+    }
     head = ["noise", "table", "planted change", "error", "error, S∞", "covered", "covered, S∞"]
     head += ["rank", "rank, cleanlab", "rank, spectral-metric"]
     return f"""## FeeBee for matrices
@@ -418,8 +539,18 @@ def duel_text() -> str:
         own = [f"{run[key]:.2%}" if key in run else "" for key in ("held_out_error", "test_error")]
         said = f"at {'least' if 'test_error' in run else 'most'} {1 - run['high']:.1%}"
         rows.append([run["method"], f"{run['low']:.2%}", f"{run['high']:.2%}", said, *own])
-    head = ["method", "lower", "upper", "best possible accuracy", "own held-out error", "own test error"]
-    size, tested = stored["results"][0]["rows"], max(run.get("test_rows", 0) for run in stored["results"])
+    head = [
+        "method",
+        "lower",
+        "upper",
+        "best possible accuracy",
+        "own held-out error",
+        "own test error",
+    ]
+    size, tested = (
+        stored["results"][0]["rows"],
+        max(run.get("test_rows", 0) for run in stored["results"]),
+    )
     best = min(run["test_error"] for run in stored["results"] if "test_error" in run)
     refuted = [run["method"] for run in stored["results"] if run["low"] > best]
     return f"""## {size:,} images of 1, 4 and 9
@@ -451,7 +582,9 @@ def recovery_text() -> str:
     rows = []
     for r in stored["results"]["root_against_gradient"]:
         times = [f"{r['root_ms']:.2f} ms", f"{r['gradient_ms']:.0f} ms", f"{r['ratio']:,.0f} ×"]
-        rows.append([r["gramian"], str(r["K"]), *times, f"{r['root_tvd']:.1e}", f"{r['gradient_tvd']:.1e}"])
+        rows.append(
+            [r["gramian"], str(r["K"]), *times, f"{r['root_tvd']:.1e}", f"{r['gradient_tvd']:.1e}"]
+        )
     large = stored["results"]["large"]
     head = ["Gramian", "K", "root", "gradient descent", "ratio", "TVD, root", "TVD, descent"]
     return (
@@ -464,7 +597,16 @@ def fashion_text() -> str:
     """Images with human votes."""
     if (stored := load("fashion")) is None:
         return ""
-    head = ["draw", "truth", "PBER now", "range", "TVD of S", "TVD of S∞", "entries of S covered", "of S∞"]
+    head = [
+        "draw",
+        "truth",
+        "PBER now",
+        "range",
+        "TVD of S",
+        "TVD of S∞",
+        "entries of S covered",
+        "of S∞",
+    ]
     rows = [
         [
             str(draw),
@@ -509,7 +651,8 @@ def real_summary() -> str:
         return ""
     near_zero = stored["config"]["left_out_of_the_mean"]
     tables = {
-        name: {m: r["brier"] for m, r in records.items() if "brier" in r} for name, records in stored["results"].items()
+        name: {m: r["brier"] for m, r in records.items() if "brier" in r}
+        for name, records in stored["results"].items()
     }
     tables = {name: briers for name, briers in tables.items() if name not in HELD_BACK}
     rows = []
@@ -517,13 +660,23 @@ def real_summary() -> str:
         (tuple(STOCK), "**the best of these on each table**"),
         *(((n,), t) for n, t in STOCK.items()),
     ):
-        ratios = {name: brier["pool"] / max(min(brier[n] for n in names), 1e-9) for name, brier in tables.items()}
+        ratios = {
+            name: brier["pool"] / max(min(brier[n] for n in names), 1e-9)
+            for name, brier in tables.items()
+        }
         within = sum(ratio <= 1.01 for ratio in ratios.values())
         kept = {name: ratio for name, ratio in ratios.items() if name not in near_zero}
         worst = max(kept, key=lambda name: kept[name])
         mean = float(np.exp(np.mean(np.log(list(kept.values())))))
-        rows.append([title, f"{mean:.3f}", f"{within} of {len(ratios)}", f"{kept[worst]:.2f} ({worst})"])
-    head = ["stock classifier", "geometric mean of the ratio", "lowest, or within 1%", "worst table"]
+        rows.append(
+            [title, f"{mean:.3f}", f"{within} of {len(ratios)}", f"{kept[worst]:.2f} ({worst})"]
+        )
+    head = [
+        "stock classifier",
+        "geometric mean of the ratio",
+        "lowest, or within 1%",
+        "worst table",
+    ]
     return (
         f"{table(head, rows)}\n\nBelow 1 the default has the lower score. *{' and '.join(near_zero)}* count but are "
         "left out of the mean and of the worst: scores near zero have no ratio worth the name. "
@@ -532,7 +685,16 @@ def real_summary() -> str:
 
 
 SECTIONS = (accuracy_text, range_text, fashion_text, real_text, made_up_text, nested_text)
-SECTIONS += (feebee_text, matrix_text, duel_text, coverage_text, recovery_text, engine_text, speed_text, scale_text)
+SECTIONS += (
+    feebee_text,
+    matrix_text,
+    duel_text,
+    coverage_text,
+    recovery_text,
+    engine_text,
+    speed_text,
+    scale_text,
+)
 
 
 def page() -> str:
@@ -542,7 +704,14 @@ def page() -> str:
         "where every run is "
         "kept with its seed."
     )
-    return re.sub(r"\n{3,}", "\n\n", "\n\n".join([head, *filter(None, (section() for section in SECTIONS))])) + "\n"
+    return (
+        re.sub(
+            r"\n{3,}",
+            "\n\n",
+            "\n\n".join([head, *filter(None, (section() for section in SECTIONS))]),
+        )
+        + "\n"
+    )
 
 
 def fill(path: Path, parts: dict[str, str]) -> None:
@@ -550,7 +719,12 @@ def fill(path: Path, parts: dict[str, str]) -> None:
     page = path.read_text()
     for name, text in parts.items():
         block = f"<!-- {name} -->\n{text}\n<!-- /{name} -->"
-        page = re.sub(rf"<!-- {name} -->.*<!-- /{name} -->", lambda _, block=block: block, page, flags=re.DOTALL)
+        page = re.sub(
+            rf"<!-- {name} -->.*<!-- /{name} -->",
+            lambda _, block=block: block,
+            page,
+            flags=re.DOTALL,
+        )
     path.write_text(page)
 
 

@@ -22,7 +22,15 @@ def engine_text() -> str:
         for name, r in results.items()
         if name != "busy"
     ]
-    head = ["data", "rows", "members alone", "fit", "fit with its range", "fit / members", "range / fit"]
+    head = [
+        "data",
+        "rows",
+        "members alone",
+        "fit",
+        "fit with its range",
+        "fit / members",
+        "range / fit",
+    ]
     busy = "".join(
         f" A fit of {r['rows']:,} rows beside a process that takes one core takes {r['ratio']:.2f} times as long as on "
         f"an idle machine of {stored['environment']['cores']} virtual cores (a plain loop in one thread "
@@ -66,19 +74,36 @@ def speed_text() -> str:
             for r in stored["results"]
         ]
         head = ["network", "scoring, GFLOP/s", "matrix product, GFLOP/s", "share"]
-        parts.append(f"Pair-wise scoring against the float32 matrix product of the same run:\n\n{table(head, rows)}")
+        parts.append(
+            f"Pair-wise scoring against the float32 matrix product of the same run:\n\n{table(head, rows)}"
+        )
     if (stored := load("scale-growth")) is not None:
         rows = [_fit_row(r) for r in stored["results"]]
         parts.append(f"Fits of the default (with its range), one core:\n\n{table(FIT_HEAD, rows)}")
     return "## Speed and memory\n\n" + "\n\n".join(parts) if parts else ""
 
 
-FIT_HEAD = ["rows", "features", "K", "fit", "predict 1,000 rows", "file", "report", "memory of the fit"]
+FIT_HEAD = [
+    "rows",
+    "features",
+    "K",
+    "fit",
+    "predict 1,000 rows",
+    "file",
+    "report",
+    "memory of the fit",
+]
 
 
 def _fit_row(r: dict[str, Any]) -> list[str]:
     seconds = [f"{r['seconds'][name]:.2f} s" for name in ("fit", "predict 1,000", "file", "report")]
-    return [f"{r['rows']:,}", f"{r['features']:,}", f"{r['classes']:,}", *seconds, f"{r['fit_mb']:,.0f} MB"]
+    return [
+        f"{r['rows']:,}",
+        f"{r['features']:,}",
+        f"{r['classes']:,}",
+        *seconds,
+        f"{r['fit_mb']:,.0f} MB",
+    ]
 
 
 def scale_text() -> str:
@@ -86,7 +111,12 @@ def scale_text() -> str:
     if (stored := load("scale-parquet")) is not None:
         *sizes, last = stored["results"]
         rows = [
-            [f"{r['rows']:,.0f}", f"{r['file_mb']:,.0f} MB", f"{r['seconds']:.1f} s", f"{r['peak_mb']:.0f} MB"]
+            [
+                f"{r['rows']:,.0f}",
+                f"{r['file_mb']:,.0f} MB",
+                f"{r['seconds']:.1f} s",
+                f"{r['peak_mb']:.0f} MB",
+            ]
             for r in sizes
         ]
         parts.append(
@@ -123,7 +153,10 @@ def scale_text() -> str:
         text += f"\n\n## Many classes\n\nOne network of 128 units, two folds, two epochs:\n\n{table(FIT_HEAD, rows)}"
     if (stored := load("scale-gpu")) is not None:
         found = stored["results"]
-        rows = [[r["name"], f"{r['seconds']:.0f} s", f"{r['pber']:.4f}", f"{r['error']:.2%}"] for r in found["mnist"]]
+        rows = [
+            [r["name"], f"{r['seconds']:.0f} s", f"{r['pber']:.4f}", f"{r['error']:.2%}"]
+            for r in found["mnist"]
+        ]
         pairs = "; ".join(
             f"{'×'.join(map(str, r['hidden_layer_sizes']))}: {r['pairs_per_second'] / 1e6:,.0f} million "
             "pairs a second, "

@@ -56,7 +56,9 @@ def bias_and_coverage() -> dict[str, Any]:
     for name, numbers in NUMBERS.items():
         rng = np.random.default_rng(SEED)
         runs = [
-            collision_matrix_from_votes(rng.multinomial(numbers(rng, ITEMS), P[rng.choice(200, ITEMS, p=weights)]))
+            collision_matrix_from_votes(
+                rng.multinomial(numbers(rng, ITEMS), P[rng.choice(200, ITEMS, p=weights)])
+            )
             for _ in range(SAMPLES)
         ]
         joint, matrix = np.array([cm.joint for cm in runs]), np.array([cm.matrix for cm in runs])
@@ -70,10 +72,15 @@ def bias_and_coverage() -> dict[str, Any]:
             "S": float(covered.mean()),
             "worst_entry": float(covered.min()),
             "PBER": float(np.mean([inside(cm.pber_interval(), 1 - np.trace(B)) for cm in runs])),
-            "merged": float(np.mean([inside(cm.merge([[0, 1]]).interval(), merged) for cm in runs])),
+            "merged": float(
+                np.mean([inside(cm.merge([[0, 1]]).interval(), merged) for cm in runs])
+            ),
         }
         widths = (7, 7, 10, 12, 6, 7)
-        print(f"{name:<32} " + " ".join(f"{v:>{w}.3f}" for v, w in zip(row.values(), widths, strict=True)))
+        print(
+            f"{name:<32} "
+            + " ".join(f"{v:>{w}.3f}" for v, w in zip(row.values(), widths, strict=True))
+        )
     return rows
 
 
@@ -98,7 +105,11 @@ def two_votes_per_image(draws: int = 100) -> dict[str, Any] | None:
             classes = (ends[image] <= pair[:, :, None]).sum(axis=2)
             cm = count_collisions(np.tile(rows, 2), classes.ravel(), average="items")
             hits.append(inside(cm.interval(), full.matrix))
-    result: dict[str, Any] = {"seconds": seconds, "pber": full.pber, "pber_interval": full.pber_interval()}
+    result: dict[str, Any] = {
+        "seconds": seconds,
+        "pber": full.pber,
+        "pber_interval": full.pber_interval(),
+    }
     result |= {f"covered, {how}": float(np.mean(hits)) for how, hits in found.items()}
     print("Fashion-MNIST-H:", result)
     return result
@@ -110,12 +121,22 @@ def flags(samples: int = 300) -> dict[str, float]:
     anybody, found = [], []
     for careless in [False] * samples + [True] * 50:
         P = rng.dirichlet(np.full(5, 0.3), 600)
-        items, who = np.repeat(np.arange(600), 5), np.argsort(rng.random((600, 20)), axis=1)[:, :5].ravel()
+        items, who = (
+            np.repeat(np.arange(600), 5),
+            np.argsort(rng.random((600, 20)), axis=1)[:, :5].ravel(),
+        )
         labels = (rng.random((3000, 1)) >= P[items].cumsum(axis=1)).sum(axis=1).clip(0, 4)
         guess = careless & (who == 0) & (rng.random(3000) < 0.4)
-        table = compare_annotators(items, np.where(guess, rng.integers(0, 5, 3000), labels), who).annotators
-        (found if careless else anybody).append(table["flagged"][0] if careless else table["flagged"].any())
-    result = {"anybody_flagged_where_all_vote_alike": float(np.mean(anybody)), "careless_found": float(np.mean(found))}
+        table = compare_annotators(
+            items, np.where(guess, rng.integers(0, 5, 3000), labels), who
+        ).annotators
+        (found if careless else anybody).append(
+            table["flagged"][0] if careless else table["flagged"].any()
+        )
+    result = {
+        "anybody_flagged_where_all_vote_alike": float(np.mean(anybody)),
+        "careless_found": float(np.mean(found)),
+    }
     print("annotators:", result)
     return result
 
@@ -141,20 +162,35 @@ def speed(n: int, each: int, k: int, form: str) -> None:
 
 
 def main() -> None:
-    results: dict[str, Any] = {"planted": bias_and_coverage(), "fashion_mnist_h": two_votes_per_image()}
+    results: dict[str, Any] = {
+        "planted": bias_and_coverage(),
+        "fashion_mnist_h": two_votes_per_image(),
+    }
     results["annotators"] = flags()
     results["speed"] = []
     for n, each, k, form in SPEED:
         call = f"from benchmarks.votes import speed; speed({n}, {each}, {k}, {form!r})"
         told = [
-            subprocess.run([sys.executable, "-c", call], capture_output=True, text=True, check=True).stdout.split()
+            subprocess.run(
+                [sys.executable, "-c", call], capture_output=True, text=True, check=True
+            ).stdout.split()
             for _ in range(REPEATS)
         ]
-        seconds, used, memory = min([float(value) for value in line] for line in told)  # the run least disturbed
-        results["speed"].append({"items": n, "votes": n * each, "classes": k, "form": form, "seconds": seconds})
+        seconds, used, memory = min(
+            [float(value) for value in line] for line in told
+        )  # the run least disturbed
+        results["speed"].append(
+            {"items": n, "votes": n * each, "classes": k, "form": form, "seconds": seconds}
+        )
         results["speed"][-1] |= {"processor_seconds": used, "peak_memory_gib": memory}
-        print(f"{n * each:,} votes, K={k}, {form}: {seconds:.1f} s ({used:.1f} s of processor), {memory:.2f} GiB")
-    save("votes", {"seed": SEED, "samples": SAMPLES, "items": ITEMS, "classes": CLASSES, "level": 0.95}, results)
+        print(
+            f"{n * each:,} votes, K={k}, {form}: {seconds:.1f} s ({used:.1f} s of processor), {memory:.2f} GiB"
+        )
+    save(
+        "votes",
+        {"seed": SEED, "samples": SAMPLES, "items": ITEMS, "classes": CLASSES, "level": 0.95},
+        results,
+    )
 
 
 if __name__ == "__main__":

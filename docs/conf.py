@@ -26,7 +26,9 @@ myst_enable_extensions = ["dollarmath", "amsmath", "deflist", "attrs_inline", "c
 myst_heading_anchors = 3
 
 # One file of MathJax that draws with paths of its own goes into the pages: no fonts, no network.
-mathjax = Path(find_spec("sphinx-mathjax-offline").origin).parent / "static" / "mathjax" / "tex-svg.js"
+mathjax = (
+    Path(find_spec("sphinx-mathjax-offline").origin).parent / "static" / "mathjax" / "tex-svg.js"
+)
 mathjax_path = mathjax.name
 
 autosummary_generate = True

@@ -34,7 +34,8 @@ def declared() -> dict[str, list[Requirement]]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = {name: project["optional-dependencies"].get(name, []) for name in EXTRAS}
     return {
-        name: [Requirement(text) for text in texts] for name, texts in ({"": project["dependencies"]} | extras).items()
+        name: [Requirement(text) for text in texts]
+        for name, texts in ({"": project["dependencies"]} | extras).items()
     }
 
 
@@ -64,7 +65,11 @@ def licence(package: Distribution) -> str:
     data = package.metadata
     if data.get("License-Expression"):
         return str(data["License-Expression"])
-    names = [text.split(" :: ")[-1] for text in data.get_all("Classifier") or [] if text.startswith("License ::")]
+    names = [
+        text.split(" :: ")[-1]
+        for text in data.get_all("Classifier") or []
+        if text.startswith("License ::")
+    ]
     names = [name for name in names if name != "OSI Approved"] or [
         str(data.get("License") or "").strip().split("\n")[0]
     ]
@@ -76,7 +81,9 @@ def table() -> str:
     lines = ["| package | licence | comes with |", "|---|---|---|"]
     for name, extras in sorted(needed().items()):
         package = distribution(name)
-        home = "the package" if "" in extras else ", ".join(f"`[{extra}]`" for extra in sorted(extras))
+        home = (
+            "the package" if "" in extras else ", ".join(f"`[{extra}]`" for extra in sorted(extras))
+        )
         lines.append(f"| {package.metadata['Name']} | {licence(package)} | {home} |")
     return "\n".join(lines)
 

@@ -47,10 +47,15 @@ def decisions(path: Path) -> None:
     X, y = data.data[["alcohol", "hue", "ash", "magnesium"]], data.target_names[data.target]
     P = cs.crossfit_posteriors(LogisticRegression(max_iter=1000), X / X.std(), y)
     half = np.where(X["magnesium"] > X["magnesium"].median(), "much magnesium", "little magnesium")
-    Q = cs.crossfit_posteriors(LogisticRegression(max_iter=1000), (X / X.std())[["alcohol", "hue"]], y)
+    Q = cs.crossfit_posteriors(
+        LogisticRegression(max_iter=1000), (X / X.std())[["alcohol", "hue"]], y
+    )
     sections = [applications.ceilings(P, y), applications.collisions_by(P, y, half)]
     sections += [applications.split_candidates(P, y)]
-    sections += [applications.column_value(None, X, y, random_state=0), applications.collision_change(P, y, Q)]
+    sections += [
+        applications.column_value(None, X, y, random_state=0),
+        applications.collision_change(P, y, Q),
+    ]
     about = {"file": "wine.csv", "label": "cultivar"}
     cs.report(P, X, y, path, about=about, sections=sections)
 
@@ -73,19 +78,24 @@ def families(path: Path) -> None:
 def move_to(page: Page, step: int) -> None:
     """Set the slider of the merge explorer."""
     page.evaluate(
-        "s => { const e = document.getElementById('step'); e.value = s; e.dispatchEvent(new Event('input')) }", step
+        "s => { const e = document.getElementById('step'); e.value = s; e.dispatchEvent(new Event('input')) }",
+        step,
     )
     page.wait_for_timeout(500)
 
 
 def main() -> None:
     """Write all pictures."""
-    browser_path = next(found for name in ("chromium", "google-chrome") if (found := shutil.which(name)))
+    browser_path = next(
+        found for name in ("chromium", "google-chrome") if (found := shutil.which(name))
+    )
     FOLDER.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=browser_path, args=["--no-sandbox"])
 
-        def visit(make, scheme: str = "light", width: int = 1200, height: int = 900, start: str = "answer") -> Page:
+        def visit(
+            make, scheme: str = "light", width: int = 1200, height: int = 900, start: str = "answer"
+        ) -> Page:
             path = Path(folder) / f"{make.__name__}.html"
             if not path.exists():
                 make(path)
@@ -105,10 +115,16 @@ def main() -> None:
 
         page = visit(digits, start="matrix", height=960)
         box = page.locator("#heatmap .nsewdrag.drag").bounding_box()
-        order = page.evaluate("JSON.parse(document.getElementById('summary').textContent).leaf_order")
-        column, row = ((order.index(digit) + 0.5) / len(order) for digit in (1, 8))  # 8 seen again as 1
+        order = page.evaluate(
+            "JSON.parse(document.getElementById('summary').textContent).leaf_order"
+        )
+        column, row = (
+            (order.index(digit) + 0.5) / len(order) for digit in (1, 8)
+        )  # 8 seen again as 1
         for shift in (0, 2):
-            page.mouse.move(box["x"] + column * box["width"] + shift, box["y"] + row * box["height"])
+            page.mouse.move(
+                box["x"] + column * box["width"] + shift, box["y"] + row * box["height"]
+            )
         page.wait_for_selector("#heatmap .hovertext")
         keep(page, "report-matrix")
 

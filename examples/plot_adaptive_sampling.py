@@ -22,7 +22,9 @@ from collidescope.applications import bayes_confusion
 
 X, y = load_digits(return_X_y=True)
 rng = np.random.default_rng(0)
-kept = np.concatenate([rng.permutation(np.flatnonzero(y == k))[: 174 if k % 2 else 35] for k in range(10)])
+kept = np.concatenate(
+    [rng.permutation(np.flatnonzero(y == k))[: 174 if k % 2 else 35] for k in range(10)]
+)
 X, y = (X[kept] / 16).astype(np.float32), y[kept]
 X, X_test, y, y_test = train_test_split(X, y, test_size=0.3, stratify=y, random_state=0)
 X, X_held, y, y_held = train_test_split(X, y, test_size=0.3, stratify=y, random_state=0)
@@ -35,7 +37,9 @@ print("Training rows of each digit:", np.bincount(y).tolist())
 # are moved to equal priors, since every digit shall count alike; without that the reference would be the rule with most
 # rows right, which leaves rare classes behind.
 
-clf = cs.CollisionClassifier(members=["kernel", "neighbours"], limit=False, random_state=0).fit(X, y)
+clf = cs.CollisionClassifier(members=["kernel", "neighbours"], limit=False, random_state=0).fit(
+    X, y
+)
 even = cs.shift_priors(clf.predict_proba(X_held), clf.priors_, np.full(10, 0.1))
 inherent = bayes_confusion(even, y_held)
 
@@ -49,7 +53,9 @@ def train(sampler, seed, epochs=15):
     torch.manual_seed(seed)
     network = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Linear(32, 10))
     optimiser = torch.optim.Adam(network.parameters(), lr=3e-3)
-    loader = DataLoader(TensorDataset(torch.from_numpy(X), torch.from_numpy(y)), batch_size=32, sampler=sampler)
+    loader = DataLoader(
+        TensorDataset(torch.from_numpy(X), torch.from_numpy(y)), batch_size=32, sampler=sampler
+    )
     for _ in range(epochs):
         for rows, labels in loader:
             optimiser.zero_grad()
@@ -65,7 +71,9 @@ def train(sampler, seed, epochs=15):
 samplers = {
     "uniform": lambda: RandomSampler(y),
     "class-balanced": lambda: WeightedRandomSampler(1 / np.bincount(y)[y], len(y)),
-    "adaptive": lambda: cs.AdaptiveSampler(clf.collision_matrix_, y, inherent=inherent, random_state=0),
+    "adaptive": lambda: cs.AdaptiveSampler(
+        clf.collision_matrix_, y, inherent=inherent, random_state=0
+    ),
 }
 recalls = {}
 for name, make in samplers.items():

@@ -28,7 +28,9 @@ print(f"{wrong.sum()} of {len(y)} labels are wrong")
 # A model that trained on a row agrees with its label. ``posteriors_`` of a fitted classifier are cross-fitted: no row
 # was scored by a model that saw it. (Two members of the pool and no range keep this page quick.)
 
-clf = cs.CollisionClassifier(members=["kernel", "linear"], limit=False, random_state=0).fit(X, labels)
+clf = cs.CollisionClassifier(members=["kernel", "linear"], limit=False, random_state=0).fit(
+    X, labels
+)
 rows = cs.ambiguous(clf.posteriors_, y=labels)
 print(rows["kind"].value_counts().to_string())
 
@@ -72,7 +74,10 @@ figure, axes = plt.subplots(2, 8, figsize=(9, 3), layout="constrained")
 for line, table in zip(axes, (rows, suspects), strict=True):
     for axis, row in zip(line, table.head(8).itertuples(), strict=True):
         axis.imshow(X[row.index].reshape(8, 8), cmap="gray_r")
-        axis.set_title(f"{row.label} or {row.predicted if row.predicted != row.label else row.second}?", fontsize=9)
+        axis.set_title(
+            f"{row.label} or {row.predicted if row.predicted != row.label else row.second}?",
+            fontsize=9,
+        )
         axis.axis("off")
 figure.suptitle("Most ambiguous (above), most suspect labels (below)", fontsize=11)
 plt.show()

@@ -26,7 +26,9 @@ classifiers = {
     "logistic regression": make_pipeline(StandardScaler(), LogisticRegression(max_iter=500)),
 }
 folds = StratifiedKFold(5, shuffle=True, random_state=0)
-said = {name: cross_val_predict(classifier, X, y, cv=folds) for name, classifier in classifiers.items()}
+said = {
+    name: cross_val_predict(classifier, X, y, cv=folds) for name, classifier in classifiers.items()
+}
 for name, predicted in said.items():
     print(f"{name}: accuracy {(predicted == y).mean():.1%}")
 
@@ -80,7 +82,9 @@ report.pairs.head(6).round(4)
 top = report.pairs.iloc[0]
 true, predicted = int(top["true"]), int(top["predicted"])
 rows = report.rows(true, predicted, "fixable")
-print(f"{true} taken for {predicted}: {len(rows)} fixable, {len(report.rows(true, predicted, 'inherent'))} inherent")
+print(
+    f"{true} taken for {predicted}: {len(rows)} fixable, {len(report.rows(true, predicted, 'inherent'))} inherent"
+)
 
 figure, axes = plt.subplots(1, 8, figsize=(8, 1.5), layout="constrained")
 for axis in axes:
@@ -100,7 +104,9 @@ print(second_opinion.limit_)
 # %%
 # It cannot tell what another kind of model would see. So ask again with a stronger one:
 
-stronger = cs.CollisionClassifier(members=["linear", "kernel", "neighbours"], random_state=0).fit(X, y)
+stronger = cs.CollisionClassifier(members=["linear", "kernel", "neighbours"], random_state=0).fit(
+    X, y
+)
 print(cs.audit(stronger, X, y, said["logistic regression"]).verdict)
 
 # %%

@@ -25,7 +25,9 @@ model = make_pipeline(StandardScaler(), LogisticRegression())
 # Every column is left out once, and used alone once, with the same folds. ``needed`` is how much PBER rises without it,
 # ``alone`` how much it falls with nothing else; both are paired differences on the same rows, so that small ones show.
 
-found = column_value(model, X, y, costs={"alcohol": 1, "flavanoids": 20, "total_phenols": 15, "hue": 2})
+found = column_value(
+    model, X, y, costs={"alcohol": 1, "flavanoids": 20, "total_phenols": 15, "hue": 2}
+)
 print(found.verdict)
 found.table.drop(columns="columns").round(4)
 
@@ -49,7 +51,9 @@ plt.show()
 # The other way round: a measurement that is *offered*. Leave it out, and ``needed`` is what it would take off; divided
 # by its cost it can be compared with others.
 
-found.table[["unit", "needed", "cost", "per_cost"]].dropna().sort_values("per_cost", ascending=False).round(4)
+found.table[["unit", "needed", "cost", "per_cost"]].dropna().sort_values(
+    "per_cost", ascending=False
+).round(4)
 
 # %%
 # For whom, and how far to the ceiling?

@@ -97,7 +97,10 @@ plt.show()
 path = Path(tempfile.mkdtemp()) / "digits.collide"
 clf.save(path)
 again = cs.load(path, model=encoder)
-print("Same posteriors after loading:", bool((again.predict_proba(X[:5]) == clf.predict_proba(X[:5])).all()))
+print(
+    "Same posteriors after loading:",
+    bool((again.predict_proba(X[:5]) == clf.predict_proba(X[:5])).all()),
+)
 
 # %%
 # The paper's own model compares two images at once. ``model=("pairwise", body)`` trains it, with ``body(2d, 1)`` giving

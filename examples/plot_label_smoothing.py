@@ -63,7 +63,9 @@ def fitted(S, strength):
     return classifier.fit(X[rows], cm.classes[labels], **weights)
 
 
-print(f"no smoothing: log loss of new rows {log_loss(y_test, fitted(cm, 0).predict_proba(X_test)):.4f}")
+print(
+    f"no smoothing: log loss of new rows {log_loss(y_test, fitted(cm, 0).predict_proba(X_test)):.4f}"
+)
 for name, S in (("collision matrix", cm), ("uniform", uniform)):
     strength = choices[name].best
     loss = log_loss(y_test, fitted(S, strength).predict_proba(X_test))

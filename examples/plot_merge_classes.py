@@ -43,8 +43,12 @@ plan.path[["n_groups", "first", "second", "pber", "pber_low", "pber_high"]].roun
 figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
 cs.DendrogramDisplay.from_plan(plan).plot(ax=left)
 path = plan.path
-right.fill_between(path["n_groups"], path["pber_low"], path["pber_high"], color="#c8442c", alpha=0.2)
-right.plot(path["n_groups"], path["pber"], marker="o", color="#c8442c", label="PBER, with 95% interval")
+right.fill_between(
+    path["n_groups"], path["pber_low"], path["pber_high"], color="#c8442c", alpha=0.2
+)
+right.plot(
+    path["n_groups"], path["pber"], marker="o", color="#c8442c", label="PBER, with 95% interval"
+)
 right.axhline(cm.pber / 2, color="grey", linestyle=":", label="half of the PBER of ten classes")
 right.set(xlabel="groups", ylabel="seen again in another group")
 right.set_title("What each number of groups costs")
@@ -79,7 +83,9 @@ for some in (cs.consolidate(cm), half):
     for name, group in zip(some.matrix.classes, some.groups, strict=True):
         posterior = P[:, np.isin(cm.classes, group)].sum(axis=1)
         brier += ((posterior - (merged == name)) ** 2).mean()
-    print(f"{some.n_groups} groups: PBER {some.matrix.pber:.2%}, Brier score of new rows {brier:.2%}")
+    print(
+        f"{some.n_groups} groups: PBER {some.matrix.pber:.2%}, Brier score of new rows {brier:.2%}"
+    )
 
 # %%
 # Keep training on the fine labels, and merge predictions. A model retrained on coarse labels did worse in our

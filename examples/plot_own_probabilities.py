@@ -55,7 +55,10 @@ for name, scores in (("as it is", P), ("made too sure", bold)):
 # Plugged in, the bold forest sees hardly any ambiguity. With labels it is found out: its PBER is its held-out Brier
 # score, which went up. So the smaller number *with labels* is always the better model:
 
-models = {"random forest": forest, "logistic regression": make_pipeline(StandardScaler(), LogisticRegression())}
+models = {
+    "random forest": forest,
+    "logistic regression": make_pipeline(StandardScaler(), LogisticRegression()),
+}
 for name, model in models.items():
     one = cs.estimate_collisions(model, X, y)
     low, high = one.pber_interval()

@@ -64,10 +64,14 @@ BATCH, EPOCHS = 64, 40
 
 def train(images, labels):
     torch.manual_seed(0)
-    accelerator = Accelerator(cpu=not torch.cuda.is_available())  # without a GPU it must be told, to share work
+    accelerator = Accelerator(
+        cpu=not torch.cuda.is_available()
+    )  # without a GPU it must be told, to share work
     encoder = new_encoder()
     model = nn.Sequential(encoder, nn.Linear(32, 10), nn.Softmax(-1))
-    rows = torch.utils.data.TensorDataset(torch.from_numpy(images).float(), torch.from_numpy(labels))
+    rows = torch.utils.data.TensorDataset(
+        torch.from_numpy(images).float(), torch.from_numpy(labels)
+    )
     # With a generator, Accelerate gives every process its part of the same order; and each must bring as many rows as
     # the others, so the last, smaller batch is left out.
     share, order = BATCH // accelerator.num_processes, torch.Generator().manual_seed(0)
@@ -120,9 +124,13 @@ plt.show()
 # knows the rows of S alone:
 
 scratch = cs.CollisionClassifier(
-    model=lambda d, k: nn.Sequential(new_encoder(), nn.Linear(32, k)), training={"max_epochs": 40}, **quick
+    model=lambda d, k: nn.Sequential(new_encoder(), nn.Linear(32, k)),
+    training={"max_epochs": 40},
+    **quick,
 ).fit(X, y)
-print(f"PBER: encoder from elsewhere {clf.one_step_.pber:.2%}, from scratch {scratch.one_step_.pber:.2%}")
+print(
+    f"PBER: encoder from elsewhere {clf.one_step_.pber:.2%}, from scratch {scratch.one_step_.pber:.2%}"
+)
 
 # %%
 # The mistake to avoid

@@ -29,13 +29,26 @@ file = Path(os.environ.get("COLLIDESCOPE_DATA", "")) / "fashion_mnist_h" / "fash
 if file.exists():
     with np.load(file) as data:
         X, votes = data["X"].reshape(len(data["X"]), -1) / 255, data["V"].astype(int)
-    names = ["T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "boot"]
+    names = [
+        "T-shirt",
+        "trouser",
+        "pullover",
+        "dress",
+        "coat",
+        "sandal",
+        "shirt",
+        "sneaker",
+        "bag",
+        "boot",
+    ]
 else:
     problem = ring()
     X, _ = problem.sample(3000, random_state=0)
     votes = rng.multinomial(rng.integers(1, 21, len(X)), problem.posteriors(X))
     names = [f"class {k}" for k in range(votes.shape[1])]
-print(f"{len(votes):,} items, {votes.sum():,} votes, {votes.sum(axis=1).min()} to {votes.sum(axis=1).max()} on each")
+print(
+    f"{len(votes):,} items, {votes.sum():,} votes, {votes.sum(axis=1).min()} to {votes.sum(axis=1).max()} on each"
+)
 
 # %%
 # One row per item, one column per class, how many votes. That is all that is needed:
@@ -74,7 +87,11 @@ labels[guessed] = rng.choice(names, guessed.sum())
 
 report = compare_annotators(items, labels, who)
 print(report)
-print(report.annotators[["annotator", "rate", "others", "pber_without", "p_value", "flagged"]].to_string(index=False))
+print(
+    report.annotators[
+        ["annotator", "rate", "others", "pber_without", "p_value", "flagged"]
+    ].to_string(index=False)
+)
 
 # %%
 # ``rate`` is how often an annotator agrees with another one, ``others`` how often two others agree on the same items.

@@ -54,7 +54,10 @@ def classifiers(problem: GaussianProblem, X: np.ndarray, seed: Any) -> dict[str,
     coin = best.copy()
     twins = best >= 4
     coin[twins] = np.random.default_rng(seed).integers(4, 6, twins.sum())
-    return {name: problem.classes[codes] for name, codes in (("blind", blind), ("best", best), ("coin", coin))}
+    return {
+        name: problem.classes[codes]
+        for name, codes in (("blind", blind), ("best", best), ("coin", coin))
+    }
 
 
 @cache
@@ -62,7 +65,10 @@ def true_fixable(weakness: str) -> dict[str, float]:
     """Error of each classifier beyond the best one's."""
     problem = problem_of(weakness)
     X, y = problem.sample(TRUTH_ROWS, TRUTH_SEED)
-    errors = {name: float((said != y).mean()) for name, said in classifiers(problem, X, TRUTH_SEED).items()}
+    errors = {
+        name: float((said != y).mean())
+        for name, said in classifiers(problem, X, TRUTH_SEED).items()
+    }
     # e and f are one distribution: the coin errs as the best rule does, but for the luck of this sample
     return {"blind": errors["blind"] - errors["best"], "best": 0.0, "coin": 0.0}
 
@@ -87,12 +93,20 @@ def run(cell: Cell) -> dict[str, Any]:
     truth = true_fixable(cell["weakness"])
     found: dict[str, dict[str, list[Any]]] = {}
     for seed in range(cell["first_seed"], cell["first_seed"] + cell["samples"]):
-        X, y = problem.sample(cell["rows"], np.random.default_rng([seed, AUDITED]), stratified=False)
+        X, y = problem.sample(
+            cell["rows"], np.random.default_rng([seed, AUDITED]), stratified=False
+        )
         if cell["posteriors"] == "true":
             P = problem.posteriors(X)
         else:
-            other = problem.sample(cell["fit_rows"], np.random.default_rng([seed, FITTED]), stratified=False)
-            P = CollisionClassifier(random_state=seed, **estimator_settings(FIT)).fit(*other).predict_proba(X)
+            other = problem.sample(
+                cell["fit_rows"], np.random.default_rng([seed, FITTED]), stratified=False
+            )
+            P = (
+                CollisionClassifier(random_state=seed, **estimator_settings(FIT))
+                .fit(*other)
+                .predict_proba(X)
+            )
         for name, said in classifiers(problem, X, [seed, COIN]).items():
             report = audit(P, y_true=y, y_pred=said, classes=CLASSES, fdr=FDR)
             flagged = report.pairs[report.pairs["flagged"]]
@@ -128,13 +142,24 @@ def summary(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 whole[column] += values
     rows = []
     for key, lists in groups.items():
-        row: dict[str, Any] = dict(zip(("weakness", "posteriors", "rows", "classifier"), key, strict=True))
-        row |= {"samples": len(lists["found"]), "fixable": float(np.mean(lists["fixable"])), "truth": truths[key]}
-        row |= {"covered": float(np.mean(lists["covered"])), "claimed": float(np.mean(lists["claimed"]))}
+        row: dict[str, Any] = dict(
+            zip(("weakness", "posteriors", "rows", "classifier"), key, strict=True)
+        )
+        row |= {
+            "samples": len(lists["found"]),
+            "fixable": float(np.mean(lists["fixable"])),
+            "truth": truths[key],
+        }
+        row |= {
+            "covered": float(np.mean(lists["covered"])),
+            "claimed": float(np.mean(lists["claimed"])),
+        }
         for prefix in ("", "one-way "):
             hits, false = np.array(lists[prefix + "found"]), np.array(lists[prefix + "false"])
             row[prefix + "power"] = float(hits.mean()) / len(PLANTED) if key[3] == "blind" else None
-            row[prefix + "false discovery proportion"] = float((false / np.maximum(hits + false, 1)).mean())
+            row[prefix + "false discovery proportion"] = float(
+                (false / np.maximum(hits + false, 1)).mean()
+            )
         rows.append(row)
     return rows
 
@@ -158,4 +183,6 @@ def cells(quick: bool) -> list[Cell]:
     ]
 
 
-AUDIT = Experiment("audit", "Audit: planted weaknesses found, inherent confusion left alone", cells, run)
+AUDIT = Experiment(
+    "audit", "Audit: planted weaknesses found, inherent confusion left alone", cells, run
+)

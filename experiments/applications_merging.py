@@ -47,7 +47,8 @@ def run(cell: Cell) -> dict[str, Any]:
             "promise": promise,
             "same_rows": same | {"inside": promise["low"] <= same["pber"] <= promise["high"]},
             "other_rows": other | _difference(promise, other),
-            "other_promise": (repeated := _pber(again.merge(plan.groups))) | _difference(promise, repeated),
+            "other_promise": (repeated := _pber(again.merge(plan.groups)))
+            | _difference(promise, repeated),
         }
         level["same_rows"]["difference"] = same["pber"] - promise["pber"]
         if truth is not None:
@@ -85,7 +86,9 @@ def _data(cell: Cell) -> tuple[np.ndarray, np.ndarray, CollisionMatrix | None]:
         table, y = load_letter()
         X = table.to_numpy(dtype=np.float64)
     if cell["rows"] < len(y):
-        X, _, y, _ = train_test_split(X, y, train_size=cell["rows"], stratify=y, random_state=cell["seed"])
+        X, _, y, _ = train_test_split(
+            X, y, train_size=cell["rows"], stratify=y, random_state=cell["seed"]
+        )
     return X, y.astype(str), None
 
 
@@ -97,7 +100,9 @@ def cells(quick: bool) -> list[Cell]:
     small: dict[str, Any] = {"hidden_layer_sizes": [16], "max_epochs": 10, "cv": 2}
     if quick:
         plan = [("A", 400, [3], small), ("digits", 400, [5], small)]
-        return [{"data": d, "rows": r, "groups": g, "settings": s, "seed": 0} for d, r, g, s in plan]
+        return [
+            {"data": d, "rows": r, "groups": g, "settings": s, "seed": 0} for d, r, g, s in plan
+        ]
     network = {"hidden_layer_sizes": [128]}
     plan = [
         ("letter", 5000, [20, 10], network),
@@ -112,4 +117,6 @@ def cells(quick: bool) -> list[Cell]:
     ]
 
 
-MERGING = Experiment("merging", "Merging classes: PBER promised and found by retraining", cells, run)
+MERGING = Experiment(
+    "merging", "Merging classes: PBER promised and found by retraining", cells, run
+)

@@ -72,7 +72,9 @@ SCORES |= {f"cleanlab {method}": cleanlab_score(method, False) for method in CLE
 SCORES |= {f"cleanlab {method}, adjusted": cleanlab_score(method, True) for method in CLEANLAB[:2]}
 
 
-def plant(y: np.ndarray, kind: str, rate: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def plant(
+    y: np.ndarray, kind: str, rate: float, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
     """(labels with noise, which rows are wrong)."""
     k = int(y.max()) + 1
     wrong = np.zeros(len(y), dtype=bool)
@@ -84,8 +86,14 @@ def plant(y: np.ndarray, kind: str, rate: float, rng: np.random.Generator) -> tu
 def run(cell: Cell) -> dict[str, Any]:
     """Average precision, and the share of wrong labels among as many suspects as there are, of every score."""
     X, y = DATA[cell["data"]](np.random.default_rng([cell["seed"], ROWS]), cell["rows"])
-    noisy, wrong = plant(y, cell["noise"], cell["rate"], np.random.default_rng([cell["seed"], NOISE_STREAM]))
-    P = CollisionClassifier(random_state=cell["seed"], limit=False, **estimator_settings(FIT)).fit(X, noisy).posteriors_
+    noisy, wrong = plant(
+        y, cell["noise"], cell["rate"], np.random.default_rng([cell["seed"], NOISE_STREAM])
+    )
+    P = (
+        CollisionClassifier(random_state=cell["seed"], limit=False, **estimator_settings(FIT))
+        .fit(X, noisy)
+        .posteriors_
+    )
     found: dict[str, Any] = {}
     for name, score in SCORES.items():
         suspicion = score(P, noisy)
@@ -97,7 +105,9 @@ def run(cell: Cell) -> dict[str, Any]:
     return found
 
 
-def summary(records: list[dict[str, Any]], measure: str = "average_precision") -> list[dict[str, Any]]:
+def summary(
+    records: list[dict[str, Any]], measure: str = "average_precision"
+) -> list[dict[str, Any]]:
     """One row a setting: mean of every score, and our lead over that of cleanlab's which is the best in hindsight."""
     groups: dict[tuple[str, str, float], list[dict[str, Any]]] = {}
     for record in records:
@@ -105,13 +115,19 @@ def summary(records: list[dict[str, Any]], measure: str = "average_precision") -
         groups.setdefault((cell["data"], cell["noise"], cell["rate"]), []).append(record["result"])
     rows = []
     for key, results in groups.items():
-        values = {name: np.array([result[name][measure] for result in results]) for name in results[0]}
+        values = {
+            name: np.array([result[name][measure] for result in results]) for name in results[0]
+        }
         rival = max((name for name in values if name != OURS), key=lambda name: values[name].mean())
         lead = values[OURS] - values[rival]
-        row: dict[str, Any] = dict(zip(("data", "noise", "rate"), key, strict=True)) | {"seeds": len(results)}
+        row: dict[str, Any] = dict(zip(("data", "noise", "rate"), key, strict=True)) | {
+            "seeds": len(results)
+        }
         row |= {name: float(scores.mean()) for name, scores in values.items()}
         row |= {"best rival": rival, "lead": float(lead.mean())}
-        row |= {"lead_stderr": float(lead.std(ddof=1) / np.sqrt(len(lead))) if len(lead) > 1 else None}
+        row |= {
+            "lead_stderr": float(lead.std(ddof=1) / np.sqrt(len(lead))) if len(lead) > 1 else None
+        }
         rows.append(row)
     return rows
 

@@ -29,11 +29,22 @@ from experiments.settings import estimator_settings
 from experiments.store import Cell, Experiment
 
 BASELINE = "uniform"
-METHODS = (BASELINE, "class-balanced", "loss", "adaptive", "adaptive, S", "adaptive, balanced reference")
+METHODS = (
+    BASELINE,
+    "class-balanced",
+    "loss",
+    "adaptive",
+    "adaptive, S",
+    "adaptive, balanced reference",
+)
 MEASURES = ("accuracy", "balanced accuracy", "worst class")
 SEEDS = range(10)
 #: Training, held-out and test rows.
-SIZES = {"covertype": (12_000, 4_000, 20_000), "brfss": (12_000, 4_000, 20_000), "line": (600, 300, 1_000)}
+SIZES = {
+    "covertype": (12_000, 4_000, 20_000),
+    "brfss": (12_000, 4_000, 20_000),
+    "line": (600, 300, 1_000),
+}
 #: Of the letters, made uneven: the most common has 730 rows and the rarest 36; shares of the three parts.
 LETTER_ROWS, LETTER_SHARES = (730, 36), (0.5, 0.2, 0.3)
 HIDDEN, BATCH, LEARNING_RATE = 64, 256, 2e-3
@@ -79,7 +90,9 @@ def references(parts: list[Part], seed: int) -> dict[str, Any]:
     }
 
 
-def train(parts: list[Part], method: str, reference: dict[str, Any], epochs: int, seed: int) -> np.ndarray:
+def train(
+    parts: list[Part], method: str, reference: dict[str, Any], epochs: int, seed: int
+) -> np.ndarray:
     """What the trained network says about the test rows."""
     import torch
     from torch.nn.functional import cross_entropy
@@ -87,7 +100,12 @@ def train(parts: list[Part], method: str, reference: dict[str, Any], epochs: int
     (X, y), (X_held, y_held), (X_test, _) = parts
     k, n = int(y.max()) + 1, len(y)
     torch.manual_seed(seed)
-    layers = [torch.nn.Linear(X.shape[1], HIDDEN), torch.nn.ReLU(), torch.nn.Linear(HIDDEN, HIDDEN), torch.nn.ReLU()]
+    layers = [
+        torch.nn.Linear(X.shape[1], HIDDEN),
+        torch.nn.ReLU(),
+        torch.nn.Linear(HIDDEN, HIDDEN),
+        torch.nn.ReLU(),
+    ]
     network = torch.nn.Sequential(*layers, torch.nn.Linear(HIDDEN, k))
     optimiser = torch.optim.Adam(network.parameters(), lr=LEARNING_RATE)
     rows, labels = torch.from_numpy(X), torch.from_numpy(y)
@@ -124,7 +142,9 @@ def train(parts: list[Part], method: str, reference: dict[str, Any], epochs: int
 def measures(y: np.ndarray, said: np.ndarray) -> dict[str, float]:
     """Accuracy over rows, over classes, and of the class that fares worst."""
     recall = np.array([(said[y == c] == c).mean() for c in np.unique(y)])
-    return dict(zip(MEASURES, map(float, ((said == y).mean(), recall.mean(), recall.min())), strict=True))
+    return dict(
+        zip(MEASURES, map(float, ((said == y).mean(), recall.mean(), recall.min())), strict=True)
+    )
 
 
 def run(cell: Cell) -> dict[str, Any]:
@@ -133,7 +153,8 @@ def run(cell: Cell) -> dict[str, Any]:
     reference = references(parts, cell["seed"])
     y_test = parts[2][1]
     return {
-        method: measures(y_test, train(parts, method, reference, cell["epochs"], cell["seed"])) for method in METHODS
+        method: measures(y_test, train(parts, method, reference, cell["epochs"], cell["seed"]))
+        for method in METHODS
     }
 
 
@@ -152,17 +173,29 @@ def summary(records: list[dict[str, Any]], level: float = 0.95) -> list[dict[str
                 gain = values - np.array([result[BASELINE][measure] for result in results])
                 half = 0.0
                 if len(gain) > 1:
-                    half = float(t.ppf((1 + level) / 2, len(gain) - 1) * gain.std(ddof=1) / np.sqrt(len(gain)))
+                    half = float(
+                        t.ppf((1 + level) / 2, len(gain) - 1)
+                        * gain.std(ddof=1)
+                        / np.sqrt(len(gain))
+                    )
                 row = {"data": data, "method": method, "measure": measure, "seeds": len(gain)}
                 row |= {"mean": float(values.mean()), "gain": float(gain.mean())}
-                rows.append(row | {"low": float(gain.mean()) - half, "high": float(gain.mean()) + half})
+                rows.append(
+                    row | {"low": float(gain.mean()) - half, "high": float(gain.mean()) + half}
+                )
     return rows
 
 
 def cells(quick: bool) -> list[Cell]:
     """Data × seed; every method in one cell."""
     names = ["line"] if quick else ["covertype", "brfss", "letter"]
-    return [{"data": name, "epochs": 20, "seed": seed} for name in names for seed in (range(1) if quick else SEEDS)]
+    return [
+        {"data": name, "epochs": 20, "seed": seed}
+        for name in names
+        for seed in (range(1) if quick else SEEDS)
+    ]
 
 
-SAMPLING = Experiment("adaptive-sampling", "Adaptive against uniform, balanced and loss-based sampling", cells, run)
+SAMPLING = Experiment(
+    "adaptive-sampling", "Adaptive against uniform, balanced and loss-based sampling", cells, run
+)

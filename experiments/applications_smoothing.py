@@ -41,21 +41,28 @@ def run(cell: Cell) -> dict[str, Any]:
     """Test scores of every kind of smoothing, at early stopping and at the last epoch."""
     data = _data(cell)
     S = (
-        CollisionClassifier(random_state=cell["seed"], limit=False, **estimator_settings(cell["settings"]))
+        CollisionClassifier(
+            random_state=cell["seed"], limit=False, **estimator_settings(cell["settings"])
+        )
         .fit(*data["train"])
         .collision_matrix_
     )
     k = S.n_classes
     kinds = [(NONE, 0.0)] + [(kind, a) for kind in (UNIFORM, OURS) for a in cell["strengths"]]
     spread = {NONE: np.eye(k), UNIFORM: np.full((k, k), 1 / k)}
-    targets = [smoothing_matrix(S, a) if kind == OURS else (1 - a) * np.eye(k) + a * spread[kind] for kind, a in kinds]
+    targets = [
+        smoothing_matrix(S, a) if kind == OURS else (1 - a) * np.eye(k) + a * spread[kind]
+        for kind, a in kinds
+    ]
     found: dict[str, Any] = {"S_pber": S.pber}
     for moment, logits in _train(cell, data, np.stack(targets)).items():
         found[moment] = _scores(logits, data, kinds)
     return found
 
 
-def _scores(logits: dict[str, Tensor], data: dict[str, Any], kinds: list[tuple[str, float]]) -> dict[str, Any]:
+def _scores(
+    logits: dict[str, Tensor], data: dict[str, Any], kinds: list[tuple[str, float]]
+) -> dict[str, Any]:
     validation = [_log_loss(member, data["validation"][1]) for member in logits["validation"]]
     tested = [_log_loss(member, data["test"][1]) for member in logits["test"]]
     scores: dict[str, Any] = {}
@@ -84,7 +91,9 @@ def _train(cell: Cell, data: dict[str, Any], targets: np.ndarray) -> dict[str, d
     X_test = torch.tensor(data["test"][0], dtype=torch.float32)
     generator = torch.Generator().manual_seed(cell["seed"])
     soft = torch.tensor(targets, dtype=torch.float32)
-    module = StackedMLP(len(targets), X.shape[1], targets.shape[-1], cell["hidden"], generator=generator)
+    module = StackedMLP(
+        len(targets), X.shape[1], targets.shape[-1], cell["hidden"], generator=generator
+    )
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.copy_(parameter[:1].expand_as(parameter).clone())
@@ -127,21 +136,38 @@ def _data(cell: Cell) -> dict[str, Any]:
             mixed = np.random.default_rng(cell["seed"]).random(len(y)) < MIXED_SHARE
             y = np.where(mixed, MIXED_UP[y], y)
         sizes = {"train_size": cell["rows"], "test_size": cell["test_rows"]}
-        X, X_test, y, y_test = train_test_split(np.asarray(X, float), y, stratify=y, random_state=cell["seed"], **sizes)
-    parts = train_test_split(X, y, test_size=VALIDATION_SHARE, stratify=y, random_state=cell["seed"])
+        X, X_test, y, y_test = train_test_split(
+            np.asarray(X, float), y, stratify=y, random_state=cell["seed"], **sizes
+        )
+    parts = train_test_split(
+        X, y, test_size=VALIDATION_SHARE, stratify=y, random_state=cell["seed"]
+    )
     X_train, X_val, y_train, y_val = parts
     scaler, classes = StandardScaler().fit(X_train), np.unique(y)
     rows = {"train": (X_train, y_train), "validation": (X_val, y_val), "test": (X_test, y_test)}
-    scaled = {name: (scaler.transform(a), np.searchsorted(classes, b)) for name, (a, b) in rows.items()}
+    scaled = {
+        name: (scaler.transform(a), np.searchsorted(classes, b)) for name, (a, b) in rows.items()
+    }
     return scaled | {"posteriors": posteriors}
 
 
 def cells(quick: bool) -> list[Cell]:
     """Few training rows, so that there is something to gain; one network for S on the real data."""
-    common: dict[str, Any] = {"strengths": [0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.0], "hidden": [64, 64], "epochs": 80}
+    common: dict[str, Any] = {
+        "strengths": [0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.0],
+        "hidden": [64, 64],
+        "epochs": 80,
+    }
     if quick:
         small = {"hidden_layer_sizes": [16], "max_epochs": 10, "cv": 2}
-        common |= {"strengths": [0.1, 0.5], "hidden": [16], "epochs": 5, "settings": small, "test_rows": 300, "seed": 0}
+        common |= {
+            "strengths": [0.1, 0.5],
+            "hidden": [16],
+            "epochs": 5,
+            "settings": small,
+            "test_rows": 300,
+            "seed": 0,
+        }
         return [common | {"data": "A", "rows": 200}, common | {"data": "digits", "rows": 300}]
     network = {"hidden_layer_sizes": [128]}
     plan = [
@@ -153,10 +179,13 @@ def cells(quick: bool) -> list[Cell]:
         ("A", 300, 5000, {}),
     ]
     return [
-        common | {"data": data, "rows": rows, "test_rows": test_rows, "settings": settings, "seed": seed}
+        common
+        | {"data": data, "rows": rows, "test_rows": test_rows, "settings": settings, "seed": seed}
         for data, rows, test_rows, settings in plan
         for seed in range(10)
     ]
 
 
-SMOOTHING = Experiment("smoothing", "Label smoothing: none, uniform, by the collision matrix", cells, run)
+SMOOTHING = Experiment(
+    "smoothing", "Label smoothing: none, uniform, by the collision matrix", cells, run
+)

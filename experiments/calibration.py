@@ -13,7 +13,11 @@ from collidescope.datasets import Problem, ring, scenario_a
 from experiments.store import Cell, Experiment
 
 LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
-PROBLEMS: dict[str, Any] = {"A, K=3": lambda: scenario_a(3), "A, K=5": lambda: scenario_a(5), "D": ring}
+PROBLEMS: dict[str, Any] = {
+    "A, K=3": lambda: scenario_a(3),
+    "A, K=5": lambda: scenario_a(5),
+    "D": ring,
+}
 METHODS = ("true posteriors", "logistic regression, one-step", "collidescope")
 
 
@@ -29,7 +33,9 @@ def run(cell: Cell) -> dict[str, Any]:
         cm = _estimate(cell["method"], problem, X, y, seed, cell.get("members"))
         for level in LEVELS:
             low, high = cm.interval(level)
-            inside[str(level)].append(float(((low <= truth.matrix) & (truth.matrix <= high)).mean()))
+            inside[str(level)].append(
+                float(((low <= truth.matrix) & (truth.matrix <= high)).mean())
+            )
             bounds = cm.pber_interval(level)
             pber[str(level)].append(bool(bounds[0] <= truth.pber <= bounds[1]))
         low, high = cm.interval()
@@ -41,17 +47,32 @@ def _estimate(method: str, problem: Problem, X: Any, y: Any, seed: int, members:
     if method == "true posteriors":
         return collision_matrix_from_posteriors(problem.posteriors(X), y)
     if method == "collidescope":
-        return CollisionClassifier(members=members, limit=False, random_state=seed).fit(X, y).collision_matrix_
-    return estimate_collisions(make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)), X, y)
+        return (
+            CollisionClassifier(members=members, limit=False, random_state=seed)
+            .fit(X, y)
+            .collision_matrix_
+        )
+    return estimate_collisions(
+        make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)), X, y
+    )
 
 
 def cells(quick: bool) -> list[Cell]:
     """Samples in groups, each a cell; fewer of the default, whose fits are long."""
     rows = {"A, K=3": 750, "A, K=5": 1250, "D": 3000}
     names = ["A, K=3"] if quick else list(PROBLEMS)
-    plan = {method: (2, 1) if quick else (2, 5) if method == METHODS[-1] else (10, 3) for method in METHODS}
+    plan = {
+        method: (2, 1) if quick else (2, 5) if method == METHODS[-1] else (10, 3)
+        for method in METHODS
+    }
     return [
-        {"problem": name, "method": method, "rows": rows[name], "samples": samples, "first_seed": samples * group}
+        {
+            "problem": name,
+            "method": method,
+            "rows": rows[name],
+            "samples": samples,
+            "first_seed": samples * group,
+        }
         | ({"members": ["linear"] if quick else "auto"} if method == METHODS[-1] else {})
         for method in METHODS[::-1]
         for name in names[::-1]

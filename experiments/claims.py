@@ -14,7 +14,12 @@ from experiments.store import Experiment, stale
 Record = dict[str, Any]
 WORDS = {True: "held", False: "**did not hold**", None: "cannot be told"}
 #: Methods that are the paper's own, and ours, in the list of all claims.
-PAPER = ("literal paper", "pair-wise, literal", "the paper's network", "the paper's network, 80-10-10")
+PAPER = (
+    "literal paper",
+    "pair-wise, literal",
+    "the paper's network",
+    "the paper's network, 80-10-10",
+)
 OURS = "collidescope"
 
 
@@ -36,7 +41,10 @@ class Section(NamedTuple):
 
 def claims(rows: Iterable[Claim], head: str = "the paper claims") -> str:
     """A table of claim, method, what we got and verdict."""
-    return table([head, "method", "we got", "verdict"], [[c.claim, c.method, c.got, WORDS[c.held]] for c in rows])
+    return table(
+        [head, "method", "we got", "verdict"],
+        [[c.claim, c.method, c.got, WORDS[c.held]] for c in rows],
+    )
 
 
 def summary(sections: Iterable[Section]) -> str:
@@ -47,7 +55,9 @@ def summary(sections: Iterable[Section]) -> str:
         link = f"[{title}](#{re.sub(r'[^a-z0-9 -]', '', title.lower()).replace(' ', '-')})"
         for claim in dict.fromkeys(c.claim for c in section.claims):
             own = [c for c in section.claims if c.claim == claim]
-            sides = [[c.held for c in own if c.method in names] for names in (("", *PAPER), ("", OURS))]
+            sides = [
+                [c.held for c in own if c.method in names] for names in (("", *PAPER), ("", OURS))
+            ]
             rows.append([link, claim, *map(_together, sides)])
     return table(["section", "the paper claims", "by the paper's own method", "by ours"], rows)
 
@@ -64,7 +74,11 @@ def _together(verdicts: list[bool | None]) -> str:
 def not_again(experiment: Experiment) -> str:
     """Which methods have records of earlier settings alone."""
     present = {cell["method"] for cell in experiment.cells(False)}
-    old = [method for method in dict.fromkeys(cell["method"] for cell in stale(experiment)) if method in present]
+    old = [
+        method
+        for method in dict.fromkeys(cell["method"] for cell in stale(experiment))
+        if method in present
+    ]
     return f"*Not run again with the present settings yet: {', '.join(old)}.*" if old else ""
 
 
@@ -85,7 +99,10 @@ def by_method(records: list[Record], column: Any, measure: Any) -> dict[str, dic
             value = measure(scores)
             if value is not None:
                 found.setdefault(method, {}).setdefault(column(record["cell"]), []).append(value)
-    return {method: {key: np.array(values) for key, values in columns.items()} for method, columns in found.items()}
+    return {
+        method: {key: np.array(values) for key, values in columns.items()}
+        for method, columns in found.items()
+    }
 
 
 def mean_and_error(values: np.ndarray) -> str:
@@ -96,13 +113,19 @@ def mean_and_error(values: np.ndarray) -> str:
 
 
 def method_table(
-    found: dict[str, dict[Any, np.ndarray]], order: list[str], columns: dict[Any, str], reference: tuple[str, ...] = ()
+    found: dict[str, dict[Any, np.ndarray]],
+    order: list[str],
+    columns: dict[Any, str],
+    reference: tuple[str, ...] = (),
 ) -> str:
     """Methods by columns, the lowest of each column in bold (``reference`` rows know the truth and do not compete)."""
     present = [m for m in order if m in found] + [m for m in found if m not in order]
     rows = []
     lowest = {
-        key: min((found[m][key].mean() for m in present if m not in reference and key in found[m]), default=np.inf)
+        key: min(
+            (found[m][key].mean() for m in present if m not in reference and key in found[m]),
+            default=np.inf,
+        )
         for key in columns
     }
     for method in present:

@@ -22,10 +22,16 @@ from sklearn.datasets import load_digits, load_iris
 
 from collidescope import CollisionMatrix, collision_matrix_from_posteriors, count_collisions
 from collidescope.counting import repeated_rows
-from collidescope.estimate import shrunk_collision_matrix
 from collidescope.matrix import UNSEEN
+from collidescope.onestep import shrunk_collision_matrix
 from experiments.measures import tvd
-from experiments.real_data import load_adult, load_brfss, load_covertype, load_law_school, load_letter
+from experiments.real_data import (
+    load_adult,
+    load_brfss,
+    load_covertype,
+    load_law_school,
+    load_letter,
+)
 from experiments.store import Cell, Experiment
 from experiments.tabular import (
     BOOSTING,
@@ -95,10 +101,14 @@ def run(cell: Cell) -> Result:
     rows = np.flatnonzero(repeated) if cell["train"] == "repeated" else np.arange(len(y))
     available = len(rows)
     if cell["rows"] is not None and cell["rows"] < available:
-        rows = np.sort(np.random.default_rng(cell["seed"]).choice(rows, cell["rows"], replace=False))
+        rows = np.sort(
+            np.random.default_rng(cell["seed"]).choice(rows, cell["rows"], replace=False)
+        )
     P, _ = posteriors(cell["method"], X.iloc[rows], y[rows], cell["seed"], cell["settings"])
     scored = repeated[rows]
-    estimator = shrunk_collision_matrix if cell["method"] == OURS else collision_matrix_from_posteriors
+    estimator = (
+        shrunk_collision_matrix if cell["method"] == OURS else collision_matrix_from_posteriors
+    )
     estimated = estimator(P[scored], y[rows][scored], classes=counted.classes)
     found = {
         "columns": list(X.columns),
@@ -134,7 +144,9 @@ def compare(counted: CollisionMatrix, estimated: CollisionMatrix) -> Result:
     return {
         "mean_tvd": mean,
         "max_tvd": largest,
-        "weighted_tvd": float(counted.priors @ np.abs(estimated.matrix - counted.matrix).sum(axis=1) / 2),
+        "weighted_tvd": float(
+            counted.priors @ np.abs(estimated.matrix - counted.matrix).sum(axis=1) / 2
+        ),
         "z": z.tolist(),
         "largest_z": float(np.abs(z).max()),
         "share_within_2": float((np.abs(z) < 2).mean()),
@@ -162,7 +174,13 @@ def _cells(quick: bool) -> list[Cell]:
             if quick and method == OURS:
                 settings = {"max_epochs": 20, "cv": 3}
             rows = 400 if quick else LIMITS.get(name)
-            cell = {"dataset": name, "method": method, "seed": 0, "rows": rows, "settings": settings}
+            cell = {
+                "dataset": name,
+                "method": method,
+                "seed": 0,
+                "rows": rows,
+                "settings": settings,
+            }
             cells.append(cell | {"train": "repeated"})
             if name == "letter":
                 cells.append(cell | {"train": "all"})

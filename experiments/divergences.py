@@ -27,7 +27,10 @@ from experiments.tabular import rounded
 SCALES = (1.0, 2.0)
 GRID = [round(0.05 * i, 2) for i in range(81)]
 SAMPLED = [round(0.25 * i, 2) for i in range(13)]
-MODELS = {"linear": LogisticRegression(), "quadratic": make_pipeline(PolynomialFeatures(2), LogisticRegression())}
+MODELS = {
+    "linear": LogisticRegression(),
+    "quadratic": make_pipeline(PolynomialFeatures(2), LogisticRegression()),
+}
 #: Quadrature is right to about 1e-13; inequalities and identities are held to this.
 TOLERANCE = 1e-9
 #: Second differences below this may be rounding, in the flat tails.
@@ -56,7 +59,9 @@ def exact(scale: float, distances: list[float]) -> dict[str, Any]:
     return rounded({"distances": distances, **columns, "kl_reversed": backward})
 
 
-def estimate(scale: float, model: str, rows: int, distances: list[float], seed: int) -> dict[str, Any]:
+def estimate(
+    scale: float, model: str, rows: int, distances: list[float], seed: int
+) -> dict[str, Any]:
     """Divergences of samples of ``rows`` each, with the interval of the collision divergence, and the truth."""
     points = []
     for number, mu in enumerate(distances):
@@ -96,7 +101,9 @@ def check_claims(distances: list[float], step: float) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
 
     def claim(source: str, statement: str, holds: bool, measured: str) -> None:
-        found.append({"source": source, "claim": statement, "holds": bool(holds), "measured": measured})
+        found.append(
+            {"source": source, "claim": statement, "holds": bool(holds), "measured": measured}
+        )
 
     claim(
         "paper",
@@ -146,12 +153,15 @@ def check_claims(distances: list[float], step: float) -> list[dict[str, Any]]:
         "paper",
         "that shape is distinct from total variation, Hellinger and KL",
         not others,
-        "none of the three has an inflection point at μ > 0" if not others else f"also in {', '.join(others)}",
+        "none of the three has an inflection point at μ > 0"
+        if not others
+        else f"also in {', '.join(others)}",
     )
     claim(
         "paper",
         "the shape is unique (for other divergences and scales as well)",
-        not bends["Hellinger squared"] and not any(unequal[name] for name in unequal if name != "collision"),
+        not bends["Hellinger squared"]
+        and not any(unequal[name] for name in unequal if name != "collision"),
         f"the squared Hellinger distance bends twice too, at μ = ±{bends['Hellinger squared'][0]:.2f}; "
         f"with scales 1 and {SCALES[-1]:g} so do "
         + ", ".join(name for name in unequal if unequal[name] and name != "collision"),
@@ -163,7 +173,12 @@ def check_claims(distances: list[float], step: float) -> list[dict[str, Any]]:
         ("D ≤ 2 Hellinger²", 2 * H2 - D),
         ("D ≤ KL", KL - D),
     ):
-        claim("known", statement, gap.min() >= -TOLERANCE, f"smallest gap {gap.min():.2g} over {len(gap)} pairs")
+        claim(
+            "known",
+            statement,
+            gap.min() >= -TOLERANCE,
+            f"smallest gap {gap.min():.2g} over {len(gap)} pairs",
+        )
     forward, backward = divergences(*pair(1.0, 2.0)), divergences(*reversed(pair(1.0, 2.0)))
     claim(
         "known",
@@ -214,14 +229,25 @@ def inflections(step: float, scale: float = 1.0) -> dict[str, list[float]]:
 def _cells(quick: bool) -> list[Cell]:
     distances = GRID[::8] if quick else GRID
     sampled, rows, seeds = (SAMPLED[::4], 200, 1) if quick else (SAMPLED, 2_000, 10)
-    cells: list[Cell] = [{"part": "exact", "scale": scale, "distances": distances} for scale in SCALES]
+    cells: list[Cell] = [
+        {"part": "exact", "scale": scale, "distances": distances} for scale in SCALES
+    ]
     cells.append({"part": "claims", "distances": distances, "step": 0.05 if quick else 0.01})
     return cells + [
-        {"part": "estimate", "scale": scale, "model": model, "rows": rows, "distances": sampled, "seed": seed}
+        {
+            "part": "estimate",
+            "scale": scale,
+            "model": model,
+            "rows": rows,
+            "distances": sampled,
+            "seed": seed,
+        }
         for scale in SCALES
         for model in MODELS
         for seed in range(seeds)
     ]
 
 
-DIVERGENCES = Experiment("divergences", "The collision divergence beside its relatives", _cells, run)
+DIVERGENCES = Experiment(
+    "divergences", "The collision divergence beside its relatives", _cells, run
+)

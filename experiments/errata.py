@@ -43,7 +43,10 @@ def shift(K: int, rows: int) -> dict[str, Any]:
         q = np.stack([np.nanmean(V[:, y == k], axis=1) for k in range(K)], axis=1)
         G = gramian_from_similarities(q, y)
         S = recover(G).matrix
-        found[name] = {"row_sum": float(G.sum(axis=1).mean()), "S": tvd(S, problem.collision_matrix().matrix)}
+        found[name] = {
+            "row_sum": float(G.sum(axis=1).mean()),
+            "S": tvd(S, problem.collision_matrix().matrix),
+        }
     return found
 
 
@@ -99,7 +102,9 @@ def solver(K: int, references: int, rows: int) -> dict[str, Any]:
     S = problem.collision_matrix().matrix
     q = np.stack([(Y @ P[y == k].T).mean(axis=1) for k in range(K)], axis=1)
     found = {"inverse": solve_posteriors(q, S, solver="inverse"), "simplex": solve_posteriors(q, S)}
-    found |= {f"simplex, ridge {ridge}": solve_posteriors(q, S, ridge=ridge) for ridge in (0.01, 0.1)}
+    found |= {
+        f"simplex, ridge {ridge}": solve_posteriors(q, S, ridge=ridge) for ridge in (0.01, 0.1)
+    }
     return {name: tvd(posterior, Y)[0] for name, posterior in found.items()}
 
 

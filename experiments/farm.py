@@ -49,7 +49,9 @@ def replayed(step, images=True):
             try:
                 with torch.cuda.graph(graph, capture_error_mode="thread_local"):
                     loss = step(module, objective, optimizer, given)
-            except RuntimeError as error:  # something in the step waits for the GPU: such steps are made one by one
+            except (
+                RuntimeError
+            ) as error:  # something in the step waits for the GPU: such steps are made one by one
                 print(f"not recorded: {str(error).splitlines()[0]}", flush=True)
                 kept[shapes] = None
                 return step(module, objective, optimizer, batch)
@@ -81,14 +83,19 @@ def work(queues, done, gpu, graphs):
             except Empty:
                 break
             start, error = time.time(), ""
-            words = {key: cell.get(key) for key in ("method", "arguments", "dataset", "seed", "fold")}
+            words = {
+                key: cell.get(key) for key in ("method", "arguments", "dataset", "seed", "fold")
+            }
             try:
                 fold = cell.pop("fold", None)
                 if fold is None or mnist.last_fold(cell, fold):
                     done.put((name, _record(EXPERIMENTS[name].run, cell)))
             except Exception as problem:  # one cell must not take the others with it
                 error = repr(problem)[:300]
-            print(f"{time.time() - start:.0f} s {name} {words} {'gpu' if gpu else 'cpu'} {error}", flush=True)
+            print(
+                f"{time.time() - start:.0f} s {name} {words} {'gpu' if gpu else 'cpu'} {error}",
+                flush=True,
+            )
 
 
 def plan():
@@ -102,8 +109,14 @@ def plan():
         for cell in experiment.cells(False):
             if key_of(cell) not in done:
                 queue = "cpu" if cell.get("method", "collidescope") == "collidescope" else "gpu"
-                folds = [{"fold": fold} for fold in range(cell["cv"])] if cell.get("model") == "pairwise" else [{}]
-                lines += [(cell.get("seed", 0), json.dumps([queue, name, cell | fold])) for fold in folds]
+                folds = (
+                    [{"fold": fold} for fold in range(cell["cv"])]
+                    if cell.get("model") == "pairwise"
+                    else [{}]
+                )
+                lines += [
+                    (cell.get("seed", 0), json.dumps([queue, name, cell | fold])) for fold in folds
+                ]
     print("\n".join(line for _, line in sorted(lines, key=lambda pair: pair[0])))
 
 
@@ -118,9 +131,16 @@ def main():
         name, experiment, cell = json.loads(line)
         queues[name].put((experiment, cell))
     orders = {True: ("gpu", "net"), False: ("cpu", "net")}
-    count = {True: int(os.environ.get("GPU_WORKERS", "6")), False: int(os.environ.get("CPU_WORKERS", "10"))}
+    count = {
+        True: int(os.environ.get("GPU_WORKERS", "6")),
+        False: int(os.environ.get("CPU_WORKERS", "10")),
+    }
     workers = [
-        spawn.Process(target=work, args=([queues[name] for name in orders[gpu]], done, gpu, graphs), daemon=True)
+        spawn.Process(
+            target=work,
+            args=([queues[name] for name in orders[gpu]], done, gpu, graphs),
+            daemon=True,
+        )
         for gpu in (True, False)
         for _ in range(count[gpu])
     ]

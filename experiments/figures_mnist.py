@@ -35,7 +35,9 @@ def draw_matrix(record: dict[str, Any], path: str | Path, correction: str = "pri
     A record of the pair-wise model holds two: ``correction`` is "prior" or "none".
     """
     result = record["result"]
-    S = 100 * np.array(result["corrections"][correction]["S"] if "corrections" in result else result["S"])
+    S = 100 * np.array(
+        result["corrections"][correction]["S"] if "corrections" in result else result["S"]
+    )
     K, classes = len(S), result["classes"]
     own = np.eye(K, dtype=bool)
     with matplotlib.rc_context(STYLE):
@@ -49,7 +51,16 @@ def draw_matrix(record: dict[str, Any], path: str | Path, correction: str = "pri
             dark = not own[i, j] and norm(max(S[i, j], LEAST)) > 0.65
             text = f"{S[i, j]:.1f}" if own[i, j] else _percent(S[i, j])
             weight = "bold" if own[i, j] else "normal"
-            axes.text(j, i, text, ha="center", va="center", fontsize=9, color="white" if dark else INK, weight=weight)
+            axes.text(
+                j,
+                i,
+                text,
+                ha="center",
+                va="center",
+                fontsize=9,
+                color="white" if dark else INK,
+                weight=weight,
+            )
         axes.set_xticks(range(K), classes)
         axes.set_yticks(range(K), classes)
         axes.tick_params(length=0)
@@ -57,7 +68,9 @@ def draw_matrix(record: dict[str, Any], path: str | Path, correction: str = "pri
         axes.set_ylabel("digit that was meant")
         axes.set_title("Collision matrix S (per cent)")
         bar = figure.colorbar(heat, ax=axes, shrink=0.8, extend="min")
-        ticks = [tick for tick in (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30) if norm.vmin <= tick <= norm.vmax]
+        ticks = [
+            tick for tick in (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30) if norm.vmin <= tick <= norm.vmax
+        ]
         bar.set_ticks(ticks, labels=[f"{tick:g} %" for tick in ticks], minor=False)
         bar.ax.minorticks_off()
         save(figure, Path(path))
@@ -91,13 +104,18 @@ def draw_ambiguous(record: dict[str, Any], path: str | Path) -> None:
 def draw_pairs(record: dict[str, Any], path: str | Path) -> None:
     """The most colliding pairs with their 95 % intervals, largest on top."""
     top = record["result"]["top"]
-    rate, low, high = (100 * np.array([pair[name] for pair in top], dtype=float) for name in ("rate", "low", "high"))
+    rate, low, high = (
+        100 * np.array([pair[name] for pair in top], dtype=float)
+        for name in ("rate", "low", "high")
+    )
     place = np.arange(len(top))[::-1]
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(6.4, 0.36 * len(top) + 1.1), layout="constrained")
         axes = figure.subplots()
         spread = np.nan_to_num([rate - low, high - rate]).clip(min=0)
-        axes.errorbar(rate, place, xerr=spread, fmt="o", color=ACCENT, ecolor=INK, capsize=3, markersize=6)
+        axes.errorbar(
+            rate, place, xerr=spread, fmt="o", color=ACCENT, ecolor=INK, capsize=3, markersize=6
+        )
         axes.set_yticks(place, [f"{pair['class']} seen again as {pair['other']}" for pair in top])
         axes.set_xlim(left=0)
         axes.set_ylim(-0.6, len(top) - 0.4)
@@ -128,7 +146,9 @@ def _bars(axes: Any, image: dict[str, Any], first: bool) -> None:
     posterior = image["posterior"]
     digits = np.arange(len(posterior))
     colours = [ACCENT if digit == image["label"] else QUIET for digit in digits]
-    axes.vlines(digits, 0, posterior, colours, linewidth=7)  # a single object: bars would double the size of an SVG
+    axes.vlines(
+        digits, 0, posterior, colours, linewidth=7
+    )  # a single object: bars would double the size of an SVG
     axes.set_xlim(-0.7, len(digits) - 0.3)
     axes.set_ylim(0, 1.05)
     axes.set_yticks([0, 0.5, 1] if first else [], ["0", "½", "1"] if first else [])

@@ -19,7 +19,9 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def where(environment: dict[str, Any]) -> str:
     """When and on what something was measured."""
-    versions = ", ".join(f"{name} {number}" for name, number in environment["versions"].items() if number)
+    versions = ", ".join(
+        f"{name} {number}" for name, number in environment["versions"].items() if number
+    )
     gpu = f", {environment['gpu']}" if "gpu" in environment else ""
     return (
         f"{environment['date']}, {environment['processor']} ({environment['cores']} cores){gpu}, "
@@ -47,4 +49,7 @@ def earlier_pool(pools: Sequence[int]) -> str:
 
 def best(values: Sequence[float], texts: Sequence[str]) -> list[str]:
     """The lowest in bold."""
-    return [f"**{text}**" if value == min(values) else text for value, text in zip(values, texts, strict=True)]
+    return [
+        f"**{text}**" if value == min(values) else text
+        for value, text in zip(values, texts, strict=True)
+    ]

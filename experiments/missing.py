@@ -42,7 +42,11 @@ def pairs(K: int, m: int, samples: int) -> dict[str, Any]:
         q = np.stack([similarity[:, y_other == k].mean(axis=1) for k in range(K)], axis=1)
         G = gramian_from_similarities(q, y)
         errors.append(
-            [np.abs(G - truth @ truth.T).mean(), np.abs(G - truth @ truth.T).max(), tvd(recover(G).matrix, truth)[0]]
+            [
+                np.abs(G - truth @ truth.T).mean(),
+                np.abs(G - truth @ truth.T).max(),
+                tvd(recover(G).matrix, truth)[0],
+            ]
         )
     mean = np.mean(errors, axis=0)
     return {"G": float(mean[0]), "G_largest": float(mean[1]), "S": float(mean[2])}
@@ -59,8 +63,12 @@ def descent(K: int, ratio: float, count: int, steps: int) -> dict[str, Any]:
         priors = B.sum(axis=1)
         S = B / priors[:, None]
         errors["root"].append(tvd(recover(S @ S.T, priors).matrix, S)[0])
-        errors["descent"].append(tvd(recover(S @ S.T, priors, method="gradient", max_iter=steps).matrix, S)[0])
-    return {name: float(np.mean(values)) for name, values in errors.items()} | {"worst_descent": max(errors["descent"])}
+        errors["descent"].append(
+            tvd(recover(S @ S.T, priors, method="gradient", max_iter=steps).matrix, S)[0]
+        )
+    return {name: float(np.mean(values)) for name, values in errors.items()} | {
+        "worst_descent": max(errors["descent"])
+    }
 
 
 def cost(seed: int, rows: int) -> dict[str, Any]:
@@ -80,12 +88,18 @@ def cost(seed: int, rows: int) -> dict[str, Any]:
     for method in ("uniform", "over-sampling", "larger loss"):
         torch.manual_seed(seed)
         rng = np.random.default_rng(seed)
-        network = torch.nn.Sequential(torch.nn.Linear(X.shape[1], HIDDEN), torch.nn.ReLU(), torch.nn.Linear(HIDDEN, K))
+        network = torch.nn.Sequential(
+            torch.nn.Linear(X.shape[1], HIDDEN), torch.nn.ReLU(), torch.nn.Linear(HIDDEN, K)
+        )
         optimiser = torch.optim.Adam(network.parameters(), lr=1e-2)
         excess = np.zeros((K, K))
         for _ in range(EPOCHS):
-            classes = 1 + K * (excess + excess.T).sum(axis=1) if method == "over-sampling" else np.ones(K)
-            weight = torch.from_numpy(1 + K * excess if method == "larger loss" else np.ones((K, K))).float()
+            classes = (
+                1 + K * (excess + excess.T).sum(axis=1) if method == "over-sampling" else np.ones(K)
+            )
+            weight = torch.from_numpy(
+                1 + K * excess if method == "larger loss" else np.ones((K, K))
+            ).float()
             order = rng.choice(len(y), len(y), p=classes[y] / classes[y].sum())
             for start in range(0, len(y), BATCH):
                 batch = torch.from_numpy(order[start : start + BATCH])
@@ -96,17 +110,27 @@ def cost(seed: int, rows: int) -> dict[str, Any]:
                 optimiser.step()
             with torch.no_grad():
                 said = network(held).argmax(dim=1).numpy()
-            confusion = np.stack([np.bincount(said[y_held == k], minlength=K) for k in range(K)]).astype(float)
+            confusion = np.stack(
+                [np.bincount(said[y_held == k], minlength=K) for k in range(K)]
+            ).astype(float)
             confusion /= np.maximum(confusion.sum(axis=1, keepdims=True), 1)
             excess = np.maximum(confusion - S, 0) * (1 - np.eye(K))
         with torch.no_grad():
             right = network(test).argmax(dim=1).numpy() == y_test
         recall = [float(right[y_test == k].mean()) for k in range(K)]
-        found[method] = {"accuracy": float(right.mean()), "balanced": float(np.mean(recall)), "worst": min(recall)}
+        found[method] = {
+            "accuracy": float(right.mean()),
+            "balanced": float(np.mean(recall)),
+            "worst": min(recall),
+        }
     return found
 
 
-CLAIMS: dict[str, Callable[..., dict[str, Any]]] = {"pairs": pairs, "descent": descent, "cost": cost}
+CLAIMS: dict[str, Callable[..., dict[str, Any]]] = {
+    "pairs": pairs,
+    "descent": descent,
+    "cost": cost,
+}
 
 
 def cells(quick: bool) -> list[Cell]:
@@ -129,4 +153,6 @@ def cells(quick: bool) -> list[Cell]:
     ]
 
 
-MISSING = Experiment("missing", "Claims that the paper leaves untested: m pairs, descent from I, costs", cells, run)
+MISSING = Experiment(
+    "missing", "Claims that the paper leaves untested: m pairs, descent from I, costs", cells, run
+)

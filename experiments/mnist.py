@@ -69,7 +69,13 @@ def cells(quick: bool) -> list[Cell]:
     if quick:
         shared |= {"data": "digits", "cv": 2, "batch_size": 16}
         factorised |= {"max_epochs": 6, "learning_rate": 5e-3, "width": 8}
-        pairwise |= {"max_epochs": 6, "learning_rate": 3e-3, "width": 8, "n_references": 4, "descent_steps": 500}
+        pairwise |= {
+            "max_epochs": 6,
+            "learning_rate": 3e-3,
+            "width": 8,
+            "n_references": 4,
+            "descent_steps": 500,
+        }
     models = {"factorised": ("factorised convolutional encoder", factorised)}
     models["pairwise"] = ("pairwise ResNet-18", pairwise)
     return [
@@ -87,7 +93,9 @@ def run(cell: Cell) -> dict[str, Any]:
     _say(f"{cell['method']}: {len(data.labels):,} images of {data.images.shape[1:]}")
     result = {"factorised": run_factorised, "pairwise": run_pairwise}[cell["model"]](cell, data)
     rows, k = len(data.labels), len(np.unique(data.labels))
-    return plain({"rows": rows, "classes": list(range(k)), "shape": data.images.shape[1:], **result})
+    return plain(
+        {"rows": rows, "classes": list(range(k)), "shape": data.images.shape[1:], **result}
+    )
 
 
 def load_data(name: str) -> Data:
@@ -100,7 +108,10 @@ def load_data(name: str) -> Data:
     images = (bunch.images * 15).astype(np.uint8).repeat(2, axis=1).repeat(2, axis=2)
     labels = bunch.target.astype(np.intp)
     of_each = np.stack([np.flatnonzero(labels == k)[: QUICK_TRAIN + QUICK_TEST] for k in range(10)])
-    train, test = np.sort(of_each[:, :QUICK_TRAIN].ravel()), np.sort(of_each[:, QUICK_TRAIN:].ravel())
+    train, test = (
+        np.sort(of_each[:, :QUICK_TRAIN].ravel()),
+        np.sort(of_each[:, QUICK_TRAIN:].ravel()),
+    )
     return Data(images[train], labels[train], images[test], labels[test])
 
 
@@ -113,12 +124,17 @@ def run_factorised(cell: Cell, data: Data) -> dict[str, Any]:
     settings = {name: cell[name] for name in names}
     start = time.perf_counter()
     clf = CollisionClassifier(
-        limit=False, random_state=cell["seed"], verbose=1, **estimator_settings({"model": encoder} | settings)
+        limit=False,
+        random_state=cell["seed"],
+        verbose=1,
+        **estimator_settings({"model": encoder} | settings),
     )
     clf.fit(as_input(data.images), data.labels)
     fitted = time.perf_counter()
     training = seconds_of(clf.history_)
-    _say(f"fitted in {fitted - start:.0f} s, {training:.0f} s of them training; epochs {epochs_of(clf.history_)}")
+    _say(
+        f"fitted in {fitted - start:.0f} s, {training:.0f} s of them training; epochs {epochs_of(clf.history_)}"
+    )
     P_test = clf.predict_proba(as_input(data.test_images))
     tested = time.perf_counter()
     cm, P, y = clf.collision_matrix_, clf.posteriors_, data.labels
@@ -145,9 +161,15 @@ def run_factorised(cell: Cell, data: Data) -> dict[str, Any]:
         "held_out_losses": losses_of(clf.history_),
         "weights": n_weights(encoder(1, cm.n_classes)),
         "images": ambiguous_images(P, data, [(pair["class"], pair["other"]) for pair in top]),
-        "seconds": {"training": training, "rest_of_fit": fitted - start - training, "test": tested - fitted},
+        "seconds": {
+            "training": training,
+            "rest_of_fit": fitted - start - training,
+            "test": tested - fitted,
+        },
     }
-    _say(f"held-out accuracy {result['held_out']['accuracy']:.4f}, test accuracy {result['test']['accuracy']:.4f}")
+    _say(
+        f"held-out accuracy {result['held_out']['accuracy']:.4f}, test accuracy {result['test']['accuracy']:.4f}"
+    )
     return result
 
 
@@ -161,11 +183,15 @@ def run_pairwise(cell: Cell, data: Data) -> dict[str, Any]:
     y, K = data.labels, len(np.unique(data.labels))
     q, histories, seconds = score_folds(cell, data)
     start = time.perf_counter()
-    readings = {name: read_similarities(q[name], y, name == "none", cell["descent_steps"]) for name in q}
+    readings = {
+        name: read_similarities(q[name], y, name == "none", cell["descent_steps"]) for name in q
+    }
     seconds["recovery"] = time.perf_counter() - start
     for name, (found, _) in readings.items():
         sums = found["row_sums"]
-        _say(f"correction {name!r}: rows of G sum to {sums.min():.3f}…{sums.max():.3f}, {found['accuracy']:.4f} right")
+        _say(
+            f"correction {name!r}: rows of G sum to {sums.min():.3f}…{sums.max():.3f}, {found['accuracy']:.4f} right"
+        )
     return {
         "corrections": {name: found for name, (found, _) in readings.items()},
         "images": ambiguous_images(readings["none"][1], data, KNOWN_PAIRS, readings["prior"][1]),
@@ -178,7 +204,9 @@ def run_pairwise(cell: Cell, data: Data) -> dict[str, Any]:
     }
 
 
-def score_folds(cell: Cell, data: Data) -> tuple[dict[str, FloatArray], list[dict[str, Any]], dict[str, float]]:
+def score_folds(
+    cell: Cell, data: Data
+) -> tuple[dict[str, FloatArray], list[dict[str, Any]], dict[str, float]]:
     """Held-out class similarities of all images by both readings, with folds, seeds and references of the classifier.
 
     A fold that is done is kept in the folder of temporary files until all are, so that a run that was stopped goes on.
@@ -188,7 +216,9 @@ def score_folds(cell: Cell, data: Data) -> tuple[dict[str, FloatArray], list[dic
     for number in range(cell["cv"]):
         with np.load(keep_fold(cell, data, number), allow_pickle=False) as kept:
             for name in ("none", "prior"):
-                q.setdefault(name, np.full((len(data.labels), kept[name].shape[1]), np.nan))[kept["test"]] = kept[name]
+                q.setdefault(name, np.full((len(data.labels), kept[name].shape[1]), np.nan))[
+                    kept["test"]
+                ] = kept[name]
             notes = json.loads(str(kept["notes"]))
         histories.append(notes["history"])
         seconds = {name: total + notes["seconds"][name] for name, total in seconds.items()}
@@ -217,7 +247,9 @@ def keep_fold(cell: Cell, data: Data, number: int) -> Path:
     folds = list(StratifiedKFold(cell["cv"], shuffle=True, random_state=fold_seed).split(y, y))
     rng = np.random.default_rng(reference_seed)
     # Folds draw their references from one stream, so those of earlier folds are drawn as well.
-    references = [choose_references(y[test], cell["n_references"], rng) for _, test in folds[: number + 1]][-1]
+    references = [
+        choose_references(y[test], cell["n_references"], rng) for _, test in folds[: number + 1]
+    ][-1]
     train, test = folds[number]
     found = score_fold(cell, X[train], y[train], X[test], y[test], references, seeds[number])
     content = io.BytesIO()
@@ -264,7 +296,10 @@ def score_fold(
     own = np.full(len(y_test), -1)
     own[references] = np.arange(len(references))
     scoring = time.perf_counter() - start
-    notes = {"history": fold.history, "seconds": {"training": seconds_of([fold.history]), "scoring": scoring}}
+    notes = {
+        "history": fold.history,
+        "seconds": {"training": seconds_of([fold.history]), "scoring": scoring},
+    }
     # logit Sim = logit V - log(K - 1)
     shifted = V / (V + (K - 1) * (1 - V))
     codes = y_test[references]
@@ -275,7 +310,9 @@ def score_fold(
     }
 
 
-def class_means(scores: FloatArray, codes: npt.NDArray[np.intp], own: npt.NDArray[np.intp], K: int) -> FloatArray:
+def class_means(
+    scores: FloatArray, codes: npt.NDArray[np.intp], own: npt.NDArray[np.intp], K: int
+) -> FloatArray:
     """q[x, k]: mean score of x with the references of class k, other than x itself (``own``: its place, or -1)."""
     kept = own[:, None] != np.arange(len(codes))
     onto = np.eye(K)[codes]
@@ -338,7 +375,10 @@ def doubt(P: FloatArray, y: npt.NDArray[np.intp]) -> dict[str, dict[str, float]]
     groups = {"one_hot": first > ONE_HOT, "split": second > SPLIT}
     return {
         name: {"images": int(chosen.sum())}
-        | {"first": float(first[chosen].mean()), "first_right": float((order[:, 0] == y)[chosen].mean())}
+        | {
+            "first": float(first[chosen].mean()),
+            "first_right": float((order[:, 0] == y)[chosen].mean()),
+        }
         | {"either_right": float((order[:, :2] == y[:, None]).any(axis=1)[chosen].mean())}
         for name, chosen in groups.items()
         if chosen.any()
@@ -350,7 +390,9 @@ def calibration(P: FloatArray, y: npt.NDArray[np.intp]) -> dict[str, float]:
     logits = np.log(np.maximum(P, SMALLEST))
 
     def loss(log_temperature: float) -> float:
-        return float(-log_softmax(logits / np.exp(log_temperature), axis=1)[np.arange(len(y)), y].mean())
+        return float(
+            -log_softmax(logits / np.exp(log_temperature), axis=1)[np.arange(len(y)), y].mean()
+        )
 
     best = minimize_scalar(loss, bounds=(-2, 2), method="bounded")
     return {"calibration_error": calibration_error(P, y), "temperature": float(np.exp(best.x))}
@@ -397,7 +439,9 @@ def as_input(images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
 
 def seconds_of(histories: Iterable[dict[str, list[dict[str, Any]]]]) -> float:
     """Time of all epochs."""
-    return sum(entry["seconds"] for history in histories for member in history.values() for entry in member)
+    return sum(
+        entry["seconds"] for history in histories for member in history.values() for entry in member
+    )
 
 
 def epochs_of(histories: Iterable[dict[str, list[dict[str, Any]]]]) -> list[int]:
@@ -407,7 +451,10 @@ def epochs_of(histories: Iterable[dict[str, list[dict[str, Any]]]]) -> list[int]
 
 def losses_of(histories: Iterable[dict[str, list[dict[str, Any]]]]) -> list[float]:
     """Lowest held-out loss of each fold."""
-    return [min(entry["val_loss"] for member in history.values() for entry in member) for history in histories]
+    return [
+        min(entry["val_loss"] for member in history.values() for entry in member)
+        for history in histories
+    ]
 
 
 def plain(value: Any) -> Any:

@@ -25,12 +25,17 @@ class Jitter(nn.Module):
         turn, size, down, right = torch.rand(4, len(x), device=x.device) * 2 - 1
         cosine = torch.cos(turn * TURN) * (1 + size * SIZE)
         sine = torch.sin(turn * TURN) * (1 + size * SIZE)
-        rows = [torch.stack([cosine, -sine, right * SHIFT], -1), torch.stack([sine, cosine, down * SHIFT], -1)]
+        rows = [
+            torch.stack([cosine, -sine, right * SHIFT], -1),
+            torch.stack([sine, cosine, down * SHIFT], -1),
+        ]
         grid = functional.affine_grid(torch.stack(rows, 1), list(x.shape), align_corners=False)
         return functional.grid_sample(x, grid, padding_mode="border", align_corners=False)
 
 
-def conv_encoder(channels: int, k: int, width: int = 32, dropout: float = 0.3, jitter: bool = True) -> nn.Sequential:
+def conv_encoder(
+    channels: int, k: int, width: int = 32, dropout: float = 0.3, jitter: bool = True
+) -> nn.Sequential:
     """Three pairs of 3×3 convolutions with batch norm, the side halved between them, mean over places, k logits.
 
     About 290,000 weights at the width of 32; for images of 8×8 pixels and more.
@@ -43,8 +48,14 @@ def conv_encoder(channels: int, k: int, width: int = 32, dropout: float = 0.3, j
         before = channels if stage == 0 else after // 2
         layers += [nn.MaxPool2d(2)] if stage else []
         for inputs in (before, after):
-            layers += [nn.Conv2d(inputs, after, 3, padding=1, bias=False), nn.BatchNorm2d(after), nn.ReLU(inplace=True)]
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(dropout), nn.Linear(4 * width, k))
+            layers += [
+                nn.Conv2d(inputs, after, 3, padding=1, bias=False),
+                nn.BatchNorm2d(after),
+                nn.ReLU(inplace=True),
+            ]
+    return nn.Sequential(
+        *layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(dropout), nn.Linear(4 * width, k)
+    )
 
 
 class BasicBlock(nn.Module):
@@ -58,7 +69,9 @@ class BasicBlock(nn.Module):
         self.second_norm = nn.BatchNorm2d(outputs)
         self.shortcut: nn.Module = nn.Identity()
         if stride > 1 or inputs != outputs:
-            self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+            self.shortcut = nn.Sequential(
+                nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs)
+            )
 
     def forward(self, x: Tensor) -> Tensor:
         y = functional.relu(self.first_norm(self.first(x)), inplace=True)
@@ -88,7 +101,10 @@ class ResNet18(nn.Module):
         for stage in range(4):
             after = width * 2**stage
             before = after if stage == 0 else after // 2
-            blocks += [BasicBlock(before, after, 1 if stage == 0 else 2), BasicBlock(after, after, 1)]
+            blocks += [
+                BasicBlock(before, after, 1 if stage == 0 else 2),
+                BasicBlock(after, after, 1),
+            ]
         self.blocks = nn.Sequential(*blocks)
         self.head = nn.Linear(8 * width, outputs)
         for module in self.modules():

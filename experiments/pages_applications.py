@@ -36,15 +36,31 @@ def section() -> Section:
     far = np.mean([abs(e["promise"]["pber"] / e["truth"]["pber"] - 1) for e in known])
     inside = sum(e["truth"]["inside"] for e in known)
     got = f"the promised PBER is off by {far:.0%} on average; the truth is in {inside} of {len(known)} 95% intervals"
-    rows = [Claim("merging: S tells the difficulty after classes are merged", OURS, got, bool(far < NEAR))]
+    rows = [
+        Claim(
+            "merging: S tells the difficulty after classes are merged", OURS, got, bool(far < NEAR)
+        )
+    ]
     gains = {
-        data: np.array([r["adaptive, S"]["balanced accuracy"] - r["uniform"]["balanced accuracy"] for r in found])
+        data: np.array(
+            [
+                r["adaptive, S"]["balanced accuracy"] - r["uniform"]["balanced accuracy"]
+                for r in found
+            ]
+        )
         for (data,), found in _by(results("adaptive-sampling"), "data").items()
     }
-    got = "balanced accuracy against uniform: " + ", ".join(f"{data} {_spread(g, 3)}" for data, g in gains.items())
+    got = "balanced accuracy against uniform: " + ", ".join(
+        f"{data} {_spread(g, 3)}" for data, g in gains.items()
+    )
     better = [g.mean() > Z * g.std(ddof=1) / np.sqrt(len(g)) for g in gains.values()]
     rows.append(
-        Claim("sampling: more rows of pairs confused beyond S improve a classifier", PAPER[0], got, all(better))
+        Claim(
+            "sampling: more rows of pairs confused beyond S improve a classifier",
+            PAPER[0],
+            got,
+            all(better),
+        )
     )
     losses = [
         {
@@ -54,17 +70,28 @@ def section() -> Section:
         for found in _by(results("smoothing"), "data").values()
         for moment in ("early stopping", "last epoch")
     ]
-    less = {kind: sum(each["collision matrix"] < each[kind] for each in losses) for kind in ("none", "uniform")}
+    less = {
+        kind: sum(each["collision matrix"] < each[kind] for each in losses)
+        for kind in ("none", "uniform")
+    }
     got = f"log loss below that without smoothing in {less['none']} and with uniform smoothing in {less['uniform']} of "
     got += f"{len(losses)} settings"
-    rows.append(Claim("smoothing: labels smoothed by S train better", OURS, got, less["none"] == len(losses)))
-    return Section(f"## Applications\n\nTables in [what S is for](applications.md).\n\n{claims(rows)}", rows)
+    rows.append(
+        Claim(
+            "smoothing: labels smoothed by S train better", OURS, got, less["none"] == len(losses)
+        )
+    )
+    return Section(
+        f"## Applications\n\nTables in [what S is for](applications.md).\n\n{claims(rows)}", rows
+    )
 
 
 def _by(records: list[Record], *names: str) -> dict[tuple[Any, ...], list[dict[str, Any]]]:
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for record in records:
-        groups.setdefault(tuple(str(record["cell"][name]) for name in names), []).append(record["result"])
+        groups.setdefault(tuple(str(record["cell"][name]) for name in names), []).append(
+            record["result"]
+        )
     return groups
 
 
@@ -72,7 +99,9 @@ def _spread(values: list[float] | np.ndarray, digits: int = 4) -> str:
     """Mean and 95% interval over seeds."""
     v = np.asarray(values, dtype=float)
     half = Z * v.std(ddof=1) / np.sqrt(len(v)) if len(v) > 1 else np.nan
-    return f"{v.mean():+.{digits}f} ({v.mean() - half:+.{digits}f} to {v.mean() + half:+.{digits}f})"
+    return (
+        f"{v.mean():+.{digits}f} ({v.mean() - half:+.{digits}f} to {v.mean() + half:+.{digits}f})"
+    )
 
 
 def merging() -> str:
@@ -98,8 +127,18 @@ def merging() -> str:
                 ]
             )
     known = [e["truth"]["inside"] for r in records for e in r["result"]["levels"] if "truth" in e]
-    head = ["data", "groups", "promised PBER", "retrained on the same rows, less the promise", "inside its interval"]
-    head += ["retrained on other rows", "difference covers 0", "truth inside the promise's interval"]
+    head = [
+        "data",
+        "groups",
+        "promised PBER",
+        "retrained on the same rows, less the promise",
+        "inside its interval",
+    ]
+    head += [
+        "retrained on other rows",
+        "difference covers 0",
+        "truth inside the promise's interval",
+    ]
     return f"""## Merging classes: `consolidate`
 
 Merging is exact in S: B' = AᵀBA, with no retraining. Is the promised PBER what a model trained on the merged labels
@@ -126,15 +165,26 @@ def smoothing() -> str:
         for moment in ("early stopping", "last epoch"):
             value = {k: np.array([r[moment][k]["log_loss"] for r in found]) for k in kinds}
             error = {k: np.mean([r[moment][k]["ece"] for r in found]) for k in kinds}
-            far = {k: [r[moment][k]["posterior_tvd"] for r in found if "posterior_tvd" in r[moment][k]] for k in kinds}
+            far = {
+                k: [r[moment][k]["posterior_tvd"] for r in found if "posterior_tvd" in r[moment][k]]
+                for k in kinds
+            }
             means = {k: value[k].mean() for k in kinds}
             best = min(means, key=lambda k: means[k])
             losses = [f"**{means[k]:.3f}**" if k == best else f"{means[k]:.3f}" for k in kinds]
             row = [data, moment, *losses, _spread(value["collision matrix"] - value["uniform"], 3)]
             row.append(" / ".join(f"{error[k]:.3f}" for k in kinds))
-            row.append(" / ".join(f"{np.mean(far[k]):.3f}" for k in kinds) if all(far.values()) else "")
+            row.append(
+                " / ".join(f"{np.mean(far[k]):.3f}" for k in kinds) if all(far.values()) else ""
+            )
             rows.append(row)
-    head = ["data", "stopped", *kinds, "collision matrix less uniform", "calibration error (the three)"]
+    head = [
+        "data",
+        "stopped",
+        *kinds,
+        "collision matrix less uniform",
+        "calibration error (the three)",
+    ]
     head += ["posterior TVD (the three)"]
     return f"""## Label smoothing: `smooth_labels`, `SmoothedCrossEntropy`
 
@@ -160,9 +210,18 @@ def sampling() -> str:
             row = [data, method]
             for measure in ("accuracy", "balanced accuracy", "worst class"):
                 own, base = (np.array([r[m][measure] for r in found]) for m in (method, "uniform"))
-                row.append(f"{own.mean():.3f}" + ("" if method == "uniform" else f", {_spread(own - base, 3)}"))
+                row.append(
+                    f"{own.mean():.3f}"
+                    + ("" if method == "uniform" else f", {_spread(own - base, 3)}")
+                )
             rows.append(row)
-    head = ["data", "sampling", "accuracy (and against uniform)", "balanced accuracy", "worst class"]
+    head = [
+        "data",
+        "sampling",
+        "accuracy (and against uniform)",
+        "balanced accuracy",
+        "worst class",
+    ]
     return f"""## Adaptive sampling: `AdaptiveSampler`
 
 A small network on imbalanced data, {len({r["cell"]["seed"] for r in records})} seeds; in brackets 95% intervals of
@@ -202,7 +261,14 @@ def audits() -> str:
                     f"{np.mean(join('covered')):.0%}",
                 ]
             )
-    head = ["weakness", "posteriors", "classifier", "samples", "planted pairs found", "false discoveries"]
+    head = [
+        "weakness",
+        "posteriors",
+        "classifier",
+        "samples",
+        "planted pairs found",
+        "false discoveries",
+    ]
     head += ["fixable error (truth)", "interval covers"]
     return f"""## Audit of a classifier: `audit`
 
@@ -225,7 +291,9 @@ def label_errors() -> str:
     names = [name for name in names if name not in ("rate", "lead", "lead_stderr")]
     for row in summary:
         best = max(row[name] for name in names)
-        texts = [f"**{row[name]:.3f}**" if row[name] == best else f"{row[name]:.3f}" for name in names]
+        texts = [
+            f"**{row[name]:.3f}**" if row[name] == best else f"{row[name]:.3f}" for name in names
+        ]
         lead = f"{row['lead']:+.3f} ± {row['lead_stderr']:.3f}"
         rows.append([row["data"], row["noise"], f"{row['rate']:.0%}", *texts, lead])
     return f"""## Label errors against ambiguity: `ambiguous`, `label_error_scores`

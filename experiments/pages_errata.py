@@ -24,7 +24,9 @@ def _statements() -> dict[str, list[dict[str, Any]]]:
 
 
 def _recovery() -> str:
-    stored = json.loads((BENCHMARKS / "recovery.json").read_text())["results"]["root_against_gradient"]
+    stored = json.loads((BENCHMARKS / "recovery.json").read_text())["results"][
+        "root_against_gradient"
+    ]
     rows = [[r["gramian"], str(r["K"]), f"{r['ratio']:,.0f} ×", f"{r['root_tvd']:.1e}", f"{r['gradient_tvd']:.1e}"]
             for r in stored]  # fmt: skip
     return table(["Gramian", "K", "root is faster by", "TVD, root", "TVD, gradient descent"], rows)
@@ -42,10 +44,19 @@ def _training_rows() -> str:
     for k in (3, 4, 5):
         own = [r["result"] for r in records if r["cell"]["arguments"] == [k]]
         mean = lambda name, own=own: np.mean([r[name]["S"][0] for r in own if name in r])  # noqa: E731
-        names = ("plain network", "early-stopped network: averages", "early-stopped network: one-step")
+        names = (
+            "plain network",
+            "early-stopped network: averages",
+            "early-stopped network: one-step",
+        )
         if all(any(name in r for r in own) for name in names):
             rows.append([str(k), *(f"{mean(name):.4f}" for name in names)])
-    head = ["K", "plain network, its own training rows", "early-stopped, held-out rows", "the same, one-step estimator"]
+    head = [
+        "K",
+        "plain network, its own training rows",
+        "early-stopped, held-out rows",
+        "the same, one-step estimator",
+    ]
     return table(head, rows) if rows else ""
 
 
@@ -87,7 +98,10 @@ def _best_guess() -> str:
     """Diabetes, decided at uniform priors: the draw and the best guess."""
     for record in results("tabular"):
         if record["cell"]["dataset"] == "diabetes" and record["cell"]["method"] == "collidescope":
-            drawn, best = record["result"]["decided"]["uniform"], record["result"]["optimal"]["uniform"]["by_labels"]
+            drawn, best = (
+                record["result"]["decided"]["uniform"],
+                record["result"]["optimal"]["uniform"]["by_labels"],
+            )
             return (
                 f": for diabetes, decided at uniform priors, recall {best['recall']:.2f} and precision "
                 f"{best['precision']:.2f} against {drawn['recall']:.2f} and {drawn['precision']:.2f}"
@@ -99,7 +113,9 @@ def _descent() -> str:
     own = _untried().get("descent", [])
     if not own:
         return ""
-    rows = [[str(r["K"]), f"{r['ratio']:g} : 1", f"{r['descent']:.4f}", f"{r['root']:.0e}"] for r in own]
+    rows = [
+        [str(r["K"]), f"{r['ratio']:g} : 1", f"{r['descent']:.4f}", f"{r['root']:.0e}"] for r in own
+    ]
     return (
         ". Mean TVD of S from exact Gramians of random problems whose posteriors favour the first class:\n\n"
         + table(["K", "ratio", "gradient descent", "closed-form root"], rows)
@@ -127,7 +143,10 @@ def section() -> Section:
         Claim("the lemma bounds the error of posteriors", "",
               f"an error of {lemma['error']:.2f} under a bound of {lemma['lemma']:.2f} (4)", False),
     ]  # fmt: skip
-    return Section(f"## Mathematics\n\nIn brackets the number in the [errata](errata.md).\n\n{claims(rows)}", rows)
+    return Section(
+        f"## Mathematics\n\nIn brackets the number in the [errata](errata.md).\n\n{claims(rows)}",
+        rows,
+    )
 
 
 def page() -> str:
@@ -146,7 +165,11 @@ def page() -> str:
     counted = found.get("denominator", [{"paper": 0, "pairs": 0, "rows": 0, "K": 1}])[0]
     lemma = found["lemma"][0]
     solvers = found.get("solver", [])
-    names = [n for n in solvers[0] if n not in ("statement", "K", "references", "rows")] if solvers else []
+    names = (
+        [n for n in solvers[0] if n not in ("statement", "K", "references", "rows")]
+        if solvers
+        else []
+    )
     solver = table(["K", *names], [[str(r["K"]), *(f"{r[n]:.3f}" for n in names)] for r in solvers])
     balance = found["balance"][0]
     text = f"""# Errata and strengthenings

@@ -30,15 +30,24 @@ def _pairs(S: np.ndarray, count: int) -> list[tuple[int, int]]:
 def _range(values: list[float], digits: int = 4) -> str:
     """Mean, and the ends over runs."""
     text = f"{np.mean(values):.{digits}f}"
-    return text if len(values) < 2 else f"{text} ({min(values):.{digits}f} to {max(values):.{digits}f})"
+    return (
+        text
+        if len(values) < 2
+        else f"{text} ({min(values):.{digits}f} to {max(values):.{digits}f})"
+    )
 
 
 def mnist(figures: Path) -> Section:
     records = sorted(results("mnist"), key=lambda record: record["cell"]["seed"])
-    encoders, pairs = ([r for r in records if r["cell"]["model"] == model] for model in ("factorised", "pairwise"))
+    encoders, pairs = (
+        [r for r in records if r["cell"]["model"] == model] for model in ("factorised", "pairwise")
+    )
     if not (encoders and pairs):
         return Section("")
-    for draw, name in ((figures_mnist.draw_matrix, "s.svg"), (figures_mnist.draw_pairs, "pairs.svg")):
+    for draw, name in (
+        (figures_mnist.draw_matrix, "s.svg"),
+        (figures_mnist.draw_pairs, "pairs.svg"),
+    ):
         draw(encoders[0], figures / f"mnist-{name}")
     figures_mnist.draw_ambiguous(encoders[0], figures / "mnist-ambiguous.png")
     pairs.sort(key=lambda record: "images" not in record["result"])
@@ -59,9 +68,19 @@ def mnist(figures: Path) -> Section:
         if name == "collidescope":
             interval = f"; 95% interval {first['low'][4][9]:.4f} to {first['high'][4][9]:.4f}"
         rows += [
-            Claim("MNIST: the two largest pairs are 4–9 and 3–5", name, largest, set(_pairs(S, 2)) == {(4, 9), (3, 5)}),
+            Claim(
+                "MNIST: the two largest pairs are 4–9 and 3–5",
+                name,
+                largest,
+                set(_pairs(S, 2)) == {(4, 9), (3, 5)},
+            ),
             Claim("MNIST: just these two are above 0.01", name, _counts(above), set(above) == {2}),
-            Claim("MNIST: S[4,9] = 0.028", name, _range(values) + interval, abs(np.mean(values) / 0.028 - 1) < 0.1),
+            Claim(
+                "MNIST: S[4,9] = 0.028",
+                name,
+                _range(values) + interval,
+                abs(np.mean(values) / 0.028 - 1) < 0.1,
+            ),
         ]
         if told := [r for r in found if "split" in r]:
             rows += _posterior_claims(name, told)
@@ -109,7 +128,9 @@ training and {spent["scoring"]:.0f} s for {pairs[0]["result"]["pairs_scored"]:,}
 
 
 def _counts(values: list[int]) -> str:
-    return f"{', '.join(map(str, values))} pairs above 0.01" + (" (a run each)" if len(values) > 1 else "")
+    return f"{', '.join(map(str, values))} pairs above 0.01" + (
+        " (a run each)" if len(values) > 1 else ""
+    )
 
 
 def _collision(pair: dict[str, Any]) -> list[str]:
@@ -122,16 +143,19 @@ def _posterior_claims(name: str, found: list[dict[str, Any]]) -> list[Claim]:
     mean = lambda group, what: float(np.mean([r[group][what] for r in found]))  # noqa: E731
     clear = f"{mean('one_hot', 'images'):,.0f} images above {mnist_cells.ONE_HOT:g}, of which "
     clear += f"{mean('one_hot', 'first_right'):.2%} are labelled so"
-    split = (
-        f"{mean('split', 'images'):,.0f} images with two posteriors above {mnist_cells.SPLIT:g}; the label is one of "
-    )
+    split = f"{mean('split', 'images'):,.0f} images with two posteriors above {mnist_cells.SPLIT:g}; the label is one of "
     split += f"the two in {mean('split', 'either_right'):.0%}, the larger in {mean('split', 'first_right'):.0%} "
     split += f"(posterior {mean('split', 'first'):.2f})"
     sure = mean("one_hot", "first_right") >= mnist_cells.ONE_HOT and mean("one_hot", "images") > 0
     plausible = mean("split", "either_right") >= 0.9
     return [
         Claim("MNIST: unambiguous images have nearly one-hot posteriors", name, clear, sure),
-        Claim("MNIST: ambiguous images split nearly evenly over the two plausible digits", name, split, plausible),
+        Claim(
+            "MNIST: ambiguous images split nearly evenly over the two plausible digits",
+            name,
+            split,
+            plausible,
+        ),
     ]
 
 
@@ -178,7 +202,9 @@ def tables(figures: Path) -> Section:
                 f"{first['rows']:,}",
                 str(len(own)),
                 f"{mean(lambda r: tabular.brier(r)[0]):.4f}",
-                ", ".join(f"{mean(lambda r, i=i: r['uniform']['matrix'][i][i]):.3f}" for i in (0, 1)),
+                ", ".join(
+                    f"{mean(lambda r, i=i: r['uniform']['matrix'][i][i]):.3f}" for i in (0, 1)
+                ),
                 f"{mean(lambda r: r['decided']['empirical']['recall']):.2f}",
                 f"{mean(lambda r: r['decided']['uniform']['recall']):.2f}{_interval(decided['recall_interval'])}",
                 f"{mean(lambda r: r['decided']['uniform']['precision']):.2f}{_interval(decided['precision_interval'])}",
@@ -186,7 +212,11 @@ def tables(figures: Path) -> Section:
             ]
         )
         if method == tabular.OURS:
-            others = [g[0]["result"] for (name, other), g in groups.items() if name == dataset and other != method]
+            others = [
+                g[0]["result"]
+                for (name, other), g in groups.items()
+                if name == dataset and other != method
+            ]
             words.append(f"- **{dataset}**: {tabular.insight(first, others)}")
     statements: list[Claim] = []
     for method in (tabular.NETWORK, tabular.SPLIT, tabular.OURS):
@@ -202,7 +232,11 @@ def tables(figures: Path) -> Section:
             claim = "adult: most of those predicted to have a high income do not"
             statements.append(Claim(claim, method, got, held))
     head = ["data", "method", "rows", "seeds", "PBER", "S diagonal, uniform priors"]
-    head += ["recall = precision, natural priors", "recall, decided at uniform priors", "precision there"]
+    head += [
+        "recall = precision, natural priors",
+        "recall, decided at uniform priors",
+        "precision there",
+    ]
     text = f"""## Real tables
 
 The four tables of the paper, and its authors' own encodings where they are public. Recall and precision are those of
@@ -241,9 +275,7 @@ def _diabetes_claims(method: str, found: list[dict[str, Any]]) -> list[Claim]:
         for kind, priors in (("decided", "uniform"), ("optimal", "uniform"), ("optimal", "empirical"))
     )  # fmt: skip
     recall, precision = (float(np.mean(drawn[what])) for what in ("recall", "precision"))
-    got = (
-        f"the best guess has recall {_range(best['recall'], 2)} and precision {_range(best['precision'], 2)}, the draw "
-    )
+    got = f"the best guess has recall {_range(best['recall'], 2)} and precision {_range(best['precision'], 2)}, the draw "
     got += f"from the posterior, of which S speaks, {recall:.2f} and {precision:.2f}; the best guess at the priors of "
     got += f"the data has precision {_range(natural['precision'], 2)} (recall {_range(natural['recall'], 2)})"
     dominated = np.mean(best["recall"]) >= recall and np.mean(best["precision"]) > precision
@@ -278,7 +310,15 @@ def counted(figures: Path) -> Section:
                 f"{gap['intervals_overlap']:.0%}",
             ]
         )
-    head = ["data", "method", "share of rows that repeat", "rows compared", "K", "PBER counted", "PBER estimated"]
+    head = [
+        "data",
+        "method",
+        "share of rows that repeat",
+        "rows compared",
+        "K",
+        "PBER counted",
+        "PBER estimated",
+    ]
     head += ["mean TVD", "largest TVD", "intervals that overlap"]
     text = f"""## Counted collisions (not in the paper)
 
@@ -302,13 +342,18 @@ def divergences(figures: Path) -> Section:
     figures_tables.draw_divergences(records, figures / "divergences.svg")
     statements = next(r["result"]["claims"] for r in records if r["cell"]["part"] == "claims")
     own, others = (
-        [Claim(c["claim"], "", c["measured"], c["holds"]) for c in statements if (c["source"] == "paper") == paper]
+        [
+            Claim(c["claim"], "", c["measured"], c["holds"])
+            for c in statements
+            if (c["source"] == "paper") == paper
+        ]
         for paper in (True, False)
     )
     covered = [
         point["covered"]
         for r in records
-        if r["cell"]["part"] == "estimate" and (r["cell"]["scale"] == 1 or r["cell"]["model"] == "quadratic")
+        if r["cell"]["part"] == "estimate"
+        and (r["cell"]["scale"] == 1 or r["cell"]["model"] == "quadratic")
         for point in r["result"]["points"]
     ]
     text = f"""## Divergences

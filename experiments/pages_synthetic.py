@@ -9,7 +9,16 @@ import numpy as np
 
 from experiments import figures_synthetic
 from experiments.catalogue import EXPERIMENTS
-from experiments.claims import Claim, Record, Section, by_method, claims, measured, method_table, not_again
+from experiments.claims import (
+    Claim,
+    Record,
+    Section,
+    by_method,
+    claims,
+    measured,
+    method_table,
+    not_again,
+)
 from experiments.markdown import table
 from experiments.store import results
 from experiments.synthetic import CORRECTED, LARGE_BATCH, LITERAL, ORACLE, OURS
@@ -30,9 +39,7 @@ ORDER = [
     "Bayesian network",
     "deep ensemble",
 ]
-LOG_LINEAR = (
-    "(Scenarios A and B are log-linear: logistic regression is the true model there, and can tie. Scenario D is not.)"
-)
+LOG_LINEAR = "(Scenarios A and B are log-linear: logistic regression is the true model there, and can tie. Scenario D is not.)"
 #: Samples below which no standard deviation is given.
 FEW = 5
 #: A mean TVD of S below this counts as none.
@@ -44,7 +51,13 @@ Found = dict[str, dict[Any, np.ndarray]]
 
 def sections(figures: Path) -> list[Section]:
     """All of them, those without results left out."""
-    made = [scenario_a(), scenario_b(), scenario_c(figures), posterior_tables(), posterior_variance(figures)]
+    made = [
+        scenario_a(),
+        scenario_b(),
+        scenario_c(figures),
+        posterior_tables(),
+        posterior_variance(figures),
+    ]
     return [section for section in [*made, untried(), intervals(figures)] if section.text]
 
 
@@ -61,7 +74,9 @@ def _values(records: list[Record], what: str) -> Found:
     return by_method(records, _column, measures[what])
 
 
-def _beats(found: Found, method: str, rivals: tuple[str, ...], columns: dict[Any, str]) -> tuple[list[str], list[str]]:
+def _beats(
+    found: Found, method: str, rivals: tuple[str, ...], columns: dict[Any, str]
+) -> tuple[list[str], list[str]]:
     """Columns in which ``method`` is below every rival, and those in which it is not."""
     won: list[str] = []
     lost: list[str] = []
@@ -75,12 +90,16 @@ def _beats(found: Found, method: str, rivals: tuple[str, ...], columns: dict[Any
     return won, lost
 
 
-def _verdicts(claim: str, found: Found, rivals: tuple[str, ...], columns: dict[Any, str]) -> list[Claim]:
+def _verdicts(
+    claim: str, found: Found, rivals: tuple[str, ...], columns: dict[Any, str]
+) -> list[Claim]:
     """Is the error below every rival's in all columns? By the paper's method, the corrected one and ours."""
     rows = []
     for method in (LITERAL, CORRECTED, OURS):
         won, lost = _beats(found, method, rivals, columns)
-        text = f"lowest at {', '.join(won) or 'none'}" + (f"; not at {', '.join(lost)}" if lost else "")
+        text = f"lowest at {', '.join(won) or 'none'}" + (
+            f"; not at {', '.join(lost)}" if lost else ""
+        )
         if won or lost:
             rows.append(Claim(claim, method, text, not lost))
     return rows
@@ -91,7 +110,11 @@ def _leader(found: Found, columns: dict[Any, str]) -> str:
     rivals = [m for m in found if m != ORACLE and not m.startswith(f"{OURS}:")]
     variants = [m for m in found if m.startswith(f"{OURS}:")]
     lost = _losses(found, columns, rivals)
-    lines = [*lost, LOG_LINEAR] if lost else ["The default has the lowest mean TVD of S in every column."]
+    lines = (
+        [*lost, LOG_LINEAR]
+        if lost
+        else ["The default has the lowest mean TVD of S in every column."]
+    )
     own = _losses(found, columns, [OURS, *variants])
     if own:
         lines += ["Other roads from the same fit:", *own]
@@ -109,7 +132,9 @@ def _losses(found: Found, columns: dict[Any, str], methods: list[str]) -> list[s
             a, b = found[OURS][key], found[best][key]
             error = (a - b).std(ddof=1) / np.sqrt(len(a)) if len(a) == len(b) > 1 else np.nan
             gap = means[OURS] - means[best]
-            lines.append(f"At {name} *{best}* is lower than the default by {gap:.4f} ± {error:.4f} (paired).")
+            lines.append(
+                f"At {name} *{best}* is lower than the default by {gap:.4f} ± {error:.4f} (paired)."
+            )
     return lines
 
 
@@ -124,14 +149,27 @@ def _bayes_table(records: list[Record], columns: dict[Any, str]) -> str:
             continue
         spans = [np.mean([s["bayes_bounds"] for s in part], axis=0) for part in (ours, nearest)]
         inside = [
-            np.mean([s["bayes_bounds"][0] <= truth[0]["bayes_error"] <= s["bayes_bounds"][1] for s in part])
+            np.mean(
+                [
+                    s["bayes_bounds"][0] <= truth[0]["bayes_error"] <= s["bayes_bounds"][1]
+                    for s in part
+                ]
+            )
             for part in (ours, nearest)
         ]
         rows.append(
             [name, f"{truth[0]['bayes_error']:.3f}"]
-            + [f"{low:.3f} to {high:.3f} ({share:.0%})" for (low, high), share in zip(spans, inside, strict=True)]
+            + [
+                f"{low:.3f} to {high:.3f} ({share:.0%})"
+                for (low, high), share in zip(spans, inside, strict=True)
+            ]
         )
-    head = ["", "Bayes error", "our bounds (share of samples inside)", "nearest neighbours (DataEval's `ber_knn`)"]
+    head = [
+        "",
+        "Bayes error",
+        "our bounds (share of samples inside)",
+        "nearest neighbours (DataEval's `ber_knn`)",
+    ]
     return table(head, rows) if rows else ""
 
 
@@ -144,9 +182,14 @@ def _pair_table(records: list[Record], columns: dict[Any, str]) -> str:
         for result in own:
             for method, scores in result.items():
                 if method != ORACLE and "most_overlapping" in scores:
-                    found.setdefault(method, {}).setdefault(key, []).append(scores["most_overlapping"] == truth)
+                    found.setdefault(method, {}).setdefault(key, []).append(
+                        scores["most_overlapping"] == truth
+                    )
     rows = [
-        [method, *(f"{sum(hits[key])} of {len(hits[key])}" if key in hits else "" for key in columns)]
+        [
+            method,
+            *(f"{sum(hits[key])} of {len(hits[key])}" if key in hits else "" for key in columns),
+        ]
         for method, hits in found.items()
     ]
     return table(["method", *columns.values()], rows)
@@ -211,15 +254,24 @@ def scenario_b() -> Section:
     columns = {beta: f"β = {beta}" for beta in (0.15, 0.25, 0.35)}
     mean = _values(records, "mean")
     rows = _verdicts(
-        "Scenario B: ahead of the calibrated classifier and MC dropout at every overlap", mean, PAPERS[:2], columns
+        "Scenario B: ahead of the calibrated classifier and MC dropout at every overlap",
+        mean,
+        PAPERS[:2],
+        columns,
     )
     bayesian = "Bayesian network"
     for method in (LITERAL, OURS):
         won, lost = _beats(mean, bayesian, (method,), columns)
-        got = f"the BNN is below at {', '.join(won) or 'none'}" + (f"; not at {', '.join(lost)}" if lost else "")
+        got = f"the BNN is below at {', '.join(won) or 'none'}" + (
+            f"; not at {', '.join(lost)}" if lost else ""
+        )
         held = not lost if won or lost else None
-        rows.append(Claim("Scenario B: the Bayesian network is ahead of Algorithm 1", method, got, held))
-        gaps = [mean["temperature (paper)"][key].mean() / mean[method][key].mean() for key in columns]
+        rows.append(
+            Claim("Scenario B: the Bayesian network is ahead of Algorithm 1", method, got, held)
+        )
+        gaps = [
+            mean["temperature (paper)"][key].mean() / mean[method][key].mean() for key in columns
+        ]
         got = f"error of the calibrated classifier over its own, β rising: {', '.join(f'{gap:.1f}' for gap in gaps)}"
         claim = "Scenario B: the advantage is larger where classes overlap less"
         rows.append(Claim(claim, method, got, bool(gaps[-1] > max(gaps[0], 1))))
@@ -245,7 +297,12 @@ def scenario_c(figures: Path) -> Section:
     bayesian = {epochs: error for epochs, _, error in curves["Bayesian network"]}
     least = min(bayesian.values())
     rows = []
-    for name in ("pair-wise, literal", "pair-wise, with the shift", "collidescope, one network", "collidescope"):
+    for name in (
+        "pair-wise, literal",
+        "pair-wise, with the shift",
+        "collidescope, one network",
+        "collidescope",
+    ):
         own = {epochs: error for epochs, _, error in curves[name]}
         shared = sorted(own.keys() & bayesian.keys())
         ahead = [epochs for epochs in shared if own[epochs] < bayesian[epochs]]
@@ -254,8 +311,19 @@ def scenario_c(figures: Path) -> Section:
         got += f"at its best {best:.4f}, the BNN {least:.4f}"
         # A lead at the first checkpoint alone is none: the second must show it too.
         held = best < least if not shared else set(shared[:2]) <= set(ahead)
-        rows.append(Claim("Scenario C: the BNN gets ahead only after long training, if at all", name, got, held))
-    points = [[name, str(e), f"{s:.0f} s", f"{error:.4f}"] for name, points in curves.items() for e, s, error in points]
+        rows.append(
+            Claim(
+                "Scenario C: the BNN gets ahead only after long training, if at all",
+                name,
+                got,
+                held,
+            )
+        )
+    points = [
+        [name, str(e), f"{s:.0f} s", f"{error:.4f}"]
+        for name, points in curves.items()
+        for e, s, error in points
+    ]
     text = f"""## Scenario C: accuracy against training cost
 
 The problem of Scenario B with the most overlap; S at checkpoints of one training, mean of {_samples(records)} samples.
@@ -285,12 +353,23 @@ def posterior_tables() -> Section:
         return Section("")
     cells = sorted({tuple(r["cell"]["arguments"]) for r in records})
     found = by_method(records, lambda cell: tuple(cell["arguments"]), lambda s: s.get("posterior"))
-    methods = [OURS, CORRECTED, LITERAL, "plain network", "temperature (paper)", "Monte-Carlo dropout"]
+    methods = [
+        OURS,
+        CORRECTED,
+        LITERAL,
+        "plain network",
+        "temperature (paper)",
+        "Monte-Carlo dropout",
+    ]
     rows, wins = [], dict.fromkeys(methods, 0)
     papers = methods[2:]
     paper_wins = dict.fromkeys(papers, 0)
     for k, d, length in cells:
-        values = {m: float(found[m][k, d, length].mean()) for m in methods if (k, d, length) in found.get(m, {})}
+        values = {
+            m: float(found[m][k, d, length].mean())
+            for m in methods
+            if (k, d, length) in found.get(m, {})
+        }
         if not values:
             continue
         best = min(values, key=lambda m: values[m])
@@ -298,7 +377,9 @@ def posterior_tables() -> Section:
         among = {m: values[m] for m in papers if m in values}
         if among:
             paper_wins[min(among, key=lambda m: among[m])] += 1
-        texts = [f"**{values[m]:.3f}**" if m == best else f"{values.get(m, np.nan):.3f}" for m in methods]
+        texts = [
+            f"**{values[m]:.3f}**" if m == best else f"{values.get(m, np.nan):.3f}" for m in methods
+        ]
         rows.append([str(k), str(d), f"{length / (k - 1):g}", *texts])
     total = ", ".join(f"{m} {n}" for m, n in paper_wins.items())
     held = all(n > 0 for n in paper_wins.values())
@@ -327,7 +408,11 @@ def posterior_variance(figures: Path) -> Section:
     records = results("posterior-variance")
     if not records:
         return Section("")
-    errors = {_column(r["cell"]): r["result"][ORACLE]["bayes_error"] for r in records if ORACLE in r["result"]}
+    errors = {
+        _column(r["cell"]): r["result"][ORACLE]["bayes_error"]
+        for r in records
+        if ORACLE in r["result"]
+    }
     columns = {key: f"Bayes error {errors[key]:.2f}" for key in sorted(errors)}
     found = _values(records, "posterior")
     baselines = ("plain network", "temperature (paper)", "Monte-Carlo dropout")
@@ -335,7 +420,11 @@ def posterior_variance(figures: Path) -> Section:
         method: {key: np.array([v.std(ddof=1)]) for key, v in parts.items() if len(v) >= FEW}
         for method, parts in found.items()
     }
-    many = {method: {key: found[method][key] for key in parts} for method, parts in spread.items() if parts}
+    many = {
+        method: {key: found[method][key] for key in parts}
+        for method, parts in spread.items()
+        if parts
+    }
     figures_synthetic.draw_variance(many, errors, figures / "posterior-variance.svg")
     rows = _verdicts("posteriors: lower mean error than the baselines", found, baselines, columns)
     rows += _verdicts("posteriors: far lower variance over samples", spread, baselines, columns)
@@ -376,7 +465,10 @@ def untried() -> Section:
     if own := found.get("pairs"):
         sizes, counts = sorted({r["m"] for r in own}), sorted({r["K"] for r in own})
         value = {(r["K"], r["m"]): r for r in own}
-        rows = [[str(m), *(f"{value[k, m][what]:.4f}" for what in ("G", "S") for k in counts)] for m in sizes]
+        rows = [
+            [str(m), *(f"{value[k, m][what]:.4f}" for what in ("G", "S") for k in counts)]
+            for m in sizes
+        ]
         head = ["m", *(f"{what}, K = {k}" for what in ("entry of Ĝ", "TVD of S") for k in counts)]
         parts.append(
             "**m sampled points per class suffice.** Mean absolute error of an entry of Ĝ, and mean TVD of S by the "
@@ -388,7 +480,13 @@ def untried() -> Section:
         verdicts.append(Claim("m sampled points per class suffice", "", got, None))
     if own := found.get("descent"):
         rows = [
-            [str(r["K"]), f"{r['ratio']:g} : 1", f"{r['descent']:.4f}", f"{r['worst_descent']:.4f}", f"{r['root']:.0e}"]
+            [
+                str(r["K"]),
+                f"{r['ratio']:g} : 1",
+                f"{r['descent']:.4f}",
+                f"{r['worst_descent']:.4f}",
+                f"{r['root']:.0e}",
+            ]
             for r in own
         ]
         head = ["K", "priors", "descent, mean TVD", "descent, worst", "root"]
@@ -400,7 +498,9 @@ def untried() -> Section:
             part = [r["descent"] for r in own if limit(r["ratio"])]
             root = max(r["root"] for r in own if limit(r["ratio"]))
             claim = f"gradient descent from I finds S, at {name} priors"
-            verdicts.append(Claim(claim, LITERAL, f"mean TVD up to {max(part):.4f}", max(part) < SMALL))
+            verdicts.append(
+                Claim(claim, LITERAL, f"mean TVD up to {max(part):.4f}", max(part) < SMALL)
+            )
             verdicts.append(Claim(claim, OURS, f"closed-form root: up to {root:.0e}", root < SMALL))
     if own := found.get("cost"):
         names = ("accuracy", "balanced", "worst")
@@ -410,7 +510,9 @@ def untried() -> Section:
             for name in names:
                 values, base = (np.array([r[m][name] for r in own]) for m in (method, "uniform"))
                 gap = (values - base).std(ddof=1) / np.sqrt(len(own))
-                row.append(f"{values.mean():.3f}" + ("" if method == "uniform" else f" ({gap:.3f})"))
+                row.append(
+                    f"{values.mean():.3f}" + ("" if method == "uniform" else f" ({gap:.3f})")
+                )
             rows.append(row)
         head = ["where a pair is confused beyond S", "accuracy", "balanced accuracy", "worst class"]
         parts.append(
@@ -423,7 +525,9 @@ def untried() -> Section:
         claim = "a larger loss where a pair is confused beyond S improves a classifier"
         verdicts.append(Claim(claim, LITERAL, got, bool(gain.mean() > 2 * error)))
     text = "\n\n".join([claims(verdicts), *parts])
-    return Section(f"## Claims that the paper does not test\n\n{text}\n\n{measured(records)}", verdicts)
+    return Section(
+        f"## Claims that the paper does not test\n\n{text}\n\n{measured(records)}", verdicts
+    )
 
 
 def intervals(figures: Path) -> Section:
@@ -439,7 +543,12 @@ def intervals(figures: Path) -> Section:
     figures_synthetic.draw_coverage(found, figures / "coverage.svg")
     levels = ["0.5", "0.8", "0.9", "0.95", "0.99"]
     rows = [
-        [problem, method, str(len(own["0.95"])), *(f"{np.mean(own[level]):.1%}" for level in [*levels, "PBER"])]
+        [
+            problem,
+            method,
+            str(len(own["0.95"])),
+            *(f"{np.mean(own[level]):.1%}" for level in [*levels, "PBER"]),
+        ]
         for (problem, method), own in sorted(found.items())
     ]
     text = f"""## Intervals (not in the paper)

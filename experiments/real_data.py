@@ -126,10 +126,17 @@ def load_adult() -> tuple[pd.DataFrame, npt.NDArray[Any]]:
     import pandas as pd
 
     parts = []
-    for name, skipped in (("adult.data", 0), ("adult.test", 1)):  # the second part begins with a comment
+    for name, skipped in (
+        ("adult.data", 0),
+        ("adult.test", 1),
+    ):  # the second part begins with a comment
         path = _existing(f"adult/{name}.gz", "a part of the UCI Adult table")
         columns = [*ADULT_COLUMNS, "income"]
-        parts.append(pd.read_csv(path, names=columns, skiprows=skipped, skipinitialspace=True, keep_default_na=False))
+        parts.append(
+            pd.read_csv(
+                path, names=columns, skiprows=skipped, skipinitialspace=True, keep_default_na=False
+            )
+        )
     table = pd.concat(parts, ignore_index=True)
     labels = table.pop("income").str.removesuffix(".")
     return _with_categories(table), labels.to_numpy(dtype=str)
@@ -139,7 +146,9 @@ def load_law_school() -> tuple[pd.DataFrame, npt.NDArray[Any]]:
     """LSAC law school study: 20,798 × 11 and the labels "fail", "pass" of the bar examination at the first attempt."""
     import pandas as pd
 
-    table = pd.read_csv(_existing("lawschool/law_school_clean.csv.gz", "11 columns of the LSAC study and pass_bar"))
+    table = pd.read_csv(
+        _existing("lawschool/law_school_clean.csv.gz", "11 columns of the LSAC study and pass_bar")
+    )
     passed = table.pop("pass_bar").to_numpy(dtype=np.intp)
     return _with_categories(table), np.array(["fail", "pass"])[passed]
 
@@ -199,5 +208,7 @@ def _read_idx(start: str, header: int) -> npt.NDArray[np.uint8]:
     folder = data_folder() / "mnist"
     paths = sorted(folder.glob(f"{start}*.gz"))
     if not paths:
-        raise FileNotFoundError(f"{folder} holds no file {start}*.gz: it needs the four idx files of MNIST")
+        raise FileNotFoundError(
+            f"{folder} holds no file {start}*.gz: it needs the four idx files of MNIST"
+        )
     return np.frombuffer(gzip.decompress(paths[0].read_bytes()), dtype=np.uint8, offset=header)

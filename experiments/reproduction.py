@@ -29,10 +29,16 @@ samples that both have.
 def pages(figures: Path) -> dict[str, str]:
     """Text of every generated file, by its path from the root; figures are drawn into ``figures``."""
     figures.mkdir(exist_ok=True)
-    sections = [pages_errata.section(), *pages_synthetic.sections(figures), *pages_real.sections(figures)]
+    sections = [
+        pages_errata.section(),
+        *pages_synthetic.sections(figures),
+        *pages_real.sections(figures),
+    ]
     sections.append(pages_applications.section())
     every = f"## All claims\n\n{summary(sections)}"
-    reproduction = "\n\n".join([INTRODUCTION.strip(), every, *(section.text for section in sections)]) + "\n"
+    reproduction = (
+        "\n\n".join([INTRODUCTION.strip(), every, *(section.text for section in sections)]) + "\n"
+    )
     return {
         "docs/reproduction.md": re.sub(r"\n{3,}", "\n\n", reproduction),
         "docs/errata.md": pages_errata.page(),

@@ -38,7 +38,11 @@ def run(
     cells = experiment.cells(quick)
     path = path_of(experiment.name, quick)
     done = load(path)
-    wanted = [cell for cell in cells if all(str(cell.get(name)) == value for name, value in (only or {}).items())]
+    wanted = [
+        cell
+        for cell in cells
+        if all(str(cell.get(name)) == value for name, value in (only or {}).items())
+    ]
     if not wanted:
         raise SystemExit(f"no cell of {experiment.name} has {only}: its cells are like {cells[0]}")
     missing = [cell for cell in wanted if key_of(cell) not in done]

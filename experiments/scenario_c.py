@@ -31,8 +31,13 @@ def run(cell: Cell) -> dict[str, Any]:
     truth = problem.collision_matrix().matrix
     X, y = problem.sample(cell["rows"], cell["seed"])
     curve = []
-    network = {"hidden_layer_sizes": tuple(cell["hidden_layer_sizes"]), "batch_size": cell["batch_size"]}
-    for epochs, seconds, estimates in METHODS[cell["method"]](X, y, network, cell["checkpoints"], cell["seed"]):
+    network = {
+        "hidden_layer_sizes": tuple(cell["hidden_layer_sizes"]),
+        "batch_size": cell["batch_size"],
+    }
+    for epochs, seconds, estimates in METHODS[cell["method"]](
+        X, y, network, cell["checkpoints"], cell["seed"]
+    ):
         errors = {name: tvd(S, truth) for name, S in estimates.items()}
         curve.append({"epochs": epochs, "train_seconds": seconds, "S": errors})
     return {"curve": curve}
@@ -52,17 +57,28 @@ def bayesian(X: Any, y: Any, network: dict[str, Any], checkpoints: list[int], se
         yield epochs, spent, {BAYESIAN: class_averages(model.predict_proba(X), y).matrix}
 
 
-def pairwise(X: Any, y: Any, network: dict[str, Any], checkpoints: list[int], seed: int, references: int = 50) -> Curve:
+def pairwise(
+    X: Any, y: Any, network: dict[str, Any], checkpoints: list[int], seed: int, references: int = 50
+) -> Curve:
     """The paper's network, recovery and number of references; a second fit finds all epochs done and adds the shift."""
     with TemporaryDirectory() as folder:
         for epochs in checkpoints:
-            settings: dict[str, Any] = {"training": network | {"max_epochs": epochs}, "checkpoint": folder}
+            settings: dict[str, Any] = {
+                "training": network | {"max_epochs": epochs},
+                "checkpoint": folder,
+            }
             # S alone is wanted: the posteriors' solver must only not mind a network that has learned little yet.
             settings |= {"n_references": references, "solver": "simplex", "random_state": seed}
             literal = CollisionClassifier.from_paper(**settings).fit(X, y)
-            shifted = CollisionClassifier.from_paper(correction="prior", recovery="root", **settings).fit(X, y)
+            shifted = CollisionClassifier.from_paper(
+                correction="prior", recovery="root", **settings
+            ).fit(X, y)
             names = {"pair-wise, literal": literal, "pair-wise, with the shift": shifted}
-            yield epochs, _training_seconds(literal), {n: clf.collision_matrix_.matrix for n, clf in names.items()}
+            yield (
+                epochs,
+                _training_seconds(literal),
+                {n: clf.collision_matrix_.matrix for n, clf in names.items()},
+            )
 
 
 def encoder(X: Any, y: Any, network: dict[str, Any], checkpoints: list[int], seed: int) -> Curve:
@@ -70,7 +86,12 @@ def encoder(X: Any, y: Any, network: dict[str, Any], checkpoints: list[int], see
     with TemporaryDirectory() as folder:
         for epochs in checkpoints:
             training = network | {"max_epochs": epochs, "patience": 0}
-            settings = {"members": ["network"], "limit": False, "checkpoint": folder, "random_state": seed}
+            settings = {
+                "members": ["network"],
+                "limit": False,
+                "checkpoint": folder,
+                "random_state": seed,
+            }
             clf = CollisionClassifier(training=training, **settings).fit(X, y)
             yield epochs, _training_seconds(clf), {ENCODER: clf.one_step_.matrix}
 
@@ -85,7 +106,14 @@ def default(X: Any, y: Any, network: dict[str, Any], checkpoints: list[int], see
 
 def _training_seconds(clf: CollisionClassifier) -> float:
     """Seconds of all epochs of all folds, also of those done before the last checkpoint."""
-    return float(sum(entry["seconds"] for fold in clf.history_ for epochs in fold.values() for entry in epochs))
+    return float(
+        sum(
+            entry["seconds"]
+            for fold in clf.history_
+            for epochs in fold.values()
+            for entry in epochs
+        )
+    )
 
 
 METHODS = {BAYESIAN: bayesian, PAIRWISE: pairwise, ENCODER: encoder, DEFAULT: default}
@@ -102,9 +130,15 @@ def cells(quick: bool) -> list[Cell]:
         rows, sizes, batch, seeds = 50_000, [128] * 6, LARGE_BATCH, range(5)
     network = {"hidden_layer_sizes": sizes, "batch_size": batch}
     # What a record must say: the literal network trains on all rows of its folds, the default is the pool.
-    more: dict[str, Cell] = {PAIRWISE: {"held_out": 0}, DEFAULT: {"members": "auto"}, ENCODER: {"held_out": 0}}
+    more: dict[str, Cell] = {
+        PAIRWISE: {"held_out": 0},
+        DEFAULT: {"members": "auto"},
+        ENCODER: {"held_out": 0},
+    }
     return [
-        {"method": method, "rows": rows, "seed": seed, "checkpoints": checkpoints} | network | more.get(method, {})
+        {"method": method, "rows": rows, "seed": seed, "checkpoints": checkpoints}
+        | network
+        | more.get(method, {})
         for method, checkpoints in plan.items()
         for seed in seeds
     ]

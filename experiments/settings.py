@@ -20,7 +20,9 @@ def estimator_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     >>> estimator_settings({"cv": 2, "hidden_layer_sizes": [16]})
     {'cv': 2, 'training': {'hidden_layer_sizes': (16,)}, 'members': ['network']}
     """
-    plain = {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}
+    plain = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()
+    }
     found = {name: value for name, value in plain.items() if name not in TRAINING}
     if isinstance(members := found.get("members"), tuple):
         found["members"] = list(members)

@@ -50,7 +50,9 @@ def load(path: Path) -> dict[str, dict[str, Any]]:
             record = json.loads(line)
         except ValueError:
             if number < len(lines):
-                raise ValueError(f"{path} is damaged in line {number}: restore or delete it") from None
+                raise ValueError(
+                    f"{path} is damaged in line {number}: restore or delete it"
+                ) from None
             continue
         records[record["key"]] = record
     return records
@@ -82,21 +84,32 @@ def tidy(path: Path, cells: Iterable[Cell], complete: bool = True) -> None:
 
 
 def _task(cell: Cell) -> tuple[str, ...]:
-    return tuple(str(cell.get(name)) for name in ("method", "problem", "arguments", "dataset", "train"))
+    return tuple(
+        str(cell.get(name)) for name in ("method", "problem", "arguments", "dataset", "train")
+    )
 
 
 def stale(experiment: Experiment) -> list[Cell]:
     """Cells of records that were made with settings no longer in use."""
     wanted = {key_of(cell) for cell in experiment.cells(False)}
-    return [record["cell"] for key, record in load(path_of(experiment.name)).items() if key not in wanted]
+    return [
+        record["cell"]
+        for key, record in load(path_of(experiment.name)).items()
+        if key not in wanted
+    ]
 
 
 def adopt(experiment: Experiment, given: Path) -> int:
     """Take over the records in a file of :mod:`experiments.farm`; returns how many are of cells in use."""
     wanted = {key_of(cell) for cell in experiment.cells(False)}
-    new = [r for key, r in load(given).items() if r["experiment"] == experiment.name and key in wanted]
+    new = [
+        r for key, r in load(given).items() if r["experiment"] == experiment.name and key in wanted
+    ]
     for record in new:
-        append(path_of(experiment.name), {name: value for name, value in record.items() if name != "experiment"})
+        append(
+            path_of(experiment.name),
+            {name: value for name, value in record.items() if name != "experiment"},
+        )
     if new:
         tidy(path_of(experiment.name), experiment.cells(False), complete=False)
     return len(new)

@@ -52,7 +52,11 @@ ORACLE = "oracle one-step"
 OURS = "collidescope"
 LITERAL = "literal paper"
 CORRECTED = "Algorithm 1, corrected"
-CALIBRATIONS = {"temperature": "temperature (scikit-learn)", "sigmoid": "Platt", "isotonic": "isotonic"}
+CALIBRATIONS = {
+    "temperature": "temperature (scikit-learn)",
+    "sigmoid": "Platt",
+    "isotonic": "isotonic",
+}
 
 #: Kind of problem, its arguments, rows.
 Case = tuple[str, list[Any], int]
@@ -65,14 +69,24 @@ def run(cell: Cell) -> dict[str, Any]:
     problem = PROBLEMS[cell["problem"]](*cell["arguments"])
     X, y = problem.sample(cell["rows"], cell["seed"])
     X_test, _ = problem.sample(cell.get("test_rows", TEST_ROWS), TEST_SEED + cell["seed"])
-    data = {"problem": problem, "X": X, "y": y, "X_test": X_test, "truth": problem.collision_matrix()}
+    data = {
+        "problem": problem,
+        "X": X,
+        "y": y,
+        "X_test": X_test,
+        "truth": problem.collision_matrix(),
+    }
     data["Y_test"] = problem.posteriors(X_test)
     group = cell["method"]
     found = GROUPS.get(group, partial(_rival, group))(data, cell["seed"], cell["settings"])
-    return {name: {k: v for k, v in scores.items() if v is not None} for name, scores in found.items()}
+    return {
+        name: {k: v for k, v in scores.items() if v is not None} for name, scores in found.items()
+    }
 
 
-def score(data: Data, cm: CollisionMatrix | np.ndarray, posteriors: np.ndarray | None, seconds: float) -> Scores:
+def score(
+    data: Data, cm: CollisionMatrix | np.ndarray, posteriors: np.ndarray | None, seconds: float
+) -> Scores:
     """How far an estimate of S, and posteriors of the test rows, are from the truth."""
     S = cm.matrix if isinstance(cm, CollisionMatrix) else cm
     posterior = None if posteriors is None else tvd(posteriors, data["Y_test"])[0]
@@ -90,7 +104,11 @@ def oracle(data: Data, seed: int, settings: dict[str, Any]) -> dict[str, Scores]
     P = data["problem"].posteriors(data["X"])
     truth = data["truth"]
     cm = collision_matrix_from_posteriors(P, data["y"])
-    facts = {"bayes_error": data["problem"].bayes_error(), "pber": truth.pber, "most_overlapping": top_pair(truth)}
+    facts = {
+        "bayes_error": data["problem"].bayes_error(),
+        "pber": truth.pber,
+        "most_overlapping": top_pair(truth),
+    }
     return {ORACLE: score(data, cm, None, 0.0) | facts}
 
 
@@ -108,7 +126,9 @@ def ours(data: Data, seed: int, settings: dict[str, Any]) -> dict[str, Scores]:
     return {
         OURS: main,
         f"{OURS}: Gramian root": score(data, clf.recovery_.matrix, None, seconds),
-        f"{OURS}: class averages": score(data, class_averages(clf.posteriors_, data["y"]), None, seconds),
+        f"{OURS}: class averages": score(
+            data, class_averages(clf.posteriors_, data["y"]), None, seconds
+        ),
     }
 
 
@@ -121,7 +141,11 @@ def corrected(data: Data, seed: int, settings: dict[str, Any]) -> dict[str, Scor
     """The paper's pair-wise network with the logit shift, early stopping, the closed-form root, simplex posteriors."""
     paper = {"model": "pairwise", "limit": False, "estimate": "gramian", "priors": "uniform"}
     paper |= {"hidden_layer_sizes": (128,) * 6}
-    return {CORRECTED: _pairwise(CollisionClassifier(random_state=seed, **estimator_settings(paper | settings)), data)}
+    return {
+        CORRECTED: _pairwise(
+            CollisionClassifier(random_state=seed, **estimator_settings(paper | settings)), data
+        )
+    }
 
 
 def _pairwise(clf: CollisionClassifier, data: Data) -> Scores:
@@ -150,13 +174,19 @@ def _rival(name: str, data: Data, seed: int, settings: dict[str, Any]) -> dict[s
 
 def _network(settings: dict[str, Any]) -> dict[str, Any]:
     """Settings of a baseline's network."""
-    return {name: tuple(v) if isinstance(v, list) else v for name, v in settings.items() if name != "share"}
+    return {
+        name: tuple(v) if isinstance(v, list) else v
+        for name, v in settings.items()
+        if name != "share"
+    }
 
 
 def calibrated(data: Data, seed: int, settings: dict[str, Any]) -> dict[str, Scores]:
     """One network on most rows, calibrated on the rest in each of scikit-learn's ways; Algorithm 3 for S."""
     start = time.perf_counter()
-    parts = train_test_split(data["X"], data["y"], test_size=CALIBRATION_SHARE, stratify=data["y"], random_state=seed)
+    parts = train_test_split(
+        data["X"], data["y"], test_size=CALIBRATION_SHARE, stratify=data["y"], random_state=seed
+    )
     X, X_rest, y, y_rest = parts
     network = NetworkClassifier(random_state=seed, **_network(settings)).fit(X, y)
     trained = time.perf_counter() - start
@@ -183,12 +213,16 @@ def careful(data: Data, seed: int, settings: dict[str, Any]) -> dict[str, Scores
             held_out[test] = fold.predict_proba(X[test])
             new += fold.predict_proba(data["X_test"]) / folds.get_n_splits()
         seconds = time.perf_counter() - start
-        found[f"{name}: one-step"] = score(data, collision_matrix_from_posteriors(held_out, y), new, seconds)
+        found[f"{name}: one-step"] = score(
+            data, collision_matrix_from_posteriors(held_out, y), new, seconds
+        )
         found[f"{name}: averages"] = score(data, class_averages(held_out, y), new, seconds)
         joint = score(data, confident_joint_matrix(held_out, y), None, seconds)
         if data["truth"].n_classes > 2:
             top = overlapping_classes(held_out, y).iloc[0]
-            joint["most_overlapping"] = sorted([int(top["Class Index A"]), int(top["Class Index B"])])
+            joint["most_overlapping"] = sorted(
+                [int(top["Class Index A"]), int(top["Class Index B"])]
+            )
         found[f"cleanlab's confident joint ({name})"] = joint
     return found
 
@@ -217,7 +251,14 @@ def _cells(
 ) -> list[Cell]:
     """Every method on every sample; methods with long fits first, so that no long one is left for the end."""
     return [
-        {"problem": kind, "arguments": arguments, "rows": rows, "seed": seed, "method": method, "settings": settings}
+        {
+            "problem": kind,
+            "arguments": arguments,
+            "rows": rows,
+            "seed": seed,
+            "method": method,
+            "settings": settings,
+        }
         for method, settings in methods.items()
         for kind, arguments, rows in problems
         for seed in seeds
@@ -277,7 +318,15 @@ def posterior_methods(epochs: int, hidden: list[int] | None = None) -> dict[str,
     """What the paper compares on posteriors, and ours; ``epochs`` of the rivals, the literal paper has its 500."""
     every = _methods(epochs, 50, hidden, share=SHARE)
     every[LITERAL] = _methods(500 if hidden is None else epochs, 50, hidden)[LITERAL]
-    wanted = (LITERAL, CORRECTED, "plain network", "temperature (paper)", "Monte-Carlo dropout", OURS, ORACLE)
+    wanted = (
+        LITERAL,
+        CORRECTED,
+        "plain network",
+        "temperature (paper)",
+        "Monte-Carlo dropout",
+        OURS,
+        ORACLE,
+    )
     return {name: every[name] for name in wanted}
 
 
@@ -298,7 +347,15 @@ def posterior_variance_cells(quick: bool) -> list[Cell]:
     return _cells(grid, range(10), posterior_methods(200))
 
 
-SCENARIO_A = Experiment("scenario-a", "Scenario A: more classes (S and posteriors)", scenario_a_cells, run)
-SCENARIO_B = Experiment("scenario-b", "Scenario B: more overlap, 20 dimensions", scenario_b_cells, run)
-POSTERIOR_TABLES = Experiment("posterior-tables", "Posteriors: K × d × overlap", posterior_table_cells, run)
-POSTERIOR_VARIANCE = Experiment("posterior-variance", "Posteriors over many samples", posterior_variance_cells, run)
+SCENARIO_A = Experiment(
+    "scenario-a", "Scenario A: more classes (S and posteriors)", scenario_a_cells, run
+)
+SCENARIO_B = Experiment(
+    "scenario-b", "Scenario B: more overlap, 20 dimensions", scenario_b_cells, run
+)
+POSTERIOR_TABLES = Experiment(
+    "posterior-tables", "Posteriors: K × d × overlap", posterior_table_cells, run
+)
+POSTERIOR_VARIANCE = Experiment(
+    "posterior-variance", "Posteriors over many samples", posterior_variance_cells, run
+)

@@ -48,7 +48,14 @@ from collidescope.learners.base import Task
 from collidescope.pairwise.algorithms import PairFit, PairModel, References, choose_references
 from collidescope.pairwise.pairs import sample_pairs
 from collidescope.training.rows import tensor
-from experiments.real_data import VARIABLE, data_folder, load_adult, load_brfss, load_german_credit, load_law_school
+from experiments.real_data import (
+    VARIABLE,
+    data_folder,
+    load_adult,
+    load_brfss,
+    load_german_credit,
+    load_law_school,
+)
 from experiments.settings import estimator_settings
 from experiments.store import Cell, Experiment
 
@@ -141,12 +148,16 @@ def boosting(seed: int, **settings: Any) -> HistGradientBoostingClassifier:
 # -------------------------------------------------------------------------------------------------------- the methods
 
 
-def posteriors(method: str, X: Any, y: np.ndarray, seed: int, settings: dict[str, Any]) -> tuple[np.ndarray, Result]:
+def posteriors(
+    method: str, X: Any, y: np.ndarray, seed: int, settings: dict[str, Any]
+) -> tuple[np.ndarray, Result]:
     """Held-out posteriors of every row at the priors of the data, and what a method says beyond them."""
     if method == BOOSTING:
         return crossfit_posteriors(boosting(seed, **settings), X, y, random_state=seed), {}
     if method == OURS:
-        clf = CollisionClassifier(random_state=seed, limit=False, **estimator_settings(settings)).fit(encode(X), y)
+        clf = CollisionClassifier(
+            random_state=seed, limit=False, **estimator_settings(settings)
+        ).fit(encode(X), y)
         return clf.posteriors_, {}
     paper = estimator_settings({"model": "pairwise"} | settings)
     clf = CollisionClassifier.from_paper(random_state=seed, **paper).fit(encode(X), y)
@@ -159,23 +170,31 @@ def posteriors(method: str, X: Any, y: np.ndarray, seed: int, settings: dict[str
 def by_gramian(P: np.ndarray, y: np.ndarray, uniform: CollisionMatrix) -> Result:
     """S by the paper's road at uniform priors, and at those of the rows."""
     classes, codes = np.unique(y, return_inverse=True)
-    natural = recover(gramian_from_posteriors(P, codes), np.bincount(codes) / len(y)).to_collision_matrix(classes)
+    natural = recover(
+        gramian_from_posteriors(P, codes), np.bincount(codes) / len(y)
+    ).to_collision_matrix(classes)
     return {"gramian": {"empirical": natural, "uniform": uniform}}
 
 
-def one_split(X: Any, y: np.ndarray, seed: int, settings: dict[str, Any]) -> tuple[np.ndarray, np.ndarray, Result]:
+def one_split(
+    X: Any, y: np.ndarray, seed: int, settings: dict[str, Any]
+) -> tuple[np.ndarray, np.ndarray, Result]:
     """The paper's own protocol: posteriors and labels of the last 10% of the rows, and what is told beyond them."""
     classes, codes = np.unique(y, return_inverse=True)
     encoded = encode(X)
     parts = train_test_split(encoded, codes, test_size=0.2, stratify=codes, random_state=seed)
     train, rest, codes_train, codes_rest = parts
-    parts = train_test_split(rest, codes_rest, test_size=0.5, stratify=codes_rest, random_state=seed)
+    parts = train_test_split(
+        rest, codes_rest, test_size=0.5, stratify=codes_rest, random_state=seed
+    )
     watched, test, codes_watched, codes_test = parts
     scaling = fit_scaling(train)
     rows, watched, test = (tensor(apply_scaling(part, *scaling)) for part in (train, watched, test))
     device = resolve_device("auto")
     i, j, same = sample_pairs(
-        torch.from_numpy(codes_watched), WATCHED_PAIRS * len(watched), torch.Generator().manual_seed(seed)
+        torch.from_numpy(codes_watched),
+        WATCHED_PAIRS * len(watched),
+        torch.Generator().manual_seed(seed),
     )
     patience, longest = settings["patience"], settings["max_epochs"]
     network = {"learning_rate": 1e-3, "weight_decay": 0.0, "patience": 0}
@@ -184,10 +203,17 @@ def one_split(X: Any, y: np.ndarray, seed: int, settings: dict[str, Any]) -> tup
     best, accuracies = None, []
     with TemporaryDirectory() as folder:
         for epoch in range(1, longest + 1):
-            how: dict[str, Any] = {"training": network | {"max_epochs": epoch}, "checkpoint": Path(folder)}
-            model = PairModel.train(Task(rows, codes_train, len(classes), seed=seed, device=device, **how))
+            how: dict[str, Any] = {
+                "training": network | {"max_epochs": epoch},
+                "checkpoint": Path(folder),
+            }
+            model = PairModel.train(
+                Task(rows, codes_train, len(classes), seed=seed, device=device, **how)
+            )
             with torch.inference_mode():
-                logits = model.networks[0].module(watched[i].to(device), watched[j].to(device)).cpu()
+                logits = (
+                    model.networks[0].module(watched[i].to(device), watched[j].to(device)).cpu()
+                )
             accuracies.append(float(((logits > 0) == same).float().mean()))
             if accuracies[-1] == max(accuracies):
                 best = model
@@ -211,7 +237,9 @@ def run(cell: Cell) -> Result:
     """S, PBER, precision and recall of one method on one table."""
     X, y = load(cell["dataset"])
     if cell["rows"] is not None and cell["rows"] < len(y):
-        X, _, y, _ = train_test_split(X, y, train_size=cell["rows"], stratify=y, random_state=cell["seed"])
+        X, _, y, _ = train_test_split(
+            X, y, train_size=cell["rows"], stratify=y, random_state=cell["seed"]
+        )
     if cell["method"] == SPLIT:
         P, scored, more = one_split(X, y, cell["seed"], cell["settings"])
     else:
@@ -234,7 +262,9 @@ def rounded(value: Any) -> Any:
 # -------------------------------------------------------------------------------------------------------- the figures
 
 
-def summarise(P: np.ndarray, y: np.ndarray, gramian: dict[str, CollisionMatrix] | None = None) -> Result:
+def summarise(
+    P: np.ndarray, y: np.ndarray, gramian: dict[str, CollisionMatrix] | None = None
+) -> Result:
     """Everything that follows from held-out posteriors ``P`` (at the priors of the rows) and labels of two classes.
 
     ``gramian`` holds S by the paper's own road where a method has one; what is decided then follows from it.
@@ -243,7 +273,10 @@ def summarise(P: np.ndarray, y: np.ndarray, gramian: dict[str, CollisionMatrix] 
     counts = np.bincount(codes)
     k = int(counts.argmin())
     priors, even = counts / len(y), np.full(2, 0.5)
-    one_step = {name: collision_matrix_from_posteriors(P, y, priors=name) for name in ("empirical", "uniform")}
+    one_step = {
+        name: collision_matrix_from_posteriors(P, y, priors=name)
+        for name in ("empirical", "uniform")
+    }
     shown = gramian or one_step
     at_uniform = shift_priors(P, priors, even)
     decided = {
@@ -258,9 +291,14 @@ def summarise(P: np.ndarray, y: np.ndarray, gramian: dict[str, CollisionMatrix] 
         "empirical": describe(shown["empirical"]),
         "uniform": describe(shown["uniform"]),
         "decided": decided,
-        "optimal": {"empirical": _optimal(P, P, codes, k), "uniform": _optimal(at_uniform, P, codes, k)},
+        "optimal": {
+            "empirical": _optimal(P, P, codes, k),
+            "uniform": _optimal(at_uniform, P, codes, k),
+        },
         "accuracy": float((P.argmax(axis=1) == codes).mean()),
-        "balanced_accuracy": float(np.mean([(at_uniform.argmax(axis=1) == codes)[codes == c].mean() for c in (0, 1)])),
+        "balanced_accuracy": float(
+            np.mean([(at_uniform.argmax(axis=1) == codes)[codes == c].mean() for c in (0, 1)])
+        ),
         "largest_class": float(priors.max()),
     }
     if gramian is not None:
@@ -294,7 +332,9 @@ def _decision(cm: CollisionMatrix, k: int, population: np.ndarray) -> Result:
         "recall": float(cm.recall()[k]),
         "precision": float(cm.precision(population)[k]),
         "recall_interval": ends,
-        "precision_interval": None if ends is None else [_precision(r, cm.priors, population, k) for r in ends],
+        "precision_interval": None
+        if ends is None
+        else [_precision(r, cm.priors, population, k) for r in ends],
     }
 
 
@@ -341,7 +381,11 @@ def insight(result: Result, others: Iterable[Result] = ()) -> str:
     join = "and" if trusted else "but only"
     own, low = brier(result)
     lowest = min((brier(other)[0] for other in others), default=np.inf)
-    remedy = f"; another model sees more (PBER {lowest:.3f} instead of {own:.3f})" if lowest < low else ""
+    remedy = (
+        f"; another model sees more (PBER {lowest:.3f} instead of {own:.3f})"
+        if lowest < low
+        else ""
+    )
     return (
         f"{recall:.0%} of {who} would be flagged, {join} {precision:.0%} of the flags would be right: "
         f"{verdict}{remedy}."
@@ -359,8 +403,15 @@ def brier(result: Result) -> tuple[float, float]:
 
 def _network(dataset: str) -> dict[str, Any]:
     shared = {"n_references": 200, "cv": 2}
-    if dataset.startswith("German"):  # 1,000 rows: an epoch is 8 steps, and with dropout the first dozens do nothing
-        return shared | {"hidden_layer_sizes": [120] * 5, "dropout": 0.2, "max_epochs": 500, "patience": 50}
+    if dataset.startswith(
+        "German"
+    ):  # 1,000 rows: an epoch is 8 steps, and with dropout the first dozens do nothing
+        return shared | {
+            "hidden_layer_sizes": [120] * 5,
+            "dropout": 0.2,
+            "max_epochs": 500,
+            "patience": 50,
+        }
     return shared | {"hidden_layer_sizes": [60] * 5, "max_epochs": 30, "patience": 5}
 
 
@@ -389,7 +440,13 @@ def _cells(quick: bool) -> list[Cell]:
                 cells.append(cell | {"method": BOOSTING, "settings": BOOSTING_SETTINGS})
             cells.append(cell | {"method": NETWORK, "settings": _network(name)})
         cells += [
-            {"dataset": name, "seed": seed, "rows": None, "method": SPLIT, "settings": _network(name)}
+            {
+                "dataset": name,
+                "seed": seed,
+                "rows": None,
+                "method": SPLIT,
+                "settings": _network(name),
+            }
             for seed in range(3)
         ]
     return cells

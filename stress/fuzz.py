@@ -89,24 +89,40 @@ def campaign(target: str, cases: int, seed: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         while first < cases:
-            command = [sys.executable, "-m", "stress.fuzz", "--worker", target, str(first), str(cases), str(seed), name]
+            command = [
+                sys.executable,
+                "-m",
+                "stress.fuzz",
+                "--worker",
+                target,
+                str(first),
+                str(cases),
+                str(seed),
+                name,
+            ]
             # Arrow's own pool reserves a GiB of addresses at a time, which the limit on memory would refuse.
             env = os.environ | {"OMP_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
             with open(folder / "err", "w") as err:
                 child = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=err)
             _wait(child, folder / "log")
             log = folder / "log"
-            entries = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+            entries = (
+                [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+            )
             log.unlink(missing_ok=True)
             done = [entry for entry in entries if "end" in entry]
             for entry in done:
                 ends[entry["end"]] += 1
                 if entry["end"] == "found":
-                    cause = found.setdefault(_kind(entry["what"]), {"count": 0, "case": entry["case"]})
+                    cause = found.setdefault(
+                        _kind(entry["what"]), {"count": 0, "case": entry["case"]}
+                    )
                     cause["count"] += 1
             begun = max((entry["begin"] for entry in entries if "begin" in entry), default=None)
             if begun is None:
-                raise RuntimeError(f"the child of {target} died before its first case:\n{(folder / 'err').read_text()}")
+                raise RuntimeError(
+                    f"the child of {target} died before its first case:\n{(folder / 'err').read_text()}"
+                )
             first = begun + 1
             if len(done) < len([entry for entry in entries if "begin" in entry]):
                 ends["found"] += 1
@@ -139,7 +155,12 @@ def main() -> None:
     parser.add_argument("cases", nargs="?", type=int)
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--worker", nargs=5, help=argparse.SUPPRESS)
-    parser.add_argument("--replay", nargs=2, metavar=("TARGET", "FILE"), help="read one file and let its error through")
+    parser.add_argument(
+        "--replay",
+        nargs=2,
+        metavar=("TARGET", "FILE"),
+        help="read one file and let its error through",
+    )
     options = parser.parse_args()
     if options.worker:
         target, first, last, seed, folder = options.worker
@@ -157,7 +178,11 @@ def main() -> None:
         if options.target:  # the other targets keep their last results
             results = json.loads((RESULTS / "fuzz.json").read_text())["results"] | results
         if not options.cases:
-            save("fuzz", {"seed": options.seed}, {target: results[target] for target in CASES if target in results})
+            save(
+                "fuzz",
+                {"seed": options.seed},
+                {target: results[target] for target in CASES if target in results},
+            )
 
 
 def replay(target: str, file: str) -> None:

@@ -35,7 +35,10 @@ SETTINGS: dict[str, Any] = {"cv": 2, "limit": False, "random_state": 0}
 FITS: dict[str, dict[str, Any]] = {
     "network": {"members": ["network"], "training": {"max_epochs": 40, "patience": 0}},
     "module": {"model": module, "training": {"max_epochs": 40, "patience": 0}},
-    "pairwise": {"model": "pairwise", "training": {"hidden_layer_sizes": (8,), "max_epochs": 40, "patience": 0}},
+    "pairwise": {
+        "model": "pairwise",
+        "training": {"hidden_layer_sizes": (8,), "max_epochs": 40, "patience": 0},
+    },
 }
 #: How a fit ended that was not killed outright.
 DONE, KEPT, NOTHING, FAILED = 0, 10, 11, 12
@@ -80,7 +83,12 @@ def in_child(kind: str, folder: Path) -> int:
 
 
 def kill_until_done(
-    kind: str, expected: Any, seconds: float, rng: np.random.Generator, most: int, signals: Any = SIGNALS
+    kind: str,
+    expected: Any,
+    seconds: float,
+    rng: np.random.Generator,
+    most: int,
+    signals: Any = SIGNALS,
 ) -> dict[str, int]:
     """Kill one fit up to ``most`` times, then let it finish; how often each signal struck, and whether S is right."""
     struck = {each.name: 0 for each in signals}
@@ -97,7 +105,9 @@ def kill_until_done(
                 os.kill(pid, sign)
             code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
             if code == FAILED:
-                raise AssertionError(f"{kind}: a fit failed after {struck}: {(folder / 'error').read_text()}")
+                raise AssertionError(
+                    f"{kind}: a fit failed after {struck}: {(folder / 'error').read_text()}"
+                )
             if code == DONE:
                 break
             struck[sign.name] += 1
@@ -113,7 +123,9 @@ def campaign(kills: int, seed: int = 0, kinds: Any = tuple(FITS)) -> dict[str, A
     rng = np.random.default_rng(seed)
     undisturbed = {}
     with tempfile.TemporaryDirectory() as name:
-        for kind in kinds:  # in children too: a process that has used torch's threads must not be forked
+        for (
+            kind
+        ) in kinds:  # in children too: a process that has used torch's threads must not be forked
             folder = Path(name) / kind
             folder.mkdir()
             started = time.perf_counter()
@@ -137,4 +149,6 @@ if __name__ == "__main__":
     if len(sys.argv) == 1:
         from stress.record import save
 
-        save("kills", {"kills": wanted, "seed": 0, "fits": list(FITS), "settings": SETTINGS}, outcome)
+        save(
+            "kills", {"kills": wanted, "seed": 0, "fits": list(FITS), "settings": SETTINGS}, outcome
+        )

@@ -40,9 +40,31 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "collidescope"
 #: What the tests import, so that no mutant pays for it again.
 LIBRARIES = (
-    *("numpy", "scipy.stats", "scipy.optimize", "scipy.sparse", "scipy.integrate", "scipy.special", "pandas"),
-    *("sklearn.linear_model", "sklearn.model_selection", "sklearn.datasets", "sklearn.dummy", "sklearn.pipeline"),
-    *("sklearn.ensemble", "sklearn.calibration", "torch", "safetensors.torch", "joblib", "pytest", "_pytest.doctest"),
+    *(
+        "numpy",
+        "scipy.stats",
+        "scipy.optimize",
+        "scipy.sparse",
+        "scipy.integrate",
+        "scipy.special",
+        "pandas",
+    ),
+    *(
+        "sklearn.linear_model",
+        "sklearn.model_selection",
+        "sklearn.datasets",
+        "sklearn.dummy",
+        "sklearn.pipeline",
+    ),
+    *(
+        "sklearn.ensemble",
+        "sklearn.calibration",
+        "torch",
+        "safetensors.torch",
+        "joblib",
+        "pytest",
+        "_pytest.doctest",
+    ),
     *("hypothesis", "hypothesis.strategies", "hypothesis.extra.numpy"),
 )
 BAD, SCALE = "test_bad_input.py::test_", "test_scale.py::test_"
@@ -63,7 +85,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "equations.densities": ("test_equations.py", REFUSALS),
     "equations.moments": ("test_estimate.py", "test_shrinkage.py", "test_counting.py"),
     "equations.shrinkage": ("test_shrinkage.py",),
-    "estimate": (
+    "onestep": (
         "test_estimate.py",
         "test_shrinkage.py",
         REFUSALS,
@@ -116,7 +138,9 @@ def transplant(module: ModuleType, code: CodeType) -> None:
             continue
         if inspect.isclass(new) and new.__module__ == module.__name__:
             for member, value in vars(new).items():
-                for mine, theirs in zip(_functions(vars(old).get(member)), _functions(value), strict=True):
+                for mine, theirs in zip(
+                    _functions(vars(old).get(member)), _functions(value), strict=True
+                ):
                     _take_code(mine, theirs)
         elif isinstance(new, FunctionType):
             for mine, theirs in zip(_functions(old), _functions(new), strict=True):
@@ -136,15 +160,23 @@ def _functions(value: Any) -> Iterator[FunctionType]:
 
 
 def _take_code(old: FunctionType, new: FunctionType) -> None:
-    if len(old.__code__.co_freevars) == len(new.__code__.co_freevars):  # not of functions that dataclasses write
-        old.__code__, old.__defaults__, old.__kwdefaults__ = new.__code__, new.__defaults__, new.__kwdefaults__
+    if len(old.__code__.co_freevars) == len(
+        new.__code__.co_freevars
+    ):  # not of functions that dataclasses write
+        old.__code__, old.__defaults__, old.__kwdefaults__ = (
+            new.__code__,
+            new.__defaults__,
+            new.__kwdefaults__,
+        )
 
 
 def source_of(module: str) -> Path:
     return SOURCE / f"{module.replace('.', '/')}.py"
 
 
-def _run(session: Any, plugin: _Plugin, tree: ast.Module, mutant: Mutant | None, folder: Path) -> int:
+def _run(
+    session: Any, plugin: _Plugin, tree: ast.Module, mutant: Mutant | None, folder: Path
+) -> int:
     """In the new process: 1 as soon as a test fails."""
     if mutant is not None:
         mutant.apply()
@@ -153,7 +185,10 @@ def _run(session: Any, plugin: _Plugin, tree: ast.Module, mutant: Mutant | None,
         transplant(sys.modules[f"collidescope.{plugin.options[0]}"], code)
     session.config._tmp_path_factory._given_basetemp = folder
     # What killed others first, then the quick ones.
-    order = {item: (-plugin.kills[item.nodeid], round(plugin.seconds.get(item.nodeid, 0), 1)) for item in session.items}
+    order = {
+        item: (-plugin.kills[item.nodeid], round(plugin.seconds.get(item.nodeid, 0), 1))
+        for item in session.items
+    }
     items = sorted(session.items, key=order.__getitem__)
     for item, following in zip(items, [*items[1:], None], strict=True):
         session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
@@ -165,7 +200,9 @@ def _run(session: Any, plugin: _Plugin, tree: ast.Module, mutant: Mutant | None,
     return 0
 
 
-def start(session: Any, plugin: _Plugin, tree: ast.Module, mutant: Mutant | None, folder: Path, limit: int) -> int:
+def start(
+    session: Any, plugin: _Plugin, tree: ast.Module, mutant: Mutant | None, folder: Path, limit: int
+) -> int:
     """Fork; the child's process id. ``limit``: seconds of processor time."""
     child = os.fork()
     if child:
@@ -208,7 +245,17 @@ def campaign(module: str, jobs: int, sample: int | None, seed: int) -> dict[str,
 
     plugin = _Plugin(module, jobs, sample, seed)
     tests = [f"tests/{test}" for test in TESTS[module]]
-    options = ["-x", "-q", "-s", "-m", "not slow", "-p", "no:cacheprovider", "-p", "no:terminalreporter"]
+    options = [
+        "-x",
+        "-q",
+        "-s",
+        "-m",
+        "not slow",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:terminalreporter",
+    ]
     pytest.main([*options, *tests, str(source_of(module).relative_to(ROOT))], plugins=[plugin])
     return plugin.result
 
@@ -226,14 +273,21 @@ def _campaign(
         gc.freeze()  # so that no child copies what its parent has
         right = Path(scratch, "right")
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        if finish(start(session, plugin, tree, None, right, 600), begun + 6000, block=True) != "survived":
-            print(f"the tests of {module} fail without any mutant:\n{Path(f'{right}.log').read_text()[-3000:]}")
+        if (
+            finish(start(session, plugin, tree, None, right, 600), begun + 6000, block=True)
+            != "survived"
+        ):
+            print(
+                f"the tests of {module} fail without any mutant:\n{Path(f'{right}.log').read_text()[-3000:]}"
+            )
             return None
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         usual = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
         limit = int(PATIENCE[0] * usual + PATIENCE[1])
         plugin.seconds = json.loads(Path(f"{right}.json").read_text())
-        print(f"{module}: {len(chosen)} of {len(found)} mutants, tests take {usual:.1f} s", flush=True)
+        print(
+            f"{module}: {len(chosen)} of {len(found)} mutants, tests take {usual:.1f} s", flush=True
+        )
         ended: dict[int, str] = {}
         running: dict[int, tuple[int, float, Path]] = {}
         waiting = list(range(len(chosen)))
@@ -242,7 +296,11 @@ def _campaign(
                 number = waiting.pop(0)
                 folder = Path(scratch, str(number))
                 deadline = time.monotonic() + WAITING * limit
-                running[start(session, plugin, tree, chosen[number], folder, limit)] = number, deadline, folder
+                running[start(session, plugin, tree, chosen[number], folder, limit)] = (
+                    number,
+                    deadline,
+                    folder,
+                )
             for child, (number, deadline, folder) in list(running.items()):
                 outcome = finish(child, deadline)
                 if outcome is not None:
@@ -256,7 +314,10 @@ def _campaign(
             time.sleep(0.01)
     outcomes = list(ended.values())
     survivors = [chosen[i] for i in sorted(ended) if ended[i] == "survived"]
-    print(f"{module}: {outcomes.count('survived')} survived, {time.monotonic() - begun:.0f} s", flush=True)
+    print(
+        f"{module}: {outcomes.count('survived')} survived, {time.monotonic() - begun:.0f} s",
+        flush=True,
+    )
     return {
         "mutants": len(found),
         "tried": len(chosen),
@@ -272,18 +333,28 @@ def _name(mutant: Mutant) -> str:
 
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Would a test notice?")
-    parser.add_argument("modules", nargs="*", metavar="MODULE", help=f"some of {', '.join(TESTS)} (default: all)")
+    parser.add_argument(
+        "modules", nargs="*", metavar="MODULE", help=f"some of {', '.join(TESTS)} (default: all)"
+    )
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
-    parser.add_argument("--sample", type=int, help="at most so many mutants of a module, drawn at random")
+    parser.add_argument(
+        "--sample", type=int, help="at most so many mutants of a module, drawn at random"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the sample")
-    parser.add_argument("--out", type=Path, help="file of results (default: stress/results/mutants.json)")
+    parser.add_argument(
+        "--out", type=Path, help="file of results (default: stress/results/mutants.json)"
+    )
     options = parser.parse_args(argv)
     out = options.out or ROOT / "stress" / "results" / "mutants.json"
     unknown = set(options.modules) - set(TESTS)
     if unknown:
         parser.error(f"no such module: {', '.join(sorted(unknown))}")
     os.chdir(ROOT)
-    os.environ |= {"OMP_NUM_THREADS": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "COLLIDESCOPE_DATA": ""}
+    os.environ |= {
+        "OMP_NUM_THREADS": "1",
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        "COLLIDESCOPE_DATA": "",
+    }
     sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
     for library in LIBRARIES:
         importlib.import_module(library)
@@ -291,7 +362,10 @@ def main(argv: list[str] | None = None) -> None:
     recorded = json.loads(out.read_text())["results"] if out.exists() else {}
     failed: list[str] = []
     with tempfile.TemporaryDirectory() as cache:
-        sys.dont_write_bytecode, sys.pycache_prefix = False, cache  # the tests are compiled once, not per mutant
+        sys.dont_write_bytecode, sys.pycache_prefix = (
+            False,
+            cache,
+        )  # the tests are compiled once, not per mutant
         for module in options.modules or TESTS:
             result = campaign(module, options.jobs, options.sample, options.seed)
             if result is None:

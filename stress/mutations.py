@@ -127,9 +127,16 @@ def _spoil_once(rng: Rng, box: list[Any]) -> None:
     key: Any = 0
     while True:
         here = parent[key]
-        if not isinstance(here, dict | list) or not here or (parent is not box and rng.random() < 0.2):
+        if (
+            not isinstance(here, dict | list)
+            or not here
+            or (parent is not box and rng.random() < 0.2)
+        ):
             break
-        parent, key = here, (_pick(rng, list(here)) if isinstance(here, dict) else int(rng.integers(len(here))))
+        parent, key = (
+            here,
+            (_pick(rng, list(here)) if isinstance(here, dict) else int(rng.integers(len(here)))),
+        )
     what = rng.random()
     if what < 0.55 or parent is box:
         parent[key] = copy.deepcopy(HOSTILE[int(rng.integers(len(HOSTILE)))])
@@ -140,7 +147,9 @@ def _spoil_once(rng: Rng, box: list[Any]) -> None:
     elif what < 0.9 and isinstance(parent[key], int | float) and not isinstance(parent[key], bool):
         parent[key] = parent[key] * float(rng.choice([-1, 0.5, 2, 1e300, 1 + 1e-9]))
     else:  # what stands elsewhere
-        other = _pick(rng, list(parent)) if isinstance(parent, dict) else int(rng.integers(len(parent)))
+        other = (
+            _pick(rng, list(parent)) if isinstance(parent, dict) else int(rng.integers(len(parent)))
+        )
         parent[key] = copy.deepcopy(parent[other])
 
 
@@ -150,7 +159,22 @@ def _pick(rng: Rng, items: list[Any]) -> Any:
 
 # ---------------------------------------------------------------- safetensors
 
-DTYPES = ["F64", "F32", "F16", "BF16", "I64", "I32", "U8", "BOOL", "F8_E4M3", "I16", "U64", "C64", "X9", ""]
+DTYPES = [
+    "F64",
+    "F32",
+    "F16",
+    "BF16",
+    "I64",
+    "I32",
+    "U8",
+    "BOOL",
+    "F8_E4M3",
+    "I16",
+    "U64",
+    "C64",
+    "X9",
+    "",
+]
 
 
 def spoil_header(rng: Rng, data: bytes) -> bytes:
@@ -163,14 +187,20 @@ def spoil_header(rng: Rng, data: bytes) -> bytes:
     if what == 0:
         entry["dtype"] = _pick(rng, DTYPES)
     elif what == 1:
-        entry["shape"] = _pick(rng, [[2**40], [2**63], [-1], [0, 2**62], [1] * 200, [], ["3"], 7, [2**32, 2**32]])
+        entry["shape"] = _pick(
+            rng, [[2**40], [2**63], [-1], [0, 2**62], [1] * 200, [], ["3"], 7, [2**32, 2**32]]
+        )
     elif what == 2:
-        entry["data_offsets"] = _pick(rng, [[0, 2**63], [8, 0], [-1, 8], [0], [0, len(body)], "x", [2**64, 2**65]])
+        entry["data_offsets"] = _pick(
+            rng, [[0, 2**63], [8, 0], [-1, 8], [0], [0, len(body)], "x", [2**64, 2**65]]
+        )
     elif what == 3:
         other = header[_pick(rng, names)]
         entry["data_offsets"] = other["data_offsets"]
     elif what == 4:
-        header["__metadata__"] = _pick(rng, [7, [], {"collidescope": 5}, {"collidescope": {}}, {}, None])
+        header["__metadata__"] = _pick(
+            rng, [7, [], {"collidescope": 5}, {"collidescope": {}}, {}, None]
+        )
     elif what == 5:
         header = spoil_json(rng, header)
     text = dump(header).encode("utf-8", "surrogatepass")
@@ -191,7 +221,9 @@ def spoil_arrays(rng: Rng, arrays: dict[str, Any]) -> dict[str, Any]:
         what = int(rng.integers(9))
         if what == 0 and array.dtype.kind == "f" and array.size:
             array = array.copy()
-            array.flat[int(rng.integers(array.size))] = _pick(rng, [np.nan, np.inf, -np.inf, 1e38, -1.0, 0.0])
+            array.flat[int(rng.integers(array.size))] = _pick(
+                rng, [np.nan, np.inf, -np.inf, 1e38, -1.0, 0.0]
+            )
         elif what == 1:
             kind = _pick(rng, ["f2", "f4", "f8", "i1", "i4", "i8", "u1", "u2", "u8", "?"])
             with np.errstate(all="ignore"):
@@ -203,7 +235,9 @@ def spoil_arrays(rng: Rng, arrays: dict[str, Any]) -> dict[str, Any]:
         elif what == 4 and array.ndim:
             array = np.concatenate([array, array], axis=int(rng.integers(array.ndim)))
         elif what == 5:
-            array = np.zeros((0, 5), array.dtype) if rng.random() < 0.5 else np.zeros((), array.dtype)
+            array = (
+                np.zeros((0, 5), array.dtype) if rng.random() < 0.5 else np.zeros((), array.dtype)
+            )
         elif what == 6:
             del arrays[name]
             continue
@@ -248,7 +282,16 @@ CELLS = [
     "\ufeff",
     "<b>",
 ]
-ENCODINGS = ["utf-8", "utf-8-sig", "latin-1", "utf-16", "utf-16-le", "cp1252", "utf-32", "shift-jis"]
+ENCODINGS = [
+    "utf-8",
+    "utf-8-sig",
+    "latin-1",
+    "utf-16",
+    "utf-16-le",
+    "cp1252",
+    "utf-32",
+    "shift-jis",
+]
 
 
 def spoil_csv(rng: Rng, lines: list[list[str]]) -> tuple[bytes, str]:
@@ -284,4 +327,6 @@ def spoil_csv(rng: Rng, lines: list[list[str]]) -> tuple[bytes, str]:
     elif what == 2:
         packed = gzip.compress(data, 1)
         return (packed if rng.random() < 0.4 else blind(rng, packed)), ".csv.gz"
-    return data, _pick(rng, [".csv", ".csv", ".csv", ".tsv", ".txt", ".parquet", ".gz", ".xz", ".data"])
+    return data, _pick(
+        rng, [".csv", ".csv", ".csv", ".tsv", ".txt", ".parquet", ".gz", ".xz", ".data"]
+    )

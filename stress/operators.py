@@ -28,7 +28,20 @@ KINDS = {
 }
 DISPLAY = {"_repr_html_", "__repr__", "__str__", "extra_repr"}
 CONVERSIONS = {
-    *("float", "int", "bool", "str", "list", "dict", "tuple", "tolist", "asarray", "astype", "as_tensor", "double"),
+    *(
+        "float",
+        "int",
+        "bool",
+        "str",
+        "list",
+        "dict",
+        "tuple",
+        "tolist",
+        "asarray",
+        "astype",
+        "as_tensor",
+        "double",
+    ),
     *("cpu", "numpy", "to", "contiguous", "detach"),
 }
 #: ``zip(…, strict=True)``; the device, where there is only one.
@@ -115,7 +128,9 @@ def _walk(node: ast.AST, where: str, modules: set[str]) -> Iterator[Mutant]:
         for index, child in enumerate(value) if isinstance(value, list) else ((None, value),):
             if not isinstance(child, ast.AST) or _is_silent(child):
                 continue
-            if not (isinstance(node, ast.Expr) and isinstance(child, ast.Call)):  # left out as a whole
+            if not (
+                isinstance(node, ast.Expr) and isinstance(child, ast.Call)
+            ):  # left out as a whole
                 for kind, new in _changes(child, modules):
                     what = f"{_short(child)} → {_short(new)}"
                     yield Mutant(where, child.lineno, kind, what, node, field, index, new)
@@ -160,16 +175,23 @@ def _changes(node: Any, modules: set[str]) -> Iterator[tuple[str, ast.AST]]:
         case ast.Compare():
             for i, op in enumerate(node.ops):
                 for other in _COMPARISON[type(op)]:
-                    yield "comparison", _with(node, ops=[*node.ops[:i], other(), *node.ops[i + 1 :]])
+                    yield (
+                        "comparison",
+                        _with(node, ops=[*node.ops[:i], other(), *node.ops[i + 1 :]]),
+                    )
         case ast.BoolOp():
             yield "logic", _with(node, op=ast.Or() if isinstance(node.op, ast.And) else ast.And())
-        case ast.If() | ast.IfExp() | ast.While() if not isinstance(node.test, ast.Compare | ast.UnaryOp):
+        case ast.If() | ast.IfExp() | ast.While() if not isinstance(
+            node.test, ast.Compare | ast.UnaryOp
+        ):
             yield "logic", _with(node, test=ast.UnaryOp(ast.Not(), node.test))
         case ast.Constant(value=bool()):
             yield "number", ast.copy_location(ast.Constant(not node.value), node)
         case ast.Constant(value=int() | float()):
             yield "number", ast.copy_location(ast.Constant(node.value + 1), node)
-        case ast.Return(value=ast.expr()) if not (isinstance(node.value, ast.Constant) and node.value.value is None):
+        case ast.Return(value=ast.expr()) if not (
+            isinstance(node.value, ast.Constant) and node.value.value is None
+        ):
             yield "return", _with(node, value=ast.Constant(None))
         case ast.Expr(value=ast.Call()):
             yield "call", ast.copy_location(ast.Pass(), node)
@@ -192,9 +214,13 @@ def _call_changes(node: ast.Call, modules: set[str]) -> Iterator[tuple[str, ast.
         return
     while isinstance(root, ast.Attribute):
         root = root.value
-    of_module = isinstance(node.func, ast.Name) or (isinstance(root, ast.Name) and root.id in modules)
+    of_module = isinstance(node.func, ast.Name) or (
+        isinstance(root, ast.Name) and root.id in modules
+    )
     if not of_module and isinstance(node.func, ast.Attribute):
-        if not (isinstance(node.func.value, ast.Call) and ast.unparse(node.func.value) == "super()"):
+        if not (
+            isinstance(node.func.value, ast.Call) and ast.unparse(node.func.value) == "super()"
+        ):
             yield "call", node.func.value
     elif node.args and not isinstance(node.args[0], ast.Starred):
         yield "call", node.args[0]
@@ -204,8 +230,13 @@ def _is_type(node: ast.BinOp) -> bool:
     """``A | B`` between names of types is a union, as in ``isinstance(x, Sequence | np.ndarray)``."""
     return isinstance(node.op, ast.BitOr) and all(
         (isinstance(side, ast.Name) and side.id[0].isupper() and len(side.id) > 1)
-        or (isinstance(side, ast.Name) and side.id in {"int", "float", "str", "list", "dict", "None"})
-        or (isinstance(side, ast.Attribute) and side.attr in {"ndarray", "Generator", "RandomState"})
+        or (
+            isinstance(side, ast.Name)
+            and side.id in {"int", "float", "str", "list", "dict", "None"}
+        )
+        or (
+            isinstance(side, ast.Attribute) and side.attr in {"ndarray", "Generator", "RandomState"}
+        )
         or (isinstance(side, ast.Constant) and side.value is None)
         or (isinstance(side, ast.BinOp) and _is_type(side))
         for side in (node.left, node.right)

@@ -15,7 +15,11 @@ def save(name: str, config: dict[str, Any], results: Any, path: Path | None = No
     """Write ``results/NAME.json`` (or ``path``) and say so."""
     RESULTS.mkdir(exist_ok=True)
     path = path or RESULTS / f"{name}.json"
-    content = {"command": f"python -m stress.{name}", "config": config, "environment": environment()}
+    content = {
+        "command": f"python -m stress.{name}",
+        "config": config,
+        "environment": environment(),
+    }
     path.write_text(json.dumps(content | {"results": results}, indent=1) + "\n")
     print(f"→ {path}")
     return path

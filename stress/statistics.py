@@ -73,7 +73,9 @@ def null_once(k: int, n: int, model: str, seed: int) -> dict[str, float]:
         P = cs.crossfit_posteriors(LogisticRegression(), X, y, random_state=seed)
         said = cs.crossfit_posteriors(GaussianNB(), X, y, random_state=seed).argmax(axis=1)
         found["audit_flagged"] = float(cs.audit(P, y_true=y, y_pred=said).pairs["flagged"].any())
-        found["control_failed"] = float(not shuffled_control(LogisticRegression(), X, y, seed).passed)
+        found["control_failed"] = float(
+            not shuffled_control(LogisticRegression(), X, y, seed).passed
+        )
     return found
 
 
@@ -89,7 +91,9 @@ def separable_once(k: int, n: int, model: str, seed: int) -> dict[str, float]:
     }
 
 
-def variants(X: np.ndarray, y: np.ndarray, seed: int) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
+def variants(
+    X: np.ndarray, y: np.ndarray, seed: int
+) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """(X, y, the order that brings S back) of the same data written differently."""
     rng = np.random.default_rng(seed)
     k = y.max() + 1
@@ -116,7 +120,8 @@ def invariance(model: str) -> dict[str, Any]:
             S = collisions(model, Z, labels, seed).matrix
             changes.setdefault(name, []).append(np.abs(S[np.ix_(back, back)] - base[seed]))
     return found | {
-        name: {"mean": float(np.mean(values)), "largest": float(np.max(values))} for name, values in changes.items()
+        name: {"mean": float(np.mean(values)), "largest": float(np.max(values))}
+        for name, values in changes.items()
     }
 
 
@@ -144,7 +149,11 @@ def page(results: dict[str, Any]) -> str:
     keys = ["entries_missed", "pber_missed", "structure_claimed", "audit_flagged", "control_failed"]
     for row in results["null"]:
         what = f"{row['classes']}, {row['rows']:,}, {row['model']}"
-        lines.append(f"| {what} | {row['repetitions']} | " + " | ".join(percent(row, key) for key in keys) + " |")
+        lines.append(
+            f"| {what} | {row['repetitions']} | "
+            + " | ".join(percent(row, key) for key in keys)
+            + " |"
+        )
     lines += [
         "",
         "| separable: K, rows, model | fits | entries of I missed | PBER 0 missed | mean PBER |",
@@ -164,18 +173,26 @@ def page(results: dict[str, Any]) -> str:
     ]
     for name in results["invariance"][models[0]]:
         cells = [results["invariance"][model][name] for model in models]
-        lines.append(f"| {name} | " + " | ".join(f"{c['mean']:.4f} ({c['largest']:.4f})" for c in cells) + " |")
+        lines.append(
+            f"| {name} | "
+            + " | ".join(f"{c['mean']:.4f} ({c['largest']:.4f})" for c in cells)
+            + " |"
+        )
     return "\n".join(lines)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true")
     quick = parser.parse_args().quick
     share = 10 if quick else 1
     results = {
         "null": [mean_of(null_once, k, n, model, max(2, r // share)) for k, n, model, r in NULL],
-        "separable": [mean_of(separable_once, k, n, model, max(2, r // share)) for k, n, model, r in SEPARABLE],
+        "separable": [
+            mean_of(separable_once, k, n, model, max(2, r // share)) for k, n, model, r in SEPARABLE
+        ],
         "invariance": {model: invariance(model) for model in ("logistic regression", "linear")},
     }
     table = page(results)
@@ -184,7 +201,9 @@ def main() -> None:
         return
     record.save(NAME, {"seeds": SEEDS, "level": 0.95, "fdr": 0.05}, results)
     before, rest = PAGE.read_text(encoding="utf-8").split(MARKS[0])
-    PAGE.write_text(f"{before}{MARKS[0]}\n\n{table}\n\n{MARKS[1]}{rest.split(MARKS[1])[1]}", encoding="utf-8")
+    PAGE.write_text(
+        f"{before}{MARKS[0]}\n\n{table}\n\n{MARKS[1]}{rest.split(MARKS[1])[1]}", encoding="utf-8"
+    )
 
 
 if __name__ == "__main__":

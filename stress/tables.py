@@ -54,13 +54,17 @@ def fuzz_table() -> str:
         lines.append(f"| {NAMES[target]} | {' | '.join(cells)} | {fixed.count(target)} |")
         total = {key: total[key] + r[key] for key in total}
     n_fixed = sum(fixed.count(target) for target in recorded["results"])
-    lines.append(f"| **together** | {' | '.join(f'**{value:,}**' for value in total.values())} | **{n_fixed}** |")
+    lines.append(
+        f"| **together** | {' | '.join(f'**{value:,}**' for value in total.values())} | **{n_fixed}** |"
+    )
     return f"Last campaign ({recorded['environment']['date']}):\n\n" + "\n".join(lines) + "\n"
 
 
 def causes_list(kills: bool) -> str:
     return "".join(
-        f"- {c['cause']} (`{c['test'].split('::')[1]}`)\n" for c in causes() if (c["campaign"] == "kills") == kills
+        f"- {c['cause']} (`{c['test'].split('::')[1]}`)\n"
+        for c in causes()
+        if (c["campaign"] == "kills") == kills
     )
 
 
@@ -76,8 +80,14 @@ def mutants_table() -> str:
         lines.append(f"| `{module}` | {_counts(counts)} |")
         total = [sum(pair) for pair in zip(total, counts, strict=True)]
     lines.append(f"| **together** | {_counts(total)} |")
-    drawn = "where fewer mutants were tried than there are, they were drawn at random" if total[1] < total[0] else "all"
-    return f"Last campaign ({recorded['environment']['date']}; {drawn}):\n\n" + "\n".join(lines) + "\n"
+    drawn = (
+        "where fewer mutants were tried than there are, they were drawn at random"
+        if total[1] < total[0]
+        else "all"
+    )
+    return (
+        f"Last campaign ({recorded['environment']['date']}; {drawn}):\n\n" + "\n".join(lines) + "\n"
+    )
 
 
 def _counts(counts: list[int]) -> str:
@@ -87,12 +97,17 @@ def _counts(counts: list[int]) -> str:
 
 def survivors_table() -> str:
     """Reasons, the most frequent first, with the modules and one example."""
-    survived = {module: [s["mutant"] for s in r["survived"]] for module, r in results("mutants")["results"].items()}
+    survived = {
+        module: [s["mutant"] for s in r["survived"]]
+        for module, r in results("mutants")["results"].items()
+    }
     groups: dict[str, list[tuple[str, str]]] = {}
     argued = arguments()
     for module, names in survived.items():
         for name in names:
-            groups.setdefault(argued.get(module, {}).get(name, "**not argued**"), []).append((module, name))
+            groups.setdefault(argued.get(module, {}).get(name, "**not argued**"), []).append(
+                (module, name)
+            )
     lines = ["| survivors | why | for example |", "|---|---|---|"]
     for why, members in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0])):
         module, name = members[0]
@@ -114,9 +129,14 @@ def arguments() -> dict[str, dict[str, str]]:
 
 def coverage_table() -> str:
     recorded = results("coverage")
-    lines = ["| room | lines | reached | branches | reached | together |", "|---|---|---|---|---|---|"]
+    lines = [
+        "| room | lines | reached | branches | reached | together |",
+        "|---|---|---|---|---|---|",
+    ]
     rooms = recorded["results"]["rooms"]
-    together = {name: sum(room[name] for room in rooms.values()) for name in next(iter(rooms.values()))}
+    together = {
+        name: sum(room[name] for room in rooms.values()) for name in next(iter(rooms.values()))
+    }
     for room, r in [*((f"`{room}`", r) for room, r in rooms.items()), ("**all**", together)]:
         cells = (r["num_statements"], r["covered_lines"], r["num_branches"], r["covered_branches"])
         share = (cells[1] + cells[3]) / max(cells[0] + cells[2], 1)
@@ -132,7 +152,9 @@ def versions_table() -> str:
     lines = ["| run | date | passed | skipped | failed | with |", "|---|---|---|---|---|---|"]
     for run, r in results("versions")["results"].items():
         found = ", ".join(f"{name} {version}" for name, version in r["versions"].items())
-        lines.append(f"| {run} | {r['date']} | {r['passed']:,} | {r['skipped']:,} | {r['failed']:,} | {found} |")
+        lines.append(
+            f"| {run} | {r['date']} | {r['passed']:,} | {r['skipped']:,} | {r['failed']:,} | {found} |"
+        )
     return "\n".join(lines) + "\n"
 
 

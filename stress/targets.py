@@ -29,7 +29,9 @@ TINY: dict[str, Any] = {**SHORT, "members": ["linear"]}
 
 def refused(error: BaseException) -> str:
     if out_of_memory(error):
-        raise Finding(f"memory: an allocation failed behind {type(error).__name__} {place(error)}") from error
+        raise Finding(
+            f"memory: an allocation failed behind {type(error).__name__} {place(error)}"
+        ) from error
     return REFUSED
 
 
@@ -43,7 +45,9 @@ def forged(kind: str, skeleton: Any, arrays: dict[str, np.ndarray], npz: bool = 
     """A file of any content, with a checksum that fits."""
     from safetensors.numpy import save
 
-    text = spoil.dump({"format": _store.FORMAT, "version": _store.VERSION, "kind": kind, "tree": skeleton})
+    text = spoil.dump(
+        {"format": _store.FORMAT, "version": _store.VERSION, "kind": kind, "tree": skeleton}
+    )
     text = f"{_store._checksum(text, arrays)}\n{text}"
     if not npz:
         return save(arrays, metadata={_store.HEADER: text})
@@ -77,7 +81,9 @@ class ModelFiles:
         self.table, labels = small_table()
         models: dict[str, Any] = {
             "linear": cs.CollisionClassifier(**TINY).fit(X, y),
-            "pool": cs.CollisionClassifier(**{**SHORT, "limit": True}).fit(X, np.array(["a", "b", "c"])[y]),
+            "pool": cs.CollisionClassifier(**{**SHORT, "limit": True}).fit(
+                X, np.array(["a", "b", "c"])[y]
+            ),
             "pairwise": cs.CollisionClassifier(model="pairwise", n_references=5, **SHORT).fit(X, y),
             "table": cs.TableClassifier(**TINY).fit(self.table, labels),
         }
@@ -115,7 +121,11 @@ class ModelFiles:
             if "X lacks" in str(error):  # an honest rename of a column
                 return ACCEPTED
             raise
-        if P.shape != (4, len(model.classes_)) or not np.isfinite(P).all() or abs(P.sum(axis=1) - 1).max() > 1e-6:
+        if (
+            P.shape != (4, len(model.classes_))
+            or not np.isfinite(P).all()
+            or abs(P.sum(axis=1) - 1).max() > 1e-6
+        ):
             raise Finding("accepted, and predictions are no probabilities")
         use_matrix(model.collision_matrix_)
         model.save(path)
@@ -129,7 +139,9 @@ class TreeFiles(ModelFiles):
         X, y = scenario_a(3).sample(1200, 0)
         self.X = X[:4]
         members = ["trees", "forest"]
-        self.keep({"trees": cs.CollisionClassifier(**{**SHORT, "members": members}).fit(X, y)}, folder)
+        self.keep(
+            {"trees": cs.CollisionClassifier(**{**SHORT, "members": members}).fit(X, y)}, folder
+        )
 
 
 class MatrixFiles:
@@ -138,7 +150,9 @@ class MatrixFiles:
     def __init__(self, folder: Path) -> None:
         X, y = scenario_a(3).sample(90, 0)
         cm = cs.CollisionClassifier(**TINY).fit(X, y).collision_matrix_
-        plain = cs.CollisionMatrix([[0.9, 0.1], [0.2, 0.8]], priors=[2 / 3, 1 / 3], classes=["cat", "ä"])
+        plain = cs.CollisionMatrix(
+            [[0.9, 0.1], [0.2, 0.8]], priors=[2 / 3, 1 / 3], classes=["cat", "ä"]
+        )
         self.files = [json.loads(matrix.to_json()) for matrix in (cm, plain)]
 
     def make(self, rng: np.random.Generator) -> tuple[bytes, str]:
@@ -225,13 +239,18 @@ class Checkpoints:
         return clf.fit(self.X, self.y)
 
     def make(self, rng: np.random.Generator) -> tuple[bytes, str]:
-        return (spoil.blind if rng.random() < 0.5 else spoil.spoil_header)(rng, self.data), ".safetensors"
+        return (spoil.blind if rng.random() < 0.5 else spoil.spoil_header)(
+            rng, self.data
+        ), ".safetensors"
 
     def read(self, path: Path) -> str:
         os.replace(path, self.path)
         try:
             clf = self.fit()
-        except (ValueError, FloatingPointError) as error:  # the latter: training went astray from there, which is said
+        except (
+            ValueError,
+            FloatingPointError,
+        ) as error:  # the latter: training went astray from there, which is said
             return refused(error)
         finally:
             self.path.write_bytes(self.data)
@@ -293,11 +312,19 @@ class CommandLine:
 
         self.app, self.folder = app, folder
         table, labels = small_table(40)
-        table = table.assign(day=table["day"].dt.strftime("%Y-%m-%d"), width=table["width"].round(1), label=labels)
-        self.lines = [list(table.columns), *(list(map(str, row)) for row in table.to_numpy().tolist())]
+        table = table.assign(
+            day=table["day"].dt.strftime("%Y-%m-%d"), width=table["width"].round(1), label=labels
+        )
+        self.lines = [
+            list(table.columns),
+            *(list(map(str, row)) for row in table.to_numpy().tolist()),
+        ]
         repeated = table[["tree", "label"]]
         self.frame = table
-        self.repeated = [list(repeated.columns), *(list(map(str, row)) for row in repeated.to_numpy().tolist())]
+        self.repeated = [
+            list(repeated.columns),
+            *(list(map(str, row)) for row in repeated.to_numpy().tolist()),
+        ]
         self.model = folder / "model.collide"
         model = cs.TableClassifier(**TINY).fit(table.drop(columns="label"), labels)
         model.save(self.model)

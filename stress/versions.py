@@ -27,7 +27,11 @@ def requirements() -> list[Requirement]:
     """Each package once."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
-    texts = [*project["dependencies"], *(text for extra in EXTRAS for text in extras[extra]), *extras["dev"]]
+    texts = [
+        *project["dependencies"],
+        *(text for extra in EXTRAS for text in extras[extra]),
+        *extras["dev"],
+    ]
     found = {requirement.name: requirement for requirement in map(Requirement, texts)}
     others = {Requirement(text).name for text in extras["dev"]} - set(TOOLS)
     return [requirement for name, requirement in found.items() if name not in others]
@@ -57,11 +61,17 @@ def record(which: str, junit: Path) -> None:
         "failed": failed,
         "versions": {requirement.name: version(requirement.name) for requirement in requirements()},
     }
-    known = json.loads(FILE.read_text()) if FILE.exists() else {"command": ".ci/versions oldest|newest", "results": {}}
+    known = (
+        json.loads(FILE.read_text())
+        if FILE.exists()
+        else {"command": ".ci/versions oldest|newest", "results": {}}
+    )
     known["results"][f"{which}, Python {python}"] = entry
     known["results"] = dict(sorted(known["results"].items(), reverse=True))
     FILE.write_text(json.dumps(known, indent=1) + "\n")
-    print(f"→ stress/results/versions.json: {entry['passed']} passed, {skipped} skipped, {failed} failed")
+    print(
+        f"→ stress/results/versions.json: {entry['passed']} passed, {skipped} skipped, {failed} failed"
+    )
 
 
 if __name__ == "__main__":

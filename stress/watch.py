@@ -17,7 +17,15 @@ BASE_BYTES, PER_BYTE = 96 * 2**20, 60
 HEADROOM = 2**30
 SECONDS = 20
 #: Acts that reading a file never needs.
-FORBIDDEN = ("pickle.find_class", "os.system", "os.exec", "os.posix_spawn", "os.fork", "subprocess.Popen", "socket.")
+FORBIDDEN = (
+    "pickle.find_class",
+    "os.system",
+    "os.exec",
+    "os.posix_spawn",
+    "os.fork",
+    "subprocess.Popen",
+    "socket.",
+)
 
 
 class Finding(Exception):

@@ -8,7 +8,9 @@ from scipy.linalg import block_diag
 from sklearn.base import BaseEstimator, ClassifierMixin
 
 
-def planted_population(n_classes, ratio=1.0, sharpness=4.0, seed=0) -> tuple[np.ndarray, np.ndarray]:
+def planted_population(
+    n_classes, ratio=1.0, sharpness=4.0, seed=0
+) -> tuple[np.ndarray, np.ndarray]:
     """(P, weights) of a random finite population: posteriors at random inputs with random weights.
 
     ``ratio``: prior of the most common class over the rarest, roughly. ``sharpness``: large is nearly separable
@@ -16,7 +18,9 @@ def planted_population(n_classes, ratio=1.0, sharpness=4.0, seed=0) -> tuple[np.
     """
     rng = np.random.default_rng(seed)
     weights = rng.dirichlet(np.ones(4 * n_classes + 50))
-    logits = sharpness * rng.standard_normal((len(weights), n_classes)) + np.log(np.geomspace(1, 1 / ratio, n_classes))
+    logits = sharpness * rng.standard_normal((len(weights), n_classes)) + np.log(
+        np.geomspace(1, 1 / ratio, n_classes)
+    )
     P = np.exp(logits - logits.max(axis=1, keepdims=True))
     return P / P.sum(axis=1, keepdims=True), weights
 
@@ -60,9 +64,20 @@ def mean_tvd(S: np.ndarray, truth: np.ndarray) -> float:
 def assert_same(one, other, rtol: float = 1e-11, atol: float = 1e-12) -> None:
     """Two matrices agree in all that is estimated."""
     assert one.classes.tolist() == other.classes.tolist()
-    for name in ("matrix", "priors", "stderr", "counts", "covariance", "pber_stderr", "held_out_error", "coverage"):
+    for name in (
+        "matrix",
+        "priors",
+        "stderr",
+        "counts",
+        "covariance",
+        "pber_stderr",
+        "held_out_error",
+        "coverage",
+    ):
         first, second = getattr(one, name), getattr(other, name)
-        assert (first is None and second is None) or np.allclose(first, second, rtol=rtol, atol=atol), name
+        assert (first is None and second is None) or np.allclose(
+            first, second, rtol=rtol, atol=atol
+        ), name
 
 
 def random_posteriors(rng, n: int, k: int, sharpness: float = 1.5) -> tuple[np.ndarray, np.ndarray]:
@@ -99,17 +114,23 @@ class Memoriser(ClassifierMixin, BaseEstimator):
         return self.classes_[self.predict_proba(X).argmax(axis=1)]
 
 
-def limit_like(cm, state: str = "still learning", *, share: float = 0.6, n: int = 1000, reason: str = ""):
+def limit_like(
+    cm, state: str = "still learning", *, share: float = 0.6, n: int = 1000, reason: str = ""
+):
     """What shows a ``Limit`` reads of one: a curve b + a/√m that ends in ``cm.pber``, with b = ``share`` of it."""
     sizes = np.array([n / 8, n / 4, n / 2, n])
     b = share * cm.pber
-    curve = pd.DataFrame({"rows": sizes, "pber": b + (cm.pber - b) * np.sqrt(n / sizes), "pber_stderr": 0.01})
+    curve = pd.DataFrame(
+        {"rows": sizes, "pber": b + (cm.pber - b) * np.sqrt(n / sizes), "pber_stderr": 0.01}
+    )
     known = state in ("settled", "still learning")
     return SimpleNamespace(
         pber=b,
         pber_interval=lambda level=0.95: (0.5 * b if known else 0.0, 1.1 * cm.pber),
         bayes_error_interval=lambda level=0.95: (0.25 * b, 0.5 * cm.pber),
-        matrix=type(cm)((1 - share) * np.eye(cm.n_classes) + share * cm.matrix, cm.priors, cm.classes),
+        matrix=type(cm)(
+            (1 - share) * np.eye(cm.n_classes) + share * cm.matrix, cm.priors, cm.classes
+        ),
         curve=curve,
         continuation=lambda rows, level: [
             part * (b + (cm.pber - b) * np.sqrt(n / np.array(rows))) for part in (0.9, 1, 1.1)

@@ -62,10 +62,15 @@ def test_a_classifier_blind_to_one_feature_is_caught_at_the_pair_it_needs_that_f
     found = report.pairs[report.pairs["flagged"]]
     assert set(zip(found["true"], found["predicted"], strict=True)) == {("c", "d"), ("d", "c")}
     # independently: the distance of c and d is 0.8 without the feature and sqrt(0.64 + 9) with it
-    expected = GaussianProblem([[0.0], [0.8]]).bayes_error() - GaussianProblem([[0.0], [9.64**0.5]]).bayes_error()
+    expected = (
+        GaussianProblem([[0.0], [0.8]]).bayes_error()
+        - GaussianProblem([[0.0], [9.64**0.5]]).bayes_error()
+    )
     assert ((found["low"] < expected) & (expected < found["high"])).all()
     assert report.fixable_interval[0] > 0
-    assert re.search("could be fixed by a better model.*(c taken for d|d taken for c)", report.verdict, re.DOTALL)
+    assert re.search(
+        "could be fixed by a better model.*(c taken for d|d taken for c)", report.verdict, re.DOTALL
+    )
     everything = report.rows("c", "d", "all")
     assert everything.tolist() == np.flatnonzero((y == "c") & (blind == "d")).tolist()
     parts = {kind: report.rows("c", "d", kind) for kind in ("fixable", "inherent", "other")}
@@ -88,17 +93,23 @@ def test_trading_one_error_for_its_reverse_is_no_weakness():
         report = audit(P, y_true=y, y_pred=said)
         assert report.pairs.query("true == 'e' and predicted == 'f'")["fixable"].iloc[0] > 0.3
         flags += int(report.pairs["flagged"].any())
-    assert flags <= 8  # at a false discovery rate of 5% at most 3 are expected; 9 or more have a chance of 0.3%
+    assert (
+        flags <= 8
+    )  # at a false discovery rate of 5% at most 3 are expected; 9 or more have a chance of 0.3%
 
 
 def test_the_interval_of_what_is_fixable_covers():
     problem = led(0.15)
     X, y = problem.sample(200_000, 1, stratified=False)
     P = problem.posteriors(X)
-    said = problem.posteriors(np.where(np.arange(X.shape[1]) == 3, 0, X)).argmax(axis=1)  # one segment is broken
+    said = problem.posteriors(np.where(np.arange(X.shape[1]) == 3, 0, X)).argmax(
+        axis=1
+    )  # one segment is broken
     truth = (said != y).mean() - (P.argmax(axis=1) != y).mean()
     parts = [slice(start, start + 300) for start in range(0, 60_000, 300)]
-    ends = np.array([audit(P[part], y_true=y[part], y_pred=said[part]).fixable_interval for part in parts])
+    ends = np.array(
+        [audit(P[part], y_true=y[part], y_pred=said[part]).fixable_interval for part in parts]
+    )
     assert 180 <= ((ends[:, 0] <= truth) & (truth <= ends[:, 1])).sum() <= 199  # of 200 at 95%
 
 
@@ -109,7 +120,10 @@ def test_posteriors_that_know_less_or_claim_too_much_are_called_so_and_perfectio
     assert "Use better posteriors" in report.verdict
     assert not report.pairs["flagged"].any()
     for power, word in ((4, "over-confident"), (0.25, "under-confident")):
-        assert word in audit(P**power / (P**power).sum(axis=1, keepdims=True), y_true=y, y_pred=P).notes[0]
+        assert (
+            word
+            in audit(P**power / (P**power).sum(axis=1, keepdims=True), y_true=y, y_pred=P).notes[0]
+        )
     y = np.array([0, 1] * 50)
     report = audit(np.eye(2)[y], y_true=y, y_pred=y)
     assert (report.error, report.fixable, len(report.pairs)) == (0, 0, 0)
@@ -131,7 +145,12 @@ def test_the_limit_splits_what_is_left_into_not_learned_yet_and_inherent():
 
 
 def test_a_class_without_rows_has_no_pairs_and_the_report_is_json():
-    report = audit([[0.8, 0.1, 0.1], [0.2, 0.7, 0.1]], y_true=["a", "b"], y_pred=["a", "c"], classes=list("abc"))
+    report = audit(
+        [[0.8, 0.1, 0.1], [0.2, 0.7, 0.1]],
+        y_true=["a", "b"],
+        y_pred=["a", "c"],
+        classes=list("abc"),
+    )
     data = json.loads(json.dumps(report.to_dict(), allow_nan=False))
     assert [(pair["true"], pair["predicted"]) for pair in data["pairs"]] == [("b", "c")]
     assert data["verdict"] == report.verdict
@@ -194,7 +213,10 @@ def test_the_order_follows_the_question_and_with_no_stray_labels_the_posterior_o
     margin = ambiguous(P, y=y, by="margin")
     assert (margin["p_first"] - margin["p_second"]).is_monotonic_increasing
     by_label = ambiguous(P, y=y, by="label", top=7)
-    assert by_label["index"].tolist() == np.argsort(-label_error_scores(P, y), kind="stable")[:7].tolist()
+    assert (
+        by_label["index"].tolist()
+        == np.argsort(-label_error_scores(P, y), kind="stable")[:7].tolist()
+    )
     likely = P.argmax(axis=1)
     assert np.array_equal(np.argsort(-label_error_scores(P, likely)), np.argsort(P.max(axis=1)))
     scores = label_error_scores([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]], ["a", "b", "b"])

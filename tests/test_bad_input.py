@@ -434,7 +434,11 @@ def test_bad_input_is_refused_in_our_words(call, pattern):
 
 @pytest.mark.parametrize(
     "broken",
-    [{"classes": [datetime.date(2025, 1, 1), "b"]}, {"classes": ["\ud800", "b"]}, {"info": {"moved": NAN}}],
+    [
+        {"classes": [datetime.date(2025, 1, 1), "b"]},
+        {"classes": ["\ud800", "b"]},
+        {"info": {"moved": NAN}},
+    ],
     ids=["a date", "half a character", "NaN"],
 )
 def test_a_matrix_that_json_cannot_hold_leaves_the_old_file_as_it_was(tmp_path, broken):
@@ -445,7 +449,9 @@ def test_a_matrix_that_json_cannot_hold_leaves_the_old_file_as_it_was(tmp_path, 
     assert [entry.name for entry in tmp_path.iterdir()] == ["cm.json"]
 
 
-@pytest.mark.parametrize("bad", [([*P, [0.5, 0.6]], [*Y, "a"]), (P, ["a", "b", "a", "z"]), (P, Y, [0] * 4), (P, None)])
+@pytest.mark.parametrize(
+    "bad", [([*P, [0.5, 0.6]], [*Y, "a"]), (P, ["a", "b", "a", "z"]), (P, Y, [0] * 4), (P, None)]
+)
 @pytest.mark.parametrize("priors", [None, HALF], ids=["own priors", "given priors"])
 def test_a_failed_update_leaves_the_accumulator_as_it_was(bad, priors):
     parts = accumulator(priors).update(P, Y)
@@ -456,7 +462,9 @@ def test_a_failed_update_leaves_the_accumulator_as_it_was(bad, priors):
     assert parts.update(P, Y).result() == accumulator(priors).update(P, Y).update(P, Y).result()
 
 
-@pytest.mark.parametrize("how", [lambda value: value, copy.deepcopy, lambda value: pickle.loads(pickle.dumps(value))])
+@pytest.mark.parametrize(
+    "how", [lambda value: value, copy.deepcopy, lambda value: pickle.loads(pickle.dumps(value))]
+)
 def test_nothing_of_a_collision_matrix_can_be_changed(how):
     value = how(estimated())
     for name in ("matrix", "priors", "classes", "stderr", "counts", "covariance"):
@@ -468,7 +476,12 @@ def test_nothing_of_a_collision_matrix_can_be_changed(how):
 
 def test_a_later_change_of_a_given_array_does_not_reach_inside():
     shares, means = np.array([0.6, 0.4]), np.array(MEANS)
-    made = [cm(priors=shares), accumulator(shares), cs.recover(G, shares), datasets.GaussianProblem(means, 1, shares)]
+    made = [
+        cm(priors=shares),
+        accumulator(shares),
+        cs.recover(G, shares),
+        datasets.GaussianProblem(means, 1, shares),
+    ]
     shares[...], means[...] = 0.5, 7.0
     assert [value.priors.tolist() for value in made] == [[0.6, 0.4]] * 4
     assert made[-1].means.tolist() == MEANS
@@ -493,10 +506,21 @@ datasets.GaussianProblem(means, half, priors, AB).posteriors(X[:, :1])
 @pytest.mark.parametrize("writeable", [True, False], ids=["writeable", "read-only"])
 @pytest.mark.parametrize("use", USES.strip().splitlines())
 def test_no_function_changes_what_it_is_given(use, writeable):
-    values = {"P": P, "S": S, "G": G, "priors": [0.6, 0.4], "half": HALF, "q": [[0.7, 0.2]], "means": MEANS, "X": X}
+    values = {
+        "P": P,
+        "S": S,
+        "G": G,
+        "priors": [0.6, 0.4],
+        "half": HALF,
+        "q": [[0.7, 0.2]],
+        "means": MEANS,
+        "X": X,
+    }
     values |= {"weights": [1.0, 2.0, 0.5, 1.0], "Y": Y, "AB": AB, "Y10": Y10, "repeated": REPEATED}
     texts = ("Y", "AB", "repeated")
-    given = {name: np.array(value, object if name in texts else None) for name, value in values.items()}
+    given = {
+        name: np.array(value, object if name in texts else None) for name, value in values.items()
+    }
     before = copy.deepcopy(given)
     for array in given.values():
         array.setflags(write=writeable)

@@ -14,12 +14,20 @@ from experiments import baselines as rivals
 from experiments.baselines import bayesian
 from experiments.measures import tvd
 
-TINY = {"hidden_layer_sizes": (8,), "max_epochs": 3, "batch_size": 32, "device": "cpu", "random_state": 0}
+TINY = {
+    "hidden_layer_sizes": (8,),
+    "max_epochs": 3,
+    "batch_size": 32,
+    "device": "cpu",
+    "random_state": 0,
+}
 KINDS = (rivals.NetworkClassifier, rivals.TemperatureScaledClassifier, rivals.DropoutClassifier)
 PROBLEM = scenario_a(3)
 DATA, NEW = PROBLEM.sample(150, 0), PROBLEM.sample(2000, 1)
 P2, X4 = [[0.9, 0.1], [0.2, 0.8]], np.arange(8.0).reshape(4, 2)
-every_rival = pytest.mark.parametrize("kind", [*KINDS, rivals.BayesianClassifier, rivals.DeepEnsemble])
+every_rival = pytest.mark.parametrize(
+    "kind", [*KINDS, rivals.BayesianClassifier, rivals.DeepEnsemble]
+)
 
 
 @every_rival
@@ -36,7 +44,9 @@ def test_posteriors_come_nearer_to_the_truth_than_the_priors(kind):
 def test_a_warm_start_ends_where_one_long_fit_ends(kind, random_state):
     X, y = DATA
     before = torch.get_rng_state()
-    clf = kind(**(TINY | {"max_epochs": 2, "random_state": random_state}), warm_start=True).fit(X, y)
+    clf = kind(**(TINY | {"max_epochs": 2, "random_state": random_state}), warm_start=True).fit(
+        X, y
+    )
     early = clf.predict_proba(X)
     clf = pickle.loads(pickle.dumps(clf)).set_params(max_epochs=5).fit(X, y)
     again = clf.predict_proba(X)
@@ -60,10 +70,17 @@ def test_the_calibration_error_of_a_small_table_is_the_one_computed_by_hand():
 
 def test_temperature_scaling_lowers_the_calibration_error_of_a_network_that_knows_its_rows_by_heart():
     X, y = NEW
-    settings = {"hidden_layer_sizes": (64, 64), "max_epochs": 120, "learning_rate": 0.01, "device": "cpu"}
+    settings = {
+        "hidden_layer_sizes": (64, 64),
+        "max_epochs": 120,
+        "learning_rate": 0.01,
+        "device": "cpu",
+    }
     clf = rivals.TemperatureScaledClassifier(**settings, validation_fraction=0.25, random_state=0)
     clf.fit(*PROBLEM.sample(300, 0))
-    before, after = (rivals.expected_calibration_error(m.predict_proba(X), y) for m in (clf.network_, clf))
+    before, after = (
+        rivals.expected_calibration_error(m.predict_proba(X), y) for m in (clf.network_, clf)
+    )
     assert clf.temperature_ > 2
     assert after < 0.5 * before
     assert np.array_equal(clf.predict(X), clf.network_.predict(X))
@@ -74,7 +91,9 @@ def test_the_ensembles_posterior_is_the_mean_of_its_members():
     clf = rivals.DeepEnsemble(4, **TINY).fit(X, y)
     rows = torch.from_numpy(apply_scaling(X, *fit_scaling(X)))
     with torch.inference_mode():
-        members = np.stack([softmax(clf.module_.member(m, rows).double().numpy(), axis=1) for m in range(4)])
+        members = np.stack(
+            [softmax(clf.module_.member(m, rows).double().numpy(), axis=1) for m in range(4)]
+        )
     assert clf.predict_proba(X) == pytest.approx(members.mean(axis=0), abs=1e-6)
     assert np.abs(members[1:] - members[0]).max(axis=(1, 2)).min() > 0.01
 
@@ -82,7 +101,9 @@ def test_the_ensembles_posterior_is_the_mean_of_its_members():
 def test_the_bayesian_loss_is_the_evidence_lower_bound():
     X, y = torch.from_numpy(DATA[0]).float(), torch.from_numpy(DATA[1])
     module = bayesian.MeanField([4, 5, 6, 3], prior_scale=0.7)
-    objective = bayesian.ElboObjective(X, y, 3, TrainingConfig(hidden_layer_sizes=(5, 6)), kl_weight=0.3)
+    objective = bayesian.ElboObjective(
+        X, y, 3, TrainingConfig(hidden_layer_sizes=(5, 6)), kl_weight=0.3
+    )
     rows = torch.tensor([[3, 1, 4, 15]])
     torch.manual_seed(0)
     loss = objective.loss(module, rows).detach()
@@ -97,7 +118,9 @@ def test_the_bayesian_loss_is_the_evidence_lower_bound():
         start += a * b + b
         h = (torch.relu(h) if layer else h) @ weight + bias
     posterior = torch.distributions.Normal(module.loc * module.prior, scale)
-    divergence = torch.distributions.kl_divergence(posterior, torch.distributions.Normal(0.0, module.prior)).sum()
+    divergence = torch.distributions.kl_divergence(
+        posterior, torch.distributions.Normal(0.0, module.prior)
+    ).sum()
     likelihood = len(y) / 4 * h.log_softmax(-1).gather(1, y[rows[0]][:, None]).sum()
     by_hand = (0.3 * divergence - likelihood).detach() / len(y)
     assert float(loss) == pytest.approx(float(by_hand), rel=1e-4)
@@ -132,7 +155,9 @@ def test_nearest_neighbours_bound_the_bayes_error():
     for n_neighbors in (1, 15):
         lower, upper = rivals.knn_bayes_error(X, y, n_neighbors)
         assert lower < PROBLEM.bayes_error() < upper
-    assert rivals.knn_bayes_error(X, y).upper == pytest.approx(PROBLEM.collision_matrix().pber, abs=0.03)
+    assert rivals.knn_bayes_error(X, y).upper == pytest.approx(
+        PROBLEM.collision_matrix().pber, abs=0.03
+    )
 
 
 def test_settings_reach_the_networks_of_all_paper_rivals():
@@ -157,8 +182,14 @@ REFUSED = {
     "one class": (fitted(y=(1, 1, 1, 1)), "y holds a single class"),
     "no pass": (fitted(rivals.DropoutClassifier, n_passes=0), "n_passes.*0"),
     "no prior": (fitted(rivals.BayesianClassifier, prior_scale=0.0), "prior_scale.*0"),
-    "all rows held out": (fitted(rivals.TemperatureScaledClassifier, validation_fraction=1), "validation_fraction.*1"),
-    "an average of nothing": (lambda: rivals.class_averages(P2, ["a", "a"], ["a", "b"]), "no row of class 'b'"),
+    "all rows held out": (
+        fitted(rivals.TemperatureScaledClassifier, validation_fraction=1),
+        "validation_fraction.*1",
+    ),
+    "an average of nothing": (
+        lambda: rivals.class_averages(P2, ["a", "a"], ["a", "b"]),
+        "no row of class 'b'",
+    ),
     "too many neighbours": (lambda: rivals.knn_bayes_error(X4, [0, 0, 1, 1], 4), "n_neighbors.*4"),
     "unknown setting": (lambda: rivals.paper_rivals(epochs=3), "'epochs'"),
 }

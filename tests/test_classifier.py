@@ -9,7 +9,13 @@ import pytest
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import StratifiedKFold
 
-from collidescope import CollisionClassifier, CollisionWarning, collision_matrix_from_posteriors, load, recover
+from collidescope import (
+    CollisionClassifier,
+    CollisionWarning,
+    collision_matrix_from_posteriors,
+    load,
+    recover,
+)
 from collidescope.datasets import scenario_a
 from collidescope.equations.gramian import gramian_from_posteriors
 from collidescope.equations.posterior import shift_priors
@@ -43,7 +49,9 @@ def small():
     return scenario_a(3).sample(150, 1)
 
 
-def test_s_and_posteriors_are_nearly_as_close_to_the_truth_as_with_the_true_posteriors(data, fitted):
+def test_s_and_posteriors_are_nearly_as_close_to_the_truth_as_with_the_true_posteriors(
+    data, fitted
+):
     problem, (X, y) = scenario_a(3), data
     truth = problem.collision_matrix().matrix
     best = mean_tvd(collision_matrix_from_posteriors(problem.posteriors(X), y).matrix, truth)
@@ -86,7 +94,9 @@ def test_rows_of_weight_zero_might_as_well_not_be_there(small, settings):
     weight = np.ones(len(y))
     weight[::10] = 0
     kept = weight > 0
-    clf = CollisionClassifier(**settings).fit(np.where(kept[:, None], X, 1e6), y, sample_weight=weight)
+    clf = CollisionClassifier(**settings).fit(
+        np.where(kept[:, None], X, 1e6), y, sample_weight=weight
+    )
     without = CollisionClassifier(**settings).fit(X[kept], y[kept], sample_weight=weight[kept])
     assert np.array_equal(clf.collision_matrix_.matrix, without.collision_matrix_.matrix)
     assert np.array_equal(clf.predict_proba(X), without.predict_proba(X))
@@ -99,7 +109,9 @@ def test_a_fit_says_nothing_unless_labels_are_noise_or_two_names_mean_one_class(
     X, y = data
     rng = np.random.default_rng(0)
     CollisionClassifier(**QUICK).fit(X, y)
-    with pytest.warns(CollisionWarning, match=r"the model does no better than the priors .* 0.667 by chance"):
+    with pytest.warns(
+        CollisionWarning, match=r"the model does no better than the priors .* 0.667 by chance"
+    ):
         CollisionClassifier(**QUICK).fit(X, rng.permutation(y))
     copied = np.where((y == 2) & (rng.random(len(y)) < 0.5), 3, y)
     with pytest.warns(CollisionWarning, match=r"^S is nearly singular((?!no better).)*$"):
@@ -108,7 +120,9 @@ def test_a_fit_says_nothing_unless_labels_are_noise_or_two_names_mean_one_class(
 
 @ignore_warnings
 @pytest.mark.parametrize("settings", [SHORT, SHORT_PAIRS], ids=["network", "pairs"])
-def test_a_fit_resumed_from_its_checkpoint_ends_where_an_undisturbed_one_does(monkeypatch, tmp_path, small, settings):
+def test_a_fit_resumed_from_its_checkpoint_ends_where_an_undisturbed_one_does(
+    monkeypatch, tmp_path, small, settings
+):
     X, y = small
     settings = settings | {"training": BRIEF | {"max_epochs": 4}}
     undisturbed = CollisionClassifier(**settings).fit(X, y)
@@ -131,7 +145,9 @@ def test_a_fit_resumed_from_its_checkpoint_ends_where_an_undisturbed_one_does(mo
 
 
 @ignore_warnings
-def test_splits_given_as_a_list_are_the_folds_of_the_table_also_when_weights_leave_rows_out(small, tmp_path):
+def test_splits_given_as_a_list_are_the_folds_of_the_table_also_when_weights_leave_rows_out(
+    small, tmp_path
+):
     X, y = small
     first = np.random.RandomState(0).randint(2**31 - 1, size=2)[0]
     splits = list(StratifiedKFold(2, shuffle=True, random_state=first).split(X, y))
@@ -157,7 +173,9 @@ def test_other_priors_are_those_of_the_same_model_shifted(data, priors):
     target = np.full(3, 1 / 3) if priors == "uniform" else np.array(priors)
     shares = np.bincount(y) / len(y)
     assert other.priors_ == pytest.approx(target)
-    assert other.predict_proba(X) == pytest.approx(shift_priors(natural.predict_proba(X), shares, target))
+    assert other.predict_proba(X) == pytest.approx(
+        shift_priors(natural.predict_proba(X), shares, target)
+    )
     expected = collision_matrix_from_posteriors(natural.posteriors_, y, priors=target)
     assert other.one_step_.matrix == pytest.approx(expected.matrix)
     assert other.limit_.matrix.priors == pytest.approx(target)
@@ -170,7 +188,9 @@ def test_each_estimate_comes_from_where_it_says(data, fitted):
     one_step = collision_matrix_from_posteriors(P, y)
     other = CollisionClassifier(**QUICK, estimate="gramian").fit(X, y)
     descent = CollisionClassifier(**QUICK, estimate="gramian", recovery="gradient").fit(X, y)
-    assert fitted.collision_matrix_.matrix == pytest.approx(one_step.matrix)  # too few classes to shrink
+    assert fitted.collision_matrix_.matrix == pytest.approx(
+        one_step.matrix
+    )  # too few classes to shrink
     for clf in (fitted, other):
         assert clf.one_step_.matrix == pytest.approx(one_step.matrix)
         assert clf.one_step_.stderr == pytest.approx(one_step.stderr)
@@ -185,14 +205,19 @@ def test_each_estimate_comes_from_where_it_says(data, fitted):
 @ignore_warnings
 def test_fewer_references_cost_precision_and_the_standard_error_says_how_much(small):
     settings = PAIRWISE | {"training": TRAINING | {"max_epochs": 5}}
-    errors = [CollisionClassifier(**settings, n_references=m).fit(*small).reference_stderr_ for m in (2, 4, 12, "all")]
+    errors = [
+        CollisionClassifier(**settings, n_references=m).fit(*small).reference_stderr_
+        for m in (2, 4, 12, "all")
+    ]
     assert errors == sorted(errors, reverse=True)
     assert errors[1] / errors[2] == pytest.approx(np.sqrt(12 / 4), rel=0.35)
     assert CollisionClassifier(**QUICK).fit(*small).reference_stderr_ is None
 
 
 @ignore_warnings
-def test_the_range_stands_on_nested_subsets_of_the_same_folds_as_far_as_they_hold_pairs(data, small):
+def test_the_range_stands_on_nested_subsets_of_the_same_folds_as_far_as_they_hold_pairs(
+    data, small
+):
     X, y = data
     clf = CollisionClassifier(**(QUICK | {"limit": True})).fit(X, y)
     without = CollisionClassifier(**QUICK).fit(X, y)
@@ -211,9 +236,13 @@ def test_groups_share_a_fold_and_intervals_count_them(small):
     X, y = small
     X, y, groups = np.repeat(X, 4, axis=0), np.repeat(y, 4), np.repeat(np.arange(150), 4)
     together = CollisionClassifier(**QUICK).fit(X, y, groups=groups)
-    with pytest.warns(CollisionWarning, match=r"of 600 rows have a copy, with the same label, in another fold"):
+    with pytest.warns(
+        CollisionWarning, match=r"of 600 rows have a copy, with the same label, in another fold"
+    ):
         apart = CollisionClassifier(**QUICK).fit(X, y)
-    assert np.ptp(together.posteriors_.reshape(-1, 4, 3), axis=1).max() < 1e-12  # one fold, one model, one answer
+    assert (
+        np.ptp(together.posteriors_.reshape(-1, 4, 3), axis=1).max() < 1e-12
+    )  # one fold, one model, one answer
     assert np.ptp(apart.posteriors_.reshape(-1, 4, 3), axis=1).max() > 1e-4
     assert together.collision_matrix_.n_units == 150
     ratio = together.collision_matrix_.pber_stderr / apart.collision_matrix_.pber_stderr
@@ -237,7 +266,9 @@ def test_rare_classes_lower_the_folds_or_are_refused_left_out_or_joined(small):
     X, y = small
     names = np.array(["a", "b", "c"], dtype=object)[y]
     names[:3] = "rare"
-    with pytest.warns(CollisionWarning, match=r"'rare' has only 3 rows, so there are 3 folds instead of cv=5"):
+    with pytest.warns(
+        CollisionWarning, match=r"'rare' has only 3 rows, so there are 3 folds instead of cv=5"
+    ):
         clf = CollisionClassifier(**(QUICK | {"cv": 5})).fit(X, names)
     assert len(clf.member_weights_) == 3
     names[:3] = ["one", "two", "a"]
@@ -272,14 +303,19 @@ def test_images_of_any_layout_reach_flat_members_alike_also_of_a_saved_model(sha
 #: Where the map in docs/mathematics.md sends the reader of the paper: the caller's module and the function's name.
 PAPER = {
     "(31, 32) balanced risk": ("collidescope.pairwise.pairs", "balanced_risk"),
-    "(34) Gramian from m per class": ("collidescope.pairwise.algorithms", "gramian_from_similarities"),
+    "(34) Gramian from m per class": (
+        "collidescope.pairwise.algorithms",
+        "gramian_from_similarities",
+    ),
     "(35, 36) S from G": ("collidescope.pairwise.algorithms", "recover"),
     "(44) posteriors": ("collidescope.pairwise.algorithms", "solve_posteriors"),
 }
 
 
 @ignore_warnings
-def test_from_paper_makes_every_literal_choice_and_runs_the_functions_that_the_map_names(monkeypatch, small):
+def test_from_paper_makes_every_literal_choice_and_runs_the_functions_that_the_map_names(
+    monkeypatch, small
+):
     page = (Path(__file__).parents[1] / "docs" / "mathematics.md").read_text(encoding="utf-8")
     called = set()
     for equation, (module, name) in PAPER.items():
@@ -291,9 +327,16 @@ def test_from_paper_makes_every_literal_choice_and_runs_the_functions_that_the_m
             return original(*given, **options)
 
         monkeypatch.setattr(importlib.import_module(module), name, spy)
-    choices = {"model": "pairwise", "estimate": "gramian", "recovery": "gradient", "correction": "none"}
+    choices = {
+        "model": "pairwise",
+        "estimate": "gramian",
+        "recovery": "gradient",
+        "correction": "none",
+    }
     choices |= {"solver": "inverse", "priors": "uniform", "limit": False}
-    clf = CollisionClassifier.from_paper(training={"max_epochs": 2, "hidden_layer_sizes": (8,)}, n_references=5, cv=2)
+    clf = CollisionClassifier.from_paper(
+        training={"max_epochs": 2, "hidden_layer_sizes": (8,)}, n_references=5, cv=2
+    )
     assert {name: clf.get_params()[name] for name in choices} == choices
     assert CollisionClassifier.from_paper().training["hidden_layer_sizes"] == (128,) * 6
     assert clf.training["patience"] == 0

@@ -45,7 +45,9 @@ def folder(tmp_path_factory):
     plan = rng.choice(["basic", "plus", "premium"], n, p=[0.5, 0.3, 0.2])
     columns = {
         "customer_id": [f"C{i}" for i in rng.permutation(10**5)[:n]],
-        "spend": (np.select([plan == "basic", plan == "plus"], [20, 24], 90) * rng.lognormal(0, 0.4, n)).round(2),
+        "spend": (
+            np.select([plan == "basic", plan == "plus"], [20, 24], 90) * rng.lognormal(0, 0.4, n)
+        ).round(2),
         "city": rng.choice(["Paris", "Lyon", None], n),
         "joined": pd.to_datetime("2020-01-01") + pd.to_timedelta(rng.integers(0, 900, n), unit="D"),
         "visits": rng.integers(0, 3, n),
@@ -56,18 +58,33 @@ def folder(tmp_path_factory):
     test = table.iloc[200:].assign(said=np.where(table["spend"][200:] > 50, "premium", "basic"))
     test["spend"] += 0.01  # rows that were not in the fit
     test.to_csv(path / "test.csv", index=False)
-    outputs = ["--save", path / "m.collide", "--matrix", path / "m.json", "--out", path / "heldout.csv"]
-    done = good("fit", path / "shop.csv", "--label", "plan", *FAST, *outputs, "--report", path / "r.html")
+    outputs = [
+        "--save",
+        path / "m.collide",
+        "--matrix",
+        path / "m.json",
+        "--out",
+        path / "heldout.csv",
+    ]
+    done = good(
+        "fit", path / "shop.csv", "--label", "plan", *FAST, *outputs, "--report", path / "r.html"
+    )
     (path / "fit.out").write_text(done.stdout)
     (path / "fit.err").write_text(done.stderr)
     problem = GaussianProblem([[0.0, 0], [1.0, 0], [4, 0]], classes=list("abc"))
     X, y = problem.sample(300, 0)
     frame = pd.DataFrame(problem.posteriors(X).round(6), columns=P_COLUMNS)
     frame = frame.div(frame.sum(axis=1), axis=0)
-    frame = frame.assign(y=y, said=np.where(X[:, 0] > 2, "c", "a"), site=np.arange(300) % 2, id=np.arange(300))
+    frame = frame.assign(
+        y=y, said=np.where(X[:, 0] > 2, "c", "a"), site=np.arange(300) % 2, id=np.arange(300)
+    )
     frame.to_csv(path / "p.csv", index=False)
-    frame.assign(**{name: 0.7 * frame[name] + 0.1 for name in P_COLUMNS})[:250].to_csv(path / "later.csv", index=False)
-    frame.assign(x1=X[:, 0], x2=X[:, 1])[["x1", "x2", "site", "y"]].to_csv(path / "raw.csv", index=False)
+    frame.assign(**{name: 0.7 * frame[name] + 0.1 for name in P_COLUMNS})[:250].to_csv(
+        path / "later.csv", index=False
+    )
+    frame.assign(x1=X[:, 0], x2=X[:, 1])[["x1", "x2", "site", "y"]].to_csv(
+        path / "raw.csv", index=False
+    )
     pd.DataFrame(1 - np.eye(3), index=list("abc"), columns=list("abc")).to_csv(path / "cost.csv")
     (path / "other.json").write_text("{}")
     (path / "array.json").write_text('[{"a": 1, "y": "u"}]')
@@ -80,10 +97,17 @@ def here(folder, monkeypatch):
     return folder
 
 
-def test_fit_prints_the_answer_says_what_it_found_left_out_and_expects_and_writes_model_rows_and_report(folder):
+def test_fit_prints_the_answer_says_what_it_found_left_out_and_expects_and_writes_model_rows_and_report(
+    folder,
+):
     said, noted = (folder / "fit.out").read_text(), (folder / "fit.err").read_text()
     assert said.startswith("Collision matrix of 3 classes from 295 rows")
-    for part in ("95% interval", "basic     0.", "Most colliding pairs", "What to do about it:\n- "):
+    for part in (
+        "95% interval",
+        "basic     0.",
+        "Most colliding pairs",
+        "What to do about it:\n- ",
+    ):
         assert part in said
     cm = cs.CollisionMatrix.from_json(folder / "m.json")
     assert cm == cs.load(folder / "m.collide").collision_matrix_
@@ -95,11 +119,22 @@ def test_fit_prints_the_answer_says_what_it_found_left_out_and_expects_and_write
         f"collidescope merge {folder / 'm.json'}",
     ):
         assert part in noted
-    for pattern in (r"of 295 rows\): city \d+", r"295 rows × 4 columns → \d+ features", "training folds: .*left"):
+    for pattern in (
+        r"of 295 rows\): city \d+",
+        r"295 rows × 4 columns → \d+ features",
+        "training folds: .*left",
+    ):
         assert re.search(pattern, noted)
     assert re.search(r"Took \d+ s and \d\.\d GB", noted)
     heldout = pd.read_csv(folder / "heldout.csv")
-    assert heldout.columns.tolist() == ["row", "plan", "predicted", "p_basic", "p_plus", "p_premium"]
+    assert heldout.columns.tolist() == [
+        "row",
+        "plan",
+        "predicted",
+        "p_basic",
+        "p_plus",
+        "p_premium",
+    ]
     assert heldout["row"].tolist() == list(range(5, 300))  # the first five have no label
     assert heldout["plan"].tolist() == pd.read_csv(folder / "shop.csv")["plan"].dropna().tolist()
     assert heldout.filter(like="p_").sum(axis=1).to_numpy() == pytest.approx(1, abs=1e-4)
@@ -109,13 +144,17 @@ def test_fit_prints_the_answer_says_what_it_found_left_out_and_expects_and_write
     assert f"4 columns used: <bdi>{used}</bdi>" in page
 
 
-def test_json_is_the_summary_alone_and_gives_the_report_again_and_that_of_a_model_shows_given_rows(folder, tmp_path):
+def test_json_is_the_summary_alone_and_gives_the_report_again_and_that_of_a_model_shows_given_rows(
+    folder, tmp_path
+):
     done = good("fit", folder / "shop.csv", "-l", "plan", *FAST, "--json", "--quiet")
     summary = json.loads(done.stdout)
     assert done.stderr == ""
     assert summary["format"] == "collidescope.summary"
     assert any("customer_id" in note for note in summary["notes"])
-    assert summary["matrix"] == cs.load(folder / "m.collide").collision_matrix_.matrix.tolist()  # the seed is the same
+    assert (
+        summary["matrix"] == cs.load(folder / "m.collide").collision_matrix_.matrix.tolist()
+    )  # the seed is the same
     (tmp_path / "s.json").write_text(done.stdout)
     good("report", tmp_path / "s.json", "--out", tmp_path / "s.html", "--title", "Plans & more")
     assert "Plans &amp; more" in (tmp_path / "s.html").read_text(encoding="utf-8")
@@ -127,7 +166,9 @@ def test_json_is_the_summary_alone_and_gives_the_report_again_and_that_of_a_mode
     assert len(pages[0]) < len(pages[1])
 
 
-def test_a_first_look_says_that_it_is_one_and_a_column_that_gives_the_label_away_is_the_first_advice(folder, tmp_path):
+def test_a_first_look_says_that_it_is_one_and_a_column_that_gives_the_label_away_is_the_first_advice(
+    folder, tmp_path
+):
     table = pd.read_csv(folder / "shop.csv").assign(invoice=lambda t: t["plan"].str.upper())
     table.to_csv(tmp_path / "t.csv", index=False)
     command = ["fit", tmp_path / "t.csv", "-l", "plan", "--cv", 2, "--no-limit", "--sample", 100]
@@ -135,7 +176,10 @@ def test_a_first_look_says_that_it_is_one_and_a_column_that_gives_the_label_away
     assert "Collision matrix of 3 classes from 100 rows" in done.stdout
     assert "t.csv: 100 of 295 labelled rows" in done.stderr
     assert "a first look at 100 of 295 rows" in done.stderr
-    assert "What to do about it:\n- column 'invoice' alone gives the label away on 100.0% of held-out" in done.stdout
+    assert (
+        "What to do about it:\n- column 'invoice' alone gives the label away on 100.0% of held-out"
+        in done.stdout
+    )
     for said in (done.stdout, done.stderr, (tmp_path / "r.html").read_text(encoding="utf-8")):
         assert "the full pool would find less" in said
     done = good(*command, "--members", "linear", "--drop", "invoice", "--control", "--json")
@@ -147,7 +191,11 @@ def test_a_first_look_says_that_it_is_one_and_a_column_that_gives_the_label_away
 def test_rows_of_a_group_are_never_scored_by_a_model_that_saw_the_group(tmp_path):
     """Every person has one label and one fingerprint: only a model that knows the person can be right."""
     rng, person = np.random.default_rng(0), np.repeat(np.arange(60), 8)
-    columns = {"person": person, "print": rng.normal(size=60)[person], "y": rng.choice(["a", "b"], 60)[person]}
+    columns = {
+        "person": person,
+        "print": rng.normal(size=60)[person],
+        "y": rng.choice(["a", "b"], 60)[person],
+    }
     pd.DataFrame(columns).assign(z=rng.normal(size=480)).to_csv(tmp_path / "t.csv", index=False)
     pber = {}
     command = ["fit", tmp_path / "t.csv", "-l", "y", "--cv", 3, "--members", "trees", "--no-limit"]
@@ -161,11 +209,23 @@ def test_rows_of_a_group_are_never_scored_by_a_model_that_saw_the_group(tmp_path
 def test_sample_weights_are_those_of_python(folder, tmp_path):
     table = pd.read_csv(folder / "shop.csv").assign(w=np.arange(300) % 3)
     table.to_csv(tmp_path / "t.csv", index=False)
-    good("fit", tmp_path / "t.csv", "-l", "plan", *FAST, "--sample-weight", "w", "--matrix", tmp_path / "m")
+    good(
+        "fit",
+        tmp_path / "t.csv",
+        "-l",
+        "plan",
+        *FAST,
+        "--sample-weight",
+        "w",
+        "--matrix",
+        tmp_path / "m",
+    )
     used = table.dropna(subset="plan").reset_index(drop=True)
     model = TableClassifier(members=["linear"], limit=False, cv=2, random_state=0)
     model.fit(used.drop(columns=["plan", "w"]), used["plan"], sample_weight=used["w"])
-    assert cs.CollisionMatrix.from_json(tmp_path / "m").pber == pytest.approx(model.collision_matrix_.pber, abs=1e-6)
+    assert cs.CollisionMatrix.from_json(tmp_path / "m").pber == pytest.approx(
+        model.collision_matrix_.pber, abs=1e-6
+    )
 
 
 def test_a_table_whose_rows_stand_three_times_is_told_so_and_can_be_made_unique(folder, tmp_path):
@@ -183,22 +243,33 @@ def test_rare_classes_get_fewer_folds_or_are_named_with_what_to_do(tmp_path):
     pd.DataFrame({"x": np.arange(60) % 7, "y": labels}).to_csv(tmp_path / "t.csv", index=False)
     command = ["fit", tmp_path / "t.csv", "-l", "y", "--members", "linear", "--no-limit"]
     done = run(*command)
-    assert (done.exit_code, "rare='drop'" in done.stderr, "rare='merge'" in done.stderr) == (2, True, True)
+    assert (done.exit_code, "rare='drop'" in done.stderr, "rare='merge'" in done.stderr) == (
+        2,
+        True,
+        True,
+    )
     assert "of 3 classes from 58 rows" in good(*command, "--rare", "drop").stdout
     assert "of 4 classes from 60 rows" in good(*command, "--rare", "merge").stdout
     assert "of 2 classes from 56 rows" in good(*command, "--drop-rare", "5").stdout
 
 
-def test_a_table_without_header_and_class_names_that_are_formulas_survive_the_way_through_files(tmp_path):
+def test_a_table_without_header_and_class_names_that_are_formulas_survive_the_way_through_files(
+    tmp_path,
+):
     rng = np.random.default_rng(0)
-    lines = [f"{a:.2f}, {'u' if a + e > 0 else 'v'}, {'=A()' if a > 0 else '@B'}" for a, e in rng.normal(size=(80, 2))]
+    lines = [
+        f"{a:.2f}, {'u' if a + e > 0 else 'v'}, {'=A()' if a > 0 else '@B'}"
+        for a, e in rng.normal(size=(80, 2))
+    ]
     (tmp_path / "t.data").write_text("\n".join(lines))
     good("fit", tmp_path / "t.data", "--no-header", "--label", "3", *FAST, "--save", tmp_path / "m")
     done = good("predict", tmp_path / "m", tmp_path / "t.data", "--out", tmp_path / "p.csv")
     assert "read alike" in done.stderr
     said = pd.read_csv(tmp_path / "p.csv")["predicted"]
     assert set(said) <= {"'=A()", "'@B"}
-    frame = pd.read_csv(tmp_path / "t.data", header=None, skipinitialspace=True, names=["c1", "c2", "c3"])
+    frame = pd.read_csv(
+        tmp_path / "t.data", header=None, skipinitialspace=True, names=["c1", "c2", "c3"]
+    )
     frame.assign(said=said).to_csv(tmp_path / "a.csv", index=False)
     good("audit", tmp_path / "m", tmp_path / "a.csv", "-l", "c3", "-p", "said")
     assert run("fit", tmp_path / "t.data", "--label", "income").stderr.count("--no-header") == 1
@@ -210,10 +281,20 @@ def test_predict_takes_raw_rows_and_writes_them_or_prints_csv_or_json(folder, tm
     new.assign(more=1).to_csv(tmp_path / "new.csv", index=False)
     command = ["predict", folder / "m.collide", tmp_path / "new.csv"]
     done = good(*command, "--out", tmp_path / "p.parquet", "--with", "customer_id")
-    assert "column 'city': 1 of 20 cells are levels that training did not have (such as 'Rome')" in done.stderr
+    assert (
+        "column 'city': 1 of 20 cells are levels that training did not have (such as 'Rome')"
+        in done.stderr
+    )
     assert "columns that the model does not know are ignored: 'more'" in done.stderr
     found = pd.read_parquet(tmp_path / "p.parquet")
-    assert found.columns.tolist() == ["row", "customer_id", "predicted", "p_basic", "p_plus", "p_premium"]
+    assert found.columns.tolist() == [
+        "row",
+        "customer_id",
+        "predicted",
+        "p_basic",
+        "p_plus",
+        "p_premium",
+    ]
     with pytest.warns(cs.CollisionWarning, match="Rome"):
         expected = cs.load(folder / "m.collide").predict_proba(new)
     assert np.array_equal(found.filter(like="p_").to_numpy(), expected)
@@ -221,8 +302,18 @@ def test_predict_takes_raw_rows_and_writes_them_or_prints_csv_or_json(folder, tm
     assert np.array_equal(told(*command)["posteriors"], expected)
 
 
-def test_audit_is_that_of_python_and_gives_rows_of_the_fit_their_held_out_posteriors(folder, tmp_path):
-    command = ["audit", folder / "m.collide", folder / "test.csv", "--label", "plan", "--predicted", "said"]
+def test_audit_is_that_of_python_and_gives_rows_of_the_fit_their_held_out_posteriors(
+    folder, tmp_path
+):
+    command = [
+        "audit",
+        folder / "m.collide",
+        folder / "test.csv",
+        "--label",
+        "plan",
+        "--predicted",
+        "said",
+    ]
     done = good(*command, "--report", tmp_path / "a.html")
     test, model = pd.read_csv(folder / "test.csv"), cs.load(folder / "m.collide")
     P = model.predict_proba(test.drop(columns=["plan", "said"]))
@@ -230,9 +321,13 @@ def test_audit_is_that_of_python_and_gives_rows_of_the_fit_their_held_out_poster
     assert done.stdout.strip() == str(expected).strip()
     assert "classifier errs on" in (tmp_path / "a.html").read_text(encoding="utf-8")
     shop = pd.read_csv(folder / "shop.csv").dropna(subset="plan")
-    shop.assign(said=model.predict(shop.drop(columns="plan"))).to_csv(tmp_path / "t.csv", index=False)
+    shop.assign(said=model.predict(shop.drop(columns="plan"))).to_csv(
+        tmp_path / "t.csv", index=False
+    )
     answer = told("audit", folder / "m.collide", tmp_path / "t.csv", "-l", "plan", "-p", "said")
-    own = cs.audit(model.posteriors_, y_true=shop["plan"], y_pred=model.predict(shop.drop(columns="plan")))
+    own = cs.audit(
+        model.posteriors_, y_true=shop["plan"], y_pred=model.predict(shop.drop(columns="plan"))
+    )
     assert answer["verdict"] == own.verdict
     assert any("295 of 295 rows are training rows of the model" in note for note in answer["notes"])
 
@@ -251,20 +346,29 @@ def test_merge_is_that_of_python_from_a_matrix_or_a_model(folder, tmp_path):
 
 def test_long_names_fit_the_terminal_and_arabic_ones_are_readable(tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    names = ["قطة", "كلب", *(f"a class with a very long name that goes on, number {k}" for k in range(4))]
+    names = [
+        "قطة",
+        "كلب",
+        *(f"a class with a very long name that goes on, number {k}" for k in range(4)),
+    ]
     cs.CollisionMatrix(0.4 * np.eye(6) + 0.1, classes=names).to_json(tmp_path / "m.json")
     lines = good("merge", tmp_path / "m.json").stdout.splitlines()
     assert max(map(len, lines)) <= 80
     assert any("قطة" in line for line in lines)
 
 
-def test_limit_says_what_unlimited_rows_would_leave_in_words_json_and_a_picture(folder, tmp_path, monkeypatch):
+def test_limit_says_what_unlimited_rows_would_leave_in_words_json_and_a_picture(
+    folder, tmp_path, monkeypatch
+):
     cm = cs.CollisionMatrix([[0.8, 0.2], [0.2, 0.8]], info={"method": "one-step"})
     model = SimpleNamespace(collision_matrix_=cm, limit_=limit_like(cm))
     monkeypatch.setattr("collidescope.cli._run.load", lambda path: model)
     done = good("limit", folder / "m.collide", "--plot", tmp_path / "curve.png")
     assert "Unlimited rows of this kind would leave 6.0% to 22.0%" in done.stdout
-    assert "more rows would lower it; twice the rows would leave about 17.7% (15.9% to 19.4%)." in done.stdout
+    assert (
+        "more rows would lower it; twice the rows would leave about 17.7% (15.9% to 19.4%)."
+        in done.stdout
+    )
     assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
     assert told("limit", folder / "m.collide")["verdict"] == "more rows would lower it"
 
@@ -273,8 +377,12 @@ def test_posteriors_with_labels_give_the_matrix_of_python(folder, tmp_path):
     good("posteriors", folder / "heldout.csv", "--label", "plan")  # as it is written
     table = pd.read_csv(folder / "heldout.csv").drop(columns=["row", "predicted"])
     table.to_parquet(tmp_path / "h.parquet")
-    table.rename(columns=lambda name: name.removeprefix("p_")).to_csv(tmp_path / "h.csv", index=False)
-    expected = cs.collision_matrix_from_posteriors(table[["p_basic", "p_plus", "p_premium"]].to_numpy(), table["plan"])
+    table.rename(columns=lambda name: name.removeprefix("p_")).to_csv(
+        tmp_path / "h.csv", index=False
+    )
+    expected = cs.collision_matrix_from_posteriors(
+        table[["p_basic", "p_plus", "p_premium"]].to_numpy(), table["plan"]
+    )
     for name in ("h.parquet", "h.csv"):
         found = np.array(told("posteriors", tmp_path / name, "--label", "plan")["matrix"])
         assert found == pytest.approx(expected.matrix, abs=1e-9)
@@ -284,28 +392,48 @@ def test_count_is_that_of_python_with_its_coverage(folder, tmp_path):
     command = ["count", folder / "shop.csv", "-l", "plan", "--drop", "spend", "--drop", "joined"]
     done = good(*command, "--matrix", tmp_path / "m")
     table = pd.read_csv(folder / "shop.csv").dropna(subset="plan")
-    assert cs.CollisionMatrix.from_json(tmp_path / "m") == cs.count_collisions(table[["city", "visits"]], table["plan"])
+    assert cs.CollisionMatrix.from_json(tmp_path / "m") == cs.count_collisions(
+        table[["city", "visits"]], table["plan"]
+    )
     assert "Labelled a second time" in done.stdout  # every row has a twin: the answer comes first
-    assert told(*command)["matrix"] == told("report", tmp_path / "m", "-o", tmp_path / "c.html")["matrix"]
+    assert (
+        told(*command)["matrix"]
+        == told("report", tmp_path / "m", "-o", tmp_path / "c.html")["matrix"]
+    )
     table.assign(memo="long " * 5000).to_csv(tmp_path / "t.csv", index=False)
     done = good("count", tmp_path / "t.csv", "-l", "plan", "--drop", "spend", "--drop", "joined")
     assert "Reading t.csv (7 MB) …" in done.stderr
 
 
-def test_commands_for_decisions_say_what_the_functions_say_as_json_a_table_and_a_section_of_the_report(here, tmp_path):
+def test_commands_for_decisions_say_what_the_functions_say_as_json_a_table_and_a_section_of_the_report(
+    here, tmp_path
+):
     frame, later = pd.read_csv("p.csv"), pd.read_csv("later.csv")
-    (P, y), (Q, z) = ((table[P_COLUMNS].to_numpy(), table["y"].to_numpy()) for table in (frame, later))
+    (P, y), (Q, z) = (
+        (table[P_COLUMNS].to_numpy(), table["y"].to_numpy()) for table in (frame, later)
+    )
     change, changed = applications.collision_change, "Did collisions change?"
     decided = {  # what the functions say, by the command that asks them, and what its page must hold
-        "audit p.csv -l y -p said": (cs.audit(P, y, frame["said"].to_numpy()), "could be fixed by a better model"),
-        "groups p.csv -l y --by site": (cs.collisions_by(P, y, frame["site"].astype(str)), "For whom do the classes"),
-        "ceilings p.csv -l y --cost cost.csv": (cs.ceilings(P, y, cost=1 - np.eye(3)), "balanced accuracy"),
+        "audit p.csv -l y -p said": (
+            cs.audit(P, y, frame["said"].to_numpy()),
+            "could be fixed by a better model",
+        ),
+        "groups p.csv -l y --by site": (
+            cs.collisions_by(P, y, frame["site"].astype(str)),
+            "For whom do the classes",
+        ),
+        "ceilings p.csv -l y --cost cost.csv": (
+            cs.ceilings(P, y, cost=1 - np.eye(3)),
+            "balanced accuracy",
+        ),
         "compare p.csv later.csv -l y": (change(P, y, Q, z), changed),
         "compare p.csv later.csv -l y --id id": (change(P[:250], z, Q), changed),
         "split p.csv -l y": (cs.split_candidates(P, y), "Which classes look like two?"),
     }
     for command, (found, says) in decided.items():
-        answer = told(*command.split(), "--report", tmp_path / "r.html", "--out", tmp_path / "t.csv")
+        answer = told(
+            *command.split(), "--report", tmp_path / "r.html", "--out", tmp_path / "t.csv"
+        )
         said = json.loads(json.dumps(found.to_dict()))
         assert answer.pop("notes") is not None
         assert answer == {name: part for name, part in said.items() if name != "notes"}, command
@@ -317,9 +445,24 @@ def test_commands_for_decisions_say_what_the_functions_say_as_json_a_table_and_a
 
 
 def test_columns_are_ranked_and_priced(here, tmp_path):
-    command = ["columns", "raw.csv", "-l", "y", "--unit", "x=x1,x2", "--cost", "x=2", "--budget", "5"]
+    command = [
+        "columns",
+        "raw.csv",
+        "-l",
+        "y",
+        "--unit",
+        "x=x1,x2",
+        "--cost",
+        "x=2",
+        "--budget",
+        "5",
+    ]
     answer = told(*command, "--report", tmp_path / "r.html", "--out", tmp_path / "t.csv")["table"]
-    assert pd.read_csv(tmp_path / "t.csv")["unit"].tolist() == [row["unit"] for row in answer] == ["x", "site"]
+    assert (
+        pd.read_csv(tmp_path / "t.csv")["unit"].tolist()
+        == [row["unit"] for row in answer]
+        == ["x", "site"]
+    )
     assert answer[0]["per_cost"] == pytest.approx(answer[0]["needed"] / 2)
     page = (tmp_path / "r.html").read_text(encoding="utf-8")
     assert "Which column tells the classes apart?" in page
@@ -339,7 +482,10 @@ def test_rows_are_written_with_their_numbers_and_columns(here, tmp_path):
 
 def test_a_bound_for_continuous_integration_is_an_exit_code(here):
     worse = "compare p.csv later.csv -l y --id id --fail-above"
-    for command, bounds in (("audit p.csv -l y -p said --fail-above", (0.01, 0.5)), (worse, (0.001, 0.2))):
+    for command, bounds in (
+        ("audit p.csv -l y -p said --fail-above", (0.01, 0.5)),
+        (worse, (0.001, 0.2)),
+    ):
         assert [run(*command.split(), bound).exit_code for bound in bounds] == [3, 0]
 
 
@@ -390,9 +536,15 @@ def test_a_mistake_is_one_paragraph_exit_code_2_and_no_traceback(here, command):
     assert sorted(path.name for path in here.iterdir()) == before
 
 
-def test_an_unexpected_failure_is_exit_code_1_and_says_how_to_see_more(folder, monkeypatch, tmp_path):
+def test_an_unexpected_failure_is_exit_code_1_and_says_how_to_see_more(
+    folder, monkeypatch, tmp_path
+):
     for error, code, says in (
-        (ZeroDivisionError("inner trouble"), 1, "Unexpected error (ZeroDivisionError): inner trouble"),
+        (
+            ZeroDivisionError("inner trouble"),
+            1,
+            "Unexpected error (ZeroDivisionError): inner trouble",
+        ),
         (KeyboardInterrupt(), 130, "nothing was written"),
         (MemoryError(), 1, "--sample 50000"),
     ):
@@ -407,9 +559,22 @@ def test_an_unexpected_failure_is_exit_code_1_and_says_how_to_see_more(folder, m
 
 def test_ctrl_c_in_the_middle_keeps_what_was_learned_and_is_exit_code_130(tmp_path):
     rng = np.random.default_rng(0)
-    table = pd.DataFrame(rng.normal(size=(2500, 8)), columns=list("abcdefgh")).assign(y=rng.integers(0, 3, 2500))
+    table = pd.DataFrame(rng.normal(size=(2500, 8)), columns=list("abcdefgh")).assign(
+        y=rng.integers(0, 3, 2500)
+    )
     table.to_csv(tmp_path / "t.csv", index=False)
-    command = [sys.executable, "-m", "collidescope", "fit", "t.csv", "-l", "y", "--members", "forest", "--no-limit"]
+    command = [
+        sys.executable,
+        "-m",
+        "collidescope",
+        "fit",
+        "t.csv",
+        "-l",
+        "y",
+        "--members",
+        "forest",
+        "--no-limit",
+    ]
     # What a shell starts in the background ignores Ctrl-C, and so do its children unless they are told otherwise.
     heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     options = {"cwd": tmp_path, "stderr": subprocess.PIPE, "text": True, "preexec_fn": heard}
@@ -434,7 +599,9 @@ def test_the_demo_says_what_fit_says_and_writes_the_page_with_pictures(tmp_path,
 
 
 def test_help_teaches_by_example_and_lists_the_exit_codes():
-    for command in {command.__name__ for commands in PANELS.values() for command in commands} - {"demo"}:
+    for command in {command.__name__ for commands in PANELS.values() for command in commands} - {
+        "demo"
+    }:
         page = re.sub(r"\s+", " ", good(command, "--help").stdout)
         assert page.count(f"collidescope {command} ") > 1  # not only in the line of usage
     assert "130 ended by Ctrl-C" in re.sub(r"\s+", " ", good("--help").stdout)
@@ -450,7 +617,9 @@ except SystemExit as end:
 """
 
 
-def test_the_version_is_quick_because_nothing_heavy_is_loaded_and_a_missing_extra_is_one_line(tmp_path):
+def test_the_version_is_quick_because_nothing_heavy_is_loaded_and_a_missing_extra_is_one_line(
+    tmp_path,
+):
     call = [sys.executable, "-c", HELP, "--version"]
     out = subprocess.run(call, capture_output=True, text=True, check=True).stdout
     assert out.splitlines() == [f"collidescope {cs.__version__}", "0 []"]

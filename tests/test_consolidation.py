@@ -33,7 +33,9 @@ def test_every_step_has_the_pber_of_the_merged_matrix_and_the_tree_is_valid(name
         here = plan.at(n)
         merged = cm.merge(here.groups)
         assert here.n_groups == n == len(here.groups)
-        assert plan.path.set_index("n_groups").loc[n, "pber"] == pytest.approx(merged.pber, abs=1e-12)
+        assert plan.path.set_index("n_groups").loc[n, "pber"] == pytest.approx(
+            merged.pber, abs=1e-12
+        )
         assert np.allclose(here.matrix.matrix, merged.matrix, atol=1e-15)
     assert is_valid_linkage(plan.linkage)
     assert is_monotonic(plan.linkage)
@@ -47,21 +49,34 @@ def test_each_step_merges_the_pair_that_lowers_pber_most(k, seed):
     plan = consolidate(cm)
     for n in range(k, 2, -1):
         groups, following = plan.at(n).groups, plan.at(n - 1).matrix.pber
-        rivals = [cm.merge([*(g for g in groups if g not in (a, b)), a + b]).pber for a, b in combinations(groups, 2)]
+        rivals = [
+            cm.merge([*(g for g in groups if g not in (a, b)), a + b]).pber
+            for a, b in combinations(groups, 2)
+        ]
         assert following == pytest.approx(min(rivals), abs=1e-12)
 
 
 @pytest.mark.parametrize("groups", [None, np.arange(1500) // 10])
-def test_intervals_along_the_path_are_those_of_the_merged_matrix_and_words_tell_groups_and_gain(groups):
+def test_intervals_along_the_path_are_those_of_the_merged_matrix_and_words_tell_groups_and_gain(
+    groups,
+):
     P, codes = random_posteriors(np.random.default_rng(0), 1500, 6)
     cm = collision_matrix_from_posteriors(P, np.array(list("abcdef"))[codes], groups=groups)
     plan = consolidate(cm)
-    assert (plan.path["pber_low"].iloc[0], plan.path["pber_high"].iloc[0]) == pytest.approx(cm.pber_interval())
+    assert (plan.path["pber_low"].iloc[0], plan.path["pber_high"].iloc[0]) == pytest.approx(
+        cm.pber_interval()
+    )
     for _, row in plan.path[plan.path["n_groups"] >= 2].iterrows():
         here = plan.at(int(row["n_groups"]))
         assert here.matrix.stderr is not None
-        assert (row["pber_low"], row["pber_high"]) == pytest.approx(cm.merge(here.groups).pber_interval(), abs=1e-12)
-    for words in ("6 classes in 2 groups", f"{here.matrix.pber:.2%} (95% interval", *here.matrix.classes):
+        assert (row["pber_low"], row["pber_high"]) == pytest.approx(
+            cm.merge(here.groups).pber_interval(), abs=1e-12
+        )
+    for words in (
+        "6 classes in 2 groups",
+        f"{here.matrix.pber:.2%} (95% interval",
+        *here.matrix.classes,
+    ):
         assert words in str(here)
     assert plan.path[["pber_low", "pber_high"]].iloc[-1].tolist() == [0, 0]
 
@@ -82,7 +97,10 @@ def test_a_thousand_classes_keep_their_pairs_and_all_groupings_of_five_are_looke
     assert plan.matrix.pber == pytest.approx(0, abs=1e-12)
     cm = CollisionMatrix(*planted(5, sharpness=1, seed=4))
     ways = (names for names in np.ndindex(*(3,) * 5) if len(set(names)) == 3)
-    lowest = min(cm.merge([np.flatnonzero(np.equal(names, g)).tolist() for g in range(3)]).pber for names in ways)
+    lowest = min(
+        cm.merge([np.flatnonzero(np.equal(names, g)).tolist() for g in range(3)]).pber
+        for names in ways
+    )
     assert consolidate(cm, 3, method="optimal").matrix.pber == pytest.approx(lowest, abs=1e-12)
 
 
@@ -105,10 +123,20 @@ def test_must_merge_comes_first_and_cannot_merge_holds_at_every_step(method):
 
 def test_merging_by_gain_alone_chains_and_limits_and_balance_do_not():
     """Every class collides a little with every other, and most with its neighbours."""
-    near = np.exp(-np.abs(np.subtract.outer(np.arange(26), np.arange(26))) / 2.0) + 0.02 + 3 * np.eye(26)
+    near = (
+        np.exp(-np.abs(np.subtract.outer(np.arange(26), np.arange(26))) / 2.0)
+        + 0.02
+        + 3 * np.eye(26)
+    )
     B = near / near.sum()
-    cm = CollisionMatrix(B / B.sum(axis=1, keepdims=True), B.sum(axis=1), [f"letter {c}" for c in range(26)])
-    plain, limited, even = consolidate(cm, 9), consolidate(cm, 9, max_group_size=3), consolidate(cm, 9, balance=1)
+    cm = CollisionMatrix(
+        B / B.sum(axis=1, keepdims=True), B.sum(axis=1), [f"letter {c}" for c in range(26)]
+    )
+    plain, limited, even = (
+        consolidate(cm, 9),
+        consolidate(cm, 9, max_group_size=3),
+        consolidate(cm, 9, balance=1),
+    )
     assert max(map(len, plain.groups)) > 10
     assert max(map(len, limited.groups)) == 3
     assert max(map(len, even.groups)) <= 5
@@ -137,7 +165,9 @@ def test_every_label_gets_its_group_whose_name_can_be_given_or_made():
     plan = consolidate(cm, n_groups=3)
     assert plan.matrix.classes.tolist() == ["a+b (2)", "a+b", "c+d"]
     assert plan.transform(["a", "a+b"]).tolist() == ["a+b (2)", "a+b"]
-    twice = consolidate(CollisionMatrix(*blocks((2, 2)), classes=["a", "b+c", "a+b", "c"]), n_groups=2)
+    twice = consolidate(
+        CollisionMatrix(*blocks((2, 2)), classes=["a", "b+c", "a+b", "c"]), n_groups=2
+    )
     assert twice.matrix.classes.tolist() == ["a+b+c", "a+b+c (2)"]
     kinds = CollisionMatrix(*blocks((1, 1, 2)), classes=np.array([1, "1", 2, "2"], dtype=object))
     assert consolidate(kinds, n_groups=3).mapping == {1: "1", "1": "1 (2)", 2: "2+2", "2": "2+2"}

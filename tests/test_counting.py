@@ -11,14 +11,20 @@ import pytest
 from scipy import stats
 from scipy.sparse import coo_array, csc_matrix
 
-from collidescope import CollisionMatrix, collision_matrix_from_posteriors, collision_matrix_from_votes
+from collidescope import (
+    CollisionMatrix,
+    collision_matrix_from_posteriors,
+    collision_matrix_from_votes,
+)
 from collidescope.applications.annotators import agreement, compare, compare_annotators
 from collidescope.counting import count_collisions, input_groups, repeated_rows, votes_needed
 from collidescope.datasets import led
 from helpers import assert_same, planted, planted_population, random_posteriors, run
 
 
-def draw_votes(rng: np.random.Generator, P: np.ndarray, weights: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+def draw_votes(
+    rng: np.random.Generator, P: np.ndarray, weights: np.ndarray, numbers: np.ndarray
+) -> np.ndarray:
     """Votes on random items of a finite population with posteriors ``P``; ``numbers`` of votes per item."""
     return rng.multinomial(numbers, P[rng.choice(len(P), len(numbers), p=weights)])
 
@@ -49,8 +55,12 @@ def test_intervals_cover_when_inputs_repeat_rarely_and_when_they_repeat_often(n)
 
 
 def test_any_mixture_of_dtypes_is_grouped_by_exact_equality():
-    table = pd.DataFrame({"number": [1.0, 1.0, 2.0, 1.0], "text": ["x", "x", "x", "y"], "flag": [True] * 4})
-    table = table.assign(category=pd.Categorical(["u"] * 4), when=pd.to_datetime(["2020-01-01"] * 4))
+    table = pd.DataFrame(
+        {"number": [1.0, 1.0, 2.0, 1.0], "text": ["x", "x", "x", "y"], "flag": [True] * 4}
+    )
+    table = table.assign(
+        category=pd.Categorical(["u"] * 4), when=pd.to_datetime(["2020-01-01"] * 4)
+    )
     table["gap"] = [np.nan, np.nan, 1.0, np.nan]
     assert input_groups(table).tolist() == [0, 0, 1, 2]
     many = np.random.default_rng(0).integers(0, 2**31, (500, 60))  # products of levels overflow
@@ -59,7 +69,12 @@ def test_any_mixture_of_dtypes_is_grouped_by_exact_equality():
     assert repeated_rows(["a"]).tolist() == [False]
     letters = ["p", "p", "q", "q"]
     mixed = np.array([[1, "p"], [1, "p"], [2, "q"], [2, "q"]], dtype=object)
-    for X in (np.array([[0.5], [0.5], [-0.0], [0.0]]), mixed, letters, pd.Series(letters, dtype="category")):
+    for X in (
+        np.array([[0.5], [0.5], [-0.0], [0.0]]),
+        mixed,
+        letters,
+        pd.Series(letters, dtype="category"),
+    ):
         assert count_collisions(X, ["a", "b", "a", "b"]).matrix.tolist() == [[0, 1], [1, 0]]
 
 
@@ -81,9 +96,14 @@ def test_an_input_seen_up_to_four_times_is_one_unit_of_the_standard_error():
     cm = count_collisions(X, y)
     assert np.allclose(cm.matrix, m, atol=1e-12)
     assert np.allclose(cm.stderr, stderr, rtol=1e-9)
-    off, sizes = np.array([n.sum() - np.trace(Z) for Z, n in units]), np.array([n.sum() for _, n in units])
+    off, sizes = (
+        np.array([n.sum() - np.trace(Z) for Z, n in units]),
+        np.array([n.sum() for _, n in units]),
+    )
     left = off - cm.pber * sizes
-    assert cm.pber_stderr == pytest.approx(np.sqrt(len(off) / (len(off) - 1) * left @ left) / sizes.sum())
+    assert cm.pber_stderr == pytest.approx(
+        np.sqrt(len(off) / (len(off) - 1) * left @ left) / sizes.sum()
+    )
     assert cm.counts == pytest.approx(sum(n for _, n in units))
     assert np.allclose(cm.priors, cm.counts / cm.counts.sum())
     assert cm.coverage == pytest.approx(sizes.sum() / len(X))
@@ -110,7 +130,10 @@ def test_inputs_beyond_one_block_are_counted_as_within_one(k):
     rng = np.random.default_rng(5)
     X = np.repeat(np.arange(20_000), rng.choice([2, 6], 20_000))
     y, order = rng.integers(0, k, len(X)), rng.permutation(len(X))
-    one, other = count_collisions(X, y), count_collisions(X[order], y[order])  # other inputs in each block
+    one, other = (
+        count_collisions(X, y),
+        count_collisions(X[order], y[order]),
+    )  # other inputs in each block
     assert_same(one, other, rtol=1e-9)
     assert one.counts == pytest.approx(np.bincount(y))
 
@@ -120,7 +143,9 @@ def test_every_item_weighs_the_same_and_is_one_unit_of_the_standard_error(k):
     rng = np.random.default_rng(0)
     votes = draw_votes(rng, *planted_population(k, sharpness=1), rng.integers(0, 9, 30 * k))
     totals, Z = votes.sum(axis=1), []
-    for row in votes[totals > 1]:  # the slow form: every ordered pair of different votes on one item
+    for row in votes[
+        totals > 1
+    ]:  # the slow form: every ordered pair of different votes on one item
         pairs = [k * a + b for a, b in permutations(np.repeat(np.arange(k), row), 2)]
         Z.append(np.bincount(pairs, minlength=k * k).reshape(k, k) / len(pairs))
     Z = np.array(Z)
@@ -130,7 +155,9 @@ def test_every_item_weighs_the_same_and_is_one_unit_of_the_standard_error(k):
     assert np.allclose(cm.matrix, S, atol=1e-12)
     assert np.allclose(cm.stderr, stderr)
     assert np.allclose(cm.counts, rho.sum(axis=0))
-    assert cm.pber_stderr == pytest.approx(np.std(np.trace(Z, axis1=1, axis2=2), ddof=1) / np.sqrt(n))
+    assert cm.pber_stderr == pytest.approx(
+        np.std(np.trace(Z, axis1=1, axis2=2), ddof=1) / np.sqrt(n)
+    )
     i, j = np.triu_indices(k)
     assert k == 40 or np.allclose(cm.covariance, np.cov(Z[:, i, j].T) / n)
     assert cm.coverage == n / (totals > 0).sum()
@@ -149,17 +176,23 @@ def test_long_wide_sparse_and_dask_forms_are_the_same_to_1e_12(k):
     order, labels, cells = rng.permutation(len(items)), np.array(names)[codes], coo_array(votes)
     others = {
         "long": count_collisions(items[order], labels[order], average="items"),
-        "long, objects": count_collisions(items.tolist(), labels.tolist(), average="items", classes=names),
+        "long, objects": count_collisions(
+            items.tolist(), labels.tolist(), average="items", classes=names
+        ),
         "sparse": collision_matrix_from_votes(csc_matrix(votes), names),
         "frame": collision_matrix_from_votes(frame),
         "frame, by name": collision_matrix_from_votes(frame[names[::-1]], names),
-        "dask array": collision_matrix_from_votes(da.from_array(votes, chunks=(400, k // 2)), names),
+        "dask array": collision_matrix_from_votes(
+            da.from_array(votes, chunks=(400, k // 2)), names
+        ),
         "dask frame": collision_matrix_from_votes(dd.from_pandas(frame, npartitions=5)),
     }
     for other in others.values():
         assert_same(other, cm, rtol=1e-12)
     twice = coo_array((np.tile(cells.data, 2), (np.tile(cells.row, 2), np.tile(cells.col, 2))))
-    assert np.allclose(collision_matrix_from_votes(twice, names).counts, cm.counts)  # parts of one cell add up
+    assert np.allclose(
+        collision_matrix_from_votes(twice, names).counts, cm.counts
+    )  # parts of one cell add up
 
 
 def test_rows_and_items_are_different_means_where_votes_are_unequal():
@@ -168,16 +201,23 @@ def test_rows_and_items_are_different_means_where_votes_are_unequal():
     assert collision_matrix_from_votes(votes).pber == pytest.approx(1 / 3)
     assert count_collisions(items, labels).pber == pytest.approx(2 / 54)
     equal = one_row_per_vote(np.array([[3, 1], [0, 4], [2, 2]]))
-    assert np.allclose(count_collisions(*equal).matrix, count_collisions(*equal, average="items").matrix)
+    assert np.allclose(
+        count_collisions(*equal).matrix, count_collisions(*equal, average="items").matrix
+    )
 
 
-@pytest.mark.parametrize("numbers", [lambda rng, n: np.full(n, 3), unequal], ids=["equal", "unequal"])
+@pytest.mark.parametrize(
+    "numbers", [lambda rng, n: np.full(n, 3), unequal], ids=["equal", "unequal"]
+)
 def test_unbiased_and_covering_whatever_the_number_of_votes(numbers):
     rng = np.random.default_rng(2)
     P, weights = planted_population(3, sharpness=1.5)
     S, priors = planted(3, sharpness=1.5)
     B = priors[:, None] * S
-    runs = [collision_matrix_from_votes(draw_votes(rng, P, weights, numbers(rng, 400))) for _ in range(300)]
+    runs = [
+        collision_matrix_from_votes(draw_votes(rng, P, weights, numbers(rng, 400)))
+        for _ in range(300)
+    ]
     joint = np.array([cm.joint for cm in runs])
     assert (np.abs(joint.mean(axis=0) - B) < 4 * joint.std(axis=0) / np.sqrt(300)).all()
     inside = [(cm.interval()[0] <= S) & (cm.interval()[1] >= S) for cm in runs]
@@ -210,18 +250,27 @@ def test_plans_reach_the_width_they_promise_and_not_much_less():
     for of in ("pber", (0, 2), "matrix"):
         plans = votes_needed(first, 0.005, of=of).set_index("votes_per_item")
         for each, least in ((2, 0.96), (5, 0.96), (3, 0.9), (20, 0.7)):
-            cm = collision_matrix_from_votes(draw_votes(rng, P, weights, np.full(plans.loc[each, "items"], each)))
+            cm = collision_matrix_from_votes(
+                draw_votes(rng, P, weights, np.full(plans.loc[each, "items"], each))
+            )
             stderr = {"pber": cm.pber_stderr, "matrix": cm.stderr.max()}.get(of) or cm.stderr[0, 2]
             # exact with two votes and with as many as at hand; in between and beyond the plan is on the safe side
             assert least < 1.96 * stderr / 0.005 < 1.04, (of, each)
     many = collision_matrix_from_votes(draw_votes(rng, P, weights, np.full(2000, 50)))
     plans = votes_needed(many, 0.01, level=0.9)
     assert plans["votes"].is_monotonic_increasing
-    assert votes_needed(collision_matrix_from_votes([[3, 0], [0, 3], [2, 1]] * 40), 0.05)["votes_per_item"][0] == 3
+    assert (
+        votes_needed(collision_matrix_from_votes([[3, 0], [0, 3], [2, 1]] * 40), 0.05)[
+            "votes_per_item"
+        ][0]
+        == 3
+    )
     # two votes have the variance of a coin; from there to that of the votes at hand it falls no more slowly than 2/N
     two, now = many.pber * (1 - many.pber), 2000 * many.pber_stderr**2
     steepest = (two - now) / (1 - 2 / 50)
-    expected = np.ceil((two - steepest * (1 - 2 / plans["votes_per_item"])) * (stats.norm.ppf(0.95) / 0.01) ** 2)
+    expected = np.ceil(
+        (two - steepest * (1 - 2 / plans["votes_per_item"])) * (stats.norm.ppf(0.95) / 0.01) ** 2
+    )
     assert plans["items"].tolist() == expected.tolist()
     assert plans.attrs["between"] + plans.attrs["within"] == pytest.approx(two)
     pairs_only = collision_matrix_from_votes(draw_votes(rng, P, weights, np.full(500, 2)))
@@ -237,12 +286,16 @@ FLEISS = [
 ]  # fmt: skip
 #: Krippendorff, Computing Krippendorff's Alpha-Reliability (2011), section C: nominal data with gaps, alpha = 0.743.
 OBSERVERS = ["123321412...", "1233224125.3", ".3332342251.", "12332441251."]
-KRIPPENDORFF = np.array([[sum(row[u] == c for row in OBSERVERS) for c in "12345"] for u in range(12)])
+KRIPPENDORFF = np.array(
+    [[sum(row[u] == c for row in OBSERVERS) for c in "12345"] for u in range(12)]
+)
 
 
 def test_coefficients_are_those_of_the_literature_and_the_functions_of_B_that_their_formulas_say():
     assert agreement(FLEISS)["value"]["Fleiss' kappa"] == pytest.approx(0.210, abs=5e-4)
-    assert agreement(KRIPPENDORFF)["value"]["Krippendorff's alpha"] == pytest.approx(0.743, abs=5e-4)
+    assert agreement(KRIPPENDORFF)["value"]["Krippendorff's alpha"] == pytest.approx(
+        0.743, abs=5e-4
+    )
     rng = np.random.default_rng(5)
     votes = draw_votes(rng, *planted_population(4, sharpness=1), rng.integers(2, 9, 100))
     items, rows = collision_matrix_from_votes(votes), count_collisions(*one_row_per_vote(votes))
@@ -250,13 +303,17 @@ def test_coefficients_are_those_of_the_literature_and_the_functions_of_B_that_th
     by_chance = [1 - (cm.priors**2).sum() for cm in (items, rows)]
     assert told["value"]["Fleiss' kappa"] == pytest.approx(1 - items.pber / by_chance[0])
     n = votes.sum()
-    assert told["value"]["Krippendorff's alpha"] == pytest.approx(1 - rows.pber / by_chance[1] * (n - 1) / n)
+    assert told["value"]["Krippendorff's alpha"] == pytest.approx(
+        1 - rows.pber / by_chance[1] * (n - 1) / n
+    )
     assert (told["low"]["PBER"], told["high"]["PBER"]) == pytest.approx(items.pber_interval())
     # intervals: the jackknife over items is an independent road to the same standard error
     for name in ("Fleiss' kappa", "Krippendorff's alpha"):
         left = [agreement(np.delete(votes, u, axis=0))["value"][name] for u in range(100)]
         jackknife = np.sqrt(99 / 100 * ((np.array(left) - np.mean(left)) ** 2).sum())
-        assert (told["high"][name] - told["low"][name]) / 2 == pytest.approx(1.984 * jackknife, rel=0.06)
+        assert (told["high"][name] - told["low"][name]) / 2 == pytest.approx(
+            1.984 * jackknife, rel=0.06
+        )
 
 
 def crowd(rng, n_items=200, n_people=6, each=4, careless=0.0):
@@ -273,9 +330,15 @@ def test_a_careless_annotator_is_flagged_alone_and_nobody_is_where_all_vote_alik
     rng = np.random.default_rng(6)
     flagged = [compare_annotators(*crowd(rng)).annotators["flagged"].any() for _ in range(30)]
     assert np.mean(flagged) <= 0.15  # 5% and two and a half standard errors
-    items, who = np.repeat(np.arange(50), 20), np.tile(np.arange(20), 50)  # some never happen to use a rare class
+    items, who = (
+        np.repeat(np.arange(50), 20),
+        np.tile(np.arange(20), 50),
+    )  # some never happen to use a rare class
     drawn = (np.where(rng.random(1000) < 0.05, 2, rng.integers(0, 2, 50)[items]) for _ in range(30))
-    assert sum(compare_annotators(items, labels, who).annotators["flagged"].any() for labels in drawn) <= 4
+    assert (
+        sum(compare_annotators(items, labels, who).annotators["flagged"].any() for labels in drawn)
+        <= 4
+    )
     table = compare_annotators(*crowd(rng, 600, careless=0.7)).annotators
     assert table["annotator"][table["flagged"]].tolist() == [0]
 
@@ -310,7 +373,10 @@ def test_every_number_of_an_annotator_equals_a_loop_over_pairs():
         assert row["pber_without"] == pytest.approx(expected.pber)
         assert np.allclose(report.without(a).matrix, expected.matrix)
     for _, pair in report.pairs.iterrows():
-        both = [table[table["who"] == pair[name]].set_index("item")["label"] for name in ("first", "second")]
+        both = [
+            table[table["who"] == pair[name]].set_index("item")["label"]
+            for name in ("first", "second")
+        ]
         same = np.equal(*pd.concat(both, axis=1, join="inner").to_numpy().T)
         assert (pair["items"], pair["agreement"]) == (len(same), pytest.approx(same.mean()))
     assert json.loads(json.dumps(report.to_dict()))["pairs"][0]["items"] == report.pairs["items"][0]
@@ -318,34 +384,58 @@ def test_every_number_of_an_annotator_equals_a_loop_over_pairs():
 
 def test_the_three_verdicts_are_found_where_they_were_planted():
     rng = np.random.default_rng(9)
-    P = np.repeat([[0.8, 0.2, 0, 0], [0.2, 0.8, 0, 0], [0, 0, 0.8, 0.2], [0, 0, 0.2, 0.8]], 1000, axis=0)
+    P = np.repeat(
+        [[0.8, 0.2, 0, 0], [0.2, 0.8, 0, 0], [0, 0, 0.8, 0.2], [0, 0, 0.2, 0.8]], 1000, axis=0
+    )
     counted = collision_matrix_from_votes(rng.multinomial(10, P), list("abcd"))
     y = (rng.random((4000, 1)) >= P.cumsum(axis=1)).sum(axis=1).clip(0, 3)
     blind = P.copy()
     blind[:1000, :2] = blind[1000:2000, :2] = 0.5  # knows nothing about a and b
-    clean = np.where(np.arange(4000) >= 2000, P.argmax(axis=1), y)  # labels of c and d without the noise of the votes
+    clean = np.where(
+        np.arange(4000) >= 2000, P.argmax(axis=1), y
+    )  # labels of c and d without the noise of the votes
     names = np.array(list("abcd"))
     blind[2000:] = np.eye(4)[clean[2000:]]
     estimated = collision_matrix_from_posteriors(blind, names[clean])
     pairs = compare(estimated, counted).pairs
-    found = dict(zip(map(frozenset, pairs[["class", "other"]].to_numpy()), pairs["verdict"], strict=True))
+    found = dict(
+        zip(map(frozenset, pairs[["class", "other"]].to_numpy()), pairs["verdict"], strict=True)
+    )
     verdicts = [found[frozenset(pair)] for pair in ("ab", "cd", "ac")]
     assert verdicts == ["not learned yet", "label noise or leak", "agreed"]
     right = compare(collision_matrix_from_posteriors(P, names[y]), counted)
     assert set(right.pairs["verdict"]) == {"agreed"}
     assert right.pber["low"] < 0 < right.pber["high"]
-    assert "0 not learned yet, 0 label noise or leak, 6 agreed" in json.loads(json.dumps(right.to_dict()))["verdict"]
-    mixed = collision_matrix_from_votes(pd.DataFrame(rng.multinomial(10, P), columns=names)[list("dcab")])
-    assert set(compare(collision_matrix_from_posteriors(P, names[y]), mixed).pairs["verdict"]) == {"agreed"}
+    assert (
+        "0 not learned yet, 0 label noise or leak, 6 agreed"
+        in json.loads(json.dumps(right.to_dict()))["verdict"]
+    )
+    mixed = collision_matrix_from_votes(
+        pd.DataFrame(rng.multinomial(10, P), columns=names)[list("dcab")]
+    )
+    assert set(compare(collision_matrix_from_posteriors(P, names[y]), mixed).pairs["verdict"]) == {
+        "agreed"
+    }
 
 
 def test_the_command_gives_the_matrix_of_python_in_both_forms(tmp_path):
     items, labels, who = crowd(np.random.default_rng(10), 100)
-    table = pd.DataFrame({"id": items, "who": who, "label": np.array(["cat", "dog", "owl"])[labels]})
+    table = pd.DataFrame(
+        {"id": items, "who": who, "label": np.array(["cat", "dog", "owl"])[labels]}
+    )
     table = pd.concat([table, pd.DataFrame({"id": [1000], "who": [1], "label": ["cat"]})])
     table.to_csv(tmp_path / "long.csv", index=False)
     pd.crosstab(table["id"], table["label"]).to_csv(tmp_path / "wide.csv")
-    long = ["votes", tmp_path / "long.csv", "--item", "id", "--label", "label", "--annotator", "who"]
+    long = [
+        "votes",
+        tmp_path / "long.csv",
+        "--item",
+        "id",
+        "--label",
+        "label",
+        "--annotator",
+        "who",
+    ]
     done = run(*long, "--report", tmp_path / "r.html", "--matrix", tmp_path / "m.json")
     assert done.exit_code == 0, done.stderr
     assert "1 items have a single vote" in done.stderr
@@ -354,5 +444,7 @@ def test_the_command_gives_the_matrix_of_python_in_both_forms(tmp_path):
     assert cm == count_collisions(table["id"], table["label"], average="items")
     told = json.loads(run(*long, "--json").stdout)
     assert len(told["votes"]["annotators"]) == 6
-    wide = json.loads(run("votes", tmp_path / "wide.csv", "--wide", "--item", "id", "--json").stdout)
+    wide = json.loads(
+        run("votes", tmp_path / "wide.csv", "--wide", "--item", "id", "--json").stdout
+    )
     assert np.allclose(wide["matrix"], told["matrix"], atol=1e-12)

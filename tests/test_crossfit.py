@@ -9,10 +9,23 @@ from sklearn.model_selection import KFold
 
 from collidescope import CollisionClassifier, crossfit
 from collidescope.crossfit import PoolFit, fit_pool
-from collidescope.folds import Labels, Plan, Standardised, handle_rare, nested_splits, resolve_splits
+from collidescope.folds import (
+    Labels,
+    Plan,
+    Standardised,
+    handle_rare,
+    nested_splits,
+    resolve_splits,
+)
 from collidescope.learners import recipes_for
 from collidescope.learners.base import Foreign
-from collidescope.pairwise.algorithms import RIDGES, PairFit, PairModel, check_pair_members, fit_pairs
+from collidescope.pairwise.algorithms import (
+    RIDGES,
+    PairFit,
+    PairModel,
+    check_pair_members,
+    fit_pairs,
+)
 from collidescope.pairwise.pairs import PairObjective
 from helpers import random_posteriors
 
@@ -57,14 +70,18 @@ def test_no_label_takes_part_in_scoring_its_own_row(monkeypatch):
     """Neither through a model that was trained on the row, nor through the weights of the members."""
     X, codes = problem(n=180)
     Spy.met, Spy.scored, met, original = 0, [], [], crossfit.pool_weights
-    monkeypatch.setattr(crossfit, "pool_weights", lambda logs, *rest: met.append(logs) or original(logs, *rest))
+    monkeypatch.setattr(
+        crossfit, "pool_weights", lambda logs, *rest: met.append(logs) or original(logs, *rest)
+    )
     fitted, held_out = pooled(X, codes, recipes_for([("spy", Spy()), "linear"], None, 120, (2,), 3))
     assert Spy.met == 0
     assert len(Spy.scored) == len(set(Spy.scored)) == 180
     assert np.array_equal(held_out.rows, np.arange(180))
     tests = [test for _, test in splits_of(codes)]
     assert [logs.shape[1] for logs in met] == [180 - len(test) for test in tests] + [180]
-    everything, *used = ({row.tobytes() for row in logs.transpose(1, 0, 2)} for logs in (met[-1], *met[:-1]))
+    everything, *used = (
+        {row.tobytes() for row in logs.transpose(1, 0, 2)} for logs in (met[-1], *met[:-1])
+    )
     assert [len(everything - rows) for rows in used] == [len(test) for test in tests]
     fitted.posteriors(X)  # the spy does see: these rows are not new to all folds
     assert Spy.met > 0
@@ -75,7 +92,9 @@ def test_votes_teach_as_rows_of_their_weight_would():
     votes = np.zeros((90, 3))
     votes[np.arange(90), codes] = 3
     votes[np.arange(90), (codes + 1) % 3] = 1
-    _, soft = pooled(X, codes, recipes_for([("mine", LogisticRegression())], None, 60, (2,), 3), votes)
+    _, soft = pooled(
+        X, codes, recipes_for([("mine", LogisticRegression())], None, 60, (2,), 3), votes
+    )
     Z, P = Standardised.of(X).X, np.empty((90, 3))
     for train, test in splits_of(codes):
         both = np.concatenate([train, train])
@@ -101,7 +120,9 @@ def test_new_rows_get_the_mean_of_the_folds_of_members_with_skill_also_from_an_e
         PoolFit.restore(tree)
     wrong = recipes_for([("a", Contrary()), ("b", Contrary(C=0.1))], None, 400, (2,), 3)
     fitted, _ = pooled(X, codes, wrong)  # nobody has skill: all count the same
-    assert all(weights == {"a": 0.5, "b": 0.5} for weights in (fitted.weights, *fitted.fold_weights))
+    assert all(
+        weights == {"a": 0.5, "b": 0.5} for weights in (fitted.weights, *fitted.fold_weights)
+    )
 
 
 class Contrary(LogisticRegression):
@@ -129,7 +150,9 @@ def test_after_ctrl_c_whole_folds_are_kept_or_else_what_the_first_has(at, folds,
     fitted, held_out = pooled(X, codes, recipes)
     assert fitted.interrupted
     assert (len(fitted.folds), len(fitted.fold_weights[0])) == (folds, members)
-    assert np.array_equal(held_out.rows, np.sort(np.concatenate([test for _, test in splits_of(codes)[:folds]])))
+    assert np.array_equal(
+        held_out.rows, np.sort(np.concatenate([test for _, test in splits_of(codes)[:folds]]))
+    )
     Interrupted.left = 1  # before anything was trained it is passed on
     with pytest.raises(KeyboardInterrupt):
         pooled(X, codes, recipes)
@@ -144,7 +167,9 @@ def test_given_folds_keep_groups_apart_joined_classes_have_a_name_of_their_own_a
         fit.fit(X, codes, groups=np.arange(120) % 40)
     with pytest.raises(ValueError, match="y has one of that name"):
         handle_rare(np.array(["other classes"] * 4 + ["s", "t"]), np.arange(6), "merge", [])
-    plain, even = (clone(fit).fit(X, codes, sample_weight=w).posteriors_ for w in (None, np.full(120, 0.1)))
+    plain, even = (
+        clone(fit).fit(X, codes, sample_weight=w).posteriors_ for w in (None, np.full(120, 0.1))
+    )
     np.testing.assert_array_equal(plain, even)
 
 
@@ -166,10 +191,14 @@ def test_subsets_are_nested_stratified_and_hold_every_class_or_whole_groups():
     assert nested_splits(splits, codes, 0.01, 7) is None
     codes, groups = np.tile([0, 1], 150), np.repeat(np.arange(30), 10)
     splits, _ = resolve_splits(3, codes, np.arange(2), 0, groups=groups)
-    for (train, test), (rows, _) in zip(splits, nested_splits(splits, codes, 0.5, 1, groups), strict=True):
+    for (train, test), (rows, _) in zip(
+        splits, nested_splits(splits, codes, 0.5, 1, groups), strict=True
+    ):
         assert not set(groups[train]) & set(groups[test])
         counts = np.bincount(groups[rows], minlength=30)
-        assert ((counts > 0) & (counts < 10)).sum() <= 3  # one is cut at the end, two gave the first row of a class
+        assert (
+            (counts > 0) & (counts < 10)
+        ).sum() <= 3  # one is cut at the end, two gave the first row of a class
 
 
 def paired(X, codes, n_references=None, **changes):
@@ -190,7 +219,9 @@ def test_references_are_held_out_rows_and_never_the_row_itself(monkeypatch, n_re
     monkeypatch.setattr(PairModel, "class_similarity", spy)
     fitted, held_out = paired(X, codes, n_references)
     Z = Standardised.of(X).X
-    for (rows, references, exclude), (_, test), kept in zip(seen, splits_of(codes), fitted.references, strict=True):
+    for (rows, references, exclude), (_, test), kept in zip(
+        seen, splits_of(codes), fitted.references, strict=True
+    ):
         assert np.array_equal(rows, Z[test])
         held = {row.tobytes() for row in Z[test]}
         assert all(row.tobytes() in held for row in references)
@@ -212,7 +243,9 @@ def test_noisy_similarities_get_a_ridge_and_exact_ones_none():
 
 def test_classes_too_small_for_pairs_are_named_before_anything_is_trained():
     codes, names = np.repeat([0, 1, 2], [60, 60, 12]), np.array(["a", "b", "c"])
-    with pytest.raises(ValueError, match=r"cv=2 needs about 40 members of every class, class 'c' has 12"):
+    with pytest.raises(
+        ValueError, match=r"cv=2 needs about 40 members of every class, class 'c' has 12"
+    ):
         check_pair_members(plan_of(codes[:, None], codes, cv=2), names)
     check_pair_members(plan_of(codes[:, None], codes, cv=2, patience=0), names)
 
@@ -227,8 +260,13 @@ def test_without_early_stopping_the_pairs_come_from_all_training_rows(monkeypatc
         original(self, rows, y, split, *rest)
 
     monkeypatch.setattr(PairObjective, "__init__", spy)
-    fits = [paired(X, codes, patience=patience, hidden_layer_sizes="auto")[0] for patience in (0, 2)]
-    assert [each.weight for each in fits[0].folds[0].networks] == [0.5, 0.5]  # no held-out loss tells them apart
+    fits = [
+        paired(X, codes, patience=patience, hidden_layer_sizes="auto")[0] for patience in (0, 2)
+    ]
+    assert [each.weight for each in fits[0].folds[0].networks] == [
+        0.5,
+        0.5,
+    ]  # no held-out loss tells them apart
     assert sizes == [[80, 0]] * 3 + [[72, 8]] * 3
 
 

@@ -45,7 +45,9 @@ def test_a_subgroup_has_the_matrix_of_its_own_rows_and_an_exact_difference_to_th
     gap = loss[:400].mean() - loss[400:].mean()
     assert table.loc["north", "pber"] == pytest.approx(loss[:400].mean())
     assert table["difference"].tolist() == pytest.approx([gap, -gap])
-    assert found.pairs.groupby("group")["rate"].sum().to_numpy() == pytest.approx(table["pber"].to_numpy())
+    assert found.pairs.groupby("group")["rate"].sum().to_numpy() == pytest.approx(
+        table["pber"].to_numpy()
+    )
     assert as_json(found)["table"][0]["group"] == "north"
 
 
@@ -53,7 +55,9 @@ def test_a_noisy_site_and_its_pair_are_found_and_small_groups_get_no_claim():
     _, y, P = rows(2000, 1)
     site = np.random.default_rng(1).choice(["a", "b", "c"], 2000).astype(object)
     site[:12] = "tiny"
-    noisy = np.where((site == "b") & (y == "c") & (np.random.default_rng(2).random(2000) < 0.5), "a", y)
+    noisy = np.where(
+        (site == "b") & (y == "c") & (np.random.default_rng(2).random(2000) < 0.5), "a", y
+    )
     found = cs.collisions_by(P, noisy, site)
     table = found.table.set_index("group")
     assert table.loc[["b", "tiny"], "verdict"].tolist() == ["higher", "too few rows"]
@@ -76,7 +80,11 @@ def test_equal_groups_are_seldom_told_apart():
         X, y = rare.sample(5000, seed, stratified=False)
         P, parts = rare.posteriors(X), np.arange(5000) // 250
         found += int(cs.collisions_by(P, y, parts).pairs["flagged"].any())
-        found += int(applications.collision_change(P[:4800], y[:4800], P[4800:], y[4800:]).table["flagged"].any())
+        found += int(
+            applications.collision_change(P[:4800], y[:4800], P[4800:], y[4800:])
+            .table["flagged"]
+            .any()
+        )
     assert found <= 3
 
 
@@ -84,15 +92,24 @@ def test_every_group_has_a_range_that_holds_what_the_true_posteriors_leave_in_it
     X, y, P = rows(3000, 3)
     near = np.where(X[:, 1] < 1.5, "near", "far")  # far from a and b hardly anything collides
     by_size = trained_on(X, (60, 120, 240))
-    fields = {"classes_": NAMES, "posteriors_": by_size[240], "labels_": y, "posteriors_by_size_": by_size}
+    fields = {
+        "classes_": NAMES,
+        "posteriors_": by_size[240],
+        "labels_": y,
+        "posteriors_by_size_": by_size,
+    }
     fitted = SimpleNamespace(predict_proba=None, **fields)
     table = cs.collisions_by(fitted, None, near).table.set_index("group")
     left = [1 - (P[near == group] ** 2).sum(axis=1).mean() for group in table.index]
     assert (table["limit_low"] < left).all()
     assert (table["limit_high"] > left).all()
     assert table.loc["far", "limit_high"] < table.loc["near", "limit_low"]
-    pairs = cs.collisions_by(by_size[240], y, near, posteriors_by_size=by_size, clusters=np.arange(3000) // 2).table
-    assert pairs.set_index("group")["limit_high"].to_numpy() == pytest.approx(table["limit_high"].to_numpy(), rel=0.1)
+    pairs = cs.collisions_by(
+        by_size[240], y, near, posteriors_by_size=by_size, clusters=np.arange(3000) // 2
+    ).table
+    assert pairs.set_index("group")["limit_high"].to_numpy() == pytest.approx(
+        table["limit_high"].to_numpy(), rel=0.1
+    )
 
 
 def test_cluster_robust_errors_are_those_of_cluster_means_of_equal_size():
@@ -106,7 +123,10 @@ def test_cluster_robust_errors_are_those_of_cluster_means_of_equal_size():
 def test_a_change_is_paired_on_the_same_rows_and_of_two_samples_on_others():
     _, y, P = rows()
     blunt = 0.8 * P + 0.2 / 3
-    paired, apart = applications.collision_change(P, y, blunt), applications.collision_change(P, y, blunt, y)
+    paired, apart = (
+        applications.collision_change(P, y, blunt),
+        applications.collision_change(P, y, blunt, y),
+    )
     gap = losses(blunt, y) - losses(P, y)
     assert [paired.change, apart.change] == pytest.approx([gap.mean()] * 2)
     width = [found.interval[1] - found.interval[0] for found in (paired, apart)]
@@ -125,7 +145,9 @@ def test_rows_of_one_patient_that_share_a_random_label_are_noticed_and_others_ar
     assert found.suspicious
     assert (found.agreement, found.chance) == pytest.approx((1, 1 / k), abs=0.1)
     assert "patient" in found.words("patient")
-    assert not applications.grouped_labels(region, region % k).suspicious  # a good column, but no id
+    assert not applications.grouped_labels(
+        region, region % k
+    ).suspicious  # a good column, but no id
     assert not applications.grouped_labels(np.arange(600), rng.integers(0, k, 600)).suspicious
     assert applications.grouped_labels(patient, rng.integers(0, k, 600)).words() == ""
 
@@ -138,8 +160,13 @@ def test_metrics_now_are_those_of_scikit_learn_and_the_truth_is_inside():
     found = cs.ceilings(P, y, cost=cost).table.set_index("metric")
     said = P.argmax(axis=1)
     expected = {"accuracy": metrics.accuracy_score(codes, said), "Brier score": losses(P, y).mean()}
-    expected |= {f"{kind} F1": metrics.f1_score(codes, said, average=kind) for kind in ("macro", "weighted")}
-    by_rule = [metrics.balanced_accuracy_score(codes, (P / w).argmax(axis=1)) for w in (1, np.bincount(codes))]
+    expected |= {
+        f"{kind} F1": metrics.f1_score(codes, said, average=kind) for kind in ("macro", "weighted")
+    }
+    by_rule = [
+        metrics.balanced_accuracy_score(codes, (P / w).argmax(axis=1))
+        for w in (1, np.bincount(codes))
+    ]
     assert by_rule[1] > by_rule[0] + 0.1  # decided at equal priors
     expected["balanced accuracy"] = by_rule[1]
     expected["ROC AUC, one-vs-rest"] = metrics.roc_auc_score(codes, P, multi_class="ovr")
@@ -158,13 +185,22 @@ def test_metrics_now_are_those_of_scikit_learn_and_the_truth_is_inside():
 def test_jackknife_errors_of_a_mean_are_right_and_a_rival_is_compared_in_pairs():
     _, y, P = rows()
     half = 2.064 * losses(P, y).std() / 1000**0.5  # t with 24 degrees of freedom
-    for groups, tolerance in ((None, 0.4), (np.arange(1000) // 4, 0.5)):  # 25 parts: a standard deviation of 14%
+    for groups, tolerance in (
+        (None, 0.4),
+        (np.arange(1000) // 4, 0.5),
+    ):  # 25 parts: a standard deviation of 14%
         row = cs.ceilings(P, y, groups=groups).table.set_index("metric").loc["Brier score"]
         assert (row["high"] - row["low"]) / 2 == pytest.approx(half, rel=tolerance)
-    even = cs.ceilings(np.ones((1000, 3)) / 3, np.repeat(list("abc"), [900, 50, 50])).table.set_index("metric")["now"]
+    even = cs.ceilings(
+        np.ones((1000, 3)) / 3, np.repeat(list("abc"), [900, 50, 50])
+    ).table.set_index("metric")["now"]
     assert even["top-2 accuracy"] > even["accuracy"]  # ties go to the first class in both
-    luck = cs.ceilings(np.tile([0.7, 0.3], (1000, 1)), np.random.default_rng(0).random(1000) < 0.3).table.iloc[0]
-    assert (luck["high"] - luck["low"]) / 2 == pytest.approx(2.064 * 0.21**0.5 / 1000**0.5, rel=0.5)  # of class shares
+    luck = cs.ceilings(
+        np.tile([0.7, 0.3], (1000, 1)), np.random.default_rng(0).random(1000) < 0.3
+    ).table.iloc[0]
+    assert (luck["high"] - luck["low"]) / 2 == pytest.approx(
+        2.064 * 0.21**0.5 / 1000**0.5, rel=0.5
+    )  # of class shares
     said = np.where(P[:, 2] > 0.5, "c", "a")
     by_label = cs.ceilings(P, y, y_pred=said).table.set_index("metric")
     assert by_label.loc["accuracy", "yours"] == pytest.approx((said == y).mean())
@@ -173,7 +209,9 @@ def test_jackknife_errors_of_a_mean_are_right_and_a_rival_is_compared_in_pairs()
     by_table = cs.ceilings(P, y, y_pred=0.9 * P + 0.1 / 3).table.set_index("metric")
     assert by_table.loc["log loss", "difference_low"] > 0
     assert by_table.loc["accuracy", "difference"] == 0
-    alone = cs.ceilings(P[:, :2] / P[:, :2].sum(axis=1, keepdims=True), np.arange(1000) == 0).table.set_index("metric")
+    alone = cs.ceilings(
+        P[:, :2] / P[:, :2].sum(axis=1, keepdims=True), np.arange(1000) == 0
+    ).table.set_index("metric")
     assert (
         alone["low"].isna().tolist() == alone.index.isin(["ROC AUC", "average precision"]).tolist()
     )  # nobody can tell
@@ -181,18 +219,26 @@ def test_jackknife_errors_of_a_mean_are_right_and_a_rival_is_compared_in_pairs()
 
 
 def test_the_limit_gives_accuracy_and_brier_score_and_curves_give_every_metric():
-    limit = SimpleNamespace(bayes_error_interval=lambda level: (0.1, 0.2), pber_interval=lambda level: (0.15, 0.3))
+    limit = SimpleNamespace(
+        bayes_error_interval=lambda level: (0.1, 0.2), pber_interval=lambda level: (0.15, 0.3)
+    )
     X, y, P = rows(800, 1)
     found = cs.ceilings(P, y, limit=limit)
     ends = found.table.set_index("metric")[["limit_low", "limit_high"]]
-    assert ends.loc[["accuracy", "Brier score"]].to_numpy() == pytest.approx(np.array([[0.8, 0.9], [0.15, 0.3]]))
+    assert ends.loc[["accuracy", "Brier score"]].to_numpy() == pytest.approx(
+        np.array([[0.8, 0.9], [0.15, 0.3]])
+    )
     assert ends.drop(["accuracy", "Brier score"]).isna().all(axis=None)
     assert "nothing above 90.0%" in found.verdict
     fields = {"classes_": NAMES, "posteriors_": P, "labels_": y, "limit_": limit}
     assert cs.ceilings(SimpleNamespace(predict_proba=None, **fields)).table.equals(found.table)
     by_size = trained_on(X, (50, 100, 200, 400))
-    curves = cs.ceilings(by_size[400], y, posteriors_by_size=by_size, cost=1 - np.eye(3)).table.set_index("metric")
-    truth = cs.ceilings(P, y, cost=1 - np.eye(3)).table.set_index("metric")["now"]  # of the same rows
+    curves = cs.ceilings(
+        by_size[400], y, posteriors_by_size=by_size, cost=1 - np.eye(3)
+    ).table.set_index("metric")
+    truth = cs.ceilings(P, y, cost=1 - np.eye(3)).table.set_index("metric")[
+        "now"
+    ]  # of the same rows
     assert ((curves["limit_low"] < truth) & (truth < curves["limit_high"])).all()
 
 
@@ -201,7 +247,9 @@ def planted(n, seed):
     y = rng.integers(0, 3, n)
     marker = 1.5 * (y == 0) + rng.standard_normal(n)
     noise = {f"noise {i}": rng.standard_normal(n) for i in range(2)}
-    return pd.DataFrame({"copy": 2 * marker, "marker": marker} | noise | {"town": rng.choice(list("xyz"), n)}), y
+    return pd.DataFrame(
+        {"copy": 2 * marker, "marker": marker} | noise | {"town": rng.choice(list("xyz"), n)}
+    ), y
 
 
 def test_the_resolving_column_is_first_with_its_copy_and_noise_is_not_flagged():
@@ -213,9 +261,15 @@ def test_the_resolving_column_is_first_with_its_copy_and_noise_is_not_flagged():
     assert any("fast member" in note for note in found.notes)
     pairs = found.pairs.set_index(["unit", "class", "other"])
     for effect in ("needed", "alone"):
-        helped = [rise for (unit, a, _), rise in pairs[effect].items() if unit == "copy & marker" and a == 0]
+        helped = [
+            rise
+            for (unit, a, _), rise in pairs[effect].items()
+            if unit == "copy & marker" and a == 0
+        ]
         assert min(helped) > 0.02
-        assert abs(pairs.loc[("copy & marker", 1, 2), effect]) < 0.05  # the marker does not tell 1 from 2
+        assert (
+            abs(pairs.loc[("copy & marker", 1, 2), effect]) < 0.05
+        )  # the marker does not tell 1 from 2
     assert as_json(found)["table"][0]["columns"] == ["copy", "marker"]
 
 
@@ -224,13 +278,17 @@ def test_values_are_paired_differences_of_one_step_estimates():
     X = X[["marker", "noise 0"]]
     found = cs.column_value(LogisticRegression(), X, y, columns=["marker"], costs={"marker": 4.0})
     tables = (X, X[["noise 0"]], X[["marker"]])
-    posteriors = [crossfit_posteriors(LogisticRegression(), part, y, random_state=0) for part in tables]
+    posteriors = [
+        crossfit_posteriors(LogisticRegression(), part, y, random_state=0) for part in tables
+    ]
     loss = [(residuals(P, y) ** 2).sum(axis=1) for P in posteriors]
     row, rise = found.table.iloc[0], loss[1] - loss[0]
     expected = [each.mean() for each in (loss[0], rise, loss[1])]
     assert (found.pber, row["needed"], row["pber_without"]) == pytest.approx(expected)
     assert row["high"] - row["needed"] == pytest.approx(1.966 * rise.std(ddof=1) / 20, rel=1e-3)
-    assert row["alone"] == pytest.approx(1 - ((np.bincount(y) / 400) ** 2).sum() - loss[2].mean(), abs=0.002)
+    assert row["alone"] == pytest.approx(
+        1 - ((np.bincount(y) / 400) ** 2).sum() - loss[2].mean(), abs=0.002
+    )
     assert row["per_cost"] == pytest.approx(row["needed"] / 4)
 
 
@@ -238,8 +296,13 @@ def test_named_units_budget_arrays_and_groups_are_taken():
     X, y = planted(300, 2)
     numbers = X.drop(columns="town")
     units = {"lab": ["copy", "marker"], "rest": ["noise 0"]}
-    assert cs.column_value(LogisticRegression(), numbers, y, columns=units).table["unit"].iloc[0] == "lab"
-    few = cs.column_value(LogisticRegression(), numbers.to_numpy(), y, budget=5, groups=np.arange(300) // 2).table
+    assert (
+        cs.column_value(LogisticRegression(), numbers, y, columns=units).table["unit"].iloc[0]
+        == "lab"
+    )
+    few = cs.column_value(
+        LogisticRegression(), numbers.to_numpy(), y, budget=5, groups=np.arange(300) // 2
+    ).table
     assert (len(few), few["columns"].str.len().sum()) == (2, 4)
 
 
@@ -247,7 +310,9 @@ def test_a_class_of_two_groups_is_found_with_the_rows_of_each_and_one_between_tw
     four = GaussianProblem([[0.0], [2.5], [9.5], [12.0]])
     X, part = four.sample(800, 0, stratified=False)
     P = four.posteriors(X)
-    found = cs.split_candidates(np.column_stack([P[:, 0], P[:, 1] + P[:, 2], P[:, 3]]), np.array([0, 1, 1, 2])[part])
+    found = cs.split_candidates(
+        np.column_stack([P[:, 0], P[:, 1] + P[:, 2], P[:, 3]]), np.array([0, 1, 1, 2])[part]
+    )
     assert found.table[found.table["flagged"]]["class"].tolist() == [1]
     line, near = found.table.iloc[0], {0: 1, 2: 2}  # class beside it → group
     for own, name in zip(found.rows(0), ("first", "second"), strict=True):
@@ -256,7 +321,12 @@ def test_a_class_of_two_groups_is_found_with_the_rows_of_each_and_one_between_tw
     # one group between two others is left whole
     problem = GaussianProblem([[0.0], [2.0], [4.0]])
     samples = [problem.sample(600, seed) for seed in range(10)]
-    assert sum(cs.split_candidates(problem.posteriors(X), y).table["flagged"].any() for X, y in samples) <= 2
+    assert (
+        sum(
+            cs.split_candidates(problem.posteriors(X), y).table["flagged"].any() for X, y in samples
+        )
+        <= 2
+    )
 
 
 def test_rows_of_the_fit_get_their_held_out_posteriors():
@@ -264,7 +334,9 @@ def test_rows_of_the_fit_get_their_held_out_posteriors():
     X, y, P = rows(300)
     codes = np.searchsorted(NAMES, y)
     fields = {"classes_": NAMES, "posteriors_": P, "row_hashes_": row_hashes(X)}
-    memory = SimpleNamespace(predict_proba=lambda X: np.eye(3)[codes[: len(X)]] * 0.94 + 0.02, **fields)
+    memory = SimpleNamespace(
+        predict_proba=lambda X: np.eye(3)[codes[: len(X)]] * 0.94 + 0.02, **fields
+    )
     said = NAMES[P.argmax(axis=1)]
     report = cs.audit(memory, pd.DataFrame(X), y, said)
     assert report.fixable == 0

@@ -48,7 +48,11 @@ def blocks_of(page: str) -> list[Block]:
     found = list(FENCE.finditer(text))
     blocks = []
     for match, following in zip_longest(found, found[1:]):
-        below = following is not None and following[1] == "text" and not text[match.end() : following.start()].strip()
+        below = (
+            following is not None
+            and following[1] == "text"
+            and not text[match.end() : following.start()].strip()
+        )
         line = text.count("\n", 0, match.start()) + 2
         blocks.append(Block(page, line, match[1], match[2], following[2] if below else None))
     return blocks
@@ -63,13 +67,18 @@ def agree(printed: str, shown: str) -> None:
     number = r"\d+\.\d+"
     assert re.sub(number, "#", printed).split() == re.sub(number, "#", shown).split()
     for ours, theirs in zip(re.findall(number, printed), re.findall(number, shown), strict=True):
-        assert abs(float(ours) - float(theirs)) <= (5.0 if float(theirs) > 1 else 0.05), (ours, theirs)
+        assert abs(float(ours) - float(theirs)) <= (5.0 if float(theirs) > 1 else 0.05), (
+            ours,
+            theirs,
+        )
 
 
 WITH_CODE = sorted({block.page for block in PYTHON} - {"README.md"})
 
 
-@pytest.mark.parametrize("page", [pytest.param(p, marks=pytest.mark.slow if p in LONG else ()) for p in WITH_CODE])
+@pytest.mark.parametrize(
+    "page", [pytest.param(p, marks=pytest.mark.slow if p in LONG else ()) for p in WITH_CODE]
+)
 def test_the_code_of_a_page_runs_and_prints_what_it_shows(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "Agg")
@@ -80,11 +89,17 @@ def test_the_code_of_a_page_runs_and_prints_what_it_shows(page, tmp_path, monkey
         out = io.StringIO()
         with contextlib.redirect_stdout(out):
             if ">>> " in block.body:
-                test = doctest.DocTestParser().get_doctest(block.body, names, page, page, block.line)
-                runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS)
+                test = doctest.DocTestParser().get_doctest(
+                    block.body, names, page, page, block.line
+                )
+                runner = doctest.DocTestRunner(
+                    optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
+                )
                 assert runner.run(test, clear_globs=False).failed == 0, out.getvalue()
             else:
-                code = "\n" * (block.line - 1) + block.body  # so that a traceback names the line of the page
+                code = (
+                    "\n" * (block.line - 1) + block.body
+                )  # so that a traceback names the line of the page
                 exec(compile(code, str(ROOT / page), "exec"), names)
         if block.shown is not None:
             agree(out.getvalue(), block.shown)
@@ -101,11 +116,21 @@ def test_blocks_are_found_and_those_that_are_not_run_say_why():
 
 
 def commands() -> list[tuple[str, str]]:
-    lines = [(block.page, line) for block in BLOCKS if block.language == "console" for line in block.body.splitlines()]
-    found = [(page, line[2:].split("  #")[0].strip()) for page, line in lines if line.startswith("$ ")]
+    lines = [
+        (block.page, line)
+        for block in BLOCKS
+        if block.language == "console"
+        for line in block.body.splitlines()
+    ]
+    found = [
+        (page, line[2:].split("  #")[0].strip()) for page, line in lines if line.startswith("$ ")
+    ]
     for page, text in PAGES.items():  # in running text, too
         prose = FENCE.sub("", text)
-        found += [(page, code) for code in re.findall(r"`((?:collidescope|make|python -m|pip) [^`]+)`", prose)]
+        found += [
+            (page, code)
+            for code in re.findall(r"`((?:collidescope|make|python -m|pip) [^`]+)`", prose)
+        ]
     return sorted(set(found))
 
 
@@ -116,12 +141,18 @@ def check_collidescope(words: list[str]) -> None:
     known = typer.main.get_command(app).commands
     assert words[0] in known, f"there is no command {words[0]}"
     command = known[words[0]]
-    names = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
+    names = {
+        name
+        for parameter in command.params
+        for name in (*parameter.opts, *parameter.secondary_opts)
+    }
     flags = [word for word in words[1:] if word.startswith("-")]
     assert set(flags) <= names, f"{words[0]} has no {set(flags) - names}"
     if "…" not in words and len(words) > 1:
         arguments = sum(parameter.param_type_name == "argument" for parameter in command.params)
-        assert not words[1].startswith("-") or arguments == 0, f"{words[0]} wants {arguments} arguments first"
+        assert not words[1].startswith("-") or arguments == 0, (
+            f"{words[0]} wants {arguments} arguments first"
+        )
 
 
 def check_command(command: str) -> None:
@@ -157,7 +188,11 @@ def test_a_command_and_its_flags_exist(page, command, monkeypatch):
 
 def leads_somewhere(page: str, target: str) -> bool:
     path = target.split("#")[0]
-    if not path or path.startswith(("http://", "https://", "mailto:")) or path == "gallery/index.rst":
+    if (
+        not path
+        or path.startswith(("http://", "https://", "mailto:"))
+        or path == "gallery/index.rst"
+    ):
         return True
     if match := re.fullmatch(r"gallery/(plot_\w+)\.rst", path):  # made by sphinx-gallery
         return (ROOT / "examples" / f"{match[1]}.py").is_file()
@@ -188,11 +223,15 @@ def test_links_lead_somewhere_and_names_of_the_package_exist(page):
     text = FENCE.sub("", PAGES[page])
     assert [target for target in LINK.findall(text) if not leads_somewhere(page, target)] == []
     names = re.findall(r"`~?collidescope\.([\w.]+?)(?:\(.*?\))?`", PAGES[page])
-    for modules, listed in re.findall(r"^\| `collidescope\.([^|]+)` \| ([^|]+) \|$", PAGES[page], re.MULTILINE):
+    for modules, listed in re.findall(
+        r"^\| `collidescope\.([^|]+)` \| ([^|]+) \|$", PAGES[page], re.MULTILINE
+    ):
         first, *others = modules.replace("`", "").replace(".", "", 0).split(", ")
         homes = [first, *(f"{first.rpartition('.')[0]}{other}" for other in others)]
         for name in re.findall(r"`(\w+)`", listed):
-            assert any(named(f"{home}.{name}") is not None for home in homes), f"{name} is in none of {homes}"
+            assert any(named(f"{home}.{name}") is not None for home in homes), (
+                f"{name} is in none of {homes}"
+            )
     assert [name for name in names if named(name) is None] == []
 
 
@@ -200,12 +239,27 @@ def test_links_lead_somewhere_and_names_of_the_package_exist(page):
 def test_the_documentation_builds_without_warnings_and_is_read_without_a_network(tmp_path):
     """Without running the tutorials: tests/test_examples.py does that."""
     pytest.importorskip("sphinx_gallery")
-    leave = shutil.ignore_patterns("_build", "gallery", "reference", "__pycache__", "*_execution_times.rst")
+    leave = shutil.ignore_patterns(
+        "_build", "gallery", "reference", "__pycache__", "*_execution_times.rst"
+    )
     shutil.copytree(DOCS, tmp_path / "docs", ignore=leave)
     shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=leave)
-    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-D", "plot_gallery=0", "docs", "html"]
+    command = [
+        sys.executable,
+        "-m",
+        "sphinx",
+        "-W",
+        "--keep-going",
+        "-q",
+        "-D",
+        "plot_gallery=0",
+        "docs",
+        "html",
+    ]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg"}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     page = (tmp_path / "html" / "mathematics.html").read_text(encoding="utf-8")
     assert (tmp_path / "html" / "_static" / "tex-svg.js").is_file()

@@ -13,7 +13,12 @@ from scipy.linalg import sqrtm
 from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
 
-from collidescope import collision_divergence, collision_matrix_from_densities, posterior_error_bound, recover
+from collidescope import (
+    collision_divergence,
+    collision_matrix_from_densities,
+    posterior_error_bound,
+    recover,
+)
 from collidescope.datasets import GaussianProblem, scenario_a
 from collidescope.equations import projection
 from collidescope.equations.bounds import condition_number
@@ -29,8 +34,8 @@ from collidescope.equations.densities import (
 from collidescope.equations.gramian import gramian_from_posteriors, gramian_from_similarities
 from collidescope.equations.posterior import shift_priors, solve_posteriors
 from collidescope.equations.projection import balance, project
-from collidescope.estimate import CollisionAccumulator
 from collidescope.estimators import estimate_divergences
+from collidescope.onestep import CollisionAccumulator
 from helpers import ZOO, mean_tvd, planted, random_posteriors
 
 # ------------------------------------------------------------------------------------------ Gramian
@@ -71,7 +76,9 @@ def test_similarities_give_the_same_gramian_as_the_pairs_behind_them(weighted):
     for a, j in np.ndindex(q.shape):
         others = (codes == j) & (np.arange(len(codes)) != a)
         q[a, j] = np.average(sim[a, others], weights=w[others])
-    off = gramian_from_similarities(q, codes, w if weighted else None) - double_loop(sim, codes, w, 3)
+    off = gramian_from_similarities(q, codes, w if weighted else None) - double_loop(
+        sim, codes, w, 3
+    )
     # On the diagonal the two differ in whether a row's partners are weighted with or without that row.
     assert np.abs(off[~np.eye(3, dtype=bool)]).max() < 1e-12
     assert np.abs(np.diag(off)).max() < (0.02 if weighted else 1e-12)
@@ -124,7 +131,9 @@ def test_gradient_descent_takes_the_steps_of_the_papers_objective(penalty):
     G = np.array([[0.9, -0.3, 0.2], [-0.3, 0.7, 0.1], [0.2, 0.1, 0.4]])
     best, lowest = descend(G, penalty.get("penalty", 0.1), 0.03, 12)
     assert best.min() < 0
-    found = recover(G, method="gradient", **penalty, learning_rate=0.03, tolerance=1e-6, max_iter=12)
+    found = recover(
+        G, method="gradient", **penalty, learning_rate=0.03, tolerance=1e-6, max_iter=12
+    )
     positive = np.maximum(best, 0)
     expected = positive / positive.sum(axis=1, keepdims=True)
     assert np.allclose(found.matrix, expected, atol=1e-12)
@@ -138,7 +147,9 @@ def test_a_recovery_tells_what_it_is_judged_by():
     G = S @ S.T + [[0.02, 0.01], [-0.01, 0.0]]
     found = recover(G, priors)
     even = (G + G.T) / 2
-    assert found.residual == pytest.approx(np.sqrt(((found.matrix @ found.matrix.T - even) ** 2).sum()))
+    assert found.residual == pytest.approx(
+        np.sqrt(((found.matrix @ found.matrix.T - even) ** 2).sum())
+    )
     assert found.min_eigenvalue == pytest.approx(np.linalg.eigvalsh(even)[0])
     assert recover([[0.2, 0.8], [0.8, 0.2]]).min_eigenvalue < -0.5  # of no Gramian
     root = np.real(sqrtm(priors[:, None] * even * priors)) / priors[:, None]
@@ -148,14 +159,20 @@ def test_a_recovery_tells_what_it_is_judged_by():
     assert cm.classes.tolist() == ["cat", "dog"]
     assert np.array_equal(cm.priors, priors)
     assert np.allclose(found.joint, cm.joint)
-    assert (cm.info["moved"], cm.info["residual"], cm.info["method"]) == (found.moved, found.residual, "gramian root")
+    assert (cm.info["moved"], cm.info["residual"], cm.info["method"]) == (
+        found.moved,
+        found.residual,
+        "gramian root",
+    )
     # inverse ((0.7, -0.1), (-0.3, 0.9)) / 0.6: its largest row sum is 2
     assert condition_number(S) == pytest.approx(2)
     assert condition_number(np.full((2, 2), 0.5)) > 1e15
 
 
 def test_descent_ends_at_its_tolerance_near_s_at_its_last_step_or_where_it_stalls_and_says_which():
-    S = 0.7 * np.eye(3) + 0.1  # symmetric, doubly stochastic and dominant: the setting of the paper's Theorem 1
+    S = (
+        0.7 * np.eye(3) + 0.1
+    )  # symmetric, doubly stochastic and dominant: the setting of the paper's Theorem 1
     descent = recover(S @ S.T, method="gradient", learning_rate=1e-3, tolerance=1e-3)
     assert descent.converged
     assert "reached the tolerance" in descent.status
@@ -168,7 +185,9 @@ def test_descent_ends_at_its_tolerance_near_s_at_its_last_step_or_where_it_stall
     early = recover(S @ S.T, method="gradient", max_iter=5)
     assert not early.converged
     assert "max_iter=5" in early.status
-    stalled = recover(2 * np.eye(3), method="gradient", learning_rate=1e-2, tolerance=1e-9, max_iter=100_000)
+    stalled = recover(
+        2 * np.eye(3), method="gradient", learning_rate=1e-2, tolerance=1e-9, max_iter=100_000
+    )
     assert stalled.iterations % 2000 == 0 < stalled.iterations < 100_000  # after whole windows
     assert stalled.converged
     assert "stalled" in stalled.status
@@ -188,7 +207,9 @@ def noisy(seed: int, k: int = 5, noise: float = 0.03) -> tuple[np.ndarray, np.nd
 def test_projection_and_recovery_give_possible_matrices_and_the_first_is_closer_to_the_truth(seed):
     truth, estimate, priors = noisy(seed, k=8)
     result, S = project(estimate, priors), truth / priors[:, None]
-    recovered = recover(S @ S.T + 0.03 * seed * np.random.default_rng(seed).standard_normal(S.shape), priors)
+    recovered = recover(
+        S @ S.T + 0.03 * seed * np.random.default_rng(seed).standard_normal(S.shape), priors
+    )
     scale = np.sqrt(np.outer(priors, priors))
     for B in (result.joint, recovered.joint):
         assert B.min() >= 0
@@ -198,8 +219,12 @@ def test_projection_and_recovery_give_possible_matrices_and_the_first_is_closer_
     assert result.converged
     steps = recovered.iterations
     assert (steps > 0) == (seed > 0)
-    assert (f"projected in {steps} steps" if steps else "scaling it to the priors") in recovered.status
-    assert np.linalg.norm((result.joint - truth) / scale) <= np.linalg.norm((estimate - truth) / scale)
+    assert (
+        f"projected in {steps} steps" if steps else "scaling it to the priors"
+    ) in recovered.status
+    assert np.linalg.norm((result.joint - truth) / scale) <= np.linalg.norm(
+        (estimate - truth) / scale
+    )
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -223,13 +248,22 @@ def test_no_feasible_point_is_nearer(seed):
         {"type": "ineq", "fun": lambda v: np.linalg.eigvalsh(full(v) / scale)},
     ]
     options = {"ftol": 1e-14, "maxiter": 500}
-    reference = minimize(distance, start, constraints=constraints, bounds=[(0, 1)] * 6, method="SLSQP", options=options)
+    reference = minimize(
+        distance,
+        start,
+        constraints=constraints,
+        bounds=[(0, 1)] * 6,
+        method="SLSQP",
+        options=options,
+    )
     ours = project(estimate, priors).joint
     assert distance(ours[i, j]) <= reference.fun + 1e-5
 
 
 @pytest.mark.parametrize("operations", [0.0, 5 * 10 * 20**3])
-def test_a_projection_that_is_cut_short_says_so_and_is_still_a_table_of_rates(monkeypatch, operations):
+def test_a_projection_that_is_cut_short_says_so_and_is_still_a_table_of_rates(
+    monkeypatch, operations
+):
     _, estimate, priors = noisy(3, k=20, noise=1.0)
     assert project(estimate, priors).converged
     monkeypatch.setattr(projection, "MAX_OPERATIONS", operations)
@@ -250,7 +284,9 @@ def test_balance_scales_from_both_sides_until_row_sums_fit():
     priors = np.array([0.01, 0.09, 0.2, 0.3, 0.4])
     kept, scaled = B.copy(), balance(B, priors)
     assert np.abs(scaled.sum(axis=1) / priors - 1).max() < 1e-13
-    assert balance(B / 1000, priors) == pytest.approx(scaled)  # also where every row sums to too little
+    assert balance(B / 1000, priors) == pytest.approx(
+        scaled
+    )  # also where every row sums to too little
     d = np.sqrt(np.diag(scaled) / np.diag(B))
     assert np.allclose(scaled, B * np.outer(d, d))
     assert np.array_equal(B, kept)
@@ -288,11 +324,21 @@ def test_both_solvers_are_exact_for_exact_similarities_and_the_papers_inverse_al
 
 @pytest.mark.parametrize(
     ("k", "overlap", "ridge"),
-    [(2, 1e-2, 0.0), (5, 1e-4, 1e-9), (5, 0.9, 0.1), (30, 1e-1, 0.0), (30, 1e-4, 1e-3), (30, 0.0, 0.0)],
+    [
+        (2, 1e-2, 0.0),
+        (5, 1e-4, 1e-9),
+        (5, 0.9, 0.1),
+        (30, 1e-1, 0.0),
+        (30, 1e-4, 1e-3),
+        (30, 0.0, 0.0),
+    ],
 )
 def test_the_simplex_solver_is_optimal_also_where_s_is_nearly_singular(k, overlap, ridge):
     rng = np.random.default_rng(5)
-    S, priors = (1 - overlap) / k + overlap * rng.dirichlet(np.ones(k), k), rng.dirichlet(np.full(k, 5.0))
+    S, priors = (
+        (1 - overlap) / k + overlap * rng.dirichlet(np.ones(k), k),
+        rng.dirichlet(np.full(k, 5.0)),
+    )
     q = rng.dirichlet(np.full(k, 0.3), 100) @ S.T + 0.02 * rng.standard_normal((100, k))
     for centre, towards in ((np.full(k, 1 / k), None), (priors, priors)):
         y = solve_posteriors(q, S, ridge=ridge, priors=towards)
@@ -306,7 +352,14 @@ def test_the_simplex_solver_is_optimal_also_where_s_is_nearly_singular(k, overla
 
 def test_twin_classes_share_their_probability_and_the_rest_is_solved_as_without_them():
     rng = np.random.default_rng(6)
-    S = np.repeat(np.repeat(np.array([[0.7, 0.2, 0.1], [0.2, 0.6, 0.2], [0.1, 0.2, 0.7]]), 2, axis=0), 2, axis=1) / 2
+    S = (
+        np.repeat(
+            np.repeat(np.array([[0.7, 0.2, 0.1], [0.2, 0.6, 0.2], [0.1, 0.2, 0.7]]), 2, axis=0),
+            2,
+            axis=1,
+        )
+        / 2
+    )
     q = rng.dirichlet(np.full(6, 0.3), 500) @ S.T + 0.05 * rng.standard_normal((500, 6))
     y = solve_posteriors(q, S, ridge=0)
     assert np.abs(y[:, ::2] - y[:, 1::2]).max() < 1e-3
@@ -317,11 +370,15 @@ def test_twin_classes_share_their_probability_and_the_rest_is_solved_as_without_
 
 def test_similarities_and_ridges_far_beyond_any_sensible_one_still_give_the_nearest_posterior():
     S, priors = np.array([[0.8, 0.2], [0.3, 0.7]]), np.array([0.6, 0.4])
-    assert solve_posteriors(1e6 * np.array([[1.0, 0.0], [-1.0, 3.0]]), S) == pytest.approx(np.eye(2))
+    assert solve_posteriors(1e6 * np.array([[1.0, 0.0], [-1.0, 3.0]]), S) == pytest.approx(
+        np.eye(2)
+    )
     assert solve_posteriors([0.1, 0.2], S, ridge=1e40, priors=priors) == pytest.approx(priors)
 
 
-probabilities = st.lists(st.floats(0.01, 1), min_size=4, max_size=4).map(lambda v: np.array(v) / np.sum(v))
+probabilities = st.lists(st.floats(0.01, 1), min_size=4, max_size=4).map(
+    lambda v: np.array(v) / np.sum(v)
+)
 
 
 @settings(max_examples=100, deadline=None)
@@ -407,7 +464,9 @@ def test_the_probabilistic_classifier_errs_at_the_pber_and_its_confusion_is_s():
     assert abs(estimate.value - truth.pber) < 4 * estimate.stderr
     X, y = problem.sample(60_000, 2)
     predicted = pbc.predict(X, random_state=3)
-    confusion = np.stack([np.bincount(predicted[y == k], minlength=3) / (y == k).sum() for k in range(3)])
+    confusion = np.stack(
+        [np.bincount(predicted[y == k], minlength=3) / (y == k).sum() for k in range(3)]
+    )
     assert np.abs(confusion - truth.matrix).max() < 4 * np.sqrt(0.25 / 20_000)
 
 
@@ -419,7 +478,9 @@ class Only:
         setattr(self, name, getattr(distribution, name))
 
 
-@pytest.mark.parametrize(("family", "names"), [(stats.norm, ["logpdf", "pdf"]), (stats.poisson, ["logpmf", "pmf"])])
+@pytest.mark.parametrize(
+    ("family", "names"), [(stats.norm, ["logpdf", "pdf"]), (stats.poisson, ["logpmf", "pmf"])]
+)
 def test_densities_may_be_given_as_they_are_or_as_logarithms(family, names):
     X = np.array([0, 1, 2, 5])
     pair = [family(1), family(3)]
@@ -432,9 +493,13 @@ def test_densities_may_be_given_as_they_are_or_as_logarithms(family, names):
 
 def test_where_one_density_is_zero_or_far_below_the_other_class_is_certain():
     with np.errstate(divide="raise"):
-        P = posteriors_from_densities([0.5, 1.5], [Only(stats.uniform(0, 1), "pdf"), Only(stats.uniform(0, 2), "pdf")])
+        P = posteriors_from_densities(
+            [0.5, 1.5], [Only(stats.uniform(0, 1), "pdf"), Only(stats.uniform(0, 2), "pdf")]
+        )
     assert np.allclose(P, [[2 / 3, 1 / 3], [0, 1]])
-    assert posteriors_from_densities([1000.0, -1000.0], [stats.norm(-1), stats.norm(1)]).tolist() == [[0, 1], [1, 0]]
+    assert posteriors_from_densities(
+        [1000.0, -1000.0], [stats.norm(-1), stats.norm(1)]
+    ).tolist() == [[0, 1], [1, 0]]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -462,9 +527,15 @@ def test_the_error_rate_is_a_mean_over_the_mixture_with_its_standard_error(kind)
 
 def test_the_matrix_of_densities_is_that_of_the_posteriors_of_its_draws_at_the_given_priors():
     densities, priors = [stats.norm(-1), stats.norm(1), stats.norm(4)], np.array([0.5, 0.3, 0.2])
-    cm = collision_matrix_from_densities(densities, priors, classes=["a", "b", "c"], n_samples=50, random_state=1)
+    cm = collision_matrix_from_densities(
+        densities, priors, classes=["a", "b", "c"], n_samples=50, random_state=1
+    )
     X, _ = sample_mixture(densities, priors, 50, 1)
-    drawn = CollisionAccumulator(["a", "b", "c"]).update(posteriors_from_densities(X, densities, priors)).result()
+    drawn = (
+        CollisionAccumulator(["a", "b", "c"])
+        .update(posteriors_from_densities(X, densities, priors))
+        .result()
+    )
     assert cm.priors.tolist() == priors.tolist()
     assert np.allclose(cm.joint.sum(axis=0), priors)
     d = np.sqrt(np.diag(cm.joint) / np.diag(drawn.joint))  # D B D, from both sides
@@ -493,14 +564,22 @@ def test_gaussians_at_plus_and_minus_mu_have_their_closed_forms(mu):
 
 
 def test_heavy_tails_and_peaks_are_integrated_as_drawn():
-    for f, own, other in ((stats.cauchy, (0,), (1,)), (stats.t, (3, 0), (3, 1)), (stats.gamma, (0.2,), (0.4,))):
-        drawn = SimpleNamespace(logpdf=f(*own).logpdf, rvs=f(*own).rvs)  # without quantiles: Monte Carlo
+    for f, own, other in (
+        (stats.cauchy, (0,), (1,)),
+        (stats.t, (3, 0), (3, 1)),
+        (stats.gamma, (0.2,), (0.4,)),
+    ):
+        drawn = SimpleNamespace(
+            logpdf=f(*own).logpdf, rvs=f(*own).rvs
+        )  # without quantiles: Monte Carlo
         expected = divergences(drawn, f(*other), n_samples=400_000, random_state=0)
         assert divergences(f(*own), f(*other)) == pytest.approx(expected, abs=0.006)
 
 
 def test_limits_are_zero_for_equal_and_one_for_disjoint_distributions():
-    assert divergences(stats.norm(0), stats.norm(0)) == pytest.approx((0, 0, 0, 0), abs=1e-7)  # √ of a rounding error
+    assert divergences(stats.norm(0), stats.norm(0)) == pytest.approx(
+        (0, 0, 0, 0), abs=1e-7
+    )  # √ of a rounding error
     assert divergences(stats.uniform(0, 1), stats.uniform(5, 1)) == pytest.approx((1, 1, 1, np.inf))
     with np.errstate(over="raise", invalid="raise"):  # posteriors a hair from certain
         apart = divergences(stats.norm(0), stats.norm(1000, 1))
@@ -524,7 +603,12 @@ def test_posteriors_give_the_means_of_the_four_formulas_and_weights_count_as_cop
     each = np.repeat(p, copies)
     gap = 2 * each - 1
     hellinger = np.sqrt(1 - np.mean(2 * np.sqrt(each * (1 - each))))
-    expected = np.mean(gap**2), np.mean(np.abs(gap)), hellinger, np.mean(2 * each * np.log(each / (1 - each)))
+    expected = (
+        np.mean(gap**2),
+        np.mean(np.abs(gap)),
+        hellinger,
+        np.mean(2 * each * np.log(each / (1 - each))),
+    )
     assert divergences_from_posteriors(each) == pytest.approx(expected)
     assert divergences_from_posteriors(p, copies) == pytest.approx(expected)
 
@@ -534,11 +618,15 @@ def test_discrete_distributions_go_by_monte_carlo():
     drawn = divergences(stats.bernoulli(a), stats.bernoulli(b), random_state=0)
     p = np.array([[a, b], [1 - a, 1 - b]])
     assert drawn.total_variation == pytest.approx(b - a, abs=0.005)
-    assert drawn.collision == pytest.approx(1 - (2 * p[:, 0] * p[:, 1] / p.sum(axis=1)).sum(), abs=0.005)
+    assert drawn.collision == pytest.approx(
+        1 - (2 * p[:, 0] * p[:, 1] / p.sum(axis=1)).sum(), abs=0.005
+    )
     assert drawn.kl == pytest.approx(stats.entropy(p[:, 0], p[:, 1]), abs=0.01)
 
 
 def test_quadrature_reaches_ten_digits_where_widths_differ():
     f, g = stats.norm(0, 1), stats.norm(3, 5)
-    overlap, _ = quad(lambda x: 2 * f.pdf(x) * g.pdf(x) / (f.pdf(x) + g.pdf(x)), -9, 9, epsabs=1e-13, limit=500)
+    overlap, _ = quad(
+        lambda x: 2 * f.pdf(x) * g.pdf(x) / (f.pdf(x) + g.pdf(x)), -9, 9, epsabs=1e-13, limit=500
+    )
     assert collision_divergence(f, g) == pytest.approx(1 - overlap, abs=1e-10)

@@ -10,11 +10,22 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collidescope import CollisionAccumulator, collision_matrix_from_posteriors, estimate, shift_priors
+from collidescope import (
+    CollisionAccumulator,
+    collision_matrix_from_posteriors,
+    estimate,
+    shift_priors,
+)
 from collidescope._checks import labelled_posteriors
 from collidescope.datasets import imbalanced, scenario_a
 from collidescope.equations.gramian import gramian_from_posteriors
-from collidescope.equations.moments import MAX_COVARIANCE_CLASSES, Moments, Units, row_blocks, row_units
+from collidescope.equations.moments import (
+    MAX_COVARIANCE_CLASSES,
+    Moments,
+    Units,
+    row_blocks,
+    row_units,
+)
 from collidescope.equations.projection import project
 from helpers import assert_same, mean_tvd, random_posteriors, tempered
 
@@ -22,7 +33,9 @@ from helpers import assert_same, mean_tvd, random_posteriors, tempered
 def terms(P: np.ndarray, codes: np.ndarray) -> np.ndarray:
     """φ = c pᵀ + p cᵀ - p pᵀ of every row."""
     C = np.eye(P.shape[1])[codes]
-    return np.stack([np.outer(c, p) + np.outer(p, c) - np.outer(p, p) for c, p in zip(C, P, strict=True)])
+    return np.stack(
+        [np.outer(c, p) + np.outer(p, c) - np.outer(p, p) for c, p in zip(C, P, strict=True)]
+    )
 
 
 def textbook(P: np.ndarray, codes: np.ndarray, w: np.ndarray, groups: np.ndarray | None = None):
@@ -41,7 +54,9 @@ def textbook(P: np.ndarray, codes: np.ndarray, w: np.ndarray, groups: np.ndarray
     for part in parts:
         sums = np.zeros((own.max() + 1, *part.shape[1:]))
         np.add.at(sums, own, (part.T * w).T)
-        errors.append(np.sqrt(len(sums) / (len(sums) - 1) * np.sum(np.square(sums), axis=0)) / w.sum())
+        errors.append(
+            np.sqrt(len(sums) / (len(sums) - 1) * np.sum(np.square(sums), axis=0)) / w.sum()
+        )
     return B, *errors
 
 
@@ -92,7 +107,9 @@ def test_without_labels_it_is_the_mean_outer_product_with_its_spread():
     S = np.average(phi, axis=0, weights=w) / np.average(P, axis=0, weights=w)[:, None]
     deviation = (phi - S * P[:, :, None]) / np.average(P, axis=0, weights=w)[:, None]
     assert np.allclose(cm.matrix, S)
-    assert np.allclose(cm.stderr, np.sqrt(80 / 79 * (w[:, None, None] ** 2 * deviation**2).sum(axis=0)) / w.sum())
+    assert np.allclose(
+        cm.stderr, np.sqrt(80 / 79 * (w[:, None, None] ** 2 * deviation**2).sum(axis=0)) / w.sum()
+    )
     off = 1 - (P**2).sum(axis=1)
     excess = w * (off - np.average(off, weights=w))
     assert cm.pber_stderr == pytest.approx(np.sqrt(80 / 79 * excess @ excess) / w.sum())
@@ -104,7 +121,12 @@ def test_without_labels_it_is_the_mean_outer_product_with_its_spread():
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.integers(2, 5), st.integers(0, 10_000), st.lists(st.integers(1, 119), max_size=6), st.integers(0, 2))
+@given(
+    st.integers(2, 5),
+    st.integers(0, 10_000),
+    st.lists(st.integers(1, 119), max_size=6),
+    st.integers(0, 2),
+)
 def test_splits_and_merges_in_any_order_give_the_one_shot_answer(k, seed, cuts, road):
     rng = np.random.default_rng(seed)
     P, codes = random_posteriors(rng, 120, k)
@@ -112,7 +134,9 @@ def test_splits_and_merges_in_any_order_give_the_one_shot_answer(k, seed, cuts, 
     priors, y = [(None, codes), (None, None), (np.full(k, 1 / k), codes)][road]
 
     def accumulator(rows):
-        return CollisionAccumulator(range(k), priors).update(P[rows], None if y is None else y[rows], w[rows])
+        return CollisionAccumulator(range(k), priors).update(
+            P[rows], None if y is None else y[rows], w[rows]
+        )
 
     parts = [accumulator(slice(a, b)) for a, b in itertools.pairwise(sorted({0, 120, *cuts}))]
     left = CollisionAccumulator(range(k), priors)
@@ -130,7 +154,10 @@ def test_rows_beyond_one_block_are_added_up_as_within_one():
     assert_same(cm, estimate.of_moments(estimate.labelled_moments(P, codes, None, 32), range(32)))
     assert np.allclose(cm.stderr, stderr)
     assert cm.pber_stderr == pytest.approx(pber_stderr)
-    for groups in (np.arange(5000), np.minimum(np.arange(5000), 2500)):  # more, and larger ones, than fit a block
+    for groups in (
+        np.arange(5000),
+        np.minimum(np.arange(5000), 2500),
+    ):  # more, and larger ones, than fit a block
         grouped = collision_matrix_from_posteriors(P, codes, groups=groups)
         assert np.allclose(grouped.stderr, textbook(P, codes, np.ones(5000), groups)[1])
     votes = collision_matrix_from_posteriors(P, votes=np.eye(32)[codes])
@@ -145,7 +172,9 @@ WEIGHTS = {
 }
 
 
-@pytest.mark.parametrize(("k", "kind"), [*((3, kind) for kind in [*WEIGHTS, "tiny posteriors"]), (150, "zeros")])
+@pytest.mark.parametrize(
+    ("k", "kind"), [*((3, kind) for kind in [*WEIGHTS, "tiny posteriors"]), (150, "zeros")]
+)
 def test_labelled_rows_add_up_to_the_sums_of_the_general_formula(k, kind):
     P, codes = random_posteriors(np.random.default_rng(k), 1200, k, sharpness=3.0)
     codes[:] = np.arange(1200) // 4 % k  # every class has rows of weight zero and others
@@ -179,7 +208,9 @@ def test_weights_that_differ_widely_stay_in_float64_and_posteriors_may_be_float3
     long.add(row_units(P, codes, None, w))
     assert short.ratio()[0] == pytest.approx(long.ratio()[0], rel=1e-11, abs=1e-12)
     assert short.ratio()[1] == pytest.approx(long.ratio()[1], rel=1e-6, abs=1e-15)
-    double, single = (estimate.labelled_moments(rows, codes, None, 150) for rows in (P, P.astype(np.float32)))
+    double, single = (
+        estimate.labelled_moments(rows, codes, None, 150) for rows in (P, P.astype(np.float32))
+    )
     assert single.ratio()[0] == pytest.approx(double.ratio()[0], abs=1e-6)
 
 
@@ -188,14 +219,25 @@ def test_one_unit_has_no_spread_two_have_that_of_two_and_rounding_is_no_variance
 
     def diagonal(*a, rho=1.0, N=1.0):
         n = len(a)
-        return Units(np.array(a), np.zeros(n), np.zeros((n, 2)), np.full((n, 2), rho), np.full(n, N), np.zeros(n))
+        return Units(
+            np.array(a),
+            np.zeros(n),
+            np.zeros((n, 2)),
+            np.full((n, 2), rho),
+            np.full(n, N),
+            np.zeros(n),
+        )
 
     one.add(diagonal([1.0, 0.0]))
     assert one.ratio()[1].tolist() == [[0, 0], [0, 0]]
     assert one.covariance() is None
     two.add(diagonal([0.2, 0.4], [0.6, 0.4]))
     assert two.ratio()[1][0, 0] == pytest.approx(2 * (0.2**2 + 0.2**2) / 2**2)
-    for value in (1e3, 7e3, 13e3):  # every unit has the same ratio: the variance is a difference of equal numbers
+    for value in (
+        1e3,
+        7e3,
+        13e3,
+    ):  # every unit has the same ratio: the variance is a difference of equal numbers
         same.add(diagonal([value, value], rho=value / 3, N=value))
     assert np.diag(same.ratio()[1]).tolist() == [0, 0]
     assert same.error()[1] == pytest.approx(0, abs=1e-15)
@@ -224,9 +266,19 @@ def test_known_priors_make_every_class_a_sample_of_its_own():
         v, bessel = w[own], own.sum() / (own.sum() - 1)
         mean = np.average(phi[own], axis=0, weights=v)
         B += share * mean
-        variance += share**2 * bessel * (v[:, None, None] ** 2 * (phi[own] - mean) ** 2).sum(axis=0) / v.sum() ** 2
+        variance += (
+            share**2
+            * bessel
+            * (v[:, None, None] ** 2 * (phi[own] - mean) ** 2).sum(axis=0)
+            / v.sum() ** 2
+        )
         off = 1 - np.trace(phi[own], axis1=1, axis2=2)
-        error += share**2 * bessel * (v**2 * (off - np.average(off, weights=v)) ** 2).sum() / v.sum() ** 2
+        error += (
+            share**2
+            * bessel
+            * (v**2 * (off - np.average(off, weights=v)) ** 2).sum()
+            / v.sum() ** 2
+        )
         missed += share * np.average(P[own].argmax(axis=1) != label, weights=v)
     balanced = project(B, priors)
     assert np.allclose(cm.stderr, np.sqrt(variance) / priors[:, None], rtol=1e-9)
@@ -241,7 +293,9 @@ def test_uniform_priors_from_an_uneven_sample_estimate_the_even_population():
     even = type(uneven)(uneven.means)
     X, y = uneven.sample(60_000, 1)
     for groups in (None, np.arange(60_000) // 20):
-        cm = collision_matrix_from_posteriors(uneven.posteriors(X), y, priors="uniform", groups=groups)
+        cm = collision_matrix_from_posteriors(
+            uneven.posteriors(X), y, priors="uniform", groups=groups
+        )
         assert mean_tvd(cm.matrix, even.collision_matrix().matrix) < 0.01
         assert cm.priors == pytest.approx(np.full(3, 1 / 3))
 
@@ -262,7 +316,11 @@ def test_beyond_so_many_classes_given_priors_weigh_the_rows():
 
 def test_posteriors_shifted_in_place_are_those_of_a_copy():
     rng = np.random.default_rng(10)
-    P, old, new = rng.dirichlet(np.ones(3), 20), np.array([0.2, 0.3, 0.5]), np.array([0.5, 0.4, 0.1])
+    P, old, new = (
+        rng.dirichlet(np.ones(3), 20),
+        np.array([0.2, 0.3, 0.5]),
+        np.array([0.5, 0.4, 0.1]),
+    )
     for dtype, tolerance in ((np.float64, 1e-14), (np.float32, 1e-6)):
         estimate.shift_in_place(here := P.astype(dtype), old, new)
         assert here.dtype == dtype
@@ -281,7 +339,11 @@ def test_nominal_95_percent_intervals_cover_93_to_97_percent(k, priors, n):
         P = problem.posteriors(X) * np.exp(X @ rng.standard_normal((X.shape[1], k)) / np.sqrt(n))
         cm = collision_matrix_from_posteriors(P / P.sum(axis=1, keepdims=True), y, priors=priors)
         merged = cm.merge([[0, 1]]).interval()
-        ends = (cm.interval(), truth.matrix), (cm.pber_interval(), truth.pber), (merged, target.matrix)
+        ends = (
+            (cm.interval(), truth.matrix),
+            (cm.pber_interval(), truth.pber),
+            (merged, target.matrix),
+        )
         found.append([np.mean((low <= value) & (value <= high)) for (low, high), value in ends])
     assert ((np.mean(found, axis=0) >= 0.93) & (np.mean(found, axis=0) <= 0.97)).all()
 
@@ -298,7 +360,10 @@ def test_rows_that_come_in_groups_need_intervals_that_count_groups():
         for groups in (np.repeat(np.arange(50), 20), None):
             cm = collision_matrix_from_posteriors(posteriors[rows], labels[rows], groups=groups)
             (low, high), (under, over) = cm.pber_interval(), cm.interval()
-            covered += [low <= truth.pber <= high, np.mean((under <= truth.matrix) & (truth.matrix <= over))]
+            covered += [
+                low <= truth.pber <= high,
+                np.mean((under <= truth.matrix) & (truth.matrix <= over)),
+            ]
     grouped, naive = np.reshape(covered, (600, 2, 2)).mean(axis=0)
     assert ((grouped >= 0.93) & (grouped <= 0.97)).all()
     assert (naive < [0.85, 0.90]).all()
@@ -328,7 +393,9 @@ def test_pairs_of_votes_are_the_one_step_term_and_what_it_lacks():
         phi = np.outer(mean, p) + np.outer(p, mean) - np.outer(p, p)
         if pairs:
             lacks = np.mean([np.outer(c[a] - p, c[b] - p) for a, b in pairs], axis=0)
-            assert np.allclose(phi + lacks, np.mean([np.outer(c[a], c[b]) for a, b in pairs], axis=0))
+            assert np.allclose(
+                phi + lacks, np.mean([np.outer(c[a], c[b]) for a, b in pairs], axis=0)
+            )
             phi = phi + lacks
         Z.append(phi)
     B = np.average(Z, axis=0, weights=w)
@@ -337,7 +404,9 @@ def test_pairs_of_votes_are_the_one_step_term_and_what_it_lacks():
     excess = w * (1 - np.trace(Z, axis1=1, axis2=2) - (1 - np.trace(B)))
     assert cm.pber_stderr == pytest.approx(np.sqrt(40 / 39 * excess @ excess) / w.sum())
     shares = votes / votes.sum(axis=1, keepdims=True)
-    assert cm.held_out_error == pytest.approx(np.average(1 - shares[np.arange(40), P.argmax(axis=1)], weights=w))
+    assert cm.held_out_error == pytest.approx(
+        np.average(1 - shares[np.arange(40), P.argmax(axis=1)], weights=w)
+    )
     assert cm.info["method"] == "one-step, votes"
 
 
@@ -348,11 +417,17 @@ def test_votes_take_off_the_bias_of_poor_posteriors_and_lower_the_error_of_good_
     for _ in range(60):
         X, _ = problem.sample(2000, rng)
         Y = problem.posteriors(X)
-        votes = rng.multinomial(1, Y) + np.where(np.arange(2000) % 2 == 0, 1, 0)[:, None] * rng.multinomial(1, Y)
+        votes = rng.multinomial(1, Y) + np.where(np.arange(2000) % 2 == 0, 1, 0)[
+            :, None
+        ] * rng.multinomial(1, Y)
         P, y = tempered(Y, sharpness), rng.multinomial(1, Y).argmax(axis=1)
         roads = ((P, None, votes), (P, y, None), (P[::2], None, votes[::2]))
-        found.append([collision_matrix_from_posteriors(p, labels, votes=v).pber for p, labels, v in roads])
-    votes_error, label_error, paired_error = np.mean(found, axis=0) - problem.collision_matrix().pber
+        found.append(
+            [collision_matrix_from_posteriors(p, labels, votes=v).pber for p, labels, v in roads]
+        )
+    votes_error, label_error, paired_error = (
+        np.mean(found, axis=0) - problem.collision_matrix().pber
+    )
     spread = np.std(found, axis=0)
     if sharpness == 1:
         assert abs(votes_error) < 4 * spread[0] / np.sqrt(60)
@@ -369,7 +444,9 @@ def test_one_pass_gives_the_one_step_estimate_and_the_gramian(target):
     codes[:24] = np.tile(np.arange(12), 2)
     w, priors = rng.uniform(0.5, 2.0, 600), "empirical" if target is None else target
     one_step, moments = estimate.one_step_and_moments(P, codes, w, np.arange(12), target)
-    assert_same(one_step, collision_matrix_from_posteriors(P, codes, priors=priors, sample_weight=w))
+    assert_same(
+        one_step, collision_matrix_from_posteriors(P, codes, priors=priors, sample_weight=w)
+    )
     counts = np.bincount(codes, w)
     shifted = P if target is None else shift_priors(P, counts / counts.sum(), target)
     expected = gramian_from_posteriors(shifted, codes, w)
@@ -383,7 +460,9 @@ TABLES = {
 
 
 @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
-def test_named_columns_are_aligned_with_the_labels_by_name_and_those_without_rows_keep_their_place(table):
+def test_named_columns_are_aligned_with_the_labels_by_name_and_those_without_rows_keep_their_place(
+    table,
+):
     P, codes = random_posteriors(np.random.default_rng(0), 300, 3)
     y = np.array(["a", "b", "c"])[codes]
     expected = collision_matrix_from_posteriors(P, y)
@@ -395,14 +474,21 @@ def test_named_columns_are_aligned_with_the_labels_by_name_and_those_without_row
     assert estimate.shrunk_collision_matrix(turned, y) == estimate.shrunk_collision_matrix(P, y)
     assert collision_matrix_from_posteriors(turned).classes.tolist() == ["c", "b", "a"]
     votes = table(np.eye(3)[codes][:, ::-1], ["c", "b", "a"])
-    assert np.allclose(collision_matrix_from_posteriors(P, votes=votes, classes=list("abc")).matrix, expected.matrix)
+    assert np.allclose(
+        collision_matrix_from_posteriors(P, votes=votes, classes=list("abc")).matrix,
+        expected.matrix,
+    )
     numbers = collision_matrix_from_posteriors(table(P[:, ::-1], ["3", "2", "1"]), codes + 1)
     assert np.array_equal(numbers.matrix, expected.matrix)
     assert numbers.classes.tolist() == [1, 2, 3]
-    with pytest.raises(ValueError, match=r"P has columns \['c', 'b', 'x'\] for .*\['a', 'b', 'c'\].*to_numpy"):
+    with pytest.raises(
+        ValueError, match=r"P has columns \['c', 'b', 'x'\] for .*\['a', 'b', 'c'\].*to_numpy"
+    ):
         collision_matrix_from_posteriors(table(P, ["c", "b", "x"]), y)
     with pytest.raises(ValueError, match=r"votes has columns"):
-        collision_matrix_from_posteriors(P, votes=table(np.eye(3)[codes], ["p", "q", "r"]), classes=list("abc"))
+        collision_matrix_from_posteriors(
+            P, votes=table(np.eye(3)[codes], ["p", "q", "r"]), classes=list("abc")
+        )
     posteriors, codes, names = labelled_posteriors(table(P[:2], ["c", "b", "a"]), ["c", "b"])
     assert (names.tolist(), codes.tolist()) == (["c", "b", "a"], [0, 1])
     assert np.array_equal(posteriors, P[:2])
@@ -415,9 +501,16 @@ def test_tensors_halves_and_vectors_of_the_probability_of_the_second_class_are_t
         assert np.allclose(collision_matrix_from_posteriors(vector, y).matrix, expected.matrix)
     P = (2 * torch.randn(200, 5, generator=torch.Generator().manual_seed(0))).softmax(dim=1)
     y, half = np.arange(200) % 5, P.half().numpy()
-    expected = collision_matrix_from_posteriors(P.double().numpy() / P.double().sum(1, keepdim=True).numpy(), y)
+    expected = collision_matrix_from_posteriors(
+        P.double().numpy() / P.double().sum(1, keepdim=True).numpy(), y
+    )
     named = pd.DataFrame(half)
-    for rows, tolerance in ((P.clone().requires_grad_(), 1e-6), (P.bfloat16(), 0.01), (half, 1e-3), (named, 1e-3)):
+    for rows, tolerance in (
+        (P.clone().requires_grad_(), 1e-6),
+        (P.bfloat16(), 0.01),
+        (half, 1e-3),
+        (named, 1e-3),
+    ):
         cm = collision_matrix_from_posteriors(rows, torch.from_numpy(y))
         assert np.allclose(cm.matrix, expected.matrix, atol=tolerance)
     for wrong in (half.astype(np.float64), (1.01 * P).half()):  # not rounding, for these numbers
@@ -429,7 +522,10 @@ def test_parts_count_their_rows_and_remember_whether_they_had_labels():
     P, codes = random_posteriors(np.random.default_rng(17), 30, 3)
     twice = CollisionAccumulator(range(3)).update(P[:20], codes[:20]).update(P[20:], codes[20:])
     assert twice.n_rows == 30
-    for first, second in ((CollisionAccumulator(range(3)), twice), (twice, CollisionAccumulator(range(3)))):
+    for first, second in (
+        (CollisionAccumulator(range(3)), twice),
+        (twice, CollisionAccumulator(range(3))),
+    ):
         merged = first.merge(second)
         assert merged.n_rows == 30
         assert merged.result().info["method"] == "one-step"

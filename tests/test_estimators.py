@@ -9,7 +9,12 @@ from scipy.stats import norm
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import KFold
 
-from collidescope import collision_matrix_from_posteriors, count_collisions, crossfit_posteriors, estimate_collisions
+from collidescope import (
+    collision_matrix_from_posteriors,
+    count_collisions,
+    crossfit_posteriors,
+    estimate_collisions,
+)
 from collidescope.datasets import led, scenario_a
 from collidescope.equations.densities import BayesOptimalClassifier
 from helpers import Memoriser, mean_tvd
@@ -23,7 +28,11 @@ def test_no_row_is_scored_by_a_model_that_trained_on_it():
 def test_a_good_model_recovers_the_truth_within_its_interval_from_tables_weights_and_splitters():
     problem, names = scenario_a(3), np.array(["low", "middle", "high"])
     X, y = problem.sample(3000, 0)
-    options = {"priors": "uniform", "sample_weight": np.ones(3000), "cv": KFold(5, shuffle=True, random_state=0)}
+    options = {
+        "priors": "uniform",
+        "sample_weight": np.ones(3000),
+        "cv": KFold(5, shuffle=True, random_state=0),
+    }
     frame = pd.DataFrame(X, columns=list("abcd"))
     cm = estimate_collisions(LogisticRegression(), frame, pd.Series(names[y]), **options)
     assert np.allclose(cm.priors, 1 / 3)
@@ -39,7 +48,9 @@ def test_the_true_posteriors_serve_as_a_fitted_classifier():
     y = np.repeat(["high", "low"], 500)
     X = rng.normal(np.where(y == "low", -1, 1))
     with pytest.raises(ValueError, match="knows"):
-        estimate_collisions(truth, X, y, cv="prefit")  # its columns are not in the order of the sorted labels
+        estimate_collisions(
+            truth, X, y, cv="prefit"
+        )  # its columns are not in the order of the sorted labels
     truth = BayesOptimalClassifier([norm(1), norm(-1)], classes=["high", "low"])
     cm = estimate_collisions(truth, X, y, cv="prefit")
     assert cm == collision_matrix_from_posteriors(truth.predict_proba(X), y)
@@ -63,5 +74,9 @@ def test_any_classifier_can_have_its_range():
     data = scenario_a(3).sample(750, 0)
     cm, limit = estimate_collisions(LogisticRegression(), *data, limit=True)
     assert limit.curve["rows"].tolist() == [75, 150, 300, 600]
-    assert limit.pber_interval()[0] <= scenario_a(3).collision_matrix().pber <= limit.pber_interval()[1]
+    assert (
+        limit.pber_interval()[0]
+        <= scenario_a(3).collision_matrix().pber
+        <= limit.pber_interval()[1]
+    )
     assert limit.curve["pber"].iloc[-1] == pytest.approx(cm.pber, abs=2e-3)

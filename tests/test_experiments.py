@@ -34,7 +34,10 @@ def test_what_is_done_is_not_done_again_and_what_changed_or_was_cut_is(folder):
     changed = counting(calls, [cells[0], {"x": 2, "seed": 1}])
     run(changed, verbose=0)
     assert calls == [1, 2, 2]
-    assert [record["cell"]["seed"] for record in results("toy")] == [0, 1]  # the stale record is gone
+    assert [record["cell"]["seed"] for record in results("toy")] == [
+        0,
+        1,
+    ]  # the stale record is gone
     path = path_of("toy")
     path.write_text(path.read_text()[:-20])  # cut by a kill
     run(changed, verbose=0)
@@ -88,7 +91,9 @@ def test_a_partial_run_and_adopted_records_replace_the_old_ones_of_their_method_
     newer = counting([], [new[0], {"x": 5, "method": "b"}])
     for x in (5, 6):  # 6 is no cell in use
         cell = {"x": x, "method": "b"}
-        store.append(folder / "elsewhere.jsonl", {"key": key_of(cell), "cell": cell, "experiment": "toy"})
+        store.append(
+            folder / "elsewhere.jsonl", {"key": key_of(cell), "cell": cell, "experiment": "toy"}
+        )
     assert store.adopt(newer, folder / "elsewhere.jsonl") == 1
     assert [r["cell"]["x"] for r in results("toy")] == [3, 5]
 

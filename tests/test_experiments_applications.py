@@ -48,7 +48,11 @@ def records(experiment):
 
 def test_the_audit_experiment_finds_the_planted_pairs():
     table = applications_audit.summary(records(applications_audit.AUDIT))
-    kinds = {(posteriors, name) for posteriors in ("true", "estimated") for name in ("blind", "best", "coin")}
+    kinds = {
+        (posteriors, name)
+        for posteriors in ("true", "estimated")
+        for name in ("blind", "best", "coin")
+    }
     assert {(row["posteriors"], row["classifier"]) for row in table} == kinds
     for row in table:
         if row["classifier"] == "blind":
@@ -62,7 +66,11 @@ def test_every_score_of_label_errors_beats_chance():
     table = applications_noise.summary(records(applications_noise.NOISE))
     assert [row["noise"] for row in table] == ["symmetric", "pair"]
     for row in table:
-        assert all(row[name] > 2 * row["rate"] for name in applications_noise.SCORES if "adjusted" not in name)
+        assert all(
+            row[name] > 2 * row["rate"]
+            for name in applications_noise.SCORES
+            if "adjusted" not in name
+        )
 
 
 def test_every_sampler_trains_a_network_that_has_learned_something():

@@ -36,14 +36,34 @@ SMALL = cells(quick=True)[1] | {"max_epochs": 2, "width": 4, "n_references": 5}
 def test_one_pass_gives_the_gramians_of_two_fits_of_the_classifier():
     data = drawings()
     q, histories, _ = score_folds(SMALL, data)
-    names = ("cv", "max_epochs", "patience", "batch_size", "learning_rate", "weight_decay", "n_references")
+    names = (
+        "cv",
+        "max_epochs",
+        "patience",
+        "batch_size",
+        "learning_rate",
+        "weight_decay",
+        "n_references",
+    )
     model = ("pairwise", lambda channels, k: resnet18(channels, k, 4))
     for correction, scores in q.items():
         settings = estimator_settings({"model": model} | {name: SMALL[name] for name in names})
-        settings |= {"limit": False, "estimate": "gramian", "priors": "uniform", "random_state": SMALL["seed"]}
-        clf = CollisionClassifier(correction=correction, **settings).fit(mnist.as_input(data.images), data.labels)
-        assert gramian_from_similarities(scores, data.labels) == pytest.approx(clf.gramian_, abs=1e-5)
-        own, theirs = ([e["val_loss"] for e in each[0]["pairwise-module"]] for each in (clf.history_, histories))
+        settings |= {
+            "limit": False,
+            "estimate": "gramian",
+            "priors": "uniform",
+            "random_state": SMALL["seed"],
+        }
+        clf = CollisionClassifier(correction=correction, **settings).fit(
+            mnist.as_input(data.images), data.labels
+        )
+        assert gramian_from_similarities(scores, data.labels) == pytest.approx(
+            clf.gramian_, abs=1e-5
+        )
+        own, theirs = (
+            [e["val_loss"] for e in each[0]["pairwise-module"]]
+            for each in (clf.history_, histories)
+        )
         assert own == theirs
 
 
@@ -73,4 +93,6 @@ def test_algorithm_2_finds_planted_posteriors_from_exact_similarities():
         found, posteriors = read_similarities(q, y, literal, steps=20_000)
         assert np.abs(posteriors - P).mean() < 0.02
     assert found["split"] == doubt(posteriors, y)["split"]
-    assert found["split"]["first"] == pytest.approx(found["split"]["first_right"], abs=0.03)  # honest halves
+    assert found["split"]["first"] == pytest.approx(
+        found["split"]["first_right"], abs=0.03
+    )  # honest halves

@@ -22,7 +22,9 @@ def records(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_s_is_stochastic_precision_equals_recall_and_counted_collisions_agree_with_estimates(records):
+def test_s_is_stochastic_precision_equals_recall_and_counted_collisions_agree_with_estimates(
+    records,
+):
     for result in (record["result"] for record in records["tabular"]):
         for name in ("empirical", "uniform"):
             assert np.allclose(np.sum(result[name]["matrix"], axis=1), 1, atol=1e-5)
@@ -45,14 +47,20 @@ def test_precision_at_uniform_decisions_is_what_a_simulated_classifier_gets():
     decided = result["decided"]["uniform"]
     assert decided["recall"] == pytest.approx(flagged[own].mean(), abs=0.01)
     assert decided["precision"] == pytest.approx(own[flagged].mean(), abs=0.01)
-    assert decided["precision_interval"][0] < decided["precision"] < decided["precision_interval"][1]
+    assert (
+        decided["precision_interval"][0] < decided["precision"] < decided["precision_interval"][1]
+    )
     best = result["optimal"]["empirical"]
     assert best["by_labels"]["recall"] == pytest.approx(best["by_posteriors"]["recall"], abs=0.01)
-    assert best["by_labels"]["precision"] == pytest.approx(best["by_posteriors"]["precision"], abs=0.01)
+    assert best["by_labels"]["precision"] == pytest.approx(
+        best["by_posteriors"]["precision"], abs=0.01
+    )
 
 
 def test_only_uniqueness_fails_of_the_claims_on_divergences_and_inflections_are_where_calculus_puts_them():
-    failed = [claim["claim"] for claim in check_claims([0.0, 0.5, 2.0], step=0.05) if not claim["holds"]]
+    failed = [
+        claim["claim"] for claim in check_claims([0.0, 0.5, 2.0], step=0.05) if not claim["holds"]
+    ]
     assert failed == ["the shape is unique (for other divergences and scales as well)"]
     bends = inflections(0.02)
     assert bends["Hellinger squared"] == pytest.approx([1.0], abs=0.02)  # 1 - exp(-μ²/2)

@@ -40,12 +40,17 @@ def test_the_truth_lies_in_the_band_at_every_share_of_noise():
 
 
 def test_scores_are_the_distances_of_both_estimates_from_the_band():
-    limit = limit_from_scores(np.tile([0.3, 0.2], (9, 1)), [10, 20], errors=np.tile([0.3, 0.2], (9, 1))).to_dict()
+    limit = limit_from_scores(
+        np.tile([0.3, 0.2], (9, 1)), [10, 20], errors=np.tile([0.3, 0.2], (9, 1))
+    ).to_dict()
     run = {"kind": "estimates", "data": "toy", "share": 0.5, "classes": 2, "limit": limit}
     run |= {name: [0.1, 0.4] for name in feebee.RIVALS}
     # half of the labels of an error of at most 0.25 drawn anew: between 0.25 and 0.375
     found = feebee.scores([{"kind": "reference", "data": "toy", "error": 0.25}, run])["toy"]
-    assert all(found[name] == pytest.approx({"L": 0.15, "U": 0.025, "outside": 0}) for name in feebee.RIVALS)
+    assert all(
+        found[name] == pytest.approx({"L": 0.15, "U": 0.025, "outside": 0})
+        for name in feebee.RIVALS
+    )
     low, high = feebee.ours_now(run, feebee.RANGE)
     assert found[feebee.RANGE]["L"] == pytest.approx(0.25 - low)
     assert found[feebee.RANGE]["outside"] == (high < 0.25)
@@ -67,7 +72,9 @@ def test_labels_passed_through_t_change_b_as_the_planted_t_says(name):
     assert np.abs(given - truth).max() < 5 * own.max()
 
 
-def test_a_second_run_measures_what_is_missing_alone_and_remembers_the_machine_of_the_first(tmp_path, monkeypatch):
+def test_a_second_run_measures_what_is_missing_alone_and_remembers_the_machine_of_the_first(
+    tmp_path, monkeypatch
+):
     monkeypatch.setattr(_record, "RESULTS", tmp_path / "results")
     calls = []
 
@@ -96,7 +103,10 @@ def test_a_lead_within_two_standard_errors_is_not_bold():
     texts = {"a": "a", "b": "b"}
     noise = np.array([0.5, -0.4, 0.3, -0.6])
     assert tables.clear_best({"a": np.ones(4), "b": np.ones(4) + 0.1 + noise}, texts) == ["a", "b"]
-    assert tables.clear_best({"a": np.ones(4), "b": np.ones(4) + 2 + noise}, texts) == ["**a**", "b"]
+    assert tables.clear_best({"a": np.ones(4), "b": np.ones(4) + 2 + noise}, texts) == [
+        "**a**",
+        "b",
+    ]
 
 
 @pytest.mark.parametrize("name", made_up.KINDS)

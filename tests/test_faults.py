@@ -30,14 +30,18 @@ TINY = SHORT | {"members": ["network"]}
 ONE_THREAD = os.environ | {"OMP_NUM_THREADS": "1"}
 FIRST, SECOND = np.arange(75), np.arange(75, 150)
 EVEN, ODD = np.arange(0, 150, 2), np.arange(1, 150, 2)
-KILLS = "import sys; from stress.kills import campaign; print(campaign(4, seed=1, kinds=('network',)))"
+KILLS = (
+    "import sys; from stress.kills import campaign; print(campaign(4, seed=1, kinds=('network',)))"
+)
 
 
 @POSIX
 @pytest.mark.slow
 def test_a_fit_killed_at_random_moments_and_resumed_gives_the_same_s_bit_for_bit():
     """In a process of its own, because pytest's has threads and must not be forked."""
-    run = subprocess.run([sys.executable, "-c", KILLS], capture_output=True, text=True, env=ONE_THREAD, timeout=300)
+    run = subprocess.run(
+        [sys.executable, "-c", KILLS], capture_output=True, text=True, env=ONE_THREAD, timeout=300
+    )
     assert run.returncode == 0, run.stderr[-2000:]
     outcome = eval(run.stdout)
     assert outcome["kills"] >= 4
@@ -45,7 +49,9 @@ def test_a_fit_killed_at_random_moments_and_resumed_gives_the_same_s_bit_for_bit
     assert outcome["left"] == 0
 
 
-def test_a_fit_goes_on_after_a_full_disk_and_removes_what_a_killed_one_left(monkeypatch, tmp_path, data):
+def test_a_fit_goes_on_after_a_full_disk_and_removes_what_a_killed_one_left(
+    monkeypatch, tmp_path, data
+):
     expected = cs.CollisionClassifier(**TINY).fit(*data).collision_matrix_
     clf = cs.CollisionClassifier(**TINY, checkpoint=tmp_path)
     calls = []
@@ -100,9 +106,24 @@ class WithRelu(nn.Linear):
 REFITS = {
     "other weights": ({}, {}, np.linspace(1, 2, 150), "data"),
     "another seed": ({}, {"random_state": 1}, None, "seed"),
-    "other settings": ({}, {"training": {"max_epochs": 3, "learning_rate": 0.1}}, None, "learning_rate"),
-    "another function for an activation": ({"model": WithTanh}, {"model": WithRelu}, None, "module"),
-    "other splits": ({"cv": [(FIRST, SECOND), (SECOND, FIRST)]}, {"cv": [(EVEN, ODD), (ODD, EVEN)]}, None, "data"),
+    "other settings": (
+        {},
+        {"training": {"max_epochs": 3, "learning_rate": 0.1}},
+        None,
+        "learning_rate",
+    ),
+    "another function for an activation": (
+        {"model": WithTanh},
+        {"model": WithRelu},
+        None,
+        "module",
+    ),
+    "other splits": (
+        {"cv": [(FIRST, SECOND), (SECOND, FIRST)]},
+        {"cv": [(EVEN, ODD), (ODD, EVEN)]},
+        None,
+        "data",
+    ),
 }
 
 
@@ -162,12 +183,16 @@ class Small(nn.Module):
 ERRORS = [
     MemoryError(),
     RuntimeError("CUDA out of memory. Tried to allocate 20.00 GiB"),
-    RuntimeError("[enforce fail at alloc_cpu.cpp:114] DefaultCPUAllocator: can't allocate memory: you tried"),
+    RuntimeError(
+        "[enforce fail at alloc_cpu.cpp:114] DefaultCPUAllocator: can't allocate memory: you tried"
+    ),
     torch.cuda.OutOfMemoryError("HIP out of memory"),
 ]
 
 
-@pytest.mark.parametrize("error", ERRORS, ids=lambda error: f"{type(error).__name__} {str(error)[:20]}")
+@pytest.mark.parametrize(
+    "error", ERRORS, ids=lambda error: f"{type(error).__name__} {str(error)[:20]}"
+)
 def test_blocks_of_pairs_shrink_until_they_fit_and_the_scores_are_the_same(error):
     torch.manual_seed(0)
     A, B, y = torch.randn(30, 3), torch.randn(20, 3), torch.arange(20) % 2
@@ -199,16 +224,24 @@ def test_blocks_of_rows_shrink_until_they_fit_or_the_error_says_what_to_try(data
     assert np.allclose(clf.predict_proba(data[0]), expected, atol=1e-7)
     for small in made:
         small.most = 0
-    with pytest.raises(MemoryError, match="not enough memory on cpu while scoring rows: score fewer rows"):
+    with pytest.raises(
+        MemoryError, match="not enough memory on cpu while scoring rows: score fewer rows"
+    ):
         clf.predict_proba(data[0])
     with pytest.raises(MemoryError, match="while training: lower batch_size"):
-        cs.CollisionClassifier(**SHORT, model=lambda d, k: Small(nn.Linear(d, k), 0, ERRORS[1])).fit(*data)
+        cs.CollisionClassifier(
+            **SHORT, model=lambda d, k: Small(nn.Linear(d, k), 0, ERRORS[1])
+        ).fit(*data)
 
 
 @pytest.mark.parametrize(
     ("words", "error", "said"),
     [
-        ("CUDA error: unspecified launch failure\nCUDA kernel errors", DeviceError, "'cuda' failed.*device='cpu'"),
+        (
+            "CUDA error: unspecified launch failure\nCUDA kernel errors",
+            DeviceError,
+            "'cuda' failed.*device='cpu'",
+        ),
         ("No CUDA GPUs are available", DeviceError, "'cuda' failed while training.*checkpoint"),
         ("CUDA error: out of memory", MemoryError, "not enough memory on cuda"),
         ("shapes", RuntimeError, "^shapes$"),
@@ -248,7 +281,9 @@ except RuntimeError as error:
 @POSIX
 @pytest.mark.slow
 def test_a_worker_that_dies_is_named_and_the_next_fit_works():
-    run = subprocess.run([sys.executable, "-c", PARENT], capture_output=True, text=True, env=ONE_THREAD, timeout=300)
+    run = subprocess.run(
+        [sys.executable, "-c", PARENT], capture_output=True, text=True, env=ONE_THREAD, timeout=300
+    )
     said, works = run.stdout.splitlines() or (run.stderr[-2000:], "")
     assert said.startswith("WorkerError a worker process died with 0 of 2 folds trained")
     assert "n_jobs=1" in said
@@ -258,15 +293,22 @@ def test_a_worker_that_dies_is_named_and_the_next_fit_works():
 def alive(pid):
     try:
         return "zombie" not in Path(f"/proc/{pid}/status").read_text().splitlines()[2]
-    except (FileNotFoundError, ProcessLookupError):  # gone before the file was opened, or while it was read
+    except (
+        FileNotFoundError,
+        ProcessLookupError,
+    ):  # gone before the file was opened, or while it was read
         return False
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="processes are counted as Linux shows them")
+@pytest.mark.skipif(
+    not Path("/proc/self/status").exists(), reason="processes are counted as Linux shows them"
+)
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL], ids=str)
 def test_workers_end_with_their_parent_and_leave_no_shared_memory(tmp_path, end):
-    parent = subprocess.Popen([sys.executable, "-c", PARENT, str(tmp_path)], env=ONE_THREAD, stderr=subprocess.DEVNULL)
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT, str(tmp_path)], env=ONE_THREAD, stderr=subprocess.DEVNULL
+    )
     deadline = time.monotonic() + 120
     while not (workers := [int(path.name) for path in tmp_path.iterdir()]):
         assert time.monotonic() < deadline

@@ -74,7 +74,11 @@ def identity_inside(result) -> bool:
 
 
 def on_simplex(posteriors) -> bool:
-    return bool(np.isfinite(posteriors).all() and np.allclose(posteriors.sum(axis=1), 1) and posteriors.min() >= 0)
+    return bool(
+        np.isfinite(posteriors).all()
+        and np.allclose(posteriors.sum(axis=1), 1)
+        and posteriors.min() >= 0
+    )
 
 
 def noted(words: str):
@@ -102,7 +106,11 @@ class Case(NamedTuple):
 
 
 FIT, TABLE, ESTIMATE = "`CollisionClassifier.fit`", "`TableClassifier.fit`", "`estimate_collisions`"
-PREDICT, POSTERIORS, COUNT = "`predict_proba`", "`collision_matrix_from_posteriors`", "`count_collisions`"
+PREDICT, POSTERIORS, COUNT = (
+    "`predict_proba`",
+    "`collision_matrix_from_posteriors`",
+    "`count_collisions`",
+)
 refused, warned = partial(Case, "refused"), partial(Case, "warned")
 
 
@@ -303,7 +311,9 @@ def page_table() -> str:
     lines = []
     for heading, cases in CASES.items():
         lines += [f"| {heading} | call | | what happens |", "|---|---|---|---|"]
-        lines += [f"| {case.data} | {case.call} | {words[case.how]} | {case.happens} |" for case in cases]
+        lines += [
+            f"| {case.data} | {case.call} | {words[case.how]} | {case.happens} |" for case in cases
+        ]
         lines.append("")
     return "\n".join(lines)
 
@@ -317,4 +327,7 @@ def test_the_page_shows_this_table():
 
 if __name__ == "__main__":
     before, rest = PAGE.read_text(encoding="utf-8").split(MARKS[0])
-    PAGE.write_text(f"{before}{MARKS[0]}\n\n{page_table()}\n{MARKS[1]}{rest.split(MARKS[1])[1]}", encoding="utf-8")
+    PAGE.write_text(
+        f"{before}{MARKS[0]}\n\n{page_table()}\n{MARKS[1]}{rest.split(MARKS[1])[1]}",
+        encoding="utf-8",
+    )

@@ -22,12 +22,39 @@ from collidescope import _store
 from collidescope.cli._console import printable, show_json
 from helpers import run
 from stress import mutations as spoil
-from stress.targets import ACCEPTED, REFUSED, SHORT, TARGETS, TINY, ModelFiles, forged, taken_apart, use_matrix
+from stress.targets import (
+    ACCEPTED,
+    REFUSED,
+    SHORT,
+    TARGETS,
+    TINY,
+    ModelFiles,
+    forged,
+    taken_apart,
+    use_matrix,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-RUNS = {"model": 40, "matrix": 100, "npz": 80, "checkpoint": 20, "forged": 30, "custom": 20, "csv": 20, "parquet": 30}
+RUNS = {
+    "model": 40,
+    "matrix": 100,
+    "npz": 80,
+    "checkpoint": 20,
+    "forged": 30,
+    "custom": 20,
+    "csv": 20,
+    "parquet": 30,
+}
 RUNS["summary"] = 40
-HEADERS = ["{}", "[1, 2]", "{not json", "[" * 200_000, '{"a":' * 100_000, "9" * 10_000, '{"format": "collidescope"}']
+HEADERS = [
+    "{}",
+    "[1, 2]",
+    "{not json",
+    "[" * 200_000,
+    '{"a":' * 100_000,
+    "9" * 10_000,
+    '{"format": "collidescope"}',
+]
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +86,13 @@ def test_reading_a_model_runs_no_code_and_writes_nothing(path, subject):
     acts, active = [], []
 
     def audit(event, args):
-        if active and event in ("pickle.find_class", "os.system", "subprocess.Popen", "socket.connect", "os.exec"):
+        if active and event in (
+            "pickle.find_class",
+            "os.system",
+            "subprocess.Popen",
+            "socket.connect",
+            "os.exec",
+        ):
             acts.append(event)
         if active and event == "open" and isinstance(args[1], str) and set(args[1]) & set("wax+"):
             acts.append(args)
@@ -93,24 +126,36 @@ class Bomb:
 
 def promise(shape, end, length=None):
     """A container whose header promises more than there is."""
-    header = json.dumps({"x": {"dtype": "F32", "shape": [shape], "data_offsets": [0, end]}}).encode()
+    header = json.dumps(
+        {"x": {"dtype": "F32", "shape": [shape], "data_offsets": [0, end]}}
+    ).encode()
     return struct.pack("<Q", length or len(header)) + header
 
 
-def test_what_is_no_file_of_ours_is_refused_and_not_run_and_another_version_is_named(tmp_path, path):
+def test_what_is_no_file_of_ours_is_refused_and_not_run_and_another_version_is_named(
+    tmp_path, path
+):
     rng = np.random.default_rng(0)
     cases = [rng.bytes(size) for size in (0, 1, 8, 9, 100, 5000)]
     cases += [pickle.dumps(Bomb(tmp_path / "mark")), promise(2**40, 2**42), promise(2, 8, 2**62)]
-    for header in [None, {"other": "x"}, *({_store.HEADER: f"{'0' * 64}\n{text}"} for text in HEADERS)]:
+    for header in [
+        None,
+        {"other": "x"},
+        *({_store.HEADER: f"{'0' * 64}\n{text}"} for text in HEADERS),
+    ]:
         cases.append(save_tensors({"x": np.zeros(2)}, metadata=header))
     for case in cases:
         path.write_bytes(case)
-        with pytest.raises(cs.ModelFileError, match="is not a model of collidescope, or is damaged"):
+        with pytest.raises(
+            cs.ModelFileError, match="is not a model of collidescope, or is damaged"
+        ):
             cs.load(path)
     assert not (tmp_path / "mark").exists()
     text = json.dumps({"format": "collidescope", "version": 99, "kind": "model", "tree": {}})
     path.write_bytes(save_tensors({}, metadata={_store.HEADER: f"{'0' * 64}\n{text}"}))
-    with pytest.raises(cs.ModelFileError, match=f"format version 99, this release reads {_store.VERSION}: update"):
+    with pytest.raises(
+        cs.ModelFileError, match=f"format version 99, this release reads {_store.VERSION}: update"
+    ):
         cs.load(path)
 
 
@@ -124,7 +169,9 @@ def test_a_file_cut_short_anywhere_or_with_any_bit_flipped_is_refused(path, subj
         with pytest.raises(cs.ModelFileError):
             cs.load(path)
     flipped = 0
-    for place in np.r_[np.arange(8), rng.integers(0, 8 + length, 100), rng.integers(8 + length, len(content), 100)]:
+    for place in np.r_[
+        np.arange(8), rng.integers(0, 8 + length, 100), rng.integers(8 + length, len(content), 100)
+    ]:
         damaged = bytearray(content)
         damaged[place] ^= 1 << int(rng.integers(8))
         path.write_bytes(bytes(damaged))
@@ -133,7 +180,9 @@ def test_a_file_cut_short_anywhere_or_with_any_bit_flipped_is_refused(path, subj
         except cs.ModelFileError:
             flipped += 1
             continue
-        assert chr(content[place]).isspace(), "padding of the header aside, nothing may change unnoticed"
+        assert chr(content[place]).isspace(), (
+            "padding of the header aside, nothing may change unnoticed"
+        )
     assert flipped > 200
 
 
@@ -151,21 +200,33 @@ TAGS = [
 
 @pytest.mark.parametrize("tag", TAGS, ids=str)
 def test_a_skeleton_that_lies_is_refused(path, tag):
-    path.write_bytes(forged("model", {"x": tag, "a": {"$array": "a"}}, {"a": np.zeros(4, np.uint8)}))
+    path.write_bytes(
+        forged("model", {"x": tag, "a": {"$array": "a"}}, {"a": np.zeros(4, np.uint8)})
+    )
     with pytest.raises(cs.ModelFileError):
         _store.read(path, "model")
 
 
-def test_arrays_of_another_shape_or_of_no_numbers_are_noticed_when_loading_not_when_predicting(path, subject):
+def test_arrays_of_another_shape_or_of_no_numbers_are_noticed_when_loading_not_when_predicting(
+    path, subject
+):
     for _, skeleton, arrays in subject.files:
         for name, array in arrays.items():
             if array.dtype.kind not in "iuf":
                 continue
-            for case in (array[:-1] if array.ndim else array[None], array[..., None], np.zeros(0, array.dtype)):
-                path.write_bytes(forged("model", skeleton, arrays | {name: np.ascontiguousarray(case)}))
+            for case in (
+                array[:-1] if array.ndim else array[None],
+                array[..., None],
+                np.zeros(0, array.dtype),
+            ):
+                path.write_bytes(
+                    forged("model", skeleton, arrays | {name: np.ascontiguousarray(case)})
+                )
                 assert subject.read(path) in (REFUSED, ACCEPTED), name
             if array.dtype.kind == "f":
-                path.write_bytes(forged("model", skeleton, arrays | {name: np.full_like(array, np.nan)}))
+                path.write_bytes(
+                    forged("model", skeleton, arrays | {name: np.full_like(array, np.nan)})
+                )
                 assert subject.read(path) == REFUSED, name
 
 
@@ -187,12 +248,16 @@ def edited(skeleton, where, value):
 
 
 @pytest.mark.parametrize("value", [None, -1, 1e308, "nan", [10**9], {"$array": "another"}], ids=str)
-def test_any_entry_replaced_by_anything_is_refused_or_works_and_takes_no_memory_for_its_claims(path, subject, value):
+def test_any_entry_replaced_by_anything_is_refused_or_works_and_takes_no_memory_for_its_claims(
+    path, subject, value
+):
     """Settings of the solver, weights and history were taken as they came, and arrays asked whether they are true."""
     for _, skeleton, arrays in subject.files:
         places = list(leaves(skeleton))
         some = places[:: max(1, len(places) // 30)]
-        for where in [where for where in places if len(where) < 3] if isinstance(value, dict) else some:
+        for where in (
+            [where for where in places if len(where) < 3] if isinstance(value, dict) else some
+        ):
             given = arrays | ({"another": np.zeros((2, 3))} if isinstance(value, dict) else {})
             path.write_bytes(forged("model", edited(skeleton, where, value), given))
             assert subject.read(path) in (REFUSED, ACCEPTED), where
@@ -202,7 +267,9 @@ def test_a_file_cannot_choose_where_a_refit_writes(path, subject, data, tmp_path
     """``checkpoint`` was taken from the file, so that a later ``fit`` wrote wherever its maker liked."""
     _, skeleton, arrays = subject.files[0]
     for where in [where for where in leaves(skeleton) if where[-1] == "checkpoint"]:
-        path.write_bytes(forged("model", edited(skeleton, where, str(tmp_path / "elsewhere")), arrays))
+        path.write_bytes(
+            forged("model", edited(skeleton, where, str(tmp_path / "elsewhere")), arrays)
+        )
         cs.load(path).fit(*data)
     assert not (tmp_path / "elsewhere").exists()
 
@@ -228,7 +295,9 @@ def test_a_custom_module_is_not_built_for_more_features_than_the_file_can_have(p
 
 
 def matrix_text(**changes):
-    matrix = cs.CollisionMatrix([[0.9, 0.1], [0.2, 0.8]], priors=[2 / 3, 1 / 3], classes=["cat", "dog"])
+    matrix = cs.CollisionMatrix(
+        [[0.9, 0.1], [0.2, 0.8]], priors=[2 / 3, 1 / 3], classes=["cat", "dog"]
+    )
     return spoil.dump(json.loads(matrix.to_json()) | changes)
 
 
@@ -267,7 +336,9 @@ def test_a_matrix_file_cannot_claim_more_memory_than_it_has_bytes(tmp_path):
     with pytest.raises(ValueError, match=r"matrix\.npz.*entries claim more bytes than it has"):
         cs.CollisionMatrix.from_npz(path)
     np.savez_compressed(path, matrix=np.random.default_rng(0).normal(size=3))
-    with pytest.raises(ValueError, match=r"matrix\.npz.*is compressed or occurs twice, which to_npz never does"):
+    with pytest.raises(
+        ValueError, match=r"matrix\.npz.*is compressed or occurs twice, which to_npz never does"
+    ):
         cs.CollisionMatrix.from_npz(path)
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("a.npy", content)
@@ -306,8 +377,12 @@ def first(arrays, part):
 
 FORGERIES = {
     "is missing or too many": lambda tree: tree["tensors"].pop("optimizer.0.exp_avg_sq"),
-    "optimizer.0.step has dtype": lambda tree: tree["tensors"].update({"optimizer.0.step": np.ones(3)}),
-    "optimizer.0.exp_avg_sq must be": lambda tree: tree["tensors"]["optimizer.0.exp_avg_sq"].fill(-1),
+    "optimizer.0.step has dtype": lambda tree: tree["tensors"].update(
+        {"optimizer.0.step": np.ones(3)}
+    ),
+    "optimizer.0.exp_avg_sq must be": lambda tree: tree["tensors"]["optimizer.0.exp_avg_sq"].fill(
+        -1
+    ),
     r"best\..* must be": lambda tree: first(tree["tensors"], "best.").fill(np.nan),
     r"module\..* must be": lambda tree: first(tree["tensors"], "module.").fill(1e30),
     "history must hold finite": lambda tree: tree["history"]["val_loss"].fill(np.nan),
@@ -315,7 +390,9 @@ FORGERIES = {
 
 
 @pytest.mark.parametrize(("said", "forge"), FORGERIES.items(), ids=list(FORGERIES))
-def test_a_checkpoint_edited_with_a_checksum_that_fits_is_refused_before_it_is_trained_on(tmp_path, data, said, forge):
+def test_a_checkpoint_edited_with_a_checksum_that_fits_is_refused_before_it_is_trained_on(
+    tmp_path, data, said, forge
+):
     """State of the optimiser was a KeyError in the middle of a step; history and weights made models unreadable."""
     settings = {**TINY, "members": ["network"], "checkpoint": tmp_path}
     cs.CollisionClassifier(**settings).fit(*data)

@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "collidescope"
 FLOORS = [
     ["_checks", "_environment", "_progress", "_rows", "_scaling", "_store", "_text", "_threads"],
     ["matrix", "equations", "scale"],
-    ["estimate", "counting", "limit", "training"],
+    ["onestep", "counting", "limit", "training"],
     ["folds", "learners", "pairwise", "crossfit", "estimators"],
     ["trust", "classifier", "tables"],
     ["applications", "show", "mlflow", "datasets"],
@@ -35,7 +35,11 @@ def test_a_module_imports_nothing_from_the_floors_below():
     for path in FILES:
         room = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
         tree = ast.parse(path.read_text())
-        guards = [n for n in ast.walk(tree) if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING"]
+        guards = [
+            n
+            for n in ast.walk(tree)
+            if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING"
+        ]
         typing_only = {inner for guard in guards for inner in ast.walk(guard)}
         found = imports(node for node in ast.walk(tree) if node not in typing_only)
         rooms = {name.split(".")[1] for name in found if name.startswith("collidescope.")}
@@ -45,7 +49,9 @@ def test_a_module_imports_nothing_from_the_floors_below():
 def test_importing_the_package_brings_no_heavy_library_with_it_and_no_name_that_is_not_public():
     heavy = ("torch", "matplotlib", "plotly", "dask", "pandas", "sklearn", "scipy")
     code = f"import collidescope as cs, sys; print(hasattr(cs, 'nonsense'), [m for m in {heavy} if m in sys.modules])"
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    out = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
     assert out.strip() == "False []"
 
 
@@ -91,11 +97,23 @@ def test_a_setting_that_an_error_or_warning_names_exists():
     trees = [ast.parse(path.read_text()) for path in FILES]
     nodes = [node for tree in trees for node in ast.walk(tree)]
     signatures = [node for node in nodes if isinstance(node, ast.arguments)]
-    known = {argument.arg for signature in signatures for argument in signature.args + signature.kwonlyargs}
-    known |= {node.target.id for node in nodes if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)}
+    known = {
+        argument.arg
+        for signature in signatures
+        for argument in signature.args + signature.kwonlyargs
+    }
+    known |= {
+        node.target.id
+        for node in nodes
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+    }
     known |= {"axis", "keepdims", "mmap_mode"}  # of numpy
     raised = [inner for node in nodes if isinstance(node, ast.Raise) for inner in ast.walk(node)]
-    texts = [node.value for node in raised if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    texts = [
+        node.value
+        for node in raised
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ]
     named = {name for text in texts for name in re.findall(r"\b([a-z_]{3,})=", text)}
     assert len(named) > 10
     assert named <= known

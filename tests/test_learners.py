@@ -11,7 +11,15 @@ from scipy.stats import dirichlet_multinomial, multivariate_t
 from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import CategoricalNB, GaussianNB, MultinomialNB
 
-from collidescope.learners import MEMBERS, gaussian, independent, kernel, members_for, recipe, softmax
+from collidescope.learners import (
+    MEMBERS,
+    gaussian,
+    independent,
+    kernel,
+    members_for,
+    recipe,
+    softmax,
+)
 from collidescope.learners.base import Foreign, Member, Task
 from collidescope.learners.pool import _prior_weights, pool, pool_weights
 
@@ -22,7 +30,9 @@ SHAPES = {"n<d": (12, 20, 3), "two classes": (60, 3, 2), "many classes": (230, 2
 QUICK_TRAINING = {"max_epochs": 8, "hidden_layer_sizes": (16,)}
 
 
-def blobs(n: int, d: int, k: int, seed: int = 0, apart: float = 2.0) -> tuple[np.ndarray, np.ndarray]:
+def blobs(
+    n: int, d: int, k: int, seed: int = 0, apart: float = 2.0
+) -> tuple[np.ndarray, np.ndarray]:
     """Gaussian classes around random centres, every class at least once."""
     generator = np.random.default_rng(seed)
     centres = generator.normal(size=(k, d)) * apart
@@ -57,18 +67,24 @@ def test_every_member_learns_separated_classes_and_beats_the_priors(name: str) -
         X[:, 1:] = 0
         X[:, 0] += 3 * codes  # classes along one direction, the only thing this member can see
     X = np.rint(np.maximum(X, 0)) if name == "counts" else X
-    member = fitted(name, X[:400], codes[:400], training={"max_epochs": 40, "hidden_layer_sizes": (16,)})
+    member = fitted(
+        name, X[:400], codes[:400], training={"max_epochs": 40, "hidden_layer_sizes": (16,)}
+    )
     priors = fitted("priors", X[:400], codes[:400])
     assert log_loss(member, X[400:], codes[400:]) < 0.5 * log_loss(priors, X[400:], codes[400:])
 
 
 @pytest.mark.parametrize("name", TABLES)
 @pytest.mark.parametrize(("n", "d", "k"), SHAPES.values(), ids=SHAPES)
-def test_odd_shapes_give_finite_posteriors_that_a_file_brings_back(name: str, n: int, d: int, k: int) -> None:
+def test_odd_shapes_give_finite_posteriors_that_a_file_brings_back(
+    name: str, n: int, d: int, k: int
+) -> None:
     X, codes = blobs(n, d, k)  # with many classes most have one or two rows
     X = np.column_stack([X, np.full(n, 3.0)]).astype(np.float32)  # a constant column
     member = fitted(name, X, codes)
-    far = np.concatenate([X[:5], np.full((2, d + 1), 20.0), np.full((1, d + 1), -20.0)]).astype(np.float32)
+    far = np.concatenate([X[:5], np.full((2, d + 1), 20.0), np.full((1, d + 1), -20.0)]).astype(
+        np.float32
+    )
     log_p = member.log_posteriors(far)
     assert log_p.shape == (8, k)
     assert np.isfinite(log_p).all()
@@ -103,17 +119,25 @@ def test_inner_parts_keep_groups_together_and_are_stratified_without_them() -> N
     assert all(len(set(part[groups == g])) == 1 for g in range(27))
     for name in ("trees", "network"):  # a single group cannot be held out
         X, codes = blobs(80, 3, 2)
-        assert np.isfinite(fitted(name, X, codes, groups=np.zeros(80, dtype=int)).log_posteriors(X)).all()
+        assert np.isfinite(
+            fitted(name, X, codes, groups=np.zeros(80, dtype=int)).log_posteriors(X)
+        ).all()
 
 
 # What one member can do that others cannot
 
 
-def test_softmax_regression_reaches_the_optimum_of_its_objective_and_with_products_sees_what_lines_do_not() -> None:
+def test_softmax_regression_reaches_the_optimum_of_its_objective_and_with_products_sees_what_lines_do_not() -> (
+    None
+):
     X, codes = blobs(300, 3, 3, apart=0.7)
     X = (X - X.mean(axis=0)) / X.std(axis=0)
     for name, penalty in (("linear", 0.3), ("linear-smooth", 0.9)):  # the latter per feature
-        P = LogisticRegression(C=1 / penalty, tol=1e-8, max_iter=5000).fit(X, codes).predict_proba(X)
+        P = (
+            LogisticRegression(C=1 / penalty, tol=1e-8, max_iter=5000)
+            .fit(X, codes)
+            .predict_proba(X)
+        )
         np.testing.assert_allclose(np.exp(fitted(name, X, codes).log_posteriors(X)), P, atol=5e-3)
     codes = (X[:, 0] * X[:, 1] > 0).astype(int)
     assert held_out("linear", X, codes, 200) > 0.6
@@ -138,32 +162,50 @@ def test_sparse_regression_leaves_out_what_says_nothing_and_changes_priors_as_it
         rounds.append(fitted("linear-sparse", X, codes))
     p = np.exp(rounds[0].log_posteriors(X))
     z = (X - rounds[0].mean) * rounds[0].scale
-    s2 = [[1 / (1 + sum(z[:, j] ** 2 * p[:, k] * (1 - p[:, k]))) for k in range(2)] for j in range(60)]
+    s2 = [
+        [1 / (1 + sum(z[:, j] ** 2 * p[:, k] * (1 - p[:, k]))) for k in range(2)] for j in range(60)
+    ]
     tau = (rounds[0].weight ** 2).sum(axis=1) / (1 + np.sum(1 - np.array(s2), axis=1))
     np.testing.assert_allclose((rounds[1].scale / rounds[0].scale) ** 2, tau, rtol=1e-3, atol=1e-6)
 
 
-def test_naive_bayes_of_many_rows_is_that_of_scikit_learn_and_numbers_of_any_size_are_no_counts() -> None:
+def test_naive_bayes_of_many_rows_is_that_of_scikit_learn_and_numbers_of_any_size_are_no_counts() -> (
+    None
+):
     generator = np.random.default_rng(0)
-    codes, rates = generator.choice(3, 9000, p=[0.6, 0.3, 0.1]), generator.uniform(0.2, 3, size=(3, 5))
+    codes, rates = (
+        generator.choice(3, 9000, p=[0.6, 0.3, 0.1]),
+        generator.uniform(0.2, 3, size=(3, 5)),
+    )
     X = generator.poisson(rates[codes]).clip(max=3)
     standardised = ((X - X.mean(axis=0)) / X.std(axis=0)).astype(np.float32)
     for name, reference in (("histograms", CategoricalNB()), ("counts", MultinomialNB())):
         ours = np.exp(fitted(name, standardised, codes).log_posteriors(standardised[:500]))
         np.testing.assert_allclose(ours, reference.fit(X, codes).predict_proba(X[:500]), atol=0.02)
-    few = np.exp(fitted("histograms", standardised[:30], codes[:30]).log_posteriors(standardised[:500]))
+    few = np.exp(
+        fitted("histograms", standardised[:30], codes[:30]).log_posteriors(standardised[:500])
+    )
     assert few.max() < 0.99  # shares of a few rows stay near those of all classes
-    least, below = standardised.min(axis=0)[None], standardised.min(axis=0)[None] - 9  # no count is below zero
-    np.testing.assert_array_equal(*(fitted("counts", standardised, codes).log_posteriors(x) for x in (least, below)))
+    least, below = (
+        standardised.min(axis=0)[None],
+        standardised.min(axis=0)[None] - 9,
+    )  # no count is below zero
+    np.testing.assert_array_equal(
+        *(fitted("counts", standardised, codes).log_posteriors(x) for x in (least, below))
+    )
     noisy = standardised + generator.normal(size=X.shape).astype(np.float32)
     assert np.ptp(fitted("counts", noisy, codes).log_posteriors(noisy), axis=0).max() < 1e-12
 
 
-def test_gaussian_classes_are_scored_by_a_t_density_and_many_rows_tell_each_mean_and_covariance() -> None:
+def test_gaussian_classes_are_scored_by_a_t_density_and_many_rows_tell_each_mean_and_covariance() -> (
+    None
+):
     generator = np.random.default_rng(0)
     codes = np.repeat([0, 1], [3000, 1000])
     X = generator.normal(size=(4000, 3)).astype(np.float32)
-    X[codes == 1] = X[codes == 1] @ np.array([[2, 0.5, 0], [0, 0.3, 0], [0.2, 0, 1]], dtype=np.float32) + 0.2
+    X[codes == 1] = (
+        X[codes == 1] @ np.array([[2, 0.5, 0], [0, 0.3, 0], [0.2, 0, 1]], dtype=np.float32) + 0.2
+    )
     for name, blocks in (("gaussian", [[0, 1, 2]]), ("gaussian-independent", [[0], [1], [2]])):
         fit: Any = fitted(name, X, codes).export()
         logs = np.log([0.75, 0.25]) + np.zeros((9, 2))
@@ -173,15 +215,28 @@ def test_gaussian_classes_are_scored_by_a_t_density_and_many_rows_tell_each_mean
                 x = X[codes == c][:, own] * fit["scale"][own]
                 np.testing.assert_allclose(mean, x.mean(axis=0), atol=5e-3)
                 np.testing.assert_allclose(shape, np.cov(x.T).reshape(shape.shape), atol=0.02)
-                logs[:, c] += multivariate_t(mean, shape, fit["degrees"][c]).logpdf((X[:9] * fit["scale"])[:, own])
+                logs[:, c] += multivariate_t(mean, shape, fit["degrees"][c]).logpdf(
+                    (X[:9] * fit["scale"])[:, own]
+                )
         expected = logs - np.logaddexp(*logs.T)[:, None]
-        np.testing.assert_allclose(fitted(name, X, codes).log_posteriors(X[:9]), expected, atol=2e-3)
-        some, twice = slice(2990, 3010), np.repeat(np.arange(2990, 3010), 2)  # of each class ten rows
-        weighted = fitted(name, X[some], codes[some], sample_weight=np.full(20, 2.0)).log_posteriors(X[:9])
-        np.testing.assert_allclose(weighted, fitted(name, X[twice], codes[twice]).log_posteriors(X[:9]), atol=1e-6)
+        np.testing.assert_allclose(
+            fitted(name, X, codes).log_posteriors(X[:9]), expected, atol=2e-3
+        )
+        some, twice = (
+            slice(2990, 3010),
+            np.repeat(np.arange(2990, 3010), 2),
+        )  # of each class ten rows
+        weighted = fitted(
+            name, X[some], codes[some], sample_weight=np.full(20, 2.0)
+        ).log_posteriors(X[:9])
+        np.testing.assert_allclose(
+            weighted, fitted(name, X[twice], codes[twice]).log_posteriors(X[:9]), atol=1e-6
+        )
 
 
-def sequential(rows: np.ndarray, m: np.ndarray, kappa: float, nu: float, scatter: np.ndarray) -> float:
+def sequential(
+    rows: np.ndarray, m: np.ndarray, kappa: float, nu: float, scatter: np.ndarray
+) -> float:
     """Log marginal likelihood of the rows of a class: each by its t density given the rows before it."""
     total, p, mean = 0.0, len(m), m
     for x in rows:
@@ -194,7 +249,9 @@ def sequential(rows: np.ndarray, m: np.ndarray, kappa: float, nu: float, scatter
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize(("B", "p"), [(1, 2), (2, 1)])
-def test_strengths_of_gaussian_classes_have_the_highest_marginal_likelihood(seed: int, B: int, p: int) -> None:
+def test_strengths_of_gaussian_classes_have_the_highest_marginal_likelihood(
+    seed: int, B: int, p: int
+) -> None:
     generator = np.random.default_rng(seed)
     wide, apart = 10.0 ** generator.uniform(-1, 1, 2)
     classes = [generator.normal(apart * c, wide**c, (n, B * p)) for c, n in ((0, 9), (1, 14))]
@@ -204,13 +261,19 @@ def test_strengths_of_gaussian_classes_have_the_highest_marginal_likelihood(seed
     away = np.array([rows.mean(axis=0) - m for rows in classes]).reshape(2, B, p)
     shifts = away[..., None] * away[..., None, :]
     kappa, nu, scatter = gaussian._posterior(A, shifts, n, n.sum())
-    prior = scatter - A - (kappa * n / (kappa + n))[:, None, None, None] * shifts  # (ν - p - 1) Σ, of every class
+    prior = (
+        scatter - A - (kappa * n / (kappa + n))[:, None, None, None] * shifts
+    )  # (ν - p - 1) Σ, of every class
     np.testing.assert_allclose(prior[0], prior[1])
     sigma, centre = prior[0] / (nu - p - 1), m.reshape(B, p)
-    np.testing.assert_allclose(np.einsum("bii->bi", sigma), np.einsum("cbii->bi", A) / (n.sum() - 2) + 1e-4)
+    np.testing.assert_allclose(
+        np.einsum("bii->bi", sigma), np.einsum("cbii->bi", A) / (n.sum() - 2) + 1e-4
+    )
     grid = [(k, p + 1 + more) for k in gaussian.STRENGTHS for more in gaussian.DEGREES]
     every = [(own[b], centre[b], sigma[b]) for own in blocks for b in range(B)]
-    best = [sum(sequential(x, at, k, v, (v - p - 1) * own) for x, at, own in every) for k, v in grid]
+    best = [
+        sum(sequential(x, at, k, v, (v - p - 1) * own) for x, at, own in every) for k, v in grid
+    ]
     assert grid[np.argmax(best)] == (kappa, nu)
 
 
@@ -218,13 +281,17 @@ def test_pseudo_counts_of_naive_bayes_have_the_highest_marginal_likelihood() -> 
     generator = np.random.default_rng(0)
     for strength in (1.0, 30.0, 1000.0):
         shares = generator.dirichlet(strength * np.full(4, 0.25), (5, 3))
-        N = np.array([[generator.multinomial(60, own) for own in feature] for feature in shares]).transpose(0, 2, 1)
+        N = np.array(
+            [[generator.multinomial(60, own) for own in feature] for feature in shares]
+        ).transpose(0, 2, 1)
         m = N.sum(axis=2) + 0.1
         m = m / m.sum(axis=1, keepdims=True)
 
         def likelihood(alpha: float, N: np.ndarray = N, m: np.ndarray = m) -> float:
             cells = ((d, k) for d in range(5) for k in range(3))
-            return float(sum(dirichlet_multinomial(alpha * m[d], 60).logpmf(N[d, :, k]) for d, k in cells))
+            return float(
+                sum(dirichlet_multinomial(alpha * m[d], 60).logpmf(N[d, :, k]) for d, k in cells)
+            )
 
         alpha = max(independent.ALPHAS, key=likelihood)
         expected = np.log((N + alpha * m[:, :, None]) / (60 + alpha))
@@ -232,17 +299,24 @@ def test_pseudo_counts_of_naive_bayes_have_the_highest_marginal_likelihood() -> 
 
 
 def test_features_are_standardised_by_weighted_moments_in_any_number_of_blocks() -> None:
-    X, w = np.random.default_rng(0).normal(3, 2, (90_000, 100)).astype(np.float32), 1 + np.arange(90_000) % 7
+    X, w = (
+        np.random.default_rng(0).normal(3, 2, (90_000, 100)).astype(np.float32),
+        1 + np.arange(90_000) % 7,
+    )
     mean, scale = recipe("linear")._moments(X, w)
     np.testing.assert_allclose(mean, np.average(X, axis=0, weights=w), rtol=1e-4)
-    np.testing.assert_allclose(scale, np.average((X - mean) ** 2, axis=0, weights=w) ** -0.5, rtol=1e-4)
+    np.testing.assert_allclose(
+        scale, np.average((X - mean) ** 2, axis=0, weights=w) ** -0.5, rtol=1e-4
+    )
 
 
 def test_gaussian_classes_and_additive_functions_need_few_rows_and_ranks_ignore_outliers() -> None:
     generator = np.random.default_rng(0)
     X, codes = generator.normal(size=(2, 600, 10)), generator.integers(0, 2, 600)
     wide = X * np.where(codes[:, None] == 1, 1.5, 1.0)  # two variances, independent
-    turned = np.where(codes[:, None] == 1, wide[0] @ np.linalg.qr(X[0, :10])[0] + X[0, :, ::-1], X[0])
+    turned = np.where(
+        codes[:, None] == 1, wide[0] @ np.linalg.qr(X[0, :10])[0] + X[0, :, ::-1], X[0]
+    )
     assert held_out("gaussian", turned, codes) < held_out("quadratic-smooth", turned, codes)
     assert held_out("gaussian-independent", wide[0], codes) < held_out("gaussian", wide[0], codes)
     x = X[0, :, :3]
@@ -259,16 +333,22 @@ def test_kernel_leave_one_out_scores_are_those_of_refits_without_the_row() -> No
     _, coefficients, scores = kernel._ridge(X, Y, np.ones(25, dtype=np.float32), 0.5, 25)
     # The penalty that was chosen is the one whose ridge fit on all rows gives these coefficients.
     K = kernel._kernel(X, X, 0.5).astype(np.float64)
-    errors = [np.abs(K @ (np.linalg.solve(K + p * np.eye(25), Y) - coefficients)).max() for p in kernel.PENALTIES]
+    errors = [
+        np.abs(K @ (np.linalg.solve(K + p * np.eye(25), Y) - coefficients)).max()
+        for p in kernel.PENALTIES
+    ]
     penalty = kernel.PENALTIES[np.argmin(errors)]
     for i in range(25):
         rest = np.arange(25) != i
         alpha = np.linalg.solve(K[np.ix_(rest, rest)] + penalty * np.eye(24), Y[rest])
         np.testing.assert_allclose(scores[i], K[i, rest] @ alpha, atol=2e-3)
     even, uneven = (
-        kernel._ridge(X, Y, np.float32(4) + w, 0.5, 25)[1] for w in np.outer([0, 1e-4], X[:, 0]).astype("f4")
+        kernel._ridge(X, Y, np.float32(4) + w, 0.5, 25)[1]
+        for w in np.outer([0, 1e-4], X[:, 0]).astype("f4")
     )
-    np.testing.assert_allclose(K @ even, K @ uneven, atol=1e-3)  # equal weights have a way of their own
+    np.testing.assert_allclose(
+        K @ even, K @ uneven, atol=1e-3
+    )  # equal weights have a way of their own
 
 
 def test_neighbours_choose_the_scale_on_which_classes_separate() -> None:
@@ -281,7 +361,9 @@ def test_neighbours_choose_the_scale_on_which_classes_separate() -> None:
     assert log_loss(seeing, X[300:], codes[300:]) < 0.7 * log_loss(blind, X[300:], codes[300:])
 
 
-def test_boosted_trees_score_as_lightgbm_does_and_forests_as_their_leaves_say(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_boosted_trees_score_as_lightgbm_does_and_forests_as_their_leaves_say(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     import lightgbm
 
     kept, train = [], lightgbm.train
@@ -290,23 +372,55 @@ def test_boosted_trees_score_as_lightgbm_does_and_forests_as_their_leaves_say(mo
     ours = np.exp(fitted("trees", X, codes).log_posteriors(X))
     raw = np.mean([booster.predict(X, raw_score=True) for booster in kept], axis=0)
     reference = np.exp(raw - raw.max(axis=1, keepdims=True))
-    np.testing.assert_allclose(ours, reference / reference.sum(axis=1, keepdims=True), atol=2e-3)  # half precision
+    np.testing.assert_allclose(
+        ours, reference / reference.sum(axis=1, keepdims=True), atol=2e-3
+    )  # half precision
     member = fitted("forest", X, codes)
     leaves, dense = member.leaves(X[:20]), member._shares.toarray() / 255
     slow = np.stack([dense[row].sum(axis=0) + member.priors for row in leaves])
-    np.testing.assert_allclose(np.exp(member.log_posteriors(X[:20])), slow / slow.sum(axis=1, keepdims=True), atol=1e-6)
+    np.testing.assert_allclose(
+        np.exp(member.log_posteriors(X[:20])), slow / slow.sum(axis=1, keepdims=True), atol=1e-6
+    )
 
 
 HOSTILE = {
     "linear": {"weight": np.full((3, 2), np.nan, np.float32), "bias": np.zeros(3, np.float32)},
-    "kernel": {"landmarks": np.zeros((0, 3), np.float32), "gamma": np.nan, "calibration": np.full(3, np.inf)},
-    "neighbours": {"spread": np.full(3, np.inf, np.float32), "codes": np.full(60, 9, np.uint16), "k": 10**9},
-    "forest": {"share_class": None, "priors": np.zeros(2, np.float32), "sizes": np.zeros(3, np.uint16)},
-    "trees": {"feature": None, "right": None, "values": np.zeros(1, np.float32), "inner": np.zeros(1, np.uint8)},
-    "network": {"history": "none", "hidden_layer_sizes": [10**9], "weight": np.zeros((1, 1), np.float16)},
+    "kernel": {
+        "landmarks": np.zeros((0, 3), np.float32),
+        "gamma": np.nan,
+        "calibration": np.full(3, np.inf),
+    },
+    "neighbours": {
+        "spread": np.full(3, np.inf, np.float32),
+        "codes": np.full(60, 9, np.uint16),
+        "k": 10**9,
+    },
+    "forest": {
+        "share_class": None,
+        "priors": np.zeros(2, np.float32),
+        "sizes": np.zeros(3, np.uint16),
+    },
+    "trees": {
+        "feature": None,
+        "right": None,
+        "values": np.zeros(1, np.float32),
+        "inner": np.zeros(1, np.uint8),
+    },
+    "network": {
+        "history": "none",
+        "hidden_layer_sizes": [10**9],
+        "weight": np.zeros((1, 1), np.float16),
+    },
     "priors": {"log_priors": np.array([np.nan, 0.0])},
-    "additive": {"quantiles": np.array([[1] * 3, [0] * 3], np.float32), "weight": np.zeros((3, 2), np.float32)},
-    "gaussian": {"degrees": np.zeros(2), "factor": np.zeros((2, 3, 1, 1)), "mean": np.full((2, 3), np.inf)},
+    "additive": {
+        "quantiles": np.array([[1] * 3, [0] * 3], np.float32),
+        "weight": np.zeros((3, 2), np.float32),
+    },
+    "gaussian": {
+        "degrees": np.zeros(2),
+        "factor": np.zeros((2, 3, 1, 1)),
+        "mean": np.full((2, 3), np.inf),
+    },
     "histograms": {"edges": np.zeros((3, 3), np.float32), "logs": np.zeros((3, 12, 3), np.float32)},
     "counts": {"weight": np.full((3, 2), np.inf, np.float32), "per_unit": np.zeros(2, np.float32)},
     "smooth": {"first": np.zeros((3, 0), np.float32), "second": np.zeros((32, 3), np.float32)},
@@ -322,15 +436,25 @@ def test_what_does_not_fit_is_refused(name: str) -> None:
     for entry, bad in HOSTILE[name].items():
         if bad is None:  # indices far outside, of the right dtype and shape
             bad = np.full_like(tree[entry], np.iinfo(tree[entry].dtype).max)
-        for spoiled in ({**tree, entry: bad}, {key: value for key, value in tree.items() if key != entry}):
+        for spoiled in (
+            {**tree, entry: bad},
+            {key: value for key, value in tree.items() if key != entry},
+        ):
             with pytest.raises((ValueError, KeyError, TypeError)):
                 recipe(name).restore(spoiled, (3,), 2)
 
 
 def test_trees_that_point_backwards_or_too_deep_are_refused() -> None:
     chain = 100  # left children all the way down
-    tree = {"feature": np.zeros(1, np.uint16), "threshold": np.zeros(1, np.float32), "cut": np.zeros(chain, np.uint16)}
-    tree |= {"sizes": np.array([2 * chain + 1], np.uint16), "values": np.zeros(chain + 1, np.float16)}
+    tree = {
+        "feature": np.zeros(1, np.uint16),
+        "threshold": np.zeros(1, np.float32),
+        "cut": np.zeros(chain, np.uint16),
+    }
+    tree |= {
+        "sizes": np.array([2 * chain + 1], np.uint16),
+        "values": np.zeros(chain + 1, np.float16),
+    }
     tree |= {"inner": np.packbits(np.arange(2 * chain + 1) < chain)}
     for right, message in ((2 * np.arange(chain, 0, -1), "deeper"), (np.zeros(chain), "outside")):
         with pytest.raises(ValueError, match=message):
@@ -340,7 +464,9 @@ def test_trees_that_point_backwards_or_too_deep_are_refused() -> None:
 def test_a_classifier_of_scikit_learn_is_a_member_that_cannot_be_saved() -> None:
     X, codes = blobs(100, 3, 3)
     member = Foreign("bayes", GaussianNB()).fit(task(X, codes))
-    np.testing.assert_allclose(np.exp(member.log_posteriors(X)), member.fitted.predict_proba(X), atol=2e-3)
+    np.testing.assert_allclose(
+        np.exp(member.log_posteriors(X)), member.fitted.predict_proba(X), atol=2e-3
+    )
     with pytest.raises(ValueError, match="joblib"):
         member.export()
 
@@ -352,7 +478,9 @@ def test_the_pool_is_the_weighted_geometric_mean() -> None:
     generator = np.random.default_rng(0)
     P, w = generator.dirichlet(np.ones(4), size=(3, 10)), np.array([0.5, 0.0, 0.8])
     slow = np.array([[np.prod(P[:, i, k] ** w) for k in range(4)] for i in range(10)])
-    np.testing.assert_allclose(pool(np.log(P), w), slow / slow.sum(axis=1, keepdims=True), rtol=1e-6)
+    np.testing.assert_allclose(
+        pool(np.log(P), w), slow / slow.sum(axis=1, keepdims=True), rtol=1e-6
+    )
 
 
 def test_weights_find_the_true_member_and_sharpen_what_is_too_flat() -> None:
@@ -370,7 +498,9 @@ def test_weights_find_the_true_member_and_sharpen_what_is_too_flat() -> None:
     np.testing.assert_allclose(pool_weights(logs, codes[:300], 2.0 * half), some, atol=0.35)
 
 
-def test_weights_are_at_the_mode_and_their_prior_is_half_equal_and_half_the_chance_to_be_best() -> None:
+def test_weights_are_at_the_mode_and_their_prior_is_half_equal_and_half_the_chance_to_be_best() -> (
+    None
+):
     generator, rows = np.random.default_rng(6), np.arange(80)
     truth = generator.dirichlet(np.ones(3), size=80)
     codes = np.array([generator.choice(3, p=p) for p in truth])
@@ -388,7 +518,9 @@ def test_weights_are_at_the_mode_and_their_prior_is_half_equal_and_half_the_chan
 
     def objective(a: np.ndarray) -> float:
         z = np.tensordot(a, logs, 1)
-        return float(((a - prior) ** 2).sum() / (2 * 0.4**2) - w @ (z[rows, codes] - logsumexp(z, axis=1)))
+        return float(
+            ((a - prior) ** 2).sum() / (2 * 0.4**2) - w @ (z[rows, codes] - logsumexp(z, axis=1))
+        )
 
     mode = minimize(objective, prior, bounds=[(0, None)] * 3, tol=1e-12).x
     assert mode.min() > 0.1
@@ -409,22 +541,34 @@ def test_labels_without_signal_give_no_lower_brier_score_than_the_priors() -> No
         for here in [fold == f for f in range(4)]:
             P[here] = pool(logs[:, here], pool_weights(logs[:, ~here], codes[~here]))
         onehot = np.eye(3)[codes]
-        excess.append(np.square(P - onehot).sum(1).mean() - np.square([0.5, 0.3, 0.2] - onehot).sum(1).mean())
-    assert -0.003 < np.mean(excess) < 0.01  # above the sampling error of the mean of the differences
+        excess.append(
+            np.square(P - onehot).sum(1).mean() - np.square([0.5, 0.3, 0.2] - onehot).sum(1).mean()
+        )
+    assert (
+        -0.003 < np.mean(excess) < 0.01
+    )  # above the sampling error of the mean of the differences
 
 
 def test_a_convolution_learns_shapes_wherever_they_are_and_comes_back_from_a_file() -> None:
     generator = np.random.default_rng(0)
     X = 0.3 * generator.normal(size=(240, 1, 8, 8)).astype(np.float32)
     codes = np.arange(240) % 2
-    for image, code in zip(X, codes, strict=True):  # a bar of four pixels, upright or lying, anywhere
+    for image, code in zip(
+        X, codes, strict=True
+    ):  # a bar of four pixels, upright or lying, anywhere
         r, c = generator.integers(0, 5, 2)
         image[0, r : r + 4, c] += 2 * (code == 0)
         image[0, r, c : c + 4] += 2 * (code == 1)
     member = recipe("convolution").fit(Task(X[:180], codes[:180], 2, seed=1))
     assert log_loss(member, X[180:], codes[180:]) < 0.3
-    assert members_for(240, 21, 3, images=True) == (*members_for(240, 21, 3), "convolution") == tuple(MEMBERS)
-    assert not {"counts", "histograms", "gaussian", "kernel", "quadratic"} & set(members_for(240, 60_000, 20))
+    assert (
+        members_for(240, 21, 3, images=True)
+        == (*members_for(240, 21, 3), "convolution")
+        == tuple(MEMBERS)
+    )
+    assert not {"counts", "histograms", "gaussian", "kernel", "quadratic"} & set(
+        members_for(240, 60_000, 20)
+    )
     again = recipe("convolution").restore(copy.deepcopy(member.export()), (1, 8, 8), 2)
     np.testing.assert_allclose(again.log_posteriors(X), member.log_posteriors(X), atol=1e-5)
     tree = member.export()

@@ -10,8 +10,8 @@ from scipy import stats
 from collidescope import limit as module
 from collidescope.datasets import ring, scenario_a
 from collidescope.equations.bounds import bayes_error_bounds
-from collidescope.estimate import CollisionAccumulator, collision_matrix_from_posteriors
 from collidescope.limit import Limit, limit_from_posteriors, limit_from_scores
+from collidescope.onestep import CollisionAccumulator, collision_matrix_from_posteriors
 from helpers import mean_tvd
 
 SIZES = np.array([100.0, 200.0, 400.0, 800.0])
@@ -22,7 +22,9 @@ def paired(level: float, difference: float) -> np.ndarray:
     return level**2 * np.ones((4, 4)) + difference**2 * np.eye(4)
 
 
-def planted(b: float, e: float, c: float, rng=None, level: float = 0.01, difference: float = 0.002, **values) -> Limit:
+def planted(
+    b: float, e: float, c: float, rng=None, level: float = 0.01, difference: float = 0.002, **values
+) -> Limit:
     """A curve b + e (m / n)^-c, with noise when a generator is given."""
     scores = b + e * (SIZES / SIZES[-1]) ** -c
     V = paired(level, difference)
@@ -45,7 +47,11 @@ def learned(problem, n: int, sizes, seed: int, a: float = 6.0, c: float = 0.5):
 def test_ranges_of_planted_power_laws_cover_as_promised():
     rng, held = np.random.default_rng(0), []
     for _ in range(250):
-        b, e, c = rng.uniform(0.05, 0.4), rng.uniform(0, 0.2), float(np.exp(rng.normal(np.log(0.5), 0.5)))
+        b, e, c = (
+            rng.uniform(0.05, 0.4),
+            rng.uniform(0, 0.2),
+            float(np.exp(rng.normal(np.log(0.5), 0.5))),
+        )
         low, high = planted(b, e, c, rng).pber_interval()
         held.append(low <= b <= high)
     assert np.mean(held) >= 0.94
@@ -53,7 +59,9 @@ def test_ranges_of_planted_power_laws_cover_as_promised():
 
 def test_the_mixture_is_that_of_a_loop_over_the_grid():
     limit = planted(0.2, 0.1, 0.5, np.random.default_rng(1))
-    noise = limit.covariance + np.diag((module.DISCREPANCY * (limit.scores - limit.scores[-1])) ** 2 + 0.0005**2)
+    noise = limit.covariance + np.diag(
+        (module.DISCREPANCY * (limit.scores - limit.scores[-1])) ** 2 + 0.0005**2
+    )
     root = np.linalg.inv(np.linalg.cholesky(noise))
     edges = np.concatenate([[0], (module.SHARES[1:] + module.SHARES[:-1]) / 2, [1]])
     mass = np.diff(stats.beta(*module.SHARE).cdf(edges))
@@ -72,7 +80,9 @@ def test_the_mixture_is_that_of_a_loop_over_the_grid():
     pick = rng.choice(len(weights), 400_000, p=weights / weights.sum())
     drawn = np.array(centres)[pick] + np.array(spreads)[pick] * rng.standard_normal(len(pick))
     for q in (0.025, 0.25, 0.5, 0.975):
-        assert limit._posterior.quantile(q) == pytest.approx(np.quantile(np.maximum(drawn, 0), q), abs=0.002)
+        assert limit._posterior.quantile(q) == pytest.approx(
+            np.quantile(np.maximum(drawn, 0), q), abs=0.002
+        )
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -85,7 +95,9 @@ def test_the_upper_end_is_at_least_that_of_the_plain_interval_and_levels_are_nes
 
 
 def test_flat_curves_of_many_rows_are_settled_and_models_without_skill_have_hardly_begun():
-    flat = Limit(SIZES, np.full(4, 0.3), paired(0.01, 2e-4), 0.01, 5000.0, baseline=0.9, skill_stderr=0.01)
+    flat = Limit(
+        SIZES, np.full(4, 0.3), paired(0.01, 2e-4), 0.01, 5000.0, baseline=0.9, skill_stderr=0.01
+    )
     low, high = flat.pber_interval()
     assert flat.state == "settled"
     assert high - low <= 1.5 * 2 * 1.97 * 0.01
@@ -95,7 +107,9 @@ def test_flat_curves_of_many_rows_are_settled_and_models_without_skill_have_hard
     assert "class shares" in blind.reason
     assert blind.pber_interval()[0] == blind.bayes_error_interval()[0] == 0
     assert planted(0.3, 0.05, 0.5).state != "hardly begun"
-    assert planted(0.3, 0.05, 0.5, skill_stderr=None).state == planted(0.3, 0.05, 0.5).state  # nothing to compare with
+    assert (
+        planted(0.3, 0.05, 0.5, skill_stderr=None).state == planted(0.3, 0.05, 0.5).state
+    )  # nothing to compare with
     assert planted(0.97, 0.02, 0.5, level=0.1).pber_interval()[1] == 1
 
 
@@ -123,8 +137,12 @@ def test_the_continuation_runs_from_the_curve_to_the_range():
         low, middle, high = (end[0] for end in limit.continuation([1e15], level))
         assert (low, high) == pytest.approx(limit.pber_interval(level), abs=0.002)
         assert middle == pytest.approx(limit.pber, abs=0.002)
-    assert limit.continuation([1600])[1] == pytest.approx(0.2 + 0.1 / np.sqrt(2), abs=0.005)  # twice the rows
-    assert replace(limit, baseline=0.3, skill_stderr=0.01).continuation([1600, 1e15])[0].tolist() == [0, 0]
+    assert limit.continuation([1600])[1] == pytest.approx(
+        0.2 + 0.1 / np.sqrt(2), abs=0.005
+    )  # twice the rows
+    assert replace(limit, baseline=0.3, skill_stderr=0.01).continuation([1600, 1e15])[
+        0
+    ].tolist() == [0, 0]
 
 
 def test_covariance_of_the_means_is_that_of_a_loop_over_rows():
@@ -132,7 +150,10 @@ def test_covariance_of_the_means_is_that_of_a_loop_over_rows():
     scores, w = rng.exponential(0.3, (50, 4)), rng.uniform(0.5, 2, 50)
     limit = limit_from_scores(scores, SIZES, sample_weight=w)
     mean = sum(w[i] * scores[i] for i in range(50)) / w.sum()
-    V = sum(w[i] ** 2 * np.outer(scores[i] - mean, scores[i] - mean) for i in range(50)) / w.sum() ** 2
+    V = (
+        sum(w[i] ** 2 * np.outer(scores[i] - mean, scores[i] - mean) for i in range(50))
+        / w.sum() ** 2
+    )
     np.testing.assert_allclose(limit.scores, mean)
     np.testing.assert_allclose(limit.covariance, V, atol=1e-15)
     assert limit.stderr == pytest.approx(np.sqrt(V[-1, -1]))
@@ -145,9 +166,20 @@ def test_rows_of_weight_zero_are_as_good_as_left_out():
     left = {name: values[:40] for name, values in given.items()}
     whole = limit_from_scores(scores, SIZES, baseline=0.5, sample_weight=w, **given)
     plain = limit_from_scores(scores[:40], SIZES, baseline=0.5, **left)
-    for name in ("scores", "covariance", "stderr", "n_rows", "errors", "error_covariance", "baseline", "skill_stderr"):
+    for name in (
+        "scores",
+        "covariance",
+        "stderr",
+        "n_rows",
+        "errors",
+        "error_covariance",
+        "baseline",
+        "skill_stderr",
+    ):
         # not to the last bit: processors add up more rows in another order
-        np.testing.assert_allclose(getattr(whole, name), getattr(plain, name), rtol=1e-10, atol=1e-16)
+        np.testing.assert_allclose(
+            getattr(whole, name), getattr(plain, name), rtol=1e-10, atol=1e-16
+        )
 
 
 def test_luck_shared_by_a_fold_widens_the_errors_of_differences():
@@ -158,7 +190,10 @@ def test_luck_shared_by_a_fold_widens_the_errors_of_differences():
         row = rng.exponential(0.3, (400, 1))
         luck = 0.02 * rng.standard_normal((5, 4))[folds]
         scores = np.maximum(row + 0.3 + luck + 0.1 * rng.standard_normal((400, 4)), 0)
-        limit, plain = limit_from_scores(scores, SIZES, folds=folds), limit_from_scores(scores, SIZES)
+        limit, plain = (
+            limit_from_scores(scores, SIZES, folds=folds),
+            limit_from_scores(scores, SIZES),
+        )
         drops.append(limit.scores[0] - limit.scores[-1])
         told.append(limit._contrast([1, 0, 0, -1])[1] ** 2)
         without.append(plain._contrast([1, 0, 0, -1])[1] ** 2)
@@ -169,7 +204,9 @@ def test_luck_shared_by_a_fold_widens_the_errors_of_differences():
 def test_folds_that_share_no_luck_change_no_error_and_a_size_may_be_one_row():
     scores, sizes = np.random.default_rng(0).exponential(0.3, (40, 4)), [1, 2, 4, 8]
     folds = np.repeat(np.arange(5), 40)  # each has the same rows
-    alike, plain = (limit_from_scores(np.tile(scores, (5, 1)), sizes, folds=f) for f in (folds, None))
+    alike, plain = (
+        limit_from_scores(np.tile(scores, (5, 1)), sizes, folds=f) for f in (folds, None)
+    )
     np.testing.assert_allclose(alike.covariance, plain.covariance, atol=1e-15)
 
 
@@ -224,7 +261,9 @@ def test_other_priors_give_the_matrix_of_that_population():
     limit = limit_from_posteriors(posteriors, y, SIZES, priors=even)
     uniform = type(problem)(problem.means, problem.scales).collision_matrix()
     assert mean_tvd(limit.matrix.matrix, uniform.matrix) < 0.04
-    assert mean_tvd(limit_from_posteriors(posteriors, y, SIZES).matrix.matrix, uniform.matrix) > 0.06
+    assert (
+        mean_tvd(limit_from_posteriors(posteriors, y, SIZES).matrix.matrix, uniform.matrix) > 0.06
+    )
     same = limit_from_posteriors(posteriors, y, SIZES, priors=np.bincount(y) / 6000)
     np.testing.assert_allclose(same.scores, limit_from_posteriors(posteriors, y, SIZES).scores)
 
@@ -254,11 +293,17 @@ def test_s_at_the_limit_is_that_of_a_loop_over_rows():
     assert limit.matrix.info["shape_learned"] == pytest.approx(share)
     shape = share * learned_shape / seen + (1 - share) * alike
     assert np.trace(shape) == pytest.approx(1)
-    S = module.project(np.diag(priors) - now * alike + excess * shape, priors).joint / priors[:, None]
+    S = (
+        module.project(np.diag(priors) - now * alike + excess * shape, priors).joint
+        / priors[:, None]
+    )
     np.testing.assert_allclose(limit.matrix.matrix, S, atol=1e-9)
     # what every row does to S, and what the range of the PBER says of the excess
     slope = S - np.eye(3)
-    part = [errors[i][3] * (1 - excess * (1 - share) / now) - excess * share / seen * drops[i] for i in range(150)]
+    part = [
+        errors[i][3] * (1 - excess * (1 - share) / now) - excess * share / seen * drops[i]
+        for i in range(150)
+    ]
     moved = [w[i] * (part[i] + slope * c[i][:, None]) for i in range(150)]
     squares = sum(m**2 for m in moved)
     reach = (now - excess - limit.pber_interval()[0]) / stats.norm.ppf(0.975)
@@ -266,14 +311,19 @@ def test_s_at_the_limit_is_that_of_a_loop_over_rows():
     variance = (squares + (doubt * shape) ** 2) / priors[:, None] ** 2
     np.testing.assert_allclose(limit.matrix.stderr, np.sqrt(variance), rtol=1e-6)
     assert limit.matrix.pber_stderr == pytest.approx(np.hypot(limit.stderr, doubt))
-    np.testing.assert_allclose(limit.matrix.counts, [w[y == k].sum() ** 2 / (w[y == k] ** 2).sum() for k in range(3)])
+    np.testing.assert_allclose(
+        limit.matrix.counts, [w[y == k].sum() ** 2 / (w[y == k] ** 2).sum() for k in range(3)]
+    )
 
 
 def test_the_most_likely_values_have_the_least_expected_loss_where_too_much_excess_counts_twice():
     scores = planted(0.2, 0.1, 0.5, np.random.default_rng(3), level=0.0, difference=0.02)
     limit = replace(scores, errors=scores.scores, error_covariance=scores.covariance, stderr=0.1)
     fit = limit._posterior
-    for found, stderr in ((limit.pber, 0.98 * limit.stderr), (limit.bayes_error, np.sqrt(limit.covariance[-1, -1]))):
+    for found, stderr in (
+        (limit.pber, 0.98 * limit.stderr),
+        (limit.bayes_error, np.sqrt(limit.covariance[-1, -1])),
+    ):
         scale = np.maximum(fit.excess, 0) + np.hypot(stderr, 0.5 / limit.n_rows)
         gaps = fit.excess[:, None] - fit.excess  # guessed less true
         losses = np.where(gaps > 0, 2 * gaps, -gaps) @ (fit.weights / scale)
@@ -285,7 +335,10 @@ def test_wrong_numbers_of_dimensions_are_named():
     for name in ("sizes", "scores", "covariance"):
         with pytest.raises(ValueError, match=f"{name} must be .-dimensional"):
             replace(limit, **{name: getattr(limit, name)[None]})
-    for wrong, message in (([[1000]], "sizes must be 1-dimensional"), ([1000, 0], "1 or more, got 0")):
+    for wrong, message in (
+        ([[1000]], "sizes must be 1-dimensional"),
+        ([1000, 0], "1 or more, got 0"),
+    ):
         with pytest.raises(ValueError, match=message):
             limit.continuation(wrong)
     with pytest.raises(ValueError, match="baseline must be 0-dimensional or 1-dimensional"):
@@ -301,14 +354,19 @@ def test_wrong_numbers_of_dimensions_are_named():
 def test_what_luck_explains_does_not_shape_s_and_luck_shared_by_folds_widens_the_upper_end_too():
     rng = np.random.default_rng(0)
     posteriors = [rng.dirichlet(np.ones(3), 60) for _ in SIZES]
-    assert limit_from_posteriors(posteriors, np.arange(60) % 3, SIZES).matrix.info["shape_learned"] == 0
+    assert (
+        limit_from_posteriors(posteriors, np.arange(60) % 3, SIZES).matrix.info["shape_learned"]
+        == 0
+    )
     flat = planted(0.3, 0.0, 0.5, level=0.05)
     high = replace(flat, stderr=0.001).pber_interval()[1]
     assert high == pytest.approx(0.3 + 1.96 * 0.05, abs=0.01)
 
 
 def test_skill_is_that_of_all_rows_and_the_reason_names_the_last_step_or_says_that_it_may_be_luck():
-    assert planted(0.2, 0.1, 0.5, baseline=0.342).state == "still learning"  # half of the rows taught nothing
+    assert (
+        planted(0.2, 0.1, 0.5, baseline=0.342).state == "still learning"
+    )  # half of the rows taught nothing
     assert planted(0.2, 0.1, 0.5).reason == "from 400 to 800 training rows the PBER fell by 0.041"
     assert "less than luck would" in planted(0.2, 0.1, 0.5, difference=0.03).reason
     with pytest.raises(ValueError, match="matrix must be a CollisionMatrix, got str"):
@@ -327,9 +385,13 @@ def test_the_range_of_the_bayes_error_holds_it_and_ends_below_the_held_out_error
     # Without errors: Cover and Hart, at their weakest for classes without number
     alone = replace(limit, errors=None, error_covariance=None, matrix=None)
     pber = alone.pber_interval()
-    assert alone.bayes_error_interval() == pytest.approx((1 - np.sqrt(1 - pber[0]), pber[1]), abs=1e-6)
+    assert alone.bayes_error_interval() == pytest.approx(
+        (1 - np.sqrt(1 - pber[0]), pber[1]), abs=1e-6
+    )
     two = [np.column_stack([P[:, :2].sum(axis=1), P[:, 2:].sum(axis=1)]) for P in posteriors]
-    pair = replace(limit_from_posteriors(two, (y > 1).astype(int), SIZES), errors=None, error_covariance=None)
+    pair = replace(
+        limit_from_posteriors(two, (y > 1).astype(int), SIZES), errors=None, error_covariance=None
+    )
     assert pair.bayes_error_interval()[0] == bayes_error_bounds(pair.pber_interval()[0], 2)[0] > 0
 
 
@@ -337,7 +399,9 @@ def test_the_range_of_the_bayes_error_holds_it_and_ends_below_the_held_out_error
 def test_each_of_the_two_limits_from_below_has_half_of_the_tail(flat):
     posteriors, y = learned(scenario_a(5), 3000, SIZES, 0)
     limit = limit_from_posteriors(posteriors, y, SIZES, folds=np.arange(3000) % 5)
-    limit = replace(limit, errors=np.full(4, limit.errors[-1])) if flat else limit  # so that either is the larger
+    limit = (
+        replace(limit, errors=np.full(4, limit.errors[-1])) if flat else limit
+    )  # so that either is the larger
     apart = replace(limit, errors=None, error_covariance=None)
     errors = Limit(SIZES, limit.errors, limit.error_covariance, 0.01, limit.n_rows)
     ends = [apart.bayes_error_interval(0.975)[0], errors.pber_interval(0.975)[0]]
@@ -352,7 +416,12 @@ def test_labels_without_signal_are_not_said_to_be_guessable():
         y = rng.permutation(np.append(rng.integers(K, size=n - K), np.arange(K)))
         P = [np.tile(np.bincount(y, minlength=K) / n, (n, 1))] * 3
         limit = limit_from_posteriors(P, y, [100, 200, 400])
-        highs.append([collision_matrix_from_posteriors(P[0], y).bayes_error_limit(), limit.bayes_error_interval()[1]])
+        highs.append(
+            [
+                collision_matrix_from_posteriors(P[0], y).bayes_error_limit(),
+                limit.bayes_error_interval()[1],
+            ]
+        )
     assert (np.mean(np.array(highs) >= 1 - 1 / K, axis=0) >= 0.95).all()
 
 
@@ -369,7 +438,9 @@ def test_the_most_likely_bayes_error_is_nearer_to_the_truth_than_the_held_out_er
     one = planted(0.2, 0.1, 0.5)
     assert one.bayes_error is None
     # a curve is continued alike whether it is one of scores or of errors
-    assert replace(one, errors=one.scores, error_covariance=one.covariance).bayes_error == pytest.approx(one.pber)
+    assert replace(
+        one, errors=one.scores, error_covariance=one.covariance
+    ).bayes_error == pytest.approx(one.pber)
 
 
 def test_words_say_what_is_left_now_and_later_and_on_what_it_rests():
@@ -377,7 +448,9 @@ def test_words_say_what_is_left_now_and_later_and_on_what_it_rests():
     low, high = limit.pber_interval()
     assert "PBER 30.0% ± " in str(limit)
     assert "800 rows: still learning" in str(limit)
-    assert f"Unlimited rows of this kind would leave {100 * low:.1f}% to {100 * high:.1f}%" in str(limit)
+    assert f"Unlimited rows of this kind would leave {100 * low:.1f}% to {100 * high:.1f}%" in str(
+        limit
+    )
 
 
 def test_a_limit_survives_its_dictionary_bit_for_bit():
@@ -412,7 +485,9 @@ def test_a_limit_survives_its_dictionary_bit_for_bit():
 def test_damaged_dictionaries_are_refused(change, words):
     data = planted(0.2, 0.1, 0.5).to_dict() | change
     with pytest.raises(ValueError, match=words):
-        Limit.from_dict({name: value for name, value in data.items() if change.get(name, name) is not None})
+        Limit.from_dict(
+            {name: value for name, value in data.items() if change.get(name, name) is not None}
+        )
 
 
 SCORES = np.random.default_rng(0).exponential(0.3, (20, 4))
@@ -423,8 +498,14 @@ EVEN = [np.full((20, 2), 0.5)] * 4
     ("call", "words"),
     [
         (lambda: limit_from_scores(SCORES, [100]), "sizes"),
-        (lambda: limit_from_scores(SCORES, [100, 100, 200, 400]), "sizes must be 2 to 100 increasing"),
-        (lambda: limit_from_scores(SCORES, SIZES[:3]), "scores must have one column per size \\(3\\)"),
+        (
+            lambda: limit_from_scores(SCORES, [100, 100, 200, 400]),
+            "sizes must be 2 to 100 increasing",
+        ),
+        (
+            lambda: limit_from_scores(SCORES, SIZES[:3]),
+            "scores must have one column per size \\(3\\)",
+        ),
         (lambda: limit_from_scores(-SCORES, SIZES), "scores must not be negative"),
         (lambda: limit_from_scores(SCORES[0], SIZES), "scores must be 2-dimensional"),
         (lambda: limit_from_scores(SCORES, SIZES, errors=SCORES[:5]), "scores and errors"),
@@ -432,7 +513,10 @@ EVEN = [np.full((20, 2), 0.5)] * 4
         (lambda: limit_from_scores(SCORES, SIZES, folds=[0, 1]), "scores and folds"),
         (lambda: limit_from_scores(SCORES, SIZES, sample_weight=[1]), "sample_weight"),
         (lambda: limit_from_scores(SCORES, SIZES).pber_interval(2), "level"),
-        (lambda: limit_from_posteriors(EVEN[:2], [0, 1] * 10, SIZES), "posteriors must hold one array per size"),
+        (
+            lambda: limit_from_posteriors(EVEN[:2], [0, 1] * 10, SIZES),
+            "posteriors must hold one array per size",
+        ),
         (lambda: limit_from_posteriors(EVEN, [0, 2] * 10, SIZES), "codes has the label"),
         (lambda: limit_from_posteriors(EVEN, [0] * 20, SIZES), "have no rows"),
         (lambda: limit_from_posteriors(EVEN, [0, 1], SIZES), "posteriors and codes"),

@@ -18,7 +18,9 @@ from helpers import ZOO, planted, random_posteriors
 
 
 @pytest.mark.parametrize("name", ZOO)
-def test_true_matrices_are_in_detailed_balance_positive_semidefinite_and_as_precise_as_complete(name):
+def test_true_matrices_are_in_detailed_balance_positive_semidefinite_and_as_precise_as_complete(
+    name,
+):
     cm = CollisionMatrix(*ZOO[name])
     assert cm.balance_gap < 1e-15
     assert np.linalg.eigvalsh(cm.joint)[0] > -1e-15
@@ -40,20 +42,34 @@ def test_decision_at_uniform_priors_on_an_uneven_population_gives_the_papers_pre
 def test_bayes_bounds_are_refused_where_s_was_estimated_and_the_limit_is_named():
     P, codes = random_posteriors(np.random.default_rng(0), 500, 3)
     cm = collision_matrix_from_posteriors(P, codes)
-    for unknown in (cm, cm.merge([[0, 1]]), CollisionMatrix(np.eye(2), info={"method": "counted"}, coverage=0.99)):
-        with pytest.raises(ValueError, match=r"bayes_error_bounds needs a known S.*use bayes_error_limit"):
+    for unknown in (
+        cm,
+        cm.merge([[0, 1]]),
+        CollisionMatrix(np.eye(2), info={"method": "counted"}, coverage=0.99),
+    ):
+        with pytest.raises(
+            ValueError, match=r"bayes_error_bounds needs a known S.*use bayes_error_limit"
+        ):
             unknown.bayes_error_bounds()
-    assert CollisionMatrix(np.eye(2), info={"method": "counted"}, coverage=1.0).bayes_error_bounds() == (0, 0)
-    assert CollisionMatrix(np.eye(2), info={"method": "densities, Monte Carlo"}).bayes_error_bounds() == (0, 0)
+    assert CollisionMatrix(
+        np.eye(2), info={"method": "counted"}, coverage=1.0
+    ).bayes_error_bounds() == (0, 0)
+    assert CollisionMatrix(
+        np.eye(2), info={"method": "densities, Monte Carlo"}
+    ).bayes_error_bounds() == (0, 0)
 
 
 def test_the_bayes_error_is_at_most_the_held_out_error_and_at_most_the_pber():
     S, more = [[0.8, 0.2], [0.2, 0.8]], {"counts": [100, 100], "info": {"method": "one-step"}}
     both = CollisionMatrix(S, pber_stderr=0.02, held_out_error=0.15, held_out_stderr=0.03, **more)
-    t = stats.t.ppf(0.975, 199)  # the smaller of two limits, each at half of the error: the end of a 95% interval
+    t = stats.t.ppf(
+        0.975, 199
+    )  # the smaller of two limits, each at half of the error: the end of a 95% interval
     assert both.bayes_error_limit() == pytest.approx(0.15 + t * np.hypot(0.03, 0.5 / 200))
     grouped = replace(both, n_units=10)
-    assert grouped.bayes_error_limit() == pytest.approx(0.15 + stats.t.ppf(0.975, 9) * np.hypot(0.03, 0.5 / 200))
+    assert grouped.bayes_error_limit() == pytest.approx(
+        0.15 + stats.t.ppf(0.975, 9) * np.hypot(0.03, 0.5 / 200)
+    )
     assert both.bayes_error_limit(0.5) < both.bayes_error_limit(0.99)
     assert replace(both, held_out_error=0.4).bayes_error_limit() == both.pber_interval()[1]
     assert replace(both, held_out_error=None).bayes_error_limit(0.9) == both.pber_interval(0.9)[1]
@@ -62,7 +78,10 @@ def test_the_bayes_error_is_at_most_the_held_out_error_and_at_most_the_pber():
         CollisionMatrix(S, info={"method": "gramian root"}).bayes_error_limit()
     problem = scenario_a(3)
     X, y = problem.sample(2000, 0)
-    assert collision_matrix_from_posteriors(problem.posteriors(X), y).bayes_error_limit() > problem.bayes_error()
+    assert (
+        collision_matrix_from_posteriors(problem.posteriors(X), y).bayes_error_limit()
+        > problem.bayes_error()
+    )
 
 
 def test_the_expected_confusion_matrix_is_laid_out_as_that_of_scikit_learn():
@@ -112,7 +131,9 @@ def test_merging_keeps_order_names_and_unmentioned_classes():
     merged = cm.merge([["4", "9"], [0, 7]])
     assert merged.classes.tolist() == ["0+7", "1", "4+9"]
     assert merged.counts.tolist() == [50, 20, 80]
-    grouped = replace(cm, units=[5, 6, 7, 8, 9], n_units=20, held_out_error=0.3, held_out_stderr=0.01)
+    grouped = replace(
+        cm, units=[5, 6, 7, 8, 9], n_units=20, held_out_error=0.3, held_out_stderr=0.01
+    )
     assert grouped.merge([[4, 9], [0, 7]]).units.tolist() == [8, 6, 9]
     assert (grouped.merge([[4, 9]]).n_units, grouped.merge([[4, 9]]).held_out_error) == (20, 0.3)
     assert merged.priors.tolist() == pytest.approx([0.4, 0.2, 0.4])
@@ -150,13 +171,19 @@ def test_intervals_are_students_with_room_for_what_was_not_seen():
     assert np.allclose(high, S + half)
     low, high = CollisionMatrix(S, stderr=se).interval()
     assert np.allclose((high - low) / 2, stats.norm.ppf(0.975) * se)
-    single = CollisionMatrix(S, stderr=se / 100, counts=[1.2, 1]).interval()  # one degree of freedom at least
+    single = CollisionMatrix(
+        S, stderr=se / 100, counts=[1.2, 1]
+    ).interval()  # one degree of freedom at least
     assert (single[1] - single[0] == 1).all()
     cm = CollisionMatrix(S, pber_stderr=0.02, counts=[30, 12])
     half = stats.t.ppf(0.975, 41) * np.hypot(0.02, 0.5 / 42)
     assert cm.pber_interval() == pytest.approx((cm.pber - half, cm.pber + half))
-    grouped = CollisionMatrix(S, stderr=se, pber_stderr=0.02, counts=[30, 12], units=[5, 1.5], n_units=6)
-    half = stats.t.ppf(0.95, [[4], [1]]) * np.sqrt(se**2 + (0.5 / rows) ** 2)  # one degree of freedom at least
+    grouped = CollisionMatrix(
+        S, stderr=se, pber_stderr=0.02, counts=[30, 12], units=[5, 1.5], n_units=6
+    )
+    half = stats.t.ppf(0.95, [[4], [1]]) * np.sqrt(
+        se**2 + (0.5 / rows) ** 2
+    )  # one degree of freedom at least
     assert np.allclose(grouped.interval(0.9)[1], np.minimum(S + half, 1))
     half = stats.t.ppf(0.975, 5) * np.hypot(0.02, 0.5 / 42)
     assert grouped.pber_interval() == pytest.approx((cm.pber - half, cm.pber + half))
@@ -197,7 +224,10 @@ def test_top_collisions_are_in_the_order_of_a_full_sort_with_their_intervals(n):
 
 
 def test_everything_but_intervals_survives_a_merge_and_a_covariance_is_made_symmetric():
-    uneven, S = np.array([[2.0, 1.0, 0.0], [0.0, 2.0, 1.0], [0.0, 0.0, 2.0]]), [[0.9, 0.1], [0.2, 0.8]]
+    uneven, S = (
+        np.array([[2.0, 1.0, 0.0], [0.0, 2.0, 1.0], [0.0, 0.0, 2.0]]),
+        [[0.9, 0.1], [0.2, 0.8]],
+    )
     cm = CollisionMatrix(S, [2 / 3, 1 / 3], covariance=uneven, coverage=0.5, info={"method": "x"})
     assert cm.covariance.tolist() == [[2, 0.5, 0], [0.5, 2, 0.5], [0, 0.5, 2]]
     merged = cm.merge([[0], [1]])
@@ -215,7 +245,9 @@ def test_rates_speak_of_the_population_asked_for():
     assert rates["false_positive_rate"].tolist() == pytest.approx([0.1, 0.2])
     assert rates["recall"].tolist() == [0.8, 0.9]
     assert rates["false_negative_rate"].tolist() == pytest.approx([0.2, 0.1])
-    assert np.isnan(CollisionMatrix([[1.0, 0.0], [1.0, 0.0]]).precision()[1])  # never predicted: no precision
+    assert np.isnan(
+        CollisionMatrix([[1.0, 0.0], [1.0, 0.0]]).precision()[1]
+    )  # never predicted: no precision
     assert cm.pber == pytest.approx(1 - 0.8 / 3 - 1.8 / 3)
 
 
@@ -234,15 +266,30 @@ def test_top_k_keeps_the_diagonal_and_the_largest_others_of_every_row(k):
     frame = top.to_frame()
     assert frame.index.tolist() == list(range(top.matrix.nnz))
     kept = top.matrix.toarray()[3]
-    assert frame["rate"].to_numpy()[frame["class"] == "class 3"].tolist() == sorted(kept[kept > 0], reverse=True)
+    assert frame["rate"].to_numpy()[frame["class"] == "class 3"].tolist() == sorted(
+        kept[kept > 0], reverse=True
+    )
 
 
 def test_the_upper_limit_of_the_error_allows_for_a_choice_among_the_classes_where_there_is_no_skill():
-    known = {"pber_stderr": 0.0, "counts": [500] * 4, "held_out_error": 0.4, "held_out_stderr": 0.02}
-    blind, sees = (CollisionMatrix(np.full((4, 4), 0.25), **known), CollisionMatrix(0.3 * np.eye(4) + 0.175, **known))
+    known = {
+        "pber_stderr": 0.0,
+        "counts": [500] * 4,
+        "held_out_error": 0.4,
+        "held_out_stderr": 0.02,
+    }
+    blind, sees = (
+        CollisionMatrix(np.full((4, 4), 0.25), **known),
+        CollisionMatrix(0.3 * np.eye(4) + 0.175, **known),
+    )
     assert blind.bayes_error_limit(0.9) == pytest.approx(sees.bayes_error_limit(1 - 0.1 / 4))
     assert blind.bayes_error_limit(0.9) > sees.bayes_error_limit(0.9) > 0.4
-    assert replace(blind, pber_stderr=None, held_out_error=0.99, held_out_stderr=0.1).bayes_error_limit() == 1
+    assert (
+        replace(
+            blind, pber_stderr=None, held_out_error=0.99, held_out_stderr=0.1
+        ).bayes_error_limit()
+        == 1
+    )
     assert sees.false_negative_rate() == pytest.approx(1 - sees.recall())
     assert (sees == blind) is False
 
@@ -262,7 +309,12 @@ def test_top_k_holds_no_zeros_and_ties_go_to_the_class_that_comes_first():
     assert top.matrix.nnz == 3
     assert np.isnan(top.to_frame()["stderr"]).all()
     data = json.loads(top.to_json())
-    assert (data["row"], data["column"], data["rate"], data["rest"]) == ([0, 1, 2], [0, 1, 2], [1.0] * 3, [0.0] * 3)
+    assert (data["row"], data["column"], data["rate"], data["rest"]) == (
+        [0, 1, 2],
+        [0, 1, 2],
+        [1.0] * 3,
+        [0.0] * 3,
+    )
 
 
 def test_npz_round_trip_is_bit_for_bit(tmp_path):
@@ -279,9 +331,14 @@ def test_npz_round_trip_is_bit_for_bit(tmp_path):
     assert CollisionMatrix.from_npz(path) == CollisionMatrix(np.eye(2))
 
 
-@pytest.mark.parametrize("name", ["coverage", "held_out_error", "pber_stderr", "held_out_stderr", "n_units"])
+@pytest.mark.parametrize(
+    "name", ["coverage", "held_out_error", "pber_stderr", "held_out_stderr", "n_units"]
+)
 def test_limits_of_shares_and_errors_are_allowed(name):
-    assert [getattr(CollisionMatrix(np.eye(2), **{name: value}), name) for value in (0, 1)] == [0, 1]
+    assert [getattr(CollisionMatrix(np.eye(2), **{name: value}), name) for value in (0, 1)] == [
+        0,
+        1,
+    ]
     share = name in ("coverage", "held_out_error")
     with pytest.raises(ValueError, match=f"{name} must be {'between 0 and 1' if share else '≥ 0'}"):
         CollisionMatrix(np.eye(2), **{name: 1.5 if share else -1.5})
@@ -323,8 +380,16 @@ def test_a_matrix_equals_its_copy_and_none_that_differs_in_anything():
     cm = collision_matrix_from_posteriors(P, codes, groups=np.arange(300) // 3)
     assert cm == replace(cm)
     assert cm != repr(cm) == f"<CollisionMatrix: 3 classes, 300 rows, PBER {cm.pber:.4f}>"
-    assert CollisionMatrix(cm.matrix) != CollisionMatrix(cm.matrix, stderr=cm.stderr)  # one has none
-    others = {"matrix": np.eye(3), "priors": np.full(3, 1 / 3), "classes": list("abc"), "info": {}, "coverage": 0.5}
+    assert CollisionMatrix(cm.matrix) != CollisionMatrix(
+        cm.matrix, stderr=cm.stderr
+    )  # one has none
+    others = {
+        "matrix": np.eye(3),
+        "priors": np.full(3, 1 / 3),
+        "classes": list("abc"),
+        "info": {},
+        "coverage": 0.5,
+    }
     for name in (each.name for each in fields(cm)):
         other = others[name] if name in others else getattr(cm, name) / 2
         assert cm != replace(cm, **{name: other}), name

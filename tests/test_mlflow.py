@@ -21,7 +21,9 @@ def test_a_run_gets_S_its_interval_and_the_report(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # mlflow-skinny has no database
     mlflow.set_tracking_uri((tmp_path / "store").as_uri())
-    if "collidescope" not in _model_evaluation_registry._registry:  # the entry point, where the package is installed
+    if (
+        "collidescope" not in _model_evaluation_registry._registry
+    ):  # the entry point, where the package is installed
         _model_evaluation_registry.register("collidescope", CollisionEvaluator)
     problem = GaussianProblem([[0.0, 0], [2.0, 0]])
     X, y = problem.sample(600, 0)
@@ -36,7 +38,9 @@ def test_a_run_gets_S_its_interval_and_the_report(tmp_path, monkeypatch):
     logged = mlflow.get_run(run.info.run_id).data.metrics
     assert logged["pber"] == pytest.approx(expected.pber)
     assert (logged["pber_low"], logged["pber_high"]) == pytest.approx(expected.pber_interval())
-    folder = mlflow.artifacts.download_artifacts(run_id=run.info.run_id, artifact_path="collidescope")
+    folder = mlflow.artifacts.download_artifacts(
+        run_id=run.info.run_id, artifact_path="collidescope"
+    )
     assert CollisionMatrix.from_json(f"{folder}/collision_matrix.json") == expected
     assert "PBER" in Path(folder, "report.html").read_text(encoding="utf-8")
 

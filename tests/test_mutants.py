@@ -47,7 +47,12 @@ def test_a_mutant_reaches_functions_methods_and_constants_wherever_they_were_imp
         monkeypatch.setitem(sys.modules, each.__name__, each)
     exec(source, vars(module))
     other.K, f, a = module.K, module.f, module.A()
-    expected = {"K|K": (1, 6, 2), "K = 1|K = 2": (2, 7, 4), "x +|x -": (1, 4, 0), "n=1|n=2": (1, 7, 3)}
+    expected = {
+        "K|K": (1, 6, 2),
+        "K = 1|K = 2": (2, 7, 4),
+        "x +|x -": (1, 4, 0),
+        "n=1|n=2": (1, 7, 3),
+    }
     for change, values in expected.items():
         transplant(module, compile(source.replace(*change.split("|")), "planted", "exec"))
         assert (other.K, f(5), a.p) == values

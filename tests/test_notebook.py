@@ -25,7 +25,9 @@ def check(html: str) -> str:
     """``html``, in which every tag that opens is closed and no name is markup."""
     parser, opened = HTMLParser(), []
     parser.handle_starttag = lambda tag, attrs: opened.append(tag)
-    parser.handle_endtag = lambda tag: opened.pop() == tag or pytest.fail(f"{tag} closed out of turn")
+    parser.handle_endtag = lambda tag: (
+        opened.pop() == tag or pytest.fail(f"{tag} closed out of turn")
+    )
     parser.feed(html)
     assert opened == []
     assert "<script>" not in html
@@ -53,10 +55,14 @@ def test_a_known_matrix_keeps_cover_and_harts_two_ends():
 
 def test_no_sentence_about_an_estimate_is_refuted_by_a_support_vector_machine():
     pixels, digits = load_digits(return_X_y=True)
-    P = cross_val_predict(GaussianNB(var_smoothing=0.1), pixels, digits, cv=3, method="predict_proba")
+    P = cross_val_predict(
+        GaussianNB(var_smoothing=0.1), pixels, digits, cv=3, method="predict_proba"
+    )
     estimated = cs.collision_matrix_from_posteriors(P, digits)
     error = 1 - cross_val_score(SVC(gamma=0.001), pixels, digits, cv=3).mean()
-    assert error < bayes_error_bounds(estimated.pber, 10)[0]  # the two ends of old, which bounded nothing
+    assert (
+        error < bayes_error_bounds(estimated.pber, 10)[0]
+    )  # the two ends of old, which bounded nothing
     said = headline(estimated)
     assert not any(" to " in sentence for sentence in said[1:])
     assert "errs on at most" in said[2]
@@ -71,7 +77,9 @@ def test_no_sentence_about_an_estimate_is_refuted_by_a_support_vector_machine():
         ("hardly begun", "no lower limit can be given: the curve bends the wrong way."),
     ],
 )
-def test_each_state_of_the_limit_is_said_in_its_way_and_a_matrix_that_carries_it_says_the_same(cm, state, says):
+def test_each_state_of_the_limit_is_said_in_its_way_and_a_matrix_that_carries_it_says_the_same(
+    cm, state, says
+):
     limit = limit_like(cm, state, reason="the curve bends the wrong way.")
     said = headline(cm, limit)
     low, high = limit.pber_interval()
@@ -86,17 +94,26 @@ def test_each_state_of_the_limit_is_said_in_its_way_and_a_matrix_that_carries_it
 
 
 def test_a_limit_that_may_be_nothing_is_said_as_at_most():
-    facts = {"limit_pber": 0.012, "limit_pber_low": 0.00002, "limit_pber_high": 0.018, "limit_reason": ""}
+    facts = {
+        "limit_pber": 0.012,
+        "limit_pber_low": 0.00002,
+        "limit_pber_high": 0.018,
+        "limit_reason": "",
+    }
     learning = limit_words(facts | {"limit_state": "still learning"})
     assert "leave at most 1.8% (most likely 1.2%, perhaps nothing); the rest" in learning
-    assert "leave at most 1.8% (perhaps nothing)." in limit_words(facts | {"limit_state": "settled"})
+    assert "leave at most 1.8% (perhaps nothing)." in limit_words(
+        facts | {"limit_state": "settled"}
+    )
 
 
 @pytest.mark.parametrize(("coverage", "first"), [(0.0015, True), (0.8, False)])
 def test_counting_a_few_rows_headlines_how_few(cm, coverage, first):
     counted = replace(cm, coverage=coverage, info={"method": "counted"})
     said = headline(counted)
-    assert said[0].startswith(f"Counted without a model on {percent(coverage)} of the rows (120 of ")
+    assert said[0].startswith(
+        f"Counted without a model on {percent(coverage)} of the rows (120 of "
+    )
     assert ("not an answer for the whole table" in said[0]) == first
     assert "best possible" not in " ".join(said)
     assert f"at least {percent(coverage * cm.pber_interval()[0])}" in said[2]

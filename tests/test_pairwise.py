@@ -18,7 +18,10 @@ from collidescope.training.config import TrainingConfig
 from collidescope.training.networks import mlp
 from collidescope.training.rows import as_rows
 
-pytestmark = [pytest.mark.usefixtures("seeded"), pytest.mark.filterwarnings("ignore::collidescope.CollisionWarning")]
+pytestmark = [
+    pytest.mark.usefixtures("seeded"),
+    pytest.mark.filterwarnings("ignore::collidescope.CollisionWarning"),
+]
 
 
 def generator(seed=0):
@@ -47,7 +50,10 @@ def test_balanced_pairs_have_the_probabilities_of_the_papers_risk_and_weights_co
         for a in range(n):
             for b in set(range(n)) - {a}:
                 k, other = labels[a], labels[b]
-                first, second = w[a] / total[k], w[b] / (total[k] - w[a] if k == other else total[other])
+                first, second = (
+                    w[a] / total[k],
+                    w[b] / (total[k] - w[a] if k == other else total[other]),
+                )
                 expected[a, b] = first * second * 0.5 / (K if k == other else K * (K - 1))
         found = torch.bincount(i * n + j, minlength=n * n).double().view(n, n) / n_pairs
         noise = (expected * (1 - expected) / n_pairs).sqrt()
@@ -56,7 +62,9 @@ def test_balanced_pairs_have_the_probabilities_of_the_papers_risk_and_weights_co
 
 def test_weights_and_classes_that_dwarf_all_others_still_give_distinct_rows_in_balance():
     for w in ([1e18, 1, 1, 1], [1, 1e18, 1, 1], [1e18, 1e18, 1, 1]):
-        i, j, same = sample_pairs(torch.tensor([0, 0, 1, 1]), 1000, generator(), torch.tensor(w, dtype=torch.float64))
+        i, j, same = sample_pairs(
+            torch.tensor([0, 0, 1, 1]), 1000, generator(), torch.tensor(w, dtype=torch.float64)
+        )
         assert bool((i != j).all())
         assert int(same.sum()) == 500
     labels = torch.zeros(100_002, dtype=torch.long)
@@ -81,14 +89,21 @@ def test_impossible_requests_say_what_is_wrong():
         ([0, 0, 1, 1], None, -1, "n_pairs must not be negative, got -1"),
     ):
         with pytest.raises(ValueError, match=message):
-            sample_pairs(torch.tensor(labels), n_pairs, None, None if weights is None else torch.tensor(weights))
+            sample_pairs(
+                torch.tensor(labels),
+                n_pairs,
+                None,
+                None if weights is None else torch.tensor(weights),
+            )
 
 
 @pytest.mark.parametrize(("n", "batch"), [(9, 4), (8, 4), (4, 1), (5, 9)])
 def test_no_batch_of_pairs_is_a_single_one_unless_all_are(n, batch):
     split = torch.arange(n), torch.arange(0)
     config = TrainingConfig(batch_size=batch)
-    objective = PairObjective(as_rows(torch.zeros(n, 2), "cpu"), torch.arange(n) % 2, split, config, seed=0)
+    objective = PairObjective(
+        as_rows(torch.zeros(n, 2), "cpu"), torch.arange(n) % 2, split, config, seed=0
+    )
     sizes = [batch.shape[1] for batch in objective.batches(generator())]
     assert sum(sizes) == n - (batch > 1 and n % batch == 1)
     assert batch == 1 or min(sizes) > 1
@@ -112,7 +127,9 @@ def test_without_the_shift_the_minimiser_has_k_minus_1_times_the_odds_of_sim(shi
     i, j = all_ordered_pairs(len(labels))
     free = torch.zeros(3, 3, dtype=torch.float64, requires_grad=True)
     loss = BalancedPairLoss(3, shift)
-    optimizer = torch.optim.LBFGS([free], max_iter=200, tolerance_grad=1e-10, line_search_fn="strong_wolfe")
+    optimizer = torch.optim.LBFGS(
+        [free], max_iter=200, tolerance_grad=1e-10, line_search_fn="strong_wolfe"
+    )
 
     def closure():
         optimizer.zero_grad()
@@ -127,7 +144,9 @@ def test_without_the_shift_the_minimiser_has_k_minus_1_times_the_odds_of_sim(shi
         c = COUNTS[:, k].double()
         same = same + (torch.outer(c, c) - torch.diag(c)) / (n_k[k] * (n_k[k] - 1))
         for other in set(range(3)) - {k}:
-            different = different + torch.outer(c, COUNTS[:, other].double()) / (n_k[k] * n_k[other])
+            different = different + torch.outer(c, COUNTS[:, other].double()) / (
+                n_k[k] * n_k[other]
+            )
     assert torch.allclose(free.detach().exp(), ratio * same / different, rtol=1e-4)
 
 
@@ -138,7 +157,9 @@ def test_all_pairs_of_a_batch_equal_the_pairs_one_by_one_and_batches_stay_apart(
     p = torch.softmax(2 * torch.randn(2, 9, 4, generator=generator(), dtype=torch.float64), -1)
     i, j = all_ordered_pairs(9)
     loss = BalancedPairLoss(4, shift, bounded)
-    single = [loss(torch.logit((q[i] * q[j]).sum(1)), y[i], y[j]) for q, y in zip(p, labels, strict=True)]
+    single = [
+        loss(torch.logit((q[i] * q[j]).sum(1)), y[i], y[j]) for q, y in zip(p, labels, strict=True)
+    ]
     assert torch.allclose(loss.all_pairs(p, labels), torch.stack(single), rtol=1e-5)
     w = torch.rand(2, 9, generator=generator()) + 0.1
     alone = [loss.all_pairs(*each) for each in zip(p, labels, w, strict=True)]
@@ -152,7 +173,11 @@ def risk(V, labels, weights):
     for k in set(labels):
         for other in set(labels):
             rows = [(a, b) for a in range(len(labels)) for b in range(len(labels)) if a != b]
-            rows = [(a, b) for a, b in rows if labels[a] == k and labels[b] == other and weights[a] * weights[b] > 0]
+            rows = [
+                (a, b)
+                for a, b in rows
+                if labels[a] == k and labels[b] == other and weights[a] * weights[b] > 0
+            ]
             if rows:
                 w = [weights[a] * weights[b] for a, b in rows]
                 losses = [-math.log(V[a][b] if k == other else 1 - V[a][b]) for a, b in rows]
@@ -166,7 +191,10 @@ def risk(V, labels, weights):
     [
         ([0, 0, 0, 0], [1, 2, 3, 4]),  # no pair of two classes
         ([0, 1, 2], [1, 1, 1]),  # no pair of one class
-        ([0, 0, 1, 1, 2, 2], [1e-5, 2e-5, 3e-5, 4e-5, 5e-5, 6e-5]),  # weights as small as rounding errors
+        (
+            [0, 0, 1, 1, 2, 2],
+            [1e-5, 2e-5, 3e-5, 4e-5, 5e-5, 6e-5],
+        ),  # weights as small as rounding errors
         ([0, 0, 1, 1, 2, 2], [1, 2, 3, 4, 0, 0]),  # a class without weight
         ([0, 0, 1, 1, 2, 2], [1, 2, 3, 4, 5, 0]),  # a row alone in its class
         ([0, 0, 1, 1, 2, 2], [1, 1e-12, 3, 4, 5, 6]),  # a row that rounding would lose
@@ -183,12 +211,17 @@ def test_weights_and_missing_pairs_leave_the_risk_of_what_is_there(labels, weigh
 
 
 def test_certain_errors_cost_the_bound_or_the_floor_and_leave_finite_gradients():
-    certain, same = torch.tensor([[1.0, 0.0], [0.0, 1.0]], dtype=torch.float64), torch.tensor([0, 0])
+    certain, same = (
+        torch.tensor([[1.0, 0.0], [0.0, 1.0]], dtype=torch.float64),
+        torch.tensor([0, 0]),
+    )
     # The only pairs are of one class, which has half of the weight.
     assert float(BalancedPairLoss(2).all_pairs(certain, same)) == pytest.approx(-math.log(1e-7) / 2)
     loss = BalancedPairLoss(2, bounded=3.0)
     assert float(loss.all_pairs(certain, same)) == pytest.approx(1.5)
-    assert float(loss(torch.tensor([-50.0, 50.0]), same, torch.tensor([0, 1]))) == pytest.approx(3.0)
+    assert float(loss(torch.tensor([-50.0, 50.0]), same, torch.tensor([0, 1]))) == pytest.approx(
+        3.0
+    )
     logits = torch.tensor([[80.0, -80.0], [80.0, -80.0], [-80.0, 80.0]], requires_grad=True)
     BalancedPairLoss(2).all_pairs(torch.softmax(logits, 1), torch.tensor([0, 1, 1])).backward()
     assert bool(torch.isfinite(logits.grad).all())
@@ -206,8 +239,12 @@ def test_the_risk_that_training_calls_is_the_balanced_loss_of_balanced_pairs():
     assert float(plain) == pytest.approx(float(loss(logits, first, second)))
     # a pair that is alone has all the weight of its half, and two of one kind share it
     some = torch.tensor([0, 0, 3])
-    shares = nn.functional.softplus(torch.tensor([-1, -1, 1]) * logits[some]) * torch.tensor([0.25, 0.25, 0.5])
-    assert float(loss(logits[some], first[some], second[some])) == pytest.approx(float(shares.sum()))
+    shares = nn.functional.softplus(torch.tensor([-1, -1, 1]) * logits[some]) * torch.tensor(
+        [0.25, 0.25, 0.5]
+    )
+    assert float(loss(logits[some], first[some], second[some])) == pytest.approx(
+        float(shares.sum())
+    )
     assert float(loss(logits[:1], first[:1], second[:1])) == pytest.approx(2 * float(shares[0]))
 
 
@@ -232,7 +269,9 @@ def body(channels, outputs):
 
 def naive(module, A, B, shift=0.0):
     with torch.no_grad():
-        return torch.stack([torch.sigmoid(module.eval()(a.expand(len(B), *a.shape), B) - shift) for a in A])
+        return torch.stack(
+            [torch.sigmoid(module.eval()(a.expand(len(B), *a.shape), B) - shift) for a in A]
+        )
 
 
 BODIES = {
@@ -241,7 +280,9 @@ BODIES = {
     "three layers": mlp(6, 1, (8, 16, 4)),
     "normed": nn.Sequential(nn.LayerNorm(6), nn.Linear(6, 1)),
     "no bias": nn.Sequential(nn.Linear(6, 8, bias=False), nn.ReLU(), nn.Linear(8, 1)),
-    "another order": nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.ReLU(), nn.Linear(8, 4), nn.Linear(4, 1)),
+    "another order": nn.Sequential(
+        nn.Linear(6, 8), nn.ReLU(), nn.ReLU(), nn.Linear(8, 4), nn.Linear(4, 1)
+    ),
     "no sequence": nn.Linear(6, 1),
     "images": body(2, 1),
 }
@@ -261,15 +302,27 @@ def test_scores_are_those_of_the_naive_forward_pass_and_symmetric(name, block_by
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize(("exclude", "block_bytes"), [("none", 1), ("all", 4000), ("some", 2**21), ("some", 1)])
+@pytest.mark.parametrize(
+    ("exclude", "block_bytes"), [("none", 1), ("all", 4000), ("some", 2**21), ("some", 1)]
+)
 def test_streamed_class_means_equal_the_dense_ones(exclude, block_bytes, weighted, monkeypatch):
     monkeypatch.setattr(scoring, "BLOCK_BYTES", block_bytes)
     module = PairwiseNetwork(mlp(6, 1, (8, 8)))
     references, labels = torch.randn(20, 3), torch.tensor([2, 0, 1, 2] * 5)
     X = torch.cat([references[4:9], torch.randn(3, 3)]) if exclude == "some" else references
-    own = {"none": None, "all": torch.arange(20), "some": torch.tensor([4, 5, 6, 7, 8, -1, -1, -1])}[exclude]
-    weight = torch.rand(20, dtype=torch.float64) + 0.1 if weighted else torch.ones(20, dtype=torch.float64)
-    result = class_similarity(module, X, references, labels, 3, own, 0.3, weight if weighted else None)
+    own = {
+        "none": None,
+        "all": torch.arange(20),
+        "some": torch.tensor([4, 5, 6, 7, 8, -1, -1, -1]),
+    }[exclude]
+    weight = (
+        torch.rand(20, dtype=torch.float64) + 0.1
+        if weighted
+        else torch.ones(20, dtype=torch.float64)
+    )
+    result = class_similarity(
+        module, X, references, labels, 3, own, 0.3, weight if weighted else None
+    )
     dense = naive(module, X, references, 0.3).double()
     for x in range(len(X)):
         for k in range(3):
@@ -282,12 +335,23 @@ def test_streamed_class_means_equal_the_dense_ones(exclude, block_bytes, weighte
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_the_standard_error_is_the_spread_over_draws_of_references_and_one_claims_no_certainty(weighted):
+def test_the_standard_error_is_the_spread_over_draws_of_references_and_one_claims_no_certainty(
+    weighted,
+):
     module = PairwiseNetwork(mlp(6, 1, (8,)))
     X, m = torch.randn(1, 3), 25
-    labels, weight = torch.zeros(m, dtype=torch.long), 0.5 + torch.arange(m) % 3 if weighted else None
-    draws = [class_similarity(module, X, torch.randn(m, 3), labels, 1, None, 0.0, weight) for _ in range(300)]
-    spread, claimed = torch.stack([d.q for d in draws]).std(), torch.stack([d.stderr for d in draws]).mean()
+    labels, weight = (
+        torch.zeros(m, dtype=torch.long),
+        0.5 + torch.arange(m) % 3 if weighted else None,
+    )
+    draws = [
+        class_similarity(module, X, torch.randn(m, 3), labels, 1, None, 0.0, weight)
+        for _ in range(300)
+    ]
+    spread, claimed = (
+        torch.stack([d.q for d in draws]).std(),
+        torch.stack([d.stderr for d in draws]).mean(),
+    )
     assert float(claimed) == pytest.approx(float(spread), rel=0.15)
     result = class_similarity(module, X, torch.randn(2, 3), torch.tensor([0, 1]), 2)
     assert bool(torch.isinf(result.stderr).all())
@@ -340,7 +404,9 @@ def test_the_planted_collision_is_found_by_both_roads_and_in_posteriors_and_simi
     assert fitted.collision_matrix_.matrix == pytest.approx(PLANTED, abs=0.08)
     assert fitted.recovery_.matrix == pytest.approx(PLANTED, abs=0.1)
     assert 0 < fitted.reference_stderr_ < 0.1
-    assert [np.bincount(references.codes).tolist() for references in fitted._crossfit.references] == [[20] * 3] * 2
+    assert [
+        np.bincount(references.codes).tolist() for references in fitted._crossfit.references
+    ] == [[20] * 3] * 2
     X, y = drawings(120, 1)
     shared = (y < 2) & (np.arange(120) // 3 % 2 == 0)
     assert np.abs(fitted.predict_proba(X)[shared, :2] - 0.5).mean() < 0.12
@@ -353,7 +419,9 @@ def test_the_planted_collision_is_found_by_both_roads_and_in_posteriors_and_simi
 def test_a_single_image_scores_like_one_of_many(data, fitted):
     """A batch of one image was once taken for a stack of one batch."""
     for clf in (fitted, CollisionClassifier(model=body, **SHORT).fit(*data)):
-        assert clf.predict_proba(data[0][:1]) == pytest.approx(clf.predict_proba(data[0][:5])[:1], abs=1e-5)
+        assert clf.predict_proba(data[0][:1]) == pytest.approx(
+            clf.predict_proba(data[0][:5])[:1], abs=1e-5
+        )
 
 
 @pytest.mark.parametrize("shape", [(2, SIDE, SIDE), (5,)], ids=["two channels", "a table"])

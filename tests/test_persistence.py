@@ -39,11 +39,18 @@ MODELS["body"] = PAIRS | {"model": ("pairwise", encoder)}
 
 @pytest.fixture(scope="module")
 def models(data):
-    return {name: cs.CollisionClassifier(**(SHORT | changes)).fit(*data) for name, changes in MODELS.items()}
+    return {
+        name: cs.CollisionClassifier(**(SHORT | changes)).fit(*data)
+        for name, changes in MODELS.items()
+    }
 
 
 TREE = {
-    "nested": {"list": [np.arange(3), np.zeros((0, 2), np.float32), np.array(5.0)], "$key": 1, "x": np.eye(2)},
+    "nested": {
+        "list": [np.arange(3), np.zeros((0, 2), np.float32), np.array(5.0)],
+        "$key": 1,
+        "x": np.eye(2),
+    },
     "nested/x": np.arange(4),  # two arrays with one path
     "$$key": "two",
     "collidescope": np.ones(2),
@@ -104,13 +111,17 @@ def test_equal_arrays_are_stored_once_and_those_of_models_compressed(tmp_path):
 def test_a_model_file_takes_few_bytes_per_row(tmp_path):
     """Of members that keep rows or trees in every fold: a file was ten times as large."""
     y = np.arange(800) % 40
-    X = np.random.default_rng(0).normal(size=(40, 20))[y] + np.random.default_rng(1).normal(size=(800, 20))
+    X = np.random.default_rng(0).normal(size=(40, 20))[y] + np.random.default_rng(1).normal(
+        size=(800, 20)
+    )
     members = ["linear", "kernel", "neighbours", "forest", "trees"]
     cs.CollisionClassifier(**(SHORT | {"members": members})).fit(X, y).save(tmp_path / "model")
     assert (tmp_path / "model").stat().st_size < 1_000 * len(y)
 
 
-@pytest.mark.parametrize("leaf", [object(), float("nan"), {1: 2}, np.array([1j]), LISTS, "\ud800", np.float64("inf")])
+@pytest.mark.parametrize(
+    "leaf", [object(), float("nan"), {1: 2}, np.array([1j]), LISTS, "\ud800", np.float64("inf")]
+)
 def test_what_could_not_be_read_again_is_refused_before_anything_is_written(tmp_path, leaf):
     (tmp_path / "x").write_text("old")
     with pytest.raises(ValueError, match=r"part|surrogates"):
@@ -140,13 +151,18 @@ def test_a_saved_model_comes_back_bit_for_bit(tmp_path, data, models, name):
         assert hasattr(back.fit(*data), "posteriors_")
 
 
-@pytest.mark.parametrize("labels", [*map(np.array, LABELS), DATES, np.array([1, 36], "timedelta64[h]")], ids=str)
+@pytest.mark.parametrize(
+    "labels", [*map(np.array, LABELS), DATES, np.array([1, 36], "timedelta64[h]")], ids=str
+)
 def test_classes_keep_their_names_and_dtype_in_every_file(tmp_path, data, labels):
     X, y = data
     clf = cs.CollisionClassifier(**SMALL).fit(X, labels[y % len(labels)])
     clf.save(tmp_path / "model")
     clf.collision_matrix_.to_npz(tmp_path / "matrix.npz")
-    back, plain = cs.load(tmp_path / "model"), cs.CollisionMatrix.from_json(clf.collision_matrix_.to_json())
+    back, plain = (
+        cs.load(tmp_path / "model"),
+        cs.CollisionMatrix.from_json(clf.collision_matrix_.to_json()),
+    )
     packed = cs.CollisionMatrix.from_npz(tmp_path / "matrix.npz")
     for found in (back.classes_, back.predict(X), plain.classes, packed.classes):
         assert found.dtype.kind == labels.dtype.kind
@@ -156,8 +172,13 @@ def test_classes_keep_their_names_and_dtype_in_every_file(tmp_path, data, labels
 
 def test_feature_names_and_parameters_from_numpy_come_back(tmp_path, data):
     frame = pd.DataFrame(data[0], columns=["a", "b", "ü", "d"])
-    settings = SMALL | {"cv": np.int64(2), "training": {"max_epochs": np.int32(2), "learning_rate": np.float64(0.01)}}
-    clf = cs.CollisionClassifier(priors=pd.Series([0.5, 0.25, 0.25]), **settings).fit(frame, data[1])
+    settings = SMALL | {
+        "cv": np.int64(2),
+        "training": {"max_epochs": np.int32(2), "learning_rate": np.float64(0.01)},
+    }
+    clf = cs.CollisionClassifier(priors=pd.Series([0.5, 0.25, 0.25]), **settings).fit(
+        frame, data[1]
+    )
     clf.save(tmp_path / "model")
     back = cs.load(tmp_path / "model")
     assert back.feature_names_in_.tolist() == list(frame)
@@ -179,7 +200,10 @@ def test_a_custom_module_must_be_given_again_in_its_kind_and_must_fit(tmp_path, 
     models[name].save(tmp_path / "model")
     factories = {"module": nn.Linear, "body": ("pairwise", nn.Linear)}
     wanted = r"custom module: pass (its factory as model=|model=\('pairwise', its factory\))"
-    for given, said in [(factories.pop(name), "fit"), *((given, wanted) for given in (None, *factories.values()))]:
+    for given, said in [
+        (factories.pop(name), "fit"),
+        *((given, wanted) for given in (None, *factories.values())),
+    ]:
         with pytest.raises(cs.ModelFileError, match=said):
             cs.load(tmp_path / "model", model=given)
 
@@ -221,13 +245,17 @@ def test_links_are_followed_permissions_kept_and_pipes_and_devices_written_into(
         with pytest.raises(ValueError, match="pipe"):
             cs.CollisionMatrix.from_json(device)
         assert not stat.S_ISREG(os.stat(device).st_mode)
-    with pytest.raises(OSError, match="No space left on device: /dev/full cannot be written") as caught:
+    with pytest.raises(
+        OSError, match="No space left on device: /dev/full cannot be written"
+    ) as caught:
         CM.to_json("/dev/full")
     assert caught.value.errno == errno.ENOSPC
 
 
 @pytest.mark.parametrize("at", ["fsync", "replace"])
-def test_a_disk_that_turns_read_only_leaves_the_old_file_and_names_the_cause(monkeypatch, tmp_path, at):
+def test_a_disk_that_turns_read_only_leaves_the_old_file_and_names_the_cause(
+    monkeypatch, tmp_path, at
+):
     """As a full one does; even when the temporary file cannot be removed."""
     CM.to_json(tmp_path / "x")
     refuse = Mock(side_effect=OSError(errno.EROFS, os.strerror(errno.EROFS)))
@@ -235,7 +263,10 @@ def test_a_disk_that_turns_read_only_leaves_the_old_file_and_names_the_cause(mon
     if at == "replace":
         monkeypatch.setattr("pathlib.Path.unlink", refuse)
     for write in (cs.CollisionMatrix(np.eye(2)).to_json, cs.CollisionMatrix(np.eye(2)).to_npz):
-        with pytest.raises(OSError, match=r"Read-only file system: .*x cannot be written; what was there before is as"):
+        with pytest.raises(
+            OSError,
+            match=r"Read-only file system: .*x cannot be written; what was there before is as",
+        ):
             write(tmp_path / "x")
     assert at == "replace" or list(tmp_path.iterdir()) == [tmp_path / "x"]
     assert cs.CollisionMatrix.from_json(tmp_path / "x") == CM
@@ -295,7 +326,9 @@ def test_names_that_a_stream_cannot_hold_stay_different_and_json_stays_json(tmp_
     cs.CollisionMatrix(CM.matrix, classes=["东京", "京都"]).to_json(tmp_path / "cm.json")
     command = [sys.executable, "-m", "collidescope", "merge", str(tmp_path / "cm.json")]
     env = os.environ | {"PYTHONIOENCODING": "cp1252:replace"}
-    plain = subprocess.run(command, capture_output=True, env=env, check=True).stdout.decode("cp1252")
+    plain = subprocess.run(command, capture_output=True, env=env, check=True).stdout.decode(
+        "cp1252"
+    )
     assert r"\u4e1c\u4eac" in plain
     assert r"\u4eac\u90fd" in plain
     told = subprocess.run([*command, "--json"], capture_output=True, env=env, check=True).stdout

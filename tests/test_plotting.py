@@ -8,7 +8,12 @@ import numpy as np
 import pytest
 
 import collidescope as cs
-from collidescope.show import CollisionMatrixDisplay, DendrogramDisplay, LimitDisplay, PosteriorDisplay
+from collidescope.show import (
+    CollisionMatrixDisplay,
+    DendrogramDisplay,
+    LimitDisplay,
+    PosteriorDisplay,
+)
 from collidescope.show.displays import REACH
 from helpers import limit_like, planted, random_posteriors
 
@@ -16,7 +21,18 @@ matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
 plt = pytest.importorskip("matplotlib.pyplot")
 
-ODD = ["$a$", "$", "_under", "<b>&amp;</b>", "x" * 300, "two\nlines", r"\frac{1}{2}", "50%", "", "ünï ✓"]
+ODD = [
+    "$a$",
+    "$",
+    "_under",
+    "<b>&amp;</b>",
+    "x" * 300,
+    "two\nlines",
+    r"\frac{1}{2}",
+    "50%",
+    "",
+    "ünï ✓",
+]
 
 
 @pytest.fixture(autouse=True)
@@ -51,11 +67,16 @@ EVERY = {
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_a_display_draws_on_axes_or_a_new_figure_with_odd_names_as_they_are_and_says_what_to_install(name, monkeypatch):
+def test_a_display_draws_on_axes_or_a_new_figure_with_odd_names_as_they_are_and_says_what_to_install(
+    name, monkeypatch
+):
     plot = EVERY[name](exact(len(ODD), ODD))
     display = plot()
     display.figure_.draw_without_rendering()
-    texts = [text._preprocess_math(text.get_text()) for text in display.figure_.findobj(matplotlib.text.Text)]
+    texts = [
+        text._preprocess_math(text.get_text())
+        for text in display.figure_.findobj(matplotlib.text.Text)
+    ]
     assert not any(mathematics for _, mathematics in texts)
     assert any("$a$" in text for text, _ in texts) or name in ("limit", "pairs")
     figure, (left, right) = plt.subplots(1, 2)
@@ -66,7 +87,9 @@ def test_a_display_draws_on_axes_or_a_new_figure_with_odd_names_as_they_are_and_
         plot(np.array([None, None]))
     for module in [module for module in sys.modules if module.split(".")[0] == "matplotlib"]:
         monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(ImportError, match=r"Display.plot needs matplotlib: pip install collidescope\[plot\]"):
+    with pytest.raises(
+        ImportError, match=r"Display.plot needs matplotlib: pip install collidescope\[plot\]"
+    ):
         plot()
 
 
@@ -89,7 +112,9 @@ def test_the_heat_map_shows_s_writes_its_entries_if_they_are_few_and_takes_optio
     written = [[float(text.get_text()) for text in row] for row in display.text_]
     np.testing.assert_allclose(written, cm.matrix, atol=0.0051)
     assert [text.get_position() for text in display.text_[1]] == [(j, 1) for j in range(k)]
-    assert tick_names(display.ax_, "x") == tick_names(display.ax_) == [str(name) for name in range(k)]
+    assert (
+        tick_names(display.ax_, "x") == tick_names(display.ax_) == [str(name) for name in range(k)]
+    )
     assert CollisionMatrixDisplay.from_matrix(exact(21)).plot().text_ is None
     assert display.plot(include_values=False, colorbar=False).text_ is None
     assert display.colorbar_ is None
@@ -128,7 +153,9 @@ def test_pairs_are_the_top_collisions_with_the_ends_of_their_intervals():
     dots, _, (bars,) = display.errorbar_
     np.testing.assert_allclose(dots.get_xdata(), top["rate"])
     np.testing.assert_allclose(np.array(bars.get_segments())[:, :, 0], top[["low", "high"]])
-    assert tick_names(display.ax_) == [f"{a} → {b}" for a, b in zip(top["class"], top["other"], strict=True)]
+    assert tick_names(display.ax_) == [
+        f"{a} → {b}" for a, b in zip(top["class"], top["other"], strict=True)
+    ]
     with pytest.raises(ValueError, match="low must not be above matrix"):
         CollisionMatrixDisplay(cm.matrix, low=cm.matrix + 0.1, high=cm.matrix).plot_pairs()
 
@@ -163,7 +190,9 @@ def test_the_dendrogram_colours_the_merges_of_the_plan():
 
 def test_the_bars_are_the_posteriors_and_the_images_the_images():
     P, images = posteriors(8, 3), np.random.default_rng(1).random((8, 4, 5))
-    display = PosteriorDisplay.from_posteriors(P, ["a", "b", "c"], images, list("abcabcab")).plot(n_rows=5)
+    display = PosteriorDisplay.from_posteriors(P, ["a", "b", "c"], images, list("abcabcab")).plot(
+        n_rows=5
+    )
     np.testing.assert_allclose([[bar.get_width() for bar in bars] for bars in display.bars_], P[:5])
     np.testing.assert_array_equal([image.get_array() for image in display.images_], images[:5])
     own = [bars[k].get_facecolor() for bars, k in zip(display.bars_, [0, 1, 2, 0, 1], strict=True)]

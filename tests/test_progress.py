@@ -20,7 +20,10 @@ class Terminal(io.StringIO):
 def test_nothing_is_said_at_verbose_0_but_every_step_is_logged(capsys, monkeypatch, caplog):
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
-    with caplog.at_level(logging.INFO, "collidescope"), Progress("training folds", 3, 0) as progress:
+    with (
+        caplog.at_level(logging.INFO, "collidescope"),
+        Progress("training folds", 3, 0) as progress,
+    ):
         for _ in range(3):
             progress.step()
     assert capsys.readouterr().out == terminal.getvalue() == ""
@@ -36,17 +39,24 @@ def test_what_is_left_follows_from_the_pace_so_far(capsys, monkeypatch):
         progress.step()
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert captured.err.splitlines() == ["x: 25%, 10 s, about 30 s left", "x: 50%, 30 s, about 30 s left"]
+    assert captured.err.splitlines() == [
+        "x: 25%, 10 s, about 30 s left",
+        "x: 50%, 30 s, about 30 s left",
+    ]
 
 
 @pytest.mark.parametrize("columns", [60, 120])
-def test_bar_share_and_time_left_are_readable_at_any_width_and_the_bar_ends_when_the_work_fails(monkeypatch, columns):
+def test_bar_share_and_time_left_are_readable_at_any_width_and_the_bar_ends_when_the_work_fails(
+    monkeypatch, columns
+):
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("COLUMNS", str(columns))
     with Progress("training folds", 5, 1) as progress:
         progress.report(ENTRY)
-        assert progress._bar.tasks[0].fields["pace"] == "5%, 0:00:00 so far"  # no ETA before a step is done
+        assert (
+            progress._bar.tasks[0].fields["pace"] == "5%, 0:00:00 so far"
+        )  # no ETA before a step is done
         progress.step()
         progress.report(ENTRY)
         progress._bar.refresh()

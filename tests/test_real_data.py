@@ -8,9 +8,16 @@ import pytest
 
 from experiments import real_data
 
-needs_data = pytest.mark.skipif(not os.environ.get("COLLIDESCOPE_DATA"), reason="COLLIDESCOPE_DATA is not set")
+needs_data = pytest.mark.skipif(
+    not os.environ.get("COLLIDESCOPE_DATA"), reason="COLLIDESCOPE_DATA is not set"
+)
 
-FOREST = {"spruce/fir": 211_840, "lodgepole pine": 283_301, "ponderosa pine": 35_754, "cottonwood/willow": 2_747}
+FOREST = {
+    "spruce/fir": 211_840,
+    "lodgepole pine": 283_301,
+    "ponderosa pine": 35_754,
+    "cottonwood/willow": 2_747,
+}
 FOREST |= {"aspen": 9_493, "douglas-fir": 17_367, "krummholz": 20_510}
 #: loader → shape, rows of each class, categorical columns
 TABLES = {
@@ -20,7 +27,11 @@ TABLES = {
     "load_brfss": ((253_680, 21), {"none": 213_703, "prediabetes": 4_631, "diabetes": 35_346}, 0),
     "load_covertype": ((581_012, 54), FOREST, 0),
 }
-FILES = {"load_adult": r"adult\.data", "load_german_credit": r"german\.data", "load_covertype": r"covtype\.npz"}
+FILES = {
+    "load_adult": r"adult\.data",
+    "load_german_credit": r"german\.data",
+    "load_covertype": r"covtype\.npz",
+}
 FILES |= {"load_law_school": r"law_school_clean\.csv", "load_letter": r"letter-recognition\.data"}
 
 
@@ -41,7 +52,10 @@ def test_tables_hold_what_their_sources_say():
     X, _ = real_data.load_adult()  # both parts, with missing answers as a category
     unknown = {"workclass": 2_799, "occupation": 2_809, "native-country": 857}
     assert {name: int((X[name] == "?").sum()) for name in unknown} == unknown
-    assert X["age"].iloc[[0, 32_561]].tolist() == [39, 25]  # the first rows of adult.data and of adult.test
+    assert X["age"].iloc[[0, 32_561]].tolist() == [
+        39,
+        25,
+    ]  # the first rows of adult.data and of adult.test
     X, y = real_data.load_letter()
     assert X.shape == (20_000, 16)
     assert "".join(np.unique(y)) == "ABCDEFGHIJKLMNOPQRSTUVWXYZ"

@@ -39,10 +39,23 @@ def visit(tmp_path_factory):
             classes = np.array([EVIL, *(f"class {i}" for i in range(1, k))], dtype=object)
             y = classes[codes]
             cm = cs.collision_matrix_from_posteriors(P, y, classes=classes)
-            options = {"rows": pd.DataFrame({EVIL: [EVIL] * len(y)}), "limit": limit_like(cm), "y_pred": y[::-1]}
+            options = {
+                "rows": pd.DataFrame({EVIL: [EVIL] * len(y)}),
+                "limit": limit_like(cm),
+                "y_pred": y[::-1],
+            }
             table = {"columns": ["a long name of a column " * 3] * 9, "rows": [[0.123456] * 9]}
-            options |= {"title": EVIL, "notes": [EVIL], "sections": [{"title": "A long title " * 4, "table": table}]}
-            made[k] = cm, cs.report(pd.DataFrame(P, columns=classes), None, y, folder / f"{k}.html", **options)
+            options |= {
+                "title": EVIL,
+                "notes": [EVIL],
+                "sections": [{"title": "A long title " * 4, "table": table}],
+            }
+            made[k] = (
+                cm,
+                cs.report(
+                    pd.DataFrame(P, columns=classes), None, y, folder / f"{k}.html", **options
+                ),
+            )
         return made[k]
 
     def asked(request):
@@ -55,9 +68,14 @@ def visit(tmp_path_factory):
         def go(what, **options):
             cm, path = report(what) if isinstance(what, int) else (None, what)
             page = chromium.new_context(offline=True, accept_downloads=True, **options).new_page()
-            page.on("console", lambda message: trouble.append(f"console {message.type}: {message.text}"))
+            page.on(
+                "console", lambda message: trouble.append(f"console {message.type}: {message.text}")
+            )
             page.on("pageerror", lambda error: trouble.append(f"error: {error}"))
-            page.on("dialog", lambda dialog: (trouble.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+            page.on(
+                "dialog",
+                lambda dialog: (trouble.append(f"dialog: {dialog.message}"), dialog.dismiss()),
+            )
             page.on("request", asked)
             page.goto(path.as_uri())
             return cm, page
@@ -98,7 +116,10 @@ def test_the_first_screen_has_two_numbers_and_the_curve(ten):
     cm, page = ten
     low, high = limit_like(cm).pber_interval()
     numbers = page.locator(".big")
-    assert [numbers.nth(k).inner_text() for k in range(2)] == [percent(cm.pber), f"{percent(low)} to {percent(high)}"]
+    assert [numbers.nth(k).inner_text() for k in range(2)] == [
+        percent(cm.pber),
+        f"{percent(low)} to {percent(high)}",
+    ]
     for place in (numbers.nth(0), numbers.nth(1), page.locator("#limit .main-svg").first):
         box = place.bounding_box()
         assert box["y"] + box["height"] < 800
@@ -108,7 +129,9 @@ def test_the_first_screen_has_two_numbers_and_the_curve(ten):
 
 def test_the_merged_matrix_of_the_page_is_that_of_the_package(ten):
     cm, page = ten
-    page.evaluate("document.getElementById('step').value = 4; document.getElementById('step-more').click()")
+    page.evaluate(
+        "document.getElementById('step').value = 4; document.getElementById('step-more').click()"
+    )
     said = bare(page.locator("#merge-said").inner_text())
     assert said.startswith("5 groups. ")
     assert percent(float(cs.consolidate(cm).path["pber"].iloc[5])) in said
@@ -121,7 +144,9 @@ def test_the_merged_matrix_of_the_page_is_that_of_the_package(ten):
     merged = cm.merge([[cm.classes[i] for i in group] for group in order])
     # The package puts groups where their first members stood; the page follows the tree.
     back = np.argsort(sorted(range(len(order)), key=lambda g: min(order[g])))
-    off, own = page.evaluate("document.getElementById('merged').data.slice(0, 2).map(trace => trace.z)")
+    off, own = page.evaluate(
+        "document.getElementById('merged').data.slice(0, 2).map(trace => trace.z)"
+    )
     off, own = np.array(off, dtype=float) ** 3, np.array(own, dtype=float)
     shown = np.where(np.eye(len(own), dtype=bool), own, off)
     np.testing.assert_allclose(shown, merged.matrix[np.ix_(back, back)], atol=1e-12)
@@ -129,8 +154,12 @@ def test_the_merged_matrix_of_the_page_is_that_of_the_package(ten):
 
 def test_the_keyboard_reaches_the_slider_and_reads_any_entry(ten):
     cm, page = ten
-    page.evaluate("document.getElementById('step').value = 1; document.getElementById('step-less').click()")
-    page.evaluate("document.activeElement.blur(); window.getSelection().removeAllRanges(); scrollTo(0, 0)")
+    page.evaluate(
+        "document.getElementById('step').value = 1; document.getElementById('step-less').click()"
+    )
+    page.evaluate(
+        "document.activeElement.blur(); window.getSelection().removeAllRanges(); scrollTo(0, 0)"
+    )
     page.focus(".skip")
     for _ in range(60):
         page.keyboard.press("Tab")
@@ -138,7 +167,9 @@ def test_the_keyboard_reaches_the_slider_and_reads_any_entry(ten):
             break
     before = page.locator("#merge-said").inner_text()
     page.keyboard.press("ArrowRight")
-    page.wait_for_function("() => document.getElementById('merge-said').textContent.startsWith('9 groups')")
+    page.wait_for_function(
+        "() => document.getElementById('merge-said').textContent.startsWith('9 groups')"
+    )
     assert page.locator("#step").get_attribute("aria-valuetext").startswith("9 groups: ")
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")  # the button for one merge less
@@ -162,7 +193,10 @@ def test_the_mouse_shows_the_numbers_of_a_cell_and_a_click_does_the_same_as_the_
     page.wait_for_selector("#heatmap .hoverlayer .hovertext")
     hover = page.locator("#heatmap .hoverlayer").text_content()
     low, high = cm.interval()
-    assert all(percent(float(v)) in hover for v in (cm.matrix[7, 3], low[7, 3], high[7, 3], cm.matrix[3, 7]))
+    assert all(
+        percent(float(v)) in hover
+        for v in (cm.matrix[7, 3], low[7, 3], high[7, 3], cm.matrix[3, 7])
+    )
     page.mouse.down()
     page.mouse.up()
     page.wait_for_function("() => document.getElementById('pair-class').value === '7'")
@@ -177,7 +211,9 @@ def test_the_mouse_shows_the_numbers_of_a_cell_and_a_click_does_the_same_as_the_
     assert page.locator("#merge-said").inner_text().startswith("6 groups")
 
 
-def test_everything_that_can_be_used_has_a_name_headings_go_in_order_and_the_numbers_can_be_saved(ten):
+def test_everything_that_can_be_used_has_a_name_headings_go_in_order_and_the_numbers_can_be_saved(
+    ten,
+):
     _, page = ten
     nameless = page.evaluate(
         """() => [...document.querySelectorAll("button, select, input, a, img, [role=region], [role=img]")]
@@ -185,7 +221,9 @@ def test_everything_that_can_be_used_has_a_name_headings_go_in_order_and_the_num
             .map(e => e.outerHTML).filter(markup => !markup.includes("modebar"))"""
     )
     assert nameless == []
-    levels = page.evaluate("[...document.querySelectorAll('h1, h2, h3, h4')].map(h => Number(h.tagName[1]))")
+    levels = page.evaluate(
+        "[...document.querySelectorAll('h1, h2, h3, h4')].map(h => Number(h.tagName[1]))"
+    )
     assert (levels[0], levels.count(1)) == (1, 1)
     assert max(np.diff(levels)) <= 1
     with page.expect_download() as download:
@@ -195,11 +233,27 @@ def test_everything_that_can_be_used_has_a_name_headings_go_in_order_and_the_num
 
 
 def test_odd_names_are_shown_as_they_are(visit, tmp_path):
-    names = ["", "a" * 150, "قطة صغيرة", "🐈", "$x^2$", "<b>bold</b>", "a&amp;b", "{{ 7 * 7 }}", "%{z}", "x\ny"]
+    names = [
+        "",
+        "a" * 150,
+        "قطة صغيرة",
+        "🐈",
+        "$x^2$",
+        "<b>bold</b>",
+        "a&amp;b",
+        "{{ 7 * 7 }}",
+        "%{z}",
+        "x\ny",
+    ]
     cm = cs.CollisionMatrix(0.5 * np.eye(10) + 0.05, classes=names)
     _, page = visit(cs.report(cm, path=tmp_path / "odd.html"))
-    assert page.locator("#matrix table tbody th").all_text_contents() == ["(empty name)", *names[1:]]
-    ticks = page.evaluate("[...document.querySelectorAll('#heatmap .ytick text')].map(t => t.textContent)")
+    assert page.locator("#matrix table tbody th").all_text_contents() == [
+        "(empty name)",
+        *names[1:],
+    ]
+    ticks = page.evaluate(
+        "[...document.querySelectorAll('#heatmap .ytick text')].map(t => t.textContent)"
+    )
     plain = set(map(bare, ticks))
     assert {"(empty name)", *names[2:-1], "x y"} < plain
     assert any(tick.startswith("aaa") and tick.endswith("…") for tick in plain)
@@ -236,12 +290,17 @@ def test_it_fits_a_telephone_a_long_page_starts_folded_and_words_need_no_javascr
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
     assert page.evaluate("document.documentElement.scrollHeight") < 8 * 740
     assert page.locator("details.fold:not([open])").count() > 0
-    for name in ("matrix", "ceilings"):  # a link opens what it leads to, and the chart is drawn then
+    for name in (
+        "matrix",
+        "ceilings",
+    ):  # a link opens what it leads to, and the chart is drawn then
         page.click(f"nav a[href='#{name}']")
     page.wait_for_selector("#heatmap .main-svg")
     heading = page.locator("#ceilings thead th", has_text="Draw finds").first.bounding_box()
     assert heading["x"] + heading["width"] <= 360  # the key columns come before the edge
-    arrow, title = (page.locator(f"#section-1 summary{part}").bounding_box() for part in ("", " h2"))
+    arrow, title = (
+        page.locator(f"#section-1 summary{part}").bounding_box() for part in ("", " h2")
+    )
     assert title["y"] - arrow["y"] < 5  # a long title stands beside its arrow, not below it
     cm, page = visit(2, java_script_enabled=False)
     text = page.locator("main").inner_text()

@@ -22,7 +22,18 @@ from helpers import blocks, limit_like, planted, random_posteriors
 
 EVIL = "<script>alert(1)</script>"
 PAIR = [[0.8, 0.2, 0], [0.2, 0.8, 0], [0, 0, 1]]
-ODD_NAMES = [EVIL, "", "a" * 150, "قطة", "🐈", "\ud800half", "$x$ & <b>", "\u2028 line", "&lt;", "'\"`"]
+ODD_NAMES = [
+    EVIL,
+    "",
+    "a" * 150,
+    "قطة",
+    "🐈",
+    "\ud800half",
+    "$x$ & <b>",
+    "\u2028 line",
+    "&lt;",
+    "'\"`",
+]
 
 
 def posteriors(k, n=400, seed=0, sharpness=3.0):
@@ -47,19 +58,29 @@ def test_the_summary_of_a_matrix_holds_its_numbers_and_survives_json():
     cm = estimated(5)
     summary = cs.summarise(cm)
     assert json.loads(json.dumps(summary, allow_nan=False)) == summary
-    for name, array in {"matrix": cm.matrix, "joint": cm.joint, "priors": cm.priors, "counts": cm.counts}.items():
+    for name, array in {
+        "matrix": cm.matrix,
+        "joint": cm.joint,
+        "priors": cm.priors,
+        "counts": cm.counts,
+    }.items():
         np.testing.assert_array_equal(summary[name], array)
     np.testing.assert_allclose([summary["low"], summary["high"]], cm.interval(), atol=1e-6)
     assert tuple(summary["pber"].values()) == (cm.pber, *cm.pber_interval())
     top, keys = cm.top_collisions(10), ["class", "other", "rate"]
-    assert [[pair[key] for key in keys] for pair in summary["top_collisions"]] == top[keys].to_numpy().tolist()
+    assert [[pair[key] for key in keys] for pair in summary["top_collisions"]] == top[
+        keys
+    ].to_numpy().tolist()
     np.testing.assert_allclose([c["draw"] for c in summary["ceilings"]], cm.recall())
 
 
 def test_posteriors_and_their_matrix_have_the_same_summary_and_columns_are_matched_by_name():
     P, codes = posteriors(3)
     y = np.array(["x", "y", "z"])[codes]
-    from_rows, from_matrix = cs.summarise(P, y=y), cs.summarise(cs.collision_matrix_from_posteriors(P, y))
+    from_rows, from_matrix = (
+        cs.summarise(P, y=y),
+        cs.summarise(cs.collision_matrix_from_posteriors(P, y)),
+    )
     for name in ("matrix", "low", "pber", "top_collisions", "merge_path", "headline"):
         assert from_rows[name] == from_matrix[name]
     turned = cs.summarise(pd.DataFrame(P[:, [2, 0, 1]], columns=["z", "x", "y"]), y=y)
@@ -75,7 +96,9 @@ def test_every_step_of_the_merge_path_has_the_pber_of_its_merged_matrix_now_and_
         groups = [[cm.classes[i] for i in group] for group in replay(path, k, step)]
         merged = cm.merge(groups)
         assert path["pber"][step] == pytest.approx(merged.pber, abs=1e-12)
-        assert (path["low"][step], path["high"][step]) == pytest.approx(merged.pber_interval(), abs=1e-9)
+        assert (path["low"][step], path["high"][step]) == pytest.approx(
+            merged.pber_interval(), abs=1e-9
+        )
         assert path["limit"][step] == pytest.approx(limit.matrix.merge(groups).pber, abs=1e-12)
     assert path["pber"][-1] == 0
     assert cs.summarise(estimated(2))["merge_path"] is None  # two classes have nothing to merge
@@ -84,12 +107,18 @@ def test_every_step_of_the_merge_path_has_the_pber_of_its_merged_matrix_now_and_
 def test_many_classes_are_kept_small_and_the_totals_stay_those_of_all():
     cm = cs.CollisionMatrix(*planted(300, sharpness=6))
     summary = cs.summarise(cm)
-    assert (summary["complete"], summary["n_classes"], summary["pber"]["value"]) == (False, 300, cm.pber)
+    assert (summary["complete"], summary["n_classes"], summary["pber"]["value"]) == (
+        False,
+        300,
+        cm.pber,
+    )
     assert len(summary["classes"]) == len(summary["matrix"]) == 101
     assert "too many" in summary["notes"][0]
     assert len(json.dumps(summary)) < 1_500_000
     shown = [int(name) for name in summary["classes"][:-1]]
-    np.testing.assert_allclose(np.array(summary["matrix"])[:-1, :-1], cm.matrix[np.ix_(shown, shown)], rtol=1e-12)
+    np.testing.assert_allclose(
+        np.array(summary["matrix"])[:-1, :-1], cm.matrix[np.ix_(shown, shown)], rtol=1e-12
+    )
     path = summary["merge_path"]
     groups = [[shown[i] for i in group] for group in replay(path, 101, 20) if group != [100]]
     assert path["pber"][20] == pytest.approx(cm.merge(groups).pber, abs=1e-12)
@@ -104,11 +133,16 @@ def test_the_limit_of_a_model_is_found_and_told_with_its_curve():
     summary = cs.summarise(model, y=codes)
     assert summary["limit"]["curve"]["pber"] == limit.curve["pber"].tolist()
     assert (summary["limit"]["low"], summary["limit"]["high"]) == limit.pber_interval()
-    np.testing.assert_allclose([c["draw_limit"] for c in summary["ceilings"]], np.diag(limit.matrix.matrix))
+    np.testing.assert_allclose(
+        [c["draw_limit"] for c in summary["ceilings"]], np.diag(limit.matrix.matrix)
+    )
     # The best guess is the recall of argmax p on held-out rows, another number than S_kk.
     found = [(P.argmax(axis=1) == codes)[codes == k].mean() for k in range(3)]
     np.testing.assert_allclose([c["best_guess"] for c in summary["ceilings"]], found)
-    assert re.search(r"are not learned yet; twice the rows would take off about [\d.]+\.$", summary["what_to_do"][0])
+    assert re.search(
+        r"are not learned yet; twice the rows would take off about [\d.]+\.$",
+        summary["what_to_do"][0],
+    )
     assert summary["limit"]["words"] in summary["headline"]
     hardly = cs.summarise(cm, limit=limit_like(cm, "hardly begun", reason="nothing is seen"))
     assert hardly["limit"]["band"] is None
@@ -117,8 +151,15 @@ def test_the_limit_of_a_model_is_found_and_told_with_its_curve():
 
 
 def test_sections_of_other_results_are_shown_as_they_are():
-    table = {"columns": ["column", EVIL], "rows": [["age", np.float64(0.25)], [EVIL, None], ["n", 3]]}
-    page = render(cs.summarise(estimated(2), sections=[{"title": "Columns", "sentences": [EVIL], "table": table}]))
+    table = {
+        "columns": ["column", EVIL],
+        "rows": [["age", np.float64(0.25)], [EVIL, None], ["n", 3]],
+    }
+    page = render(
+        cs.summarise(
+            estimated(2), sections=[{"title": "Columns", "sentences": [EVIL], "table": table}]
+        )
+    )
     assert '<a href="#section-1"><bdi>Columns</bdi></a>' in page
     assert re.search(r'<td class="number"><bdi>0.2500</bdi></td>', page)
     assert EVIL not in page
@@ -129,17 +170,25 @@ def test_rows_that_were_not_scored_are_left_out_and_the_others_keep_their_number
     y = np.array(["a", "b", "b", "a", "b", "b"])
     held_out = P.copy()
     held_out[0] = np.nan
-    model = SimpleNamespace(collision_matrix_=cs.collision_matrix_from_posteriors(P, y), posteriors_=held_out)
+    model = SimpleNamespace(
+        collision_matrix_=cs.collision_matrix_from_posteriors(P, y), posteriors_=held_out
+    )
     rows = cs.summarise(model, y=y)["ambiguous_rows"]
     assert (rows["n_rows"], rows["rows"][0]["label"]) == (5, "b")
     assert [row["index"] for row in rows["rows"]][:2] == [1, 4]
     assert [row["index"] for row in rows["suspects"]] == [5]
-    assert rows["suspects"][0]["posterior"][0] == {"class": "a", "probability": 0.98, "is_label": False}
+    assert rows["suspects"][0]["posterior"][0] == {
+        "class": "a",
+        "probability": 0.98,
+        "is_label": False,
+    }
 
 
 def test_raw_rows_are_shown_in_the_place_of_encoded_ones_and_columns_beyond_a_dozen_counted():
     P, codes = posteriors(2, 30, sharpness=0.3)
-    raw = pd.DataFrame({"town": [f"T{i}" for i in range(30)], "age": [None, *range(29)], EVIL: [0.1 + 0.2] * 30})
+    raw = pd.DataFrame(
+        {"town": [f"T{i}" for i in range(30)], "age": [None, *range(29)], EVIL: [0.1 + 0.2] * 30}
+    )
     for row in cs.summarise(P, np.zeros((30, 99)), codes, rows=raw)["ambiguous_rows"]["rows"]:
         town, age, evil = row["values"]
         assert town == ["town", f"T{row['index']}"]
@@ -158,7 +207,10 @@ def test_images_are_the_rows_themselves(shape):
     X = np.random.default_rng(0).integers(0, 256, (40, *shape)).astype(np.uint8)
     flat = cs.summarise(P, X.reshape(40, -1), codes, image_shape=shape)["ambiguous_rows"]["rows"]
     for row in flat:
-        image, content = X[row["index"]], base64.b64decode(row["image"].removeprefix("data:image/png;base64,"))
+        image, content = (
+            X[row["index"]],
+            base64.b64decode(row["image"].removeprefix("data:image/png;base64,")),
+        )
         shown = np.moveaxis(image, 0, -1) if len(image) == 3 else image
         np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(content))), shown)
     assert cs.summarise(P, X, codes)["ambiguous_rows"]["rows"] == flat
@@ -174,9 +226,13 @@ def test_a_model_without_held_out_posteriors_is_asked_about_the_rows():
     assert cs.summarise(model)["ambiguous_rows"] is None
     X, y = scenario_a(3).sample(90, 0)
     clf = cs.CollisionClassifier(members=["linear"], limit=False, cv=2, random_state=0).fit(X, y)
-    own, other = (cs.summarise(clf, part, y)["ambiguous_rows"] for part in (X, X[::-1]))  # as many rows, but others
+    own, other = (
+        cs.summarise(clf, part, y)["ambiguous_rows"] for part in (X, X[::-1])
+    )  # as many rows, but others
     assert (own["fresh"], other["fresh"]) == (False, True)
-    assert own["rows"][0]["index"] == 89 - other["rows"][0]["index"]  # known by their hashes, in any order
+    assert (
+        own["rows"][0]["index"] == 89 - other["rows"][0]["index"]
+    )  # known by their hashes, in any order
     assert cs.summarise(clf, X[:20], y[:20])["ambiguous_rows"]["n_rows"] == 20
 
 
@@ -184,11 +240,17 @@ def test_the_audit_is_that_of_the_package_without_a_limit_and_with_one():
     P, codes = posteriors(3, 600)
     constant = np.ones(600, dtype=int)
     limit = limit_like(cs.collision_matrix_from_posteriors(P, codes))
-    for known, says in ((None, "Not learned yet, or inherent"), (limit, "<dt>Not learned yet</dt>")):
+    for known, says in (
+        (None, "Not learned yet, or inherent"),
+        (limit, "<dt>Not learned yet</dt>"),
+    ):
         expected = cs.audit(P, None, codes, constant, limit=known)
         summary = cs.summarise(P, y=codes, y_pred=constant, limit=known)
         audit = summary["audit"]
-        assert all(audit[name] == getattr(expected, name) for name in ("error", "best", "fixable", "verdict"))
+        assert all(
+            audit[name] == getattr(expected, name)
+            for name in ("error", "best", "fixable", "verdict")
+        )
         assert (audit["inherent_interval"] is None) == (known is None)
         assert audit["verdict"] in summary["what_to_do"]
         assert says in render(summary)
@@ -196,14 +258,24 @@ def test_the_audit_is_that_of_the_package_without_a_limit_and_with_one():
 
 def test_the_shuffled_control_is_reported_and_one_that_was_not_run_has_its_cost_and_its_command():
     cm = estimated(3)
-    passed, failed = (cs.summarise(cm, control=ShuffledControl(cm, 0.02, 1.5, 2.4, good)) for good in (True, False))
+    passed, failed = (
+        cs.summarise(cm, control=ShuffledControl(cm, 0.02, 1.5, 2.4, good))
+        for good in (True, False)
+    )
     assert failed["what_to_do"][0].startswith("Do not act on these numbers yet")
     assert not any("Do not act" in line for line in passed["what_to_do"])
     assert "Failed." in render(failed)
-    model, about = SimpleNamespace(collision_matrix_=cm), {"command": "collidescope fit t.csv --label y", "seconds": 90}
+    model, about = (
+        SimpleNamespace(collision_matrix_=cm),
+        {"command": "collidescope fit t.csv --label y", "seconds": 90},
+    )
     for source, options, says in (
         (cm, {}, "takes the model"),
-        (model, {}, "as long as the fit took: `report(clf, X, y, control=clf.shuffled_control(X, y))`"),
+        (
+            model,
+            {},
+            "as long as the fit took: `report(clf, X, y, control=clf.shuffled_control(X, y))`",
+        ),
         (model, {"about": about}, "about 1.5 min: `collidescope fit t.csv --label y --control`"),
     ):
         assert says in cs.summarise(source, **options)["trust"]["control"]["words"]
@@ -211,17 +283,31 @@ def test_the_shuffled_control_is_reported_and_one_that_was_not_run_has_its_cost_
 
 def with_errors(S, n=10_000, stderr=0.001):
     S = np.array(S)
-    return cs.CollisionMatrix(S, stderr=np.full(S.shape, stderr), pber_stderr=stderr, counts=np.full(len(S), n))
+    return cs.CollisionMatrix(
+        S, stderr=np.full(S.shape, stderr), pber_stderr=stderr, counts=np.full(len(S), n)
+    )
 
 
 @pytest.mark.parametrize(
     ("cm", "about", "says"),
     [
         (with_errors(np.eye(3), stderr=0.0), {}, "^Nothing needs doing"),
-        (with_errors(PAIR), {}, r"Merge 0 and 1 .* from 13.3% to 0%.*`cs.consolidate\(cm, n_groups=2\)`"),
-        (with_errors(PAIR), {"command": "x", "saved": "my m.json"}, "`collidescope merge 'my m.json' --groups 2`"),
+        (
+            with_errors(PAIR),
+            {},
+            r"Merge 0 and 1 .* from 13.3% to 0%.*`cs.consolidate\(cm, n_groups=2\)`",
+        ),
+        (
+            with_errors(PAIR),
+            {"command": "x", "saved": "my m.json"},
+            "`collidescope merge 'my m.json' --groups 2`",
+        ),
         (with_errors(np.full((6, 6), 0.04) + 0.76 * np.eye(6)), {}, "^No single pair dominates"),
-        (with_errors([[0.8, 0.2], [0.2, 0.8]]), {}, "^With two classes there is nothing to merge. To tell 0 from 1"),
+        (
+            with_errors([[0.8, 0.2], [0.2, 0.8]]),
+            {},
+            "^With two classes there is nothing to merge. To tell 0 from 1",
+        ),
         (with_errors(PAIR, stderr=0.2), {}, "^More rows would make this surer"),
         (with_errors(PAIR, n=12), {}, "Gather more of 0, 1, 2: fewer than 30 rows"),
         (cs.CollisionMatrix(*blocks((2, 2))), {}, "^Read with care: S is nearly singular"),
@@ -238,7 +324,9 @@ def test_labels_that_look_wrong_are_to_be_checked_where_chance_does_not_explain_
     assert "looks wrong" not in " ".join(cs.summarise(sure, y=y)["what_to_do"])
     y[0] = "b"
     said = cs.summarise(sure, y=y)["what_to_do"]
-    assert said[0].startswith("One row carries a label that looks wrong, where chance explains about none")
+    assert said[0].startswith(
+        "One row carries a label that looks wrong, where chance explains about none"
+    )
     # The same stray label is no news where one row in twenty strays by itself.
     summary = cs.summarise(np.where(sure > 0.5, 0.95, 0.05), y=y)
     assert summary["ambiguous_rows"]["n_suspect"] == 1
@@ -270,7 +358,9 @@ def odd():
     classes = np.array(ODD_NAMES, dtype=object)
     y = classes[codes]
     cm = cs.collision_matrix_from_posteriors(P, y, classes=classes)
-    rows = pd.DataFrame({name: [name] * 300 for name in ODD_NAMES if "half" not in name})  # pandas refuses halves
+    rows = pd.DataFrame(
+        {name: [name] * 300 for name in ODD_NAMES if "half" not in name}
+    )  # pandas refuses halves
     options = {"title": EVIL, "notes": [EVIL, "</style>"], "rows": rows, "limit": limit_like(cm)}
     options["about"] = {"file": EVIL, "label": EVIL, "columns": [EVIL], "command": EVIL}
     model = SimpleNamespace(collision_matrix_=cm, posteriors_=P)
@@ -284,18 +374,30 @@ def test_no_name_or_value_becomes_markup_the_page_loads_nothing_and_its_policy_k
     assert EVIL not in page
     assert [reader.tags.count(tag) for tag in ("script", "style", "b")] == [3, 1, 0]
     assert not [name for name, _ in reader.attributes if name.startswith("on")]
-    loads = [value for name, value in reader.attributes if name in ("src", "href", "action", "srcset", "poster")]
+    loads = [
+        value
+        for name, value in reader.attributes
+        if name in ("src", "href", "action", "srcset", "poster")
+    ]
     assert all(value.startswith(("#", "data:image/png;base64,")) for value in loads)
     assert json.loads(reader.scripts[0]) == summary
     policy = next(value for _, value in reader.attributes if "default-src" in str(value))
-    hashes = [base64.b64encode(hashlib.sha256(s.encode()).digest()).decode() for s in reader.scripts[1:]]
-    assert policy.startswith("default-src 'none'; script-src " + " ".join(f"'sha256-{h}'" for h in hashes) + ";")
+    hashes = [
+        base64.b64encode(hashlib.sha256(s.encode()).digest()).decode() for s in reader.scripts[1:]
+    ]
+    assert policy.startswith(
+        "default-src 'none'; script-src " + " ".join(f"'sha256-{h}'" for h in hashes) + ";"
+    )
     assert "unsafe-eval" not in policy
 
 
 def test_a_picture_is_data_of_a_known_kind_or_refused():
     summary = copy.deepcopy(odd()[0])
-    for image in ("https://example.com/x.png", "data:text/html;base64,AA", "data:image/svg+xml;base64,AA"):
+    for image in (
+        "https://example.com/x.png",
+        "data:text/html;base64,AA",
+        "data:image/svg+xml;base64,AA",
+    ):
         summary["ambiguous_rows"]["rows"][0]["image"] = image
         with pytest.raises(ValueError, match=r"rows\[0\].image must be a picture as a data: URI"):
             check_summary(summary)

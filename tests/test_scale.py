@@ -21,8 +21,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import collidescope as cs
 from collidescope.datasets import scenario_a
-from collidescope.estimate import accumulate
 from collidescope.folds import WorkerError
+from collidescope.onestep import accumulate
 from collidescope.pairwise.pairs import BalancedPairLoss
 from collidescope.scale import _dask
 from collidescope.scale.sources import posterior_batches
@@ -72,7 +72,9 @@ def loader(X, y):
 
 def in_two_files(folder, X, y):
     parquet(folder, X[:400], y[:400], "1.parquet")
-    frame(X[400:], y[400:])[["label", "x3", "x2", "x1", "x0"]].to_parquet(folder / "2.parquet")  # in another order
+    frame(X[400:], y[400:])[["label", "x3", "x2", "x1", "x0"]].to_parquet(
+        folder / "2.parquet"
+    )  # in another order
     return folder
 
 
@@ -83,7 +85,10 @@ def chunks_of_csv(folder, X, y):
 
 SOURCES = {
     "generator": (lambda folder, X, y: batches(X.astype(float), list(y)), None),
-    "frames and series": (lambda folder, X, y: batches(frame(X, y).drop(columns="label"), pd.Series(y)), None),
+    "frames and series": (
+        lambda folder, X, y: batches(frame(X, y).drop(columns="label"), pd.Series(y)),
+        None,
+    ),
     "frames": (lambda folder, X, y: (frame(X, y)[k : k + 300] for k in (0, 300, 600)), "label"),
     "parquet": (parquet, "label"),
     "folder": (in_two_files, "label"),
@@ -102,7 +107,9 @@ def test_every_source_gives_the_rows_and_labels_of_the_whole(rows, here, name):
     assert np.array_equal(labels, y)
 
 
-def test_a_loader_images_and_chosen_columns_come_as_they_are_asked_for_and_are_fitted_as_in_memory(rows, here):
+def test_a_loader_images_and_chosen_columns_come_as_they_are_asked_for_and_are_fitted_as_in_memory(
+    rows, here
+):
     X, y = rows
     found, codes = cs.spool(loader(X, y))
     assert np.array_equal(found, X)
@@ -152,7 +159,9 @@ print(os.path.exists(name), os.path.exists(kept.filename))
 
 def test_temporary_files_go_with_their_last_view_or_the_process_and_not_with_a_fork_of_it(here):
     environment = os.environ | {"TMPDIR": str(here)}
-    done = subprocess.run([sys.executable, "-c", TEMPORARY], env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", TEMPORARY], env=environment, capture_output=True, text=True
+    )
     assert done.stdout.split() == ["True", "4.0", "False", "True"], done.stderr
     assert list(here.iterdir()) == []
 
@@ -161,19 +170,39 @@ GOOD = (np.ones((3, 2)), ["a", "b", "a"])
 TABLE = pd.DataFrame({"x": [1.0, 2.0], "colour": ["red", "blue"], "label": ["a", "b"]})
 REFUSED = [
     ([], {}, "source holds no rows"),
-    ([GOOD, ([[1, np.nan]], ["a"])], {}, "batch 1 of source, from row 3: x must be finite, got nan in row 3, column 1"),
-    ([([[1e300, 0.0]], ["a"])], {}, r"1e\+300 in row 0, column 0, beyond what float32 holds: pass dtype='float64'"),
-    ([GOOD, (np.ones((3, 4)), ["a"] * 3)], {}, r"batch 1 .* rows of shape \(4,\), those before have \(2,\)"),
+    (
+        [GOOD, ([[1, np.nan]], ["a"])],
+        {},
+        "batch 1 of source, from row 3: x must be finite, got nan in row 3, column 1",
+    ),
+    (
+        [([[1e300, 0.0]], ["a"])],
+        {},
+        r"1e\+300 in row 0, column 0, beyond what float32 holds: pass dtype='float64'",
+    ),
+    (
+        [GOOD, (np.ones((3, 4)), ["a"] * 3)],
+        {},
+        r"batch 1 .* rows of shape \(4,\), those before have \(2,\)",
+    ),
     ([(np.ones((3, 2)), ["a"] * 4)], {}, "x and y must have the same number of rows, got 3 and 4"),
     ([(np.ones((3, 2)), ["a", None, "b"])], {}, r"y has 1 missing labels \(first at row 1\)"),
-    ([GOOD, (np.ones((2, 2)), [1, 0])], {}, "batch 1 .* labels that are numbers, those before are text"),
+    (
+        [GOOD, (np.ones((2, 2)), [1, 0])],
+        {},
+        "batch 1 .* labels that are numbers, those before are text",
+    ),
     ([(np.ones(3), ["a"] * 3)], {}, r"of shape \(n, d\) or more, got shape \(3,\)"),
     ([([["red", "1"]], ["a"])], {}, "x must hold numbers, got list of dtype"),
     ([np.ones((3, 2))], {}, r"must be a pair \(x, y\), got ndarray"),
     ([TABLE], {}, "target must name the column"),
     ([TABLE], {"target": "label"}, r"batch 0 .*column 'colour' holds (str|object), not numbers"),
     ([TABLE[["x"]].assign(y=1), TABLE[["x"]]], {"target": "y"}, r"batch 1 .*it has no column 'y'"),
-    ([GOOD], {"target": "label"}, "target names a column of a file or DataFrame, but the batch is a tuple"),
+    (
+        [GOOD],
+        {"target": "label"},
+        "target names a column of a file or DataFrame, but the batch is a tuple",
+    ),
     ([GOOD], {"columns": ["x"]}, "columns and target go together"),
     (np.ones((3, 2)), {}, "source must be a file or an iterable.*in memory needs no spool"),
     ("file", {}, "target must name the column of labels"),
@@ -181,7 +210,11 @@ REFUSED = [
     ("file", {"target": "label"}, "column 'colour' holds .*string.*TableClassifier"),
     ("file", {"target": "label", "columns": ["x", "label"]}, "columns must not hold the target"),
     ("file", {"target": "label", "columns": "x"}, "columns must be a list"),
-    ("file", {"target": "label", "columns": ["x"], "dtype": "int8"}, "dtype must be one of 'float32', 'float64'"),
+    (
+        "file",
+        {"target": "label", "columns": ["x"], "dtype": "int8"},
+        "dtype must be one of 'float32', 'float64'",
+    ),
     ("file", {"target": "label", "columns": ["x"], "batch_size": 0}, "batch_size"),
     ("file", {"target": "label", "columns": ["x"], "folder": 3}, "folder must be the name"),
 ]
@@ -196,9 +229,17 @@ def test_what_is_not_as_it_should_be_is_refused_and_leaves_nothing(here, source,
 
 
 def test_gaps_and_damage_in_a_file_are_said_by_name(rows, here):
-    table = pa.table({"x": pa.array([1, 2, None, 4]), "flag": pa.array([True, False, True, True]), "y": list("abab")})
+    table = pa.table(
+        {
+            "x": pa.array([1, 2, None, 4]),
+            "flag": pa.array([True, False, True, True]),
+            "y": list("abab"),
+        }
+    )
     pq.write_table(table, here / "t.parquet", row_group_size=2)
-    with pytest.raises(ValueError, match=r"batch 1 of source, from row 2: .* got nan in row 2, column 'x'"):
+    with pytest.raises(
+        ValueError, match=r"batch 1 of source, from row 2: .* got nan in row 2, column 'x'"
+    ):
         cs.spool(here / "t.parquet", "y", batch_size=2)
     X, _ = cs.spool(here / "t.parquet", "y", columns=["flag"])
     assert X.ravel().tolist() == [1, 0, 1, 1]
@@ -216,7 +257,9 @@ def test_gaps_and_damage_in_a_file_are_said_by_name(rows, here):
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(CUT), RuntimeError(CUT), FULL], ids=str)
-def test_a_source_that_fails_or_a_full_disk_is_heard_and_leaves_nothing(rows, here, monkeypatch, error):
+def test_a_source_that_fails_or_a_full_disk_is_heard_and_leaves_nothing(
+    rows, here, monkeypatch, error
+):
     def fail(*_):
         raise error
 
@@ -251,7 +294,9 @@ print(next(line.split()[1] for line in open("/proc/self/status") if line.startsw
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_memory_of_a_spool_does_not_grow_with_the_rows(here):
     command, environment = [sys.executable, "-c", SPOOL_MEMORY], os.environ | {"TMPDIR": str(here)}
-    used = [1024 * int(subprocess.check_output([*command, str(n)], env=environment)) for n in (10, 110)]
+    used = [
+        1024 * int(subprocess.check_output([*command, str(n)], env=environment)) for n in (10, 110)
+    ]
     assert used[1] - used[0] < 0.2 * 100 * 20_000 * 25 * 4  # a fifth of what the rows take
 
 
@@ -272,7 +317,9 @@ def test_chunks_of_any_kind_give_the_s_of_the_whole_and_a_bad_one_is_named(strea
     whole = cs.collision_matrix_from_posteriors(P, y)
     assert_same(accumulate(batches(P, y, 700), NAMES), whole)
     weighted = ((P[k::3], y[k::3], w[k::3]) for k in range(3))
-    assert_same(accumulate(weighted, NAMES), cs.collision_matrix_from_posteriors(P, y, sample_weight=w))
+    assert_same(
+        accumulate(weighted, NAMES), cs.collision_matrix_from_posteriors(P, y, sample_weight=w)
+    )
     assert np.allclose(accumulate(loader(P, y), [0, 1, 2]).matrix, whole.matrix, atol=1e-10)
     unlabelled = accumulate((p for p, _ in batches(P, y, 700)), NAMES)
     assert np.allclose(unlabelled.matrix, cs.collision_matrix_from_posteriors(P).matrix, atol=1e-10)
@@ -287,7 +334,11 @@ def test_chunks_of_any_kind_give_the_s_of_the_whole_and_a_bad_one_is_named(strea
 def test_parquet_is_accumulated_batch_by_batch(stream, tmp_path):
     P, y, _ = stream
     whole, path = cs.collision_matrix_from_posteriors(P, y), tmp_path / "p.parquet"
-    pq.write_table(pa.table({name: P[:, k] for k, name in enumerate(NAMES)} | {"label": y}), path, row_group_size=500)
+    pq.write_table(
+        pa.table({name: P[:, k] for k, name in enumerate(NAMES)} | {"label": y}),
+        path,
+        row_group_size=500,
+    )
     assert_same(accumulate(posterior_batches(path, "label", batch_size=300), NAMES), whole)
     assert_same(accumulate(posterior_batches(tmp_path, "label"), NAMES), whole)
     turned = accumulate(posterior_batches(path, "label", columns=NAMES[::-1]), NAMES[::-1])
@@ -304,24 +355,39 @@ def test_parquet_is_accumulated_batch_by_batch(stream, tmp_path):
 def test_dask_arrays_are_accumulated_where_they_are(stream):
     P, y, w = stream
     empty = da.from_array(P[:0], chunks=(1, 3))  # a block without rows adds nothing
-    lazy_P, lazy_y = da.concatenate([empty, da.from_array(P, chunks=(700, 2))]), da.from_array(y, chunks=450)
+    lazy_P, lazy_y = (
+        da.concatenate([empty, da.from_array(P, chunks=(700, 2))]),
+        da.from_array(y, chunks=450),
+    )
     whole = cs.collision_matrix_from_posteriors(P, y)
     assert_same(cs.collision_matrix_from_posteriors(lazy_P, lazy_y), whole)
-    weighted = cs.collision_matrix_from_posteriors(lazy_P, lazy_y, sample_weight=da.from_array(w, chunks=3000))
+    weighted = cs.collision_matrix_from_posteriors(
+        lazy_P, lazy_y, sample_weight=da.from_array(w, chunks=3000)
+    )
     assert_same(weighted, cs.collision_matrix_from_posteriors(P, y, sample_weight=w))
     uniform = cs.collision_matrix_from_posteriors(lazy_P, lazy_y, priors="uniform")
     assert_same(uniform, cs.collision_matrix_from_posteriors(P, y, priors="uniform"))
-    assert_same(cs.collision_matrix_from_posteriors(lazy_P), cs.collision_matrix_from_posteriors(P))  # classes 0, 1, 2
+    assert_same(
+        cs.collision_matrix_from_posteriors(lazy_P), cs.collision_matrix_from_posteriors(P)
+    )  # classes 0, 1, 2
 
 
-def test_dask_frames_are_accumulated_by_partition_whatever_the_partitions_of_their_columns(stream, tmp_path):
+def test_dask_frames_are_accumulated_by_partition_whatever_the_partitions_of_their_columns(
+    stream, tmp_path
+):
     """Dask reads one column of a file in fewer partitions than ten: the two were once refused as not matching."""
     P, y, w = stream
-    frame = pd.DataFrame(np.repeat(P, 20, axis=0), columns=NAMES).assign(label=np.repeat(y, 20), w=np.repeat(w, 20))
+    frame = pd.DataFrame(np.repeat(P, 20, axis=0), columns=NAMES).assign(
+        label=np.repeat(y, 20), w=np.repeat(w, 20)
+    )
     frame.to_parquet(tmp_path / "p.parquet", row_group_size=3000)
     table = dd.read_parquet(tmp_path / "p.parquet", split_row_groups=2)
-    found = cs.collision_matrix_from_posteriors(table[NAMES], table["label"], sample_weight=table["w"])
-    whole = cs.collision_matrix_from_posteriors(frame[NAMES], frame["label"], sample_weight=frame["w"], classes=NAMES)
+    found = cs.collision_matrix_from_posteriors(
+        table[NAMES], table["label"], sample_weight=table["w"]
+    )
+    whole = cs.collision_matrix_from_posteriors(
+        frame[NAMES], frame["label"], sample_weight=frame["w"], classes=NAMES
+    )
     assert_same(found, whole)
 
 
@@ -335,7 +401,10 @@ def test_a_fitted_classifier_goes_over_dask_collections_in_one_pass():
     assert_same(cs.estimate_collisions(model, lazy, lazy_y, cv="prefit"), whole)
     table = dd.from_pandas(pd.DataFrame(new).assign(label=labels), npartitions=4)
     model.fit(pd.DataFrame(X), y)
-    assert_same(cs.estimate_collisions(model, table.drop(columns="label"), table["label"], cv="prefit"), whole)
+    assert_same(
+        cs.estimate_collisions(model, table.drop(columns="label"), table["label"], cv="prefit"),
+        whole,
+    )
 
 
 def test_dask_collections_that_do_not_match_are_refused(stream):
@@ -343,11 +412,16 @@ def test_dask_collections_that_do_not_match_are_refused(stream):
     for labels, message in (
         (y, "y must be a Dask collection"),
         (da.from_array(y[:-1]), "P and y must have the same number of rows"),
-        (dd.from_pandas(pd.Series(y), npartitions=1), "must both be Dask arrays or both Dask DataFrames"),
+        (
+            dd.from_pandas(pd.Series(y), npartitions=1),
+            "must both be Dask arrays or both Dask DataFrames",
+        ),
     ):
         with pytest.raises(ValueError, match=message):
             cs.collision_matrix_from_posteriors(lazy, labels)
-    table = dd.from_pandas(pd.DataFrame(P, columns=["a", "b", _dask.MORE_COLUMNS[0]]), npartitions=1)
+    table = dd.from_pandas(
+        pd.DataFrame(P, columns=["a", "b", _dask.MORE_COLUMNS[0]]), npartitions=1
+    )
     with pytest.raises(ValueError, match="P must not have a column called"):
         cs.collision_matrix_from_posteriors(table, table["a"])
     with pytest.raises(ValueError, match="cv must be 'prefit'"):
@@ -366,7 +440,12 @@ def test_dask_collections_that_do_not_match_are_refused(stream):
 def cluster():
     """Two worker processes, which joblib is told to use; a task may kill one of them and no more."""
     distributed, dask = pytest.importorskip("distributed"), pytest.importorskip("dask")
-    options = {"n_workers": 2, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
+    options = {
+        "n_workers": 2,
+        "threads_per_worker": 1,
+        "processes": True,
+        "dashboard_address": None,
+    }
     with (
         dask.config.set({"distributed.scheduler.allowed-failures": 1}),
         distributed.LocalCluster(**options) as local,
@@ -381,19 +460,25 @@ def test_folds_and_replicates_on_a_cluster_are_those_of_one_process(cluster):
     X, y = scenario_a(3).sample(300, 0)
 
     def replicate(seed, n_jobs=None):
-        clf = cs.CollisionClassifier(members=["linear"], limit=False, cv=2, random_state=seed, n_jobs=n_jobs)
+        clf = cs.CollisionClassifier(
+            members=["linear"], limit=False, cv=2, random_state=seed, n_jobs=n_jobs
+        )
         return clf.fit(X, y).collision_matrix_.matrix
 
     alone = [replicate(seed) for seed in range(2)]
     assert np.allclose(replicate(0, n_jobs=-1), alone[0], rtol=0, atol=1e-6)
     spread = joblib.Parallel()(joblib.delayed(replicate)(seed) for seed in range(2))
     assert np.allclose(spread, alone, rtol=0, atol=1e-6)
-    spread, expected = (cs.estimate_collisions(LogisticRegression(), X, y, cv=2, n_jobs=n) for n in (-1, None))
+    spread, expected = (
+        cs.estimate_collisions(LogisticRegression(), X, y, cv=2, n_jobs=n) for n in (-1, None)
+    )
     assert_same(spread, expected)
 
 
 @pytest.mark.slow
-def test_what_a_dying_worker_had_is_done_by_another_and_given_up_when_that_dies_too(cluster, stream, tmp_path):
+def test_what_a_dying_worker_had_is_done_by_another_and_given_up_when_that_dies_too(
+    cluster, stream, tmp_path
+):
     """joblib's own way to Dask never returned once a task had been given up."""
 
     def die_once(name):
@@ -403,7 +488,9 @@ def test_what_a_dying_worker_had_is_done_by_another_and_given_up_when_that_dies_
             return
         os._exit(9)
 
-    class Dying(LogisticRegression):  # local, so that workers get its code and need not import this module
+    class Dying(
+        LogisticRegression
+    ):  # local, so that workers get its code and need not import this module
         def fit(self, X, y):
             if self.C == 1:
                 die_once("fold")
@@ -417,7 +504,9 @@ def test_what_a_dying_worker_had_is_done_by_another_and_given_up_when_that_dies_
 
     P, labels, _ = stream
     lazy = da.from_array(P, chunks=(500, 3)).map_blocks(dying, meta=P[:0])
-    found = cs.collision_matrix_from_posteriors(lazy, da.from_array(labels, chunks=500), classes=NAMES)
+    found = cs.collision_matrix_from_posteriors(
+        lazy, da.from_array(labels, chunks=500), classes=NAMES
+    )
     assert_same(found, cs.collision_matrix_from_posteriors(P, labels))
     X, y = scenario_a(3).sample(300, 0)
     expected = cs.estimate_collisions(LogisticRegression(), X, y, cv=2)
@@ -457,10 +546,14 @@ def test_rows_are_sent_again_when_a_worker_died_meanwhile(monkeypatch):
     monkeypatch.setattr(_dask, "PAUSE", 0)
     for client in (ForgetfulClient(2, 0), ForgetfulClient(0, 2)):
         asked = []
-        assert list(_dask.results(client, lambda number, asked=asked: asked.append(number) or number, 3)) == [0, 1, 2]
+        assert list(
+            _dask.results(client, lambda number, asked=asked: asked.append(number) or number, 3)
+        ) == [0, 1, 2]
         assert asked == [0, 1, 2]
     for client in (ForgetfulClient(3, 0), ForgetfulClient(0, 3)):
-        with pytest.raises(BrokenExecutor, match=r"Dask gave a call up: (already forgotten|Stream is closed)"):
+        with pytest.raises(
+            BrokenExecutor, match=r"Dask gave a call up: (already forgotten|Stream is closed)"
+        ):
             list(_dask.results(client, abs, 3))
 
 
@@ -498,9 +591,17 @@ dist.destroy_process_group()
 def test_two_processes_find_the_s_of_one_and_pairs_across_them_its_gradient(tmp_path):
     X, y = scenario_a(3).sample(300, 0)
     model = torch.nn.Linear(4, 3)
-    torch.save({"X": X, "y": y, "models": MODELS, "state": model.state_dict()}, tmp_path / "given.pt")
-    command, environment = [sys.executable, "-c", FIT, str(tmp_path)], os.environ | {"OMP_NUM_THREADS": "1"}
-    started = [subprocess.Popen([*command, str(rank)], env=environment, stderr=subprocess.PIPE) for rank in (0, 1)]
+    torch.save(
+        {"X": X, "y": y, "models": MODELS, "state": model.state_dict()}, tmp_path / "given.pt"
+    )
+    command, environment = (
+        [sys.executable, "-c", FIT, str(tmp_path)],
+        os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    started = [
+        subprocess.Popen([*command, str(rank)], env=environment, stderr=subprocess.PIPE)
+        for rank in (0, 1)
+    ]
     for process in started:
         _, said = process.communicate(timeout=300)
         assert process.returncode == 0, said[-2000:]

@@ -7,19 +7,24 @@ from collidescope import collision_matrix_from_posteriors
 from collidescope.datasets import GaussianProblem
 from collidescope.equations.projection import balance, project
 from collidescope.equations.shrinkage import one_step_share, plug_in_and_one_step, with_pber
-from collidescope.estimate import labelled_moments, shrunk_collision_matrix
+from collidescope.onestep import labelled_moments, shrunk_collision_matrix
 from helpers import mean_tvd, random_posteriors, tempered
 
 
 @pytest.mark.parametrize(("priors", "power"), [("uniform", 1.0), ("empirical", 1.15)])
-def test_with_many_classes_the_error_is_lower_the_pber_that_of_one_step_and_intervals_cover(priors, power):
+def test_with_many_classes_the_error_is_lower_the_pber_that_of_one_step_and_intervals_cover(
+    priors, power
+):
     problem = GaussianProblem(1.5 * np.random.default_rng(0).standard_normal((30, 4)))
     truth = problem.collision_matrix()
     rng, found = np.random.default_rng(0), []
     for _ in range(6):
         X, y = problem.sample(3000, rng)
         P = tempered(problem.posteriors(X), power)
-        one_step, cm = (f(P, y, priors=priors) for f in (collision_matrix_from_posteriors, shrunk_collision_matrix))
+        one_step, cm = (
+            f(P, y, priors=priors)
+            for f in (collision_matrix_from_posteriors, shrunk_collision_matrix)
+        )
         assert cm.pber == pytest.approx(one_step.pber, abs=1e-12)
         (low, high), (least, most) = cm.interval(), cm.pber_interval()
         inside = ((low <= truth.matrix) & (truth.matrix <= high)).mean()
@@ -60,7 +65,9 @@ def test_the_two_estimates_and_the_variance_of_their_difference_are_the_sums_wri
         found = plug_in_and_one_step(labelled_moments(P, codes, given_weights, k))
         tolerance = {"rtol": 1e-4, "atol": 1e-6} if k > 100 else {"rtol": 1e-9, "atol": 1e-15}
         for ours, expected in zip(found, two_estimates(P, codes, v / v.sum()), strict=True):
-            assert np.allclose(ours, np.maximum(expected, 0) if ours is found[2] else expected, **tolerance)
+            assert np.allclose(
+                ours, np.maximum(expected, 0) if ours is found[2] else expected, **tolerance
+            )
 
 
 @pytest.mark.parametrize("size", [1e-4, 1e-3])
@@ -89,7 +96,9 @@ def test_uneven_noise_has_fewer_independent_entries_and_too_few_keep_the_one_ste
 
 
 @pytest.mark.parametrize("priors", ["empirical", "uniform"])
-def test_the_result_is_the_scaled_plug_in_and_its_share_of_the_difference_at_the_wanted_priors(priors):
+def test_the_result_is_the_scaled_plug_in_and_its_share_of_the_difference_at_the_wanted_priors(
+    priors,
+):
     rng = np.random.default_rng(6)
     k = 30
     P, codes = random_posteriors(rng, 3000, k, sharpness=3.0)
@@ -115,7 +124,9 @@ def test_the_result_is_the_scaled_plug_in_and_its_share_of_the_difference_at_the
         assert np.array_equal(getattr(cm, name), getattr(plain, name))
     assert (cm.info["method"], cm.info["moved"]) == ("one-step, shrunk", plain.info["moved"])
     assert cm.balance_gap < 1e-12
-    grouped = shrunk_collision_matrix(P, codes, priors=priors, sample_weight=w, groups=np.arange(3000) // 10)
+    grouped = shrunk_collision_matrix(
+        P, codes, priors=priors, sample_weight=w, groups=np.arange(3000) // 10
+    )
     assert grouped.n_units == 300
 
 
@@ -129,5 +140,7 @@ def test_a_matrix_is_moved_to_a_pber_within_the_possible_ones():
         assert moved.sum(axis=1) == pytest.approx(priors)
         assert moved.min() >= 0
         assert np.linalg.eigvalsh(moved)[0] > -1e-12
-    assert with_pber(B, priors, 0.99) == pytest.approx(np.outer(priors, priors))  # no more than nothing but chance
+    assert with_pber(B, priors, 0.99) == pytest.approx(
+        np.outer(priors, priors)
+    )  # no more than nothing but chance
     assert with_pber(np.diag(priors), priors, 0.0) == pytest.approx(np.diag(priors))

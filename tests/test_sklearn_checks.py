@@ -20,10 +20,14 @@ TINY = {"members": ["linear"], "limit": False, "cv": 2, "random_state": 0}
 pytestmark = pytest.mark.filterwarnings("ignore::collidescope.CollisionWarning")
 
 BY_ROW = "folds, splits and batches are drawn by row: a row of weight 2 and the row twice give different draws"
-EXPECTED_FAILURES = {f"check_sample_weight_equivalence_on_{kind}_data": BY_ROW for kind in ("dense", "sparse")}
+EXPECTED_FAILURES = {
+    f"check_sample_weight_equivalence_on_{kind}_data": BY_ROW for kind in ("dense", "sparse")
+}
 
 
-@parametrize_with_checks([CollisionClassifier(**TINY)], expected_failed_checks=lambda _: EXPECTED_FAILURES)
+@parametrize_with_checks(
+    [CollisionClassifier(**TINY)], expected_failed_checks=lambda _: EXPECTED_FAILURES
+)
 def test_scikit_learns_own_checks_pass(estimator, check):
     check(estimator)
 
@@ -41,7 +45,9 @@ def test_a_pipeline_and_a_grid_search_over_members_find_what_a_single_fit_finds(
     assert len(search.cv_results_["params"]) == 2
     assert (search.cv_results_["mean_test_score"] > -np.log(3)).all()
     members = search.best_params_["collisionclassifier__members"]
-    chosen = CollisionClassifier(**(TINY | {"members": members})).fit(StandardScaler().fit_transform(X), y)
+    chosen = CollisionClassifier(**(TINY | {"members": members})).fit(
+        StandardScaler().fit_transform(X), y
+    )
     best = search.best_estimator_[-1]
     assert np.array_equal(best.collision_matrix_.matrix, chosen.collision_matrix_.matrix)
 
@@ -64,15 +70,22 @@ def test_a_clone_a_dataframe_or_float32_gives_what_an_array_gives(data):
     plain = CollisionClassifier(**TINY).fit(X, y)
     assert np.array_equal(clone(plain).fit(X, y).posteriors_, plain.posteriors_)
     frame = pd.DataFrame(X, columns=list("abcd"))
-    assert np.array_equal(CollisionClassifier(**TINY).fit(frame, pd.Series(y)).posteriors_, plain.posteriors_)
+    assert np.array_equal(
+        CollisionClassifier(**TINY).fit(frame, pd.Series(y)).posteriors_, plain.posteriors_
+    )
     narrow = CollisionClassifier(**TINY).fit(X.astype(np.float32), y)
-    assert narrow.collision_matrix_.matrix == pytest.approx(plain.collision_matrix_.matrix, abs=1e-4)
+    assert narrow.collision_matrix_.matrix == pytest.approx(
+        plain.collision_matrix_.matrix, abs=1e-4
+    )
 
 
 @pytest.mark.parametrize("container", [sp.csr_array, sp.csc_matrix])
 def test_sparse_input_equals_dense_input(data, container):
     X, y = data
     X = np.where(np.abs(X) > 0.7, X, 0.0)
-    dense, sparse = CollisionClassifier(**TINY).fit(X, y), CollisionClassifier(**TINY).fit(container(X), y)
+    dense, sparse = (
+        CollisionClassifier(**TINY).fit(X, y),
+        CollisionClassifier(**TINY).fit(container(X), y),
+    )
     assert np.array_equal(sparse.collision_matrix_.matrix, dense.collision_matrix_.matrix)
     assert np.array_equal(sparse.predict_proba(container(X)), dense.predict_proba(X))

@@ -10,8 +10,18 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import nn
 
-from collidescope import AdaptiveSampler, CollisionMatrix, active_learning_score, collision_matrix_from_posteriors
-from collidescope.applications import bayes_confusion, choose_smoothing, smooth_labels, smoothing_matrix
+from collidescope import (
+    AdaptiveSampler,
+    CollisionMatrix,
+    active_learning_score,
+    collision_matrix_from_posteriors,
+)
+from collidescope.applications import (
+    bayes_confusion,
+    choose_smoothing,
+    smooth_labels,
+    smoothing_matrix,
+)
 from collidescope.applications.smoothing_loss import SmoothedCrossEntropy
 from collidescope.applications.training import MEMORY
 from collidescope.datasets import GaussianProblem, imbalanced, with_label_noise
@@ -46,7 +56,9 @@ def test_the_loss_is_the_cross_entropy_against_soft_targets_which_travel_with_th
     logits, labels = torch.randn(30, 5, generator=generator), torch.arange(30) % 5
     for strength in (0, 0.15):
         uniform = nn.functional.cross_entropy(logits, labels, label_smoothing=strength)
-        assert torch.allclose(SmoothedCrossEntropy(np.full((5, 5), 0.2), strength)(logits, labels), uniform)
+        assert torch.allclose(
+            SmoothedCrossEntropy(np.full((5, 5), 0.2), strength)(logits, labels), uniform
+        )
     loss, other = SmoothedCrossEntropy(CM, 0.2), SmoothedCrossEntropy(np.eye(4), 0.2)
     assert not list(loss.parameters())
     other.load_state_dict(loss.state_dict())
@@ -76,7 +88,9 @@ def test_noisy_labels_ask_for_smoothing_and_losses_are_those_of_weighted_copies_
     total = 0.0
     for train, test in StratifiedKFold(2, shuffle=True, random_state=5).split(X, y):
         weights = smooth_labels(y[train], cm, 0.5).ravel()
-        model = LogisticRegression().fit(np.repeat(X[train], 2, axis=0), np.tile([0, 1], len(train)), weights)
+        model = LogisticRegression().fit(
+            np.repeat(X[train], 2, axis=0), np.tile([0, 1], len(train)), weights
+        )
         total += -np.log(model.predict_proba(X[test])[np.arange(len(test)), y[test]]).sum()
     choice = choose_smoothing(LogisticRegression(), X, y, cm, strengths=[0.5], cv=2, random_state=5)
     assert choice.losses[0] == pytest.approx(total / len(y), rel=1e-6)
@@ -87,7 +101,9 @@ def test_pipelines_frames_text_labels_and_absent_classes_are_taken():
     cm = collision_matrix_from_posteriors(P, np.array(["a", "b", "c"])[codes])
     keep = codes != 2
     X, y = pd.DataFrame(np.log(P[keep])), np.array(["a", "b", "c"])[codes[keep]]
-    choice = choose_smoothing(make_pipeline(StandardScaler(), LogisticRegression()), X, y, cm, strengths=(0.2, 0), cv=2)
+    choice = choose_smoothing(
+        make_pipeline(StandardScaler(), LogisticRegression()), X, y, cm, strengths=(0.2, 0), cv=2
+    )
     assert choice.strengths.tolist() == [0, 0.2]
     assert np.isfinite(choice.losses).all()
 
@@ -107,11 +123,19 @@ def rows(n, seed, problem=PROBLEM):
 def test_weights_stay_even_when_all_confusion_is_inherent(said):
     """The best rule is held against its own confusion; a false discovery in 5% of the samples is allowed."""
     problem = UNEVEN if said == "the best rule" else PROBLEM
-    reference = bayes_confusion(UNEVEN.posteriors(UNEVEN.sample(50_000, 99)[0])) if problem is UNEVEN else None
+    reference = (
+        bayes_confusion(UNEVEN.posteriors(UNEVEN.sample(50_000, 99)[0]))
+        if problem is UNEVEN
+        else None
+    )
     changed = 0
     for seed in range(20):
         _, y, P = rows(1000, seed, problem)
-        drawn = (np.random.default_rng(seed).random((len(P), 1)) >= P.cumsum(axis=1)).sum(axis=1).clip(0, 3)
+        drawn = (
+            (np.random.default_rng(seed).random((len(P), 1)) >= P.cumsum(axis=1))
+            .sum(axis=1)
+            .clip(0, 3)
+        )
         codes = {"labels drawn from them": drawn, "the best rule": P.argmax(axis=1)}.get(said)
         sampler = AdaptiveSampler(problem.collision_matrix(), y, inherent=reference)
         sampler.update(y, P if codes is None else np.asarray(problem.classes)[codes])
@@ -121,7 +145,9 @@ def test_weights_stay_even_when_all_confusion_is_inherent(said):
 
 def test_the_planted_pair_is_drawn_more_often_and_inherent_confusion_is_not():
     X, y, _ = rows(1000, 0)
-    blind = GaussianProblem(PROBLEM.means[:, :1], classes=list("abcd")).posteriors(X[:, :1])  # c and d look the same
+    blind = GaussianProblem(PROBLEM.means[:, :1], classes=list("abcd")).posteriors(
+        X[:, :1]
+    )  # c and d look the same
     sampler = AdaptiveSampler(PROBLEM.collision_matrix(), TRAIN, random_state=0).update(y, blind)
     found = sampler.excess_[sampler.excess_["significant"]]
     assert set(zip(found["true"], found["predicted"], strict=True)) == {("c", "d"), ("d", "c")}
@@ -144,7 +170,9 @@ def test_an_excess_that_stays_raises_the_weight_to_its_limit_and_one_that_goes_l
     for said, ratio in ((bad, np.exp(0.1 / (1 - MEMORY))), (good, 1.0)):
         for _ in range(60):
             sampler.update(y, said)
-        assert sampler.class_weights_[1] / sampler.class_weights_[0] == pytest.approx(ratio, rel=1e-4)
+        assert sampler.class_weights_[1] / sampler.class_weights_[0] == pytest.approx(
+            ratio, rel=1e-4
+        )
 
 
 def test_weights_have_mean_one_and_no_class_comes_oftener_than_the_cap():
@@ -175,7 +203,9 @@ def test_a_class_taken_for_many_others_is_found_where_no_pair_is():
 
 
 def test_every_row_comes_as_often_as_its_weight_says_also_in_a_data_loader_of_torch():
-    sampler = AdaptiveSampler(CollisionMatrix(np.eye(4), classes=list("abcd")), TRAIN, random_state=0)
+    sampler = AdaptiveSampler(
+        CollisionMatrix(np.eye(4), classes=list("abcd")), TRAIN, random_state=0
+    )
     first, second = list(sampler), list(sampler)
     assert sorted(first) == sorted(second) == list(range(200))
     assert first != second
@@ -203,16 +233,23 @@ def test_known_ambiguity_scores_low_and_the_unexplored_high():
     members = []
     for _ in range(10):
         part = rng.choice(labelled, len(labelled))
-        part = np.append(part, [np.flatnonzero(y == k)[0] for k in range(4)])  # every member knows every class
+        part = np.append(
+            part, [np.flatnonzero(y == k)[0] for k in range(4)]
+        )  # every member knows every class
         members.append(LogisticRegression(C=100.0).fit(X[part], y[part]).predict_proba(X_new))
-    score, plain = active_learning_score(np.array(members)), active_learning_score(np.mean(members, axis=0))
+    score, plain = (
+        active_learning_score(np.array(members)),
+        active_learning_score(np.mean(members, axis=0)),
+    )
     known, unexplored = np.abs(X_new[:, 0] - 0.5) < 0.5, X_new[:, 0] > 6
     assert plain[known].mean() > 0.6  # as doubtful as two classes can be
     assert score[known].max() < 0.03
     assert score[unexplored].mean() > 5 * score[known].mean()
     top = np.argsort(-score)[:100]  # the cluster, and the gap before it
     assert (X_new[top, 0] > 2.5).all()
-    assert known[np.argsort(-plain)[:100]].mean() > 0.2  # where plain doubt would have sent the labeller
+    assert (
+        known[np.argsort(-plain)[:100]].mean() > 0.2
+    )  # where plain doubt would have sent the labeller
 
 
 def test_one_models_doubt_is_discounted_by_what_its_class_has_anyway():

@@ -30,7 +30,9 @@ def most(repetitions: int, rate: float = 0.05) -> int:
 def test_labels_that_are_noise_raise_no_more_alarms_than_promised():
     """Intervals of S and PBER and the shuffled control at 95%, the audit's flags at a false discovery rate of 5%."""
     repetitions = 30
-    found = [statistics.null_once(4, 240, "logistic regression", seed) for seed in range(repetitions)]
+    found = [
+        statistics.null_once(4, 240, "logistic regression", seed) for seed in range(repetitions)
+    ]
     for name in ("pber_missed", "structure_claimed", "audit_flagged", "control_failed"):
         assert sum(row[name] for row in found) <= most(repetitions), name
     assert np.mean([row["entries_missed"] for row in found]) <= 0.08
@@ -42,7 +44,10 @@ def test_a_preference_among_classes_nobody_can_tell_apart_is_nothing_to_fix():
     for seed in range(repetitions):
         rng = np.random.default_rng(seed)
         y = np.arange(3000) % 5
-        best, said = rng.choice(5, 3000, p=[0.1, 0.1, 0.2, 0.3, 0.3]), rng.choice(5, 3000, p=[0.3, 0.3, 0.2, 0.1, 0.1])
+        best, said = (
+            rng.choice(5, 3000, p=[0.1, 0.1, 0.2, 0.3, 0.3]),
+            rng.choice(5, 3000, p=[0.3, 0.3, 0.2, 0.1, 0.1]),
+        )
         report = cs.audit(0.2 * np.eye(5)[best] + 0.16, y_true=y, y_pred=said)
         flags += bool(report.pairs["flagged"].any())
     assert flags <= most(repetitions)
@@ -56,7 +61,11 @@ def test_separable_classes_give_the_identity_within_the_intervals(seed):
 
 @pytest.mark.slow
 def test_separable_classes_give_the_identity_with_the_default_model():
-    cm = cs.CollisionClassifier(cv=2, random_state=0).fit(*statistics.separable_data(3, 90, 0)).collision_matrix_
+    cm = (
+        cs.CollisionClassifier(cv=2, random_state=0)
+        .fit(*statistics.separable_data(3, 90, 0))
+        .collision_matrix_
+    )
     low, high = cm.interval()
     assert (low <= np.eye(3) + 1e-12).all()
     assert (np.eye(3) <= high + 1e-12).all()
@@ -67,7 +76,11 @@ def test_what_should_not_matter_changes_a_fit_no_more_than_another_seed(data):
     X, y = data
 
     def fit(features, labels, seed):
-        return cs.CollisionClassifier(**(TINY | {"random_state": seed})).fit(features, labels).one_step_.matrix
+        return (
+            cs.CollisionClassifier(**(TINY | {"random_state": seed}))
+            .fit(features, labels)
+            .one_step_.matrix
+        )
 
     base = [fit(X, y, seed) for seed in range(4)]
     by_seed = np.mean([np.abs(base[a] - base[b]).mean() for a in range(4) for b in range(a)])

@@ -62,7 +62,9 @@ print("touched", touched)
 
 
 def run(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=120)
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=120
+    )
 
 
 def test_import_fit_predict_save_and_report_touch_no_network_and_the_guard_would_see_it(tmp_path):
@@ -70,7 +72,9 @@ def test_import_fit_predict_save_and_report_touch_no_network_and_the_guard_would
     assert done.returncode == 0, done.stderr[-2000:]
     assert "touched []" in done.stdout
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    loads = r"""<(?:script|img|iframe)[^>]+src=["'](?!data:)[^"']+|<link[^>]+href=["'](?!data:)[^"']+"""
+    loads = (
+        r"""<(?:script|img|iframe)[^>]+src=["'](?!data:)[^"']+|<link[^>]+href=["'](?!data:)[^"']+"""
+    )
     assert re.findall(loads, page) == [], "the report asks for something when it is opened"
     done = run(BLOCKED + "import urllib.request\nurllib.request.urlopen('http://127.0.0.1:9')")
     assert done.returncode == 1
@@ -78,11 +82,15 @@ def test_import_fit_predict_save_and_report_touch_no_network_and_the_guard_would
 
 
 def test_every_dependency_has_a_floor_no_ceiling_and_an_exact_pin_above_it_and_the_version_to_cite_is_ours():
-    assert f"\nversion: {PROJECT['version']}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\nversion: {PROJECT['version']}\n" in (ROOT / "CITATION.cff").read_text(
+        encoding="utf-8"
+    )
     for requirement in REQUIREMENTS:
         name = canonicalize_name(requirement.name)
         assert name in PINS, f"{name} has no pin in constraints.txt"
-        assert requirement.specifier.contains(PINS[name]), f"{name}=={PINS[name]} is not {requirement.specifier}"
+        assert requirement.specifier.contains(PINS[name]), (
+            f"{name}=={PINS[name]} is not {requirement.specifier}"
+        )
         assert [clause.operator for clause in requirement.specifier] == [">="], str(requirement)
     assert all(re.fullmatch(r"[\w.+!-]+", version) for version in PINS.values())
 
@@ -90,14 +98,28 @@ def test_every_dependency_has_a_floor_no_ceiling_and_an_exact_pin_above_it_and_t
 @pytest.mark.slow
 def test_the_wheel_holds_the_package_with_types_and_templates_and_nothing_else(tmp_path):
     source = tmp_path / "source"
-    shutil.copytree(ROOT / "src", source / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    shutil.copytree(
+        ROOT / "src", source / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info")
+    )
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
-    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", str(tmp_path)]
+    build = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+        "-w",
+        str(tmp_path),
+    ]
     subprocess.run([*build, str(source)], check=True, capture_output=True, timeout=300)
     with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
         held = {name for name in wheel.namelist() if ".dist-info/" not in name}
-    ours = {f"collidescope/{path.relative_to(PACKAGE)}" for path in PACKAGE.rglob("*") if path.is_file()}
+    ours = {
+        f"collidescope/{path.relative_to(PACKAGE)}" for path in PACKAGE.rglob("*") if path.is_file()
+    }
     assert held == {name for name in ours if "__pycache__" not in name}
     assert {Path(name).suffix for name in held} == {".py", ".typed", ".j2", ".js", ".css"}
 
@@ -108,8 +130,12 @@ def test_the_page_of_licences_is_what_is_installed_and_each_lets_one_use_the_pac
     spec.loader.exec_module(licences)
     if licences.missing():
         pytest.skip(f"not all extras are installed: {licences.missing()[0]}")
-    assert licences.PAGE.read_text(encoding="utf-8") == licences.page(), "run `python docs/licences.py`"
+    assert licences.PAGE.read_text(encoding="utf-8") == licences.page(), (
+        "run `python docs/licences.py`"
+    )
     for line in licences.table().splitlines()[2:]:
         name, licence, _ = (cell.strip() for cell in line.strip("|").split("|"))
-        assert re.search(r"BSD|MIT|Apache|PSF|MPL|ISC|0BSD|Unlicense", licence), f"{name}: {licence}"
+        assert re.search(r"BSD|MIT|Apache|PSF|MPL|ISC|0BSD|Unlicense", licence), (
+            f"{name}: {licence}"
+        )
         assert not re.search(r"\bA?GPL|SSPL|BUSL|Commercial", licence), f"{name}: {licence}"

@@ -33,11 +33,21 @@ def mixed():
     """Numbers, levels, dates, booleans, text, with gaps of every kind."""
     rng = np.random.default_rng(0)
     columns = {"age": rng.normal(40, 10, ROWS).round(1), "stamp": 1.7e9 + rng.normal(0, 3, ROWS)}
-    columns |= {"colour": rng.choice(["red", "green", "blue"], ROWS), "sex": rng.choice(["f", "m"], ROWS)}
-    columns |= {"flag": rng.random(ROWS) > 0.5, "asked": rng.choice(np.array([True, False, None], dtype=object), ROWS)}
-    columns["when"] = pd.date_range("2024-01-01", periods=ROWS, freq="7h").strftime("%d/%m/%Y %H:%M")
+    columns |= {
+        "colour": rng.choice(["red", "green", "blue"], ROWS),
+        "sex": rng.choice(["f", "m"], ROWS),
+    }
+    columns |= {
+        "flag": rng.random(ROWS) > 0.5,
+        "asked": rng.choice(np.array([True, False, None], dtype=object), ROWS),
+    }
+    columns["when"] = pd.date_range("2024-01-01", periods=ROWS, freq="7h").strftime(
+        "%d/%m/%Y %H:%M"
+    )
     columns["day"] = pd.date_range("2024-01-01", periods=ROWS)
-    columns["note"] = [f"order {rng.integers(900)} to {rng.choice(['rome', 'paris'])}" for _ in range(ROWS)]
+    columns["note"] = [
+        f"order {rng.integers(900)} to {rng.choice(['rome', 'paris'])}" for _ in range(ROWS)
+    ]
     table = pd.DataFrame(columns | {"empty": [None] * ROWS, "same": "x", "ones": 1})
     table.loc[3, "age"] = np.nan
     table.loc[5:9, "colour"] = table.loc[7, "when"] = None
@@ -54,42 +64,73 @@ def column(encoder, table, name):
     """The features of one column, by name."""
     features, _ = encoder.transform(table)
     names = encoder.feature_names
-    return {own: features[:, k] for k, own in enumerate(names) if own.split("=")[0].split(" ")[0] == name}
+    return {
+        own: features[:, k]
+        for k, own in enumerate(names)
+        if own.split("=")[0].split(" ")[0] == name
+    }
 
 
 def test_every_column_has_a_type_and_those_that_say_nothing_are_left_out(encoder):
-    types = {"number": "age stamp flag asked", "category": "colour sex", "date": "when day", "text": "note"}
-    assert encoder.types == {name: type_ for type_, names in types.items() for name in names.split()}
+    types = {
+        "number": "age stamp flag asked",
+        "category": "colour sex",
+        "date": "when day",
+        "text": "note",
+    }
+    assert encoder.types == {
+        name: type_ for type_, names in types.items() for name in names.split()
+    }
     same = "it has the same value in every row"
     assert encoder.left_out == {"empty": "it has no values", "same": same, "ones": same}
-    with pytest.raises(ValueError, match=r"no column that could tell classes apart.*'a': it has the same value"):
+    with pytest.raises(
+        ValueError, match=r"no column that could tell classes apart.*'a': it has the same value"
+    ):
         TableEncoder.fit(pd.DataFrame({"a": [1, 1], "b": [None, None]}))
     table = pd.DataFrame({"region": [1, 2, 3] * 20, "x": np.arange(60.0)})
-    assert TableEncoder.fit(table, categories=["region"]).feature_names == ["x", "region=1", "region=2", "region=3"]
+    assert TableEncoder.fit(table, categories=["region"]).feature_names == [
+        "x",
+        "region=1",
+        "region=2",
+        "region=3",
+    ]
 
 
 def test_numbers_are_centred_at_the_median_which_stands_in_for_gaps(mixed, encoder):
     age = column(encoder, mixed, "age")
-    assert age["age"] == pytest.approx((mixed["age"] - mixed["age"].median()).fillna(0).to_numpy(), abs=1e-5)
+    assert age["age"] == pytest.approx(
+        (mixed["age"] - mixed["age"].median()).fillna(0).to_numpy(), abs=1e-5
+    )
     assert age["age missing"].nonzero()[0].tolist() == [3]
     # 1.7e9 has 128 between neighbours in float32: without centring nothing of it would be left
     stamp = column(encoder, mixed, "stamp")["stamp"]
     assert stamp == pytest.approx((mixed["stamp"] - mixed["stamp"].median()).to_numpy(), abs=1e-4)
 
 
-def test_levels_are_those_of_scikit_learn_s_one_hot_encoder_and_unseen_ones_are_said(mixed, encoder):
-    reference = OneHotEncoder(sparse_output=False, categories=[["blue", "green", "red"]], handle_unknown="ignore")
+def test_levels_are_those_of_scikit_learn_s_one_hot_encoder_and_unseen_ones_are_said(
+    mixed, encoder
+):
+    reference = OneHotEncoder(
+        sparse_output=False, categories=[["blue", "green", "red"]], handle_unknown="ignore"
+    )
     colours = mixed[["colour"]].astype(object).fillna("(none)")
     ours = column(encoder, mixed, "colour")
     assert list(ours) == ["colour=blue", "colour=green", "colour=red", "colour missing"]
-    assert np.array_equal(np.column_stack(list(ours.values())[:3]), reference.fit_transform(colours))
+    assert np.array_equal(
+        np.column_stack(list(ours.values())[:3]), reference.fit_transform(colours)
+    )
     assert ours["colour missing"].nonzero()[0].tolist() == [5, 6, 7, 8, 9]
-    assert np.array_equal(column(encoder, mixed, "sex")["sex=m"], (mixed["sex"] == "m").to_numpy(dtype=np.float32))
+    assert np.array_equal(
+        column(encoder, mixed, "sex")["sex=m"], (mixed["sex"] == "m").to_numpy(dtype=np.float32)
+    )
     new = mixed.head(4).assign(colour="violet", sex="x", extra=1)
     assert not np.any(list(column(encoder, new, "colour").values()))
     assert column(encoder, new, "sex")["sex=m"].tolist() == [0.5] * 4
     notes = encoder.transform(new)[1]
-    assert "column 'colour': 4 of 4 cells are levels that training did not have (such as 'violet')" in notes
+    assert (
+        "column 'colour': 4 of 4 cells are levels that training did not have (such as 'violet')"
+        in notes
+    )
     assert "columns that the model does not know are ignored: 'extra'" in notes
 
 
@@ -105,9 +146,15 @@ def test_text_is_what_skrub_s_string_encoder_makes_of_it(mixed, encoder):
 def test_dates_become_their_parts_in_the_format_of_training(mixed, encoder):
     when = column(encoder, mixed, "when")
     truth = pd.to_datetime(mixed["when"], format="%d/%m/%Y %H:%M")
-    parts = {"month": truth.dt.month, "hour": truth.dt.hour, "total_seconds": (truth - truth[0]).dt.total_seconds()}
+    parts = {
+        "month": truth.dt.month,
+        "hour": truth.dt.hour,
+        "total_seconds": (truth - truth[0]).dt.total_seconds(),
+    }
     for part, values in parts.items():
-        assert when[f"when {part}"] == pytest.approx((values - values.median()).fillna(0).to_numpy(), abs=0.3)
+        assert when[f"when {part}"] == pytest.approx(
+            (values - values.median()).fillna(0).to_numpy(), abs=0.3
+        )
     assert when["when missing"].nonzero()[0].tolist() == [7]
     assert "day hour" not in encoder.feature_names  # no time of day was seen
 
@@ -115,17 +162,24 @@ def test_dates_become_their_parts_in_the_format_of_training(mixed, encoder):
 def test_the_same_table_from_csv_and_parquet_gives_the_same_numbers(mixed, encoder, tmp_path):
     mixed.to_csv(tmp_path / "t.csv", index=False)
     mixed.drop(columns="empty").to_parquet(tmp_path / "t.parquet")
-    tables = [read_table(tmp_path / name, text=encoder.text_names).frame for name in ("t.csv", "t.parquet")]
+    tables = [
+        read_table(tmp_path / name, text=encoder.text_names).frame
+        for name in ("t.csv", "t.parquet")
+    ]
     features = [encoder.transform(table)[0] for table in (mixed, *tables)]
     assert np.array_equal(features[0], features[2])
     assert features[1] == pytest.approx(features[0], abs=1e-4)
 
 
 def test_codes_with_leading_zeros_stay_what_they_are(tmp_path):
-    pd.DataFrame({"code": ["007", "7", "A1"] * 20, "x": range(60)}).to_csv(tmp_path / "t.csv", index=False)
+    pd.DataFrame({"code": ["007", "7", "A1"] * 20, "x": range(60)}).to_csv(
+        tmp_path / "t.csv", index=False
+    )
     encoder = TableEncoder.fit(read_table(tmp_path / "t.csv").frame)
     pd.DataFrame({"code": ["007", "7"], "x": 1}).to_csv(tmp_path / "new.csv", index=False)
-    features, notes = encoder.transform(read_table(tmp_path / "new.csv", text=encoder.text_names).frame)
+    features, notes = encoder.transform(
+        read_table(tmp_path / "new.csv", text=encoder.text_names).frame
+    )
     assert notes == []
     assert not np.array_equal(features[0], features[1])
 
@@ -148,17 +202,25 @@ def test_a_table_that_does_not_fit_is_refused_in_words(mixed, encoder, change, m
 
 def test_numbers_with_units_are_taken_as_text_and_pointed_out():
     amounts = [f"{i},{i % 10}00 kg" for i in range(1, 61)]
-    table = pd.DataFrame({"weight": amounts, "code": [f"A{i}" for i in range(60)], "x": np.arange(60.0)})
+    table = pd.DataFrame(
+        {"weight": amounts, "code": [f"A{i}" for i in range(60)], "x": np.arange(60.0)}
+    )
     (doubt,) = TableEncoder.fit(table).doubts(table)
     assert "column 'weight' is taken as text, but looks like numbers (such as '1,100 kg')" in doubt
 
 
-@pytest.mark.parametrize("case", [(",", "utf-8"), (";", "utf-8-sig"), ("\t", "latin-1"), ("|", "utf-16")], ids=repr)
+@pytest.mark.parametrize(
+    "case", [(",", "utf-8"), (";", "utf-8-sig"), ("\t", "latin-1"), ("|", "utf-16")], ids=repr
+)
 def test_delimiter_and_encoding_are_found_out_and_said(tmp_path, case):
     (delimiter, encoding), path = case, tmp_path / "t.csv"
     path.write_bytes(LINES.format(delimiter).encode(encoding))
     found = read_table(path)
-    assert found.frame.to_dict("list") == {"name": ["anna", "bob"], "height": [1.5, 1.75], "city": ["Köln", "Paris"]}
+    assert found.frame.to_dict("list") == {
+        "name": ["anna", "bob"],
+        "height": [1.5, 1.75],
+        "city": ["Köln", "Paris"],
+    }
     said = " ".join(found.notes)
     assert ("Latin-1" in said) == (encoding == "latin-1")
     assert ("cut at" in said) == (delimiter != ",")
@@ -195,7 +257,10 @@ def test_words_for_a_missing_cell_are_missing_but_none_is_an_answer_in_the_label
         ("a,b\n1,2\n3,4,5\n6,7\n", "line 3: 3 cells, but the first line has 2.*unquoted delimiter"),
         ("a,b\n1,2\n3\n", "line 3: 1 cells, but the first line has 2.*cut short"),
         ("a,b\n1,2,3\n4,5,6\n", r"line 2: 3 cells.*row\.names=FALSE"),
-        ('a,b,c\n1,"x,1\n2,y,1\n3,z,0\n', r'A quote \("\) opens in line 2 and closes only in line 4'),
+        (
+            'a,b,c\n1,"x,1\n2,y,1\n3,z,0\n',
+            r'A quote \("\) opens in line 2 and closes only in line 4',
+        ),
         ("a,b,a\n1,2,3\n", "column 'a' more than once: rename"),
         ('{"a": [1, 2]}', r"is JSON.*CSV or Parquet.*\.jsonl"),
         (b"PK\x03\x04rest", r"Excel workbook.*\.xlsx"),
@@ -276,28 +341,50 @@ def test_parquet_that_decodes_to_far_more_than_its_bytes_costs_little_memory(tmp
     def repeated(value, n):
         return pa.DictionaryArray.from_arrays(pa.array(np.zeros(n, np.int32)), pa.array([value]))
 
-    lists = pa.ListArray.from_arrays(pa.array([0, 5_000_000, 5_000_000], pa.int32()), pa.array(np.zeros(5_000_000)))
+    lists = pa.ListArray.from_arrays(
+        pa.array([0, 5_000_000, 5_000_000], pa.int32()), pa.array(np.zeros(5_000_000))
+    )
     bombs = {
         "small": ({"t": ["x", "y"]}, {}),
         "page": ({"t": ["x" * 150_000_000]}, {"use_dictionary": False}),
         "numbers": ({"t": repeated(0.0, 10_000_000)}, {}),
         "text": ({"t": repeated("x" * 40_000_000, 600_000)}, {}),
         "lists": ({"t": ["x", "y"], "l": lists}, {}),
-        "start": ({"t": ["x" * 10**6] * 300}, {"use_dictionary": False, "column_encoding": "DELTA_BYTE_ARRAY"}),
+        "start": (
+            {"t": ["x" * 10**6] * 300},
+            {"use_dictionary": False, "column_encoding": "DELTA_BYTE_ARRAY"},
+        ),
     }
     for name, (columns, options) in bombs.items():
-        options = {"compression": "zstd", "write_statistics": False, "data_page_size": 2**30} | options
+        options = {
+            "compression": "zstd",
+            "write_statistics": False,
+            "data_page_size": 2**30,
+        } | options
         pq.write_table(pa.table(columns), name, **options)
         assert (tmp_path / name).stat().st_size < 40_000
     true = varint(pq.read_metadata("page").row_group(0).column(0).total_uncompressed_size)
-    (tmp_path / "forged").write_bytes((tmp_path / "page").read_bytes().replace(true, varint(40, len(true))))
+    (tmp_path / "forged").write_bytes(
+        (tmp_path / "page").read_bytes().replace(true, varint(40, len(true)))
+    )
     assert pq.read_metadata("forged").row_group(0).column(0).total_uncompressed_size == 40
     # Statistics for an optional column that is said to be required: pyarrow's view of them ended the process.
-    (tmp_path / "column").write_bytes((tmp_path / "small").read_bytes().replace(b"\x25\x02\x18", b"\x25\x00\x18"))
+    (tmp_path / "column").write_bytes(
+        (tmp_path / "small").read_bytes().replace(b"\x25\x02\x18", b"\x25\x00\x18")
+    )
     command = [sys.executable, "-c", READ_BOMBS, *bombs, "forged", "column"]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     grows, read = "it grows to 150,0", "(2, 1)"
-    expected = [read, grows, "it grows to 80,0", "(600000, 1)", read, "Not yet implemented", grows, "cannot be read"]
+    expected = [
+        read,
+        grows,
+        "it grows to 80,0",
+        "(600000, 1)",
+        read,
+        "Not yet implemented",
+        grows,
+        "cannot be read",
+    ]
     for line, words in zip(said, expected, strict=True):
         assert words in line, said
 
@@ -316,12 +403,17 @@ def test_labels_keep_their_kind(values, classes):
     assert np.unique(clean_labels(pd.Series(values, name="y"))[0]).tolist() == classes
 
 
-def test_labels_survive_csv_as_they_are_written_and_those_that_differ_only_in_spelling_are_said(tmp_path):
+def test_labels_survive_csv_as_they_are_written_and_those_that_differ_only_in_spelling_are_said(
+    tmp_path,
+):
     labels = ["12345678901234567", "12345678901234568", "", "007", "7"] * 4
     pd.DataFrame({"x": range(20), "y": labels}).to_csv(tmp_path / "t.csv", index=False)
     found = clean_labels(read_table(tmp_path / "t.csv", label="y").frame["y"])
     assert found[0].tolist() == [label for label in labels if label]
-    assert "differ only in spelling" in clean_labels(pd.Series([">50K", ">50K.", "<=50K"] * 4, name="y"))[2][0]
+    assert (
+        "differ only in spelling"
+        in clean_labels(pd.Series([">50K", ">50K.", "<=50K"] * 4, name="y"))[2][0]
+    )
 
 
 def test_labels_of_another_file_are_matched_by_what_they_say():
@@ -336,9 +428,15 @@ def test_ids_are_found_and_measurements_are_not():
     rng, n = np.random.default_rng(0), 400
     ids = {"unnamed 1": np.arange(n), "customer_id": rng.permutation(10**6)[:n]}
     ids["code"] = [f"x{i:04}" for i in rng.permutation(n)]
-    measured = {"weight": rng.permutation(10**6)[:n], "height": rng.normal(size=n), "few": rng.integers(0, 9, n)}
+    measured = {
+        "weight": rng.permutation(10**6)[:n],
+        "height": rng.normal(size=n),
+        "few": rng.integers(0, 9, n),
+    }
     measured["when"] = pd.date_range("2020-01-01", periods=n).astype(str)
-    table = pd.DataFrame(ids | measured | {"text": [f"a text with number {i} in it" for i in range(n)]})
+    table = pd.DataFrame(
+        ids | measured | {"text": [f"a text with number {i} in it" for i in range(n)]}
+    )
     y = rng.choice(["a", "b"], n)
     found = screen(table, y)
     assert set(found.ids) == set(ids)
@@ -353,7 +451,11 @@ def test_a_column_that_determines_the_label_is_found_and_a_good_one_is_not(imbal
     y = np.where(rng.random(n) < imbalance, "no", "yes")
     leaks = {"copy": np.where(y == "yes", "accepted", "refused")}
     leaks["amount"] = np.where(y == "yes", rng.uniform(1, 9, n), 0.0)
-    fine = {"good": np.where(rng.random(n) < 0.3, "x", y), "same": "x", "many": rng.integers(0, 1000, n).astype(str)}
+    fine = {
+        "good": np.where(rng.random(n) < 0.3, "x", y),
+        "same": "x",
+        "many": rng.integers(0, 1000, n).astype(str),
+    }
     assert set(screen(pd.DataFrame(leaks | fine), y).leaks) == set(leaks)
 
 
@@ -401,10 +503,17 @@ def model(mixed, labels):
 def test_a_saved_table_model_takes_raw_rows_and_keeps_its_notes(mixed, model, tmp_path):
     model.save(tmp_path / "model.collide")
     assert "column 'stamp' is left out: as asked" in model.notes_
-    assert any(note.startswith("missing cells (of 240 rows): age 1, colour 5") for note in model.notes_)
+    assert any(
+        note.startswith("missing cells (of 240 rows): age 1, colour 5") for note in model.notes_
+    )
     back = cs.load(tmp_path / "model.collide")
     odd = mixed.astype(object)
-    odd.loc[0, "colour"], odd.loc[1, "age"], odd.loc[2, "when"], odd.loc[4, "note"] = "violet", "old", "soon", None
+    odd.loc[0, "colour"], odd.loc[1, "age"], odd.loc[2, "when"], odd.loc[4, "note"] = (
+        "violet",
+        "old",
+        "soon",
+        None,
+    )
     for rows in (mixed, odd, mixed.head(1), mixed.assign(when=None, note=None, colour=None)):
         assert np.array_equal(back.predict_proba(rows), model.predict_proba(rows))
     assert back.notes_ == model.notes_
@@ -442,8 +551,15 @@ def test_copies_are_counted_with_what_they_do_to_pber_and_the_column_of_groups_i
     mended = TableClassifier(**NEAR).fit(*half, groups=input_groups(half[0]))
     assert honest.cautions_ == mended.cautions_ == []
     model = TableClassifier(**NEAR).fit(*half)
-    assert model.collision_matrix_.pber < honest.collision_matrix_.pber - 0.03 < mended.collision_matrix_.pber
-    found = re.match(r"(\d+) of 450 rows .* PBER is ([\d.]+) on them and ([\d.]+) on the other", model.cautions_[0])
+    assert (
+        model.collision_matrix_.pber
+        < honest.collision_matrix_.pber - 0.03
+        < mended.collision_matrix_.pber
+    )
+    found = re.match(
+        r"(\d+) of 450 rows .* PBER is ([\d.]+) on them and ([\d.]+) on the other",
+        model.cautions_[0],
+    )
     n, on, off = map(float, found.groups())
     assert 200 < n < 300  # copies in the same fold do no harm
     assert on < off
@@ -452,12 +568,22 @@ def test_copies_are_counted_with_what_they_do_to_pber_and_the_column_of_groups_i
     notes = TableClassifier(**SHORT).fit(named, y, groups=named["patient"]).notes_
     assert "column 'patient' is left out: it names the groups" in notes
     numbered = pd.DataFrame(named.to_numpy())  # whose names are numbers
-    assert list(TableClassifier(**SHORT).fit(numbered, y, groups=numbered[2]).encoder_.types) == ["0", "1"]
+    assert list(TableClassifier(**SHORT).fit(numbered, y, groups=numbered[2]).encoder_.types) == [
+        "0",
+        "1",
+    ]
 
 
-EDITED = {"encoder types age": "os.system", "encoder medians": np.zeros(2), "encoder units": -np.ones(16)}
+EDITED = {
+    "encoder types age": "os.system",
+    "encoder medians": np.zeros(2),
+    "encoder units": -np.ones(16),
+}
 EDITED |= {"encoder levels colour": ["a", "a"], "encoder formats when": [7, True], "notes": [3]}
-EDITED |= {"encoder texts note vocabulary": ["a"], "encoder texts note components": np.full((2, 3), np.nan)}
+EDITED |= {
+    "encoder texts note vocabulary": ["a"],
+    "encoder texts note components": np.full((2, 3), np.nan),
+}
 
 
 @pytest.mark.parametrize("path", EDITED)

@@ -22,7 +22,10 @@ from collidescope.training.loop import fit_loop, seeded_module
 from collidescope.training.networks import Bfloat16, FactorisedObjective, OneMember, StackedMLP, mlp
 from collidescope.training.rows import Rows, as_rows, signature, stratified_split
 
-pytestmark = [pytest.mark.usefixtures("seeded"), pytest.mark.filterwarnings("ignore::collidescope.CollisionWarning")]
+pytestmark = [
+    pytest.mark.usefixtures("seeded"),
+    pytest.mark.filterwarnings("ignore::collidescope.CollisionWarning"),
+]
 
 
 def scaled(X):
@@ -110,7 +113,16 @@ def test_rows_are_the_standardised_ones_wherever_they_are(data, in_a_file, where
     assert np.array_equal(held[10:20].numpy(), expected[10:20])
     assert np.array_equal(np.asarray(held), expected)
     assert signature(held, index) == signature(as_rows(expected, "cpu"), index)
-    assert len({signature(held, index), signature(held, None), signature(as_rows(expected[::-1], "cpu"), index)}) == 3
+    assert (
+        len(
+            {
+                signature(held, index),
+                signature(held, None),
+                signature(as_rows(expected[::-1], "cpu"), index),
+            }
+        )
+        == 3
+    )
     if where != "memory":
         part = held.subset(np.arange(100, 200)).subset(np.array([5, 0]))  # counts from its own rows
         assert part.shape == (2, 4)
@@ -118,9 +130,14 @@ def test_rows_are_the_standardised_ones_wherever_they_are(data, in_a_file, where
         assert torch.equal(pickle.loads(pickle.dumps(part))[torch.tensor([1])], part[1:])
 
 
-def test_rows_too_many_to_hold_are_read_batch_by_batch_to_the_same_fit(data, in_a_file, monkeypatch):
+def test_rows_too_many_to_hold_are_read_batch_by_batch_to_the_same_fit(
+    data, in_a_file, monkeypatch
+):
     X, y = data
-    assert [is_memory_map(array) for array in (np.asarray(in_a_file)[10:], in_a_file + 0)] == [True, False]
+    assert [is_memory_map(array) for array in (np.asarray(in_a_file)[10:], in_a_file + 0)] == [
+        True,
+        False,
+    ]
     settings = {"training": {"hidden_layer_sizes": (8,), "max_epochs": 3}, "device": "cpu"}
     settings |= {"cv": 2, "limit": False, "random_state": 0}
     clf = cs.CollisionClassifier(members=["network"], **settings)
@@ -198,11 +215,15 @@ def test_a_stack_computes_its_members_one_by_one():
         plain = plain_member(stack, m, mlp(4, 2, (8, 5)))
         assert torch.allclose(together[m], plain(x), atol=1e-6)
         assert torch.allclose(stack.member(m, x), plain(x), atol=1e-6)
-    assert torch.allclose(stack(torch.stack([0 * x, 2 * x, x]))[2], together[2], atol=1e-6)  # an input for each
+    assert torch.allclose(
+        stack(torch.stack([0 * x, 2 * x, x]))[2], together[2], atol=1e-6
+    )  # an input for each
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_bfloat16_is_left_to_gpus_where_it_changes_the_products_and_neither_weights_nor_output(device):
+def test_bfloat16_is_left_to_gpus_where_it_changes_the_products_and_neither_weights_nor_output(
+    device,
+):
     """On one processor products in bfloat16 were an illegal instruction, which ends the interpreter."""
     if device == "cuda" and not torch.cuda.is_available():
         pytest.skip("no accelerator here")
@@ -275,7 +296,10 @@ def test_each_member_of_a_stack_keeps_its_own_best_epoch():
         assert torch.allclose(objective.held_out_loss(result.module), result.best.loss, atol=1e-6)
     assert len(entries) == len(result.history) < 40
     assert max(result.best.epoch.tolist()) + 5 == len(result.history)
-    assert run(patience=0, max_epochs=5).best.epoch.tolist() == [5, 5]  # no patience keeps the last weights
+    assert run(patience=0, max_epochs=5).best.epoch.tolist() == [
+        5,
+        5,
+    ]  # no patience keeps the last weights
 
 
 def test_a_stack_learns_what_a_plain_network_learns_with_weights_as_copies_of_rows():
@@ -287,8 +311,16 @@ def test_a_stack_learns_what_a_plain_network_learns_with_weights_as_copies_of_ro
     plain = plain_member(stack, 0, mlp(4, 3, (8,)))
     copies = [torch.repeat_interleave(rows, weight[rows]) for rows in (train, held_out)]
     weighted = FactorisedObjective(X, y, [(train, held_out)], config, weight.float())
-    losses = [fit_loop(stack, weighted, config, 0).best.loss * weight.float().mean() / weight[held_out].float().mean()]
-    losses.append(fit_loop(OneMember(plain), FactorisedObjective(X, y, [tuple(copies)], config), config, 0).best.loss)
+    losses = [
+        fit_loop(stack, weighted, config, 0).best.loss
+        * weight.float().mean()
+        / weight[held_out].float().mean()
+    ]
+    losses.append(
+        fit_loop(
+            OneMember(plain), FactorisedObjective(X, y, [tuple(copies)], config), config, 0
+        ).best.loss
+    )
     assert torch.allclose(*losses, atol=2e-3)
 
 
@@ -296,21 +328,45 @@ def test_a_split_holds_out_a_share_of_every_class_and_trains_on_the_rest():
     y = torch.tensor([0] * 50 + [1] * 20 + [2] * 10 + [3])
     train, held_out = stratified_split(y, 0.1, 0)
     assert sorted(torch.cat([train, held_out]).tolist()) == list(range(81))
-    assert torch.bincount(y[held_out], minlength=4).tolist() == [5, 2, 1, 0]  # a lone row is always trained on
+    assert torch.bincount(y[held_out], minlength=4).tolist() == [
+        5,
+        2,
+        1,
+        0,
+    ]  # a lone row is always trained on
     assert not torch.equal(stratified_split(y, 0.1, 1)[1], held_out)
     with pytest.raises(ValueError, match="one row of every class"):
         stratified_split(torch.arange(3), 0.1, 0)
 
 
 def test_settings_come_from_a_mapping_and_those_that_cannot_be_are_refused_by_name():
-    assert TrainingConfig.from_mapping({"hidden_layer_sizes": [8, 4]}, "cpu").hidden_layer_sizes == (8, 4)
+    assert TrainingConfig.from_mapping(
+        {"hidden_layer_sizes": [8, 4]}, "cpu"
+    ).hidden_layer_sizes == (8, 4)
     assert TrainingConfig.from_mapping(None, "cpu") == TrainingConfig()
-    bad = {"learning_rate": 0.0, "dropout": 1.0, "batch_size": "big", "weight_decay": -1.0, "max_epochs": 0}
-    for name, value in [*bad.items(), ("patience", -1), ("hidden_layer_sizes", "deep"), ("hidden_layer_sizes", (0,))]:
+    bad = {
+        "learning_rate": 0.0,
+        "dropout": 1.0,
+        "batch_size": "big",
+        "weight_decay": -1.0,
+        "max_epochs": 0,
+    }
+    for name, value in [
+        *bad.items(),
+        ("patience", -1),
+        ("hidden_layer_sizes", "deep"),
+        ("hidden_layer_sizes", (0,)),
+    ]:
         with pytest.raises(ValueError, match=rf"{name}.* must be"):
             TrainingConfig(**{name: value})
     # a hundredth of the rows within limits, as a power of two
-    assert [TrainingConfig().batch_for(n) for n in (50, 100, 6_400, 20_000, 10**6)] == [50, 64, 64, 256, 256]
+    assert [TrainingConfig().batch_for(n) for n in (50, 100, 6_400, 20_000, 10**6)] == [
+        50,
+        64,
+        64,
+        256,
+        256,
+    ]
     assert [TrainingConfig(batch_size=80).batch_for(n) for n in (50, 100)] == [50, 80]
 
 

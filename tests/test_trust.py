@@ -9,7 +9,12 @@ from sklearn.base import BaseEstimator
 from sklearn.linear_model import LogisticRegression
 
 import collidescope as cs
-from collidescope import CollisionClassifier, CollisionMatrix, collision_matrix_from_posteriors, recover
+from collidescope import (
+    CollisionClassifier,
+    CollisionMatrix,
+    collision_matrix_from_posteriors,
+    recover,
+)
 from collidescope.datasets import scenario_a
 from collidescope.trust import cautions, learning_curve, limit_of, shuffled_control
 from helpers import Memoriser, limit_like
@@ -18,11 +23,15 @@ QUICK = {"members": ["linear"], "cv": 2, "random_state": 0}
 CM = CollisionMatrix([[0.8, 0.2], [0.2, 0.8]])
 
 
-@pytest.mark.parametrize("estimator", [LogisticRegression(), CollisionClassifier(**QUICK)], ids=["plain", "ours"])
+@pytest.mark.parametrize(
+    "estimator", [LogisticRegression(), CollisionClassifier(**QUICK)], ids=["plain", "ours"]
+)
 def test_an_honest_fit_shows_no_structure_in_shuffled_labels(estimator):
     X, y = scenario_a(3).sample(750, 0)
     with warnings.catch_warnings():
-        warnings.simplefilter("error", cs.CollisionWarning)  # that S falls to the priors is the point, not a warning
+        warnings.simplefilter(
+            "error", cs.CollisionWarning
+        )  # that S falls to the priors is the point, not a warning
         control = shuffled_control(estimator, X, y)
     assert control.passed
     assert control.largest_deviation < 0.15
@@ -79,12 +88,19 @@ def test_the_control_leaves_the_estimator_alone_and_ctrl_c_ends_it_instead_of_ju
     [
         ("settled", "what is left is smaller than luck", "settled", True),
         ("still learning", "the last doubling lowered it", "more rows would lower it", False),
-        ("still learning", "too few rows to say: the drop is within luck", "too few rows to say", False),
+        (
+            "still learning",
+            "too few rows to say: the drop is within luck",
+            "too few rows to say",
+            False,
+        ),
         ("hardly begun", "no better than the class shares", "too few rows to say", False),
         ("a state of a later release", "", "too few rows to say", False),
     ],
 )
-def test_the_verdict_follows_the_state_and_only_a_settled_curve_has_converged(state, reason, verdict, converged):
+def test_the_verdict_follows_the_state_and_only_a_settled_curve_has_converged(
+    state, reason, verdict, converged
+):
     limit = limit_like(CM, state, reason=reason)
     curve = learning_curve(SimpleNamespace(limit_=limit))
     assert (curve.verdict, curve.converged) == (verdict, converged)

@@ -12,7 +12,10 @@ from experiments.baselines.others import (
     overlapping_classes,
 )
 from experiments.baselines.registry import careful_rivals, paper_rivals
-from experiments.baselines.temperature import TemperatureScaledClassifier, expected_calibration_error
+from experiments.baselines.temperature import (
+    TemperatureScaledClassifier,
+    expected_calibration_error,
+)
 
 __all__ = [
     "BayesianClassifier",

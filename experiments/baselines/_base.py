@@ -47,7 +47,16 @@ TRAINING = (
 #: The paper: every row is trained on, to the last epoch, without decay.
 PAPER = {"patience": 0, "weight_decay": 0.0}
 #: Parameters that may change between two fits of one warm start: they end the training or concern predictions alone.
-MAY_CHANGE = ("max_epochs", "patience", "device", "warm_start", "random_state", "n_passes", "n_draws", "n_bins")
+MAY_CHANGE = (
+    "max_epochs",
+    "patience",
+    "device",
+    "warm_start",
+    "random_state",
+    "n_passes",
+    "n_draws",
+    "n_bins",
+)
 #: Rows × networks scored at once: a layer of 128 units then takes 64 MB.
 SCORED_AT_ONCE = 65_536
 #: Name of the file in which the loop keeps a run that is continued by a warm start.
@@ -75,7 +84,9 @@ class _WarmStart(NamedTuple):
 class AllRowsObjective(FactorisedObjective):
     """Cross-entropy on all rows for every member; nothing is held out, so there is no held-out loss (nan)."""
 
-    def __init__(self, X: Tensor, y: Tensor, n_classes: int, config: TrainingConfig, n_members: int = 1) -> None:
+    def __init__(
+        self, X: Tensor, y: Tensor, n_classes: int, config: TrainingConfig, n_members: int = 1
+    ) -> None:
         rows = torch.arange(len(y), device=y.device)
         super().__init__(X, y, [(rows, rows[:0])] * n_members, config)
 
@@ -110,12 +121,18 @@ class PosteriorClassifier(ClassifierMixin, BaseEstimator):
         between rows, and temperature scaling of them is that of the logits.
         """
         log_posteriors = self._log_posteriors(X)
-        return log_posteriors[:, 1] - log_posteriors[:, 0] if len(self.classes_) == 2 else log_posteriors
+        return (
+            log_posteriors[:, 1] - log_posteriors[:, 0]
+            if len(self.classes_) == 2
+            else log_posteriors
+        )
 
     def _validate(self, X: Any, *labels: Any) -> Any:
         options: dict[str, Any] = {"dtype": [np.float64, np.float32], "accept_sparse": "csr"}
         if labels:
-            if hasattr(self, "history_"):  # set again at the end: a fit that breaks off leaves nothing to predict with
+            if hasattr(
+                self, "history_"
+            ):  # set again at the end: a fit that breaks off leaves nothing to predict with
                 del self.history_
             return validate_data(self, X, *labels, ensure_min_samples=2, **options)
         check_is_fitted(self, "history_")
@@ -162,14 +179,21 @@ class NetworkBase(PosteriorClassifier):
             )
         module = self._module(rows.shape[1], len(self.classes_), epoch_generator(seeds.training, 0))
         with one_thread(config.device == "cpu" and len(rows) <= ONE_THREAD_ROWS):
-            run, file = self._train(module, objective, config, seeds.training, None if before is None else before.file)
+            run, file = self._train(
+                module, objective, config, seeds.training, None if before is None else before.file
+            )
         self._run = None if file is None else _WarmStart(seeds, settings, file)
         self._prediction_seed = seeds.prediction
         self.module_, self.history_ = run.module, run.history
         return self
 
     def _train(
-        self, module: nn.Module, objective: FactorisedObjective, config: TrainingConfig, seed: int, before: bytes | None
+        self,
+        module: nn.Module,
+        objective: FactorisedObjective,
+        config: TrainingConfig,
+        seed: int,
+        before: bytes | None,
     ) -> tuple[Run, bytes | None]:
         """Run the loop; a warm start goes through its checkpoint, which holds optimiser and weights of the last epoch.
 
@@ -191,11 +215,20 @@ class NetworkBase(PosteriorClassifier):
         given: dict[str, Any] = PAPER | {name: own[name] for name in TRAINING if name in own}
         return TrainingConfig(device=resolve_device(self.device), **given)
 
-    def _objective(self, X: Tensor, y: Tensor, n_classes: int, config: TrainingConfig, seeds: Seeds) -> Any:
+    def _objective(
+        self, X: Tensor, y: Tensor, n_classes: int, config: TrainingConfig, seeds: Seeds
+    ) -> Any:
         return AllRowsObjective(X, y, n_classes, config)
 
     def _module(self, n_features: int, n_classes: int, generator: torch.Generator) -> nn.Module:
-        return StackedMLP(1, n_features, n_classes, self.hidden_layer_sizes, getattr(self, "dropout", 0.0), generator)
+        return StackedMLP(
+            1,
+            n_features,
+            n_classes,
+            self.hidden_layer_sizes,
+            getattr(self, "dropout", 0.0),
+            generator,
+        )
 
     def _networks(self) -> StackedMLP:
         """The networks whose posteriors are averaged."""
@@ -216,7 +249,9 @@ class NetworkBase(PosteriorClassifier):
 
     def _log_posteriors(self, X: Any) -> FloatArray:
         parts = self._logits(self._validate(X))
-        means = [torch.logsumexp(torch.log_softmax(part, -1), 0) - math.log(len(part)) for part in parts]
+        means = [
+            torch.logsumexp(torch.log_softmax(part, -1), 0) - math.log(len(part)) for part in parts
+        ]
         return torch.cat(means).numpy()
 
 

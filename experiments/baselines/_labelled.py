@@ -26,5 +26,7 @@ def refuse_empty_classes(codes: IntArray, classes: npt.NDArray[Any]) -> IntArray
     counts = np.bincount(codes, minlength=len(classes))
     if not counts.all():
         empty = classes.tolist()[int(counts.argmin())]
-        raise ValueError(f"y has no row of class {empty!r}: leave it out of classes and P, or gather rows of it")
+        raise ValueError(
+            f"y has no row of class {empty!r}: leave it out of classes and P, or gather rows of it"
+        )
     return counts

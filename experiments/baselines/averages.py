@@ -45,7 +45,12 @@ def class_averages(
 
 
 def average_collision_matrix(
-    classifier: Any, X: Any, y: npt.ArrayLike, *, cv: int | None = None, random_state: int | None = 0
+    classifier: Any,
+    X: Any,
+    y: npt.ArrayLike,
+    *,
+    cv: int | None = None,
+    random_state: int | None = 0,
 ) -> CollisionMatrix:
     """Algorithm 3 with any classifier that has ``predict_proba``.
 
@@ -79,13 +84,20 @@ def average_collision_matrix(
     else:
         check.check_count(cv, "cv", least=2)
         P = crossfit_posteriors(classifier, X, labels, cv=cv, random_state=random_state)
-    return _averages(P, check.encode_labels(labels, classes), classes, {"cross-fitted": cv is not None})
+    return _averages(
+        P, check.encode_labels(labels, classes), classes, {"cross-fitted": cv is not None}
+    )
 
 
 def _averages(
-    P: FloatArray, codes: IntArray, classes: npt.NDArray[Any], notes: Mapping[str, bool] = MappingProxyType({})
+    P: FloatArray,
+    codes: IntArray,
+    classes: npt.NDArray[Any],
+    notes: Mapping[str, bool] = MappingProxyType({}),
 ) -> CollisionMatrix:
     counts = refuse_empty_classes(codes, classes)
     S = np.stack([P[codes == k].mean(axis=0) for k in range(len(classes))])
     info: dict[str, str | float | bool | None] = {"method": "class averages", **notes}
-    return CollisionMatrix(S, counts / counts.sum(), classes, counts=counts.astype(np.float64), info=info)
+    return CollisionMatrix(
+        S, counts / counts.sum(), classes, counts=counts.astype(np.float64), info=info
+    )

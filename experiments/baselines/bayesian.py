@@ -36,7 +36,9 @@ class MeanField(nn.Module):
 
     prior: Tensor
 
-    def __init__(self, sizes: Sequence[int], prior_scale: float, generator: torch.Generator | None = None) -> None:
+    def __init__(
+        self, sizes: Sequence[int], prior_scale: float, generator: torch.Generator | None = None
+    ) -> None:
         """``sizes``: d, units of the hidden layers, K."""
         super().__init__()
         start, prior = [], []
@@ -80,7 +82,9 @@ class ElboObjective(AllRowsObjective):
     The module's own parameters are optimised, so nothing is put into Pyro's global parameter store.
     """
 
-    def __init__(self, X: Tensor, y: Tensor, n_classes: int, config: TrainingConfig, kl_weight: float) -> None:
+    def __init__(
+        self, X: Tensor, y: Tensor, n_classes: int, config: TrainingConfig, kl_weight: float
+    ) -> None:
         super().__init__(X, y, n_classes, config)
         pyro = _pyro()
         self.kl_weight, self.pyro, self.elbo = kl_weight, pyro, pyro.infer.Trace_ELBO()
@@ -88,7 +92,9 @@ class ElboObjective(AllRowsObjective):
     def loss(self, module: nn.Module, batch: Tensor) -> Tensor:
         # Pyro's own checks would take half of every step.
         with self.pyro.validation_enabled(False):
-            loss: Tensor = self.elbo.differentiable_loss(self._model, self._guide, module, batch.flatten())
+            loss: Tensor = self.elbo.differentiable_loss(
+                self._model, self._guide, module, batch.flatten()
+            )
         return loss / len(self.y)
 
     def _model(self, module: MeanField, rows: Tensor) -> None:
@@ -99,7 +105,9 @@ class ElboObjective(AllRowsObjective):
         pyro.factor("divergence", -self.kl_weight * module.divergence())
         with pyro.plate("rows", len(self.y), subsample=rows):
             logits = module.logits(z, self.X[rows])
-            pyro.sample("y", pyro.distributions.Categorical(logits=logits), obs=self.y.index_select(0, rows))
+            pyro.sample(
+                "y", pyro.distributions.Categorical(logits=logits), obs=self.y.index_select(0, rows)
+            )
 
     def _guide(self, module: MeanField, rows: Tensor) -> None:
         posterior = self.pyro.distributions.Normal(module.loc, module.log_scale.exp())
@@ -132,7 +140,9 @@ class BayesianClassifier(NetworkBase):
     >>> from collidescope.datasets import scenario_a
     >>> problem = scenario_a(3)
     >>> X, y = problem.sample(300, 0)
-    >>> clf = BayesianClassifier(hidden_layer_sizes=(16,), max_epochs=60, learning_rate=0.01, random_state=0).fit(X, y)
+    >>> clf = BayesianClassifier(
+    ...     hidden_layer_sizes=(16,), max_epochs=60, learning_rate=0.01, random_state=0
+    ... ).fit(X, y)
     >>> bool(abs(clf.predict_proba(X) - problem.posteriors(X)).mean() < 0.1)
     True
     """
@@ -167,11 +177,15 @@ class BayesianClassifier(NetworkBase):
         check.check_at_least(self.kl_weight, 0, "kl_weight")
         return super()._config()
 
-    def _objective(self, X: Tensor, y: Tensor, n_classes: int, config: TrainingConfig, seeds: Seeds) -> Any:
+    def _objective(
+        self, X: Tensor, y: Tensor, n_classes: int, config: TrainingConfig, seeds: Seeds
+    ) -> Any:
         return ElboObjective(X, y, n_classes, config, self.kl_weight)
 
     def _module(self, n_features: int, n_classes: int, generator: torch.Generator) -> nn.Module:
-        return MeanField([n_features, *self.hidden_layer_sizes, n_classes], self.prior_scale, generator)
+        return MeanField(
+            [n_features, *self.hidden_layer_sizes, n_classes], self.prior_scale, generator
+        )
 
     def _networks(self) -> StackedMLP:
         assert isinstance(self.module_, MeanField)
@@ -184,5 +198,7 @@ def _pyro() -> Any:
         import pyro.distributions
         import pyro.infer
     except ImportError as error:
-        raise ImportError("BayesianClassifier needs pyro-ppl: pip install collidescope[experiments]") from error
+        raise ImportError(
+            "BayesianClassifier needs pyro-ppl: pip install collidescope[experiments]"
+        ) from error
     return pyro

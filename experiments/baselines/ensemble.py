@@ -36,7 +36,9 @@ class DeepEnsemble(NetworkBase):
     --------
     >>> from collidescope.datasets import scenario_a
     >>> X, y = scenario_a(3).sample(300, 0)
-    >>> clf = DeepEnsemble(n_members=3, hidden_layer_sizes=(16,), max_epochs=20, random_state=0).fit(X, y)
+    >>> clf = DeepEnsemble(
+    ...     n_members=3, hidden_layer_sizes=(16,), max_epochs=20, random_state=0
+    ... ).fit(X, y)
     >>> clf.predict_proba(X[:2]).shape
     (2, 3)
     """
@@ -69,7 +71,9 @@ class DeepEnsemble(NetworkBase):
         check.check_count(self.n_members, "n_members")
         return super()._config()
 
-    def _objective(self, X: Tensor, y: Tensor, n_classes: int, config: TrainingConfig, seeds: Seeds) -> Any:
+    def _objective(
+        self, X: Tensor, y: Tensor, n_classes: int, config: TrainingConfig, seeds: Seeds
+    ) -> Any:
         return AllRowsObjective(X, y, n_classes, config, self.n_members)
 
     def _module(self, n_features: int, n_classes: int, generator: torch.Generator) -> nn.Module:

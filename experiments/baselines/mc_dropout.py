@@ -14,7 +14,9 @@ from experiments.baselines._base import NetworkBase, stack_of
 from experiments.baselines.networks import PAPER_LAYERS
 
 
-def thinned(network: StackedMLP, dropout: float, n_passes: int, generator: torch.Generator) -> StackedMLP:
+def thinned(
+    network: StackedMLP, dropout: float, n_passes: int, generator: torch.Generator
+) -> StackedMLP:
     """``n_passes`` copies of a network, each without its own random share ``dropout`` of the hidden units.
 
     Leaving out unit i of a layer and scaling the others by 1 / (1 - dropout) is a change of the weights that leave
@@ -55,7 +57,9 @@ class DropoutClassifier(NetworkBase):
     --------
     >>> from collidescope.datasets import scenario_a
     >>> X, y = scenario_a(3).sample(300, 0)
-    >>> clf = DropoutClassifier(n_passes=20, hidden_layer_sizes=(32,), max_epochs=20, random_state=0).fit(X, y)
+    >>> clf = DropoutClassifier(
+    ...     n_passes=20, hidden_layer_sizes=(32,), max_epochs=20, random_state=0
+    ... ).fit(X, y)
     >>> bool((clf.predict_proba(X[:5]) == clf.predict_proba(X[:5])).all())
     True
     """

@@ -97,7 +97,9 @@ class NetworkClassifier(NetworkBase):
         """What the network puts out before the softmax, of shape (n, K)."""
         return torch.cat(list(self._logits(self._validate(X))), dim=1)[0].numpy()
 
-    def _objective(self, X: Tensor, y: Tensor, n_classes: int, config: TrainingConfig, seeds: Seeds) -> Any:
+    def _objective(
+        self, X: Tensor, y: Tensor, n_classes: int, config: TrainingConfig, seeds: Seeds
+    ) -> Any:
         if config.patience == 0:
             return AllRowsObjective(X, y, n_classes, config)
         split = validation_split(y, self.validation_fraction, seeds.split)

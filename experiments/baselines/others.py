@@ -42,16 +42,22 @@ def confident_joint_matrix(P: npt.ArrayLike, y: npt.ArrayLike) -> FloatArray:
 
     Examples
     --------
-    >>> confident_joint_matrix([[0.9, 0.1], [0.8, 0.2], [0.1, 0.9], [0.2, 0.8]], ["a", "a", "b", "b"])
+    >>> confident_joint_matrix(
+    ...     [[0.9, 0.1], [0.8, 0.2], [0.1, 0.9], [0.2, 0.8]], ["a", "a", "b", "b"]
+    ... )
     array([[1., 0.],
            [0., 1.]])
     """
     count = _cleanlab("count", "confident_joint_matrix")
     posteriors, codes, classes = labelled_posteriors(P, y)
     counts = refuse_empty_classes(codes, classes)
-    joint = np.asarray(count.compute_confident_joint(codes, posteriors, calibrate=True), dtype=np.float64)
+    joint = np.asarray(
+        count.compute_confident_joint(codes, posteriors, calibrate=True), dtype=np.float64
+    )
     if not np.array_equal(joint.sum(axis=1), counts):  # pragma: no cover (a promise of cleanlab)
-        raise RuntimeError(f"cleanlab's confident joint has row sums {joint.sum(axis=1)} for {counts} labels")
+        raise RuntimeError(
+            f"cleanlab's confident joint has row sums {joint.sum(axis=1)} for {counts} labels"
+        )
     return joint / counts[:, None]
 
 
@@ -70,12 +76,16 @@ def overlapping_classes(P: npt.ArrayLike, y: npt.ArrayLike) -> pd.DataFrame:
     Examples
     --------
     >>> P = [[0.9, 0.1], [0.9, 0.1], [0.2, 0.8], [0.8, 0.2], [0.1, 0.9], [0.1, 0.9]]
-    >>> overlapping_classes(P, ["cat", "cat", "cat", "dog", "dog", "dog"])["Num Overlapping Examples"].tolist()
+    >>> overlapping_classes(P, ["cat", "cat", "cat", "dog", "dog", "dog"])[
+    ...     "Num Overlapping Examples"
+    ... ].tolist()
     [2]
     """
     dataset = _cleanlab("dataset", "overlapping_classes")
     posteriors, codes, classes = labelled_posteriors(P, y)
-    table: pd.DataFrame = dataset.find_overlapping_classes(codes, posteriors, class_names=classes.tolist())
+    table: pd.DataFrame = dataset.find_overlapping_classes(
+        codes, posteriors, class_names=classes.tolist()
+    )
     return table
 
 
@@ -110,7 +120,9 @@ def knn_bayes_error(
     --------
     >>> rng = np.random.default_rng(0)
     >>> y = rng.integers(2, size=2000)
-    >>> lower, upper = knn_bayes_error(2 * y[:, None] + rng.standard_normal((2000, 1)), y)  # Bayes error 0.16
+    >>> lower, upper = knn_bayes_error(
+    ...     2 * y[:, None] + rng.standard_normal((2000, 1)), y
+    ... )  # Bayes error 0.16
     >>> lower < 0.16 < upper
     True
     """
@@ -118,12 +130,18 @@ def knn_bayes_error(
     check.check_same_length(rows, labels, "X and y")
     classes = check.classes_of(labels)
     if check.check_count(n_neighbors, "n_neighbors") >= len(rows):
-        raise ValueError(f"n_neighbors must be below the number of rows ({len(rows)}), got {n_neighbors}")
+        raise ValueError(
+            f"n_neighbors must be below the number of rows ({len(rows)}), got {n_neighbors}"
+        )
     codes = check.encode_labels(labels, classes)
     spread = rows.std(axis=0)
-    shift = as_generator(random_state).standard_normal(rows.shape) * (spread if spread.any() else 1.0)
+    shift = as_generator(random_state).standard_normal(rows.shape) * (
+        spread if spread.any() else 1.0
+    )
     # Asked without rows, scikit-learn leaves each row out of its own neighbours, duplicates or not.
-    search = NearestNeighbors(n_neighbors=n_neighbors).fit(rows - rows.mean(axis=0) + TIE_BREAK * shift)
+    search = NearestNeighbors(n_neighbors=n_neighbors).fit(
+        rows - rows.mean(axis=0) + TIE_BREAK * shift
+    )
     neighbours = search.kneighbors(return_distance=False)
     voters = codes[neighbours]
     votes = np.stack([(voters == k).sum(axis=1) for k in range(len(classes))], axis=1)
@@ -137,4 +155,6 @@ def _cleanlab(module: str, caller: str) -> Any:
     try:
         return importlib.import_module(f"cleanlab.{module}")
     except ImportError as error:
-        raise ImportError(f"{caller} needs cleanlab: pip install collidescope[experiments]") from error
+        raise ImportError(
+            f"{caller} needs cleanlab: pip install collidescope[experiments]"
+        ) from error

@@ -43,12 +43,20 @@ def paper_rivals(**settings: Any) -> dict[str, Any]:
     >>> rivals["deep ensemble"].max_epochs
     100
     """
-    kinds = (NetworkClassifier, TemperatureScaledClassifier, DropoutClassifier, BayesianClassifier, DeepEnsemble)
+    kinds = (
+        NetworkClassifier,
+        TemperatureScaledClassifier,
+        DropoutClassifier,
+        BayesianClassifier,
+        DeepEnsemble,
+    )
     known = {kind: set(kind().get_params()) for kind in kinds}
     unknown = sorted(set(settings) - set().union(*known.values()))
     if unknown:
         names = ", ".join(sorted(set.intersection(*known.values())))
-        raise ValueError(f"settings must be parameters of the rivals, got {unknown[0]!r}: all of them have {names}")
+        raise ValueError(
+            f"settings must be parameters of the rivals, got {unknown[0]!r}: all of them have {names}"
+        )
 
     def made(kind: Any) -> Any:
         return kind(**{name: value for name, value in settings.items() if name in known[kind]})
@@ -93,5 +101,7 @@ def careful_rivals(random_state: Any = 0, device: str = "auto") -> dict[str, Any
             random_state=random_state,
         ),
         "logistic regression": make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)),
-        "gradient boosting": HistGradientBoostingClassifier(early_stopping=True, random_state=random_state),
+        "gradient boosting": HistGradientBoostingClassifier(
+            early_stopping=True, random_state=random_state
+        ),
     }

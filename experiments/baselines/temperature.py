@@ -130,15 +130,23 @@ class TemperatureScaledClassifier(PosteriorClassifier):
             seeds = Seeds.drawn(self.random_state)
             self._split_seed = seeds.split
             self.network_ = NetworkClassifier(random_state=seeds.training)
-        split = validation_split(torch.from_numpy(codes.astype(np.int64)), self.validation_fraction, self._split_seed)
+        split = validation_split(
+            torch.from_numpy(codes.astype(np.int64)), self.validation_fraction, self._split_seed
+        )
         train, held_out = (rows.numpy() for rows in split)
-        self.network_.set_params(**{name: getattr(self, name) for name in NETWORK}).fit(X[train], codes[train])
-        self.temperature_ = self._best_temperature(self.network_.predict_logits(X[held_out]), codes[held_out])
+        self.network_.set_params(**{name: getattr(self, name) for name in NETWORK}).fit(
+            X[train], codes[train]
+        )
+        self.temperature_ = self._best_temperature(
+            self.network_.predict_logits(X[held_out]), codes[held_out]
+        )
         self.history_ = self.network_.history_
         return self
 
     def _best_temperature(self, logits: FloatArray, codes: IntArray) -> float:
-        errors = [calibration_error(softmax(logits / T, axis=1), codes, self.n_bins) for T in TEMPERATURES]
+        errors = [
+            calibration_error(softmax(logits / T, axis=1), codes, self.n_bins) for T in TEMPERATURES
+        ]
         # Of several that are equally good, the one that changes the network least.
         best = np.flatnonzero(np.array(errors) == min(errors))
         return float(min(TEMPERATURES[best], key=lambda T: abs(np.log(T))))

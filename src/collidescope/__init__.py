@@ -34,17 +34,21 @@ if TYPE_CHECKING:
     from collidescope.counting import votes_needed as votes_needed
     from collidescope.equations.bounds import posterior_error_bound as posterior_error_bound
     from collidescope.equations.densities import collision_divergence as collision_divergence
-    from collidescope.equations.densities import collision_matrix_from_densities as collision_matrix_from_densities
+    from collidescope.equations.densities import (
+        collision_matrix_from_densities as collision_matrix_from_densities,
+    )
     from collidescope.equations.posterior import shift_priors as shift_priors
     from collidescope.equations.posterior import solve_posteriors as solve_posteriors
     from collidescope.equations.recovery import recover as recover
-    from collidescope.estimate import CollisionAccumulator as CollisionAccumulator
-    from collidescope.estimate import collision_matrix_from_posteriors as collision_matrix_from_posteriors
     from collidescope.estimators import crossfit_posteriors as crossfit_posteriors
     from collidescope.estimators import estimate_collisions as estimate_collisions
     from collidescope.limit import Limit as Limit
     from collidescope.limit import limit_from_scores as limit_from_scores
     from collidescope.matrix import CollisionMatrix as CollisionMatrix
+    from collidescope.onestep import CollisionAccumulator as CollisionAccumulator
+    from collidescope.onestep import (
+        collision_matrix_from_posteriors as collision_matrix_from_posteriors,
+    )
     from collidescope.scale.sources import spool as spool
     from collidescope.show import CollisionMatrixDisplay as CollisionMatrixDisplay
     from collidescope.show import DendrogramDisplay as DendrogramDisplay
@@ -79,12 +83,19 @@ _MODULES = {
     "equations.densities": ("collision_divergence", "collision_matrix_from_densities"),
     "equations.posterior": ("shift_priors", "solve_posteriors"),
     "equations.recovery": ("recover",),
-    "estimate": ("CollisionAccumulator", "collision_matrix_from_posteriors"),
+    "onestep": ("CollisionAccumulator", "collision_matrix_from_posteriors"),
     "estimators": ("crossfit_posteriors", "estimate_collisions"),
     "limit": ("Limit", "limit_from_scores"),
     "matrix": ("CollisionMatrix",),
     "scale.sources": ("spool",),
-    "show": ("CollisionMatrixDisplay", "DendrogramDisplay", "LimitDisplay", "PosteriorDisplay", "report", "summarise"),
+    "show": (
+        "CollisionMatrixDisplay",
+        "DendrogramDisplay",
+        "LimitDisplay",
+        "PosteriorDisplay",
+        "report",
+        "summarise",
+    ),
     "tables": ("TableClassifier", "load"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
@@ -96,7 +107,10 @@ def __getattr__(name: str) -> Any:
     if name == "datasets":
         return importlib.import_module("collidescope.datasets")
     if name == "__version__":
-        return importlib.import_module("collidescope._environment").version_of("collidescope") or "0+source"
+        return (
+            importlib.import_module("collidescope._environment").version_of("collidescope")
+            or "0+source"
+        )
     if name not in _HOME:
         raise AttributeError(f"module 'collidescope' has no attribute {name!r}")
     return getattr(importlib.import_module(f"collidescope.{_HOME[name]}"), name)

@@ -24,12 +24,18 @@ SUM_TOLERANCE = 1e-5  #: float32 probabilities sum to 1 within about K * 6e-8: n
 #: Spacing ε of bfloat16 at 1, which numpy's finfo lacks. Rounding moves a sum of probabilities by less than ε.
 BFLOAT16_SPACING = 2.0**-7
 EXACT_SUM = 1e-12  #: rounding of a float64 sum over thousands of classes: rows this close to 1 are taken as they are
-STOCHASTIC_TOLERANCE = 1e-8  #: S and priors are float64: what is further from 1 was typed or rounded
-NEGATIVE_TOLERANCE = 1e-9  #: a float32 softmax or a difference of float64 terms can leave a zero at -1e-9
+STOCHASTIC_TOLERANCE = (
+    1e-8  #: S and priors are float64: what is further from 1 was typed or rounded
+)
+NEGATIVE_TOLERANCE = (
+    1e-9  #: a float32 softmax or a difference of float64 terms can leave a zero at -1e-9
+)
 #: Errors of S are divided by the squares of priors, and sums of squared weights are kept: beyond these they overflow.
 SMALLEST_PRIOR = 1e-100
 SMALLEST_WEIGHT, LARGEST_WEIGHT = 1e-100, 1e100
-WEIGHT_RANGE = 1e30  #: networks are trained in float32, where a weight this far below the largest is none
+WEIGHT_RANGE = (
+    1e30  #: networks are trained in float32, where a weight this far below the largest is none
+)
 
 
 class CollisionWarning(UserWarning):
@@ -46,27 +52,47 @@ def to_numpy(values: Any) -> Any:
 
 def sum_tolerance(values: Any) -> float:
     """How far from 1 the sum of a row may be, by the type in which its entries were rounded."""
-    parts = [values] if hasattr(values, "dtype") else [values[name] for name in getattr(values, "columns", [])]
+    parts = (
+        [values]
+        if hasattr(values, "dtype")
+        else [values[name] for name in getattr(values, "columns", [])]
+    )
     dtypes = [str(getattr(part, "dtype", "")).lower() for part in parts]
     if any(dtype.endswith("bfloat16") for dtype in dtypes):
         return BFLOAT16_SPACING
-    return float(np.finfo(np.float16).eps) if any(dtype.endswith("float16") for dtype in dtypes) else SUM_TOLERANCE
+    return (
+        float(np.finfo(np.float16).eps)
+        if any(dtype.endswith("float16") for dtype in dtypes)
+        else SUM_TOLERANCE
+    )
 
 
-def check_finite(values: npt.ArrayLike, name: str, *, ndim: int | tuple[int, ...] | None = None) -> FloatArray:
+def check_finite(
+    values: npt.ArrayLike, name: str, *, ndim: int | tuple[int, ...] | None = None
+) -> FloatArray:
     """``values`` as a finite float64 array of ``ndim`` dimensions."""
     if isinstance(values, np.ma.MaskedArray):
-        raise ValueError(f"{name} must not be a masked array: drop or fill what is masked, then pass a plain array")
+        raise ValueError(
+            f"{name} must not be a masked array: drop or fill what is masked, then pass a plain array"
+        )
     values = to_numpy(values)
     try:
         raw = np.asarray(values)
         if np.iscomplexobj(raw):
             raise TypeError("the imaginary part would be lost")
         array = np.asarray(raw, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError) as error:  # a whole number beyond the largest float overflows
+    except (
+        TypeError,
+        ValueError,
+        OverflowError,
+    ) as error:  # a whole number beyond the largest float overflows
         dtype = f" of dtype {values.dtype}" if hasattr(values, "dtype") else ""
-        raise ValueError(f"{name} must hold real numbers, got {type(values).__name__}{dtype} ({error})") from None
-    if ndim is not None and array.ndim not in (allowed := (ndim,) if isinstance(ndim, int) else ndim):
+        raise ValueError(
+            f"{name} must hold real numbers, got {type(values).__name__}{dtype} ({error})"
+        ) from None
+    if ndim is not None and array.ndim not in (
+        allowed := (ndim,) if isinstance(ndim, int) else ndim
+    ):
         wanted = " or ".join(f"{d}-dimensional" for d in allowed)
         raise ValueError(f"{name} must be {wanted}, got shape {array.shape}")
     if array.size == 0:
@@ -86,7 +112,9 @@ def check_square(values: npt.ArrayLike, name: str, n_classes: int | None = None)
     if array.shape[0] < 2:
         raise ValueError(f"{name} must cover at least 2 classes, got {array.shape[0]}")
     if n_classes not in (None, len(array)):
-        raise ValueError(f"{name} must be {n_classes}×{n_classes}, one row and column per class, got {array.shape}")
+        raise ValueError(
+            f"{name} must be {n_classes}×{n_classes}, one row and column per class, got {array.shape}"
+        )
     return array
 
 
@@ -94,7 +122,9 @@ def check_non_negative(array: FloatArray, name: str, what: str) -> None:
     """Refuse ``array`` when an entry is below zero; ``what`` says what to try."""
     if (array < 0).any():
         where = tuple(map(int, np.unravel_index(int(array.argmin()), array.shape)))
-        raise ValueError(f"{name} must not be negative, got {array[where]:.6g} at position {where}: {what}")
+        raise ValueError(
+            f"{name} must not be negative, got {array[where]:.6g} at position {where}: {what}"
+        )
 
 
 def check_stochastic(values: npt.ArrayLike, name: str, n_classes: int | None = None) -> FloatArray:
@@ -112,13 +142,19 @@ def check_stochastic(values: npt.ArrayLike, name: str, n_classes: int | None = N
 def check_priors(priors: npt.ArrayLike, n_classes: int, name: str = "priors") -> FloatArray:
     """``priors`` as K positive numbers that sum to 1, in an array of their own."""
     if isinstance(priors, str):
-        raise ValueError(f"{name} must be an array of {n_classes} probabilities, got the word {priors!r}")
+        raise ValueError(
+            f"{name} must be an array of {n_classes} probabilities, got the word {priors!r}"
+        )
     array = one_each(check_finite(priors, name, ndim=1), n_classes, name, "class")
     if (array < SMALLEST_PRIOR).any():
         k = int(array.argmin())
-        raise ValueError(f"{name} must be positive, got {array[k]:.6g} for class number {k}: leave such a class out")
+        raise ValueError(
+            f"{name} must be positive, got {array[k]:.6g} for class number {k}: leave such a class out"
+        )
     if abs(array.sum() - 1) > STOCHASTIC_TOLERANCE:
-        raise ValueError(f"{name} must sum to 1, got {array.sum():.10g} (counts or class weights? divide by their sum)")
+        raise ValueError(
+            f"{name} must sum to 1, got {array.sum():.10g} (counts or class weights? divide by their sum)"
+        )
     return array.copy()
 
 
@@ -127,18 +163,32 @@ def check_posteriors(P: npt.ArrayLike, name: str = "P", n_classes: int | None = 
     array = check_finite(P, name, ndim=2)
     if array.shape[1] < 2:
         hint = "binary scores? pass np.column_stack([1 - p, p])"
-        raise ValueError(f"{name} must have one column per class, at least 2, got shape {array.shape} ({hint})")
+        raise ValueError(
+            f"{name} must have one column per class, at least 2, got shape {array.shape} ({hint})"
+        )
     if n_classes is not None and array.shape[1] != n_classes:
-        raise ValueError(f"{name} must have one column per class ({n_classes}), got {array.shape[1]}")
+        raise ValueError(
+            f"{name} must have one column per class ({n_classes}), got {array.shape[1]}"
+        )
     if (lowest := array.min()) < -NEGATIVE_TOLERANCE:
-        raise ValueError(f"{name} must hold probabilities, got {lowest:.6g} (logits? apply a softmax first)")
+        raise ValueError(
+            f"{name} must hold probabilities, got {lowest:.6g} (logits? apply a softmax first)"
+        )
     off = np.abs((totals := array.sum(axis=1)) - 1)
-    if off.max() > SUM_TOLERANCE and off.max() > sum_tolerance(P):  # half precision is asked for last
+    if off.max() > SUM_TOLERANCE and off.max() > sum_tolerance(
+        P
+    ):  # half precision is asked for last
         said = f"row {off.argmax()} sums to {totals[off.argmax()]:.8g}"
-        raise ValueError(f"every row of {name} must sum to 1, {said} (logits or one-vs-rest scores?)")
-    if lowest >= 0 and off.max() <= EXACT_SUM:  # as good as it gets: a copy of many rows costs more than all checks
+        raise ValueError(
+            f"every row of {name} must sum to 1, {said} (logits or one-vs-rest scores?)"
+        )
+    if (
+        lowest >= 0 and off.max() <= EXACT_SUM
+    ):  # as good as it gets: a copy of many rows costs more than all checks
         return array
-    copied = isinstance(P, np.ndarray) and P.dtype != array.dtype  # with thousands of classes once is enough
+    copied = (
+        isinstance(P, np.ndarray) and P.dtype != array.dtype
+    )  # with thousands of classes once is enough
     array = np.maximum(array, 0.0, out=array if copied else None)
     return np.divide(array, array.sum(axis=1, keepdims=True), out=array)
 
@@ -160,11 +210,17 @@ def check_votes(values: npt.ArrayLike, name: str, *, every_row: bool = True) -> 
     check_non_negative(array, name, "a number of votes cannot be")
     if (odd := array % 1 != 0).any():
         where = tuple(np.argwhere(odd)[0].tolist())
-        hint = "pass how many votes there were, not their shares (which do not say how sure they are)"
-        raise ValueError(f"{name} must be whole numbers, got {array[where]:g} at position {where}: {hint}")
+        hint = (
+            "pass how many votes there were, not their shares (which do not say how sure they are)"
+        )
+        raise ValueError(
+            f"{name} must be whole numbers, got {array[where]:g} at position {where}: {hint}"
+        )
     if every_row and not (voted := array.any(axis=1)).all():
         hint = "leave such rows out"
-        raise ValueError(f"{name} must have at least one vote per row, row {int(voted.argmin())} has none: {hint}")
+        raise ValueError(
+            f"{name} must have at least one vote per row, row {int(voted.argmin())} has none: {hint}"
+        )
     return array
 
 
@@ -186,15 +242,23 @@ def unit_weights(weights: FloatArray) -> FloatArray:
     """Weights in units of a power of two near the largest: the same shares to the last bit, and no square overflows."""
     largest, used = weights.max(), weights[weights > 0]
     if used.min() < largest / WEIGHT_RANGE:
-        hint = "which no estimate can use together: set the small ones to 0, or the large ones lower"
+        hint = (
+            "which no estimate can use together: set the small ones to 0, or the large ones lower"
+        )
         raise ValueError(f"sample_weight reaches from {used.min():.3g} to {largest:.3g}, {hint}")
     return np.asarray(np.ldexp(weights, -np.frexp(largest)[1] + 1))
 
 
-def check_classes(classes: Sequence[Any] | npt.NDArray[Any] | None, n_classes: int | None = None) -> npt.NDArray[Any]:
+def check_classes(
+    classes: Sequence[Any] | npt.NDArray[Any] | None, n_classes: int | None = None
+) -> npt.NDArray[Any]:
     """``classes`` (None: numbers) as two or more distinct names, text as ``str``, mixed ones as objects."""
     classes = range(n_classes) if classes is None and n_classes is not None else classes
-    if isinstance(classes, (str, bytes)) or not isinstance(classes, Iterable) or getattr(classes, "ndim", 1) == 0:
+    if (
+        isinstance(classes, (str, bytes))
+        or not isinstance(classes, Iterable)
+        or getattr(classes, "ndim", 1) == 0
+    ):
         raise ValueError(f"classes must be a list of names, got {classes!r}")
     times = isinstance(classes, np.ndarray) and classes.dtype.kind in "mM"
     if times and np.isnat(classes).any():
@@ -202,18 +266,26 @@ def check_classes(classes: Sequence[Any] | npt.NDArray[Any] | None, n_classes: i
     given = classes.tolist() if isinstance(classes, np.ndarray) else classes
     names = [name.tolist() if hasattr(name, "tolist") else name for name in given]
     if any(isinstance(name, tuple) or not isinstance(name, Hashable) for name in names):
-        raise ValueError(f"classes must be a flat list of names (text, numbers, booleans), got {names!r}")
+        raise ValueError(
+            f"classes must be a flat list of names (text, numbers, booleans), got {names!r}"
+        )
     if n_classes is not None and len(names) != n_classes:
-        raise ValueError(f"classes must name each of the {n_classes} classes once, got {len(names)} names")
+        raise ValueError(
+            f"classes must name each of the {n_classes} classes once, got {len(names)} names"
+        )
     if len(names) < 2:
         raise ValueError(f"classes must name at least 2 classes, got {names}")
     if any(name is None or (isinstance(name, float) and not np.isfinite(name)) for name in names):
         raise ValueError(f"classes must be names, got a missing or infinite value among {names}")
     if len(set(names)) < len(names):
-        raise ValueError(f"classes must be unique, {Counter(names).most_common(1)[0][0]!r} occurs twice")
+        raise ValueError(
+            f"classes must be unique, {Counter(names).most_common(1)[0][0]!r} occurs twice"
+        )
     if times:  # numpy's own: as objects, those in nanoseconds would become integers
         return np.array(classes)
-    one_kind = len({type(name) for name in names}) == 1 and isinstance(names[0], (str, bool, int, float))
+    one_kind = len({type(name) for name in names}) == 1 and isinstance(
+        names[0], (str, bool, int, float)
+    )
     return np.asarray(names) if one_kind and not any(map(_is_cut, names)) else _objects(names)
 
 
@@ -223,7 +295,9 @@ def check_labels(y: npt.ArrayLike, name: str = "y") -> npt.NDArray[Any]:
     try:
         array = np.asarray(y)
     except ValueError:
-        raise ValueError(f"{name} must be a flat list of labels, got lists of different lengths") from None
+        raise ValueError(
+            f"{name} must be a flat list of labels, got lists of different lengths"
+        ) from None
     if array.ndim != 1:
         raise ValueError(f"{name} must be a flat list of labels, got shape {array.shape}")
     if array.shape[0] == 0:
@@ -255,9 +329,13 @@ def classes_of(y: npt.NDArray[Any], name: str = "y") -> npt.NDArray[Any]:
             raise TypeError("True == 1")
         classes = np.unique(y)
     except TypeError:
-        raise ValueError(f"{name} mixes labels of kinds {kinds} that cannot be sorted: convert them to str") from None
+        raise ValueError(
+            f"{name} mixes labels of kinds {kinds} that cannot be sorted: convert them to str"
+        ) from None
     if classes.shape[0] < 2:
-        raise ValueError(f"{name} holds a single class ({classes.tolist()[0]!r}): collisions need at least 2")
+        raise ValueError(
+            f"{name} holds a single class ({classes.tolist()[0]!r}): collisions need at least 2"
+        )
     return classes
 
 
@@ -271,13 +349,19 @@ def encode_labels(y: npt.ArrayLike, classes: npt.NDArray[Any], name: str = "y") 
     else:
         position = {label: k for k, label in enumerate(classes.tolist())}
         try:
-            codes = np.fromiter((position.get(label, -1) for label in array.tolist()), np.intp, array.shape[0])
+            codes = np.fromiter(
+                (position.get(label, -1) for label in array.tolist()), np.intp, array.shape[0]
+            )
         except TypeError:  # no hashable
             kinds = ", ".join(sorted({type(label).__name__ for label in array.tolist()}))
-            raise ValueError(f"{name} must hold labels (text, numbers, booleans), got {kinds}") from None
+            raise ValueError(
+                f"{name} must hold labels (text, numbers, booleans), got {kinds}"
+            ) from None
     if (codes < 0).any():
         unknown = array.tolist()[int((codes < 0).argmax())]
-        shown = ", ".join(repr(name) for name in classes.tolist()[:10]) + (", …" if len(classes) > 10 else "")
+        shown = ", ".join(repr(name) for name in classes.tolist()[:10]) + (
+            ", …" if len(classes) > 10 else ""
+        )
         raise ValueError(f"{name} has the label {unknown!r}, which is not in classes ({shown})")
     return codes
 
@@ -310,11 +394,15 @@ def labelled_posteriors(
     else:
         names = classes_of(labels, y_name)
         found = {str(label): label for label in names.tolist()}
-        if columns is not None and set(found) < {str(column) for column in columns}:  # classes without a row
+        if columns is not None and set(found) < {
+            str(column) for column in columns
+        }:  # classes without a row
             names = check_classes([found.get(str(column), column) for column in columns], k)
         elif len(names) != k:
             hint = "pass classes, in the order of the columns"
-            raise ValueError(f"{name} has {k} columns and {y_name} has {len(names)} distinct labels: {hint}")
+            raise ValueError(
+                f"{name} has {k} columns and {y_name} has {len(names)} distinct labels: {hint}"
+            )
     if columns is not None:
         posteriors = aligned(posteriors, columns, names, name)
     if labels is None:
@@ -324,13 +412,19 @@ def labelled_posteriors(
     return posteriors, codes, names
 
 
-def aligned(values: FloatArray, columns: list[Any], names: npt.NDArray[Any], name: str) -> FloatArray:
+def aligned(
+    values: FloatArray, columns: list[Any], names: npt.NDArray[Any], name: str
+) -> FloatArray:
     """The columns of ``values``, called ``columns``, in the order of ``names``; compared as text."""
     place = {str(column): position for position, column in enumerate(columns)}
     wanted = [str(own) for own in names.tolist()]
     if len(place) < len(columns) or set(wanted) != set(place):
-        hint = f"rename the columns, or pass {name}.to_numpy() if they are in the order of the classes"
-        raise ValueError(f"{name} has columns {columns[:10]} for the classes {names.tolist()[:10]}: {hint}")
+        hint = (
+            f"rename the columns, or pass {name}.to_numpy() if they are in the order of the classes"
+        )
+        raise ValueError(
+            f"{name} has columns {columns[:10]} for the classes {names.tolist()[:10]}: {hint}"
+        )
     order = [place[own] for own in wanted]
     return values if order == list(range(len(order))) else values[:, order]
 
@@ -338,7 +432,10 @@ def aligned(values: FloatArray, columns: list[Any], names: npt.NDArray[Any], nam
 def column_names(P: Any) -> list[Any] | None:
     """Names of the columns of a table; None for arrays and for the names that tables invent."""
     columns = list(P.columns) if hasattr(P, "columns") else []
-    invented = (list(range(len(columns))), [f"column_{k}" for k in range(len(columns))])  # pandas', polars'
+    invented = (
+        list(range(len(columns))),
+        [f"column_{k}" for k in range(len(columns))],
+    )  # pandas', polars'
     return None if columns in invented else columns
 
 
@@ -352,14 +449,18 @@ def _both_columns(p: Any, name: str) -> Any:
     positive = check_finite(p, name, ndim=1)
     if positive.min() < 0 or positive.max() > 1:
         what = "must hold the probability of the second class"
-        raise ValueError(f"{name} has one dimension, so it {what}, got {positive[np.abs(positive - 0.5).argmax()]:.6g}")
+        raise ValueError(
+            f"{name} has one dimension, so it {what}, got {positive[np.abs(positive - 0.5).argmax()]:.6g}"
+        )
     return np.column_stack([1 - positive, positive])
 
 
 def check_same_length(first: npt.NDArray[Any], second: npt.NDArray[Any], names: str) -> None:
     """Refuse two arrays with different numbers of rows."""
     if first.shape[0] != second.shape[0]:
-        raise ValueError(f"{names} must have the same number of rows, got {first.shape[0]} and {second.shape[0]}")
+        raise ValueError(
+            f"{names} must have the same number of rows, got {first.shape[0]} and {second.shape[0]}"
+        )
 
 
 def check_choice(value: str, choices: Sequence[str], name: str) -> str:
@@ -369,7 +470,9 @@ def check_choice(value: str, choices: Sequence[str], name: str) -> str:
     return value
 
 
-def check_between(value: float, low: float, high: float, name: str, *, closed: bool = False) -> float:
+def check_between(
+    value: float, low: float, high: float, name: str, *, closed: bool = False
+) -> float:
     """``value`` as a float between ``low`` and ``high``, strictly unless ``closed``."""
     if not _is_number(value) or not low <= value <= high or (value in (low, high) and not closed):
         raise ValueError(f"{name} must be a number between {low:g} and {high:g}, got {value!r}")

@@ -32,7 +32,10 @@ class Progress:
             from rich.table import Column
 
             # Two parts text and one part bar share what share and ETA, which are never cut, leave of the line.
-            text = TextColumn("{task.description}", table_column=Column(ratio=2, no_wrap=True, overflow="ellipsis"))
+            text = TextColumn(
+                "{task.description}",
+                table_column=Column(ratio=2, no_wrap=True, overflow="ellipsis"),
+            )
             pace = TextColumn("{task.fields[pace]}", table_column=Column(no_wrap=True))
             bar = BarColumn(None, table_column=Column(ratio=1))
             self._bar = Bar(text, bar, pace, console=Console(stderr=True), expand=True)
@@ -66,13 +69,19 @@ class Progress:
 
     def _show(self, entry: dict[str, Any]) -> None:
         share = min(1.0, entry["epoch"] / max(entry["max_epochs"], 1)) * ALMOST
-        text = f"{self.what} · {entry['name']}, epoch {entry['epoch']}, loss {entry['val_loss']:.4f}"
+        text = (
+            f"{self.what} · {entry['name']}, epoch {entry['epoch']}, loss {entry['val_loss']:.4f}"
+        )
         self._move(self.done + share, time.perf_counter() - self._started, text)
 
     def _move(self, done: float, elapsed: float, text: str) -> None:
         pace = f"{timedelta(seconds=round(elapsed))} so far"
         if self.total:
             # Epochs of the first step say little about its end, as most networks stop early.
-            left = timedelta(seconds=round(elapsed / done * (self.total - done))) if self.done else None
+            left = (
+                timedelta(seconds=round(elapsed / done * (self.total - done)))
+                if self.done
+                else None
+            )
             pace = f"{done / self.total:.0%}, {pace if left is None else f'{left} left'}"
         self._bar.update(self._task, completed=done, description=text, pace=pace)

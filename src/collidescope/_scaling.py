@@ -30,11 +30,16 @@ def fit_scaling(X: Any) -> tuple[FloatArray, FloatArray]:
     """
     n = X.shape[0]
     wide = QUANTILE_NUMBERS // max(1, int(np.prod(X.shape[1:])))
-    rows = np.unique(np.linspace(0, n - 1, min(n, QUANTILE_ROWS, max(wide, FEWEST_ROWS))).astype(np.intp))
+    rows = np.unique(
+        np.linspace(0, n - 1, min(n, QUANTILE_ROWS, max(wide, FEWEST_ROWS))).astype(np.intp)
+    )
     sample = _dense(X[rows])
     if sample.ndim > 2:
         sample = sample.reshape(-1, 1)[:: max(1, sample.size // (10 * QUANTILE_ROWS))]
-    parts = [_centre_and_scale(sample[:, part]) for part in blocks(sample.shape[1], len(sample), BLOCK_NUMBERS)]
+    parts = [
+        _centre_and_scale(sample[:, part])
+        for part in blocks(sample.shape[1], len(sample), BLOCK_NUMBERS)
+    ]
     centre, scale = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     return centre, scale
 
@@ -42,7 +47,9 @@ def fit_scaling(X: Any) -> tuple[FloatArray, FloatArray]:
 def _centre_and_scale(columns: npt.NDArray[Any]) -> tuple[FloatArray, FloatArray]:
     sample = columns.astype(np.float64)
     constant = sample.min(axis=0) == sample.max(axis=0)
-    unit = np.abs(sample).max(axis=0)  # in units of the largest value no sum or square can overflow or vanish
+    unit = np.abs(sample).max(
+        axis=0
+    )  # in units of the largest value no sum or square can overflow or vanish
     sample /= np.where(unit > 0, unit, 1.0)
     low, centre, high = np.quantile(sample, [0.25, 0.5, 0.75], axis=0)
     scale = (high - low) / NORMAL_IQR

@@ -48,7 +48,10 @@ HEADER = "collidescope"  #: the entry that holds checksum and skeleton
 #: Keys of a dict in the skeleton that stands for an array. A dict's own keys that start with "$" get another one.
 ARRAY, TEXT, OBJECTS, DTYPE, SHAPE = "$array", "$text", "$objects", "dtype", "shape"
 #: Array types that safetensors and numpy share.
-STORED = {np.dtype(name) for name in ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")}
+STORED = {
+    np.dtype(name)
+    for name in ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
+}
 CONTAINERS = (Mapping, list, tuple, np.ndarray)
 TIMES = re.compile(r"(datetime64|timedelta64)(\[\d{0,9}[a-zA-Z]{1,2}\])?")
 #: Arrays of this many bytes are stored once when they are equal, and in models compressed when that saves a tenth. None
@@ -57,7 +60,9 @@ LARGE, WORTH, MOST_GROWTH = 4096, 0.9, 50
 #: Open files of this process: what stands behind them may be a file, but it must not be replaced.
 DESCRIPTOR = re.compile(r"/dev/(stdout|stderr|fd/\d+)|/proc/(self|\d+)/fd/\d+")
 KEPT_NAME = 40  #: characters of a file's name that its temporary stand-in keeps: names have a limit of 255 bytes
-LEAST_ROOM = 1 << 14  #: what :func:`check_output` writes to see whether there is room: less than our files in use
+LEAST_ROOM = (
+    1 << 14
+)  #: what :func:`check_output` writes to see whether there is room: less than our files in use
 
 Tree = dict[str, Any]
 Arrays = dict[str, npt.NDArray[Any]]
@@ -75,7 +80,9 @@ def write(path: str | Path, kind: str, tree: Mapping[str, Any], *, npz: bool = F
     with writing(path) as file:
         if npz:
             entries: dict[str, Any] = {HEADER: np.array(text), **flat.arrays}
-            np.savez(file, **entries)  # without allow_pickle, which numpy 1.26 would write as an array
+            np.savez(
+                file, **entries
+            )  # without allow_pickle, which numpy 1.26 would write as an array
         else:
             from safetensors.numpy import save
 
@@ -89,14 +96,18 @@ def read(path: str | Path, kind: str) -> Tree:
     path = regular_file(path)
     try:
         with open(path, "rb") as start:
-            zipped = start.read(4) == b"PK\3\4"  # two bytes could be the length of a safetensors header
+            zipped = (
+                start.read(4) == b"PK\3\4"
+            )  # two bytes could be the length of a safetensors header
         if zipped:
             return _checked(*_read_npz(path), kind)
         # It refuses tensors that overlap, leave gaps, or reach beyond the end of the file.
         with safe_open(str(path), framework="np") as file:
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
             return _checked((file.metadata() or {}).get(HEADER), arrays, kind)
-    except Exception as error:  # damaged bytes raise many types of error in the libraries that parse them
+    except (
+        Exception
+    ) as error:  # damaged bytes raise many types of error in the libraries that parse them
         words = f"{KINDS[kind]} of collidescope, or is damaged: {error if str(error) else type(error).__name__}"
         raise ModelFileError(f"path {str(path)!r} is not {words}") from None
 
@@ -108,7 +119,9 @@ def _checked(header: str | None, arrays: Arrays, kind: str) -> Tree:
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise ValueError("it is a file of another program")
     if (found := content.get("version")) != VERSION:
-        raise ValueError(f"it has format version {found!r}, this release reads {VERSION}: update, or write it again")
+        raise ValueError(
+            f"it has format version {found!r}, this release reads {VERSION}: update, or write it again"
+        )
     if checksum != _checksum(text, arrays):
         raise ValueError("its content does not match its checksum")
     if content["kind"] != kind:
@@ -136,25 +149,42 @@ class _Flat:
             return [self.add(part, f"{where}/{i}") for i, part in enumerate(value)]
         if isinstance(value, Mapping):
             if not all(isinstance(key, str) for key in value):
-                raise ValueError(f"{where or 'the tree'} cannot be written: keys must be text, got {list(value)[:5]}")
+                raise ValueError(
+                    f"{where or 'the tree'} cannot be written: keys must be text, got {list(value)[:5]}"
+                )
             inside = f"{where}/" if where else ""
-            return {f"{'$' * key.startswith('$')}{key}": self.add(part, inside + key) for key, part in value.items()}
+            return {
+                f"{'$' * key.startswith('$')}{key}": self.add(part, inside + key)
+                for key, part in value.items()
+            }
         if isinstance(value, np.generic) and value.dtype.kind in "biufU":
             value = value.item()
-        if value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value)):
+        if (
+            value is None
+            or isinstance(value, bool | int | str)
+            or (isinstance(value, float) and math.isfinite(value))
+        ):
             return value
-        raise ValueError(f"{where} cannot be written to a file, got {value!r}: use text, finite numbers or arrays")
+        raise ValueError(
+            f"{where} cannot be written to a file, got {value!r}: use text, finite numbers or arrays"
+        )
 
     def _add_array(self, array: npt.NDArray[Any], where: str) -> dict[str, Any]:
         if array.dtype.kind == "U":
             return {TEXT: array.tolist()}
-        if array.dtype.kind == "O" and array.ndim == 1 and not any(isinstance(part, CONTAINERS) for part in array):
+        if (
+            array.dtype.kind == "O"
+            and array.ndim == 1
+            and not any(isinstance(part, CONTAINERS) for part in array)
+        ):
             return {OBJECTS: self.add(array.tolist(), where)}
         times = array.dtype.kind in "mM"
         plain = array.view(np.int64) if times else array
         plain = np.ascontiguousarray(plain, plain.dtype.newbyteorder("=")).reshape(array.shape)
         if plain.dtype not in STORED:
-            raise ValueError(f"{where} cannot be written to a file: it is an array of dtype {array.dtype}")
+            raise ValueError(
+                f"{where} cannot be written to a file: it is an array of dtype {array.dtype}"
+            )
         leaf: dict[str, Any] = {DTYPE: array.dtype.name} if times else {}
         large = plain.nbytes >= LARGE
         packed = _pack(plain) if self.pack and large else plain
@@ -181,7 +211,13 @@ def _unpack(packed: npt.NDArray[Any], shape: Any, dtype: str) -> npt.NDArray[Any
     if plain not in STORED or packed.dtype != np.uint8 or not 0 < size <= MOST_GROWTH * packed.size:
         raise ValueError(f"{packed.size} bytes claim shape {shape} of {dtype}")
     columns = zlib.decompressobj().decompress(packed.tobytes(), size)
-    return np.frombuffer(columns, np.uint8).reshape(plain.itemsize, -1).T.copy().view(plain).reshape(shape)
+    return (
+        np.frombuffer(columns, np.uint8)
+        .reshape(plain.itemsize, -1)
+        .T.copy()
+        .view(plain)
+        .reshape(shape)
+    )
 
 
 def _unflatten(node: Any, arrays: Arrays, used: dict[str, Any]) -> Any:
@@ -196,11 +232,15 @@ def _unflatten(node: Any, arrays: Arrays, used: dict[str, Any]) -> Any:
     value, dtype = node[tags[0]], node.get(DTYPE)
     if ARRAY in tags and node.keys() <= {ARRAY, DTYPE, SHAPE}:
         if value not in used:  # once, however often it is named
-            array = _unpack(arrays[value], node[SHAPE], str(dtype)) if SHAPE in node else arrays[value]
+            array = (
+                _unpack(arrays[value], node[SHAPE], str(dtype)) if SHAPE in node else arrays[value]
+            )
             used[value] = node, array.view(dtype) if TIMES.fullmatch(str(dtype)) else array
         if used[value][0] == node:
             return used[value][1]
-    if node.keys() == {TEXT} and (text := np.array(value, dtype=np.str_)).tolist() == value:  # nothing but text
+    if (
+        node.keys() == {TEXT} and (text := np.array(value, dtype=np.str_)).tolist() == value
+    ):  # nothing but text
         return text
     if node.keys() == {OBJECTS} and not any(isinstance(part, list | dict) for part in value):
         objects = np.empty(len(value), dtype=object)
@@ -215,7 +255,9 @@ def _digest(array: npt.NDArray[Any]) -> str:
 
 def _checksum(text: str, arrays: Arrays) -> str:
     """Of all content, against damage that would otherwise pass as other numbers."""
-    lines = [f"{name} {own.dtype} {own.shape} {_digest(own)}" for name, own in sorted(arrays.items())]
+    lines = [
+        f"{name} {own.dtype} {own.shape} {_digest(own)}" for name, own in sorted(arrays.items())
+    ]
     return hashlib.sha256("\n".join([text, *lines]).encode()).hexdigest()
 
 
@@ -228,12 +270,20 @@ def _read_npz(path: Path) -> tuple[str | None, Arrays]:
         for entry in archive.infolist():
             name, size = entry.filename.removesuffix(".npy"), entry.file_size
             if entry.compress_type != zipfile.ZIP_STORED or name in arrays:
-                raise ValueError(f"{entry.filename} is compressed or occurs twice, which to_npz never does")
+                raise ValueError(
+                    f"{entry.filename} is compressed or occurs twice, which to_npz never does"
+                )
             with archive.open(entry) as file:
                 major, _ = npy.read_magic(file)
-                shape, _, dtype = (npy.read_array_header_1_0 if major == 1 else npy.read_array_header_2_0)(file)
-                if math.prod(shape) * dtype.itemsize > size or (dtype not in STORED and name != HEADER):
-                    raise ValueError(f"{entry.filename} claims shape {shape} of {dtype} in {size} bytes")
+                shape, _, dtype = (
+                    npy.read_array_header_1_0 if major == 1 else npy.read_array_header_2_0
+                )(file)
+                if math.prod(shape) * dtype.itemsize > size or (
+                    dtype not in STORED and name != HEADER
+                ):
+                    raise ValueError(
+                        f"{entry.filename} claims shape {shape} of {dtype} in {size} bytes"
+                    )
                 file.seek(0)
                 arrays[name] = npy.read_array(file, allow_pickle=False)
     return str(arrays.pop(HEADER)) if HEADER in arrays else None, arrays
@@ -245,7 +295,9 @@ def write_json(data: Mapping[str, Any], path: str | Path | None = None) -> str:
         try:
             _dumps({key: value}, indent=1)
         except (TypeError, ValueError) as error:
-            raise ValueError(f"{key} cannot be written as JSON (text, finite numbers, booleans): {error}") from None
+            raise ValueError(
+                f"{key} cannot be written as JSON (text, finite numbers, booleans): {error}"
+            ) from None
     text = _dumps(data, indent=1)
     if path is not None:
         write_bytes(path, text.encode())
@@ -263,12 +315,19 @@ def read_json(source: str | Path) -> Any:
             text, where = regular_file(source).read_bytes(), source
         except FileNotFoundError:
             raise
-        except (OSError, ValueError) as error:  # a name too long or with a zero byte: text that lost its start
-            raise ValueError(f"source cannot be read as a file ({str(source)[:80]!r}): {error}") from None
+        except (
+            OSError,
+            ValueError,
+        ) as error:  # a name too long or with a zero byte: text that lost its start
+            raise ValueError(
+                f"source cannot be read as a file ({str(source)[:80]!r}): {error}"
+            ) from None
     try:
         return _loads(text)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"source is not valid JSON, in which numbers are finite ({where}): {error}") from None
+        raise ValueError(
+            f"source is not valid JSON, in which numbers are finite ({where}): {error}"
+        ) from None
 
 
 def _dumps(value: Any, **options: Any) -> str:
@@ -280,7 +339,9 @@ def _dumps(value: Any, **options: Any) -> str:
 
 def _loads(text: str | bytes) -> Any:
     value = json.loads(text)
-    _dumps(value)  # NaN and 1e999 are read as numbers, "\ud800" as half a character: none could be written again
+    _dumps(
+        value
+    )  # NaN and 1e999 are read as numbers, "\ud800" as half a character: none could be written again
     return value
 
 
@@ -288,7 +349,10 @@ def plain_labels(labels: npt.NDArray[Any]) -> Any:
     """Class names as JSON: a list, or for times a dict with their dtype and values."""
     if labels.dtype.kind not in "mM":
         return labels.tolist()
-    return {DTYPE: labels.dtype.name, "values": labels.astype(str if labels.dtype.kind == "M" else np.int64).tolist()}
+    return {
+        DTYPE: labels.dtype.name,
+        "values": labels.astype(str if labels.dtype.kind == "M" else np.int64).tolist(),
+    }
 
 
 def labels_from_plain(value: Any) -> Any:
@@ -296,7 +360,9 @@ def labels_from_plain(value: Any) -> Any:
     if not isinstance(value, Mapping):
         return value
     if value.keys() != {DTYPE, "values"} or not TIMES.fullmatch(str(value[DTYPE])):
-        raise ValueError(f"classes must be a list, or times with their dtype, got {str(value)[:80]}")
+        raise ValueError(
+            f"classes must be a list, or times with their dtype, got {str(value)[:80]}"
+        )
     return np.array(value["values"]).astype(value[DTYPE])
 
 
@@ -306,10 +372,14 @@ def regular_file(path: str | Path) -> Path:
     if path.is_file():
         return path
     if path.exists():
-        raise ValueError(f"{path} is a {'folder' if path.is_dir() else 'device or pipe'}: name a file")
+        raise ValueError(
+            f"{path} is a {'folder' if path.is_dir() else 'device or pipe'}: name a file"
+        )
     if not path.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {path.parent}, so no {path.name} in it")
-    near = get_close_matches(path.name, [other.name for other in path.parent.iterdir() if other.is_file()], 1)
+    near = get_close_matches(
+        path.name, [other.name for other in path.parent.iterdir() if other.is_file()], 1
+    )
     hint = f": did you mean {near[0]}?" if near else f" in {path.parent.resolve()}"
     raise FileNotFoundError(f"there is no file {path}{hint}")
 
@@ -406,13 +476,21 @@ def _target(path: str | Path) -> tuple[Path | None, int | None]:
         mode = None
     except (OSError, ValueError) as error:  # a loop of links, a zero byte, a name too long
         raise ValueError(f"path must be a file name, got {str(path)[:80]!r}: {error}") from None
-    if mode is not None and (stat.S_ISCHR(mode) or stat.S_ISFIFO(mode) or DESCRIPTOR.fullmatch(str(path))):
+    if mode is not None and (
+        stat.S_ISCHR(mode) or stat.S_ISFIFO(mode) or DESCRIPTOR.fullmatch(str(path))
+    ):
         return None, None
     if mode is not None and not stat.S_ISREG(mode):
-        raise ValueError(f"path must be a file name, got a {'folder' if stat.S_ISDIR(mode) else 'device'}: {path}")
-    target = Path(os.path.realpath(path))  # what a symbolic link points to, which may be yet to be made
+        raise ValueError(
+            f"path must be a file name, got a {'folder' if stat.S_ISDIR(mode) else 'device'}: {path}"
+        )
+    target = Path(
+        os.path.realpath(path)
+    )  # what a symbolic link points to, which may be yet to be made
     if not target.parent.is_dir():
-        raise FileNotFoundError(f"path {path} is in a folder that does not exist: make the folder first")
+        raise FileNotFoundError(
+            f"path {path} is in a folder that does not exist: make the folder first"
+        )
     return target, mode
 
 

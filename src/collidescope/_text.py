@@ -76,7 +76,9 @@ def duration(seconds: float) -> str:
 def short(name: Any, longest: int) -> str:
     """A name on one line, cut in the middle: both ends tell names apart."""
     text = DIRECTION.sub("", str(name))
-    text = "".join(" " if unicodedata.category(c) in ("Cc", "Zl", "Zp") else c for c in text).strip()
+    text = "".join(
+        " " if unicodedata.category(c) in ("Cc", "Zl", "Zp") else c for c in text
+    ).strip()
     half = (longest - 1) // 2
     return text if len(text) <= longest else f"{text[: longest - 1 - half]}…{text[-half:]}"
 
@@ -121,16 +123,26 @@ def headline(cm: CollisionMatrix, limit: Any = None) -> list[str]:
             best += "[Bayes error]"
         return [f"Labelled a second time, {pber}. [PBER]", best]
     if cm.info.get("method") == "limit":
-        return [f"With unlimited rows of this kind, labelled a second time, {pber}. [PBER at the limit]"]
+        return [
+            f"With unlimited rows of this kind, labelled a second time, {pber}. [PBER at the limit]"
+        ]
     rows = "the data" if cm.counts is None else f"{cm.counts.sum():,.0f} rows"
     facts = limit_facts(limit) if limit is not None else {} if cm.info.get("merged") else cm.info
-    lines = [f"Labelled a second time, {pber}, as far as a model trained on {rows} can tell. [PBER now]"]
+    lines = [
+        f"Labelled a second time, {pber}, as far as a model trained on {rows} can tell. [PBER now]"
+    ]
     lines.append(limit_words(facts))
     at_most, at_least = upper_limit(cm), facts.get("limit_error_low")
     if at_most is not None:
         last = f"The best possible classifier errs on at most {percent(at_most)} ({LEVEL:.0%} confidence)"
-        if isinstance(at_least, float) and at_least >= SMALLEST and facts.get("limit_state") in READABLE:
-            last += f", and on at least {percent(min(at_least, at_most))} if learning goes on as it did"
+        if (
+            isinstance(at_least, float)
+            and at_least >= SMALLEST
+            and facts.get("limit_state") in READABLE
+        ):
+            last += (
+                f", and on at least {percent(min(at_least, at_most))} if learning goes on as it did"
+            )
         lines.append(f"{last}.")
     return lines
 
@@ -139,7 +151,9 @@ def limit_words(facts: Mapping[str, Any]) -> str:
     """What unlimited rows would leave, from :func:`limit_facts`."""
     state = facts.get("limit_state")
     ends: list[Any] = [facts.get(f"limit_pber{end}") for end in ("_low", "_high", "")]
-    if state is None or not all(isinstance(end, int | float) for end in ends):  # not made, or a damaged file
+    if state is None or not all(
+        isinstance(end, int | float) for end in ends
+    ):  # not made, or a damaged file
         unknown = "what unlimited rows would leave was not estimated"
         return f"Part of it may be what the model has not learned yet; {unknown}."
     if state not in READABLE:
@@ -153,7 +167,9 @@ def limit_words(facts: Mapping[str, Any]) -> str:
     elif state == "still learning":
         left += f", {most_likely}"
     if state == "settled":
-        said = f"More rows of this kind would hardly change that: unlimited rows would leave {left}."
+        said = (
+            f"More rows of this kind would hardly change that: unlimited rows would leave {left}."
+        )
     else:
         said = f"Unlimited rows of this kind would leave {left}; the rest is what the model has not learned yet."
     return f"{said} [PBER at the limit]"
@@ -178,7 +194,9 @@ def _counted(cm: CollisionMatrix, coverage: float, pber: str, low: float | None)
     lines.append(f"Of these, labelled a second time, {pber}. [PBER of inputs with several labels]")
     if low is not None:
         # B is an average over rows, and no row contributes less than zero.
-        lines.append(f"For all {unit} together it is at least {percent(coverage * low)} ({LEVEL:.0%} confidence).")
+        lines.append(
+            f"For all {unit} together it is at least {percent(coverage * low)} ({LEVEL:.0%} confidence)."
+        )
     return lines
 
 
@@ -187,17 +205,26 @@ def as_text(cm: CollisionMatrix) -> str:
     rows = "" if cm.counts is None else f" from {cm.counts.sum():,.0f} rows"
     lines = [f"Collision matrix of {cm.n_classes} classes{rows}", *headline(cm), ""]
     if cm.n_classes > TEXT_CLASSES:
-        lines.append(f"Largest collisions ({cm.n_classes} classes are too many to print; see .to_frame()):")
+        lines.append(
+            f"Largest collisions ({cm.n_classes} classes are too many to print; see .to_frame()):"
+        )
         return "\n".join([*lines, pairs_text(cm, 10)])
     names, heads = ([short(name, longest) for name in cm.classes] for longest in (AT_LEFT, ABOVE))
-    left, width = max(8, *(len(name) + 1 for name in names)), max(7, *(len(name) + 1 for name in heads))
-    lines.append("seen in".ljust(left) + "".join(name.rjust(width) for name in heads) + "   ← seen again in")
+    left, width = (
+        max(8, *(len(name) + 1 for name in names)),
+        max(7, *(len(name) + 1 for name in heads)),
+    )
+    lines.append(
+        "seen in".ljust(left) + "".join(name.rjust(width) for name in heads) + "   ← seen again in"
+    )
     for name, row in zip(names, cm.matrix, strict=True):
         lines.append(name.ljust(left) + "".join(f"{value:{width}.4f}" for value in row))
     if cm.stderr is not None:
         from numpy import median  # not at the top: the command line's help needs words and no numpy
 
-        lines.append(f"Standard errors: median {median(cm.stderr):.4f}, largest {cm.stderr.max():.4f}.")
+        lines.append(
+            f"Standard errors: median {median(cm.stderr):.4f}, largest {cm.stderr.max():.4f}."
+        )
     return "\n".join(lines)
 
 
@@ -213,18 +240,27 @@ def as_html(cm: CollisionMatrix) -> str:
     """A coloured table with intervals on hover; every name escaped."""
     words = words_html(*headline(cm))
     if cm.n_classes > HTML_CLASSES:
-        return words + cm.top_collisions(20).to_html(index=False, float_format="{:.4f}".format, escape=True)
+        return words + cm.top_collisions(20).to_html(
+            index=False, float_format="{:.4f}".format, escape=True
+        )
     low, high = cm.interval() or (None, None)
     names = [html.escape(str(name)) for name in cm.classes]
 
     def cell(i: int, j: int) -> str:
         value = cm.matrix[i, j]
-        ends = "" if low is None or high is None else f", 95% interval {low[i, j]:.4f} to {high[i, j]:.4f}"
+        ends = (
+            ""
+            if low is None or high is None
+            else f", 95% interval {low[i, j]:.4f} to {high[i, j]:.4f}"
+        )
         style = f"background:rgba({SAME if i == j else OTHER},{value**0.5:.2f})"
         return f"<td style='{style}' title='{names[i]} → {names[j]}: {value:.4f}{ends}'>{value:.3f}</td>"
 
     places = range(len(names))
-    rows = (f"<tr><th scope='row'>{names[i]}</th>{''.join(cell(i, j) for j in places)}</tr>" for i in places)
+    rows = (
+        f"<tr><th scope='row'>{names[i]}</th>{''.join(cell(i, j) for j in places)}</tr>"
+        for i in places
+    )
     head = "".join(f"<th scope='col'>{name}</th>" for name in ("seen in ↓, again in →", *names))
     return f"{words}<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
 

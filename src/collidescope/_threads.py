@@ -11,18 +11,28 @@ from typing import Any
 
 from threadpoolctl import ThreadpoolController
 
-ONE_THREAD_NUMBERS = 2_000_000  #: smaller folds get one thread: waiting ones made a fit a hundred times slower
+ONE_THREAD_NUMBERS = (
+    2_000_000  #: smaller folds get one thread: waiting ones made a fit a hundred times slower
+)
 
 
 class _Blocks:
     """Blocks that run with one thread now, in any Python thread, and the way back to the earlier numbers of threads."""
 
     def __init__(self, forked: bool) -> None:
-        self.lock, self.running, self.forked, self.limit, self.of_torch = threading.Lock(), 0, forked, None, 0
+        self.lock, self.running, self.forked, self.limit, self.of_torch = (
+            threading.Lock(),
+            0,
+            forked,
+            None,
+            0,
+        )
 
 
 _known: dict[str, Any] = {"blocks": _Blocks(forked=False), "modules": 0}
-_own = threading.local()  #: the blocks of this Python thread, as the torch that each of them has seen (None: none yet)
+_own = (
+    threading.local()
+)  #: the blocks of this Python thread, as the torch that each of them has seen (None: none yet)
 # Of OpenMP's threads a forked child has none, yet the library believes in them and would wait for ever.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=lambda: _known.update(blocks=_Blocks(forked=True)))

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from collidescope import _checks as check
 from collidescope import _store, folds, trust
-from collidescope import estimate as estimation
+from collidescope import onestep as estimation
 from collidescope._checks import CollisionWarning, FloatArray, IntArray
 from collidescope._progress import Progress
 from collidescope._rows import copies, copy_notes, row_hashes
@@ -34,9 +34,18 @@ from collidescope.scale import _dask
 
 SAVED_NUMBERS = 5_000_000  #: held-out posteriors up to so many numbers are kept in a file (in half precision, 10 MB)
 HALF_PRECISION = 1e-3  #: rounding of a probability to half precision
-RECOVERY_NUMBERS = ("residual", "moved", "min_eigenvalue", "condition")  #: numbers of a recovery that a file keeps
+RECOVERY_NUMBERS = (
+    "residual",
+    "moved",
+    "min_eigenvalue",
+    "condition",
+)  #: numbers of a recovery that a file keeps
 #: Parameters that are one of a few words.
-CHOICES = {"estimate": ["one-step", "gramian"], "recovery": ["root", "gradient"], "correction": ["prior", "none"]}
+CHOICES = {
+    "estimate": ["one-step", "gramian"],
+    "recovery": ["root", "gradient"],
+    "correction": ["prior", "none"],
+}
 CHOICES |= {"solver": ["simplex", "inverse"], "rare": ["error", "drop", "merge"]}
 
 
@@ -56,7 +65,7 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         Whether to train on 1/8, 1/4 and 1/2 of the rows too, for ``limit_``: takes half as long again.
     estimate : "one-step" or "gramian"
         Point estimate of S. The one-step estimator forgives errors of the posteriors and has intervals (with many
-        classes it is shrunk, see :mod:`collidescope.estimate`); "gramian" is the paper's road, without intervals.
+        classes it is shrunk, see :mod:`collidescope.onestep`); "gramian" is the paper's road, without intervals.
     recovery : "root" or "gradient"
         How the Gramian is turned into S: closed form, or the paper's gradient descent.
     correction : "prior" or "none"
@@ -125,10 +134,20 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
         self.members, self.model, self.limit = members, model, limit
-        self.estimate, self.recovery, self.correction, self.solver = estimate, recovery, correction, solver
+        self.estimate, self.recovery, self.correction, self.solver = (
+            estimate,
+            recovery,
+            correction,
+            solver,
+        )
         self.priors, self.cv, self.rare = priors, cv, rare
         self.training, self.n_references, self.checkpoint = training, n_references, checkpoint
-        self.device, self.n_jobs, self.verbose, self.random_state = device, n_jobs, verbose, random_state
+        self.device, self.n_jobs, self.verbose, self.random_state = (
+            device,
+            n_jobs,
+            verbose,
+            random_state,
+        )
 
     @classmethod
     def from_paper(cls, **changes: Any) -> Self:
@@ -137,9 +156,20 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         A pair-wise network of 6 × 128 trained for 500 epochs without early stopping, weight decay or logit shift; S by
         gradient descent, posteriors by S⁻¹, uniform priors. Scoring stays held-out; ``training`` changes settings.
         """
-        training: dict[str, Any] = {"hidden_layer_sizes": (128,) * 6, "max_epochs": 500, "patience": 0}
-        training |= {"learning_rate": 1e-3, "weight_decay": 0.0} | (changes.pop("training", None) or {})
-        literal: dict[str, Any] = {"model": "pairwise", "limit": False, "estimate": "gramian", "recovery": "gradient"}
+        training: dict[str, Any] = {
+            "hidden_layer_sizes": (128,) * 6,
+            "max_epochs": 500,
+            "patience": 0,
+        }
+        training |= {"learning_rate": 1e-3, "weight_decay": 0.0} | (
+            changes.pop("training", None) or {}
+        )
+        literal: dict[str, Any] = {
+            "model": "pairwise",
+            "limit": False,
+            "estimate": "gramian",
+            "recovery": "gradient",
+        }
         literal |= {"correction": "none", "solver": "inverse", "priors": "uniform"}
         return cls(**(literal | changes), training=training)
 
@@ -149,7 +179,11 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
     _read_posteriors: npt.NDArray[np.float16] | None = None
 
     def fit(
-        self, X: Any, y: Any, sample_weight: npt.ArrayLike | None = None, groups: npt.ArrayLike | None = None
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: npt.ArrayLike | None = None,
+        groups: npt.ArrayLike | None = None,
     ) -> Self:
         """Train the folds, score every row with models that did not see it, and estimate S.
 
@@ -182,18 +216,29 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         notes += trust.cautions(self.collision_matrix_, self.one_step_, self.recovery_.moved)
         if self.interrupted_:
             done = f"{len(self._crossfit.folds)} of {len(plan.splits)}"
-            notes.insert(0, f"the fit was interrupted: S and predictions are those of the {done} folds trained so far")
+            notes.insert(
+                0,
+                f"the fit was interrupted: S and predictions are those of the {done} folds trained so far",
+            )
         if notes:
             warnings.warn("; ".join(notes), CollisionWarning, stacklevel=2)
         return self
 
-    def _prepare(self, X: Any, y: Any, sample_weight: Any, groups: Any) -> tuple[Plan, IntArray, list[str]]:
+    def _prepare(
+        self, X: Any, y: Any, sample_weight: Any, groups: Any
+    ) -> tuple[Plan, IntArray, list[str]]:
         """Rows, labels, weights, groups and folds as arrays, checked; which rows of the call take part; notes."""
         votes, classes = as_votes(y)
         X, y = self._validate(X, y if votes is None else classes[votes.argmax(axis=1)])
         n, notes = len(y), list[str]()
-        weights = None if sample_weight is None else check.unit_weights(check.check_weights(sample_weight, n))
-        if weights is not None and np.ptp(weights[weights > 0]) == 0:  # equal weights are no weights, to the last bit
+        weights = (
+            None
+            if sample_weight is None
+            else check.unit_weights(check.check_weights(sample_weight, n))
+        )
+        if (
+            weights is not None and np.ptp(weights[weights > 0]) == 0
+        ):  # equal weights are no weights, to the last bit
             weights = (weights > 0).astype(np.float64)
         units = None if groups is None else estimation.group_numbers(groups, n)
         used = np.arange(n) if weights is None else np.flatnonzero(weights)
@@ -202,8 +247,14 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
             y, used = folds.handle_rare(y, used, self.rare, notes)
             classes = check.classes_of(y[used])
             if len(lost := np.setdiff1d(present, classes)) and self.rare == "error":
-                notes.append(f"classes {lost.tolist()} have weight 0 in every row: S is about the other classes only")
-        self.classes_, self.row_hashes_, self.labels_ = classes, row_hashes(X), y if votes is None else None
+                notes.append(
+                    f"classes {lost.tolist()} have weight 0 in every row: S is about the other classes only"
+                )
+        self.classes_, self.row_hashes_, self.labels_ = (
+            classes,
+            row_hashes(X),
+            y if votes is None else None,
+        )
         if len(used) < n:
             parts: list[Any] = [X, y, weights, votes, units]
             X, y, weights, votes, units = (None if part is None else part[used] for part in parts)
@@ -216,30 +267,46 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         seeds = draw.randint(2**31 - 1, size=len(splits)).tolist()
         folder = None if self.checkpoint is None else Path(self.checkpoint)
         engine = (resolve_device(self.device), self.training, folder, self.n_jobs)
-        plan = Plan(folds.Standardised.of(X), labels, splits, seeds, units, *engine, seed=of_subsets)
+        plan = Plan(
+            folds.Standardised.of(X), labels, splits, seeds, units, *engine, seed=of_subsets
+        )
         return plan, used, notes + more
 
     def _train(self, plan: Plan, notes: list[str]) -> list[tuple[float, HeldOut]]:
         """(training rows, held-out posteriors) of every size, all rows last; sets ``_crossfit``, adds to ``notes``."""
         held, splits, recipes = plan.held, plan.splits, list[Any]()
         shares, known = folds.FRACTIONS if self.limit else (), (plan.seed, plan.groups)
-        nested = {f: parts for f in shares if (parts := folds.nested_splits(splits, plan.labels.codes, f, *known))}
+        nested = {
+            f: parts
+            for f in shares
+            if (parts := folds.nested_splits(splits, plan.labels.codes, f, *known))
+        }
         if not self._pairwise:
             n = min(len(train) for train, _ in splits)
-            recipes = recipes_for(self.members, self._factory, n, held.X.shape[1:], len(self.classes_), held.in_memory)
+            recipes = recipes_for(
+                self.members, self._factory, n, held.X.shape[1:], len(self.classes_), held.in_memory
+            )
 
         def fit(share: float, parts: list[folds.Split]) -> Any:
             part = replace(plan, splits=parts, share=share)
-            return self._fit_pairs(part, progress) if self._pairwise else fit_pool(part, recipes, progress)
+            return (
+                self._fit_pairs(part, progress)
+                if self._pairwise
+                else fit_pool(part, recipes, progress)
+            )
 
-        with Progress("training folds", int(folds.STEPS * len(splits) * (1 + sum(nested))), self.verbose) as progress:
+        with Progress(
+            "training folds", int(folds.STEPS * len(splits) * (1 + sum(nested))), self.verbose
+        ) as progress:
             self._crossfit: Any
             self._crossfit, held_out = fit(1.0, splits)
             curve = [(folds.mean_size(splits), held_out)]
             if self._crossfit.interrupted:
                 return curve
             if not self._pairwise:  # what has no weight with all rows has none with a share of them
-                recipes = [each for each in recipes if each.simple or each.name in self._crossfit.weights]
+                recipes = [
+                    each for each in recipes if each.simple or each.name in self._crossfit.weights
+                ]
             try:
                 for share, parts in nested.items():
                     outcome = fit(share, parts)
@@ -260,8 +327,13 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         from collidescope.pairwise.algorithms import check_pair_members, fit_pairs
 
         if plan.labels.votes is not None:
-            raise ValueError("model='pairwise' learns from one label per row: use the default model for votes")
-        choices: dict[str, Any] = {"recovery": self.recovery, "correction": self.correction == "prior"}
+            raise ValueError(
+                "model='pairwise' learns from one label per row: use the default model for votes"
+            )
+        choices: dict[str, Any] = {
+            "recovery": self.recovery,
+            "correction": self.correction == "prior",
+        }
         choices |= {"solver": self.solver, "factory": self._factory}
         choices["n_references"] = None if isinstance(self.n_references, str) else self.n_references
         try:
@@ -273,17 +345,29 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         return fit_pairs(plan, progress, **choices)
 
     def _limit(self, curve: list[tuple[float, HeldOut]], plan: Plan) -> Limit:
-        sizes, posteriors = [size for size, _ in curve], [held_out.posteriors for _, held_out in curve]
+        sizes, posteriors = (
+            [size for size, _ in curve],
+            [held_out.posteriors for _, held_out in curve],
+        )
         labels = plan.labels
-        common: dict[str, Any] = {"folds": folds.fold_numbers(plan.splits), "sample_weight": labels.weights}
+        common: dict[str, Any] = {
+            "folds": folds.fold_numbers(plan.splits),
+            "sample_weight": labels.weights,
+        }
         if labels.votes is None:
             common |= {"classes": self.classes_, "priors": self._target}
             return limit_from_posteriors(posteriors, labels.codes, sizes, **common)
         # The Brier score of a vote drawn from those on a row.
         share = labels.votes / labels.votes.sum(axis=1, keepdims=True)
-        scores = np.column_stack([1 - 2 * (share * P).sum(axis=1) + (P * P).sum(axis=1) for P in posteriors])
-        errors = np.column_stack([1 - share[np.arange(len(P)), P.argmax(axis=1)] for P in posteriors])
-        return limit_from_scores(scores, sizes, errors=errors, baseline=float(1 - (labels.priors**2).sum()), **common)
+        scores = np.column_stack(
+            [1 - 2 * (share * P).sum(axis=1) + (P * P).sum(axis=1) for P in posteriors]
+        )
+        errors = np.column_stack(
+            [1 - share[np.arange(len(P)), P.argmax(axis=1)] for P in posteriors]
+        )
+        return limit_from_scores(
+            scores, sizes, errors=errors, baseline=float(1 - (labels.priors**2).sum()), **common
+        )
 
     def _estimate(self, held_out: HeldOut, plan: Plan) -> None:
         """Held-out posteriors → one-step estimate, Gramian and recovery, at the wanted priors."""
@@ -299,14 +383,22 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
             self.one_step_, moments = estimation.one_step_and_moments(*sample)
             self.collision_matrix_ = estimation.shrink(self.one_step_, moments)
         else:
-            options: dict[str, Any] = {"votes": labels.votes[rows], "priors": self.priors, "groups": groups}
+            options: dict[str, Any] = {
+                "votes": labels.votes[rows],
+                "priors": self.priors,
+                "groups": groups,
+            }
             options["sample_weight"] = None if labels.weights is None else labels.weights[rows]
-            self.one_step_ = estimation.collision_matrix_from_posteriors(P, classes=self.classes_, **options)
+            self.one_step_ = estimation.collision_matrix_from_posteriors(
+                P, classes=self.classes_, **options
+            )
             self.collision_matrix_ = self.one_step_
             moments = estimation.labelled_moments(P[place], codes, weights, k, None)
         # The pair-wise model's own Gramian holds at uniform priors; at others it follows from the shifted posteriors.
         gramian = held_out.gramian if np.allclose(self.priors_, 1 / k) else None
-        self.gramian_: FloatArray = estimation.gramian_from_moments(moments) if gramian is None else gramian
+        self.gramian_: FloatArray = (
+            estimation.gramian_from_moments(moments) if gramian is None else gramian
+        )
         self.recovery_: Recovery = recover(self.gramian_, self.priors_, method=self.recovery)
         if self.estimate == "gramian":
             self.collision_matrix_ = self.recovery_.to_collision_matrix(self.classes_)
@@ -314,7 +406,9 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
             info = dict(self.collision_matrix_.info) | limit_facts(self.limit_)
             self.collision_matrix_ = replace(self.collision_matrix_, info=info)
 
-    def _copy_notes(self, held_out: HeldOut, plan: Plan, hashes: npt.NDArray[np.uint64]) -> list[str]:
+    def _copy_notes(
+        self, held_out: HeldOut, plan: Plan, hashes: npt.NDArray[np.uint64]
+    ) -> list[str]:
         rows, P, labels = held_out.rows, held_out.posteriors, plan.labels
         losses, codes = None, labels.codes[rows]
         if self._target is None and labels.votes is None and labels.weights is None:
@@ -328,7 +422,9 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self, "collision_matrix_")
         if _dask.is_dask(X):
             return _dask.map_rows(self.predict_proba, X, self.classes_.tolist())
-        return shift_priors(self._crossfit.posteriors(self._validate(X)), self._crossfit.train_priors, self.priors_)
+        return shift_priors(
+            self._crossfit.posteriors(self._validate(X)), self._crossfit.train_priors, self.priors_
+        )
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """The most likely class of new rows."""
@@ -363,7 +459,9 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self, "collision_matrix_")
         parameters = self.get_params(deep=False) | {"checkpoint": None, "random_state": None}
         parameters["model"] = None if self._factory is not None else self.model  # never code
-        if not isinstance(self.cv, int):  # a splitter is code, and a list of splits belongs to its rows
+        if not isinstance(
+            self.cv, int
+        ):  # a splitter is code, and a list of splits belongs to its rows
             parameters["cv"] = len(self._crossfit.folds)
         if not isinstance(self.priors, str):
             parameters["priors"] = np.asarray(self.priors, dtype=np.float64)
@@ -371,14 +469,27 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         if P is None and hasattr(self, "posteriors_") and self.posteriors_.size <= SAVED_NUMBERS:
             P = self.posteriors_.astype(np.float16)
         recovery = asdict(self.recovery_)
-        recovery["numbers"] = np.array([recovery.pop(name) for name in RECOVERY_NUMBERS])  # infinite ones JSON has not
+        recovery["numbers"] = np.array(
+            [recovery.pop(name) for name in RECOVERY_NUMBERS]
+        )  # infinite ones JSON has not
         tree = {"type": type(self).__name__, "parameters": parameters, "pairwise": self._pairwise}
         tree |= {"custom": self._factory is not None, "crossfit": self._crossfit.export()}
-        tree |= {"collision_matrix": self.collision_matrix_.export(), "one_step": self.one_step_.export()}
+        tree |= {
+            "collision_matrix": self.collision_matrix_.export(),
+            "one_step": self.one_step_.export(),
+        }
         tree |= {"recovery": recovery, "limit": self.limit_ and self.limit_.to_dict()}
         tree["feature_names"] = list(getattr(self, "feature_names_in_", []))
         # posteriors: by which an audit recognises training rows and gives them their held-out posteriors
-        plain = ("gramian", "priors", "history", "member_weights", "row_hashes", "interrupted", "reference_stderr")
+        plain = (
+            "gramian",
+            "priors",
+            "history",
+            "member_weights",
+            "row_hashes",
+            "interrupted",
+            "reference_stderr",
+        )
         return tree | {"posteriors": P} | {name: getattr(self, f"{name}_") for name in plain}
 
     @classmethod
@@ -398,15 +509,28 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
                 parameters["model"] = model
             training = parameters.get("training")
             if training is not None and isinstance(training.get("hidden_layer_sizes"), list):
-                parameters["training"] = training | {"hidden_layer_sizes": tuple(training["hidden_layer_sizes"])}
+                parameters["training"] = training | {
+                    "hidden_layer_sizes": tuple(training["hidden_layer_sizes"])
+                }
             self = cls(**parameters)
             self._check_parameters()
-            check.check_count(self.cv, "cv", least=1)  # a file holds the number of folds, never the folds
+            check.check_count(
+                self.cv, "cv", least=1
+            )  # a file holds the number of folds, never the folds
             if self._pairwise != pairwise:
                 raise ValueError("its folds are not those of its model")
             self._restore_fit(tree)
-        except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RuntimeError) as error:
-            message = f"path {str(path)!r} is damaged or was edited: {type(error).__name__}: {error}"
+        except (
+            LookupError,
+            TypeError,
+            ValueError,
+            ArithmeticError,
+            AttributeError,
+            RuntimeError,
+        ) as error:
+            message = (
+                f"path {str(path)!r} is damaged or was edited: {type(error).__name__}: {error}"
+            )
             raise _store.ModelFileError(message) from None
         return self
 
@@ -422,7 +546,12 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         self.gramian_ = check.check_square(tree["gramian"], "gramian")
         self.priors_ = check.check_priors(tree["priors"], k)
         self.recovery_ = _recovery_from_tree(tree["recovery"])
-        parts = (self.gramian_, self.one_step_.classes, self._crossfit.train_priors, self.recovery_.matrix)
+        parts = (
+            self.gramian_,
+            self.one_step_.classes,
+            self._crossfit.train_priors,
+            self.recovery_.matrix,
+        )
         if {len(part) for part in parts} != {k}:
             raise ValueError(f"its parts do not agree on {k} classes")
         if not isinstance(self.priors, str):
@@ -431,25 +560,35 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         self.n_features_in_ = self._crossfit.row_shape[0]
         names = [check.check_text(name, "feature_names") for name in tree["feature_names"]]
         if len(names) not in (0, self.n_features_in_):
-            raise ValueError(f"it has {len(names)} feature names for {self.n_features_in_} features")
+            raise ValueError(
+                f"it has {len(names)} feature names for {self.n_features_in_} features"
+            )
         if names:
             self.feature_names_in_ = np.array(names, dtype=object)
         self.history_, self.member_weights_ = list(tree["history"]), list(tree["member_weights"])
         epochs = [entry for fold in self.history_ for run in fold.values() for entry in run]
-        for value in [value for entry in [*epochs, *self.member_weights_] for value in entry.values()]:
+        for value in [
+            value for entry in [*epochs, *self.member_weights_] for value in entry.values()
+        ]:
             check.check_at_least(value, -np.finfo(np.float64).max, "history and member_weights")
         self.row_hashes_ = np.asarray(tree["row_hashes"], dtype=np.uint64)
         if tree["posteriors"] is not None:
             self.posteriors_ = _restored_posteriors(tree["posteriors"], len(self.row_hashes_), k)
             self._read_posteriors = np.asarray(tree["posteriors"], dtype=np.float16)
         self.interrupted_, stderr = tree["interrupted"] is True, tree["reference_stderr"]
-        self.reference_stderr_ = None if stderr is None else float(check.check_finite(stderr, "stderr", ndim=0))
+        self.reference_stderr_ = (
+            None if stderr is None else float(check.check_finite(stderr, "stderr", ndim=0))
+        )
 
     # ---------------------------------------------------------------- checks
 
     @property
     def _pairwise(self) -> bool:
-        return self.model == "pairwise" if isinstance(self.model, str) else isinstance(self.model, tuple)
+        return (
+            self.model == "pairwise"
+            if isinstance(self.model, str)
+            else isinstance(self.model, tuple)
+        )
 
     @property
     def _factory(self) -> Callable[[int, int], Any] | None:
@@ -478,7 +617,9 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         elif model is not None and not callable(model):
             check.check_choice(model, ["pairwise"], "model")
         if model is not None and find_spec("torch") is None:
-            raise ImportError("model trains networks, which need torch: pip install 'collidescope[torch]'")
+            raise ImportError(
+                "model trains networks, which need torch: pip install 'collidescope[torch]'"
+            )
         if not isinstance(self.limit, (bool, np.bool_)):
             raise ValueError(f"limit must be True or False, got {self.limit!r}")
         for name, choices in CHOICES.items():
@@ -506,7 +647,9 @@ def _restored_posteriors(stored: Any, n: int, k: int) -> FloatArray:
         raise ValueError(f"posteriors must have shape {(n, k)}, got {P.shape}")
     scored = ~np.isnan(P).all(axis=1)
     total = P[scored].sum(axis=1, keepdims=True)
-    if not (scored.any() and (P[scored] >= 0).all() and np.abs(total - 1).max() < HALF_PRECISION * k):
+    if not (
+        scored.any() and (P[scored] >= 0).all() and np.abs(total - 1).max() < HALF_PRECISION * k
+    ):
         raise ValueError("posteriors must be rows of probabilities")
     P[scored] /= total
     return P
@@ -523,12 +666,17 @@ def resolve_device(device: str) -> str:
     try:
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise ValueError(f"device {device!r} cannot be used here: {str(error).splitlines()[0]}") from None
+        raise ValueError(
+            f"device {device!r} cannot be used here: {str(error).splitlines()[0]}"
+        ) from None
     return device
 
 
 def _recovery_from_tree(tree: Mapping[str, Any]) -> Recovery:
-    matrix, numbers = check.check_square(tree["matrix"], "matrix of recovery"), np.asarray(tree["numbers"], np.float64)
+    matrix, numbers = (
+        check.check_square(tree["matrix"], "matrix of recovery"),
+        np.asarray(tree["numbers"], np.float64),
+    )
     if numbers.shape != (len(RECOVERY_NUMBERS),) or np.isnan(numbers).any():
         raise ValueError("recovery must have its numbers")
     priors = check.check_priors(tree["priors"], len(matrix))

@@ -53,7 +53,9 @@ def input_groups(X: Any) -> IntArray:
     if isinstance(X, (pd.DataFrame, pd.Series)):
         table = pd.DataFrame(X)
     elif np.ma.is_masked(X):
-        raise ValueError("X has masked values, which would count as if they were not: fill them, or drop those rows")
+        raise ValueError(
+            "X has masked values, which would count as if they were not: fill them, or drop those rows"
+        )
     elif issparse(X):
         raise ValueError("X is a sparse matrix: pass X.toarray(), or the table it was encoded from")
     else:
@@ -68,7 +70,9 @@ def input_groups(X: Any) -> IntArray:
         try:
             codes, levels = pd.factorize(table.iloc[:, position], use_na_sentinel=False)
         except TypeError as error:
-            raise ValueError(f"X has values that cannot be compared in column {name!r}: {error}") from None
+            raise ValueError(
+                f"X has values that cannot be compared in column {name!r}: {error}"
+            ) from None
         # Renumbering after each column keeps the product below n × levels: it cannot overflow.
         groups = codes if groups is None else pd.factorize(groups * len(levels) + codes)[0]
     return np.asarray(groups, dtype=np.intp)
@@ -84,7 +88,9 @@ def repeated_rows(X: Any) -> npt.NDArray[np.bool_]:
     return np.bincount(groups)[groups] > 1
 
 
-def count_collisions(X: Any, y: ArrayLike, *, average: str = "rows", classes: Names | None = None) -> CollisionMatrix:
+def count_collisions(
+    X: Any, y: ArrayLike, *, average: str = "rows", classes: Names | None = None
+) -> CollisionMatrix:
     """Count collisions among rows whose inputs are exactly equal, or among votes on the same item.
 
     The result speaks for the inputs with two labels or more. ``coverage`` is their share (of the rows, or of the
@@ -98,7 +104,9 @@ def count_collisions(X: Any, y: ArrayLike, *, average: str = "rows", classes: Na
 
     Examples
     --------
-    >>> cm = count_collisions(["wet", "wet", "wet", "dry", "dry", "hot"], ["rain", "rain", "sun", "sun", "sun", "sun"])
+    >>> cm = count_collisions(
+    ...     ["wet", "wet", "wet", "dry", "dry", "hot"], ["rain", "rain", "sun", "sun", "sun", "sun"]
+    ... )
     >>> cm.matrix.round(3), round(cm.coverage, 3)
     (array([[0.5  , 0.5  ],
            [0.333, 0.667]]), 0.833)
@@ -112,7 +120,9 @@ def count_collisions(X: Any, y: ArrayLike, *, average: str = "rows", classes: Na
     groups = input_groups(X)
     check.check_same_length(groups, codes, "X and y")
     counts = count_table(groups, codes, len(names))
-    return _as_matrix(*_count(counts, average), names, average, "X has no input that occurs twice", "y")
+    return _as_matrix(
+        *_count(counts, average), names, average, "X has no input that occurs twice", "y"
+    )
 
 
 def collision_matrix_from_votes(votes: Any, classes: Names | None = None) -> CollisionMatrix:
@@ -136,7 +146,9 @@ def collision_matrix_from_votes(votes: Any, classes: Names | None = None) -> Col
     """
     if _dask.is_dask(votes):
         names = _wide_names(votes, classes)
-        part = _dask.delayed(lambda b: _count(_wide_counts(b, names) if len(b) else csr_array((0, len(names))))[0])
+        part = _dask.delayed(
+            lambda b: _count(_wide_counts(b, names) if len(b) else csr_array((0, len(names))))[0]
+        )
         sums = _dask.tree([part(block) for block, *_ in _dask.blocks(votes, None, None)], merged)
     else:
         counts, names = vote_table(votes, classes)
@@ -145,7 +157,11 @@ def collision_matrix_from_votes(votes: Any, classes: Names | None = None) -> Col
 
 
 def votes_needed(
-    cm: CollisionMatrix, half_width: float = 0.01, *, of: str | tuple[Any, Any] = "pber", level: float = 0.95
+    cm: CollisionMatrix,
+    half_width: float = 0.01,
+    *,
+    of: str | tuple[Any, Any] = "pber",
+    level: float = 0.95,
 ) -> pd.DataFrame:
     """How many items, and how many votes on each, would give an interval of ``half_width``?
 
@@ -208,7 +224,11 @@ def votes_needed(
             variance = np.maximum(variance, two[:, None] - within[:, None] * (1 - falls))
         # A first round that shows too little variance by luck must not promise the fastest fall.
         variance = np.maximum(variance, now[:, None] * np.minimum(slow / (2 * inverse_votes), 1))
-    items = np.ceil(variance.max(axis=0) * (ndtri((1 + level) / 2) / half_width) ** 2).clip(min=2).astype(int)
+    items = (
+        np.ceil(variance.max(axis=0) * (ndtri((1 + level) / 2) / half_width) ** 2)
+        .clip(min=2)
+        .astype(int)
+    )
     plans = pd.DataFrame({"votes_per_item": each, "items": items, "votes": each * items})
     plans = plans.sort_values("votes", kind="stable", ignore_index=True)
     widest = int(variance[:, 0].argmax())
@@ -218,12 +238,19 @@ def votes_needed(
 
 def count_table(groups: IntArray, codes: IntArray, k: int) -> csr_array:
     """Items × classes, from the number of the item and of the class in every row."""
-    return csr_array((np.ones(len(codes)), (groups, codes)), shape=(int(groups.max()) + 1, k))  # adds up what repeats
+    return csr_array(
+        (np.ones(len(codes)), (groups, codes)), shape=(int(groups.max()) + 1, k)
+    )  # adds up what repeats
 
 
 def label_codes(y: Any, classes: Names | None = None, name: str = "y") -> tuple[IntArray, Array]:
     """Class numbers and names. Where labels are text or whole numbers each is checked once, not once per row."""
-    if isinstance(y, (np.ndarray, pd.Series)) and not np.ma.isMaskedArray(y) and y.ndim == 1 and len(y):
+    if (
+        isinstance(y, (np.ndarray, pd.Series))
+        and not np.ma.isMaskedArray(y)
+        and y.ndim == 1
+        and len(y)
+    ):
         codes, levels = pd.factorize(y)
         values = np.asarray(levels)
         plain = values.dtype.kind in "iu" or all(type(value) is str for value in values.tolist())
@@ -254,7 +281,9 @@ def _wide_names(votes: Any, classes: Names | None) -> Array:
         return check.check_classes(classes, shape[1])
     names = check.check_classes(columns if classes is None else classes)
     if gap := [name for name in columns if name not in names.tolist()]:
-        raise ValueError(f"votes has a column {gap[0]!r} that is not in classes: drop it, or name it")
+        raise ValueError(
+            f"votes has a column {gap[0]!r} that is not in classes: drop it, or name it"
+        )
     if gap := [name for name in names.tolist() if name not in columns]:
         raise ValueError(f"votes has no column for the class {gap[0]!r}: it has {columns[:10]}")
     return names
@@ -265,7 +294,9 @@ def _wide_counts(votes: Any, names: Array) -> csr_array:
         votes = votes[names.tolist()]
     given = csr_array(votes.astype(np.float64)) if hasattr(votes, "tocsr") else None  # a copy
     # Of a sparse table only what it stores is checked; with a zero, as nothing stored would be refused as empty.
-    values = check.check_votes(votes if given is None else np.append(given.data, 0.0), "votes", every_row=False)
+    values = check.check_votes(
+        votes if given is None else np.append(given.data, 0.0), "votes", every_row=False
+    )
     table = csr_array(values) if given is None else given
     table.sum_duplicates()
     table.eliminate_zeros()
@@ -310,7 +341,9 @@ def _add_inputs(sums: PairSums, counts: csr_array, N: FloatArray, weight: FloatA
     for block in row_blocks(*counts.shape, least=SPARSE_ROWS * counts.shape[1]):
         n, size = counts[block], weight[block]
         s = size / (N[block] * (N[block] - 1))
-        sums.add(Units(n * -s[:, None], s, n, n * (size / N[block])[:, None], size, np.zeros(len(s))))
+        sums.add(
+            Units(n * -s[:, None], s, n, n * (size / N[block])[:, None], size, np.zeros(len(s)))
+        )
 
 
 def _add_rows(spread: PairSums, n: csr_array) -> None:
@@ -331,18 +364,33 @@ def _as_matrix(
     items, covered, rows, covered_rows, inverse_votes, inverse_pairs = estimate.tally.tolist()
     if covered == 0:
         rest = "or estimate with CollisionClassifier or estimate_collisions, which need one label per input"
-        raise ValueError(f"{none}, so nothing can be counted: ask for a second label on some of the items, {rest}")
+        raise ValueError(
+            f"{none}, so nothing can be counted: ask for a second label on some of the items, {rest}"
+        )
     counts = estimate.rho
     if not counts.all():
-        rest = "among inputs with two labels or more: nothing can be counted for them, leave them out"
-        raise ValueError(f"{argument} has classes {names[counts == 0].tolist()} that never occur {rest}")
+        rest = (
+            "among inputs with two labels or more: nothing can be counted for them, leave them out"
+        )
+        raise ValueError(
+            f"{argument} has classes {names[counts == 0].tolist()} that never occur {rest}"
+        )
     S, _ = estimate.ratio()
     _, variance = spread.ratio()
     # A class whose only covered label is alone on its item gives rounding like -1e-17 on the diagonal.
     S = np.maximum(S, 0.0)
-    info: dict[str, Any] = {"method": "counted" if average == "rows" else "counted votes", "average": average}
-    info |= {"labels": int(rows), "distinct_inputs": int(covered), "inputs_seen_once": int(items - covered)}
+    info: dict[str, Any] = {
+        "method": "counted" if average == "rows" else "counted votes",
+        "average": average,
+    }
+    info |= {
+        "labels": int(rows),
+        "distinct_inputs": int(covered),
+        "inputs_seen_once": int(items - covered),
+    }
     info |= {"inverse_votes": inverse_votes / covered, "inverse_pairs": inverse_pairs / covered}
     errors = np.sqrt(variance), float(np.sqrt(spread.error()[1]))
     coverage = covered_rows / rows if average == "rows" else covered / items
-    return CollisionMatrix(S, counts / counts.sum(), names, *errors, counts, spread.covariance(), coverage, info)
+    return CollisionMatrix(
+        S, counts / counts.sum(), names, *errors, counts, spread.covariance(), coverage, info
+    )

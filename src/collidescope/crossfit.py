@@ -26,9 +26,15 @@ from collidescope.learners import recipe
 from collidescope.learners.base import Member, Task, Tree
 from collidescope.learners.pool import pool, pool_weights
 
-DOUBLE_NUMBERS = 2**26  #: held-out posteriors of more numbers are float32: half of the memory, models know no more
-SCORED_NUMBERS = 2**24  #: posteriors that are computed at once, in numbers (float64, and a few copies on the way)
-READ_NUMBERS = 2**22  #: numbers of rows that are scored at once: those of a file are read for it (16 MB)
+DOUBLE_NUMBERS = (
+    2**26
+)  #: held-out posteriors of more numbers are float32: half of the memory, models know no more
+SCORED_NUMBERS = (
+    2**24
+)  #: posteriors that are computed at once, in numbers (float64, and a few copies on the way)
+READ_NUMBERS = (
+    2**22
+)  #: numbers of rows that are scored at once: those of a file are read for it (16 MB)
 
 
 class _PoolFold(NamedTuple):
@@ -44,7 +50,9 @@ class PoolFit:
     """Members of all folds, and what is needed to score new rows with them."""
 
     folds: list[dict[str, Member]]
-    weights: dict[str, float]  #: how much each member counts for new rows, fitted on all held-out rows
+    weights: dict[
+        str, float
+    ]  #: how much each member counts for new rows, fitted on all held-out rows
     centre: FloatArray
     scale: FloatArray
     train_priors: FloatArray
@@ -56,13 +64,17 @@ class PoolFit:
     @property
     def history(self) -> list[dict[str, Any]]:
         """Epoch by epoch losses of every member that was trained in epochs, fold by fold."""
-        kept = [{name: getattr(m, "history", None) for name, m in fold.items()} for fold in self.folds]
+        kept = [
+            {name: getattr(m, "history", None) for name, m in fold.items()} for fold in self.folds
+        ]
         return [{name: epochs for name, epochs in fold.items() if epochs} for fold in kept]
 
     def posteriors(self, X: Any) -> FloatArray:
         """Posteriors of new rows at ``train_priors``, averaged over the folds."""
         if tuple(X.shape[1:]) != self.row_shape:
-            raise ValueError(f"X must have rows of shape {self.row_shape} as in training, got {tuple(X.shape[1:])}")
+            raise ValueError(
+                f"X must have rows of shape {self.row_shape} as in training, got {tuple(X.shape[1:])}"
+            )
         held = Standardised.of(X, self.centre, self.scale)
         out = np.zeros((X.shape[0], len(self.train_priors)))
         for rows in _blocks(X, out.shape[1]):
@@ -74,8 +86,14 @@ class PoolFit:
 
     def export(self) -> Tree:
         names = ("centre", "scale", "train_priors", "weights", "fold_weights")
-        tree = {"engine": "pool", **{name: getattr(self, name) for name in names}, "row_shape": list(self.row_shape)}
-        folds = [{name: {"type": m.name} | m.export() for name, m in fold.items()} for fold in self.folds]
+        tree = {
+            "engine": "pool",
+            **{name: getattr(self, name) for name in names},
+            "row_shape": list(self.row_shape),
+        }
+        folds = [
+            {name: {"type": m.name} | m.export() for name, m in fold.items()} for fold in self.folds
+        ]
         return tree | {"folds": folds}
 
     @classmethod
@@ -84,13 +102,24 @@ class PoolFit:
         priors, centre, scale = restored_scaling(tree)
         shape = tuple(check.check_count(size, "row_shape") for size in tree["row_shape"])
         if len(scale) != (shape[0] if len(shape) == 1 else 1):
-            raise ValueError(f"scale must have one number for each of {shape[0]} features, got {len(scale)}")
+            raise ValueError(
+                f"scale must have one number for each of {shape[0]} features, got {len(scale)}"
+            )
         weights, *kept = (
-            {str(name): check.check_at_least(weight, 0.0, "weights") for name, weight in each.items()}
+            {
+                str(name): check.check_at_least(weight, 0.0, "weights")
+                for name, weight in each.items()
+            }
             for each in (tree["weights"], *tree["fold_weights"])
         )
-        if not tree["folds"] or not weights or any(set(fold) != set(weights) for fold in tree["folds"]):
-            raise ValueError("every fold must hold the members that have a weight, and there must be some")
+        if (
+            not tree["folds"]
+            or not weights
+            or any(set(fold) != set(weights) for fold in tree["folds"])
+        ):
+            raise ValueError(
+                "every fold must hold the members that have a weight, and there must be some"
+            )
 
         def member(own: Tree) -> Member:
             return recipe(own["type"], factory).restore(own, shape, len(priors))
@@ -99,7 +128,9 @@ class PoolFit:
         return cls(folds, weights, centre, scale, priors, shape, fold_weights=kept)
 
 
-def fit_pool(plan: Plan, recipes: Sequence[Member], progress: Progress | None = None) -> tuple[PoolFit, HeldOut]:
+def fit_pool(
+    plan: Plan, recipes: Sequence[Member], progress: Progress | None = None
+) -> tuple[PoolFit, HeldOut]:
     """Train every member of ``recipes`` on every fold, and pool the log posteriors of the held-out rows."""
     held, labels, k = plan.held, plan.labels, plan.labels.n_classes
 
@@ -139,7 +170,14 @@ def fit_pool(plan: Plan, recipes: Sequence[Member], progress: Progress | None = 
     final = weights_without(None)
     kept = {name: weight for name, weight in zip(names, final.tolist(), strict=True) if weight > 0}
     members = [{name: fold.members[name] for name in kept} for fold in folds]
-    known = (held.centre, held.scale, labels.priors, tuple(held.X.shape[1:]), interrupted, fold_weights)
+    known = (
+        held.centre,
+        held.scale,
+        labels.priors,
+        tuple(held.X.shape[1:]),
+        interrupted,
+        fold_weights,
+    )
     return PoolFit(members, kept, *known), HeldOut(rows, P)
 
 
@@ -163,7 +201,9 @@ def _train_members(task: Task, test: Any, recipes: Sequence[Member]) -> _PoolFol
                     raise
                 return fold._replace(interrupted=True)
             fold.members[member.name], fold.scores[member.name] = member, own
-            if getattr(member, "interrupted", False):  # a network keeps its best weights and says so
+            if getattr(
+                member, "interrupted", False
+            ):  # a network keeps its best weights and says so
                 return fold._replace(interrupted=True)
     return fold
 
@@ -177,4 +217,6 @@ def _log_posteriors(member: Member, X: Any) -> FloatArray:
 
 
 def _blocks(X: Any, k: int) -> Iterator[slice]:
-    return blocks(X.shape[0], 1, min(SCORED_NUMBERS // k, READ_NUMBERS // max(1, math.prod(X.shape[1:]))))
+    return blocks(
+        X.shape[0], 1, min(SCORED_NUMBERS // k, READ_NUMBERS // max(1, math.prod(X.shape[1:])))
+    )

@@ -16,10 +16,18 @@ from collidescope import _checks as check
 from collidescope._checks import Array, ArrayLike, CollisionWarning, FloatArray, Given, IntArray
 from collidescope.equations.densities import Divergences, divergences_from_posteriors
 from collidescope.equations.posterior import shift_priors
-from collidescope.estimate import collision_matrix_from_posteriors, group_numbers, target_priors
-from collidescope.folds import FRACTIONS, Split, fold_numbers, mean_size, nested_splits, resolve_splits, run_folds
+from collidescope.folds import (
+    FRACTIONS,
+    Split,
+    fold_numbers,
+    mean_size,
+    nested_splits,
+    resolve_splits,
+    run_folds,
+)
 from collidescope.limit import limit_from_posteriors
 from collidescope.matrix import CollisionMatrix
+from collidescope.onestep import collision_matrix_from_posteriors, group_numbers, target_priors
 from collidescope.scale import _dask
 
 MOST_CHANNELS = 4  #: channels that the last axis of an image may have, where the second has more
@@ -69,11 +77,15 @@ def estimate_collisions(
     """
     prefit = isinstance(cv, str) and cv == "prefit"
     if limit and prefit:
-        raise ValueError("limit=True trains on parts of the rows, which cv='prefit' does not: pass a number of folds")
+        raise ValueError(
+            "limit=True trains on parts of the rows, which cv='prefit' does not: pass a number of folds"
+        )
     wanted: dict[str, Any] = {"priors": priors, "sample_weight": sample_weight, "groups": groups}
     if _dask.is_dask(X):  # every block is scored and accumulated where it is
         if not prefit:
-            raise ValueError(f"cv must be 'prefit' with a Dask X, got {cv!r}: fit the classifier on other rows first")
+            raise ValueError(
+                f"cv must be 'prefit' with a Dask X, got {cv!r}: fit the classifier on other rows first"
+            )
         check_classifier(classifier, fitted=True)
         names = classifier.classes_
         P = _dask.map_rows(classifier.predict_proba, X, list(names))
@@ -89,7 +101,9 @@ def estimate_collisions(
     cm = collision_matrix_from_posteriors(P, labels, classes=classes, **wanted)
     if not limit or splits is None:
         return cm
-    smaller = [parts for f in sorted(FRACTIONS) if (parts := nested_splits(splits, codes, f, 0, units))]
+    smaller = [
+        parts for f in sorted(FRACTIONS) if (parts := nested_splits(splits, codes, f, 0, units))
+    ]
     every = [*(_held_out(classifier, X, labels, parts, n_jobs) for parts in smaller), P]
     sizes = [mean_size(parts) for parts in (*smaller, splits)]
     options: dict[str, Any] = {"folds": fold_numbers(splits), "classes": classes, "priors": target}
@@ -119,7 +133,9 @@ def crossfit_posteriors(
     return _held_out(classifier, X, labels, splits, n_jobs)
 
 
-def _held_out(classifier: Any, X: Any, y: Array, splits: list[Split] | None, n_jobs: int | None) -> FloatArray:
+def _held_out(
+    classifier: Any, X: Any, y: Array, splits: list[Split] | None, n_jobs: int | None
+) -> FloatArray:
     """Posteriors of every row by clones trained on other rows; without ``splits`` by the classifier itself."""
     if splits is None:
         P = classifier.predict_proba(X)
@@ -155,7 +171,9 @@ def _folds(
         check.check_choice(cv, ["prefit"], "cv")
         check_classifier(classifier, fitted=True)
         if (known := list(classifier.classes_)) != list(classes):
-            raise ValueError(f"y has classes {classes.tolist()}, the fitted classifier knows {known}")
+            raise ValueError(
+                f"y has classes {classes.tolist()}, the fitted classifier knows {known}"
+            )
         return None, units
     try:
         check_random_state(random_state)
@@ -165,7 +183,9 @@ def _folds(
         raise ValueError(f"random_state must be {wanted}, got {random_state!r}") from None
     except TypeError as error:
         name = type(classifier).__name__
-        raise ValueError(f"classifier of type {name} cannot be cloned for the folds: {error}") from None
+        raise ValueError(
+            f"classifier of type {name} cannot be cloned for the folds: {error}"
+        ) from None
     splits, notes = resolve_splits(cv, y, classes, random_state, groups=units)
     for note in notes:
         warnings.warn(note, CollisionWarning, stacklevel=3)
@@ -181,13 +201,17 @@ def check_classifier(classifier: Any, name: str = "classifier", *, fitted: bool 
         remedy = "wrap it in sklearn.calibration.CalibratedClassifierCV"
         raise ValueError(f"{name} must have predict_proba, {kind} has not ({remedy})")
     if fitted and not hasattr(classifier, "classes_"):
-        raise ValueError(f"{name} is not fitted, and cv='prefit' needs it to be: {kind} has no classes_")
+        raise ValueError(
+            f"{name} is not fitted, and cv='prefit' needs it to be: {kind} has no classes_"
+        )
 
 
 def check_table(X: Any) -> None:
     """Refuse masked values, which scikit-learn would use as if they were not, and two columns of one name."""
     if np.ma.is_masked(X):
-        raise ValueError("X has masked values, which would be used as if they were not: fill them, or drop those rows")
+        raise ValueError(
+            "X has masked values, which would be used as if they were not: fill them, or drop those rows"
+        )
     names = [str(name) for name in getattr(X, "columns", [])]
     if len(set(names)) < len(names):
         twice = next(name for k, name in enumerate(names) if name in names[:k])
@@ -201,23 +225,33 @@ def check_targets(y: Array) -> Array:
         check_classification_targets(y)
     except (TypeError, ValueError) as error:
         kinds = ", ".join(sorted({type(label).__name__ for label in y[:1000].tolist()}))
-        raise ValueError(f"y must hold classes (text, whole numbers or booleans), got {kinds}: {error}") from None
+        raise ValueError(
+            f"y must hold classes (text, whole numbers or booleans), got {kinds}: {error}"
+        ) from None
     return classes
 
 
 def validated(estimator: Any, X: Any, *labels: Any, images: bool = False) -> Any:
     """X as an array of floats, and the labels where given: scikit-learn's checks, in words that name ``X``."""
     check_table(X)
-    options: dict[str, Any] = {"dtype": [np.float64, np.float32], "accept_sparse": "csr", "allow_nd": images}
+    options: dict[str, Any] = {
+        "dtype": [np.float64, np.float32],
+        "accept_sparse": "csr",
+        "allow_nd": images,
+    }
     if hasattr(X, "to_pandas") and hasattr(X, "columns"):  # polars
         X = X.to_pandas()
     try:
         if not labels:
             return validate_data(estimator, X, reset=False, **options)
-        return validate_data(estimator, X, *map(plain_labels, labels), ensure_min_samples=2, **options)
+        return validate_data(
+            estimator, X, *map(plain_labels, labels), ensure_min_samples=2, **options
+        )
     except ValueError as error:
         if str(error).startswith("could not convert"):
-            raise ValueError(f"X must hold numbers: {error} (a table with text? TableClassifier takes it)") from None
+            raise ValueError(
+                f"X must hold numbers: {error} (a table with text? TableClassifier takes it)"
+            ) from None
         if str(error).startswith("Complex data"):
             raise ValueError("X must hold real numbers: Complex data not supported") from None
         if "X contains NaN" in str(error):
@@ -236,7 +270,9 @@ def as_images(X: Any) -> Any:
     """
     if X.ndim == 3:
         return X[:, None]
-    return X.transpose(0, 3, 1, 2) if X.ndim == 4 and X.shape[1] > MOST_CHANNELS >= X.shape[3] else X
+    return (
+        X.transpose(0, 3, 1, 2) if X.ndim == 4 and X.shape[1] > MOST_CHANNELS >= X.shape[3] else X
+    )
 
 
 def as_votes(y: Any) -> tuple[FloatArray | None, Any]:
@@ -247,7 +283,9 @@ def as_votes(y: Any) -> tuple[FloatArray | None, Any]:
     votes = check.check_votes(y, "y (votes; for labels pass one column)")
     names = list(y.columns) if hasattr(y, "columns") else list(range(shape[1]))
     if not (voted := votes.any(axis=0)).all():
-        raise ValueError(f"y (votes) has no vote for class {names[int(voted.argmin())]!r}: leave that column out")
+        raise ValueError(
+            f"y (votes) has no vote for class {names[int(voted.argmin())]!r}: leave that column out"
+        )
     classes = check.check_classes(names)
     order = np.argsort(classes)
     return votes[:, order], classes[order]
@@ -270,7 +308,13 @@ def check_rows(X: Any, y: Array) -> None:
 
 
 def estimate_divergences(
-    classifier: Any, first: Any, second: Any, *, cv: Any = 5, n_jobs: int | None = None, random_state: int | None = 0
+    classifier: Any,
+    first: Any,
+    second: Any,
+    *,
+    cv: Any = 5,
+    n_jobs: int | None = None,
+    random_state: int | None = 0,
 ) -> tuple[Divergences, CollisionMatrix]:
     """Divergences between the distributions behind two samples, through a classifier that tells them apart.
 
@@ -286,7 +330,9 @@ def estimate_divergences(
     """
     A, B = check.check_finite(first, "first", ndim=2), check.check_finite(second, "second", ndim=2)
     if A.shape[1] != B.shape[1]:
-        raise ValueError(f"first and second must have the same columns, got {A.shape[1]} and {B.shape[1]}")
+        raise ValueError(
+            f"first and second must have the same columns, got {A.shape[1]} and {B.shape[1]}"
+        )
     X, y = np.concatenate([A, B]), np.repeat([0, 1], [len(A), len(B)])
     P = crossfit_posteriors(classifier, X, y, cv=cv, n_jobs=n_jobs, random_state=random_state)
     cm = collision_matrix_from_posteriors(P, y, classes=[0, 1], priors="uniform")

@@ -30,10 +30,18 @@ from collidescope.scale import _dask
 Split = tuple[IntArray, IntArray]
 #: Shares of a fold's training rows on which it is trained again for the range: each half of the next.
 FRACTIONS = (0.5, 0.25, 0.125)
-FEWEST_ROWS, FEWEST_PER_CLASS = 16, 2  #: the smallest training set that tells of larger ones: rows, and per class
-MAPPED_NUMBERS, SPARSE_NUMBERS = 20_000_000, 500_000_000  #: beyond, rows are standardised batch by batch
+FEWEST_ROWS, FEWEST_PER_CLASS = (
+    16,
+    2,
+)  #: the smallest training set that tells of larger ones: rows, and per class
+MAPPED_NUMBERS, SPARSE_NUMBERS = (
+    20_000_000,
+    500_000_000,
+)  #: beyond, rows are standardised batch by batch
 LARGEST_SPREAD = 1e30  #: far above any scale that is used as it is, and far below an overflow
-STEPS = 8  #: steps of the progress bar for a fold of all rows; one of a share counts that share of it
+STEPS = (
+    8  #: steps of the progress bar for a fold of all rows; one of a share counts that share of it
+)
 OTHER = "other classes"  #: the class that ``rare="merge"`` makes
 
 
@@ -89,12 +97,20 @@ class Standardised(NamedTuple):
     scale: FloatArray
 
     @classmethod
-    def of(cls, X: Any, centre: FloatArray | None = None, scale: FloatArray | None = None) -> Standardised:
+    def of(
+        cls, X: Any, centre: FloatArray | None = None, scale: FloatArray | None = None
+    ) -> Standardised:
         """Standardise X, by its own median and interquartile range unless told otherwise."""
         if centre is None or scale is None:
             centre, scale = fit_scaling(X)
         numbers = int(np.prod(X.shape))
-        limit = SPARSE_NUMBERS if hasattr(X, "toarray") else MAPPED_NUMBERS if is_memory_map(X) else numbers
+        limit = (
+            SPARSE_NUMBERS
+            if hasattr(X, "toarray")
+            else MAPPED_NUMBERS
+            if is_memory_map(X)
+            else numbers
+        )
         if numbers > limit:
             from collidescope.training.rows import Rows
 
@@ -111,8 +127,12 @@ class Standardised(NamedTuple):
         positive = self.scale[self.scale > 0]
         if not len(positive):
             return np.ones_like(self.scale)
-        with np.errstate(over="ignore"):  # "lower": the mean of two of the largest numbers is infinite
-            return np.minimum(self.scale / np.quantile(positive, 0.5, method="lower"), LARGEST_SPREAD)
+        with np.errstate(
+            over="ignore"
+        ):  # "lower": the mean of two of the largest numbers is infinite
+            return np.minimum(
+                self.scale / np.quantile(positive, 0.5, method="lower"), LARGEST_SPREAD
+            )
 
     def take(self, rows: IntArray) -> Any:
         return self.X[rows] if self.in_memory else self.X.subset(rows)
@@ -140,11 +160,21 @@ class Plan:
         place, codes, weights = labels.take(rows)
         rows = rows[place]
         # What must stay together: the rows of a group, else the votes on one row.
-        groups = self.groups[rows] if self.groups is not None else None if labels.votes is None else rows
+        groups = (
+            self.groups[rows] if self.groups is not None else None if labels.votes is None else rows
+        )
         part = "" if self.share == 1 else f"share-{self.share:g}"
         folder = None if self.checkpoint is None else self.checkpoint / part / f"fold-{number}"
         engine = (self.seeds[number], self.device, self.training, report, folder)
-        return Task(self.held.take(rows), codes, labels.n_classes, weights, groups, self.held.spread, *engine)
+        return Task(
+            self.held.take(rows),
+            codes,
+            labels.n_classes,
+            weights,
+            groups,
+            self.held.spread,
+            *engine,
+        )
 
 
 def restored_scaling(tree: Mapping[str, Any]) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -152,12 +182,19 @@ def restored_scaling(tree: Mapping[str, Any]) -> tuple[FloatArray, FloatArray, F
     priors = check.check_priors(tree["train_priors"], len(tree["train_priors"]), "train_priors")
     centre, scale = (check.check_finite(tree[name], name, ndim=1) for name in ("centre", "scale"))
     if centre.shape != scale.shape or (scale < 0).any():
-        raise ValueError(f"centre and scale must be alike and scale ≥ 0, got {centre.shape} and {scale.shape}")
+        raise ValueError(
+            f"centre and scale must be alike and scale ≥ 0, got {centre.shape} and {scale.shape}"
+        )
     return priors, centre, scale
 
 
 def resolve_splits(
-    cv: Any, y: Array, classes: Array, random_state: Any, used: IntArray | None = None, groups: IntArray | None = None
+    cv: Any,
+    y: Array,
+    classes: Array,
+    random_state: Any,
+    used: IntArray | None = None,
+    groups: IntArray | None = None,
 ) -> tuple[list[Split], list[str]]:
     """(training rows, held-out rows) of every fold, and what its user should know.
 
@@ -172,21 +209,36 @@ def resolve_splits(
             splits = list(check_cv(cv, y, classifier=True).split(y, y, groups))
             if used is not None and not hasattr(cv, "split"):
                 # A list counts the rows of the whole table: keep those in use, numbered among themselves.
-                kept = [[np.asarray(part)[np.isin(part, used)] for part in split] for split in splits]
-                splits = [(np.searchsorted(used, train), np.searchsorted(used, test)) for train, test in kept]
+                kept = [
+                    [np.asarray(part)[np.isin(part, used)] for part in split] for split in splits
+                ]
+                splits = [
+                    (np.searchsorted(used, train), np.searchsorted(used, test))
+                    for train, test in kept
+                ]
         except (TypeError, ValueError, IndexError) as error:
             said = f"cv must be a number of folds, a splitter or a list of (training rows, held-out rows): {error}"
-            raise ValueError(f"{said} (a splitter that needs groups: pass groups= to fit)") from None
+            raise ValueError(
+                f"{said} (a splitter that needs groups: pass groups= to fit)"
+            ) from None
         if not splits:
             raise ValueError(f"cv must have at least 2 folds, got none ({cv!r})")
         for number, (train, test) in enumerate(splits):
             if len(both := np.intersect1d(train, test)):
-                raise ValueError(f"cv trains fold {number} on row {both[0]}, which it holds out: no row may be in both")
+                raise ValueError(
+                    f"cv trains fold {number} on row {both[0]}, which it holds out: no row may be in both"
+                )
             if groups is not None and len(both := np.intersect1d(groups[train], groups[test])):
                 hint = "use a number of folds, or a splitter such as GroupKFold"
-                raise ValueError(f"cv has {len(both)} of the groups on both sides of fold {number}: {hint}")
-        if not np.array_equal(np.sort(np.concatenate([test for _, test in splits])), np.arange(len(y))):
-            raise ValueError(f"cv must test every one of the {len(y)} rows exactly once, {type(cv).__name__} does not")
+                raise ValueError(
+                    f"cv has {len(both)} of the groups on both sides of fold {number}: {hint}"
+                )
+        if not np.array_equal(
+            np.sort(np.concatenate([test for _, test in splits])), np.arange(len(y))
+        ):
+            raise ValueError(
+                f"cv must test every one of the {len(y)} rows exactly once, {type(cv).__name__} does not"
+            )
     for number, (train, _) in enumerate(splits):
         if len(missing := np.setdiff1d(classes, y[train])):
             said = f"cv leaves class {missing.tolist()[0]!r} out of the training rows of fold {number}:"
@@ -206,13 +258,21 @@ def _numbered_splits(
     counts = np.bincount(units, minlength=len(classes))
     name, least = classes.tolist()[int(counts.argmin())], int(counts.min())
     if least < 2:
-        hint = "rare='drop' leaves such classes out, rare='merge' joins them" if groups is None else "merge or drop it"
+        hint = (
+            "rare='drop' leaves such classes out, rare='merge' joins them"
+            if groups is None
+            else "merge or drop it"
+        )
         said = f"class {name!r} of y has {least} of the {unit}, and every class needs at least 2 of them to be both"
         raise ValueError(f"{said} trained on and held out: {hint}")
     if least < cv:
-        notes.append(f"class {name!r} has only {least} {unit}, so there are {least} folds instead of cv={cv}")
+        notes.append(
+            f"class {name!r} has only {least} {unit}, so there are {least} folds instead of cv={cv}"
+        )
     splitter = StratifiedKFold if groups is None else StratifiedGroupKFold
-    return list(splitter(min(cv, least), shuffle=True, random_state=random_state).split(y, codes, groups))
+    return list(
+        splitter(min(cv, least), shuffle=True, random_state=random_state).split(y, codes, groups)
+    )
 
 
 def fold_numbers(splits: Sequence[Split]) -> IntArray:
@@ -228,20 +288,28 @@ def mean_size(splits: Sequence[Split]) -> float:
     return float(np.mean([len(train) for train, _ in splits]))
 
 
-def handle_rare(y: npt.NDArray[Any], used: IntArray, rare: str, notes: list[str]) -> tuple[npt.NDArray[Any], IntArray]:
+def handle_rare(
+    y: npt.NDArray[Any], used: IntArray, rare: str, notes: list[str]
+) -> tuple[npt.NDArray[Any], IntArray]:
     """Labels and the rows in use, after what ``rare`` says was done to classes with a single row; notes say so."""
     names, counts = np.unique(y[used], return_counts=True)
     lonely = names[counts == 1]
     if not len(lonely) or rare == "error":
         return y, used
-    shown = ", ".join(repr(name) for name in lonely.tolist()[:5]) + (", …" if len(lonely) > 5 else "")
+    shown = ", ".join(repr(name) for name in lonely.tolist()[:5]) + (
+        ", …" if len(lonely) > 5 else ""
+    )
     if rare == "drop":
         notes.append(f"{len(lonely)} classes with a single row were left out: {shown}")
         return y, used[~np.isin(y[used], lonely)]
     if len(lonely) == 1:
-        raise ValueError(f"rare='merge' needs two classes with a single row to join, y has one, {shown}: rare='drop'")
+        raise ValueError(
+            f"rare='merge' needs two classes with a single row to join, y has one, {shown}: rare='drop'"
+        )
     if OTHER in [str(name) for name in names]:
-        raise ValueError(f"rare='merge' makes a class {OTHER!r}, and y has one of that name: rename it")
+        raise ValueError(
+            f"rare='merge' makes a class {OTHER!r}, and y has one of that name: rename it"
+        )
     notes.append(f"{len(lonely)} classes with a single row were joined into {OTHER!r}: {shown}")
     merged = y.astype(object)
     merged[np.isin(y, lonely)] = OTHER
@@ -249,7 +317,11 @@ def handle_rare(y: npt.NDArray[Any], used: IntArray, rare: str, notes: list[str]
 
 
 def nested_splits(
-    splits: Sequence[Split], codes: IntArray, fraction: float, seed: int, groups: IntArray | None = None
+    splits: Sequence[Split],
+    codes: IntArray,
+    fraction: float,
+    seed: int,
+    groups: IntArray | None = None,
 ) -> list[Split] | None:
     """The same held-out rows with a share of the training rows; None where that leaves too few.
 

@@ -37,8 +37,8 @@ from collidescope._text import limit_facts, limit_words, percent
 from collidescope.equations.bounds import bayes_error_bounds
 from collidescope.equations.posterior import shift_rows
 from collidescope.equations.projection import project
-from collidescope.estimate import check_class_sizes
 from collidescope.matrix import NO_SKILL, UNSEEN, CollisionMatrix, Value, opened, plain
+from collidescope.onestep import check_class_sizes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,10 +51,14 @@ EXPONENTS = np.linspace(0.05, 2.0, 40)
 #: The share f of PBER(n) still to be learned: Beta(α, β), where nothing (0) and everything (1) are both likely.
 SHARE = (0.5, 0.75)
 SHARES = np.concatenate([[0.0], np.geomspace(1e-3, 1.0, 90)])
-DISCREPANCY = 0.1  #: how far a curve strays from a power law: standard deviation of s_t in units of s_t - s_T
+DISCREPANCY = (
+    0.1  #: how far a curve strays from a power law: standard deviation of s_t in units of s_t - s_T
+)
 WIDENING = 1.5  #: "settled": all that may be left to learn widens the range at most so much beyond that of PBER(n)
 SEEN = 2.0  #: z-value from which a difference counts as seen
-LITTLE_SKILL = 0.1  #: skill below this share of the baseline is little, and drops must become smaller
+LITTLE_SKILL = (
+    0.1  #: skill below this share of the baseline is little, and drops must become smaller
+)
 TOO_MUCH = 2.0  #: how much worse a PBER below the truth is than one as far above it
 
 
@@ -74,7 +78,10 @@ class _Posterior(NamedTuple):
             return float(self.weights @ ndtr((b - self.means) / self.deviations)) - probability
 
         # A normal has 1e-19 of its mass beyond 9 deviations: the ends enclose every quantile that is asked for.
-        low, high = (self.means - 9 * self.deviations).min(), (self.means + 9 * self.deviations).max()
+        low, high = (
+            (self.means - 9 * self.deviations).min(),
+            (self.means + 9 * self.deviations).max(),
+        )
         return max(float(brentq(beyond, low, high, xtol=1e-9)), 0.0)
 
     def cautious_excess(self, noise: float) -> float:
@@ -109,7 +116,9 @@ class Limit(Value):
         for name, ndim in (("scores", 1), ("covariance", 2), *errors):
             values[name] = array = check.check_finite(getattr(self, name), name, ndim=ndim)
             if array.shape != (len(values["sizes"]),) * ndim:
-                raise ValueError(f"{name} must have one entry per size ({len(self.sizes)}), got shape {array.shape}")
+                raise ValueError(
+                    f"{name} must have one entry per size ({len(self.sizes)}), got shape {array.shape}"
+                )
             if ndim == 1:
                 check.check_non_negative(array, name, "it is a mean of squares or of errors")
             elif np.linalg.eigvalsh(array + array.T).min() < -1e-9 * np.abs(array).max():
@@ -133,7 +142,9 @@ class Limit(Value):
         """
         tail = (1 - check.check_between(level, 0, 1, "level")) / 2
         low = 0.0 if self._not_begun else self._posterior.quantile(tail)
-        high = max(self._posterior.quantile(1 - tail), float(self.scores[-1]) + self._half_width(level))
+        high = max(
+            self._posterior.quantile(1 - tail), float(self.scores[-1]) + self._half_width(level)
+        )
         return min(low, self.pber), min(high, 1.0)
 
     @property
@@ -142,7 +153,9 @@ class Limit(Value):
         if self.errors is None or self.error_covariance is None:
             return None
         fit = _fit(self.sizes, self.errors, self.error_covariance, self.n_rows)
-        excess = fit.cautious_excess(np.hypot(np.sqrt(self.error_covariance[-1, -1]), UNSEEN / self.n_rows))
+        excess = fit.cautious_excess(
+            np.hypot(np.sqrt(self.error_covariance[-1, -1]), UNSEEN / self.n_rows)
+        )
         return max(float(self.errors[-1]) - excess, 0.0)
 
     def bayes_error_interval(self, level: float = 0.95) -> tuple[float, float]:
@@ -153,7 +166,9 @@ class Limit(Value):
         half of the tail: the larger of two limits fails where either does.
         """
         low, high = self.pber_interval(level)
-        k = 10**9 if self.matrix is None else self.matrix.n_classes  # the bound is weakest for many classes
+        k = (
+            10**9 if self.matrix is None else self.matrix.n_classes
+        )  # the bound is weakest for many classes
         if self.errors is None or self.error_covariance is None:
             return bayes_error_bounds(min(low, 1 - 1 / k), k)[0], high
         low = bayes_error_bounds(min(self.pber_interval((1 + level) / 2)[0], 1 - 1 / k), k)[0]
@@ -172,13 +187,18 @@ class Limit(Value):
         if self._not_begun:
             return "hardly begun"
         low, high = self.pber_interval()
-        return "settled" if high - low <= WIDENING * 2 * self._half_width(0.95) else "still learning"
+        return (
+            "settled" if high - low <= WIDENING * 2 * self._half_width(0.95) else "still learning"
+        )
 
     @property
     def reason(self) -> str:
         """Why :attr:`state` is what it is, in one clause."""
         if self._not_begun or self.state == "settled":
-            return self._not_begun or "what may be left to learn is less than the luck in drawing the rows"
+            return (
+                self._not_begun
+                or "what may be left to learn is less than the luck in drawing the rows"
+            )
         drop, stderr = self._contrast([1.0, -1.0])
         if drop < SEEN * stderr:
             return "too few rows to say: the last step changed the PBER less than luck would"
@@ -189,12 +209,21 @@ class Limit(Value):
         """One row per size: ``rows``, ``pber``, ``pber_stderr`` and, where known, ``error``, ``error_stderr``."""
         import pandas as pd
 
-        columns = {"rows": self.sizes, "pber": self.scores, "pber_stderr": np.sqrt(np.diag(self.covariance))}
+        columns = {
+            "rows": self.sizes,
+            "pber": self.scores,
+            "pber_stderr": np.sqrt(np.diag(self.covariance)),
+        }
         if self.errors is not None and self.error_covariance is not None:
-            columns |= {"error": self.errors, "error_stderr": np.sqrt(np.diag(self.error_covariance))}
+            columns |= {
+                "error": self.errors,
+                "error_stderr": np.sqrt(np.diag(self.error_covariance)),
+            }
         return pd.DataFrame(columns)
 
-    def continuation(self, sizes: ArrayLike, level: float = 0.95) -> tuple[FloatArray, FloatArray, FloatArray]:
+    def continuation(
+        self, sizes: ArrayLike, level: float = 0.95
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
         """(low, middle, high) of PBER(m) for training sizes m: what more rows would give, ``continuation([2 * n])``.
 
         They end in :meth:`pber_interval` and :attr:`pber`.
@@ -202,9 +231,13 @@ class Limit(Value):
         tail = (1 - check.check_between(level, 0, 1, "level")) / 2
         sizes = check.check_finite(sizes, "sizes", ndim=1)
         if sizes.min() < 1:
-            raise ValueError(f"sizes must be numbers of training rows, 1 or more, got {sizes.min():g}")
+            raise ValueError(
+                f"sizes must be numbers of training rows, 1 or more, got {sizes.min():g}"
+            )
         fits = [_fit(self.sizes, self.scores, self.covariance, self.n_rows, size) for size in sizes]
-        low, middle, high = (np.array([fit.quantile(q) for fit in fits]) for q in (tail, 0.5, 1 - tail))
+        low, middle, high = (
+            np.array([fit.quantile(q) for fit in fits]) for q in (tail, 0.5, 1 - tail)
+        )
         middle = np.maximum(middle, self.pber)
         high = np.minimum(np.maximum(high, float(self.scores[-1]) + self._half_width(level)), 1.0)
         return 0.0 * low if self._not_begun else np.minimum(low, middle), middle, high
@@ -215,7 +248,9 @@ class Limit(Value):
 
     @property
     def _excess(self) -> float:
-        return min(self._posterior.cautious_excess(self._half_width(0.95) / 2), float(self.scores[-1]))
+        return min(
+            self._posterior.cautious_excess(self._half_width(0.95) / 2), float(self.scores[-1])
+        )
 
     def _contrast(self, weights: Sequence[float]) -> tuple[float, float]:
         """Of the last scores: value and standard error."""
@@ -241,7 +276,9 @@ class Limit(Value):
         if skill <= SEEN * stderr or share < NO_SKILL:
             return "the models predict hardly better than the class shares alone"
         if len(self.sizes) > 2:
-            before, last = np.diff(np.log2(self.sizes[-3:]))  # drops per doubling: those of a power law become smaller
+            before, last = np.diff(
+                np.log2(self.sizes[-3:])
+            )  # drops per doubling: those of a power law become smaller
             # The last drop less the one before: (s₂ - s₃) / last - (s₁ - s₂) / before.
             growth, stderr = self._contrast([-1 / before, 1 / before + 1 / last, -1 / last])
             if growth > (0.0 if share < LITTLE_SKILL else SEEN * stderr + 1e-12):
@@ -257,7 +294,11 @@ class Limit(Value):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain lists, numbers and text."""
-        return HEADER | plain(self._values()) | {"matrix": None if self.matrix is None else self.matrix.to_dict()}
+        return (
+            HEADER
+            | plain(self._values())
+            | {"matrix": None if self.matrix is None else self.matrix.to_dict()}
+        )
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Limit:
@@ -296,7 +337,9 @@ def limit_from_scores(
     >>> rng = np.random.default_rng(0)
     >>> sizes = np.array([250, 500, 1000, 2000])
     >>> hard = rng.exponential(0.2, (4000, 1))  # what no model can know
-    >>> limit = limit_from_scores(hard + sizes**-0.5 * rng.exponential(1.0, (4000, 4)), sizes, baseline=0.5)
+    >>> limit = limit_from_scores(
+    ...     hard + sizes**-0.5 * rng.exponential(1.0, (4000, 4)), sizes, baseline=0.5
+    ... )
     >>> low, high = limit.pber_interval()
     >>> limit.state, bool(low < 0.2 < high)
     ('still learning', True)
@@ -316,9 +359,14 @@ def limit_from_scores(
     if baseline is not None:
         given = check.check_finite(baseline, "baseline", ndim=(0, 1))
         if given.shape not in ((), (len(rows),)):
-            raise ValueError(f"baseline must be one number or one per row ({len(rows)}), got {len(given)}")
+            raise ValueError(
+                f"baseline must be one number or one per row ({len(rows)}), got {len(given)}"
+            )
         skill, variance, _ = _covariance((given - rows[:, -1])[:, None], weights, numbers)
-        values |= {"baseline": float(means[-1] + skill[0]), "skill_stderr": float(np.sqrt(variance[0, 0]))}
+        values |= {
+            "baseline": float(means[-1] + skill[0]),
+            "skill_stderr": float(np.sqrt(variance[0, 0])),
+        }
     return Limit(sizes, means, covariance, float(np.sqrt(row_covariance[-1, -1])), **values)
 
 
@@ -338,7 +386,9 @@ def limit_from_posteriors(
     and the ``priors`` to estimate for (by default the class shares of the rows); the rest as :func:`limit_from_scores`.
     """
     if len(posteriors) != np.size(sizes):
-        raise ValueError(f"posteriors must hold one array per size ({np.size(sizes)}), got {len(posteriors)}")
+        raise ValueError(
+            f"posteriors must hold one array per size ({np.size(sizes)}), got {len(posteriors)}"
+        )
     k = check.check_posteriors(posteriors[0], "posteriors[0]").shape[1]
     arrays = [check.check_posteriors(P, f"posteriors[{t}]", k) for t, P in enumerate(posteriors)]
     names = check.check_classes(classes, k)
@@ -349,19 +399,30 @@ def limit_from_posteriors(
     totals = np.bincount(labels, weights, k)
     check_class_sizes(totals, names)
     counts, pi = totals**2 / np.bincount(labels, weights**2, k), totals / totals.sum()
-    if priors is not None:  # shifted posteriors, and every row weighs as its class does in that population
+    if (
+        priors is not None
+    ):  # shifted posteriors, and every row weighs as its class does in that population
         target = check.check_priors(priors, k)
         arrays = [shift_rows(P, target / pi) for P in arrays]
         weights, pi = weights * (target / pi)[labels], target
     onehot = np.eye(k)[labels]
     residuals = [onehot - P for P in arrays]
     scores = np.column_stack([(r**2).sum(axis=1) for r in residuals])
-    errors, baseline = np.column_stack([P.argmax(axis=1) != labels for P in arrays]), ((onehot - pi) ** 2).sum(axis=1)
-    limit = limit_from_scores(scores, sizes, errors=errors, baseline=baseline, folds=folds, sample_weight=weights)
-    return replace(limit, matrix=_matrix(limit, residuals, onehot, weights / weights.sum(), pi, names, counts))
+    errors, baseline = (
+        np.column_stack([P.argmax(axis=1) != labels for P in arrays]),
+        ((onehot - pi) ** 2).sum(axis=1),
+    )
+    limit = limit_from_scores(
+        scores, sizes, errors=errors, baseline=baseline, folds=folds, sample_weight=weights
+    )
+    return replace(
+        limit, matrix=_matrix(limit, residuals, onehot, weights / weights.sum(), pi, names, counts)
+    )
 
 
-def _fit(sizes: FloatArray, scores: FloatArray, noise: FloatArray, n_rows: float, size: float = np.inf) -> _Posterior:
+def _fit(
+    sizes: FloatArray, scores: FloatArray, noise: FloatArray, n_rows: float, size: float = np.inf
+) -> _Posterior:
     """PBER(``size``) as a mixture over the grid of (c, f): generalised least squares for L at each of its points."""
     c, f = (axis.ravel() for axis in np.meshgrid(EXPONENTS, SHARES, indexing="ij"))
     halvings = np.log2(sizes[-1] / sizes)
@@ -373,10 +434,14 @@ def _fit(sizes: FloatArray, scores: FloatArray, noise: FloatArray, n_rows: float
     information = np.einsum("gt,ts,gs->g", h, precision, h)
     level = h @ precision @ scores / information
     edges = np.concatenate([[0.0], (SHARES[1:] + SHARES[:-1]) / 2, [1.0]])
-    mass = np.tile(np.diff(betainc(*SHARE, edges)), len(EXPONENTS))  # of the shares nearest to each of the grid
+    mass = np.tile(
+        np.diff(betainc(*SHARE, edges)), len(EXPONENTS)
+    )  # of the shares nearest to each of the grid
     # c is log-normal: its density, on an even grid, is exp(-z²/2) / c.
     z = np.log(c / EXPONENT[0]) / EXPONENT[1]
-    log_weights = (level**2 * information - np.log(information) - z**2) / 2 - np.log(c) + np.log(mass)
+    log_weights = (
+        (level**2 * information - np.log(information) - z**2) / 2 - np.log(c) + np.log(mass)
+    )
     weights = np.exp(log_weights - log_weights.max())
     # PBER(size) as a share of L: 1 - f + f (size / n)^-c, and 1 - f with unlimited rows.
     kept = 1 - f * (1 - (size / sizes[-1]) ** -c)
@@ -386,7 +451,9 @@ def _fit(sizes: FloatArray, scores: FloatArray, noise: FloatArray, n_rows: float
     return _Posterior(weights, level * kept, deviations, level * f, float(weights @ c))
 
 
-def _covariance(rows: FloatArray, weights: FloatArray, folds: IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _covariance(
+    rows: FloatArray, weights: FloatArray, folds: IntArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Weighted means of the columns, their covariance over rows and folds, and that over rows alone.
 
     The luck of a fold's training rows moves its models, so that differences of sizes vary more between folds than rows
@@ -406,7 +473,9 @@ def _covariance(rows: FloatArray, weights: FloatArray, folds: IntArray) -> tuple
     share = np.bincount(folds, w)
     # If rows alone varied, the sum of fold g would have covariance share_g (1 - share_g) V, as all folds add up to 0;
     # on average the whitened squares would add up to (T - 1)(1 - Σ share²), and the factor would be 1.
-    factor = np.sum(luck * (luck @ np.linalg.pinv(inner, hermitian=True))) / ((T - 1) * (1 - (share**2).sum()))
+    factor = np.sum(luck * (luck @ np.linalg.pinv(inner, hermitian=True))) / (
+        (T - 1) * (1 - (share**2).sum())
+    )
     scale = np.append(np.full(T - 1, np.sqrt(max(float(factor), 1.0))), 1.0)
     # s = D⁻¹ u: differences of sizes widened, the last mean as it was.
     back = np.linalg.inv(D) * scale
@@ -427,9 +496,13 @@ def _matrix(
     The excess ê of the PBER is taken from Z_n in a shape of trace 1: that of what was learned between the sizes (a
     contrast of all Z_t), drawn to Z_n / s_n (all collisions alike) as far as its entries are noise (James and Stein).
     """
-    h = np.column_stack([np.ones(len(limit.sizes)), (limit.sizes / limit.sizes[-1]) ** -limit._posterior.exponent])
+    h = np.column_stack(
+        [np.ones(len(limit.sizes)), (limit.sizes / limit.sizes[-1]) ** -limit._posterior.exponent]
+    )
     W = np.linalg.solve(_noise(limit.scores, limit.covariance, limit.n_rows), h)
-    contrast = (W @ np.linalg.inv(h.T @ W))[:, 1]  # generalised least squares: contrast · scores ≈ excess at n
+    contrast = (W @ np.linalg.inv(h.T @ W))[
+        :, 1
+    ]  # generalised least squares: contrast · scores ≈ excess at n
     Z = np.array([r.T @ (w[:, None] * r) for r in residuals])
     weighted = [w[:, None] * r for r in residuals]
     # Σ over rows of w² (r_t r_s)_i (r_t r_s)_j, from which the squares of any combination of the r_t r_tᵀ follow
@@ -442,7 +515,11 @@ def _matrix(
     distinct = float(((learned - seen * alike) ** 2 / scale).sum())
     # E[δ δᵀ] is positive semi-definite, so no entry exceeds its trace: where one does, most of the shape is noise.
     possible = min(max(seen, 0.0) / max(float(np.abs(learned).max()), np.finfo(float).tiny), 1.0)
-    share = possible * float(np.clip(1 - (noise / scale).sum() / distinct, 0, 1)) if distinct > 0 else 0.0
+    share = (
+        possible * float(np.clip(1 - (noise / scale).sum() / distinct, 0, 1))
+        if distinct > 0
+        else 0.0
+    )
     # shape = -Σ g_t Z_t, of trace 1; g then becomes the weights of Z_n - ê · shape.
     g = -share / max(seen, np.finfo(float).tiny) * contrast
     g[-1] -= (1 - share) / max(now, np.finfo(float).tiny)
@@ -455,12 +532,18 @@ def _matrix(
     # A row moves S_ij by -(Σ g_t r_ti r_tj + slope_ij c_i) / π_i, on average by nothing; the sum of squares of that:
     slope = S - np.eye(len(S))
     cross = sum(weight * (onehot * v).T @ v for weight, v in zip(g, weighted, strict=True))
-    squares = np.einsum("t,s,tsij->ij", g, g, products) + slope * (2 * cross + slope * (w**2 @ onehot)[:, None])
+    squares = np.einsum("t,s,tsij->ij", g, g, products) + slope * (
+        2 * cross + slope * (w**2 @ onehot)[:, None]
+    )
     # The excess may be wrong by as much as the range of the PBER says beyond the luck in drawing the rows.
     reach = (now - limit._excess - limit.pber_interval()[0]) / float(ndtri(0.975))
     doubt = np.sqrt(max(reach**2 - limit.stderr**2, 0.0))
     variance = (np.maximum(squares, 0.0) + (doubt * shape) ** 2) / priors[:, None] ** 2
-    info: dict[str, str | float] = {"method": "limit", "excess": limit._excess, "shape_learned": share}
+    info: dict[str, str | float] = {
+        "method": "limit",
+        "excess": limit._excess,
+        "shape_learned": share,
+    }
     pber_stderr = float(np.hypot(limit.stderr, doubt))
     return CollisionMatrix(S, priors, classes, np.sqrt(variance), pber_stderr, counts, info=info)
 
@@ -475,13 +558,17 @@ def _check_sizes(sizes: ArrayLike) -> FloatArray:
     array = check.check_finite(sizes, "sizes", ndim=1)
     if not 2 <= len(array) <= MOST_SIZES or array[0] < 1 or (np.diff(array) <= 0).any():
         shown = array[:MOST_SIZES].tolist()
-        raise ValueError(f"sizes must be 2 to {MOST_SIZES} increasing numbers of training rows, got {shown}")
+        raise ValueError(
+            f"sizes must be 2 to {MOST_SIZES} increasing numbers of training rows, got {shown}"
+        )
     return array
 
 
 def _check_rows(values: ArrayLike, name: str, n_sizes: int) -> FloatArray:
     array = check.check_finite(values, name, ndim=2)
     if array.shape[1] != n_sizes or len(array) < 2:
-        raise ValueError(f"{name} must have one column per size ({n_sizes}) and at least 2 rows, got {array.shape}")
+        raise ValueError(
+            f"{name} must have one column per size ({n_sizes}) and at least 2 rows, got {array.shape}"
+        )
     check.check_non_negative(array, name, "pass squared distances, and 0 or 1 for errors")
     return array

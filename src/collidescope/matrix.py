@@ -73,7 +73,9 @@ class Value:
 class CollisionMatrix(Value):
     r"""How often an input seen in class i would be in class j if it were seen again.
 
-    >>> cm = CollisionMatrix([[0.9, 0.1], [0.2, 0.8]], priors=[2 / 3, 1 / 3], classes=["cat", "dog"])
+    >>> cm = CollisionMatrix(
+    ...     [[0.9, 0.1], [0.2, 0.8]], priors=[2 / 3, 1 / 3], classes=["cat", "dog"]
+    ... )
     >>> round(cm.pber, 4)
     0.1333
     >>> cm.top_collisions()[["class", "other", "rate"]].to_string(index=False)
@@ -87,9 +89,15 @@ class CollisionMatrix(Value):
     classes: Array = None  # type: ignore[assignment]
     stderr: FloatArray | None = None  #: (K, K) standard error of every entry of S
     pber_stderr: float | None = None  #: standard error of the PBER
-    counts: FloatArray | None = None  #: (K,) rows of each class (the effective number when rows are weighted)
-    covariance: FloatArray | None = None  #: (D, D), D = K(K+1)/2, of the upper triangle of B, row by row, for merging
-    coverage: float | None = None  #: share of the rows that the estimate speaks for (counted collisions)
+    counts: FloatArray | None = (
+        None  #: (K,) rows of each class (the effective number when rows are weighted)
+    )
+    covariance: FloatArray | None = (
+        None  #: (D, D), D = K(K+1)/2, of the upper triangle of B, row by row, for merging
+    )
+    coverage: float | None = (
+        None  #: share of the rows that the estimate speaks for (counted collisions)
+    )
     #: how the matrix was made: text, numbers, booleans or None
     info: Mapping[str, str | float | bool | None] = field(default_factory=dict)
     units: FloatArray | None = None  #: (K,) independent groups of rows of each class
@@ -104,22 +112,46 @@ class CollisionMatrix(Value):
         classes = check.check_classes(self.classes, k)
         if not isinstance(self.info, Mapping):
             raise ValueError(f"info must be a mapping of text to values, got {self.info!r}")
-        values: dict[str, Any] = {"matrix": S, "priors": priors, "classes": classes, "info": dict(self.info)}
-        arrays = {"stderr": (k, k), "counts": (k,), "units": (k,), "covariance": (n_pairs(k), n_pairs(k))}
+        values: dict[str, Any] = {
+            "matrix": S,
+            "priors": priors,
+            "classes": classes,
+            "info": dict(self.info),
+        }
+        arrays = {
+            "stderr": (k, k),
+            "counts": (k,),
+            "units": (k,),
+            "covariance": (n_pairs(k), n_pairs(k)),
+        }
         given = {name: value for name, value in self._values().items() if value is not None}
         for name in given.keys() & arrays:
             values[name] = array = check.check_finite(given[name], name, ndim=len(arrays[name]))
             if array.shape != arrays[name]:
-                raise ValueError(f"{name} must have shape {arrays[name]} for {k} classes, got {array.shape}")
-            if np.abs(array).max(initial=0.0) > check.LARGEST_WEIGHT:  # sums of a few of them would overflow
+                raise ValueError(
+                    f"{name} must have shape {arrays[name]} for {k} classes, got {array.shape}"
+                )
+            if (
+                np.abs(array).max(initial=0.0) > check.LARGEST_WEIGHT
+            ):  # sums of a few of them would overflow
                 raise ValueError(f"{name} must hold numbers up to {check.LARGEST_WEIGHT:g}")
             if name == "covariance":
                 values[name] = (array + array.T) / 2
             else:
                 check.check_non_negative(array, name, "check where it comes from")
-        for name in given.keys() & {"pber_stderr", "coverage", "n_units", "held_out_error", "held_out_stderr"}:
+        for name in given.keys() & {
+            "pber_stderr",
+            "coverage",
+            "n_units",
+            "held_out_error",
+            "held_out_stderr",
+        }:
             values[name] = value = float(check.check_finite(given[name], name, ndim=0))
-            most, wanted = (1.0, "between 0 and 1") if name in ("coverage", "held_out_error") else (np.inf, "≥ 0")
+            most, wanted = (
+                (1.0, "between 0 and 1")
+                if name in ("coverage", "held_out_error")
+                else (np.inf, "≥ 0")
+            )
             if not 0 <= value <= most:
                 raise ValueError(f"{name} must be {wanted}, got {value}")
         self._freeze(values)
@@ -183,7 +215,11 @@ class CollisionMatrix(Value):
         return max(self.pber - half, 0.0), min(self.pber + half, 1.0)
 
     def _half_width(self, stderr: float, level: float) -> float:
-        return float(_half_width(stderr, None if self.counts is None else self.counts.sum(), level, self.n_units))
+        return float(
+            _half_width(
+                stderr, None if self.counts is None else self.counts.sum(), level, self.n_units
+            )
+        )
 
     def bayes_error_limit(self, level: float = 0.95) -> float:
         """Upper limit of the Bayes error rate that holds with probability ``level``, whatever was not learned.
@@ -198,7 +234,9 @@ class CollisionMatrix(Value):
         if self.held_out_error is not None and self.held_out_stderr is not None:
             skilled = self.pber < (1 - NO_SKILL) * (1 - float((self.priors**2).sum()))
             own = level if skilled else 1 - (1 - level) / self.n_classes
-            limits.append(min(self.held_out_error + self._half_width(self.held_out_stderr, own), 1.0))
+            limits.append(
+                min(self.held_out_error + self._half_width(self.held_out_stderr, own), 1.0)
+            )
         if not limits and not self._is_known():
             raise ValueError(_NO_STDERR)
         return min(limits, default=self.pber)
@@ -212,7 +250,9 @@ class CollisionMatrix(Value):
         if not self._is_known():
             why = "what the model did not learn counts as collision, so no lower bound follows; use bayes_error_limit"
             method = self.info.get("method")
-            raise ValueError(f"bayes_error_bounds needs a known S, this one was estimated ({method}): {why}")
+            raise ValueError(
+                f"bayes_error_bounds needs a known S, this one was estimated ({method}): {why}"
+            )
         interval = (self.pber, self.pber) if level is None else self.pber_interval(level)
         if interval is None:
             raise ValueError(_NO_STDERR)
@@ -254,7 +294,9 @@ class CollisionMatrix(Value):
         if isinstance(priors, str):
             check.check_choice(priors, ["empirical"], "population_priors")
             if self.counts is None:
-                raise ValueError("population_priors='empirical' needs counts, and this matrix has none: pass an array")
+                raise ValueError(
+                    "population_priors='empirical' needs counts, and this matrix has none: pass an array"
+                )
             priors = self.counts / self.counts.sum()
         return check.check_priors(priors, self.n_classes, "population_priors")
 
@@ -272,8 +314,18 @@ class CollisionMatrix(Value):
         swap = S[j, i] > S[i, j] + 1e-12  # with equal priors both are the same, up to rounding
         i, j = np.where(swap, j, i), np.where(swap, i, j)
         interval = self.interval(level)
-        low, high = (np.full(len(i), np.nan),) * 2 if interval is None else (interval[0][i, j], interval[1][i, j])
-        columns = {"class": self.classes[i], "other": self.classes[j], "rate": S[i, j], "low": low, "high": high}
+        low, high = (
+            (np.full(len(i), np.nan),) * 2
+            if interval is None
+            else (interval[0][i, j], interval[1][i, j])
+        )
+        columns = {
+            "class": self.classes[i],
+            "other": self.classes[j],
+            "rate": S[i, j],
+            "low": low,
+            "high": high,
+        }
         return pd.DataFrame(columns | {"reverse": S[j, i]})
 
     def top_k(self, k: int = 10) -> SparseCollisions:
@@ -282,8 +334,13 @@ class CollisionMatrix(Value):
         n = self.n_classes
         others = self.matrix - np.diag(np.diag(self.matrix))
         largest = ((row, _largest(row, min(k, n - 1))) for row in others)
-        chosen = [np.sort(np.append(found[row[found] > 0], i)) for i, (row, found) in enumerate(largest)]
-        columns, ends = np.concatenate(chosen), np.append(0, np.cumsum([len(found) for found in chosen]))
+        chosen = [
+            np.sort(np.append(found[row[found] > 0], i)) for i, (row, found) in enumerate(largest)
+        ]
+        columns, ends = (
+            np.concatenate(chosen),
+            np.append(0, np.cumsum([len(found) for found in chosen])),
+        )
         rows = np.repeat(np.arange(n), np.diff(ends))
 
         def keep(values: FloatArray) -> csr_array:
@@ -291,7 +348,9 @@ class CollisionMatrix(Value):
 
         matrix = keep(self.matrix)
         rest = np.maximum(self.matrix.sum(axis=1) - np.asarray(matrix.sum(axis=1)).ravel(), 0.0)
-        return SparseCollisions(matrix, rest, self.classes, None if self.stderr is None else keep(self.stderr))
+        return SparseCollisions(
+            matrix, rest, self.classes, None if self.stderr is None else keep(self.stderr)
+        )
 
     def rates(self, population_priors: ArrayLike | str | None = None) -> pd.DataFrame:
         """Per class: prior, recall, precision, false-negative and false-positive rate (the methods of these names)."""
@@ -299,7 +358,10 @@ class CollisionMatrix(Value):
 
         pi = self._population(population_priors)
         columns = {"prior": pi, "recall": self.recall(), "precision": self.precision(pi)}
-        columns |= {"false_negative_rate": 1 - self.recall(), "false_positive_rate": self.false_positive_rate(pi)}
+        columns |= {
+            "false_negative_rate": 1 - self.recall(),
+            "false_positive_rate": self.false_positive_rate(pi),
+        }
         return pd.DataFrame(columns, index=pd.Index(self.classes, name="class"))
 
     def to_frame(self) -> pd.DataFrame:
@@ -323,7 +385,9 @@ class CollisionMatrix(Value):
             n_rows = 1.0 if self.counts is None else float(self.counts.sum())
         return check.check_at_least(n_rows, 0, "n_rows") * self.joint
 
-    def merge(self, groups: Sequence[Sequence[Any]], names: Sequence[Any] | None = None) -> CollisionMatrix:
+    def merge(
+        self, groups: Sequence[Sequence[Any]], names: Sequence[Any] | None = None
+    ) -> CollisionMatrix:
         """The collision matrix after merging classes: exact (B' = Aᵀ B A), with no retraining.
 
         ``groups`` are lists of class names; classes not named stay as they are. ``names`` has one name per group, by
@@ -333,8 +397,16 @@ class CollisionMatrix(Value):
         """
         A, merged = membership(self.classes, groups, names)
         B = A.T @ self.joint @ A
-        changed: dict[str, Any] = {"matrix": B / B.sum(axis=1, keepdims=True), "priors": A.T @ self.priors}
-        changed |= {"classes": merged, "stderr": None, "pber_stderr": None, "info": dict(self.info) | {"merged": True}}
+        changed: dict[str, Any] = {
+            "matrix": B / B.sum(axis=1, keepdims=True),
+            "priors": A.T @ self.priors,
+        }
+        changed |= {
+            "classes": merged,
+            "stderr": None,
+            "pber_stderr": None,
+            "info": dict(self.info) | {"merged": True},
+        }
         if self.covariance is not None:
             changed["covariance"] = merge_covariance(self.covariance, A)
             changed["stderr"], changed["pber_stderr"] = delta_stderr(B, changed["covariance"])
@@ -349,7 +421,11 @@ class CollisionMatrix(Value):
         """Everything a file holds, as arrays and plain values: see :meth:`restore`."""
         tree = self._values()
         covariance = tree.pop("covariance")
-        return tree | {"covariance_lower": None if covariance is None else covariance[np.tril_indices(len(covariance))]}
+        return tree | {
+            "covariance_lower": None
+            if covariance is None
+            else covariance[np.tril_indices(len(covariance))]
+        }
 
     @classmethod
     def restore(cls, tree: Any) -> CollisionMatrix:
@@ -357,16 +433,22 @@ class CollisionMatrix(Value):
         names = {f.name for f in fields(cls)} - {"covariance"} | {"covariance_lower"}
         found = set(tree) if isinstance(tree, Mapping) else set()
         if found != names:
-            raise ValueError(f"a collision matrix is damaged: check {', '.join(sorted(map(str, names ^ found)))}")
+            raise ValueError(
+                f"a collision matrix is damaged: check {', '.join(sorted(map(str, names ^ found)))}"
+            )
         values = dict(tree)
         info = values["info"].values() if isinstance(values["info"], Mapping) else [[]]
         if any(isinstance(value, list | Mapping | np.ndarray) for value in info):
-            raise ValueError("a collision matrix is damaged: info must be a mapping to plain values")
+            raise ValueError(
+                "a collision matrix is damaged: info must be a mapping to plain values"
+            )
         if (lower := values.pop("covariance_lower")) is not None:
             size = n_pairs(len(check.check_classes(values["classes"])))
             flat = check.check_finite(lower, "covariance_lower", ndim=1)
             if flat.shape != (n_pairs(size),):  # before memory is taken for it
-                raise ValueError(f"covariance_lower must have {n_pairs(size)} entries, got {flat.shape[0]}")
+                raise ValueError(
+                    f"covariance_lower must have {n_pairs(size)} entries, got {flat.shape[0]}"
+                )
             values["covariance"] = covariance = np.empty((size, size))
             covariance[np.tril_indices(size)] = covariance.T[np.tril_indices(size)] = flat
         return cls(**values)
@@ -415,7 +497,10 @@ class CollisionMatrix(Value):
 
 def plain(tree: Mapping[str, Any]) -> dict[str, Any]:
     """Arrays as lists, all else as it is."""
-    return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in tree.items()}
+    return {
+        name: value.tolist() if isinstance(value, np.ndarray) else value
+        for name, value in tree.items()
+    }
 
 
 def opened(data: Any, header: Mapping[str, Any], what: str, maker: str) -> dict[str, Any]:
@@ -433,7 +518,9 @@ def _half_width(stderr: ArrayLike, counts: Given, level: float, units: Given = N
     if counts is None:
         return np.asarray(stdtrit(np.inf, (1 + level) / 2) * np.asarray(stderr))
     freedom = np.maximum(np.asarray(counts if units is None else units) - 1, 1)
-    return np.asarray(stdtrit(freedom, (1 + level) / 2) * np.hypot(stderr, UNSEEN / np.asarray(counts)))
+    return np.asarray(
+        stdtrit(freedom, (1 + level) / 2) * np.hypot(stderr, UNSEEN / np.asarray(counts))
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -461,12 +548,20 @@ class SparseCollisions:
         errors = np.full(entries.nnz, np.nan) if self.stderr is None else self.stderr.data
         names = {"class": self.classes[entries.row], "other": self.classes[entries.col]}
         order = np.lexsort((-entries.data, entries.row))
-        return pd.DataFrame(names | {"rate": entries.data, "stderr": errors}).iloc[order].reset_index(drop=True)
+        return (
+            pd.DataFrame(names | {"rate": entries.data, "stderr": errors})
+            .iloc[order]
+            .reset_index(drop=True)
+        )
 
     def to_json(self, path: str | Path | None = None) -> str:
         """Classes, entries (row, column, rate and standard error, as four lists) and the rest, as JSON text."""
         entries = self.matrix.tocoo()
-        data: dict[str, Any] = {"format": "collidescope.top-collisions", "version": 1, "classes": self.classes}
+        data: dict[str, Any] = {
+            "format": "collidescope.top-collisions",
+            "version": 1,
+            "classes": self.classes,
+        }
         data |= {"row": entries.row, "column": entries.col, "rate": entries.data}
         data |= {"stderr": None if self.stderr is None else self.stderr.data, "rest": self.rest}
         return _store.write_json(plain(data), path)
@@ -492,13 +587,17 @@ def membership(
 ) -> tuple[FloatArray, npt.NDArray[np.str_]]:
     """The K×L 0/1 matrix A of a grouping (of class names, or these as text) and its L names, by first members."""
     labels, numbers = classes.tolist(), class_numbers(classes, groups, "groups")
-    if names is not None and (isinstance(names, str) or not isinstance(names, Sequence | np.ndarray)):
+    if names is not None and (
+        isinstance(names, str) or not isinstance(names, Sequence | np.ndarray)
+    ):
         raise ValueError(f"names must be a list with one name per group, got {names!r}")
     if names is not None and len(names) != len(groups):
         raise ValueError(f"names must have one entry per group ({len(groups)}), got {len(names)}")
     if [] in numbers:
         raise ValueError(f"groups must not be empty, group number {numbers.index([])} is")
-    if twice := [k for k, times in Counter(k for group in numbers for k in group).items() if times > 1]:
+    if twice := [
+        k for k, times in Counter(k for group in numbers for k in group).items() if times > 1
+    ]:
         raise ValueError(f"groups must not overlap, class {labels[twice[0]]!r} occurs twice")
     group_of = {k: g for g, group in enumerate(numbers) for k in group}
     # A class of no group is one of its own, with a negative number.
@@ -506,11 +605,16 @@ def membership(
     order = list(dict.fromkeys(owner))  # of first members
     if len(order) < 2:
         raise ValueError("groups merges every class into one: keep at least 2 groups")
-    joined = {g: "+".join(str(label) for label, own in zip(labels, owner, strict=True) if own == g) for g in order}
+    joined = {
+        g: "+".join(str(label) for label, own in zip(labels, owner, strict=True) if own == g)
+        for g in order
+    }
     merged = [joined[g] if names is None or g < 0 else str(names[g]) for g in order]
     if len(set(merged)) < len(merged):
         name = next(name for name in merged if merged.count(name) > 1)
-        raise ValueError(f"names must differ from each other and from the classes left, {name!r} occurs twice")
+        raise ValueError(
+            f"names must differ from each other and from the classes left, {name!r} occurs twice"
+        )
     return np.equal.outer(owner, order).astype(np.float64), np.array(merged)
 
 
@@ -518,15 +622,21 @@ def class_numbers(classes: Array, groups: Any, argument: str) -> list[list[int]]
     """Groups of class numbers from groups of class names, or of these as text."""
 
     def is_list(value: object) -> bool:
-        return isinstance(value, Sequence | set | frozenset | np.ndarray) and not isinstance(value, str)
+        return isinstance(value, Sequence | set | frozenset | np.ndarray) and not isinstance(
+            value, str
+        )
 
     labels = classes.tolist()
-    position: dict[Any, int] = {str(label): k for k, label in enumerate(labels)} | {x: k for k, x in enumerate(labels)}
+    position: dict[Any, int] = {str(label): k for k, label in enumerate(labels)} | {
+        x: k for k, x in enumerate(labels)
+    }
     if not is_list(groups) or not all(map(is_list, groups)):
         raise ValueError(f"{argument} must be a list of lists of class names, got {groups!r}")
     for name in (name for group in groups for name in group):
         if not isinstance(name, Hashable) or name not in position:
-            raise ValueError(f"{argument} names the class {name!r}, which is not in classes {labels}")
+            raise ValueError(
+                f"{argument} names the class {name!r}, which is not in classes {labels}"
+            )
     return [[position[name] for name in group] for group in groups]
 
 

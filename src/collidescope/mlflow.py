@@ -2,7 +2,9 @@
 
 Registered as the entry point ``mlflow.model_evaluator`` named ``collidescope``::
 
-    mlflow.models.evaluate(model_uri, data, targets="y", model_type="classifier", evaluators=["collidescope"])
+    mlflow.models.evaluate(
+        model_uri, data, targets="y", model_type="classifier", evaluators=["collidescope"]
+    )
 
 The evaluated rows must be rows that the model was not trained on. The model needs ``predict_proba``.
 """
@@ -17,7 +19,7 @@ import numpy as np
 from mlflow.models.evaluation.base import EvaluationResult, ModelEvaluator
 from mlflow.tracking import MlflowClient
 
-from collidescope.estimate import collision_matrix_from_posteriors
+from collidescope.onestep import collision_matrix_from_posteriors
 
 
 class CollisionEvaluator(ModelEvaluator):  # type: ignore[misc]
@@ -33,13 +35,23 @@ class CollisionEvaluator(ModelEvaluator):  # type: ignore[misc]
         """Classifiers only."""
         return bool(model_type == "classifier")
 
-    def evaluate(self, *, dataset: Any, run_id: str, evaluator_config: Any = None, model: Any = None, **_: Any) -> Any:
+    def evaluate(
+        self,
+        *,
+        dataset: Any,
+        run_id: str,
+        evaluator_config: Any = None,
+        model: Any = None,
+        **_: Any,
+    ) -> Any:
         """Score the rows with the model, estimate S, log it."""
         config = dict(evaluator_config or {})
         raw = model.get_raw_model() if hasattr(model, "get_raw_model") else model
         if not hasattr(raw, "predict_proba"):
             said = f"the collidescope evaluator needs a model with predict_proba, got {type(raw).__name__}:"
-            raise ValueError(f"{said} log the classifier itself, with mlflow.sklearn.log_model for example")
+            raise ValueError(
+                f"{said} log the classifier itself, with mlflow.sklearn.log_model for example"
+            )
         y = np.asarray(dataset.labels_data)
         P = raw.predict_proba(dataset.features_data)
         cm = collision_matrix_from_posteriors(P, y, classes=list(raw.classes_))

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NEAR_SINGULAR = 1e3  #: above this κ∞(S) classes are practically indistinguishable, and S⁻¹ multiplies errors by as much
-MOVED_FAR = 0.1  #: a Gramian whose root had to move by more than this was no Gramian of a collision matrix
+MOVED_FAR = (
+    0.1  #: a Gramian whose root had to move by more than this was no Gramian of a collision matrix
+)
 #: What a state of ``limit_`` means for someone who can gather rows; any other state cannot be told.
 VERDICTS = {"settled": "settled", "still learning": "more rows would lower it"}
 UNKNOWN = "too few rows to say"
@@ -50,7 +52,11 @@ class ShuffledControl:
     passed: bool
 
     def __str__(self) -> str:
-        verdict = "as it should be" if self.passed else "which chance does not explain: do not trust this fit"
+        verdict = (
+            "as it should be"
+            if self.passed
+            else "which chance does not explain: do not trust this fit"
+        )
         seen = f"{self.largest_deviation:.3f} ({self.z:.1f} standard errors, limit {self.limit:.1f}), {verdict}"
         unseen = "This does not test for columns that give the label away, nor for related rows in different folds."
         return f"With shuffled labels every row of S should be the priors: the largest deviation is {seen}. {unseen}"
@@ -91,8 +97,13 @@ class LearningCurve:
         return f"{said}; twice the rows would leave about {percent(middle)}{between(low, high)}"
 
     def __str__(self) -> str:
-        steps = " → ".join(f"{p:.3f} at {n:,.0f}" for p, n in zip(self.frame["pber"], self.frame["rows"], strict=True))
-        left = "" if self.doubled is None else f", unlimited rows of this kind {span(*self.interval)}"
+        steps = " → ".join(
+            f"{p:.3f} at {n:,.0f}"
+            for p, n in zip(self.frame["pber"], self.frame["rows"], strict=True)
+        )
+        left = (
+            "" if self.doubled is None else f", unlimited rows of this kind {span(*self.interval)}"
+        )
         return f"PBER {steps} rows. Verdict: {self.words}{left}."
 
     def _repr_html_(self) -> str:
@@ -110,13 +121,18 @@ def shuffled_control(
     >>> shuffled_control(LogisticRegression(max_iter=1000), X, y).passed
     True
     """
-    shuffled, fresh = check_random_state(random_state).permutation(check.check_labels(y)), clone(estimator)
+    shuffled, fresh = (
+        check_random_state(random_state).permutation(check.check_labels(y)),
+        clone(estimator),
+    )
     if "estimate" not in fresh.get_params():
         cm = estimate_collisions(fresh, X, shuffled)
     else:
         fresh.set_params(limit=False)  # the control needs the full size only
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", CollisionWarning)  # of shuffled labels; the control has its own verdict
+            warnings.simplefilter(
+                "ignore", CollisionWarning
+            )  # of shuffled labels; the control has its own verdict
             fresh.fit(X, shuffled)
         if fresh.interrupted_:  # half a fit is no control
             raise KeyboardInterrupt
@@ -134,26 +150,38 @@ def learning_curve(source: Any) -> LearningCurve:
     """Would more rows lower PBER? Read from a Limit, or that of a fitted classifier; nothing is fitted again.
 
     >>> from collidescope.limit import Limit
-    >>> curve = learning_curve(Limit([250, 500, 1000], [0.4, 0.3, 0.25], 1e-5 * np.eye(3), stderr=0.003, n_rows=4000))
+    >>> curve = learning_curve(
+    ...     Limit([250, 500, 1000], [0.4, 0.3, 0.25], 1e-5 * np.eye(3), stderr=0.003, n_rows=4000)
+    ... )
     >>> curve.converged, curve.verdict
     (False, 'more rows would lower it')
     """
     limit = limit_of(source)
     if limit is None:
         given = f"{type(source).__name__} without one"
-        raise ValueError(f"source must be a fitted classifier with a limit, got {given}: fit again with limit=True")
+        raise ValueError(
+            f"source must be a fitted classifier with a limit, got {given}: fit again with limit=True"
+        )
     # A last drop within luck, with room below: neither settled nor seen to fall.
     verdict = UNKNOWN if limit.reason.startswith(UNKNOWN) else VERDICTS.get(limit.state, UNKNOWN)
     doubled = None
     if limit.state in READABLE:
-        low, middle, high = (float(end[0]) for end in limit.continuation([2 * limit.curve["rows"].iloc[-1]], LEVEL))
+        low, middle, high = (
+            float(end[0]) for end in limit.continuation([2 * limit.curve["rows"].iloc[-1]], LEVEL)
+        )
         doubled = low, middle, high
-    return LearningCurve(limit.curve, float(limit.pber), limit.pber_interval(LEVEL), doubled, verdict, limit.reason)
+    return LearningCurve(
+        limit.curve, float(limit.pber), limit.pber_interval(LEVEL), doubled, verdict, limit.reason
+    )
 
 
 def limit_of(source: Any) -> Any:
     """The ``Limit`` of a fitted classifier, or the Limit itself."""
-    return source if hasattr(source, "pber_interval") and hasattr(source, "state") else getattr(source, "limit_", None)
+    return (
+        source
+        if hasattr(source, "pber_interval") and hasattr(source, "state")
+        else getattr(source, "limit_", None)
+    )
 
 
 def cautions(collisions: CollisionMatrix, one_step: CollisionMatrix, moved: float) -> list[str]:

@@ -23,7 +23,11 @@ Names = Sequence[Any] | Array | None
 #: Posteriors of n rows (n×K), class numbers of their labels (if any), names of the classes, notes for the user.
 Scored = tuple[FloatArray, Any, Array, tuple[str, ...]]
 Rows = tuple[int | None, int | None]
-MATRICES = ("matrix", "matrices", "source")  #: parts of a result that have file formats of their own
+MATRICES = (
+    "matrix",
+    "matrices",
+    "source",
+)  #: parts of a result that have file formats of their own
 AS_NUMBERS = "{:.4f}".format
 
 
@@ -41,7 +45,11 @@ class Told(ABC):
     HIDDEN: ClassVar[tuple[str, ...]]
 
     def __init_subclass__(
-        cls, title: str, table: str = "table", rows: Rows = (None, None), hidden: tuple[str, ...] = ()
+        cls,
+        title: str,
+        table: str = "table",
+        rows: Rows = (None, None),
+        hidden: tuple[str, ...] = (),
     ) -> None:
         cls.TITLE, cls.TABLE, cls.ROWS, cls.HIDDEN = title, table, rows, hidden
 
@@ -65,7 +73,11 @@ class Told(ABC):
 
     def __str__(self) -> str:
         shown = self._shown(self.ROWS[0])
-        table = ["", shown.to_string(index=False, float_format=AS_NUMBERS, na_rep="")] if len(shown) else []
+        table = (
+            ["", shown.to_string(index=False, float_format=AS_NUMBERS, na_rep="")]
+            if len(shown)
+            else []
+        )
         return "\n".join([self.verdict, *self.notes, *table])
 
     def __repr__(self) -> str:
@@ -82,7 +94,11 @@ def section(title: str, sentences: list[str], table: pd.DataFrame) -> dict[str, 
     shown = table.assign(**{str(c): table[c].map(said) for c in table.select_dtypes("bool")})
     rows = [list(row.values()) for row in plain(shown)]
     columns = [str(name).replace("_", " ") for name in table.columns]
-    return {"title": title, "sentences": sentences, "table": {"columns": columns, "rows": rows} if rows else None}
+    return {
+        "title": title,
+        "sentences": sentences,
+        "table": {"columns": columns, "rows": rows} if rows else None,
+    }
 
 
 def plain(value: Any) -> Any:
@@ -98,24 +114,32 @@ def plain(value: Any) -> Any:
     return None if isinstance(value, float) and np.isnan(value) else value
 
 
-def scored(source: Any, X: Any, y: Given, classes: Names, name: str = "P", y_name: str = "y") -> Scored:
+def scored(
+    source: Any, X: Any, y: Given, classes: Names, name: str = "P", y_name: str = "y"
+) -> Scored:
     """Arguments as arrays, from posteriors or a fitted classifier and rows; ``name`` and ``y_name`` are for messages.
 
     Rows that a ``CollisionClassifier`` was trained on are recognised by their hashes (``row_hashes_``) and get their
     held-out ``posteriors_``: its own predictions agree with labels that it has seen.
     """
     if isinstance(source, type):
-        raise ValueError(f"{name} must be a fitted classifier or posteriors, got the class {source.__name__}")
+        raise ValueError(
+            f"{name} must be a fitted classifier or posteriors, got the class {source.__name__}"
+        )
     if not hasattr(source, "predict_proba"):
         return *check.labelled_posteriors(source, y, classes, name=name, y_name=y_name), ()
     kind = type(source).__name__
     if not hasattr(source, "classes_"):
         raise ValueError(f"{name} must be fitted, {kind} has no classes_: call fit first")
     if X is None:
-        raise ValueError(f"X is needed: {name} is a classifier ({kind}), or pass held-out posteriors instead")
+        raise ValueError(
+            f"X is needed: {name} is a classifier ({kind}), or pass held-out posteriors instead"
+        )
     names = check.check_classes(source.classes_)
     if classes is not None and check.check_classes(classes, len(names)).tolist() != names.tolist():
-        raise ValueError(f"classes must be left out or equal those of {name}: it knows {names.tolist()}")
+        raise ValueError(
+            f"classes must be left out or equal those of {name}: it knows {names.tolist()}"
+        )
     P = check.check_posteriors(source.predict_proba(X), f"predict_proba of {name}", len(names))
     codes = None if y is None else check.encode_labels(y, names, y_name)
     if codes is not None:
@@ -125,11 +149,18 @@ def scored(source: Any, X: Any, y: Given, classes: Names, name: str = "P", y_nam
         return P, codes, names, ()
     # A row that stands in the training rows several times gets the mean of their held-out posteriors.
     means = pd.DataFrame(known).groupby(trained).mean().dropna()
-    place = means.index.get_indexer(pd.Index(row_hashes(source.encode(X) if hasattr(source, "encode") else X)))
+    place = means.index.get_indexer(
+        pd.Index(row_hashes(source.encode(X) if hasattr(source, "encode") else X))
+    )
     seen = place >= 0
     said = f"{int(seen.sum()):,} of {len(P):,} rows are training rows of the model"
     said += ": their held-out posteriors are used in place of its predictions."
-    return np.where(seen[:, None], means.to_numpy()[place], P), codes, names, (said,) if seen.any() else ()
+    return (
+        np.where(seen[:, None], means.to_numpy()[place], P),
+        codes,
+        names,
+        (said,) if seen.any() else (),
+    )
 
 
 def curve_of(
@@ -139,9 +170,13 @@ def curve_of(
     if hasattr(source, "predict_proba"):
         if not hasattr(source, "posteriors_"):
             kind = type(source).__name__
-            raise ValueError(f"P must be held-out posteriors or a fitted CollisionClassifier, got {kind}")
+            raise ValueError(
+                f"P must be held-out posteriors or a fitted CollisionClassifier, got {kind}"
+            )
         known = getattr(source, "posteriors_by_size_", {})
-        by_size = by_size or (known if len(known) >= 3 else None)  # too few rows for a curve: no reason to refuse
+        by_size = by_size or (
+            known if len(known) >= 3 else None
+        )  # too few rows for a curve: no reason to refuse
         y, classes = getattr(source, "labels_", None) if y is None else y, source.classes_
         source = source.posteriors_
     if y is None:
@@ -151,9 +186,14 @@ def curve_of(
     if given and len(sizes) < 3:
         raise ValueError(f"posteriors_by_size must have 3 training sizes or more, got {sizes}")
     n, k = found[0].shape
-    curves = {size: check.check_posteriors(given[size], f"posteriors_by_size[{size}]", k) for size in sizes}
+    curves = {
+        size: check.check_posteriors(given[size], f"posteriors_by_size[{size}]", k)
+        for size in sizes
+    }
     if odd := [size for size, P in curves.items() if len(P) != n]:
-        raise ValueError(f"posteriors_by_size[{odd[0]}] must have the {n} rows of P, got {len(curves[odd[0]])}")
+        raise ValueError(
+            f"posteriors_by_size[{odd[0]}] must have the {n} rows of P, got {len(curves[odd[0]])}"
+        )
     return found, curves
 
 
@@ -202,7 +242,13 @@ class Mean(NamedTuple):
 
     def columns(self, name: str, level: float, before: str = "") -> dict[str, Any]:
         """The means and the ends of their intervals by the names of their columns."""
-        return dict(zip((name, f"{before}low", f"{before}high"), (self.value, *self.interval(level)), strict=True))
+        return dict(
+            zip(
+                (name, f"{before}low", f"{before}high"),
+                (self.value, *self.interval(level)),
+                strict=True,
+            )
+        )
 
     def p_value(self, sides: int = 2) -> Any:
         """Of zero, or with one side of "not above zero"."""
@@ -249,7 +295,9 @@ def loss_and_rates(r: FloatArray, pairs: tuple[IntArray, IntArray]) -> FloatArra
     return np.column_stack([(r**2).sum(axis=1), -2 * r[:, i] * r[:, j]])
 
 
-def flagged(table: pd.DataFrame, fdr: float, by: str = "difference", key: Any = abs) -> pd.DataFrame:
+def flagged(
+    table: pd.DataFrame, fdr: float, by: str = "difference", key: Any = abs
+) -> pd.DataFrame:
     """The table with ``flagged`` for the p-values that count; largest effects first."""
     table = table.assign(flagged=discovered(table["p_value"], fdr))
     return table.sort_values(by, key=key, ascending=False, kind="stable", ignore_index=True)
@@ -257,7 +305,11 @@ def flagged(table: pd.DataFrame, fdr: float, by: str = "difference", key: Any = 
 
 def discovered(p_values: Any, fdr: float) -> npt.NDArray[np.bool_]:
     """Which p-values count at this false discovery rate (Benjamini and Hochberg)."""
-    return np.asarray(false_discovery_control(p_values) <= fdr) if len(p_values) else np.zeros(0, dtype=bool)
+    return (
+        np.asarray(false_discovery_control(p_values) <= fdr)
+        if len(p_values)
+        else np.zeros(0, dtype=bool)
+    )
 
 
 def wilson_interval(count: Any, n: Any, level: float) -> tuple[float, float]:

@@ -34,14 +34,22 @@ from collidescope import _checks as check
 from collidescope._checks import Array, ArrayLike, FloatArray, IntArray
 from collidescope.applications import _inputs as inputs
 from collidescope.applications._inputs import Mean, Names, Told, mean_and_error, wilson_interval
-from collidescope.counting import collision_matrix_from_votes, count_table, input_groups, label_codes, vote_table
+from collidescope.counting import (
+    collision_matrix_from_votes,
+    count_table,
+    input_groups,
+    label_codes,
+    vote_table,
+)
 from collidescope.matrix import UNSEEN, CollisionMatrix, _half_width
 
 FEWEST_ITEMS = 20  #: with fewer shared items an annotator is not tested: a mean of so few has no normal distribution
 #: Item, class and annotator of each vote, as numbers; names of the annotators.
 Votes = tuple[IntArray, IntArray, IntArray, Array]
 NOT_LEARNED, NOISE, AGREED = "not learned yet", "label noise or leak", "agreed"
-PRIORS_GAP = 0.05  #: class shares that differ by more describe different populations, and S depends on them
+PRIORS_GAP = (
+    0.05  #: class shares that differ by more describe different populations, and S depends on them
+)
 FORMULAS = {  #: the coefficients as functions of B, for people
     "agreement": "tr B = 1 - PBER",
     "PBER": "1 - tr B",
@@ -65,7 +73,9 @@ def agreement(votes: Any, classes: Names = None, *, level: float = 0.95) -> pd.D
     totals = np.asarray(counts.sum(axis=1))
     kept = totals > 1
     if kept.sum() < 2:
-        raise ValueError("votes has fewer than two items with two votes: nothing can agree, ask for second votes")
+        raise ValueError(
+            "votes has fewer than two items with two votes: nothing can agree, ask for second votes"
+        )
     counts, totals = counts[kept], totals[kept]
     n = len(totals)
     disagree = 1 - (np.asarray((counts * counts).sum(axis=1)) - totals) / (totals * (totals - 1))
@@ -77,15 +87,29 @@ def agreement(votes: Any, classes: Names = None, *, level: float = 0.95) -> pd.D
         error, priors = float(share @ disagree), counts.T @ (share / totals)
         chance = 1 - float(priors @ priors)
         if chance <= 0:
-            raise ValueError("votes are all for one class: chance alone would agree, and there is no coefficient")
+            raise ValueError(
+                "votes are all for one class: chance alone would agree, and there is no coefficient"
+            )
         # d(error / chance) = d error / chance + error / chance² · 2 π·dπ, item by item.
         influence = disagree / chance + 2 * error / chance**2 * (counts @ priors) / totals
         deviations = share * (influence - share @ influence)
-        rows.append((1 - factor * error / chance, factor * np.sqrt(n / (n - 1) * deviations @ deviations), -1.0))
+        rows.append(
+            (
+                1 - factor * error / chance,
+                factor * np.sqrt(n / (n - 1) * deviations @ deviations),
+                -1.0,
+            )
+        )
     value, stderr, least = np.array(rows).T
     half = _half_width(stderr, n, level)
-    columns = {"value": value, "low": np.maximum(value - half, least), "high": np.minimum(value + half, 1.0)}
-    return pd.DataFrame(columns | {"formula": FORMULAS.values()}, index=pd.Index(FORMULAS, name="coefficient"))
+    columns = {
+        "value": value,
+        "low": np.maximum(value - half, least),
+        "high": np.minimum(value + half, 1.0),
+    }
+    return pd.DataFrame(
+        columns | {"formula": FORMULAS.values()}, index=pd.Index(FORMULAS, name="coefficient")
+    )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -116,7 +140,11 @@ class AnnotatorReport(Told, title="Who votes differently?", table="annotators"):
     @property
     def verdict(self) -> str:
         odd = self.annotators["annotator"][self.annotators["flagged"]].tolist()
-        words = f"votes otherwise than the rest: {', '.join(map(str, odd))}" if odd else "nobody differs beyond chance"
+        words = (
+            f"votes otherwise than the rest: {', '.join(map(str, odd))}"
+            if odd
+            else "nobody differs beyond chance"
+        )
         return f"{len(self.annotators)} annotators, {words}."
 
 
@@ -143,19 +171,26 @@ def compare_annotators(
     """
     inputs.check_rates(level=level, alpha=alpha)
     groups = input_groups(items)
-    (codes, names), (who, people) = label_codes(labels, classes, "labels"), label_codes(annotators, name="annotators")
+    (codes, names), (who, people) = (
+        label_codes(labels, classes, "labels"),
+        label_codes(annotators, name="annotators"),
+    )
     for given, what in ((codes, "labels"), (who, "annotators")):
         check.check_same_length(groups, given, f"items and {what}")
     cells, times = np.unique(groups * len(people) + who, return_counts=True)
     if (times > 1).any():
         row = int(np.flatnonzero(groups * len(people) + who == cells[times > 1][0])[1])
         twice = f"{people.tolist()[who[row]]!r} twice on one item (again in row {row})"
-        raise ValueError(f"annotators has {twice}: a person's second vote is not independent, keep one of them")
+        raise ValueError(
+            f"annotators has {twice}: a person's second vote is not independent, keep one of them"
+        )
     counts = count_table(groups, codes, len(names))
     matrix = collision_matrix_from_votes(counts, names)
     votes = (groups, codes, who, people)
     differing = _differing(votes, matrix, level, alpha)
-    return AnnotatorReport(matrix, agreement(counts, names, level=level), differing, _pairs(votes, level), votes)
+    return AnnotatorReport(
+        matrix, agreement(counts, names, level=level), differing, _pairs(votes, level), votes
+    )
 
 
 def _pairs(votes: Votes, level: float) -> pd.DataFrame:
@@ -169,7 +204,14 @@ def _pairs(votes: Votes, level: float) -> pd.DataFrame:
     first, second, both = shared.row[upper], shared.col[upper], shared.data[upper].astype(int)
     agreed = np.asarray(same[first, second]).ravel()
     ends = [wilson_interval(a, b, level) for a, b in zip(agreed, both, strict=True)]
-    table = pd.DataFrame({"first": people[first], "second": people[second], "items": both, "agreement": agreed / both})
+    table = pd.DataFrame(
+        {
+            "first": people[first],
+            "second": people[second],
+            "items": both,
+            "agreement": agreed / both,
+        }
+    )
     table[["low", "high"]] = np.reshape(ends, (-1, 2))
     return table.sort_values("agreement", kind="stable", ignore_index=True)
 
@@ -217,19 +259,27 @@ def _against_others(
         items, codes, who = items[kept], codes[kept], who[kept]
         N, rate, others = N[kept], rate[kept], others[kept]
         n = np.bincount(who, minlength=m)
-        by_annotator = csr_array((np.ones(len(items)), (who, np.arange(len(items)))), shape=(m, len(items)))
+        by_annotator = csr_array(
+            (np.ones(len(items)), (who, np.arange(len(items)))), shape=(m, len(items))
+        )
 
         def mean(table: Any) -> tuple[FloatArray, FloatArray]:
             """Mean of the rows of each annotator; its standard error, not below what so few items could show."""
-            first, second = ((by_annotator @ part).toarray() / n[:, None] for part in (table, table * table))
-            return first, np.hypot(np.sqrt(np.maximum(second - first**2, 0) / (n[:, None] - 1)), UNSEEN / n[:, None])
+            first, second = (
+                (by_annotator @ part).toarray() / n[:, None] for part in (table, table * table)
+            )
+            return first, np.hypot(
+                np.sqrt(np.maximum(second - first**2, 0) / (n[:, None] - 1)), UNSEEN / n[:, None]
+            )
 
         difference, stderr = (part[:, 0] for part in mean(csr_array((rate - others)[:, None])))
         # Use of classes: c - (votes of the others) / (N-1) = (N c - all votes) / (N-1).
         votes = counts[items]
         share = votes * (1 / N)[:, None]
         # The variance of that for a vote like the others on the item: whoever never used a rare class shows none.
-        alike_use = (by_annotator @ ((share - share * share) * np.square(N / (N - 1))[:, None])).toarray()
+        alike_use = (
+            by_annotator @ ((share - share * share) * np.square(N / (N - 1))[:, None])
+        ).toarray()
         each = np.diff(votes.indptr)
         chosen = votes.indices == np.repeat(codes, each)
         votes.data = (np.repeat(N, each) * chosen - votes.data) / np.repeat(N - 1, each)
@@ -243,12 +293,19 @@ def _against_others(
         columns["others"] = np.bincount(who, others, m) / n
         columns |= Mean(difference, stderr, df).columns("difference", level)
         columns |= {"low": np.maximum(columns["low"], -1), "high": np.minimum(columns["high"], 1)}
-        columns |= {"pber_without": without, "used": np.where(n > 0, matrix.classes[most].astype(object), None)}
-        return pd.DataFrame(columns | {"used_by": used_by, "p_value": np.where(n >= FEWEST_ITEMS, p, np.nan)})
+        columns |= {
+            "pber_without": without,
+            "used": np.where(n > 0, matrix.classes[most].astype(object), None),
+        }
+        return pd.DataFrame(
+            columns | {"used_by": used_by, "p_value": np.where(n >= FEWEST_ITEMS, p, np.nan)}
+        )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Comparison(Told, title="What the model sees, and what people do", table="pairs", rows=(10, 20)):
+class Comparison(
+    Told, title="What the model sees, and what people do", table="pairs", rows=(10, 20)
+):
     """What :func:`compare` found.
 
     ``pairs`` has one row per pair of classes, in the direction with the larger rate: ``class``, ``other``,
@@ -265,7 +322,9 @@ class Comparison(Told, title="What the model sees, and what people do", table="p
     @property
     def verdict(self) -> str:
         counts = self.pairs["verdict"].value_counts()
-        told = ", ".join(f"{int(counts.get(name, 0))} {name}" for name in (NOT_LEARNED, NOISE, AGREED))
+        told = ", ".join(
+            f"{int(counts.get(name, 0))} {name}" for name in (NOT_LEARNED, NOISE, AGREED)
+        )
         both = f"Estimated PBER {self.pber['estimated']:.4f}, counted {self.pber['counted']:.4f}"
         return f"{both}: {self.pber['verdict']}. Pairs of classes: {told}."
 
@@ -273,7 +332,9 @@ class Comparison(Told, title="What the model sees, and what people do", table="p
         return self.pairs[self.pairs["verdict"] != AGREED][:most]
 
 
-def compare(estimated: CollisionMatrix, counted: CollisionMatrix, *, level: float = 0.95) -> Comparison:
+def compare(
+    estimated: CollisionMatrix, counted: CollisionMatrix, *, level: float = 0.95
+) -> Comparison:
     """Compare what a model sees as collision with what several labels per input show, pair by pair.
 
     ``estimated`` comes from a model, ``counted`` from ``collision_matrix_from_votes`` or ``count_collisions``, for the
@@ -289,9 +350,13 @@ def compare(estimated: CollisionMatrix, counted: CollisionMatrix, *, level: floa
     for name, cm in (("estimated", estimated), ("counted", counted)):
         inputs.check_matrix(cm, name)
         if cm.stderr is None or cm.pber_stderr is None:
-            raise ValueError(f"{name} has no standard errors, so no difference can be judged: estimate it with labels")
+            raise ValueError(
+                f"{name} has no standard errors, so no difference can be judged: estimate it with labels"
+            )
     if odd := set(estimated.classes.tolist()) ^ set(counted.classes.tolist()):
-        raise ValueError(f"estimated and counted must have the same classes, only one has {sorted(map(str, odd))}")
+        raise ValueError(
+            f"estimated and counted must have the same classes, only one has {sorted(map(str, odd))}"
+        )
     order = check.encode_labels(estimated.classes, counted.classes, "estimated")
     same = np.ix_(order, order)
     S, T = estimated.matrix, counted.matrix[same]
@@ -301,7 +366,10 @@ def compare(estimated: CollisionMatrix, counted: CollisionMatrix, *, level: floa
     swap = (S + T)[j, i] > (S + T)[i, j]
     i, j = np.where(swap, j, i), np.where(swap, i, j)
     half, names = reach[i, j], {"class": estimated.classes[i], "other": estimated.classes[j]}
-    pairs, stderr = pd.DataFrame(names | _compared(S[i, j], T[i, j], half)), half / ndtri((1 + each) / 2)
+    pairs, stderr = (
+        pd.DataFrame(names | _compared(S[i, j], T[i, j], half)),
+        half / ndtri((1 + each) / 2),
+    )
     gap = pairs["difference"].abs().to_numpy()
     z = np.divide(gap, stderr, out=np.where(gap == 0, 0.0, np.inf), where=stderr > 0)
     pairs.insert(7, "p_value", np.minimum(2 * ndtr(-z) * len(i), 1.0))
@@ -318,7 +386,9 @@ def compare(estimated: CollisionMatrix, counted: CollisionMatrix, *, level: floa
         why = "and S depends on them: compare the same population."
         notes.append(f"The class shares differ ({estimated.classes[k]}: {both}), {why}")
     if counted.coverage is not None and counted.coverage < 1 - PRIORS_GAP:
-        notes.append(f"The count speaks for {counted.coverage:.1%} of the inputs, the estimate for all of them.")
+        notes.append(
+            f"The count speaks for {counted.coverage:.1%} of the inputs, the estimate for all of them."
+        )
     return Comparison(pairs, pber, level, tuple(notes))
 
 

@@ -42,12 +42,16 @@ MISCALIBRATED = 3.0  #: standard errors by which posteriors may be wrong about t
 AGRESTI_MIN = 0.5
 CLEAR = 0.8  #: a row is clear when one class has at least this posterior: odds of 4 to 1 against all others together
 SUSPECT = 0.1  #: a label is suspect when the row is clear and its label has at most this posterior: one chance in ten
-PSEUDO_COUNT = 2.0  #: stray labels of each class, spread evenly: with none seen every direction is alike
+PSEUDO_COUNT = (
+    2.0  #: stray labels of each class, spread evenly: with none seen every direction is alike
+)
 SMALLEST = 1e-6  #: posteriors below this are not told apart: log 0 would outrank everything
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class AuditReport(Told, title="Which errors could a better model avoid?", table="pairs", rows=(5, 20)):
+class AuditReport(
+    Told, title="Which errors could a better model avoid?", table="pairs", rows=(5, 20)
+):
     """What a classifier gets wrong: fixable now, not learned yet, inherent. Made by :func:`audit`.
 
     ``error = best + fixable`` exactly, as shares of rows, with ``error_interval`` and ``fixable_interval``;
@@ -91,10 +95,17 @@ class AuditReport(Told, title="Which errors could a better model avoid?", table=
         given = (("true", true), ("predicted", predicted))
         i, j = (check.encode_labels([label], self.classes, name)[0] for name, label in given)
         if i == j:
-            raise ValueError(f"predicted must be another class than true, got {predicted!r} for both")
+            raise ValueError(
+                f"predicted must be another class than true, got {predicted!r} for both"
+            )
         y, said, best = self._codes
         taken = (y == i) & (said == j)
-        keep = {"fixable": best == i, "inherent": best == j, "other": (best != i) & (best != j), "all": taken}
+        keep = {
+            "fixable": best == i,
+            "inherent": best == j,
+            "other": (best != i) & (best != j),
+            "all": taken,
+        }
         return np.flatnonzero(taken & keep[check.check_choice(kind, list(keep), "kind")])
 
     @property
@@ -117,8 +128,12 @@ class AuditReport(Told, title="Which errors could a better model avoid?", table=
             rest = f"{rest}, {points(*self.not_learned_interval)} points are not learned yet"
         found, fix = self.pairs[self.pairs["flagged"]], points(*self.fixable_interval)
         if self.fixable_interval[0] <= 0:
-            names = [f"{a} taken for {b}" for a, b in zip(found["true"], found["predicted"], strict=True)]
-            more = f" Some pairs still stand out: {', '.join(names[: self.ROWS[0]])}." if names else ""
+            names = [
+                f"{a} taken for {b}" for a, b in zip(found["true"], found["predicted"], strict=True)
+            ]
+            more = (
+                f" Some pairs still stand out: {', '.join(names[: self.ROWS[0]])}." if names else ""
+            )
             none = f"Nothing that a better model would fix is found (difference to the best rule known {fix} points)"
             return f"{said} {none}: {rest}. To err less takes better features or more rows.{more}"
         top = (found if len(found) else self.pairs).nlargest(1, "points").to_dict("records")[0]
@@ -170,13 +185,21 @@ def audit(
     """
     inputs.check_rates(level=level, fdr=fdr)
     model = hasattr(model_or_posteriors, "predict_proba")
-    if y_pred is None and not model and X is not None and y_true is not None and not inputs.is_table(X):
+    if (
+        y_pred is None
+        and not model
+        and X is not None
+        and y_true is not None
+        and not inputs.is_table(X)
+    ):
         X, y_true, y_pred = None, X, y_true
     if y_true is None or y_pred is None:
         calls = "audit(posteriors, y_true=y, y_pred=predicted) or audit(model, X, y, predicted)"
         raise ValueError(f"{'y_true' if y_true is None else 'y_pred'} is needed: write {calls}")
     given = X if model else None
-    P, y, names, notes = scored(model_or_posteriors, given, y_true, classes, "model_or_posteriors", "y_true")
+    P, y, names, notes = scored(
+        model_or_posteriors, given, y_true, classes, "model_or_posteriors", "y_true"
+    )
     said, best = predicted_codes(y_pred, X, names), P.argmax(axis=1)
     check.check_same_length(y, said, "y_true and y_pred")
     n = len(P)
@@ -188,17 +211,31 @@ def audit(
     if n > 1 and abs(gap) > MISCALIBRATED * spread:
         said_of = f"they claim that their rule errs on {claimed.mean():.1%}, it errs on {best_wrong.mean():.1%}"
         how = "over" if gap > 0 else "under"
-        notes += (f"The posteriors are {how}-confident: {said_of}. Better ones may find more that can be fixed.",)
+        notes += (
+            f"The posteriors are {how}-confident: {said_of}. Better ones may find more that can be fixed.",
+        )
     pber, stderr, _ = inputs.mean_and_error((inputs.residuals(P, y) ** 2).sum(axis=1))
     # Either of two upper limits would do at a one-sided (1 - level) / 2; for the lower of them each takes half of it.
     each = 1 - (1 - level) / 2
-    upper = min(wilson_interval(best_wrong.sum(), n, each)[1], float(pber + ndtri((1 + each) / 2) * stderr))
+    upper = min(
+        wilson_interval(best_wrong.sum(), n, each)[1], float(pber + ndtri((1 + each) / 2) * stderr)
+    )
     limit = getattr(model_or_posteriors, "limit_", None) if limit is None else limit
-    both: dict[str, Any] = {"error": float(best_wrong.mean()) + (worse - better) / n, "best": float(best_wrong.mean())}
+    both: dict[str, Any] = {
+        "error": float(best_wrong.mean()) + (worse - better) / n,
+        "best": float(best_wrong.mean()),
+    }
     both |= {"fixable": (worse - better) / n, "fixable_interval": (float(low), float(high))}
     both |= {"error_interval": wilson_interval(wrong.sum(), n, level), "bayes_error_limit": upper}
-    both |= {"inherent_interval": None if limit is None else tuple(map(float, limit.bayes_error_interval(level)))}
-    both |= {"bayes_error": float(claimed.mean()), "pairs": _pair_table(y, said, best, names, level, fdr)}
+    both |= {
+        "inherent_interval": None
+        if limit is None
+        else tuple(map(float, limit.bayes_error_interval(level)))
+    }
+    both |= {
+        "bayes_error": float(claimed.mean()),
+        "pairs": _pair_table(y, said, best, names, level, fdr),
+    }
     return AuditReport(names, n, **both, level=level, fdr=fdr, notes=notes, _codes=(y, said, best))
 
 
@@ -223,10 +260,14 @@ def bayes_confusion(P: ArrayLike, y: Given = None, *, classes: Names = None) -> 
 def predicted_codes(y_pred: Any, X: Any, classes: Array) -> IntArray:
     """Class numbers from labels, posteriors or a fitted estimator."""
     if isinstance(y_pred, type):
-        raise ValueError(f"y_pred must be labels, posteriors or a fitted estimator, got the class {y_pred.__name__}")
+        raise ValueError(
+            f"y_pred must be labels, posteriors or a fitted estimator, got the class {y_pred.__name__}"
+        )
     if hasattr(y_pred, "predict"):
         if X is None:
-            raise ValueError(f"X is needed: y_pred is an estimator ({type(y_pred).__name__}) that has to predict")
+            raise ValueError(
+                f"X is needed: y_pred is an estimator ({type(y_pred).__name__}) that has to predict"
+            )
         y_pred = y_pred.predict(X)
     if inputs.is_table(y_pred):
         return check.check_posteriors(y_pred, "y_pred", len(classes)).argmax(axis=1)
@@ -238,7 +279,9 @@ def predicted_codes(y_pred: Any, X: Any, classes: Array) -> IntArray:
 # but for luck (McNemar).
 
 
-def paired_interval(only_first: Any, only_second: Any, n: Any, level: float) -> tuple[FloatArray, FloatArray]:
+def paired_interval(
+    only_first: Any, only_second: Any, n: Any, level: float
+) -> tuple[FloatArray, FloatArray]:
     """Agresti and Min's interval of the difference of two shares of ``n`` rows, widened to the difference itself."""
     b, c, total = only_first + AGRESTI_MIN, only_second + AGRESTI_MIN, n + 4 * AGRESTI_MIN
     centre = (b - c) / total
@@ -259,7 +302,9 @@ def confusion_table(y: IntArray, said: IntArray, k: int) -> FloatArray:
     return np.bincount(y * k + said, minlength=k * k).reshape(k, k).astype(np.float64)
 
 
-def _pair_table(y: IntArray, said: IntArray, best: IntArray, classes: Array, level: float, fdr: float) -> pd.DataFrame:
+def _pair_table(
+    y: IntArray, said: IntArray, best: IntArray, classes: Array, level: float, fdr: float
+) -> pd.DataFrame:
     """:attr:`AuditReport.pairs` from class numbers: labels, the audited rule, the best rule."""
     k = len(classes)
     observed, inherent = confusion_table(y, said, k), confusion_table(y, best, k)
@@ -280,10 +325,22 @@ def _pair_table(y: IntArray, said: IntArray, best: IntArray, classes: Array, lev
     flagged = tested.copy()
     flagged[tested] = inputs.discovered(p[tested], fdr)
     low, high = paired_interval(worse, better, rows, level)
-    columns = {"true": classes[i], "predicted": classes[j], "rows": rows, "observed": observed[i, j] / rows}
-    columns |= {"best": inherent[i, j] / rows, "fixable": (worse - better) / rows, "low": low, "high": high}
+    columns = {
+        "true": classes[i],
+        "predicted": classes[j],
+        "rows": rows,
+        "observed": observed[i, j] / rows,
+    }
+    columns |= {
+        "best": inherent[i, j] / rows,
+        "fixable": (worse - better) / rows,
+        "low": low,
+        "high": high,
+    }
     columns |= {"points": (worse - better) / len(y), "p_value": p, "flagged": flagged}
-    return pd.DataFrame(columns).sort_values("fixable", ascending=False, kind="stable", ignore_index=True)
+    return pd.DataFrame(columns).sort_values(
+        "fixable", ascending=False, kind="stable", ignore_index=True
+    )
 
 
 def ambiguous(
@@ -322,9 +379,15 @@ def ambiguous(
         entropy[block] = entropies(P[block])
         others = P[block].copy()
         np.put_along_axis(others, first[block, None], -1.0, axis=1)
-        second[block] = others.argmax(axis=1)  # ties go to the class that comes first, as in the first argmax
-    found = pd.DataFrame({"index": rows, "label": None, "predicted": names[first], "second": names[second]})
-    found = found.assign(p_label=np.nan, p_first=P[rows, first], p_second=P[rows, second], entropy=entropy)
+        second[block] = others.argmax(
+            axis=1
+        )  # ties go to the class that comes first, as in the first argmax
+    found = pd.DataFrame(
+        {"index": rows, "label": None, "predicted": names[first], "second": names[second]}
+    )
+    found = found.assign(
+        p_label=np.nan, p_first=P[rows, first], p_second=P[rows, second], entropy=entropy
+    )
     clear = found["p_first"] >= CLEAR
     found["kind"] = np.where(clear, "clear", "ambiguous")
     key = -entropy if by == "entropy" else found["p_first"] - found["p_second"]
@@ -342,7 +405,9 @@ def label_error_scores(P: ArrayLike, y: ArrayLike, *, classes: Names = None) -> 
     ``P`` are held-out posteriors, n×K, with columns in the order of ``classes`` (default the sorted distinct labels).
     Clear rows whose labels stray tell wrong labels from ambiguous rows (see the module's docstring).
 
-    >>> label_error_scores([[0.98, 0.02], [0.45, 0.55], [0.99, 0.01]], ["cat", "cat", "dog"]).argsort()
+    >>> label_error_scores(
+    ...     [[0.98, 0.02], [0.45, 0.55], [0.99, 0.01]], ["cat", "cat", "dog"]
+    ... ).argsort()
     array([0, 1, 2])
     """
     posteriors, codes, *_ = scored(P, None, y, classes)
@@ -368,7 +433,9 @@ def _scores(P: FloatArray, codes: IntArray) -> FloatArray:
         # R[l, l] = 0: the label's own class adds nothing
         strayed[block] = np.einsum("nj,nj->n", P[block], towards[codes[block]])
     own = P[np.arange(len(P)), codes]
-    return np.log(np.maximum(strayed, SMALLEST * R[R > 0].min())) - np.log(np.maximum(own, SMALLEST))
+    return np.log(np.maximum(strayed, SMALLEST * R[R > 0].min())) - np.log(
+        np.maximum(own, SMALLEST)
+    )
 
 
 def entropies(P: FloatArray) -> FloatArray:

@@ -35,19 +35,28 @@ from collidescope._checks import ArrayLike, FloatArray, Given
 from collidescope._progress import Progress
 from collidescope._rows import agreement
 from collidescope.applications import _inputs as inputs
-from collidescope.applications._inputs import Names, Told, largest_collisions, loss_and_rates, mean_and_error, residuals
+from collidescope.applications._inputs import (
+    Names,
+    Told,
+    largest_collisions,
+    loss_and_rates,
+    mean_and_error,
+    residuals,
+)
 from collidescope.counting import label_codes
-from collidescope.estimate import collision_matrix_from_posteriors
 from collidescope.estimators import check_classifier, check_rows, check_targets, crossfit_posteriors
 from collidescope.folds import resolve_splits
 from collidescope.limit import limit_from_scores
 from collidescope.matrix import UNSEEN, CollisionMatrix
+from collidescope.onestep import collision_matrix_from_posteriors
 
 #: Columns go together from this rank correlation on (text: normalised mutual information), on so many rows.
 TOGETHER, ASSOCIATION_ROWS = 0.9, 2000
 PAIRS = 5  #: colliding pairs of classes whose dependence on columns is shown
 MAX_LEVELS = 20  #: levels of a text column that get a column of their own in the linear part of the fast member
-MIN_ROWS = 30  #: fewest rows (a third as many clusters) of a group whose t interval is to be trusted
+MIN_ROWS = (
+    30  #: fewest rows (a third as many clusters) of a group whose t interval is to be trusted
+)
 #: Labels of rows with one value agree far more than chance: by half of what is possible, beyond this z-value.
 FAR, Z, SHUFFLES = 0.5, 5.0, 200
 
@@ -75,8 +84,13 @@ class ColumnValue(Told, title="Which column tells the classes apart?", hidden=("
     def verdict(self) -> str:
         with_all = f"PBER {self.pber:.1%} with all columns."
         needed = self.table[self.table["flagged"]].head(3)
-        ends = zip(needed["unit"], *(100 * needed[name] for name in ("needed", "low", "high")), strict=True)
-        said = [f"{unit} ({rise:+.1f} points, {low:.1f} to {high:.1f})" for unit, rise, low, high in ends]
+        ends = zip(
+            needed["unit"], *(100 * needed[name] for name in ("needed", "low", "high")), strict=True
+        )
+        said = [
+            f"{unit} ({rise:+.1f} points, {low:.1f} to {high:.1f})"
+            for unit, rise, low, high in ends
+        ]
         if not said:
             return f"{with_all} No column is missed beyond chance when the others are there."
         return f"{with_all} It rises most without {', '.join(said)}."
@@ -116,7 +130,9 @@ def column_value(
     --------
     >>> rng = np.random.default_rng(0)
     >>> y = rng.integers(0, 2, 500)
-    >>> X = pd.DataFrame({"noise": rng.standard_normal(500), "marker": y + rng.standard_normal(500)})
+    >>> X = pd.DataFrame(
+    ...     {"noise": rng.standard_normal(500), "marker": y + rng.standard_normal(500)}
+    ... )
     >>> column_value(LogisticRegression(), X, y).table[["unit", "flagged"]].to_numpy().tolist()
     [['marker', True], ['noise', False]]
     """
@@ -135,13 +151,19 @@ def column_value(
     splits, _ = resolve_splits(cv, labels, names, random_state, groups=own)
     if clf is None or type(clf).__module__.startswith("collidescope."):
         clf = fast_member(X)
-        notes.append("values by a fast member (logistic regression and gradient boosting), not the full pool")
+        notes.append(
+            "values by a fast member (logistic regression and gradient boosting), not the full pool"
+        )
     check_classifier(clf, "clf")
 
     def cross_fit(kept: Sequence[Any]) -> FloatArray:
         """Residuals of the held-out posteriors; with no column those of the class shares of the training rows."""
-        model, used = (clf, [every.index(column) for column in kept]) if kept else (DummyClassifier(), [0])
-        return residuals(crossfit_posteriors(model, _safe_indexing(X, used, axis=1), labels, cv=splits), codes)
+        model, used = (
+            (clf, [every.index(column) for column in kept]) if kept else (DummyClassifier(), [0])
+        )
+        return residuals(
+            crossfit_posteriors(model, _safe_indexing(X, used, axis=1), labels, cv=splits), codes
+        )
 
     found = []
     with Progress("columns", 1 + 2 * len(units), verbose) as progress:
@@ -154,13 +176,22 @@ def column_value(
             without, alone = (loss_and_rates(cross_fit(kept), (i, j)) for kept in (rest, members))
             progress.step(2)
             # PBER first, then the pairs: the rise without the unit, and the fall with nothing else.
-            rise, fall = mean_and_error(without - with_all, own), mean_and_error(with_none - alone, own)
-            rates: dict[str, Any] = {"unit": [name] * (1 + len(i)), "class": ["", *names[i]], "other": ["", *names[j]]}
+            rise, fall = (
+                mean_and_error(without - with_all, own),
+                mean_and_error(with_none - alone, own),
+            )
+            rates: dict[str, Any] = {
+                "unit": [name] * (1 + len(i)),
+                "class": ["", *names[i]],
+                "other": ["", *names[j]],
+            }
             rates["rate"] = with_all.mean(axis=0)
             rates |= rise.columns("needed", level) | {"p_value": rise.p_value(sides=1)}
             found.append(pd.DataFrame(rates | fall.columns("alone", level, "alone_")))
     base = mean_and_error(with_all[:, 0], own)
-    table = pd.concat([part[:1] for part in found], ignore_index=True).drop(columns=["class", "other", "rate"])
+    table = pd.concat([part[:1] for part in found], ignore_index=True).drop(
+        columns=["class", "other", "rate"]
+    )
     table.insert(1, "columns", [list(members) for members in units.values()])
     table["pber_without"] = base.value + table["needed"]
     if prices:
@@ -169,51 +200,83 @@ def column_value(
     pairs = pd.concat([part[1:] for part in found])
     by_need, by_pair = (inputs.flagged(part, fdr, "needed", key=None) for part in (table, pairs))
     # The posteriors again: p = c - r.
-    cm = collision_matrix_from_posteriors(np.eye(len(names))[codes] - full, labels, classes=names, groups=own)
+    cm = collision_matrix_from_posteriors(
+        np.eye(len(names))[codes] - full, labels, classes=names, groups=own
+    )
     low, high = base.interval(level)
     interval = max(float(low), 0.0), min(float(high), 1.0)
-    return ColumnValue(by_need, by_pair, float(base.value), interval, 1 + 2 * len(units), cm, tuple(notes))
+    return ColumnValue(
+        by_need, by_pair, float(base.value), interval, 1 + 2 * len(units), cm, tuple(notes)
+    )
 
 
 def fast_member(X: Any) -> Any:
     """Logistic regression and gradient boosting, averaged, for columns of any type: seconds, not minutes."""
-    numeric, other = make_column_selector(dtype_include="number"), make_column_selector(dtype_exclude="number")
-    levels = OneHotEncoder(handle_unknown="infrequent_if_exist", max_categories=MAX_LEVELS, sparse_output=False)
+    numeric, other = (
+        make_column_selector(dtype_include="number"),
+        make_column_selector(dtype_exclude="number"),
+    )
+    levels = OneHotEncoder(
+        handle_unknown="infrequent_if_exist", max_categories=MAX_LEVELS, sparse_output=False
+    )
     codes = OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1)
-    scaled = make_pipeline(SimpleImputer(strategy="median", keep_empty_features=True), StandardScaler())
-    linear, boosted = LogisticRegression(max_iter=300), HistGradientBoostingClassifier(max_iter=60, early_stopping=True)
+    scaled = make_pipeline(
+        SimpleImputer(strategy="median", keep_empty_features=True), StandardScaler()
+    )
+    linear, boosted = (
+        LogisticRegression(max_iter=300),
+        HistGradientBoostingClassifier(max_iter=60, early_stopping=True),
+    )
     boosted.set_params(random_state=0, max_leaf_nodes=15)
     if hasattr(X, "columns"):
         linear = make_pipeline(make_column_transformer((scaled, numeric), (levels, other)), linear)
-        boosted = make_pipeline(make_column_transformer(("passthrough", numeric), (codes, other)), boosted)
+        boosted = make_pipeline(
+            make_column_transformer(("passthrough", numeric), (codes, other)), boosted
+        )
     else:
         linear = make_pipeline(scaled, linear)
     return VotingClassifier([("linear", linear), ("boosted", boosted)], voting="soft")
 
 
-def _units(X: Any, every: list[Any], columns: Any, most: int, seed: int) -> tuple[dict[Any, list[Any]], list[str]]:
+def _units(
+    X: Any, every: list[Any], columns: Any, most: int, seed: int
+) -> tuple[dict[Any, list[Any]], list[str]]:
     if columns is None:
         return _together(X, every, most, seed)
     if isinstance(columns, Mapping):
-        units = {name: [part] if isinstance(part, str) else list(part) for name, part in columns.items()}
+        units = {
+            name: [part] if isinstance(part, str) else list(part) for name, part in columns.items()
+        }
     elif isinstance(columns, str) or not isinstance(columns, Sequence | np.ndarray):
-        raise ValueError(f"columns must be a list of names or a mapping of name to list, got {columns!r}")
+        raise ValueError(
+            f"columns must be a list of names or a mapping of name to list, got {columns!r}"
+        )
     else:
         units = {name: [name] for name in columns}
     unknown = [column for part in units.values() for column in part if column not in every]
     if unknown or not units or not all(units.values()):
-        raise ValueError(f"columns names {unknown[0]!r}, which X lacks" if unknown else "columns must not be empty")
+        raise ValueError(
+            f"columns names {unknown[0]!r}, which X lacks"
+            if unknown
+            else "columns must not be empty"
+        )
     if len(units) > most:
-        raise ValueError(f"columns has {len(units)} units, budget pays for {most}: raise it, or group some")
+        raise ValueError(
+            f"columns has {len(units)} units, budget pays for {most}: raise it, or group some"
+        )
     return units, []
 
 
-def _together(X: Any, every: list[Any], most: int, seed: int) -> tuple[dict[Any, list[Any]], list[str]]:
+def _together(
+    X: Any, every: list[Any], most: int, seed: int
+) -> tuple[dict[Any, list[Any]], list[str]]:
     n = np.shape(X)[0]
     rows = np.sort(np.random.default_rng(seed).choice(n, min(n, ASSOCIATION_ROWS), replace=False))
     frame = pd.DataFrame(_safe_indexing(X, rows)).reset_index(drop=True)
     is_number = pd.api.types.is_numeric_dtype
-    ranks = frame.apply(lambda column: column.rank() if is_number(column) else pd.factorize(column)[0])
+    ranks = frame.apply(
+        lambda column: column.rank() if is_number(column) else pd.factorize(column)[0]
+    )
     number = frame.apply(is_number).to_numpy()
     similar = np.nan_to_num(np.abs(ranks.corr().to_numpy()))
     # Names have no order: mutual information, for numbers that of tenths of their ranks.
@@ -239,8 +302,14 @@ def _prices(costs: Mapping[Any, float] | None, units: dict[Any, list[Any]]) -> d
     places = {*units, *(column for part in units.values() for column in part)}
     if unknown := [name for name in known if name not in places]:
         raise ValueError(f"costs names {unknown[0]!r}, which is no unit or column")
-    prices = {name: check.check_between(cost, 0, np.inf, f"costs[{name!r}]") for name, cost in known.items()}
-    totals = {name: prices.get(name, sum(prices.get(column, 0.0) for column in part)) for name, part in units.items()}
+    prices = {
+        name: check.check_between(cost, 0, np.inf, f"costs[{name!r}]")
+        for name, cost in known.items()
+    }
+    totals = {
+        name: prices.get(name, sum(prices.get(column, 0.0) for column in part))
+        for name, part in units.items()
+    }
     return {name: total for name, total in totals.items() if total > 0}
 
 
@@ -265,7 +334,9 @@ class SubgroupCollisions(Told, title="For whom do the classes collide?"):
     def verdict(self) -> str:
         small = int((self.table["verdict"] == "too few rows").sum())
         more = f" {small} groups are too small to tell." if small else ""
-        odd = self.table.assign(points=100 * self.table["difference"]).query("verdict in ['higher', 'lower']")
+        odd = self.table.assign(points=100 * self.table["difference"]).query(
+            "verdict in ['higher', 'lower']"
+        )
         words = "{group} {pber:.1%} ({points:+.1f} points, {verdict})"
         said = [words.format_map(row) for row in odd.to_dict("records")]
         if not said:
@@ -312,11 +383,15 @@ def collisions_by(
     r = residuals(posteriors, codes)
     i, j = largest_collisions(r)
     stats = loss_and_rates(r, (i, j))
-    by_size = pd.DataFrame({size: (residuals(Q, codes) ** 2).sum(axis=1) for size, Q in curves.items()})
+    by_size = pd.DataFrame(
+        {size: (residuals(Q, codes) ** 2).sum(axis=1) for size, Q in curves.items()}
+    )
     sizes = np.bincount(own)
     n_units = np.array([len(np.unique(units[own == g])) for g in range(len(found))])
     large = (sizes >= MIN_ROWS) & (n_units >= MIN_ROWS / 3) & (sizes < n)
-    each = level ** (1 / max((3 if curves else 2) * int(large.sum()), 1))  # PBER, difference, and range of each
+    each = level ** (
+        1 / max((3 if curves else 2) * int(large.sum()), 1)
+    )  # PBER, difference, and range of each
     rows, pairs, matrices = [], [], {}
     for g, name in enumerate(found.tolist()):
         here = own == g
@@ -324,7 +399,10 @@ def collisions_by(
         if not large[g]:
             rows.append(row | {"verdict": "too few rows" if sizes[g] < n else "the only group"})
             continue
-        mean, rest = (mean_and_error(stats[part], None if clusters is None else units[part]) for part in (here, ~here))
+        mean, rest = (
+            mean_and_error(stats[part], None if clusters is None else units[part])
+            for part in (here, ~here)
+        )
         gap = mean.minus(rest, sizes[g], n - sizes[g])
         wide = mean._replace(stderr=np.hypot(mean.stderr, UNSEEN / sizes[g]))
         ends = wide.columns("pber", each) | gap.columns("difference", each, "difference_")
@@ -336,17 +414,35 @@ def collisions_by(
             # Clusters are the independent units of the curve: their mean scores, weighted by their rows.
             together = by_size[here].groupby(units[here])
             baseline = 1 - float(((np.bincount(codes[here]) / sizes[g]) ** 2).sum())
-            limit = limit_from_scores(together.mean(), list(curves), baseline=baseline, sample_weight=together.size())
+            limit = limit_from_scores(
+                together.mean(), list(curves), baseline=baseline, sample_weight=together.size()
+            )
             row["limit_low"], row["limit_high"] = limit.pber_interval(each)
         rows.append(row)
-        columns = {"group": [name] * len(i), "class": names[i], "other": names[j], "rate": mean.value[1:]}
-        pairs.append(pd.DataFrame(columns | {"difference": gap.value[1:], "p_value": gap.p_value()[1:]}))
+        columns = {
+            "group": [name] * len(i),
+            "class": names[i],
+            "other": names[j],
+            "rate": mean.value[1:],
+        }
+        pairs.append(
+            pd.DataFrame(columns | {"difference": gap.value[1:], "p_value": gap.p_value()[1:]})
+        )
         if len(np.unique(codes[here])) == len(names):
-            options: dict[str, Any] = {"classes": names, "groups": None if clusters is None else units[here]}
-            matrices[name] = collision_matrix_from_posteriors(posteriors[here], names[codes[here]], **options)
+            options: dict[str, Any] = {
+                "classes": names,
+                "groups": None if clusters is None else units[here],
+            }
+            matrices[name] = collision_matrix_from_posteriors(
+                posteriors[here], names[codes[here]], **options
+            )
     shown = "group rows pber low high difference difference_low difference_high limit_low limit_high verdict"
     table = pd.DataFrame(rows).reindex(columns=shown.split())
-    every = pd.concat(pairs) if pairs else pd.DataFrame(columns=["group", "class", "other", "difference", "p_value"])
+    every = (
+        pd.concat(pairs)
+        if pairs
+        else pd.DataFrame(columns=["group", "class", "other", "difference", "p_value"])
+    )
     return SubgroupCollisions(table, inputs.flagged(every, fdr), matrices, level, fdr)
 
 
@@ -371,7 +467,9 @@ class CollisionChange(Told, title="Did collisions change?"):
         low, high = self.interval
         how = "the same rows, paired" if self.paired else "different rows"
         word = "rose" if low > 0 else "fell" if high < 0 else "did not change beyond chance"
-        change = f"change {100 * self.change:+.2f} points ({100 * low:+.2f} to {100 * high:+.2f}; {how})"
+        change = (
+            f"change {100 * self.change:+.2f} points ({100 * low:+.2f} to {100 * high:+.2f}; {how})"
+        )
         return f"PBER {word}: {self.before:.2%} before, {self.after:.2%} after, {change}."
 
 
@@ -395,7 +493,9 @@ def collision_change(
     True
     """
     inputs.check_rates(level=level, fdr=fdr)
-    first, codes, names, _ = inputs.scored(P_before, None, y_before, classes, "P_before", "y_before")
+    first, codes, names, _ = inputs.scored(
+        P_before, None, y_before, classes, "P_before", "y_before"
+    )
     paired = y_after is None
     labels, y_name = (y_before, "y_before") if y_after is None else (y_after, "y_after")
     second, later, *_ = inputs.scored(P_after, None, labels, names, "P_after", y_name)
@@ -406,9 +506,13 @@ def collision_change(
         gap = mean_and_error(after - before)
     else:
         gap = mean_and_error(after).minus(mean_and_error(before), len(after), len(before))
-    rates = {"before": before.mean(axis=0), "after": after.mean(axis=0)} | gap.columns("difference", level)
+    rates = {"before": before.mean(axis=0), "after": after.mean(axis=0)} | gap.columns(
+        "difference", level
+    )
     was, now, change, low, high = (float(values[0]) for values in rates.values())
-    rates = {"class": names[i], "other": names[j]} | {name: values[1:] for name, values in rates.items()}
+    rates = {"class": names[i], "other": names[j]} | {
+        name: values[1:] for name, values in rates.items()
+    }
     pairs = inputs.flagged(pd.DataFrame(rates | {"p_value": gap.p_value()[1:]}), fdr)
     return CollisionChange(was, now, change, (low, high), paired, pairs)
 
@@ -426,10 +530,14 @@ class GroupedLabels(NamedTuple):
         """A warning, or an empty text."""
         same = f"rows with the same value of {name} ({self.values:,} values) have the same label {self.agreement:.0%}"
         advice = "if they belong together (one patient, one document), pass groups="
-        return f"{same} of the time, {self.chance:.0%} by chance: {advice}" if self.suspicious else ""
+        return (
+            f"{same} of the time, {self.chance:.0%} by chance: {advice}" if self.suspicious else ""
+        )
 
 
-def grouped_labels(groups: ArrayLike, y: ArrayLike, *, least_values: int = 20, random_state: int = 0) -> GroupedLabels:
+def grouped_labels(
+    groups: ArrayLike, y: ArrayLike, *, least_values: int = 20, random_state: int = 0
+) -> GroupedLabels:
     """Do rows that share a value of an id-like column agree in their label far more than chance?
 
     ``agreement`` is how often two rows of one value have the same label, ``chance`` the same with shuffled labels.
@@ -438,7 +546,10 @@ def grouped_labels(groups: ArrayLike, y: ArrayLike, *, least_values: int = 20, r
 
     >>> rng = np.random.default_rng(0)
     >>> patient = np.repeat(np.arange(30), 20)
-    >>> [grouped_labels(patient, y).suspicious for y in (rng.integers(0, 2, 30)[patient], rng.integers(0, 2, 600))]
+    >>> [
+    ...     grouped_labels(patient, y).suspicious
+    ...     for y in (rng.integers(0, 2, 30)[patient], rng.integers(0, 2, 600))
+    ... ]
     [True, False]
     """
     check.check_count(least_values, "least_values", least=2)

@@ -24,7 +24,16 @@ from scipy.special import ndtri, stdtrit
 
 from collidescope import _checks as check
 from collidescope._checks import ArrayLike, FloatArray, Given, IntArray
-from collidescope.applications._inputs import Mean, Names, Told, check_rates, curve_of, group_codes, is_table, residuals
+from collidescope.applications._inputs import (
+    Mean,
+    Names,
+    Told,
+    check_rates,
+    curve_of,
+    group_codes,
+    is_table,
+    residuals,
+)
 from collidescope.limit import Limit
 
 PARTS = 25  #: of the jackknife: 24 degrees of freedom, and each metric is computed 26 times
@@ -43,24 +52,43 @@ class _Jackknife(NamedTuple):
     part: IntArray
     k: int
 
-    def metrics(self, P: FloatArray, cost: FloatArray | None, said: IntArray | None = None) -> dict[str, FloatArray]:
+    def metrics(
+        self, P: FloatArray, cost: FloatArray | None, said: IntArray | None = None
+    ) -> dict[str, FloatArray]:
         """Every metric of the best rule for it, given P; of decisions ``said`` those that need no probabilities."""
         codes, k, n = self.codes, self.k, len(P)
         priors = np.maximum(np.bincount(codes) / n, LEAST)
-        C, even = (self._confusion(Q.argmax(axis=1) if said is None else said) for Q in (P, P / priors))
+        C, even = (
+            self._confusion(Q.argmax(axis=1) if said is None else said) for Q in (P, P / priors)
+        )
         total, true, right = C.sum(axis=(1, 2)), C.sum(axis=2), np.diagonal(C, axis1=1, axis2=2)
         with np.errstate(invalid="ignore"):  # a class that is in no other part has none
             recalls = np.diagonal(even, axis1=1, axis2=2) / even.sum(axis=2)
         f1 = 2 * right / np.maximum(C.sum(axis=1) + true, 1)
-        found = {"accuracy": right.sum(axis=1) / total, "balanced accuracy": np.nanmean(recalls, axis=1)}
-        found |= {"macro F1": f1.mean(axis=1), "weighted F1": (f1 * (true / total[:, None])).sum(axis=1)}
+        found = {
+            "accuracy": right.sum(axis=1) / total,
+            "balanced accuracy": np.nanmean(recalls, axis=1),
+        }
+        found |= {
+            "macro F1": f1.mean(axis=1),
+            "weighted F1": (f1 * (true / total[:, None])).sum(axis=1),
+        }
         if said is None:
             floored, top = np.maximum(P, LEAST), min(k - 1, 5 if k > 10 else 2)
-            in_top = (np.argsort(-P, axis=1, kind="stable")[:, :top] == codes[:, None]).any(axis=1)  # ties as in argmax
+            in_top = (np.argsort(-P, axis=1, kind="stable")[:, :top] == codes[:, None]).any(
+                axis=1
+            )  # ties as in argmax
             roc, precision = self._areas(P)
-            found |= {"ROC AUC" if k == 2 else "ROC AUC, one-vs-rest": roc, "average precision": precision}
-            found |= {f"top-{top} accuracy": self._mean(in_top.astype(np.float64))} if top > 1 else {}
-            found["log loss"] = self._mean(-np.log(floored[np.arange(n), codes] / floored.sum(axis=1)))
+            found |= {
+                "ROC AUC" if k == 2 else "ROC AUC, one-vs-rest": roc,
+                "average precision": precision,
+            }
+            found |= (
+                {f"top-{top} accuracy": self._mean(in_top.astype(np.float64))} if top > 1 else {}
+            )
+            found["log loss"] = self._mean(
+                -np.log(floored[np.arange(n), codes] / floored.sum(axis=1))
+            )
             found["Brier score"] = self._mean((residuals(P, codes) ** 2).sum(axis=1))
         if cost is not None:
             cheapest = C if said is not None else self._confusion((P @ cost).argmin(axis=1))
@@ -74,9 +102,13 @@ class _Jackknife(NamedTuple):
     def _confusion(self, said: IntArray) -> FloatArray:
         """Counts of rows by true class and decision, (1 + g) × K × K."""
         g, k = int(self.part.max()) + 1, self.k
-        counts = np.bincount((self.part * k + self.codes) * k + said, minlength=g * k * k).reshape(g, k, k)
+        counts = np.bincount((self.part * k + self.codes) * k + said, minlength=g * k * k).reshape(
+            g, k, k
+        )
         # All rows, then all but those of each part.
-        return np.concatenate([counts.sum(axis=0)[None], counts.sum(axis=0) - counts]).astype(np.float64)
+        return np.concatenate([counts.sum(axis=0)[None], counts.sum(axis=0) - counts]).astype(
+            np.float64
+        )
 
     def _areas(self, P: FloatArray) -> FloatArray:
         """Areas under the ROC and the precision-recall curve, means over classes (the second of two)."""
@@ -89,18 +121,28 @@ class _Jackknife(NamedTuple):
             last = np.append(np.diff(P[order, c]) != 0, True)  # of rows with the same score
             hit = self.codes[order] == c
             for g, rows in enumerate(kept):  # true and all rows with at least each of the scores
-                true, seen = (np.append(0, np.cumsum(own)[last]) for own in (rows[order] & hit, rows[order]))
+                true, seen = (
+                    np.append(0, np.cumsum(own)[last]) for own in (rows[order] & hit, rows[order])
+                )
                 false = seen - true
                 # Trapezoids, as a share of all pairs of a true and a false row; then Σ precision · Δrecall. Scores that
                 # only the part left out has add nothing to either.
                 with np.errstate(invalid="ignore"):  # a class that is in no other part has no area
-                    areas[0, place, g] = ((true[1:] + true[:-1]) * np.diff(false)).sum() / (2 * true[-1] * false[-1])
-                    areas[1, place, g] = (np.diff(true) * true[1:] / np.maximum(seen[1:], 1)).sum() / true[-1]
+                    areas[0, place, g] = ((true[1:] + true[:-1]) * np.diff(false)).sum() / (
+                        2 * true[-1] * false[-1]
+                    )
+                    areas[1, place, g] = (
+                        np.diff(true) * true[1:] / np.maximum(seen[1:], 1)
+                    ).sum() / true[-1]
         return np.asarray(np.ma.masked_invalid(areas).mean(axis=1).filled(np.nan))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Ceilings(Told, title="What is the best possible value of a metric?", hidden=("higher_is_better", "direction")):
+class Ceilings(
+    Told,
+    title="What is the best possible value of a metric?",
+    hidden=("higher_is_better", "direction"),
+):
     """Best reachable values of metrics, made by :func:`ceilings`.
 
     ``table`` has one row per ``metric``: ``now`` with ``low`` and ``high``; ``limit_low`` and ``limit_high`` (missing
@@ -167,38 +209,58 @@ def ceilings(
     n, k = posteriors.shape
     costs = None if cost is None else check.check_square(cost, "cost", k)
     if len(np.unique(codes)) < k:
-        raise ValueError("y must have rows of every class: leave the others out of the columns of P")
+        raise ValueError(
+            "y must have rows of every class: leave the others out of the columns of P"
+        )
     if y_pred is not None:
         check.one_each(y_pred, n, "y_pred")
-    rows = _Jackknife(codes, _parts(n, None if groups is None else group_codes(groups, n)[0], random_state), k)
+    rows = _Jackknife(
+        codes, _parts(n, None if groups is None else group_codes(groups, n)[0], random_state), k
+    )
     rival: dict[str, FloatArray] = {}
     if is_table(y_pred):
         rival = rows.metrics(check.check_posteriors(y_pred, "y_pred", k), costs)
     elif y_pred is not None:
         rival = rows.metrics(posteriors, costs, check.encode_labels(y_pred, names, "y_pred"))
     limits: dict[str, tuple[float, float]] = {}
-    if limit is not None:  # accuracy and Brier score follow from it, and agree with what else is said about the fit
+    if (
+        limit is not None
+    ):  # accuracy and Brier score follow from it, and agree with what else is said about the fit
         low, high = limit.bayes_error_interval(level)
-        limits = {"accuracy": (1 - float(high), 1 - float(low)), "Brier score": limit.pber_interval(level)}
+        limits = {
+            "accuracy": (1 - float(high), 1 - float(low)),
+            "Brier score": limit.pber_interval(level),
+        }
     by_size = [rows.metrics(Q, costs) for Q in curves.values()]
-    least = {"log loss": 0.0, "Brier score": 0.0, "expected cost": 0.0 if costs is None else float(costs.min())}
+    least = {
+        "log loss": 0.0,
+        "Brier score": 0.0,
+        "expected cost": 0.0 if costs is None else float(costs.min()),
+    }
     table = []
     for metric, now in rows.metrics(posteriors, costs).items():
         higher, best = metric not in least, least.get(metric, 1.0)
         low, high = _interval(now, level)
         row = {"metric": metric, "now": now[0], "low": low, "high": high}
-        row |= {"low": max(low, 0.0), "high": min(high, best)} if higher else {"low": max(low, best)}
+        row |= (
+            {"low": max(low, 0.0), "high": min(high, best)} if higher else {"low": max(low, best)}
+        )
         if metric in limits:
             row["limit_low"], row["limit_high"] = limits[metric]
         elif curves:
             values = np.array([found[metric] for found in by_size])
-            row["limit_low"], row["limit_high"] = _range(list(curves), values, level, best, -1 if higher else 1, n)
+            row["limit_low"], row["limit_high"] = _range(
+                list(curves), values, level, best, -1 if higher else 1, n
+            )
         if metric in rival:
             row |= {"yours": rival[metric][0], "difference": rival[metric][0] - now[0]}
             row["difference_low"], row["difference_high"] = _interval(rival[metric] - now, level)
         push = RAISED if not higher else USUALLY if metric.endswith("F1") else LOWERED
         table.append(row | {"higher_is_better": higher, "direction": push})
-    return Ceilings(pd.DataFrame(table).reindex(columns=[*COLUMNS.split(), "higher_is_better", "direction"]), level)
+    return Ceilings(
+        pd.DataFrame(table).reindex(columns=[*COLUMNS.split(), "higher_is_better", "direction"]),
+        level,
+    )
 
 
 def _parts(n: int, units: IntArray | None, random_state: int) -> IntArray:
@@ -215,7 +277,9 @@ def _interval(values: FloatArray, level: float) -> tuple[float, float]:
     return Mean(values[0], stderr, g - 1).interval(level)
 
 
-def _range(sizes: list[int], values: FloatArray, level: float, best: float, side: int, n: int) -> tuple[float, float]:
+def _range(
+    sizes: list[int], values: FloatArray, level: float, best: float, side: int, n: int
+) -> tuple[float, float]:
     """(low, high) with unlimited rows from values (sizes × (1 + parts)) on one ``side`` (±1) of the best possible."""
     distance = np.abs(values - best)
     if not np.isfinite(distance).all():  # a part holds all rows of a class
@@ -226,6 +290,8 @@ def _range(sizes: list[int], values: FloatArray, level: float, best: float, side
     # A Limit has normal errors; those of a jackknife have heavier tails.
     wider = stdtrit(g - 1, (1 + level) / 2) / ndtri((1 + level) / 2)
     covariance = wider**2 * (g - 1) / g * deviations @ deviations.T
-    found = Limit(np.array(sizes), distance[:, 0] / scale, covariance, float(np.sqrt(covariance[-1, -1])), n)
+    found = Limit(
+        np.array(sizes), distance[:, 0] / scale, covariance, float(np.sqrt(covariance[-1, -1])), n
+    )
     near, far = (best + side * scale * end for end in found.pber_interval(level))
     return min(near, far), max(near, far)

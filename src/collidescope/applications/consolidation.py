@@ -31,15 +31,30 @@ from scipy.signal import find_peaks
 from collidescope import _checks as check
 from collidescope._checks import Array, ArrayLike, FloatArray, IntArray
 from collidescope._text import HTML_CLASSES, LEVEL, TEXT_CLASSES
-from collidescope.applications._inputs import Names, Told, check_matrix, check_rates, discovered, scored
+from collidescope.applications._inputs import (
+    Names,
+    Told,
+    check_matrix,
+    check_rates,
+    discovered,
+    scored,
+)
 from collidescope.matrix import CollisionMatrix, _half_width, class_numbers
 
 TIE = 1e-12  #: gains closer than this are equal up to rounding: the pair that comes first is taken, on every machine
-FORBIDDEN = -1.0  #: in place of the gain of a pair that may not be merged; true gains are never negative
+FORBIDDEN = (
+    -1.0
+)  #: in place of the gain of a pair that may not be merged; true gains are never negative
 OPTIMAL_CLASSES = 10  #: every grouping of so many is looked at within a second (115,975 of them; 4 million for 12)
 NAME_WIDTH = 24  #: letters of the name of a group: three columns of names and numbers fit into 80
-BINS, RESAMPLES = 256, 199  #: splits: the grid of the kernel density, samples from the null (p-values down to 0.005)
-MIN_ROWS, MIN_PART = 60, 10  #: fewest rows of a class, and of a part, about which something is claimed
+BINS, RESAMPLES = (
+    256,
+    199,
+)  #: splits: the grid of the kernel density, samples from the null (p-values down to 0.005)
+MIN_ROWS, MIN_PART = (
+    60,
+    10,
+)  #: fewest rows of a class, and of a part, about which something is claimed
 MIN_RATE = 0.02  #: least mean posterior of "its" class in a part: parts that hardly collide need not be told apart
 OTHERS = 3  #: the classes that class k collides with most are paired with each other
 #: Changes of a density below this share of its largest value are rounding; classes below this posterior hardly collide.
@@ -94,12 +109,18 @@ class ConsolidationPlan(Told, title="Which classes to merge", rows=(TEXT_CLASSES
         if n_groups not in steps:
             why = f"there are {steps[0]} groups before the first step"
             why = f"the constraints keep {steps[-1]} groups apart" if n_groups < steps[-1] else why
-            raise ValueError(f"n_groups must be from {max(steps[-1], 2)} to {steps[0]} here, got {n_groups}: {why}")
+            raise ValueError(
+                f"n_groups must be from {max(steps[-1], 2)} to {steps[0]} here, got {n_groups}: {why}"
+            )
         grouping = self.groupings[steps.index(n_groups)]
-        groups = [self.source.classes[grouping == g].tolist() for g in range(int(grouping.max()) + 1)]
+        groups = [
+            self.source.classes[grouping == g].tolist() for g in range(int(grouping.max()) + 1)
+        ]
         named = [names(list(group)) for group in groups] if callable(names) else names
         matrix = self.source.merge(groups, _default_names(groups) if named is None else named)
-        if len(groups) == self.source.n_classes:  # nothing merged: errors that are known without a covariance stay
+        if (
+            len(groups) == self.source.n_classes
+        ):  # nothing merged: errors that are known without a covariance stay
             matrix = replace(self.source, classes=matrix.classes)
         return replace(self, groups=groups, matrix=matrix)
 
@@ -113,7 +134,9 @@ class ConsolidationPlan(Told, title="Which classes to merge", rows=(TEXT_CLASSES
     def verdict(self) -> str:
         groups = f"{self.source.n_classes} classes in {self.n_groups} groups."
         merged, apart = _with_interval(self.matrix), _with_interval(self.source)
-        again = f"falls into another group with probability {merged}, into another class with {apart}"
+        again = (
+            f"falls into another group with probability {merged}, into another class with {apart}"
+        )
         words = f"{groups} An input seen again {again}. [PBER]"
         price = self.path.set_index("n_groups")["price"].get(self.n_groups, 0.0)
         more = f" Merging by gain alone would leave {self.matrix.pber - price:.2%}, in less even groups."
@@ -176,12 +199,22 @@ def consolidate(
     if n_groups is not None and max_pber is not None:
         raise ValueError(f"give n_groups or max_pber, not both, got {n_groups!r} and {max_pber!r}")
     if max_pber is not None and check.check_at_least(max_pber, 0, "max_pber") > 1:
-        raise ValueError(f"max_pber must be between 0 and 1, got {max_pber!r} (a percentage? divide by 100)")
+        raise ValueError(
+            f"max_pber must be between 0 and 1, got {max_pber!r} (a percentage? divide by 100)"
+        )
     if check.check_at_least(balance, 0, "balance") > 1:
-        raise ValueError(f"balance must be between 0 (by gain alone) and 1 (mean collision), got {balance!r}")
+        raise ValueError(
+            f"balance must be between 0 (by gain alone) and 1 (mean collision), got {balance!r}"
+        )
     if balance and method == "optimal":
-        raise ValueError("balance must be 0 with method='optimal', which looks for the lowest PBER: use max_group_size")
-    most = cm.n_classes if max_group_size is None else check.check_count(max_group_size, "max_group_size", least=2)
+        raise ValueError(
+            "balance must be 0 with method='optimal', which looks for the lowest PBER: use max_group_size"
+        )
+    most = (
+        cm.n_classes
+        if max_group_size is None
+        else check.check_count(max_group_size, "max_group_size", least=2)
+    )
     together, apart = _constraints(cm.classes, must_merge, cannot_merge, most)
 
     def fits(group: IntArray, most: int = most) -> bool:
@@ -189,20 +222,28 @@ def consolidate(
 
     W = cm.joint + cm.joint.T
     np.fill_diagonal(W, 0.0)
-    search = _greedy(W, together, fits, balance) if method == "greedy" else _optimal(W, together, fits)
+    search = (
+        _greedy(W, together, fits, balance) if method == "greedy" else _optimal(W, together, fits)
+    )
     groupings, *_, tree = search
     if groupings[0].max() < 1:
         raise ValueError("must_merge joins every class into one: keep at least 2 groups")
     limited = balance or most < cm.n_classes
-    path = _path_table(cm, search, _greedy(W, together, partial(fits, most=cm.n_classes)) if limited else search)
+    path = _path_table(
+        cm, search, _greedy(W, together, partial(fits, most=cm.n_classes)) if limited else search
+    )
     several = path[path["n_groups"] >= 2]
     enough = several if max_pber is None else several[several["pber"] <= max_pber + TIE]
     if enough.empty:
         left = f"{several['n_groups'].iloc[-1]} groups still have {several['pber'].iloc[-1]:.4g}"
         more = "allow more, or loosen the constraints"
-        raise ValueError(f"max_pber={max_pber:g} is out of reach with 2 groups or more: {left}; {more}")
+        raise ValueError(
+            f"max_pber={max_pber:g} is out of reach with 2 groups or more: {left}; {more}"
+        )
     first = int(enough["n_groups"].iloc[0])
-    return ConsolidationPlan([], cm, path, tree, groupings, cm).at(first if n_groups is None else n_groups, names)
+    return ConsolidationPlan([], cm, path, tree, groupings, cm).at(
+        first if n_groups is None else n_groups, names
+    )
 
 
 def group_name(members: Sequence[Any]) -> str:
@@ -210,7 +251,10 @@ def group_name(members: Sequence[Any]) -> str:
     names = [str(name) for name in members]
     if len(names) < 2 or len("+".join(names)) <= NAME_WIDTH:
         return "+".join(names)
-    short = ["+".join([*names[:kept], f"… ({len(names)})"]) for kept in range(1, min(len(names), NAME_WIDTH))]
+    short = [
+        "+".join([*names[:kept], f"… ({len(names)})"])
+        for kept in range(1, min(len(names), NAME_WIDTH))
+    ]
     return max((name for name in short if len(name) <= NAME_WIDTH), key=len, default=short[0])
 
 
@@ -226,7 +270,9 @@ def _default_names(groups: list[list[Any]]) -> list[str]:
 
 def _with_interval(cm: CollisionMatrix) -> str:
     interval = cm.pber_interval(LEVEL)
-    return f"{cm.pber:.2%}" + ("" if interval is None else f" (95% interval {interval[0]:.2%} to {interval[1]:.2%})")
+    return f"{cm.pber:.2%}" + (
+        "" if interval is None else f" (95% interval {interval[0]:.2%} to {interval[1]:.2%})"
+    )
 
 
 def _constraints(
@@ -254,11 +300,15 @@ def _constraints(
 def _groups(classes: Array, given: Any, argument: str) -> list[list[int]]:
     found = class_numbers(classes, [] if given is None else given, argument)
     if small := [group for group in found if len(group) < 2 or len(set(group)) < len(group)]:
-        raise ValueError(f"{argument} must hold groups of two or more classes, got {classes[small[0]].tolist()}")
+        raise ValueError(
+            f"{argument} must hold groups of two or more classes, got {classes[small[0]].tolist()}"
+        )
     return found
 
 
-def _greedy(W: FloatArray, together: list[list[int]], allows: Allows, balance: float = 0.0) -> Search:
+def _greedy(
+    W: FloatArray, together: list[list[int]], allows: Allows, balance: float = 0.0
+) -> Search:
     """Merge the two groups with the best score, again and again: O(K²) each time.
 
     A group is known by its first member. Merges that the constraints forbid complete the tree and belong to no plan.
@@ -282,7 +332,9 @@ def _greedy(W: FloatArray, together: list[list[int]], allows: Allows, balance: f
         groupings.append(np.unique(number, return_inverse=True)[1])
 
     def merge_all(allowed: Allows, balance: float) -> int:
-        scores = np.where(np.outer(size, size) > 0, W / np.maximum(np.outer(size, size), 1) ** balance, FORBIDDEN)
+        scores = np.where(
+            np.outer(size, size) > 0, W / np.maximum(np.outer(size, size), 1) ** balance, FORBIDDEN
+        )
         np.fill_diagonal(scores, FORBIDDEN)
         while (best := float(scores.max())) > FORBIDDEN:
             # Scores are symmetric, so the first of the best has a < b: a remains the first member.
@@ -312,7 +364,9 @@ def _optimal(W: FloatArray, together: list[list[int]], allows: Allows) -> Search
     k = len(W)
     if k > OPTIMAL_CLASSES:
         most = f"at most {OPTIMAL_CLASSES} classes"
-        raise ValueError(f"method='optimal' looks at every grouping of {most}, got {k}: use 'greedy'")
+        raise ValueError(
+            f"method='optimal' looks at every grouping of {most}, got {k}: use 'greedy'"
+        )
     # Every partition as group numbers, in lexicographic order: a class joins a group so far, or opens one.
     grown: list[tuple[int, ...]] = [(0,)]
     for _ in range(1, k):
@@ -352,11 +406,22 @@ def _path_table(cm: CollisionMatrix, search: Search, reference: Search) -> pd.Da
     merged = np.full((2, len(pber)), None)
     for step, pair in enumerate(pairs):
         before = groupings[step]
-        merged[:, step + 1] = [group_name(cm.classes[before == before[first]].tolist()) for first in pair]
+        merged[:, step + 1] = [
+            group_name(cm.classes[before == before[first]].tolist()) for first in pair
+        ]
     n_groups, n_best = (part[0].max(axis=1).astype(int) + 1 for part in (search, reference))
     price = pber - pd.Series(reference[1], n_best).reindex(n_groups).to_numpy()
-    columns = {"step": np.arange(len(pber)), "n_groups": n_groups, "first": merged[0], "second": merged[1]}
-    columns |= {"pber": pber, "pber_low": np.maximum(pber - half, 0.0), "pber_high": np.minimum(pber + half, 1.0)}
+    columns = {
+        "step": np.arange(len(pber)),
+        "n_groups": n_groups,
+        "first": merged[0],
+        "second": merged[1],
+    }
+    columns |= {
+        "pber": pber,
+        "pber_low": np.maximum(pber - half, 0.0),
+        "pber_high": np.minimum(pber + half, 1.0),
+    }
     return pd.DataFrame(columns | {"gain": np.append(0.0, -np.diff(pber)), "price": price})
 
 
@@ -375,7 +440,9 @@ class SplitCandidates(Told, title="Which classes look like two?"):
     def rows(self, number: int = 0) -> tuple[IntArray, IntArray]:
         """Numbers of the rows of the two parts of line ``number`` of the table."""
         if check.check_count(number, "number", least=0) >= len(self._parts):
-            raise ValueError(f"number must be below {len(self._parts)}, the lines of the table, got {number}")
+            raise ValueError(
+                f"number must be below {len(self._parts)}, the lines of the table, got {number}"
+            )
         return self._parts[number]
 
     @property
@@ -401,7 +468,12 @@ def split_candidates(
     >>> from collidescope.datasets import GaussianProblem
     >>> four = GaussianProblem([[0.0], [2.5], [12.5], [15.0]])
     >>> X, parts = four.sample(2000, random_state=0)
-    >>> P = four.posteriors(X) @ [[1, 0, 0], [0, 1, 0], [0, 1, 0], [0, 0, 1]]  # the two in the middle are one class
+    >>> P = four.posteriors(X) @ [
+    ...     [1, 0, 0],
+    ...     [0, 1, 0],
+    ...     [0, 1, 0],
+    ...     [0, 0, 1],
+    ... ]  # the two in the middle are one class
     >>> split_candidates(P, np.array([0, 1, 1, 2])[parts]).table.query("flagged")["class"].tolist()
     [1]
     """
@@ -409,7 +481,9 @@ def split_candidates(
     rng = np.random.default_rng(check.check_count(random_state, "random_state", least=0))
     posteriors, codes, names, _ = scored(P, None, y, classes)
     if len(names) < 3:
-        raise ValueError(f"P must have at least 3 classes, got {len(names)}: a class needs two others to collide with")
+        raise ValueError(
+            f"P must have at least 3 classes, got {len(names)}: a class needs two others to collide with"
+        )
     lines: list[tuple[dict[str, Any], tuple[IntArray, IntArray]]] = []
     for k in range(len(names)):
         rates = posteriors[codes == k].mean(axis=0) if k in codes else np.zeros(len(names))
@@ -433,7 +507,9 @@ def split_candidates(
     lines.sort(key=lambda pair: pair[0]["p_value"])
     empty = None if lines else ["class", "first", "second", "p_value"]
     table = pd.DataFrame([line for line, _ in lines], columns=empty)
-    return SplitCandidates(table.assign(flagged=discovered(table["p_value"], fdr)), [parts for _, parts in lines])
+    return SplitCandidates(
+        table.assign(flagged=discovered(table["p_value"], fdr)), [parts for _, parts in lines]
+    )
 
 
 def silverman(t: FloatArray, rng: np.random.Generator) -> tuple[float, float]:
@@ -455,7 +531,9 @@ def silverman(t: FloatArray, rng: np.random.Generator) -> tuple[float, float]:
     shrink = 1 / np.sqrt(1 + (h / t.std()) ** 2)
     more = 0
     for _ in range(RESAMPLES):
-        drawn = t.mean() + shrink * (rng.choice(t, len(t)) - t.mean() + h * rng.standard_normal(len(t)))
+        drawn = t.mean() + shrink * (
+            rng.choice(t, len(t)) - t.mean() + h * rng.standard_normal(len(t))
+        )
         more += len(_modes(np.histogram(drawn, edges)[0].astype(np.float64), critical)) > 1
     return (1 + more) / (1 + RESAMPLES), float(edges[valley + 1])
 

@@ -29,7 +29,9 @@ class SmoothedCrossEntropy(nn.Module):
 
     targets: Tensor
 
-    def __init__(self, matrix: CollisionMatrix | ArrayLike, strength: float = 0.1, reduction: str = "mean") -> None:
+    def __init__(
+        self, matrix: CollisionMatrix | ArrayLike, strength: float = 0.1, reduction: str = "mean"
+    ) -> None:
         super().__init__()
         cm = matrix if isinstance(matrix, CollisionMatrix) else CollisionMatrix(matrix)  # type: ignore[arg-type]
         targets = smoothing_matrix(cm, strength)
@@ -40,16 +42,22 @@ class SmoothedCrossEntropy(nn.Module):
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Loss of logits (B, K), or (B, K, …) as in ``nn.CrossEntropyLoss``, and class numbers (B,) or (B, …)."""
         if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
-            raise ValueError(f"labels must be class numbers (int64), got {labels.dtype}: convert them with .long()")
+            raise ValueError(
+                f"labels must be class numbers (int64), got {labels.dtype}: convert them with .long()"
+            )
         try:  # unlike indexing, an embedding refuses -1 instead of taking the last class
             soft = nn.functional.embedding(labels.long(), self.targets)
         except IndexError:
             seen = f"{int(labels.min())} to {int(labels.max())}"
-            raise ValueError(f"labels must be class numbers from 0 to {len(self.targets) - 1}, got {seen}") from None
+            raise ValueError(
+                f"labels must be class numbers from 0 to {len(self.targets) - 1}, got {seen}"
+            ) from None
         soft = soft.to(logits.dtype).movedim(-1, min(1, labels.ndim))
         if logits.ndim < 2 or logits.shape != soft.shape:
             seen = f"got {tuple(logits.shape)} for {tuple(labels.shape)}"
-            raise ValueError(f"logits must have shape (B, {len(self.targets)}, …) for labels of shape (B, …), {seen}")
+            raise ValueError(
+                f"logits must have shape (B, {len(self.targets)}, …) for labels of shape (B, …), {seen}"
+            )
         return nn.functional.cross_entropy(logits, soft, reduction=self.reduction)
 
     def extra_repr(self) -> str:

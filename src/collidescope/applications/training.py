@@ -26,7 +26,13 @@ from sklearn.utils.validation import has_fit_parameter
 
 from collidescope import _checks as check
 from collidescope._checks import Array, ArrayLike, FloatArray, Given, IntArray
-from collidescope.applications._inputs import Told, check_matrix, discovered, is_table, mean_and_error
+from collidescope.applications._inputs import (
+    Told,
+    check_matrix,
+    discovered,
+    is_table,
+    mean_and_error,
+)
 from collidescope.applications.audit import confusion_table, entropies
 from collidescope.equations.densities import Seed, as_generator
 from collidescope.estimators import check_classifier, check_rows
@@ -34,7 +40,9 @@ from collidescope.folds import resolve_splits
 from collidescope.matrix import UNSEEN, CollisionMatrix
 
 LEAST_WEIGHT = 1e-6  #: copies of a row with less weight are left out: they could not move a loss in its fifth digit
-LEAST_PROBABILITY = float(np.finfo(np.float64).eps)  #: a class ruled out costs its logarithm, and not infinity
+LEAST_PROBABILITY = float(
+    np.finfo(np.float64).eps
+)  #: a class ruled out costs its logarithm, and not infinity
 STRENGTHS = (0, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.0)
 LEVEL = 0.05  #: false discovery rate of what counts as confused beyond need: half of it for pairs, half for classes
 CAP = 10.0  #: most by which a class is drawn oftener than another: beyond it the same rows come again and again
@@ -112,14 +120,18 @@ def choose_smoothing(
     >>> from sklearn.linear_model import LogisticRegression
     >>> X, y = load_iris(return_X_y=True)
     >>> cm = CollisionMatrix([[1, 0, 0], [0, 0.95, 0.05], [0, 0.05, 0.95]])
-    >>> choose_smoothing(LogisticRegression(C=100, max_iter=1000), X, y, cm, strengths=(0, 0.5, 1)).losses.shape
+    >>> choose_smoothing(
+    ...     LogisticRegression(C=100, max_iter=1000), X, y, cm, strengths=(0, 0.5, 1)
+    ... ).losses.shape
     (3,)
     """
     check_matrix(cm)
     codes = check.encode_labels(y, cm.classes)
     check_rows(X, codes)
     present = check.classes_of(cm.classes[codes])
-    tried = np.unique([check_strength(v, "strengths") for v in check.check_finite(strengths, "strengths", ndim=1)])
+    tried = np.unique(
+        [check_strength(v, "strengths") for v in check.check_finite(strengths, "strengths", ndim=1)]
+    )
     weight_name = _weight_argument(classifier)
     seed = check.check_count(random_state, "random_state", least=0)
     folds, notes = resolve_splits(cv, cm.classes[codes], present, seed)
@@ -130,20 +142,28 @@ def choose_smoothing(
             soft = T[codes[train]]
             rows, labels = np.nonzero(soft >= LEAST_WEIGHT)
             weights = {weight_name: soft[rows, labels]}
-            model = clone(classifier).fit(_safe_indexing(X, train[rows]), cm.classes[labels], **weights)
-            P = check.check_posteriors(model.predict_proba(_safe_indexing(X, test)), "predict_proba of classifier")
+            model = clone(classifier).fit(
+                _safe_indexing(X, train[rows]), cm.classes[labels], **weights
+            )
+            P = check.check_posteriors(
+                model.predict_proba(_safe_indexing(X, test)), "predict_proba of classifier"
+            )
             own = check.encode_labels(cm.classes[codes[test]], np.asarray(model.classes_))
             losses[s, test] = -np.log(np.maximum(P[np.arange(len(test)), own], LEAST_PROBABILITY))
     means = losses.mean(axis=1)
     best = int(means.argmin())
     gain, stderr, _ = mean_and_error(losses[0] - losses[best])
-    return SmoothingChoice(tried, means, float(tried[best]), float(gain), float(stderr), tuple(notes))
+    return SmoothingChoice(
+        tried, means, float(tried[best]), float(gain), float(stderr), tuple(notes)
+    )
 
 
 def check_strength(value: float, name: str = "strength") -> float:
     """``value`` as a float from 0 to 1."""
     if check.check_at_least(value, 0, name) > 1:
-        raise ValueError(f"{name} must be a number from 0 (labels as they are) to 1 (rows of S), got {value!r}")
+        raise ValueError(
+            f"{name} must be a number from 0 (labels as they are) to 1 (rows of S), got {value!r}"
+        )
     return float(value)
 
 
@@ -151,8 +171,13 @@ def _weight_argument(classifier: Any) -> str:
     check_classifier(classifier)
     step, last = classifier.steps[-1] if hasattr(classifier, "steps") else ("", classifier)
     if not has_fit_parameter(last, "sample_weight"):
-        name, others = type(last).__name__, "LogisticRegression, HistGradientBoostingClassifier and others do"
-        raise ValueError(f"classifier must take sample_weight in fit (soft targets), {name} does not: {others}")
+        name, others = (
+            type(last).__name__,
+            "LogisticRegression, HistGradientBoostingClassifier and others do",
+        )
+        raise ValueError(
+            f"classifier must take sample_weight in fit (soft targets), {name} does not: {others}"
+        )
     return f"{step}__sample_weight" if step else "sample_weight"
 
 
@@ -177,7 +202,10 @@ class AdaptiveSampler:
     --------
     >>> cm = CollisionMatrix([[0.9, 0.1], [0.1, 0.9]], classes=["cat", "dog"])
     >>> sampler = AdaptiveSampler(cm, ["cat"] * 50 + ["dog"] * 50, random_state=0)
-    >>> _ = sampler.update(["cat"] * 200 + ["dog"] * 200, ["cat"] * 180 + ["dog"] * 20 + ["dog"] * 120 + ["cat"] * 80)
+    >>> _ = sampler.update(
+    ...     ["cat"] * 200 + ["dog"] * 200,
+    ...     ["cat"] * 180 + ["dog"] * 20 + ["dog"] * 120 + ["cat"] * 80,
+    ... )
     >>> sampler.excess_[["true", "predicted", "excess", "significant"]]
       true predicted  excess  significant
     0  dog       cat     0.3         True
@@ -187,15 +215,25 @@ class AdaptiveSampler:
     """
 
     def __init__(
-        self, cm: CollisionMatrix, y: ArrayLike, *, inherent: Given = None, cap: float = CAP, random_state: Seed = None
+        self,
+        cm: CollisionMatrix,
+        y: ArrayLike,
+        *,
+        inherent: Given = None,
+        cap: float = CAP,
+        random_state: Seed = None,
     ) -> None:
         check_matrix(cm)
         k = cm.n_classes
         self.classes = cm.classes
         self.cap = check.check_at_least(cap, 1, "cap")
         self._codes = check.encode_labels(y, cm.classes)
-        self.inherent = cm.matrix if inherent is None else check.check_stochastic(inherent, "inherent", k)
-        self._variance = np.zeros((k, k)) if cm.stderr is None or inherent is not None else cm.stderr**2
+        self.inherent = (
+            cm.matrix if inherent is None else check.check_stochastic(inherent, "inherent", k)
+        )
+        self._variance = (
+            np.zeros((k, k)) if cm.stderr is None or inherent is not None else cm.stderr**2
+        )
         self._rng = as_generator(random_state)
         self.excess_: pd.DataFrame | None = None
         self.class_excess_: pd.DataFrame | None = None
@@ -209,15 +247,22 @@ class AdaptiveSampler:
         ← MEMORY · log weight + significant excess, summed over the classes taken for, or that of them all.
         """
         k, names = len(self.classes), self.classes
-        observed, variance = _confusion(check.encode_labels(y_true, names, "y_true"), y_pred, names, self.inherent)
+        observed, variance = _confusion(
+            check.encode_labels(y_true, names, "y_true"), y_pred, names, self.inherent
+        )
         variance = variance + self._variance
         i, j = np.nonzero(~np.eye(k, dtype=bool) & ~np.isnan(observed))
         c = np.unique(i)
         beyond, in_all = np.zeros((k, k)), np.zeros(k)
         pairs = {"true": names[i], "predicted": names[j]}
-        self.excess_, beyond[i, j] = _tested(pairs, observed[i, j], self.inherent[i, j], variance[i, j])
+        self.excess_, beyond[i, j] = _tested(
+            pairs, observed[i, j], self.inherent[i, j], variance[i, j]
+        )
         # 1 - C_ii is taken for any other, with the variance of C_ii
-        single, taken = {"class": names[c]}, (1 - observed[c, c], 1 - self.inherent[c, c], variance[c, c])
+        single, taken = (
+            {"class": names[c]},
+            (1 - observed[c, c], 1 - self.inherent[c, c], variance[c, c]),
+        )
         self.class_excess_, in_all[c] = _tested(single, *taken)
         self.cost_matrix_ = 1 - np.eye(k) + beyond
         self._set(MEMORY * self._log_weights + np.maximum(beyond.sum(axis=1), in_all))
@@ -243,7 +288,9 @@ class AdaptiveSampler:
         yield from self._rng.permutation(np.repeat(order, times)).tolist()
 
 
-def active_learning_score(P: ArrayLike, *, inherent: ArrayLike | CollisionMatrix | None = None) -> FloatArray:
+def active_learning_score(
+    P: ArrayLike, *, inherent: ArrayLike | CollisionMatrix | None = None
+) -> FloatArray:
     """How much a label of each unlabelled row would teach: doubt that is not inherent ambiguity.
 
     With posteriors by several models (members × n × K) it is the entropy of their mean less the mean of their entropies
@@ -252,7 +299,9 @@ def active_learning_score(P: ArrayLike, *, inherent: ArrayLike | CollisionMatrix
     ignorance row by row.
 
     >>> ambiguous_but_known, unexplored = [0.5, 0.5], [[1.0, 0.0], [0.0, 1.0]]
-    >>> active_learning_score([[ambiguous_but_known, unexplored[0]], [ambiguous_but_known, unexplored[1]]]).round(2)
+    >>> active_learning_score(
+    ...     [[ambiguous_but_known, unexplored[0]], [ambiguous_but_known, unexplored[1]]]
+    ... ).round(2)
     array([0.  , 0.69])
     """
     array = check.check_finite(P, "P", ndim=(2, 3))
@@ -260,9 +309,13 @@ def active_learning_score(P: ArrayLike, *, inherent: ArrayLike | CollisionMatrix
     flat = check.check_posteriors(array.reshape(-1, k), "P").reshape(array.shape)
     if array.ndim == 3:
         if inherent is not None:
-            raise ValueError("inherent must be left out when P holds several models: their agreement shows it")
+            raise ValueError(
+                "inherent must be left out when P holds several models: their agreement shows it"
+            )
         if len(array) < 2:
-            raise ValueError(f"P must hold at least 2 models in its first dimension, got shape {array.shape}")
+            raise ValueError(
+                f"P must hold at least 2 models in its first dimension, got shape {array.shape}"
+            )
         return np.maximum(entropies(flat.mean(axis=0)) - entropies(flat).mean(axis=0), 0.0)
     if inherent is None:
         return entropies(flat)
@@ -278,12 +331,22 @@ def _tested(
     excess = observed - inherent
     z = excess / np.sqrt(variance)
     significant = discovered(ndtr(-z), LEVEL / 2)
-    columns = {"observed": observed, "inherent": inherent, "excess": excess, "z": z, "significant": significant}
-    table = pd.DataFrame(names | columns).sort_values("excess", ascending=False, kind="stable", ignore_index=True)
+    columns = {
+        "observed": observed,
+        "inherent": inherent,
+        "excess": excess,
+        "z": z,
+        "significant": significant,
+    }
+    table = pd.DataFrame(names | columns).sort_values(
+        "excess", ascending=False, kind="stable", ignore_index=True
+    )
     return table, np.where(significant, excess, 0.0)
 
 
-def _confusion(y: IntArray, y_pred: Any, classes: Array, inherent: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _confusion(
+    y: IntArray, y_pred: Any, classes: Array, inherent: FloatArray
+) -> tuple[FloatArray, FloatArray]:
     """Confusion of the model, and its variance; of labels no smaller than where the inherent one is the truth."""
     k = len(classes)
     counts = np.bincount(y, minlength=k).astype(np.float64)[:, None]

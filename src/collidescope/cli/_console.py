@@ -39,7 +39,9 @@ class State:
 def say(text: str, style: str = "", *, always: bool = False) -> None:
     """A line for the user, on standard error."""
     if always or not State.quiet:
-        Console(stderr=True, soft_wrap=True, highlight=False).print(Text(printable(text), style=style))
+        Console(stderr=True, soft_wrap=True, highlight=False).print(
+            Text(printable(text), style=style)
+        )
 
 
 def note(*lines: str) -> None:
@@ -62,7 +64,9 @@ def show(text: str) -> None:
             try:
                 stream.write(f"{printable(text)}\n")
                 stream.flush()
-            except BrokenPipeError:  # the reader, such as head, has seen enough: files may still be asked for
+            except (
+                BrokenPipeError
+            ):  # the reader, such as head, has seen enough: files may still be asked for
                 os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
             return
     State.lost = True
@@ -79,7 +83,9 @@ def show_json(value: Any) -> None:
     """The result for machines: JSON and nothing else on standard output."""
     encoding = getattr(sys.stdout, "encoding", None) or "ascii"
     escaped = codecs.lookup(encoding).name != "utf-8"
-    text = json.dumps(value, indent=1, ensure_ascii=escaped, allow_nan=False, default=lambda array: array.tolist())
+    text = json.dumps(
+        value, indent=1, ensure_ascii=escaped, allow_nan=False, default=lambda array: array.tolist()
+    )
     show(CONTROL.sub(lambda found: f"\\u{ord(found.group()):04x}", text))
 
 
@@ -125,7 +131,11 @@ def guarded() -> Iterator[None]:
         raise
     except KeyboardInterrupt:
         done = ", ".join(map(str, State.written))
-        say(f"Stopped by Ctrl-C; {f'written: {done}' if done else 'nothing was written'}.", "bold", always=True)
+        say(
+            f"Stopped by Ctrl-C; {f'written: {done}' if done else 'nothing was written'}.",
+            "bold",
+            always=True,
+        )
         raise typer.Exit(INTERRUPTED) from None
     except Exception as error:
         if os.environ.get(DEBUG):
@@ -146,7 +156,10 @@ def explained(error: Exception) -> str:
 def _explain(error: Exception) -> int:
     # Checks of this package speak of the input; what a library under it raises may be about anything.
     ours = traceback.extract_tb(error.__traceback__)[-1].filename.startswith(PACKAGE)
-    bad = isinstance(error, FileNotFoundError | IsADirectoryError | PermissionError) and error.strerror is not None
+    bad = (
+        isinstance(error, FileNotFoundError | IsADirectoryError | PermissionError)
+        and error.strerror is not None
+    )
     bad = bad or (isinstance(error, ValueError | ImportError | FileNotFoundError) and ours)
     if isinstance(error, MemoryError):
         fail("Error: not enough memory. Try --sample 50000 for a first look.")
@@ -154,5 +167,7 @@ def _explain(error: Exception) -> int:
         fail(f"Error: {explained(error)}")
     else:
         hint = f"Set {DEBUG}=1 and run the same command again to see where it comes from, and please report it."
-        fail(f"Unexpected error ({type(error).__name__}): {explained(error)}. This is not your mistake. {hint}")
+        fail(
+            f"Unexpected error ({type(error).__name__}): {explained(error)}. This is not your mistake. {hint}"
+        )
     return BAD_INPUT if bad else FAILURE

@@ -19,7 +19,15 @@ from collidescope._checks import check_choice
 from collidescope.cli._console import note, notes_as_they_come, say
 from collidescope.cli._run import Options, guard, load
 from collidescope.folds import handle_rare
-from collidescope.tables.encoding import MISSING_WORDS, as_levels, as_numbers, as_word, check_columns, listed, near_name
+from collidescope.tables.encoding import (
+    MISSING_WORDS,
+    as_levels,
+    as_numbers,
+    as_word,
+    check_columns,
+    listed,
+    near_name,
+)
 from collidescope.tables.reading import Table, looks_like_data, read_table
 
 BoolArray = npt.NDArray[np.bool_]
@@ -76,9 +84,13 @@ class Rows:
         if not rare.any():
             return self
         if (kept := int((~rare).sum())) < 2:
-            raise ValueError(f"only {kept} of {len(classes)} classes have {fewest} rows or more: nothing to tell apart")
+            raise ValueError(
+                f"only {kept} of {len(classes)} classes have {fewest} rows or more: nothing to tell apart"
+            )
         keep = np.flatnonzero(~rare[codes])
-        said = f"classes with fewer than {fewest} rows are left out: {listed(classes[rare].tolist())}"
+        said = (
+            f"classes with fewer than {fewest} rows are left out: {listed(classes[rare].tolist())}"
+        )
         return self.part(keep, f"{said} ({len(codes) - len(keep):,} rows)")
 
     def with_rare_handled(self, rare: str) -> Rows:
@@ -94,7 +106,9 @@ class Rows:
         if size is None or size >= n:
             return self
         # With the rows in the order of their classes an even comb keeps the shares of all classes.
-        order = np.lexsort((np.random.default_rng(seed).random(n), np.unique(self.y, return_inverse=True)[1]))
+        order = np.lexsort(
+            (np.random.default_rng(seed).random(n), np.unique(self.y, return_inverse=True)[1])
+        )
         chosen = np.sort(order[np.linspace(0, n - 1, size).round().astype(np.intp)])
         said = f"a first look at {size:,} of {n:,} rows: with all of them the numbers are surer and often lower"
         return self.part(chosen, said).without_rare(2)
@@ -108,19 +122,25 @@ class Rows:
     def column(self, name: str | None, option: str) -> pd.Series:
         """The column that ``option`` must name."""
         if name is None:
-            raise ValueError(f"name a column with {option}: {self.table.name} has {listed(list(self.X.columns))}")
+            raise ValueError(
+                f"name a column with {option}: {self.table.name} has {listed(list(self.X.columns))}"
+            )
         if name == self.label:
             raise ValueError(f"{option} {name!r} is the label: name another column")
         check_columns(self.X, [name])
         return self.X[name]
 
-    def take(self, name: str | None, option: str, read: Callable[[pd.Series], Any] = group_numbers) -> tuple[Rows, Any]:
+    def take(
+        self, name: str | None, option: str, read: Callable[[pd.Series], Any] = group_numbers
+    ) -> tuple[Rows, Any]:
         """The rows without the column ``name``, and what ``read`` makes of it; ``option`` is what named it."""
         if name is None:
             return self, None
         column = self.column(name, option)
         if self.X.shape[1] == 1:
-            raise ValueError(f"{option} {name!r} is the only column: there is nothing to tell classes apart by")
+            raise ValueError(
+                f"{option} {name!r} is the only column: there is nothing to tell classes apart by"
+            )
         return replace(self, X=self.X.drop(columns=name)), read(column)
 
     def words(self, name: str | None, option: str) -> Any:
@@ -129,7 +149,9 @@ class Rows:
     def predictions(self, name: str | None) -> tuple[Rows, npt.NDArray[Any]]:
         """The rows that have a value in the column ``name``, and the classes that it says."""
         said, there = match_labels(self.column(name, "--predicted"), self.classes, "predicted")
-        lost = [f"{len(there) - len(said):,} rows have no value in {name!r} and are left out"] * (not there.all())
+        lost = [f"{len(there) - len(said):,} rows have no value in {name!r} and are left out"] * (
+            not there.all()
+        )
         return self.part(np.flatnonzero(there), *lost), said
 
     def scored(self) -> Rows:
@@ -137,7 +159,11 @@ class Rows:
         names = {str(name).strip().rstrip(")"): str(name) for name in self.X.columns}
         classes = np.unique(self.y).tolist()
         matches = {
-            prefix: {name: names[prefix + as_word(name)] for name in classes if prefix + as_word(name) in names}
+            prefix: {
+                name: names[prefix + as_word(name)]
+                for name in classes
+                if prefix + as_word(name) in names
+            }
             for prefix in PREFIXES
         }
         prefix, found = max(matches.items(), key=lambda match: len(match[1]))
@@ -145,12 +171,20 @@ class Rows:
             both = f" (with two classes both columns are needed: p_{classes[0]} is 1 - p_{classes[-1]})"
             has = f"The table has {listed(list(self.X.columns))}{both if len(classes) == 2 else ''}"
             need = f"every class needs one called like it, or 'p_{missing[0]}'. {has}"
-            raise ValueError(f"there is no column of probabilities for class {missing[0]!r}: {need}")
+            raise ValueError(
+                f"there is no column of probabilities for class {missing[0]!r}: {need}"
+            )
         # Probabilities must sum to 1, so the column of a class without a row here cannot just be ignored.
         used = list(found.values())
-        if more := [name for name in names.values() if prefix and name.startswith(prefix) and name not in used]:
+        if more := [
+            name
+            for name in names.values()
+            if prefix and name.startswith(prefix) and name not in used
+        ]:
             own = more[0].removeprefix(prefix).rstrip(")")
-            raise ValueError(f"class {own!r} has a column of probabilities but no row: S needs rows of every class")
+            raise ValueError(
+                f"class {own!r} has a column of probabilities but no row: S needs rows of every class"
+            )
         P = np.column_stack([as_numbers(self.X[name]) for name in used])
         gaps = np.isnan(P).any(axis=1)
         if gaps.all():
@@ -166,7 +200,9 @@ def weights(column: pd.Series) -> npt.NDArray[np.float64]:
     if (bad := np.isnan(found)).any():
         at = int(bad.argmax())
         where = f"(row {at}: {str(column.iloc[at])!r}): fill them, with 0 to leave a row out"
-        raise ValueError(f"--sample-weight {column.name!r} has {int(bad.sum()):,} cells without a number {where}")
+        raise ValueError(
+            f"--sample-weight {column.name!r} has {int(bad.sum()):,} cells without a number {where}"
+        )
     return found
 
 
@@ -181,7 +217,14 @@ class Run(Options):
             raise ValueError(f"--delimiter must be one character, or tab, or space, got {mark!r}")
         if path.is_file() and path.stat().st_size >= LARGE:
             say(f"Reading {path.name} ({path.stat().st_size / 1e6:,.0f} MB) …")
-        return read_table(path, label=label, text=text, header=self.header, delimiter=mark, skip_lines=self.skip_lines)
+        return read_table(
+            path,
+            label=label,
+            text=text,
+            header=self.header,
+            delimiter=mark,
+            skip_lines=self.skip_lines,
+        )
 
     def column(self, names: Sequence[str], label: str | None, path: Path) -> str:
         """The name of a column: as given, by its number where there is no header, or an error with help."""
@@ -189,10 +232,16 @@ class Run(Options):
         if label is None:
             usual = next((name for name in names if name.casefold() in USUAL_LABELS), names[-1])
             has = f"{path.name} has {listed(names)}"
-            raise ValueError(f"say which column holds the classes, with --label {usual!r} for example: {has}")
+            raise ValueError(
+                f"say which column holds the classes, with --label {usual!r} for example: {has}"
+            )
         if label in names:
             return label
-        if not self.header and label.removeprefix("-").isdigit() and 1 <= abs(int(label)) <= len(names):
+        if (
+            not self.header
+            and label.removeprefix("-").isdigit()
+            and 1 <= abs(int(label)) <= len(names)
+        ):
             return names[int(label) - (int(label) > 0)]
         near = near_name(label, names)
         hint = f": did you mean {near!r}?" if near else f": it has {listed(names)}."
@@ -207,9 +256,13 @@ class Run(Options):
         y, used, notes = clean_labels(found.frame[found.label])
         X = found.frame.drop(columns=found.label)
         if X.shape[1] == 0:
-            raise ValueError(f"{path.name} has no column but {found.label!r}: nothing to tell classes apart by")
+            raise ValueError(
+                f"{path.name} has no column but {found.label!r}: nothing to tell classes apart by"
+            )
         rows = np.flatnonzero(used)
-        return Rows(path, found.label, X.iloc[rows].reset_index(drop=True), y, rows, [*found.notes, *notes])
+        return Rows(
+            path, found.label, X.iloc[rows].reset_index(drop=True), y, rows, [*found.notes, *notes]
+        )
 
     def raw_rows(self, fitted: Any, path: Path) -> tuple[pd.DataFrame, list[str]]:
         """A table as a model needs it read, and what there is to say about it."""
@@ -221,7 +274,9 @@ class Run(Options):
                 named = set(names) <= set(self.read(path).frame.columns)
             if not named:
                 reading = replace(self, header=False)
-                notes = ["the model was fitted on a table without a line of names: this one is read alike"]
+                notes = [
+                    "the model was fitted on a table without a line of names: this one is read alike"
+                ]
         known = self.label or getattr(fitted, "label_", None)
         text = fitted.encoder_.text_names if names else []
         found = reading.read(path, known, [name for name in text if name != known])
@@ -237,11 +292,17 @@ class Run(Options):
         y, labelled = match_labels(X[name], fitted.classes_.tolist(), "label")
         kept = np.flatnonzero(labelled)
         if len(kept) < len(X):
-            notes.append(f"{len(X) - len(kept):,} of {len(X):,} rows have no label and are left out")
+            notes.append(
+                f"{len(X) - len(kept):,} of {len(X):,} rows have no label and are left out"
+            )
         X = X.drop(columns=name).iloc[kept].reset_index(drop=True)
         P, met = posteriors(fitted, X.drop(columns=[other], errors="ignore"))
         used = list(getattr(getattr(fitted, "encoder_", None), "types", ()))
-        known = {"classes": fitted.classes_.tolist(), "limit": getattr(fitted, "limit_", None), "used": used}
+        known = {
+            "classes": fitted.classes_.tolist(),
+            "limit": getattr(fitted, "limit_", None),
+            "used": used,
+        }
         return Rows(path, name, X, y, kept, [*notes, *met], P, **known)
 
     def answer(self, found: Any, rows: Rows, **shown: Any) -> None:
@@ -269,9 +330,13 @@ def posteriors(fitted: Any, X: pd.DataFrame, held_out: bool = True) -> tuple[Any
     with notes_as_they_come() as met:
         table: Any = X
         if not hasattr(fitted, "encoder_"):  # no TableClassifier: columns by name, or as they are
-            if (names := getattr(fitted, "feature_names_in_", None)) is None and X.shape[1] != fitted.n_features_in_:
+            if (names := getattr(fitted, "feature_names_in_", None)) is None and X.shape[
+                1
+            ] != fitted.n_features_in_:
                 rest = f"the table has {X.shape[1]} columns: keep the features only, in their order"
-                raise ValueError(f"the model was fitted on {fitted.n_features_in_} nameless features, {rest}")
+                raise ValueError(
+                    f"the model was fitted on {fitted.n_features_in_} nameless features, {rest}"
+                )
             wanted = list(map(str, X.columns if names is None else names))
             check_columns(X, wanted, learned=True)
             table = X.to_numpy() if names is None else X[wanted]
@@ -303,7 +368,9 @@ def clean_labels(column: pd.Series) -> tuple[npt.NDArray[Any], BoolArray, list[s
         if many or (k > FEW_NUMBER_CLASSES and k * ROWS_PER_NUMBER > n):
             ends = f"(from {numbers.min():g} to {numbers.max():g})"
             hint = "it looks like a number to predict, not classes; bin it first, into low, middle and high for example"
-            raise ValueError(f"label {name!r} has {k:,} different numbers in {n:,} rows {ends}: {hint}")
+            raise ValueError(
+                f"label {name!r} has {k:,} different numbers in {n:,} rows {ends}: {hint}"
+            )
     elif k * ROWS_PER_CLASS > n:
         rest = f"(such as {listed(words[:3])}): these are not classes. Is it the right column?"
         raise ValueError(f"label {name!r} has {k:,} different values in {n:,} rows {rest}")
@@ -311,7 +378,9 @@ def clean_labels(column: pd.Series) -> tuple[npt.NDArray[Any], BoolArray, list[s
         alike: dict[str, str] = {}
         for word in words:
             if (first := alike.setdefault(word.casefold().rstrip(". "), word)) != word:
-                notes.append(f"classes {first!r} and {word!r} differ only in spelling: are they one?")
+                notes.append(
+                    f"classes {first!r} and {word!r} differ only in spelling: are they one?"
+                )
                 break
         if any(word.lower() == "none" for word in words):
             notes.append(f"'none' in {name!r} is taken as a class, not as a missing label")
@@ -330,17 +399,23 @@ def _numbers(words: list[str]) -> npt.NDArray[np.float64] | None:
         return None
 
 
-def match_labels(column: pd.Series, classes: Sequence[Any], what: str) -> tuple[npt.NDArray[Any], BoolArray]:
+def match_labels(
+    column: pd.Series, classes: Sequence[Any], what: str
+) -> tuple[npt.NDArray[Any], BoolArray]:
     """Labels of another table as the classes of a model: (labels, rows that have one)."""
     codes, words = as_levels(column, MISSING_LABELS)
     exact = {as_word(name): k for k, name in enumerate(classes)}
-    known = {guard(word): k for word, k in exact.items()} | exact  # with a spreadsheet's apostrophe, and without
+    known = {
+        guard(word): k for word, k in exact.items()
+    } | exact  # with a spreadsheet's apostrophe, and without
     found = {word: _recognised(word, known) for word in words}
     if unknown := [word for word, k in found.items() if k is None]:
         near = get_close_matches(unknown[0], list(exact), 1)
         hint = f" (is {unknown[0]!r} the same as {near[0]!r}?)" if near else ""
         advice = f"{listed(unknown)}; the model knows {listed(list(exact))}{hint}"
-        raise ValueError(f"{what} {str(column.name)!r} has values that are not classes of the model: {advice}")
+        raise ValueError(
+            f"{what} {str(column.name)!r} has values that are not classes of the model: {advice}"
+        )
     if not words:
         raise ValueError(f"{what} {str(column.name)!r} has no values: every cell is empty")
     numbers = np.array([found[word] for word in words], dtype=np.intp)

@@ -19,7 +19,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 import typer
 
 import collidescope as cs
-from collidescope.cli._console import BAD_INPUT, FAILURE, State, explained, fail, guarded, say, show, show_json
+from collidescope.cli._console import (
+    BAD_INPUT,
+    FAILURE,
+    State,
+    explained,
+    fail,
+    guarded,
+    say,
+    show,
+    show_json,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,7 +68,10 @@ Keep = Annotated[Columns, columns("COLUMN", "Use a column though it looks like a
 Sample = Annotated[int | None, columns("N", "Use N rows drawn at random: a first look.", min=20)]
 Seed = Annotated[int, training(None, "Same seed, same result.", min=0)]
 #: ``report`` of the commands whose main job it is.
-PAGE = Annotated[Path, option("FILE.html", "The page to write.", "--out", "-o")], Path("report.html")
+PAGE = (
+    Annotated[Path, option("FILE.html", "The page to write.", "--out", "-o")],
+    Path("report.html"),
+)
 
 #: Options that commands take together.
 READING = ("label", "header", "delimiter", "skip_lines")
@@ -70,15 +83,27 @@ ESTIMATING = (*READING, "report", "matrix", "title", *PRINTING)
 class Options:
     """Shared options; a command that does not offer one has its default."""
 
-    label: Annotated[Column, option("COLUMN", "The column that holds the classes.", "--label", "-l")] = None
-    out: Annotated[File, option("FILE", "Write the table: .csv, .tsv or .parquet.", "--out", "-o")] = None
-    report: Annotated[File, results("FILE.html", "Write the report, one page that works offline.")] = None
+    label: Annotated[
+        Column, option("COLUMN", "The column that holds the classes.", "--label", "-l")
+    ] = None
+    out: Annotated[
+        File, option("FILE", "Write the table: .csv, .tsv or .parquet.", "--out", "-o")
+    ] = None
+    report: Annotated[
+        File, results("FILE.html", "Write the report, one page that works offline.")
+    ] = None
     matrix: Annotated[File, results("FILE.json", "Write S for `collidescope merge`.")] = None
-    as_json: Annotated[bool, results(None, "Print only JSON, for machines, to standard output.", "--json")] = False
+    as_json: Annotated[
+        bool, results(None, "Print only JSON, for machines, to standard output.", "--json")
+    ] = False
     title: Annotated[str | None, results(None, "Title of the report.")] = None
-    quiet: Annotated[bool, results(None, "No notes and no progress, only results and errors.", "--quiet", "-q")] = False
+    quiet: Annotated[
+        bool, results(None, "No notes and no progress, only results and errors.", "--quiet", "-q")
+    ] = False
     header: Annotated[bool, reading(None, HEADER)] = True
-    delimiter: Annotated[str | None, reading("CHARACTER", "Detected by default; 'tab' for tabs.")] = None
+    delimiter: Annotated[
+        str | None, reading("CHARACTER", "Detected by default; 'tab' for tabs.")
+    ] = None
     skip_lines: Annotated[int, reading("N", "Lines to skip above the table.", min=0)] = 0
 
     def start(self, *inputs: Path | None, outputs: tuple[Path | None, ...] = ()) -> Self:
@@ -88,28 +113,57 @@ class Options:
 
         State.quiet = self.quiet
         read = [path for path in inputs if path is not None]
-        written = [path for path in (self.out, self.report, self.matrix, *outputs) if path is not None]
+        written = [
+            path for path in (self.out, self.report, self.matrix, *outputs) if path is not None
+        ]
         for place, path in enumerate(written):
             check_output(path)
             if path.exists() and not path.is_file():  # a device or FIFO takes more than one
                 continue
             for other in (*read, *written[:place]):
-                if path.resolve() == other.resolve() or (path.exists() and other.exists() and path.samefile(other)):
-                    doing = "is the file that is read" if other in read else "is named for two results"
+                if path.resolve() == other.resolve() or (
+                    path.exists() and other.exists() and path.samefile(other)
+                ):
+                    doing = (
+                        "is the file that is read" if other in read else "is named for two results"
+                    )
                     raise ValueError(f"{path} {doing}: write to another one")
-            if path is self.out and path.suffix.lower() not in SUFFIXES:  # a device, such as /dev/stdout, gets CSV
-                raise ValueError(f"cannot tell the format of {path.name}: let it end in .csv, .tsv or .parquet")
+            if (
+                path is self.out and path.suffix.lower() not in SUFFIXES
+            ):  # a device, such as /dev/stdout, gets CSV
+                raise ValueError(
+                    f"cannot tell the format of {path.name}: let it end in .csv, .tsv or .parquet"
+                )
         if self.report is not None:
             plotly_js()  # which may not be installed
         return self
 
-    def about(self, command: str, table: Path, label: str | None, *options: str, **more: Any) -> dict[str, Any]:
+    def about(
+        self, command: str, table: Path, label: str | None, *options: str, **more: Any
+    ) -> dict[str, Any]:
         """Where the rows come from, for the report: ``command`` as it was typed; ``more`` of what summarise takes."""
-        typed = ["collidescope", command, str(table), *(["--label", label] if label is not None else []), *options]
-        return {"file": table.name, "label": label, "command": shlex.join(typed), "saved": self.matrix} | more
+        typed = [
+            "collidescope",
+            command,
+            str(table),
+            *(["--label", label] if label is not None else []),
+            *options,
+        ]
+        return {
+            "file": table.name,
+            "label": label,
+            "command": shlex.join(typed),
+            "saved": self.matrix,
+        } | more
 
     def tell(
-        self, words: str | None, data: dict[str, Any], *more: Any, table: Any = None, cm: Any = None, page: Any = None
+        self,
+        words: str | None,
+        data: dict[str, Any],
+        *more: Any,
+        table: Any = None,
+        cm: Any = None,
+        page: Any = None,
     ) -> None:
         """Print the answer (``data`` as JSON where asked for), then write what was asked for.
 
@@ -125,9 +179,19 @@ class Options:
             show(words)
         elif table is not None and self.out is None:
             show(as_csv(table).removesuffix("\n"))
-        outputs = [*more, ("table" if table is None else f"table of {len(table):,} rows", self.out, write_table, table)]
+        outputs = [
+            *more,
+            (
+                "table" if table is None else f"table of {len(table):,} rows",
+                self.out,
+                write_table,
+                table,
+            ),
+        ]
         outputs += [("matrix", self.matrix, write_matrix, cm)]
-        outputs += [("report", self.report, lambda path: write_report(page() if page else data, path))]
+        outputs += [
+            ("report", self.report, lambda path: write_report(page() if page else data, path))
+        ]
         code = 0
         for what, path, write, *content in outputs:
             if path is None:
@@ -135,7 +199,9 @@ class Options:
             try:
                 write(path, *content)
             except (OSError, ValueError, ImportError) as error:
-                code = max(code, BAD_INPUT if isinstance(error, ValueError) else FAILURE)  # a name, an edited summary
+                code = max(
+                    code, BAD_INPUT if isinstance(error, ValueError) else FAILURE
+                )  # a name, an edited summary
                 fail(f"Error: the {what} was not written. {explained(error)}")
             else:
                 State.written += (path,)
@@ -143,7 +209,9 @@ class Options:
         if code:
             raise typer.Exit(code)
 
-    def finish(self, cm: CollisionMatrix, summary: dict[str, Any], *more: Any, said: str = "", **kw: Any) -> None:
+    def finish(
+        self, cm: CollisionMatrix, summary: dict[str, Any], *more: Any, said: str = "", **kw: Any
+    ) -> None:
         """Tell S, the pairs that collide most, what to do about them, and whatever else is ``said``."""
         from collidescope._text import TEXT_CLASSES, as_text, pairs_text
 
@@ -171,12 +239,16 @@ def command(*shared: str, **own: Any) -> Callable[[Callable[..., None]], Callabl
             function(Run(**{name: given.pop(name) for name in offered}), **given)
 
         function.__annotations__.pop("run")  # a class of a module that is not imported for --help
-        every, common = (dict(inspect.signature(part, eval_str=True).parameters) for part in (function, Options))
+        every, common = (
+            dict(inspect.signature(part, eval_str=True).parameters) for part in (function, Options)
+        )
         del every["run"]
         for name in offered:
             kind, default = own.get(name, (common[name].annotation, common[name].default))
             every[name] = common[name].replace(annotation=kind, default=default)
-        options = sorted(every.values(), key=lambda option: option.name != "label")  # which is asked for first
+        options = sorted(
+            every.values(), key=lambda option: option.name != "label"
+        )  # which is asked for first
         keyword = [option.replace(kind=inspect.Parameter.KEYWORD_ONLY) for option in options]
         run.__signature__ = inspect.Signature(keyword)  # type: ignore[attr-defined]
         run.__annotations__ = {option.name: option.annotation for option in keyword}
@@ -204,9 +276,13 @@ def load(path: Path, wanted: str = "") -> Any:
             raise ValueError(f"{path} is JSON, but neither a matrix {rest}")
         source = cs.CollisionMatrix.from_dict(source) if kind == FORMAT else source
     if wanted == "model" and not hasattr(source, "predict_proba"):
-        raise ValueError(f"{path} is no model: give a file written by `collidescope fit … --save model.collide`")
+        raise ValueError(
+            f"{path} is no model: give a file written by `collidescope fit … --save model.collide`"
+        )
     if wanted == "matrix" and isinstance(source, dict):
-        raise ValueError(f"{path} is a summary, which rounds S: give the model, or the JSON of --matrix")
+        raise ValueError(
+            f"{path} is a summary, which rounds S: give the model, or the JSON of --matrix"
+        )
     return getattr(source, "collision_matrix_", source) if wanted == "matrix" else source
 
 
@@ -216,7 +292,9 @@ def check_matrix_name(path: Path | None, n_classes: int) -> None:
 
     if path is not None and path.suffix != ".npz" and n_classes > JSON_CLASSES:
         hint = f"let {path.name} end in .npz"
-        raise ValueError(f"a matrix of {n_classes:,} classes is too large for JSON (at most {JSON_CLASSES:,}): {hint}")
+        raise ValueError(
+            f"a matrix of {n_classes:,} classes is too large for JSON (at most {JSON_CLASSES:,}): {hint}"
+        )
 
 
 def write_matrix(path: Path, cm: CollisionMatrix) -> None:
@@ -227,7 +305,9 @@ def write_matrix(path: Path, cm: CollisionMatrix) -> None:
 
 def guard(value: Any) -> Any:
     """Text that a spreadsheet would run as a formula gets an apostrophe in front; numbers stay."""
-    return FORMULA.sub(r"\1'", value) if isinstance(value, str) and not NUMBER.match(value) else value
+    return (
+        FORMULA.sub(r"\1'", value) if isinstance(value, str) and not NUMBER.match(value) else value
+    )
 
 
 def as_csv(table: pd.DataFrame, separator: str = ",") -> str:
@@ -239,7 +319,11 @@ def as_csv(table: pd.DataFrame, separator: str = ",") -> str:
         rates = column.dtype.kind == "f" and column.abs().max() <= 1
         return column.map("{:.6g}".format, na_action="ignore") if rates else column
 
-    return table.apply(written).rename(columns=guard).to_csv(index=False, sep=separator, lineterminator="\n")
+    return (
+        table.apply(written)
+        .rename(columns=guard)
+        .to_csv(index=False, sep=separator, lineterminator="\n")
+    )
 
 
 def write_table(path: Path, table: pd.DataFrame) -> None:
@@ -247,10 +331,14 @@ def write_table(path: Path, table: pd.DataFrame) -> None:
     from collidescope._store import write_bytes
 
     separator = SUFFIXES.get(path.suffix.lower(), ",")
-    write_bytes(path, as_csv(table, separator).encode() if separator else table.to_parquet(index=False))
+    write_bytes(
+        path, as_csv(table, separator).encode() if separator else table.to_parquet(index=False)
+    )
 
 
-def posterior_table(posteriors: Any, classes: Any, numbers: Any, extra: pd.DataFrame | None = None) -> pd.DataFrame:
+def posterior_table(
+    posteriors: Any, classes: Any, numbers: Any, extra: pd.DataFrame | None = None
+) -> pd.DataFrame:
     """Number of the row, the columns ``extra``, the most likely class, a column ``p_CLASS`` for every class."""
     import numpy as np
     import pandas as pd

@@ -16,7 +16,18 @@ from collidescope._text import duration
 from collidescope.cli import _run as opt
 from collidescope.cli import using
 from collidescope.cli._console import INTERRUPTED, note, notes_as_they_come, say, show
-from collidescope.cli._run import PAGE, Column, Columns, File, command, load, option, posterior_table, results, training
+from collidescope.cli._run import (
+    PAGE,
+    Column,
+    Columns,
+    File,
+    command,
+    load,
+    option,
+    posterior_table,
+    results,
+    training,
+)
 
 if TYPE_CHECKING:
     from collidescope.cli._inputs import Run
@@ -25,13 +36,20 @@ if TYPE_CHECKING:
 MANY_ROWS = 50_000
 #: What a small pool means for the numbers, and what to do about it.
 LESS = "the full pool would find less, as it tells classes apart better"
-QUICK, FULL = f"a small pool of models (--quick): {LESS}", f"Fit again without --quick before you act: {LESS}."
+QUICK, FULL = (
+    f"a small pool of models (--quick): {LESS}",
+    f"Fit again without --quick before you act: {LESS}.",
+)
 
 CATEGORY = "Its values are names even if they look like numbers (a postcode, a region code)."
 GROUPS = "Rows with the same value (one patient, one document) stay together in a fold, or the model would know them "
 GROUPS += "already. The column itself is not used."
-RARE = "What to do about classes with a single row: stop, leave them out, or join them into one class."
-OUT = "Write labels and held-out posteriors of these rows: each by a model that did not see the row."
+RARE = (
+    "What to do about classes with a single row: stop, leave them out, or join them into one class."
+)
+OUT = (
+    "Write labels and held-out posteriors of these rows: each by a model that did not see the row."
+)
 MEMBERS = "Models to train, such as linear,trees.  [default: those that suit the table]"
 SMALL = "A small pool of models: takes seconds, and finds a little too much."
 LIMIT = "Train on parts of the rows too, for what unlimited rows would leave (half as long again)."
@@ -56,7 +74,9 @@ def _version(wanted: bool) -> None:
 
 EPILOG = "Exit codes: 0 all is well; 2 something about the input (an option, a file, a column); 1 an unexpected "
 EPILOG += "failure; 130 ended by Ctrl-C. Results go to standard output, notes and progress to standard error."
-VERSION = typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
+VERSION = typer.Option(
+    "--version", callback=_version, is_eager=True, help="Print the version and leave."
+)
 
 
 @app.callback(epilog=EPILOG)
@@ -81,7 +101,9 @@ def demo(run: Run) -> None:
     say(f"Which digits in {len(y):,} images of 8×8 pixels cannot be told apart? (a minute or two)")
     model = cs.CollisionClassifier(random_state=0, verbose=int(not run.quiet)).fit(X, y)
     about = {"file": "scikit-learn’s digits", "label": "digit"}
-    summary = cs.summarise(model, X, y, image_shape=(8, 8), title="Which handwritten digits collide?", about=about)
+    summary = cs.summarise(
+        model, X, y, image_shape=(8, 8), title="Which handwritten digits collide?", about=about
+    )
     run.finish(model.collision_matrix_, summary)
 
 
@@ -89,16 +111,24 @@ def demo(run: Run) -> None:
 def fit(
     run: Run,
     table: opt.Table,
-    save: Annotated[File, results("MODEL.collide", "Write the model, for `predict` and `audit`.")] = None,
+    save: Annotated[
+        File, results("MODEL.collide", "Write the model, for `predict` and `audit`.")
+    ] = None,
     sample: opt.Sample = None,
     drop: opt.Drop = None,
     keep: opt.Keep = None,
     category: Annotated[Columns, opt.columns("COLUMN", CATEGORY)] = None,
     groups: Annotated[Column, opt.columns("COLUMN", GROUPS, "--groups", "--group")] = None,
-    sample_weight: Annotated[Column, opt.columns("COLUMN", "How much each row counts; 0 leaves it out.")] = None,
-    unique: Annotated[bool, opt.columns(None, "Use rows that repeat, label included, only once.", "--unique")] = False,
+    sample_weight: Annotated[
+        Column, opt.columns("COLUMN", "How much each row counts; 0 leaves it out.")
+    ] = None,
+    unique: Annotated[
+        bool, opt.columns(None, "Use rows that repeat, label included, only once.", "--unique")
+    ] = False,
     rare: Annotated[str, opt.columns("error|drop|merge", RARE)] = "error",
-    drop_rare: Annotated[int, opt.columns("N", "Leave out classes with fewer than N rows.", min=0)] = 0,
+    drop_rare: Annotated[
+        int, opt.columns("N", "Leave out classes with fewer than N rows.", min=0)
+    ] = 0,
     cv: Annotated[int, training(None, "Folds; fewer where a class has fewer rows.", min=2)] = 5,
     members: Annotated[str | None, training("A,B,…", MEMBERS)] = None,
     quick: Annotated[bool, training(None, SMALL, "--quick")] = False,
@@ -139,8 +169,15 @@ def fit(
     rows, grouped = rows.take(groups, "--groups")
     rows, weighed = rows.take(sample_weight, "--sample-weight", weights)
     of = f"{len(rows.y):,}" + (f" of {n_read:,}" if len(rows.y) < n_read else "")
-    counts = pd.Series(rows.y).value_counts(sort=False).sort_index().sort_values(ascending=False, kind="stable")
-    named = [f"{name} {count:,}" for name, count in counts.head(6).items()] + ["…"] * (len(counts) > 6)
+    counts = (
+        pd.Series(rows.y)
+        .value_counts(sort=False)
+        .sort_index()
+        .sort_values(ascending=False, kind="stable")
+    )
+    named = [f"{name} {count:,}" for name, count in counts.head(6).items()] + ["…"] * (
+        len(counts) > 6
+    )
     classes = f"{len(counts)} classes in {rows.label!r}: {', '.join(named)}"
     say(f"{table.name}: {of} labelled rows, {rows.X.shape[1]} columns; {classes}")
     if quick:
@@ -148,8 +185,20 @@ def fit(
     note(*rows.notes)
     if len(rows.y) > MANY_ROWS and not quick:
         say("For a first look in less time: --quick, or --sample 20000.", "dim")
-    pool: Any = "quick" if quick else "auto" if members is None else [name.strip() for name in members.split(",")]
-    settings: dict[str, Any] = {"members": pool, "cv": cv, "limit": limit, "priors": priors, "device": device}
+    pool: Any = (
+        "quick"
+        if quick
+        else "auto"
+        if members is None
+        else [name.strip() for name in members.split(",")]
+    )
+    settings: dict[str, Any] = {
+        "members": pool,
+        "cv": cv,
+        "limit": limit,
+        "priors": priors,
+        "device": device,
+    }
     settings |= {"n_jobs": n_jobs, "random_state": seed, "verbose": int(not run.quiet)}
     settings |= {"drop": drop or (), "keep": keep or (), "categories": category or ()}
     started, checked = time.perf_counter(), None
@@ -163,24 +212,37 @@ def fit(
         seconds, notes = time.perf_counter() - started, [*rows.notes, *model.notes_]
         say(f"Took {duration(seconds)} and {_peak_memory()}.")
         about = run.about("fit", table, rows.label, saved=save or run.matrix, seconds=seconds)
-        summary = cs.summarise(model, rows.X, rows.y, control=checked, title=run.title, about=about, notes=notes)
+        summary = cs.summarise(
+            model, rows.X, rows.y, control=checked, title=run.title, about=about, notes=notes
+        )
     # Before any other advice: a number that comes from a leak is not worth acting on.
     summary["what_to_do"] = [*model.cautions_, *([FULL] if quick else []), *summary["what_to_do"]]
     cm = model.collision_matrix_
     name = rows.label if rows.label not in ("row", "predicted") else f"{rows.label} (label)"
-    posteriors = posterior_table(model.posteriors_, model.classes_, rows.numbers, pd.DataFrame({name: rows.y}))
+    posteriors = posterior_table(
+        model.posteriors_, model.classes_, rows.numbers, pd.DataFrame({name: rows.y})
+    )
     run.finish(cm, summary, ("model", save, model.save), table=posteriors)
     if model.interrupted_:
-        say("Stopped by Ctrl-C: this is what the folds trained so far say; all that was asked is written.", always=True)
+        say(
+            "Stopped by Ctrl-C: this is what the folds trained so far say; all that was asked is written.",
+            always=True,
+        )
         raise typer.Exit(INTERRUPTED)
     again = about["command"]
     commands = [] if sample is None else [f"{again}   # all rows"]
     if run.report is None:
-        commands.append(f"{again} --report report.html --save model.collide   # which rows, which labels look wrong")
+        commands.append(
+            f"{again} --report report.html --save model.collide   # which rows, which labels look wrong"
+        )
     if save is not None and save.is_file():
-        commands.append(f"collidescope predict {shlex.quote(str(save))} new.csv --out posteriors.csv")
+        commands.append(
+            f"collidescope predict {shlex.quote(str(save))} new.csv --out posteriors.csv"
+        )
     if cm.n_classes > 2 and (source := run.matrix or save) is not None and source.is_file():
-        commands.append(f"collidescope merge {shlex.quote(str(source))}   # which classes to merge, and what it buys")
+        commands.append(
+            f"collidescope merge {shlex.quote(str(source))}   # which classes to merge, and what it buys"
+        )
     if commands:
         say("\n  ".join(["Next:", *commands]), "dim")
 
@@ -192,8 +254,13 @@ def _peak_memory() -> str:
     except ImportError:  # Windows
         return "an unknown amount of memory"
     kilo = 1 if sys.platform == "darwin" else 1024
-    own, worker = (kilo * resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return f"{own / 1e9:.1f} GB" + (f", {worker / 1e9:.1f} GB per worker" if worker > own / 2 else "")
+    own, worker = (
+        kilo * resource.getrusage(who).ru_maxrss
+        for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    )
+    return f"{own / 1e9:.1f} GB" + (
+        f", {worker / 1e9:.1f} GB per worker" if worker > own / 2 else ""
+    )
 
 
 @command(*opt.ESTIMATING)
@@ -211,7 +278,10 @@ def posteriors(run: Run, table: opt.Table) -> None:
     rows = run.start(table).scored(table)
     note(*rows.notes)
     cm = cs.collision_matrix_from_posteriors(rows.P, rows.y, classes=rows.classes)
-    about, shown = run.about("posteriors", table, rows.label, columns=rows.classes), rows.X if rows.X.shape[1] else None
+    about, shown = (
+        run.about("posteriors", table, rows.label, columns=rows.classes),
+        rows.X if rows.X.shape[1] else None,
+    )
     run.finish(cm, run.summary(rows, about=about, rows=shown))
 
 
@@ -239,7 +309,9 @@ def count(run: Run, table: opt.Table, drop: opt.Drop = None, keep: opt.Keep = No
     found = screen(X, rows.y, keep=keep or ())
     X = X.drop(columns=list(found.ids))
     if X.shape[1] == 0:
-        raise ValueError(f"{table.name} has no column left to compare rows by: {'; '.join(found.notes())}")
+        raise ValueError(
+            f"{table.name} has no column left to compare rows by: {'; '.join(found.notes())}"
+        )
     notes = [*rows.notes, *found.notes(), *found.cautions()]
     repeated = repeated_rows(X)
     if not repeated.any():
@@ -250,9 +322,13 @@ def count(run: Run, table: opt.Table, drop: opt.Drop = None, keep: opt.Keep = No
     classes, codes = np.unique(rows.y, return_inverse=True)
     alone = np.bincount(codes[repeated], minlength=len(classes)) == 0
     if (~alone).sum() < 2:
-        raise ValueError("only one class has rows that repeat: nothing can be counted. Estimate: collidescope fit")
+        raise ValueError(
+            "only one class has rows that repeat: nothing can be counted. Estimate: collidescope fit"
+        )
     if alone.any():
-        notes.append(f"classes without a row that repeats are left out: {listed(classes[alone].tolist())}")
+        notes.append(
+            f"classes without a row that repeats are left out: {listed(classes[alone].tolist())}"
+        )
     note(*notes)
     kept = ~alone[codes]
     cm = cs.count_collisions(X[kept], rows.y[kept])
@@ -271,7 +347,9 @@ def votes(
     run: Run,
     table: opt.Table,
     item: Annotated[Column, option("COLUMN", "What was voted on.", "--item", "-i")] = None,
-    annotator: Annotated[Column, option("COLUMN", "Who voted: finds who differs.", "--annotator", "-a")] = None,
+    annotator: Annotated[
+        Column, option("COLUMN", "Who voted: finds who differs.", "--annotator", "-a")
+    ] = None,
     wide: Annotated[bool, option(None, WIDE, "--wide")] = False,
     model: Annotated[File, option("FILE", OTHER, "--model", "-m")] = None,
     drop: opt.Drop = None,
@@ -300,10 +378,15 @@ def votes(
         if item is not None:
             counts = counts.set_index(run.column(list(counts.columns), item, table))
         if words := [name for name in counts.columns if counts[name].dtype.kind not in "iufb"]:
-            raise ValueError(f"column {words[0]!r} holds no numbers of votes: is it the item (--item)? Else --drop it")
+            raise ValueError(
+                f"column {words[0]!r} holds no numbers of votes: is it the item (--item)? Else --drop it"
+            )
     cm = cs.collision_matrix_from_votes(counts, names)
     if once := int(cm.info["inputs_seen_once"] or 0):
-        notes = [*notes, f"{once:,} items have a single vote, which has nothing to be compared with: not counted"]
+        notes = [
+            *notes,
+            f"{once:,} items have a single vote, which has nothing to be compared with: not counted",
+        ]
     note(*notes)
     told = cs.agreement(counts, names)
     beside = None if other is None else cs.compare(other, cm)
@@ -311,7 +394,10 @@ def votes(
     given = ("--item", item), ("--annotator", annotator)
     flags = [part for flag, value in given if value is not None for part in (flag, value)]
     about = run.about("votes", table, run.label, *flags, *["--wide"] * wide)
-    sections = [section("Agreement", ["With 95% intervals, as functions of B."], told.reset_index()), *results]
+    sections = [
+        section("Agreement", ["With 95% intervals, as functions of B."], told.reset_index()),
+        *results,
+    ]
     summary = cs.summarise(cm, title=run.title, notes=notes, about=about, sections=sections)
     summary["votes"] = {"agreement": plain(told)} if people is None else people.to_dict()
     summary["votes"] |= {} if beside is None else {"compared": beside.to_dict()}
@@ -329,20 +415,37 @@ def _votes_in_rows(run: Run, table: Path, item: str | None, annotator: str | Non
         raise ValueError(f"say which column names the items, with --item: {table.name} has {names}")
     wanted = [run.column(names, name, table) for name in (item, annotator) if name is not None]
     whole = rows.X[wanted].notna().all(axis=1).to_numpy()
-    said = [f"{int((~whole).sum()):,} votes lack {' or '.join(wanted)} and are left out"] * (not whole.all())
+    said = [f"{int((~whole).sum()):,} votes lack {' or '.join(wanted)} and are left out"] * (
+        not whole.all()
+    )
     rows = rows.part(whole.nonzero()[0], *said)
     items, (codes, classes) = rows.X[wanted[0]], label_codes(rows.y)
     people = None
     if annotator is not None:
-        people = cs.compare_annotators(items, rows.y, rows.X[wanted[1]].astype(str), classes=list(classes))
+        people = cs.compare_annotators(
+            items, rows.y, rows.X[wanted[1]].astype(str), classes=list(classes)
+        )
     return count_table(input_groups(items), codes, len(classes)), classes, people, rows.notes
 
 
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "Start here": (demo, fit),
-    "Go on from a model or a matrix": (using.predict, using.audit, using.merge, using.limit, using.report),
+    "Go on from a model or a matrix": (
+        using.predict,
+        using.audit,
+        using.merge,
+        using.limit,
+        using.report,
+    ),
     "From your own numbers": (posteriors, count, votes),
-    "Decide what to do next": (using.rows, using.columns, using.groups, using.ceilings, using.compare, using.split),
+    "Decide what to do next": (
+        using.rows,
+        using.columns,
+        using.groups,
+        using.ceilings,
+        using.compare,
+        using.split,
+    ),
 }
 for _panel, _commands in PANELS.items():
     for _command in _commands:

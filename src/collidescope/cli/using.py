@@ -26,16 +26,29 @@ if TYPE_CHECKING:
 #: Exit code when ``--fail-above`` fails: neither an error nor bad input.
 ABOVE = 3
 #: What the arguments of consolidate are called on the command line.
-FLAGS = {"must_merge": "--together", "cannot_merge": "--apart", "max_pber": "--max-pber", "n_groups": "--groups"}
+FLAGS = {
+    "must_merge": "--together",
+    "cannot_merge": "--apart",
+    "max_pber": "--max-pber",
+    "n_groups": "--groups",
+}
 FLAGS |= {'method="optimal"': "--optimal", "method='optimal'": "--optimal"}
 #: Characters of a class name that a narrow terminal leaves.
 FEWEST = 10
 
 WITH = "Copy a column of the table, such as an id. Repeat for more."
 MAX_PBER = "Merge until an input seen again changes group at most this often: 0.05 is 5%."
-Model = Annotated[File, option("MODEL", "A file that `fit … --save` wrote; the table has raw rows.", "--model", "-m")]
-Predicted = Annotated[Column, option("COLUMN", "The column that holds what your classifier says.", "--predicted", "-p")]
-FailAbove = Annotated[float | None, option("X", "Exit with code 3 where it is above X beyond chance: for CI.")]
+Model = Annotated[
+    File,
+    option("MODEL", "A file that `fit … --save` wrote; the table has raw rows.", "--model", "-m"),
+]
+Predicted = Annotated[
+    Column,
+    option("COLUMN", "The column that holds what your classifier says.", "--predicted", "-p"),
+]
+FailAbove = Annotated[
+    float | None, option("X", "Exit with code 3 where it is above X beyond chance: for CI.")
+]
 Cluster = Annotated[Column, option("COLUMN", "Rows with the same value belong together.")]
 #: A command that answers a question about labelled rows.
 decision = command(*opt.READING, "out", "report", "title", *opt.PRINTING)
@@ -44,7 +57,9 @@ decision = command(*opt.READING, "out", "report", "title", *opt.PRINTING)
 @command("out", *opt.PRINTING, *opt.READING[1:])
 def predict(
     run: Run,
-    model: Annotated[Path, argument("MODEL", "A file that `collidescope fit … --save` has written.")],
+    model: Annotated[
+        Path, argument("MODEL", "A file that `collidescope fit … --save` has written.")
+    ],
     table: opt.Table,
     copied: Annotated[Columns, option("COLUMN", WITH, "--with")] = None,
 ) -> None:
@@ -69,7 +84,9 @@ def predict(
     note(*notes)
     label = getattr(fitted, "label_", None)
     known = label is None or label in getattr(getattr(fitted, "encoder_", None), "types", ())
-    P, met = posteriors(fitted, X if known else X.drop(columns=label, errors="ignore"), held_out=False)
+    P, met = posteriors(
+        fitted, X if known else X.drop(columns=label, errors="ignore"), held_out=False
+    )
     found = opt.posterior_table(P, fitted.classes_, range(len(X)), X[copied] if copied else None)
     said = {"classes": fitted.classes_.tolist(), "predicted": found["predicted"].tolist()}
     run.tell(None, said | {"posteriors": P, "notes": [*notes, *met]}, table=found)
@@ -79,13 +96,23 @@ def predict(
 def merge(
     run: Run,
     source: Annotated[Path, argument("SOURCE", "A matrix (--matrix) or a model (--save).")],
-    groups: Annotated[int | None, option(None, "Merge until so many groups are left.", min=2)] = None,
+    groups: Annotated[
+        int | None, option(None, "Merge until so many groups are left.", min=2)
+    ] = None,
     max_pber: Annotated[float | None, option(None, MAX_PBER)] = None,
     max_group_size: Annotated[int | None, option("N", "Most classes of a group.", min=2)] = None,
-    balance: Annotated[float, option("X", "0 by gain alone, 1 for groups of like size.", min=0, max=1)] = 0.0,
-    together: Annotated[Columns, option("A,B", "Classes that must be in one group. Repeat for more.")] = None,
-    apart: Annotated[Columns, option("A,B", "Classes that must not be in one group. Repeat for more.")] = None,
-    optimal: Annotated[bool, option(None, "Look at every grouping (up to 10 classes).", "--optimal")] = False,
+    balance: Annotated[
+        float, option("X", "0 by gain alone, 1 for groups of like size.", min=0, max=1)
+    ] = 0.0,
+    together: Annotated[
+        Columns, option("A,B", "Classes that must be in one group. Repeat for more.")
+    ] = None,
+    apart: Annotated[
+        Columns, option("A,B", "Classes that must not be in one group. Repeat for more.")
+    ] = None,
+    optimal: Annotated[
+        bool, option(None, "Look at every grouping (up to 10 classes).", "--optimal")
+    ] = False,
 ) -> None:
     """Which classes to merge, and what would it buy?
 
@@ -102,9 +129,15 @@ def merge(
 
     run.start(source)
     cm = opt.load(source, "matrix")
-    options: dict[str, Any] = {"max_pber": max_pber, "max_group_size": max_group_size, "balance": balance}
+    options: dict[str, Any] = {
+        "max_pber": max_pber,
+        "max_group_size": max_group_size,
+        "balance": balance,
+    }
     for name, given in (("must_merge", together), ("cannot_merge", apart)):
-        options[name] = [[own.strip() for own in group.split(",")] for group in given] if given else None
+        options[name] = (
+            [[own.strip() for own in group.split(",")] for group in given] if given else None
+        )
     try:
         plan = cs.consolidate(cm, groups, method="optimal" if optimal else "greedy", **options)
     except ValueError as error:
@@ -112,13 +145,28 @@ def merge(
         for argument, flag in FLAGS.items():
             words = words.replace(argument, flag)
         raise ValueError(words) from None
-    path = plan.path[["n_groups", "first", "second", "pber", "pber_low", "pber_high", "gain", "price"]]
+    path = plan.path[
+        ["n_groups", "first", "second", "pber", "pber_low", "pber_high", "gain", "price"]
+    ]
     names = [] if optimal else ["first", "second"]
     chosen = groups is not None or max_pber is not None
-    order = "The best grouping of each size:" if optimal else "Step by step, the two groups that collide most first:"
+    order = (
+        "The best grouping of each size:"
+        if optimal
+        else "Step by step, the two groups that collide most first:"
+    )
     steps = _fitting(path[["n_groups", *names, "pber", "pber_low", "pber_high"]], names)
-    data = {"groups": plan.groups, "names": plan.matrix.classes, "pber": plan.matrix.pber, "pber_before": cm.pber}
-    run.tell("\n".join([*[f"{plan}\n"] * chosen, order, steps]), data | {"path": plain(path)}, cm=plan.matrix)
+    data = {
+        "groups": plan.groups,
+        "names": plan.matrix.classes,
+        "pber": plan.matrix.pber,
+        "pber_before": cm.pber,
+    }
+    run.tell(
+        "\n".join([*[f"{plan}\n"] * chosen, order, steps]),
+        data | {"path": plain(path)},
+        cm=plan.matrix,
+    )
     if not chosen and not run.as_json:
         say("Choose with --groups N or --max-pber 0.05.", "dim")
 
@@ -139,7 +187,9 @@ def _fitting(table: pd.DataFrame, names: list[str]) -> str:
 @command(*opt.READING, *opt.PRINTING)
 def limit(
     run: Run,
-    source: Annotated[Path, argument("SOURCE", "A model (--save), or a table to fit (with --label).")],
+    source: Annotated[
+        Path, argument("SOURCE", "A model (--save), or a table to fit (with --label).")
+    ],
     plot: Annotated[File, option("FILE.png", "Draw the curve (.png, .svg or .pdf).")] = None,
     seed: opt.Seed = 0,
 ) -> None:
@@ -164,11 +214,17 @@ def limit(
         rows = run.rows(source)
         note(*rows.notes)
         with notes_as_they_come():
-            model = cs.TableClassifier(random_state=seed, verbose=int(not run.quiet)).fit(rows.X, rows.y)
+            model = cs.TableClassifier(random_state=seed, verbose=int(not run.quiet)).fit(
+                rows.X, rows.y
+            )
     found = limit_of(model)
     if found is None:
-        rest = "(collidescope fit TABLE --label COLUMN --save model.collide), or a table with --label"
-        raise ValueError(f"{source.name} holds no limit: it takes a model that was fitted with one {rest}")
+        rest = (
+            "(collidescope fit TABLE --label COLUMN --save model.collide), or a table with --label"
+        )
+        raise ValueError(
+            f"{source.name} holds no limit: it takes a model that was fitted with one {rest}"
+        )
     curve, said = learning_curve(found), headline(model.collision_matrix_, found)
     sizes = curve.frame.assign(rows=curve.frame["rows"].round().astype(int))
     numbers = sizes.to_string(index=False, float_format="{:.4f}".format)
@@ -182,8 +238,12 @@ def limit(
 @command(*opt.READING, "title", *opt.PRINTING, report=opt.PAGE)
 def report(
     run: Run,
-    source: Annotated[Path, argument("SOURCE", "A model (--save), a matrix (--matrix) or a summary (--json).")],
-    table: Annotated[File, option("TABLE", "Labelled rows that the model has not seen: adds rows to look at.")] = None,
+    source: Annotated[
+        Path, argument("SOURCE", "A model (--save), a matrix (--matrix) or a summary (--json).")
+    ],
+    table: Annotated[
+        File, option("TABLE", "Labelled rows that the model has not seen: adds rows to look at.")
+    ] = None,
 ) -> None:
     """Write the report of something that was estimated before: one page that works offline.
 
@@ -196,7 +256,9 @@ def report(
     run.start(source, table)
     found = opt.load(source)
     if table is not None and not hasattr(found, "predict_proba"):
-        raise ValueError(f"--table needs a model, and {source.name} is none: leave it out, or give a file of --save")
+        raise ValueError(
+            f"--table needs a model, and {source.name} is none: leave it out, or give a file of --save"
+        )
     notes = list(getattr(found, "notes_", ()))
     if isinstance(found, dict):
         summary = found | ({} if run.title is None else {"title": run.title})
@@ -208,7 +270,9 @@ def report(
         asked = copy(found)  # about these rows, in place of its own
         asked.posteriors_, asked.row_hashes_ = rows.P, None
         about = run.about("report", table, rows.label, saved=source)
-        summary = cs.summarise(asked, rows.X, rows.y, title=run.title, notes=[*rows.notes, *notes], about=about)
+        summary = cs.summarise(
+            asked, rows.X, rows.y, title=run.title, notes=[*rows.notes, *notes], about=about
+        )
     run.tell(None, summary)
 
 
@@ -221,7 +285,9 @@ def _fail(low: float, above: float | None, what: str) -> None:
 @decision
 def audit(
     run: Run,
-    source: Annotated[Path, argument("MODEL_OR_TABLE", "A model and a TABLE, or a table with probabilities.")],
+    source: Annotated[
+        Path, argument("MODEL_OR_TABLE", "A model and a TABLE, or a table with probabilities.")
+    ],
     table: Annotated[File, argument("TABLE", "Labelled rows, where a model is given.")] = None,
     predicted: Predicted = None,
     fail_above: FailAbove = None,
@@ -238,7 +304,9 @@ def audit(
     - `collidescope audit heldout.csv --label income --predicted yhat --fail-above 0.05`
     """
     run.start(source, table)
-    rows, said = run.scored(table or source, source if table else None, predicted).predictions(predicted)
+    rows, said = run.scored(table or source, source if table else None, predicted).predictions(
+        predicted
+    )
     found = cs.audit(rows.P, y_true=rows.y, y_pred=said, classes=rows.classes, limit=rows.limit)
     run.answer(found, rows, y_pred=said)  # the report has a place for an audit
     _fail(found.fixable_interval[0], fail_above, "the fixable error")
@@ -265,20 +333,29 @@ def rows(
 
     check_choice(kind, ["ambiguous", "suspect", "both"], "--kind")
     rows = run.start(table, model).scored(table, model)
-    found = cs.ambiguous(rows.P, y=rows.y, classes=rows.classes, by=by).rename(columns={"index": "row"})
+    found = cs.ambiguous(rows.P, y=rows.y, classes=rows.classes, by=by).rename(
+        columns={"index": "row"}
+    )
     wanted = found["kind"] != "clear" if kind == "both" else found["kind"].str.startswith(kind)
     found = found[wanted][:top].reset_index(drop=True)
     lines = found.join(rows.X.iloc[found["row"]].add_prefix("x_").reset_index(drop=True))
     lines["row"] = found["row"] = rows.numbers[found["row"]]
     note(*rows.notes)
-    run.tell(None, {"rows": plain(found), "notes": rows.notes}, table=lines, page=lambda: run.summary(rows))
+    run.tell(
+        None,
+        {"rows": plain(found), "notes": rows.notes},
+        table=lines,
+        page=lambda: run.summary(rows),
+    )
 
 
 @decision
 def columns(
     run: Run,
     table: opt.Table,
-    unit: Annotated[Columns, option("NAME=A,B", "Columns that are judged together. Repeat for more.")] = None,
+    unit: Annotated[
+        Columns, option("NAME=A,B", "Columns that are judged together. Repeat for more.")
+    ] = None,
     cost: Annotated[Columns, option("COLUMN=X", "What a column costs. Repeat for more.")] = None,
     cluster: Cluster = None,
     budget: Annotated[int, option("N", "Cross-fits at most.", min=5)] = 51,
@@ -299,7 +376,12 @@ def columns(
     if units:
         used = {part for parts in units.values() for part in parts}
         units |= {str(name): [str(name)] for name in rows.X.columns if name not in used}
-    options: dict[str, Any] = {"budget": budget, "random_state": seed, "verbose": int(not run.quiet), "costs": costs}
+    options: dict[str, Any] = {
+        "budget": budget,
+        "random_state": seed,
+        "verbose": int(not run.quiet),
+        "costs": costs,
+    }
     found = cs.column_value(None, rows.X, rows.y, **options, columns=units or None, groups=together)
     run.answer(found, rows, source=found.matrix, sections=[found])
 
@@ -343,7 +425,9 @@ def ceilings(
     predicted: Predicted = None,
     model: Model = None,
     cluster: Cluster = None,
-    cost: Annotated[File, option("FILE.csv", "Costs: a row per true class, a column per decision.")] = None,
+    cost: Annotated[
+        File, option("FILE.csv", "Costs: a row per true class, a column per decision.")
+    ] = None,
 ) -> None:
     """What is the best possible value of your metric: accuracy, F1, AUC, log loss, cost?
 
@@ -362,11 +446,17 @@ def ceilings(
     if cost is not None:
         frame = pd.read_csv(cost, index_col=0).rename(index=str, columns=str)
         names = [str(name) for name in rows.classes]
-        if missing := [name for name in names if name not in frame.index or name not in frame.columns]:
+        if missing := [
+            name for name in names if name not in frame.index or name not in frame.columns
+        ]:
             need = f"it needs a row and a column for {listed(names)}"
             raise ValueError(f"{cost.name} lacks class {missing[0]!r}: {need}")
         costs = frame.loc[names, names].to_numpy()
-    options = {"limit": rows.limit, "classes": rows.classes, "groups": rows.words(cluster, "--cluster")}
+    options = {
+        "limit": rows.limit,
+        "classes": rows.classes,
+        "groups": rows.words(cluster, "--cluster"),
+    }
     found = cs.ceilings(rows.P, rows.y, y_pred=said, cost=costs, **options)
     run.answer(found, rows, sections=[found])
 
@@ -376,7 +466,9 @@ def compare(
     run: Run,
     before: Annotated[Path, argument("BEFORE", "A table of held-out probabilities and labels.")],
     after: Annotated[Path, argument("AFTER", "Another, of a later fit or a later period.")],
-    key: Annotated[Column, option("COLUMN", "Rows with the same value are the same: paired.", "--id")] = None,
+    key: Annotated[
+        Column, option("COLUMN", "Rows with the same value are the same: paired.", "--id")
+    ] = None,
     fail_above: FailAbove = None,
 ) -> None:
     """Did collisions change between two fits, or two periods?
@@ -391,7 +483,9 @@ def compare(
     run.start(before, after)
     first, second = map(run.scored, (before, after))
     if [str(name) for name in first.classes] != [str(name) for name in second.classes]:
-        raise ValueError(f"{before.name} has classes {first.classes}, {after.name} has {second.classes}")
+        raise ValueError(
+            f"{before.name} has classes {first.classes}, {after.name} has {second.classes}"
+        )
     second.notes[:0] = first.notes
     scored: tuple[Any, ...] = first.P, first.y, second.P, second.y
     if key is not None:

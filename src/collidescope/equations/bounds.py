@@ -92,7 +92,9 @@ class PosteriorErrorBound(NamedTuple):
     condition: float
 
 
-def posterior_error_bound(S_hat: ArrayLike, S: ArrayLike, q_hat: ArrayLike, q: ArrayLike) -> PosteriorErrorBound:
+def posterior_error_bound(
+    S_hat: ArrayLike, S: ArrayLike, q_hat: ArrayLike, q: ArrayLike
+) -> PosteriorErrorBound:
     """How far a posterior solved from estimates, S (K, K) and q (K,) of one input, can be from the true one.
 
     >>> S = np.array([[0.9, 0.1], [0.1, 0.9]])
@@ -102,9 +104,15 @@ def posterior_error_bound(S_hat: ArrayLike, S: ArrayLike, q_hat: ArrayLike, q: A
     """
     S, S_hat = check.check_stochastic(S, "S"), check.check_square(S_hat, "S_hat")
     q, q_hat = check.check_finite(q, "q", ndim=1), check.check_finite(q_hat, "q_hat", ndim=1)
-    for name, values, shape in (("S_hat", S_hat, S.shape), ("q", q, S.shape[:1]), ("q_hat", q_hat, S.shape[:1])):
+    for name, values, shape in (
+        ("S_hat", S_hat, S.shape),
+        ("q", q, S.shape[:1]),
+        ("q_hat", q_hat, S.shape[:1]),
+    ):
         if values.shape != shape:
-            raise ValueError(f"{name} must have one entry per class of S {shape}, got shape {values.shape}")
+            raise ValueError(
+                f"{name} must have one entry per class of S {shape}, got shape {values.shape}"
+            )
     if not q.any():
         raise ValueError("q must not be all zeros: q = S y of a probability vector y is positive")
     S_error = float(np.linalg.norm(S_hat - S, np.inf))

@@ -33,7 +33,12 @@ from collidescope.matrix import CollisionMatrix
 #: Quadrature for one-dimensional densities: panels between quantiles from this tail to the median, so many of each of
 #: the two on either side, and Gauss-Legendre nodes in each.
 TAIL, PANELS, NODES = 1e-14, 1_000, 10
-DENSITIES = ("logpdf", "logpmf", "pdf", "pmf")  #: ways to tell a density, the first of which is taken
+DENSITIES = (
+    "logpdf",
+    "logpmf",
+    "pdf",
+    "pmf",
+)  #: ways to tell a density, the first of which is taken
 
 Seed = int | np.random.Generator | np.random.RandomState | None
 
@@ -52,7 +57,9 @@ def as_generator(random_state: Seed) -> np.random.Generator:
     try:
         return np.random.default_rng(random_state)
     except (TypeError, ValueError):
-        raise ValueError(f"random_state must be None, an int or a numpy Generator, got {random_state!r}") from None
+        raise ValueError(
+            f"random_state must be None, an int or a numpy Generator, got {random_state!r}"
+        ) from None
 
 
 def log_density(density: Any, X: ArrayLike) -> FloatArray:
@@ -62,12 +69,16 @@ def log_density(density: Any, X: ArrayLike) -> FloatArray:
         values = np.asarray(getattr(density, name)(X), dtype=np.float64).reshape(np.shape(X)[0])
     except (TypeError, ValueError):
         came = f"got {np.asarray(X).dtype.name} of shape {np.shape(X)}"
-        raise ValueError(f"X does not suit the densities ({type(density).__name__}.{name}): {came}") from None
+        raise ValueError(
+            f"X does not suit the densities ({type(density).__name__}.{name}): {came}"
+        ) from None
     with np.errstate(divide="ignore"):
         return values if name.startswith("log") else np.log(values)
 
 
-def posteriors_from_densities(X: ArrayLike, densities: Sequence[Any], priors: Given = None) -> FloatArray:
+def posteriors_from_densities(
+    X: ArrayLike, densities: Sequence[Any], priors: Given = None
+) -> FloatArray:
     """Posterior y_k(x) = π_k f_k(x) / Σ_i π_i f_i(x) of every row (the paper's appendix), stable in the tails.
 
     >>> from scipy.stats import norm
@@ -84,12 +95,18 @@ def posteriors_from_densities(X: ArrayLike, densities: Sequence[Any], priors: Gi
     logs = np.column_stack([log_density(density, X) for density in densities]) + np.log(shares)
     if not (known := np.isfinite(logs.max(axis=1))).all():
         row = int(known.argmin())
-        raise ValueError(f"X has an input (row {row}) where every density is zero or undefined: it has no posterior")
+        raise ValueError(
+            f"X has an input (row {row}) where every density is zero or undefined: it has no posterior"
+        )
     return np.asarray(softmax(logs, axis=1))
 
 
 def sample_mixture(
-    densities: Sequence[Any], priors: Given, n_samples: int, random_state: Seed, what: str = "densities"
+    densities: Sequence[Any],
+    priors: Given,
+    n_samples: int,
+    random_state: Seed,
+    what: str = "densities",
 ) -> tuple[Array, npt.NDArray[np.intp]]:
     """Draw inputs and class numbers from the mixture of ``densities`` at ``priors``."""
     shares = _check_densities(densities, priors)
@@ -128,13 +145,18 @@ def collision_matrix_from_densities(
     X, _ = sample_mixture(densities, shares, n_samples, random_state)
     P = posteriors_from_densities(X, densities, shares)
     if not P.any(axis=0).all():
-        raise ValueError(f"n_samples={n_samples} is too few: class {names[~P.any(axis=0)].tolist()} was never drawn")
+        raise ValueError(
+            f"n_samples={n_samples} is too few: class {names[~P.any(axis=0)].tolist()} was never drawn"
+        )
     moments = Moments(len(shares))
     moments.add_rows(P, None, np.ones(len(P)))
     S, variance = moments.ratio()
     # The priors are known exactly; the draws only come close to them.
     B = balance((moments.rho / moments.size)[:, None] * S, shares)
-    S, errors = B / B.sum(axis=1, keepdims=True), (np.sqrt(variance), float(np.sqrt(moments.error()[1])))
+    S, errors = (
+        B / B.sum(axis=1, keepdims=True),
+        (np.sqrt(variance), float(np.sqrt(moments.error()[1]))),
+    )
     info: dict[str, Any] = {"method": "densities, Monte Carlo", "n_samples": n_samples}
     return CollisionMatrix(S, shares, names, *errors, covariance=moments.covariance(), info=info)
 
@@ -147,7 +169,9 @@ class BayesOptimalClassifier:
     array([0, 1])
     """
 
-    def __init__(self, densities: Sequence[Any], priors: Given = None, classes: Sequence[Any] | None = None) -> None:
+    def __init__(
+        self, densities: Sequence[Any], priors: Given = None, classes: Sequence[Any] | None = None
+    ) -> None:
         self.priors = _check_densities(densities, priors)
         self.densities = list(densities)
         k = len(self.priors)
@@ -192,19 +216,35 @@ class ProbabilisticBayesClassifier(BayesOptimalClassifier):
         return 1 - (P**2).sum(axis=1)
 
 
-def _check_densities(densities: Sequence[Any], priors: Given, names: Sequence[str] = ()) -> FloatArray:
+def _check_densities(
+    densities: Sequence[Any], priors: Given, names: Sequence[str] = ()
+) -> FloatArray:
     """The priors; ``names`` are those of the arguments that the densities came in, where there is one for each."""
     if not isinstance(densities, Sequence) or len(densities) < 2:
-        came = f"{len(densities)} of them" if isinstance(densities, Sequence) else type(densities).__name__
-        raise ValueError(f"densities must be a list of at least 2 distributions, one per class, got {came}")
+        came = (
+            f"{len(densities)} of them"
+            if isinstance(densities, Sequence)
+            else type(densities).__name__
+        )
+        raise ValueError(
+            f"densities must be a list of at least 2 distributions, one per class, got {came}"
+        )
     what = " and ".join(names) or "densities"
     for k, density in enumerate(densities):
         if not hasattr(density, "rvs") or not any(hasattr(density, name) for name in DENSITIES):
             said = f"{what} must have rvs and logpdf (or pdf, logpmf, pmf), {names[k] if names else f'number {k}'}"
-            raise ValueError(f"{said} is a {type(density).__name__}: a frozen distribution of scipy.stats has them")
+            raise ValueError(
+                f"{said} is a {type(density).__name__}: a frozen distribution of scipy.stats has them"
+            )
     if len({_is_continuous(density) for density in densities}) > 1:
-        raise ValueError(f"{what} must be all continuous or all discrete: a pdf and a pmf cannot be compared")
-    return np.full(len(densities), 1 / len(densities)) if priors is None else check.check_priors(priors, len(densities))
+        raise ValueError(
+            f"{what} must be all continuous or all discrete: a pdf and a pmf cannot be compared"
+        )
+    return (
+        np.full(len(densities), 1 / len(densities))
+        if priors is None
+        else check.check_priors(priors, len(densities))
+    )
 
 
 def _is_continuous(density: Any) -> bool:
@@ -220,7 +260,9 @@ class Divergences(NamedTuple):
     kl: float
 
 
-def divergences(f1: Any, f2: Any, *, n_samples: int = 200_000, random_state: Seed = None) -> Divergences:
+def divergences(
+    f1: Any, f2: Any, *, n_samples: int = 200_000, random_state: Seed = None
+) -> Divergences:
     """Divergences between two known distributions: ``scipy.stats`` frozen ones, or objects with ``logpdf`` and ``rvs``.
 
     One-dimensional continuous ones (with ``ppf``) are integrated by quadrature, others by Monte Carlo.
@@ -236,9 +278,13 @@ def divergences(f1: Any, f2: Any, *, n_samples: int = 200_000, random_state: See
     if all(hasattr(f, "ppf") and _is_continuous(f) and not hasattr(f, "pmf") for f in (f1, f2)):
         # Between quantiles of both, evenly in log odds: heavy tails and sharp peaks get panels of their own size.
         u = expit(np.linspace(np.log(TAIL), 0.0, PANELS))
-        edges = np.unique(np.concatenate([quantile(u) for f in (f1, f2) for quantile in (f.ppf, f.isf)]))
+        edges = np.unique(
+            np.concatenate([quantile(u) for f in (f1, f2) for quantile in (f.ppf, f.isf)])
+        )
         if not np.isfinite(edges).all():
-            raise ValueError("f1 and f2 must have finite quantiles: their tails cannot be integrated")
+            raise ValueError(
+                "f1 and f2 must have finite quantiles: their tails cannot be integrated"
+            )
         points, weights = np.polynomial.legendre.leggauss(NODES)
         # (panels, nodes): Gauss's nodes of [-1, 1] moved into every panel, their weights times half of its width.
         half = np.diff(edges)[:, None] / 2
@@ -252,7 +298,9 @@ def divergences(f1: Any, f2: Any, *, n_samples: int = 200_000, random_state: See
     return _from_log_odds(log1[inside] - log2[inside], mass[inside])
 
 
-def collision_divergence(f1: Any, f2: Any, *, n_samples: int = 200_000, random_state: Seed = None) -> float:
+def collision_divergence(
+    f1: Any, f2: Any, *, n_samples: int = 200_000, random_state: Seed = None
+) -> float:
     """1 - 2 S₁₂ at equal priors: 0 for equal distributions, 1 for disjoint ones (see :func:`divergences`).
 
     >>> from scipy.stats import norm
@@ -270,7 +318,9 @@ def divergences_from_posteriors(p: ArrayLike, sample_weight: Given = None) -> Di
     """
     posteriors = check.check_finite(p, "p", ndim=1)
     if posteriors.min() < 0 or posteriors.max() > 1:
-        raise ValueError(f"p must be between 0 and 1, got {posteriors.min():.6g} to {posteriors.max():.6g}")
+        raise ValueError(
+            f"p must be between 0 and 1, got {posteriors.min():.6g} to {posteriors.max():.6g}"
+        )
     with np.errstate(divide="ignore"):
         log_odds = np.log(posteriors) - np.log1p(-posteriors)
     return _from_log_odds(log_odds, check.check_weights(sample_weight, len(posteriors)))

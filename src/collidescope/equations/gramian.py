@@ -19,7 +19,9 @@ from collidescope import _checks as check
 from collidescope._checks import ArrayLike, FloatArray, Given, IntArray
 
 
-def gramian_from_posteriors(P: ArrayLike, codes: ArrayLike, sample_weight: Given = None) -> FloatArray:
+def gramian_from_posteriors(
+    P: ArrayLike, codes: ArrayLike, sample_weight: Given = None
+) -> FloatArray:
     """G from held-out posteriors of shape (n, K), in O(n K²).
 
     >>> gramian_from_posteriors([[1, 0], [1, 0], [0, 1], [0, 1]], [0, 0, 1, 1])
@@ -41,7 +43,9 @@ def without_own_pairs(M: FloatArray, own: FloatArray, itself: FloatArray) -> Flo
     """
     single = own >= 1
     if single.any():
-        raise ValueError(f"codes has a single row of class number {int(single.argmax())}: a pair needs two")
+        raise ValueError(
+            f"codes has a single row of class number {int(single.argmax())}: a pair needs two"
+        )
     G = M @ M.T
     # G_ii is a mean over pairs of different rows, whose weights w_a w_b add up to 1 - Σ w². In ‖M_i‖² every row is also
     # paired with itself, and Sim(x, x) = ‖p‖² is larger on average than Sim of two independent rows.
@@ -49,7 +53,9 @@ def without_own_pairs(M: FloatArray, own: FloatArray, itself: FloatArray) -> Flo
     return G
 
 
-def gramian_from_similarities(q: ArrayLike, codes: ArrayLike, sample_weight: Given = None) -> FloatArray:
+def gramian_from_similarities(
+    q: ArrayLike, codes: ArrayLike, sample_weight: Given = None
+) -> FloatArray:
     """G from class similarities of shape (n, K): mean of q over the rows of each class, then symmetrised.
 
     >>> gramian_from_similarities([[0.9, 0.1], [0.3, 0.7]], [0, 1])
@@ -66,7 +72,12 @@ def _membership(codes: ArrayLike, shape: tuple[int, ...], sample_weight: Given) 
     n, k = shape
     weights = check.check_weights(sample_weight, n)
     numbers: IntArray = np.asarray(codes)
-    if numbers.shape != (n,) or numbers.dtype.kind not in "iu" or numbers.min() < 0 or numbers.max() >= k:
+    if (
+        numbers.shape != (n,)
+        or numbers.dtype.kind not in "iu"
+        or numbers.min() < 0
+        or numbers.max() >= k
+    ):
         came = f"got {numbers.dtype} of shape {numbers.shape}"
         raise ValueError(f"codes must be {n} class numbers from 0 to {k - 1}, {came}")
     total = np.bincount(numbers, weights, k)

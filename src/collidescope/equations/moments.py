@@ -20,12 +20,16 @@ from collidescope._scaling import blocks
 from collidescope.equations.posterior import shift_rows
 from collidescope.matrix import n_pairs
 
-MAX_COVARIANCE_CLASSES = 32  #: up to these the covariance of B is kept (2 MB), for intervals of merged classes
+MAX_COVARIANCE_CLASSES = (
+    32  #: up to these the covariance of B is kept (2 MB), for intervals of merged classes
+)
 #: Working memory of one block of rows, in numbers, and the fewest rows of a block with many classes: a product of few
 #: rows waits for the K² numbers that it is added to.
 BLOCK_NUMBERS = 2_000_000
 LEAST_ROWS = 4096
-VARIANCE_ROUNDING = 1e-14  #: a variance below this share of the second moment it is the difference of is rounding
+VARIANCE_ROUNDING = (
+    1e-14  #: a variance below this share of the second moment it is the difference of is rounding
+)
 #: From this many classes on the products of a block are taken in float32 and the blocks added up in float64. Rounding
 #: is a share ε of Σ|x|, and Σ|x| ≤ √n √(Σ x²), so that a sum over n rows is off by less than ε √n standard errors; with
 #: ε near 1e-7 that is nothing for any n that fits a disk.
@@ -87,11 +91,20 @@ class Moments:
     off2: FloatArray  #: (K,) Σ w² (1 - p·c)² c
     p2: FloatArray  #: (K,) Σ w² ‖p‖² c
 
-    def __init__(self, n_classes: int, covariance: bool | None = None, plug_in: bool = False) -> None:
+    def __init__(
+        self, n_classes: int, covariance: bool | None = None, plug_in: bool = False
+    ) -> None:
         covariance = n_classes <= MAX_COVARIANCE_CLASSES if covariance is None else covariance
         k, d, q = n_classes, n_pairs(n_classes) * covariance, n_classes * plug_in
         shapes = {"Z": (k, k), "Z2": (k, k), "Z_rho": (k, k), "rho": (k,), "rho2": (k,)}
-        shapes |= {"V_size": (d,), "V2": (d, d), "cr": (q, q), "crr": (q, q), "off2": (q,), "p2": (q,)}
+        shapes |= {
+            "V_size": (d,),
+            "V2": (d, d),
+            "cr": (q, q),
+            "crr": (q, q),
+            "off2": (q,),
+            "p2": (q,),
+        }
         for sums in fields(self):
             setattr(self, sums.name, np.zeros(shapes[sums.name]) if sums.name in shapes else 0.0)
         self._pairs = np.triu_indices(k) if covariance else None
@@ -101,7 +114,9 @@ class Moments:
     def add(self, units: Units, times: FloatArray | None = None) -> None:
         """Add some units, each ``times`` times; ``a``, ``H`` and ``rho`` may be sparse."""
         a, s, H, rho, N, miss = units
-        if hasattr(H, "toarray") and H.shape[1] <= MAX_COVARIANCE_CLASSES:  # of few classes sparse products are slower
+        if (
+            hasattr(H, "toarray") and H.shape[1] <= MAX_COVARIANCE_CLASSES
+        ):  # of few classes sparse products are slower
             a, H, rho = (part.toarray() for part in (a, H, rho))
         m = np.ones(len(N)) if times is None else times
         sH = H * s[:, None]
@@ -133,7 +148,9 @@ class Moments:
         own = P[rows, codes].astype(np.float64)
         away = 1 - own
         even = bool((w == 1).all())
-        single = k >= SINGLE_CLASSES and w.min(where=w > 0, initial=np.inf) > SINGLE_WEIGHTS * w.max()
+        single = (
+            k >= SINGLE_CLASSES and w.min(where=w > 0, initial=np.inf) > SINGLE_WEIGHTS * w.max()
+        )
         if single:
             self._rounding = SINGLE_ROUNDING
         r = np.negative(P, dtype=np.float32 if single else np.float64, casting="same_kind")
@@ -174,7 +191,9 @@ class Moments:
         diagonal(self.Z_rho)[:] += by_class(w**2)
         self._add_sizes(w, e, w * (P.argmax(axis=1) != codes), np.ones(n))
 
-    def add_rows(self, P: Array, codes: IntArray | None, w: FloatArray, ratio: FloatArray | None = None) -> None:
+    def add_rows(
+        self, P: Array, codes: IntArray | None, w: FloatArray, ratio: FloatArray | None = None
+    ) -> None:
         """Add rows with or without labels, block by block; ``ratio`` as for :func:`shift_rows`."""
         for block in row_blocks(*P.shape):
             rows = P[block] if ratio is None else shift_rows(P[block], ratio)
@@ -190,15 +209,24 @@ class Moments:
         rows, first = max(BLOCK_NUMBERS // units.H.shape[1] ** 2, 1), 0
         while first < len(starts) - 1:
             # As many whole groups as fit the working memory, at least one.
-            last = max(first + 1, int(np.searchsorted(starts, starts[first] + rows, side="right")) - 1)
-            own, edges = units.take(order[starts[first] : starts[last]]), starts[first:last] - starts[first]
-            a, rho, N, miss = (np.add.reduceat(part, edges) for part in (own.a, own.rho, own.N, own.miss))
+            last = max(
+                first + 1, int(np.searchsorted(starts, starts[first] + rows, side="right")) - 1
+            )
+            own, edges = (
+                units.take(order[starts[first] : starts[last]]),
+                starts[first:last] - starts[first],
+            )
+            a, rho, N, miss = (
+                np.add.reduceat(part, edges) for part in (own.a, own.rho, own.N, own.miss)
+            )
             if last == first + 1:  # its rows may be too many for a matrix each
                 Z = ((own.s[:, None] * own.H).T @ own.H)[None]
             else:
                 Z = np.add.reduceat(np.einsum("n,ni,nj->nij", own.s, own.H, own.H), edges)
             np.einsum("gii->gi", Z)[:] += a
-            self._gather(Z=Z.sum(axis=0), Z2=(Z**2).sum(axis=0), Z_rho=np.einsum("gij,gi->ij", Z, rho))
+            self._gather(
+                Z=Z.sum(axis=0), Z2=(Z**2).sum(axis=0), Z_rho=np.einsum("gij,gi->ij", Z, rho)
+            )
             self._gather(rho=rho.sum(axis=0), rho2=(rho**2).sum(axis=0))
             self._add_sizes(N, N - np.einsum("gii->g", Z), miss, np.ones(len(N)))
             if self._pairs is not None:
@@ -207,7 +235,9 @@ class Moments:
             first = last
 
     def _add_sizes(self, N: FloatArray, e: FloatArray, miss: FloatArray, m: FloatArray) -> None:
-        self._gather(units=m.sum(), size=m @ N, size2=m @ N**2, error2=m @ e**2, error_size=m @ (e * N))
+        self._gather(
+            units=m.sum(), size=m @ N, size2=m @ N**2, error2=m @ e**2, error_size=m @ (e * N)
+        )
         self._gather(miss=m @ miss, miss2=m @ miss**2, miss_size=m @ (miss * N))
 
     def _add_triangle(self, s: FloatArray, H: Array, a: FloatArray, N: FloatArray) -> None:
@@ -277,7 +307,9 @@ def diagonal(A: FloatArray) -> FloatArray:
     return np.einsum("ii->i", A)
 
 
-def row_units(P: FloatArray, codes: IntArray | None, votes: FloatArray | None, w: FloatArray) -> Units:
+def row_units(
+    P: FloatArray, codes: IntArray | None, votes: FloatArray | None, w: FloatArray
+) -> Units:
     """Every row as a unit: of a label (one vote), of votes, or of posteriors alone."""
     if codes is not None:
         votes = np.eye(P.shape[1])[codes]
@@ -291,4 +323,6 @@ def row_units(P: FloatArray, codes: IntArray | None, votes: FloatArray | None, w
     paired, pairs = v > 1, w / np.maximum(v * (v - 1), 1)
     a = np.where(paired, -pairs, w)[:, None] * votes
     H, s = np.where(paired[:, None], votes, votes - P), np.where(paired, pairs, -w)
-    return Units(a, s, H, w[:, None] * share, w, w * (1 - share[np.arange(len(P)), P.argmax(axis=1)]))
+    return Units(
+        a, s, H, w[:, None] * share, w, w * (1 - share[np.arange(len(P)), P.argmax(axis=1)])
+    )

@@ -15,8 +15,12 @@ from collidescope._checks import Array, ArrayLike, FloatArray, Given
 from collidescope.equations.bounds import condition_number
 
 MAX_STEPS = 30  #: of the solver, per class; one per class is usual, and scipy gives up after three
-SMALLEST_RIDGE = 1e-12  #: what is always added to the diagonal of SᵀS, whose trace is between 1 and K
-SAME_PRIORS = 1e-12  #: priors that agree to rounding need no shift, a costly pass with a thousand classes
+SMALLEST_RIDGE = (
+    1e-12  #: what is always added to the diagonal of SᵀS, whose trace is between 1 and K
+)
+SAME_PRIORS = (
+    1e-12  #: priors that agree to rounding need no shift, a costly pass with a thousand classes
+)
 SINGULAR = 1e14  #: above this κ∞(S) the inverse has lost every digit of a float64 q
 
 
@@ -86,7 +90,9 @@ def shift_priors(P: ArrayLike, old: ArrayLike, new: ArrayLike) -> FloatArray:
     """
     posteriors = check.check_posteriors(P)
     k = posteriors.shape[1]
-    return shift_rows(posteriors, check.check_priors(new, k, "new") / check.check_priors(old, k, "old"))
+    return shift_rows(
+        posteriors, check.check_priors(new, k, "new") / check.check_priors(old, k, "old")
+    )
 
 
 def shift_rows(P: Array, ratio: FloatArray) -> Array:

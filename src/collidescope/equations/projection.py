@@ -41,7 +41,9 @@ class Projection:
     joint: FloatArray  #: (K, K) B: symmetric, non-negative, rows sum to the priors, PSD up to ``AGREEMENT``
     moved: float  #: largest change of an entry of S = diag(1/π) B; zero when the estimate was feasible already
     iterations: int
-    converged: bool  #: False when the limit on steps came before the two sets agreed to ``AGREEMENT``
+    converged: (
+        bool  #: False when the limit on steps came before the two sets agreed to ``AGREEMENT``
+    )
     min_eigenvalue: float  #: of C before the projection: negative when the estimate was not positive semi-definite
 
 
@@ -64,7 +66,9 @@ def project(B: ArrayLike, priors: ArrayLike) -> Projection:
     iterations, converged = 0, bool(C.min() >= -ROUNDING)
     multiplier = ahead = np.zeros(1)  # Y, and the point beyond it from which the next step is taken
     momentum, spent = 1.0, _operations(min_eigenvalue, len(v))
-    while not converged and iterations < MAX_ITERATIONS and (spent < MAX_OPERATIONS or not iterations):
+    while (
+        not converged and iterations < MAX_ITERATIONS and (spent < MAX_OPERATIONS or not iterations)
+    ):
         iterations += 1
         stepped = np.maximum(ahead - C, 0.0)
         # ahead - stepped is the gradient, and a move along it goes uphill: momentum restarts (O'Donoghue, Candès, 2015)
@@ -77,7 +81,9 @@ def project(B: ArrayLike, priors: ArrayLike) -> Projection:
         C, lowest = _onto_spectral(start + ahead, v)
         spent += _operations(lowest, len(v))
         converged = bool(np.abs(np.maximum(ahead - C, 0.0) - ahead).max() <= AGREEMENT)
-    C = np.maximum((C + C.T) / 2, 0.0)  # products of a matrix with itself are symmetric up to rounding only
+    C = np.maximum(
+        (C + C.T) / 2, 0.0
+    )  # products of a matrix with itself are symmetric up to rounding only
     if converged:
         C[multiplier >= C] = 0.0  # what a multiplier holds at zero, exactly
     C *= v[:, None] * v

@@ -84,16 +84,27 @@ def recover(
     k = len(gramian)
     shares = np.full(k, 1 / k) if priors is None else check.check_priors(priors, k)
     check.check_choice(method, ["root", "gradient"], "method")
-    for value, name in ((penalty, "penalty"), (learning_rate, "learning_rate"), (tolerance, "tolerance")):
+    for value, name in (
+        (penalty, "penalty"),
+        (learning_rate, "learning_rate"),
+        (tolerance, "tolerance"),
+    ):
         check.check_between(value, 0, np.inf, name)
     check.check_count(max_iter, "max_iter")
     gramian = (gramian + gramian.T) / 2
     if method == "root":
         S, moved, converged, steps, status = _root(gramian, shares)
     else:
-        S, moved, converged, steps, status = _gradient(gramian, penalty, learning_rate, tolerance, max_iter)
-    residual, lowest = float(np.linalg.norm(S @ S.T - gramian)), float(np.linalg.eigvalsh(gramian)[0])
-    return Recovery(S, shares, method, residual, moved, lowest, condition_number(S), converged, steps, status)
+        S, moved, converged, steps, status = _gradient(
+            gramian, penalty, learning_rate, tolerance, max_iter
+        )
+    residual, lowest = (
+        float(np.linalg.norm(S @ S.T - gramian)),
+        float(np.linalg.eigvalsh(gramian)[0]),
+    )
+    return Recovery(
+        S, shares, method, residual, moved, lowest, condition_number(S), converged, steps, status
+    )
 
 
 def _root(G: FloatArray, priors: FloatArray) -> tuple[FloatArray, float, bool, int, str]:

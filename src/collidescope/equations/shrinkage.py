@@ -29,7 +29,9 @@ BIAS_MARGIN = 2.5
 FEWEST_ENTRIES = 25
 
 
-def shrunk_joint(moments: Moments, priors: FloatArray, pber: float) -> tuple[FloatArray | None, float]:
+def shrunk_joint(
+    moments: Moments, priors: FloatArray, pber: float
+) -> tuple[FloatArray | None, float]:
     """(B, w) from the sums of labelled rows at ``priors`` and the one-step PBER; B is None where w = 1."""
     # No more entries than these can be independent, so one_step_share would say 1 too.
     if n_pairs(len(priors)) < FEWEST_ENTRIES:
@@ -85,7 +87,9 @@ def one_step_share(difference: FloatArray, variance: FloatArray, priors: FloatAr
     free = total**2 / max(float((noise**2).sum()), np.finfo(float).tiny) / 2
     if free < FEWEST_ENTRIES:
         return 1.0
-    bias = max(float((difference**2 / scale).sum()) - total + BIAS_MARGIN * total * np.sqrt(2 / free), 0.0)
+    bias = max(
+        float((difference**2 / scale).sum()) - total + BIAS_MARGIN * total * np.sqrt(2 / free), 0.0
+    )
     return float(bias / (bias + total))
 
 

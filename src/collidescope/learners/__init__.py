@@ -11,20 +11,36 @@ from typing import Any
 from collidescope.learners.base import Foreign, Member
 
 #: Larger boosted trees with large leaves and nothing random, of few features: rules that hold exactly are learned so.
-_PLAIN = {"kinds": ({"num_leaves": 31, "max_depth": 12, "lambda_l2": 0.0},), "leaf_share": 0.2, "leaf_rows": (5, 20)}
+_PLAIN = {
+    "kinds": ({"num_leaves": 31, "max_depth": 12, "lambda_l2": 0.0},),
+    "leaf_share": 0.2,
+    "leaf_rows": (5, 20),
+}
 #: Every member: its module and class, and where it differs from the defaults of that class.
 MEMBERS: dict[str, tuple[str, dict[str, Any]]] = {
     "priors": ("softmax.Priors", {}),
     "linear": ("softmax.Softmax", {}),
     "linear-smooth": ("softmax.Softmax", {"per_feature": True}),  # for noisy labels of wide rows
-    "linear-sparse": ("softmax.Softmax", {"penalty": 1.0, "sparse": True}),  # of many features few matter
-    "linear-axis": ("softmax.Softmax", {"penalty": 1.0, "rank": 1}),  # classes along one direction of the features
-    "linear-trace": ("softmax.Softmax", {"penalty": 3.0, "rank": 10**6}),  # along as few as they need
+    "linear-sparse": (
+        "softmax.Softmax",
+        {"penalty": 1.0, "sparse": True},
+    ),  # of many features few matter
+    "linear-axis": (
+        "softmax.Softmax",
+        {"penalty": 1.0, "rank": 1},
+    ),  # classes along one direction of the features
+    "linear-trace": (
+        "softmax.Softmax",
+        {"penalty": 3.0, "rank": 10**6},
+    ),  # along as few as they need
     "ranked": ("softmax.Additive", {"steps": False}),  # for skewed features
     "additive": ("softmax.Additive", {}),
     "additive-sparse": ("softmax.Additive", {"penalty": 1.0, "sparse": True}),
     "quadratic": ("softmax.Softmax", {"penalty": 1.0, "quadratic": True, "sparse": True}),
-    "quadratic-smooth": ("softmax.Softmax", {"penalty": 10.0, "quadratic": True}),  # for few rows per product
+    "quadratic-smooth": (
+        "softmax.Softmax",
+        {"penalty": 10.0, "quadratic": True},
+    ),  # for few rows per product
     "gaussian": ("gaussian.Gaussian", {}),
     "gaussian-independent": ("gaussian.Gaussian", {"independent": True}),  # naive Bayes
     "histograms": ("independent.Histograms", {}),  # naive Bayes, for features with few values
@@ -35,12 +51,20 @@ MEMBERS: dict[str, tuple[str, dict[str, Any]]] = {
     "trees": ("trees.Boosting", {}),
     "trees-plain": ("trees.Boosting", {"most_features": 300} | _PLAIN),
     "smooth": ("smooth.Smooth", {}),
-    "smooth-small": ("smooth.Smooth", {"hidden": 16, "penalty": 3.0}),  # for labels with little noise
+    "smooth-small": (
+        "smooth.Smooth",
+        {"hidden": 16, "penalty": 3.0},
+    ),  # for labels with little noise
     "network": ("network.Network", {}),
     "convolution": ("images.Convolution", {}),
 }
 #: What members need beside scikit-learn.
-_PACKAGES = {"trees": "lightgbm", "trees-plain": "lightgbm", "network": "torch", "convolution": "torch"}
+_PACKAGES = {
+    "trees": "lightgbm",
+    "trees-plain": "lightgbm",
+    "network": "torch",
+    "convolution": "torch",
+}
 MOST_PIXELS = 12_000_000  #: pixels of all images beyond which only the convolution learns: flat rows take too long
 QUICK = ("priors", "linear", "forest", "trees")  #: members of a quick look
 
@@ -58,10 +82,14 @@ def recipe(entry: Any, factory: Any = None) -> Member:
         raise ValueError(f"members must be {known}, got {entry!r}")
     if not _installed(entry):
         package = _PACKAGES[entry]
-        raise ImportError(f"the member {entry!r} needs {package}: pip install 'collidescope[{package}]'")
+        raise ImportError(
+            f"the member {entry!r} needs {package}: pip install 'collidescope[{package}]'"
+        )
     place, settings = (MEMBERS | custom)[entry]
     module, cls = place.split(".")
-    member: Member = getattr(import_module(f"collidescope.learners.{module}"), cls)(entry, **settings)
+    member: Member = getattr(import_module(f"collidescope.learners.{module}"), cls)(
+        entry, **settings
+    )
     return member
 
 
@@ -84,7 +112,12 @@ def members_for(n: int, d: int, k: int, images: bool = False) -> tuple[str, ...]
 
 
 def recipes_for(
-    members: str | Sequence[Any], factory: Any, n: int, shape: tuple[int, ...], k: int, in_memory: bool = True
+    members: str | Sequence[Any],
+    factory: Any,
+    n: int,
+    shape: tuple[int, ...],
+    k: int,
+    in_memory: bool = True,
 ) -> list[Member]:
     """The members that a fit trains: those that its user names, or those that suit n rows of this shape.
 
@@ -100,7 +133,9 @@ def recipes_for(
     if isinstance(members, str):
         if members not in ("auto", "quick"):
             hint = f"for one model alone write [{members!r}]"
-            raise ValueError(f"members must be 'auto', 'quick' or a list of models, got {members!r}: {hint}")
+            raise ValueError(
+                f"members must be 'auto', 'quick' or a list of models, got {members!r}: {hint}"
+            )
         suited = members_for(n, math.prod(shape), k, len(shape) > 1) if in_memory else ["network"]
         chosen = [name for name in suited if members == "auto" or name in QUICK or not in_memory]
     if not isinstance(chosen, Sequence):
@@ -110,5 +145,7 @@ def recipes_for(
     if not recipes or len(set(names)) < len(names):
         raise ValueError(f"members must name at least one model, and none twice, got {names}")
     if len(shape) == 1 and (wrong := [member.name for member in recipes if member.images]):
-        raise ValueError(f"member {wrong[0]!r} needs images, X of shape (n, h, w) or more, got rows of shape {shape}")
+        raise ValueError(
+            f"member {wrong[0]!r} needs images, X of shape (n, h, w) or more, got rows of shape {shape}"
+        )
     return recipes

@@ -29,12 +29,20 @@ from collidescope._threads import one_thread
 
 Float32 = npt.NDArray[np.float32]
 
-LOG_FLOOR = -20.0  #: log posteriors are not lower: float32 rounding is all that lies below, and pools must add them
-LARGEST_INPUT = 8.0  #: scales, where products or squares of inputs are taken: one outlier would rule the fit
-LARGEST_NUMBER = 1e9  #: learned numbers are far below; larger ones from a file would overflow float32 soon
+LOG_FLOOR = (
+    -20.0
+)  #: log posteriors are not lower: float32 rounding is all that lies below, and pools must add them
+LARGEST_INPUT = (
+    8.0  #: scales, where products or squares of inputs are taken: one outlier would rule the fit
+)
+LARGEST_NUMBER = (
+    1e9  #: learned numbers are far below; larger ones from a file would overflow float32 soon
+)
 #: Rows that tell the standard deviations of features; factors that differ by less are the same; and the largest.
 SCALE_ROWS, SAME_SCALE, LARGEST_SCALE = 20_000, 0.1, 1e4
-PRIOR_SHARE = 1e-3  #: rows' worth of the priors in every posterior of a classifier: no logarithm of zero
+PRIOR_SHARE = (
+    1e-3  #: rows' worth of the priors in every posterior of a classifier: no logarithm of zero
+)
 BLOCK_NUMBERS = 8_000_000  #: numbers in a block of intermediate results (32 MB in float32)
 
 
@@ -46,7 +54,9 @@ class Task:
     codes: IntArray  #: n class numbers 0 … K-1; every class occurs
     n_classes: int
     sample_weight: FloatArray | None = None  #: n weights with mean 1
-    groups: IntArray | None = None  #: n group numbers; rows of one stay on one side of a member's splits
+    groups: IntArray | None = (
+        None  #: n group numbers; rows of one stay on one side of a member's splits
+    )
     #: Scales before standardising, in units of their median: ``X * spread`` has a common unit, as distances may prefer.
     spread: FloatArray | None = None
     seed: int = 0
@@ -59,7 +69,11 @@ class Task:
 
     @property
     def weights(self) -> FloatArray:
-        return np.ones(len(self.codes)) if self.sample_weight is None else np.asarray(self.sample_weight, np.float64)
+        return (
+            np.ones(len(self.codes))
+            if self.sample_weight is None
+            else np.asarray(self.sample_weight, np.float64)
+        )
 
     @property
     def priors(self) -> FloatArray:
@@ -86,9 +100,14 @@ class Task:
         for factors in found:
             varies = factors[(factors > 0) & (sd > 0)]
             # factors that agree but for a common one give the same neighbours
-            same = any(np.ptp(factors[sd > 0] / np.maximum(other[sd > 0], 1e-6)) < SAME_SCALE for other in kept)
+            same = any(
+                np.ptp(factors[sd > 0] / np.maximum(other[sd > 0], 1e-6)) < SAME_SCALE
+                for other in kept
+            )
             if len(varies) and not same:
-                kept.append(np.clip(factors / np.median(varies), 0, LARGEST_SCALE).astype(np.float32))
+                kept.append(
+                    np.clip(factors / np.median(varies), 0, LARGEST_SCALE).astype(np.float32)
+                )
         return kept or [np.ones(len(sd), dtype=np.float32)]
 
     def inner_parts(self, n_parts: int, seed: int) -> IntArray:
@@ -101,8 +120,12 @@ class Task:
             from sklearn.model_selection import StratifiedGroupKFold
 
             if (n_groups := len(np.unique(self.groups))) > 1:
-                folds = StratifiedGroupKFold(min(n_parts, n_groups), shuffle=True, random_state=seed % 2**32)
-                for number, (_, held_out) in enumerate(folds.split(codes, np.zeros(len(codes)), self.groups)):
+                folds = StratifiedGroupKFold(
+                    min(n_parts, n_groups), shuffle=True, random_state=seed % 2**32
+                )
+                for number, (_, held_out) in enumerate(
+                    folds.split(codes, np.zeros(len(codes)), self.groups)
+                ):
                     part[held_out] = number
             return part
         dealt = np.flatnonzero(np.bincount(codes, minlength=self.n_classes)[codes] > 1)
@@ -204,10 +227,16 @@ class ArrayMember(Member):
         sizes = self.known_sizes(d, n_classes)
         for name, (form, *limits) in self.stored().items():
             if limits:
-                setattr(self, name, type(form)(check_between(tree[name], form, limits[0], name, closed=True)))
+                setattr(
+                    self,
+                    name,
+                    type(form)(check_between(tree[name], form, limits[0], name, closed=True)),
+                )
                 continue
             dtypes, *letters = form.split()
-            wanted = tuple(sizes.get(letter) if letter.isalpha() else int(letter) for letter in letters)
+            wanted = tuple(
+                sizes.get(letter) if letter.isalpha() else int(letter) for letter in letters
+            )
             setattr(self, name, checked(tree, name, dtypes.split("|"), wanted))
             sizes |= dict(zip(letters, tree[name].shape, strict=True))
         self.check(d, n_classes)
@@ -239,9 +268,13 @@ class Foreign(Member):
 
     def log_posteriors(self, X: Any) -> FloatArray:
         p = np.zeros((len(X), len(self.priors)))
-        p[:, np.asarray(self.fitted.classes_, dtype=np.intp)] = self.fitted.predict_proba(np.asarray(X))
+        p[:, np.asarray(self.fitted.classes_, dtype=np.intp)] = self.fitted.predict_proba(
+            np.asarray(X)
+        )
         if not np.isfinite(p).all():
-            raise ValueError(f"member {self.name!r} gives posteriors that are not finite: leave it out of members")
+            raise ValueError(
+                f"member {self.name!r} gives posteriors that are not finite: leave it out of members"
+            )
         p = (p + PRIOR_SHARE * self.priors) / (p.sum(axis=1, keepdims=True) + PRIOR_SHARE)
         return np.asarray(np.maximum(np.log(p), LOG_FLOOR))
 
@@ -272,14 +305,24 @@ def by_blocks(score: Callable[[Float32], FloatArray], X: Any, row_numbers: float
     return np.concatenate([score(np.asarray(X[rows], dtype=np.float32)) for rows in parts])
 
 
-def checked(tree: Tree, name: str, dtypes: Sequence[Any], shape: tuple[int | None, ...]) -> npt.NDArray[Any]:
+def checked(
+    tree: Tree, name: str, dtypes: Sequence[Any], shape: tuple[int | None, ...]
+) -> npt.NDArray[Any]:
     """The array ``name`` of an export, refused unless dtype, shape (None: any length) and numbers are as expected."""
     array = tree[name]
-    if not isinstance(array, np.ndarray) or array.dtype not in [np.dtype(dtype) for dtype in dtypes]:
-        raise ValueError(f"{name} must be an array of dtype {' or '.join(np.dtype(t).name for t in dtypes)}")
-    if array.ndim != len(shape) or any(want not in (None, got) for want, got in zip(shape, array.shape, strict=True)):
+    if not isinstance(array, np.ndarray) or array.dtype not in [
+        np.dtype(dtype) for dtype in dtypes
+    ]:
+        raise ValueError(
+            f"{name} must be an array of dtype {' or '.join(np.dtype(t).name for t in dtypes)}"
+        )
+    if array.ndim != len(shape) or any(
+        want not in (None, got) for want, got in zip(shape, array.shape, strict=True)
+    ):
         raise ValueError(f"{name} must have shape {shape}, got {array.shape}")
     # nan is below nothing; half precision is widened, or the bound itself would become infinite there
-    if array.dtype.kind == "f" and not bool((np.abs(array, dtype=np.result_type(array, "f4")) <= LARGEST_NUMBER).all()):
+    if array.dtype.kind == "f" and not bool(
+        (np.abs(array, dtype=np.result_type(array, "f4")) <= LARGEST_NUMBER).all()
+    ):
         raise ValueError(f"{name} must hold finite numbers of at most {LARGEST_NUMBER:g}")
     return array

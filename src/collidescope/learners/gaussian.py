@@ -17,11 +17,22 @@ from typing import Annotated
 import numpy as np
 from scipy.special import gammaln, multigammaln
 
-from collidescope.learners.base import LARGEST_INPUT, ArrayMember, Float32, FloatArray, Task, log_softmax
+from collidescope.learners.base import (
+    LARGEST_INPUT,
+    ArrayMember,
+    Float32,
+    FloatArray,
+    Task,
+    log_softmax,
+)
 
-DEGREES = tuple(10.0**e for e in (0, 0.5, 1, 1.5, 2, 2.5, 3, 4))  #: ν - p - 1: with less there is no mean of Σ_c
+DEGREES = tuple(
+    10.0**e for e in (0, 0.5, 1, 1.5, 2, 2.5, 3, 4)
+)  #: ν - p - 1: with less there is no mean of Σ_c
 STRENGTHS = (0.01, 0.1, 1.0, 10.0)  #: κ, in rows
-SMALLEST_VARIANCE = 1e-4  #: within classes, of a feature that varies by 1: what never varied in a class still may
+SMALLEST_VARIANCE = (
+    1e-4  #: within classes, of a feature that varies by 1: what never varied in a class still may
+)
 SMALLEST_SD = 1e-3  #: of a feature over all rows: nothing is divided by rounding noise
 MOST_ROWS = 30_000  #: rows that it learns from
 #: Numbers in all covariances, which every row is multiplied by; of independent features it takes as many logarithms.
@@ -55,11 +66,15 @@ class Gaussian(ArrayMember):
         sd = X.clip(-LARGEST_INPUT, LARGEST_INPUT).std(axis=0, dtype=np.float64)
         self.scale = (1 / np.maximum(sd, SMALLEST_SD)).astype(np.float32)
         x, n = self._scaled(X), np.bincount(codes, w, minlength=K).astype(np.float64)[:, None]
-        rows = np.split(np.argsort(codes, kind="stable"), np.cumsum(np.bincount(codes, minlength=K))[:-1])
+        rows = np.split(
+            np.argsort(codes, kind="stable"), np.cumsum(np.bincount(codes, minlength=K))[:-1]
+        )
         # A class of which no row was drawn has n = 0: mean 0, and no weight in what follows.
         own, m = np.stack([w[c] @ x[c] for c in rows]) / np.maximum(n, SMALLEST_SD), w @ x / w.sum()
         # (B, p, n): A_c, (B, p, p), is then one product for all blocks.
-        deviations = ((x - own[codes]) * np.sqrt(w)[:, None]).reshape(len(x), B, p).transpose(1, 2, 0)
+        deviations = (
+            ((x - own[codes]) * np.sqrt(w)[:, None]).reshape(len(x), B, p).transpose(1, 2, 0)
+        )
         A = np.stack([deviations[..., c] @ deviations[..., c].transpose(0, 2, 1) for c in rows])
         away = (own - m).reshape(K, B, p)
         kappa, nu, scatter = _posterior(A, away[..., None] * away[..., None, :], n[:, 0], w.sum())
@@ -67,12 +82,18 @@ class Gaussian(ArrayMember):
         # degrees of freedom and the scale matrix scatter · (κ + n + 1) / ((κ + n) df).
         self.mean, self.degrees = (n * own + kappa * m) / (n + kappa), n[:, 0] + nu - p + 1
         strength = n[:, 0] + kappa
-        lower = np.linalg.cholesky(scatter * ((strength + 1) / (strength * self.degrees))[:, None, None, None])
+        lower = np.linalg.cholesky(
+            scatter * ((strength + 1) / (strength * self.degrees))[:, None, None, None]
+        )
         # F = L⁻ᵀ: ‖(x - μ)ᵀ F‖² is the squared Mahalanobis distance, Σ log L_ii half of log det.
         self.factor = np.linalg.inv(lower).transpose(0, 1, 3, 2)
         volume = np.log(np.einsum("cbii->cbi", lower)).sum(axis=(1, 2))
         # t at its mean, without π^(-p/2), which all classes share.
-        at_mean = gammaln((self.degrees + p) / 2) - gammaln(self.degrees / 2) - 0.5 * p * np.log(self.degrees)
+        at_mean = (
+            gammaln((self.degrees + p) / 2)
+            - gammaln(self.degrees / 2)
+            - 0.5 * p * np.log(self.degrees)
+        )
         self.constant = np.log(task.priors) + B * at_mean - volume
 
     def _scaled(self, x: Float32) -> FloatArray:
@@ -96,7 +117,9 @@ class Gaussian(ArrayMember):
             raise ValueError("degrees must be above 0")
 
 
-def _posterior(A: FloatArray, shifts: FloatArray, n: FloatArray, total: float) -> tuple[float, float, FloatArray]:
+def _posterior(
+    A: FloatArray, shifts: FloatArray, n: FloatArray, total: float
+) -> tuple[float, float, FloatArray]:
     """κ and ν of the highest marginal likelihood, and with them the posterior scatter of every class, (K, B, p, p).
 
     ``shifts`` are the outer products of x̄_c - m, ``n`` the rows of the classes and ``total`` of them all.

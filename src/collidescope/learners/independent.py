@@ -18,7 +18,9 @@ from scipy.special import gammaln
 from collidescope._checks import IntArray
 from collidescope.learners.base import ArrayMember, Float32, FloatArray, Task, log_softmax
 
-BINS = 12  #: of a histogram, with as many rows in each; a feature with fewer values has one for each
+BINS = (
+    12  #: of a histogram, with as many rows in each; a feature with fewer values has one for each
+)
 ALPHAS = tuple(10.0 ** (e / 2) for e in range(-1, 13))  #: pseudo-counts of a class that are tried
 PSEUDO_COUNT = 0.1  #: of all classes, in every bin and of every feature: no logarithm of zero
 MOST_ROWS, MOST_NUMBERS = 30_000, 30_000_000  #: rows, and numbers in them, that they learn from
@@ -40,14 +42,22 @@ class Histograms(ArrayMember):
 
     def learn(self, task: Task) -> None:
         X, codes, w = task.sample(MOST_ROWS, MOST_NUMBERS)
-        self.log_priors, self.edges = np.log(task.priors), np.stack([_edges(column) for column in X.T], axis=1)
+        self.log_priors, self.edges = (
+            np.log(task.priors),
+            np.stack([_edges(column) for column in X.T], axis=1),
+        )
         sizes = BINS, task.n_classes
-        N = [np.bincount(np.ravel_multi_index((bins, codes), sizes), w, np.prod(sizes)) for bins in self._bins(X)]
+        N = [
+            np.bincount(np.ravel_multi_index((bins, codes), sizes), w, np.prod(sizes))
+            for bins in self._bins(X)
+        ]
         self.logs = _log_shares(np.reshape(N, (-1, *sizes)))
 
     def _bins(self, x: Float32) -> Iterator[IntArray]:
         """The bin of every row, feature by feature."""
-        return (np.searchsorted(edges, column) for edges, column in zip(self.edges.T, x.T, strict=True))
+        return (
+            np.searchsorted(edges, column) for edges, column in zip(self.edges.T, x.T, strict=True)
+        )
 
     @property
     def row_numbers(self) -> int:
@@ -87,7 +97,9 @@ class Counts(ArrayMember):
         if np.abs(counts - np.rint(counts)).mean() < WHOLE:
             N = counts.T.astype(np.float64) @ (np.eye(task.n_classes)[codes] * w[:, None])
             self.weight = _log_shares(N[None])[0]
-            self.weight -= self.weight.mean(axis=1, keepdims=True)  # changes no posterior, rounds less
+            self.weight -= self.weight.mean(
+                axis=1, keepdims=True
+            )  # changes no posterior, rounds less
 
     def _counts(self, x: Float32) -> Float32:
         return np.asarray(np.maximum(x - self.lowest, 0) * self.per_unit, dtype=np.float32)
@@ -118,7 +130,10 @@ def _log_shares(N: FloatArray) -> Float32:
 
     def likelihood(alpha: float) -> float:
         # Dirichlet-multinomial, without the coefficients, in which α does not occur.
-        parts = (gammaln(N + alpha * m) - gammaln(alpha * m)).sum(), (gammaln(alpha) - gammaln(total + alpha)).sum()
+        parts = (
+            (gammaln(N + alpha * m) - gammaln(alpha * m)).sum(),
+            (gammaln(alpha) - gammaln(total + alpha)).sum(),
+        )
         return float(sum(parts))
 
     alpha = max(ALPHAS, key=likelihood)

@@ -17,16 +17,35 @@ from scipy.linalg import eigh
 from collidescope.learners.base import ArrayMember, Float32, FloatArray, Task, log_softmax
 from collidescope.learners.pool import likeliest
 
-GAMMAS = (0.25, 1.0, 4.0, 16.0)  #: γ in units of one over the median squared distance between two rows
+GAMMAS = (
+    0.25,
+    1.0,
+    4.0,
+    16.0,
+)  #: γ in units of one over the median squared distance between two rows
 #: λ, in units of the mean eigenvalue's scale (1 on the diagonal of the kernel matrix).
 PENALTIES = tuple(10.0**e for e in (-3, -2, -1.5, -1, -0.5, 0, 0.5, 1, 2))
 #: Landmarks at the end, and while γ and the scale are chosen; rows that take part at all.
-FEWEST_LANDMARKS, MOST_LANDMARKS, CHOOSING_LANDMARKS, MOST_ROWS, CHOOSING_ROWS = 700, 1_500, 300, 30_000, 2_000
+FEWEST_LANDMARKS, MOST_LANDMARKS, CHOOSING_LANDMARKS, MOST_ROWS, CHOOSING_ROWS = (
+    700,
+    1_500,
+    300,
+    30_000,
+    2_000,
+)
 MOST_VALUES = 6_000_000  #: kernel values (rows × landmarks) beyond which there are fewer landmarks
-CONSTANT = np.float32(1.0)  #: added to the kernel as an intercept: what holds far from every landmark
-RANK_TOLERANCE = 1e-6  #: eigenvalues of the kernel matrix below this share of the largest are rounding
-SMALLEST_SLACK = np.float32(1e-4)  #: 1 - h, the part of a score that is not the row's own doing, is at least this
-SMALLEST_SCORE = np.float32(0.02)  #: scores are about this uncertain: below it their logarithm says nothing
+CONSTANT = np.float32(
+    1.0
+)  #: added to the kernel as an intercept: what holds far from every landmark
+RANK_TOLERANCE = (
+    1e-6  #: eigenvalues of the kernel matrix below this share of the largest are rounding
+)
+SMALLEST_SLACK = np.float32(
+    1e-4
+)  #: 1 - h, the part of a score that is not the row's own doing, is at least this
+SMALLEST_SCORE = np.float32(
+    0.02
+)  #: scores are about this uncertain: below it their logarithm says nothing
 LARGEST_CALIBRATION = 50.0  #: weight of the scores in the log posteriors
 
 
@@ -46,7 +65,10 @@ class Kernel(ArrayMember):
         w, priors = task.weights, task.priors
         self.log_priors = np.log(priors).astype(np.float32)
         order = np.random.default_rng(task.seed).permutation(np.flatnonzero(w > 0))[:MOST_ROWS]
-        X, w = np.asarray(task.X[order], dtype=np.float32), w[order].astype(np.float32)  # landmarks are the first
+        X, w = (
+            np.asarray(task.X[order], dtype=np.float32),
+            w[order].astype(np.float32),
+        )  # landmarks are the first
         Y = np.eye(task.n_classes, dtype=np.float32)[task.codes[order]] - priors.astype(np.float32)
         best, few = np.inf, slice(CHOOSING_ROWS)
         for spread in task.scales():
@@ -80,11 +102,15 @@ class Kernel(ArrayMember):
     def _evidence(self, f: Float32) -> Float32:
         """What log posteriors are made of, (3, n, K): scores, their logarithms, and the log priors."""
         f = f + np.exp(self.log_priors)
-        return np.stack([f, np.log(np.maximum(f, SMALLEST_SCORE)), np.broadcast_to(self.log_priors, f.shape)])
+        return np.stack(
+            [f, np.log(np.maximum(f, SMALLEST_SCORE)), np.broadcast_to(self.log_priors, f.shape)]
+        )
 
     def check(self, n_features: int, n_classes: int) -> None:
         if not 0 < len(self.landmarks) <= MOST_LANDMARKS:
-            raise ValueError(f"a kernel machine must have 1 to {MOST_LANDMARKS} landmarks, got {len(self.landmarks)}")
+            raise ValueError(
+                f"a kernel machine must have 1 to {MOST_LANDMARKS} landmarks, got {len(self.landmarks)}"
+            )
 
 
 def _kernel(A: Float32, B: Float32, gamma: float) -> Float32:
@@ -100,7 +126,9 @@ def _kernel(A: Float32, B: Float32, gamma: float) -> Float32:
     return squares
 
 
-def _ridge(X: Float32, Y: Float32, w: Float32, gamma: float, n_landmarks: int) -> tuple[float, Float32, Float32]:
+def _ridge(
+    X: Float32, Y: Float32, w: Float32, gamma: float, n_landmarks: int
+) -> tuple[float, Float32, Float32]:
     """Mean squared leave-one-out residual, coefficients (m, K) and leave-one-out scores (n, K) of the best penalty.
 
     The first rows are landmarks. Penalties are far above float32 rounding.
@@ -112,7 +140,9 @@ def _ridge(X: Float32, Y: Float32, w: Float32, gamma: float, n_landmarks: int) -
     inverse_root = U / np.sqrt(s)
     root_w = np.sqrt(w)[:, None]
     target = Y * root_w
-    if m == len(X) and np.ptp(w) == 0:  # every row a landmark: the features' second moments are diagonal already
+    if (
+        m == len(X) and np.ptp(w) == 0
+    ):  # every row a landmark: the features' second moments are diagonal already
         e, V, A = w[0] * s, None, U * np.sqrt(w[0] * s)
     else:
         Z = (_kernel(X, X[:m], gamma) @ inverse_root) * root_w

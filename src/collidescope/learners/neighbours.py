@@ -16,8 +16,16 @@ from collidescope._checks import IntArray
 from collidescope.learners.base import ArrayMember, Float32, FloatArray, Task, log_shares, some
 
 SIZES = (2, 3, 5, 8, 12, 20, 32, 50, 80)  #: numbers of neighbours that are tried
-PRIOR_COUNTS = (0.03, 0.1, 0.3, 1.0)  #: neighbours' worth of the priors in every posterior, as tried
-MOST_ROWS, CHOOSING_ROWS = 20_000, 2_000  #: reference rows that are kept; rows that choose k and the scale
+PRIOR_COUNTS = (
+    0.03,
+    0.1,
+    0.3,
+    1.0,
+)  #: neighbours' worth of the priors in every posterior, as tried
+MOST_ROWS, CHOOSING_ROWS = (
+    20_000,
+    2_000,
+)  #: reference rows that are kept; rows that choose k and the scale
 
 
 class Neighbours(ArrayMember):
@@ -55,7 +63,9 @@ class Neighbours(ArrayMember):
         from sklearn.neighbors import NearestNeighbors
 
         self.spread, scaled = spread, self.rows.astype(np.float32) * spread
-        self._search = NearestNeighbors(algorithm="brute" if scaled.shape[1] > 12 else "kd_tree").fit(scaled)
+        self._search = NearestNeighbors(
+            algorithm="brute" if scaled.shape[1] > 12 else "kd_tree"
+        ).fit(scaled)
 
     def _neighbours(self, x: Float32, k: int) -> tuple[FloatArray, IntArray]:
         if self._search is None:  # from a file
@@ -74,13 +84,18 @@ class Neighbours(ArrayMember):
         own = index == chosen[:, None]
         own[~own.any(axis=1), -1] = True
         distance, index = (a[~own].reshape(len(chosen), -1) for a in (distance, index))
-        w, right = np.broadcast_to(self.weights, n)[chosen], (np.arange(len(chosen)), self.codes[chosen])
+        w, right = (
+            np.broadcast_to(self.weights, n)[chosen],
+            (np.arange(len(chosen)), self.codes[chosen]),
+        )
         w = w / w.sum()
         tried = []
         for k in sizes:
             counts = self._counts(distance[:, :k], index[:, :k])
             for count in PRIOR_COUNTS:
-                tried.append((float(-w @ log_shares(counts + count * self.priors)[right]), k, count))
+                tried.append(
+                    (float(-w @ log_shares(counts + count * self.priors)[right]), k, count)
+                )
         return min(tried)
 
     def _counts(self, distance: FloatArray, index: IntArray) -> FloatArray:
@@ -104,7 +119,15 @@ class Neighbours(ArrayMember):
 
     def check(self, n_features: int, n_classes: int) -> None:
         n = len(self.rows)
-        if not 0 < n <= MOST_ROWS or self.codes.max() >= n_classes or len(self.weights) not in (1, n):
-            raise ValueError(f"neighbours must have 1 to {MOST_ROWS} rows of classes below {n_classes}, with weights")
+        if (
+            not 0 < n <= MOST_ROWS
+            or self.codes.max() >= n_classes
+            or len(self.weights) not in (1, n)
+        ):
+            raise ValueError(
+                f"neighbours must have 1 to {MOST_ROWS} rows of classes below {n_classes}, with weights"
+            )
         if (self.weights < 0).any() or (self.priors <= 0).any():
-            raise ValueError("weights of neighbours must not be negative, and priors must be positive")
+            raise ValueError(
+                "weights of neighbours must not be negative, and priors must be positive"
+            )

@@ -17,7 +17,16 @@ import torch
 from torch import Tensor, nn
 
 from collidescope._threads import one_thread
-from collidescope.learners.base import BLOCK_NUMBERS, LOG_FLOOR, FloatArray, Member, Task, Tree, by_blocks, checked
+from collidescope.learners.base import (
+    BLOCK_NUMBERS,
+    LOG_FLOOR,
+    FloatArray,
+    Member,
+    Task,
+    Tree,
+    by_blocks,
+    checked,
+)
 from collidescope.training.config import TrainingConfig, check_sizes
 from collidescope.training.loop import epoch_generator, fit_loop, seeded_module
 from collidescope.training.machine import device_of, explained_errors, halved
@@ -29,7 +38,9 @@ HIDDEN = (128, 128)
 STACK, STACK_ROWS = 3, 15_000
 PATIENCE = 8  #: epochs without gain that end the training, unless ``training`` says otherwise
 PARTS = 10  #: held-out parts that a stack of one is made from
-ONE_THREAD_ROWS = 20_000  #: up to these one thread trains: waiting ones made a fit a hundred times slower
+ONE_THREAD_ROWS = (
+    20_000  #: up to these one thread trains: waiting ones made a fit a hundred times slower
+)
 LARGEST_HALF = 60_000.0
 MOST_NETWORKS, MOST_LAYERS = 100, 20  #: networks of a stack and hidden layers that a file may claim
 SCORED_ROWS = 8192  #: rows that a custom module, whose size is not known, scores at once
@@ -53,11 +64,15 @@ class TorchMember(Member):
         """Log posteriors of rows on the device of the module."""
         return torch.log_softmax(self.module(x).double(), -1)
 
-    def train(self, module: nn.Module, task: Task, splits: list[Split], config: TrainingConfig) -> None:
+    def train(
+        self, module: nn.Module, task: Task, splits: list[Split], config: TrainingConfig
+    ) -> None:
         """Train the stack ``module``, each of its networks on its own (training rows, held-out rows)."""
         y, w = labels_and_weights(task.codes, task.sample_weight, task.device)
         objective = FactorisedObjective(as_rows(task.X, task.device), y, splits, config, w)
-        run = fit_loop(module, objective, config, task.seed, task.report, task.checkpoint, self.name)
+        run = fit_loop(
+            module, objective, config, task.seed, task.report, task.checkpoint, self.name
+        )
         if run.interrupted and not run.history:
             raise KeyboardInterrupt
         self.module, self.history, self.interrupted = run.module, run.history, run.interrupted
@@ -78,9 +93,13 @@ class TorchMember(Member):
     def load(self, module: nn.Module, arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
         """Take over a module with the weights of a file."""
         try:
-            module.load_state_dict({name: torch.from_numpy(array.copy()) for name, array in arrays.items()})
+            module.load_state_dict(
+                {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
+            )
         except RuntimeError as error:
-            raise ValueError(f"the weights of member {self.name!r} do not fit it: {error}") from None
+            raise ValueError(
+                f"the weights of member {self.name!r} do not fit it: {error}"
+            ) from None
         self.module = module.eval()
         return self
 
@@ -101,7 +120,10 @@ class Network(TorchMember):
         part = task.inner_parts(M if M > 1 else PARTS, task.seed)
         number = torch.from_numpy(part).to(task.device)
         members = range(min(M, int(part.max()) + 1))
-        splits = [(torch.nonzero(number != m).flatten(), torch.nonzero(number == m).flatten()) for m in members]
+        splits = [
+            (torch.nonzero(number != m).flatten(), torch.nonzero(number == m).flatten())
+            for m in members
+        ]
         if not splits:  # no row can be held out: early stopping watches those that are trained on
             splits = [(torch.arange(n, device=task.device),) * 2]
         first = epoch_generator(task.seed, 0)
@@ -121,8 +143,15 @@ class Network(TorchMember):
         return torch.softmax(self.module(x), -1).double().mean(0).log()
 
     def export(self) -> Tree:
-        weight, bias = (p.detach().cpu().half().numpy() for p in (self.module.weight, self.module.bias))
-        return {"weight": weight, "bias": bias, "hidden_layer_sizes": list(self.hidden), "history": self.history}
+        weight, bias = (
+            p.detach().cpu().half().numpy() for p in (self.module.weight, self.module.bias)
+        )
+        return {
+            "weight": weight,
+            "bias": bias,
+            "hidden_layer_sizes": list(self.hidden),
+            "history": self.history,
+        }
 
     def restore(self, tree: Tree, shape: tuple[int, ...], n_classes: int) -> Self:
         self.hidden, self.history = check_sizes(tree["hidden_layer_sizes"]), tree["history"]
@@ -131,8 +160,13 @@ class Network(TorchMember):
         bias = checked(tree, "bias", ["f2"], (len(weight), sum(sizes[1:])))
         limits = 0 < len(weight) <= MOST_NETWORKS and len(self.hidden) <= MOST_LAYERS
         if not limits or not isinstance(self.history, list):
-            raise ValueError(f"a stack must have up to {MOST_NETWORKS} networks of {MOST_LAYERS} layers, and a history")
-        return self.load(StackedMLP(len(weight), sizes[0], n_classes, self.hidden), {"weight": weight, "bias": bias})
+            raise ValueError(
+                f"a stack must have up to {MOST_NETWORKS} networks of {MOST_LAYERS} layers, and a history"
+            )
+        return self.load(
+            StackedMLP(len(weight), sizes[0], n_classes, self.hidden),
+            {"weight": weight, "bias": bias},
+        )
 
 
 class Custom(TorchMember):
@@ -164,7 +198,11 @@ class Custom(TorchMember):
         self.shape, self.history = shape, list(tree["history"])
         state = {str(name): np.asarray(array) for name, array in tree["state"].items()}
         if tuple(tree["shape"]) != shape:
-            raise ValueError(f"rows of the custom module must have shape {shape}, got {tree['shape']}")
+            raise ValueError(
+                f"rows of the custom module must have shape {shape}, got {tree['shape']}"
+            )
         if shape[0] > max(sum(array.size for array in state.values()), MOST_CHANNELS):
-            raise ValueError(f"a module on rows of shape {shape} does not fit the weights in the file")
+            raise ValueError(
+                f"a module on rows of shape {shape} does not fit the weights in the file"
+            )
         return self.load(self._build(n_classes), state)

@@ -21,12 +21,18 @@ WEIGHT_SPREAD = 0.4  #: deviation of the weights around their prior ones: a hund
 #: Half of the prior weights are equal, half the members' chances to be the best over this many resamples of the rows:
 #: equal weights alone drown the one right model among many, chances alone miss what diversity gains.
 EQUAL_SHARE, N_RESAMPLES = 0.5, 100
-SMALLEST_WEIGHT = 0.05  #: weights below are zero: such a member is not worth its time and its place in a file
-MOST_NUMBERS = 3_000_000  #: numbers (members × rows × classes) beyond which a sample of the rows decides
+SMALLEST_WEIGHT = (
+    0.05  #: weights below are zero: such a member is not worth its time and its place in a file
+)
+MOST_NUMBERS = (
+    3_000_000  #: numbers (members × rows × classes) beyond which a sample of the rows decides
+)
 
 
 def pool_weights(
-    log_posteriors: npt.NDArray[np.floating], codes: IntArray, sample_weight: FloatArray | None = None
+    log_posteriors: npt.NDArray[np.floating],
+    codes: IntArray,
+    sample_weight: FloatArray | None = None,
 ) -> FloatArray:
     """Weights of the members, non-negative, from held-out log posteriors.
 
@@ -53,7 +59,9 @@ def pool_weights(
         # After dropping the small ones the others are fitted again: exponents set to 0 alone would flatten the pool.
         while True:
             start = prior[active] / prior[active].sum()
-            found = likeliest(centred[active], codes[rows], w, start, [(0, None)] * len(start), WEIGHT_SPREAD)
+            found = likeliest(
+                centred[active], codes[rows], w, start, [(0, None)] * len(start), WEIGHT_SPREAD
+            )
             weights[:] = 0
             weights[active] = found
             small = active & (weights < SMALLEST_WEIGHT)
@@ -83,7 +91,11 @@ def pool(log_posteriors: npt.NDArray[np.floating], weights: npt.ArrayLike) -> Fl
 
     ``log_posteriors`` are (M, n, K), or M arrays of shape (n, K); there are M ``weights``.
     """
-    total = sum(w * np.maximum(lp, LOG_FLOOR) for w, lp in zip(np.asarray(weights), log_posteriors, strict=True) if w)
+    total = sum(
+        w * np.maximum(lp, LOG_FLOOR)
+        for w, lp in zip(np.asarray(weights), log_posteriors, strict=True)
+        if w
+    )
     # log_softmax cuts at LOG_FLOOR, which leaves sums a little above 1.
     p = np.exp(log_softmax(np.asarray(total)))
     return np.asarray(p / p.sum(axis=1, keepdims=True))
@@ -102,7 +114,9 @@ def likeliest(
     The n weights ``w`` have mean 1. A priori a is normal around ``start``, where the search begins, with deviation
     ``spread``.
     """
-    found = minimize(_loss, start, (logs, codes, w, start, spread), jac=True, method="L-BFGS-B", bounds=bounds)
+    found = minimize(
+        _loss, start, (logs, codes, w, start, spread), jac=True, method="L-BFGS-B", bounds=bounds
+    )
     return np.asarray(found.x, dtype=np.float64)
 
 

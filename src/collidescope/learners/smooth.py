@@ -12,7 +12,14 @@ from typing import Annotated
 
 import numpy as np
 
-from collidescope.learners.base import LARGEST_INPUT, ArrayMember, Float32, FloatArray, Task, log_softmax
+from collidescope.learners.base import (
+    LARGEST_INPUT,
+    ArrayMember,
+    Float32,
+    FloatArray,
+    Task,
+    log_softmax,
+)
 
 MAX_ITERATIONS, FLAT = 200, 1e-4  #: steps of L-BFGS, and the change of the loss that ends them
 MOST_ROWS, MOST_NUMBERS = 10_000, 1_000_000  #: rows, and numbers in them, that it learns from
@@ -42,8 +49,12 @@ class Smooth(ArrayMember):
         self.mean = X.mean(axis=0, dtype=np.float64).astype(np.float32)
         self.scale = np.where(sd > CONSTANT, 1 / np.maximum(sd, CONSTANT), 0.0).astype(np.float32)
         options = {"activation": "tanh", "solver": "lbfgs", "max_iter": MAX_ITERATIONS, "tol": FLAT}
-        network = MLPClassifier((self.hidden,), alpha=self.penalty, random_state=int(task.seed) % 2**31, **options)
-        with warnings.catch_warnings():  # of convergence: the last steps change no digit of a posterior
+        network = MLPClassifier(
+            (self.hidden,), alpha=self.penalty, random_state=int(task.seed) % 2**31, **options
+        )
+        with (
+            warnings.catch_warnings()
+        ):  # of convergence: the last steps change no digit of a posterior
             warnings.simplefilter("ignore")
             network.fit(self._scaled(X), y, sample_weight=None if task.sample_weight is None else w)
         self.first, own = (weights.astype(np.float32) for weights in network.coefs_)
@@ -56,7 +67,9 @@ class Smooth(ArrayMember):
         self.second[:, network.classes_], self.second_bias[network.classes_] = own, bias
 
     def _scaled(self, x: Float32) -> Float32:
-        return np.asarray(np.clip((x - self.mean) * self.scale, -LARGEST_INPUT, LARGEST_INPUT), dtype=np.float32)
+        return np.asarray(
+            np.clip((x - self.mean) * self.scale, -LARGEST_INPUT, LARGEST_INPUT), dtype=np.float32
+        )
 
     @property
     def row_numbers(self) -> int:
@@ -68,4 +81,6 @@ class Smooth(ArrayMember):
 
     def check(self, n_features: int, n_classes: int) -> None:
         if not 0 < len(self.first_bias) <= MOST_UNITS:
-            raise ValueError(f"a smooth network must have 1 to {MOST_UNITS} hidden units, got {len(self.first_bias)}")
+            raise ValueError(
+                f"a smooth network must have 1 to {MOST_UNITS} hidden units, got {len(self.first_bias)}"
+            )

@@ -40,22 +40,36 @@ from collidescope.learners.base import (
 MOST_KEPT = 100_000_000  #: numbers of the feature matrix kept in memory (400 MB); beyond, it is made anew at every step
 FLAT = 1e-3  #: a step of L-BFGS that raises the log likelihood of all rows by less than this is the end
 MAX_ITERATIONS, ROUND_ITERATIONS = 200, 25  #: of a fit, and of a round whose priors will change
-MAX_FACTOR_ITERATIONS = 100  #: factors are not convex and creep at the end, where the held-out loss no longer changes
-MOST_WORK = 1_000_000_000  #: multiplications of a pass (rows × features × classes) that L-BFGS can afford
+MAX_FACTOR_ITERATIONS = (
+    100  #: factors are not convex and creep at the end, where the held-out loss no longer changes
+)
+MOST_WORK = (
+    1_000_000_000  #: multiplications of a pass (rows × features × classes) that L-BFGS can afford
+)
 #: Features up to which products are tried (d = 30, and 60 where most are left out): beyond, a network costs less.
 MOST_PRODUCTS, MOST_SPARSE_PRODUCTS = 500, 2_000
 ROUNDS = 8  #: fits of which each has the prior variances that the last one suggests
 #: Multiplications of a pass over the rows that tell what matters, and weights up to which those are 500 rows.
 SPARSE_WORK, MOST_SPARSE_WEIGHTS = 5_000_000, 10_000
-SMALLEST_PRIOR, LARGEST_PRIOR = 1e-3, 10.0  #: deviations of weights: features with less are left out
+SMALLEST_PRIOR, LARGEST_PRIOR = (
+    1e-3,
+    10.0,
+)  #: deviations of weights: features with less are left out
 FEW = 20  #: features up to which one fixed penalty will do
-SMALLEST_START = 1e-2  #: singular value that factors start from at least: at zero there is no gradient
-RANK_ROWS, RANKS = 20_000, 100  #: rows that tell the ranks of values, and quantiles that are kept of them
+SMALLEST_START = (
+    1e-2  #: singular value that factors start from at least: at zero there is no gradient
+)
+RANK_ROWS, RANKS = (
+    20_000,
+    100,
+)  #: rows that tell the ranks of values, and quantiles that are kept of them
 LARGEST_SCORE = 3.5  #: normal scores beyond are those of a handful of rows
 #: Where along its normal scores a feature has steps, how steep they are, and their scale beside that of the scores:
 #: a twenty-fifth of the variance a priori, so that what is linear stays so.
 STEPS, STEEPNESS, STEP_SCALE = np.array([-1.5, -0.75, 0.0, 0.75, 1.5], dtype=np.float32), 2.0, 0.2
-CONSTANT = 1e-6  #: a feature that varies by less than this share of its size is constant but for rounding
+CONSTANT = (
+    1e-6  #: a feature that varies by less than this share of its size is constant but for rounding
+)
 
 
 class Priors(ArrayMember):
@@ -80,7 +94,9 @@ class Softmax(ArrayMember):
 
     simple = True
     penalty: float = 0.3
-    per_feature: bool = False  #: whether the penalty grows with D, as a prior on logits, not on weights
+    per_feature: bool = (
+        False  #: whether the penalty grows with D, as a prior on logits, not on weights
+    )
     rank: int | None = None  #: largest rank of W; None penalises W itself
     quadratic: bool = False
     sparse: bool = False  #: whether every feature has a prior variance of its own
@@ -98,12 +114,19 @@ class Softmax(ArrayMember):
         D = self.known_sizes(d, k)["D"]
         useless = (self.rank is not None and k < 3) or (self.per_feature and D <= FEW)
         most = MOST_SPARSE_PRODUCTS if self.sparse else MOST_PRODUCTS
-        costly = (self.quadratic and most < D) or n * D * k > MOST_WORK or (self.sparse and D * k > MOST_SPARSE_WEIGHTS)
+        costly = (
+            (self.quadratic and most < D)
+            or n * D * k > MOST_WORK
+            or (self.sparse and D * k > MOST_SPARSE_WEIGHTS)
+        )
         return super().takes_part(n, d, k) and not useless and not costly
 
     def learn(self, task: Task) -> None:
         self.mean, self.scale = self._moments(task.X, task.weights)
-        self.weight, self.bias = np.zeros((len(self.mean), task.n_classes), np.float32), np.log(task.priors)
+        self.weight, self.bias = (
+            np.zeros((len(self.mean), task.n_classes), np.float32),
+            np.log(task.priors),
+        )
         if self.sparse:
             X, codes, w = task.sample(max(SPARSE_WORK // self.weight.size, 1))
             sample, F = replace(task, X=X, codes=codes, sample_weight=w), self.features(X)
@@ -229,7 +252,9 @@ def _optimum(
         kept = features(slice(n))
     parts_of_rows = [slice(n)] if kept is not None else list(blocks(n, D, BLOCK_NUMBERS))
 
-    def loss_and_gradient(flat: FloatArray, shapes: list[tuple[int, ...]]) -> tuple[float, FloatArray]:
+    def loss_and_gradient(
+        flat: FloatArray, shapes: list[tuple[int, ...]]
+    ) -> tuple[float, FloatArray]:
         *parts, bias = _unpacked(flat, shapes)
         W = _product(parts).astype(np.float32)
         loss, dW, db = 0.0, np.zeros((D, K)), np.zeros(K)
@@ -257,22 +282,30 @@ def _optimum(
         shapes = [part.shape for part in start]
         options: Any = {"maxiter": limit, "ftol": FLAT / n, "gtol": 1e-6, "maxcor": 20}
         x0 = np.concatenate([part.ravel() for part in start])
-        found = minimize(loss_and_gradient, x0, (shapes,), jac=True, method="L-BFGS-B", options=options)
+        found = minimize(
+            loss_and_gradient, x0, (shapes,), jac=True, method="L-BFGS-B", options=options
+        )
         *parts, bias = _unpacked(found.x, shapes)
         return _product(parts), bias
 
     W, bias = minimise([member.weight, member.bias], limit)
-    if member.rank is not None:  # from the leading directions of that fit: factors at zero have no gradient
+    if (
+        member.rank is not None
+    ):  # from the leading directions of that fit: factors at zero have no gradient
         U, s, Vt = np.linalg.svd(W, full_matrices=False)
         leading = slice(min(member.rank, D, K))
         root = np.sqrt(np.maximum(s[leading], SMALLEST_START))
-        W, bias = minimise([U[:, leading] * root, Vt[leading].T * root, bias], MAX_FACTOR_ITERATIONS)
+        W, bias = minimise(
+            [U[:, leading] * root, Vt[leading].T * root, bias], MAX_FACTOR_ITERATIONS
+        )
     return W.astype(np.float32), bias.astype(np.float32)
 
 
 def _unpacked(flat: FloatArray, shapes: list[tuple[int, ...]]) -> list[FloatArray]:
     ends = np.cumsum([np.prod(shape) for shape in shapes])
-    return [part.reshape(shape) for part, shape in zip(np.split(flat, ends[:-1]), shapes, strict=True)]
+    return [
+        part.reshape(shape) for part, shape in zip(np.split(flat, ends[:-1]), shapes, strict=True)
+    ]
 
 
 def _product(parts: list[FloatArray]) -> FloatArray:

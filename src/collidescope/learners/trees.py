@@ -16,7 +16,15 @@ import numpy.typing as npt
 from scipy import sparse
 
 from collidescope._checks import Array, IntArray
-from collidescope.learners.base import ArrayMember, Float32, FloatArray, Task, log_shares, log_softmax, some
+from collidescope.learners.base import (
+    ArrayMember,
+    Float32,
+    FloatArray,
+    Task,
+    log_shares,
+    log_softmax,
+    some,
+)
 
 MAX_DEPTH = 40  #: steps of a walk; trees are grown no deeper, and files that claim more are refused
 MOST_TREES, MOST_LEAVES = 4_000, 400_000  #: trees and leaves that a file may claim
@@ -49,10 +57,16 @@ class Trees(ArrayMember):
             place = np.empty(len(order), dtype=np.int64)
             place[order] = np.arange(len(order))
             nodes = order[inner[order]]
-            written.append((feature[nodes], threshold[nodes], (place[right] - place)[nodes], inner[order]))
+            written.append(
+                (feature[nodes], threshold[nodes], (place[right] - place)[nodes], inner[order])
+            )
             leaves.append(order[~inner[order]])
-        feature, threshold, steps, inner = (np.concatenate(parts) for parts in zip(*written, strict=True))
-        rounded = threshold.astype(np.float32)  # rows are float32: a threshold rounded down separates the same rows
+        feature, threshold, steps, inner = (
+            np.concatenate(parts) for parts in zip(*written, strict=True)
+        )
+        rounded = threshold.astype(
+            np.float32
+        )  # rows are float32: a threshold rounded down separates the same rows
         rounded = np.where(rounded > threshold, np.nextafter(rounded, np.float32(-np.inf)), rounded)
         cuts, cut = np.unique(np.column_stack([feature, rounded]), axis=0, return_inverse=True)
         self.feature, self.threshold = cuts[:, 0].astype(np.uint16), cuts[:, 1].astype(np.float32)
@@ -77,7 +91,9 @@ class Trees(ArrayMember):
         self._step[0::2] = inner
         self._step[1::2][inner] = self.right
         end = np.repeat(self._roots + sizes, sizes)
-        if ((np.arange(N) + self._step.reshape(N, 2).max(axis=1)) >= end).any() or (self.right < 1).any():
+        if ((np.arange(N) + self._step.reshape(N, 2).max(axis=1)) >= end).any() or (
+            self.right < 1
+        ).any():
             raise ValueError("a tree points outside of itself")
         self._leaf = np.cumsum(~inner) - 1
         self.n_leaves = N - len(self.right)
@@ -92,9 +108,17 @@ class Trees(ArrayMember):
 
     def check(self, n_features: int, n_classes: int) -> None:
         n_nodes = int(self.sizes.astype(np.int64).sum())
-        if not 0 < len(self.sizes) <= MOST_TREES or n_nodes > 2 * MOST_LEAVES or len(self.inner) != -(-n_nodes // 8):
-            raise ValueError(f"there must be 1 to {MOST_TREES} trees, up to {MOST_LEAVES} leaves, and all their nodes")
-        if (self.feature >= n_features).any() or (len(self.cut) and self.cut.max() >= len(self.feature)):
+        if (
+            not 0 < len(self.sizes) <= MOST_TREES
+            or n_nodes > 2 * MOST_LEAVES
+            or len(self.inner) != -(-n_nodes // 8)
+        ):
+            raise ValueError(
+                f"there must be 1 to {MOST_TREES} trees, up to {MOST_LEAVES} leaves, and all their nodes"
+            )
+        if (self.feature >= n_features).any() or (
+            len(self.cut) and self.cut.max() >= len(self.feature)
+        ):
             raise ValueError("a tree cuts a feature that is not there")
         self.lay_out()
 
@@ -103,7 +127,9 @@ class Trees(ArrayMember):
         C = max(1, len(self.feature))
         # Every cut is decided once per row, (n, C): walks through T trees then look up answers and compare nothing.
         right = np.ones((len(x), C), dtype=np.int8)
-        np.greater(x[:, self.feature], self.threshold, out=right[:, : len(self.feature)], casting="unsafe")
+        np.greater(
+            x[:, self.feature], self.threshold, out=right[:, : len(self.feature)], casting="unsafe"
+        )
         flat, base = right.ravel(), (np.arange(len(x), dtype=np.int64) * C)[:, None]
         node = np.tile(self._roots, (len(x), 1))
         for _ in range(self.depth):
@@ -117,7 +143,11 @@ class Trees(ArrayMember):
 
 
 LEVELS = 255  #: intervals of a feature
-TREES, FEWEST_TREES, TOTAL_LEAVES = 100, 25, 40_000  #: trees, the fewest of large ones; leaves of all together
+TREES, FEWEST_TREES, TOTAL_LEAVES = (
+    100,
+    25,
+    40_000,
+)  #: trees, the fewest of large ones; leaves of all together
 PROBED_TREES = 4  #: trees that tell how many leaves there will be
 LEAF_SIZES = (1, 4)  #: rows of the smallest leaf that are tried
 #: Trees, and rows, with which the size of a leaf is chosen: with 120 rows 25 trees chose worse (Brier score +1.7%).
@@ -150,7 +180,11 @@ class Forest(Trees):
         numbers = [np.searchsorted(e, column) for e, column in zip(edges, X.T, strict=True)]
         levels = np.stack(numbers, axis=1).astype(np.float32)
         self.priors = task.priors.astype(np.float32)
-        options: dict[str, Any] = {"max_depth": MAX_DEPTH, "random_state": int(task.seed) % 2**31, "n_jobs": 1}
+        options: dict[str, Any] = {
+            "max_depth": MAX_DEPTH,
+            "random_state": int(task.seed) % 2**31,
+            "n_jobs": 1,
+        }
         options["min_samples_leaf"] = self._leaf_size(levels, y, w, options, generator)
         forest = ExtraTreesClassifier(PROBED_TREES, warm_start=True, **options)
         forest.fit(levels, y, sample_weight=w)
@@ -161,7 +195,9 @@ class Forest(Trees):
         forest.fit(levels, y, sample_weight=w)
         self._take(forest, edges, task.n_classes)
 
-    def _leaf_size(self, levels: Float32, y: IntArray, w: FloatArray, options: Any, generator: Any) -> int:
+    def _leaf_size(
+        self, levels: Float32, y: IntArray, w: FloatArray, options: Any, generator: Any
+    ) -> int:
         from sklearn.ensemble import ExtraTreesClassifier
 
         rows, losses = some(np.arange(len(y)), CHOOSING_ROWS, generator), []
@@ -170,7 +206,9 @@ class Forest(Trees):
         for leaf in LEAF_SIZES:
             bagged = {"min_samples_leaf": leaf, "bootstrap": True, "oob_score": True}
             trees = ExtraTreesClassifier(CHOOSING_TREES, **options, **bagged)
-            with warnings.catch_warnings():  # a row that every bootstrap sample drew gets the priors below
+            with (
+                warnings.catch_warnings()
+            ):  # a row that every bootstrap sample drew gets the priors below
                 warnings.simplefilter("ignore")
                 trees.fit(levels[rows], y[rows], sample_weight=w[rows])
             p = np.nan_to_num(trees.oob_decision_function_.reshape(len(rows), len(present)))
@@ -180,13 +218,21 @@ class Forest(Trees):
         return LEAF_SIZES[int(np.argmin(losses))]
 
     def _take(self, forest: Any, edges: list[FloatArray], K: int) -> None:
-        every, first = np.concatenate([*edges, [0.0]]), np.cumsum([0, *(len(each) for each in edges)])
+        every, first = (
+            np.concatenate([*edges, [0.0]]),
+            np.cumsum([0, *(len(each) for each in edges)]),
+        )
         grown = [estimator.tree_ for estimator in forest.estimators_]
         # Thresholds are between two levels; those of leaves, feature and level -2, are not used.
         # level ≤ l is x ≤ edges[l], so a threshold between l and l + 1 is the edge number l.
-        cuts = [np.where(t.feature < 0, -1, first[t.feature] + t.threshold.astype(np.intp)) for t in grown]
+        cuts = [
+            np.where(t.feature < 0, -1, first[t.feature] + t.threshold.astype(np.intp))
+            for t in grown
+        ]
         pairs = zip(grown, cuts, strict=True)
-        leaves = self.keep([(t.feature, every[cut], t.children_left, t.children_right) for t, cut in pairs])
+        leaves = self.keep(
+            [(t.feature, every[cut], t.children_left, t.children_right) for t, cut in pairs]
+        )
         shares = []
         for tree, own in zip(grown, leaves, strict=True):
             full, value = np.zeros((len(own), K)), tree.value[own, 0]
@@ -207,7 +253,9 @@ class Forest(Trees):
         self._shares = sparse.csr_array(stored, (self.n_leaves, self.n_classes))
 
     def check(self, n_features: int, n_classes: int) -> None:
-        if (self.priors <= 0).any() or (len(self.share_class) and self.share_class.max() >= n_classes):
+        if (self.priors <= 0).any() or (
+            len(self.share_class) and self.share_class.max() >= n_classes
+        ):
             raise ValueError("a forest must have positive priors, and leaves of known classes")
         super().check(n_features, n_classes)
 
@@ -216,7 +264,9 @@ class Forest(Trees):
         indptr = np.arange(0, leaves.size + 1, len(self.sizes))
         ones = np.ones(leaves.size, dtype=np.float32)
         reached = sparse.csr_array((ones, leaves.ravel(), indptr), shape=(len(x), self.n_leaves))
-        return log_shares((reached @ self._shares).toarray().astype(np.float64) / 255 + PRIOR_TREES * self.priors)
+        return log_shares(
+            (reached @ self._shares).toarray().astype(np.float64) / 255 + PRIOR_TREES * self.priors
+        )
 
 
 def _edges(column: Float32) -> FloatArray:
@@ -239,7 +289,10 @@ def _preorder(left: IntArray, right: IntArray) -> IntArray:
 
 
 MAX_ROUNDS, MAX_TREES = 300, 2_000  #: rounds, and trees of all kinds, rounds and classes together
-PARTS, PATIENCE = 6, 20  #: parts of the rows that are held out in turn; rounds without gain that end the growth
+PARTS, PATIENCE = (
+    6,
+    20,
+)  #: parts of the rows that are held out in turn; rounds without gain that end the growth
 #: Step of a round: this many over the rounds that classes leave, within limits. Many rows afford larger steps.
 RATE_ROUNDS, LEARNING_RATE, LARGE_RATE, FASTEST = 12.0, 0.1, 0.16, 0.3
 #: Rows × trees per round: × parts held out in turn; and up to which all are trained on once the rounds are known. With
@@ -261,11 +314,22 @@ class Boosting(Trees):
     """
 
     kinds: tuple[dict[str, Any], ...] = (
-        {"num_leaves": 8, "max_depth": 4, "feature_fraction": 0.7, "bagging_fraction": 0.7, "bagging_freq": 1},
+        {
+            "num_leaves": 8,
+            "max_depth": 4,
+            "feature_fraction": 0.7,
+            "bagging_fraction": 0.7,
+            "bagging_freq": 1,
+        },
         {"num_leaves": 20, "max_depth": 7, "feature_fraction": 0.7, "extra_trees": True},
     )
-    leaf_share, leaf_rows = 0.02, (2, 10)  #: rows of the smallest leaf: a share of the rows, within limits
-    values: Annotated[npt.NDArray[np.float16], "f2 L"]  #: of leaves; half precision changes a step by < 0.001
+    leaf_share, leaf_rows = (
+        0.02,
+        (2, 10),
+    )  #: rows of the smallest leaf: a share of the rows, within limits
+    values: Annotated[
+        npt.NDArray[np.float16], "f2 L"
+    ]  #: of leaves; half precision changes a step by < 0.001
 
     def learn(self, task: Task) -> None:
         n, d = task.X.shape
@@ -274,32 +338,58 @@ class Boosting(Trees):
         slowest = LEARNING_RATE if n * K <= REFITTED else LARGE_RATE
         rate = float(np.clip(RATE_ROUNDS / most_rounds, slowest, FASTEST))
         leaf = int(np.clip(self.leaf_share * n, *self.leaf_rows))
-        common = {"objective": "binary", "num_class": 1} if K == 2 else {"objective": "multiclass", "num_class": K}
-        common |= {"learning_rate": rate, "min_data_in_leaf": leaf, "min_sum_hessian_in_leaf": 1e-3, "lambda_l2": 1.0}
-        common |= {"use_missing": False, "deterministic": True, "force_col_wise": True, "seed": int(task.seed) % 2**31}
+        common = (
+            {"objective": "binary", "num_class": 1}
+            if K == 2
+            else {"objective": "multiclass", "num_class": K}
+        )
+        common |= {
+            "learning_rate": rate,
+            "min_data_in_leaf": leaf,
+            "min_sum_hessian_in_leaf": 1e-3,
+            "lambda_l2": 1.0,
+        }
+        common |= {
+            "use_missing": False,
+            "deterministic": True,
+            "force_col_wise": True,
+            "seed": int(task.seed) % 2**31,
+        }
         common |= {"num_threads": 1, "verbosity": -1}
         common["max_bin"] = int(np.clip(ALL_BINS // d, FEWEST_BINS, MOST_BINS))
         wide = {"feature_fraction": 0.7 * WIDE / d} if d > WIDE else {}
         trees = []
         for number, kind in enumerate(self.kinds):
-            text = _boost(task, task.inner_parts(PARTS, task.seed + number), common | kind | wide, most_rounds)
-            trees += [_read(block) for block in text.partition("end of trees")[0].split("\nTree=")[1:]]
+            text = _boost(
+                task, task.inner_parts(PARTS, task.seed + number), common | kind | wide, most_rounds
+            )
+            trees += [
+                _read(block) for block in text.partition("end of trees")[0].split("\nTree=")[1:]
+            ]
         leaves = self.keep([tree for tree, _ in trees])
         # A tree of L leaves has L - 1 inner nodes, after which _read puts leaf 0.
-        values = [values[own - len(values) + 1] for (_, values), own in zip(trees, leaves, strict=True)]
+        values = [
+            values[own - len(values) + 1] for (_, values), own in zip(trees, leaves, strict=True)
+        ]
         self.values = (np.concatenate(values) / len(self.kinds)).astype(np.float16)
         self.lay_out()
 
     def score(self, x: Float32) -> FloatArray:
         K, values = self.n_classes, self.values.astype(np.float32)
-        f = values[self.leaves(x)].reshape(len(x), -1, 1 if K == 2 else K).sum(axis=1, dtype=np.float64)
+        f = (
+            values[self.leaves(x)]
+            .reshape(len(x), -1, 1 if K == 2 else K)
+            .sum(axis=1, dtype=np.float64)
+        )
         return log_softmax(np.column_stack([np.zeros(len(x)), f]) if K == 2 else f)
 
     def check(self, n_features: int, n_classes: int) -> None:
         super().check(n_features, n_classes)
         self.n_classes = n_classes
         if len(self.values) != self.n_leaves or (n_classes > 2 and len(self.sizes) % n_classes):
-            raise ValueError(f"boosted trees must have a value per leaf and come in rounds of {n_classes}")
+            raise ValueError(
+                f"boosted trees must have a value per leaf and come in rounds of {n_classes}"
+            )
 
 
 def _boost(task: Task, part: IntArray, options: dict[str, Any], most: int) -> str:
@@ -309,11 +399,15 @@ def _boost(task: Task, part: IntArray, options: dict[str, Any], most: int) -> st
     X, codes, w = np.asarray(task.X, dtype=np.float32), task.codes, task.weights
 
     def data(rows: Any = slice(None)) -> Any:
-        return lightgbm.Dataset(X[rows], codes[rows], weight=w[rows], params={"verbosity": -1, "num_threads": 1})
+        return lightgbm.Dataset(
+            X[rows], codes[rows], weight=w[rows], params={"verbosity": -1, "num_threads": 1}
+        )
 
     stop = lightgbm.early_stopping(PATIENCE, verbose=False)
     work = len(codes) * options["num_class"]
-    folds = [(np.flatnonzero(part != k), np.flatnonzero(part == k)) for k in range(int(part.max()) + 1)]
+    folds = [
+        (np.flatnonzero(part != k), np.flatnonzero(part == k)) for k in range(int(part.max()) + 1)
+    ]
     if not folds:  # a single group: nothing to hold out
         booster = lightgbm.train(options, data(), BLIND_ROUNDS)
     elif work <= REFITTED:
@@ -332,9 +426,13 @@ def _boost(task: Task, part: IntArray, options: dict[str, Any], most: int) -> st
 def _read(block: str) -> tuple[tuple[Array, Array, Array, Array], Array]:
     """A tree for :meth:`Trees.keep` and the values of its leaves; in LightGBM's text a child -1 - k is leaf k."""
     lines = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
-    threshold, values = (np.array(lines[name].split(), dtype=np.float64) for name in ("threshold", "leaf_value"))
+    threshold, values = (
+        np.array(lines[name].split(), dtype=np.float64) for name in ("threshold", "leaf_value")
+    )
     fields = ("split_feature", "left_child", "right_child")
     feature, *children = (np.array(lines[name].split(), dtype=np.intp) for name in fields)
     leaf = np.full(len(values), -1)
-    left, right = (np.append(np.where(child >= 0, child, len(child) - 1 - child), leaf) for child in children)
+    left, right = (
+        np.append(np.where(child >= 0, child, len(child) - 1 - child), leaf) for child in children
+    )
     return (feature, threshold, left, right), values

@@ -38,11 +38,19 @@ from collidescope.pairwise.scoring import PairwiseNetwork
 from collidescope.training.config import TrainingConfig, check_sizes
 from collidescope.training.loop import fit_loop, seeded_module
 from collidescope.training.networks import EncoderFactory, mlp
-from collidescope.training.rows import VALIDATION_FRACTION, as_rows, labels_and_weights, tensor, validation_split
+from collidescope.training.rows import (
+    VALIDATION_FRACTION,
+    as_rows,
+    labels_and_weights,
+    tensor,
+    validation_split,
+)
 
 #: Networks of ``hidden_layer_sizes="auto"``, weighed by their held-out loss.
 AUTO_SIZES: tuple[tuple[int, ...], ...] = ((64,), (128, 128))
-SMALLEST_SHARE = 1e-6  #: a network below this share of the largest weight changes no digit of a score
+SMALLEST_SHARE = (
+    1e-6  #: a network below this share of the largest weight changes no digit of a score
+)
 RIDGES = (0.0, 1e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0)  #: tried; the lowest held-out log loss is kept
 SMALLEST_PROBABILITY = 1e-6
 
@@ -78,12 +86,24 @@ class PairModel:
         split = validation_split(y, config, seed)
         objective = PairObjective(as_rows(task.X, task.device), y, split, config, seed, w)
         own = config.hidden_layer_sizes
-        capacities = (None,) if factory is not None else AUTO_SIZES if isinstance(own, str) else (own,)
+        capacities = (
+            (None,) if factory is not None else AUTO_SIZES if isinstance(own, str) else (own,)
+        )
         model, trained = cls([], tuple(task.X.shape[1:]), task.n_classes), []
         for sizes in capacities:
             build = partial(_network, sizes, model.input_shape, factory, config.dropout)
-            name = "pairwise-" + ("module" if sizes is None else "x".join(map(str, sizes)) or "linear")
-            run = fit_loop(seeded_module(build, seed), objective, config, seed, task.report, task.checkpoint, name)
+            name = "pairwise-" + (
+                "module" if sizes is None else "x".join(map(str, sizes)) or "linear"
+            )
+            run = fit_loop(
+                seeded_module(build, seed),
+                objective,
+                config,
+                seed,
+                task.report,
+                task.checkpoint,
+                name,
+            )
             if run.history:
                 model.history[name] = run.history
                 trained.append((sizes, run))
@@ -96,24 +116,44 @@ class PairModel:
         # networks count the same.
         losses = torch.tensor([float(run.best.loss[0]) for _, run in trained], dtype=torch.float64)
         weights = torch.softmax(torch.nan_to_num(-0.5 * len(split[1]) * losses), 0).tolist()
-        model.networks = [Weighed(w, sizes, run.module) for w, (sizes, run) in zip(weights, trained, strict=True)]  # type: ignore[arg-type]
+        model.networks = [
+            Weighed(w, sizes, run.module) for w, (sizes, run) in zip(weights, trained, strict=True)
+        ]  # type: ignore[arg-type]
         return model
 
     def similarity(self, A: Tensor, B: Tensor, correction: bool = True) -> FloatArray:
         """Sim (V itself with ``correction=False``) for every pair, (len A, len B)."""
-        return self._mean(lambda module: scoring.similarity(module, A, B, self.shift if correction else 0.0))
+        return self._mean(
+            lambda module: scoring.similarity(module, A, B, self.shift if correction else 0.0)
+        )
 
     def class_similarity(
-        self, X: Tensor, references: References, own: IntArray | None = None, correction: bool = True
+        self,
+        X: Tensor,
+        references: References,
+        own: IntArray | None = None,
+        correction: bool = True,
     ) -> FloatArray:
         """q(x) and its standard error, (2, n, K); ``own`` is each row's place among the references, or -1.
 
         Networks score the same references, so their errors go together: standard errors add up, not variances.
         """
-        rows, labels, weights = tensor(references.rows), torch.from_numpy(references.codes), references.weights
+        rows, labels, weights = (
+            tensor(references.rows),
+            torch.from_numpy(references.codes),
+            references.weights,
+        )
         weighed = None if weights is None else torch.from_numpy(weights)
         places = None if own is None else torch.from_numpy(own)
-        given = (X, rows, labels, self.n_classes, places, self.shift if correction else 0.0, weighed)
+        given = (
+            X,
+            rows,
+            labels,
+            self.n_classes,
+            places,
+            self.shift if correction else 0.0,
+            weighed,
+        )
         return self._mean(lambda module: torch.stack(scoring.class_similarity(module, *given)))
 
     def _mean(self, score: Callable[[PairwiseNetwork], Tensor]) -> FloatArray:
@@ -122,14 +162,21 @@ class PairModel:
         return np.asarray(sum((each.weight * score(each.module)).double().numpy() for each in used))
 
     def export(self) -> dict[str, Any]:
-        states = [{name: t.detach().cpu().numpy() for name, t in m.state_dict().items()} for _, _, m in self.networks]
+        states = [
+            {name: t.detach().cpu().numpy() for name, t in m.state_dict().items()}
+            for _, _, m in self.networks
+        ]
         parts = zip(self.networks, states, strict=True)
-        networks = [{"weight": each.weight, "sizes": each.sizes, "state": state} for each, state in parts]
+        networks = [
+            {"weight": each.weight, "sizes": each.sizes, "state": state} for each, state in parts
+        ]
         tree = {name: getattr(self, name) for name in ("input_shape", "n_classes", "shift")}
         return tree | {"networks": networks}
 
     @classmethod
-    def restore(cls, tree: Mapping[str, Any], n_classes: int, factory: EncoderFactory | None) -> PairModel:
+    def restore(
+        cls, tree: Mapping[str, Any], n_classes: int, factory: EncoderFactory | None
+    ) -> PairModel:
         """The inverse of :meth:`export`; what does not fit is refused. A custom body needs its ``factory`` again."""
         shape = tuple(check.check_count(size, "input_shape") for size in tree["input_shape"])
         if tree["n_classes"] != n_classes:
@@ -141,7 +188,10 @@ class PairModel:
 
 
 def _network(
-    sizes: tuple[int, ...] | None, shape: tuple[int, ...], factory: EncoderFactory | None, dropout: float = 0.0
+    sizes: tuple[int, ...] | None,
+    shape: tuple[int, ...],
+    factory: EncoderFactory | None,
+    dropout: float = 0.0,
 ) -> PairwiseNetwork:
     """A plain V with hidden layers ``sizes``, or with the custom body ``factory(2d, 1)`` where these are None."""
     if sizes is not None:
@@ -151,7 +201,9 @@ def _network(
     return PairwiseNetwork(factory(2 * shape[0], 1))
 
 
-def _restored(tree: dict[str, Any], shape: tuple[int, ...], factory: EncoderFactory | None) -> Weighed:
+def _restored(
+    tree: dict[str, Any], shape: tuple[int, ...], factory: EncoderFactory | None
+) -> Weighed:
     """The network that a file describes; sizes are compared with the arrays that came along before it is built."""
     state = {str(name): np.asarray(array) for name, array in tree["state"].items()}
     sizes = None if tree["sizes"] is None else check_sizes(tree["sizes"])
@@ -159,8 +211,12 @@ def _restored(tree: dict[str, Any], shape: tuple[int, ...], factory: EncoderFact
         # A layer from a to b units has a b weights and b biases.
         wanted = sum((a + 1) * b for a, b in pairwise([2 * shape[0], *sizes, 1]))
         if wanted != sum(array.size for array in state.values()):
-            raise ValueError(f"a network of hidden layers {sizes} does not fit the weights in the file")
-        if not all(np.abs(array).max(initial=0.0) <= LARGEST_NUMBER for array in state.values()):  # nan is not
+            raise ValueError(
+                f"a network of hidden layers {sizes} does not fit the weights in the file"
+            )
+        if not all(
+            np.abs(array).max(initial=0.0) <= LARGEST_NUMBER for array in state.values()
+        ):  # nan is not
             raise ValueError(f"weights must lie within ±{LARGEST_NUMBER:g}")
     module = _network(sizes, shape, factory)
     # By their order: layers of dropout, which a restored network lacks, count in the names of plain layers.
@@ -170,7 +226,9 @@ def _restored(tree: dict[str, Any], shape: tuple[int, ...], factory: EncoderFact
         module.load_state_dict({name: torch.from_numpy(array.copy()) for name, array in given})
     except RuntimeError as error:
         raise ValueError(f"the weights of a network do not fit it: {error}") from None
-    return Weighed(check.check_between(tree["weight"], 0, 1, "weight", closed=True), sizes, module.eval())
+    return Weighed(
+        check.check_between(tree["weight"], 0, 1, "weight", closed=True), sizes, module.eval()
+    )
 
 
 class References(NamedTuple):
@@ -213,13 +271,20 @@ class PairFit:
     def posteriors(self, X: Any) -> FloatArray:
         """Posteriors of new rows at ``train_priors``: q is averaged over the folds, then solved for y."""
         rows, parts = self._rows(X), zip(self.folds, self.references, strict=True)
-        q = [fold.class_similarity(rows, references, correction=self.correction)[0] for fold, references in parts]
+        q = [
+            fold.class_similarity(rows, references, correction=self.correction)[0]
+            for fold, references in parts
+        ]
         return self.solve(np.mean(q, axis=0))
 
     def similarity(self, A: Any, B: Any) -> FloatArray:
         """Sim of every pair of new rows, at uniform priors."""
         first, second = self._rows(A), self._rows(B)
-        return np.asarray(np.mean([fold.similarity(first, second, self.correction) for fold in self.folds], axis=0))
+        return np.asarray(
+            np.mean(
+                [fold.similarity(first, second, self.correction) for fold in self.folds], axis=0
+            )
+        )
 
     def _rows(self, X: Any) -> Tensor:
         return tensor(apply_scaling(X, self.centre, self.scale))
@@ -234,7 +299,9 @@ class PairFit:
             y = np.divide(y, total, out=np.tile(uniform, (len(y), 1)), where=total > 0)
         return shift_priors(y, uniform, self.train_priors)
 
-    def choose_ridge(self, q: FloatArray, codes: IntArray, weights: FloatArray | None = None) -> None:
+    def choose_ridge(
+        self, q: FloatArray, codes: IntArray, weights: FloatArray | None = None
+    ) -> None:
         """Keep the ridge with the lowest held-out log loss (the inverse uses none)."""
         if self.solver == "inverse":
             return
@@ -242,15 +309,22 @@ class PairFit:
         # solve takes the ridge from self.
         for self.ridge in RIDGES:
             own = self.solve(q)[np.arange(len(codes)), codes]
-            losses.append(-np.average(np.log(np.maximum(own, SMALLEST_PROBABILITY)), weights=weights))
+            losses.append(
+                -np.average(np.log(np.maximum(own, SMALLEST_PROBABILITY)), weights=weights)
+            )
         self.ridge = RIDGES[int(np.argmin(losses))]
 
     def export(self) -> dict[str, Any]:
-        parts = {"folds": [fold.export() for fold in self.folds], "references": [r._asdict() for r in self.references]}
+        parts = {
+            "folds": [fold.export() for fold in self.folds],
+            "references": [r._asdict() for r in self.references],
+        }
         return {"engine": "pairs", **{name: getattr(self, name) for name in FIELDS}, **parts}
 
     @classmethod
-    def restore(cls, tree: Mapping[str, Any], factory: Callable[[int, int], Any] | None = None) -> PairFit:
+    def restore(
+        cls, tree: Mapping[str, Any], factory: Callable[[int, int], Any] | None = None
+    ) -> PairFit:
         """The inverse of :meth:`export`; raises KeyError, TypeError or ValueError on what does not fit."""
         priors, centre, scale = restored_scaling(tree)
         folds = [PairModel.restore(each, len(priors), factory) for each in tree["folds"]]
@@ -265,13 +339,17 @@ class PairFit:
         ridge = check.check_at_least(tree["ridge"], 0.0, "ridge")
         references = [_restored_references(each, shape, len(priors)) for each in tree["references"]]
         correction = bool(tree["correction"])
-        return cls(folds, centre, scale, priors, recovery, correction, solver, ridge, matrix, references)
+        return cls(
+            folds, centre, scale, priors, recovery, correction, solver, ridge, matrix, references
+        )
 
 
 def _restored_references(tree: dict[str, Any], shape: tuple[int, ...], k: int) -> References:
     rows = checked(tree, "rows", (np.float32,), (None, *shape))
     codes = checked(tree, "codes", (np.intp,), (len(rows),))
-    weights = None if tree["weights"] is None else checked(tree, "weights", (np.float64,), (len(rows),))
+    weights = (
+        None if tree["weights"] is None else checked(tree, "weights", (np.float64,), (len(rows),))
+    )
     if set(np.unique(codes)) != set(range(k)) or (weights is not None and weights.min() <= 0):
         raise ValueError("references must be rows of every class with positive weights")
     return References(rows, codes, weights)
@@ -297,7 +375,9 @@ def fit_pairs(
             return PairModel.train(plan.task(number, report), factory)
 
     models, interrupted = run_folds(train, len(plan.splits), plan.n_jobs, progress, plan.share)
-    fitted = PairFit(models, held.centre, held.scale, labels.priors, interrupted=interrupted, **choices)
+    fitted = PairFit(
+        models, held.centre, held.scale, labels.priors, interrupted=interrupted, **choices
+    )
     rng = np.random.default_rng(plan.seed)
     tests = [test for _, test in plan.splits[: len(models)]]
     rows = np.sort(np.concatenate(tests))
@@ -309,7 +389,9 @@ def fit_pairs(
         own[chosen] = np.arange(len(chosen))
         _, codes, weights = labels.take(test[chosen])
         fitted.references.append(References(np.asarray(held.take(test[chosen])), codes, weights))
-        scores = model.class_similarity(tensor(held.take(test)), fitted.references[-1], own, fitted.correction)
+        scores = model.class_similarity(
+            tensor(held.take(test)), fitted.references[-1], own, fitted.correction
+        )
         q[np.searchsorted(rows, test)] = scores[0]
         noise.append(scores[1])
     # Algorithm 1, second part: Ĝ from held-out similarities (equation 34), S from Ĝ (35, 36).
@@ -332,7 +414,11 @@ def choose_references(codes: IntArray, per_class: int | None, rng: np.random.Gen
 
 def check_pair_members(plan: Plan, classes: npt.NDArray[Any]) -> None:
     """Refuse classes too small for pairs before any fold is trained."""
-    codes, k, config = plan.labels.codes, len(classes), TrainingConfig.from_mapping(plan.training, "cpu")
+    codes, k, config = (
+        plan.labels.codes,
+        len(classes),
+        TrainingConfig.from_mapping(plan.training, "cpu"),
+    )
     for (train, test), seed in zip(plan.splits, plan.seeds, strict=True):
         parts = validation_split(labels_and_weights(codes[train], None, "cpu")[0], config, seed)
         trained, watched = (np.bincount(codes[train][part.numpy()], minlength=k) for part in parts)
@@ -343,4 +429,6 @@ def check_pair_members(plan: Plan, classes: npt.NDArray[Any]) -> None:
             small = int(np.where(few, own, own.max() + 1).argmin())
             found = f"class {classes.tolist()[small]!r} has {own[small]}"
             needs = f"model='pairwise' with cv={len(plan.splits)} needs about {need} members of every class"
-            raise ValueError(f"{needs}, {found}: use the default model, gather more of it, or merge or drop it")
+            raise ValueError(
+                f"{needs}, {found}: use the default model, gather more of it, or merge or drop it"
+            )

@@ -19,12 +19,19 @@ from collidescope.pairwise.scoring import PairwiseNetwork
 from collidescope.training.config import TrainingConfig
 from collidescope.training.rows import SCORING_BATCH, Rows, Split, signature
 
-PROBABILITY_FLOOR = 1e-7  #: below, products p·p' in float32 are rounding: it bounds the logarithm at 16
-HELD_OUT_PAIRS = 4  #: held-out pairs per held-out row: the loss on 4n pairs is nearly as certain as on all n²
+PROBABILITY_FLOOR = (
+    1e-7  #: below, products p·p' in float32 are rounding: it bounds the logarithm at 16
+)
+HELD_OUT_PAIRS = (
+    4  #: held-out pairs per held-out row: the loss on 4n pairs is nearly as certain as on all n²
+)
 
 
 def sample_pairs(
-    labels: Tensor, n_pairs: int, generator: torch.Generator | None = None, sample_weight: Tensor | None = None
+    labels: Tensor,
+    n_pairs: int,
+    generator: torch.Generator | None = None,
+    sample_weight: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Draw ordered pairs (i, j) of distinct rows in balance, as equation (31) asks; and whether their labels agree.
 
@@ -53,15 +60,21 @@ def sample_pairs(
     # In float32 a sum of 2²⁴ no longer grows by ones.
     w = (torch.ones(n) if sample_weight is None else sample_weight).to(device, torch.float64)
     if w.shape != (n,) or not bool((torch.isfinite(w) & (w >= 0)).all()):
-        raise ValueError(f"sample_weight must be {n} finite numbers ≥ 0, got shape {tuple(w.shape)}")
+        raise ValueError(
+            f"sample_weight must be {n} finite numbers ≥ 0, got shape {tuple(w.shape)}"
+        )
     # Rows without weight must not be drawn, not even by a rounding error: they are left out.
     kept = torch.nonzero(w > 0).flatten()
     names, inverse, sizes = torch.unique(labels[kept], return_inverse=True, return_counts=True)
     if len(names) < 2:
-        raise ValueError("labels of positive weight hold a single class or none: pairs of two classes need 2")
+        raise ValueError(
+            "labels of positive weight hold a single class or none: pairs of two classes need 2"
+        )
     if lonely := names[sizes < 2].tolist():
         shown = ", ".join(map(str, lonely[:10])) + (", …" if len(lonely) > 10 else "")
-        raise ValueError(f"class {shown} has 1 member and so no same-class pair: drop or merge the class")
+        raise ValueError(
+            f"class {shown} has 1 member and so no same-class pair: drop or merge the class"
+        )
     # Classes are intervals of cumulative weight, rows smaller ones inside: a draw is one binary search. "Another row
     # than i" is the interval with i cut out: nothing is rejected, for any imbalance and any weights.
     order = kept[torch.argsort(inverse, stable=True)]
@@ -70,10 +83,14 @@ def sample_pairs(
     high, low = ends[last], torch.cat([ends.new_zeros(1), ends[last[:-1]]])
 
     def points(low: Tensor, high: Tensor) -> Tensor:
-        return low + (high - low) * torch.rand(len(low), dtype=torch.float64, device=device, generator=generator)
+        return low + (high - low) * torch.rand(
+            len(low), dtype=torch.float64, device=device, generator=generator
+        )
 
     def rows_at(point: Tensor, k: Tensor) -> Tensor:  # of class k, as places in ``order``
-        return torch.minimum(torch.maximum(torch.searchsorted(ends, point, right=True), first[k]), last[k])
+        return torch.minimum(
+            torch.maximum(torch.searchsorted(ends, point, right=True), first[k]), last[k]
+        )
 
     # Odd places get pairs of one class, even ones pairs of two.
     k = torch.randint(len(names), (n_pairs,), device=device, generator=generator)
@@ -123,13 +140,23 @@ class PairObjective:
     n_members = 1
 
     def __init__(
-        self, X: Rows, y: Tensor, split: Split, config: TrainingConfig, seed: int, weight: Tensor | None = None
+        self,
+        X: Rows,
+        y: Tensor,
+        split: Split,
+        config: TrainingConfig,
+        seed: int,
+        weight: Tensor | None = None,
     ) -> None:
         self.X, self.y, self.weight = X, y, weight
         self.rows, held_out = split
         self.batch_size = config.batch_for(len(self.rows))
         generator = torch.Generator(device=y.device).manual_seed(seed)
-        self.held_out = self._pairs(held_out, HELD_OUT_PAIRS * len(held_out), generator) if len(held_out) else None
+        self.held_out = (
+            self._pairs(held_out, HELD_OUT_PAIRS * len(held_out), generator)
+            if len(held_out)
+            else None
+        )
 
     def _pairs(self, rows: Tensor, n_pairs: int, generator: torch.Generator) -> Tensor:
         weight = None if self.weight is None else self.weight[rows]
@@ -156,7 +183,9 @@ class PairObjective:
     def held_out_loss(self, module: nn.Module) -> Tensor:
         if self.held_out is None:
             return torch.full((1,), torch.nan, device=self.y.device)
-        logits = [module(self.X[i], self.X[j]) for i, j, _ in torch.split(self.held_out, SCORING_BATCH, 1)]
+        logits = [
+            module(self.X[i], self.X[j]) for i, j, _ in torch.split(self.held_out, SCORING_BATCH, 1)
+        ]
         return balanced_risk(torch.cat(logits), self.held_out[2].float())[None]
 
 
@@ -175,19 +204,25 @@ class BalancedPairLoss(nn.Module):
     --------
     >>> loss = BalancedPairLoss(n_classes=3)
     >>> first, second = torch.tensor([0, 1, 2, 0]), torch.tensor([0, 1, 1, 2])
-    >>> round(float(loss(torch.full((4,), -math.log(2.0)), first, second)), 4)  # Sim = 1/3: V = 1/2, log 2
+    >>> round(
+    ...     float(loss(torch.full((4,), -math.log(2.0)), first, second)), 4
+    ... )  # Sim = 1/3: V = 1/2, log 2
     0.6931
     >>> p = torch.full((6, 3), 1 / 3)  # posteriors of a batch, all its ordered pairs at once
     >>> round(float(loss.all_pairs(p, torch.tensor([0, 0, 1, 1, 2, 2]))), 4)
     0.6931
     """
 
-    def __init__(self, n_classes: int, shift: float | None = None, bounded: float | None = None) -> None:
+    def __init__(
+        self, n_classes: int, shift: float | None = None, bounded: float | None = None
+    ) -> None:
         super().__init__()
         if n_classes < 2:
             raise ValueError(f"n_classes must be at least 2, got {n_classes}")
         if bounded is not None and not bounded > 0:
-            raise ValueError(f"bounded must be positive (an upper bound of the loss), got {bounded}")
+            raise ValueError(
+                f"bounded must be positive (an upper bound of the loss), got {bounded}"
+            )
         self.n_classes, self.bounded = n_classes, math.inf if bounded is None else bounded
         self.shift = same_log_odds_shift(n_classes) if shift is None else float(shift)
 
@@ -196,7 +231,9 @@ class BalancedPairLoss(nn.Module):
         same = first == second
         loss = nn.functional.softplus(torch.where(same, -logits - self.shift, logits + self.shift))
         # One half, spread evenly over the classes (pairs of classes) that the batch has, then over their pairs.
-        kinds, inverse, counts = torch.unique(first * self.n_classes + second, return_inverse=True, return_counts=True)
+        kinds, inverse, counts = torch.unique(
+            first * self.n_classes + second, return_inverse=True, return_counts=True
+        )
         of_one = kinds // self.n_classes == kinds % self.n_classes
         weights = 0.5 / (torch.where(of_one, of_one.sum(), (~of_one).sum()) * counts)
         return torch.sum(loss.clamp_max(self.bounded) * weights[inverse])
@@ -209,7 +246,11 @@ class BalancedPairLoss(nn.Module):
         with B, so cut large batches into blocks (p.reshape(-1, 64, K)) where time matters.
         """
         same = labels.unsqueeze(-1) == labels.unsqueeze(-2)
-        w = torch.ones_like(labels, dtype=p.dtype) if sample_weight is None else sample_weight.to(p.dtype)
+        w = (
+            torch.ones_like(labels, dtype=p.dtype)
+            if sample_weight is None
+            else sample_weight.to(p.dtype)
+        )
         V = p @ p.transpose(-1, -2)
         # The probability of what was observed, with a = e^shift: aV / (1 + (a - 1) V) for "same", its rest otherwise.
         observed = torch.where(same, V, 1 - V).clamp_min(PROBABILITY_FLOOR)
@@ -223,10 +264,14 @@ def _batch_weights(same: Tensor, w: Tensor) -> Tensor:
     pair = w * w.transpose(-1, -2) * ~torch.eye(w.shape[-2], dtype=torch.bool, device=w.device)
     # Of the class of each row, (..., B, 1): its weight, that of its pairs, and how many rows have any.
     total, within, count = S @ w, S @ (pair * S).sum(-1, keepdim=True), S @ (w > 0).to(w.dtype)
-    share = (w > 0) / count.clamp_min(1)  # rows' shares of their class add up to the number of classes
+    share = (w > 0) / count.clamp_min(
+        1
+    )  # rows' shares of their class add up to the number of classes
     classes, paired = share.sum(-2, keepdim=True), (share * (count > 1)).sum(-2, keepdim=True)
     # A half goes in equal parts to the ``paired`` classes, the other to classes (classes - 1) ordered pairs of classes;
     # each part to its pairs of rows by their weights, which add up to ``within`` or to the product of two totals.
-    kind: Tensor = torch.where(same, within * paired, total * total.transpose(-1, -2) * classes * (classes - 1))
+    kind: Tensor = torch.where(
+        same, within * paired, total * total.transpose(-1, -2) * classes * (classes - 1)
+    )
     weights: Tensor = torch.where(pair > 0, 0.5 * pair / kind, 0.0)
     return weights

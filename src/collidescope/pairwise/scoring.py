@@ -21,7 +21,9 @@ from collidescope.training.machine import device_of, halved
 #: Bytes of activations per block of pairs: a core's share of the cache (1 to 4 MiB measured best); more pays on GPUs.
 BLOCK_BYTES = 2 * 2**20
 ACCELERATOR_BLOCK_BYTES = 256 * 2**20
-GPU_RESULT_BYTES = 2 * 2**30  #: scores of all pairs stay on a GPU up to this size and come back in one transfer
+GPU_RESULT_BYTES = (
+    2 * 2**30
+)  #: scores of all pairs stay on a GPU up to this size and come back in one transfer
 ACTIVATIONS = 16  #: bytes of activations per byte of a pair in a network of any kind: a guess
 
 
@@ -99,18 +101,32 @@ def class_similarity(
     n, r, labels = len(X), len(references), reference_labels.cpu()
     own = torch.full((n,), -1) if own is None else own.cpu()
     if labels.shape != (r,):
-        raise ValueError(f"reference_labels must have one entry per reference ({r}), got {tuple(labels.shape)}")
+        raise ValueError(
+            f"reference_labels must have one entry per reference ({r}), got {tuple(labels.shape)}"
+        )
     if sorted(set(labels.tolist())) != list(range(n_classes)):
         raise ValueError(f"references must hold every class 0…{n_classes - 1} and no other")
     if own.shape != (n,) or bool((own >= r).any()):
-        raise ValueError(f"own must be {n} places below {r} (-1 for none), got shape {tuple(own.shape)}")
-    order = torch.argsort(labels, stable=True)  # by class, so that its scores are added up next to each other
+        raise ValueError(
+            f"own must be {n} places below {r} (-1 for none), got shape {tuple(own.shape)}"
+        )
+    order = torch.argsort(
+        labels, stable=True
+    )  # by class, so that its scores are added up next to each other
     labels, own = labels[order], torch.where(own >= 0, torch.argsort(order)[own.clamp_min(0)], -1)
     place = _gathering_place(module, 16 * n * n_classes)
     # A GPU may round float32 factors to ten bits (TF32), which means of scores near 0 must not suffer.
     dtype = torch.float64 if place.type == "cuda" else torch.float32
-    w = torch.ones(r, dtype=torch.float64) if reference_weight is None else reference_weight.cpu().double()[order]
-    label, itself, weight = labels[:, None].to(place), own[:, None].to(place), w[:, None].to(place, dtype)
+    w = (
+        torch.ones(r, dtype=torch.float64)
+        if reference_weight is None
+        else reference_weight.cpu().double()[order]
+    )
+    label, itself, weight = (
+        labels[:, None].to(place),
+        own[:, None].to(place),
+        w[:, None].to(place, dtype),
+    )
     places, classes = torch.arange(r, device=place), torch.arange(n_classes, device=place)
     # Σ w Sim, Σ w² Sim and Σ w² Sim² of each class
     total, cross, squares = torch.zeros((3, n, n_classes), dtype=torch.float64, device=place)
@@ -136,7 +152,11 @@ def class_similarity(
 
 def _left(weight: Tensor, labels: Tensor, n_classes: int, own: Tensor) -> Tensor:
     """The sum of the references' weights in each class, for every input without its own; (n, K)."""
-    sums = torch.zeros(n_classes, dtype=torch.float64).index_add_(0, labels, weight).repeat(len(own), 1)
+    sums = (
+        torch.zeros(n_classes, dtype=torch.float64)
+        .index_add_(0, labels, weight)
+        .repeat(len(own), 1)
+    )
     inside = torch.nonzero(own >= 0).flatten()
     sums[inside, labels[own[inside]]] -= weight[own[inside]]
     return sums
@@ -155,21 +175,27 @@ def _blocks(module: PairwiseNetwork, A: Tensor, B: Tensor) -> Iterator[tuple[sli
         left = prepare(A[rows].to(device))
 
         def logits(part: slice, columns: slice, a: int = a, left: list[Tensor] = left) -> Tensor:
-            return score([x[part.start - a : part.stop - a] for x in left], [r[columns] for r in right])
+            return score(
+                [x[part.start - a : part.stop - a] for x in left], [r[columns] for r in right]
+            )
 
         for b in range(0, len(B), width):
             yield from halved(logits, rows, slice(b, min(b + width, len(B))))
 
 
 #: (inputs → what is computed once for each of them, two such → logits of all their pairs, bytes of a pair)
-Scorer = tuple[Callable[[Tensor], list[Tensor]], Callable[[list[Tensor], list[Tensor]], Tensor], int]
+Scorer = tuple[
+    Callable[[Tensor], list[Tensor]], Callable[[list[Tensor], list[Tensor]], Tensor], int
+]
 
 
 def _whole_scorer(module: PairwiseNetwork, X: Tensor) -> Scorer:
 
     def score(left: list[Tensor], right: list[Tensor]) -> Tensor:
         (x,), (r,) = left, right
-        logits: Tensor = module(x.repeat_interleave(len(r), 0), r.repeat(len(x), *[1] * (r.ndim - 1)))
+        logits: Tensor = module(
+            x.repeat_interleave(len(r), 0), r.repeat(len(x), *[1] * (r.ndim - 1))
+        )
         return logits.view(len(x), len(r))
 
     return lambda x: [x], score, max(X[:1].numel(), 1) * 4 * ACTIVATIONS
@@ -177,7 +203,11 @@ def _whole_scorer(module: PairwiseNetwork, X: Tensor) -> Scorer:
 
 def _split_scorer(body: nn.Module) -> Scorer | None:
     """The two halves of the first layer once per input; None unless the body is a plain ReLU network on [x, x']."""
-    layers = [layer for layer in body if not isinstance(layer, nn.Dropout)] if isinstance(body, nn.Sequential) else []
+    layers = (
+        [layer for layer in body if not isinstance(layer, nn.Dropout)]
+        if isinstance(body, nn.Sequential)
+        else []
+    )
     linear = [layer for layer in layers if isinstance(layer, nn.Linear) and layer.bias is not None]
     relu = [layer for layer in layers if isinstance(layer, nn.ReLU)]
     if not linear or layers[0] is not linear[0] or len(linear) + len(relu) < len(layers):
@@ -191,7 +221,9 @@ def _split_scorer(body: nn.Module) -> Scorer | None:
     def one_way(left: Tensor, right: Tensor) -> Tensor:
         h = (left[:, None] + right).flatten(0, 1)
         for layer in layers[1:]:
-            h = h.relu_() if layer in relu else layer(h)  # in place: half of the time of small networks
+            h = (
+                h.relu_() if layer in relu else layer(h)
+            )  # in place: half of the time of small networks
         return h.view(len(left), len(right))
 
     def score(left: list[Tensor], right: list[Tensor]) -> Tensor:

@@ -9,7 +9,10 @@ from concurrent.futures import BrokenExecutor, CancelledError
 from typing import Any
 
 FAN_IN = 16  #: results that one task merges: a tree of a thousand blocks is then three levels deep
-ATTEMPTS, PAUSE = 3, 1.0  #: times that rows are sent out when all workers that had them were lost; seconds between
+ATTEMPTS, PAUSE = (
+    3,
+    1.0,
+)  #: times that rows are sent out when all workers that had them were lost; seconds between
 #: Columns that labels and weights are while they travel with P.
 MORE_COLUMNS = ("collidescope: y", "collidescope: sample_weight")
 
@@ -32,31 +35,47 @@ def blocks(P: Any, y: Any, sample_weight: Any) -> list[tuple[Any, Any, Any]]:
         if other is None:
             continue
         if not is_dask(other):
-            raise ValueError(f"{name} must be a Dask collection as P is, got {type(other).__name__}")
+            raise ValueError(
+                f"{name} must be a Dask collection as P is, got {type(other).__name__}"
+            )
         if hasattr(other, "rechunk") != hasattr(P, "rechunk"):
             raise ValueError(f"{name} and P must both be Dask arrays or both Dask DataFrames")
         if hasattr(other, "rechunk") and len({P.shape[0], other.shape[0]}) > 1:
-            raise ValueError(f"P and {name} must have the same number of rows, got {P.shape[0]} and {other.shape[0]}")
+            raise ValueError(
+                f"P and {name} must have the same number of rows, got {P.shape[0]} and {other.shape[0]}"
+            )
     if not hasattr(P, "rechunk"):
         return _frame_blocks(P, y, sample_weight)
     P = P.rechunk({1: -1})
     own = [None if other is None else other.rechunk((P.chunks[0],)) for other in (y, sample_weight)]
-    parts = [[None] * len(P.chunks[0]) if part is None else part.to_delayed().ravel() for part in (P, *own)]
+    parts = [
+        [None] * len(P.chunks[0]) if part is None else part.to_delayed().ravel()
+        for part in (P, *own)
+    ]
     return list(zip(*parts, strict=True))
 
 
 def _frame_blocks(P: Any, y: Any, sample_weight: Any) -> list[Any]:
     """As one table: read on their own, few columns of a file would come in other partitions than many."""
-    more = {name: other for name, other in zip(MORE_COLUMNS, (y, sample_weight), strict=True) if other is not None}
+    more = {
+        name: other
+        for name, other in zip(MORE_COLUMNS, (y, sample_weight), strict=True)
+        if other is not None
+    }
     if clash := [name for name in P.columns if name in MORE_COLUMNS]:
         raise ValueError(f"P must not have a column called {clash[0]!r}")
     try:
         table = P.assign(**more) if more else P
         parts = table.to_delayed()
     except (ValueError, NotImplementedError) as error:
-        raise ValueError(f"P and y must be columns of one table, or have the same partitions: {error}") from None
+        raise ValueError(
+            f"P and y must be columns of one table, or have the same partitions: {error}"
+        ) from None
     rest, column = delayed(lambda part: part.drop(columns=list(more))), delayed(operator.getitem)
-    return [(rest(part), *(column(part, name) if name in more else None for name in MORE_COLUMNS)) for part in parts]
+    return [
+        (rest(part), *(column(part, name) if name in more else None for name in MORE_COLUMNS))
+        for part in parts
+    ]
 
 
 def tree(parts: list[Any], merge: Callable[[list[Any]], Any]) -> Any:
@@ -75,7 +94,12 @@ def map_rows(function: Callable[[Any], Any], X: Any, columns: list[Any]) -> Any:
     import pandas as pd
 
     def frame(part: pd.DataFrame) -> pd.DataFrame:
-        return pd.DataFrame(function(part) if len(part) else None, index=part.index, columns=columns, dtype="float64")
+        return pd.DataFrame(
+            function(part) if len(part) else None,
+            index=part.index,
+            columns=columns,
+            dtype="float64",
+        )
 
     return X.map_partitions(frame, meta=pd.DataFrame(columns=columns, dtype="float64"))
 
@@ -95,12 +119,16 @@ def cluster() -> Any | None:
     try:
         get_worker()
     except ValueError:  # this is no worker
-        backend.effective_n_jobs(-1)  # waits some seconds for a worker, then says that there is none
+        backend.effective_n_jobs(
+            -1
+        )  # waits some seconds for a worker, then says that there is none
         return backend.client
     return None
 
 
-def results(client: Any, function: Callable[[int], Any], n_calls: int) -> Generator[Any, None, None]:
+def results(
+    client: Any, function: Callable[[int], Any], n_calls: int
+) -> Generator[Any, None, None]:
     """``function(0)``, ``function(1)``, … from the workers, in order; again on another one when a worker is lost.
 
     Raises ``BrokenExecutor`` when Dask gives a call up. joblib's own way to Dask waits forever then.
@@ -114,7 +142,10 @@ def results(client: Any, function: Callable[[int], Any], n_calls: int) -> Genera
         try:
             # What the function holds, its rows, goes to every worker once and not with each call.
             sent.append(everywhere := client.scatter(function, broadcast=True, hash=False))
-            calls = [client.submit(operator.call, everywhere, number, pure=False) for number in range(done, n_calls)]
+            calls = [
+                client.submit(operator.call, everywhere, number, pure=False)
+                for number in range(done, n_calls)
+            ]
             sent.extend(calls)
             for call in calls:
                 yield call.result()

@@ -69,13 +69,21 @@ def spool(
     >>> X.shape, X.dtype.name, y.shape
     ((500, 3), 'float32', (500,))
     """
-    wanted = np.dtype(check.check_choice(getattr(dtype, "__name__", str(dtype)), ["float32", "float64"], "dtype"))
+    wanted = np.dtype(
+        check.check_choice(getattr(dtype, "__name__", str(dtype)), ["float32", "float64"], "dtype")
+    )
     stream = _open(source, target, columns, check.check_count(batch_size, "batch_size"))
     made = folder is None or not os.path.exists(folder)
-    place = Path(tempfile.mkdtemp(prefix="collidescope-")) if folder is None else _new_folder(folder)
+    place = (
+        Path(tempfile.mkdtemp(prefix="collidescope-")) if folder is None else _new_folder(folder)
+    )
     try:
         # What is temporary goes as a whole when anything fails, and need not reach the disk before it is read.
-        with open(place / ROWS_FILE, "xb") if folder is None else _store.replacing(place / ROWS_FILE) as file:
+        with (
+            open(place / ROWS_FILE, "xb")
+            if folder is None
+            else _store.replacing(place / ROWS_FILE) as file
+        ):
             y = _write(stream, file, wanted, verbose)
             if folder is not None:
                 np.save(place / LABELS_FILE, y, allow_pickle=False)
@@ -100,7 +108,10 @@ def _remove(place: Path, owner: int) -> None:
 
 
 def posterior_batches(
-    path: str | Path, label: str | None = None, columns: Sequence[str] | None = None, batch_size: int = BATCH_ROWS
+    path: str | Path,
+    label: str | None = None,
+    columns: Sequence[str] | None = None,
+    batch_size: int = BATCH_ROWS,
 ) -> Iterator[tuple[FloatArray, npt.NDArray[Any]] | FloatArray]:
     """Posteriors (and labels) of a Parquet file, or of a folder of them, some rows at a time: for :func:`accumulate`.
 
@@ -114,9 +125,11 @@ def posterior_batches(
     Examples
     --------
     >>> import pandas as pd, tempfile
-    >>> from collidescope.estimate import accumulate
+    >>> from collidescope.onestep import accumulate
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     table = pd.DataFrame({"a": [0.9, 0.4, 0.7, 0.2], "b": [0.1, 0.6, 0.3, 0.8], "y": ["a", "b", "a", "b"]})
+    ...     table = pd.DataFrame(
+    ...         {"a": [0.9, 0.4, 0.7, 0.2], "b": [0.1, 0.6, 0.3, 0.8], "y": ["a", "b", "a", "b"]}
+    ...     )
     ...     table.to_parquet(f"{folder}/heldout.parquet")
     ...     cm = accumulate(posterior_batches(f"{folder}/heldout.parquet", "y"), ["a", "b"])
     >>> cm.matrix.round(3)
@@ -134,7 +147,9 @@ def _parquet(
         from pyarrow import ArrowException, types
         from pyarrow.parquet import ParquetFile
     except ImportError as error:
-        raise ImportError(f'Parquet files need pyarrow ({error}): pip install "collidescope[cli]"') from error
+        raise ImportError(
+            f'Parquet files need pyarrow ({error}): pip install "collidescope[cli]"'
+        ) from error
     files = sorted(path.rglob("*.parquet")) if path.is_dir() else [_store.regular_file(path)]
     if not files:
         raise ValueError(f"path {str(path)!r} is a folder without a .parquet file")
@@ -159,18 +174,33 @@ def _parquet(
                     named = wanted if label is None else [*wanted, label]
                     for batch in table.iter_batches(batch_size, columns=named, use_threads=False):
                         if batch.num_rows:
-                            P = np.column_stack([batch.column(name).to_numpy(zero_copy_only=False) for name in wanted])
-                            yield P if label is None else (P, batch.column(label).to_numpy(zero_copy_only=False))
+                            P = np.column_stack(
+                                [
+                                    batch.column(name).to_numpy(zero_copy_only=False)
+                                    for name in wanted
+                                ]
+                            )
+                            yield (
+                                P
+                                if label is None
+                                else (P, batch.column(label).to_numpy(zero_copy_only=False))
+                            )
             except (OSError, ArrowException) as error:
-                raise ValueError(f"path {str(file)!r} cannot be read to its end (damaged?): {error}") from None
+                raise ValueError(
+                    f"path {str(file)!r} cannot be read to its end (damaged?): {error}"
+                ) from None
 
     return batches(), rows, wanted
 
 
-def _wanted(table: str, names: list[str], label: str | None, columns: Sequence[str] | None) -> list[str]:
+def _wanted(
+    table: str, names: list[str], label: str | None, columns: Sequence[str] | None
+) -> list[str]:
     """Those of the ``names`` of a table that make up its rows: all but ``label``, or ``columns``."""
     wanted = [name for name in names if name != label] if columns is None else list(columns)
-    if missing := [name for name in [*wanted, *([] if label is None else [label])] if name not in names]:
+    if missing := [
+        name for name in [*wanted, *([] if label is None else [label])] if name not in names
+    ]:
         raise ValueError(f"{table} has no column {missing[0]!r}, its columns are {names[:20]}")
     if not wanted:
         raise ValueError(f"{table} must have a column beside {label!r}, its columns are {names}")
@@ -181,26 +211,42 @@ def _wanted(table: str, names: list[str], label: str | None, columns: Sequence[s
 _Stream = tuple[Iterator[Any], int, str, str | None, list[str] | None]
 
 
-def _open(source: Any, target: str | None, columns: Sequence[str] | None, batch_size: int) -> _Stream:
+def _open(
+    source: Any, target: str | None, columns: Sequence[str] | None, batch_size: int
+) -> _Stream:
     if target is not None and not isinstance(target, str):
-        raise ValueError(f"target must be the name of the column of labels, got {type(target).__name__}")
+        raise ValueError(
+            f"target must be the name of the column of labels, got {type(target).__name__}"
+        )
     if isinstance(columns, str) or (columns is not None and not list(columns)):
         raise ValueError(f"columns must be a list of names, got {columns!r}")
     if target is not None and target in (columns or ()):
-        raise ValueError(f"columns must not hold the target {target!r}: the label would be known from the input")
+        raise ValueError(
+            f"columns must not hold the target {target!r}: the label would be known from the input"
+        )
     if isinstance(source, str | os.PathLike):
         if target is None:
-            raise ValueError("target must name the column of labels when source is a file, got None")
+            raise ValueError(
+                "target must name the column of labels when source is a file, got None"
+            )
         batches, n_rows, wanted = _parquet(Path(source), target, columns, batch_size)
         return batches, n_rows, "rows", None, wanted
     if _dask.is_dask(source) and hasattr(source, "columns"):
         source = (part.compute() for part in source.to_delayed())
     if hasattr(source, "shape") or not isinstance(source, Iterable):
-        found = f"{type(source).__name__}: an array or a table in memory needs no spool, pass it to fit"
+        found = (
+            f"{type(source).__name__}: an array or a table in memory needs no spool, pass it to fit"
+        )
         raise ValueError(f"source must be a file or an iterable of batches, got {found}")
     if target is None and columns is not None:
         raise ValueError("columns and target go together: batches of (x, y) have neither")
-    return iter(source), length_hint(source), "batches", target, None if columns is None else list(columns)
+    return (
+        iter(source),
+        length_hint(source),
+        "batches",
+        target,
+        None if columns is None else list(columns),
+    )
 
 
 def _new_folder(folder: str | Path) -> Path:
@@ -219,7 +265,11 @@ def _write(stream: _Stream, file: BinaryIO, dtype: np.dtype[Any], verbose: int) 
 
     def write_header() -> None:  # its first form leaves room: numpy pads it for any number of rows
         file.seek(0)
-        header = {"descr": npy.dtype_to_descr(dtype), "fortran_order": False, "shape": (n_rows, *shape)}
+        header = {
+            "descr": npy.dtype_to_descr(dtype),
+            "fortran_order": False,
+            "shape": (n_rows, *shape),
+        }
         npy.write_array_header_1_0(file, header)
 
     with Progress(f"writing {unit}", total, verbose) as progress:
@@ -229,12 +279,20 @@ def _write(stream: _Stream, file: BinaryIO, dtype: np.dtype[Any], verbose: int) 
                 rows = _rows(x, names, dtype, n_rows)
                 own = _labels(y) if len(rows) else np.atleast_1d(check.to_numpy(y))
                 if labels and rows.shape[1:] != shape:
-                    raise ValueError(f"x has rows of shape {rows.shape[1:]}, those before have {shape}")
+                    raise ValueError(
+                        f"x has rows of shape {rows.shape[1:]}, those before have {shape}"
+                    )
                 if len(rows) != len(own):
-                    raise ValueError(f"x and y must have the same number of rows, got {len(rows)} and {len(own)}")
-                groups = [GROUPS.get(each.dtype.kind, str(each.dtype)) for each in (*labels[:1], own)]
+                    raise ValueError(
+                        f"x and y must have the same number of rows, got {len(rows)} and {len(own)}"
+                    )
+                groups = [
+                    GROUPS.get(each.dtype.kind, str(each.dtype)) for each in (*labels[:1], own)
+                ]
                 if len(rows) and len(set(groups)) > 1:
-                    raise ValueError(f"it has labels that are {groups[1]}, those before are {groups[0]}: convert them")
+                    raise ValueError(
+                        f"it has labels that are {groups[1]}, those before are {groups[0]}: convert them"
+                    )
             except ValueError as error:
                 raise ValueError(f"batch {number} of source, from row {n_rows}: {error}") from None
             if len(rows):
@@ -246,20 +304,28 @@ def _write(stream: _Stream, file: BinaryIO, dtype: np.dtype[Any], verbose: int) 
                 n_rows += len(rows)
             progress.step(len(rows) if unit == "rows" else 1)
     if not labels:
-        raise ValueError("source holds no rows: an iterator that was read already, or an empty file?")
+        raise ValueError(
+            "source holds no rows: an iterator that was read already, or an empty file?"
+        )
     write_header()
     return np.concatenate(labels)
 
 
-def _split(batch: Any, target: str | None, names: list[str] | None) -> tuple[Any, Any, list[str] | None]:
+def _split(
+    batch: Any, target: str | None, names: list[str] | None
+) -> tuple[Any, Any, list[str] | None]:
     """x, y and the names of the columns of a batch; those of the first DataFrame hold for all."""
     if hasattr(batch, "iloc"):
         if target is None:
-            raise ValueError("target must name the column of labels when batches are DataFrames, got None")
+            raise ValueError(
+                "target must name the column of labels when batches are DataFrames, got None"
+            )
         names = _wanted("it", list(batch.columns), target, names)
         return batch[names], batch[target], names
     if target is not None:
-        raise ValueError(f"target names a column of a file or DataFrame, but the batch is a {type(batch).__name__}")
+        raise ValueError(
+            f"target names a column of a file or DataFrame, but the batch is a {type(batch).__name__}"
+        )
     if not isinstance(batch, tuple | list) or len(batch) != 2:
         length = f" of length {len(batch)}" if isinstance(batch, tuple | list) else ""
         raise ValueError(f"it must be a pair (x, y), got {type(batch).__name__}{length}")
@@ -269,7 +335,9 @@ def _split(batch: Any, target: str | None, names: list[str] | None) -> tuple[Any
 def _rows(x: Any, names: list[str] | None, dtype: np.dtype[Any], first: int) -> npt.NDArray[Any]:
     """The batch, whose first row has the number ``first``, as finite rows of ``dtype``."""
     if isinstance(x, np.ma.MaskedArray):
-        raise ValueError("x must not be a masked array: drop or fill what is masked, then pass a plain array")
+        raise ValueError(
+            "x must not be a masked array: drop or fill what is masked, then pass a plain array"
+        )
     if hasattr(x, "iloc"):
         for name, found in x.dtypes.items():
             if found.kind not in "fiub":
@@ -290,11 +358,17 @@ def _rows(x: Any, names: list[str] | None, dtype: np.dtype[Any], first: int) -> 
         rows = given.astype(dtype, copy=False)
     if not (finite := np.isfinite(rows)).all():
         where = tuple(int(i) for i in np.argwhere(~finite)[0])
-        column = names[where[1]] if names is not None else where[1] if len(where) == 2 else where[1:]
+        column = (
+            names[where[1]] if names is not None else where[1] if len(where) == 2 else where[1:]
+        )
         at = f"in row {first + where[0]}, column {column!r}"
         if np.isfinite(float(given[where])):
-            raise ValueError(f"x has {given[where]:.6g} {at}, beyond what {dtype} holds: pass dtype='float64'")
-        raise ValueError(f"x must be finite, got {given[where]} {at}: drop or impute such rows first")
+            raise ValueError(
+                f"x has {given[where]:.6g} {at}, beyond what {dtype} holds: pass dtype='float64'"
+            )
+        raise ValueError(
+            f"x must be finite, got {given[where]} {at}: drop or impute such rows first"
+        )
     return rows
 
 
@@ -305,7 +379,9 @@ def _labels(y: Any) -> npt.NDArray[Any]:
         return labels
     if not all(isinstance(label, str) and not label.endswith("\0") for label in labels.tolist()):
         found = sorted({type(label).__name__ for label in labels.tolist()})
-        raise ValueError(f"y must hold labels of one kind (text, whole numbers, booleans), got {found}: convert to str")
+        raise ValueError(
+            f"y must hold labels of one kind (text, whole numbers, booleans), got {found}: convert to str"
+        )
     return labels.astype(str)
 
 

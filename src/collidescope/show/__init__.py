@@ -4,7 +4,12 @@ The report goes from a result to a summary (a plain dict, :mod:`~collidescope.sh
 :mod:`~collidescope.show.words`, to one HTML page (:mod:`~collidescope.show.html`).
 """
 
-from collidescope.show.displays import CollisionMatrixDisplay, DendrogramDisplay, LimitDisplay, PosteriorDisplay
+from collidescope.show.displays import (
+    CollisionMatrixDisplay,
+    DendrogramDisplay,
+    LimitDisplay,
+    PosteriorDisplay,
+)
 from collidescope.show.html import report, write_report
 from collidescope.show.summary import summarise
 

@@ -56,18 +56,24 @@ class Display:
     ax_: Axes
     figure_: Figure | SubFigure
 
-    def _axes(self, ax: Axes | None, size: tuple[float, float], layout: Any = "constrained") -> Axes:
+    def _axes(
+        self, ax: Axes | None, size: tuple[float, float], layout: Any = "constrained"
+    ) -> Axes:
         """``ax``, or the axes of a new figure of ``size`` inches."""
         try:
             import matplotlib.pyplot as plt
             from matplotlib.axes import Axes
         except ImportError as error:
             name = type(self).__name__
-            raise ImportError(f"{name}.plot needs matplotlib: pip install collidescope[plot]") from error
+            raise ImportError(
+                f"{name}.plot needs matplotlib: pip install collidescope[plot]"
+            ) from error
         if ax is None:
             ax = plt.subplots(figsize=size, layout=layout)[1]
         elif not isinstance(ax, Axes):
-            raise ValueError(f"ax must be one matplotlib Axes, got {type(ax).__name__} (of an array take one: axes[0])")
+            raise ValueError(
+                f"ax must be one matplotlib Axes, got {type(ax).__name__} (of an array take one: axes[0])"
+            )
         self.ax_, self.figure_ = ax, ax.figure
         return ax
 
@@ -77,7 +83,9 @@ def plain(name: Any, longest: int = LONGEST) -> str:
     return short(name, longest).replace("$", r"\$")
 
 
-def write_names(ax: Axes, side: Literal["x", "y"], places: npt.ArrayLike, names: Sequence[Any]) -> None:
+def write_names(
+    ax: Axes, side: Literal["x", "y"], places: npt.ArrayLike, names: Sequence[Any]
+) -> None:
     """Class names along one side: as many as fit, as large as fits."""
     each = points(ax, side) / len(names)
     step = max(1, math.ceil(1.2 * SMALLEST_FONT / each))
@@ -85,13 +93,17 @@ def write_names(ax: Axes, side: Literal["x", "y"], places: npt.ArrayLike, names:
     texts = [plain(name) for name in names][::step]
     upright = side == "x" and max(map(len, texts)) * CHARACTER * size > each * step
     axis = ax.xaxis if side == "x" else ax.yaxis
-    axis.set_ticks(np.asarray(places)[::step].tolist(), texts, fontsize=size, rotation=90 if upright else 0)
+    axis.set_ticks(
+        np.asarray(places)[::step].tolist(), texts, fontsize=size, rotation=90 if upright else 0
+    )
 
 
 def points(ax: Axes, side: Literal["x", "y"]) -> float:
     """About how many points (1/72 inch) a side of the axes will have."""
     box = ax.get_window_extent()
-    return max(1.0, LEFT_OVER * (box.width if side == "x" else box.height) * 72 / float(ax.figure.dpi))
+    return max(
+        1.0, LEFT_OVER * (box.width if side == "x" else box.height) * 72 / float(ax.figure.dpi)
+    )
 
 
 def tidy(ax: Axes, *, bars: bool = False) -> None:
@@ -136,7 +148,9 @@ class CollisionMatrixDisplay(Display):
     high: npt.ArrayLike | None = None
 
     @classmethod
-    def from_matrix(cls, cm: CollisionMatrix, *, order: str | None = None, level: float = 0.95) -> Self:
+    def from_matrix(
+        cls, cm: CollisionMatrix, *, order: str | None = None, level: float = 0.95
+    ) -> Self:
         """The display of a collision matrix, with intervals at ``level``.
 
         ``order`` is "given" (default up to 20 classes) or "cluster": classes that collide side by side.
@@ -169,9 +183,15 @@ class CollisionMatrixDisplay(Display):
         """
         S, names = self._checked()
         k = len(S)
-        order = np.arange(k) if self.order is None else check.check_finite(self.order, "order", ndim=1).astype(np.intp)
+        order = (
+            np.arange(k)
+            if self.order is None
+            else check.check_finite(self.order, "order", ndim=1).astype(np.intp)
+        )
         if sorted(order.tolist()) != list(range(k)):
-            raise ValueError(f"order must hold every position from 0 to {k - 1} once, got {order.tolist()[:10]}")
+            raise ValueError(
+                f"order must hold every position from 0 to {k - 1} once, got {order.tolist()[:10]}"
+            )
         S, names = S[np.ix_(order, order)], names[order]
         side = float(np.clip(2.0 + 0.45 * k, 4.6, 12.0))
         ax = self._axes(ax, (side + 1.0, side), "compressed")
@@ -181,7 +201,10 @@ class CollisionMatrixDisplay(Display):
         own = np.eye(k, dtype=bool)
         largest = float(S[~own].max()) or 1.0  # any scale will do where nothing collides
         colours = matplotlib.colormaps.get_cmap(cmap).with_extremes(bad=NEUTRAL)
-        style: dict[str, Any] = {"norm": PowerNorm(BEND, 0.0, largest, clip=True), "interpolation": "nearest"}
+        style: dict[str, Any] = {
+            "norm": PowerNorm(BEND, 0.0, largest, clip=True),
+            "interpolation": "nearest",
+        }
         self.im_ = ax.imshow(np.ma.masked_array(S, own), cmap=colours, **(style | kw))
         for axis in ("x", "y"):
             write_names(ax, axis, range(k), names.tolist())
@@ -192,11 +215,16 @@ class CollisionMatrixDisplay(Display):
             self.text_ = self._write(S, values_format or (".3f" if k <= THREE_DECIMALS else ".2f"))
         self.colorbar_: Any = None
         if colorbar:
-            self.colorbar_ = ax.figure.colorbar(self.im_, ax=ax, label="collision rate", fraction=0.05)
+            self.colorbar_ = ax.figure.colorbar(
+                self.im_, ax=ax, label="collision rate", fraction=0.05
+            )
         if colorbar and "norm" not in kw:
             ticks = [float(f"{largest:.2g}")]
             for tick in TICKS:
-                if tick < largest and (ticks[-1] / largest) ** BEND - (tick / largest) ** BEND > APART:
+                if (
+                    tick < largest
+                    and (ticks[-1] / largest) ** BEND - (tick / largest) ** BEND > APART
+                ):
                     ticks.append(float(tick))
             self.colorbar_.set_ticks(ticks, labels=[f"{tick:g}" for tick in ticks])
             self.colorbar_.minorticks_off()
@@ -206,9 +234,14 @@ class CollisionMatrixDisplay(Display):
         """Draw the ``n`` most colliding pairs: a dot per rate, a bar per interval; ``kw`` is for ``Axes.errorbar``."""
         check.check_count(n, "n")
         S, names = self._checked()
-        low, high = (S if end is None else check.check_square(end, "low, high") for end in (self.low, self.high))
+        low, high = (
+            S if end is None else check.check_square(end, "low, high")
+            for end in (self.low, self.high)
+        )
         if low.shape != S.shape or high.shape != S.shape or (low > S).any() or (high < S).any():
-            raise ValueError("low must not be above matrix, nor high below it, and all must have one shape (swapped?)")
+            raise ValueError(
+                "low must not be above matrix, nor high below it, and all must have one shape (swapped?)"
+            )
         top = CollisionMatrix(S).top_collisions(n)
         i, j, rate = top["class"].to_numpy(), top["other"].to_numpy(), top["rate"].to_numpy()
         ax = self._axes(ax, (6.4, float(np.clip(1.2 + 0.28 * len(i), 2.0, 14.0))))
@@ -216,7 +249,9 @@ class CollisionMatrixDisplay(Display):
         error = [rate - low[i, j], high[i, j] - rate] if self.low is not None else None
         self.errorbar_ = ax.errorbar(rate, np.arange(len(i)), xerr=error, **(style | kw))
         each = (LONGEST - 3) // 2
-        arrows = [f"{short(a, each)} → {short(b, each)}" for a, b in zip(names[i], names[j], strict=True)]
+        arrows = [
+            f"{short(a, each)} → {short(b, each)}" for a, b in zip(names[i], names[j], strict=True)
+        ]
         write_names(ax, "y", np.arange(len(i)), arrows)
         tidy(ax, bars=True)
         ax.set(ylim=(len(i) - 0.4, -0.6), xlabel="chance of being seen again in the other class")
@@ -226,7 +261,9 @@ class CollisionMatrixDisplay(Display):
     def _write(self, S: FloatArray, values_format: str) -> npt.NDArray[Any]:
         words = [[plain(format(value, values_format)) for value in row] for row in S.tolist()]
         room = min(points(self.ax_, "x"), points(self.ax_, "y")) / len(S)
-        size = min(LARGEST_FONT, 0.9 * room / (CHARACTER * max(len(word) for row in words for word in row)))
+        size = min(
+            LARGEST_FONT, 0.9 * room / (CHARACTER * max(len(word) for row in words for word in row))
+        )
         rgb = self.im_.to_rgba(np.ma.masked_array(S, np.eye(len(S), dtype=bool)))[..., :3]
         # White or dark, whichever stands out more from the colour of the cell (WCAG's relative luminance).
         linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
@@ -234,8 +271,13 @@ class CollisionMatrixDisplay(Display):
         ink = np.where(1.05 / luminance > luminance / 0.0725, "white", INK)
         texts = np.empty(S.shape, dtype=object)
         for i, j in np.ndindex(S.shape):
-            style: dict[str, Any] = {"color": str(ink[i, j]), "weight": "bold" if i == j else "normal"}
-            texts[i, j] = self.ax_.text(j, i, words[i][j], fontsize=size, ha="center", va="center", **style)
+            style: dict[str, Any] = {
+                "color": str(ink[i, j]),
+                "weight": "bold" if i == j else "normal",
+            }
+            texts[i, j] = self.ax_.text(
+                j, i, words[i][j], fontsize=size, ha="center", va="center", **style
+            )
         return texts
 
 
@@ -244,7 +286,9 @@ def leaf_order(affinity: FloatArray) -> IntArray:
     from scipy.cluster.hierarchy import leaves_list, linkage
 
     pairs = ((affinity + affinity.T) / 2)[np.triu_indices(len(affinity), 1)]
-    return np.asarray(leaves_list(linkage(pairs.max() - pairs, "average", optimal_ordering=True)), dtype=np.intp)
+    return np.asarray(
+        leaves_list(linkage(pairs.max() - pairs, "average", optimal_ordering=True)), dtype=np.intp
+    )
 
 
 def continuation(limit: Limit, level: float = 0.95) -> dict[str, FloatArray] | None:
@@ -252,7 +296,11 @@ def continuation(limit: Limit, level: float = 0.95) -> dict[str, FloatArray] | N
     if limit.state not in READABLE:
         return None
     rows = limit.curve["rows"].iloc[-1] * np.geomspace(1.0, REACH, PLACES)
-    return dict(zip(("rows", "low", "middle", "high"), (rows, *limit.continuation(rows, level)), strict=True))
+    return dict(
+        zip(
+            ("rows", "low", "middle", "high"), (rows, *limit.continuation(rows, level)), strict=True
+        )
+    )
 
 
 @dataclass(eq=False, repr=False)
@@ -269,7 +317,9 @@ class LimitDisplay(Display):
     Examples
     --------
     >>> from collidescope import Limit
-    >>> limit = Limit([250, 500, 1000], [0.4, 0.3, 0.25], 1e-5 * np.eye(3), stderr=0.003, n_rows=4000)
+    >>> limit = Limit(
+    ...     [250, 500, 1000], [0.4, 0.3, 0.25], 1e-5 * np.eye(3), stderr=0.003, n_rows=4000
+    ... )
     >>> LimitDisplay.from_limit(limit).plot().ax_.get_xticklabels()[-1].get_text()
     'unlimited'
     """
@@ -290,22 +340,40 @@ class LimitDisplay(Display):
         """The display of a fitted classifier's ``limit_``."""
         limit = limit_of(clf)
         if limit is None:
-            raise ValueError(f"clf must be fitted with limit=True, got {type(clf).__name__} without limit_")
+            raise ValueError(
+                f"clf must be fitted with limit=True, got {type(clf).__name__} without limit_"
+            )
         return cls(limit, level=level)
 
     def plot(self, ax: Axes | None = None, **kw: Any) -> Self:
         """Draw the curve; ``kw`` is for its ``Axes.errorbar``."""
-        sizes, values, errors = self.limit.curve[["rows", "pber", "pber_stderr"]].to_numpy(dtype=np.float64).T
-        (low, high), path = self.limit.pber_interval(self.level), continuation(self.limit, self.level)
+        sizes, values, errors = (
+            self.limit.curve[["rows", "pber", "pber_stderr"]].to_numpy(dtype=np.float64).T
+        )
+        (low, high), path = (
+            self.limit.pber_interval(self.level),
+            continuation(self.limit, self.level),
+        )
         ax = self._axes(ax, (6.4, 3.8))
         self.band_ = None
         if path is not None:
-            self.band_ = ax.fill_between(path["rows"], path["low"], path["high"], color=ACCENT, alpha=0.18, lw=0)
+            self.band_ = ax.fill_between(
+                path["rows"], path["low"], path["high"], color=ACCENT, alpha=0.18, lw=0
+            )
             ax.plot(path["rows"], path["middle"], color=ACCENT, linestyle="--", linewidth=1.2)
         style: dict[str, Any] = DOTS | {"fmt": "o-", "color": INK, "ecolor": QUIET}
         self.errorbar_ = ax.errorbar(sizes, values, yerr=errors, **(style | kw))
-        edge, middle = sizes[-1] * REACH * 2.0, (low + high) / 2 if path is None else self.limit.pber
-        style = {"fmt": "none" if path is None else "o", "color": ACCENT, "ecolor": ACCENT, "capsize": 6, "lw": 2.5}
+        edge, middle = (
+            sizes[-1] * REACH * 2.0,
+            (low + high) / 2 if path is None else self.limit.pber,
+        )
+        style = {
+            "fmt": "none" if path is None else "o",
+            "color": ACCENT,
+            "ecolor": ACCENT,
+            "capsize": 6,
+            "lw": 2.5,
+        }
         self.range_ = ax.errorbar([edge], [middle], yerr=[[middle - low], [high - middle]], **style)
         tidy(ax)
         ax.set_xscale("log")
@@ -313,8 +381,12 @@ class LimitDisplay(Display):
         ax.set_xticks([*sizes, edge], [*(f"{n:,.0f}" for n in sizes), "unlimited"])
         ax.set(xlabel="rows", ylabel="inputs that would get another label")
         ax.set_ylim(0, 1.08 * max(values.max(), high))
-        ax.yaxis.set_major_formatter(lambda share, _: f"{share:.3g}" if share < 0.01 else f"{share:.0%}")
-        ax.set_title("no continuation: learning has hardly begun" if path is None else "", fontsize="medium")
+        ax.yaxis.set_major_formatter(
+            lambda share, _: f"{share:.3g}" if share < 0.01 else f"{share:.0%}"
+        )
+        ax.set_title(
+            "no continuation: learning has hardly begun" if path is None else "", fontsize="medium"
+        )
         return self
 
 
@@ -353,8 +425,12 @@ class DendrogramDisplay(Display):
         if not isinstance(plan, ConsolidationPlan):
             raise ValueError(f"plan must be what consolidate returned, got {type(plan).__name__}")
         if plan.linkage is None:
-            raise ValueError('plan has no linkage, for best groupings need not be nested: method="greedy" has one')
-        return cls(plan.linkage, classes=plan.source.classes, n_groups=plan.n_groups, pber=plan.source.pber)
+            raise ValueError(
+                'plan has no linkage, for best groupings need not be nested: method="greedy" has one'
+            )
+        return cls(
+            plan.linkage, classes=plan.source.classes, n_groups=plan.n_groups, pber=plan.source.pber
+        )
 
     def plot(self, ax: Axes | None = None, **kw: Any) -> Self:
         """Draw the tree from left to right; ``kw`` is for :func:`scipy.cluster.hierarchy.dendrogram`."""
@@ -362,7 +438,9 @@ class DendrogramDisplay(Display):
 
         Z = check.check_finite(self.linkage, "linkage", ndim=2)
         if not is_valid_linkage(Z):
-            raise ValueError(f"linkage must be what scipy's linkage returns, got another array of shape {Z.shape}")
+            raise ValueError(
+                f"linkage must be what scipy's linkage returns, got another array of shape {Z.shape}"
+            )
         k = len(Z) + 1
         names = check.check_classes(self.classes, k)
         merged = 0 if self.n_groups is None else k - check.check_count(self.n_groups, "n_groups")
@@ -373,10 +451,14 @@ class DendrogramDisplay(Display):
         # scipy puts leaves at 5, 15, 25, …
         write_names(ax, "y", 5 + 10 * np.arange(k), names[self.dendrogram_["leaves"]].tolist())
         tidy(ax, bars=True)
-        ax.set_xlabel("PBER removed by merging" + ("" if self.pber is None else f" (of {self.pber:.3g})"))
+        ax.set_xlabel(
+            "PBER removed by merging" + ("" if self.pber is None else f" (of {self.pber:.3g})")
+        )
         self.cut_ = None
         if 0 < merged < k - 1:
-            self.cut_ = ax.axvline((Z[merged - 1, 2] + Z[merged, 2]) / 2, color=INK, linestyle="--", linewidth=1)
+            self.cut_ = ax.axvline(
+                (Z[merged - 1, 2] + Z[merged, 2]) / 2, color=INK, linestyle="--", linewidth=1
+            )
             ax.set_title(f"{self.n_groups} groups at the dashed line", fontsize="medium")
         return self
 
@@ -396,7 +478,9 @@ class PosteriorDisplay(Display):
 
     Examples
     --------
-    >>> display = PosteriorDisplay.from_posteriors([[0.7, 0.3], [0.1, 0.9]], classes=["cat", "dog"]).plot()
+    >>> display = PosteriorDisplay.from_posteriors(
+    ...     [[0.7, 0.3], [0.1, 0.9]], classes=["cat", "dog"]
+    ... ).plot()
     >>> [float(bar.get_width()) for bar in display.bars_[1]]
     [0.1, 0.9]
     """
@@ -408,18 +492,24 @@ class PosteriorDisplay(Display):
     labels: npt.ArrayLike | None = None
 
     @classmethod
-    def from_posteriors(cls, P: npt.ArrayLike, classes: Any = None, images: Any = None, labels: Any = None) -> Self:
+    def from_posteriors(
+        cls, P: npt.ArrayLike, classes: Any = None, images: Any = None, labels: Any = None
+    ) -> Self:
         """The display of the rows of ``P``, with every argument checked (see the class)."""
         posteriors = check.check_posteriors(P)
         n, k = posteriors.shape
         names = check.check_classes(classes, k)
         if labels is not None:
-            check.check_same_length(posteriors, check.encode_labels(labels, names, "labels"), "P and labels")
+            check.check_same_length(
+                posteriors, check.encode_labels(labels, names, "labels"), "P and labels"
+            )
         if images is not None:
             try:
                 pixels = np.asarray(images)
             except ValueError:
-                raise ValueError("images must be of one size, got different ones: scale them first") from None
+                raise ValueError(
+                    "images must be of one size, got different ones: scale them first"
+                ) from None
             good = pixels.ndim == 3 or (pixels.ndim == 4 and pixels.shape[3] in (3, 4))
             if not good or len(pixels) != n or pixels.size == 0 or pixels.dtype.kind not in "biuf":
                 wanted = f"({n}, height, width) or ({n}, height, width, 3 or 4)"
@@ -430,7 +520,9 @@ class PosteriorDisplay(Display):
     def plot(self, ax: Axes | None = None, *, n_rows: int = 6, **kw: Any) -> Self:
         """Draw the first ``n_rows`` inputs side by side, in panels that divide ``ax``; ``kw`` is for ``Axes.barh``."""
         check.check_count(n_rows, "n_rows")
-        checked = type(self).from_posteriors(self.posteriors, self.classes, self.images, self.labels)
+        checked = type(self).from_posteriors(
+            self.posteriors, self.classes, self.images, self.labels
+        )
         P, names = np.asarray(checked.posteriors)[:n_rows], np.asarray(checked.classes)
         n, k = P.shape
         codes = None if self.labels is None else check.encode_labels(self.labels, names, "labels")
@@ -441,10 +533,18 @@ class PosteriorDisplay(Display):
         from matplotlib.gridspec import GridSpec
 
         box = ax.get_position()
-        sides: Any = {"left": box.x0, "right": box.x1, "bottom": box.y0, "top": box.y1, "figure": ax.figure}
+        sides: Any = {
+            "left": box.x0,
+            "right": box.x1,
+            "bottom": box.y0,
+            "top": box.y1,
+            "figure": ax.figure,
+        }
         place = ax.get_subplotspec() or GridSpec(1, 1, **sides)[0]
         grid = place.subgridspec(len(heights), n, height_ratios=heights)
-        self.axes_: list[Axes] = [ax.figure.add_subplot(grid[len(heights) - 1, i]) for i in range(n)]
+        self.axes_: list[Axes] = [
+            ax.figure.add_subplot(grid[len(heights) - 1, i]) for i in range(n)
+        ]
         self.bars_, self.images_ = list[Any](), list[Any]()
         for i, (p, bars) in enumerate(zip(P, self.axes_, strict=True)):
             top = bars
@@ -456,7 +556,9 @@ class PosteriorDisplay(Display):
             colours = [ACCENT if codes is not None and c == codes[i] else QUIET for c in classes]
             self.bars_.append(bars.barh(np.arange(shown), p[classes], **({"color": colours} | kw)))
             named = i == 0 or k > ALL_BARS
-            bars.set_yticks(np.arange(shown), [plain(c, 14) for c in names[classes]] if named else [""] * shown)
+            bars.set_yticks(
+                np.arange(shown), [plain(c, 14) for c in names[classes]] if named else [""] * shown
+            )
             bars.set_xticks([0, 0.5, 1], ["0", "½", "1"])
             bars.set(xlim=(0, 1), ylim=(shown - 0.4, -0.6))
             tidy(bars, bars=True)

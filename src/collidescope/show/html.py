@@ -30,7 +30,11 @@ TABLE_CLASSES, TABLE_STEPS = 30, 15
 #: Numbers beyond this are no counts and no rates.
 LARGEST = 1e15
 #: What the plain types of the schema are called, and what they take.
-KINDS: dict[type, Any] = {str: ("text", str), bool: ("true or false", bool), int: ("a whole number", int)}
+KINDS: dict[type, Any] = {
+    str: ("text", str),
+    bool: ("true or false", bool),
+    int: ("a whole number", int),
+}
 KINDS[float] = "a number", int | float
 IMAGE = re.compile(r"data:image/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/]+={0,2}")
 
@@ -41,7 +45,11 @@ def _each(kind: Any, names: str) -> dict[str, Any]:
 
 _SHARE = (float, None)
 _WORDS = (str, None)
-_ROW = _each(int, "index columns_left") | {"label": _WORDS, "values": [[str, str]], "image": (IMAGE, None)}
+_ROW = _each(int, "index columns_left") | {
+    "label": _WORDS,
+    "values": [[str, str]],
+    "image": (IMAGE, None),
+}
 _ROW |= {"posterior": [{"class": str, "probability": float, "is_label": bool}]}
 _AMBIGUOUS = _each(int, "n_rows n_ambiguous n_suspect") | {"expected_suspect": float, "fresh": bool}
 _AMBIGUOUS |= {"rows": [_ROW], "suspects": [_ROW]}
@@ -49,13 +57,27 @@ _CEILING = _each(str, "class mostly_to") | _each(float, "prior draw mostly_rate"
 _TABLE = {"columns": [str], "rows": [[(str, int, float, None)]]}
 _BAND = _each([float], "rows low middle high")
 _CURVE = {"rows": [float], "pber": [float], "stderr": [_SHARE]}
-_LIMIT = _each(str, "state reason words") | _each(float, "pber low high") | {"curve": _CURVE, "band": (_BAND, None)}
+_LIMIT = (
+    _each(str, "state reason words")
+    | _each(float, "pber low high")
+    | {"curve": _CURVE, "band": (_BAND, None)}
+)
 _LIMIT["doubled"] = ([float, float, float], None)
-_AUDITED = _each(str, "true predicted") | _each(float, "observed best fixable low high") | {"flagged": bool}
-_AUDIT = _each(int, "n_rows n_pairs") | _each(float, "error best fixable") | {"verdict": str, "cautions": [str]}
+_AUDITED = (
+    _each(str, "true predicted")
+    | _each(float, "observed best fixable low high")
+    | {"flagged": bool}
+)
+_AUDIT = (
+    _each(int, "n_rows n_pairs")
+    | _each(float, "error best fixable")
+    | {"verdict": str, "cautions": [str]}
+)
 _AUDIT |= _each([float, float], "error_interval fixable_interval") | {"pairs": [_AUDITED]}
 _AUDIT |= _each(([float, float], None), "inherent_interval not_learned_interval")
-_PATH = _each([int], "n_groups tree_order") | _each([(int, None)], "first second") | {"pber": [float]}
+_PATH = (
+    _each([int], "n_groups tree_order") | _each([(int, None)], "first second") | {"pber": [float]}
+)
 #: A type, a pattern for text, [of each entry], [of the first, of the second], {of each named entry}, {str: of every
 #: entry}, or (this, None) where None will do. ``float`` takes every number of reasonable size.
 SCHEMA: dict[str, Any] = {
@@ -63,12 +85,17 @@ SCHEMA: dict[str, Any] = {
     **_each([str], "headline what_to_do notes classes"),
     **_each(bool, "known complete"),
     **_each(_SHARE, "n_rows coverage bayes_error_at_most"),
-    "about": _each(_WORDS, "file label command saved") | {"columns": [str], "n_columns": int, "seconds": _SHARE},
+    "about": _each(_WORDS, "file label command saved")
+    | {"columns": [str], "n_columns": int, "seconds": _SHARE},
     "n_classes": int,
     "level": float,
     "pber": {"value": float, "low": _SHARE, "high": _SHARE},
     "limit": (_LIMIT, None),
-    "top_collisions": [_each(str, "class other sentence") | _each(float, "rate reverse") | _each(_SHARE, "low high")],
+    "top_collisions": [
+        _each(str, "class other sentence")
+        | _each(float, "rate reverse")
+        | _each(_SHARE, "low high")
+    ],
     **_each([[float]], "matrix joint"),
     **_each(([[_SHARE]], None), "low high"),
     "priors": [float],
@@ -101,10 +128,16 @@ def conform(value: Any, wanted: Any, where: str) -> None:
     if isinstance(wanted, tuple):
         if value is None and None in wanted:
             return
-        wanted = next((kind for kind in wanted if isinstance(kind, type) and isinstance(value, kind)), wanted[0])
+        wanted = next(
+            (kind for kind in wanted if isinstance(kind, type) and isinstance(value, kind)),
+            wanted[0],
+        )
     parts: dict[str, tuple[Any, Any]] = {}
     if isinstance(wanted, list):
-        called, good = "a list of its length", isinstance(value, list) and len(wanted) in (1, len(value))
+        called, good = (
+            "a list of its length",
+            isinstance(value, list) and len(wanted) in (1, len(value)),
+        )
         if good:
             parts = {f"[{k}]": (part, wanted[k % len(wanted)]) for k, part in enumerate(value)}
     elif isinstance(wanted, dict):
@@ -113,14 +146,19 @@ def conform(value: Any, wanted: Any, where: str) -> None:
             kinds = dict.fromkeys(value, wanted[str]) if str in wanted else wanted
             parts = {f".{name}": (value.get(name, ...), kind) for name, kind in kinds.items()}
     elif isinstance(wanted, re.Pattern):
-        called, good = "a picture as a data: URI", isinstance(value, str) and bool(wanted.fullmatch(value))
+        called, good = (
+            "a picture as a data: URI",
+            isinstance(value, str) and bool(wanted.fullmatch(value)),
+        )
     else:
         called, kind = KINDS[wanted]
         good = isinstance(value, kind) and (wanted is bool or not isinstance(value, bool))
         good = good and (wanted in (str, bool) or abs(value) <= LARGEST)
     if not good:
         got = "nothing" if value is ... else type(value).__name__
-        raise ValueError(f"{where} must be {called}, got {got}: it was edited or damaged, make the summary again")
+        raise ValueError(
+            f"{where} must be {called}, got {got}: it was edited or damaged, make the summary again"
+        )
     for name, (part, kind) in parts.items():
         conform(part, kind, where + name)
 
@@ -137,9 +175,15 @@ def check_summary(summary: Mapping[str, Any]) -> None:
     known = [part for part in parts if part is not None]
     merges = [head for name in ("first", "second") for head in path.get(name, ())[1:]]
     if not (
-        all(len(part) == k for part in known + [row for part in known for row in part if isinstance(row, list)])
+        all(
+            len(part) == k
+            for part in known + [row for part in known for row in part if isinstance(row, list)]
+        )
         and len(summary["ceilings"]) == k - (not summary["complete"])
-        and all(sorted(order) == list(range(k)) for order in (summary["leaf_order"], path.get("tree_order", range(k))))
+        and all(
+            sorted(order) == list(range(k))
+            for order in (summary["leaf_order"], path.get("tree_order", range(k)))
+        )
         and all(len(path[name]) == len(path["pber"]) for name in path if name != "tree_order")
         and all(isinstance(head, int) and 0 <= head < k for head in merges)
     ):
@@ -154,9 +198,13 @@ def write_report(summary: Mapping[str, Any], path: str | Path) -> Path:
 
     >>> import tempfile
     >>> from collidescope import CollisionMatrix, summarise
-    >>> cm = CollisionMatrix([[0.9, 0.1], [0.2, 0.8]], priors=[2 / 3, 1 / 3], classes=["cat", "dog"])
+    >>> cm = CollisionMatrix(
+    ...     [[0.9, 0.1], [0.2, 0.8]], priors=[2 / 3, 1 / 3], classes=["cat", "dog"]
+    ... )
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     page = write_report(summarise(cm), Path(folder) / "report.html").read_text(encoding="utf-8")
+    ...     page = write_report(summarise(cm), Path(folder) / "report.html").read_text(
+    ...         encoding="utf-8"
+    ...     )
     >>> "An input labelled dog would be labelled cat the second time in 20.0% of cases" in page
     True
     """
@@ -166,7 +214,11 @@ def write_report(summary: Mapping[str, Any], path: str | Path) -> Path:
 
 
 def report(
-    source: Any, X: Any = None, y: npt.ArrayLike | None = None, path: str | Path = "report.html", **options: Any
+    source: Any,
+    X: Any = None,
+    y: npt.ArrayLike | None = None,
+    path: str | Path = "report.html",
+    **options: Any,
 ) -> Path:
     """Summarise and write the report: :func:`~collidescope.summarise`, then :func:`~collidescope.write_report`.
 
@@ -176,7 +228,9 @@ def report(
     >>> import tempfile
     >>> P = [[0.9, 0.1], [0.4, 0.6], [0.7, 0.3], [0.2, 0.8]]
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     report(P, y=["a", "b", "a", "b"], path=f"{folder}/report.html", title="Two classes").name
+    ...     report(
+    ...         P, y=["a", "b", "a", "b"], path=f"{folder}/report.html", title="Two classes"
+    ...     ).name
     'report.html'
     """
     plotly_js()  # before the work, not after it
@@ -191,12 +245,26 @@ def render(summary: Mapping[str, Any]) -> str:
     folder = resources.files("collidescope.show")
     assets = ("template.html.j2", "report.css", "report.js")
     page, css, script = (folder.joinpath(name).read_text(encoding="utf-8") for name in assets)
-    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
+    environment = jinja2.Environment(
+        autoescape=True, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+    )
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
-    filters = (percent, between, span, named, cell, words.method, words.points, words.rows_to_look_at)
+    filters = (
+        percent,
+        between,
+        span,
+        named,
+        cell,
+        words.method,
+        words.points,
+        words.rows_to_look_at,
+    )
     environment.filters |= {function.__name__: function for function in filters}
     environment.filters["count"] = lambda value: "" if value is None else f"{value:,.0f}"
-    hashes = (base64.b64encode(hashlib.sha256(code.encode()).digest()).decode() for code in (plotly, script))
+    hashes = (
+        base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
+        for code in (plotly, script)
+    )
     return environment.from_string(page).render(
         s=summary,
         css=css,
@@ -205,7 +273,10 @@ def render(summary: Mapping[str, Any]) -> str:
         hashes=" ".join(f"'sha256-{digest}'" for digest in hashes),
         table_classes=TABLE_CLASSES,
         steps=merge_steps(summary),
-        widest=max([pair["high"] or pair["rate"] for pair in summary["top_collisions"]], default=1.0) or 1.0,
+        widest=max(
+            [pair["high"] or pair["rate"] for pair in summary["top_collisions"]], default=1.0
+        )
+        or 1.0,
     )
 
 
@@ -218,7 +289,13 @@ def cell(value: Any) -> str:
     if not isinstance(value, float):
         return "" if value is None else str(value)
     tiny = 0 < abs(value) < 0.00005
-    return ("<0.0001" if value > 0 else ">-0.0001") if tiny else f"{value:.4f}" if abs(value) < 10 else f"{value:.4g}"
+    return (
+        ("<0.0001" if value > 0 else ">-0.0001")
+        if tiny
+        else f"{value:.4f}"
+        if abs(value) < 10
+        else f"{value:.4g}"
+    )
 
 
 def merge_steps(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -226,10 +303,14 @@ def merge_steps(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
     path, steps = summary["merge_path"] or {"pber": ()}, []
     members = [[named(name)] for name in summary["classes"]]
     for step in range(1, min(len(path["pber"]), TABLE_STEPS + 1)):
-        entry = {column: path[column][step] for column in ("n_groups", "pber", "low", "high", "limit")}
+        entry = {
+            column: path[column][step] for column in ("n_groups", "pber", "low", "high", "limit")
+        }
         first, second = (members[path[side][step]] for side in ("first", "second"))
         for side, group in (("first", first), ("second", second)):
-            entry[side] = " + ".join(group[:6]) + (f" and {len(group) - 6} more" if len(group) > 6 else "")
+            entry[side] = " + ".join(group[:6]) + (
+                f" and {len(group) - 6} more" if len(group) > 6 else ""
+            )
         first += second
         steps.append(entry)
     return steps

@@ -17,8 +17,8 @@ from collidescope._checks import FloatArray, IntArray
 from collidescope._rows import row_hashes
 from collidescope.applications._inputs import check_matrix, scored
 from collidescope.applications.audit import CLEAR, SUSPECT, ambiguous
-from collidescope.estimate import collision_matrix_from_posteriors
 from collidescope.matrix import CollisionMatrix
+from collidescope.onestep import collision_matrix_from_posteriors
 
 #: Rows shown, of each kind.
 AMBIGUOUS, SUSPECTS = 12, 8
@@ -54,7 +54,9 @@ def resolve(source: Any, X: Any, y: npt.ArrayLike | None) -> Source:
     if isinstance(source, CollisionMatrix):
         return Source(source, n_given=given)
     fitted = hasattr(source, "collision_matrix_")
-    if isinstance(source, str | bytes | dict | type | None) or (hasattr(source, "fit") and not fitted):
+    if isinstance(source, str | bytes | dict | type | None) or (
+        hasattr(source, "fit") and not fitted
+    ):
         kind = f"the class {source.__name__}" if isinstance(source, type) else type(source).__name__
         hint = "fit a CollisionClassifier, or pass crossfit_posteriors(classifier, X, y)"
         raise ValueError(f"source must be {WANTED}, got {kind}: {hint}")
@@ -63,21 +65,35 @@ def resolve(source: Any, X: Any, y: npt.ArrayLike | None) -> Source:
             hint = "rates with intervals take labels (without any pass collision_matrix_from_posteriors(P) as source)"
             raise ValueError(f"y is needed with posteriors, got None: {hint}")
         P, codes, classes = check.labelled_posteriors(source, y, name="source")
-        found = Source(collision_matrix_from_posteriors(P, y, classes=classes), P, np.arange(len(P)), codes, len(P))
+        found = Source(
+            collision_matrix_from_posteriors(P, y, classes=classes),
+            P,
+            np.arange(len(P)),
+            codes,
+            len(P),
+        )
     else:
         cm, held_out = source.collision_matrix_, getattr(source, "posteriors_", None)
         check_matrix(cm)
-        fresh = X is not None and hasattr(source, "predict_proba") and (held_out is None or _other_rows(source, X))
+        fresh = (
+            X is not None
+            and hasattr(source, "predict_proba")
+            and (held_out is None or _other_rows(source, X))
+        )
         if held_out is None and not fresh:
             return Source(cm, n_given=given, model=source)
-        if held_out is not None and fresh:  # of rows of the fit among them the held-out ones all the same
+        if (
+            held_out is not None and fresh
+        ):  # of rows of the fit among them the held-out ones all the same
             held_out, *_ = scored(source, X, None, None, "source")
         P = np.asarray(source.predict_proba(X) if held_out is None else held_out)
         rows = np.flatnonzero(~np.isnan(P).any(axis=-1))
         kept = check.check_posteriors(P[rows], "the posteriors of source", cm.n_classes)
         labels = None if y is None else check.encode_labels(y, cm.classes)
         _length(labels, "y", len(P))
-        found = Source(cm, kept, rows, None if labels is None else labels[rows], len(P), source, fresh)
+        found = Source(
+            cm, kept, rows, None if labels is None else labels[rows], len(P), source, fresh
+        )
     _length(X, "X", len(P))
     return found
 
@@ -97,11 +113,15 @@ def _length(table: Any, name: str, n: int | None = None) -> int | None:
         raise ValueError(f"{name} must be a table of rows, got {type(table).__name__}")
     if n is not None and shape[0] != n:
         hint = "of a classifier pass source.predict_proba(X) for other rows"
-        raise ValueError(f"{name} must hold the {n} rows that source has posteriors of, got {shape[0]}: {hint}")
+        raise ValueError(
+            f"{name} must hold the {n} rows that source has posteriors of, got {shape[0]}: {hint}"
+        )
     return int(shape[0])
 
 
-def rows_to_look_at(source: Source, names: list[str], X: Any, rows: Any, image_shape: Any) -> dict[str, Any] | None:
+def rows_to_look_at(
+    source: Source, names: list[str], X: Any, rows: Any, image_shape: Any
+) -> dict[str, Any] | None:
     """The most ambiguous rows and those whose label looks wrong; None where no posteriors are known."""
     shape = check_image_shape(image_shape, X)
     _length(rows, "rows", source.n_given)
@@ -116,13 +136,19 @@ def rows_to_look_at(source: Source, names: list[str], X: Any, rows: Any, image_s
         labels = [None if codes is None else int(codes[row]) for row in chosen]
         pictures = _pictures(X, places[chosen], shape)
         return [
-            {"index": int(places[row]), "label": None if label is None else names[label], "image": picture}
+            {
+                "index": int(places[row]),
+                "label": None if label is None else names[label],
+                "image": picture,
+            }
             | {"posterior": _bars(P[row], names, label), "values": cells, "columns_left": left}
             for row, label, picture, cells in zip(chosen, labels, pictures, values, strict=True)
         ]
 
     found = ambiguous(P, y=codes, classes=range(P.shape[1]))
-    ranked = found if codes is None else ambiguous(P, y=codes, classes=range(P.shape[1]), by="label")
+    ranked = (
+        found if codes is None else ambiguous(P, y=codes, classes=range(P.shape[1]), by="label")
+    )
     suspects = ranked["index"][ranked["kind"] == "suspect label"]
     # If every label were drawn from its posterior this many would look wrong: those are nobody's mistake.
     by_chance = float(P.sum(where=(P.max(axis=1, keepdims=True) >= CLEAR) & (P <= SUSPECT)))
@@ -181,15 +207,21 @@ def value_text(value: Any) -> str:
 
 def check_image_shape(image_shape: Any, X: Any) -> tuple[int, ...] | None:
     """``image_shape`` as a tuple that the rows of ``X`` fill; of rows that are arrays of that kind their own shape."""
-    own = tuple(int(side) for side in getattr(X, "shape", np.shape(X) if isinstance(X, list) else ())[1:])
+    own = tuple(
+        int(side) for side in getattr(X, "shape", np.shape(X) if isinstance(X, list) else ())[1:]
+    )
     if image_shape is None:
         return own if _is_image(own) else None
     if X is None:
-        raise ValueError(f"image_shape needs X, the rows that are images; got image_shape={image_shape!r} alone")
+        raise ValueError(
+            f"image_shape needs X, the rows that are images; got image_shape={image_shape!r} alone"
+        )
     try:
         shape = tuple(check.check_count(side, "image_shape") for side in image_shape)
     except TypeError:
-        raise ValueError(f"image_shape must be a tuple such as (28, 28), got {image_shape!r}") from None
+        raise ValueError(
+            f"image_shape must be a tuple such as (28, 28), got {image_shape!r}"
+        ) from None
     if not _is_image(shape):
         rest = f"with 1, 3 or 4 channels before or behind, got {image_shape!r}"
         raise ValueError(f"image_shape must be (height, width), {rest}")
@@ -210,12 +242,16 @@ def _pictures(X: Any, places: IntArray, shape: tuple[int, ...] | None) -> list[s
     try:
         from PIL import Image
     except ImportError as error:
-        raise ImportError('pictures in the report need Pillow: pip install "collidescope[report]"') from error
+        raise ImportError(
+            'pictures in the report need Pillow: pip install "collidescope[report]"'
+        ) from error
     raw = np.asarray(_take(X, places))
     pixels = np.nan_to_num(np.asarray(raw, dtype=np.float64).reshape(len(places), *shape))
     if len(shape) == 3 and shape[2] not in CHANNELS:  # channels first
         pixels = np.moveaxis(pixels, 1, -1)
-    if raw.dtype != np.uint8:  # 0 stays black unless there are negative values; the brightest of these rows is white
+    if (
+        raw.dtype != np.uint8
+    ):  # 0 stays black unless there are negative values; the brightest of these rows is white
         low, high = min(0.0, float(pixels.min())), float(pixels.max())
         pixels = (pixels - low) * (255 / (high - low) if high > low else 0.0)
     step = math.ceil(max(pixels.shape[1:3]) / LARGEST_SIDE)

@@ -86,7 +86,9 @@ def summarise(
     Examples
     --------
     >>> from collidescope import CollisionMatrix
-    >>> summary = summarise(CollisionMatrix([[0.9, 0.1], [0.2, 0.8]], priors=[2 / 3, 1 / 3], classes=["cat", "dog"]))
+    >>> summary = summarise(
+    ...     CollisionMatrix([[0.9, 0.1], [0.2, 0.8]], priors=[2 / 3, 1 / 3], classes=["cat", "dog"])
+    ... )
     >>> summary["headline"][0]
     'Labelled a second time, 13.3% of inputs would get another label. [PBER]'
     """
@@ -100,7 +102,9 @@ def summarise(
     others = [f"({cm.n_classes - len(keep):,} other classes)"] * (len(keep) < cm.n_classes)
     order = leaf_order(shown.joint[: len(keep), : len(keep)]).tolist()
     low, high = cm.pber_interval(LEVEL) or (None, None)
-    ends: list[Any] = [end[np.ix_(keep, keep)].round(END_DECIMALS) for end in cm.interval(LEVEL) or ()]
+    ends: list[Any] = [
+        end[np.ix_(keep, keep)].round(END_DECIMALS) for end in cm.interval(LEVEL) or ()
+    ]
     # Of the class that stands for all others no interval is known.
     ends = [np.pad(end, (0, len(others)), constant_values=np.nan) for end in ends] or [None, None]
     origin = _about(about, known.model, X, y)
@@ -138,7 +142,9 @@ def summarise(
     summary["trust"] = trust(known, control, summary)
     if others:
         here = f"here are the {len(keep):,} that collide most, and all others as one class. PBER and the top pairs"
-        summary["notes"].insert(0, f"{cm.n_classes:,} classes are too many to show: {here} are those of all classes.")
+        summary["notes"].insert(
+            0, f"{cm.n_classes:,} classes are too many to show: {here} are those of all classes."
+        )
     found: dict[str, Any] = plain(summary)
     return found | {"what_to_do": words.what_to_do(found)}
 
@@ -148,7 +154,9 @@ def shown_classes(cm: CollisionMatrix) -> list[int]:
     if cm.n_classes <= WHOLE:
         return list(range(cm.n_classes))
     # One pair more than those classes have among themselves: enough to name as many.
-    pairs = np.stack(largest_pairs(cm.joint + cm.joint.T, MOST_COLLIDING * (MOST_COLLIDING - 1) // 2 + 1), axis=1)
+    pairs = np.stack(
+        largest_pairs(cm.joint + cm.joint.T, MOST_COLLIDING * (MOST_COLLIDING - 1) // 2 + 1), axis=1
+    )
     return sorted(list(dict.fromkeys(pairs.ravel().tolist()))[:MOST_COLLIDING])
 
 
@@ -170,21 +178,33 @@ def top_pairs(cm: CollisionMatrix, names: list[str]) -> list[dict[str, Any]]:
     pairs: list[dict[str, Any]] = plain(table[table["rate"] > 0])
     for pair in pairs:
         pair |= {"class": names[pair["class"]], "other": names[pair["other"]]}
-        pair["sentence"] = words.collision(*(pair[name] for name in ("class", "other", "rate", "low", "high")))
+        pair["sentence"] = words.collision(
+            *(pair[name] for name in ("class", "other", "rate", "low", "high"))
+        )
     return pairs
 
 
 def limit_part(limit: Any) -> dict[str, Any]:
     """The curve, where it goes, and what is left."""
     facts: dict[str, Any] = limit_facts(limit)
-    part = {name.removeprefix("limit_").removeprefix("pber_"): value for name, value in facts.items()}
-    columns = limit.curve[["rows", "pber", "pber_stderr"]].rename(columns={"pber_stderr": "stderr"}).to_dict("list")
+    part = {
+        name.removeprefix("limit_").removeprefix("pber_"): value for name, value in facts.items()
+    }
+    columns = (
+        limit.curve[["rows", "pber", "pber_stderr"]]
+        .rename(columns={"pber_stderr": "stderr"})
+        .to_dict("list")
+    )
     part |= {"words": limit_words(facts), "curve": columns, "band": continuation(limit, LEVEL)}
     return part | {"doubled": learning_curve(limit).doubled}
 
 
 def ceilings(
-    cm: CollisionMatrix, keep: list[int], names: list[str], source: Source, limit: CollisionMatrix | None
+    cm: CollisionMatrix,
+    keep: list[int],
+    names: list[str],
+    source: Source,
+    limit: CollisionMatrix | None,
 ) -> list[dict[str, Any]]:
     """Per class what can be got right: by the best guess, and by drawing the label with its probability (S_kk)."""
     low, high = cm.interval(LEVEL) or (None, None)
@@ -195,14 +215,20 @@ def ceilings(
     draws = {"draw": cm.matrix, "draw_low": low, "draw_high": high, "best_guess": best}
     draws["draw_limit"] = None if limit is None else limit.matrix
     return [
-        {"class": names[k], "prior": cm.priors[k], "rows": None if cm.counts is None else cm.counts[k]}
+        {
+            "class": names[k],
+            "prior": cm.priors[k],
+            "rows": None if cm.counts is None else cm.counts[k],
+        }
         | {"mostly_to": names[away[k]], "mostly_rate": cm.matrix[k, away[k]]}
         | {name: None if table is None else table[k, k] for name, table in draws.items()}
         for k in keep
     ]
 
 
-def merge_path(shown: CollisionMatrix, whole: CollisionMatrix, limit: CollisionMatrix | None) -> dict[str, Any] | None:
+def merge_path(
+    shown: CollisionMatrix, whole: CollisionMatrix, limit: CollisionMatrix | None
+) -> dict[str, Any] | None:
     """Every step of the greedy path, in columns; a group is known by its first member. None for two classes.
 
     Where classes are left out they stay one group, and what collides among them stays in the PBER.
@@ -214,7 +240,9 @@ def merge_path(shown: CollisionMatrix, whole: CollisionMatrix, limit: CollisionM
     complete = shown.n_classes == whole.n_classes
     last = shown.n_classes - 1
     plan = consolidate(shown, cannot_merge=None if complete else [[k, last] for k in range(last)])
-    heads = [np.unique(g, return_index=True)[1][g] for g in plan.groupings]  # of every class its group's first
+    heads = [
+        np.unique(g, return_index=True)[1][g] for g in plan.groupings
+    ]  # of every class its group's first
     moves = [np.flatnonzero(before != after)[0] for before, after in itertools.pairwise(heads)]
     left: Any = [None] * len(plan.path)
     if limit is not None and complete:  # 1 - Σ over groups of what stays inside them
@@ -232,7 +260,9 @@ def merge_path(shown: CollisionMatrix, whole: CollisionMatrix, limit: CollisionM
     }
 
 
-def audited(source: Source, names: list[str], y_pred: Any, X: Any, limit: Any) -> dict[str, Any] | None:
+def audited(
+    source: Source, names: list[str], y_pred: Any, X: Any, limit: Any
+) -> dict[str, Any] | None:
     """The audit of a classifier's predictions, without its K×K tables."""
     if y_pred is None:
         return None
@@ -240,9 +270,13 @@ def audited(source: Source, names: list[str], y_pred: Any, X: Any, limit: Any) -
         missing = "held-out posteriors" if source.posteriors is None else "labels"
         hint = "pass a fitted classifier or posteriors as source, and y"
         raise ValueError(f"y_pred can be audited only beside {missing}, and there are none: {hint}")
-    said = check.one_each(predicted_codes(y_pred, X, source.matrix.classes), source.n_given or 0, "y_pred")
+    said = check.one_each(
+        predicted_codes(y_pred, X, source.matrix.classes), source.n_given or 0, "y_pred"
+    )
     # As text, which tables can always hold; as they are where two names would become one.
-    classes = np.array(names, dtype=object) if len(set(names)) == len(names) else source.matrix.classes
+    classes = (
+        np.array(names, dtype=object) if len(set(names)) == len(names) else source.matrix.classes
+    )
     labels: dict[str, Any] = {"y_true": classes[source.codes], "y_pred": classes[said[source.rows]]}
     report = audit(source.posteriors, **labels, classes=classes, limit=limit)
     name = dict(zip(classes.tolist(), names, strict=True))
@@ -258,10 +292,14 @@ def trust(source: Source, control: Any, summary: Mapping[str, Any]) -> dict[str,
         rest = f"(a ShuffledControl) or None, got {type(control).__name__}"
         raise ValueError(f"control must be what shuffled_control returned {rest}")
     cm, model = source.matrix, source.model
-    moved: Any = model.recovery_.moved if hasattr(model, "recovery_") else cm.info.get("moved") or 0.0
+    moved: Any = (
+        model.recovery_.moved if hasattr(model, "recovery_") else cm.info.get("moved") or 0.0
+    )
     warnings = cautions(cm, getattr(model, "one_step_", cm), moved)
     if getattr(model, "interrupted_", False):
-        warnings.insert(0, "the fit was interrupted: the numbers are those of the folds trained so far")
+        warnings.insert(
+            0, "the fit was interrupted: the numbers are those of the folds trained so far"
+        )
     intervals = "None: this matrix was made without standard errors."
     if cm.stderr is not None:
         errors = f"median {np.median(cm.stderr):.4f}, largest {cm.stderr.max():.4f}"
@@ -271,15 +309,25 @@ def trust(source: Source, control: Any, summary: Mapping[str, Any]) -> dict[str,
     said = words.control(summary, model is not None) if control is None else text(control)
     pools, training = getattr(model, "member_weights_", None), None
     if isinstance(pools, list) and pools:
-        weights = pd.DataFrame(list(map(dict, pools))).fillna(0.0).mean().sort_values(ascending=False, kind="stable")
-        training = {"folds": len(pools), "models": {text(name): weight for name, weight in weights.items()}}
+        weights = (
+            pd.DataFrame(list(map(dict, pools)))
+            .fillna(0.0)
+            .mean()
+            .sort_values(ascending=False, kind="stable")
+        )
+        training = {
+            "folds": len(pools),
+            "models": {text(name): weight for name, weight in weights.items()},
+        }
     return {
         "warnings": [text(warning) for warning in warnings],
         "intervals": intervals,
         "control": {"passed": None if control is None else control.passed, "words": said},
         "conditioning": words.conditioning(condition_number(cm.matrix), cm.is_diagonally_dominant),
         "computed": {text(key): text(value) for key, value in cm.info.items()},
-        "settings": {text(name): text(value)[:200] for name, value in settings.items() if name not in UNSAID},
+        "settings": {
+            text(name): text(value)[:200] for name, value in settings.items() if name not in UNSAID
+        },
         "seed": int(seed) if isinstance(seed, int | np.integer) else None,
         "training": training,
         "environment": environment(),
@@ -291,11 +339,18 @@ def _about(about: Mapping[str, Any] | None, model: Any, X: Any, y: Any) -> dict[
         raise ValueError(f"about must be a mapping with some of {', '.join(ABOUT)}, got {about!r}")
     features = getattr(model, "feature_names_in_", getattr(X, "columns", ()))
     columns: Any = getattr(getattr(model, "encoder_", None), "types", features)
-    given = {"label": getattr(model, "label_", None) or getattr(y, "name", None), "columns": columns}
+    given = {
+        "label": getattr(model, "label_", None) or getattr(y, "name", None),
+        "columns": columns,
+    }
     given |= {name: value for name, value in (about or {}).items() if value is not None}
     names = [text(name) for name in given["columns"]]
     found = {name: None if given.get(name) is None else text(given[name]) for name in ABOUT[:4]}
-    return found | {"columns": names[:NAMED_COLUMNS], "n_columns": len(names), "seconds": given.get("seconds")}
+    return found | {
+        "columns": names[:NAMED_COLUMNS],
+        "n_columns": len(names),
+        "seconds": given.get("seconds"),
+    }
 
 
 def _section(part: Any) -> dict[str, Any]:
@@ -304,7 +359,10 @@ def _section(part: Any) -> dict[str, Any]:
         raise ValueError(f"every entry of sections must be a mapping with a title, got {part!r}")
     table = part.get("table")
     if table is not None:
-        rows = [[v if isinstance(v, int | float | None) else text(v) for v in plain(row)] for row in table["rows"]]
+        rows = [
+            [v if isinstance(v, int | float | None) else text(v) for v in plain(row)]
+            for row in table["rows"]
+        ]
         table = {"columns": [text(name) for name in table["columns"]], "rows": rows}
     sentences = _texts(part.get("sentences", ()), "sentences of a section")
     title = text(check.check_text(part["title"], "title of a section"))

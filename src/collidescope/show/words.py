@@ -85,7 +85,12 @@ def what_to_do(summary: Summary) -> list[str]:
         advice = [f"Nothing needs doing about collisions: {top} of inputs would get another label."]
     else:
         advice = [*_more_rows(summary), *_about_classes(summary), *_small_classes(summary)]
-    return [*first, *_about_labels(summary), *advice, *([] if audit is None else [audit["verdict"]])]
+    return [
+        *first,
+        *_about_labels(summary),
+        *advice,
+        *([] if audit is None else [audit["verdict"]]),
+    ]
 
 
 def _more_rows(summary: Summary) -> list[str]:
@@ -96,20 +101,32 @@ def _more_rows(summary: Summary) -> list[str]:
         if pber["high"] - pber["low"] <= 2 * WIDE * pber["value"]:
             return []
         ends = f"it may be anything from {percent(pber['low'])} to {percent(pber['high'])}"
-        return [f"More rows would make this surer: {ends}. Four times the rows about halve the interval."]
+        return [
+            f"More rows would make this surer: {ends}. Four times the rows about halve the interval."
+        ]
     if limit["state"] not in READABLE:
-        return ["Gather more rows, or try another model, before you act: learning has hardly begun."]
+        return [
+            "Gather more rows, or try another model, before you act: learning has hardly begun."
+        ]
     left, gain = (max(0.0, pber["value"] - end) for end in (limit["pber"], limit["doubled"][1]))
     twice = (
-        f"twice the rows would take off about {points(gain)}" if gain >= SMALLEST else "twice the rows would do little"
+        f"twice the rows would take off about {points(gain)}"
+        if gain >= SMALLEST
+        else "twice the rows would do little"
     )
     if limit["reason"].startswith(UNKNOWN):
         said = f"the last doubling is within luck. At a guess, {twice}{' percentage points' * (gain >= SMALLEST)}"
         return [f"Whether more rows of this kind would help cannot be told yet: {said}."]
     if limit["state"] == "settled":
-        return ["More rows of this kind would hardly help: it takes inputs that say more, or fewer classes."]
-    part = f"about {points(left)} of the {points(pber['value'])} percentage points are not learned yet"
-    return [f"More rows of this kind, or a model that learns more from them, would help: {part}; {twice}."]
+        return [
+            "More rows of this kind would hardly help: it takes inputs that say more, or fewer classes."
+        ]
+    part = (
+        f"about {points(left)} of the {points(pber['value'])} percentage points are not learned yet"
+    )
+    return [
+        f"More rows of this kind, or a model that learns more from them, would help: {part}; {twice}."
+    ]
 
 
 def _about_classes(summary: Summary) -> list[str]:
@@ -130,16 +147,26 @@ def _about_classes(summary: Summary) -> list[str]:
         gain = f"lowers the share of other labels only {after}."
         if percent(left) == percent(pber):
             gain = "hardly lowers the share of other labels."
-        if (half := next((step for step, rest in enumerate(path["pber"]) if rest <= pber / 2), None)) is not None:
+        if (
+            half := next((step for step, rest in enumerate(path["pber"]) if rest <= pber / 2), None)
+        ) is not None:
             groups = path["n_groups"][half]
             gain += f" To halve it takes merging down to {groups} groups"
-        advice = f"No single pair dominates: merging {a} and {b}, the best first step, {gain}".rstrip(".")
+        advice = (
+            f"No single pair dominates: merging {a} and {b}, the best first step, {gain}".rstrip(
+                "."
+            )
+        )
     saved, command = summary["about"].get("saved"), summary["about"].get("command")
     before = "" if saved else f"{command} --matrix matrix.json && "
-    merge = f"{before}collidescope merge {shlex.quote(str(saved or 'matrix.json'))} --groups {groups}"
+    merge = (
+        f"{before}collidescope merge {shlex.quote(str(saved or 'matrix.json'))} --groups {groups}"
+    )
     lines = [f"{advice}: {call(summary, f'cs.consolidate(cm, n_groups={groups})', merge)}."]
     # One collision that is told apart from zero; without intervals all count.
-    if (sure := next((pair for pair in found if pair["low"] is None or pair["low"] > 0), None)) is not None:
+    if (
+        sure := next((pair for pair in found if pair["low"] is None or pair["low"] > 0), None)
+    ) is not None:
         apart = f"If {quote(sure['class'])} and {quote(sure['other'])} must stay apart"
         lines.append(f"{apart}, look for {DIFFERENT}")
     return lines
@@ -151,7 +178,10 @@ def _small_classes(summary: Summary) -> list[str]:
     if not few:
         return []
     named = ", ".join(quote(name) for name in few[:3]) + (" and others" if len(few) > 3 else "")
-    rows, which = f"{FEW_ROWS} rows (the least is {small[0][0]:,.0f})", "a class" if len(few) == 1 else "these classes"
+    rows, which = (
+        f"{FEW_ROWS} rows (the least is {small[0][0]:,.0f})",
+        "a class" if len(few) == 1 else "these classes",
+    )
     return [f"Gather more of {named}: fewer than {rows} say little about {which}."]
 
 
@@ -160,9 +190,15 @@ def _about_labels(summary: Summary) -> list[str]:
     n, expected = rows["n_suspect"], rows["expected_suspect"]
     if n <= expected + BEYOND_CHANCE * expected**0.5:
         return []
-    many = f"{n:,} rows carry a label that looks wrong" if n > 1 else "One row carries a label that looks wrong"
+    many = (
+        f"{n:,} rows carry a label that looks wrong"
+        if n > 1
+        else "One row carries a label that looks wrong"
+    )
     chance = f"{expected:.0f}" if expected >= 1 else "none"
-    return [f"{many}, where chance explains about {chance}: check {'them' if n > 1 else 'it'} first."]
+    return [
+        f"{many}, where chance explains about {chance}: check {'them' if n > 1 else 'it'} first."
+    ]
 
 
 def rows_to_look_at(rows: Summary) -> list[str]:
@@ -182,9 +218,15 @@ def control(summary: Summary, has_model: bool) -> str:
         return "Not run: it fits again on shuffled labels, which takes the model and not only its results."
     seconds, command = summary["about"].get("seconds"), summary["about"].get("command") or ""
     cost = "as long as the fit took" if seconds is None else f"about {duration(seconds)}"
-    again = f"{command} --control" if " fit " in command else "collidescope fit TABLE --label COLUMN --control"
+    again = (
+        f"{command} --control"
+        if " fit " in command
+        else "collidescope fit TABLE --label COLUMN --control"
+    )
     how = call(summary, "report(clf, X, y, control=clf.shuffled_control(X, y))", again)
-    unseen = "It would not find columns that give the label away, nor related rows in different folds."
+    unseen = (
+        "It would not find columns that give the label away, nor related rows in different folds."
+    )
     return f"Not run. It fits again on shuffled labels, where nothing must be found, and takes {cost}: {how}. {unseen}"
 
 
@@ -203,4 +245,6 @@ def method(name: str) -> str:
     >>> method("one-step")
     'one-step: held-out probabilities of every row, corrected by the labels'
     """
-    return next((f"{name}: {said}" for start, said in METHODS.items() if name.startswith(start)), name)
+    return next(
+        (f"{name}: {said}" for start, said in METHODS.items() if name.startswith(start)), name
+    )

@@ -52,7 +52,9 @@ class TableClassifier(CollisionClassifier):
     >>> import numpy as np, pandas as pd
     >>> weights = [None, *np.random.default_rng(0).normal([24, 4], 1, (40, 2)).T.ravel()[1:]]
     >>> rows = pd.DataFrame({"weight": weights, "fur": ["long", "short"] * 40})
-    >>> model = TableClassifier(members="quick", limit=False, random_state=0).fit(rows, ["dog"] * 40 + ["cat"] * 40)
+    >>> model = TableClassifier(members="quick", limit=False, random_state=0).fit(
+    ...     rows, ["dog"] * 40 + ["cat"] * 40
+    ... )
     >>> model.notes_
     ['missing cells (of 80 rows): weight 1']
     >>> model.predict(pd.DataFrame({"weight": [29], "fur": ["short"]}))
@@ -60,19 +62,30 @@ class TableClassifier(CollisionClassifier):
     """
 
     def __init__(
-        self, *, drop: Sequence[str] = (), keep: Sequence[str] = (), categories: Sequence[str] = (), **parameters: Any
+        self,
+        *,
+        drop: Sequence[str] = (),
+        keep: Sequence[str] = (),
+        categories: Sequence[str] = (),
+        **parameters: Any,
     ) -> None:
         super().__init__(**parameters)
         self.drop, self.keep, self.categories = drop, keep, categories
 
     def fit(
-        self, X: Any, y: Any, sample_weight: npt.ArrayLike | None = None, groups: npt.ArrayLike | None = None
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: npt.ArrayLike | None = None,
+        groups: npt.ArrayLike | None = None,
     ) -> Self:
         """Screen and encode the columns, then fit as :meth:`CollisionClassifier.fit` does.
 
         X is a DataFrame of pandas, polars or pyarrow; its column with the name of ``groups``, if any, is not used.
         """
-        named = getattr(y, "name", None) if getattr(y, "ndim", 1) == 1 else None  # of votes it may be a column
+        named = (
+            getattr(y, "name", None) if getattr(y, "ndim", 1) == 1 else None
+        )  # of votes it may be a column
         self.label_ = None if named is None else str(named)
         self._group_column = getattr(groups, "name", None)
         super().fit(X, y, sample_weight, groups)
@@ -85,7 +98,9 @@ class TableClassifier(CollisionClassifier):
 
     def _learn(self, X: Any, y: Any) -> Float32Array:
         for name in OWN:
-            if isinstance(getattr(self, name), str) or not isinstance(getattr(self, name), Iterable):
+            if isinstance(getattr(self, name), str) or not isinstance(
+                getattr(self, name), Iterable
+            ):
                 raise ValueError(f"{name} must be a list of columns, got {getattr(self, name)!r}")
         drop, keep, categories = ([str(column) for column in getattr(self, name)] for name in OWN)
         table, labels = as_frame(X), check.check_labels(y)
@@ -94,16 +109,32 @@ class TableClassifier(CollisionClassifier):
         left_out = dict.fromkeys(drop, "as asked")
         if self._group_column is not None and str(self._group_column) in table.columns:
             left_out[str(self._group_column)] = "it names the groups"
-        self.screening_ = screen(table.drop(columns=list(left_out)), labels, keep={*keep, *categories})
-        self.encoder_ = TableEncoder.fit(table, categories=categories, left_out=left_out | self.screening_.ids)
+        self.screening_ = screen(
+            table.drop(columns=list(left_out)), labels, keep={*keep, *categories}
+        )
+        self.encoder_ = TableEncoder.fit(
+            table, categories=categories, left_out=left_out | self.screening_.ids
+        )
         encoded, met = self.encoder_.transform(table)
-        gone = [item for item in self.encoder_.left_out.items() if item[0] not in self.screening_.ids]
+        gone = [
+            item for item in self.encoder_.left_out.items() if item[0] not in self.screening_.ids
+        ]
         self.notes_, self.cautions_ = list[str](), list[str]()
-        self._tell([*self.screening_.notes(), *(f"column {name!r} is left out: {why}" for name, why in gone)])
+        self._tell(
+            [
+                *self.screening_.notes(),
+                *(f"column {name!r} is left out: {why}" for name, why in gone),
+            ]
+        )
         self._tell([*met, *self.encoder_.doubts(table)])
         for words in self._tell(self.screening_.cautions(), caution=True):
             warnings.warn(words, CollisionWarning, stacklevel=3)
-        logger.info("%s rows × %s columns → %s features", f"{len(table):,}", len(self.encoder_.types), encoded.shape[1])
+        logger.info(
+            "%s rows × %s columns → %s features",
+            f"{len(table):,}",
+            len(self.encoder_.types),
+            encoded.shape[1],
+        )
         return encoded
 
     def _tell(self, notes: list[str], caution: bool = False) -> list[str]:
@@ -129,14 +160,21 @@ class TableClassifier(CollisionClassifier):
     def export(self) -> dict[str, Any]:
         tree = super().export()
         tree["parameters"] |= {name: list(getattr(self, name)) for name in OWN}
-        own = {"encoder": vars(self.encoder_), "notes": self.notes_, "cautions": self.cautions_, "label": self.label_}
+        own = {
+            "encoder": vars(self.encoder_),
+            "notes": self.notes_,
+            "cautions": self.cautions_,
+            "label": self.label_,
+        }
         return tree | {"table": own}
 
     def _restore_fit(self, tree: Mapping[str, Any]) -> None:
         super()._restore_fit(tree)
         own = tree["table"]
         self.encoder_ = TableEncoder.restore(own["encoder"])
-        self.notes_, self.cautions_ = (list(map(check.check_text, own[name])) for name in ("notes", "cautions"))
+        self.notes_, self.cautions_ = (
+            list(map(check.check_text, own[name])) for name in ("notes", "cautions")
+        )
         self.label_ = check.check_text(own["label"], optional=True)
         for name in OWN:
             setattr(self, name, list(map(check.check_text, getattr(self, name))))
@@ -146,7 +184,10 @@ class TableClassifier(CollisionClassifier):
 
 # scikit-learn, help() and the documentation see every parameter by its name
 _SELF, *_OWN, _ = signature(TableClassifier.__init__).parameters.values()
-_ENGINE = [part.replace(kind=Parameter.KEYWORD_ONLY) for part in signature(CollisionClassifier).parameters.values()]
+_ENGINE = [
+    part.replace(kind=Parameter.KEYWORD_ONLY)
+    for part in signature(CollisionClassifier).parameters.values()
+]
 TableClassifier.__init__.__signature__ = Signature([_SELF, *_ENGINE, *_OWN])  # type: ignore[attr-defined]
 
 

@@ -29,9 +29,15 @@ from collidescope.tables.encoding import MISSING_WORDS, listed
 
 Find = Callable[[Sequence[str]], str | None]
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars", " ": "spaces"}
-SNIFFED, HEAD = 50, 2**20  #: lines that decide the delimiter, bytes that decide the encoding and the names
+SNIFFED, HEAD = (
+    50,
+    2**20,
+)  #: lines that decide the delimiter, bytes that decide the encoding and the names
 OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
-ARCHIVE, OTHER = "an archive: unpack it, and give the table in it", "save the table as CSV or Parquet"
+ARCHIVE, OTHER = (
+    "an archive: unpack it, and give the table in it",
+    "save the table as CSV or Parquet",
+)
 MAGIC = {  #: what a file starts with when it is no text (tar archives say so at byte 257)
     b"PK\x03\x04": f"an archive to unpack first, or an Excel workbook: let its name end in .xlsx, or {OTHER}",
     b"\xd0\xcf\x11\xe0": f"an old Excel workbook: {OTHER}",
@@ -44,7 +50,16 @@ UTF16 = (b"\xff\xfe", b"\xfe\xff")
 MOST_GROWTH, HARMLESS, CELL = 200, 50_000_000, 8
 LONGEST_CELL = 2**24  #: longer cells than the csv module's 128 KiB do occur in free text
 #: Types of Parquet columns that are read: each value has a fixed size, or is a string.
-PLAIN_TYPES = ("integer", "floating", "boolean", "string", "large_string", "temporal", "decimal", "null")
+PLAIN_TYPES = (
+    "integer",
+    "floating",
+    "boolean",
+    "string",
+    "large_string",
+    "temporal",
+    "decimal",
+    "null",
+)
 #: Types of Thrift's compact protocol; FIXED have so many bytes (a byte, a double).
 INT16, INT32, INT64, TEXT, LIST, STRUCTURE, FIXED = 4, 5, 6, 8, 9, 12, {3: 1, 7: 8}
 #: Errors of the libraries that unpack and decode.
@@ -142,7 +157,13 @@ def _first_line(error: Exception) -> str:
 
 
 def _read_text(
-    path: Path, start: bytes, find: Find, text: Sequence[str], header: bool, delimiter: str | None, skip_lines: int
+    path: Path,
+    start: bytes,
+    find: Find,
+    text: Sequence[str],
+    header: bool,
+    delimiter: str | None,
+    skip_lines: int,
 ) -> Table:
     utf16 = start.startswith(UTF16)
     notes = [f"{path.name} is read as UTF-16"] if utf16 else []
@@ -152,18 +173,35 @@ def _read_text(
         plain = path.with_suffix("") if path.suffix.lower() in OPENERS else path
         delimiter = "\t" if plain.suffix.lower() == ".tsv" else _delimiter(lines[:SNIFFED])
         notes += [f"{path.name} is cut at {DELIMITERS[delimiter]}"] if delimiter != "," else []
-    first = next((row for row in _rows(lines, delimiter) if any(cell.strip() for cell in row)), None)
+    first = next(
+        (row for row in _rows(lines, delimiter) if any(cell.strip() for cell in row)), None
+    )
     if first is None:
         raise ValueError(f"{path} has no lines to read")
     first = first[: _width(first, delimiter)]
-    names = [name.strip() or f"unnamed {k}" if header else f"c{k}" for k, name in enumerate(first, start=1)]
+    names = [
+        name.strip() or f"unnamed {k}" if header else f"c{k}"
+        for k, name in enumerate(first, start=1)
+    ]
     if len(set(names)) < len(names):
         twice = Counter(names).most_common(1)[0][0]
-        hint = " (is the first line data? then --no-header)" if looks_like_data(names) else ": rename one of them"
+        hint = (
+            " (is the first line data? then --no-header)"
+            if looks_like_data(names)
+            else ": rename one of them"
+        )
         raise ValueError(f"{path} has the column {twice!r} more than once{hint}")
     label = find(names)
-    options: dict[str, Any] = {"sep": r"\s+" if delimiter == " " else delimiter, "skipinitialspace": True}
-    options |= {"header": 0 if header else None, "names": names, "skiprows": skip_lines, "index_col": False}
+    options: dict[str, Any] = {
+        "sep": r"\s+" if delimiter == " " else delimiter,
+        "skipinitialspace": True,
+    }
+    options |= {
+        "header": 0 if header else None,
+        "names": names,
+        "skiprows": skip_lines,
+        "index_col": False,
+    }
     options |= {"low_memory": False, "keep_default_na": False, "na_values": list(MISSING_WORDS)}
     options["dtype"] = {name: str for name in set(text) & set(names) if name != label}
     # The label as it is written: behind an apostrophe no word stands for a missing cell.
@@ -174,18 +212,24 @@ def _read_text(
     for encoding in ["utf-16"] if utf16 else ["utf-8-sig", "latin-1"]:
         try:
             with _open(path) as file, warnings.catch_warnings():
-                warnings.simplefilter("error", pd.errors.ParserWarning)  # all lines longer than the first
+                warnings.simplefilter(
+                    "error", pd.errors.ParserWarning
+                )  # all lines longer than the first
                 frame: pd.DataFrame = pd.read_csv(file, encoding=encoding, **options)
             break
         except UnicodeDecodeError:
             if utf16:
                 raise
-            notes.append(f"{path.name} is not UTF-8: it is read as Latin-1 (Western European), check accents in names")
+            notes.append(
+                f"{path.name} is not UTF-8: it is read as Latin-1 (Western European), check accents in names"
+            )
         except (pd.errors.ParserError, pd.errors.ParserWarning, OverflowError) as error:
             _find_ragged(path, encoding, delimiter, skip_lines)
             raise ValueError(f"{path} cannot be read: {_first_line(error)}") from None
     if len(frame) == 0:
-        raise ValueError(f"{path} has one line only: a line of column names, then one line per row are needed")
+        raise ValueError(
+            f"{path} has one line only: a line of column names, then one line per row are needed"
+        )
     if label is not None:
         frame[label] = frame[label].str[1:]
     last = frame.iloc[:, -1]
@@ -220,7 +264,11 @@ def _decimal_comma(lines: list[str], delimiter: str) -> str | None:
     """An example, where numbers are written 1,5 and none 1.5."""
     cells = [cell.strip() for cell in chain.from_iterable(_rows(lines, delimiter))]
     commas = [cell for cell in cells if re.fullmatch(r"-?\d+,\d+", cell)]
-    return commas[0] if commas and not any(re.fullmatch(r"-?\d+\.\d+", cell) for cell in cells) else None
+    return (
+        commas[0]
+        if commas and not any(re.fullmatch(r"-?\d+\.\d+", cell) for cell in cells)
+        else None
+    )
 
 
 def _find_ragged(path: Path, encoding: str, delimiter: str, skip_lines: int) -> None:
@@ -240,7 +288,9 @@ def _find_ragged(path: Path, encoding: str, delimiter: str, skip_lines: int) -> 
             else:
                 return
         except csv.Error as error:
-            raise ValueError(f"{path} cannot be read at line {end}: {error} (an unclosed quote above it?)") from None
+            raise ValueError(
+                f"{path} cannot be read at line {end}: {error} (an unclosed quote above it?)"
+            ) from None
     if end > line:
         hint = f'. A quote (") opens in line {line} and closes only in line {end}: is one missing?'
     elif n_rows == 1 and cells == width + 1:
@@ -267,12 +317,25 @@ def _read_parquet(path: Path) -> tuple[pd.DataFrame, list[str]]:
     try:
         _check_growth(path, _decoded_size(path))
         own_types = {own.name: own.type for own in pq.read_schema(path)}
-        types = {name: own.value_type if pa.types.is_dictionary(own) else own for name, own in own_types.items()}
-        plain = [n for n, own in types.items() if any(getattr(pa.types, f"is_{test}")(own) for test in PLAIN_TYPES)]
-        texts = {name for name in plain if pa.types.is_string(types[name]) or pa.types.is_large_string(types[name])}
+        types = {
+            name: own.value_type if pa.types.is_dictionary(own) else own
+            for name, own in own_types.items()
+        }
+        plain = [
+            n
+            for n, own in types.items()
+            if any(getattr(pa.types, f"is_{test}")(own) for test in PLAIN_TYPES)
+        ]
+        texts = {
+            name
+            for name in plain
+            if pa.types.is_string(types[name]) or pa.types.is_large_string(types[name])
+        }
         # As a dictionary a text that repeats is held once, and one batch per group of rows needs one dictionary.
         file = pq.ParquetFile(path, read_dictionary=list(texts))
-        batches = file.iter_batches(max(file.metadata.num_rows, 1), columns=plain, use_threads=False)
+        batches = file.iter_batches(
+            max(file.metadata.num_rows, 1), columns=plain, use_threads=False
+        )
         table = pa.Table.from_batches(batches, pa.schema(map(file.schema_arrow.field, plain)))
         frame = table.to_pandas(date_as_object=False, ignore_metadata=True)
         exact = {pa.int64(): pd.Int64Dtype(), pa.uint64(): pd.UInt64Dtype()}
@@ -284,7 +347,9 @@ def _read_parquet(path: Path) -> tuple[pd.DataFrame, list[str]]:
     except Exception as error:
         raise ValueError(f"{path} cannot be read as Parquet: {_first_line(error)}") from None
     others = [name for name in types if name not in frame]
-    return frame, [f"columns of lists, bytes and the like are left out: {listed(others)}"] if others else []
+    return frame, [
+        f"columns of lists, bytes and the like are left out: {listed(others)}"
+    ] if others else []
 
 
 def _decoded_size(path: Path) -> int:
@@ -303,7 +368,9 @@ def _decoded_size(path: Path) -> int:
         footer = _structure(file)
         groups = [group[1, LIST] for group in footer[4, LIST]]
         for chunk in (column[3, STRUCTURE] for column in chain.from_iterable(groups)):
-            start = min(chunk[9, INT64], chunk.get((11, INT64)) or chunk[9, INT64])  # of data, of a dictionary
+            start = min(
+                chunk[9, INT64], chunk.get((11, INT64)) or chunk[9, INT64]
+            )  # of data, of a dictionary
             end = start + chunk[7, INT64]
             while start < end:
                 file.seek(start)
@@ -311,8 +378,14 @@ def _decoded_size(path: Path) -> int:
                 unpacked, packed = page[2, INT32], page[3, INT32]
                 if min(unpacked, packed) < 0:
                     raise ValueError("a page has a negative size")
-                own = page.get((5, STRUCTURE)) or page.get((8, STRUCTURE)) or {}  # data, in either version
-                size, values, start = size + unpacked, values + own.get((1, INT32), 0), file.tell() + packed
+                own = (
+                    page.get((5, STRUCTURE)) or page.get((8, STRUCTURE)) or {}
+                )  # data, in either version
+                size, values, start = (
+                    size + unpacked,
+                    values + own.get((1, INT32), 0),
+                    file.tell() + packed,
+                )
     cells = footer[3, INT64] * max(map(len, groups), default=0)
     return int(size + CELL * max(values, cells))
 
@@ -334,7 +407,10 @@ def _value(file: BinaryIO, type_: int) -> Any:
         return _structure(file)
     if type_ == LIST:
         head = file.read(1)[0]
-        return [_value(file, head & 15) for _ in range(head >> 4 if head < 240 else _number(file, signed=False))]
+        return [
+            _value(file, head & 15)
+            for _ in range(head >> 4 if head < 240 else _number(file, signed=False))
+        ]
     if type_ not in (TEXT, *FIXED):
         raise ValueError(f"it holds a value of type {type_}, which Parquet does not have")
     file.seek(_number(file, signed=False) if type_ == TEXT else FIXED[type_], io.SEEK_CUR)
@@ -361,7 +437,9 @@ def _read_json_lines(path: Path) -> tuple[pd.DataFrame, list[str]]:
             records.append(json.loads(line))
             names |= dict.fromkeys(records[-1].keys())
         except (ValueError, RecursionError, AttributeError):
-            raise ValueError(f'{path}, line {number}: not an object such as {{"age": 39}}, one per line') from None
+            raise ValueError(
+                f'{path}, line {number}: not an object such as {{"age": 39}}, one per line'
+            ) from None
         _check_growth(path, CELL * len(records) * len(names))
     return pd.DataFrame.from_records(records, columns=list(names)), []
 
@@ -381,6 +459,13 @@ def _read_excel(path: Path) -> tuple[pd.DataFrame, list[str]]:
             _check_growth(path, CELL * len(rows) * len(row))
     except Exception as error:
         raise ValueError(f"{path} cannot be read as a workbook: {_first_line(error)}") from None
-    names = [f"unnamed {k}" if name is None else str(name) for k, name in enumerate(rows[0] if rows else (), start=1)]
-    frame = pd.DataFrame([row for row in rows[1:] if any(cell is not None for cell in row)], columns=names)
-    return frame, [f"only the first of {len(sheets)} sheets is read: {sheets[0].title!r}"] if len(sheets) > 1 else []
+    names = [
+        f"unnamed {k}" if name is None else str(name)
+        for k, name in enumerate(rows[0] if rows else (), start=1)
+    ]
+    frame = pd.DataFrame(
+        [row for row in rows[1:] if any(cell is not None for cell in row)], columns=names
+    )
+    return frame, [f"only the first of {len(sheets)} sheets is read: {sheets[0].title!r}"] if len(
+        sheets
+    ) > 1 else []

@@ -17,10 +17,18 @@ from collidescope import _rows
 from collidescope._checks import IntArray
 from collidescope.tables.encoding import as_levels, as_numbers
 
-FEWEST_ROWS, FEWEST_FOR_LEAKS = 20, 50  #: fewer rows cannot tell an id from a measurement, or a leak from luck
+FEWEST_ROWS, FEWEST_FOR_LEAKS = (
+    20,
+    50,
+)  #: fewer rows cannot tell an id from a measurement, or a leak from luck
 MOST_ROWS = 20_000  #: rows that a leak is looked for in; more would not change the verdict
-LEAK, ERRORS_LEFT = 0.995, 0.1  #: share of held-out rows that a leak gets right; of naive errors that it leaves at most
-SPARE_LEAVES = 8  #: leaves of the tree that looks for a leak in a numeric column, beyond the number of classes
+LEAK, ERRORS_LEFT = (
+    0.995,
+    0.1,
+)  #: share of held-out rows that a leak gets right; of naive errors that it leaves at most
+SPARE_LEAVES = (
+    8  #: leaves of the tree that looks for a leak in a numeric column, beyond the number of classes
+)
 ID_WORDS = 1.5  #: words an id has on average: free text has more
 #: Names of groups of rows have at least so many values, and so many per class: fewer are an ordinary category.
 FEWEST_GROUPS, GROUPS_PER_CLASS = 10, 3
@@ -44,12 +52,17 @@ class Screening:
     ids: dict[str, str]  #: column → why it is taken for an id; such columns are left out
     suspects: dict[str, str]  #: column → why it may be one; these stay
     leaks: dict[str, float]  #: column → share of held-out rows whose label it alone gives away
-    groups: dict[str, tuple[float, float]]  #: column → how often rows of one value have one label, how often by chance
+    groups: dict[
+        str, tuple[float, float]
+    ]  #: column → how often rows of one value have one label, how often by chance
     ordered: list[str]  #: columns that are sorted in a table that is sorted by its label
 
     def notes(self) -> list[str]:
         """About ids, with what to do (by the options of the command line; ``drop`` and ``keep`` in Python)."""
-        found = [f"column {name!r} is left out: {why} (--keep {name!r} uses it)" for name, why in self.ids.items()]
+        found = [
+            f"column {name!r} is left out: {why} (--keep {name!r} uses it)"
+            for name, why in self.ids.items()
+        ]
         for name, why in self.suspects.items():
             found.append(f"column {name!r} {why}: if it names rows, leave it out (--drop {name!r})")
         return found
@@ -82,7 +95,9 @@ def screen(table: pd.DataFrame, y: npt.NDArray[Any], *, keep: Container[str] = (
     classes, codes = np.unique(y, return_inverse=True)
     shares = np.bincount(codes) / len(codes)
     rows = np.random.default_rng(0).permutation(len(table))[:MOST_ROWS]
-    by_label = (np.diff(codes) != 0).sum() <= max(2 * len(classes), FEW_CHANGES * len(codes) * (1 - (shares**2).sum()))
+    by_label = (np.diff(codes) != 0).sum() <= max(
+        2 * len(classes), FEW_CHANGES * len(codes) * (1 - (shares**2).sum())
+    )
     chance, largest = float((shares**2).sum()), float(shares.max())
     fresh: npt.NDArray[np.bool_] | None = None
     for name, column in table.items():
@@ -93,12 +108,21 @@ def screen(table: pd.DataFrame, y: npt.NDArray[Any], *, keep: Container[str] = (
             values = np.where(np.isnan(numbers), 0.0, numbers).clip(-1e30, 1e30)
             # Most columns of numbers have too many values to be groups, and are floats: ids are not.
             distinct = int((np.diff(np.sort(values)) != 0).sum()) + 1
-            few = 2 * distinct <= len(values) or (distinct == len(values) and column.dtype.kind in "iu")
-            levels, words = (np.unique(values, return_inverse=True)[1] if few else None), list[str]()
+            few = 2 * distinct <= len(values) or (
+                distinct == len(values) and column.dtype.kind in "iu"
+            )
+            levels, words = (
+                (np.unique(values, return_inverse=True)[1] if few else None),
+                list[str](),
+            )
         else:
             levels, words = as_levels(column)
             values = levels
-        if name not in keep and levels is not None and (verdict := id_verdict(column, levels, words)) is not None:
+        if (
+            name not in keep
+            and levels is not None
+            and (verdict := id_verdict(column, levels, words)) is not None
+        ):
             (found.ids if verdict[0] else found.suspects)[name] = verdict[1]
             if verdict[0]:
                 continue
@@ -109,10 +133,16 @@ def screen(table: pd.DataFrame, y: npt.NDArray[Any], *, keep: Container[str] = (
         enough = chance + (AGREE_NAMED if named else AGREE) * (1 - chance)
         agree = 0.0 if levels is None else agreement(levels, codes, GROUPS_PER_CLASS * len(classes))
         if levels is not None and agree >= enough:  # of rows that repeat as a whole, one each
-            fresh = ~table.assign(**{LABEL: codes}).duplicated().to_numpy() if fresh is None else fresh
+            fresh = (
+                ~table.assign(**{LABEL: codes}).duplicated().to_numpy() if fresh is None else fresh
+            )
             own = np.unique(levels[fresh], return_inverse=True)[1]
             agree = agreement(own, codes[fresh], GROUPS_PER_CLASS * len(classes))
-        if right >= LEAK and 1 - right <= ERRORS_LEFT * (1 - largest) and (agree < enough or (numeric and not named)):
+        if (
+            right >= LEAK
+            and 1 - right <= ERRORS_LEFT * (1 - largest)
+            and (agree < enough or (numeric and not named))
+        ):
             found.leaks[name] = right
         elif agree >= enough:
             found.groups[name] = agree, chance
@@ -126,9 +156,16 @@ def screen(table: pd.DataFrame, y: npt.NDArray[Any], *, keep: Container[str] = (
 def id_verdict(column: pd.Series, levels: IntArray, words: list[str]) -> tuple[bool, str] | None:
     """(certain, why) where every value differs, or None."""
     unwanted = (pd.api.types.is_float_dtype, pd.api.types.is_datetime64_any_dtype)
-    if levels.min() < 0 or levels.max() + 1 < len(levels) or any(test(column.dtype) for test in unwanted):
+    if (
+        levels.min() < 0
+        or levels.max() + 1 < len(levels)
+        or any(test(column.dtype) for test in unwanted)
+    ):
         return None
-    certain, named = (True, "every value differs, as ids do"), ID_NAME.search(str(column.name)) is not None
+    certain, named = (
+        (True, "every value differs, as ids do"),
+        ID_NAME.search(str(column.name)) is not None,
+    )
     if pd.api.types.is_integer_dtype(column.dtype):
         if int(column.max()) - int(column.min()) + 1 == len(column):
             return True, "it counts the rows"
@@ -154,10 +191,14 @@ def column_accuracy(values: npt.NDArray[Any], codes: IntArray, ordered: bool) ->
         return float((table.argmax(axis=1)[values[half:]] == codes[half:]).mean())
     # In the order of the values a leak has few changes of class: one per leaf, and two per error. Trees are for these.
     leaves = n_classes + SPARE_LEAVES
-    if (np.diff(codes[np.lexsort((codes, values))]) != 0).sum() > leaves + 4 * (1 - LEAK) * len(codes):
+    if (np.diff(codes[np.lexsort((codes, values))]) != 0).sum() > leaves + 4 * (1 - LEAK) * len(
+        codes
+    ):
         return 0.0
     tree = DecisionTreeClassifier(max_leaf_nodes=leaves, min_samples_leaf=2, random_state=0)
-    return float(tree.fit(values[:half, None], codes[:half]).score(values[half:, None], codes[half:]))
+    return float(
+        tree.fit(values[:half, None], codes[:half]).score(values[half:, None], codes[half:])
+    )
 
 
 def agreement(levels: IntArray, codes: IntArray, fewest: int) -> float:

@@ -30,7 +30,9 @@ class TrainingConfig:
     ``patience=0`` holds nothing out, trains on all rows for ``max_epochs`` and keeps the last weights.
     """
 
-    hidden_layer_sizes: str | tuple[int, ...] = "auto"  #: "auto" leaves the capacity to the model that is trained
+    hidden_layer_sizes: str | tuple[int, ...] = (
+        "auto"  #: "auto" leaves the capacity to the model that is trained
+    )
     dropout: float = 0.0
     max_epochs: int = 200
     patience: int = 12
@@ -60,7 +62,9 @@ class TrainingConfig:
         """
         known = [field.name for field in fields(cls) if field.name != "device"]
         if training is not None and not isinstance(training, Mapping):
-            raise ValueError(f"training must be a mapping such as {{'max_epochs': 50}}, got {training!r}")
+            raise ValueError(
+                f"training must be a mapping such as {{'max_epochs': 50}}, got {training!r}"
+            )
         if unknown := [name for name in training or () if name not in known]:
             raise ValueError(f"training has no setting {unknown[0]!r}: it knows {', '.join(known)}")
         return cls(**(training or {}), device=device)
@@ -74,5 +78,10 @@ class TrainingConfig:
 
     def fingerprint(self) -> dict[str, Any]:
         """What must agree for a checkpoint to be resumed. ``max_epochs`` and ``patience`` may change."""
-        free = ("hidden_layer_sizes", "max_epochs", "patience", "device")  # sizes show in the weights
+        free = (
+            "hidden_layer_sizes",
+            "max_epochs",
+            "patience",
+            "device",
+        )  # sizes show in the weights
         return {name: value for name, value in asdict(self).items() if name not in free}

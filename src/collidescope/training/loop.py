@@ -29,17 +29,34 @@ from torch import Tensor, nn
 from collidescope import _store
 from collidescope._environment import version_of
 from collidescope.training.config import TrainingConfig
-from collidescope.training.machine import average_gradients, explained_errors, flushed_denormals, own_part, world
+from collidescope.training.machine import (
+    average_gradients,
+    explained_errors,
+    flushed_denormals,
+    own_part,
+    world,
+)
 
 #: Seeds of epochs are spread by these odd numbers (Knuth's multipliers), so that neighbouring seeds share no epoch.
 SEED_STRIDE, EPOCH_STRIDE = 2654435761, 40503
 #: What to try when memory runs out.
-REMEDY = "lower batch_size in training=, or use a smaller network; with checkpoint= the same fit goes on"
+REMEDY = (
+    "lower batch_size in training=, or use a smaller network; with checkpoint= the same fit goes on"
+)
 MINIMUM_GAIN = 1e-4  #: an epoch is better if the held-out loss falls by more: less is luck, and could go on for ever
 LARGEST_WEIGHT = 1e9  #: weights of standardised inputs are far below this; larger ones overflow float32 a few layers on
-LEAST = {"step": 1.0, "exp_avg_sq": 0.0}  #: least values of what AdamW keeps beside averages of gradients
-HISTORY = ("train_loss", "val_loss", "seconds")  #: columns of the history beside the number of the epoch
-STORED_AS = {torch.bfloat16: torch.int16}  #: types of torch that numpy lacks are stored as integers of the same size
+LEAST = {
+    "step": 1.0,
+    "exp_avg_sq": 0.0,
+}  #: least values of what AdamW keeps beside averages of gradients
+HISTORY = (
+    "train_loss",
+    "val_loss",
+    "seconds",
+)  #: columns of the history beside the number of the epoch
+STORED_AS = {
+    torch.bfloat16: torch.int16
+}  #: types of torch that numpy lacks are stored as integers of the same size
 
 
 class Objective(Protocol):
@@ -60,7 +77,9 @@ class Objective(Protocol):
 
 def epoch_generator(seed: int, epoch: int, device: torch.device | str = "cpu") -> torch.Generator:
     """The generator of one epoch (epoch 0: the initial weights)."""
-    return torch.Generator(device=device).manual_seed((seed * SEED_STRIDE + epoch * EPOCH_STRIDE + 1) % 2**63)
+    return torch.Generator(device=device).manual_seed(
+        (seed * SEED_STRIDE + epoch * EPOCH_STRIDE + 1) % 2**63
+    )
 
 
 def seeded_module(build: Callable[[], nn.Module], seed: int) -> nn.Module:
@@ -77,7 +96,9 @@ def make_optimizer(module: nn.Module, config: TrainingConfig) -> torch.optim.Ada
     for name, p in used:
         groups[0.0 if "bias" in name or p.ndim < 2 else config.weight_decay].append(p)
     fused = all(p.device.type in ("cpu", "cuda") and p.is_floating_point() for _, p in used)
-    parts = [{"params": params, "weight_decay": decay} for decay, params in groups.items() if params]
+    parts = [
+        {"params": params, "weight_decay": decay} for decay, params in groups.items() if params
+    ]
     return torch.optim.AdamW(parts, lr=config.learning_rate, fused=fused)
 
 
@@ -104,7 +125,9 @@ def fit_loop(
     if checkpoint is not None:
         path = _store.made_folder(checkpoint, "checkpoint") / f"{name}.safetensors"
         settings = {"seed": seed, "data": objective.signature, **config.fingerprint()}
-        settings["versions"] = {package: version_of(package) for package in ("collidescope", "torch", "numpy")}
+        settings["versions"] = {
+            package: version_of(package) for package in ("collidescope", "torch", "numpy")
+        }
         settings["module"] = structure(module)
         run.restore(path, settings)
     # Dropout draws from the global generators: they are seeded per epoch and put back at the end.
@@ -127,7 +150,11 @@ def fit_loop(
                 with torch.inference_mode():
                     val_loss = objective.held_out_loss(module).clone()
                 best.update(module, val_loss, epoch, always=config.patience == 0)
-                entry = {"epoch": epoch, "train_loss": train_loss, "val_loss": float(val_loss.mean())}
+                entry = {
+                    "epoch": epoch,
+                    "train_loss": train_loss,
+                    "val_loss": float(val_loss.mean()),
+                }
                 run.history.append(entry | {"seconds": time.perf_counter() - started})
                 if path is not None and world()[0] == 0:
                     run.save(path, settings)
@@ -138,16 +165,23 @@ def fit_loop(
     module.load_state_dict(best.state)
     module.eval()
     # Where nothing was held out there is no such loss, and files hold finite numbers alone.
-    run.history = [{key: value for key, value in entry.items() if value == value} for entry in run.history]
+    run.history = [
+        {key: value for key, value in entry.items() if value == value} for entry in run.history
+    ]
     return run
 
 
 def run_epoch(
-    module: nn.Module, objective: Objective, optimizer: torch.optim.Optimizer, generator: torch.Generator
+    module: nn.Module,
+    objective: Objective,
+    optimizer: torch.optim.Optimizer,
+    generator: torch.Generator,
 ) -> float:
     """One pass over the objective's batches; returns the mean training loss of a member."""
     module.train()
-    losses = [train_step(module, objective, optimizer, batch) for batch in objective.batches(generator)]
+    losses = [
+        train_step(module, objective, optimizer, batch) for batch in objective.batches(generator)
+    ]
     # One transfer per epoch: asking each step for its number would make an accelerator wait for the host.
     mean = float(torch.stack(losses).mean()) / objective.n_members
     if not math.isfinite(mean):
@@ -156,7 +190,9 @@ def run_epoch(
     return mean
 
 
-def train_step(module: nn.Module, objective: Objective, optimizer: torch.optim.Optimizer, batch: Tensor) -> Tensor:
+def train_step(
+    module: nn.Module, objective: Objective, optimizer: torch.optim.Optimizer, batch: Tensor
+) -> Tensor:
     """One gradient step. Members share no parameter, so the gradient of the sum is each member's own."""
     own, weight = own_part(batch)
     loss = objective.loss(module, own)
@@ -174,18 +210,29 @@ class BestWeights:
         device = next(module.parameters()).device
         self.state = {name: tensor.detach().clone() for name, tensor in module.state_dict().items()}
         self.loss = torch.full((n_members,), math.inf, device=device)
-        self.epoch, self.waited = (torch.zeros(n_members, dtype=torch.long, device=device) for _ in range(2))
+        self.epoch, self.waited = (
+            torch.zeros(n_members, dtype=torch.long, device=device) for _ in range(2)
+        )
 
     def update(self, module: nn.Module, val_loss: Tensor, epoch: int, always: bool = False) -> None:
         better = (val_loss < self.loss - MINIMUM_GAIN) | always
 
-        def kept(new: Tensor, old: Tensor) -> Tensor:  # members are rows of every tensor; a single one has all of it
-            return torch.where(better.view(-1, *[1] * (new.ndim - 1)), new.detach(), old).view(new.shape)
+        def kept(
+            new: Tensor, old: Tensor
+        ) -> Tensor:  # members are rows of every tensor; a single one has all of it
+            return torch.where(better.view(-1, *[1] * (new.ndim - 1)), new.detach(), old).view(
+                new.shape
+            )
 
         state, waited = self.state, torch.where(better, 0, self.waited + 1)
         if bool(better.any()):
-            state = {name: kept(tensor, state[name]) for name, tensor in module.state_dict().items()}
-        loss, at = torch.where(better, val_loss.to(self.loss), self.loss), torch.where(better, epoch, self.epoch)
+            state = {
+                name: kept(tensor, state[name]) for name, tensor in module.state_dict().items()
+            }
+        loss, at = (
+            torch.where(better, val_loss.to(self.loss), self.loss),
+            torch.where(better, epoch, self.epoch),
+        )
         # At once: Ctrl-C between two layers would leave weights of two epochs.
         self.waited, self.state, self.loss, self.epoch = waited, state, loss, at
 
@@ -202,10 +249,18 @@ class Run:
 
     def save(self, path: Path, settings: dict[str, Any]) -> None:
         """Write the state after an epoch."""
-        columns = {name: np.array([entry[name] for entry in self.history], np.float64) for name in HISTORY}
-        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in self._tensors().items()}
-        arrays = {name: t.view(STORED_AS.get(t.dtype, t.dtype)).numpy() for name, t in tensors.items()}
-        _store.write(path, "checkpoint", {"fingerprint": settings, "history": columns, "tensors": arrays})
+        columns = {
+            name: np.array([entry[name] for entry in self.history], np.float64) for name in HISTORY
+        }
+        tensors = {
+            name: tensor.detach().cpu().contiguous() for name, tensor in self._tensors().items()
+        }
+        arrays = {
+            name: t.view(STORED_AS.get(t.dtype, t.dtype)).numpy() for name, t in tensors.items()
+        }
+        _store.write(
+            path, "checkpoint", {"fingerprint": settings, "history": columns, "tensors": arrays}
+        )
 
     def restore(self, path: Path, settings: dict[str, Any]) -> None:
         """Continue from the file, where there is one, if it has the same ``settings``."""
@@ -217,14 +272,18 @@ class Run:
             raise ValueError(f"{error}: delete it to start anew, or use another folder") from None
         if (found := tree.get("fingerprint")) != settings:
             known = found if isinstance(found, dict) else {}
-            changed = [str(name) for name in {**settings, **known} if known.get(name) != settings.get(name)]
+            changed = [
+                str(name) for name in {**settings, **known} if known.get(name) != settings.get(name)
+            ]
             said = f"{path} belongs to a run with other settings ({', '.join(changed)}):"
             raise ValueError(f"{said} use the same settings and seed, another folder, or delete it")
         try:
             self._load(tree["tensors"])
             self.history = _checked_history(tree["history"], bool(self.best.loss.isnan().all()))
         except (AttributeError, LookupError, TypeError, ValueError, RuntimeError) as error:
-            raise ValueError(f"{path} does not fit this network ({error}): delete it or use another folder") from None
+            raise ValueError(
+                f"{path} does not fit this network ({error}): delete it or use another folder"
+            ) from None
 
     def _tensors(self) -> dict[str, Tensor]:
         """All tensors of the run by name."""
@@ -236,9 +295,13 @@ class Run:
 
     def _load(self, arrays: dict[str, npt.NDArray[Any]]) -> None:
         """Copy the arrays into the run; what it would not have written is refused: a checksum can be made to fit."""
-        used = [(group["fused"], p) for group in self.optimizer.param_groups for p in group["params"]]
+        used = [
+            (group["fused"], p) for group in self.optimizer.param_groups for p in group["params"]
+        ]
         for index, (fused, p) in enumerate(used):
-            if any(name.startswith(f"optimizer.{index}.") for name in arrays):  # else no loss reaches the parameter
+            if any(
+                name.startswith(f"optimizer.{index}.") for name in arrays
+            ):  # else no loss reaches the parameter
                 step = torch.zeros((), device=p.device if fused else "cpu")
                 means = {name: torch.zeros_like(p) for name in ("exp_avg", "exp_avg_sq")}
                 self.optimizer.state[p] = {"step": step, **means}
@@ -247,17 +310,28 @@ class Run:
             raise ValueError(f"{min(arrays.keys() ^ tensors.keys())} is missing or too many")
         for name, tensor in tensors.items():
             given = torch.from_numpy(arrays[name])
-            if (given.dtype, given.shape) != (STORED_AS.get(tensor.dtype, tensor.dtype), tensor.shape):
+            if (given.dtype, given.shape) != (
+                STORED_AS.get(tensor.dtype, tensor.dtype),
+                tensor.shape,
+            ):
                 raise ValueError(f"{name} has dtype {given.dtype} and shape {tuple(given.shape)}")
             given = given.view(tensor.dtype)
-            room, _, last = name.rpartition(".")  # the losses of the best weights, without a dot, may be infinite
-            least = LEAST.get(last, -LARGEST_WEIGHT) if room.startswith("optimizer.") else -LARGEST_WEIGHT
+            room, _, last = name.rpartition(
+                "."
+            )  # the losses of the best weights, without a dot, may be infinite
+            least = (
+                LEAST.get(last, -LARGEST_WEIGHT)
+                if room.startswith("optimizer.")
+                else -LARGEST_WEIGHT
+            )
             inside = (given >= least) & (given <= LARGEST_WEIGHT)  # nan is not
             if room and given.is_floating_point() and not bool(inside.all()):
                 raise ValueError(f"{name} must be between {least:g} and {LARGEST_WEIGHT:g}")
             tensor.copy_(given)
         # a custom module may give copies of its weights
-        self.module.load_state_dict({name: tensors[f"module.{name}"] for name in self.module.state_dict()})
+        self.module.load_state_dict(
+            {name: tensors[f"module.{name}"] for name in self.module.state_dict()}
+        )
 
 
 def structure(module: nn.Module) -> str:
@@ -266,20 +340,36 @@ def structure(module: nn.Module) -> str:
     Two modules with tensors of the same names and shapes may have other activations. Those that are layers appear in
     the representation of the module, those that are functions in the byte code of its ``forward``.
     """
-    parts = [repr(module), *(f"{name} {tuple(t.shape)} {t.dtype}" for name, t in module.state_dict().items())]
+    parts = [
+        repr(module),
+        *(f"{name} {tuple(t.shape)} {t.dtype}" for name, t in module.state_dict().items()),
+    ]
     for part in module.modules():
         code = getattr(type(part).forward, "__code__", None)
         if code is not None and not type(part).__module__.startswith("torch."):
-            constants = [value for value in code.co_consts if isinstance(value, int | float | str | None)]
-            parts.append(f"{type(part).__qualname__} {code.co_code.hex()} {code.co_names} {constants}")
+            constants = [
+                value for value in code.co_consts if isinstance(value, int | float | str | None)
+            ]
+            parts.append(
+                f"{type(part).__qualname__} {code.co_code.hex()} {code.co_names} {constants}"
+            )
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
-def _checked_history(columns: dict[str, npt.NDArray[Any]], nothing_held_out: bool) -> list[dict[str, Any]]:
+def _checked_history(
+    columns: dict[str, npt.NDArray[Any]], nothing_held_out: bool
+) -> list[dict[str, Any]]:
     """Losses and seconds, epoch by epoch; the held-out loss is nan where nothing was held out."""
     table = np.column_stack([columns[name] for name in HISTORY])
-    known = columns.keys() == set(HISTORY) and table.dtype == np.float64 and table.shape[1] == len(HISTORY)
+    known = (
+        columns.keys() == set(HISTORY)
+        and table.dtype == np.float64
+        and table.shape[1] == len(HISTORY)
+    )
     finite = np.isfinite(table) | (nothing_held_out & (np.array(HISTORY) == "val_loss"))
     if not known or not finite.all():
         raise ValueError("history must hold finite numbers for each quantity, epoch by epoch")
-    return [{"epoch": epoch, **dict(zip(HISTORY, row, strict=True))} for epoch, row in enumerate(table.tolist(), 1)]
+    return [
+        {"epoch": epoch, **dict(zip(HISTORY, row, strict=True))}
+        for epoch, row in enumerate(table.tolist(), 1)
+    ]

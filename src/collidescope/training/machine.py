@@ -18,9 +18,23 @@ from torch import Tensor, nn
 
 T = TypeVar("T")
 #: How torch says that memory ran out, on GPUs and on the CPU.
-NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "cublas_status_alloc_failed")
+NO_MEMORY = (
+    "out of memory",
+    "can't allocate memory",
+    "not enough memory",
+    "cublas_status_alloc_failed",
+)
 #: How it says that the device itself failed.
-NO_DEVICE = ("cuda error", "cuda driver", "no cuda", "cuda-capable", "cudnn", "cublas", "hip error", "mps backend")
+NO_DEVICE = (
+    "cuda error",
+    "cuda driver",
+    "no cuda",
+    "cuda-capable",
+    "cudnn",
+    "cublas",
+    "hip error",
+    "mps backend",
+)
 RESUME = "the rest starts from its last epoch when fit again with the same checkpoint folder, where one was set"
 
 
@@ -31,7 +45,9 @@ def flushed_denormals() -> Iterator[None]:
     Processors take many times longer over such "denormal" numbers, which AdamW's averages of the gradients of units
     that no longer fire become: late epochs slowed down.
     """
-    before = math.ulp(0.0) == 0.0  # that the smallest number is zero is true only where tiny ones are
+    before = (
+        math.ulp(0.0) == 0.0
+    )  # that the smallest number is zero is true only where tiny ones are
     torch.set_flush_denormal(True)
     try:
         yield
@@ -45,7 +61,9 @@ class DeviceError(RuntimeError):
 
 def _ran_out_of_memory(error: BaseException) -> bool:
     words = str(error).lower()
-    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and any(w in words for w in NO_MEMORY))
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and any(w in words for w in NO_MEMORY)
+    )
 
 
 @contextmanager
@@ -56,14 +74,20 @@ def explained_errors(doing: str, remedy: str, device: str) -> Iterator[None]:
     except (MemoryError, RuntimeError) as error:
         words = (str(error).strip() or type(error).__name__).splitlines()[0]
         if _ran_out_of_memory(error):
-            raise MemoryError(f"not enough memory on {device} while {doing}: {remedy} ({words})") from error
+            raise MemoryError(
+                f"not enough memory on {device} while {doing}: {remedy} ({words})"
+            ) from error
         if device != "cpu" and any(w in str(error).lower() for w in NO_DEVICE):
             remedy = f"use device='cpu', or start Python anew; {RESUME}"
-            raise DeviceError(f"device {device!r} failed while {doing} ({words}): {remedy}") from error
+            raise DeviceError(
+                f"device {device!r} failed while {doing} ({words}): {remedy}"
+            ) from error
         raise
 
 
-def halved(compute: Callable[[slice, slice], T], rows: slice, columns: slice) -> Iterator[tuple[slice, slice, T]]:
+def halved(
+    compute: Callable[[slice, slice], T], rows: slice, columns: slice
+) -> Iterator[tuple[slice, slice, T]]:
     """``compute(rows, columns)`` of a block; where memory runs out of its halves, and theirs, down to a single pair."""
     height, width = rows.stop - rows.start, columns.stop - columns.start
     try:
@@ -109,7 +133,9 @@ def average_gradients(module: nn.Module, weight: float) -> None:
     gradients = [p.grad for p in module.parameters() if p.grad is not None]
     flat = torch.cat([g.reshape(-1) for g in gradients]) * weight
     dist.all_reduce(flat)
-    for gradient, part in zip(gradients, torch.split(flat, [g.numel() for g in gradients]), strict=True):
+    for gradient, part in zip(
+        gradients, torch.split(flat, [g.numel() for g in gradients]), strict=True
+    ):
         gradient.copy_(part.view_as(gradient))
 
 
@@ -129,7 +155,9 @@ class _Gather(torch.autograd.Function):
     def forward(ctx: Any, tensor: Tensor) -> Tensor:
         rank, size = world()
         ctx.own = slice(rank * len(tensor), (rank + 1) * len(tensor))
-        parts = [torch.empty_like(tensor, memory_format=torch.contiguous_format) for _ in range(size)]
+        parts = [
+            torch.empty_like(tensor, memory_format=torch.contiguous_format) for _ in range(size)
+        ]
         dist.all_gather(parts, tensor.contiguous())
         return torch.cat(parts)
 

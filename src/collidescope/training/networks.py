@@ -21,7 +21,9 @@ from collidescope.training.rows import SCORING_BATCH, Rows, Split, as_rows, sign
 EncoderFactory = Callable[[int, int], nn.Module]
 
 
-def mlp(n_in: int, n_out: int, hidden_layer_sizes: Sequence[int] = (), dropout: float = 0.0) -> nn.Sequential:
+def mlp(
+    n_in: int, n_out: int, hidden_layer_sizes: Sequence[int] = (), dropout: float = 0.0
+) -> nn.Sequential:
     """A plain network with ReLU layers; no hidden layer is a linear model.
 
     >>> mlp(4, 3, (8,))(torch.zeros(5, 4)).shape
@@ -75,7 +77,10 @@ class StackedMLP(nn.Module):
         self.n_members, self.dropout = n_members, nn.Dropout(dropout)
         self.shapes = list(pairwise([n_in, *check_sizes(hidden_layer_sizes), n_out]))
         sizes = [(a, size) for a, b in self.shapes for size in (a * b, b)]
-        drawn = [(torch.rand((n_members, s), generator=generator) * 2 - 1) * max(a, 1) ** -0.5 for a, s in sizes]
+        drawn = [
+            (torch.rand((n_members, s), generator=generator) * 2 - 1) * max(a, 1) ** -0.5
+            for a, s in sizes
+        ]
         self.weight, self.bias = (nn.Parameter(torch.cat(drawn[first::2], 1)) for first in (0, 1))
 
     @property
@@ -87,13 +92,19 @@ class StackedMLP(nn.Module):
         return [(weight.view(-1, a, b), bias.unsqueeze(1)) for (a, b), weight, bias in parts]
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.n_members == 1:  # plain products are faster than batched ones of one, backwards above all
+        if (
+            self.n_members == 1
+        ):  # plain products are faster than batched ones of one, backwards above all
             return self.member(0, x.flatten(0, -2)).unsqueeze(0)
-        return self._apply_layers(torch.baddbmm, x.expand(self.n_members, *x.shape[-2:]), self.layers)
+        return self._apply_layers(
+            torch.baddbmm, x.expand(self.n_members, *x.shape[-2:]), self.layers
+        )
 
     def member(self, m: int, x: Tensor) -> Tensor:
         """Logits of member ``m`` alone: (B, d) → (B, K)."""
-        return self._apply_layers(torch.addmm, x, [(weight[m], bias[m, 0]) for weight, bias in self.layers])
+        return self._apply_layers(
+            torch.addmm, x, [(weight[m], bias[m, 0]) for weight, bias in self.layers]
+        )
 
     def _apply_layers(self, product: Any, x: Tensor, layers: list[tuple[Tensor, Tensor]]) -> Tensor:
         *hidden, (weight, bias) = layers
@@ -123,9 +134,19 @@ class FactorisedObjective:
     """
 
     def __init__(
-        self, X: Tensor | Rows, y: Tensor, splits: Sequence[Split], config: TrainingConfig, weight: Tensor | None = None
+        self,
+        X: Tensor | Rows,
+        y: Tensor,
+        splits: Sequence[Split],
+        config: TrainingConfig,
+        weight: Tensor | None = None,
     ) -> None:
-        self.X, self.y, self.n_members, self.given_weight = as_rows(X, y.device), y, len(splits), weight
+        self.X, self.y, self.n_members, self.given_weight = (
+            as_rows(X, y.device),
+            y,
+            len(splits),
+            weight,
+        )
         self.train_rows, self.held_out_rows = zip(*splits, strict=True)
         # Members step together, so an epoch is as long as the smallest split (they differ by a row or two); rows are
         # shuffled before they are cut, so none is left out for good.
@@ -139,10 +160,19 @@ class FactorisedObjective:
 
     def batches(self, generator: torch.Generator) -> Iterator[Tensor]:
         """Indices of rows, (M, B)."""
-        drawn = [torch.randperm(len(rows), generator=generator, device=rows.device) for rows in self.train_rows]
-        order = torch.stack([rows[at[: self.epoch_length]] for rows, at in zip(self.train_rows, drawn, strict=True)])
+        drawn = [
+            torch.randperm(len(rows), generator=generator, device=rows.device)
+            for rows in self.train_rows
+        ]
+        order = torch.stack(
+            [rows[at[: self.epoch_length]] for rows, at in zip(self.train_rows, drawn, strict=True)]
+        )
         # A last batch of a few rows is a noisy step: it is left out when it is under half a batch.
-        last = self.epoch_length - self.batch_size // 2 if self.epoch_length > self.batch_size else self.epoch_length
+        last = (
+            self.epoch_length - self.batch_size // 2
+            if self.epoch_length > self.batch_size
+            else self.epoch_length
+        )
         for start in range(0, last, self.batch_size):
             yield order[:, start : start + self.batch_size]
 
@@ -151,15 +181,22 @@ class FactorisedObjective:
         return self._cross_entropy(module(x), batch).sum()
 
     def held_out_loss(self, module: nn.Module) -> Tensor:
-        losses = torch.full((self.n_members,), torch.nan, device=self.y.device)  # where nothing is held out
+        losses = torch.full(
+            (self.n_members,), torch.nan, device=self.y.device
+        )  # where nothing is held out
         for member, rows in enumerate(self.held_out_rows):
             if len(rows):
                 blocks = (self.X[part] for part in torch.split(rows, SCORING_BATCH))
-                logits = [module(x[None])[0] if self.n_members == 1 else module.member(member, x) for x in blocks]  # type: ignore[operator]
+                logits = [
+                    module(x[None])[0] if self.n_members == 1 else module.member(member, x)
+                    for x in blocks
+                ]  # type: ignore[operator]
                 losses[member] = self._cross_entropy(torch.cat(logits)[None], rows[None])[0]
         return losses
 
     def _cross_entropy(self, logits: Tensor, rows: Tensor) -> Tensor:
         """Mean over the rows (M, B) of each member, weighted: (M, B, K) → (M,)."""
-        each = cross_entropy(logits.flatten(0, 1), self.y[rows].flatten(), reduction="none").view(rows.shape)
+        each = cross_entropy(logits.flatten(0, 1), self.y[rows].flatten(), reduction="none").view(
+            rows.shape
+        )
         return (each if self.weight is None else each * self.weight[rows]).mean(1)

@@ -21,7 +21,9 @@ from collidescope._scaling import apply_scaling, blocks
 from collidescope.training.config import TrainingConfig
 
 GPU_SHARE = 0.5  #: share of a GPU's free memory that inputs may take; the rest is for the network and activations
-NUMBERS_AT_ONCE = 4_000_000  #: numbers that are read at once where all rows are gone through (16 MB)
+NUMBERS_AT_ONCE = (
+    4_000_000  #: numbers that are read at once where all rows are gone through (16 MB)
+)
 SCORING_BATCH = 8192  #: rows scored at once for the held-out loss
 VALIDATION_FRACTION = 0.1  #: share of the rows that early stopping watches
 
@@ -36,12 +38,22 @@ class Rows:
     these ``index`` says which rows (default all), and ``scaling`` (centre, scale) how they become standardised.
     """
 
-    def __init__(self, data: Any, device: Device = "cpu", scaling: Any = None, index: Tensor | None = None) -> None:
-        self.data, self.device, self.scaling, self.index = data, torch.device(device), scaling, index
+    def __init__(
+        self, data: Any, device: Device = "cpu", scaling: Any = None, index: Tensor | None = None
+    ) -> None:
+        self.data, self.device, self.scaling, self.index = (
+            data,
+            torch.device(device),
+            scaling,
+            index,
+        )
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return (int(self.data.shape[0] if self.index is None else len(self.index)), *self.data.shape[1:])
+        return (
+            int(self.data.shape[0] if self.index is None else len(self.index)),
+            *self.data.shape[1:],
+        )
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -49,19 +61,29 @@ class Rows:
     def subset(self, index: npt.NDArray[np.intp]) -> Rows:
         """Some of these rows, in the order of ``index``; nothing is copied."""
         own = torch.from_numpy(index)
-        return Rows(self.data, self.device, self.scaling, own if self.index is None else self.index[own])
+        return Rows(
+            self.data, self.device, self.scaling, own if self.index is None else self.index[own]
+        )
 
     def __getitem__(self, rows: slice | Tensor) -> Tensor:
         if not isinstance(self.data, Tensor):
-            where = torch.arange(*rows.indices(len(self))) if isinstance(rows, slice) else rows.cpu()
+            where = (
+                torch.arange(*rows.indices(len(self))) if isinstance(rows, slice) else rows.cpu()
+            )
             block = self.data[(where if self.index is None else self.index[where]).numpy()]
-            return tensor(apply_scaling(block, *self.scaling) if self.scaling else block).to(self.device)
+            return tensor(apply_scaling(block, *self.scaling) if self.scaling else block).to(
+                self.device
+            )
         if isinstance(rows, slice):
             return self.data[rows].to(self.device)
         if self.data.device.type == self.device.type:
             return self.data.index_select(0, rows)
-        batch = torch.empty((len(rows), *self.data.shape[1:]), pin_memory=self.device.type == "cuda")
-        return torch.index_select(self.data, 0, rows.cpu(), out=batch).to(self.device, non_blocking=True)
+        batch = torch.empty(
+            (len(rows), *self.data.shape[1:]), pin_memory=self.device.type == "cuda"
+        )
+        return torch.index_select(self.data, 0, rows.cpu(), out=batch).to(
+            self.device, non_blocking=True
+        )
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
         return np.asarray(self[:].cpu().numpy(), dtype=dtype)
@@ -112,7 +134,9 @@ def stratified_split(y: Tensor, fraction: float, seed: int) -> Split:
     shuffled = shuffled[dealt[shuffled]]
     held_out = torch.zeros(len(y), dtype=torch.bool)
     held_out[shuffled[torch.argsort(labels[shuffled], stable=True)][::n_parts]] = True
-    return torch.nonzero(~held_out).flatten().to(y.device), torch.nonzero(held_out).flatten().to(y.device)
+    return torch.nonzero(~held_out).flatten().to(y.device), torch.nonzero(held_out).flatten().to(
+        y.device
+    )
 
 
 def signature(X: Rows, *data: Tensor | None) -> str:

@@ -52,7 +52,9 @@ def resolve_priors(priors: ArrayLike | str, counts: Array, classes: Array) -> Fl
     return check.check_priors(priors, k)
 
 
-def target_priors(priors: ArrayLike | str, counts: Array | None, classes: Array) -> tuple[Floats, Floats]:
+def target_priors(
+    priors: ArrayLike | str, counts: Array | None, classes: Array
+) -> tuple[Floats, Floats]:
     """The wanted priors and their ratio to those of the rows; None and None where they are the same."""
     natural = isinstance(priors, str) and priors == "empirical"
     if counts is not None:
@@ -67,7 +69,9 @@ def target_priors(priors: ArrayLike | str, counts: Array | None, classes: Array)
 def check_class_sizes(counts: Array, classes: Array) -> None:
     """Refuse classes without rows."""
     if names := classes[counts <= 0].tolist():
-        raise ValueError(f"classes {names} have no rows: leave them out of classes, or add rows of them")
+        raise ValueError(
+            f"classes {names} have no rows: leave them out of classes, or add rows of them"
+        )
 
 
 def shift_in_place(P: Array, old: FloatArray, new: FloatArray) -> None:
@@ -76,7 +80,9 @@ def shift_in_place(P: Array, old: FloatArray, new: FloatArray) -> None:
         P[block] = shift_rows(P[block], new / old)
 
 
-def labelled_moments(P: Array, codes: IntArray, weights: Floats, n_classes: int, target: Floats = None) -> Moments:
+def labelled_moments(
+    P: Array, codes: IntArray, weights: Floats, n_classes: int, target: Floats = None
+) -> Moments:
     """Sums of all rows in one pass; with priors ``target``, of rows shifted to them and weighted as their classes."""
     weights, ratio = np.ones(len(codes)) if weights is None else weights, np.ones(n_classes)
     if target is not None:
@@ -96,28 +102,50 @@ def gramian_from_moments(moments: Moments) -> FloatArray:
 
 
 def of_moments(
-    moments: Moments, classes: Array, counts: Floats = None, method: str = ONE_STEP, priors: Any = None, **rest: Any
+    moments: Moments,
+    classes: Array,
+    counts: Floats = None,
+    method: str = ONE_STEP,
+    priors: Any = None,
+    **rest: Any,
 ) -> CollisionMatrix:
     """The projected estimate from sums of rows (``counts``: rows of each class, where units are not single rows)."""
     S, variance = moments.ratio()
-    priors = moments.rho / moments.size if priors is None else priors  # exact where weights were made to give them
-    counts = moments.rho**2 / moments.rho2 if counts is None else counts  # of weighted units the effective number
+    priors = (
+        moments.rho / moments.size if priors is None else priors
+    )  # exact where weights were made to give them
+    counts = (
+        moments.rho**2 / moments.rho2 if counts is None else counts
+    )  # of weighted units the effective number
     rest |= {"counts": counts, "covariance": moments.covariance()}
     variances = variance, moments.error()[1]
-    return _projected(S * priors[:, None], priors, classes, variances, moments.held_out_error(), method, **rest)
+    return _projected(
+        S * priors[:, None], priors, classes, variances, moments.held_out_error(), method, **rest
+    )
 
 
 def _projected(
-    B: FloatArray, priors: FloatArray, classes: Array, variances: Any, held_out: Any, method: str, **rest: Any
+    B: FloatArray,
+    priors: FloatArray,
+    classes: Array,
+    variances: Any,
+    held_out: Any,
+    method: str,
+    **rest: Any,
 ) -> CollisionMatrix:
     """An estimate of B, projected; ``variances`` of S and of the PBER, ``held_out`` 0/1 error with its variance."""
     found = project(B, priors)
     info: dict[str, Any] = {"method": method, "moved": found.moved}
     info |= {"projection_iterations": found.iterations, "projection_converged": found.converged}
     if method != PLUG_IN:
-        rest |= {"held_out_error": float(held_out[0]), "held_out_stderr": float(np.sqrt(held_out[1]))}
+        rest |= {
+            "held_out_error": float(held_out[0]),
+            "held_out_stderr": float(np.sqrt(held_out[1])),
+        }
     S, stderr = found.joint / found.joint.sum(axis=1, keepdims=True), np.sqrt(variances[0])
-    return CollisionMatrix(S, priors, classes, stderr, float(np.sqrt(variances[1])), info=info, **rest)
+    return CollisionMatrix(
+        S, priors, classes, stderr, float(np.sqrt(variances[1])), info=info, **rest
+    )
 
 
 class CollisionAccumulator:
@@ -154,24 +182,36 @@ class CollisionAccumulator:
         self._counts = np.zeros((2, k))  # weights and squared weights of each class
         self._strata = [Moments(k) for _ in range(1 if priors is None else k)]
 
-    def update(self, P: ArrayLike, y: Given = None, sample_weight: Given = None) -> CollisionAccumulator:
+    def update(
+        self, P: ArrayLike, y: Given = None, sample_weight: Given = None
+    ) -> CollisionAccumulator:
         """Add rows: posteriors ``P`` (n×K) that no model saw in training, and their labels ``y`` where known."""
         posteriors, codes, _ = check.labelled_posteriors(P, y, self.classes)
         return self._update(posteriors, codes, check.check_weights(sample_weight, len(posteriors)))
 
-    def _update(self, P: FloatArray, codes: IntArray | None, w: FloatArray, ratio: Floats = None) -> Self:
+    def _update(
+        self, P: FloatArray, codes: IntArray | None, w: FloatArray, ratio: Floats = None
+    ) -> Self:
         """As :meth:`update`, with what is checked; ``ratio`` of wanted to observed priors where P is to be shifted."""
         low, high, k = check.SMALLEST_WEIGHT, check.LARGEST_WEIGHT, len(self.classes)
         if w.max() > high or w.min(where=w > 0, initial=1.0) < low:
-            raise ValueError(f"sample_weight must be 0 or between {low:g} and {high:g}: divide all of it by one number")
+            raise ValueError(
+                f"sample_weight must be 0 or between {low:g} and {high:g}: divide all of it by one number"
+            )
         labelled = codes is not None
         if self._labelled not in (None, labelled):
-            raise ValueError("y must be given in every update or in none: the two estimators cannot be mixed")
+            raise ValueError(
+                "y must be given in every update or in none: the two estimators cannot be mixed"
+            )
         if not labelled and self.priors is not None:
-            raise ValueError("y is needed when priors are given: without labels pass posteriors already at them")
+            raise ValueError(
+                "y is needed when priors are given: without labels pass posteriors already at them"
+            )
         # Without labels a row counts for class k as far as p_k says.
         for power in (1, 2):
-            self._counts[power - 1] += w**power @ P if codes is None else np.bincount(codes, w**power, k)
+            self._counts[power - 1] += (
+                w**power @ P if codes is None else np.bincount(codes, w**power, k)
+            )
         if codes is None or self.priors is None:
             self._strata[0].add_rows(P, codes, w, ratio)
         else:
@@ -191,13 +231,19 @@ class CollisionAccumulator:
         if not isinstance(other, CollisionAccumulator):
             raise ValueError(f"other must be a CollisionAccumulator, got {type(other).__name__}")
         if self.classes.tolist() != other.classes.tolist():
-            raise ValueError(f"other has classes {other.classes.tolist()}, this one {self.classes.tolist()}")
+            raise ValueError(
+                f"other has classes {other.classes.tolist()}, this one {self.classes.tolist()}"
+            )
         if not np.array_equal(np.array(self.priors), np.array(other.priors)):  # of None too
             hint = "use the same in every part"
-            raise ValueError(f"other was made with priors {other.priors}, this one with {self.priors}: {hint}")
+            raise ValueError(
+                f"other was made with priors {other.priors}, this one with {self.priors}: {hint}"
+            )
         known = {self._labelled, other._labelled} - {None}
         if len(known) > 1:
-            raise ValueError("other was updated with labels and this one without, or the reverse: they cannot be mixed")
+            raise ValueError(
+                "other was updated with labels and this one without, or the reverse: they cannot be mixed"
+            )
         for mine, theirs in zip(self._strata, other._strata, strict=True):
             mine.merge(theirs)
         self._counts = self._counts + other._counts
@@ -214,17 +260,26 @@ class CollisionAccumulator:
         # Kish's effective number of rows, (Σw)² / Σw².
         counts, priors = weights**2 / squares, self.priors
         if priors is None:
-            return of_moments(self._strata[0], self.classes, counts, ONE_STEP if self._labelled else PLUG_IN)
+            return of_moments(
+                self._strata[0], self.classes, counts, ONE_STEP if self._labelled else PLUG_IN
+            )
 
         def over_classes(values: Sequence[Any], power: int) -> Any:
             """Σ_k priors_k (mean over class k): classes are independent samples, so that variances add up."""
             return sum(share**power * value for share, value in zip(priors, values, strict=True))
 
-        found = zip(*((*m.ratio(), *m.error(), *m.held_out_error()) for m in self._strata), strict=True)
+        found = zip(
+            *((*m.ratio(), *m.error(), *m.held_out_error()) for m in self._strata), strict=True
+        )
         # Values and variances take turns: hence the priors to the power of 1 and 2.
-        B, variance, _, pber_variance, *missed = (over_classes(values, 1 + i % 2) for i, values in enumerate(found))
+        B, variance, _, pber_variance, *missed = (
+            over_classes(values, 1 + i % 2) for i, values in enumerate(found)
+        )
         covariances = [m.covariance() for m in self._strata]
-        rest = {"counts": counts, "covariance": None if covariances[0] is None else over_classes(covariances, 2)}
+        rest = {
+            "counts": counts,
+            "covariance": None if covariances[0] is None else over_classes(covariances, 2),
+        }
         # The priors are given: S = B / π has no noise in its denominator, as it has in Moments.ratio.
         variances = variance / priors[:, None] ** 2, pber_variance
         return _projected(B, priors, self.classes, variances, missed, ONE_STEP, **rest)
@@ -270,23 +325,31 @@ def collision_matrix_from_posteriors(
 
     Examples
     --------
-    >>> cm = collision_matrix_from_posteriors([[0.9, 0.1], [0.4, 0.6], [0.7, 0.3], [0.2, 0.8]], ["a", "b", "a", "b"])
+    >>> cm = collision_matrix_from_posteriors(
+    ...     [[0.9, 0.1], [0.4, 0.6], [0.7, 0.3], [0.2, 0.8]], ["a", "b", "a", "b"]
+    ... )
     >>> cm.matrix.round(3)
     array([[0.85, 0.15],
            [0.15, 0.85]])
     """
     if _dask.is_dask(P):
         if groups is not None or votes is not None:
-            raise ValueError("groups and votes must be left out with a Dask P: pass arrays in memory")
+            raise ValueError(
+                "groups and votes must be left out with a Dask P: pass arrays in memory"
+            )
         return _from_dask(P, y, classes, priors, sample_weight)
     natural = isinstance(priors, str) and priors == "empirical"
     if votes is not None and (y is not None or not natural):
-        raise ValueError("votes must be given without y and with priors='empirical': they stand for both")
+        raise ValueError(
+            "votes must be given without y and with priors='empirical': they stand for both"
+        )
     posteriors, codes, names = check.labelled_posteriors(P, y, classes)
     n, k = posteriors.shape
     weights = check.unit_weights(check.check_weights(sample_weight, n))
     counted = None if votes is None else _check_votes(votes, posteriors, names)
-    target, ratio = target_priors(priors, None if codes is None else np.bincount(codes, weights, k), names)
+    target, ratio = target_priors(
+        priors, None if codes is None else np.bincount(codes, weights, k), names
+    )
     if groups is None and counted is None:
         return _accumulated(posteriors, codes, weights, names, ratio, target).result()
     if ratio is not None:
@@ -316,23 +379,34 @@ def group_numbers(groups: Any, n_rows: int) -> IntArray:
     """A number 0 … G-1 for the group of every row, at least two groups."""
     labels = check.one_each(check.check_labels(groups, "groups"), n_rows, "groups")
     numbers: dict[Any, int] = {}
-    codes = np.fromiter((numbers.setdefault(label, len(numbers)) for label in labels.tolist()), np.intp, n_rows)
+    codes = np.fromiter(
+        (numbers.setdefault(label, len(numbers)) for label in labels.tolist()), np.intp, n_rows
+    )
     if len(numbers) < 2:
         raise ValueError("groups must name at least 2 groups: intervals count them, got 1")
     return codes
 
 
 def _accumulated(
-    P: FloatArray, codes: IntArray | None, w: FloatArray, names: Array, ratio: Floats, target: Floats
+    P: FloatArray,
+    codes: IntArray | None,
+    w: FloatArray,
+    names: Array,
+    ratio: Floats,
+    target: Floats,
 ) -> CollisionAccumulator:
     """The sums of some rows, at priors ``target`` where these are given: see :func:`target_priors`."""
     apart = len(names) <= MAX_STRATA
-    if ratio is not None and not apart:  # intervals are a little wide: they allow for the class shares, which are known
+    if (
+        ratio is not None and not apart
+    ):  # intervals are a little wide: they allow for the class shares, which are known
         w = w * ratio[codes]
     return CollisionAccumulator(names, target if apart else None)._update(P, codes, w, ratio)
 
 
-def accumulate(chunks: Iterable[Any], classes: Names, *, priors: Given = None, verbose: int = 0) -> CollisionMatrix:
+def accumulate(
+    chunks: Iterable[Any], classes: Names, *, priors: Given = None, verbose: int = 0
+) -> CollisionMatrix:
     """Collision matrix from a stream that is read once and never held: a generator, a DataLoader, Parquet batches.
 
     Parameters
@@ -348,12 +422,18 @@ def accumulate(chunks: Iterable[Any], classes: Names, *, priors: Given = None, v
     array([1000., 1000.])
     """
     if isinstance(chunks, (str, bytes, Path)) or not isinstance(chunks, Iterable):
-        came = f"got {type(chunks).__name__}: for a Parquet file pass posterior_batches(path, label)"
+        came = (
+            f"got {type(chunks).__name__}: for a Parquet file pass posterior_batches(path, label)"
+        )
         raise ValueError(f"chunks must be an iterable of (P, y), {came}")
     accumulator = CollisionAccumulator(classes, priors)
     with Progress("accumulating", length_hint(chunks), verbose) as progress:
         for number, chunk in enumerate(chunks):
-            parts = tuple(chunk) if isinstance(chunk, (tuple, list)) and len(chunk) in (2, 3) else (chunk,)
+            parts = (
+                tuple(chunk)
+                if isinstance(chunk, (tuple, list)) and len(chunk) in (2, 3)
+                else (chunk,)
+            )
             try:
                 accumulator.update(*parts)
             except ValueError as error:
@@ -362,7 +442,9 @@ def accumulate(chunks: Iterable[Any], classes: Names, *, priors: Given = None, v
     return accumulator.result()
 
 
-def _from_dask(P: Any, y: Any, classes: Any, priors: ArrayLike | str, sample_weight: Given) -> CollisionMatrix:
+def _from_dask(
+    P: Any, y: Any, classes: Any, priors: ArrayLike | str, sample_weight: Given
+) -> CollisionMatrix:
     blocks = _dask.blocks(P, y, sample_weight)
     if classes is None and hasattr(P, "columns"):
         classes = list(P.columns)
@@ -372,18 +454,24 @@ def _from_dask(P: Any, y: Any, classes: Any, priors: ArrayLike | str, sample_wei
     if classes is None:
         classes = np.arange(P.shape[1]) if counts is None else sorted(counts)
     names = check.check_classes(classes)
-    weights = None if counts is None else np.array([counts.get(name, 0.0) for name in names.tolist()])
+    weights = (
+        None if counts is None else np.array([counts.get(name, 0.0) for name in names.tolist()])
+    )
     target, ratio = target_priors(priors, weights, names)
     part = _dask.delayed(partial(_dask_block, names=names, ratio=ratio, target=target))
     accumulator: CollisionAccumulator = _dask.tree([part(*block) for block in blocks], merged)
     return accumulator.result()
 
 
-def _dask_block(P: Any, y: Any, w: Any, *, names: Any, ratio: Any, target: Any) -> CollisionAccumulator:
+def _dask_block(
+    P: Any, y: Any, w: Any, *, names: Any, ratio: Any, target: Any
+) -> CollisionAccumulator:
     if not len(P):
         return CollisionAccumulator(names, target if len(names) <= MAX_STRATA else None)
     posteriors, codes, _ = check.labelled_posteriors(P, y, names)
-    return _accumulated(posteriors, codes, check.check_weights(w, len(posteriors)), names, ratio, target)
+    return _accumulated(
+        posteriors, codes, check.check_weights(w, len(posteriors)), names, ratio, target
+    )
 
 
 def _label_counts(y: Any, w: Any) -> dict[Any, float]:
@@ -392,7 +480,10 @@ def _label_counts(y: Any, w: Any) -> dict[Any, float]:
 
 
 def _add_counts(parts: list[dict[Any, float]]) -> dict[Any, float]:
-    return {label: sum(part.get(label, 0.0) for part in parts) for label in {k for part in parts for k in part}}
+    return {
+        label: sum(part.get(label, 0.0) for part in parts)
+        for label in {k for part in parts for k in part}
+    }
 
 
 def shrunk_collision_matrix(
