@@ -83,10 +83,10 @@ TESTS: dict[str, tuple[str, ...]] = {
     "equations.posterior": ("test_equations.py", REFUSALS),
     "equations.bounds": ("test_matrix.py", "test_equations.py", REFUSALS, PAC),
     "equations.densities": ("test_equations.py", REFUSALS),
-    "equations.moments": ("test_estimate.py", "test_shrinkage.py", "test_counting.py"),
+    "equations.moments": ("test_onestep.py", "test_shrinkage.py", "test_counting.py"),
     "equations.shrinkage": ("test_shrinkage.py",),
     "onestep": (
-        "test_estimate.py",
+        "test_onestep.py",
         "test_shrinkage.py",
         REFUSALS,
         f"{BAD}a_failed_update_leaves_the_accumulator_as_it_was",

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from collidescope import (
     CollisionAccumulator,
     collision_matrix_from_posteriors,
-    estimate,
+    onestep,
     shift_priors,
 )
 from collidescope._checks import labelled_posteriors
@@ -151,7 +151,7 @@ def test_rows_beyond_one_block_are_added_up_as_within_one():
     assert len(row_blocks(5000, 32)) == 2
     B, stderr, pber_stderr, _ = textbook(P, codes, np.ones(5000))
     cm = collision_matrix_from_posteriors(P, codes)
-    assert_same(cm, estimate.of_moments(estimate.labelled_moments(P, codes, None, 32), range(32)))
+    assert_same(cm, onestep.of_moments(onestep.labelled_moments(P, codes, None, 32), range(32)))
     assert np.allclose(cm.stderr, stderr)
     assert cm.pber_stderr == pytest.approx(pber_stderr)
     for groups in (
@@ -209,7 +209,7 @@ def test_weights_that_differ_widely_stay_in_float64_and_posteriors_may_be_float3
     assert short.ratio()[0] == pytest.approx(long.ratio()[0], rel=1e-11, abs=1e-12)
     assert short.ratio()[1] == pytest.approx(long.ratio()[1], rel=1e-6, abs=1e-15)
     double, single = (
-        estimate.labelled_moments(rows, codes, None, 150) for rows in (P, P.astype(np.float32))
+        onestep.labelled_moments(rows, codes, None, 150) for rows in (P, P.astype(np.float32))
     )
     assert single.ratio()[0] == pytest.approx(double.ratio()[0], abs=1e-6)
 
@@ -308,7 +308,7 @@ def test_beyond_so_many_classes_given_priors_weigh_the_rows():
     shares = np.bincount(codes) / len(codes)
     shifted, w = shift_priors(P, shares, target), (target / shares)[codes]
     by_hand = collision_matrix_from_posteriors(shifted, codes, sample_weight=w)
-    found, _ = estimate.one_step_and_moments(P, codes, None, np.arange(k), target)
+    found, _ = onestep.one_step_and_moments(P, codes, None, np.arange(k), target)
     assert found.priors == pytest.approx(target)
     assert found.matrix == pytest.approx(by_hand.matrix, abs=1e-5)
     assert found.stderr == pytest.approx(by_hand.stderr, rel=1e-3, abs=1e-6)
@@ -322,7 +322,7 @@ def test_posteriors_shifted_in_place_are_those_of_a_copy():
         np.array([0.5, 0.4, 0.1]),
     )
     for dtype, tolerance in ((np.float64, 1e-14), (np.float32, 1e-6)):
-        estimate.shift_in_place(here := P.astype(dtype), old, new)
+        onestep.shift_in_place(here := P.astype(dtype), old, new)
         assert here.dtype == dtype
         assert np.allclose(here, shift_priors(P, old, new), atol=tolerance)
 
@@ -443,14 +443,14 @@ def test_one_pass_gives_the_one_step_estimate_and_the_gramian(target):
     P, codes = random_posteriors(rng, 600, 12, sharpness=3.0)
     codes[:24] = np.tile(np.arange(12), 2)
     w, priors = rng.uniform(0.5, 2.0, 600), "empirical" if target is None else target
-    one_step, moments = estimate.one_step_and_moments(P, codes, w, np.arange(12), target)
+    one_step, moments = onestep.one_step_and_moments(P, codes, w, np.arange(12), target)
     assert_same(
         one_step, collision_matrix_from_posteriors(P, codes, priors=priors, sample_weight=w)
     )
     counts = np.bincount(codes, w)
     shifted = P if target is None else shift_priors(P, counts / counts.sum(), target)
     expected = gramian_from_posteriors(shifted, codes, w)
-    assert estimate.gramian_from_moments(moments) == pytest.approx(expected, abs=1e-12)
+    assert onestep.gramian_from_moments(moments) == pytest.approx(expected, abs=1e-12)
 
 
 TABLES = {
@@ -471,7 +471,7 @@ def test_named_columns_are_aligned_with_the_labels_by_name_and_those_without_row
     assert collision_matrix_from_posteriors(turned, y, classes=["a", "b", "c"]) == expected
     assert CollisionAccumulator(["a", "b", "c"]).update(turned, y).result() == expected
     assert collision_matrix_from_posteriors(table(P, None), y) == expected
-    assert estimate.shrunk_collision_matrix(turned, y) == estimate.shrunk_collision_matrix(P, y)
+    assert onestep.shrunk_collision_matrix(turned, y) == onestep.shrunk_collision_matrix(P, y)
     assert collision_matrix_from_posteriors(turned).classes.tolist() == ["c", "b", "a"]
     votes = table(np.eye(3)[codes][:, ::-1], ["c", "b", "a"])
     assert np.allclose(
