@@ -10,9 +10,9 @@ from scipy.special import softmax
 from collidescope._scaling import apply_scaling, fit_scaling
 from collidescope.datasets import GaussianProblem, scenario_a, with_label_noise
 from collidescope.training.config import TrainingConfig
-from experiments import baselines as rivals
-from experiments.baselines import bayesian
-from experiments.measures import tvd
+from studies import baselines as rivals
+from studies.baselines import bayesian
+from studies.measures import tvd
 
 TINY = {
     "hidden_layer_sizes": (8,),

@@ -166,9 +166,9 @@ def check_command(command: str) -> None:
             assert re.search(pattern, MAKEFILE, re.MULTILINE), f"the Makefile has no {name}"
     elif words[:2] == ["python", "-m"]:
         assert importlib.util.find_spec(words[2]) is not None
-        if words[2] == "experiments":
-            usage = (ROOT / "experiments" / "__main__.py").read_text(encoding="utf-8")
-            assert f'"{words[3]}"' in usage, f"experiments has no command {words[3]}"
+        if words[2] == "studies":
+            usage = (ROOT / "studies" / "__main__.py").read_text(encoding="utf-8")
+            assert f'"{words[3]}"' in usage, f"studies has no command {words[3]}"
     elif words[0] in ("python", ".ci/run"):
         assert (ROOT / words[-1]).is_file()
     elif words[0] == ".ci/versions":

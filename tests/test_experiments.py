@@ -5,10 +5,11 @@ import json
 import numpy as np
 import pytest
 
-from experiments import claims, missing, store
-from experiments.catalogue import EXPERIMENTS
-from experiments.runner import run
-from experiments.store import Experiment, key_of, load, path_of, results
+from studies import store
+from studies.reproduction import claims, missing
+from studies.reproduction.catalogue import EXPERIMENTS
+from studies.runner import run
+from studies.store import Experiment, key_of, load, path_of, results
 
 
 @pytest.fixture

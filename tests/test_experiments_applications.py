@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from collidescope.datasets import scenario_a
-from experiments import applications_audit, applications_noise, applications_sampling
-from experiments import applications_merging as merging
-from experiments import applications_smoothing as smoothing
+from studies.reproduction import applications_audit, applications_noise, applications_sampling
+from studies.reproduction import applications_merging as merging
+from studies.reproduction import applications_smoothing as smoothing
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::collidescope.CollisionWarning")]
 

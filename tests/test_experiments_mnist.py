@@ -5,10 +5,17 @@ import pytest
 
 from collidescope import CollisionClassifier
 from collidescope.equations.gramian import gramian_from_similarities
-from experiments import mnist
-from experiments.mnist import Data, calibration, cells, doubt, read_similarities, score_folds
-from experiments.mnist_networks import resnet18
-from experiments.settings import estimator_settings
+from studies.models import estimator_settings
+from studies.reproduction import mnist
+from studies.reproduction.mnist import (
+    Data,
+    calibration,
+    cells,
+    doubt,
+    read_similarities,
+    score_folds,
+)
+from studies.reproduction.mnist_networks import resnet18
 
 pytestmark = pytest.mark.filterwarnings("ignore::collidescope.CollisionWarning")
 

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from experiments import store
-from experiments.counted import COUNTED
-from experiments.divergences import check_claims, inflections
-from experiments.runner import run
-from experiments.store import results
-from experiments.tabular import TABULAR, summarise
+from studies import store
+from studies.reproduction.counted import COUNTED
+from studies.reproduction.divergences import check_claims, inflections
+from studies.reproduction.tabular import TABULAR, summarise
+from studies.runner import run
+from studies.store import results
 
 
 @pytest.fixture(scope="module")

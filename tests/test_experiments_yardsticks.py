@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from benchmarks import _record, feebee, feebee_matrix, made_up, tables
 from collidescope.datasets import GaussianProblem, scenario_a, with_label_noise
 from collidescope.equations.bounds import bayes_error_bounds
 from collidescope.limit import limit_from_scores
+from studies.accuracy import _record, feebee, feebee_matrix, made_up, tables
 
 
 def test_the_spanning_tree_has_the_edges_one_would_draw_and_neighbours_vote_without_the_row_itself():
