@@ -46,7 +46,7 @@ test: $(READY) ## all tests and doctests
 coverage: $(READY) ## all tests, with the lines and branches that they reach, then the tables (fails below 95%)
 	@$(PYTEST) --cov --cov-report= $(ARGS)
 	@$(BIN)/python -m studies.faults.coverage
-	@$(BIN)/python -m studies.faults.tables
+	@$(BIN)/python -m studies tables
 
 audit: ## known vulnerabilities of the versions in constraints.txt (asks the package index, in an environment of its own)
 	@test -x .venv-audit/bin/pip-audit || { $(PYTHON) -m venv .venv-audit && \
@@ -63,19 +63,19 @@ format: $(READY) ## apply ruff's fixes and format
 	@$(BIN)/ruff format .
 
 bench: $(READY) ## benchmarks of minutes, then the tables (make accuracy: the long one, hours on two cores)
-	@set -e; for study in accuracy.recovery accuracy.coverage accuracy.counted speed.speed accuracy.tables; do \
-	  echo "== $$study"; $(BIN)/python -m studies.$$study; done
+	@$(BIN)/python -m studies run recovery coverage-few-classes coverage-many-classes votes $(ARGS)
+	@$(BIN)/python -m studies tables
 
-accuracy: $(READY) ## every scenario, rival and seed (ARGS="--jobs 16 A3 D3" for some)
-	@$(BIN)/python -m studies.accuracy.scenarios $(ARGS)
+accuracy: $(READY) ## every scenario, rival and seed (ARGS="--jobs 16 --only case=A3" for some)
+	@$(BIN)/python -m studies run scenarios $(ARGS)
 
 stress: $(READY) ## long campaigns of faults and hostile files (a quarter of an hour), then their tables
-	@set -e; for script in kills fuzz tables; do \
-	  echo "== $$script"; OMP_NUM_THREADS=1 $(BIN)/python -m studies.faults.$$script; done
+	@$(BIN)/python -m studies run kills fuzz --again $(ARGS)
+	@$(BIN)/python -m studies tables
 
-mutants: $(READY) ## does a test notice each small mistake in an equation? (ARGS="--jobs 16"; an hour on two cores)
-	@OMP_NUM_THREADS=1 $(BIN)/python -m studies.faults.mutants $(ARGS)
-	@$(BIN)/python -m studies.faults.tables
+mutants: $(READY) ## does a test notice each small mistake in an equation? (an hour on two cores)
+	@$(BIN)/python -m studies run mutants $(ARGS)
+	@$(BIN)/python -m studies tables
 
 docs: $(READY) ## the documentation, into docs/_build/html
 	@$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html

@@ -183,6 +183,20 @@ def load_covertype() -> tuple[pd.DataFrame, npt.NDArray[Any]]:
     return X, y
 
 
+def load_fashion_votes() -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    """Fashion-MNIST-H: 10,000 images (n, 28, 28) and the votes on each, (n, 10)."""
+    path = _existing("fashion_mnist_h/fashion_mnist_h.npz", "arrays X and V")
+    with np.load(path, allow_pickle=False) as arrays:
+        return arrays["X"], arrays["V"]
+
+
+def one_vote(votes: npt.NDArray[np.int64], rng: np.random.Generator) -> npt.NDArray[np.intp]:
+    """A vote of each item, drawn at random: a label as one annotator would give it."""
+    shares = votes / votes.sum(axis=1, keepdims=True)
+    drawn = (rng.random((len(votes), 1)) >= shares.cumsum(axis=1)).sum(axis=1)
+    return np.minimum(drawn, votes.shape[1] - 1)
+
+
 def load_mnist(part: str = "train") -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.intp]]:
     """MNIST: images of shape (n, 28, 28) and digits; ``part`` is "train" (60,000) or "test" (10,000)."""
     name = {"train": "train", "test": "t10k"}.get(part)

@@ -1,61 +1,69 @@
-"""6,000 MNIST images of 1, 4 and 9: what do estimates of the Bayes error say is possible, and what do networks reach?
+"""6,000 MNIST images of 1, 4 and 9: which error is said to be possible, and which is reached?
 
-DataEval's tutorial reads the best possible accuracy off ``ber_mst`` on such images. The same images here (2,000 of each
-digit, pixels between 0 and 1), the same formulas, our upper limit and range from the pool on pixels and from a small
-convolutional network, and the accuracy of that network on the test images of the three digits.
-
-    python -m studies.accuracy.duel --jobs 4 [--data FOLDER] [--device cuda] [--rows 6000]
+DataEval's tutorial reads the best possible accuracy off ``ber_mst`` on such images. The same images
+here (2,000 of each digit, pixels between 0 and 1), the same formulas, our upper limit and range from
+the pool on pixels and from a small convolutional network, and the accuracy of that network on the
+test images of the three digits.
 """
 
 from __future__ import annotations
 
-import argparse
-import os
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from collidescope.classifier import CollisionClassifier
-from studies.accuracy import _record
-from studies.accuracy.feebee import RIVALS
+from collidescope import CollisionClassifier
+from studies.baselines.bounds import BOUNDS
+from studies.markdown import again, table
+from studies.real_data import load_mnist
+from studies.store import Cell, Record, Study, flat
 
 DIGITS = (1, 4, 9)
-POOL, NETWORK = "collidescope, default", "collidescope, small convolutional network"
-TRAINING = {"max_epochs": 30, "patience": 6, "batch_size": 64, "learning_rate": 2e-3}
+POOL = "collidescope, default"
+NETWORK = "collidescope, small convolutional network"
 
 
 def images(part: str, rows: int | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Images between 0 and 1, (n, 28, 28), and class numbers 0 to 2; as many of each digit."""
-    from studies.real_data import load_mnist
-
     X, y = load_mnist(part)
     rng = np.random.default_rng(0)
     kept = [rng.permutation(np.flatnonzero(y == digit)) for digit in DIGITS]
-    chosen = np.concatenate(
-        kept if rows is None else [each[: rows // len(DIGITS)] for each in kept]
-    )
-    chosen = rng.permutation(chosen)
+    if rows is not None:
+        kept = [each[: rows // len(DIGITS)] for each in kept]
+    chosen = rng.permutation(np.concatenate(kept))
     return X[chosen] / 255.0, np.searchsorted(DIGITS, y[chosen])
 
 
-def measure(method: str, rows: int, device: str) -> dict[str, Any]:
-    """Bounds on the Bayes error of one method, and the error of its own predictions where it makes some."""
-    X, y = images("train", rows)
-    if method in RIVALS:
-        low, high = RIVALS[method](X.reshape(len(X), -1), y)
+def cells(quick: bool) -> list[Cell]:
+    if quick:
+        return [{"method": "10-NN", "rows": 300, "device": "cpu"}]
+    methods = (NETWORK, POOL, *BOUNDS)
+    return [{"method": method, "rows": 6_000, "device": "cpu"} for method in methods]
+
+
+def run(cell: Cell) -> dict[str, Any]:
+    """Bounds on the Bayes error of one method, and the error of its own predictions."""
+    X, y = images("train", cell["rows"])
+    if cell["method"] in BOUNDS:
+        low, high = BOUNDS[cell["method"]](X.reshape(len(X), -1), y)
         return {"low": low, "high": high}
-    settings: dict[str, Any] = {"random_state": 0, "device": device}
     X_test, y_test = images("test")
-    if method == NETWORK:
+    if cell["method"] == NETWORK:
         from studies.reproduction.mnist_networks import conv_encoder
 
-        X, X_test = X[:, None], X_test[:, None]  # one channel
-        settings |= {"model": partial(conv_encoder, width=8), "training": TRAINING}
+        training = {"max_epochs": 30, "patience": 6, "batch_size": 64, "learning_rate": 2e-3}
+        encoder = partial(conv_encoder, width=8)
+        clf = CollisionClassifier(
+            model=encoder, training=training, random_state=0, device=cell["device"]
+        )
+        X = X[:, None]  # one channel
+        X_test = X_test[:, None]
     else:
-        X, X_test = X.reshape(len(X), -1), X_test.reshape(len(X_test), -1)
-    clf = CollisionClassifier(**settings).fit(X, y)
-    assert clf.limit_ is not None
+        clf = CollisionClassifier(random_state=0, device=cell["device"])
+        X = X.reshape(len(X), -1)
+        X_test = X_test.reshape(len(X_test), -1)
+    clf.fit(X, y)
     low, high = clf.limit_.bayes_error_interval()
     return {
         "low": low,
@@ -68,29 +76,42 @@ def measure(method: str, rows: int, device: str) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--data", help="folder with mnist/ (default: $COLLIDESCOPE_DATA)")
-    parser.add_argument("--rows", type=int, default=6_000)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--methods", nargs="*", default=[NETWORK, POOL, *RIVALS])
-    parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--record", default="duel", help="name of the file of results")
-    options = parser.parse_args()
-    if options.data:
-        os.environ["COLLIDESCOPE_DATA"] = options.data
-    cells = [
-        {"method": method, "rows": options.rows, "device": options.device}
-        for method in options.methods
-    ]
-    for run in _record.resume(
-        options.record, {"digits": DIGITS, "training": TRAINING}, cells, measure, options.jobs
-    ):
-        own = f", own test error {run['test_error']:.4f}" if "test_error" in run else ""
-        print(f"{run['method']:<45} {run['low']:.4f} to {run['high']:.4f}{own}")
+def text(records: list[Record]) -> str:
+    runs = [flat(record) for record in records]
+    rows = []
+    for run in sorted(runs, key=lambda run: run["method"] in (POOL, NETWORK)):
+        bound = "least" if "test_error" in run else "most"
+        said = f"at {bound} {1 - run['high']:.1%}"
+        own = [f"{run[key]:.2%}" if key in run else "" for key in ("held_out_error", "test_error")]
+        rows.append([run["method"], f"{run['low']:.2%}", f"{run['high']:.2%}", said, *own])
+    head = ["method", "lower", "upper", "best possible accuracy"]
+    head += ["own held-out error", "own test error"]
+    best = min(run["test_error"] for run in runs if "test_error" in run)
+    tested = max(run.get("test_rows", 0) for run in runs)
+    refuted = [run["method"] for run in runs if run["low"] > best]
+    size = runs[0]["rows"]
+    return f"""## {size:,} images of 1, 4 and 9
+
+DataEval's tutorial reads from `ber_mst` on such images of MNIST which accuracy is possible at most.
+Bounds on the Bayes error from the same images, and the errors of our models on held-out images and
+on {tested:,} test images:
+
+```python
+# not run: needs the images of MNIST
+from studies.accuracy.duel import images
+from studies.baselines.bounds import mst_bounds
+from collidescope import CollisionClassifier
+
+X, y = images("train", {size})
+X = X.reshape(len(X), -1)
+print(mst_bounds(X, y), CollisionClassifier(random_state=0).fit(X, y).limit_.bayes_error_interval())
+```
+
+{table(head, rows)}
+
+The Bayes error is at most the error of any classifier. A small convolutional network errs on
+{best:.2%} of the test images, which refutes the lower bounds of: {"; ".join(refuted) or "none"}.
+{again("duel")}"""
 
 
-if __name__ == "__main__":
-    main()
+STUDY = Study("duel", "Bounds on the Bayes error of 6,000 images, and a network", cells, run, text)

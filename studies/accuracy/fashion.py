@@ -1,88 +1,86 @@
 """Images with human votes: is the counted truth inside the range?
 
-Fashion-MNIST-H has 10,000 images with about 67 votes each. One vote per image is drawn and given as its label; S, PBER
-and the range that follow are compared with the truth counted from pairs of votes on one image.
-
-    COLLIDESCOPE_DATA=FOLDER python -m studies.accuracy.fashion --draws 5 [--at-once 5] [--jobs 3] [--device cuda]
+Fashion-MNIST-H has 10,000 images with about 67 votes each. One vote per image is drawn and given as
+its label; S, PBER and the range that follow are compared with the truth counted from pairs of votes
+on one image.
 """
 
 from __future__ import annotations
 
-import argparse
-import multiprocessing
 import time
-import warnings
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from typing import Any
 
 import numpy as np
-from joblib.externals.loky import get_reusable_executor
 
-from collidescope import CollisionClassifier, collision_matrix_from_votes
-from studies.accuracy import _record
-from studies.real_data import data_folder
+from collidescope import CollisionClassifier, CollisionMatrix, collision_matrix_from_votes
+from studies.markdown import again, table
+from studies.measures import tvd
+from studies.real_data import load_fashion_votes, one_vote
+from studies.store import Cell, Record, Study, flat
 
 
-def one_draw(seed: int, rows: int, jobs: int, device: str) -> dict[str, Any]:
+def cells(quick: bool) -> list[Cell]:
+    if quick:
+        return [{"seed": 0, "rows": 500}]
+    return [{"seed": seed, "rows": 10_000} for seed in range(5)]
+
+
+def run(cell: Cell) -> dict[str, Any]:
     """What a fit on one vote per image says, beside the truth."""
-    warnings.simplefilter("ignore")
-    with np.load(data_folder() / "fashion_mnist_h" / "fashion_mnist_h.npz") as file:
-        X, votes = file["X"][:rows], file["V"][:rows]
+    images, votes = load_fashion_votes()
+    X = images[: cell["rows"]]
+    votes = votes[: cell["rows"]]
     truth = collision_matrix_from_votes(votes)
-    rng = np.random.default_rng(seed)
-    shares = votes / votes.sum(axis=1, keepdims=True)
-    y = (rng.random((len(votes), 1)) >= shares.cumsum(axis=1)).sum(axis=1)
+    y = one_vote(votes, np.random.default_rng(cell["seed"]))
     start = time.perf_counter()
-    clf = CollisionClassifier(random_state=seed, n_jobs=jobs, device=device).fit(X, y)
+    clf = CollisionClassifier(random_state=cell["seed"]).fit(X, y)
     seconds = time.perf_counter() - start
-    get_reusable_executor().shutdown()  # idle workers would keep this process alive for minutes
-    cm, limit = clf.collision_matrix_, clf.limit_
-
-    def against(found: Any) -> dict[str, float]:
-        low, high = found.interval()
-        inside = (low <= truth.matrix) & (truth.matrix <= high)
-        tvd = np.abs(found.matrix - truth.matrix).sum(axis=1).mean() / 2
-        return {"tvd": float(tvd), "covered": float(inside.mean())}
-
+    limit = clf.limit_
     return {
-        "seed": seed,
-        "pool": _record.POOL,
         "seconds": seconds,
         "truth": truth.pber,
-        "pber": cm.pber,
-        "pber_interval": cm.pber_interval(),
+        "pber": clf.collision_matrix_.pber,
+        "pber_interval": clf.collision_matrix_.pber_interval(),
         "range": limit.pber_interval(),
         "state": limit.state,
         "limit": limit.pber,
         "curve": limit.curve["pber"].tolist(),
-        "S": against(cm),
-        "S at the limit": against(limit.matrix),
-        "weights": clf._crossfit.weights,
+        "S": against(clf.collision_matrix_, truth),
+        "S at the limit": against(limit.matrix, truth),
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--draws", type=int, default=5)
-    parser.add_argument("--at-once", type=int, default=1, help="draws at once")
-    parser.add_argument("--jobs", type=int, default=1, help="processes of a draw")
-    parser.add_argument("--rows", type=int, default=10_000)
-    parser.add_argument("--device", default="auto")
-    arguments = parser.parse_args()
-    import torch  # noqa: F401  (the record names the GPU that torch sees)
-
-    results = []
-    with ProcessPoolExecutor(arguments.at_once, multiprocessing.get_context("spawn")) as executor:
-        options = (arguments.rows, arguments.jobs, arguments.device)
-        waiting = [executor.submit(one_draw, seed, *options) for seed in range(arguments.draws)]
-        for done in as_completed(waiting):
-            results.append(done.result())
-            print(results[-1], flush=True)
-            results.sort(key=lambda result: result["seed"])
-            _record.save("fashion", {"rows": arguments.rows, "draws": arguments.draws}, results)
+def against(found: CollisionMatrix, truth: CollisionMatrix) -> dict[str, float]:
+    low, high = found.interval()
+    inside = (low <= truth.matrix) & (truth.matrix <= high)
+    return {"tvd": tvd(found.matrix, truth.matrix)[0], "covered": float(inside.mean())}
 
 
-if __name__ == "__main__":
-    main()
+def text(records: list[Record]) -> str:
+    rows = []
+    for run in map(flat, records):
+        low, high = run["range"]
+        both = (run["S"], run["S at the limit"])
+        rows.append(
+            [
+                str(run["seed"]),
+                f"{run['truth']:.3f}",
+                f"{run['pber']:.3f}",
+                f"{low:.3f} to {high:.3f}",
+                *(f"{found['tvd']:.3f}" for found in both),
+                *(f"{found['covered']:.0%}" for found in both),
+            ]
+        )
+    head = ["draw", "truth", "PBER now", "range", "TVD of S", "TVD of S∞"]
+    head += ["entries of S covered", "of S∞"]
+    return f"""## Images with human votes
+
+Fashion-MNIST-H: 10,000 images with about 67 votes each. The default is given one vote per image;
+the truth is counted from pairs of votes on one image.
+
+{table(head, rows)}
+
+{again("fashion")}"""
+
+
+STUDY = Study("fashion", "Images with human votes: is the truth in the range?", cells, run, text)

@@ -1,26 +1,18 @@
-"""Rivals from other projects: cleanlab's confident joint, and nearest neighbours' bounds on the Bayes error."""
+"""cleanlab's confident joint, and the classes that it finds to overlap."""
 
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.neighbors import NearestNeighbors
 
-from collidescope import _checks as check
 from collidescope._checks import FloatArray
-from collidescope.equations.bounds import bayes_error_bounds
-from collidescope.equations.densities import Seed, as_generator
 from studies.baselines._labelled import labelled_posteriors, refuse_empty_classes
 
 if TYPE_CHECKING:
     import pandas as pd
-
-#: Rows are moved by this share of a feature's standard deviation, which tells equal distances apart and no others that
-#: matter. Smaller shifts would drown in the rounding of distances.
-TIE_BREAK = 1e-6
 
 
 def confident_joint_matrix(P: npt.ArrayLike, y: npt.ArrayLike) -> FloatArray:
@@ -87,68 +79,6 @@ def overlapping_classes(P: npt.ArrayLike, y: npt.ArrayLike) -> pd.DataFrame:
         codes, posteriors, class_names=classes.tolist()
     )
     return table
-
-
-class NeighbourBounds(NamedTuple):
-    """Bounds on the Bayes error rate."""
-
-    lower: float
-    upper: float
-
-
-def knn_bayes_error(
-    X: npt.ArrayLike, y: npt.ArrayLike, n_neighbors: int = 1, *, random_state: Seed = 0
-) -> NeighbourBounds:
-    """Bounds on the Bayes error from the leave-one-out error of nearest neighbours (DataEval's ``ber_knn``).
-
-    The error is the upper bound; the lower one is Cover and Hart's,
-    (K-1)/K · (1 - sqrt(1 - K/(K-1) · error)), for any number of neighbours. Both hold for many rows: in high
-    dimension neighbours are far away and both bounds are too high.
-
-    Parameters
-    ----------
-    X : array of shape (n, d)
-        Distances are Euclidean: bring the features to one scale first.
-    y : array of n labels
-    n_neighbors : int
-        Voters. Of classes with equal votes the one of the nearest voter wins.
-    random_state : int, Generator or None
-        Rows at equal distance (equal rows above all) are taken in random order, by a random shift of every row by about
-        a millionth of a standard deviation. A row is never its own neighbour; its duplicates may be.
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> y = rng.integers(2, size=2000)
-    >>> lower, upper = knn_bayes_error(
-    ...     2 * y[:, None] + rng.standard_normal((2000, 1)), y
-    ... )  # Bayes error 0.16
-    >>> lower < 0.16 < upper
-    True
-    """
-    rows, labels = check.check_finite(X, "X", ndim=2), check.check_labels(y)
-    check.check_same_length(rows, labels, "X and y")
-    classes = check.classes_of(labels)
-    if check.check_count(n_neighbors, "n_neighbors") >= len(rows):
-        raise ValueError(
-            f"n_neighbors must be below the number of rows ({len(rows)}), got {n_neighbors}"
-        )
-    codes = check.encode_labels(labels, classes)
-    spread = rows.std(axis=0)
-    shift = as_generator(random_state).standard_normal(rows.shape) * (
-        spread if spread.any() else 1.0
-    )
-    # Asked without rows, scikit-learn leaves each row out of its own neighbours, duplicates or not.
-    search = NearestNeighbors(n_neighbors=n_neighbors).fit(
-        rows - rows.mean(axis=0) + TIE_BREAK * shift
-    )
-    neighbours = search.kneighbors(return_distance=False)
-    voters = codes[neighbours]
-    votes = np.stack([(voters == k).sum(axis=1) for k in range(len(classes))], axis=1)
-    winning = np.take_along_axis(votes, voters, axis=1) == votes.max(axis=1, keepdims=True)
-    chosen = voters[np.arange(len(codes)), winning.argmax(axis=1)]
-    error = float((chosen != codes).mean())
-    return NeighbourBounds(*bayes_error_bounds(error, len(classes)))
 
 
 def _cleanlab(module: str, caller: str) -> Any:

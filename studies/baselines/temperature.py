@@ -10,14 +10,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from scipy.special import log_softmax, softmax
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
 from studies.baselines._base import PosteriorClassifier, Seeds, validation_split
-from studies.baselines._labelled import labelled_posteriors
 from studies.baselines.networks import PAPER_LAYERS, NetworkClassifier
 from studies.measures import calibration_error
 
@@ -34,38 +32,6 @@ NETWORK = (
     "device",
     "warm_start",
 )
-
-
-def expected_calibration_error(
-    P: npt.ArrayLike,
-    y: npt.ArrayLike,
-    n_bins: int = 15,
-    *,
-    classes: Sequence[Any] | npt.NDArray[Any] | None = None,
-) -> float:
-    """ECE: how far confidence is from accuracy, on average over bins of confidence.
-
-    Rows fall into ``n_bins`` equal bins (low, high] by the probability of their most likely class; the ECE is the mean
-    over rows of the absolute difference between the accuracy and the mean confidence of their bin.
-
-    Parameters
-    ----------
-    P : array of shape (n, K)
-    y : array of n labels
-    n_bins : int
-    classes : sequence of K names, optional
-        In the order of the columns; default: the sorted labels.
-
-    Examples
-    --------
-    Two rows say 0.9, and one of them is right:
-
-    >>> expected_calibration_error([[0.9, 0.1], [0.9, 0.1]], [0, 1])
-    0.4
-    """
-    check.check_count(n_bins, "n_bins")
-    posteriors, codes, _ = labelled_posteriors(P, y, classes)
-    return round(calibration_error(posteriors, codes, n_bins), 15)
 
 
 class TemperatureScaledClassifier(PosteriorClassifier):

@@ -1,16 +1,16 @@
-"""Hostile files by the thousand: ``python -m studies.faults.fuzz`` (all targets) or ``python -m studies.faults.fuzz model 500``.
+"""Hostile files by the thousand.
 
-Cases run in a child process with a limit on its memory; when it dies, the case that killed it is a finding and the
-next child goes on behind it. Findings stay in ``studies/results/findings`` as files, to be replayed with
-``python -m studies.faults.fuzz --replay TARGET FILE``.
+Cases run in a child process with a limit on its memory; when it dies, the case that killed it is a
+finding and the next child goes on behind it. Findings stay in ``studies/results/findings`` as files,
+to be replayed with ``python -m studies.faults.fuzz replay TARGET FILE``.
 """
 
 from __future__ import annotations
 
-import argparse
 import collections
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -22,8 +22,9 @@ from typing import Any
 
 import numpy as np
 
-RESULTS = Path(__file__).parents[1] / "results"
-FINDINGS = RESULTS / "findings"
+from studies.store import Cell, Study
+
+FINDINGS = Path(__file__).parents[1] / "results" / "findings"
 #: Cases a target; together with what the test suite does on every run.
 CASES = {
     "model": 6000,
@@ -38,9 +39,6 @@ CASES = {
     "merge": 600,
     "summary": 1000,
 }
-SEED = 20260
-#: A child that has not finished a case for so long hangs in C code.
-STALL = 120
 
 
 def worker(target: str, first: int, last: int, seed: int, folder: Path) -> None:
@@ -93,7 +91,7 @@ def campaign(target: str, cases: int, seed: int) -> dict[str, Any]:
                 sys.executable,
                 "-m",
                 "studies.faults.fuzz",
-                "--worker",
+                "worker",
                 target,
                 str(first),
                 str(cases),
@@ -132,57 +130,20 @@ def campaign(target: str, cases: int, seed: int) -> dict[str, Any]:
     return result | {"causes": found, "seconds": round(time.perf_counter() - started, 1)}
 
 
-def _wait(child: subprocess.Popen[bytes], log: Path) -> None:
+def _wait(child: subprocess.Popen[bytes], log: Path, stall: float = 120) -> None:
+    """Until the child ends; one that has not finished a case for so long hangs in C code."""
     while True:
         try:
             child.wait(timeout=5)
             return
         except subprocess.TimeoutExpired:
-            if log.exists() and time.time() - log.stat().st_mtime > STALL:
+            if log.exists() and time.time() - log.stat().st_mtime > stall:
                 child.kill()
 
 
 def _kind(what: str) -> str:
     """Findings of one cause under one name: without numbers and contents."""
-    import re
-
     return re.sub(r"\d+", "#", what)[:200]
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("target", nargs="?", choices=list(CASES))
-    parser.add_argument("cases", nargs="?", type=int)
-    parser.add_argument("--seed", type=int, default=SEED)
-    parser.add_argument("--worker", nargs=5, help=argparse.SUPPRESS)
-    parser.add_argument(
-        "--replay",
-        nargs=2,
-        metavar=("TARGET", "FILE"),
-        help="read one file and let its error through",
-    )
-    options = parser.parse_args()
-    if options.worker:
-        target, first, last, seed, folder = options.worker
-        worker(target, int(first), int(last), int(seed), Path(folder))
-    elif options.replay:
-        replay(*options.replay)
-    else:
-        chosen = [options.target] if options.target else list(CASES)
-        results = {}
-        for target in chosen:
-            results[target] = campaign(target, options.cases or CASES[target], options.seed)
-            print(target, json.dumps(results[target], indent=1), flush=True)
-        from studies.faults._record import save
-
-        if options.target:  # the other targets keep their last results
-            results = json.loads((RESULTS / "fuzz.json").read_text())["results"] | results
-        if not options.cases:
-            save(
-                "fuzz",
-                {"seed": options.seed},
-                {target: results[target] for target in CASES if target in results},
-            )
 
 
 def replay(target: str, file: str) -> None:
@@ -195,5 +156,23 @@ def replay(target: str, file: str) -> None:
         print(subject.read(path))
 
 
+def cells(quick: bool) -> list[Cell]:
+    return [
+        {"target": target, "cases": 5 if quick else cases, "seed": 20260}
+        for target, cases in CASES.items()
+    ]
+
+
+def run(cell: Cell) -> dict[str, Any]:
+    return campaign(cell["target"], cell["cases"], cell["seed"])
+
+
+STUDY = Study("fuzz", "Hostile files by the thousand", cells, run, alone=True)
+
 if __name__ == "__main__":
-    main()
+    action, target, *rest = sys.argv[1:]
+    if action == "worker":
+        first, last, seed, folder = rest
+        worker(target, int(first), int(last), int(seed), Path(folder))
+    else:
+        replay(target, rest[0])

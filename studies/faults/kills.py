@@ -1,14 +1,14 @@
-"""Fits killed at random moments, then resumed: ``python -m studies.faults.kills`` or ``python -m studies.faults.kills 100``.
+"""Fits killed at random moments, then resumed.
 
-Every fit runs in a forked process that a signal ends: SIGINT, SIGTERM or SIGKILL. It is started again on the same
-checkpoint folder and killed again, until it comes through. Its S must be that of an undisturbed fit, bit for bit.
+Every fit runs in a forked process that a signal ends: SIGINT, SIGTERM or SIGKILL. It is started
+again on the same checkpoint folder and killed again, until it comes through. Its S must be that of
+an undisturbed fit, bit for bit.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-import sys
 import tempfile
 import time
 import warnings
@@ -20,6 +20,8 @@ import numpy as np
 import collidescope as cs
 import collidescope.learners.network
 from collidescope.datasets import scenario_a
+from studies.models import pairwise
+from studies.store import Cell, Study
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
 
@@ -31,24 +33,27 @@ def module(d: int, k: int) -> Any:
     return nn.Sequential(nn.Linear(d, 8), nn.ReLU(), nn.Linear(8, k))
 
 
-SETTINGS: dict[str, Any] = {"cv": 2, "limit": False, "random_state": 0}
-FITS: dict[str, dict[str, Any]] = {
-    "network": {"members": ["network"], "training": {"max_epochs": 40, "patience": 0}},
-    "module": {"model": module, "training": {"max_epochs": 40, "patience": 0}},
-    "pairwise": {
-        "model": "pairwise",
-        "training": {"hidden_layer_sizes": (8,), "max_epochs": 40, "patience": 0},
-    },
-}
+KINDS = ("network", "module", "pairwise")
 #: How a fit ended that was not killed outright.
-DONE, KEPT, NOTHING, FAILED = 0, 10, 11, 12
-KILLS = 60
+DONE = 0
+KEPT = 10
+NOTHING = 11
+FAILED = 12
 
 
 def fit(kind: str, checkpoint: Path | None = None) -> cs.CollisionClassifier:
     """A fit of a second or less."""
     X, y = scenario_a(3).sample(200, 0)
-    return cs.CollisionClassifier(**SETTINGS, **FITS[kind], checkpoint=checkpoint).fit(X, y)
+    training: dict[str, Any] = {"max_epochs": 40, "patience": 0}
+    shared: dict[str, Any] = {"cv": 2, "limit": False, "random_state": 0, "checkpoint": checkpoint}
+    if kind == "network":
+        clf = cs.CollisionClassifier(members=["network"], training=training, **shared)
+    elif kind == "module":
+        clf = cs.CollisionClassifier(model=module, training=training, **shared)
+    else:
+        training["hidden_layer_sizes"] = (8,)
+        clf = pairwise(training=training, **shared)
+    return clf.fit(X, y)
 
 
 def warm_up() -> None:
@@ -90,7 +95,10 @@ def kill_until_done(
     most: int,
     signals: Any = SIGNALS,
 ) -> dict[str, int]:
-    """Kill one fit up to ``most`` times, then let it finish; how often each signal struck, and whether S is right."""
+    """Kill one fit up to ``most`` times, then let it finish.
+
+    How often each signal struck, and whether S is right.
+    """
     struck = {each.name: 0 for each in signals}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -105,9 +113,8 @@ def kill_until_done(
                 os.kill(pid, sign)
             code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
             if code == FAILED:
-                raise AssertionError(
-                    f"{kind}: a fit failed after {struck}: {(folder / 'error').read_text()}"
-                )
+                error = (folder / "error").read_text()
+                raise AssertionError(f"{kind}: a fit failed after {struck}: {error}")
             if code == DONE:
                 break
             struck[sign.name] += 1
@@ -116,16 +123,15 @@ def kill_until_done(
     return struck | {"same": int(same), "left": len(left)}
 
 
-def campaign(kills: int, seed: int = 0, kinds: Any = tuple(FITS)) -> dict[str, Any]:
+def campaign(kills: int, seed: int = 0, kinds: tuple[str, ...] = KINDS) -> dict[str, Any]:
     """Until ``kills`` signals have struck, over all kinds of fit."""
     warnings.simplefilter("ignore")
     warm_up()
     rng = np.random.default_rng(seed)
     undisturbed = {}
     with tempfile.TemporaryDirectory() as name:
-        for (
-            kind
-        ) in kinds:  # in children too: a process that has used torch's threads must not be forked
+        # In children too: a process that has used torch's threads must not be forked.
+        for kind in kinds:
             folder = Path(name) / kind
             folder.mkdir()
             started = time.perf_counter()
@@ -142,13 +148,12 @@ def campaign(kills: int, seed: int = 0, kinds: Any = tuple(FITS)) -> dict[str, A
     return {"kills": struck, **total, "found": total["fits"] - total["same"] + total["left"]}
 
 
-if __name__ == "__main__":
-    wanted = int(sys.argv[1]) if len(sys.argv) > 1 else KILLS
-    outcome = campaign(wanted)
-    print(outcome)
-    if len(sys.argv) == 1:
-        from studies.faults._record import save
+def cells(quick: bool) -> list[Cell]:
+    return [{"kills": 3 if quick else 60, "seed": 0}]
 
-        save(
-            "kills", {"kills": wanted, "seed": 0, "fits": list(FITS), "settings": SETTINGS}, outcome
-        )
+
+def run(cell: Cell) -> dict[str, Any]:
+    return campaign(cell["kills"], cell["seed"])
+
+
+STUDY = Study("kills", "Fits killed at random moments, then resumed", cells, run, alone=True)

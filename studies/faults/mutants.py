@@ -1,6 +1,6 @@
 """Would a test notice? The equations with one small mistake at a time, each against the tests that concern it.
 
-``python -m studies.faults.mutants [MODULE …] [--jobs N] [--sample N] [--out FILE]``
+``python -m studies run mutants --only module=equations.projection`` tries one module.
 
 The libraries and the tests are imported and collected once; every mutant gets a process forked from there, in which the
 functions of its module get the code with the mistake (no file is ever changed) and its tests run until the first one
@@ -13,7 +13,6 @@ should notice.
 
 from __future__ import annotations
 
-import argparse
 import ast
 import gc
 import importlib
@@ -33,8 +32,8 @@ from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from studies.faults._record import save
 from studies.faults.operators import Mutant, mutants
+from studies.store import Cell, Study
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "collidescope"
@@ -331,52 +330,35 @@ def _name(mutant: Mutant) -> str:
     return f"{mutant.where}: {mutant.what}"
 
 
-def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description="Would a test notice?")
-    parser.add_argument(
-        "modules", nargs="*", metavar="MODULE", help=f"some of {', '.join(TESTS)} (default: all)"
-    )
-    parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
-    parser.add_argument(
-        "--sample", type=int, help="at most so many mutants of a module, drawn at random"
-    )
-    parser.add_argument("--seed", type=int, default=0, help="of the sample")
-    parser.add_argument(
-        "--out", type=Path, help="file of results (default: studies/results/mutants.json)"
-    )
-    options = parser.parse_args(argv)
-    out = options.out or ROOT / "studies" / "results" / "mutants.json"
-    unknown = set(options.modules) - set(TESTS)
-    if unknown:
-        parser.error(f"no such module: {', '.join(sorted(unknown))}")
+def prepare() -> None:
+    """Import once what every mutant would import."""
     os.chdir(ROOT)
-    os.environ |= {
-        "OMP_NUM_THREADS": "1",
-        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-        "COLLIDESCOPE_DATA": "",
-    }
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+    os.environ["COLLIDESCOPE_DATA"] = ""
     sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
     for library in LIBRARIES:
         importlib.import_module(library)
     sys.modules["torch"].set_num_threads(1)
-    recorded = json.loads(out.read_text())["results"] if out.exists() else {}
-    failed: list[str] = []
+
+
+def cells(quick: bool) -> list[Cell]:
+    if quick:
+        return [{"module": "equations.gramian", "sample": 5}]
+    return [{"module": module} for module in TESTS]
+
+
+def run(cell: Cell) -> dict[str, Any]:
+    """The mutants of a module, as many at a time as there are processors."""
+    prepare()
+    jobs = len(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory() as cache:
-        sys.dont_write_bytecode, sys.pycache_prefix = (
-            False,
-            cache,
-        )  # the tests are compiled once, not per mutant
-        for module in options.modules or TESTS:
-            result = campaign(module, options.jobs, options.sample, options.seed)
-            if result is None:
-                failed.append(module)
-                continue
-            recorded[module] = result
-            ordered = {name: recorded[name] for name in TESTS if name in recorded}
-            save("mutants", {"sample": options.sample, "seed": options.seed}, ordered, out)
-    if failed:
-        raise SystemExit(f"left out, their tests fail: {', '.join(failed)}")
+        # The tests are compiled once, not per mutant.
+        sys.dont_write_bytecode = False
+        sys.pycache_prefix = cache
+        result = campaign(cell["module"], jobs, cell.get("sample"), cell.get("seed", 0))
+    if result is None:
+        raise RuntimeError(f"the tests of {cell['module']} fail without any mutant")
+    return result
 
 
-if __name__ == "__main__":
-    main()
+STUDY = Study("mutants", "Would a test notice a mistake in an equation?", cells, run, alone=True)

@@ -1,15 +1,12 @@
-"""Statistics that hold: false alarms where there is nothing to find, S = I where classes are separable, and what the
-order of rows, the names and the order of classes change beside what the seed changes.
+"""Statistics that hold: false alarms, separable classes, invariance.
 
-    python -m studies.faults.statistics            all (about ten minutes on one core), then the table of the page
-    python -m studies.faults.statistics --quick    a tenth of the repetitions, printed only
+False alarms where there is nothing to find, S = I where classes are separable, and what the order
+of rows, the names and the order of classes change beside what the seed changes.
 """
 
 from __future__ import annotations
 
-import argparse
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,11 +16,9 @@ from sklearn.naive_bayes import GaussianNB
 import collidescope as cs
 from collidescope.datasets import scenario_a
 from collidescope.trust import shuffled_control
-from studies.faults import _record as record
+from studies.markdown import table
+from studies.store import Cell, Record, Study, flat
 
-PAGE = Path(__file__).parents[2] / "docs" / "reliability-data.md"
-MARKS = "<!-- statistics -->", "<!-- /statistics -->"
-NAME = "statistics"
 #: (number of classes, rows, model, repetitions)
 NULL = [
     (2, 300, "logistic regression", 300),
@@ -34,13 +29,16 @@ NULL = [
 ]
 SEPARABLE = [(3, 300, "logistic regression", 100), (3, 300, "linear", 20), (3, 300, "default", 10)]
 SEEDS = 12
+VARIANTS = ("another order of rows", "other names", "another order of classes")
+VARIANTS += ("another order of features",)
 
 
 def collisions(model: str, X: Any, y: Any, seed: int) -> cs.CollisionMatrix:
     if model == "logistic regression":
         return cs.estimate_collisions(LogisticRegression(), X, y, random_state=seed)
-    members: dict[str, Any] = {} if model == "default" else {"members": ["linear"]}
-    return cs.CollisionClassifier(random_state=seed, limit=False, **members).fit(X, y).one_step_
+    members = "auto" if model == "default" else ["linear"]
+    clf = cs.CollisionClassifier(members=members, random_state=seed, limit=False)
+    return clf.fit(X, y).one_step_
 
 
 def null_data(k: int, n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -97,7 +95,8 @@ def variants(
     """(X, y, the order that brings S back) of the same data written differently."""
     rng = np.random.default_rng(seed)
     k = y.max() + 1
-    rows, order = rng.permutation(len(y)), np.roll(np.arange(k), 1)
+    rows = rng.permutation(len(y))
+    order = np.roll(np.arange(k), 1)
     names = np.array([f"class {c}" for c in range(k)])
     same = np.arange(k)
     return {
@@ -125,86 +124,59 @@ def invariance(model: str) -> dict[str, Any]:
     }
 
 
-def mean_of(once: Any, k: int, n: int, model: str, repetitions: int) -> dict[str, Any]:
+def cells(quick: bool) -> list[Cell]:
+    """The settings of the page; a tenth of the repetitions when quick."""
+    found: list[Cell] = []
+    for part, settings in (("null", NULL), ("separable", SEPARABLE)):
+        for k, n, model, repetitions in settings:
+            count = max(2, repetitions // 10) if quick else repetitions
+            cell = {"part": part, "classes": k, "rows": n, "model": model, "repetitions": count}
+            found.append(cell)
+    models = ("logistic regression", "linear")
+    return found + [{"part": "invariance", "model": model} for model in models]
+
+
+def run(cell: Cell) -> dict[str, Any]:
+    if cell["part"] == "invariance":
+        return invariance(cell["model"])
+    once = {"null": null_once, "separable": separable_once}[cell["part"]]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", cs.CollisionWarning)  # that noise is noise is what they say
-        rows = [once(k, n, model, seed) for seed in range(repetitions)]
-    means = {key: float(np.mean([row[key] for row in rows])) for key in rows[0]}
-    setting = {"classes": k, "rows": n, "model": model, "repetitions": repetitions}
-    print(setting, {key: round(value, 4) for key, value in means.items()}, flush=True)
-    return setting | means
+        rows = [
+            once(cell["classes"], cell["rows"], cell["model"], seed)
+            for seed in range(cell["repetitions"])
+        ]
+    return {key: float(np.mean([row[key] for row in rows])) for key in rows[0]}
 
 
-def page(results: dict[str, Any]) -> str:
-    """The tables of the page."""
+def text(records: list[Record]) -> str:
+    """The tables of docs/reliability-data.md."""
+    runs = [flat(record) for record in records]
+    null = [run for run in runs if run["part"] == "null"]
+    separable = [run for run in runs if run["part"] == "separable"]
+    changes = {run["model"]: run for run in runs if run["part"] == "invariance"}
 
-    def percent(row: dict[str, Any], key: str) -> str:
-        return f"{row[key]:.1%}" if key in row else ""
+    def about(run: dict[str, Any], keys: tuple[str, ...]) -> list[str]:
+        what = f"{run['classes']}, {run['rows']:,}, {run['model']}"
+        shares = [f"{run[key]:.1%}" if key in run else "" for key in keys]
+        return [what, str(run["repetitions"]), *shares]
 
-    lines = [
-        "| noise: K, rows, model | fits | entries of S missed | PBER missed | structure claimed | audit flags a pair "
-        "| control fails |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    keys = ["entries_missed", "pber_missed", "structure_claimed", "audit_flagged", "control_failed"]
-    for row in results["null"]:
-        what = f"{row['classes']}, {row['rows']:,}, {row['model']}"
-        lines.append(
-            f"| {what} | {row['repetitions']} | "
-            + " | ".join(percent(row, key) for key in keys)
-            + " |"
-        )
-    lines += [
-        "",
-        "| separable: K, rows, model | fits | entries of I missed | PBER 0 missed | mean PBER |",
-        "|---|---|---|---|---|",
-    ]
-    for row in results["separable"]:
-        what = f"{row['classes']}, {row['rows']:,}, {row['model']}"
-        lines.append(
-            f"| {what} | {row['repetitions']} | {percent(row, 'entries_missed')} | {percent(row, 'pber_missed')} "
-            f"| {row['pber']:.1e} |"
-        )
-    models = list(results["invariance"])
-    lines += [
-        "",
-        "| mean (largest) change of an entry of S | " + " | ".join(models) + " |",
-        "|---" * (1 + len(models)) + "|",
-    ]
-    for name in results["invariance"][models[0]]:
-        cells = [results["invariance"][model][name] for model in models]
-        lines.append(
-            f"| {name} | "
-            + " | ".join(f"{c['mean']:.4f} ({c['largest']:.4f})" for c in cells)
-            + " |"
-        )
-    return "\n".join(lines)
+    missed = ("entries_missed", "pber_missed")
+    more = ("structure_claimed", "audit_flagged", "control_failed")
+    noise_head = ["noise: K, rows, model", "fits", "entries of S missed", "PBER missed"]
+    noise_head += ["structure claimed", "audit flags a pair", "control fails"]
+    apart_head = ["separable: K, rows, model", "fits", "entries of I missed", "PBER 0 missed"]
+    apart_rows = [[*about(run, missed), f"{run['pber']:.1e}"] for run in separable]
+    rows = []
+    for name in ("another seed", *VARIANTS):
+        found = [change[name] for change in changes.values()]
+        rows.append([name, *(f"{c['mean']:.4f} ({c['largest']:.4f})" for c in found)])
+    head = ["mean (largest) change of an entry of S", *changes]
+    return f"""{table(noise_head, [about(run, missed + more) for run in null])}
+
+{table([*apart_head, "mean PBER"], apart_rows)}
+
+{table(head, rows)}"""
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--quick", action="store_true")
-    quick = parser.parse_args().quick
-    share = 10 if quick else 1
-    results = {
-        "null": [mean_of(null_once, k, n, model, max(2, r // share)) for k, n, model, r in NULL],
-        "separable": [
-            mean_of(separable_once, k, n, model, max(2, r // share)) for k, n, model, r in SEPARABLE
-        ],
-        "invariance": {model: invariance(model) for model in ("logistic regression", "linear")},
-    }
-    table = page(results)
-    print(table)
-    if quick:
-        return
-    record.save(NAME, {"seeds": SEEDS, "level": 0.95, "fdr": 0.05}, results)
-    before, rest = PAGE.read_text(encoding="utf-8").split(MARKS[0])
-    PAGE.write_text(
-        f"{before}{MARKS[0]}\n\n{table}\n\n{MARKS[1]}{rest.split(MARKS[1])[1]}", encoding="utf-8"
-    )
-
-
-if __name__ == "__main__":
-    main()
+STUDY = Study("statistics", "False alarms, separable classes, invariance", cells, run, text)

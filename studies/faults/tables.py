@@ -1,4 +1,4 @@
-"""The tables of ``docs/reliability.md``, from the last campaigns: ``python -m studies.faults.tables``."""
+"""The tables of ``docs/reliability.md``, from the last campaigns."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+from studies.markdown import table
+from studies.store import Record, results
+
 HERE = Path(__file__).parent
-PAGE = HERE.parents[1] / "docs" / "reliability.md"
 NAMES = {
     "model": "model files (`load`)",
     "trees": "model files with boosted trees",
@@ -23,99 +25,112 @@ NAMES = {
 }
 
 
-def results(name: str) -> Any:
-    return json.loads((HERE.parent / "results" / f"{name}.json").read_text())
+def parts() -> dict[str, str]:
+    """Every part of the page, by the name of its place."""
+    return {
+        "kills": kills_table(),
+        "fuzz": fuzz_table(),
+        "fixed-faults": causes_list(True),
+        "fixed-files": causes_list(False),
+        "mutants": mutants_table(),
+        "survivors": survivors_table(),
+        "coverage": coverage_table(),
+        "versions": versions_table(),
+    }
 
 
 def causes() -> list[dict[str, str]]:
     return json.loads((HERE / "causes.json").read_text())
 
 
+def last_date(records: list[Record]) -> str:
+    return max(record["environment"]["date"] for record in records)
+
+
+def bold(cells: list[str]) -> list[str]:
+    return [f"**{cell}**" for cell in cells]
+
+
 def kills_table() -> str:
-    recorded = results("kills")
-    r, date = recorded["results"], recorded["environment"]["date"]
+    records = results("kills")
+    r = records[-1]["result"]
     signals = ", ".join(f"{r[name]} {name}" for name in ("SIGINT", "SIGTERM", "SIGKILL"))
     return (
-        f"Last campaign ({date}): {r['kills']} kills ({signals}) in {r['fits']} fits of three kinds; {r['same']} of "
-        f"{r['fits']} ended with the same S bit for bit, {r['left']} half-written files were left behind.\n"
+        f"Last campaign ({last_date(records)}): {r['kills']} kills ({signals}) in {r['fits']} fits "
+        f"of three kinds; {r['same']} of {r['fits']} ended with the same S bit for bit, "
+        f"{r['left']} half-written files were left behind."
     )
 
 
 def fuzz_table() -> str:
-    recorded = results("fuzz")
-    lines = [
-        "| what | mutations | refused | accepted, and work | found now | causes fixed |",
-        "|---|---|---|---|---|---|",
-    ]
-    total = dict.fromkeys(("tried", "refused", "accepted", "found"), 0)
+    records = results("fuzz")
     fixed = [cause["campaign"] for cause in causes()]
-    for target, r in recorded["results"].items():
-        cells = [f"{r[key]:,}" for key in total]
-        lines.append(f"| {NAMES[target]} | {' | '.join(cells)} | {fixed.count(target)} |")
-        total = {key: total[key] + r[key] for key in total}
-    n_fixed = sum(fixed.count(target) for target in recorded["results"])
-    lines.append(
-        f"| **together** | {' | '.join(f'**{value:,}**' for value in total.values())} | **{n_fixed}** |"
-    )
-    return f"Last campaign ({recorded['environment']['date']}):\n\n" + "\n".join(lines) + "\n"
+    keys = ("tried", "refused", "accepted", "found")
+    rows = []
+    for record in records:
+        target = record["cell"]["target"]
+        counts = [f"{record['result'][key]:,}" for key in keys]
+        rows.append([NAMES[target], *counts, str(fixed.count(target))])
+    totals = [f"{sum(record['result'][key] for record in records):,}" for key in keys]
+    n_fixed = sum(fixed.count(record["cell"]["target"]) for record in records)
+    rows.append(bold(["together", *totals, str(n_fixed)]))
+    head = ["what", "mutations", "refused", "accepted, and work", "found now", "causes fixed"]
+    return f"Last campaign ({last_date(records)}):\n\n{table(head, rows)}"
 
 
 def causes_list(kills: bool) -> str:
-    return "".join(
-        f"- {c['cause']} (`{c['test'].split('::')[1]}`)\n"
-        for c in causes()
-        if (c["campaign"] == "kills") == kills
-    )
+    lines = []
+    for cause in causes():
+        if (cause["campaign"] == "kills") == kills:
+            test = cause["test"].split("::")[1]
+            lines.append(f"- {cause['cause']} (`{test}`)")
+    return "\n".join(lines)
 
 
 def mutants_table() -> str:
-    recorded = results("mutants")
-    lines = [
-        "| module | mutants | tried | killed by a test | by the time limit | survived | killed |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    total = [0, 0, 0, 0, 0]
-    for module, r in recorded["results"].items():
+    records = results("mutants")
+    rows = []
+    every = []
+    for record in records:
+        r = record["result"]
         counts = [r["mutants"], r["tried"], r["killed"], r["timed out"], len(r["survived"])]
-        lines.append(f"| `{module}` | {_counts(counts)} |")
-        total = [sum(pair) for pair in zip(total, counts, strict=True)]
-    lines.append(f"| **together** | {_counts(total)} |")
-    drawn = (
-        "where fewer mutants were tried than there are, they were drawn at random"
-        if total[1] < total[0]
-        else "all"
-    )
-    return (
-        f"Last campaign ({recorded['environment']['date']}; {drawn}):\n\n" + "\n".join(lines) + "\n"
-    )
+        rows.append([f"`{record['cell']['module']}`", *_counts(counts)])
+        every.append(counts)
+    total = [sum(column) for column in zip(*every, strict=True)]
+    rows.append(["**together**", *_counts(total)])
+    drawn = "all"
+    if total[1] < total[0]:
+        drawn = "where fewer mutants were tried than there are, they were drawn at random"
+    head = ["module", "mutants", "tried", "killed by a test", "by the time limit"]
+    body = table([*head, "survived", "killed"], rows)
+    return f"Last campaign ({last_date(records)}; {drawn}):\n\n{body}"
 
 
-def _counts(counts: list[int]) -> str:
+def _counts(counts: list[int]) -> list[str]:
     share = 1 - counts[-1] / counts[1]
-    return " | ".join([*(f"{value:,}" for value in counts), f"{share:.1%}"])
+    return [*(f"{value:,}" for value in counts), f"{share:.1%}"]
 
 
 def survivors_table() -> str:
     """Reasons, the most frequent first, with the modules and one example."""
-    survived = {
-        module: [s["mutant"] for s in r["survived"]]
-        for module, r in results("mutants")["results"].items()
-    }
     groups: dict[str, list[tuple[str, str]]] = {}
     argued = arguments()
-    for module, names in survived.items():
-        for name in names:
-            groups.setdefault(argued.get(module, {}).get(name, "**not argued**"), []).append(
-                (module, name)
-            )
-    lines = ["| survivors | why | for example |", "|---|---|---|"]
+    for record in results("mutants"):
+        module = record["cell"]["module"]
+        for survivor in record["result"]["survived"]:
+            name = survivor["mutant"]
+            why = argued.get(module, {}).get(name, "**not argued**")
+            groups.setdefault(why, []).append((module, name))
+    rows = []
     for why, members in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0])):
         module, name = members[0]
         line, change = name.split(": ", 1)[1].split(" | ", 1)
-        example = change if len(change) > 25 else f"{line} … {change}"
+        example = change
+        if len(change) <= 25:
+            example = f"{line} … {change}"
         example = example.replace("|", "\\|")
-        lines.append(f"| {len(members)} | {why} | `{module}`: `{example}` |")
-    return "\n".join(lines) + "\n"
+        rows.append([str(len(members)), why, f"`{module}`: `{example}`"])
+    return table(["survivors", "why", "for example"], rows)
 
 
 def arguments() -> dict[str, dict[str, str]]:
@@ -128,55 +143,33 @@ def arguments() -> dict[str, dict[str, str]]:
 
 
 def coverage_table() -> str:
-    recorded = results("test-coverage")
-    lines = [
-        "| room | lines | reached | branches | reached | together |",
-        "|---|---|---|---|---|---|",
-    ]
-    rooms = recorded["results"]["rooms"]
-    together = {
-        name: sum(room[name] for room in rooms.values()) for name in next(iter(rooms.values()))
-    }
-    for room, r in [*((f"`{room}`", r) for room, r in rooms.items()), ("**all**", together)]:
-        cells = (r["num_statements"], r["covered_lines"], r["num_branches"], r["covered_branches"])
-        share = (cells[1] + cells[3]) / max(cells[0] + cells[2], 1)
-        lines.append(f"| {room} | {' | '.join(f'{value:,}' for value in cells)} | {share:.1%} |")
-    least, percent = recorded["config"]["fail_under"], recorded["results"]["percent"]
+    record = results("test-coverage")[-1]
+    found = record["result"]
+    modules: dict[str, dict[str, int]] = found["rooms"]
+    rows = [_coverage_row(f"`{name}`", r) for name, r in modules.items()]
+    total = {key: sum(r[key] for r in modules.values()) for key in next(iter(modules.values()))}
+    rows.append(_coverage_row("**all**", total))
+    config = record["config"]
+    head = ["module", "lines", "reached", "branches", "reached", "together"]
     return (
-        f"Last run ({recorded['environment']['date']}, {recorded['config']['tests']}): {percent:.1f}% of lines and "
-        f"branches together; `make coverage` fails below {least:g}%.\n\n" + "\n".join(lines) + "\n"
+        f"Last run ({record['environment']['date']}, {config['tests']}): {found['percent']:.1f}% of "
+        f"lines and branches together; `make coverage` fails below {config['fail_under']:g}%.\n\n"
+        + table(head, rows)
     )
 
 
+def _coverage_row(name: str, r: dict[str, Any]) -> list[str]:
+    reached = r["covered_lines"] + r["covered_branches"]
+    all_of_them = r["num_statements"] + r["num_branches"]
+    keys = ("num_statements", "covered_lines", "num_branches", "covered_branches")
+    return [name, *(f"{r[key]:,}" for key in keys), f"{reached / max(all_of_them, 1):.1%}"]
+
+
 def versions_table() -> str:
-    lines = ["| run | date | passed | skipped | failed | with |", "|---|---|---|---|---|---|"]
-    for run, r in results("versions")["results"].items():
+    rows = []
+    for record in results("versions"):
+        r = record["result"]
         found = ", ".join(f"{name} {version}" for name, version in r["versions"].items())
-        lines.append(
-            f"| {run} | {r['date']} | {r['passed']:,} | {r['skipped']:,} | {r['failed']:,} | {found} |"
-        )
-    return "\n".join(lines) + "\n"
-
-
-def filled(page: str) -> str:
-    """The page with every part between its marks made anew."""
-    parts = {
-        "kills": kills_table(),
-        "fuzz": fuzz_table(),
-        "fixed-faults": causes_list(True),
-        "fixed-files": causes_list(False),
-        "mutants": mutants_table(),
-        "survivors": survivors_table(),
-        "coverage": coverage_table(),
-        "versions": versions_table(),
-    }
-    for name, text in parts.items():
-        start, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
-        before, rest = page.split(start)
-        page = before + start + text + end + rest.split(end)[1]
-    return page
-
-
-if __name__ == "__main__":
-    PAGE.write_text(filled(PAGE.read_text()))
-    print("→ docs/reliability.md")
+        counts = [f"{r[key]:,}" for key in ("passed", "skipped", "failed")]
+        rows.append([record["cell"]["part"], r["date"], *counts, found])
+    return table(["run", "date", "passed", "skipped", "failed", "with"], rows)

@@ -21,6 +21,7 @@ from collidescope import _store
 from collidescope.datasets import scenario_a
 from studies.faults import mutations as spoil
 from studies.faults.watch import Finding, out_of_memory, place
+from studies.models import pairwise
 
 REFUSED, ACCEPTED = "refused", "accepted"
 SHORT: dict[str, Any] = {"cv": 2, "random_state": 0, "limit": False, "training": {"max_epochs": 2}}
@@ -84,7 +85,7 @@ class ModelFiles:
             "pool": cs.CollisionClassifier(**{**SHORT, "limit": True}).fit(
                 X, np.array(["a", "b", "c"])[y]
             ),
-            "pairwise": cs.CollisionClassifier(model="pairwise", n_references=5, **SHORT).fit(X, y),
+            "pairwise": pairwise(n_references=5, **SHORT).fit(X, y),
             "table": cs.TableClassifier(**TINY).fit(self.table, labels),
         }
         self.keep(models, folder)

@@ -7,8 +7,7 @@ Six classes: a and b overlap (inherent), c and d differ mostly in a feature that
 - ``best``: the best rule; nothing is fixable.
 - ``coin``: the best rule, but a coin decides between e and f; it makes other errors, and no more: nothing is fixable.
 
-``posteriors`` are the true ones, or those of a ``CollisionClassifier`` fitted on other rows. *one-way* flags are those
-of McNemar's test of each direction alone, without the test of both directions together that the audit adds.
+``posteriors`` are the true ones, or those of a ``CollisionClassifier`` fitted on other rows.
 """
 
 from __future__ import annotations
@@ -17,14 +16,12 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from scipy.stats import false_discovery_control
 
 from collidescope import CollisionClassifier
-from collidescope.applications import AuditReport, audit
-from collidescope.applications.audit import confusion_table, mcnemar_p
+from collidescope.applications import audit
 from collidescope.datasets import GaussianProblem
 from studies.models import estimator_settings
-from studies.store import Cell, Experiment
+from studies.store import Cell, Study
 
 #: Where d lies: the share of it that the blind classifier sees, and what it does not.
 WEAKNESS = {"large": (6.8, 3.0), "small": (7.8, 1.2)}
@@ -73,20 +70,6 @@ def true_fixable(weakness: str) -> dict[str, float]:
     return {"blind": errors["blind"] - errors["best"], "best": 0.0, "coin": 0.0}
 
 
-def one_way(report: AuditReport) -> set[tuple[str, str]]:
-    """Pairs flagged by the test of each direction alone."""
-    y, said, best = report._codes
-    k = len(report.classes)
-    same = said == best
-    agreed = confusion_table(y[same], said[same], k)
-    more, fewer = ((confusion_table(y, rule, k) - agreed).astype(int) for rule in (said, best))
-    i, j = np.nonzero((0.5 ** (more + fewer) <= FDR) & ~np.eye(k, dtype=bool))
-    if not len(i):
-        return set()
-    flagged = false_discovery_control(mcnemar_p(more[i, j], fewer[i, j]), method="bh") <= FDR
-    return {(CLASSES[a], CLASSES[b]) for a, b in zip(i[flagged], j[flagged], strict=True)}
-
-
 def run(cell: Cell) -> dict[str, Any]:
     """Per audited classifier and sample: planted pairs found, false flags, the split, and does its interval cover?"""
     problem = problem_of(cell["weakness"])
@@ -116,8 +99,6 @@ def run(cell: Cell) -> dict[str, Any]:
             row = {
                 "found": len(pairs & planted),
                 "false": len(pairs - planted),
-                "one-way found": len(one_way(report) & planted),
-                "one-way false": len(one_way(report) - planted),
                 "fixable": report.fixable,
                 "covered": bool(low <= truth[name] <= high),
                 "claimed": bool(low > 0),
@@ -126,42 +107,6 @@ def run(cell: Cell) -> dict[str, Any]:
             for key, value in row.items():
                 lists[key].append(value)
     return {"classifiers": found, "truth": truth, "bayes_error": problem.bayes_error()}
-
-
-def summary(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row a setting and classifier: power, false discovery proportion, how often anything false is flagged."""
-    groups: dict[tuple[str, str, int, str], dict[str, list[Any]]] = {}
-    truths = {}
-    for record in records:
-        cell = record["cell"]
-        for name, lists in record["result"]["classifiers"].items():
-            key = (cell["weakness"], cell["posteriors"], cell["rows"], name)
-            truths[key] = record["result"]["truth"][name]
-            whole = groups.setdefault(key, {column: [] for column in lists})
-            for column, values in lists.items():
-                whole[column] += values
-    rows = []
-    for key, lists in groups.items():
-        row: dict[str, Any] = dict(
-            zip(("weakness", "posteriors", "rows", "classifier"), key, strict=True)
-        )
-        row |= {
-            "samples": len(lists["found"]),
-            "fixable": float(np.mean(lists["fixable"])),
-            "truth": truths[key],
-        }
-        row |= {
-            "covered": float(np.mean(lists["covered"])),
-            "claimed": float(np.mean(lists["claimed"])),
-        }
-        for prefix in ("", "one-way "):
-            hits, false = np.array(lists[prefix + "found"]), np.array(lists[prefix + "false"])
-            row[prefix + "power"] = float(hits.mean()) / len(PLANTED) if key[3] == "blind" else None
-            row[prefix + "false discovery proportion"] = float(
-                (false / np.maximum(hits + false, 1)).mean()
-            )
-        rows.append(row)
-    return rows
 
 
 def cells(quick: bool) -> list[Cell]:
@@ -183,6 +128,4 @@ def cells(quick: bool) -> list[Cell]:
     ]
 
 
-AUDIT = Experiment(
-    "audit", "Audit: planted weaknesses found, inherent confusion left alone", cells, run
-)
+STUDY = Study("audit", "Audit: planted weaknesses found, inherent confusion left alone", cells, run)

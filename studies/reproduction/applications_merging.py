@@ -20,7 +20,7 @@ from collidescope.applications import consolidate
 from collidescope.datasets import scenario_a
 from studies.models import estimator_settings
 from studies.real_data import load_letter
-from studies.store import Cell, Experiment
+from studies.store import Cell, Study
 
 #: Half the width of a 95% interval in standard errors.
 Z = 1.96
@@ -117,6 +117,4 @@ def cells(quick: bool) -> list[Cell]:
     ]
 
 
-MERGING = Experiment(
-    "merging", "Merging classes: PBER promised and found by retraining", cells, run
-)
+STUDY = Study("merging", "Merging classes: PBER promised and found by retraining", cells, run)

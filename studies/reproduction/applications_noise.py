@@ -20,7 +20,7 @@ from collidescope.applications import label_error_scores
 from collidescope.datasets import ring, scenario_a
 from studies.models import estimator_settings
 from studies.real_data import load_letter
-from studies.store import Cell, Experiment
+from studies.store import Cell, Study
 
 Rows = tuple[np.ndarray, np.ndarray]
 Score = Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -144,4 +144,4 @@ def cells(quick: bool) -> list[Cell]:
     ]
 
 
-NOISE = Experiment("label-errors", "Label errors against inherent ambiguity", cells, run)
+STUDY = Study("label-errors", "Label errors against inherent ambiguity", cells, run)

@@ -26,7 +26,7 @@ from collidescope.applications import AdaptiveSampler, bayes_confusion
 from collidescope.datasets import imbalanced
 from studies.models import estimator_settings
 from studies.real_data import load_brfss, load_covertype, load_letter
-from studies.store import Cell, Experiment
+from studies.store import Cell, Study
 
 BASELINE = "uniform"
 METHODS = (
@@ -158,34 +158,6 @@ def run(cell: Cell) -> dict[str, Any]:
     }
 
 
-def summary(records: list[dict[str, Any]], level: float = 0.95) -> list[dict[str, Any]]:
-    """One row a data set, method and measure: the mean, and the paired difference to uniform with its interval."""
-    from scipy.stats import t
-
-    groups: dict[str, list[dict[str, Any]]] = {}
-    for record in records:
-        groups.setdefault(record["cell"]["data"], []).append(record["result"])
-    rows = []
-    for data, results in groups.items():
-        for method in METHODS:
-            for measure in MEASURES:
-                values = np.array([result[method][measure] for result in results])
-                gain = values - np.array([result[BASELINE][measure] for result in results])
-                half = 0.0
-                if len(gain) > 1:
-                    half = float(
-                        t.ppf((1 + level) / 2, len(gain) - 1)
-                        * gain.std(ddof=1)
-                        / np.sqrt(len(gain))
-                    )
-                row = {"data": data, "method": method, "measure": measure, "seeds": len(gain)}
-                row |= {"mean": float(values.mean()), "gain": float(gain.mean())}
-                rows.append(
-                    row | {"low": float(gain.mean()) - half, "high": float(gain.mean()) + half}
-                )
-    return rows
-
-
 def cells(quick: bool) -> list[Cell]:
     """Data × seed; every method in one cell."""
     names = ["line"] if quick else ["covertype", "brfss", "letter"]
@@ -196,6 +168,6 @@ def cells(quick: bool) -> list[Cell]:
     ]
 
 
-SAMPLING = Experiment(
+STUDY = Study(
     "adaptive-sampling", "Adaptive against uniform, balanced and loss-based sampling", cells, run
 )

@@ -25,7 +25,7 @@ from collidescope.training.networks import StackedMLP
 from studies.measures import calibration_error, tvd
 from studies.models import estimator_settings
 from studies.real_data import load_letter
-from studies.store import Cell, Experiment
+from studies.store import Cell, Study
 
 PROBLEMS: dict[str, Any] = {"A": lambda: scenario_a(5), "D": ring, "tangled": tangled}
 TEST_SEED = 1_000_000
@@ -186,6 +186,4 @@ def cells(quick: bool) -> list[Cell]:
     ]
 
 
-SMOOTHING = Experiment(
-    "smoothing", "Label smoothing: none, uniform, by the collision matrix", cells, run
-)
+STUDY = Study("smoothing", "Label smoothing: none, uniform, by the collision matrix", cells, run)

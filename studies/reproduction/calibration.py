@@ -10,7 +10,7 @@ from sklearn.preprocessing import StandardScaler
 
 from collidescope import CollisionClassifier, collision_matrix_from_posteriors, estimate_collisions
 from collidescope.datasets import Problem, ring, scenario_a
-from studies.store import Cell, Experiment
+from studies.store import Cell, Study
 
 LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
 PROBLEMS: dict[str, Any] = {
@@ -81,4 +81,4 @@ def cells(quick: bool) -> list[Cell]:
     ]
 
 
-CALIBRATION = Experiment("calibration-of-intervals", "Coverage of nominal intervals", cells, run)
+STUDY = Study("calibration-of-intervals", "Coverage of nominal intervals", cells, run)

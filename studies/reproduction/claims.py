@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from studies.markdown import earlier_pool, pool_of, table, where
-from studies.store import Experiment, stale
+from studies.catalogue import every
+from studies.markdown import earlier_pool, table, where
+from studies.store import Record, pool_of, stale
 
-Record = dict[str, Any]
 WORDS = {True: "held", False: "**did not hold**", None: "cannot be told"}
 #: Methods that are the paper's own, and ours, in the list of all claims.
 PAPER = (
@@ -71,15 +71,15 @@ def _together(verdicts: list[bool | None]) -> str:
     return f"held in {verdicts.count(True)} of {len(verdicts)} trials"
 
 
-def not_again(experiment: Experiment) -> str:
-    """Which methods have records of earlier settings alone."""
-    present = {cell["method"] for cell in experiment.cells(False)}
-    old = [
-        method
-        for method in dict.fromkeys(cell["method"] for cell in stale(experiment))
-        if method in present
-    ]
-    return f"*Not run again with the present settings yet: {', '.join(old)}.*" if old else ""
+def not_again(name: str) -> str:
+    """Which methods of a study have records of earlier settings alone."""
+    study = every()[name]
+    present = {cell["method"] for cell in study.cells(False)}
+    earlier = dict.fromkeys(cell["method"] for cell in stale(study))
+    old = [method for method in earlier if method in present]
+    if not old:
+        return ""
+    return f"*Not run again with the present settings yet: {', '.join(old)}.*"
 
 
 def measured(records: list[Record]) -> str:
@@ -87,8 +87,9 @@ def measured(records: list[Record]) -> str:
     machines = sorted({where(record["environment"]) for record in records})
     seconds = sum(record["seconds"] for record in records)
     ours = [r for r in records if OURS in r["result"] or r["cell"].get("method") == OURS]
-    pools = [pool_of(record["environment"]) for record in ours]
-    return f"*{len(records)} runs, {seconds / 3600:.1f} core hours. {'; '.join(machines)}{earlier_pool(pools)}.*"
+    pools = earlier_pool([pool_of(record) for record in ours])
+    where_and_when = f"{'; '.join(machines)}{pools}"
+    return f"*{len(records)} runs, {seconds / 3600:.1f} core hours. {where_and_when}.*"
 
 
 def by_method(records: list[Record], column: Any, measure: Any) -> dict[str, dict[Any, np.ndarray]]:

@@ -43,7 +43,7 @@ from studies.reproduction.tabular import (
     posteriors,
     rounded,
 )
-from studies.store import Cell, Experiment
+from studies.store import Cell, Study
 
 #: Most rows that a model is trained on, to stay within minutes on one core; counting takes all.
 LIMITS = {"covertype": 60_000}
@@ -114,7 +114,6 @@ def run(cell: Cell) -> Result:
         "columns": list(X.columns),
         "rows_in_all": len(y),
         "rows_repeated": int(repeated.sum()),
-        "distinct_inputs": counted.info["distinct_inputs"],
         "coverage": counted.coverage,
         "rows_trained": len(rows),
         "rows_available": available,
@@ -189,4 +188,4 @@ def _cells(quick: bool) -> list[Cell]:
     return cells
 
 
-COUNTED = Experiment("counted", "Counted against estimated S on real tables", _cells, run)
+STUDY = Study("counted", "Counted against estimated S on real tables", _cells, run)

@@ -22,7 +22,7 @@ from sklearn.preprocessing import PolynomialFeatures
 from collidescope.equations.densities import Divergences, divergences
 from collidescope.estimators import estimate_divergences
 from studies.reproduction.tabular import rounded
-from studies.store import Cell, Experiment
+from studies.store import Cell, Study
 
 SCALES = (1.0, 2.0)
 GRID = [round(0.05 * i, 2) for i in range(81)]
@@ -248,6 +248,4 @@ def _cells(quick: bool) -> list[Cell]:
     ]
 
 
-DIVERGENCES = Experiment(
-    "divergences", "The collision divergence beside its relatives", _cells, run
-)
+STUDY = Study("divergences", "The collision divergence beside its relatives", _cells, run)

@@ -17,7 +17,7 @@ from collidescope import (
 from collidescope.datasets import Problem, equidistant, scenario_a
 from collidescope.equations.gramian import gramian_from_similarities
 from studies.measures import tvd
-from studies.store import Cell, Experiment
+from studies.store import Cell, Study
 
 
 def run(cell: Cell) -> dict[str, Any]:
@@ -143,4 +143,4 @@ def cells(quick: bool) -> list[Cell]:
     ]
 
 
-ERRATA = Experiment("errata", "Statements of the paper, checked", cells, run)
+STUDY = Study("errata", "Statements of the paper, checked", cells, run)

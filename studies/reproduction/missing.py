@@ -18,7 +18,7 @@ from collidescope import recover
 from collidescope.datasets import Problem, equidistant, imbalanced, scenario_a
 from collidescope.equations.gramian import gramian_from_similarities
 from studies.measures import tvd
-from studies.store import Cell, Experiment
+from studies.store import Cell, Study
 
 #: The network of the sampling problem.
 HIDDEN, EPOCHS, BATCH = 32, 30, 64
@@ -153,6 +153,6 @@ def cells(quick: bool) -> list[Cell]:
     ]
 
 
-MISSING = Experiment(
+STUDY = Study(
     "missing", "Claims that the paper leaves untested: m pairs, descent from I, costs", cells, run
 )

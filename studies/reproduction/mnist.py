@@ -1,52 +1,40 @@
-"""MNIST: which digits does handwriting not tell apart? The paper's figures of S and of posteriors, and its ResNet-18.
+"""MNIST: which digits does handwriting not tell apart? The paper's figures, and its ResNet-18.
 
-Two cells a seed. The factorised one is :class:`~collidescope.CollisionClassifier` with a convolutional encoder on all
-60,000 training images. The pair-wise one trains the paper's network once, scores each pair once, and reads the scores
-both as the paper does (Algorithm 2: descent, then S⁻¹q) and with the logit shift (root, then least squares): what two
-fits of ``CollisionClassifier(model=("pairwise", resnet18))`` would give, at half the cost. The quick size takes
-scikit-learn's digits.
+Two cells a seed. The factorised one is :class:`~collidescope.CollisionClassifier` with a convolutional
+encoder on all 60,000 training images. The pair-wise one trains the paper's network once and reads it
+both as the paper does (Algorithm 2: descent, then S⁻¹q) and with the logit shift (root, then least
+squares). The quick size takes scikit-learn's digits.
 """
 
 from __future__ import annotations
 
 import base64
-import io
-import json
-import shutil
 import tempfile
 import time
 from collections.abc import Iterable
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
-from sklearn.model_selection import StratifiedKFold
-from sklearn.utils import check_random_state
 
 from collidescope import CollisionClassifier, CollisionMatrix, recover
-from collidescope._scaling import apply_scaling, fit_scaling
-from collidescope._store import write_bytes
 from collidescope.equations.bounds import bayes_error_bounds
-from collidescope.equations.gramian import gramian_from_similarities
 from studies.measures import calibration_error
-from studies.models import estimator_settings
+from studies.models import estimator_settings, pairwise
 from studies.real_data import load_mnist
-from studies.store import Cell, Experiment, key_of
+from studies.store import Cell, Study
 
 FloatArray = npt.NDArray[np.float64]
 
 #: Pairs shown however rare they are: those of the paper, and 1 and 7.
 KNOWN_PAIRS = ((4, 9), (3, 5), (1, 7))
-#: Images of the largest entropy, images of each pair, and pairs that are listed.
-MOST_AMBIGUOUS, OF_EACH_PAIR, TOP = 8, 2, 10
-#: A posterior above the first is "nearly one-hot"; a second largest above the other splits between two digits.
-ONE_HOT, SPLIT = 0.99, 0.3
-#: Of the quick size: training and test images of each digit.
-QUICK_TRAIN, QUICK_TEST = 45, 20
+#: A posterior above this is "nearly one-hot".
+ONE_HOT = 0.99
+#: A second largest posterior above this splits between two digits.
+SPLIT = 0.3
 SMALLEST = 1e-12
 
 
@@ -90,7 +78,6 @@ def run(cell: Cell) -> dict[str, Any]:
     import pandas  # noqa: F401 - the tables need it: better to miss it before the training than after
 
     data = load_data(cell["data"])
-    _say(f"{cell['method']}: {len(data.labels):,} images of {data.images.shape[1:]}")
     result = {"factorised": run_factorised, "pairwise": run_pairwise}[cell["model"]](cell, data)
     rows, k = len(data.labels), len(np.unique(data.labels))
     return plain(
@@ -107,11 +94,9 @@ def load_data(name: str) -> Data:
     bunch = load_digits()
     images = (bunch.images * 15).astype(np.uint8).repeat(2, axis=1).repeat(2, axis=2)
     labels = bunch.target.astype(np.intp)
-    of_each = np.stack([np.flatnonzero(labels == k)[: QUICK_TRAIN + QUICK_TEST] for k in range(10)])
-    train, test = (
-        np.sort(of_each[:, :QUICK_TRAIN].ravel()),
-        np.sort(of_each[:, QUICK_TRAIN:].ravel()),
-    )
+    of_each = np.stack([np.flatnonzero(labels == k)[:65] for k in range(10)])
+    train = np.sort(of_each[:, :45].ravel())
+    test = np.sort(of_each[:, 45:].ravel())
     return Data(images[train], labels[train], images[test], labels[test])
 
 
@@ -119,22 +104,15 @@ def run_factorised(cell: Cell, data: Data) -> dict[str, Any]:
     """S with intervals, posteriors of ambiguous images, accuracy on the test images."""
     from studies.reproduction.mnist_networks import conv_encoder, n_weights
 
-    encoder = partial(conv_encoder, **{name: cell[name] for name in ("width", "dropout", "jitter")})
-    names = ("cv", "max_epochs", "patience", "batch_size", "learning_rate", "weight_decay")
-    settings = {name: cell[name] for name in names}
-    start = time.perf_counter()
-    clf = CollisionClassifier(
-        limit=False,
-        random_state=cell["seed"],
-        verbose=1,
-        **estimator_settings({"model": encoder} | settings),
+    encoder = partial(
+        conv_encoder, width=cell["width"], dropout=cell["dropout"], jitter=cell["jitter"]
     )
+    settings = estimator_settings({"model": encoder} | training_of(cell))
+    start = time.perf_counter()
+    clf = CollisionClassifier(limit=False, random_state=cell["seed"], verbose=1, **settings)
     clf.fit(as_input(data.images), data.labels)
     fitted = time.perf_counter()
     training = seconds_of(clf.history_)
-    _say(
-        f"fitted in {fitted - start:.0f} s, {training:.0f} s of them training; epochs {epochs_of(clf.history_)}"
-    )
     P_test = clf.predict_proba(as_input(data.test_images))
     tested = time.perf_counter()
     cm, P, y = clf.collision_matrix_, clf.posteriors_, data.labels
@@ -167,9 +145,6 @@ def run_factorised(cell: Cell, data: Data) -> dict[str, Any]:
             "test": tested - fitted,
         },
     }
-    _say(
-        f"held-out accuracy {result['held_out']['accuracy']:.4f}, test accuracy {result['test']['accuracy']:.4f}"
-    )
     return result
 
 
@@ -177,166 +152,69 @@ def run_factorised(cell: Cell, data: Data) -> dict[str, Any]:
 
 
 def run_pairwise(cell: Cell, data: Data) -> dict[str, Any]:
-    """Gramian, S and posteriors from one training, without the logit shift (the paper) and with it."""
+    """Gramian, S and posteriors from one training, without the logit shift (the paper) and with it.
+
+    The second fit finds all epochs done in the checkpoint and only scores pairs.
+    """
     from studies.reproduction.mnist_networks import n_weights, resnet18
 
-    y, K = data.labels, len(np.unique(data.labels))
-    q, histories, seconds = score_folds(cell, data)
-    start = time.perf_counter()
-    readings = {
-        name: read_similarities(q[name], y, name == "none", cell["descent_steps"]) for name in q
-    }
-    seconds["recovery"] = time.perf_counter() - start
-    for name, (found, _) in readings.items():
-        sums = found["row_sums"]
-        _say(
-            f"correction {name!r}: rows of G sum to {sums.min():.3f}…{sums.max():.3f}, {found['accuracy']:.4f} right"
-        )
+    y = data.labels
+    with tempfile.TemporaryDirectory() as folder:
+        literal = fit_pairs(cell, data, folder, "none", "gradient", "inverse")
+        middle = time.perf_counter()
+        shifted = fit_pairs(cell, data, folder, "prior", "root", "simplex")
+        scoring = time.perf_counter() - middle
+    references = cell["n_references"] * len(np.unique(y))
     return {
-        "corrections": {name: found for name, (found, _) in readings.items()},
-        "images": ambiguous_images(readings["none"][1], data, KNOWN_PAIRS, readings["prior"][1]),
-        "epochs": epochs_of(histories),
-        "held_out_losses": losses_of(histories),
+        "corrections": {
+            "none": read_gramian(literal, y, cell["descent_steps"]),
+            "prior": read_gramian(shifted, y, cell["descent_steps"]),
+        },
+        "images": ambiguous_images(literal.posteriors_, data, KNOWN_PAIRS, shifted.posteriors_),
+        "epochs": epochs_of(literal.history_),
+        "held_out_losses": losses_of(literal.history_),
         "weights": n_weights(resnet18(2, 1, cell["width"])),
-        "references": cell["n_references"] * K,
-        "pairs_scored": len(y) * cell["n_references"] * K,
-        "seconds": seconds,
+        "references": references,
+        "pairs_scored": len(y) * references,
+        "seconds": {"training": seconds_of(literal.history_), "scoring": scoring},
     }
 
 
-def score_folds(
-    cell: Cell, data: Data
-) -> tuple[dict[str, FloatArray], list[dict[str, Any]], dict[str, float]]:
-    """Held-out class similarities of all images by both readings, with folds, seeds and references of the classifier.
-
-    A fold that is done is kept in the folder of temporary files until all are, so that a run that was stopped goes on.
-    """
-    q: dict[str, FloatArray] = {}
-    histories, seconds = [], {"training": 0.0, "scoring": 0.0}
-    for number in range(cell["cv"]):
-        with np.load(keep_fold(cell, data, number), allow_pickle=False) as kept:
-            for name in ("none", "prior"):
-                q.setdefault(name, np.full((len(data.labels), kept[name].shape[1]), np.nan))[
-                    kept["test"]
-                ] = kept[name]
-            notes = json.loads(str(kept["notes"]))
-        histories.append(notes["history"])
-        seconds = {name: total + notes["seconds"][name] for name, total in seconds.items()}
-    shutil.rmtree(folder_of(cell), ignore_errors=True)
-    return q, histories, seconds
-
-
-def folder_of(cell: Cell) -> Path:
-    """Where the folds of a cell wait for each other."""
-    return Path(tempfile.gettempdir()) / f"collidescope-mnist-{key_of(cell)}"
-
-
-def keep_fold(cell: Cell, data: Data, number: int) -> Path:
-    """The file with a fold's similarities, made if it is not there."""
-    from collidescope.pairwise.algorithms import choose_references
-
-    path = folder_of(cell) / f"fold-{number}.npz"
-    if path.exists():
-        return path
-    path.parent.mkdir(exist_ok=True)
-    X, y = as_input(data.images), data.labels
-    X = apply_scaling(X, *fit_scaling(X))
-    fold_seed, reference_seed, *seeds = (
-        check_random_state(cell["seed"]).randint(2**31 - 1, size=cell["cv"] + 2).tolist()
-    )
-    folds = list(StratifiedKFold(cell["cv"], shuffle=True, random_state=fold_seed).split(y, y))
-    rng = np.random.default_rng(reference_seed)
-    # Folds draw their references from one stream, so those of earlier folds are drawn as well.
-    references = [
-        choose_references(y[test], cell["n_references"], rng) for _, test in folds[: number + 1]
-    ][-1]
-    train, test = folds[number]
-    found = score_fold(cell, X[train], y[train], X[test], y[test], references, seeds[number])
-    content = io.BytesIO()
-    np.savez(content, test=test, **found)
-    write_bytes(path, content.getvalue())
-    return path
-
-
-def last_fold(cell: Cell, number: int) -> bool:
-    """Make one fold; true for the call, of all processes that make folds, after which the cell can be run."""
-    keep_fold(cell, load_data(cell["data"]), number)
-    if len(list(folder_of(cell).glob("fold-*.npz"))) < cell["cv"]:
-        return False
-    try:
-        (folder_of(cell) / "taken").touch(exist_ok=False)
-    except FileExistsError:
-        return False
-    return True
-
-
-def score_fold(
-    cell: Cell,
-    X: npt.NDArray[np.float32],
-    y: npt.NDArray[np.intp],
-    X_test: npt.NDArray[np.float32],
-    y_test: npt.NDArray[np.intp],
-    references: npt.NDArray[np.intp],
-    seed: int,
-) -> dict[str, Any]:
-    """Train a fold and compare its test rows with those of them that are ``references``."""
-    from collidescope.classifier import resolve_device
-    from collidescope.learners.base import Task
-    from collidescope.pairwise.algorithms import PairModel
-    from collidescope.training.rows import tensor
+def fit_pairs(
+    cell: Cell, data: Data, folder: str, correction: str, recovery: str, solver: str
+) -> CollisionClassifier:
+    """The paper's network of pairs, read in one of two ways."""
     from studies.reproduction.mnist_networks import resnet18
 
-    K = int(y.max()) + 1
-    names = ("max_epochs", "patience", "batch_size", "learning_rate", "weight_decay")
-    settings = {name: cell[name] for name in names}
-    task = Task(X, y, K, seed=seed, device=resolve_device("auto"), training=settings)
-    fold = PairModel.train(task, factory=partial(resnet18, width=cell["width"]))
-    start = time.perf_counter()
-    V = fold.similarity(tensor(X_test), tensor(X_test[references]), correction=False)
-    own = np.full(len(y_test), -1)
-    own[references] = np.arange(len(references))
-    scoring = time.perf_counter() - start
-    notes = {
-        "history": fold.history,
-        "seconds": {"training": seconds_of([fold.history]), "scoring": scoring},
-    }
-    # logit Sim = logit V - log(K - 1)
-    shifted = V / (V + (K - 1) * (1 - V))
-    codes = y_test[references]
+    clf = pairwise(
+        network=partial(resnet18, width=cell["width"]),
+        correction=correction,
+        recovery=recovery,
+        solver=solver,
+        estimate="gramian",
+        priors="uniform",
+        limit=False,
+        n_references=cell["n_references"],
+        checkpoint=folder,
+        random_state=cell["seed"],
+        **training_of(cell),
+    )
+    return clf.fit(as_input(data.images), data.labels)
+
+
+def training_of(cell: Cell) -> dict[str, Any]:
+    """Folds and settings of the training."""
+    names = ("cv", "max_epochs", "patience", "batch_size", "learning_rate", "weight_decay")
+    return {name: cell[name] for name in names}
+
+
+def read_gramian(clf: CollisionClassifier, y: npt.NDArray[np.intp], steps: int) -> dict[str, Any]:
+    """S by the root and by the paper's descent, and how good the posteriors are."""
+    G = clf.gramian_
+    root = recover(G)
+    descent = recover(G, method="gradient", max_iter=steps)
+    P = clf.posteriors_
     return {
-        "none": class_means(V, codes, own, K),
-        "prior": class_means(shifted, codes, own, K),
-        "notes": np.array(json.dumps(notes)),
-    }
-
-
-def class_means(
-    scores: FloatArray, codes: npt.NDArray[np.intp], own: npt.NDArray[np.intp], K: int
-) -> FloatArray:
-    """q[x, k]: mean score of x with the references of class k, other than x itself (``own``: its place, or -1)."""
-    kept = own[:, None] != np.arange(len(codes))
-    onto = np.eye(K)[codes]
-    return np.asarray((scores * kept) @ onto / (kept @ onto))
-
-
-def read_similarities(
-    q: FloatArray, y: npt.NDArray[np.intp], literal: bool, steps: int
-) -> tuple[dict[str, Any], FloatArray]:
-    """Class similarities → G, S by the root and by the paper's descent, and posteriors at uniform priors.
-
-    ``literal`` posteriors are the paper's S⁻¹q with S by descent; the others least squares over the simplex, S by root.
-    """
-    from collidescope.pairwise.algorithms import PairFit
-
-    K = q.shape[1]
-    G = gramian_from_similarities(q, y)
-    root, descent = recover(G), recover(G, method="gradient", max_iter=steps)
-    S, how = (descent.matrix, "inverse") if literal else (root.matrix, "simplex")
-    nothing = np.empty(0)
-    solver = PairFit([], nothing, nothing, np.full(K, 1 / K), solver=how, matrix=S)
-    solver.choose_ridge(q, y)
-    P = solver.solve(q)
-    found = {
         "gramian": G,
         "row_sums": G.sum(axis=1),
         "S": root.matrix,
@@ -346,12 +224,10 @@ def read_similarities(
         "S_gradient": descent.matrix,
         "gradient_status": descent.status,
         "top_gradient": top_pairs(descent.to_collision_matrix()),
-        "ridge": solver.ridge,
         **quality(P, y),
         **calibration(P, y),
         **doubt(P, y),
     }
-    return found, P
 
 
 # ---------------------------------------------------------------- what is told of a result
@@ -400,7 +276,7 @@ def calibration(P: FloatArray, y: npt.NDArray[np.intp]) -> dict[str, float]:
 
 def top_pairs(cm: CollisionMatrix) -> list[dict[str, Any]]:
     """The most colliding pairs with their intervals, one mapping each."""
-    return cm.top_collisions(TOP).to_dict("records")  # type: ignore[return-value]
+    return cm.top_collisions(10).to_dict("records")  # type: ignore[return-value]
 
 
 def ambiguous_images(
@@ -411,11 +287,11 @@ def ambiguous_images(
     ``other`` posteriors of the same images are noted beside.
     """
     entropy = -(P * np.log(np.maximum(P, SMALLEST))).sum(axis=1)
-    chosen = {int(row): "entropy" for row in np.argsort(-entropy, kind="stable")[:MOST_AMBIGUOUS]}
+    chosen = {int(row): "entropy" for row in np.argsort(-entropy, kind="stable")[:8]}
     for a, b in dict.fromkeys((min(pair), max(pair)) for pair in [*pairs, *KNOWN_PAIRS]):
         order = np.argsort(-np.minimum(P[:, a], P[:, b]), kind="stable")
-        fresh = [int(row) for row in order[: OF_EACH_PAIR + len(chosen)] if int(row) not in chosen]
-        chosen |= dict.fromkeys(fresh[:OF_EACH_PAIR], f"{a} or {b}")
+        fresh = [int(row) for row in order[: 2 + len(chosen)] if int(row) not in chosen]
+        chosen |= dict.fromkeys(fresh[:2], f"{a} or {b}")
     zeros = np.flatnonzero(data.labels == 0)
     chosen.setdefault(int(zeros[P[zeros, 0].argmax()]), "clear")
     return [
@@ -470,11 +346,7 @@ def plain(value: Any) -> Any:
     return value
 
 
-def _say(text: str) -> None:
-    print(f"mnist: {text}", flush=True)
-
-
-MNIST = Experiment(
+STUDY = Study(
     name="mnist",
     title="MNIST: collisions of digits, ambiguous images, and the paper's pair-wise ResNet-18",
     cells=cells,

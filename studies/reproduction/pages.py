@@ -1,14 +1,12 @@
-"""Writes the generated pages of the documentation and their figures from the committed results."""
+"""docs/reproduction.md, from the records alone."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
+from studies.markdown import join
 from studies.reproduction import pages_applications, pages_errata, pages_real, pages_synthetic
 from studies.reproduction.claims import summary
-
-ROOT = Path(__file__).parents[2]
 
 INTRODUCTION = """# Reproduction of the paper
 
@@ -26,29 +24,13 @@ samples that both have.
 """
 
 
-def pages(figures: Path) -> dict[str, str]:
-    """Text of every generated file, by its path from the root; figures are drawn into ``figures``."""
-    figures.mkdir(exist_ok=True)
+def page(figures: Path) -> str:
+    """The whole page; figures are drawn into ``figures``."""
     sections = [
         pages_errata.section(),
         *pages_synthetic.sections(figures),
         *pages_real.sections(figures),
+        pages_applications.section(),
     ]
-    sections.append(pages_applications.section())
     every = f"## All claims\n\n{summary(sections)}"
-    reproduction = (
-        "\n\n".join([INTRODUCTION.strip(), every, *(section.text for section in sections)]) + "\n"
-    )
-    return {
-        "docs/reproduction.md": re.sub(r"\n{3,}", "\n\n", reproduction),
-        "docs/errata.md": pages_errata.page(),
-        "docs/applications.md": pages_applications.page(),
-    }
-
-
-def write() -> None:
-    """Write every page, and say so."""
-    texts = pages(ROOT / "docs" / "figures")
-    for name, text in texts.items():
-        (ROOT / name).write_text(text)
-    print(f"→ {', '.join(texts)}, docs/figures")
+    return join([INTRODUCTION, every, *(section.text for section in sections)])

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from studies.markdown import table
 from studies.reproduction.claims import Claim, Section, claims
-from studies.store import results
-
-BENCHMARKS = Path(__file__).parents[1] / "results"
+from studies.store import by_part, results
 
 
 def _statements() -> dict[str, list[dict[str, Any]]]:
@@ -24,17 +20,15 @@ def _statements() -> dict[str, list[dict[str, Any]]]:
 
 
 def _recovery() -> str:
-    stored = json.loads((BENCHMARKS / "recovery.json").read_text())["results"][
-        "root_against_gradient"
-    ]
+    stored = by_part(results("recovery"))["root_against_gradient"]["rows"]
     rows = [[r["gramian"], str(r["K"]), f"{r['ratio']:,.0f} ×", f"{r['root_tvd']:.1e}", f"{r['gradient_tvd']:.1e}"]
             for r in stored]  # fmt: skip
     return table(["Gramian", "K", "root is faster by", "TVD, root", "TVD, gradient descent"], rows)
 
 
 def _coverage() -> str:
-    stored = json.loads((BENCHMARKS / "coverage-few-classes.json").read_text())["results"]
-    return ", ".join(f"{case} {row['S']:.1%}" for case, row in stored.items())
+    records = results("coverage-few-classes")
+    return ", ".join(f"{r['cell']['problem']} {r['result']['S']:.1%}" for r in records)
 
 
 def _training_rows() -> str:

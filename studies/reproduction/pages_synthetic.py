@@ -9,7 +9,6 @@ import numpy as np
 
 from studies.markdown import table
 from studies.reproduction import figures_synthetic
-from studies.reproduction.catalogue import EXPERIMENTS
 from studies.reproduction.claims import (
     Claim,
     Record,
@@ -221,7 +220,7 @@ At K = 4 and in Scenario B two pairs of neighbours are as far apart and nearly t
 
 {_pair_table(records, columns)}
 
-{not_again(EXPERIMENTS[name])}
+{not_again(name)}
 
 {measured(records)}"""
 
@@ -341,7 +340,7 @@ Bayesian network is not described; ours has a cold posterior and a closed-form d
 
 {table(["method", "epochs", "training", "mean TVD of S"], points)}
 
-{not_again(EXPERIMENTS["scenario-c"])}
+{not_again("scenario-c")}
 
 {measured(records)}"""
     return Section(text, rows)
@@ -398,7 +397,7 @@ the posteriors of new rows. The literal paper has its 500 epochs, five folds and
 
 Best of all: {", ".join(f"{m} {n}" for m, n in wins.items())}.
 
-{not_again(EXPERIMENTS["posterior-tables"])}
+{not_again("posterior-tables")}
 
 {measured(records)}"""
     return Section(text, statement)
@@ -446,7 +445,7 @@ Standard deviation over samples:
 
 {method_table(spread, ORDER, columns, (ORACLE,))}
 
-{not_again(EXPERIMENTS["posterior-variance"])}
+{not_again("posterior-variance")}
 
 {measured(records)}"""
     return Section(text, rows)
@@ -560,7 +559,7 @@ PBER, which what a model has not learned yet moves off its place (Scenario D).
 
 ![Coverage against nominal level](figures/coverage.svg)
 
-{not_again(EXPERIMENTS["calibration-of-intervals"])}
+{not_again("calibration-of-intervals")}
 
 {measured(records)}"""
     return Section(text)

@@ -15,8 +15,9 @@ from collidescope import CollisionClassifier
 from collidescope.datasets import scenario_b
 from studies.baselines import BayesianClassifier, class_averages
 from studies.measures import tvd
+from studies.models import from_paper
 from studies.reproduction.synthetic import LARGE_BATCH
-from studies.store import Cell, Experiment
+from studies.store import Cell, Study
 
 OVERLAP = 0.15
 BAYESIAN = "Bayesian network"
@@ -69,10 +70,8 @@ def pairwise(
             }
             # S alone is wanted: the posteriors' solver must only not mind a network that has learned little yet.
             settings |= {"n_references": references, "solver": "simplex", "random_state": seed}
-            literal = CollisionClassifier.from_paper(**settings).fit(X, y)
-            shifted = CollisionClassifier.from_paper(
-                correction="prior", recovery="root", **settings
-            ).fit(X, y)
+            literal = from_paper(**settings).fit(X, y)
+            shifted = from_paper(correction="prior", recovery="root", **settings).fit(X, y)
             names = {"pair-wise, literal": literal, "pair-wise, with the shift": shifted}
             yield (
                 epochs,
@@ -144,4 +143,4 @@ def cells(quick: bool) -> list[Cell]:
     ]
 
 
-SCENARIO_C = Experiment("scenario-c", "Scenario C: accuracy against training cost", cells, run)
+STUDY = Study("scenario-c", "Scenario C: accuracy against training cost", cells, run)

@@ -25,13 +25,13 @@ from studies.baselines import (
     careful_rivals,
     class_averages,
     confident_joint_matrix,
-    knn_bayes_error,
     overlapping_classes,
     paper_rivals,
 )
+from studies.baselines.bounds import knn_bounds
 from studies.measures import tvd
-from studies.models import estimator_settings
-from studies.store import Cell, Experiment
+from studies.models import estimator_settings, from_paper, pairwise
+from studies.store import Cell, Study
 
 TEST_ROWS = 1_000
 #: Added to the seed of the sample, for rows that no method was trained on.
@@ -134,18 +134,14 @@ def ours(data: Data, seed: int, settings: dict[str, Any]) -> dict[str, Scores]:
 
 def literal(data: Data, seed: int, settings: dict[str, Any]) -> dict[str, Scores]:
     """Every choice of the paper, the missing logit shift included."""
-    return {LITERAL: _pairwise(CollisionClassifier.from_paper(random_state=seed, **settings), data)}
+    return {LITERAL: _pairwise(from_paper(random_state=seed, **settings), data)}
 
 
 def corrected(data: Data, seed: int, settings: dict[str, Any]) -> dict[str, Scores]:
     """The paper's pair-wise network with the logit shift, early stopping, the closed-form root, simplex posteriors."""
-    paper = {"model": "pairwise", "limit": False, "estimate": "gramian", "priors": "uniform"}
-    paper |= {"hidden_layer_sizes": (128,) * 6}
-    return {
-        CORRECTED: _pairwise(
-            CollisionClassifier(random_state=seed, **estimator_settings(paper | settings)), data
-        )
-    }
+    given = {"hidden_layer_sizes": (128,) * 6} | settings
+    clf = pairwise(limit=False, estimate="gramian", priors="uniform", random_state=seed, **given)
+    return {CORRECTED: _pairwise(clf, data)}
 
 
 def _pairwise(clf: CollisionClassifier, data: Data) -> Scores:
@@ -229,8 +225,7 @@ def careful(data: Data, seed: int, settings: dict[str, Any]) -> dict[str, Scores
 
 def neighbours(data: Data, seed: int, settings: dict[str, Any]) -> dict[str, Scores]:
     """The Bayes error between the bounds that nearest neighbours give."""
-    bounds = knn_bayes_error(data["X"], data["y"])
-    return {"nearest neighbours": {"bayes_bounds": [bounds.lower, bounds.upper]}}
+    return {"nearest neighbours": {"bayes_bounds": list(knn_bounds(data["X"], data["y"], 1))}}
 
 
 GROUPS: dict[str, Callable[[Data, int, dict[str, Any]], dict[str, Scores]]] = {
@@ -347,15 +342,9 @@ def posterior_variance_cells(quick: bool) -> list[Cell]:
     return _cells(grid, range(10), posterior_methods(200))
 
 
-SCENARIO_A = Experiment(
-    "scenario-a", "Scenario A: more classes (S and posteriors)", scenario_a_cells, run
-)
-SCENARIO_B = Experiment(
-    "scenario-b", "Scenario B: more overlap, 20 dimensions", scenario_b_cells, run
-)
-POSTERIOR_TABLES = Experiment(
-    "posterior-tables", "Posteriors: K × d × overlap", posterior_table_cells, run
-)
-POSTERIOR_VARIANCE = Experiment(
-    "posterior-variance", "Posteriors over many samples", posterior_variance_cells, run
+STUDIES = (
+    Study("scenario-a", "Scenario A: more classes (S and posteriors)", scenario_a_cells, run),
+    Study("scenario-b", "Scenario B: more overlap, 20 dimensions", scenario_b_cells, run),
+    Study("posterior-tables", "Posteriors: K × d × overlap", posterior_table_cells, run),
+    Study("posterior-variance", "Posteriors over many samples", posterior_variance_cells, run),
 )

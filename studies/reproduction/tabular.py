@@ -48,7 +48,7 @@ from collidescope.learners.base import Task
 from collidescope.pairwise.algorithms import PairFit, PairModel, References, choose_references
 from collidescope.pairwise.pairs import sample_pairs
 from collidescope.training.rows import tensor
-from studies.models import estimator_settings
+from studies.models import estimator_settings, from_paper
 from studies.real_data import (
     VARIABLE,
     data_folder,
@@ -57,7 +57,7 @@ from studies.real_data import (
     load_german_credit,
     load_law_school,
 )
-from studies.store import Cell, Experiment
+from studies.store import Cell, Study
 
 Table = tuple[pd.DataFrame, np.ndarray]
 Result = dict[str, Any]
@@ -159,8 +159,7 @@ def posteriors(
             random_state=seed, limit=False, **estimator_settings(settings)
         ).fit(encode(X), y)
         return clf.posteriors_, {}
-    paper = estimator_settings({"model": "pairwise"} | settings)
-    clf = CollisionClassifier.from_paper(random_state=seed, **paper).fit(encode(X), y)
+    clf = from_paper(random_state=seed, **settings).fit(encode(X), y)
     codes = np.searchsorted(clf.classes_, y)
     P = shift_priors(clf.posteriors_, clf.priors_, np.bincount(codes) / len(codes))
     epochs = [len(history) for fold in clf.history_ for history in fold.values()]
@@ -318,7 +317,6 @@ def describe(cm: CollisionMatrix) -> Result:
         "pber_interval": None if pber is None else list(pber),
         "bayes_error_bounds": list(bayes_error_bounds(cm.pber, cm.n_classes)),
         "bayes_error_limit": None if pber is None else cm.bayes_error_limit(),
-        "method": cm.info["method"],
     }
 
 
@@ -452,4 +450,4 @@ def _cells(quick: bool) -> list[Cell]:
     return cells
 
 
-TABULAR = Experiment("tabular", "Four real tables: S, precision and recall", _cells, run)
+STUDY = Study("tabular", "Four real tables: S, precision and recall", _cells, run)

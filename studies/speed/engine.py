@@ -1,23 +1,16 @@
-"""What the pool costs beyond its members, what the range costs beyond the pool, and what a busy core does to both.
+"""What the pool costs beyond its members, the range beyond the pool, and a busy core.
 
-Processor seconds on one thread: ``fit`` without the range over the plain cross-validation of the same members (every
-member fitted and scored once per fold), and with the range over without. Busy: wall seconds of a fit beside a process
-that takes one core, over those of an idle machine; and the same ratio for a plain loop in one thread, which is what the
-machine itself loses (two virtual cores may be one real one).
-
-    python -m studies.speed.engine [--cases A5 digits wide adult] [--busy]
+Processor seconds on one thread: ``fit`` without the range over the plain cross-validation of the
+same members (every member fitted and scored once per fold), and with the range over without. Busy:
+wall seconds of a fit beside a process that takes one core, over those of an idle machine; and the
+same ratio for a plain loop in one thread, which is what the machine itself loses (two virtual cores
+may be one real one).
 """
 
 from __future__ import annotations
 
-import argparse
-import os
-
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy and torch are loaded
-
 import multiprocessing
 import time
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -30,18 +23,22 @@ from collidescope.crossfit import _train_members
 from collidescope.folds import Standardised
 from collidescope.learners import recipes_for
 from collidescope.learners.base import Task
-from studies.accuracy import _record
+from studies.markdown import again, table
+from studies.real_data import load_adult
+from studies.store import Cell, Record, Study, by_part
+
+BUSY = "busy"
 
 
 def wide(n: int = 20_000) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(n, 20))
-    return X, (X[:, :4] @ rng.normal(size=(4, 4)) + rng.gumbel(size=(n, 4))).argmax(1)
+    logits = X[:, :4] @ rng.normal(size=(4, 4))
+    return X, (logits + rng.gumbel(size=(n, 4))).argmax(1)
 
 
 def adult() -> tuple[np.ndarray, np.ndarray]:
     from collidescope.tables.encoding import TableEncoder
-    from studies.real_data import load_adult
 
     X, y = load_adult()
     encoded, _ = TableEncoder.fit(X).transform(X)
@@ -56,14 +53,40 @@ CASES: dict[str, Callable[[], tuple[np.ndarray, np.ndarray]]] = {
 }
 
 
+def cells(quick: bool) -> list[Cell]:
+    names = ["A5"] if quick else [*CASES, BUSY]
+    return [{"part": name} for name in names]
+
+
+def run(cell: Cell) -> dict[str, Any]:
+    # The first fit of a process imports what the others need.
+    small = datasets.scenario_a(3).sample(60, 0)
+    CollisionClassifier(random_state=0, limit=False, cv=2).fit(*small)
+    if cell["part"] == BUSY:
+        return {"rows": [beside_a_busy_core(n) for n in (650, 10_000)]}
+    X, y = CASES[cell["part"]]()
+    alone = members_alone(X, y)
+    fit = fit_seconds(X, y, limit=False)
+    ranged = fit_seconds(X, y, limit=True)
+    return {
+        "rows": len(y),
+        "members": alone,
+        "fit": fit,
+        "with range": ranged,
+        "fit / members": fit / alone,
+        "range / fit": ranged / fit,
+    }
+
+
 def members_alone(X: np.ndarray, y: np.ndarray) -> float:
     """Processor seconds of the members alone, fold by fold."""
+    K = int(y.max()) + 1
     folds = list(StratifiedKFold(5, shuffle=True, random_state=0).split(X, y))
     held = Standardised.of(X)
-    recipes = recipes_for("auto", None, len(folds[0][0]), X.shape[1:], int(y.max()) + 1)
+    recipes = recipes_for("auto", None, len(folds[0][0]), X.shape[1:], K)
     start = time.process_time()
     for number, (train, test) in enumerate(folds):
-        task = Task(held.take(train), y[train], int(y.max()) + 1, spread=held.spread, seed=number)
+        task = Task(held.take(train), y[train], K, spread=held.spread, seed=number)
         _train_members(task, held.take(test), recipes)
     return time.process_time() - start
 
@@ -91,55 +114,55 @@ def loop_seconds(repeats: int = 20) -> float:
     return time.perf_counter() - start
 
 
-def busy_ratio(n: int) -> dict[str, float]:
-    """A fit of n rows beside a process that takes a core, over the same fit on an idle machine."""
+def beside_a_busy_core(n: int) -> dict[str, float]:
+    """A fit of n rows beside a process that takes a core, over the same fit without it."""
     X, y = wide(n)
-    calls = {"fit": lambda: fit_seconds(X, y, True, time.perf_counter), "loop": loop_seconds}
-    idle = {name: call() for name, call in calls.items()}
+
+    def both() -> tuple[float, float]:
+        return fit_seconds(X, y, True, time.perf_counter), loop_seconds()
+
+    idle_fit, idle_loop = both()
     stop = multiprocessing.Event()
     process = multiprocessing.Process(target=_spin, args=(stop,))
     process.start()
     try:
-        beside = {name: call() for name, call in calls.items()}
+        busy_fit, busy_loop = both()
     finally:
         stop.set()
         process.join()
-    found = {
+    return {
         "rows": n,
-        "idle": idle["fit"],
-        "busy": beside["fit"],
-        "ratio": beside["fit"] / idle["fit"],
+        "idle": idle_fit,
+        "busy": busy_fit,
+        "ratio": busy_fit / idle_fit,
+        "ratio of a plain loop": busy_loop / idle_loop,
     }
-    return found | {"ratio of a plain loop": beside["loop"] / idle["loop"]}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+def text(records: list[Record]) -> str:
+    found = by_part(records)
+    busy = found.pop(BUSY, {"rows": []})["rows"]
+    rows = []
+    for name, r in found.items():
+        seconds = [f"{r[key]:.1f} s" for key in ("members", "fit", "with range")]
+        ratios = [f"{r[key]:.2f}" for key in ("fit / members", "range / fit")]
+        rows.append([name, f"{r['rows']:,}", *seconds, *ratios])
+    head = ["data", "rows", "members alone", "fit", "fit with its range"]
+    head += ["fit / members", "range / fit"]
+    beside = " ".join(
+        f"A fit of {r['rows']:,} rows beside a process that takes one core takes {r['ratio']:.2f} "
+        "times as long as on an idle machine (a plain loop in one thread "
+        f"{r['ratio of a plain loop']:.2f} times)."
+        for r in busy
     )
-    parser.add_argument("--cases", nargs="*", default=list(CASES), choices=CASES)
-    parser.add_argument(
-        "--busy", action="store_true", help="measure the busy machine too (wants two idle cores)"
-    )
-    arguments = parser.parse_args()
-    warnings.simplefilter("ignore")
-    record = _record.load("engine") or {"results": {}}
-    results: dict[str, Any] = record["results"]
-    CollisionClassifier(random_state=0, limit=False, cv=2).fit(
-        *datasets.scenario_a(3).sample(60, 0)
-    )  # imports
-    for name in arguments.cases:
-        X, y = CASES[name]()
-        alone, fit, ranged = members_alone(X, y), fit_seconds(X, y, False), fit_seconds(X, y, True)
-        results[name] = {"rows": len(y), "members": alone, "fit": fit, "with range": ranged}
-        results[name] |= {"fit / members": fit / alone, "range / fit": ranged / fit}
-        print(name, {key: round(value, 3) for key, value in results[name].items()}, flush=True)
-        _record.save("engine", {"threads": 1}, results)
-    if arguments.busy:
-        results["busy"] = [busy_ratio(n) for n in (650, 10_000)]
-        print(results["busy"])
-        _record.save("engine", {"threads": 1}, results)
+    return f"""## What the pool and the range cost
+
+Processor seconds on one thread: every member fitted and scored once per fold, the fit without its
+range, and with it.
+
+{table(head, rows)}
+
+{beside} {again("engine")}"""
 
 
-if __name__ == "__main__":
-    main()
+STUDY = Study("engine", "What the pool, the range and a busy core cost", cells, run, text, True)
