@@ -45,8 +45,8 @@ test: $(READY) ## all tests and doctests
 
 coverage: $(READY) ## all tests, with the lines and branches that they reach, then the tables (fails below 95%)
 	@$(PYTEST) --cov --cov-report= $(ARGS)
-	@$(BIN)/python -m stress.coverage
-	@$(BIN)/python -m stress.tables
+	@$(BIN)/python -m studies.faults.coverage
+	@$(BIN)/python -m studies tables
 
 audit: ## known vulnerabilities of the versions in constraints.txt (asks the package index, in an environment of its own)
 	@test -x .venv-audit/bin/pip-audit || { $(PYTHON) -m venv .venv-audit && \
@@ -63,19 +63,19 @@ format: $(READY) ## apply ruff's fixes and format
 	@$(BIN)/ruff format .
 
 bench: $(READY) ## benchmarks of minutes, then the tables (make accuracy: the long one, hours on two cores)
-	@set -e; for script in recovery coverage counted speed tables; do \
-	  echo "== benchmarks/$$script.py"; $(BIN)/python -m benchmarks.$$script; done
+	@$(BIN)/python -m studies run recovery coverage-few-classes coverage-many-classes votes $(ARGS)
+	@$(BIN)/python -m studies tables
 
-accuracy: $(READY) ## every scenario, rival and seed (ARGS="--jobs 16 A3 D3" for some)
-	@$(BIN)/python -m benchmarks.accuracy $(ARGS)
+accuracy: $(READY) ## every scenario, rival and seed (ARGS="--jobs 16 --only case=A3" for some)
+	@$(BIN)/python -m studies run scenarios $(ARGS)
 
 stress: $(READY) ## long campaigns of faults and hostile files (a quarter of an hour), then their tables
-	@set -e; for script in kills fuzz tables; do \
-	  echo "== stress/$$script.py"; OMP_NUM_THREADS=1 $(BIN)/python -m stress.$$script; done
+	@$(BIN)/python -m studies run kills fuzz --again $(ARGS)
+	@$(BIN)/python -m studies tables
 
-mutants: $(READY) ## does a test notice each small mistake in an equation? (ARGS="--jobs 16"; an hour on two cores)
-	@OMP_NUM_THREADS=1 $(BIN)/python -m stress.mutants $(ARGS)
-	@$(BIN)/python -m stress.tables
+mutants: $(READY) ## does a test notice each small mistake in an equation? (an hour on two cores)
+	@$(BIN)/python -m studies run mutants $(ARGS)
+	@$(BIN)/python -m studies tables
 
 docs: $(READY) ## the documentation, into docs/_build/html
 	@$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
@@ -83,4 +83,4 @@ docs: $(READY) ## the documentation, into docs/_build/html
 
 clean: ## remove everything that make made
 	rm -rf .venv .venv-ci .venv-audit .coverage build dist src/*.egg-info docs/_build docs/reference docs/gallery docs/sg_execution_times.rst .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find src tests benchmarks stress -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests studies -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -8,7 +8,7 @@ pool. For text, sound, or a network that you know to be better, bring your own:
 ``k`` logits, trains it fold by fold and scores every input with a network that did not see it.
 
 Here a small convolutional network reads scikit-learn's digits as images. For MNIST in full size the same code with a
-larger network is in the repository (``experiments/mnist.py``), and its result on :doc:`/reproduction`.
+larger network is in the repository (``studies/reproduction/mnist.py``), and its result on :doc:`/reproduction`.
 """
 
 import tempfile

@@ -10,9 +10,10 @@ from scipy.special import softmax
 from collidescope._scaling import apply_scaling, fit_scaling
 from collidescope.datasets import GaussianProblem, scenario_a, with_label_noise
 from collidescope.training.config import TrainingConfig
-from experiments import baselines as rivals
-from experiments.baselines import bayesian
-from experiments.measures import tvd
+from studies import baselines as rivals
+from studies.baselines import bayesian
+from studies.baselines.bounds import knn_bounds
+from studies.measures import calibration_error, tvd
 
 TINY = {
     "hidden_layer_sizes": (8,),
@@ -61,11 +62,11 @@ def test_a_warm_start_ends_where_one_long_fit_ends(kind, random_state):
 
 
 def test_the_calibration_error_of_a_small_table_is_the_one_computed_by_hand():
-    P = [[0.95, 0.05], [0.85, 0.15], [0.3, 0.7], [0.6, 0.4], [0.45, 0.55]]
-    y = ["a", "b", "b", "b", "b"]
+    P = np.array([[0.95, 0.05], [0.85, 0.15], [0.3, 0.7], [0.6, 0.4], [0.45, 0.55]])
+    y = np.array([0, 1, 1, 1, 1])
     # Four bins (0.5, 0.75] and (0.75, 1]: 0.7 and 0.55 right, 0.6 wrong; 0.95 right, 0.85 wrong.
     by_hand = 3 / 5 * abs(2 / 3 - (0.7 + 0.6 + 0.55) / 3) + 2 / 5 * abs(1 / 2 - (0.95 + 0.85) / 2)
-    assert rivals.expected_calibration_error(P, y, n_bins=4) == pytest.approx(by_hand)
+    assert calibration_error(P, y, 4) == pytest.approx(by_hand)
 
 
 def test_temperature_scaling_lowers_the_calibration_error_of_a_network_that_knows_its_rows_by_heart():
@@ -78,9 +79,7 @@ def test_temperature_scaling_lowers_the_calibration_error_of_a_network_that_know
     }
     clf = rivals.TemperatureScaledClassifier(**settings, validation_fraction=0.25, random_state=0)
     clf.fit(*PROBLEM.sample(300, 0))
-    before, after = (
-        rivals.expected_calibration_error(m.predict_proba(X), y) for m in (clf.network_, clf)
-    )
+    before, after = (calibration_error(m.predict_proba(X), y) for m in (clf.network_, clf))
     assert clf.temperature_ > 2
     assert after < 0.5 * before
     assert np.array_equal(clf.predict(X), clf.network_.predict(X))
@@ -153,11 +152,13 @@ def test_the_confident_joint_says_what_the_given_labels_truly_are():
 def test_nearest_neighbours_bound_the_bayes_error():
     X, y = PROBLEM.sample(4000, 3)
     for n_neighbors in (1, 15):
-        lower, upper = rivals.knn_bayes_error(X, y, n_neighbors)
+        lower, upper = knn_bounds(X, y, n_neighbors)
         assert lower < PROBLEM.bayes_error() < upper
-    assert rivals.knn_bayes_error(X, y).upper == pytest.approx(
-        PROBLEM.collision_matrix().pber, abs=0.03
-    )
+
+
+def test_the_error_of_one_neighbour_is_the_pber():
+    _, upper = knn_bounds(*PROBLEM.sample(4000, 3), 1)
+    assert upper == pytest.approx(PROBLEM.collision_matrix().pber, abs=0.03)
 
 
 def test_settings_reach_the_networks_of_all_paper_rivals():
@@ -190,7 +191,6 @@ REFUSED = {
         lambda: rivals.class_averages(P2, ["a", "a"], ["a", "b"]),
         "no row of class 'b'",
     ),
-    "too many neighbours": (lambda: rivals.knn_bayes_error(X4, [0, 0, 1, 1], 4), "n_neighbors.*4"),
     "unknown setting": (lambda: rivals.paper_rivals(epochs=3), "'epochs'"),
 }
 

@@ -19,6 +19,8 @@ from typing import NamedTuple
 import pytest
 
 import collidescope as cs
+from studies.__main__ import parser as study_parser
+from studies.catalogue import every
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -155,6 +157,12 @@ def check_collidescope(words: list[str]) -> None:
         )
 
 
+def check_studies(words: list[str]) -> None:
+    options = study_parser().parse_args(words)
+    for name in getattr(options, "names", []):
+        assert name in {"NAME", *every()}, f"there is no study {name}"
+
+
 def check_command(command: str) -> None:
     words = shlex.split(command)
     if words[0] == "collidescope":
@@ -166,9 +174,8 @@ def check_command(command: str) -> None:
             assert re.search(pattern, MAKEFILE, re.MULTILINE), f"the Makefile has no {name}"
     elif words[:2] == ["python", "-m"]:
         assert importlib.util.find_spec(words[2]) is not None
-        if words[2] == "experiments":
-            usage = (ROOT / "experiments" / "__main__.py").read_text(encoding="utf-8")
-            assert f'"{words[3]}"' in usage, f"experiments has no command {words[3]}"
+        if words[2] == "studies":
+            check_studies(words[3:])
     elif words[0] in ("python", ".ci/run"):
         assert (ROOT / words[-1]).is_file()
     elif words[0] == ".ci/versions":

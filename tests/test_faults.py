@@ -30,9 +30,7 @@ TINY = SHORT | {"members": ["network"]}
 ONE_THREAD = os.environ | {"OMP_NUM_THREADS": "1"}
 FIRST, SECOND = np.arange(75), np.arange(75, 150)
 EVEN, ODD = np.arange(0, 150, 2), np.arange(1, 150, 2)
-KILLS = (
-    "import sys; from stress.kills import campaign; print(campaign(4, seed=1, kinds=('network',)))"
-)
+KILLS = "import sys; from studies.faults.kills import campaign; print(campaign(4, seed=1, kinds=('network',)))"
 
 
 @POSIX

@@ -21,8 +21,8 @@ import collidescope as cs
 from collidescope import _store
 from collidescope.cli._console import printable, show_json
 from helpers import run
-from stress import mutations as spoil
-from stress.targets import (
+from studies.faults import mutations as spoil
+from studies.faults.targets import (
     ACCEPTED,
     REFUSED,
     SHORT,

@@ -6,8 +6,8 @@ from types import ModuleType
 
 import pytest
 
-from stress.mutants import transplant
-from stress.operators import KINDS, mutants
+from studies.faults.mutants import transplant
+from studies.faults.operators import KINDS, mutants
 
 
 def changed(source: str) -> dict[str, list[str]]:

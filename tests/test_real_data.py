@@ -6,7 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from experiments import real_data
+from studies import real_data
 
 needs_data = pytest.mark.skipif(
     not os.environ.get("COLLIDESCOPE_DATA"), reason="COLLIDESCOPE_DATA is not set"

@@ -1,5 +1,5 @@
 """Statistics that hold: no alarm beyond the nominal rate where there is nothing, S = I where classes are separable,
-and no dependence on what should not matter. `stress/statistics.py` measures the same with more repetitions.
+and no dependence on what should not matter. `studies/faults/statistics.py` measures the same with more repetitions.
 """
 
 import numpy as np
@@ -9,7 +9,7 @@ from sklearn.linear_model import LogisticRegression
 
 import collidescope as cs
 from collidescope.datasets import scenario_a
-from stress import statistics
+from studies.faults import statistics
 
 TRAINING = {"hidden_layer_sizes": (), "max_epochs": 15, "batch_size": 32, "learning_rate": 0.05}
 TINY = {"members": ["network"], "limit": False, "training": TRAINING, "cv": 2, "random_state": 0}

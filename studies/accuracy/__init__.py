@@ -1,0 +1,1 @@
+"""How right the estimates are: problems with known truth, real tables, rivals."""

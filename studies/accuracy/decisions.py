@@ -1,0 +1,435 @@
+"""Do the decisions hold? Planted columns, subgroups, clusters, metrics and classes that are two.
+
+Then real tables: what columns are worth and what that costs, metrics that no stock classifier should
+exceed, letters in 13 groups. Real tables are read from the folder that ``COLLIDESCOPE_DATA`` names,
+those of KEEL as in :mod:`studies.accuracy.real`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import StratifiedKFold, train_test_split
+from sklearn.neighbors import KNeighborsClassifier
+
+from collidescope import CollisionClassifier, TableClassifier
+from collidescope.applications import (
+    ceilings,
+    collisions_by,
+    column_value,
+    consolidate,
+    split_candidates,
+)
+from collidescope.applications._inputs import mean_and_error
+from collidescope.datasets import GaussianProblem, ring
+from studies import real_data
+from studies.accuracy import real
+from studies.baselines.stock import STOCK, held_out_posteriors
+from studies.markdown import table
+from studies.measures import brier_score
+from studies.store import Cell, Study, by_part, results
+
+SEED = 0
+#: Tables of KEEL: small enough for ten fits, and with something left to get wrong.
+KEEL = ("australian", "bands", "bupa", "contraceptive", "german", "heart", "led7digit", "pima")
+KEEL += ("saheart", "vehicle")
+#: Names of what is recorded.
+FIRST = "resolving column first and flagged"
+ADDED = "PBER after adding it covered"
+ALONE = "planted class found alone"
+RANGES = "ranges of two subgroups hold the truth"
+RISE = "rise of PBER in 400 of 2,000 rows"
+PLAIN = "50 clusters of 20: plain interval covers"
+ROBUST = "50 clusters of 20: cluster-robust covers"
+
+Table = tuple[pd.DataFrame, np.ndarray]
+Found = dict[str, Any]
+
+
+# ---------------------------------------------------------------- planted truth
+
+
+def planted_table(n: int, rng: np.random.Generator) -> Table:
+    """Three classes and nine columns.
+
+    ``marker`` resolves one class, ``copy`` repeats it, ``weak`` helps with another, six are noise.
+    """
+    y = rng.integers(0, 3, n)
+    marker = 1.5 * (y == 0) + rng.standard_normal(n)
+    weak = 0.8 * (y == 1) + rng.standard_normal(n)
+    columns = {"marker": marker, "copy": marker + 0.05 * rng.standard_normal(n), "weak": weak}
+    for i in range(6):
+        columns[f"noise {i}"] = rng.standard_normal(n)
+    return pd.DataFrame(columns), y
+
+
+def columns(samples: int = 100) -> Found:
+    rng = np.random.default_rng(SEED)
+    X_large, y_large = planted_table(50_000, rng)
+    kept = [name for name in X_large if name not in ("marker", "copy")]
+
+    def refitted(X: pd.DataFrame, y: np.ndarray, names: list[Any]) -> float:
+        """Brier score of a refit with some columns, on rows that decide without sampling error."""
+        model = LogisticRegression(max_iter=200).fit(X[names], y)
+        return brier_score(model.predict_proba(X_large[names]), y_large)
+
+    first, false, in_pber, in_gain = [], [], [], []
+    for _ in range(samples):
+        found = column_value(LogisticRegression(max_iter=200), *planted_table(600, rng))
+        flagged = found.table[found.table["flagged"]]["unit"].tolist()
+        first.append(flagged[:1] == ["marker & copy"])
+        wrongly = [name for name in flagged if str(name).startswith("noise")]
+        false.append(len(wrongly) / max(len(flagged), 1))
+        X, y = planted_table(480, rng)  # as many fresh rows as a fold trains on
+        after = refitted(X, y, list(X))
+        before = refitted(X, y, kept)
+        row = found.table.set_index("unit").loc["marker & copy"]
+        low, high = found.pber_interval
+        in_pber.append(low <= after <= high)
+        in_gain.append(row["low"] <= before - after <= row["high"])
+    means = {FIRST: first, "false discovery rate": false, ADDED: in_pber, "gain covered": in_gain}
+    return {"samples": samples} | {name: float(np.mean(values)) for name, values in means.items()}
+
+
+def redrawn(y: np.ndarray, chosen: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """15% of the labels of some rows drawn at random."""
+    return np.where(chosen & (rng.random(len(y)) < 0.15), rng.integers(0, 3, len(y)), y)
+
+
+def groups(samples: int = 400) -> Found:
+    rng = np.random.default_rng(SEED)
+    problem = GaussianProblem([[0.0], [1.5], [4.0]])
+    X, y = problem.sample(200_000, rng, stratified=False)
+    noisy = redrawn(y, np.ones(len(y), dtype=bool), rng)
+    P = problem.posteriors(X)
+    rise = brier_score(P, noisy) - brier_score(P, y)
+    flagged, power = [], []
+    for _ in range(samples):
+        X, y = problem.sample(2000, rng, stratified=False)
+        P = problem.posteriors(X)
+        own = rng.integers(0, 5, len(y))
+        verdicts = collisions_by(P, y, own).table["verdict"]
+        flagged.append(verdicts.isin(["higher", "lower"]).any())
+        worse = collisions_by(P, redrawn(y, own == 0, rng), own).table.set_index("group")
+        power.append(worse.loc[0, "verdict"] == "higher")
+    plain, robust = clusters(samples, rng)
+    return {
+        "samples": samples,
+        "equal groups flagged": float(np.mean(flagged)),
+        RISE: float(rise),
+        "power": float(np.mean(power)),
+        PLAIN: plain,
+        ROBUST: robust,
+        RANGES: subgroup_ranges(samples // 2, rng),
+    }
+
+
+def clusters(samples: int, rng: np.random.Generator) -> tuple[float, float]:
+    """Coverage with 50 patients of 20 rows each, all rows of a patient alike: plain and robust."""
+    q = np.random.default_rng(1).beta(2, 1, 1_000_000)
+    truth = float((2 * q * (1 - q)).mean())
+    patients = np.repeat(np.arange(50), 20)
+    covered: list[list[bool]] = []
+    for _ in range(samples):
+        p = rng.beta(2, 1, 50)[patients]
+        y = (rng.random(1000) < p).astype(int)
+        loss = 2 * (p - y) ** 2
+        errors = [mean_and_error(loss, each) for each in (None, patients)]
+        covered.append([abs(mean - truth) <= 2.01 * stderr for mean, stderr, _ in errors])
+    plain, robust = np.mean(covered, axis=0).tolist()
+    return plain, robust
+
+
+def subgroup_ranges(samples: int, rng: np.random.Generator) -> float:
+    """How often both ranges of two subgroups hold the truth."""
+    plane = GaussianProblem([[0.0, 0], [1.5, 0], [0, 3.0]])
+    X, _ = plane.sample(200_000, rng, stratified=False)
+    left = 1 - (plane.posteriors(X) ** 2).sum(axis=1)
+    near = X[:, 1] < 1.5
+    truths = np.array([left[~near].mean(), left[near].mean()])
+    inside = []
+    for _ in range(samples):
+        X, y = plane.sample(1000, rng, stratified=False)
+        by_size = {}
+        for m in (100, 200, 400):
+            model = LogisticRegression().fit(*plane.sample(m, rng))
+            by_size[m] = model.predict_proba(X)
+        found = collisions_by(by_size[400], y, X[:, 1] < 1.5, posteriors_by_size=by_size).table
+        held = (found["limit_low"] <= truths) & (truths <= found["limit_high"])
+        inside.append(bool(held.all()))
+    return float(np.mean(inside))
+
+
+def splits(samples: int = 50) -> Found:
+    four = GaussianProblem([[0.0], [2.5], [7.5], [10.0]])
+    six = ring()
+    rng = np.random.default_rng(SEED)
+    found, false = [], []
+    for _ in range(samples):
+        X, part = four.sample(800, rng, stratified=False)
+        P = four.posteriors(X)
+        P = np.column_stack([P[:, 0], P[:, 1] + P[:, 2], P[:, 3]])
+        lines = split_candidates(P, np.array([0, 1, 1, 2])[part]).table
+        found.append(lines[lines["flagged"]]["class"].tolist() == [1])
+        X, y = six.sample(1500, rng, stratified=False)
+        false.append(bool(split_candidates(six.posteriors(X), y).table["flagged"].any()))
+    return {
+        "samples": samples,
+        ALONE: float(np.mean(found)),
+        "flagged in six Gaussians": float(np.mean(false)),
+    }
+
+
+def limits(samples: int = 200) -> Found:
+    """Is the value that true posteriors reach inside the range of every metric?"""
+    cost = np.array([[0.0, 1, 5], [1, 0, 1], [5, 1, 0]])
+    problem = GaussianProblem([[0.0, 0], [1.5, 0], [0, 2.0]])
+    models: dict[str, Callable[[int], Any]] = {
+        "logistic regression": lambda m: LogisticRegression(),
+        "nearest neighbours": lambda m: KNeighborsClassifier(max(5, int(3 * m**0.5))),
+    }
+    X, y = problem.sample(100_000, np.random.default_rng(SEED), stratified=False)
+    truth = ceilings(problem.posteriors(X), y, cost=cost).table.set_index("metric")["now"]
+    rows: Found = {"samples": samples}
+    for name, model in models.items():
+        rng = np.random.default_rng(SEED + 1)
+        inside, width = [], []
+        for _ in range(samples):
+            X, y = problem.sample(600, rng, stratified=False)
+            by_size = {}
+            for m in (200, 400, 800):
+                by_size[m] = model(m).fit(*problem.sample(m, rng)).predict_proba(X)
+            said = ceilings(by_size[800], y, posteriors_by_size=by_size, cost=cost)
+            found = said.table.set_index("metric")
+            inside.append((found["limit_low"] <= truth) & (truth <= found["limit_high"]))
+            width.append(found["limit_high"] - found["limit_low"])
+        means = {"truth": truth, "inside": np.mean(inside, axis=0), "width": np.mean(width, axis=0)}
+        rows[name] = pd.DataFrame(means).to_dict("index")
+    return rows
+
+
+# ---------------------------------------------------------------- real tables
+
+
+def tables(most_rows: int = 5000) -> Found:
+    """What columns of real tables are worth, and the time of it beside that of one fit."""
+    loaders: dict[str, Callable[[], Table]] = {
+        "Adult": real_data.load_adult,
+        "BRFSS": real_data.load_brfss,
+        "German credit": real_data.load_german_credit,
+    }
+    rows: Found = {}
+    for name, loader in loaders.items():
+        X, y = loader()
+        if len(X) > most_rows:
+            X, _, y, _ = train_test_split(X, y, train_size=most_rows, stratify=y, random_state=SEED)
+            X = X.reset_index(drop=True)
+        start = time.perf_counter()
+        TableClassifier(random_state=SEED).fit(X, y)
+        middle = time.perf_counter()
+        found = column_value(None, X, y, random_state=SEED)
+        end = time.perf_counter()
+        units = found.table[["unit", "needed", "low", "high", "alone", "flagged"]]
+        units = units.assign(unit=units["unit"].astype(str))
+        rows[name] = {
+            "rows": len(X),
+            "columns": X.shape[1],
+            "classes": len(np.unique(y)),
+            "fits": found.fits,
+            "fit_seconds": round(middle - start, 1),
+            "seconds": round(end - middle, 1),
+            "pber": found.pber,
+            "units": units.to_dict("records"),
+        }
+    return rows
+
+
+def stock() -> Found:
+    """Is any stock classifier above the reachable end of a metric beyond chance?"""
+    rows: Found = {}
+    for name in KEEL:
+        X, y = real.load(name)
+        folds = list(StratifiedKFold(real.FOLDS, shuffle=True, random_state=SEED).split(X, y))
+        pool = CollisionClassifier(cv=folds, random_state=SEED, device="cpu").fit(X, y)
+        worst: Found = {}
+        for rival, make in STOCK.items():
+            P, _ = held_out_posteriors(make(), X, y, seed=SEED)
+            for row in ceilings(pool, y, y_pred=P).table.to_dict("records"):
+                entry = _beyond(row) | {"rival": rival}
+                known = worst.get(row["metric"])
+                if known is None or _excess(entry) > _excess(known):
+                    worst[row["metric"]] = entry
+        rows[name] = {"rows": len(y), "classes": int(y.max()) + 1, "metrics": worst}
+    return rows
+
+
+def _beyond(row: dict[str, Any]) -> Found:
+    """How far a rival is above the reachable end, and half the interval of its difference.
+
+    The end has room for the sampling error of these rows; what is left is that of the difference.
+    """
+    if row["higher_is_better"]:
+        end = row["limit_high"]
+        above = row["yours"] - end
+    else:
+        end = row["limit_low"]
+        above = end - row["yours"]
+    half = (row["difference_high"] - row["difference_low"]) / 2
+    return {"above": above, "half": half, "end": end, "yours": row["yours"], "now": row["now"]}
+
+
+def _excess(entry: Found) -> float:
+    return entry["above"] - entry["half"]
+
+
+def letters() -> Found:
+    """26 letters in 13 groups: by gain alone, with at most three in a group, and balanced."""
+    X, y = real_data.load_letter()
+    clf = CollisionClassifier(members="quick", limit=False, random_state=SEED)
+    cm = clf.fit(X.to_numpy(float), y).collision_matrix_
+    plans = {
+        "by gain": consolidate(cm, 13),
+        "max_group_size=3": consolidate(cm, 13, max_group_size=3),
+        "balance=1": consolidate(cm, 13, balance=1),
+    }
+    rows: Found = {"rows": len(y), "pber": cm.pber}
+    for name, plan in plans.items():
+        row = plan.path.set_index("n_groups").loc[13]
+        rows[name] = {key: float(row[key]) for key in ("pber", "pber_low", "pber_high", "price")}
+        rows[name]["groups"] = ["".join(group) for group in plan.groups]
+    return rows
+
+
+PARTS: dict[str, Callable[..., Found]] = {
+    part.__name__: part for part in (columns, groups, splits, limits, tables, stock, letters)
+}
+
+
+def cells(quick: bool) -> list[Cell]:
+    if quick:
+        return [{"part": "splits", "samples": 2}]
+    return [{"part": part} for part in PARTS]
+
+
+def run(cell: Cell) -> Found:
+    settings = {name: value for name, value in cell.items() if name != "part"}
+    return PARTS[cell["part"]](**settings)
+
+
+# ---------------------------------------------------------------- tables of docs/decisions.md
+
+
+def page_tables() -> dict[str, str]:
+    """Tables by the name of their place."""
+    found = by_part(results("decisions"))
+    return {
+        "claims": claims_table(found),
+        "columns": columns_table(found["tables"]),
+        "letters": letters_table(found["letters"]),
+        "stock": stock_table(found["stock"]),
+    }
+
+
+def _parts(found: Found) -> dict[str, Found]:
+    """What was measured, without the notes beside it (seconds, numbers of rows)."""
+    return {name: part for name, part in found.items() if isinstance(part, dict)}
+
+
+def claims_table(found: Found) -> str:
+    c = found["columns"]
+    g = found["groups"]
+    p = found["splits"]
+    ranges = found["limits"]
+    rows = [
+        (
+            "the resolving column (with its copy) is first and flagged, 600 rows",
+            f"{c[FIRST]:.0%} of {c['samples']}",
+        ),
+        (
+            "false discoveries among six columns of noise, at 5%",
+            f"{c['false discovery rate']:.1%}",
+        ),
+        (
+            "PBER after adding the held-back column inside its interval, against a refit",
+            f"{c[ADDED]:.0%}",
+        ),
+        ("its gain inside the interval", f"{c['gain covered']:.0%}"),
+        (
+            "five equal groups of 400 rows: any flagged",
+            f"{g['equal groups flagged']:.1%} of {g['samples']}",
+        ),
+        (f"one of them {100 * g[RISE]:.1f} points worse: found", f"{g['power']:.1%}"),
+        ("50 clusters of 20 rows: plain interval covers", f"{g[PLAIN]:.1%}"),
+        ("the same with `clusters=`", f"{g[ROBUST]:.1%}"),
+        (
+            "ranges of two subgroups with unlimited rows: both hold the truth",
+            f"{g[RANGES]:.1%} of {g['samples'] // 2}",
+        ),
+        (
+            "a class of two groups is found, and no other, 800 rows",
+            f"{p[ALONE]:.0%} of {p['samples']}",
+        ),
+        (
+            "six Gaussian classes, none of them two: any flagged",
+            f"{p['flagged in six Gaussians']:.0%}",
+        ),
+    ]
+    for name, metrics in _parts(ranges).items():
+        inside = {metric: m["inside"] for metric, m in metrics.items()}
+        worst = min(inside, key=lambda metric: inside[metric])
+        mean = np.mean(list(inside.values()))
+        claim = f"limit of {len(metrics)} metrics inside its range, {name}, three sizes"
+        least = f"least: {worst}, {inside[worst]:.1%}"
+        rows.append((claim, f"{mean:.1%} of {ranges['samples']}; {least}"))
+    return table(["claim", "measured"], rows)
+
+
+def columns_table(found: Found) -> str:
+    rows = []
+    for name, r in _parts(found).items():
+        units = [
+            f"{u['unit']} {100 * u['needed']:.1f} ({100 * u['low']:.1f} to {100 * u['high']:.1f})"
+            for u in r["units"]
+        ]
+        missed = sum(u["flagged"] for u in r["units"])
+        sizes = [name, f"{r['rows']:,}", f"{r['pber']:.1%}"]
+        times = [f"{r['seconds']:.0f} s", f"{r['fit_seconds']:.0f} s"]
+        ratio = f"{r['seconds'] / r['fit_seconds']:.1f}"
+        counted = f"{missed} of {len(units)}"
+        rows.append([*sizes, "; ".join(units[:3]), counted, *times, ratio])
+    head = ["table", "rows", "PBER", "most missed: rise of PBER in points"]
+    head += ["units missed beyond chance", "`column_value`", "one fit", "ratio"]
+    return table(head, rows)
+
+
+def letters_table(found: Found) -> str:
+    rows = []
+    for name, plan in _parts(found).items():
+        several = [group for group in plan["groups"] if len(group) > 1]
+        several.sort(key=len, reverse=True)
+        left = f"{plan['pber']:.1%} ({plan['pber_low']:.1%} to {plan['pber_high']:.1%})"
+        price = f"{100 * plan['price']:.1f} points"
+        rows.append([name, ", ".join(several), str(13 - len(several)), left, price])
+    return table(["merged by", "groups", "single letters", "PBER left", "price"], rows)
+
+
+def stock_table(found: Found) -> str:
+    rows = []
+    for name, r in _parts(found).items():
+        metrics = r["metrics"]
+        metric = max(metrics, key=lambda metric: _excess(metrics[metric]))
+        nearest = metrics[metric]
+        shares = [f"{metrics['accuracy'][key]:.1%}" for key in ("now", "yours", "end")]
+        gap = f"{nearest['above']:+.3f} ± {nearest['half']:.3f} ({metric}, {nearest['rival']})"
+        rows.append([name, *shares, gap])
+    head = ["table", "accuracy of the pool", "of the nearest stock classifier"]
+    head += ["reachable at most", "metric and classifier nearest to the end"]
+    return table(head, rows)
+
+
+STUDY = Study("decisions", "Do the decisions hold? Planted truth and real tables", cells, run)

@@ -1,0 +1,241 @@
+"""FeeBee for matrices: does the estimated B change as it must when labels pass through a known T?
+
+Labels that are replaced with P(shown j | label i) = T[i, j] turn B = E[y yᵀ] into Tᵀ B T exactly,
+for any data. The rows of a real table are split in halves: one keeps its labels and gives B, the
+other gets noisy ones and gives B', from fits that know nothing of each other. Per entry: the error
+B' - Tᵀ B T, the size of the change Tᵀ B T - B that was planted, and how often the error lies within
+1.96 of its standard errors (those of the two halves, independent), for the one-step estimate as it
+comes from the held-out posteriors. ``limit`` is S∞, whose standard error under T takes the entries
+of the clean half for independent.
+
+cleanlab's confident joint counts something else (labels that are probably wrong), and so do the
+class similarities of ``spectral-metric`` (how alike the classes of neighbours are), so they are
+compared by ranks: Spearman's correlation of the change of their symmetric off-diagonal entries, and
+of ours, with the planted one. Each is left out where its package is missing
+(``pip install cleanlab``, ``pip install --no-deps spectral-metric``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+from scipy.stats import spearmanr
+from sklearn.model_selection import train_test_split
+from sklearn.preprocessing import StandardScaler
+
+from collidescope import CollisionClassifier, CollisionMatrix
+from studies.accuracy.real import load
+from studies.markdown import again, table
+from studies.store import Cell, Record, Study, flat
+
+TABLES = ("vehicle", "segment", "satimage", "penbased", "optdigits", "texture", "contraceptive")
+TABLES += ("led7digit", "phoneme", "splice", "vowel", "marketing")
+#: Rows of both halves together.
+MOST_ROWS = 6_000
+
+
+def uniform(K: int) -> np.ndarray:
+    """A fifth of the labels drawn anew from all classes."""
+    return 0.8 * np.eye(K) + 0.2 / K
+
+
+def pair_flips(K: int) -> np.ndarray:
+    """Neighbours (0 and 1, 2 and 3, …) exchanged one time in five."""
+    T = np.eye(K)
+    for i in range(0, K - 1, 2):
+        T[i : i + 2, i : i + 2] = [[0.8, 0.2], [0.2, 0.8]]
+    return T
+
+
+def dissolving(K: int) -> np.ndarray:
+    """Half of the first class called any other."""
+    T = np.eye(K)
+    T[0] = 0.5 / (K - 1)
+    T[0, 0] = 0.5
+    return T
+
+
+NOISE = {"uniform": uniform, "pair flips": pair_flips, "a class dissolving": dissolving}
+
+
+def shown(y: np.ndarray, T: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Labels passed through T."""
+    drawn = (rng.random((len(y), 1)) >= T[y].cumsum(axis=1)).sum(axis=1)
+    return np.minimum(drawn, len(T) - 1)
+
+
+def one_step(P: np.ndarray, y: np.ndarray, T: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Tᵀ B̂ T and its standard errors: the mean of Tᵀ (c pᵀ + p cᵀ - p pᵀ) T over rows.
+
+    >>> P, y = np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([0, 1])
+    >>> one_step(P, y, np.array([[0.5, 0.5], [0.0, 1.0]]))[0].tolist()
+    [[0.125, 0.125], [0.125, 0.625]]
+    """
+    p = P @ T
+    c = T[y]
+    c_p = c[:, :, None] * p[:, None, :]
+    p_c = p[:, :, None] * c[:, None, :]
+    p_p = p[:, :, None] * p[:, None, :]
+    each = c_p + p_c - p_p
+    return each.mean(axis=0), each.std(axis=0, ddof=1) / np.sqrt(len(y))
+
+
+def cells(quick: bool) -> list[Cell]:
+    if quick:
+        return [{"table": "vehicle", "seed": 0, "members": "quick"}]
+    return [{"table": name, "seed": 0, "members": "auto"} for name in TABLES]
+
+
+def run(cell: Cell) -> dict[str, Any]:
+    """A fit on clean labels of one half; for each kind of noise, one on those of the other."""
+    seed = cell["seed"]
+    X, y = load(cell["table"])
+    K = int(y.max()) + 1
+    size = min(len(y), MOST_ROWS) - K
+    rows, _ = train_test_split(np.arange(len(y)), train_size=size, stratify=y, random_state=seed)
+    clean, other = train_test_split(rows, test_size=0.5, stratify=y[rows], random_state=seed)
+
+    def fit(rows: np.ndarray, labels: np.ndarray) -> CollisionClassifier:
+        clf = CollisionClassifier(members=cell["members"], device="cpu", random_state=seed)
+        return clf.fit(X[rows], labels)
+
+    first = fit(clean, y[clean])
+    found: dict[str, Any] = {"rows": len(clean), "classes": K, "noise": {}}
+    for name, make in NOISE.items():
+        T = make(K)
+        labels = shown(y[other], T, np.random.default_rng([seed, len(name)]))
+        second = fit(other, labels)
+        before = (first.posteriors_, y[clean])
+        after = (second.posteriors_, labels)
+        entry, change = of_entries(before, after, T)
+        entry |= at_the_limit(first.limit_.matrix, second.limit_.matrix, T)
+        off = ~np.eye(K, dtype=bool)
+        if find_spec("cleanlab"):
+            entry["cleanlab_rank"] = _rank_of(_joint, before, after, change, off)
+        if find_spec("spectral_metric"):
+            inputs = ((X[clean], y[clean]), (X[other], labels))
+            entry["spectral_rank"] = _rank_of(_similarity, *inputs, change, off)
+        found["noise"][name] = entry
+    return found
+
+
+Labelled = tuple[np.ndarray, np.ndarray]
+
+
+def of_entries(
+    before: Labelled, after: Labelled, T: np.ndarray
+) -> tuple[dict[str, Any], np.ndarray]:
+    """Errors of B' per entry, and the planted change; posteriors and labels of both halves."""
+    K = len(T)
+    B, _ = one_step(*before, np.eye(K))
+    expected, stderr = one_step(*before, T)
+    given, own = one_step(*after, np.eye(K))
+    change = expected - B
+    error = given - expected
+    upper = np.triu_indices(K)
+    off = ~np.eye(K, dtype=bool)
+    inside = np.abs(error) <= 1.96 * np.hypot(own, stderr)
+    entry = {
+        "planted": float(np.abs(change[upper]).mean()),
+        "error": float(np.abs(error[upper]).mean()),
+        "worst": float(np.abs(error[upper]).max()),
+        "covered": float(inside[upper].mean()),
+        "rank": _rank((given - B)[off], change[off]),
+        # above 0: the half with noisy labels has learned less
+        "pber": float(np.trace(expected) - np.trace(given)),
+    }
+    return entry, change
+
+
+def at_the_limit(clean: CollisionMatrix, noisy: CollisionMatrix, T: np.ndarray) -> dict[str, float]:
+    """The same for what unlimited rows would leave."""
+    error = noisy.joint - T.T @ clean.joint @ T
+    half = np.sqrt((T**2).T @ _half_width(clean) ** 2 @ T**2 + _half_width(noisy) ** 2)
+    upper = np.triu_indices(len(T))
+    return {
+        "limit_error": float(np.abs(error[upper]).mean()),
+        "limit_covered": float((np.abs(error) <= half)[upper].mean()),
+    }
+
+
+def _half_width(cm: CollisionMatrix) -> np.ndarray:
+    """Of the intervals of B."""
+    low, high = cm.interval() or (cm.matrix, cm.matrix)
+    return cm.priors[:, None] * (high - low) / 2
+
+
+def _joint(P: np.ndarray, y: np.ndarray) -> np.ndarray:
+    from cleanlab.count import compute_confident_joint
+
+    joint = np.asarray(compute_confident_joint(y, P, calibrate=True), dtype=np.float64) / len(y)
+    return (joint + joint.T) / 2
+
+
+def _similarity(X: np.ndarray, y: np.ndarray) -> np.ndarray:
+    from spectral_metric.estimator import CumulativeGradientEstimator
+
+    X = StandardScaler().fit_transform(X)  # it looks at neighbours
+    estimator = CumulativeGradientEstimator(M_sample=250, k_nearest=5).fit(X, y)
+    return np.asarray(estimator.W, dtype=np.float64)
+
+
+def _rank_of(
+    measure: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    before: Labelled,
+    after: Labelled,
+    change: np.ndarray,
+    off: np.ndarray,
+) -> float | None:
+    said = measure(*after) - measure(*before)
+    return _rank(said[off], change[off])
+
+
+def _rank(said: np.ndarray, planted: np.ndarray) -> float | None:
+    """Spearman's correlation; None where all entries change alike."""
+    # Entries that differ by rounding alone are ties.
+    value = float(spearmanr(np.round(said, 12), np.round(planted, 12)).statistic)
+    return value if np.isfinite(value) else None
+
+
+def text(records: list[Record]) -> str:
+    runs = [flat(record) for record in records]
+    rows = []
+    for name in NOISE:
+        for data in dict.fromkeys(run["table"] for run in runs):
+            own = [run["noise"][name] for run in runs if run["table"] == data]
+            numbers = [f"{_mean(own, key):.4f}" for key in ("planted", "error", "limit_error")]
+            covered = [f"{_mean(own, key):.0%}" for key in ("covered", "limit_covered")]
+            ranks = [_mean(own, key) for key in ("rank", "cleanlab_rank", "spectral_rank")]
+            shown = ["" if np.isnan(rank) else f"{rank:.2f}" for rank in ranks]
+            rows.append([name, data, *numbers, *covered, *shown])
+    every = [entry for run in runs for entry in run["noise"].values()]
+    head = ["noise", "table", "planted change", "error", "error, S∞", "covered", "covered, S∞"]
+    head += ["rank", "rank, cleanlab", "rank, spectral-metric"]
+    return f"""## FeeBee for matrices
+
+Labels passed through a known T turn B into TᵀBT exactly. B from one half of a real table, B' from
+the other half with noisy labels; per entry the mean change that was planted, the mean error of
+B' - TᵀBT and how often it lies within 95% of its standard errors; Spearman's correlation with the
+planted change of our change, of that of cleanlab's confident joint and of the class similarities of
+spectral-metric. Samples of each table: {len({run["seed"] for run in runs})}.
+
+{table(head, rows)}
+
+On average the error is {_mean(every, "error"):.4f} ({_mean(every, "limit_error"):.4f} for S∞) where
+{_mean(every, "planted"):.4f} was planted. {_mean(every, "covered"):.0%} of the entries are covered
+({_mean(every, "limit_covered"):.0%} for S∞): the half with noisy labels has more left to learn,
+which intervals of S at n rows do not count and those of S∞ do. The mean rank correlation is
+{_mean(every, "rank"):.2f}, cleanlab's {_mean(every, "cleanlab_rank"):.2f}, spectral-metric's
+{_mean(every, "spectral_rank"):.2f}. {again("feebee-matrix")}"""
+
+
+def _mean(entries: list[dict[str, Any]], key: str) -> float:
+    """Of those that have it; nan where none does."""
+    values = [entry[key] for entry in entries if entry.get(key) is not None]
+    return float(np.mean(values)) if values else np.nan
+
+
+STUDY = Study("feebee-matrix", "Does B change as labels passed through T say?", cells, run, text)

@@ -1,0 +1,57 @@
+"""Every study by name. To add one, put its module here (see ``docs/studies.md``)."""
+
+from __future__ import annotations
+
+import importlib
+
+from studies.store import Study
+
+#: Modules that hold a ``STUDY``, or several ``STUDIES``, in the order in which they are listed.
+MODULES = (
+    "reproduction.synthetic",
+    "reproduction.scenario_c",
+    "reproduction.divergences",
+    "reproduction.mnist",
+    "reproduction.tabular",
+    "reproduction.counted",
+    "reproduction.calibration",
+    "reproduction.errata",
+    "reproduction.missing",
+    "reproduction.applications_merging",
+    "reproduction.applications_smoothing",
+    "reproduction.applications_sampling",
+    "reproduction.applications_audit",
+    "reproduction.applications_noise",
+    "accuracy.scenarios",
+    "accuracy.limit",
+    "accuracy.fashion",
+    "accuracy.real",
+    "accuracy.made_up",
+    "accuracy.nested",
+    "accuracy.feebee",
+    "accuracy.feebee_matrix",
+    "accuracy.duel",
+    "accuracy.coverage",
+    "accuracy.recovery",
+    "accuracy.decisions",
+    "accuracy.votes",
+    "speed.engine",
+    "speed.scale",
+    "faults.kills",
+    "faults.fuzz",
+    "faults.mutants",
+    "faults.statistics",
+)
+
+
+def studies_of(module: str) -> tuple[Study, ...]:
+    """The studies that a module holds."""
+    found = importlib.import_module(f"studies.{module}")
+    if hasattr(found, "STUDIES"):
+        return tuple(found.STUDIES)
+    return (found.STUDY,)
+
+
+def every() -> dict[str, Study]:
+    """All studies by name."""
+    return {study.name: study for module in MODULES for study in studies_of(module)}

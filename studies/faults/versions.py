@@ -1,0 +1,75 @@
+"""Keeps what a run of ``.ci/versions`` found, in the environment of that run.
+
+``python -m studies.faults.versions oldest`` prints what to install, and with ``junit.xml`` behind it
+keeps the outcome. Printing needs the standard library and ``packaging`` only: the environment holds
+nothing else yet.
+"""
+
+from __future__ import annotations
+
+import platform
+import sys
+import time
+import tomllib
+import xml.etree.ElementTree as ET
+from importlib.metadata import version
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+
+def requirements() -> list[Requirement]:
+    """What users install, and what runs the tests, each package once.
+
+    The other tools of developers are pinned in constraints.txt.
+    """
+    root = Path(__file__).parents[2]
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    texts = list(project["dependencies"])
+    for extra in ("torch", "plot", "cli", "report", "dask", "experiments"):
+        texts += extras[extra]
+    tools = ("pytest", "pytest-xdist", "hypothesis")
+    texts += [text for text in extras["dev"] if Requirement(text).name in tools]
+    return list({Requirement(text).name: Requirement(text) for text in texts}.values())
+
+
+def pins(which: str) -> list[str]:
+    """The newest patch of each floor (>=1.26 → ==1.26.*, >=13 → ==13.0.*), or no limit at all."""
+    found = []
+    for requirement in requirements():
+        extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
+        limit = ""
+        if which == "oldest":
+            (floor,) = (clause.version for clause in requirement.specifier)
+            limit = "==" + ".".join([*floor.split("."), "0"][:2]) + ".*"
+        found.append(f"{requirement.name}{extras}{limit}")
+    return found
+
+
+def record(which: str, junit: Path) -> None:
+    from studies.store import new_record, path_of, replace
+
+    suite = ET.parse(junit).getroot().find("testsuite")
+    assert suite is not None
+    tests = int(suite.attrib["tests"])
+    skipped = int(suite.attrib["skipped"])
+    failed = int(suite.attrib["failures"]) + int(suite.attrib["errors"])
+    entry = {
+        "date": time.strftime("%Y-%m-%d"),
+        "passed": tests - skipped - failed,
+        "skipped": skipped,
+        "failed": failed,
+        "versions": {requirement.name: version(requirement.name) for requirement in requirements()},
+    }
+    cell = {"part": f"{which}, Python {platform.python_version()}"}
+    made = new_record("versions", cell, entry, float(suite.attrib.get("time", 0)))
+    replace(path_of("versions"), made | {"command": f".ci/versions {which}"})
+    print(f"{entry['passed']} passed, {skipped} skipped, {failed} failed")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 2:
+        print("\n".join(pins(sys.argv[1])))
+    else:
+        record(sys.argv[1], Path(sys.argv[2]))

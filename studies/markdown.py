@@ -1,0 +1,74 @@
+"""Pieces of the generated pages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from studies.store import POOL, Record, environments, pool_of, results
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def where(environment: Mapping[str, Any]) -> str:
+    """When and on what something was measured."""
+    numbers = environment["versions"].items()
+    versions = ", ".join(f"{name} {number}" for name, number in numbers if number)
+    gpu = f", {environment['gpu']}" if "gpu" in environment else ""
+    return (
+        f"{environment['date']}, {environment['processor']} ({environment['cores']} cores){gpu}, "
+        f"Python {environment['python']}, {versions}"
+    )
+
+
+def earlier_pool(pools: Sequence[int]) -> str:
+    """What to say of runs of ours with these pools; nothing where all are the present one.
+
+    >>> earlier_pool([POOL, POOL]), earlier_pool([3, POOL, 2])
+    ('', '; 2 of 3 runs of ours with an earlier pool, of 2 or 3 members instead of ...')
+    """
+    earlier = [pool for pool in pools if pool != POOL]
+    if not earlier:
+        return ""
+    which = "ours"
+    if len(earlier) < len(pools):
+        which = f"{len(earlier)} of {len(pools)} runs of ours"
+    sizes = " or ".join(map(str, sorted(set(earlier))))
+    return f"; {which} with an earlier pool, of {sizes} members instead of {POOL}"
+
+
+def made(name: str, ours: Sequence[Record] | None = None) -> str:
+    """When, on what and with which pool a study was made; ``ours``: the records that used it."""
+    machines = dict.fromkeys(map(where, environments(name)))
+    records = results(name) if ours is None else ours
+    return "; ".join(machines) + earlier_pool([pool_of(record) for record in records])
+
+
+def again(name: str, *more: str) -> str:
+    """The sentence that says how to repeat a study, and where its records come from."""
+    command = " ".join(["python -m studies run", name])
+    return f"`{command}` repeats it ({made(name)})."
+
+
+def join(parts: Iterable[str]) -> str:
+    """Paragraphs of a page, those that are empty left out."""
+    text = "\n\n".join(part.strip() for part in parts if part)
+    return re.sub(r"\n{3,}", "\n\n", text) + "\n"
+
+
+def fill(path: Path, parts: Mapping[str, str]) -> None:
+    """Put texts between ``<!-- NAME -->`` and ``<!-- /NAME -->`` of a page."""
+    page = path.read_text(encoding="utf-8")
+    for name, text in parts.items():
+        start = f"<!-- {name} -->"
+        end = f"<!-- /{name} -->"
+        before, rest = page.split(start)
+        after = rest.split(end)[1]
+        page = f"{before}{start}\n{text.strip()}\n{end}{after}"
+    path.write_text(page, encoding="utf-8")

@@ -1,0 +1,57 @@
+"""Estimators as the studies build them: the one place that knows the interface for the pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from collidescope import CollisionClassifier
+from collidescope.training.config import TrainingConfig
+
+
+def pairwise(network: Any = None, **settings: Any) -> CollisionClassifier:
+    """The paper's network of pairs; ``settings`` are flat, as cells keep them.
+
+    ``network`` makes a network of your own: ``network(channels of both inputs, 1)``.
+    """
+    model = "pairwise" if network is None else ("pairwise", network)
+    return CollisionClassifier(model=model, **gathered(settings))
+
+
+def from_paper(**settings: Any) -> CollisionClassifier:
+    """Every choice of the paper, but for ``settings``, which are flat."""
+    return CollisionClassifier.from_paper(**gathered(settings))
+
+
+def gathered(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Flat settings with those of the training gathered in ``training``.
+
+    >>> gathered({"cv": 2, "hidden_layer_sizes": [16]})
+    {'cv': 2, 'training': {'hidden_layer_sizes': (16,)}}
+    """
+    names = {field.name for field in fields(TrainingConfig)} - {"device"}
+    found: dict[str, Any] = {}
+    training: dict[str, Any] = {}
+    for name, value in settings.items():
+        if name in names:
+            training[name] = tuple(value) if isinstance(value, list) else value
+        else:
+            found[name] = value
+    if training:
+        found["training"] = training
+    return found
+
+
+def estimator_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Flat settings as arguments of the classifier.
+
+    Settings of a network alone ask for that network:
+
+    >>> estimator_settings({"cv": 2, "hidden_layer_sizes": [16]})
+    {'cv': 2, 'training': {'hidden_layer_sizes': (16,)}, 'members': ['network']}
+    """
+    found = gathered(settings)
+    if "training" in found and "model" not in found and "members" not in found:
+        found["members"] = ["network"]
+    return found

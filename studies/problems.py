@@ -1,0 +1,353 @@
+"""Problems with known truth that only the studies use.
+
+A *kind* is a function of the number of rows and a generator that returns inputs, labels and true
+posteriors. ``FRESH`` holds :class:`~collidescope.datasets.Problem` objects made the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from scipy import stats
+from scipy.special import logsumexp, softmax
+
+from collidescope.datasets import Problem, taught
+
+#: Inputs, labels, true posteriors.
+Sample = tuple[np.ndarray, np.ndarray, np.ndarray]
+Kind = Callable[[int, np.random.Generator], Sample]
+Inputs = Callable[[int, np.random.Generator], np.ndarray]
+Logits = Callable[[np.ndarray], Any]
+
+
+def posteriors_of(logits: np.ndarray) -> np.ndarray:
+    """The softmax of logits, one row each; one column, or none, is the log odds of two classes."""
+    z = np.reshape(logits, (len(logits), -1))
+    if z.shape[1] == 1:
+        z = np.hstack([z, np.zeros((len(z), 1))])
+    return softmax(z, axis=1)
+
+
+def problem_of(inputs: Inputs, logits: Logits) -> Callable[[], Problem]:
+    """Labels drawn from the softmax of the logits."""
+    return lambda: taught(inputs, lambda X: posteriors_of(logits(X)))
+
+
+def normal(d: int) -> Inputs:
+    return lambda n, rng: rng.normal(size=(n, d))
+
+
+def uniform(d: int) -> Inputs:
+    return lambda n, rng: rng.uniform(-2, 2, size=(n, d))
+
+
+def deep(X: np.ndarray) -> np.ndarray:
+    """A network of three random layers."""
+    rng = np.random.default_rng(10)
+    Z = X
+    for _ in range(3):
+        Z = np.tanh(1.6 * Z @ rng.normal(size=(Z.shape[1], 16)) / np.sqrt(Z.shape[1]))
+    return 1.2 * Z @ rng.normal(size=(16, 5))
+
+
+def fixed(seed: int, *shape: int) -> np.ndarray:
+    """Random coefficients that are the same in every sample."""
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+#: On these no prior of the range was chosen.
+FRESH: dict[str, Callable[[], Problem]] = {
+    "additive": problem_of(
+        uniform(6),
+        lambda X: (
+            2 * np.sin(2 * X[:, 0]) + X[:, 1] ** 2 - 2.8 + 1.5 * np.abs(X[:, 2]) + (X[:, 3] > 0)
+        ),
+    ),
+    "sine": problem_of(uniform(1), lambda X: 3 * np.sin(6 * X)),
+    "log-normal": problem_of(
+        lambda n, rng: np.exp(1.5 * rng.normal(size=(n, 8))),
+        lambda X: 0.6 * np.log(X) @ fixed(4, 8, 3),
+    ),
+    "ratios": problem_of(
+        lambda n, rng: np.exp(rng.normal(size=(n, 5))),
+        lambda X: 2 * np.log(X[:, 0] / X[:, 1]) + 2 * np.log(X[:, 2] + X[:, 3]),
+    ),
+    "hinges": problem_of(
+        normal(10),
+        lambda X: 0.8 * np.maximum(X @ fixed(6, 10, 12) + fixed(7, 12), 0) @ fixed(8, 12, 4),
+    ),
+    "single index": problem_of(
+        normal(15), lambda X: 3 * np.sin(2.5 * X @ fixed(9, 15) / np.sqrt(15))
+    ),
+    "steps": problem_of(
+        uniform(5),
+        lambda X: (
+            2 * (X[:, 0] > -0.8) - 3 * (X[:, 0] > 0.8) + 1.5 * (X[:, 1] > 0) - 2 * (X[:, 2] > -1.2)
+        ),
+    ),
+    "circle in noise": problem_of(normal(20), lambda X: 2 * np.square(X[:, :2]).sum(axis=1) - 4),
+    "exclusive or in noise": problem_of(normal(12), lambda X: 3 * np.sign(X[:, 0] * X[:, 1])),
+    "categories": problem_of(
+        lambda n, rng: rng.integers(0, 8, size=(n, 6)).astype(float),
+        lambda X: sum(fixed(column, 8, 3)[X[:, column].astype(int)] for column in range(6)),
+    ),
+    "deep network": problem_of(normal(12), deep),
+    "bumps": problem_of(
+        uniform(3),
+        lambda X: (
+            4
+            * np.exp(-np.square(X[:, None] - fixed(11, 20, 3)).sum(axis=2) / 0.6)
+            @ fixed(12, 20, 3)
+        ),
+    ),
+}
+
+
+def drawn(P: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    return (rng.random((len(P), 1)) >= P.cumsum(axis=1)[:, :-1]).sum(axis=1)
+
+
+def of_logits(inputs: Inputs, logits: Logits) -> Kind:
+    """Labels drawn from the softmax of the logits."""
+
+    def sample(n: int, rng: np.random.Generator) -> Sample:
+        X = inputs(n, rng)
+        P = posteriors_of(logits(X))
+        return X, drawn(P, rng), P
+
+    return sample
+
+
+def of_classes(
+    draw: Callable[[np.ndarray, np.random.Generator], np.ndarray],
+    log_densities: Logits,
+    priors: np.ndarray,
+) -> Kind:
+    """Inputs drawn class by class."""
+
+    def sample(n: int, rng: np.random.Generator) -> Sample:
+        y = rng.choice(len(priors), n, p=priors)
+        X = draw(y, rng)
+        return X, y, softmax(log_densities(X) + np.log(priors), axis=1)
+
+    return sample
+
+
+def shifted(means: np.ndarray, priors: np.ndarray) -> Kind:
+    """Gaussian classes with one covariance, the identity."""
+    return of_classes(
+        lambda y, rng: means[y] + rng.normal(size=(len(y), means.shape[1])),
+        lambda X: X @ means.T - 0.5 * np.square(means).sum(axis=1),
+        priors,
+    )
+
+
+def ordered(inputs: Inputs, score: Logits, edges: np.ndarray, noise: float) -> Kind:
+    """Classes are intervals of a score with Gaussian noise."""
+
+    def sample(n: int, rng: np.random.Generator) -> Sample:
+        X = inputs(n, rng)
+        below = stats.norm.cdf((edges - score(X)[:, None]) / noise)
+        P = np.diff(np.hstack([np.zeros((n, 1)), below, np.ones((n, 1))]), axis=1)
+        return X, drawn(P, rng), P
+
+    return sample
+
+
+def codes(levels: int, columns: int) -> Inputs:
+    """Categories, one-hot."""
+    return lambda n, rng: np.eye(levels)[rng.integers(0, levels, (n, columns))].reshape(n, -1)
+
+
+def even(k: int) -> np.ndarray:
+    return np.full(k, 1 / k)
+
+
+def topics(words: int, k: int) -> np.ndarray:
+    """Shares of words: common ones, and those of each topic."""
+    common = np.random.default_rng(3).dirichlet(np.full(words, 0.3), 1)
+    own = np.random.default_rng(4).dirichlet(np.full(words, 0.1), k)
+    return 0.7 * common + 0.3 * own + 1e-12
+
+
+def series(y: np.ndarray, rng: np.random.Generator, memory: np.ndarray) -> np.ndarray:
+    X = rng.normal(size=(len(y), 40))
+    for t in range(1, 40):
+        X[:, t] += memory[y] * X[:, t - 1]
+    return X
+
+
+def pairs(y: np.ndarray, rng: np.random.Generator, rho: np.ndarray) -> np.ndarray:
+    """Three pairs of log-normal features, correlated by class."""
+    Z = rng.normal(size=(len(y), 3, 2))
+    own = rho[y][:, None]
+    Z[..., 1] = own * Z[..., 0] + np.sqrt(1 - own**2) * Z[..., 1]
+    return np.exp(1.2 * Z).reshape(len(y), 6)
+
+
+def pair_densities(X: np.ndarray, rho: np.ndarray) -> np.ndarray:
+    u, v = np.log(X.reshape(len(X), 3, 2, 1)).transpose(2, 0, 1, 3) / 1.2
+    variance = 1 - rho**2
+    logs = -0.5 * np.square(v - rho * u) / variance - 0.5 * np.log(variance)
+    return logs.sum(axis=1)
+
+
+def t_classes(A: np.ndarray, means: np.ndarray) -> Kind:
+    """Multivariate t with three degrees of freedom, each class with its own scale matrix."""
+    classes = [
+        stats.multivariate_t(mean, own @ own.T, df=3) for mean, own in zip(means, A, strict=True)
+    ]
+
+    def draw(y: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        normals = rng.normal(size=(len(y), means.shape[1]))
+        scales = np.sqrt(rng.chisquare(3, size=(len(y), 1)) / 3)
+        return means[y] + np.einsum("nij,nj->ni", A[y], normals / scales)
+
+    def log_densities(X: np.ndarray) -> np.ndarray:
+        return np.stack([own.logpdf(X) for own in classes], axis=1)
+
+    return of_classes(draw, log_densities, even(len(means)))
+
+
+def mixtures(centres: np.ndarray, sd: float) -> Kind:
+    """Several Gaussians per class, (classes, Gaussians, features)."""
+    k, parts, d = centres.shape
+
+    def draw(y: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        chosen = rng.integers(0, parts, len(y))
+        return centres[y, chosen] + sd * rng.normal(size=(len(y), d))
+
+    def log_densities(X: np.ndarray) -> np.ndarray:
+        distances = np.square(X[:, None, None] - centres).sum(axis=3)
+        return logsumexp(-distances / (2 * sd**2), axis=2)
+
+    return of_classes(draw, log_densities, even(k))
+
+
+def independent(family: Callable[..., Any], *parameters: Any) -> Kind:
+    """Features independent within a class, of one of scipy's families.
+
+    Parameters are arrays of shape (classes, features).
+    """
+    known = family(*parameters)
+    log = known.logpmf if hasattr(family, "logpmf") else known.logpdf
+
+    def draw(y: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        own = family(*(parameter[y] for parameter in parameters))
+        return np.asarray(own.rvs(random_state=rng), dtype=float)
+
+    def log_densities(X: np.ndarray) -> np.ndarray:
+        return log(X[:, None]).sum(axis=2)
+
+    return of_classes(draw, log_densities, even(len(parameters[0])))
+
+
+def words(shares: np.ndarray, length: float) -> Kind:
+    """Counts of words in texts of different lengths."""
+    whole = shares / shares.sum(axis=1)[:, None]
+
+    def draw(y: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        lengths = rng.poisson(length, len(y)) + 3
+        return rng.multinomial(lengths, whole[y]).astype(float)
+
+    return of_classes(draw, lambda X: X @ np.log(whole).T, even(len(shares)))
+
+
+MEANS = np.pad(0.5 * fixed(1, 3, 30), ((0, 0), (0, 270)))
+CELLS = 1.5 * fixed(11, 6, 6, 6, 3)
+TURN = np.linalg.qr(fixed(14, 6, 6))[0]
+PROTOTYPES = fixed(19, 150, 6)
+MEMORY = np.array([0.1, 0.35, 0.6])
+RHO = np.array([-0.6, 0.0, 0.6])
+HALVES = 0.5 ** np.arange(6) / (0.5 ** np.arange(6)).sum()
+KINDS: dict[str, Kind] = {
+    "5 of 200 columns": of_logits(normal(200), lambda X: X[:, :5] @ [2, -2, 1.5, 1.5, -1]),
+    "4 of 300 columns, four classes": of_logits(
+        normal(300), lambda X: 2 * X[:, :4] @ fixed(2, 4, 4)
+    ),
+    "200 columns, all of them": of_logits(normal(200), lambda X: 0.17 * X @ fixed(23, 200, 3)),
+    "30 of 300 means": shifted(MEANS, even(3)),
+    "a rare class": of_logits(
+        normal(8), lambda X: 1.2 * X[:, 0] + 1.5 * np.sin(2 * X[:, 1]) + X[:, 2] * X[:, 3] - 4.5
+    ),
+    "unequal shares": shifted(1.1 * fixed(15, 6, 6), HALVES),
+    "Cauchy columns": of_logits(
+        lambda n, rng: rng.standard_t(1, (n, 8)), lambda X: 1.2 * np.arctan(X) @ fixed(8, 8, 3)
+    ),
+    "parity of three signs": of_logits(normal(6), lambda X: 3 * np.sign(X[:, :3].prod(axis=1))),
+    "board of 16 fields in noise": of_logits(
+        uniform(5), lambda X: 3 * (-1.0) ** np.floor(X[:, :2] + 2).sum(axis=1)
+    ),
+    "sine of a product": of_logits(normal(6), lambda X: 3 * np.sin(3 * X[:, 0] * X[:, 1])),
+    "product or product or product": of_logits(
+        lambda n, rng: rng.integers(0, 2, (n, 15)).astype(float),
+        lambda X: 6 * (X[:, :6:2] * X[:, 1:6:2]).any(axis=1) - 3,
+    ),
+    "largest of pairs": of_logits(normal(10), lambda X: 3 * np.maximum(X[:, ::2], X[:, 1::2])),
+    "near a diagonal": of_logits(uniform(6), lambda X: 6 * (np.abs(X[:, 0] - X[:, 1]) < 0.7) - 3),
+    "turned boxes": of_logits(
+        normal(6),
+        lambda X: (
+            5 * ((X @ TURN)[:, 0] > 0) * ((X @ TURN)[:, 1] > -0.5)
+            - 3 * ((X @ TURN)[:, 2] > 0.3)
+            - 1
+        ),
+    ),
+    "150 prototypes": of_logits(
+        normal(6),
+        lambda X: 3 * np.eye(3)[np.square(X[:, None] - PROTOTYPES).sum(axis=2).argmin(axis=1) % 3],
+    ),
+    "five categories": of_logits(codes(12, 5), lambda X: X @ fixed(10, 60, 3)),
+    "a table of three categories": of_logits(
+        codes(6, 3), lambda X: CELLS[tuple(X.reshape(-1, 3, 6).argmax(axis=2).T)]
+    ),
+    "nothing to learn": of_logits(normal(20), lambda X: np.tile([1, 0.5, 0, -0.5], (len(X), 1))),
+    "no noise": of_logits(normal(5), lambda X: 200 * X @ fixed(13, 5)),
+    "ten ordered classes": ordered(
+        normal(12), lambda X: X @ fixed(22, 12), np.linspace(-5, 5, 9), 1.2
+    ),
+    "a regression, cut": ordered(
+        uniform(10),
+        lambda X: 10 * np.sin(X[:, 0] * X[:, 1]) + 5 * X[:, 2] ** 2 + 3 * X[:, 3],
+        np.array([-2.0, 4.0, 10.0, 16.0]),
+        2.0,
+    ),
+    "words": words(topics(250, 4), 15),
+    "counts and exposure": of_classes(
+        lambda y, rng: rng.poisson(
+            25 * np.exp(rng.normal(size=(len(y), 1))) * topics(10, 4)[y]
+        ).astype(float),
+        lambda X: X @ np.log(topics(10, 4)).T,
+        even(4),
+    ),
+    "presence of 200 words": independent(
+        stats.bernoulli, 1 / (1 + np.exp(1.5 - fixed(16, 200) - 0.5 * fixed(17, 3, 200)))
+    ),
+    "mixtures": mixtures(1.4 * fixed(9, 4, 3, 6), 0.8),
+    "series with memory": of_classes(
+        lambda y, rng: series(y, rng, MEMORY),
+        lambda X: np.stack(
+            [-0.5 * np.square(X[:, 1:] - m * X[:, :-1]).sum(axis=1) for m in MEMORY], axis=1
+        ),
+        even(3),
+    ),
+    "correlations only": of_classes(
+        lambda y, rng: pairs(y, rng, RHO), lambda X: pair_densities(X, RHO), even(3)
+    ),
+    "scales only": independent(
+        stats.norm, np.zeros((3, 15)), np.repeat([[1.0], [1.25], [1.6]], 15, axis=1)
+    ),
+    "t classes": t_classes(0.5 * fixed(21, 3, 5, 5) + np.eye(5), fixed(22, 3, 5)),
+    "Laplace": independent(stats.laplace, 0.7 * fixed(12, 4, 10)),
+    "exponential": independent(
+        stats.gamma, np.ones((4, 8)), np.zeros((4, 8)), np.exp(0.35 * fixed(26, 4, 8))
+    ),
+    "beta": independent(
+        stats.beta, np.exp(0.5 * fixed(27, 3, 6) + 0.3), np.exp(0.5 * fixed(28, 3, 6) + 0.3)
+    ),
+    "angles": independent(
+        stats.vonmises, np.full((3, 3), 1.5), np.array([[0, 1, 0], [1.5, 2.5, -1.5], [3, 4, -3]])
+    ),
+}

@@ -1,0 +1,1 @@
+"""The paper's experiments and those of the applications."""

@@ -1,0 +1,79 @@
+"""Studies of real tables, counted collisions and divergences: quick sizes and meaning."""
+
+import numpy as np
+import pytest
+
+from studies import store
+from studies.reproduction import counted, tabular
+from studies.reproduction.divergences import check_claims, inflections
+from studies.reproduction.tabular import summarise
+from studies.runner import run
+from studies.store import results
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory):
+    """Records of the quick sizes, run once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store, "RESULTS", tmp_path_factory.mktemp("results"))
+        found = {}
+        for study in (tabular.STUDY, counted.STUDY):
+            run(study, quick=True, verbose=0)
+            found[study.name] = results(study.name, quick=True)
+        return found
+
+
+@pytest.mark.slow
+def test_rows_of_a_tabular_s_sum_to_one(records):
+    for result in (record["result"] for record in records["tabular"]):
+        for name in ("empirical", "uniform"):
+            assert np.allclose(np.sum(result[name]["matrix"], axis=1), 1, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_precision_equals_recall_at_the_priors_of_the_data(records):
+    for result in (record["result"] for record in records["tabular"]):
+        decided = result["decided"]["empirical"]
+        assert decided["recall"] == pytest.approx(decided["precision"], abs=1e-5)
+
+
+@pytest.mark.slow
+def test_counted_collisions_agree_with_estimates(records):
+    for difference in (record["result"]["difference"] for record in records["counted"]):
+        assert difference["mean_tvd"] < 0.05
+        assert difference["largest_z"] < 4
+
+
+def test_precision_at_uniform_decisions_is_what_a_simulated_classifier_gets():
+    rng = np.random.default_rng(0)
+    p = 1 / (1 + np.exp(-rng.normal(np.log(1 / 9), 1.5, 200_000)))
+    own = rng.random(len(p)) < p
+    result = summarise(np.stack([p, 1 - p], axis=1), np.where(own, "rare", "usual"))
+    assert result["positive"] == "rare"
+    prior = result["share"]
+    odds = p / (1 - p) * (1 - prior) / prior
+    flagged = rng.random(len(p)) < odds / (1 + odds)
+    decided = result["decided"]["uniform"]
+    assert decided["recall"] == pytest.approx(flagged[own].mean(), abs=0.01)
+    assert decided["precision"] == pytest.approx(own[flagged].mean(), abs=0.01)
+    assert (
+        decided["precision_interval"][0] < decided["precision"] < decided["precision_interval"][1]
+    )
+    best = result["optimal"]["empirical"]
+    assert best["by_labels"]["recall"] == pytest.approx(best["by_posteriors"]["recall"], abs=0.01)
+    assert best["by_labels"]["precision"] == pytest.approx(
+        best["by_posteriors"]["precision"], abs=0.01
+    )
+
+
+def test_only_uniqueness_fails_of_the_claims_on_divergences():
+    failed = [
+        claim["claim"] for claim in check_claims([0.0, 0.5, 2.0], step=0.05) if not claim["holds"]
+    ]
+    assert failed == ["the shape is unique (for other divergences and scales as well)"]
+
+
+def test_inflections_are_where_calculus_puts_them():
+    bends = inflections(0.02)
+    assert bends["Hellinger squared"] == pytest.approx([1.0], abs=0.02)  # 1 - exp(-μ²/2)
+    assert bends["total variation"] == bends["KL"] == []
