@@ -178,6 +178,22 @@ def test_sparse_regression_changes_priors_as_its_equation_says() -> None:
     np.testing.assert_allclose((rounds[1].scale / rounds[0].scale) ** 2, tau, rtol=1e-3, atol=1e-6)
 
 
+def test_whitened_features_lead_to_the_same_optimum() -> None:
+    X, codes = blobs(400, 5, 3, apart=0.7)
+    X[:, 4] = X[:, 3] + 0.05 * X[:, 4]  # nearly the same feature twice
+    plain = recipe("linear").fit(task(X, codes)).log_posteriors(X)
+    whitened = replace(recipe("linear"), whitened=True).fit(task(X, codes)).log_posteriors(X)
+    np.testing.assert_allclose(np.exp(whitened), np.exp(plain), atol=5e-3)
+
+
+def test_a_feature_of_two_values_has_no_steps() -> None:
+    X = np.random.default_rng(0).normal(size=(200, 3)).astype(np.float32)
+    X[:, 1] = X[:, 1] > 0
+    member: Any = fitted("additive", X, (X[:, 0] > 0).astype(int))
+    assert member.features.stepped.tolist() == [0, 2]
+    assert len(member.mean) == 3 + 2 * len(softmax.STEPS)
+
+
 def test_naive_bayes_of_many_rows_is_that_of_scikit_learn_and_numbers_of_any_size_are_no_counts() -> (
     None
 ):

@@ -20,15 +20,15 @@ MEMBERS: dict[str, tuple[str, dict[str, Any]]] = {
     # for noisy labels of wide rows
     "linear-smooth": ("softmax.Softmax", {"per_feature": True}),
     # of many features few matter
-    "linear-sparse": ("softmax.Softmax", {"penalty": 1.0, "sparse": True}),
+    "linear-sparse": ("softmax.Softmax", {"penalty": 1.0, "sparse": True, "whitened": True}),
     # classes along one direction of the features
     "linear-axis": ("softmax.Softmax", {"penalty": 1.0, "rank": 1}),
     # along as few as they need
     "linear-trace": ("softmax.Softmax", {"penalty": 3.0, "rank": 10**6}),
     # for skewed features
-    "ranked": ("softmax.Additive", {"steps": False}),
+    "ranked": ("softmax.Additive", {"steps": False, "whitened": False}),
     "additive": ("softmax.Additive", {}),
-    "additive-sparse": ("softmax.Additive", {"penalty": 1.0, "sparse": True}),
+    "additive-sparse": ("softmax.Additive", {"penalty": 1.0, "sparse": True, "whitened": True}),
     "quadratic": ("softmax.Softmax", {"penalty": 1.0, "quadratic": True, "sparse": True}),
     # for few rows per product
     "quadratic-smooth": ("softmax.Softmax", {"penalty": 10.0, "quadratic": True}),
