@@ -11,7 +11,17 @@ PACKAGE = Path(__file__).parents[1] / "src" / "collidescope"
 
 #: From the top down; rooms of one floor may use each other.
 FLOORS = [
-    ["_checks", "_environment", "_progress", "_rows", "_scaling", "_store", "_text", "_threads"],
+    [
+        "_checks",
+        "_environment",
+        "_progress",
+        "_rows",
+        "_saving",
+        "_scaling",
+        "_store",
+        "_text",
+        "_threads",
+    ],
     ["matrix", "equations", "scale"],
     ["onestep", "counting", "limit", "training"],
     ["folds", "learners", "pairwise", "crossfit", "estimators"],

@@ -1,6 +1,7 @@
 """The members of the pool: what each learns, what each writes, and how they are weighed."""
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,9 @@ from collidescope.learners import (
     members_for,
     recipe,
     softmax,
+    trees,
 )
-from collidescope.learners.base import Foreign, Member, Task
+from collidescope.learners.base import Fitted, Foreign, Task
 from collidescope.learners.pool import _prior_weights, pool, pool_weights
 
 TABLES = [name for name in MEMBERS if name != "convolution"]
@@ -44,11 +46,11 @@ def task(X: np.ndarray, codes: np.ndarray, **options: Any) -> Task:
     return Task(X, codes, int(codes.max()) + 1, **{"training": QUICK_TRAINING, **options})
 
 
-def fitted(name: str, *args: Any, **options: Any) -> Member:
+def fitted(name: str, *args: Any, **options: Any) -> Fitted:
     return recipe(name).fit(task(*args, **options))
 
 
-def log_loss(member: Member, X: np.ndarray, codes: np.ndarray) -> float:
+def log_loss(member: Fitted, X: np.ndarray, codes: np.ndarray) -> float:
     return float(-member.log_posteriors(X)[np.arange(len(codes)), codes].mean())
 
 
@@ -144,22 +146,29 @@ def test_softmax_regression_reaches_the_optimum_of_its_objective_and_with_produc
     assert held_out("quadratic", X, codes, 200) < 0.25
 
 
-def test_sparse_regression_leaves_out_what_says_nothing_and_changes_priors_as_its_equation_says(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def three_of_sixty() -> tuple[np.ndarray, np.ndarray]:
+    """Rows of sixty features, of which three matter."""
     generator = np.random.default_rng(0)
     X = generator.normal(size=(700, 60)).astype(np.float32)
-    codes = (X[:, :3].sum(axis=1) + generator.logistic(size=700) > 0).astype(int)
+    return X, (X[:, :3].sum(axis=1) + generator.logistic(size=700) > 0).astype(int)
+
+
+def test_sparse_regression_leaves_out_what_says_nothing() -> None:
+    X, codes = three_of_sixty()
     loss = held_out("linear-sparse", X, codes, 200)
     assert loss < 0.8 * held_out("linear", X, codes, 200)
     assert loss < 1.1 * held_out("linear", X[:, :3], codes, 200)
     last: Any = fitted("linear-sparse", X, codes)
     assert (last.scale[:3] > 0).all()
     assert (last.scale == 0).mean() > 0.7
-    rounds = []
+
+
+def test_sparse_regression_changes_priors_as_its_equation_says() -> None:
+    X, codes = three_of_sixty()
+    rounds: list[Any] = []
     for number in (1, 2):
-        monkeypatch.setattr(softmax, "ROUNDS", number)
-        rounds.append(fitted("linear-sparse", X, codes))
+        shorter = replace(recipe("linear-sparse"), rounds=number)
+        rounds.append(shorter.fit(task(X, codes)))
     p = np.exp(rounds[0].log_posteriors(X))
     z = (X - rounds[0].mean) * rounds[0].scale
     s2 = [
@@ -167,6 +176,22 @@ def test_sparse_regression_leaves_out_what_says_nothing_and_changes_priors_as_it
     ]
     tau = (rounds[0].weight ** 2).sum(axis=1) / (1 + np.sum(1 - np.array(s2), axis=1))
     np.testing.assert_allclose((rounds[1].scale / rounds[0].scale) ** 2, tau, rtol=1e-3, atol=1e-6)
+
+
+def test_whitened_features_lead_to_the_same_optimum() -> None:
+    X, codes = blobs(400, 5, 3, apart=0.7)
+    X[:, 4] = X[:, 3] + 0.05 * X[:, 4]  # nearly the same feature twice
+    plain = recipe("linear").fit(task(X, codes)).log_posteriors(X)
+    whitened = replace(recipe("linear"), whitened=True).fit(task(X, codes)).log_posteriors(X)
+    np.testing.assert_allclose(np.exp(whitened), np.exp(plain), atol=5e-3)
+
+
+def test_a_feature_of_two_values_has_no_steps() -> None:
+    X = np.random.default_rng(0).normal(size=(200, 3)).astype(np.float32)
+    X[:, 1] = X[:, 1] > 0
+    member: Any = fitted("additive", X, (X[:, 0] > 0).astype(int))
+    assert member.features.stepped.tolist() == [0, 2]
+    assert len(member.mean) == 3 + 2 * len(softmax.STEPS)
 
 
 def test_naive_bayes_of_many_rows_is_that_of_scikit_learn_and_numbers_of_any_size_are_no_counts() -> (
@@ -258,23 +283,20 @@ def test_strengths_of_gaussian_classes_have_the_highest_marginal_likelihood(
     m, n = np.concatenate(classes).mean(axis=0), np.array([9.0, 14.0])
     blocks = [[rows.reshape(-1, B, p)[:, b] for b in range(B)] for rows in classes]
     A = np.array([[(x - x.mean(axis=0)).T @ (x - x.mean(axis=0)) for x in own] for own in blocks])
-    away = np.array([rows.mean(axis=0) - m for rows in classes]).reshape(2, B, p)
-    shifts = away[..., None] * away[..., None, :]
-    kappa, nu, scatter = gaussian._posterior(A, shifts, n, n.sum())
-    prior = (
-        scatter - A - (kappa * n / (kappa + n))[:, None, None, None] * shifts
-    )  # (ν - p - 1) Σ, of every class
-    np.testing.assert_allclose(prior[0], prior[1])
-    sigma, centre = prior[0] / (nu - p - 1), m.reshape(B, p)
+    means = np.array([rows.mean(axis=0) for rows in classes])
+    recipe_of = gaussian.Gaussian("gaussian")
+    moments = gaussian.ClassMoments(n, means, A, m, n.sum())
+    prior = gaussian.likeliest_prior(moments, recipe_of.strengths, recipe_of.degrees)
+    sigma, centre = prior.scatter / (prior.nu - p - 1), m.reshape(B, p)
     np.testing.assert_allclose(
         np.einsum("bii->bi", sigma), np.einsum("cbii->bi", A) / (n.sum() - 2) + 1e-4
     )
-    grid = [(k, p + 1 + more) for k in gaussian.STRENGTHS for more in gaussian.DEGREES]
+    grid = [(k, p + 1 + more) for k in recipe_of.strengths for more in recipe_of.degrees]
     every = [(own[b], centre[b], sigma[b]) for own in blocks for b in range(B)]
     best = [
         sum(sequential(x, at, k, v, (v - p - 1) * own) for x, at, own in every) for k, v in grid
     ]
-    assert grid[np.argmax(best)] == (kappa, nu)
+    assert grid[np.argmax(best)] == (prior.kappa, prior.nu)
 
 
 def test_pseudo_counts_of_naive_bayes_have_the_highest_marginal_likelihood() -> None:
@@ -295,7 +317,9 @@ def test_pseudo_counts_of_naive_bayes_have_the_highest_marginal_likelihood() -> 
 
         alpha = max(independent.ALPHAS, key=likelihood)
         expected = np.log((N + alpha * m[:, :, None]) / (60 + alpha))
-        np.testing.assert_allclose(independent._log_shares(N.astype(float)), expected, rtol=1e-5)
+        np.testing.assert_allclose(
+            independent.log_class_shares(N.astype(float)), expected, rtol=1e-5
+        )
 
 
 def test_features_are_standardised_by_weighted_moments_in_any_number_of_blocks() -> None:
@@ -303,7 +327,7 @@ def test_features_are_standardised_by_weighted_moments_in_any_number_of_blocks()
         np.random.default_rng(0).normal(3, 2, (90_000, 100)).astype(np.float32),
         1 + np.arange(90_000) % 7,
     )
-    mean, scale = recipe("linear")._moments(X, w)
+    mean, scale = softmax.weighted_moments(softmax.Inputs(100), X, w)
     np.testing.assert_allclose(mean, np.average(X, axis=0, weights=w), rtol=1e-4)
     np.testing.assert_allclose(
         scale, np.average((X - mean) ** 2, axis=0, weights=w) ** -0.5, rtol=1e-4
@@ -330,9 +354,10 @@ def test_kernel_leave_one_out_scores_are_those_of_refits_without_the_row() -> No
     generator = np.random.default_rng(0)
     X = generator.normal(size=(25, 2)).astype(np.float32)
     Y = np.eye(2, dtype=np.float32)[generator.integers(0, 2, 25)] - 0.5
-    _, coefficients, scores = kernel._ridge(X, Y, np.ones(25, dtype=np.float32), 0.5, 25)
+    best = kernel.ridge(X, Y, np.ones(25, dtype=np.float32), 0.5, 25)
+    coefficients, scores = best.coefficients, best.scores
     # The penalty that was chosen is the one whose ridge fit on all rows gives these coefficients.
-    K = kernel._kernel(X, X, 0.5).astype(np.float64)
+    K = kernel.kernel(X, X, 0.5).astype(np.float64)
     errors = [
         np.abs(K @ (np.linalg.solve(K + p * np.eye(25), Y) - coefficients)).max()
         for p in kernel.PENALTIES
@@ -343,7 +368,7 @@ def test_kernel_leave_one_out_scores_are_those_of_refits_without_the_row() -> No
         alpha = np.linalg.solve(K[np.ix_(rest, rest)] + penalty * np.eye(24), Y[rest])
         np.testing.assert_allclose(scores[i], K[i, rest] @ alpha, atol=2e-3)
     even, uneven = (
-        kernel._ridge(X, Y, np.float32(4) + w, 0.5, 25)[1]
+        kernel.ridge(X, Y, np.float32(4) + w, 0.5, 25).coefficients
         for w in np.outer([0, 1e-4], X[:, 0]).astype("f4")
     )
     np.testing.assert_allclose(
@@ -361,9 +386,7 @@ def test_neighbours_choose_the_scale_on_which_classes_separate() -> None:
     assert log_loss(seeing, X[300:], codes[300:]) < 0.7 * log_loss(blind, X[300:], codes[300:])
 
 
-def test_boosted_trees_score_as_lightgbm_does_and_forests_as_their_leaves_say(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_boosted_trees_score_as_lightgbm_does(monkeypatch: pytest.MonkeyPatch) -> None:
     import lightgbm
 
     kept, train = [], lightgbm.train
@@ -375,8 +398,12 @@ def test_boosted_trees_score_as_lightgbm_does_and_forests_as_their_leaves_say(
     np.testing.assert_allclose(
         ours, reference / reference.sum(axis=1, keepdims=True), atol=2e-3
     )  # half precision
-    member = fitted("forest", X, codes)
-    leaves, dense = member.leaves(X[:20]), member._shares.toarray() / 255
+
+
+def test_forests_score_as_their_leaves_say() -> None:
+    X, codes = blobs(300, 4, 3, apart=0.8)
+    member: Any = fitted("forest", X, codes)
+    leaves, dense = member.trees.leaves(X[:20]), member.shares.toarray() / 255
     slow = np.stack([dense[row].sum(axis=0) + member.priors for row in leaves])
     np.testing.assert_allclose(
         np.exp(member.log_posteriors(X[:20])), slow / slow.sum(axis=1, keepdims=True), atol=1e-6
@@ -398,13 +425,13 @@ HOSTILE = {
     "forest": {
         "share_class": None,
         "priors": np.zeros(2, np.float32),
-        "sizes": np.zeros(3, np.uint16),
+        "trees.sizes": np.zeros(3, np.uint16),
     },
     "trees": {
-        "feature": None,
-        "right": None,
+        "trees.feature": None,
+        "trees.right": None,
         "values": np.zeros(1, np.float32),
-        "inner": np.zeros(1, np.uint8),
+        "trees.inner": np.zeros(1, np.uint8),
     },
     "network": {
         "history": "none",
@@ -413,12 +440,13 @@ HOSTILE = {
     },
     "priors": {"log_priors": np.array([np.nan, 0.0])},
     "additive": {
-        "quantiles": np.array([[1] * 3, [0] * 3], np.float32),
+        "features.quantiles": np.array([[1] * 3, [0] * 3], np.float32),
+        "features": {"type": "Inputs", "n_features": 3},
         "weight": np.zeros((3, 2), np.float32),
     },
     "gaussian": {
         "degrees": np.zeros(2),
-        "factor": np.zeros((2, 3, 1, 1)),
+        "factor": np.zeros((2, 2, 1, 1)),
         "mean": np.full((2, 3), np.inf),
     },
     "histograms": {"edges": np.zeros((3, 3), np.float32), "logs": np.zeros((3, 12, 3), np.float32)},
@@ -427,38 +455,68 @@ HOSTILE = {
 }
 
 
+def edited(tree: dict[str, Any], place: str, value: Any) -> dict[str, Any]:
+    """``tree`` with another value at a dotted place; without that entry where it is ABSENT."""
+    first, _, rest = place.partition(".")
+    if rest:
+        return {**tree, first: edited(tree[first], rest, value)}
+    changed = {**tree, first: value}
+    if value is ABSENT:
+        del changed[first]
+    return changed
+
+
+ABSENT = object()
+
+
+def at(tree: dict[str, Any], place: str) -> Any:
+    for key in place.split("."):
+        tree = tree[key]
+    return tree
+
+
 @pytest.mark.parametrize("name", HOSTILE)
 def test_what_does_not_fit_is_refused(name: str) -> None:
     tree = fitted(name, *blobs(60, 3, 2)).export()
-    for key in [key for key, value in tree.items() if getattr(value, "dtype", None) == np.float16]:
-        with pytest.raises(ValueError, match="finite"):
-            recipe(name).restore({**tree, key: np.full_like(tree[key], np.inf)}, (3,), 2)
     for entry, bad in HOSTILE[name].items():
         if bad is None:  # indices far outside, of the right dtype and shape
-            bad = np.full_like(tree[entry], np.iinfo(tree[entry].dtype).max)
-        for spoiled in (
-            {**tree, entry: bad},
-            {key: value for key, value in tree.items() if key != entry},
-        ):
-            with pytest.raises((ValueError, KeyError, TypeError)):
-                recipe(name).restore(spoiled, (3,), 2)
+            own = at(tree, entry)
+            bad = np.full_like(own, np.iinfo(own.dtype).max)
+        for value in (bad, ABSENT):
+            with pytest.raises(ValueError, match=r"."):
+                recipe(name).restore(edited(tree, entry, value), (3,), 2)
 
 
-def test_trees_that_point_backwards_or_too_deep_are_refused() -> None:
+@pytest.mark.parametrize("name", ["neighbours", "trees", "network"])
+def test_half_precision_that_is_infinite_is_refused(name: str) -> None:
+    tree = fitted(name, *blobs(60, 3, 2)).export()
+    halves = [key for key, value in tree.items() if getattr(value, "dtype", None) == np.float16]
+    assert halves
+    for key in halves:
+        with pytest.raises(ValueError, match="finite"):
+            recipe(name).restore(edited(tree, key, np.full_like(tree[key], np.inf)), (3,), 2)
+
+
+def test_a_field_that_no_member_has_is_refused() -> None:
+    tree = fitted("linear", *blobs(60, 3, 2)).export()
+    with pytest.raises(ValueError, match="another"):
+        recipe("linear").restore({**tree, "another": 1}, (3,), 2)
+
+
+@pytest.mark.parametrize(("right", "message"), [(True, "deeper"), (False, "outside")])
+def test_a_tree_whose_pointers_do_not_close_is_refused(right: bool, message: str) -> None:
     chain = 100  # left children all the way down
-    tree = {
-        "feature": np.zeros(1, np.uint16),
-        "threshold": np.zeros(1, np.float32),
-        "cut": np.zeros(chain, np.uint16),
-    }
-    tree |= {
-        "sizes": np.array([2 * chain + 1], np.uint16),
-        "values": np.zeros(chain + 1, np.float16),
-    }
-    tree |= {"inner": np.packbits(np.arange(2 * chain + 1) < chain)}
-    for right, message in ((2 * np.arange(chain, 0, -1), "deeper"), (np.zeros(chain), "outside")):
-        with pytest.raises(ValueError, match=message):
-            recipe("trees").restore(tree | {"right": right.astype(np.uint16)}, (1,), 2)
+    steps = 2 * np.arange(chain, 0, -1) if right else np.zeros(chain)
+    with pytest.raises(ValueError, match=message):
+        trees.Trees(
+            feature=np.zeros(1, np.uint16),
+            threshold=np.zeros(1, np.float32),
+            cut=np.zeros(chain, np.uint16),
+            right=steps.astype(np.uint16),
+            sizes=np.array([2 * chain + 1], np.uint16),
+            inner=np.packbits(np.arange(2 * chain + 1) < chain),
+            n_features=1,
+        )
 
 
 def test_a_classifier_of_scikit_learn_is_a_member_that_cannot_be_saved() -> None:

@@ -1,10 +1,12 @@
-"""What a member of the pool is: a way to learn posteriors p(class | x) from labelled rows; and what members share.
+"""What a member of the pool is: a way to learn posteriors p(class | x) from labelled rows.
 
-A member is built for one fold, fitted once on its training rows, and then gives log posteriors of any row. What it
-learned is a tree of arrays and JSON values, which a file can hold and which is read again without running code.
+A :class:`Member` is a recipe: a frozen dataclass of settings. Its ``fit(task)`` returns a
+:class:`Fitted`: a frozen dataclass of arrays and numbers with ``log_posteriors(X)``, which
+:mod:`collidescope._saving` writes to a file and reads again without running code.
 
-Shapes: n rows, d features, K classes. Members for tables get standardised float32 rows of shape (n, d); a member for
-images (``images = True``) gets rows of shape (n, channels, height, width). Nothing here needs torch.
+Shapes: n rows, d features, K classes. Members for tables get standardised float32 rows of shape
+(n, d); a member for images (``images = True``) gets rows of shape (n, channels, height, width).
+Nothing here needs torch.
 """
 
 from __future__ import annotations
@@ -12,37 +14,29 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from inspect import signature
 from pathlib import Path
-from typing import Any, Self, get_type_hints
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import clone
 
 from collidescope._checks import FloatArray as FloatArray
-from collidescope._checks import IntArray, check_between
+from collidescope._checks import IntArray
+from collidescope._saving import LARGEST_NUMBER as LARGEST_NUMBER
+from collidescope._saving import NOT_SAVED, TYPE, check_array, from_tree, to_tree
 from collidescope._scaling import blocks
 from collidescope._store import Tree as Tree
 from collidescope._threads import one_thread
 
 Float32 = npt.NDArray[np.float32]
 
-LOG_FLOOR = (
-    -20.0
-)  #: log posteriors are not lower: float32 rounding is all that lies below, and pools must add them
-LARGEST_INPUT = (
-    8.0  #: scales, where products or squares of inputs are taken: one outlier would rule the fit
-)
-LARGEST_NUMBER = (
-    1e9  #: learned numbers are far below; larger ones from a file would overflow float32 soon
-)
-#: Rows that tell the standard deviations of features; factors that differ by less are the same; and the largest.
-SCALE_ROWS, SAME_SCALE, LARGEST_SCALE = 20_000, 0.1, 1e4
-PRIOR_SHARE = (
-    1e-3  #: rows' worth of the priors in every posterior of a classifier: no logarithm of zero
-)
+#: Log posteriors are not lower: below lies float32 rounding, and pools must add them.
+LOG_FLOOR = -20.0
+#: Scales, where products or squares of inputs are taken: one outlier would rule the fit.
+LARGEST_INPUT = 8.0
 BLOCK_NUMBERS = 8_000_000  #: numbers in a block of intermediate results (32 MB in float32)
 
 
@@ -50,18 +44,20 @@ BLOCK_NUMBERS = 8_000_000  #: numbers in a block of intermediate results (32 MB 
 class Task:
     """What a member is asked to learn, and how it may go about it."""
 
-    X: Any  #: (n, d) float32, standardised: median 0, interquartile range that of a standard normal
+    #: (n, d) float32, standardised: median 0, interquartile range that of a standard normal
+    X: Any
     codes: IntArray  #: n class numbers 0 … K-1; every class occurs
     n_classes: int
     sample_weight: FloatArray | None = None  #: n weights with mean 1
-    groups: IntArray | None = (
-        None  #: n group numbers; rows of one stay on one side of a member's splits
-    )
-    #: Scales before standardising, in units of their median: ``X * spread`` has a common unit, as distances may prefer.
+    #: n group numbers; rows of one stay on one side of a member's splits
+    groups: IntArray | None = None
+    #: Scales before standardising, in units of their median: ``X * spread`` has a common unit, as
+    #: distances may prefer.
     spread: FloatArray | None = None
     seed: int = 0
-    #: Of networks: torch's device, settings (:class:`collidescope.training.config.TrainingConfig`), who is told of
-    #: every epoch's ``{"name", "epoch", "max_epochs", "val_loss"}``, and where epochs are saved and resumed from.
+    #: Of networks: torch's device, settings (:class:`collidescope.training.config.TrainingConfig`),
+    #: who is told of every epoch's ``{"name", "epoch", "max_epochs", "val_loss"}``, and where
+    #: epochs are saved and resumed from.
     device: str = "cpu"
     training: Mapping[str, Any] | None = None
     report: Callable[[dict[str, Any]], None] | None = None
@@ -69,127 +65,173 @@ class Task:
 
     @property
     def weights(self) -> FloatArray:
-        return (
-            np.ones(len(self.codes))
-            if self.sample_weight is None
-            else np.asarray(self.sample_weight, np.float64)
-        )
+        if self.sample_weight is None:
+            return np.ones(len(self.codes))
+        return np.asarray(self.sample_weight, np.float64)
 
     @property
     def priors(self) -> FloatArray:
-        """Weighted shares of the classes, with half a row added to each so that every logarithm exists."""
+        """Weighted shares of the classes; half a row is added to each, so that logarithms exist."""
         shares = np.bincount(self.codes, self.weights, minlength=self.n_classes) + 0.5
         return np.asarray(shares / shares.sum(), dtype=np.float64)
 
     def sample(
         self, rows: int, numbers: int | None = None, generator: np.random.Generator | None = None
     ) -> tuple[Float32, IntArray, FloatArray]:
-        """(X, codes, weights) of at most so many rows with a weight, and numbers in them, in order."""
+        """(X, codes, weights) of at most so many rows with a weight, and numbers in them."""
+        most = rows
+        if numbers is not None:
+            most = min(rows, max(numbers // self.X.shape[1], 1))
+        if generator is None:
+            generator = np.random.default_rng(self.seed)
         w = self.weights
-        most = rows if numbers is None else min(rows, max(numbers // self.X.shape[1], 1))
-        chosen = some(np.flatnonzero(w > 0), most, generator or np.random.default_rng(self.seed))
+        chosen = some(np.flatnonzero(w > 0), most, generator)
         return np.asarray(self.X[chosen], dtype=np.float32), self.codes[chosen], w[chosen]
 
-    def scales(self) -> list[Float32]:
-        """Factors of the features among which distances are chosen: as given, deviation 1, and as in the data."""
-        sd = np.asarray(self.X[:SCALE_ROWS], dtype=np.float64).std(axis=0)
+    def scales(self, most_rows: int = 20_000, largest: float = 1e4) -> list[Float32]:
+        """Factors of the features, of which one is chosen: 1, for deviation 1, as in the data."""
+        sd = np.asarray(self.X[:most_rows], dtype=np.float64).std(axis=0)
         found = [np.ones(len(sd)), np.where(sd > 0, 1 / np.maximum(sd, 1e-6), 0.0)]
         if self.spread is not None:
             found.append(np.asarray(self.spread, dtype=np.float64))
         kept: list[Float32] = []
         for factors in found:
-            varies = factors[(factors > 0) & (sd > 0)]
-            # factors that agree but for a common one give the same neighbours
-            same = any(
-                np.ptp(factors[sd > 0] / np.maximum(other[sd > 0], 1e-6)) < SAME_SCALE
-                for other in kept
-            )
-            if len(varies) and not same:
-                kept.append(
-                    np.clip(factors / np.median(varies), 0, LARGEST_SCALE).astype(np.float32)
-                )
+            varying = factors[(factors > 0) & (sd > 0)]
+            if len(varying) == 0 or any(_same_scale(factors, own, sd > 0) for own in kept):
+                continue
+            unit = np.clip(factors / np.median(varying), 0, largest)
+            kept.append(unit.astype(np.float32))
         return kept or [np.ones(len(sd), dtype=np.float32)]
 
     def inner_parts(self, n_parts: int, seed: int) -> IntArray:
-        """The part 0 … n_parts-1 in which each row is held out; -1 for rows that are always trained on.
+        """The part 0 … n_parts-1 in which each row is held out; -1 for rows always trained on.
 
-        Parts are stratified by class and keep the rows of a group together. The only row of a class is trained on.
+        Parts are stratified by class and keep the rows of a group together. The only row of a
+        class is trained on.
         """
-        codes, part = self.codes, np.full(len(self.codes), -1)
         if self.groups is not None:
-            from sklearn.model_selection import StratifiedGroupKFold
-
-            if (n_groups := len(np.unique(self.groups))) > 1:
-                folds = StratifiedGroupKFold(
-                    min(n_parts, n_groups), shuffle=True, random_state=seed % 2**32
-                )
-                for number, (_, held_out) in enumerate(
-                    folds.split(codes, np.zeros(len(codes)), self.groups)
-                ):
-                    part[held_out] = number
-            return part
-        dealt = np.flatnonzero(np.bincount(codes, minlength=self.n_classes)[codes] > 1)
-        # Shuffled, then sorted by class: dealing the rows out in turn gives each part its share of every class.
+            return self._grouped_parts(self.groups, n_parts, seed)
+        part = np.full(len(self.codes), -1)
+        rows_of_class = np.bincount(self.codes, minlength=self.n_classes)[self.codes]
+        dealt = np.flatnonzero(rows_of_class > 1)
+        # Shuffled, then sorted by class: dealing the rows out in turn gives each part its share of
+        # every class.
         order = np.random.default_rng(seed).permutation(dealt)
-        order = order[np.argsort(codes[order], kind="stable")]
+        order = order[np.argsort(self.codes[order], kind="stable")]
         part[order] = np.arange(len(order)) % max(2, min(n_parts, len(order) // 2))
         return part
+
+    def _grouped_parts(self, groups: IntArray, n_parts: int, seed: int) -> IntArray:
+        from sklearn.model_selection import StratifiedGroupKFold
+
+        part = np.full(len(self.codes), -1)
+        n_groups = len(np.unique(groups))
+        if n_groups < 2:
+            return part
+        n_parts = min(n_parts, n_groups)
+        folds = StratifiedGroupKFold(n_parts, shuffle=True, random_state=seed % 2**32)
+        splits = folds.split(self.codes, np.zeros(len(self.codes)), groups)
+        for number, (_, held_out) in enumerate(splits):
+            part[held_out] = number
+        return part
+
+
+def _same_scale(factors: FloatArray, other: Float32, varies: npt.NDArray[np.bool_]) -> bool:
+    """Whether they agree but for a common factor: then they give the same neighbours."""
+    ratio = factors[varies] / np.maximum(other[varies], 1e-6)
+    return bool(np.ptp(ratio) < 0.1)
 
 
 def some(rows: IntArray, most: int, generator: np.random.Generator) -> IntArray:
     """At most so many of the rows, in order."""
-    return rows if len(rows) <= most else np.sort(generator.choice(rows, most, replace=False))
+    if len(rows) <= most:
+        return rows
+    return np.sort(generator.choice(rows, most, replace=False))
 
 
-class Member(ABC):
-    """A way to learn posteriors, registered by name in :mod:`collidescope.learners`; ``settings`` replace its defaults.
+@dataclass(frozen=True)
+class Fitted(ABC):
+    """What a member has learned. A file holds its fields: see :mod:`collidescope._saving`.
 
-    Unfitted it is a recipe, copied for every fold.
+    ``d`` and ``K`` are the numbers of features and classes in the shapes of its arrays.
     """
 
-    images: bool = False  #: whether rows are images
-    simple: bool = False  #: so few parameters that it may be best with few rows, if not with many
-    most_features: float = np.inf  #: features beyond which it does not take part by itself
+    name: str  #: of the member
 
-    def __init__(self, name: str, **settings: Any) -> None:
-        self.name = name
-        vars(self).update(settings)
-
-    def takes_part(self, n: int, d: int, k: int) -> bool:
-        """Whether ``members="auto"`` uses this member for a fold of n training rows, d features and k classes."""
-        return d <= self.most_features
-
-    @abstractmethod
-    def fit(self, task: Task) -> Self:
-        """Learn from the rows of ``task``. Ctrl-C raises KeyboardInterrupt."""
+    images: ClassVar[bool] = False  #: whether rows are images
 
     @abstractmethod
     def log_posteriors(self, X: Any) -> FloatArray:
         """Logarithms of the posteriors, (n, K), at the priors of the training rows; finite."""
 
-    @abstractmethod
+    @classmethod
+    def saved_class(cls, tree: Mapping[str, Any]) -> type[Fitted]:
+        """The class of the fitted member that a tree describes, by the name of the member."""
+        from collidescope.learners import fitted_class
+
+        return fitted_class(tree.get("name"))
+
     def export(self) -> Tree:
-        """What was learned, enough for :meth:`restore`."""
+        """What was learned, enough for :meth:`Member.restore`."""
+        tree: Tree = to_tree(self)
+        del tree[TYPE]
+        return tree
+
+
+@dataclass(frozen=True)
+class Member(ABC):
+    """A way to learn posteriors: settings, registered by name in :mod:`collidescope.learners`."""
+
+    name: str
+    #: beyond, it does not take part by itself
+    most_features: float = field(default=math.inf, kw_only=True)
+
+    images: ClassVar[bool] = False  #: whether rows are images
+    #: so few parameters that it may be best with few rows, if not with many
+    simple: ClassVar[bool] = False
+    learned: ClassVar[type[Fitted]]  #: what :meth:`fit` returns
+
+    def takes_part(self, n: int, d: int, k: int) -> bool:
+        """Whether ``members="auto"`` trains this member on n rows of d features and k classes."""
+        return d <= self.most_features
 
     @abstractmethod
-    def restore(self, tree: Tree, shape: tuple[int, ...], n_classes: int) -> Self:
-        """Become the member that ``export`` described; raises ValueError, KeyError or TypeError on what does not fit.
+    def cost(self, n: int, d: int, k: int) -> float:
+        """About the processor seconds of a fit: counted from the sizes, the same everywhere."""
 
-        The tree may come from a hostile file: shapes, dtypes, indices and finiteness are checked against the ``shape``
-        of rows and ``n_classes`` before anything is computed or allocated from them.
+    @abstractmethod
+    def fit(self, task: Task) -> Fitted:
+        """Learn from the rows of ``task``. Ctrl-C raises KeyboardInterrupt."""
+
+    def restore(self, tree: Tree, shape: tuple[int, ...], n_classes: int) -> Fitted:
+        """The inverse of :meth:`Fitted.export`; raises ValueError on what does not fit.
+
+        The tree may come from a hostile file. It is compared with the ``shape`` of rows and
+        ``n_classes`` before anything is computed or allocated from it.
         """
+        fields = dict(tree) | {TYPE: self.learned.__name__}
+        sizes = {"d": math.prod(shape), "K": n_classes}
+        return from_tree(self.learned, fields, sizes, self.unsaved_values(shape))
+
+    def unsaved_values(self, shape: tuple[int, ...]) -> dict[str, Any]:
+        """Values of the unsaved fields of what was learned."""
+        return {}
 
 
 class ArrayMember(Member):
-    """A member that is a few arrays and numbers: it says how to learn them, and how to score rows with them.
+    """A member that learns a few arrays and numbers, with one thread."""
 
-    A file holds the attributes that are declared as ``Annotated[array type, "u1|u2 n d"]``, with dtypes and sizes (d
-    features, K classes, other letters for any size that is alike), or as ``Annotated[float, least, largest]``.
-    """
+    def fit(self, task: Task) -> Fitted:
+        with one_thread():
+            return self.learn(task)
 
     @abstractmethod
-    def learn(self, task: Task) -> None:
-        """Set the attributes."""
+    def learn(self, task: Task) -> FittedArrays:
+        """:meth:`fit`, with one thread."""
+
+
+class FittedArrays(Fitted):
+    """A few arrays and numbers, with which blocks of rows are scored."""
 
     @abstractmethod
     def score(self, x: Float32) -> FloatArray:
@@ -200,89 +242,70 @@ class ArrayMember(Member):
     def row_numbers(self) -> int:
         """Numbers that :meth:`score` handles at once for every row."""
 
-    def check(self, n_features: int, n_classes: int) -> None:
-        """Refuse what arrays of the right dtypes and shapes can still get wrong."""
-
-    def known_sizes(self, n_features: int, n_classes: int) -> dict[str, int]:
-        return {"d": n_features, "K": n_classes}
-
-    def fit(self, task: Task) -> Self:
-        with one_thread():
-            self.learn(task)
-        return self
-
     def log_posteriors(self, X: Any) -> FloatArray:
         with one_thread():
             return by_blocks(self.score, X, self.row_numbers)
 
-    def stored(self) -> dict[str, tuple[Any, ...]]:
-        hints = get_type_hints(type(self), include_extras=True).items()
-        return {name: hint.__metadata__ for name, hint in hints if hasattr(hint, "__metadata__")}
+
+@dataclass(frozen=True)
+class FittedForeign(Fitted):
+    """A fitted classifier of scikit-learn."""
+
+    fitted: Any = field(metadata=NOT_SAVED)
+    priors: FloatArray = field(metadata=NOT_SAVED)
+
+    def log_posteriors(self, X: Any) -> FloatArray:
+        p = np.zeros((len(X), len(self.priors)))
+        known = np.asarray(self.fitted.classes_, dtype=np.intp)
+        p[:, known] = self.fitted.predict_proba(np.asarray(X))
+        if not np.isfinite(p).all():
+            hint = "leave it out of members"
+            raise ValueError(f"member {self.name!r} gives posteriors that are not finite: {hint}")
+        share = 1e-3  # rows' worth of the priors in every posterior: no logarithm of zero
+        p = (p + share * self.priors) / (p.sum(axis=1, keepdims=True) + share)
+        return np.asarray(np.maximum(np.log(p), LOG_FLOOR))
 
     def export(self) -> Tree:
-        return {name: getattr(self, name) for name in self.stored()}
-
-    def restore(self, tree: Tree, shape: tuple[int, ...], n_classes: int) -> Self:
-        d = math.prod(shape)
-        sizes = self.known_sizes(d, n_classes)
-        for name, (form, *limits) in self.stored().items():
-            if limits:
-                setattr(
-                    self,
-                    name,
-                    type(form)(check_between(tree[name], form, limits[0], name, closed=True)),
-                )
-                continue
-            dtypes, *letters = form.split()
-            wanted = tuple(
-                sizes.get(letter) if letter.isalpha() else int(letter) for letter in letters
-            )
-            setattr(self, name, checked(tree, name, dtypes.split("|"), wanted))
-            sizes |= dict(zip(letters, tree[name].shape, strict=True))
-        self.check(d, n_classes)
-        return self
+        kind = type(self.fitted).__name__
+        said = f"member {self.name!r} is a {kind}, which cannot be saved without pickle:"
+        raise ValueError(f"{said} save the whole model with joblib.dump, or leave this member out")
 
 
+@dataclass(frozen=True)
 class Foreign(Member):
     """A clone of ``estimator``, a scikit-learn classifier that must have ``predict_proba``."""
 
     estimator: Any
 
-    def __init__(self, name: str, estimator: Any) -> None:
-        if not hasattr(estimator, "fit") or not hasattr(estimator, "predict_proba"):
-            said = f"member {name!r} must be a classifier with fit and predict_proba, got {type(estimator).__name__}"
-            raise ValueError(f"{said} (probability=True, or CalibratedClassifierCV around it?)")
-        super().__init__(name, estimator=estimator)
+    learned: ClassVar[type[Fitted]] = FittedForeign
 
-    def fit(self, task: Task) -> Self:
-        self.fitted = clone(self.estimator)
-        if self.fitted.get_params().get("random_state", 0) is None:
-            self.fitted.set_params(random_state=int(task.seed) % 2**31)
-        options = {} if task.sample_weight is None else {"sample_weight": task.sample_weight}
-        if options and "sample_weight" not in signature(self.fitted.fit).parameters:
-            said = f"member {self.name!r} ({type(self.fitted).__name__}) cannot use sample_weight:"
+    def __post_init__(self) -> None:
+        if not hasattr(self.estimator, "fit") or not hasattr(self.estimator, "predict_proba"):
+            said = f"member {self.name!r} must be a classifier with fit and predict_proba"
+            kind = type(self.estimator).__name__
+            hint = "(probability=True, or CalibratedClassifierCV around it?)"
+            raise ValueError(f"{said}, got {kind} {hint}")
+
+    def cost(self, n: int, d: int, k: int) -> float:
+        """Nothing is known of it: that of a few dozen passes over the rows."""
+        return 1e-8 * n * d * k
+
+    def fit(self, task: Task) -> FittedForeign:
+        estimator = clone(self.estimator)
+        if estimator.get_params().get("random_state", 0) is None:
+            estimator.set_params(random_state=int(task.seed) % 2**31)
+        X = np.asarray(task.X)
+        if task.sample_weight is None:
+            estimator.fit(X, task.codes)
+        elif "sample_weight" in signature(estimator.fit).parameters:
+            estimator.fit(X, task.codes, sample_weight=task.sample_weight)
+        else:
+            kind = type(estimator).__name__
+            said = f"member {self.name!r} ({kind}) cannot use sample_weight:"
             raise ValueError(f"{said} leave it out of members, or fit without weights")
-        self.fitted.fit(np.asarray(task.X), task.codes, **options)
-        self.priors = task.priors
-        return self
+        return FittedForeign(self.name, estimator, task.priors)
 
-    def log_posteriors(self, X: Any) -> FloatArray:
-        p = np.zeros((len(X), len(self.priors)))
-        p[:, np.asarray(self.fitted.classes_, dtype=np.intp)] = self.fitted.predict_proba(
-            np.asarray(X)
-        )
-        if not np.isfinite(p).all():
-            raise ValueError(
-                f"member {self.name!r} gives posteriors that are not finite: leave it out of members"
-            )
-        p = (p + PRIOR_SHARE * self.priors) / (p.sum(axis=1, keepdims=True) + PRIOR_SHARE)
-        return np.asarray(np.maximum(np.log(p), LOG_FLOOR))
-
-    def export(self) -> Tree:
-        said = f"member {self.name!r} is a {type(self.fitted).__name__}, which cannot be saved without pickle:"
-        raise ValueError(f"{said} save the whole model with joblib.dump, or leave this member out")
-
-    def restore(self, tree: Tree, shape: tuple[int, ...], n_classes: int) -> Self:
+    def restore(self, tree: Tree, shape: tuple[int, ...], n_classes: int) -> Fitted:
         raise ValueError("a file cannot hold a member made from another classifier")
 
 
@@ -296,7 +319,8 @@ def log_softmax(logits: npt.NDArray[Any]) -> FloatArray:
 
 def log_shares(counts: FloatArray) -> FloatArray:
     """Logarithms of the shares of every row's sum, at least :data:`LOG_FLOOR`."""
-    return np.asarray(np.maximum(np.log(counts / counts.sum(axis=1, keepdims=True)), LOG_FLOOR))
+    shares = counts / counts.sum(axis=1, keepdims=True)
+    return np.asarray(np.maximum(np.log(shares), LOG_FLOOR))
 
 
 def by_blocks(score: Callable[[Float32], FloatArray], X: Any, row_numbers: float) -> FloatArray:
@@ -308,21 +332,5 @@ def by_blocks(score: Callable[[Float32], FloatArray], X: Any, row_numbers: float
 def checked(
     tree: Tree, name: str, dtypes: Sequence[Any], shape: tuple[int | None, ...]
 ) -> npt.NDArray[Any]:
-    """The array ``name`` of an export, refused unless dtype, shape (None: any length) and numbers are as expected."""
-    array = tree[name]
-    if not isinstance(array, np.ndarray) or array.dtype not in [
-        np.dtype(dtype) for dtype in dtypes
-    ]:
-        raise ValueError(
-            f"{name} must be an array of dtype {' or '.join(np.dtype(t).name for t in dtypes)}"
-        )
-    if array.ndim != len(shape) or any(
-        want not in (None, got) for want, got in zip(shape, array.shape, strict=True)
-    ):
-        raise ValueError(f"{name} must have shape {shape}, got {array.shape}")
-    # nan is below nothing; half precision is widened, or the bound itself would become infinite there
-    if array.dtype.kind == "f" and not bool(
-        (np.abs(array, dtype=np.result_type(array, "f4")) <= LARGEST_NUMBER).all()
-    ):
-        raise ValueError(f"{name} must hold finite numbers of at most {LARGEST_NUMBER:g}")
-    return array
+    """The array ``name`` of a tree: see :func:`collidescope._saving.check_array`."""
+    return check_array(tree[name], name, dtypes, shape)

@@ -1,50 +1,41 @@
 """Gaussian classes, each with a covariance of its own, and all their parameters integrated out.
 
-Symbols: K classes; d features in B blocks of p that are independent within a class (one block of d, or d blocks of
-one: naive Bayes); of class c, n_c rows, their mean x̄_c and their scatter A_c around it; Σ the covariance within
-classes, m the mean of all rows. A priori ``Σ_c ~ IW(ν, (ν - p - 1) Σ)`` and ``μ_c ~ N(m, Σ_c / κ)`` in every block:
-classes have one covariance as far as ν is large, and one mean as far as κ is. The marginal likelihood of the rows
-chooses both, and the density of a new row in a class is a multivariate t (Murphy 2007, "Conjugate Bayesian analysis
-of the Gaussian distribution", section 9).
+Symbols: K classes; d features in B blocks of p that are independent within a class (one block of
+d, or d blocks of one: naive Bayes); of class c, n_c rows, their mean x̄_c and their scatter A_c
+around it; Σ the covariance within classes, m the mean of all rows. A priori
+``Σ_c ~ IW(ν, (ν - p - 1) Σ)`` and ``μ_c ~ N(m, Σ_c / κ)`` in every block: classes have one
+covariance as far as ν is large, and one mean as far as κ is. The marginal likelihood of the rows
+chooses both, and the density of a new row in a class is a multivariate t (Murphy 2007, "Conjugate
+Bayesian analysis of the Gaussian distribution", section 9).
 
-Where classes are such, this needs a fraction of the rows that softmax regression with products of features needs.
+Where classes are such, this needs a fraction of the rows that softmax regression with products of
+features needs.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
 
 import numpy as np
 from scipy.special import gammaln, multigammaln
 
+from collidescope._checks import IntArray
 from collidescope.learners.base import (
     LARGEST_INPUT,
     ArrayMember,
+    Fitted,
+    FittedArrays,
     Float32,
     FloatArray,
     Task,
     log_softmax,
 )
 
-DEGREES = tuple(
-    10.0**e for e in (0, 0.5, 1, 1.5, 2, 2.5, 3, 4)
-)  #: ν - p - 1: with less there is no mean of Σ_c
-STRENGTHS = (0.01, 0.1, 1.0, 10.0)  #: κ, in rows
-SMALLEST_VARIANCE = (
-    1e-4  #: within classes, of a feature that varies by 1: what never varied in a class still may
-)
-SMALLEST_SD = 1e-3  #: of a feature over all rows: nothing is divided by rounding noise
-MOST_ROWS = 30_000  #: rows that it learns from
-#: Numbers in all covariances, which every row is multiplied by; of independent features it takes as many logarithms.
-MOST_FACTORS, MOST_LOGARITHMS = 500_000, 50_000
 
-
-class Gaussian(ArrayMember):
-    """Gaussian classes."""
-
-    simple = True
-    most_features = 300
-    independent: bool = False  #: whether features are, within a class
+@dataclass(frozen=True)
+class FittedGaussian(FittedArrays):
+    """A multivariate t density for every class."""
 
     scale: Annotated[Float32, "f4 d"]
     mean: Annotated[FloatArray, "f8 K d"]
@@ -52,97 +43,208 @@ class Gaussian(ArrayMember):
     degrees: Annotated[FloatArray, "f8 K"]
     constant: Annotated[FloatArray, "f8 K"]
 
-    def known_sizes(self, n_features: int, n_classes: int) -> dict[str, int]:
-        blocks = n_features if self.independent else 1
-        return {"d": n_features, "K": n_classes, "B": blocks, "p": n_features // blocks}
-
-    def takes_part(self, n: int, d: int, k: int) -> bool:
-        few = k * d <= MOST_LOGARITHMS and d > 1 if self.independent else k * d * d <= MOST_FACTORS
-        return d <= self.most_features and few
-
-    def learn(self, task: Task) -> None:
-        _, K, B, p = self.known_sizes(task.X.shape[1], task.n_classes).values()
-        X, codes, w = task.sample(MOST_ROWS)
-        sd = X.clip(-LARGEST_INPUT, LARGEST_INPUT).std(axis=0, dtype=np.float64)
-        self.scale = (1 / np.maximum(sd, SMALLEST_SD)).astype(np.float32)
-        x, n = self._scaled(X), np.bincount(codes, w, minlength=K).astype(np.float64)[:, None]
-        rows = np.split(
-            np.argsort(codes, kind="stable"), np.cumsum(np.bincount(codes, minlength=K))[:-1]
-        )
-        # A class of which no row was drawn has n = 0: mean 0, and no weight in what follows.
-        own, m = np.stack([w[c] @ x[c] for c in rows]) / np.maximum(n, SMALLEST_SD), w @ x / w.sum()
-        # (B, p, n): A_c, (B, p, p), is then one product for all blocks.
-        deviations = (
-            ((x - own[codes]) * np.sqrt(w)[:, None]).reshape(len(x), B, p).transpose(1, 2, 0)
-        )
-        A = np.stack([deviations[..., c] @ deviations[..., c].transpose(0, 2, 1) for c in rows])
-        away = (own - m).reshape(K, B, p)
-        kappa, nu, scatter = _posterior(A, away[..., None] * away[..., None, :], n[:, 0], w.sum())
-        # Given the rows, κ and ν grow by n, and means are drawn to m. A new row has a t density with df = ν + n - p + 1
-        # degrees of freedom and the scale matrix scatter · (κ + n + 1) / ((κ + n) df).
-        self.mean, self.degrees = (n * own + kappa * m) / (n + kappa), n[:, 0] + nu - p + 1
-        strength = n[:, 0] + kappa
-        lower = np.linalg.cholesky(
-            scatter * ((strength + 1) / (strength * self.degrees))[:, None, None, None]
-        )
-        # F = L⁻ᵀ: ‖(x - μ)ᵀ F‖² is the squared Mahalanobis distance, Σ log L_ii half of log det.
-        self.factor = np.linalg.inv(lower).transpose(0, 1, 3, 2)
-        volume = np.log(np.einsum("cbii->cbi", lower)).sum(axis=(1, 2))
-        # t at its mean, without π^(-p/2), which all classes share.
-        at_mean = (
-            gammaln((self.degrees + p) / 2)
-            - gammaln(self.degrees / 2)
-            - 0.5 * p * np.log(self.degrees)
-        )
-        self.constant = np.log(task.priors) + B * at_mean - volume
-
-    def _scaled(self, x: Float32) -> FloatArray:
-        return np.asarray(np.clip(x, -LARGEST_INPUT, LARGEST_INPUT) * self.scale, dtype=np.float64)
+    def __post_init__(self) -> None:
+        _, B, p, _ = self.factor.shape
+        if B * p != len(self.scale):
+            raise ValueError(f"{B} blocks of {p} features do not make {len(self.scale)}")
+        if not (self.degrees > 0).all():
+            raise ValueError("degrees must be above 0")
 
     @property
     def row_numbers(self) -> int:
         return 4 * len(self.scale) + len(self.degrees)
 
     def score(self, x: Float32) -> FloatArray:
-        scaled, (K, B, p, _) = self._scaled(x), self.factor.shape
-        logs = np.empty((len(x), K))
-        for c, (df, constant) in enumerate(zip(self.degrees, self.constant, strict=True)):
-            blocks = (scaled - self.mean[c]).reshape(len(x), B, p).transpose(1, 0, 2)
-            squares = np.square(blocks @ self.factor[c]).sum(axis=2)
-            logs[:, c] = constant - 0.5 * (df + p) * np.log1p(squares / df).sum(axis=0)
-        return log_softmax(logs)
+        scaled = _scaled(x, self.scale)
+        logs = [self._log_joint(scaled, c) for c in range(len(self.degrees))]
+        return log_softmax(np.stack(logs, axis=1))
 
-    def check(self, n_features: int, n_classes: int) -> None:
-        if not (self.degrees > 0).all():
-            raise ValueError("degrees must be above 0")
+    def _log_joint(self, scaled: FloatArray, c: int) -> FloatArray:
+        """Log p(x, c), but for a constant that all classes share."""
+        _, B, p, _ = self.factor.shape
+        df = self.degrees[c]
+        deviations = _in_blocks(scaled - self.mean[c], B).transpose(1, 0, 2)
+        squares = np.square(deviations @ self.factor[c]).sum(axis=2)
+        logs = np.log1p(squares / df).sum(axis=0)
+        return np.asarray(self.constant[c] - 0.5 * (df + p) * logs)
 
 
-def _posterior(
-    A: FloatArray, shifts: FloatArray, n: FloatArray, total: float
-) -> tuple[float, float, FloatArray]:
-    """κ and ν of the highest marginal likelihood, and with them the posterior scatter of every class, (K, B, p, p).
+@dataclass(frozen=True)
+class Gaussian(ArrayMember):
+    """Gaussian classes."""
 
-    ``shifts`` are the outer products of x̄_c - m, ``n`` the rows of the classes and ``total`` of them all.
+    most_features: float = 300
+    independent: bool = False  #: whether features are, within a class
+    #: ν - p - 1 that are tried: with less there is no mean of Σ_c
+    degrees: tuple[float, ...] = tuple(10.0**e for e in (0, 0.5, 1, 1.5, 2, 2.5, 3, 4))
+    strengths: tuple[float, ...] = (0.01, 0.1, 1.0, 10.0)  #: κ that are tried, in rows
+    smallest_sd: float = 1e-3  #: of a feature over all rows: nothing is divided by rounding noise
+    most_rows: int = 30_000  #: rows that it learns from
+    most_factors: int = 500_000  #: numbers in all covariances, which every row is multiplied by
+    most_logarithms: int = 50_000  #: of a row with independent features
+
+    simple: ClassVar[bool] = True
+    learned: ClassVar[type[Fitted]] = FittedGaussian
+
+    def takes_part(self, n: int, d: int, k: int) -> bool:
+        if self.independent:
+            few = d > 1 and k * d <= self.most_logarithms
+        else:
+            few = k * d * d <= self.most_factors
+        return few and super().takes_part(n, d, k)
+
+    def cost(self, n: int, d: int, k: int) -> float:
+        rows = min(n, self.most_rows)
+        tried = len(self.degrees) * len(self.strengths)
+        if self.independent:
+            return 3e-8 * rows * d + 3e-7 * tried * k * d
+        return 1e-9 * rows * d * d + 4e-10 * tried * k * d**3 + 1e-5 * tried * k
+
+    def learn(self, task: Task) -> FittedGaussian:
+        """Normal-inverse-Wishart posterior of every class; a new row then has a t density."""
+        X, codes, w = task.sample(self.most_rows)
+        scale = self._scale(X)
+        B = 1
+        if self.independent:
+            B = X.shape[1]
+        classes = class_moments(_scaled(X, scale), codes, w, task.n_classes, B)
+        prior = likeliest_prior(classes, self.strengths, self.degrees)
+        return predictive_t(self.name, scale, classes, prior, task.priors)
+
+    def _scale(self, X: Float32) -> Float32:
+        sd = X.clip(-LARGEST_INPUT, LARGEST_INPUT).std(axis=0, dtype=np.float64)
+        return np.asarray(1 / np.maximum(sd, self.smallest_sd), dtype=np.float32)
+
+
+@dataclass(frozen=True)
+class ClassMoments:
+    """What the rows of every class say about its mean and covariance."""
+
+    n: FloatArray  #: (K,) weight of the rows of a class
+    mean: FloatArray  #: (K, d) x̄_c
+    scatter: FloatArray  #: (K, B, p, p) A_c
+    centre: FloatArray  #: (d,) m
+    total: float  #: weight of all rows
+
+    @property
+    def shifts(self) -> FloatArray:
+        """(K, B, p, p): the outer products of x̄_c - m."""
+        away = _in_blocks(self.mean - self.centre, self.scatter.shape[1])
+        return np.asarray(away[..., None] * away[..., None, :])
+
+
+def class_moments(
+    x: FloatArray, codes: IntArray, w: FloatArray, n_classes: int, n_blocks: int
+) -> ClassMoments:
+    """Weights, means and scatter of the classes. One without rows has n = 0 and mean 0."""
+    n = np.bincount(codes, w, minlength=n_classes).astype(np.float64)
+    sizes = np.bincount(codes, minlength=n_classes)
+    rows = np.split(np.argsort(codes, kind="stable"), np.cumsum(sizes)[:-1])
+    sums = np.stack([w[own] @ x[own] for own in rows])
+    mean = sums / np.maximum(n[:, None], 1e-3)
+    weighted = (x - mean[codes]) * np.sqrt(w)[:, None]
+    # (B, p, n): A_c, (B, p, p), is then one product for all blocks.
+    deviations = _in_blocks(weighted, n_blocks).transpose(1, 2, 0)
+    scatter = [deviations[..., own] @ deviations[..., own].transpose(0, 2, 1) for own in rows]
+    return ClassMoments(n, mean, np.stack(scatter), w @ x / w.sum(), w.sum())
+
+
+@dataclass(frozen=True)
+class Prior:
+    """κ, ν and (ν - p - 1) Σ, of (B, p, p)."""
+
+    kappa: float
+    nu: float
+    scatter: FloatArray
+
+
+def pooled_covariance(classes: ClassMoments, smallest_variance: float = 1e-4) -> FloatArray:
+    """Σ of every block, (B, p, p): not singular, whatever the number of rows.
+
+    A feature that never varied within a class still may, by ``smallest_variance``.
     """
-    K, B, p, _ = A.shape
-    pooled = A.sum(axis=0) / max(total - K, 1.0)
-    # As if p more rows had no correlations: with fewer rows than features the matrix is singular.
+    K, _, p, _ = classes.scatter.shape
+    total = classes.total
+    pooled = classes.scatter.sum(axis=0) / max(total - K, 1.0)
+    # As if p more rows had no correlations: with fewer rows than features it would be singular.
     diagonal = pooled * np.eye(p)
-    pooled = (total * pooled + p * diagonal) / (total + p) + SMALLEST_VARIANCE * np.eye(p)
-    best, log_volume = -np.inf, np.linalg.slogdet(pooled)[1].sum()
-    for kappa in STRENGTHS:
-        around = A + (kappa * n / (kappa + n))[:, None, None, None] * shifts
-        for more in DEGREES:
-            nu, scatter = p + 1 + more, more * pooled + around
-            volumes = np.linalg.slogdet(scatter)[1].sum(axis=1)
-            # Murphy's marginal likelihood, summed over blocks. The prior scatter is more · Σ, so its
-            # log det is log_volume + B p log(more); π^(-np/2) depends on neither κ nor ν.
-            likelihoods = (
-                B * (multigammaln((nu + n) / 2, p) - multigammaln(nu / 2, p))
-                + 0.5 * nu * (log_volume + B * p * np.log(more))
-                - 0.5 * (nu + n) * volumes
-                + 0.5 * B * p * np.log(kappa / (kappa + n))
-            )
-            if (likelihood := likelihoods.sum()) > best:
-                best, found = likelihood, (kappa, nu, scatter)
-    return found
+    shrunk = (total * pooled + p * diagonal) / (total + p)
+    return np.asarray(shrunk + smallest_variance * np.eye(p))
+
+
+def likeliest_prior(
+    classes: ClassMoments, strengths: tuple[float, ...], degrees: tuple[float, ...]
+) -> Prior:
+    """κ of ``strengths`` and ν - p - 1 of ``degrees`` with the highest marginal likelihood."""
+    p = classes.scatter.shape[-1]
+    pooled = pooled_covariance(classes)
+    log_volume = np.linalg.slogdet(pooled)[1].sum()
+    highest = -np.inf
+    for kappa in strengths:
+        for more in degrees:
+            prior = Prior(kappa, p + 1 + more, more * pooled)
+            likelihood = _log_marginal_likelihood(classes, prior, log_volume)
+            if likelihood > highest:
+                highest = likelihood
+                best = prior
+    return best
+
+
+def _log_marginal_likelihood(classes: ClassMoments, prior: Prior, log_volume: float) -> float:
+    """Murphy's marginal likelihood, summed over blocks and classes; ``log_volume`` is log det Σ.
+
+    π^(-np/2) depends on neither κ nor ν, and is left out.
+    """
+    _, B, p, _ = classes.scatter.shape
+    n = classes.n
+    nu = prior.nu
+    more = nu - p - 1
+    volumes = np.linalg.slogdet(posterior_scatter(classes, prior))[1].sum(axis=1)
+    # The prior scatter is more · Σ, so its log det is log_volume + B p log(more).
+    prior_volume = log_volume + B * p * np.log(more)
+    gammas = B * (multigammaln((nu + n) / 2, p) - multigammaln(nu / 2, p))
+    spread = 0.5 * nu * prior_volume - 0.5 * (nu + n) * volumes
+    strength = 0.5 * B * p * np.log(prior.kappa / (prior.kappa + n))
+    return float((gammas + spread + strength).sum())
+
+
+def posterior_scatter(classes: ClassMoments, prior: Prior) -> FloatArray:
+    """Of every class, (K, B, p, p): of the prior, of the rows, and of their mean around m."""
+    share = prior.kappa * classes.n / (prior.kappa + classes.n)
+    around = classes.scatter + share[:, None, None, None] * classes.shifts
+    return np.asarray(prior.scatter + around)
+
+
+def predictive_t(
+    name: str, scale: Float32, classes: ClassMoments, prior: Prior, priors: FloatArray
+) -> FittedGaussian:
+    """The t densities of new rows, one for every class.
+
+    Given the rows, κ and ν grow by n, and means are drawn to m. A new row has df = ν + n - p + 1
+    degrees of freedom and the scale matrix ``scatter · (κ + n + 1) / ((κ + n) df)``.
+    """
+    _, B, p, _ = classes.scatter.shape
+    n = classes.n[:, None]
+    mean = (n * classes.mean + prior.kappa * classes.centre) / (n + prior.kappa)
+    degrees = classes.n + prior.nu - p + 1
+    strength = classes.n + prior.kappa
+    widening = (strength + 1) / (strength * degrees)
+    scatter = posterior_scatter(classes, prior)
+    lower = np.linalg.cholesky(scatter * widening[:, None, None, None])
+    # F = L⁻ᵀ: ‖(x - μ)ᵀ F‖² is the squared Mahalanobis distance, Σ log L_ii half of log det.
+    factor = np.linalg.inv(lower).transpose(0, 1, 3, 2)
+    volume = np.log(np.einsum("cbii->cbi", lower)).sum(axis=(1, 2))
+    # t at its mean, without π^(-p/2), which all classes share.
+    gammas = gammaln((degrees + p) / 2) - gammaln(degrees / 2)
+    at_mean = gammas - 0.5 * p * np.log(degrees)
+    constant = np.log(priors) + B * at_mean - volume
+    return FittedGaussian(name, scale, mean, factor, degrees, constant)
+
+
+def _scaled(x: Float32, scale: Float32) -> FloatArray:
+    return np.asarray(np.clip(x, -LARGEST_INPUT, LARGEST_INPUT) * scale, dtype=np.float64)
+
+
+def _in_blocks(rows: FloatArray, n_blocks: int) -> FloatArray:
+    """(n, d) → (n, B, p)."""
+    return rows.reshape(len(rows), n_blocks, rows.shape[1] // n_blocks)

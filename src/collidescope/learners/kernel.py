@@ -1,58 +1,44 @@
-"""Kernel machine: ridge regression of one-hot labels in the space of a Gaussian kernel, leave-one-out in closed form.
+"""Kernel machine: ridge regression of one-hot labels, with leave-one-out in closed form.
 
-Symbols: n rows, K classes, m landmarks z_j (all rows while n is small), k(x, z) = exp(-γ‖x - z‖²) + 1, Y the one-hot
-labels less the priors. With features φ(x) = k(x, Z) U s^(-1/2), where k(Z, Z) = U diag(s) Uᵀ (Nyström), ridge
-regression with penalty λ has the leave-one-out residuals ``(Y - F) / (1 - h)``, h the diagonal of the hat matrix, so
-γ, λ and the scale of the features are chosen without any split. The leave-one-out scores then fit the two numbers
-that turn scores into log posteriors, which are linear in f, in log max(f, ε) and in the log priors.
+Symbols: n rows, K classes, m landmarks z_j (all rows while n is small),
+k(x, z) = exp(-γ‖x - z‖²) + 1, Y the one-hot labels less the priors. With features
+φ(x) = k(x, Z) U s^(-1/2), where k(Z, Z) = U diag(s) Uᵀ (Nyström), ridge regression with penalty λ
+has the leave-one-out residuals ``(Y - F) / (1 - h)``, h the diagonal of the hat matrix, so γ, λ and
+the scale of the features are chosen without any split. The leave-one-out scores then fit the
+numbers that turn scores into log posteriors, which are linear in f, in log max(f, ε) and in the log
+priors.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 from scipy.linalg import eigh
 
-from collidescope.learners.base import ArrayMember, Float32, FloatArray, Task, log_softmax
+from collidescope.learners.base import (
+    ArrayMember,
+    Fitted,
+    FittedArrays,
+    Float32,
+    FloatArray,
+    Task,
+    log_softmax,
+)
 from collidescope.learners.pool import likeliest
 
-GAMMAS = (
-    0.25,
-    1.0,
-    4.0,
-    16.0,
-)  #: γ in units of one over the median squared distance between two rows
+Floats = npt.NDArray[np.floating[Any]]
+
+MOST_LANDMARKS = 1_500  #: and those that a file may claim
 #: λ, in units of the mean eigenvalue's scale (1 on the diagonal of the kernel matrix).
 PENALTIES = tuple(10.0**e for e in (-3, -2, -1.5, -1, -0.5, 0, 0.5, 1, 2))
-#: Landmarks at the end, and while γ and the scale are chosen; rows that take part at all.
-FEWEST_LANDMARKS, MOST_LANDMARKS, CHOOSING_LANDMARKS, MOST_ROWS, CHOOSING_ROWS = (
-    700,
-    1_500,
-    300,
-    30_000,
-    2_000,
-)
-MOST_VALUES = 6_000_000  #: kernel values (rows × landmarks) beyond which there are fewer landmarks
-CONSTANT = np.float32(
-    1.0
-)  #: added to the kernel as an intercept: what holds far from every landmark
-RANK_TOLERANCE = (
-    1e-6  #: eigenvalues of the kernel matrix below this share of the largest are rounding
-)
-SMALLEST_SLACK = np.float32(
-    1e-4
-)  #: 1 - h, the part of a score that is not the row's own doing, is at least this
-SMALLEST_SCORE = np.float32(
-    0.02
-)  #: scores are about this uncertain: below it their logarithm says nothing
-LARGEST_CALIBRATION = 50.0  #: weight of the scores in the log posteriors
 
 
-class Kernel(ArrayMember):
-    """Gaussian kernel machine."""
-
-    most_features = 5_000
+@dataclass(frozen=True)
+class FittedKernel(FittedArrays):
+    """Landmarks, their coefficients, and the calibration of the scores."""
 
     landmarks: Annotated[Float32, "f4 m d"]
     coefficients: Annotated[Float32, "f4 m K"]
@@ -61,59 +47,104 @@ class Kernel(ArrayMember):
     calibration: Annotated[FloatArray, "f8 3"]
     gamma: Annotated[float, 0.0, 1e30]
 
-    def learn(self, task: Task) -> None:
-        w, priors = task.weights, task.priors
-        self.log_priors = np.log(priors).astype(np.float32)
-        order = np.random.default_rng(task.seed).permutation(np.flatnonzero(w > 0))[:MOST_ROWS]
-        X, w = (
-            np.asarray(task.X[order], dtype=np.float32),
-            w[order].astype(np.float32),
-        )  # landmarks are the first
-        Y = np.eye(task.n_classes, dtype=np.float32)[task.codes[order]] - priors.astype(np.float32)
-        best, few = np.inf, slice(CHOOSING_ROWS)
-        for spread in task.scales():
-            scaled = X[few] * spread
-            # of neighbours in the (random) order of the rows
-            squares = np.square(scaled[1:] - scaled[:-1]).sum(axis=1)
-            median = float(np.median(squares)) or float(squares.mean()) if len(squares) else 1.0
-            unit = 1 / max(median, 1e-30)
-            for gamma in GAMMAS:
-                loss, _, _ = _ridge(scaled, Y[few], w[few], gamma * unit, CHOOSING_LANDMARKS)
-                if loss < best:
-                    best, self.gamma, self.spread = loss, gamma * unit, spread
-        m = min(len(X), int(np.clip(MOST_VALUES // len(X), FEWEST_LANDMARKS, MOST_LANDMARKS)))
-        scaled = X * self.spread
-        _, coefficients, scores = _ridge(scaled, Y, w, self.gamma, m)
-        self.landmarks, self.coefficients = scaled[:m], coefficients.astype(np.float32)
-        # Non-negative weights of the evidence, with the scores left out, that make the labels likeliest.
-        w = w.astype(np.float64) * (len(w) / w.sum(dtype=np.float64))
-        bounds = [(0, LARGEST_CALIBRATION), (0, 2), (0, 2)]
-        start = np.array([4.0, 0.5, 0.5])
-        self.calibration = likeliest(self._evidence(scores), task.codes[order], w, start, bounds)
+    def __post_init__(self) -> None:
+        m = len(self.landmarks)
+        if not 0 < m <= MOST_LANDMARKS:
+            wanted = f"1 to {MOST_LANDMARKS} landmarks"
+            raise ValueError(f"a kernel machine must have {wanted}, got {m}")
 
     @property
     def row_numbers(self) -> int:
         return sum(self.coefficients.shape) + len(self.spread)
 
     def score(self, x: Float32) -> FloatArray:
-        f = _kernel(x * self.spread, self.landmarks, self.gamma) @ self.coefficients
-        return log_softmax(np.tensordot(self.calibration, self._evidence(f), 1))
+        f = kernel(x * self.spread, self.landmarks, self.gamma) @ self.coefficients
+        return log_softmax(np.tensordot(self.calibration, evidence(f, self.log_priors), 1))
 
-    def _evidence(self, f: Float32) -> Float32:
-        """What log posteriors are made of, (3, n, K): scores, their logarithms, and the log priors."""
-        f = f + np.exp(self.log_priors)
-        return np.stack(
-            [f, np.log(np.maximum(f, SMALLEST_SCORE)), np.broadcast_to(self.log_priors, f.shape)]
+
+@dataclass(frozen=True)
+class Kernel(ArrayMember):
+    """Gaussian kernel machine."""
+
+    most_features: float = 5_000
+    #: γ that are tried, in units of one over the median squared distance between two rows
+    gammas: tuple[float, ...] = (0.25, 1.0, 4.0, 16.0)
+    most_rows: int = 30_000  #: rows that take part at all
+    fewest_landmarks: int = 700
+    most_values: int = 6_000_000  #: rows × landmarks beyond which there are fewer landmarks
+    choosing_rows: int = 2_000  #: rows that choose γ and the scale of the features
+    choosing_landmarks: int = 300
+    largest_calibration: float = 50.0  #: weight of the scores in the log posteriors
+
+    learned: ClassVar[type[Fitted]] = FittedKernel
+
+    def cost(self, n: int, d: int, k: int) -> float:
+        rows = min(n, self.most_rows)
+        m = self._n_landmarks(rows)
+        few = min(n, self.choosing_rows)
+        fewer = min(few, self.choosing_landmarks)
+        chosen = 2 * len(self.gammas) * _ridge_cost(few, d, k, fewer)
+        return chosen + _ridge_cost(rows, d, k, m)
+
+    def _n_landmarks(self, n: int) -> int:
+        most = np.clip(self.most_values // n, self.fewest_landmarks, MOST_LANDMARKS)
+        return min(n, int(most))
+
+    def learn(self, task: Task) -> FittedKernel:
+        weights = task.weights
+        used = np.random.default_rng(task.seed).permutation(np.flatnonzero(weights > 0))
+        order = used[: self.most_rows]  # landmarks are the first
+        X = np.asarray(task.X[order], dtype=np.float32)
+        w = weights[order].astype(np.float32)
+        priors = task.priors
+        onehot = np.eye(task.n_classes, dtype=np.float32)[task.codes[order]]
+        Y = onehot - priors.astype(np.float32)
+        gamma, spread = self._chosen_kernel(X, Y, w, task.scales())
+        m = self._n_landmarks(len(X))
+        scaled = X * spread
+        best = ridge(scaled, Y, w, gamma, m)
+        log_priors = np.log(priors).astype(np.float32)
+        # Non-negative weights of the evidence, rows left out, that make the labels likeliest.
+        unit = w.astype(np.float64) * (len(w) / w.sum(dtype=np.float64))
+        bounds = [(0, self.largest_calibration), (0, 2), (0, 2)]
+        start = np.array([4.0, 0.5, 0.5])
+        logs = evidence(best.scores, log_priors)
+        calibration = likeliest(logs, task.codes[order], unit, start, bounds)
+        coefficients = best.coefficients.astype(np.float32)
+        return FittedKernel(
+            self.name, scaled[:m], coefficients, spread, log_priors, calibration, gamma
         )
 
-    def check(self, n_features: int, n_classes: int) -> None:
-        if not 0 < len(self.landmarks) <= MOST_LANDMARKS:
-            raise ValueError(
-                f"a kernel machine must have 1 to {MOST_LANDMARKS} landmarks, got {len(self.landmarks)}"
-            )
+    def _chosen_kernel(
+        self, X: Float32, Y: Float32, w: Float32, scales: list[Float32]
+    ) -> tuple[float, Float32]:
+        """γ and the scale of the features with the lowest leave-one-out loss of a few rows."""
+        few = slice(self.choosing_rows)
+        lowest = np.inf
+        for spread in scales:
+            scaled = X[few] * spread
+            unit = 1 / max(_median_square(scaled), 1e-30)
+            for factor in self.gammas:
+                gamma = factor * unit
+                loss = ridge(scaled, Y[few], w[few], gamma, self.choosing_landmarks).loss
+                if loss < lowest:
+                    lowest = loss
+                    best = (gamma, spread)
+        return best
 
 
-def _kernel(A: Float32, B: Float32, gamma: float) -> Float32:
+def evidence(f: Floats, log_priors: Float32) -> Floats:
+    """What log posteriors are made of, (3, n, K): scores, their logarithms, and log priors.
+
+    Scores are about .02 uncertain: below, their logarithm says nothing.
+    """
+    f = f + np.exp(log_priors)
+    logs = np.log(np.maximum(f, 0.02))
+    return np.stack([f, logs, np.broadcast_to(log_priors, f.shape)])
+
+
+def kernel(A: Float32, B: Float32, gamma: float) -> Float32:
+    """exp(-γ‖a - b‖²) + 1: the constant is an intercept, which holds far from every landmark."""
     squares = A @ B.T
     squares *= -2
     squares += (A * A).sum(axis=1)[:, None]
@@ -122,42 +153,87 @@ def _kernel(A: Float32, B: Float32, gamma: float) -> Float32:
     np.maximum(squares, 0, out=squares)
     squares *= np.float32(-gamma)
     np.exp(squares, out=squares)
-    squares += CONSTANT
+    squares += np.float32(1.0)
     return squares
 
 
-def _ridge(
-    X: Float32, Y: Float32, w: Float32, gamma: float, n_landmarks: int
-) -> tuple[float, Float32, Float32]:
-    """Mean squared leave-one-out residual, coefficients (m, K) and leave-one-out scores (n, K) of the best penalty.
+def _median_square(scaled: Float32) -> float:
+    """Median squared distance of neighbours in the (random) order of the rows."""
+    squares = np.square(scaled[1:] - scaled[:-1]).sum(axis=1)
+    if len(squares) == 0:
+        return 1.0
+    return float(np.median(squares)) or float(squares.mean())
 
-    The first rows are landmarks. Penalties are far above float32 rounding.
+
+@dataclass(frozen=True)
+class Ridge:
+    """A ridge regression with the best penalty."""
+
+    loss: float  #: mean squared leave-one-out residual
+    coefficients: Floats  #: (m, K)
+    scores: Floats  #: (n, K), each without its row
+
+
+def ridge(X: Floats, Y: Floats, w: Floats, gamma: float, n_landmarks: int) -> Ridge:
+    """The regression of Y on the kernel; the first rows are landmarks.
+
+    Penalties are far above float32 rounding.
     """
     m = min(n_landmarks, len(X))
-    s, U = eigh(_kernel(X[:m], X[:m], gamma), overwrite_a=True, check_finite=False, driver="evd")
-    kept = s > RANK_TOLERANCE * s[-1]
-    s, U = s[kept], U[:, kept]
+    s, U = _leading_eigenvectors(kernel(X[:m], X[:m], gamma))
     inverse_root = U / np.sqrt(s)
     root_w = np.sqrt(w)[:, None]
-    target = Y * root_w
-    if (
-        m == len(X) and np.ptp(w) == 0
-    ):  # every row a landmark: the features' second moments are diagonal already
-        e, V, A = w[0] * s, None, U * np.sqrt(w[0] * s)
+    # A: the features in a basis where AᵀA = diag(e), which V rotates them into.
+    if m == len(X) and np.ptp(w) == 0:  # every row a landmark: they are in such a basis already
+        e = w[0] * s
+        A = U * np.sqrt(e)
+        V = None
     else:
-        Z = (_kernel(X, X[:m], gamma) @ inverse_root) * root_w
+        Z = (kernel(X, X[:m], gamma) @ inverse_root) * root_w
         e, V = eigh(Z.T @ Z, overwrite_a=True, check_finite=False, driver="evd")
-        e, A = np.maximum(e, 0), Z @ V
-    # A: the features in a basis where AᵀA = diag(e). Every penalty is then a division, h = Σ_j A_j² / (e_j + λ).
-    ATY, squares = A.T @ target, A * A
-    best = np.inf
+        e = np.maximum(e, 0)
+        A = Z @ V
+    loss, rotated, residuals = _best_penalty(A, e, Y * root_w)
+    if V is not None:
+        rotated = V @ rotated
+    # f(x) = k(x, Z) U s^(-½) V (AᵀA + λ)⁻¹ AᵀY: all of it but k(x, Z).
+    return Ridge(loss, inverse_root @ rotated, Y - residuals / root_w)
+
+
+def _leading_eigenvectors(K: Floats, tolerance: float = 1e-6) -> tuple[Floats, Floats]:
+    """Eigenvalues and vectors; those below a share of the largest are rounding."""
+    s, U = eigh(K, overwrite_a=True, check_finite=False, driver="evd")
+    kept = s > tolerance * s[-1]
+    return s[kept], U[:, kept]
+
+
+def _best_penalty(
+    A: Floats, e: Floats, target: Floats, smallest_slack: float = 1e-4
+) -> tuple[float, Floats, Floats]:
+    """Loss, coefficients in the basis of A and leave-one-out residuals, of the best penalty.
+
+    A penalty is a division there: h = Σ_j A_j² / (e_j + λ). 1 - h, the part of a score that the
+    row did not make itself, is at least ``smallest_slack``.
+    """
+    ATY = A.T @ target
+    squares = A * A
+    lowest = np.inf
     for penalty in PENALTIES:
         shrunk = (1 / (e + np.float32(penalty)))[:, None]
         hat = squares @ shrunk
+        rotated = ATY * shrunk
         # Leave-one-out residuals, (y - f) / (1 - h).
-        residuals = (target - A @ (ATY * shrunk)) / np.maximum(1 - hat, SMALLEST_SLACK)
+        residuals = (target - A @ rotated) / np.maximum(1 - hat, smallest_slack)
         loss = float(np.square(residuals).mean())
-        if loss < best:
-            best, rotated, scores = loss, ATY * shrunk, Y - residuals / root_w
-    # f(x) = k(x, Z) U s^(-½) V (AᵀA + λ)⁻¹ AᵀY: all of it but k(x, Z).
-    return best, inverse_root @ (rotated if V is None else V @ rotated), scores
+        if loss < lowest:
+            lowest = loss
+            best = (loss, rotated, residuals)
+    return best
+
+
+def _ridge_cost(n: int, d: int, k: int, m: int) -> float:
+    """Seconds of :func:`ridge`: kernel values, the Gram matrix, eigenvectors, penalties."""
+    values = n * m * (2e-11 * d + 3e-9)
+    gram = 4e-11 * n * m * m
+    eigenvectors = 4e-10 * m**3
+    return values + gram + eigenvectors + 4e-10 * len(PENALTIES) * n * m * k

@@ -1,208 +1,311 @@
 """Networks: a stack of plain ones as a member, and a custom torch module as the only member.
 
-Each network is stopped early on its own held-out part of the rows, and the posteriors of a stack are averaged. Weights
-of a stack are rounded to half precision once trained: posteriors change by less than 1e-3, and a file is half as large.
+Each network is stopped early on its own held-out part of the rows, and the posteriors of a stack
+are averaged. Weights of a stack are rounded to half precision once trained: posteriors change by
+less than 1e-3, and a file is half as large.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
-from typing import Any, Self
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from collidescope._checks import IntArray
+from collidescope._saving import NOT_SAVED
 from collidescope._threads import one_thread
 from collidescope.learners.base import (
     BLOCK_NUMBERS,
     LOG_FLOOR,
+    Fitted,
     FloatArray,
     Member,
     Task,
-    Tree,
     by_blocks,
-    checked,
 )
 from collidescope.training.config import TrainingConfig, check_sizes
-from collidescope.training.loop import epoch_generator, fit_loop, seeded_module
+from collidescope.training.loop import Run, epoch_generator, fit_loop, seeded_module
 from collidescope.training.machine import device_of, explained_errors, halved
 from collidescope.training.networks import FactorisedObjective, OneMember, StackedMLP
 from collidescope.training.rows import Split, as_rows, labels_and_weights, tensor, validation_split
 
-HIDDEN = (128, 128)
-#: Networks, and the rows beyond which one is enough. Five instead of three gained less than 0.5% of the Brier score.
-STACK, STACK_ROWS = 3, 15_000
-PATIENCE = 8  #: epochs without gain that end the training, unless ``training`` says otherwise
-PARTS = 10  #: held-out parts that a stack of one is made from
-ONE_THREAD_ROWS = (
-    20_000  #: up to these one thread trains: waiting ones made a fit a hundred times slower
-)
-LARGEST_HALF = 60_000.0
-MOST_NETWORKS, MOST_LAYERS = 100, 20  #: networks of a stack and hidden layers that a file may claim
-SCORED_ROWS = 8192  #: rows that a custom module, whose size is not known, scores at once
-MOST_CHANNELS = 4096  #: features or channels a file may claim; beyond, no more than it has weights
+#: Up to these one thread trains: waiting ones made a fit a hundred times slower.
+ONE_THREAD_ROWS = 20_000
+
+History = list[dict[str, Any]]
+Arrays = dict[str, npt.NDArray[Any]]
+Half = npt.NDArray[np.float16]
 
 
-class TorchMember(Member):
-    """A member whose posteriors a torch module gives."""
+class FittedModule(Fitted):
+    """A torch module that gives log posteriors."""
 
-    module: Any
-    single: float = ONE_THREAD_ROWS  #: rows up to which a CPU scores with one thread
-    history: list[dict[str, Any]]
-    interrupted = False
+    single: ClassVar[float] = ONE_THREAD_ROWS  #: rows up to which a CPU scores with one thread
+
+    @cached_property
+    @abstractmethod
+    def module(self) -> Any:
+        """The module, made from the arrays when it is first asked for."""
 
     @property
     def row_numbers(self) -> float:
-        """Numbers of a row on its way through the module."""
-        return BLOCK_NUMBERS / SCORED_ROWS
+        """Numbers of a row on its way through the module; of one of unknown size, many."""
+        rows_at_once = 8192
+        return BLOCK_NUMBERS / rows_at_once
 
     def logs(self, x: Tensor) -> Tensor:
         """Log posteriors of rows on the device of the module."""
         return torch.log_softmax(self.module(x).double(), -1)
 
-    def train(
-        self, module: nn.Module, task: Task, splits: list[Split], config: TrainingConfig
-    ) -> None:
-        """Train the stack ``module``, each of its networks on its own (training rows, held-out rows)."""
-        y, w = labels_and_weights(task.codes, task.sample_weight, task.device)
-        objective = FactorisedObjective(as_rows(task.X, task.device), y, splits, config, w)
-        run = fit_loop(
-            module, objective, config, task.seed, task.report, task.checkpoint, self.name
-        )
-        if run.interrupted and not run.history:
-            raise KeyboardInterrupt
-        self.module, self.history, self.interrupted = run.module, run.history, run.interrupted
-
     def log_posteriors(self, X: Any) -> FloatArray:
         device = device_of(self.module)
 
+        def part_of(rows: Tensor, part: slice) -> Tensor:
+            return self.logs(rows[part].to(device)).cpu()
+
         def score(x: npt.NDArray[np.float32]) -> FloatArray:
-            rows, whole = tensor(x), (slice(0, len(x)), slice(0, 1))
-            parts = halved(lambda part, _: self.logs(rows[part].to(device)).cpu(), *whole)
-            return torch.cat([logs for _, _, logs in parts]).clamp_min(LOG_FLOOR).numpy()
+            rows = tensor(x)
+            parts = halved(lambda part, _: part_of(rows, part), slice(0, len(x)), slice(0, 1))
+            logs = torch.cat([logs for _, _, logs in parts])
+            return np.asarray(logs.clamp_min(LOG_FLOOR).numpy())
 
         explained = explained_errors("scoring rows", "score fewer rows at a time", str(device))
         single = one_thread(device.type == "cpu" and len(X) <= self.single)
         with torch.inference_mode(), explained, single:
             return by_blocks(score, X, self.row_numbers)
 
-    def load(self, module: nn.Module, arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
-        """Take over a module with the weights of a file."""
-        try:
-            module.load_state_dict(
-                {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
-            )
-        except RuntimeError as error:
-            raise ValueError(
-                f"the weights of member {self.name!r} do not fit it: {error}"
-            ) from None
-        self.module = module.eval()
-        return self
+
+def loaded(module: nn.Module, arrays: Arrays, name: str) -> nn.Module:
+    """``module`` with the weights ``arrays``, for scoring."""
+    state = {key: torch.from_numpy(array.copy()) for key, array in arrays.items()}
+    try:
+        module.load_state_dict(state)
+    except RuntimeError as error:
+        raise ValueError(f"the weights of member {name!r} do not fit it: {error}") from None
+    return module.eval()
 
 
-class Network(TorchMember):
-    """Networks with hidden layers ``hidden_layer_sizes``."""
+def trained(
+    name: str, module: nn.Module, task: Task, splits: list[Split], config: TrainingConfig
+) -> Run:
+    """Train the stack ``module``, each network on its own (training rows, held-out rows)."""
+    y, w = labels_and_weights(task.codes, task.sample_weight, task.device)
+    objective = FactorisedObjective(as_rows(task.X, task.device), y, splits, config, w)
+    run = fit_loop(module, objective, config, task.seed, task.report, task.checkpoint, name)
+    if run.interrupted and not run.history:
+        raise KeyboardInterrupt
+    return run
 
-    hidden: tuple[int, ...]
 
-    def fit(self, task: Task) -> Self:
-        options = dict(task.training or {})
-        sizes = options.pop("hidden_layer_sizes", "auto")
-        self.hidden = HIDDEN if isinstance(sizes, str) else tuple(sizes)
-        settings = {"patience": PATIENCE, **options, "hidden_layer_sizes": self.hidden}
-        config = TrainingConfig.from_mapping(settings, task.device)
-        n, d = len(task.codes), task.X.shape[1]
-        M = STACK if n <= STACK_ROWS else 1
-        part = task.inner_parts(M if M > 1 else PARTS, task.seed)
-        number = torch.from_numpy(part).to(task.device)
-        members = range(min(M, int(part.max()) + 1))
-        splits = [
-            (torch.nonzero(number != m).flatten(), torch.nonzero(number == m).flatten())
-            for m in members
-        ]
-        if not splits:  # no row can be held out: early stopping watches those that are trained on
-            splits = [(torch.arange(n, device=task.device),) * 2]
-        first = epoch_generator(task.seed, 0)
-        module = StackedMLP(len(splits), d, task.n_classes, self.hidden, config.dropout, first)
-        with one_thread(task.device == "cpu" and n <= ONE_THREAD_ROWS):
-            self.train(module, task, splits, config)
-        with torch.no_grad():
-            for parameter in module.parameters():
-                parameter.copy_(parameter.clamp(-LARGEST_HALF, LARGEST_HALF).half().float())
-        return self
+@dataclass(frozen=True)
+class FittedNetwork(FittedModule):
+    """Weights and biases of M networks, each in one row."""
+
+    hidden_layer_sizes: tuple[Annotated[int, 1, 10**9], ...]
+    weight: Annotated[Half, "f2 M P"]
+    bias: Annotated[Half, "f2 M Q"]
+    n_features: Annotated[int, "d"]
+    n_classes: Annotated[int, "K"]
+    history: History
+    interrupted: bool = field(default=False, metadata=NOT_SAVED)
+    device: str = field(default="cpu", metadata=NOT_SAVED)
+
+    def __post_init__(self) -> None:
+        most_networks = 100
+        most_layers = 20
+        few = 0 < len(self.weight) <= most_networks
+        if not few or len(self.hidden_layer_sizes) > most_layers:
+            wanted = f"up to {most_networks} networks of {most_layers} layers"
+            raise ValueError(f"a stack must have {wanted}")
+        sizes = [self.n_features, *self.hidden_layer_sizes, self.n_classes]
+        weights = sum(a * b for a, b in pairwise(sizes))
+        if self.weight.shape[1] != weights or self.bias.shape[1] != sum(sizes[1:]):
+            raise ValueError(f"the weights do not fit layers of sizes {sizes}")
+
+    @cached_property
+    def module(self) -> Any:
+        sizes = self.hidden_layer_sizes
+        stack = StackedMLP(len(self.weight), self.n_features, self.n_classes, sizes)
+        arrays: Arrays = {"weight": self.weight, "bias": self.bias}
+        return loaded(stack, arrays, self.name).to(self.device)
 
     @property
     def row_numbers(self) -> float:
-        return float(self.module.n_members * sum(b for _, b in self.module.shapes))
+        return float(len(self.weight) * sum((*self.hidden_layer_sizes, self.n_classes)))
 
     def logs(self, x: Tensor) -> Tensor:
         return torch.softmax(self.module(x), -1).double().mean(0).log()
 
-    def export(self) -> Tree:
-        weight, bias = (
-            p.detach().cpu().half().numpy() for p in (self.module.weight, self.module.bias)
+
+@dataclass(frozen=True)
+class Network(Member):
+    """A stack of plain networks; ``training`` may name other hidden layers."""
+
+    hidden: tuple[int, ...] = (128, 128)
+    #: networks: five instead of three gained less than 0.5% of the Brier score
+    stack: int = 3
+    stack_rows: int = 15_000  #: rows beyond which one is enough
+    patience: int = 8  #: epochs without gain that end the training, unless ``training`` says
+    parts: int = 10  #: held-out parts that a stack of one is made from
+
+    learned: ClassVar[type[Fitted]] = FittedNetwork
+
+    def cost(self, n: int, d: int, k: int) -> float:
+        sizes = (d, *self.hidden, k)
+        multiplications = sum(a * b for a, b in pairwise(sizes))
+        epochs = 25
+        networks = self._n_networks(n)
+        return networks * epochs * n * (multiplications * 1.2e-10 + 2e-6)
+
+    def _n_networks(self, n: int) -> int:
+        if n <= self.stack_rows:
+            return self.stack
+        return 1
+
+    def fit(self, task: Task) -> FittedNetwork:
+        config = self._config(task)
+        hidden = check_sizes(config.hidden_layer_sizes)  # type: ignore[arg-type]
+        n = len(task.codes)
+        d = task.X.shape[1]
+        splits = self._splits(task)
+        first = epoch_generator(task.seed, 0)
+        module = StackedMLP(len(splits), d, task.n_classes, hidden, config.dropout, first)
+        with one_thread(task.device == "cpu" and n <= ONE_THREAD_ROWS):
+            run = trained(self.name, module, task, splits, config)
+        return FittedNetwork(
+            self.name,
+            hidden,
+            _half(module.weight),
+            _half(module.bias),
+            d,
+            task.n_classes,
+            run.history,
+            run.interrupted,
+            task.device,
         )
-        return {
-            "weight": weight,
-            "bias": bias,
-            "hidden_layer_sizes": list(self.hidden),
-            "history": self.history,
-        }
 
-    def restore(self, tree: Tree, shape: tuple[int, ...], n_classes: int) -> Self:
-        self.hidden, self.history = check_sizes(tree["hidden_layer_sizes"]), tree["history"]
-        sizes = [math.prod(shape), *self.hidden, n_classes]
-        weight = checked(tree, "weight", ["f2"], (None, sum(a * b for a, b in pairwise(sizes))))
-        bias = checked(tree, "bias", ["f2"], (len(weight), sum(sizes[1:])))
-        limits = 0 < len(weight) <= MOST_NETWORKS and len(self.hidden) <= MOST_LAYERS
-        if not limits or not isinstance(self.history, list):
-            raise ValueError(
-                f"a stack must have up to {MOST_NETWORKS} networks of {MOST_LAYERS} layers, and a history"
-            )
-        return self.load(
-            StackedMLP(len(weight), sizes[0], n_classes, self.hidden),
-            {"weight": weight, "bias": bias},
-        )
+    def _config(self, task: Task) -> TrainingConfig:
+        options = {"patience": self.patience, **(task.training or {})}
+        if isinstance(options.get("hidden_layer_sizes", "auto"), str):
+            options["hidden_layer_sizes"] = self.hidden
+        return TrainingConfig.from_mapping(options, task.device)
+
+    def _splits(self, task: Task) -> list[Split]:
+        """(training rows, held-out rows) of every network."""
+        n = len(task.codes)
+        M = self._n_networks(n)
+        n_parts = M
+        if M == 1:
+            n_parts = self.parts
+        part = task.inner_parts(n_parts, task.seed)
+        splits = [_split(part, m, task.device) for m in range(min(M, int(part.max()) + 1))]
+        if not splits:  # no row can be held out: early stopping watches those trained on
+            every_row = torch.arange(n, device=task.device)
+            splits = [(every_row, every_row)]
+        return splits
 
 
-class Custom(TorchMember):
-    """Any network, for images, text, anything: ``factory(d, k)`` builds it for d features or channels and k logits."""
+def _split(part: IntArray, held_out: int, device: str) -> Split:
+    number = torch.from_numpy(part).to(device)
+    return torch.nonzero(number != held_out).flatten(), torch.nonzero(number == held_out).flatten()
 
-    images, single = True, -1
 
-    factory: Callable[[int, int], Any]
+def _half(parameter: Tensor, largest: float = 60_000.0) -> Half:
+    rounded = parameter.detach().clamp(-largest, largest).half()
+    return np.asarray(rounded.cpu().numpy())
 
-    def fit(self, task: Task) -> Self:
-        config = TrainingConfig.from_mapping(task.training, task.device)
-        self.shape = tuple(task.X.shape[1:])
-        module = seeded_module(lambda: self._build(task.n_classes), task.seed)
-        y, _ = labels_and_weights(task.codes, None, task.device)
-        self.train(module, task, [validation_split(y, config, task.seed)], config)
-        return self
 
-    def _build(self, n_classes: int) -> OneMember:
-        return OneMember(self.factory(self.shape[0], n_classes))
+@dataclass(frozen=True)
+class FittedCustom(FittedModule):
+    """The state of a module that a user's factory builds."""
+
+    images: ClassVar[bool] = True
+    single: ClassVar[float] = -1
+
+    state: Arrays
+    shape: tuple[Annotated[int, 1, 10**9], ...]
+    n_classes: Annotated[int, "K"]
+    history: History
+    interrupted: bool = field(default=False, metadata=NOT_SAVED)
+    factory: Callable[[int, int], Any] | None = field(default=None, metadata=NOT_SAVED)
+    row_shape: tuple[int, ...] | None = field(
+        default=None, metadata=NOT_SAVED
+    )  #: that rows must have
+
+    def __post_init__(self) -> None:
+        if self.row_shape is not None and self.shape != self.row_shape:
+            said = f"rows of the custom module must have shape {self.row_shape}"
+            raise ValueError(f"{said}, got {self.shape}")
+        # A file may claim 4096 features or channels; beyond, no more than it has weights.
+        most_channels = max(sum(array.size for array in self.state.values()), 4096)
+        if self.shape[0] > most_channels:
+            said = f"a module on rows of shape {self.shape}"
+            raise ValueError(f"{said} does not fit the weights in the file")
+        if self.row_shape is not None:
+            self.module  # noqa: B018 - from a file: refuses weights that do not fit
+
+    @cached_property
+    def module(self) -> Any:
+        if self.factory is None:
+            raise ValueError("the model holds a custom module: pass the factory that built it")
+        built = OneMember(self.factory(self.shape[0], self.n_classes))
+        return loaded(built, self.state, self.name)
 
     def logs(self, x: Tensor) -> Tensor:
         return super().logs(x[None])[0]
 
-    def export(self) -> Tree:
-        state = {name: t.detach().cpu().numpy() for name, t in self.module.state_dict().items()}
-        return {"state": state, "shape": list(self.shape), "history": self.history}
 
-    def restore(self, tree: Tree, shape: tuple[int, ...], n_classes: int) -> Self:
-        self.shape, self.history = shape, list(tree["history"])
-        state = {str(name): np.asarray(array) for name, array in tree["state"].items()}
-        if tuple(tree["shape"]) != shape:
-            raise ValueError(
-                f"rows of the custom module must have shape {shape}, got {tree['shape']}"
-            )
-        if shape[0] > max(sum(array.size for array in state.values()), MOST_CHANNELS):
-            raise ValueError(
-                f"a module on rows of shape {shape} does not fit the weights in the file"
-            )
-        return self.load(self._build(n_classes), state)
+@dataclass(frozen=True)
+class Custom(Member):
+    """Any network, for images, text, anything.
+
+    ``factory(d, k)`` builds it for d features or channels and k logits.
+    """
+
+    images: ClassVar[bool] = True
+    learned: ClassVar[type[Fitted]] = FittedCustom
+
+    factory: Callable[[int, int], Any] | None = None
+
+    def cost(self, n: int, d: int, k: int) -> float:
+        """Nothing is known of it."""
+        return 1e-4 * n
+
+    def fit(self, task: Task) -> FittedCustom:
+        config = TrainingConfig.from_mapping(task.training, task.device)
+        shape = tuple(task.X.shape[1:])
+        module = seeded_module(lambda: self._build(shape, task.n_classes), task.seed)
+        y, _ = labels_and_weights(task.codes, None, task.device)
+        splits = [validation_split(y, config, task.seed)]
+        run = trained(self.name, module, task, splits, config)
+        fitted = FittedCustom(
+            self.name,
+            state_arrays(run.module),
+            shape,
+            task.n_classes,
+            run.history,
+            run.interrupted,
+            self.factory,
+        )
+        vars(fitted)["module"] = run.module  # on its device; a copy would be built from the state
+        return fitted
+
+    def _build(self, shape: tuple[int, ...], n_classes: int) -> OneMember:
+        assert self.factory is not None
+        return OneMember(self.factory(shape[0], n_classes))
+
+    def unsaved_values(self, shape: tuple[int, ...]) -> dict[str, Any]:
+        return {"factory": self.factory, "row_shape": shape}
+
+
+def state_arrays(module: nn.Module) -> Arrays:
+    """Weights and buffers of a module, by their names."""
+    return {name: t.detach().cpu().numpy() for name, t in module.state_dict().items()}

@@ -1,85 +1,57 @@
-"""Softmax regression, fitted to the optimum by L-BFGS: linear, of low rank, additive, and with products of features.
+"""Softmax regression at its optimum: linear, of low rank, additive, and with products of features.
 
-Symbols: n rows, D regression features (of d inputs: themselves, their products, or functions of each), K classes,
-W of shape (D, K).
-The objective is ``mean cross-entropy + penalty/(2n) · ‖W‖²`` with standardised features: a Gaussian prior of variance
-1/penalty on every weight. With a rank r, ``W = U Vᵀ`` and both factors are penalised, which at full rank is
-``penalty/n · ‖W‖_*`` (the trace norm): many classes that differ along few directions share them.
+Symbols: n rows, D regression features (of d inputs: themselves, their products, or functions of
+each), K classes, W of shape (D, K). L-BFGS minimises ``mean cross-entropy + penalty/(2n) · ‖W‖²``
+with standardised features: a Gaussian prior of variance 1/penalty on every weight. With a rank r,
+``W = U Vᵀ`` and both factors are penalised, which at full rank is ``penalty/n · ‖W‖_*`` (the trace
+norm): many classes that differ along few directions share them.
 
-``sparse`` gives every feature a prior variance τ_j of its own, the one under which the rows are most likely (automatic
-relevance determination; MacKay 1994, Tipping 2001): of many features that say nothing, most are left out. With
-``v = w/√τ``, whose prior variance is 1, and ``s²_jk`` its posterior variance, ``τ_j`` becomes
-``τ_j · Σ_k v²_jk / (1 + Σ_k (1 - s²_jk))`` in each of a few rounds. The 1 is the prior on τ_j, ∝ τ_j^(-1/2), without
-which many of the features that say nothing would stay.
+``sparse`` gives every feature a prior variance τ_j of its own, the one under which the rows are
+most likely (automatic relevance determination; MacKay 1994, Tipping 2001): of many features that
+say nothing, most are left out. With ``v = w/√τ``, whose prior variance is 1, and ``s²_jk`` its
+posterior variance, ``τ_j`` becomes ``τ_j · Σ_k v²_jk / (1 + Σ_k (1 - s²_jk))`` in each of a few
+rounds. The 1 is the prior on τ_j, ∝ τ_j^(-1/2), without which many of the features that say
+nothing would stay.
 
-Where the truth is log-linear (Gaussian classes with one covariance) or log-quadratic (with several), these reach it
-with a fraction of the rows that a network or a forest needs.
+Where the truth is log-linear (Gaussian classes with one covariance) or log-quadratic (with
+several), these reach it with a fraction of the rows that a network or a forest needs.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Annotated, Any
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
+from scipy.linalg import cholesky, solve_triangular
 from scipy.optimize import minimize
 from scipy.special import ndtri
 
+from collidescope._checks import IntArray
 from collidescope._scaling import blocks
 from collidescope.learners.base import (
     BLOCK_NUMBERS,
     LARGEST_INPUT,
     LOG_FLOOR,
     ArrayMember,
+    Fitted,
+    FittedArrays,
     Float32,
     FloatArray,
     Task,
     log_softmax,
 )
 
-MOST_KEPT = 100_000_000  #: numbers of the feature matrix kept in memory (400 MB); beyond, it is made anew at every step
-FLAT = 1e-3  #: a step of L-BFGS that raises the log likelihood of all rows by less than this is the end
-MAX_ITERATIONS, ROUND_ITERATIONS = 200, 25  #: of a fit, and of a round whose priors will change
-MAX_FACTOR_ITERATIONS = (
-    100  #: factors are not convex and creep at the end, where the held-out loss no longer changes
-)
-MOST_WORK = (
-    1_000_000_000  #: multiplications of a pass (rows × features × classes) that L-BFGS can afford
-)
-#: Features up to which products are tried (d = 30, and 60 where most are left out): beyond, a network costs less.
-MOST_PRODUCTS, MOST_SPARSE_PRODUCTS = 500, 2_000
-ROUNDS = 8  #: fits of which each has the prior variances that the last one suggests
-#: Multiplications of a pass over the rows that tell what matters, and weights up to which those are 500 rows.
-SPARSE_WORK, MOST_SPARSE_WEIGHTS = 5_000_000, 10_000
-SMALLEST_PRIOR, LARGEST_PRIOR = (
-    1e-3,
-    10.0,
-)  #: deviations of weights: features with less are left out
-FEW = 20  #: features up to which one fixed penalty will do
-SMALLEST_START = (
-    1e-2  #: singular value that factors start from at least: at zero there is no gradient
-)
-RANK_ROWS, RANKS = (
-    20_000,
-    100,
-)  #: rows that tell the ranks of values, and quantiles that are kept of them
-LARGEST_SCORE = 3.5  #: normal scores beyond are those of a handful of rows
-#: Where along its normal scores a feature has steps, how steep they are, and their scale beside that of the scores:
-#: a twenty-fifth of the variance a priori, so that what is linear stays so.
-STEPS, STEEPNESS, STEP_SCALE = np.array([-1.5, -0.75, 0.0, 0.75, 1.5], dtype=np.float32), 2.0, 0.2
-CONSTANT = (
-    1e-6  #: a feature that varies by less than this share of its size is constant but for rounding
-)
+# The members
 
 
-class Priors(ArrayMember):
-    """The class shares of the training rows, whatever x: what a pool falls back on where nothing else has skill."""
+@dataclass(frozen=True)
+class FittedPriors(FittedArrays):
+    """The logarithms of the class shares."""
 
-    simple = True
     log_priors: Annotated[FloatArray, "f8 K"]
-
-    def learn(self, task: Task) -> None:
-        self.log_priors = np.maximum(np.log(task.priors), LOG_FLOOR)
 
     @property
     def row_numbers(self) -> int:
@@ -89,224 +61,473 @@ class Priors(ArrayMember):
         return np.tile(self.log_priors, (len(x), 1))
 
 
-class Softmax(ArrayMember):
-    """Softmax regression on the features themselves, or with their products."""
+@dataclass(frozen=True)
+class Priors(ArrayMember):
+    """The class shares of the training rows: what a pool falls back on where nothing has skill."""
 
-    simple = True
-    penalty: float = 0.3
-    per_feature: bool = (
-        False  #: whether the penalty grows with D, as a prior on logits, not on weights
-    )
-    rank: int | None = None  #: largest rank of W; None penalises W itself
-    quadratic: bool = False
-    sparse: bool = False  #: whether every feature has a prior variance of its own
+    simple: ClassVar[bool] = True
+    learned: ClassVar[type[Fitted]] = FittedPriors
 
+    def cost(self, n: int, d: int, k: int) -> float:
+        return 1e-8 * n
+
+    def learn(self, task: Task) -> FittedPriors:
+        return FittedPriors(self.name, np.maximum(np.log(task.priors), LOG_FLOOR))
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The features themselves, as they are."""
+
+    n_features: Annotated[int, "d"]
+
+    @property
+    def size(self) -> int:
+        """D."""
+        return self.n_features
+
+    def expand(self, x: Float32) -> Float32:
+        """Regression features, (n, d) → (n, D)."""
+        return x
+
+
+@dataclass(frozen=True)
+class Products(Inputs):
+    """The features, their squares and their products."""
+
+    @property
+    def size(self) -> int:
+        return self.n_features + self.n_features * (self.n_features + 1) // 2
+
+    def expand(self, x: Float32) -> Float32:
+        x = np.clip(x, -LARGEST_INPUT, LARGEST_INPUT)
+        i, j = np.triu_indices(x.shape[1])
+        return np.concatenate([x, x[:, i] * x[:, j]], axis=1)
+
+
+#: Where along its normal scores a feature has steps.
+STEPS = np.array([-1.5, -0.75, 0.0, 0.75, 1.5], dtype=np.float32)
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The rank of every feature as a normal score, and smooth steps along it.
+
+    Ranks make skewed features and outliers harmless.
+    """
+
+    quantiles: Annotated[Float32, "f4 Q d"]
+    steps: bool = True
+
+    def __post_init__(self) -> None:
+        if not len(self.quantiles) or (np.diff(self.quantiles, axis=0) < 0).any():
+            raise ValueError("quantiles must not decrease, and there must be some")
+
+    @cached_property
+    def stepped(self) -> IntArray:
+        """The features that have steps: those of two values would only get their score again."""
+        if not self.steps:
+            return np.arange(0)
+        n_rises = (np.diff(self.quantiles, axis=0) > 0).sum(axis=0)
+        return np.flatnonzero(n_rises > 1)
+
+    @property
+    def size(self) -> int:
+        return self.quantiles.shape[1] + len(STEPS) * len(self.stepped)
+
+    def expand(self, x: Float32) -> Float32:
+        scores = self.normal_scores(x)
+        if len(self.stepped) == 0:
+            return scores
+        steepness = np.float32(2.0)
+        along = scores[:, self.stepped, None]
+        steps = np.tanh(steepness * (along - STEPS))
+        return np.concatenate([scores, steps.reshape(len(x), -1)], axis=1)
+
+    def normal_scores(self, x: Float32, largest: float = 3.5) -> Float32:
+        """Quantiles of a normal at the ranks of the values; beyond ``largest`` is a handful."""
+        levels = np.linspace(0, 1, len(self.quantiles))
+        scores = np.empty(x.shape, dtype=np.float32)
+        for j, at in enumerate(self.quantiles.T):
+            # From below and from above: a value that many rows share has the middle of their ranks.
+            below = np.interp(x[:, j], at, levels)
+            above = np.interp(-x[:, j], -at[::-1], -levels[::-1])
+            scores[:, j] = np.clip(ndtri((below - above) / 2), -largest, largest)
+        return scores
+
+
+@dataclass(frozen=True)
+class FittedSoftmax(FittedArrays):
+    """Weights of standardised regression features."""
+
+    features: Inputs | Products | Scores
     mean: Annotated[Float32, "f4 D"]
     scale: Annotated[Float32, "f4 D"]
     weight: Annotated[Float32, "f4 D K"]
     bias: Annotated[Float32, "f4 K"]
 
-    def known_sizes(self, n_features: int, n_classes: int) -> dict[str, int]:
-        products = n_features * (n_features + 1) // 2
-        return {"K": n_classes, "D": n_features + products * self.quadratic}
+    def __post_init__(self) -> None:
+        D = self.features.size
+        if len(self.mean) != D:
+            raise ValueError(f"mean must have one number for each of {D} features")
 
-    def takes_part(self, n: int, d: int, k: int) -> bool:
-        D = self.known_sizes(d, k)["D"]
-        useless = (self.rank is not None and k < 3) or (self.per_feature and D <= FEW)
-        most = MOST_SPARSE_PRODUCTS if self.sparse else MOST_PRODUCTS
-        costly = (
-            (self.quadratic and most < D)
-            or n * D * k > MOST_WORK
-            or (self.sparse and D * k > MOST_SPARSE_WEIGHTS)
-        )
-        return super().takes_part(n, d, k) and not useless and not costly
-
-    def learn(self, task: Task) -> None:
-        self.mean, self.scale = self._moments(task.X, task.weights)
-        self.weight, self.bias = (
-            np.zeros((len(self.mean), task.n_classes), np.float32),
-            np.log(task.priors),
-        )
-        if self.sparse:
-            X, codes, w = task.sample(max(SPARSE_WORK // self.weight.size, 1))
-            sample, F = replace(task, X=X, codes=codes, sample_weight=w), self.features(X)
-            # Features scaled by c have weights of prior deviation c / √penalty, in units of the standardised ones.
-            largest = self.scale * np.float32(LARGEST_PRIOR * np.sqrt(self.penalty))
-            for _ in range(ROUNDS - 1):
-                self.weight, self.bias = _optimum(self, sample, ROUND_ITERATIONS, F)
-                F *= self._change_priors(F, w, largest)
-        self.weight, self.bias = _optimum(self, task)
-
-    def _change_priors(self, F: Float32, w: FloatArray, largest: Float32) -> Float32:
-        """By what the deviations that the features F have a priori change, which are a factor of their scale."""
-        p = np.exp(log_softmax(F @ self.weight + self.bias))
-        # W has prior variance 1/penalty, so v = √penalty W. With H = Σ w F² p (1-p), the diagonal of the Hessian, the
-        # posterior precision of v is about 1 + H/penalty: 1 - s² = H / (H + penalty).
-        curvature = np.square(F).T.astype(np.float64) @ (p * (1 - p) * w[:, None])
-        known = (curvature / (curvature + self.penalty)).sum(axis=1)  # Σ_k (1 - s²_jk)
-        v2 = self.penalty * np.square(self.weight, dtype=np.float64).sum(axis=1)
-        scale = np.minimum(self.scale * np.sqrt(v2 / (1 + known)), largest).astype(np.float32)
-        scale[scale < largest * (SMALLEST_PRIOR / LARGEST_PRIOR)] = 0
-        change = np.divide(scale, self.scale, out=np.zeros_like(scale), where=self.scale > 0)
-        self.scale = scale
-        # F W stays the same, so the next round starts where this one ended; features left out get 0.
-        self.weight /= np.where(change > 0, change, np.inf).astype(np.float32)[:, None]
-        return np.asarray(change)
-
-    def _moments(self, X: Any, w: FloatArray) -> tuple[Float32, Float32]:
-        """Weighted mean and inverse standard deviation of the regression features."""
-        D = self.known_sizes(X.shape[1], 0)["D"]
-        total, squares = np.zeros(D), np.zeros(D)
-        for block in blocks(len(X), D, BLOCK_NUMBERS):
-            f = self._expanded(np.asarray(X[block], dtype=np.float32)).astype(np.float64)
-            total += w[block] @ f
-            squares += w[block] @ (f * f)
-        mean = total / w.sum()
-        sd = np.sqrt(np.maximum(squares / w.sum() - mean * mean, 0))
-        # A constant feature says nothing: scale 0 takes it out instead of dividing by rounding noise.
-        scale = np.where(sd > CONSTANT * (1 + np.abs(mean)), 1 / np.maximum(sd, 1e-30), 0.0)
-        return mean.astype(np.float32), scale.astype(np.float32)
-
-    def _expanded(self, x: Float32) -> Float32:
-        """Regression features, (n, d) → (n, D)."""
-        if not self.quadratic:
-            return x
-        x = np.clip(x, -LARGEST_INPUT, LARGEST_INPUT)
-        i, j = np.triu_indices(x.shape[1])
-        return np.concatenate([x, x[:, i] * x[:, j]], axis=1)
-
-    def features(self, x: Float32) -> Float32:
-        """The same, standardised."""
-        f = self._expanded(x) - self.mean
+    def standardised(self, x: Float32) -> Float32:
+        """The regression features in units of their scale."""
+        f = self.features.expand(x) - self.mean
         f *= self.scale
         return f
 
     @property
     def row_numbers(self) -> int:
-        return sum(self.weight.shape)
+        numbers = sum(self.weight.shape)
+        if isinstance(self.features, Scores):
+            return 3 * numbers
+        return numbers
 
     def score(self, x: Float32) -> FloatArray:
-        return log_softmax(self.features(x) @ self.weight + self.bias)
+        return log_softmax(self.standardised(x) @ self.weight + self.bias)
 
 
-class Additive(Softmax):
-    """Softmax regression on functions of one feature each: its rank as a normal score, and smooth steps along it.
+@dataclass(frozen=True)
+class Softmax(ArrayMember):
+    """Softmax regression on the features themselves, or with their products."""
 
-    Ranks make skewed features and outliers harmless.
-    """
+    penalty: float = 0.3
+    #: whether the penalty grows with D, as a prior on logits, not on weights
+    per_feature: bool = False
+    rank: int | None = None  #: largest rank of W; None penalises W itself
+    quadratic: bool = False
+    sparse: bool = False  #: whether every feature has a prior variance of its own
+    rounds: int = 8  #: fits of which each has the prior variances that the last one suggests
+    #: multiplications of a pass over the rows that tell what matters
+    sparse_work: int = 5_000_000
+    #: whether L-BFGS works in a basis in which the features are not correlated
+    whitened: bool = False
+    max_iterations: int = 200  #: of a fit
+    round_iterations: int = 25  #: of a round whose priors will change
+    #: rows × features × classes that a member is trained on by itself
+    most_work: int = 1_000_000_000
 
-    most_features = 300
-    steps: bool = True
+    simple: ClassVar[bool] = True
+    learned: ClassVar[type[Fitted]] = FittedSoftmax
 
-    quantiles: Annotated[Float32, "f4 Q d"]
+    def n_regression_features(self, d: int) -> int:
+        """D."""
+        if self.quadratic:
+            return Products(d).size
+        return d
 
-    def known_sizes(self, n_features: int, n_classes: int) -> dict[str, int]:
-        return {"d": n_features, "K": n_classes, "D": n_features * (1 + len(STEPS) * self.steps)}
-
-    def learn(self, task: Task) -> None:
-        X, _, _ = task.sample(RANK_ROWS)
-        self.quantiles = np.quantile(X, np.linspace(0, 1, RANKS), axis=0).astype(np.float32)
-        super().learn(task)
-
-    def _moments(self, X: Any, w: FloatArray) -> tuple[Float32, Float32]:
-        mean, scale = super()._moments(X, w)
-        scale[X.shape[1] :] *= STEP_SCALE
-        return mean, scale
-
-    def _expanded(self, x: Float32) -> Float32:
-        levels = np.linspace(0, 1, len(self.quantiles))
-        scores = np.empty(x.shape, dtype=np.float32)
-        for j, at in enumerate(self.quantiles.T):
-            # From below and from above: a value that many rows share has the middle of their ranks.
-            rank = np.interp(x[:, j], at, levels) - np.interp(-x[:, j], -at[::-1], -levels[::-1])
-            scores[:, j] = np.clip(ndtri(rank / 2), -LARGEST_SCORE, LARGEST_SCORE)
-        if not self.steps:
-            return scores
-        steps = np.tanh(np.float32(STEEPNESS) * (scores[:, :, None] - STEPS))
-        return np.concatenate([scores, steps.reshape(len(x), -1)], axis=1)
+    def takes_part(self, n: int, d: int, k: int) -> bool:
+        if not super().takes_part(n, d, k):
+            return False
+        D = self.n_regression_features(d)
+        if self.rank is not None and k < 3:
+            return False
+        if self.per_feature and D <= 20:  # one fixed penalty will do
+            return False
+        if self.quadratic and self._most_products < D:
+            return False
+        if self.sparse and D * k > 10_000:  # 500 rows would have to tell what matters
+            return False
+        return n * D * k <= self.most_work
 
     @property
-    def row_numbers(self) -> int:
-        return 3 * sum(self.weight.shape)
+    def _most_products(self) -> int:
+        """D = 30, and 60 where most are left out: beyond, a network costs less."""
+        if self.sparse:
+            return 2_000
+        return 500
 
-    def check(self, n_features: int, n_classes: int) -> None:
-        if not len(self.quantiles) or (np.diff(self.quantiles, axis=0) < 0).any():
-            raise ValueError("quantiles must not decrease, and there must be some")
+    def cost(self, n: int, d: int, k: int) -> float:
+        D = self.n_regression_features(d)
+        passes = 60.0
+        if self.rank is not None:
+            passes = 120.0
+        seconds = passes * n * (D * k * 1e-10 + k * 1.5e-8 + D * 1e-9)
+        if self.sparse:
+            rows = min(n, self.sparse_work // max(D * k, 1))
+            rounds = self.rounds * self.round_iterations
+            seconds += rounds * rows * (D * k * 1e-10 + k * 1.5e-8 + D * 1e-9)
+        return seconds
+
+    def feature_map(self, task: Task) -> Inputs | Products | Scores:
+        """What the regression sees of a row."""
+        if self.quadratic:
+            return Products(task.X.shape[1])
+        return Inputs(task.X.shape[1])
+
+    def feature_scale(self, scale: Float32, d: int) -> Float32:
+        """Scales of the regression features, from those that give them deviation 1."""
+        return scale
+
+    def learn(self, task: Task) -> FittedSoftmax:
+        features = self.feature_map(task)
+        mean, scale = weighted_moments(features, task.X, task.weights)
+        scale = self.feature_scale(scale, task.X.shape[1])
+        weight = np.zeros((len(mean), task.n_classes), np.float32)
+        bias = np.log(task.priors)
+        start = FittedSoftmax(self.name, features, mean, scale, weight, bias)
+        if self.sparse:
+            start = self._with_own_priors(start, task)
+        return self._optimum(start, task, self.max_iterations)
+
+    def _optimum(
+        self, start: FittedSoftmax, task: Task, limit: int, kept: Float32 | None = None
+    ) -> FittedSoftmax:
+        """The minimum of the objective; ``kept`` are the features of the rows, if known."""
+        penalty = self.penalty
+        if self.per_feature:
+            penalty *= len(start.mean)
+        penalty /= len(task.codes)
+        rows = Rows.of(start, task, kept)
+        if self.whitened and rows.kept is not None:
+            W, bias = minimised_whitened(rows, penalty, limit, start)
+        else:
+            W, bias = minimised(rows, penalty, limit, [start.weight], start.bias)
+        if self.rank is not None:
+            W, bias = self._of_low_rank(rows, penalty, W, bias)
+        return replace(start, weight=W.astype(np.float32), bias=bias.astype(np.float32))
+
+    def _of_low_rank(
+        self, rows: Rows, penalty: float, W: FloatArray, bias: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """The minimum over W = U Vᵀ, from the leading directions of W.
+
+        Factors at zero have no gradient, so they start at least a little away from it. They are
+        not convex and creep at the end, where the held-out loss no longer changes.
+        """
+        U, s, Vt = np.linalg.svd(W, full_matrices=False)
+        leading = slice(min(self.rank or 0, *W.shape))
+        root = np.sqrt(np.maximum(s[leading], 1e-2))
+        factors = [U[:, leading] * root, Vt[leading].T * root]
+        return minimised(rows, penalty, 100, factors, bias)
+
+    def _with_own_priors(self, start: FittedSoftmax, task: Task) -> FittedSoftmax:
+        """Scales of the features that are their prior deviations, learned on some of the rows."""
+        most_rows = max(self.sparse_work // start.weight.size, 1)
+        X, codes, w = task.sample(most_rows)
+        sample = replace(task, X=X, codes=codes, sample_weight=w)
+        F = start.standardised(X)
+        largest_deviation = 10.0
+        # Features scaled by c have weights of prior deviation c / √penalty, in units of the
+        # standardised ones.
+        largest = start.scale * np.float32(largest_deviation * np.sqrt(self.penalty))
+        fitted = start
+        for _ in range(self.rounds - 1):
+            fitted = self._optimum(fitted, sample, self.round_iterations, F)
+            change = self._change_of_deviations(fitted, F, w)
+            scale = np.minimum(fitted.scale * change, largest).astype(np.float32)
+            scale[scale < largest * 1e-4] = 0  # deviations below are as good as none
+            change = np.divide(
+                scale, fitted.scale, out=np.zeros_like(scale), where=fitted.scale > 0
+            )
+            F *= change
+            # F W stays the same, so the next round starts where this one ended; features left out
+            # get 0.
+            weight = fitted.weight / np.where(change > 0, change, np.inf)[:, None]
+            fitted = replace(fitted, scale=scale, weight=weight.astype(np.float32))
+        return fitted
+
+    def _change_of_deviations(self, fitted: FittedSoftmax, F: Float32, w: FloatArray) -> FloatArray:
+        """√(τ_new / τ_old) of every feature, given its fit on the features F."""
+        p = np.exp(log_softmax(F @ fitted.weight + fitted.bias))
+        # W has prior variance 1/penalty, so v = √penalty W. With H = Σ w F² p (1-p), the diagonal
+        # of the Hessian, the posterior precision of v is about 1 + H/penalty:
+        # 1 - s² = H / (H + penalty).
+        curvature = np.square(F).T.astype(np.float64) @ (p * (1 - p) * w[:, None])
+        known = (curvature / (curvature + self.penalty)).sum(axis=1)  # Σ_k (1 - s²_jk)
+        v2 = self.penalty * np.square(fitted.weight, dtype=np.float64).sum(axis=1)
+        return np.asarray(np.sqrt(v2 / (1 + known)))
 
 
-def _optimum(
-    member: Softmax, task: Task, limit: int = MAX_ITERATIONS, kept: Float32 | None = None
+@dataclass(frozen=True)
+class Additive(Softmax):
+    """Softmax regression on functions of one feature each: see :class:`Scores`."""
+
+    most_features: float = 300
+    whitened: bool = True
+    steps: bool = True
+    #: of steps beside that of scores: a twenty-fifth of the variance a priori, so that what is
+    #: linear stays so
+    step_scale: float = 0.2
+    rank_rows: int = 20_000  #: rows that tell the ranks of values
+    ranks: int = 100  #: quantiles that are kept of them
+
+    def n_regression_features(self, d: int) -> int:
+        if self.steps:
+            return d * (1 + len(STEPS))
+        return d
+
+    def feature_map(self, task: Task) -> Scores:
+        X, _, _ = task.sample(self.rank_rows)
+        levels = np.linspace(0, 1, self.ranks)
+        return Scores(np.quantile(X, levels, axis=0).astype(np.float32), self.steps)
+
+    def feature_scale(self, scale: Float32, d: int) -> Float32:
+        scale[d:] *= self.step_scale
+        return scale
+
+
+def weighted_moments(
+    features: Inputs | Products | Scores, X: Any, w: FloatArray, constant: float = 1e-6
 ) -> tuple[Float32, Float32]:
-    """W and bias at the minimum of the objective, as a function of a flat vector: W, or its factors U and V, and b.
+    """Weighted mean and inverse standard deviation of the regression features.
 
-    The search starts from those that the member has; ``kept`` are its features, if they are known.
+    A feature that varies by less than a share ``constant`` of its size says nothing: scale 0 takes
+    it out instead of dividing by rounding noise.
     """
-    n, D, K, w = len(task.codes), len(member.mean), task.n_classes, task.weights
-    shares = (w / w.sum()).astype(np.float32)
-    penalty = member.penalty * (D if member.per_feature else 1) / n
+    D = features.size
+    total = np.zeros(D)
+    squares = np.zeros(D)
+    for block in blocks(len(X), D, BLOCK_NUMBERS):
+        f = features.expand(np.asarray(X[block], dtype=np.float32)).astype(np.float64)
+        total += w[block] @ f
+        squares += w[block] @ (f * f)
+    mean = total / w.sum()
+    sd = np.sqrt(np.maximum(squares / w.sum() - mean * mean, 0))
+    varies = sd > constant * (1 + np.abs(mean))
+    scale = np.where(varies, 1 / np.maximum(sd, 1e-30), 0.0)
+    return mean.astype(np.float32), scale.astype(np.float32)
 
-    def features(block: slice) -> Float32:
-        return member.features(np.asarray(task.X[block], dtype=np.float32))
 
-    if kept is None and n * D <= MOST_KEPT:
-        kept = features(slice(n))
-    parts_of_rows = [slice(n)] if kept is not None else list(blocks(n, D, BLOCK_NUMBERS))
+# The objective and its minimum
 
-    def loss_and_gradient(
-        flat: FloatArray, shapes: list[tuple[int, ...]]
-    ) -> tuple[float, FloatArray]:
-        *parts, bias = _unpacked(flat, shapes)
-        W = _product(parts).astype(np.float32)
-        loss, dW, db = 0.0, np.zeros((D, K)), np.zeros(K)
-        for block in parts_of_rows:
-            F = features(block) if kept is None else kept
-            z = F @ W + bias.astype(np.float32)
+
+@dataclass(frozen=True)
+class Rows:
+    """Features, classes and shares of the rows: of all at once, or made anew at every step."""
+
+    fitted: FittedSoftmax
+    X: Any
+    codes: IntArray
+    shares: Float32  #: of the weights
+    kept: Float32 | None  #: all features, where they fit into memory
+
+    @classmethod
+    def of(cls, fitted: FittedSoftmax, task: Task, kept: Float32 | None) -> Rows:
+        most_kept = 100_000_000  # numbers in memory (400 MB)
+        if kept is None and len(task.codes) * len(fitted.mean) <= most_kept:
+            kept = fitted.standardised(np.asarray(task.X[:], dtype=np.float32))
+        w = task.weights
+        return cls(fitted, task.X, task.codes, (w / w.sum()).astype(np.float32), kept)
+
+    def __iter__(self) -> Iterator[tuple[Float32, IntArray, Float32]]:
+        """(features, codes, shares) of blocks of rows."""
+        if self.kept is not None:
+            yield self.kept, self.codes, self.shares
+            return
+        for block in blocks(len(self.codes), len(self.fitted.mean), BLOCK_NUMBERS):
+            x = np.asarray(self.X[block], dtype=np.float32)
+            yield self.fitted.standardised(x), self.codes[block], self.shares[block]
+
+    def cross_entropy(self, W: Float32, bias: Float32) -> tuple[float, FloatArray, FloatArray]:
+        """Mean cross-entropy and its gradients by W and by the bias."""
+        loss = 0.0
+        dW = np.zeros(W.shape)
+        db = np.zeros(len(bias))
+        for F, codes, share in self:
+            z = F @ W + bias
             z -= z.max(axis=1, keepdims=True)
-            own = np.arange(len(z)), task.codes[block]
+            own = (np.arange(len(z)), codes)
             right = z[own].astype(np.float64)
             p = np.exp(z, out=z)
-            total, share = p.sum(axis=1), shares[block]
+            total = p.sum(axis=1)
             loss += float(share @ (np.log(total.astype(np.float64)) - right))
             p *= (share / total)[:, None]  # ∂loss/∂logits = (p - onehot(y)) · share
             p[own] -= share
             dW += F.T @ p
             db += p.sum(axis=0)
-        # W = U Vᵀ: ∂/∂U = dW V and ∂/∂V = dWᵀ U.
-        gradients = [dW] if len(parts) == 1 else [dW @ parts[1], dW.T @ parts[0]]
+        return loss, dW, db
+
+
+def minimised(
+    rows: Rows, penalty: float, limit: int, factors: list[Any], bias: Any
+) -> tuple[FloatArray, FloatArray]:
+    """W and bias at the minimum; ``factors`` are [W] or [U, V] with W = U Vᵀ.
+
+    A step of L-BFGS that raises the log likelihood of all rows by less than 1e-3 is the end.
+    """
+    shapes = [part.shape for part in (*factors, bias)]
+
+    def loss_and_gradient(flat: FloatArray) -> tuple[float, FloatArray]:
+        *parts, b = _unpacked(flat, shapes)
+        W = _product(parts).astype(np.float32)
+        loss, dW, db = rows.cross_entropy(W, b.astype(np.float32))
+        gradients = [dW]
+        if len(parts) == 2:  # W = U Vᵀ: ∂/∂U = dW V and ∂/∂V = dWᵀ U
+            U, V = parts
+            gradients = [dW @ V, dW.T @ U]
         for part, gradient in zip(parts, gradients, strict=True):
             loss += 0.5 * penalty * float((part * part).sum())
             gradient += penalty * part
         return loss, np.concatenate([gradient.ravel() for gradient in (*gradients, db)])
 
-    def minimise(start: list[Any], limit: int) -> tuple[FloatArray, FloatArray]:
-        shapes = [part.shape for part in start]
-        options: Any = {"maxiter": limit, "ftol": FLAT / n, "gtol": 1e-6, "maxcor": 20}
-        x0 = np.concatenate([part.ravel() for part in start])
-        found = minimize(
-            loss_and_gradient, x0, (shapes,), jac=True, method="L-BFGS-B", options=options
-        )
-        *parts, bias = _unpacked(found.x, shapes)
-        return _product(parts), bias
+    start = np.concatenate([part.ravel() for part in (*factors, bias)])
+    options: Any = {"maxiter": limit, "ftol": 1e-3 / len(rows.codes), "gtol": 1e-6, "maxcor": 20}
+    found = minimize(loss_and_gradient, start, jac=True, method="L-BFGS-B", options=options)
+    *parts, b = _unpacked(found.x, shapes)
+    return _product(parts), b
 
-    W, bias = minimise([member.weight, member.bias], limit)
-    if (
-        member.rank is not None
-    ):  # from the leading directions of that fit: factors at zero have no gradient
-        U, s, Vt = np.linalg.svd(W, full_matrices=False)
-        leading = slice(min(member.rank, D, K))
-        root = np.sqrt(np.maximum(s[leading], SMALLEST_START))
-        W, bias = minimise(
-            [U[:, leading] * root, Vt[leading].T * root, bias], MAX_FACTOR_ITERATIONS
-        )
-    return W.astype(np.float32), bias.astype(np.float32)
+
+def minimised_whitened(
+    rows: Rows, penalty: float, limit: int, start: FittedSoftmax
+) -> tuple[FloatArray, FloatArray]:
+    """W and bias at the minimum, of the features that have a scale; the others get 0.
+
+    With H = L Lᵀ about the Hessian of a class, V = Lᵀ W has one of about 1: a fifth of the steps.
+    """
+    assert rows.kept is not None
+    used = np.flatnonzero(start.scale > 0)
+    F = rows.kept
+    if len(used) < len(start.scale):
+        F = np.ascontiguousarray(F[:, used])
+    own = replace(rows, kept=F)
+    n_classes = start.weight.shape[1]
+    inverse = _whitening(F, penalty, np.bincount(rows.codes, rows.shares, minlength=n_classes))
+    shape = (len(used), n_classes)
+
+    def loss_and_gradient(flat: FloatArray) -> tuple[float, FloatArray]:
+        V = flat[:-n_classes].reshape(shape)
+        bias = flat[-n_classes:]
+        W = inverse @ V
+        loss, dW, db = own.cross_entropy(W.astype(np.float32), bias.astype(np.float32))
+        loss += 0.5 * penalty * float((W * W).sum())
+        dV = inverse.T @ (dW + penalty * W)
+        return loss, np.concatenate([dV.ravel(), db])
+
+    V = solve_triangular(inverse, start.weight[used].astype(np.float64))
+    first = np.concatenate([V.ravel(), start.bias])
+    options: Any = {"maxiter": limit, "ftol": 1e-3 / len(rows.codes), "gtol": 1e-6, "maxcor": 20}
+    found = minimize(loss_and_gradient, first, jac=True, method="L-BFGS-B", options=options)
+    W = np.zeros(start.weight.shape)
+    W[used] = inverse @ found.x[:-n_classes].reshape(shape)
+    return W, found.x[-n_classes:]
+
+
+def _whitening(F: Float32, penalty: float, priors: FloatArray) -> FloatArray:
+    """L⁻ᵀ of H = curvature · FᵀF / n + penalty.
+
+    From all rows while that is fast: a feature that is rare must not be missing from a sample.
+    """
+    n, D = F.shape
+    step = max(1, round(n * D * D / 2e10))
+    sample = F[::step]
+    curvature = float((priors * (1 - priors)).mean())
+    H = curvature * (sample.T @ sample).astype(np.float64) / len(sample)
+    H += penalty * np.eye(D)
+    lower = cholesky(H, lower=True, check_finite=False)
+    inverse: FloatArray = solve_triangular(lower, np.eye(D), lower=True, check_finite=False).T
+    return inverse
 
 
 def _unpacked(flat: FloatArray, shapes: list[tuple[int, ...]]) -> list[FloatArray]:
     ends = np.cumsum([np.prod(shape) for shape in shapes])
-    return [
-        part.reshape(shape) for part, shape in zip(np.split(flat, ends[:-1]), shapes, strict=True)
-    ]
+    parts = np.split(flat, ends[:-1])
+    return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
 
 
 def _product(parts: list[FloatArray]) -> FloatArray:
-    return parts[0] if len(parts) == 1 else parts[0] @ parts[1].T
+    if len(parts) == 1:
+        return parts[0]
+    U, V = parts
+    return U @ V.T

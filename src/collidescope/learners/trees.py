@@ -1,15 +1,20 @@
-"""Extra trees and gradient-boosted trees, grown by scikit-learn and LightGBM and kept as small arrays.
+"""Extra trees and gradient-boosted trees, grown by scikit-learn and LightGBM, kept as small arrays.
 
-Symbols: T trees with N nodes in all, of which I are inner ones and L leaves; K classes. Trees are written in pre-order:
-the left child of node i is node i+1, the right one is ``right`` nodes further on, so pointers only lead forward and
-every walk ends. A *cut* is a pair (feature, threshold), ``x[feature] <= threshold`` goes left; cuts are shared by all
-nodes that use them. Leaves are numbered in the order in which they are written.
+Symbols: T trees with N nodes in all, of which I are inner ones and L leaves; K classes. Trees are
+written in pre-order: the left child of node i is node i+1, the right one is ``right`` nodes further
+on, so pointers only lead forward and every walk ends. A *cut* is a pair (feature, threshold),
+``x[feature] <= threshold`` goes left; cuts are shared by all nodes that use them. Leaves are
+numbered in the order in which they are written.
 """
 
 from __future__ import annotations
 
+import math
 import warnings
-from typing import Annotated, Any
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +23,8 @@ from scipy import sparse
 from collidescope._checks import Array, IntArray
 from collidescope.learners.base import (
     ArrayMember,
+    Fitted,
+    FittedArrays,
     Float32,
     FloatArray,
     Task,
@@ -27,12 +34,81 @@ from collidescope.learners.base import (
 )
 
 MAX_DEPTH = 40  #: steps of a walk; trees are grown no deeper, and files that claim more are refused
-MOST_TREES, MOST_LEAVES = 4_000, 400_000  #: trees and leaves that a file may claim
-CACHED = 16  #: blocks of rows are so much smaller than memory allows: walks within a cache take a quarter of the time
+
+# Trees as arrays
 
 
-class Trees(ArrayMember):
-    """A stack of trees; subclasses grow them, and say what a leaf means."""
+@dataclass(frozen=True)
+class Grown:
+    """A tree as it was grown: feature, threshold and children of every node, the root first.
+
+    A leaf has children -1; what it has as feature and threshold is not used.
+    """
+
+    feature: Array
+    threshold: Array
+    left: IntArray
+    right: IntArray
+
+    @cached_property
+    def preorder(self) -> IntArray:
+        """Nodes with each left child right after its parent, the root first."""
+        lefts = self.left.tolist()
+        rights = self.right.tolist()
+        order: list[int] = []
+        stack = [0]
+        while stack:
+            node = stack.pop()
+            order.append(node)
+            if lefts[node] >= 0:
+                stack += [rights[node], lefts[node]]
+        return np.asarray(order)
+
+    @property
+    def inner(self) -> npt.NDArray[np.bool_]:
+        """Whether a node is an inner one, in pre-order."""
+        return np.asarray(self.left[self.preorder] >= 0)
+
+    @property
+    def leaves(self) -> IntArray:
+        """Leaves in pre-order."""
+        return self.preorder[~self.inner]
+
+    @property
+    def steps(self) -> IntArray:
+        """Of inner nodes in pre-order, how much further on the right child is written."""
+        place = np.empty(len(self.preorder), dtype=np.int64)
+        place[self.preorder] = np.arange(len(place))
+        inner = self.preorder[self.inner]
+        return np.asarray(place[self.right[inner]] - place[inner])
+
+
+@dataclass(frozen=True)
+class Walks:
+    """The nodes of a stack of trees, laid out for walking; trees that do not close are refused."""
+
+    roots: IntArray
+    cut: npt.NDArray[np.int32]  #: of every node
+    #: step[2i] leads to the left child of node i, step[2i + 1] to the right one; a leaf stays
+    step: npt.NDArray[np.int32]
+    leaf: IntArray  #: number of the leaf that a node is
+    depth: int
+
+    def ends(self, right: npt.NDArray[np.int8]) -> IntArray:
+        """The leaves, (n, T), that rows reach; ``right`` (n, C) says where each cut sends them."""
+        n, C = right.shape
+        flat = right.ravel()
+        base = (np.arange(n, dtype=np.int64) * C)[:, None]
+        node = np.tile(self.roots, (n, 1))
+        for _ in range(self.depth):
+            side = flat.take(base + self.cut.take(node))
+            node += self.step.take(2 * node + side)
+        return self.leaf.take(node)
+
+
+@dataclass(frozen=True)
+class Trees:
+    """A stack of trees."""
 
     #: Of C cuts.
     feature: Annotated[Array, "u2 C"]
@@ -42,397 +118,529 @@ class Trees(ArrayMember):
     right: Annotated[Array, "u1|u2 I"]
     #: Nodes of every tree, and whether a node is an inner one, in bits.
     sizes: Annotated[Array, "u2 T"]
-    inner: Annotated[Array, "u1 B"]
-    n_classes: int
+    inner: Annotated[Array, "u1 bytes"]
+    n_features: Annotated[int, "d"]
 
-    def keep(self, trees: list[tuple[Array, Array, Array, Array]]) -> list[IntArray]:
-        """Take over trees given as (feature, threshold, left child, right child) of nodes, the root first.
+    def __post_init__(self) -> None:
+        most_trees = 4_000
+        most_leaves = 400_000
+        n_nodes = int(self.sizes.astype(np.int64).sum())
+        few = 0 < len(self.sizes) <= most_trees and n_nodes <= 2 * most_leaves
+        if not few or len(self.inner) != -(-n_nodes // 8):
+            wanted = f"1 to {most_trees} trees, up to {most_leaves} leaves, and all their nodes"
+            raise ValueError(f"there must be {wanted}")
+        beyond = len(self.cut) > 0 and self.cut.max() >= len(self.feature)
+        if beyond or (self.feature >= self.n_features).any():
+            raise ValueError("a tree cuts a feature that is not there")
+        self.walks  # noqa: B018 - refuses trees that do not close
 
-        A leaf has children -1. Returns the leaves of every tree in the order in which they are now numbered.
-        """
-        written, leaves = [], []
-        for feature, threshold, left, right in trees:
-            order, inner = _preorder(left, right), left >= 0
-            # The inverse of order: where each node is written. Steps of leaves, whose children are -1, are not used.
-            place = np.empty(len(order), dtype=np.int64)
-            place[order] = np.arange(len(order))
-            nodes = order[inner[order]]
-            written.append(
-                (feature[nodes], threshold[nodes], (place[right] - place)[nodes], inner[order])
-            )
-            leaves.append(order[~inner[order]])
-        feature, threshold, steps, inner = (
-            np.concatenate(parts) for parts in zip(*written, strict=True)
+    @classmethod
+    def of(cls, trees: Sequence[Grown], n_features: int) -> Trees:
+        """Trees as they were grown, in few bytes."""
+        inner = [tree.preorder[tree.inner] for tree in trees]
+        pairs = list(zip(trees, inner, strict=True))
+        feature = np.concatenate([tree.feature[nodes] for tree, nodes in pairs])
+        threshold = np.concatenate([tree.threshold[nodes] for tree, nodes in pairs])
+        cuts = np.column_stack([feature, _rounded_down(threshold)])
+        distinct, cut = np.unique(cuts, axis=0, return_inverse=True)
+        steps = np.concatenate([tree.steps for tree in trees])
+        small_cut: Any = np.uint32
+        if len(distinct) <= 2**16:
+            small_cut = np.uint16
+        small_step: Any = np.uint16
+        if steps.max(initial=0) < 256:
+            small_step = np.uint8
+        return cls(
+            feature=distinct[:, 0].astype(np.uint16),
+            threshold=distinct[:, 1].astype(np.float32),
+            cut=cut.ravel().astype(small_cut),
+            right=steps.astype(small_step),
+            sizes=np.asarray([len(tree.left) for tree in trees], dtype=np.uint16),
+            inner=np.packbits(np.concatenate([tree.inner for tree in trees])),
+            n_features=n_features,
         )
-        rounded = threshold.astype(
-            np.float32
-        )  # rows are float32: a threshold rounded down separates the same rows
-        rounded = np.where(rounded > threshold, np.nextafter(rounded, np.float32(-np.inf)), rounded)
-        cuts, cut = np.unique(np.column_stack([feature, rounded]), axis=0, return_inverse=True)
-        self.feature, self.threshold = cuts[:, 0].astype(np.uint16), cuts[:, 1].astype(np.float32)
-        self.cut = cut.ravel().astype(np.uint16 if len(cuts) <= 2**16 else np.uint32)
-        self.right = steps.astype(np.uint8 if steps.max(initial=0) < 256 else np.uint16)
-        self.sizes = np.asarray([len(left) for _, _, left, _ in trees], dtype=np.uint16)
-        self.inner = np.packbits(inner)
-        return leaves
 
-    def lay_out(self) -> None:
-        """Prepare the nodes for walking; raises ValueError on trees that do not close."""
+    @property
+    def n_leaves(self) -> int:
+        return int(self.sizes.astype(np.int64).sum()) - len(self.right)
+
+    @cached_property
+    def walks(self) -> Walks:
         sizes = self.sizes.astype(np.int64)
         N = int(sizes.sum())
         inner = np.unpackbits(self.inner, count=N).astype(bool)
         if not (sizes > 0).all() or len(self.right) != int(inner.sum()):
             raise ValueError("the sizes of trees do not add up to their nodes")
-        self._roots = np.cumsum(sizes) - sizes
-        self._cut = np.zeros(N, dtype=np.int32)
-        self._cut[inner] = self.cut
-        # step[2i] leads to the left child, step[2i + 1] to the right one; a leaf stays where it is
-        self._step = np.zeros(2 * N, dtype=np.int32)
-        self._step[0::2] = inner
-        self._step[1::2][inner] = self.right
-        end = np.repeat(self._roots + sizes, sizes)
-        if ((np.arange(N) + self._step.reshape(N, 2).max(axis=1)) >= end).any() or (
-            self.right < 1
-        ).any():
+        roots = np.cumsum(sizes) - sizes
+        cut = np.zeros(N, dtype=np.int32)
+        cut[inner] = self.cut
+        step = np.zeros(2 * N, dtype=np.int32)
+        step[0::2] = inner
+        step[1::2][inner] = self.right
+        furthest = np.arange(N) + step.reshape(N, 2).max(axis=1)
+        end = np.repeat(roots + sizes, sizes)
+        if (furthest >= end).any() or (self.right < 1).any():
             raise ValueError("a tree points outside of itself")
-        self._leaf = np.cumsum(~inner) - 1
-        self.n_leaves = N - len(self.right)
-        # Level by level. In a forged file nodes may share children: without np.unique every level could double.
-        self.depth, nodes = 0, self._roots[inner[self._roots]]
-        while len(nodes):
-            self.depth += 1
-            if self.depth > MAX_DEPTH:
-                raise ValueError(f"trees must not be deeper than {MAX_DEPTH}")
-            nodes = np.unique(np.concatenate([nodes + 1, nodes + self._step[2 * nodes + 1]]))
-            nodes = nodes[inner[nodes]]
-
-    def check(self, n_features: int, n_classes: int) -> None:
-        n_nodes = int(self.sizes.astype(np.int64).sum())
-        if (
-            not 0 < len(self.sizes) <= MOST_TREES
-            or n_nodes > 2 * MOST_LEAVES
-            or len(self.inner) != -(-n_nodes // 8)
-        ):
-            raise ValueError(
-                f"there must be 1 to {MOST_TREES} trees, up to {MOST_LEAVES} leaves, and all their nodes"
-            )
-        if (self.feature >= n_features).any() or (
-            len(self.cut) and self.cut.max() >= len(self.feature)
-        ):
-            raise ValueError("a tree cuts a feature that is not there")
-        self.lay_out()
+        return Walks(roots, cut, step, np.cumsum(~inner) - 1, _depth(roots, step, inner))
 
     def leaves(self, x: Float32) -> IntArray:
         """Leaf numbers, (n, T), of rows (n, d)."""
-        C = max(1, len(self.feature))
-        # Every cut is decided once per row, (n, C): walks through T trees then look up answers and compare nothing.
-        right = np.ones((len(x), C), dtype=np.int8)
-        np.greater(
-            x[:, self.feature], self.threshold, out=right[:, : len(self.feature)], casting="unsafe"
-        )
-        flat, base = right.ravel(), (np.arange(len(x), dtype=np.int64) * C)[:, None]
-        node = np.tile(self._roots, (len(x), 1))
-        for _ in range(self.depth):
-            side = flat.take(base + self._cut.take(node))
-            node += self._step.take(2 * node + side)
-        return self._leaf.take(node)
+        C = len(self.feature)
+        # Every cut is decided once per row: walks through T trees look up answers. Trees that are
+        # a single leaf look up the one column that is always there.
+        right = np.ones((len(x), max(1, C)), dtype=np.int8)
+        np.greater(x[:, self.feature], self.threshold, out=right[:, :C], casting="unsafe")
+        return self.walks.ends(right)
 
-    @property
-    def row_numbers(self) -> int:
-        return CACHED * (len(self.feature) // 2 + 6 * len(self.sizes) + self.n_classes)
+    def row_numbers(self, n_classes: int) -> int:
+        """Numbers of a row on its walks; 16 times as many, to stay within a cache: 4 × faster."""
+        return 16 * (len(self.feature) // 2 + 6 * len(self.sizes) + n_classes)
 
 
-LEVELS = 255  #: intervals of a feature
-TREES, FEWEST_TREES, TOTAL_LEAVES = (
-    100,
-    25,
-    40_000,
-)  #: trees, the fewest of large ones; leaves of all together
-PROBED_TREES = 4  #: trees that tell how many leaves there will be
-LEAF_SIZES = (1, 4)  #: rows of the smallest leaf that are tried
-#: Trees, and rows, with which the size of a leaf is chosen: with 120 rows 25 trees chose worse (Brier score +1.7%).
-CHOOSING_TREES, CHOOSING_ROWS = 50, 2_000
-LEFT_OUT = 0.37  #: share of the trees whose bootstrap sample lacks a given row, 1/e
-MOST_ROWS = 50_000  #: rows that trees are grown on
-PRIOR_TREES = 1.0  #: trees' worth of the priors in every posterior: no logarithm of zero
+def _rounded_down(threshold: FloatArray) -> Float32:
+    """As float32, of which rows are: a threshold rounded down separates the same rows."""
+    rounded = threshold.astype(np.float32)
+    below = np.nextafter(rounded, np.float32(-np.inf))
+    return np.where(rounded > threshold, below, rounded)
 
 
-class Forest(Trees):
-    """Extra trees: many random trees, their leaves' class shares averaged and shrunk towards the priors.
+def _depth(roots: IntArray, step: npt.NDArray[np.int32], inner: npt.NDArray[np.bool_]) -> int:
+    """Steps of the longest walk.
 
-    Features are first replaced by the number of their interval between at most :data:`LEVELS` quantiles, so that random
-    cuts fall where rows are and thresholds are shared between trees. The size of a leaf is chosen by the log loss of
-    rows left out of bootstrap samples, then trees are grown on all rows.
+    Level by level. In a forged file nodes may share children: without np.unique every level could
+    double.
     """
+    depth = 0
+    nodes = roots[inner[roots]]
+    while len(nodes):
+        depth += 1
+        if depth > MAX_DEPTH:
+            raise ValueError(f"trees must not be deeper than {MAX_DEPTH}")
+        children = np.concatenate([nodes + 1, nodes + step[2 * nodes + 1]])
+        nodes = np.unique(children)
+        nodes = nodes[inner[nodes]]
+    return depth
 
-    #: Class shares of the leaves as multiples of 1/255: how many each leaf has, the shares, and their classes.
+
+# Extra trees
+
+
+@dataclass(frozen=True)
+class FittedForest(FittedArrays):
+    """Random trees, whose leaves hold class shares as multiples of 1/255."""
+
+    trees: Trees
+    #: How many shares each leaf has, the shares, and their classes.
     share_count: Annotated[Array, "u1|u2 L"]
     share: Annotated[npt.NDArray[np.uint8], "u1 s"]
     share_class: Annotated[Array, "u1|u2 s"]
     priors: Annotated[Float32, "f4 K"]
 
-    def learn(self, task: Task) -> None:
-        from sklearn.ensemble import ExtraTreesClassifier
-
-        generator = np.random.default_rng(task.seed)
-        X, y, w = task.sample(MOST_ROWS, generator=generator)
-        edges = [_edges(column) for column in X.T]
-        numbers = [np.searchsorted(e, column) for e, column in zip(edges, X.T, strict=True)]
-        levels = np.stack(numbers, axis=1).astype(np.float32)
-        self.priors = task.priors.astype(np.float32)
-        options: dict[str, Any] = {
-            "max_depth": MAX_DEPTH,
-            "random_state": int(task.seed) % 2**31,
-            "n_jobs": 1,
-        }
-        options["min_samples_leaf"] = self._leaf_size(levels, y, w, options, generator)
-        forest = ExtraTreesClassifier(PROBED_TREES, warm_start=True, **options)
-        forest.fit(levels, y, sample_weight=w)
-        per_tree = sum(tree.tree_.n_leaves for tree in forest.estimators_) / PROBED_TREES
-        if per_tree * FEWEST_TREES > TOTAL_LEAVES:
-            forest.set_params(max_leaf_nodes=TOTAL_LEAVES // FEWEST_TREES, warm_start=False)
-        forest.set_params(n_estimators=int(np.clip(TOTAL_LEAVES / per_tree, FEWEST_TREES, TREES)))
-        forest.fit(levels, y, sample_weight=w)
-        self._take(forest, edges, task.n_classes)
-
-    def _leaf_size(
-        self, levels: Float32, y: IntArray, w: FloatArray, options: Any, generator: Any
-    ) -> int:
-        from sklearn.ensemble import ExtraTreesClassifier
-
-        rows, losses = some(np.arange(len(y)), CHOOSING_ROWS, generator), []
-        present = np.unique(y[rows])
-        own = np.arange(len(rows)), np.searchsorted(present, y[rows])
-        for leaf in LEAF_SIZES:
-            bagged = {"min_samples_leaf": leaf, "bootstrap": True, "oob_score": True}
-            trees = ExtraTreesClassifier(CHOOSING_TREES, **options, **bagged)
-            with (
-                warnings.catch_warnings()
-            ):  # a row that every bootstrap sample drew gets the priors below
-                warnings.simplefilter("ignore")
-                trees.fit(levels[rows], y[rows], sample_weight=w[rows])
-            p = np.nan_to_num(trees.oob_decision_function_.reshape(len(rows), len(present)))
-            # As in score, with the trees that left the row out; not normalised, as all leaf sizes have the same sum.
-            p = (p * LEFT_OUT * CHOOSING_TREES + PRIOR_TREES * self.priors[present])[own]
-            losses.append(float(-(w[rows] * np.log(p)).sum()))
-        return LEAF_SIZES[int(np.argmin(losses))]
-
-    def _take(self, forest: Any, edges: list[FloatArray], K: int) -> None:
-        every, first = (
-            np.concatenate([*edges, [0.0]]),
-            np.cumsum([0, *(len(each) for each in edges)]),
-        )
-        grown = [estimator.tree_ for estimator in forest.estimators_]
-        # Thresholds are between two levels; those of leaves, feature and level -2, are not used.
-        # level ≤ l is x ≤ edges[l], so a threshold between l and l + 1 is the edge number l.
-        cuts = [
-            np.where(t.feature < 0, -1, first[t.feature] + t.threshold.astype(np.intp))
-            for t in grown
-        ]
-        pairs = zip(grown, cuts, strict=True)
-        leaves = self.keep(
-            [(t.feature, every[cut], t.children_left, t.children_right) for t, cut in pairs]
-        )
-        shares = []
-        for tree, own in zip(grown, leaves, strict=True):
-            full, value = np.zeros((len(own), K)), tree.value[own, 0]
-            full[:, forest.classes_] = value / value.sum(axis=1, keepdims=True)
-            shares.append(sparse.csr_array(np.round(full * 255).astype(np.uint8)))
-        every_share, small = sparse.vstack(shares, "csr"), np.uint8 if K < 256 else np.uint16
-        self.share, self.share_class = every_share.data, every_share.indices.astype(small)
-        self.share_count = np.diff(every_share.indptr).astype(small)
-        self.lay_out()
-
-    def lay_out(self) -> None:
-        super().lay_out()
-        self.n_classes = len(self.priors)
-        indptr = np.concatenate([[0], np.cumsum(self.share_count, dtype=np.int64)])
-        if len(indptr) != self.n_leaves + 1 or indptr[-1] != len(self.share):
-            raise ValueError("a forest must have the shares of all its leaves")
-        stored = self.share.astype(np.float32), self.share_class.astype(np.int32), indptr
-        self._shares = sparse.csr_array(stored, (self.n_leaves, self.n_classes))
-
-    def check(self, n_features: int, n_classes: int) -> None:
-        if (self.priors <= 0).any() or (
-            len(self.share_class) and self.share_class.max() >= n_classes
-        ):
+    def __post_init__(self) -> None:
+        unknown = len(self.share_class) > 0 and self.share_class.max() >= len(self.priors)
+        if unknown or (self.priors <= 0).any():
             raise ValueError("a forest must have positive priors, and leaves of known classes")
-        super().check(n_features, n_classes)
+        stored = int(self.share_count.astype(np.int64).sum())
+        if len(self.share_count) != self.trees.n_leaves or stored != len(self.share):
+            raise ValueError("a forest must have the shares of all its leaves")
+
+    @cached_property
+    def shares(self) -> Any:
+        """(L, K), sparse: 255 times the class shares of the leaves."""
+        ends = np.cumsum(self.share_count, dtype=np.int64)
+        indptr = np.concatenate([[0], ends])
+        values = self.share.astype(np.float32)
+        classes = self.share_class.astype(np.int32)
+        shape = (self.trees.n_leaves, len(self.priors))
+        return sparse.csr_array((values, classes, indptr), shape)
+
+    @property
+    def row_numbers(self) -> int:
+        return self.trees.row_numbers(len(self.priors))
 
     def score(self, x: Float32) -> FloatArray:
-        leaves = self.leaves(x)
-        indptr = np.arange(0, leaves.size + 1, len(self.sizes))
+        leaves = self.trees.leaves(x)
+        n, T = leaves.shape
         ones = np.ones(leaves.size, dtype=np.float32)
-        reached = sparse.csr_array((ones, leaves.ravel(), indptr), shape=(len(x), self.n_leaves))
-        return log_shares(
-            (reached @ self._shares).toarray().astype(np.float64) / 255 + PRIOR_TREES * self.priors
-        )
+        indptr = np.arange(0, leaves.size + 1, T)
+        reached = sparse.csr_array((ones, leaves.ravel(), indptr), (n, self.trees.n_leaves))
+        total = (reached @ self.shares).toarray().astype(np.float64) / 255
+        return log_shares(total + self.priors)  # the priors count as much as a tree
 
 
-def _edges(column: Float32) -> FloatArray:
-    """At most :data:`LEVELS` - 1 thresholds between the values of a column."""
+@dataclass(frozen=True)
+class Forest(ArrayMember):
+    """Extra trees: many random trees, their leaves' class shares averaged, shrunk to the priors.
+
+    Features are first replaced by the number of their interval between at most ``levels``
+    quantiles, so that random cuts fall where rows are and thresholds are shared between trees. The
+    size of a leaf is chosen by the log loss of rows left out of bootstrap samples, then trees are
+    grown on all rows.
+    """
+
+    levels: int = 255  #: intervals of a feature
+    n_trees: int = 100
+    fewest_trees: int = 25  #: of large ones
+    total_leaves: int = 40_000  #: of all trees together
+    leaf_sizes: tuple[int, ...] = (1, 4)  #: rows of the smallest leaf that are tried
+    #: trees that choose the size of a leaf: with 120 rows 25 chose worse (Brier score +1.7%)
+    choosing_trees: int = 50
+    choosing_rows: int = 2_000
+    most_rows: int = 50_000  #: rows that trees are grown on
+
+    learned: ClassVar[type[Fitted]] = FittedForest
+
+    def cost(self, n: int, d: int, k: int) -> float:
+        chosen = len(self.leaf_sizes) * self.choosing_trees * min(n, self.choosing_rows)
+        grown = self.n_trees * min(n, self.most_rows)
+        return 2e-7 * (chosen + grown) * (math.sqrt(d) + 0.1 * k)
+
+    def learn(self, task: Task) -> FittedForest:
+        generator = np.random.default_rng(task.seed)
+        X, y, w = task.sample(self.most_rows, generator=generator)
+        edges = [_edges(column, self.levels) for column in X.T]
+        numbers = [np.searchsorted(own, column) for own, column in zip(edges, X.T, strict=True)]
+        levels = np.stack(numbers, axis=1).astype(np.float32)
+        priors = task.priors.astype(np.float32)
+        leaf_size = self._leaf_size(levels, y, w, priors, task.seed, generator)
+        grown = self._grown(levels, y, w, leaf_size, task.seed)
+        return _kept_forest(self.name, grown, edges, priors)
+
+    def _grown(self, levels: Float32, y: IntArray, w: FloatArray, leaf_size: int, seed: int) -> Any:
+        """scikit-learn's trees: fewer, or smaller ones, where they would have too many leaves."""
+        probed = 4
+        forest = _extra_trees(probed, leaf_size, seed)
+        forest.set_params(warm_start=True)
+        forest.fit(levels, y, sample_weight=w)
+        per_tree = sum(tree.tree_.n_leaves for tree in forest.estimators_) / probed
+        if per_tree * self.fewest_trees > self.total_leaves:
+            most = self.total_leaves // self.fewest_trees
+            forest.set_params(max_leaf_nodes=most, warm_start=False)
+        wanted = np.clip(self.total_leaves / per_tree, self.fewest_trees, self.n_trees)
+        forest.set_params(n_estimators=int(wanted))
+        return forest.fit(levels, y, sample_weight=w)
+
+    def _leaf_size(
+        self,
+        levels: Float32,
+        y: IntArray,
+        w: FloatArray,
+        priors: Float32,
+        seed: int,
+        generator: np.random.Generator,
+    ) -> int:
+        """The size with the lowest log loss of rows scored by trees that did not see them."""
+        rows = some(np.arange(len(y)), self.choosing_rows, generator)
+        present = np.unique(y[rows])
+        own = (np.arange(len(rows)), np.searchsorted(present, y[rows]))
+        left_out = 0.37  # share of the trees whose bootstrap sample lacks a given row, 1/e
+        losses = []
+        for leaf_size in self.leaf_sizes:
+            trees = _extra_trees(self.choosing_trees, leaf_size, seed)
+            trees.set_params(bootstrap=True, oob_score=True)
+            with warnings.catch_warnings():
+                # a row that every bootstrap sample drew gets the priors below
+                warnings.simplefilter("ignore")
+                trees.fit(levels[rows], y[rows], sample_weight=w[rows])
+            p = trees.oob_decision_function_.reshape(len(rows), len(present))
+            # As in score, with the trees that left the row out; not normalised, as all leaf sizes
+            # have the same sum.
+            counts = np.nan_to_num(p) * left_out * self.choosing_trees + priors[present]
+            losses.append(float(-(w[rows] * np.log(counts[own])).sum()))
+        return self.leaf_sizes[int(np.argmin(losses))]
+
+
+def _extra_trees(n_trees: int, leaf_size: int, seed: int) -> Any:
+    from sklearn.ensemble import ExtraTreesClassifier
+
+    return ExtraTreesClassifier(
+        n_trees,
+        max_depth=MAX_DEPTH,
+        min_samples_leaf=leaf_size,
+        random_state=int(seed) % 2**31,
+        n_jobs=1,
+    )
+
+
+def _kept_forest(name: str, forest: Any, edges: list[FloatArray], priors: Float32) -> FittedForest:
+    """scikit-learn's trees on levels as our trees on features."""
+    every_edge = np.concatenate([*edges, [0.0]])
+    first = np.cumsum([0, *(len(own) for own in edges)])
+    grown = []
+    shares = []
+    for estimator in forest.estimators_:
+        tree = estimator.tree_
+        # level ≤ l is x ≤ edges[l], so a threshold between l and l + 1 is the edge number l.
+        edge = first[tree.feature] + tree.threshold.astype(np.intp)
+        threshold = every_edge[np.where(tree.feature < 0, -1, edge)]
+        own = Grown(tree.feature, threshold, tree.children_left, tree.children_right)
+        grown.append(own)
+        value = tree.value[own.leaves, 0]
+        full = np.zeros((len(value), len(priors)))
+        full[:, forest.classes_] = value / value.sum(axis=1, keepdims=True)
+        shares.append(sparse.csr_array(np.round(full * 255).astype(np.uint8)))
+    every_share = sparse.vstack(shares, "csr")
+    small: Any = np.uint16
+    if len(priors) < 256:
+        small = np.uint8
+    return FittedForest(
+        name,
+        Trees.of(grown, len(edges)),
+        share_count=np.diff(every_share.indptr).astype(small),
+        share=every_share.data,
+        share_class=every_share.indices.astype(small),
+        priors=priors,
+    )
+
+
+def _edges(column: Float32, levels: int) -> FloatArray:
+    """Fewer than ``levels`` thresholds between the values of a column."""
     values = np.unique(column)
-    if len(values) > LEVELS:
-        values = np.unique(np.quantile(column, np.linspace(0, 1, LEVELS)).astype(np.float32))
+    if len(values) > levels:
+        quantiles = np.quantile(column, np.linspace(0, 1, levels))
+        values = np.unique(quantiles.astype(np.float32))
     values = values.astype(np.float64)
     return (values[1:] + values[:-1]) / 2
 
 
-def _preorder(left: IntArray, right: IntArray) -> IntArray:
-    """Nodes with each left child right after its parent, the root first; children of leaves are -1."""
-    order, stack, lefts, rights = list[int](), [0], left.tolist(), right.tolist()
-    while stack:
-        order.append(node := stack.pop())
-        if lefts[node] >= 0:
-            stack += [rights[node], lefts[node]]
-    return np.asarray(order)
+# Gradient-boosted trees
 
 
-MAX_ROUNDS, MAX_TREES = 300, 2_000  #: rounds, and trees of all kinds, rounds and classes together
-PARTS, PATIENCE = (
-    6,
-    20,
-)  #: parts of the rows that are held out in turn; rounds without gain that end the growth
-#: Step of a round: this many over the rounds that classes leave, within limits. Many rows afford larger steps.
-RATE_ROUNDS, LEARNING_RATE, LARGE_RATE, FASTEST = 12.0, 0.1, 0.16, 0.3
-#: Rows × trees per round: × parts held out in turn; and up to which all are trained on once the rounds are known. With
-#: fewer rows than so many times the features, the features take the time.
-CROSS_VALIDATED, REFITTED, ROWS_PER_FEATURE = 10_000, 30_000, 10
-BLIND_ROUNDS = 30  #: rounds where nothing can be held out
-#: Rows of more features (pixels) are wide: a tree sees a sample of as many of them.
-WIDE = 300
-#: Bins of all features together, and of each within limits: with few rows finding the best of them is most of the
-#: time. On 300 columns 63 bins take less than half of it, and are no worse.
-ALL_BINS, FEWEST_BINS, MOST_BINS = 19_000, 63, 255
+@dataclass(frozen=True)
+class FittedBoosting(FittedArrays):
+    """Boosted trees, whose leaves hold logits: rounds of one tree per class (one for two)."""
+
+    trees: Trees
+    #: of leaves; half precision changes a step by < 0.001
+    values: Annotated[npt.NDArray[np.float16], "f2 L"]
+    n_classes: Annotated[int, "K"]
+
+    def __post_init__(self) -> None:
+        K = self.n_classes
+        odd = K > 2 and len(self.trees.sizes) % K > 0
+        if odd or len(self.values) != self.trees.n_leaves:
+            raise ValueError(f"boosted trees must have a value per leaf and come in rounds of {K}")
+
+    @property
+    def row_numbers(self) -> int:
+        return self.trees.row_numbers(self.n_classes)
+
+    def score(self, x: Float32) -> FloatArray:
+        values = self.values.astype(np.float32)[self.trees.leaves(x)]
+        if self.n_classes == 2:
+            log_odds = values.sum(axis=1, dtype=np.float64)
+            return log_softmax(np.column_stack([np.zeros(len(x)), log_odds]))
+        rounds = values.reshape(len(x), -1, self.n_classes)
+        return log_softmax(rounds.sum(axis=1, dtype=np.float64))
 
 
-class Boosting(Trees):
-    """Gradient-boosted trees of two kinds, whose logits are averaged: R rounds of one tree per class (one for two).
+@dataclass(frozen=True)
+class TreeShape:
+    """How the trees of one kind are grown."""
 
-    Small ones on samples of the rows, and larger ones with random cuts. Each kind holds out other rows, so that
-    together they learn from every row; rounds are chosen by the log loss of those rows, and groups stay together.
+    num_leaves: int
+    max_depth: int
+    feature_fraction: float = 1.0  #: of the features, that each tree sees
+    bagging_fraction: float = 1.0  #: of the rows, that each tree sees
+    extra_trees: bool = False  #: whether cuts are random
+    lambda_l2: float = 1.0
+
+
+@dataclass(frozen=True)
+class Boosting(ArrayMember):
+    """Gradient-boosted trees of a few kinds, whose logits are averaged.
+
+    Small ones on samples of the rows, and larger ones with random cuts. Each kind holds out other
+    rows, so that together they learn from every row; rounds are chosen by the log loss of those
+    rows, and groups stay together.
     """
 
-    kinds: tuple[dict[str, Any], ...] = (
-        {
-            "num_leaves": 8,
-            "max_depth": 4,
-            "feature_fraction": 0.7,
-            "bagging_fraction": 0.7,
-            "bagging_freq": 1,
-        },
-        {"num_leaves": 20, "max_depth": 7, "feature_fraction": 0.7, "extra_trees": True},
+    kinds: tuple[TreeShape, ...] = (
+        TreeShape(num_leaves=8, max_depth=4, feature_fraction=0.7, bagging_fraction=0.7),
+        TreeShape(num_leaves=20, max_depth=7, feature_fraction=0.7, extra_trees=True),
     )
-    leaf_share, leaf_rows = (
-        0.02,
-        (2, 10),
-    )  #: rows of the smallest leaf: a share of the rows, within limits
-    values: Annotated[
-        npt.NDArray[np.float16], "f2 L"
-    ]  #: of leaves; half precision changes a step by < 0.001
+    leaf_share: float = 0.02  #: rows of the smallest leaf, as a share of all
+    leaf_rows: tuple[int, int] = (2, 10)  #: within these limits
+    max_rounds: int = 300
+    max_trees: int = 2_000  #: of all kinds, rounds and classes together
+    parts: int = 6  #: parts of the rows that are held out in turn
+    patience: int = 20  #: rounds without gain that end the growth
+    #: sum of the steps of all rounds, which classes leave few of; many rows afford larger steps
+    total_rate: float = 12.0
+    rates: tuple[float, float] = (0.1, 0.3)
+    large_rate: float = 0.16
+    #: rows × trees per round up to which all rows are trained on once the rounds are known
+    refitted: int = 30_000
+    #: rows of more features (pixels) are wide: a tree sees a sample of as many of them
+    wide: int = 300
+    #: Of all features together: with few rows finding the best cut is most of the time. On 300
+    #: columns 63 bins take less than half of it, and are no worse.
+    all_bins: int = 19_000
+    bins: tuple[int, int] = (63, 255)  #: of each feature
 
-    def learn(self, task: Task) -> None:
+    learned: ClassVar[type[Fitted]] = FittedBoosting
+
+    def cost(self, n: int, d: int, k: int) -> float:
+        trees = self._most_rounds(k) * len(self.kinds) * _trees_per_round(k)
+        per_tree = 3e-8 * n * min(d, self.wide) + 1e-6 * min(d, self.wide) * 30
+        return 0.4 * trees * per_tree
+
+    def _most_rounds(self, n_classes: int) -> int:
+        trees = len(self.kinds) * _trees_per_round(n_classes)
+        return max(1, min(self.max_rounds, self.max_trees // trees))
+
+    def learn(self, task: Task) -> FittedBoosting:
+        trees: list[BoostedTree] = []
+        for number, kind in enumerate(self.kinds):
+            part = task.inner_parts(self.parts, task.seed + number)
+            text = self._boosted(task, part, self._options(task, kind))
+            grown = text.partition("end of trees")[0].split("\nTree=")[1:]
+            trees += [BoostedTree.read(block) for block in grown]
+        values = np.concatenate([tree.leaf_values for tree in trees]) / len(self.kinds)
+        stack = Trees.of([tree.tree for tree in trees], task.X.shape[1])
+        return FittedBoosting(self.name, stack, values.astype(np.float16), task.n_classes)
+
+    def _options(self, task: Task, kind: TreeShape) -> dict[str, Any]:
+        """LightGBM's settings."""
         n, d = task.X.shape
-        K = self.n_classes = task.n_classes
-        most_rounds = max(1, min(MAX_ROUNDS, MAX_TREES // (len(self.kinds) * (1 if K == 2 else K))))
-        slowest = LEARNING_RATE if n * K <= REFITTED else LARGE_RATE
-        rate = float(np.clip(RATE_ROUNDS / most_rounds, slowest, FASTEST))
-        leaf = int(np.clip(self.leaf_share * n, *self.leaf_rows))
-        common = (
-            {"objective": "binary", "num_class": 1}
-            if K == 2
-            else {"objective": "multiclass", "num_class": K}
-        )
-        common |= {
-            "learning_rate": rate,
-            "min_data_in_leaf": leaf,
+        K = task.n_classes
+        slowest, fastest = self.rates
+        if n * K > self.refitted:
+            slowest = self.large_rate
+        rate = np.clip(self.total_rate / self._most_rounds(K), slowest, fastest)
+        objective = "multiclass"
+        if K == 2:
+            objective = "binary"
+        feature_fraction = kind.feature_fraction
+        if d > self.wide:
+            feature_fraction = 0.7 * self.wide / d
+        return {
+            "objective": objective,
+            "num_class": _trees_per_round(K),
+            "learning_rate": float(rate),
+            "min_data_in_leaf": int(np.clip(self.leaf_share * n, *self.leaf_rows)),
             "min_sum_hessian_in_leaf": 1e-3,
-            "lambda_l2": 1.0,
-        }
-        common |= {
+            "max_bin": int(np.clip(self.all_bins // d, *self.bins)),
+            "num_leaves": kind.num_leaves,
+            "max_depth": kind.max_depth,
+            "feature_fraction": feature_fraction,
+            "bagging_fraction": kind.bagging_fraction,
+            "bagging_freq": int(kind.bagging_fraction < 1),
+            "extra_trees": kind.extra_trees,
+            "lambda_l2": kind.lambda_l2,
             "use_missing": False,
             "deterministic": True,
             "force_col_wise": True,
             "seed": int(task.seed) % 2**31,
+            "num_threads": 1,
+            "verbosity": -1,
         }
-        common |= {"num_threads": 1, "verbosity": -1}
-        common["max_bin"] = int(np.clip(ALL_BINS // d, FEWEST_BINS, MOST_BINS))
-        wide = {"feature_fraction": 0.7 * WIDE / d} if d > WIDE else {}
-        trees = []
-        for number, kind in enumerate(self.kinds):
-            text = _boost(
-                task, task.inner_parts(PARTS, task.seed + number), common | kind | wide, most_rounds
-            )
-            trees += [
-                _read(block) for block in text.partition("end of trees")[0].split("\nTree=")[1:]
-            ]
-        leaves = self.keep([tree for tree, _ in trees])
-        # A tree of L leaves has L - 1 inner nodes, after which _read puts leaf 0.
-        values = [
-            values[own - len(values) + 1] for (_, values), own in zip(trees, leaves, strict=True)
-        ]
-        self.values = (np.concatenate(values) / len(self.kinds)).astype(np.float16)
-        self.lay_out()
 
-    def score(self, x: Float32) -> FloatArray:
-        K, values = self.n_classes, self.values.astype(np.float32)
-        f = (
-            values[self.leaves(x)]
-            .reshape(len(x), -1, 1 if K == 2 else K)
-            .sum(axis=1, dtype=np.float64)
-        )
-        return log_softmax(np.column_stack([np.zeros(len(x)), f]) if K == 2 else f)
+    def _boosted(self, task: Task, part: IntArray, options: dict[str, Any]) -> str:
+        """LightGBM's text of the trees.
 
-    def check(self, n_features: int, n_classes: int) -> None:
-        super().check(n_features, n_classes)
-        self.n_classes = n_classes
-        if len(self.values) != self.n_leaves or (n_classes > 2 and len(self.sizes) % n_classes):
-            raise ValueError(
-                f"boosted trees must have a value per leaf and come in rounds of {n_classes}"
-            )
+        Few rows are cross-validated, then all trained on; of many some stay held out.
+        """
+        import lightgbm
+
+        rows = BoostingRows(np.asarray(task.X, dtype=np.float32), task.codes, task.weights)
+        most = self._most_rounds(task.n_classes)
+        per_round = options["num_class"]
+        if part.max() < 0:  # a single group: nothing to hold out
+            booster = lightgbm.train(options, rows.dataset(), num_boost_round=30)
+        elif len(task.codes) * per_round <= self.refitted:
+            rounds = self._cross_validated_rounds(rows, part, options, most)
+            booster = lightgbm.train(options, rows.dataset(), rounds)
+        else:
+            stop = lightgbm.early_stopping(self.patience, verbose=False)
+            train = rows.dataset(np.flatnonzero(part != 0))
+            held_out = rows.held_out(train, np.flatnonzero(part == 0))
+            booster = lightgbm.train(options, train, most, valid_sets=[held_out], callbacks=[stop])
+        return str(booster.model_to_string(num_iteration=max(booster.best_iteration, 0) or None))
+
+    def _cross_validated_rounds(
+        self, rows: BoostingRows, part: IntArray, options: dict[str, Any], most: int
+    ) -> int:
+        """Rounds with the lowest held-out loss; fewer parts are held out where it takes long."""
+        import lightgbm
+
+        affordable = 10_000  # rows × trees per round × parts
+        rows_per_feature = 10  # with fewer rows than so many times the features, those take long
+        n, d = rows.X.shape
+        cost = options["num_class"] * max(n, rows_per_feature * d)
+        n_parts = min(max(1, affordable // cost), int(part.max()) + 1)
+        folds = [(np.flatnonzero(part != k), np.flatnonzero(part == k)) for k in range(n_parts)]
+        stop = lightgbm.early_stopping(self.patience, verbose=False)
+        curve = lightgbm.cv(options, rows.dataset(), most, folds=iter(folds), callbacks=[stop])
+        losses: Any = next(iter(curve.values()))
+        return len(losses)
 
 
-def _boost(task: Task, part: IntArray, options: dict[str, Any], most: int) -> str:
-    """LightGBM's text of the trees. Few rows are cross-validated, then all trained on; of many some stay held out."""
-    import lightgbm
+@dataclass(frozen=True)
+class PlainBoosting(Boosting):
+    """Larger boosted trees with large leaves and nothing random, of few features.
 
-    X, codes, w = np.asarray(task.X, dtype=np.float32), task.codes, task.weights
+    Rules that hold exactly are learned so.
+    """
 
-    def data(rows: Any = slice(None)) -> Any:
+    most_features: float = 300
+    kinds: tuple[TreeShape, ...] = (TreeShape(num_leaves=31, max_depth=12, lambda_l2=0.0),)
+    leaf_share: float = 0.2
+    leaf_rows: tuple[int, int] = (5, 20)
+
+
+def _trees_per_round(n_classes: int) -> int:
+    if n_classes == 2:
+        return 1
+    return n_classes
+
+
+@dataclass(frozen=True)
+class BoostingRows:
+    """Rows for LightGBM."""
+
+    X: Float32
+    codes: IntArray
+    weights: FloatArray
+
+    def dataset(self, rows: Any = slice(None)) -> Any:
+        import lightgbm
+
         return lightgbm.Dataset(
-            X[rows], codes[rows], weight=w[rows], params={"verbosity": -1, "num_threads": 1}
+            self.X[rows],
+            self.codes[rows],
+            weight=self.weights[rows],
+            params={"verbosity": -1, "num_threads": 1},
         )
 
-    stop = lightgbm.early_stopping(PATIENCE, verbose=False)
-    work = len(codes) * options["num_class"]
-    folds = [
-        (np.flatnonzero(part != k), np.flatnonzero(part == k)) for k in range(int(part.max()) + 1)
-    ]
-    if not folds:  # a single group: nothing to hold out
-        booster = lightgbm.train(options, data(), BLIND_ROUNDS)
-    elif work <= REFITTED:
-        cost = options["num_class"] * max(X.shape[0], ROWS_PER_FEATURE * X.shape[1])
-        used = folds[: max(1, CROSS_VALIDATED // cost)]
-        curve = lightgbm.cv(options, data(), most, folds=iter(used), callbacks=[stop])
-        booster = lightgbm.train(options, data(), len(next(iter(curve.values()))))  # type: ignore[arg-type]
-    else:
-        rows, held_out = folds[0]
-        train = data(rows)
-        valid = train.create_valid(X[held_out], codes[held_out], weight=w[held_out])
-        booster = lightgbm.train(options, train, most, valid_sets=[valid], callbacks=[stop])
-    return str(booster.model_to_string(num_iteration=max(booster.best_iteration, 0) or None))
+    def held_out(self, train: Any, rows: IntArray) -> Any:
+        """Rows with the bins of ``train``."""
+        return train.create_valid(self.X[rows], self.codes[rows], weight=self.weights[rows])
 
 
-def _read(block: str) -> tuple[tuple[Array, Array, Array, Array], Array]:
-    """A tree for :meth:`Trees.keep` and the values of its leaves; in LightGBM's text a child -1 - k is leaf k."""
-    lines = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
-    threshold, values = (
-        np.array(lines[name].split(), dtype=np.float64) for name in ("threshold", "leaf_value")
-    )
-    fields = ("split_feature", "left_child", "right_child")
-    feature, *children = (np.array(lines[name].split(), dtype=np.intp) for name in fields)
-    leaf = np.full(len(values), -1)
-    left, right = (
-        np.append(np.where(child >= 0, child, len(child) - 1 - child), leaf) for child in children
-    )
-    return (feature, threshold, left, right), values
+@dataclass(frozen=True)
+class BoostedTree:
+    """A tree of LightGBM's, and the values of its leaves in pre-order."""
+
+    tree: Grown
+    leaf_values: FloatArray = field(repr=False)
+
+    @classmethod
+    def read(cls, block: str) -> BoostedTree:
+        """From LightGBM's text, in which a child -1 - k is leaf k."""
+        lines = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
+
+        def numbers(name: str, dtype: Any) -> npt.NDArray[Any]:
+            return np.array(lines[name].split(), dtype=dtype)
+
+        values = numbers("leaf_value", np.float64)
+        n_inner = len(values) - 1  # after these nodes come the leaves
+        none = np.full(len(values), -1)
+        children = []
+        for name in ("left_child", "right_child"):
+            child = numbers(name, np.intp)
+            node = np.where(child >= 0, child, n_inner - 1 - child)
+            children.append(np.append(node, none))
+        feature = numbers("split_feature", np.intp)
+        tree = Grown(feature, numbers("threshold", np.float64), *children)
+        return cls(tree, values[tree.leaves - n_inner])
