@@ -174,7 +174,7 @@ CASES = {
         answered("a column of values near 1e300", TABLE, lambda: fit_table(c=X[:, 1] * 1e300),
             "S as in any other unit", near(lambda: fit_table(c=X[:, 1]), 1e-4)),
         warned("a column that is the label", TABLE, lambda: fit_table(c=np.array(["p", "q", "r"])[y]),
-            "column 'c' alone gives the label away", "names the column"),
+            "column 'c' alone predicts the label", "names the column"),
         warned("every row twice", TABLE,
             lambda: cs.TableClassifier(**TINY).fit(pd.concat([table()] * 2), np.tile(y, 2)), COPIES, "as above"),
         warned("levels that training did not have", PREDICT, lambda: fit_table().predict_proba(table(b="new")),

@@ -6,6 +6,7 @@ what to try. Nothing is repaired here except floating-point rounding, by toleran
 
 from __future__ import annotations
 
+import unicodedata
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence, Sized
 from typing import Any
@@ -337,6 +338,38 @@ def classes_of(y: npt.NDArray[Any], name: str = "y") -> npt.NDArray[Any]:
             f"{name} holds a single class ({classes.tolist()[0]!r}): collisions need at least 2"
         )
     return classes
+
+
+def spelling_variants(y: npt.NDArray[Any]) -> list[str]:
+    """What to say of labels that differ only in spelling: case, spaces, invisible marks, 1 and 1.0.
+
+    >>> spelling_variants(np.array(["Yes", "no", "yes", "1", "01", "1.0"]))
+    ["classes '01', '1' and '1.0' differ only in spelling: are they one?",
+     "classes 'Yes' and 'yes' differ only in spelling: are they one?"]
+    """
+    if y.dtype.kind not in "UO":
+        return []
+    alike: dict[str, list[str]] = {}
+    for label in sorted({str(label) for label in y.tolist()}):
+        alike.setdefault(_plain_spelling(label), []).append(label)
+    found = []
+    for names in alike.values():
+        if len(names) > 1:
+            *first, last = (repr(name) for name in names)
+            both = f"{', '.join(first)} and {last}"
+            found.append(f"classes {both} differ only in spelling: are they one?")
+    return found
+
+
+def _plain_spelling(label: str) -> str:
+    """A label without case, outer spaces and full stops, and characters that nobody sees."""
+    normal = unicodedata.normalize("NFKC", label)
+    seen = "".join(char for char in normal if unicodedata.category(char) != "Cf")
+    plain = seen.casefold().strip(" .")
+    try:
+        return f"{float(plain):g}"
+    except ValueError:
+        return plain
 
 
 def encode_labels(y: npt.ArrayLike, classes: npt.NDArray[Any], name: str = "y") -> IntArray:
