@@ -21,10 +21,23 @@ from collidescope.classifier import CollisionClassifier
 from collidescope.estimators import as_votes
 from collidescope.tables.cells import as_frame, check_columns
 from collidescope.tables.encoding import Float32Array, TableEncoder
+from collidescope.tables.images import read_images
 from collidescope.tables.reading import Table, read_table
 from collidescope.tables.screening import Screening, screen
+from collidescope.tables.votes import items_with_votes, votes_from_annotators
 
-__all__ = ["Screening", "Table", "TableClassifier", "TableEncoder", "load", "read_table", "screen"]
+__all__ = [
+    "Screening",
+    "Table",
+    "TableClassifier",
+    "TableEncoder",
+    "items_with_votes",
+    "load",
+    "read_images",
+    "read_table",
+    "screen",
+    "votes_from_annotators",
+]
 
 logger = logging.getLogger(__name__)
 
