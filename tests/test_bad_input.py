@@ -288,6 +288,7 @@ def read(text):
     cs.estimate_collisions(DUMMY, X, Y10[:9]) => X and y.*10 and 9
     cs.estimate_collisions(DUMMY, X, Y10, cv="kfold") => cv.*'kfold'
     cs.estimate_collisions(DUMMY, X, Y10, cv=ShuffleSplit(2, random_state=0)) => cv must test every one of the 10 rows
+    cs.estimate_collisions(DUMMY, X, Y10, cv=[(range(-10, 0), range(10))]) => fold 0 has the row -10, .*: write 0
     cs.estimate_collisions(DUMMY, X, Y10, random_state="seed") => random_state.*seed
     cs.estimate_collisions(RidgeClassifier(), X, Y10) => classifier must have predict_proba, RidgeClassifier has not
     cs.estimate_collisions(LogisticRegression(), np.where(X == 3, NAN, X), Y10) => X.*NaN
@@ -309,6 +310,11 @@ def read(text):
     fit(cv=GroupKFold(2)) => cv must be a number of folds.*groups
     fit(cv=[]) => cv must have at least 2 folds, got none
     fit(cv=[([0, 1, 2, 3], [0, 1]), ([0, 1], [2, 3])]) => cv trains fold 0 on row 0, which it holds out
+    fit(cv=[([-4, -3, 2, 3], [0, 1]), ([0, 1], [2, 3])]) => fold 0 has the row -4, rows are numbered from 0 to 3: write 0
+    fit(n_jobs=0) => n_jobs must be None .one process., a number of processes, or -1 for all cores, got 0
+    fit(n_jobs=1.5) => n_jobs must be None .*got 1.5
+    fit(random_state="x") => random_state must be None, a whole number .*got 'x'
+    fit(random_state=-1) => random_state must be None, a whole number .*got -1
     fit(members=None) => members must be 'auto', 'quick' or a list of models, got None
     fit(cv=[([0, 2], [1, 3]), ([1, 3], [0, 2])]) => cv leaves class 'b' out of .* fold 0
     fit(n_references=1) => n_references must be a whole number of at least 2, got 1

@@ -262,15 +262,16 @@ def test_votes_give_the_counted_matrix_and_posteriors_near_the_shares():
 
 
 @ignore_warnings
-def test_rare_classes_lower_the_folds_or_are_refused_left_out_or_joined(small):
+def test_rare_classes_are_held_out_in_fewer_folds_refused_left_out_or_joined(small):
     X, y = small
     names = np.array(["a", "b", "c"], dtype=object)[y]
     names[:3] = "rare"
     with pytest.warns(
-        CollisionWarning, match=r"'rare' has only 3 rows, so there are 3 folds instead of cv=5"
+        CollisionWarning, match=r"'rare' has only 3 rows, so it is held out in 3 of the 5 folds"
     ):
         clf = CollisionClassifier(**(QUICK | {"cv": 5})).fit(X, names)
-    assert len(clf.member_weights_) == 3
+    assert len(clf.member_weights_) == 5
+    assert not np.isnan(clf.posteriors_).any()
     names[:3] = ["one", "two", "a"]
     weight = np.ones(len(y))
     weight[np.flatnonzero(y == 2)[1:]] = 0  # such rows do not help a class that is too small

@@ -177,7 +177,7 @@ def test_a_first_look_says_that_it_is_one_and_a_column_that_gives_the_label_away
     assert "t.csv: 100 of 295 labelled rows" in done.stderr
     assert "a first look at 100 of 295 rows" in done.stderr
     assert (
-        "What to do about it:\n- column 'invoice' alone gives the label away on 100.0% of held-out"
+        "What to do about it:\n- column 'invoice' alone predicts the label on 100.0% of held-out"
         in done.stdout
     )
     for said in (done.stdout, done.stderr, (tmp_path / "r.html").read_text(encoding="utf-8")):

@@ -49,6 +49,12 @@ def fit_table(**columns):
     return cs.TableClassifier(**TINY).fit(table(**columns), y)
 
 
+def fit_runs():
+    """A class lasts for ten days."""
+    days = pd.DataFrame({"a": rng.normal(size=N), "day": pd.date_range("2024-01-01", periods=N)})
+    return cs.TableClassifier(**TINY).fit(days, rng.permutation(12).repeat(10) % 3)
+
+
 def names(*labels):
     """One label a class, as a list: what numpy would make of it is part of the case."""
     return [labels[k] for k in y]
@@ -93,6 +99,13 @@ def classes(*expected):
     return same
 
 
+def half_copied():
+    measured = np.repeat(rng.normal(size=(200, 2)), 3, axis=0)
+    codes = rng.integers(0, 4, (200, 2)) * 1.0
+    labels = np.concatenate([np.repeat(rng.integers(0, 2, 200), 3), rng.integers(0, 2, 200)])
+    return np.vstack([measured, codes]), labels
+
+
 class Case(NamedTuple):
     """``how`` is "refused", "warned" or "answered"; ``says`` is a pattern of the message, ``then`` a further check."""
 
@@ -129,6 +142,8 @@ CASES = {
             "every row of S is the priors", equal_rows),
         warned("every row twice", FIT, lambda: fit(np.repeat(X, 2, axis=0), np.repeat(y, 2)), COPIES,
             "counts the copies, gives PBER with and without them, and says what to do"),
+        warned("200 measured rows three times beside 200 rows of codes", FIT, lambda: fit(*half_copied()), COPIES,
+            "judged input by input: the codes are no copies"),
         answered("values of 1e300", FIT, lambda: fit(X * 1e300), "S as in any other unit", near(fit, 1e-6)),
         answered("denormal values (1e-310)", FIT, lambda: fit(X * 1e-310), "S as in any other unit", near(fit, 1e-6)),
         answered("values of ±1.7e308 only", FIT, lambda: fit(np.sign(X) * 1.7e308),
@@ -166,6 +181,15 @@ CASES = {
     "Tables": [
         answered("a column without values", TABLE, lambda: fit_table(c=NAN), "left out; `notes_` says so",
             noted("column 'c' is left out: it has no values")),
+        warned("dates along which labels come in runs", TABLE, lambda: fit_runs(), "labels come in runs along 'day'",
+            "names the column; `groups=` keeps periods together"),
+        warned("a column filled for one class only", TABLE, lambda: fit_table(c=np.where(y == 1, "seen", None)),
+            "whether column 'c' has a value tells one class", "names the column"),
+        warned("paths that name the class", TABLE,
+            lambda: fit_table(c=[f"/{'pqr'[k]}/{n % 20}.png" for n, k in enumerate(y)]),
+            "words in column 'c' predict the label", "names the column"),
+        answered("amounts such as $1,234.50", TABLE, lambda: fit_table(c=[f"${v:,.2f}" for v in 2000 + 500 * X[:, 1]]),
+            "numbers; `notes_` says so", noted("column 'c': text is read as numbers (such as '$")),
         answered("a column that counts the rows", TABLE, lambda: fit_table(c=np.arange(N)),
             "left out; `notes_` says so and how to keep it", noted("column 'c' is left out: it counts the rows")),
         answered("infinite cells", TABLE, lambda: fit_table(c=np.where(rng.random(N) < 0.2, INF, X[:, 1])),
@@ -174,7 +198,7 @@ CASES = {
         answered("a column of values near 1e300", TABLE, lambda: fit_table(c=X[:, 1] * 1e300),
             "S as in any other unit", near(lambda: fit_table(c=X[:, 1]), 1e-4)),
         warned("a column that is the label", TABLE, lambda: fit_table(c=np.array(["p", "q", "r"])[y]),
-            "column 'c' alone gives the label away", "names the column"),
+            "column 'c' alone predicts the label", "names the column"),
         warned("every row twice", TABLE,
             lambda: cs.TableClassifier(**TINY).fit(pd.concat([table()] * 2), np.tile(y, 2)), COPIES, "as above"),
         warned("levels that training did not have", PREDICT, lambda: fit_table().predict_proba(table(b="new")),
@@ -240,6 +264,8 @@ CASES = {
         answered("1e300 everywhere", FIT, lambda: fit(weight=1e300 * ONES), "S as with 1", near(fit, 1e-6)),
         answered("1e-300 everywhere", ESTIMATE, lambda: estimate(sample_weight=1e-300 * ONES), "S as with 1",
             near(estimate, 1e-9)),
+        refused("1e25 in one row, 1 in the others", FIT, lambda: fit(weight=np.where(np.arange(N) == 7, 1e25, 1)),
+            r"gives row 7 \(1e\+25\) 100.00% of all weight.*120 rows count as 1.00", "names the row"),
         refused("1e-40 beside 1", FIT, lambda: fit(weight=np.where(y == 0, 1e-40, 1)),
             "sample_weight reaches from 1e-40 to 1", "as good as 0, and 0 says what is meant"),
     ],
@@ -251,11 +277,19 @@ CASES = {
             "still not looked at", on_simplex),
         refused("a new row with NaN", PREDICT, lambda: fit().predict_proba([[NAN, 0.0]]), "X contains NaN",
             "names X and NaN"),
-        answered("posteriors that are sure and wrong", POSTERIORS,
+        warned("posteriors that are sure and wrong", POSTERIORS,
             lambda: cs.collision_matrix_from_posteriors(np.eye(3)[(y + 1) % 3], y),
-            "S falls to the priors: an upper limit", equal_rows),
-        answered("posteriors of exactly 0 and 1, all right", POSTERIORS,
-            lambda: cs.collision_matrix_from_posteriors(np.eye(3)[y], y), "S = I, with intervals wider than 0",
+            r"another order than the classes.*\[1, 2, 0\] on 100.0%",
+            "says in which order the columns would fit; S falls to the priors", equal_rows),
+        warned("posteriors in reversed order", POSTERIORS,
+            lambda: cs.collision_matrix_from_posteriors(fit().posteriors_[:, ::-1], y),
+            r"another order than the classes.*\[2, 1, 0\]", "says in which order the columns would fit"),
+        warned("predicted classes for posteriors", POSTERIORS,
+            lambda: cs.collision_matrix_from_posteriors(np.eye(3)[fit().posteriors_.argmax(axis=1)], y),
+            "all 0 or 1.*twice the error rate", "asks for probabilities"),
+        warned("posteriors of exactly 0 and 1, all right", POSTERIORS,
+            lambda: cs.collision_matrix_from_posteriors(np.eye(3)[y], y), "are they made from the labels",
+            "asks whether they are the labels; S = I, with intervals wider than 0",
             lambda cm: np.array_equal(cm.matrix, np.eye(3)) and cm.pber_interval()[1] > 0),
         answered("NaN among the inputs", COUNT,
             lambda: cs.count_collisions([[NAN], [NAN], [1.0], [1.0]], [0, 1, 0, 1]), "NaN equals NaN",

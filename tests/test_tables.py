@@ -16,9 +16,11 @@ from sklearn.preprocessing import OneHotEncoder
 
 import collidescope as cs
 from collidescope import _store
+from collidescope._checks import spelling_variants
 from collidescope.cli._inputs import clean_labels, match_labels
 from collidescope.counting import input_groups
 from collidescope.tables import TableClassifier, TableEncoder, read_table, screen
+from collidescope.tables.numerals import number_form
 
 pytestmark = pytest.mark.filterwarnings("ignore::collidescope.CollisionWarning")
 
@@ -200,13 +202,80 @@ def test_a_table_that_does_not_fit_is_refused_in_words(mixed, encoder, change, m
         encoder.transform(change(mixed))
 
 
-def test_numbers_with_units_are_taken_as_text_and_pointed_out():
-    amounts = [f"{i},{i % 10}00 kg" for i in range(1, 61)]
+def test_numbers_in_more_than_one_unit_are_taken_as_text_and_pointed_out():
+    amounts = [f"{i},{i % 10}00 {'kg' if i % 2 else 'g'}" for i in range(1, 61)]
     table = pd.DataFrame(
         {"weight": amounts, "code": [f"A{i}" for i in range(60)], "x": np.arange(60.0)}
     )
     (doubt,) = TableEncoder.fit(table).doubts(table)
     assert "column 'weight' is taken as text, but looks like numbers (such as '1,100 kg')" in doubt
+
+
+AMOUNTS = {
+    "money": (lambda v: f"${v:,.2f}", 12345.5, "$12,345.50"),
+    "unit": (lambda v: f"{v:.1f}kg", 12.3, "12.3kg"),
+    "percent": (lambda v: f"{v:.1f}%", 12.5, "12.5%"),
+    "decimal comma": (lambda v: f"{v:.2f}".replace(".", ","), 37.5, "37,50"),
+    "spaces": (lambda v: f"{v:,.1f}".replace(",", " ").replace(".", ","), 1234.5, "1 234,5"),
+    "points": (lambda v: f"{v:,.1f}".translate({44: ".", 46: ","}), 1234.5, "1.234,5"),
+    "apostrophes": (lambda v: f"CHF {v:,.2f}".replace(",", "’"), 1234.5, "CHF 1’234.50"),
+    "parentheses": (lambda v: f"({v:.0f})" if v > 2000 else f"{v:.0f}", -12, "(12)"),
+}
+
+
+@pytest.mark.parametrize("form", AMOUNTS)
+def test_numbers_in_text_are_read_as_numbers(form):
+    write, value, example = AMOUNTS[form]
+    values = np.random.default_rng(0).uniform(1, 5000, 60)
+    table = pd.DataFrame({"amount": [write(v) for v in values] + [None], "x": np.arange(61.0)})
+    encoder = TableEncoder.fit(table)
+    assert encoder.types["amount"] == "number"
+    new = pd.DataFrame({"amount": [example, "soon"], "x": 0.0})
+    features, notes = encoder.transform(new)
+    median = encoder.medians[list(encoder.types).index("amount")]
+    assert features[0, 0] == pytest.approx(value - median, rel=1e-6)
+    assert features[1, 0] == 0
+    assert any("'amount': 1 of 2 cells are no numbers" in note for note in notes)
+
+
+def test_numbers_in_text_are_no_ids():
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 200)
+    table = pd.DataFrame({"price": [f"${v:,.2f}" for v in 1000 + 400 * y + 900 * rng.random(200)]})
+    assert screen(table, y).ids == {}
+    table["x"] = rng.random(200)
+    model = TableClassifier(**SHORT).fit(table, y)
+    (said,) = [note for note in model.notes_ if "'price'" in note]
+    assert "text is read as numbers (such as '$1" in said
+    assert "categories=['price'] (--category 'price') keeps it as text" in said
+
+
+def test_categories_keep_numbers_in_text_as_they_are():
+    table = pd.DataFrame({"size": ["1.5 kg", "2 kg", "3 kg"] * 20, "x": np.arange(60.0)})
+    assert TableEncoder.fit(table, categories=["size"]).types["size"] == "category"
+
+
+def test_an_encoder_of_numbers_in_text_survives_a_file():
+    table = pd.DataFrame({"p": [f"{k},5 %" for k in range(60)], "x": np.arange(60.0)})
+    encoder = TableEncoder.fit(table)
+    again = TableEncoder.restore(vars(encoder))
+    assert np.array_equal(again.transform(table)[0], encoder.transform(table)[0])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["1 kg", "500 g"],
+        ["A1", "A2"],
+        ["12.05.2020"],
+        ["10:30"],
+        ["1-2"],
+        ["192.168.1.1"],
+        ["1e5x"],
+    ],
+)
+def test_words_that_are_no_numbers_of_one_form_stay_words(words):
+    assert number_form(words) is None
 
 
 @pytest.mark.parametrize(
@@ -530,6 +599,44 @@ def test_it_is_the_classifier_of_the_encoded_table_with_the_same_defaults(mixed,
     assert clone(TableClassifier(cv=3, drop=["a"])).get_params()["cv"] == 3
     with pytest.raises(TypeError, match="trees"):
         TableClassifier(trees=True)
+
+
+def test_the_names_of_the_columns_are_kept(mixed, model, tmp_path):
+    model.save(tmp_path / "m")
+    for own in (model, cs.load(tmp_path / "m")):
+        assert own.feature_names_in_.tolist() == mixed.columns.tolist()
+        assert own.n_features_in_ == mixed.shape[1]
+
+
+def test_predicting_learns_nothing(mixed, model):
+    before = model.encoder_
+    model.predict(mixed.head(5))
+    model._validate(mixed.head(5))
+    assert model.encoder_ is before
+
+
+def test_labels_that_differ_only_in_spelling_are_said():
+    table = pd.DataFrame({"x": np.random.default_rng(0).normal(size=60)})
+    with pytest.warns(match="classes 'Yes' and 'yes' differ only in spelling"):
+        TableClassifier(**SHORT).fit(table, ["Yes", "no", "yes"] * 20)
+
+
+@pytest.mark.parametrize("variant", ["1.0", "01", "1\u200b", "1 ", "１"])
+def test_variants_of_a_label_are_recognised(variant):
+    (said,) = spelling_variants(np.array(["1", variant, "2"]))
+    assert "differ only in spelling" in said
+
+
+class LazyFrame:
+    """What the encoder asks of a polars LazyFrame."""
+
+    def __init__(self, frame):
+        self.collect = lambda: frame
+        self.collect_schema = lambda: None
+
+
+def test_lazy_frames_are_collected(mixed, model):
+    assert np.array_equal(model.encode(LazyFrame(mixed)), model.encode(mixed))
 
 
 @pytest.mark.parametrize("library", ["pyarrow", "polars"])

@@ -6,12 +6,14 @@ what to try. Nothing is repaired here except floating-point rounding, by toleran
 
 from __future__ import annotations
 
+import unicodedata
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence, Sized
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.optimize import linear_sum_assignment
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.intp]
@@ -239,14 +241,27 @@ def check_text(value: Any, name: str = "names", *, optional: bool = False) -> An
 
 
 def unit_weights(weights: FloatArray) -> FloatArray:
-    """Weights in units of a power of two near the largest: the same shares to the last bit, and no square overflows."""
-    largest, used = weights.max(), weights[weights > 0]
+    """Weights in units of a power of two near the largest.
+
+    The same shares to the last bit, and no square overflows.
+    """
+    largest = weights.max()
+    used = weights[weights > 0]
     if used.min() < largest / WEIGHT_RANGE:
         hint = (
             "which no estimate can use together: set the small ones to 0, or the large ones lower"
         )
         raise ValueError(f"sample_weight reaches from {used.min():.3g} to {largest:.3g}, {hint}")
-    return np.asarray(np.ldexp(weights, -np.frexp(largest)[1] + 1))
+    scaled = np.asarray(np.ldexp(weights, -np.frexp(largest)[1] + 1))
+    effective = scaled.sum() ** 2 / (scaled**2).sum()
+    if effective < 2 and len(used) >= 20:
+        row = int(weights.argmax())
+        share = scaled[row] / scaled.sum()
+        raise ValueError(
+            f"sample_weight gives row {row} ({largest:.3g}) {share:.2%} of all weight, so that "
+            f"{len(used):,} rows count as {effective:.2f}: is that weight right? lower it"
+        )
+    return scaled
 
 
 def check_classes(
@@ -339,6 +354,38 @@ def classes_of(y: npt.NDArray[Any], name: str = "y") -> npt.NDArray[Any]:
     return classes
 
 
+def spelling_variants(y: npt.NDArray[Any]) -> list[str]:
+    """What to say of labels that differ only in spelling: case, spaces, invisible marks, 1 and 1.0.
+
+    >>> spelling_variants(np.array(["Yes", "no", "yes", "1", "01", "1.0"]))
+    ["classes '01', '1' and '1.0' differ only in spelling: are they one?",
+     "classes 'Yes' and 'yes' differ only in spelling: are they one?"]
+    """
+    if y.dtype.kind not in "UO":
+        return []
+    alike: dict[str, list[str]] = {}
+    for label in sorted({str(label) for label in y.tolist()}):
+        alike.setdefault(_plain_spelling(label), []).append(label)
+    found = []
+    for names in alike.values():
+        if len(names) > 1:
+            *first, last = (repr(name) for name in names)
+            both = f"{', '.join(first)} and {last}"
+            found.append(f"classes {both} differ only in spelling: are they one?")
+    return found
+
+
+def _plain_spelling(label: str) -> str:
+    """A label without case, outer spaces and full stops, and characters that nobody sees."""
+    normal = unicodedata.normalize("NFKC", label)
+    seen = "".join(char for char in normal if unicodedata.category(char) != "Cf")
+    plain = seen.casefold().strip(" .")
+    try:
+        return f"{float(plain):g}"
+    except ValueError:
+        return plain
+
+
 def encode_labels(y: npt.ArrayLike, classes: npt.NDArray[Any], name: str = "y") -> IntArray:
     """The position of every label of ``y`` in ``classes``."""
     array = check_labels(y, name)
@@ -410,6 +457,70 @@ def labelled_posteriors(
     codes = encode_labels(labels, names, y_name)
     check_same_length(posteriors, codes, f"{name} and {y_name}")
     return posteriors, codes, names
+
+
+def posterior_warnings(P: FloatArray, codes: IntArray) -> list[str]:
+    """What looks wrong with posteriors of labelled rows: labels in their place, columns permuted.
+
+    >>> labels = np.arange(60) % 2
+    >>> posterior_warnings(np.eye(2)[labels], labels)
+    ['the posteriors agree with the labels on every row, with one row of numbers per class: are
+    they made from the labels? Pass probabilities of a model that has not seen the rows']
+    """
+    n, n_classes = P.shape
+    if n < 20:
+        return []
+    likeliest = P.argmax(axis=1)
+    right = likeliest == codes
+    certain = bool((P.max(axis=1) > 1 - EXACT_SUM).all())
+    few_rows = len(np.unique(P[:1000], axis=0)) <= n_classes
+    if right.all() and (certain or few_rows):
+        return [
+            "the posteriors agree with the labels on every row, with one row of numbers per class: "
+            "are they made from the labels? Pass probabilities of a model that has not seen the rows"
+        ]
+    swapped = _better_order(P, codes)
+    if swapped:
+        return [swapped]
+    if certain:
+        return [
+            "the posteriors are all 0 or 1 (predicted classes?): PBER is then twice the error rate. "
+            "Pass probabilities, as of predict_proba"
+        ]
+    return []
+
+
+def _better_order(P: FloatArray, codes: IntArray, most_classes: int = 1000) -> str | None:
+    """What to say where other columns than their own fit the classes far better, or None."""
+    n, n_classes = P.shape
+    if n_classes > most_classes:
+        return None
+    likeliest = P.argmax(axis=1)
+    confusion = np.zeros((n_classes, n_classes))
+    np.add.at(confusion, (codes, likeliest), 1)
+    _, columns = linear_sum_assignment(confusion, maximize=True)
+    if (columns == np.arange(n_classes)).all():
+        return None
+    right = np.trace(confusion) / n
+    shares = confusion.sum(axis=1) / n
+    as_given = _mean_brier(P, codes)
+    reordered = _mean_brier(P[:, columns], codes)
+    by_chance = 1 - float((shares**2).sum())
+    # sure and wrong as given, informative in the other order
+    margin = 3 / np.sqrt(n)
+    if as_given < by_chance + margin or reordered > by_chance - margin:
+        return None
+    return (
+        f"the columns of the posteriors seem to be in another order than the classes: the class of "
+        f"the largest is right on {right:.1%} of the rows, and with the columns in the order "
+        f"{columns.tolist()[:20]} on {confusion[np.arange(n_classes), columns].sum() / n:.1%}. "
+        f"Columns go with the sorted classes, or pass classes="
+    )
+
+
+def _mean_brier(P: FloatArray, codes: IntArray) -> float:
+    of_label = P[np.arange(len(P)), codes]
+    return float(1 - 2 * of_label.mean() + np.einsum("ij,ij->", P, P) / len(P))
 
 
 def aligned(
@@ -491,6 +602,29 @@ def check_count(value: int, name: str, least: int = 1) -> int:
     if not _is_number(value) or not isinstance(value, (int, np.integer)) or value < least:
         raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
     return int(value)
+
+
+def check_n_jobs(n_jobs: int | None) -> int | None:
+    """``n_jobs``, when it is None or a whole number other than 0."""
+    whole = isinstance(n_jobs, (int, np.integer)) and not isinstance(n_jobs, bool)
+    if n_jobs is not None and (not whole or n_jobs == 0):
+        raise ValueError(
+            f"n_jobs must be None (one process), a number of processes, or -1 for all cores, got "
+            f"{n_jobs!r}"
+        )
+    return n_jobs
+
+
+def check_seed(random_state: Any) -> Any:
+    """``random_state``, when it is None, a seed, or a generator of numpy."""
+    seed = isinstance(random_state, (int, np.integer)) and not isinstance(random_state, bool)
+    drawn = isinstance(random_state, (np.random.RandomState, np.random.Generator))
+    if random_state is None or drawn or (seed and 0 <= random_state < 2**32):
+        return random_state
+    raise ValueError(
+        f"random_state must be None, a whole number from 0 to 2³² - 1, a RandomState or a "
+        f"Generator, got {random_state!r}"
+    )
 
 
 def _is_number(value: Any) -> bool:

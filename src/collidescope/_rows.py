@@ -1,4 +1,4 @@
-"""A number for every row of a table, by which repeated rows and rows that a model was trained on are recognised."""
+"""A number for every row of a table, by which rows that repeat or were trained on are recognised."""
 
 from __future__ import annotations
 
@@ -9,125 +9,189 @@ import numpy.typing as npt
 
 from collidescope._scaling import blocks
 
-SEED = 0  #: multipliers of the columns come from this seed, so that a model saved today recognises its rows tomorrow
-MANY_REPEATS = 0.01  #: the share of rows with a copy in another fold that is worth a warning
-ONE_LABEL = 0.9  #: rows that repeat are copies if this share of them have an input that occurs with one label alone
-BLOCK_NUMBERS = 2_000_000  #: numbers that are hashed at once (a few copies of 16 MB)
+Hashes = npt.NDArray[np.uint64]
+IntArray = npt.NDArray[np.intp]
+BoolArray = npt.NDArray[np.bool_]
 
 
-def row_hashes(X: Any) -> npt.NDArray[np.uint64]:
+def row_hashes(X: Any) -> Hashes:
     """64-bit hashes of the n rows of an array, sparse matrix or DataFrame.
 
-    Numbers are compared as float32, in which models are trained, so that the dtype does not matter; missing values are
-    equal to each other. Two different rows share a hash with probability 2⁻⁶⁴ or so.
+    Numbers are compared as float32, in which models are trained, so that the dtype does not matter;
+    missing values are equal to each other. Two different rows share a hash with probability 2⁻⁶⁴ or
+    so.
 
     >>> import pandas as pd
     >>> a = row_hashes(np.array([[1.0, 2.0], [2.0, 1.0]]))
-    >>> (
-    ...     np.array_equal(a, row_hashes(pd.DataFrame({"x": [1, 2], "y": [2.0, 1.0]}))),
-    ...     bool(a[0] != a[1]),
-    ... )
+    >>> b = row_hashes(pd.DataFrame({"x": [1, 2], "y": [2.0, 1.0]}))
+    >>> np.array_equal(a, b), bool(a[0] != a[1])
     (True, True)
     """
-    X = X if hasattr(X, "shape") else np.asarray(X)
-    n, width = X.shape[0], int(np.prod(X.shape[1:]))
-    multipliers = np.random.default_rng(SEED).integers(
-        0, 2**63, width, dtype=np.uint64
-    ) * np.uint64(2) + np.uint64(1)
-    whole = (
-        hasattr(X, "columns") or X.dtype == object
-    )  # whether a column is text is known by all of it
+    if not hasattr(X, "shape"):
+        X = np.asarray(X)
+    n = X.shape[0]
+    width = int(np.prod(X.shape[1:]))
+    multipliers = _multipliers(width)
+    at_once = 2_000_000  # numbers: a few copies of 16 MB
+    if hasattr(X, "columns") or X.dtype == object:
+        at_once = n * width  # whether a column is text is known by all of it
     hashes = np.empty(n, dtype=np.uint64)
-    for block in blocks(n, width, n * width if whole else BLOCK_NUMBERS):
-        part = X[block]
-        if hasattr(X, "columns"):
-            bits = np.column_stack([_bits(part[name]) for name in X.columns])
-        else:
-            bits = _bits(
-                (part.toarray() if hasattr(X, "toarray") else np.asarray(part)).reshape(
-                    part.shape[0], -1
-                )
-            )
+    for block in blocks(n, width, at_once):
+        bits = _row_bits(X[block])
         with np.errstate(over="ignore"):
+            products = bits * multipliers
             # The xor makes the sum non-linear: otherwise columns whose multipliers cancel would.
-            mixed = (bits * multipliers) ^ ((bits * multipliers) >> np.uint64(29))
+            mixed = products ^ (products >> np.uint64(29))
             hashes[block] = (mixed * multipliers[::-1]).sum(axis=1, dtype=np.uint64)
     return hashes
 
 
-def _bits(values: Any) -> npt.NDArray[np.uint64]:
+def _multipliers(width: int, seed: int = 0) -> Hashes:
+    """Odd numbers, one per column: always the same, so that a saved model recognises its rows."""
+    draws = np.random.default_rng(seed).integers(0, 2**63, width, dtype=np.uint64)
+    return draws * np.uint64(2) + np.uint64(1)
+
+
+def _row_bits(part: Any) -> Hashes:
+    """A number for every cell of some rows, rows × columns."""
+    if hasattr(part, "columns"):
+        return np.column_stack([_bits(part[name]) for name in part.columns])
+    if hasattr(part, "toarray"):
+        part = part.toarray()
+    return _bits(np.asarray(part).reshape(part.shape[0], -1))
+
+
+def _bits(values: Any) -> Hashes:
     try:
         exact = np.asarray(values, dtype=np.float64) + 0.0  # -0.0 is 0.0
-        with np.errstate(over="ignore"):
-            numbers = exact.astype(np.float32)
-        numbers[np.isnan(numbers)] = np.nan  # one kind of nan
-        bits = numbers.view(np.uint32).astype(np.uint64)
-        beyond = np.isfinite(exact) & (np.isinf(numbers) | ((numbers == 0) & (exact != 0)))
-        bits[beyond] = exact[beyond].view(
-            np.uint64
-        )  # what float32 cannot hold is compared as it is
-        return bits
     except (TypeError, ValueError):
-        import pandas as pd
+        return _word_bits(np.asarray(values, dtype=object))
+    with np.errstate(over="ignore"):
+        numbers = exact.astype(np.float32)
+    numbers[np.isnan(numbers)] = np.nan  # one kind of nan
+    bits = numbers.view(np.uint32).astype(np.uint64)
+    lost = np.isinf(numbers) | ((numbers == 0) & (exact != 0))
+    beyond = np.isfinite(exact) & lost
+    bits[beyond] = exact[beyond].view(np.uint64)  # what float32 cannot hold is compared as it is
+    return bits
 
-        text = np.asarray(values, dtype=object)
-        words = np.array([str(value) for value in text.ravel()], dtype=object)
-        return np.asarray(pd.util.hash_array(words), dtype=np.uint64).reshape(text.shape)
+
+def _word_bits(cells: npt.NDArray[Any]) -> Hashes:
+    import pandas as pd
+
+    words = np.array([str(value) for value in cells.ravel()], dtype=object)
+    return np.asarray(pd.util.hash_array(words), dtype=np.uint64).reshape(cells.shape)
 
 
 def copies(
-    hashes: npt.NDArray[np.uint64], labels: npt.NDArray[Any], folds: npt.NDArray[Any]
-) -> npt.NDArray[np.bool_]:
+    hashes: Hashes, labels: npt.NDArray[Any], folds: npt.NDArray[Any], X: Any = None
+) -> BoolArray:
     """Which rows, given by their hashes, look like copies of a row in another fold.
 
-    Copies have the label of the case that was copied. Where inputs that repeat often have several labels, they are
-    separate cases that happen to be alike, and no row is a copy.
+    Copies have the label of the case that was copied. Where inputs that repeat often have several
+    labels, they are separate cases that happen to be alike, and no row is a copy. Given the rows
+    ``X``, inputs with a value that no other repeated input has (measurements) are judged apart from
+    those that only combine values of others (answers, codes).
 
-    >>> copies(
-    ...     np.array([7, 8, 7, 8], dtype=np.uint64), np.array([0, 0, 0, 1]), np.array([0, 0, 1, 1])
-    ... ).tolist()
+    >>> labels, folds = np.array([0, 0, 0, 1]), np.array([0, 0, 1, 1])
+    >>> copies(np.array([7, 8, 7, 8], dtype=np.uint64), labels, folds).tolist()
     [False, False, False, False]
-    >>> copies(
-    ...     np.array([7, 8, 7, 9], dtype=np.uint64), np.array([0, 0, 0, 1]), np.array([0, 0, 1, 1])
-    ... ).tolist()
+    >>> copies(np.array([7, 8, 7, 9], dtype=np.uint64), labels, folds).tolist()
     [True, False, True, False]
     """
-    inputs, label, fold = (
-        np.unique(part, return_inverse=True)[1] for part in (hashes, labels, folds)
-    )
-
-    def distinct(
-        numbers: npt.NDArray[Any],
-    ) -> npt.NDArray[np.intp]:  # how many come with each row's input
-        return np.asarray(
-            np.bincount(np.unique(np.column_stack([inputs, numbers]), axis=0)[:, 0])[inputs]
-        )
-
-    again = distinct(fold) > 1
-    alike = again & (distinct(label) == 1)
-    return np.asarray(alike & (alike.sum() >= ONE_LABEL * again.sum()))
+    inputs = np.unique(hashes, return_inverse=True)[1]
+    again = _distinct_per_input(inputs, folds) > 1
+    alike = again & (_distinct_per_input(inputs, labels) == 1)
+    own = np.zeros(len(inputs), dtype=bool)
+    if X is not None and again.any():
+        own = _has_own_value(X, inputs, again)
+    for kind in (own, ~own):
+        repeated = again & kind
+        if (alike & kind).sum() < 0.9 * repeated.sum():
+            alike &= ~kind
+    return alike
 
 
-def agreement(groups: npt.NDArray[np.intp], codes: npt.NDArray[np.intp]) -> float:
+def _distinct_per_input(inputs: IntArray, values: npt.NDArray[Any]) -> IntArray:
+    """How many different values come with the input of each row."""
+    numbers = np.unique(values, return_inverse=True)[1]
+    pairs = np.unique(np.column_stack([inputs, numbers]), axis=0)
+    return np.asarray(np.bincount(pairs[:, 0])[inputs])
+
+
+def _has_own_value(
+    X: Any, inputs: IntArray, again: BoolArray, most_cells: int = 20_000_000
+) -> BoolArray:
+    """Has the input of a row a value, in some column, that no other repeated input has?"""
+    repeated, first = np.unique(inputs[again], return_index=True)
+    rows = np.flatnonzero(again)[first]
+    own = np.zeros(len(inputs), dtype=bool)
+    if len(rows) * int(np.prod(X.shape[1:])) > most_cells:
+        return own
+    values = np.asarray(X[rows]).reshape(len(rows), -1)
+    for column in values.T:
+        place, counts = np.unique(column, return_inverse=True, return_counts=True)[1:]
+        own[repeated] |= counts[place] == 1  # by number of the input
+    return own[inputs]
+
+
+def agreement(groups: IntArray, codes: IntArray) -> float:
     """How often two rows of one group have the same label; groups and labels are numbers from 0."""
     cells = np.unique(groups * (codes.max() + 1) + codes, return_counts=True)[1]
-    alike, pairs = ((n * (n - 1.0)).sum() for n in (cells, np.bincount(groups)))
+    sizes = np.bincount(groups)
+    alike = (cells * (cells - 1.0)).sum()
+    pairs = (sizes * (sizes - 1.0)).sum()
     return float(alike / pairs)
 
 
-def copy_notes(
-    again: npt.NDArray[np.bool_], losses: npt.NDArray[np.float64] | None = None
-) -> list[str]:
-    """What copies of rows in other folds (``again``) do to PBER, the mean of ``losses``, with what to do."""
-    if again.mean() < MANY_REPEATS:
+def copy_notes(again: BoolArray, losses: npt.NDArray[np.float64] | None = None) -> list[str]:
+    """What copies of rows in other folds (``again``) do to PBER, the mean of ``losses``."""
+    if again.mean() < 0.01:  # too few to matter
         return []
     said = (
         f"{again.sum():,} of {len(again):,} rows have a copy, with the same label, in another fold"
     )
     if losses is not None and not again.all():
-        said += f": PBER is {losses[again].mean():.4f} on them and {losses[~again].mean():.4f} on the other rows"
+        on_copies = losses[again].mean()
+        on_others = losses[~again].mean()
+        said += f": PBER is {on_copies:.4f} on them and {on_others:.4f} on the other rows"
     return [
-        f"{said}. If they are copies of one case, PBER is too low: leave them out (X.drop_duplicates(), --unique), or "
-        f"keep them in one fold (groups=input_groups(X), from collidescope.counting). If they are separate cases that "
-        f"happen to be alike, count_collisions(X, y) needs no model for them"
+        f"{said}. If they are copies of one case, PBER is too low: leave them out "
+        f"(X.drop_duplicates(), --unique), or keep them in one fold (groups=input_groups(X), from "
+        f"collidescope.counting). If they are separate cases that happen to be alike, "
+        f"count_collisions(X, y) needs no model for them"
     ]
+
+
+def training_row_notes(hashes: Hashes, trained: Hashes) -> list[str]:
+    """What to say where rows to predict, by their hashes, are those that a model was trained on.
+
+    >>> training_row_notes(np.array([1, 2, 3], np.uint64), np.array([9, 3], np.uint64))
+    ['1 of 3 rows are training rows of the model: it has seen their labels, so that its posteriors
+    are too sure. posteriors_ holds the held-out ones']
+    """
+    seen = int(np.isin(hashes, trained).sum())
+    if not seen:
+        return []
+    return [
+        f"{seen:,} of {len(hashes):,} rows are training rows of the model: it has seen their "
+        f"labels, so that its posteriors are too sure. posteriors_ holds the held-out ones"
+    ]
+
+
+def times_repeated(values: npt.NDArray[Any]) -> int:
+    """How many times the whole of a table stands in it, row by row or one after the other; mostly 1.
+
+    >>> times_repeated(np.array([[1, 2], [3, 4], [1, 2], [3, 4]]))
+    2
+    """
+    hashes = row_hashes(values)
+    n = len(hashes)
+    for times in range(10, 1, -1):
+        if n % times or len(np.unique(hashes)) == 1:
+            continue
+        by_row = hashes.reshape(-1, times)
+        by_table = hashes.reshape(times, -1)
+        if (by_row == by_row[:, :1]).all() or (by_table == by_table[0]).all():
+            return times
+    return 1

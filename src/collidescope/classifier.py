@@ -413,7 +413,9 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         losses, codes = None, labels.codes[rows]
         if self._target is None and labels.votes is None and labels.weights is None:
             losses = 1 - 2 * P[np.arange(len(P)), codes] + np.einsum("ij,ij->i", P, P)
-        return copy_notes(copies(hashes, codes, folds.fold_numbers(plan.splits)[rows]), losses)
+        numbers = folds.fold_numbers(plan.splits)[rows]
+        X = plan.held.take(rows) if plan.held.in_memory else None
+        return copy_notes(copies(hashes, codes, numbers, X), losses)
 
     # ---------------------------------------------------------------- predicting
 
@@ -622,6 +624,8 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
             )
         if not isinstance(self.limit, (bool, np.bool_)):
             raise ValueError(f"limit must be True or False, got {self.limit!r}")
+        check.check_n_jobs(self.n_jobs)
+        check.check_seed(self.random_state)
         for name, choices in CHOICES.items():
             check.check_choice(getattr(self, name), choices, name)
         if self.training is not None:

@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor
 from dataclasses import dataclass
@@ -207,6 +208,7 @@ def resolve_splits(
     else:
         try:
             splits = list(check_cv(cv, y, classifier=True).split(y, y, groups))
+            _check_row_numbers(splits, n_rows=int(len(y) if used is None else used.max() + 1))
             if used is not None and not hasattr(cv, "split"):
                 # A list counts the rows of the whole table: keep those in use, numbered among themselves.
                 kept = [
@@ -246,6 +248,18 @@ def resolve_splits(
     return splits, notes
 
 
+def _check_row_numbers(splits: Sequence[Split], n_rows: int) -> None:
+    """Refuse numbers that name no row; -1 would be the last row under another name."""
+    for number, split in enumerate(splits):
+        for part in split:
+            rows = np.asarray(part)
+            if rows.size and rows.dtype.kind in "iu" and rows.min() < 0:
+                raise ValueError(
+                    f"fold {number} has the row {rows.min()}, rows are numbered from 0 to "
+                    f"{n_rows - 1}: write {n_rows + int(rows.min())} for it"
+                )
+
+
 def _numbered_splits(
     cv: Any, y: Array, classes: Array, random_state: Any, groups: IntArray | None, notes: list[str]
 ) -> list[Split]:
@@ -265,14 +279,28 @@ def _numbered_splits(
         )
         said = f"class {name!r} of y has {least} of the {unit}, and every class needs at least 2 of them to be both"
         raise ValueError(f"{said} trained on and held out: {hint}")
-    if least < cv:
-        notes.append(
-            f"class {name!r} has only {least} {unit}, so there are {least} folds instead of cv={cv}"
-        )
-    splitter = StratifiedKFold if groups is None else StratifiedGroupKFold
-    return list(
-        splitter(min(cv, least), shuffle=True, random_state=random_state).split(y, codes, groups)
-    )
+    if groups is not None:
+        if least < cv:
+            notes.append(
+                f"class {name!r} has only {least} {unit}, so there are {least} folds instead of "
+                f"cv={cv}"
+            )
+        by_group = StratifiedGroupKFold(min(cv, least), shuffle=True, random_state=random_state)
+        return list(by_group.split(y, codes, groups))
+    # A small class need not be held out in every fold: two rows are never in one, so that every
+    # fold trains on one of them. Only the number of rows of the largest class limits the folds.
+    n_folds = min(cv, int(counts.max()))
+    if least < n_folds:
+        others = int((counts < n_folds).sum()) - 1
+        said = f"class {name!r} has only {least} rows, so it is held out in {least} of the "
+        said += f"{n_folds} folds"
+        if others:
+            said += f", as are {others} more classes in fewer than all"
+        notes.append(f"{said}: leave such classes out (--drop-rare {n_folds}) if S varies too much")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # which says the same
+        by_row = StratifiedKFold(n_folds, shuffle=True, random_state=random_state)
+        return list(by_row.split(y, codes))
 
 
 def fold_numbers(splits: Sequence[Split]) -> IntArray:

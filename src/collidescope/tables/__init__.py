@@ -1,4 +1,4 @@
-"""Tables from files to posteriors: reading, screening, encoding, and the classifier that keeps the encoding."""
+"""Tables from files to posteriors: reading, screening, encoding, and a classifier of raw rows."""
 
 from __future__ import annotations
 
@@ -9,43 +9,62 @@ from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 import numpy.typing as npt
+import pandas as pd
 from sklearn.utils.validation import check_is_fitted
 
 from collidescope import _checks as check
 from collidescope import _store
 from collidescope._checks import CollisionWarning
 from collidescope.classifier import CollisionClassifier
-from collidescope.tables.encoding import Float32Array, TableEncoder, as_frame, check_columns
+from collidescope.estimators import as_votes
+from collidescope.tables.cells import as_frame, check_columns
+from collidescope.tables.encoding import Float32Array, TableEncoder
+from collidescope.tables.images import read_images
 from collidescope.tables.reading import Table, read_table
 from collidescope.tables.screening import Screening, screen
+from collidescope.tables.votes import items_with_votes, votes_from_annotators
 
-__all__ = ["Screening", "Table", "TableClassifier", "TableEncoder", "load", "read_table", "screen"]
+__all__ = [
+    "Screening",
+    "Table",
+    "TableClassifier",
+    "TableEncoder",
+    "items_with_votes",
+    "load",
+    "read_images",
+    "read_table",
+    "screen",
+    "votes_from_annotators",
+]
 
 logger = logging.getLogger(__name__)
-OWN = ("drop", "keep", "categories")
 
 
 class TableClassifier(CollisionClassifier):
-    """Collision matrix and posteriors from a table of mixed columns: numbers, categories, dates, text, with gaps.
+    """Collision matrix and posteriors from a table of mixed columns, with gaps.
 
-    A :class:`CollisionClassifier` of raw rows. Columns are encoded without a look at the labels
-    (:mod:`collidescope.tables.encoding`), and the encoding is part of the saved model.
+    A :class:`CollisionClassifier` of raw rows: numbers, categories, dates, text. Columns are encoded
+    without a look at the labels (:mod:`collidescope.tables.encoding`), and the encoding is part of
+    the saved model.
 
     Parameters
     ----------
     drop : columns not to use
     keep : columns to use even if they look like ids (count the rows, or have another value in each)
-    categories : columns whose values are names, even where they look like numbers
+    categories : columns whose values are names, even where they look like numbers or amounts
     **parameters : those of :class:`CollisionClassifier`, with the same defaults
 
     Attributes
     ----------
-    encoder_, screening_ : TableEncoder; Screening (ids, columns that give the label away, groups of rows)
-    notes_ : list of str; what was left out or is missing, what to look at; also logged, by ``collidescope.tables``
+    encoder_, screening_ : TableEncoder; Screening (ids, target leakage, groups of rows)
+    notes_ : list of str
+        What was left out or is missing, what to look at; also logged, by ``collidescope.tables``.
     cautions_ : list of str; those of the notes that are also warnings
     label_ : str or None; the name of ``y``, where it has one
-    collision_matrix_, … : those of :class:`CollisionClassifier`; ``n_features_in_`` counts the encoded features
+    feature_names_in_ : the columns of X; ``n_features_in_`` counts them
+    collision_matrix_, … : those of :class:`CollisionClassifier`
 
     Examples
     --------
@@ -70,7 +89,9 @@ class TableClassifier(CollisionClassifier):
         **parameters: Any,
     ) -> None:
         super().__init__(**parameters)
-        self.drop, self.keep, self.categories = drop, keep, categories
+        self.drop = drop
+        self.keep = keep
+        self.categories = categories
 
     def fit(
         self,
@@ -78,57 +99,55 @@ class TableClassifier(CollisionClassifier):
         y: Any,
         sample_weight: npt.ArrayLike | None = None,
         groups: npt.ArrayLike | None = None,
+        *,
+        screening: Screening | None = None,
     ) -> Self:
         """Screen and encode the columns, then fit as :meth:`CollisionClassifier.fit` does.
 
-        X is a DataFrame of pandas, polars or pyarrow; its column with the name of ``groups``, if any, is not used.
+        Parameters
+        ----------
+        X : DataFrame of pandas, polars (also lazy) or pyarrow
+            Its column with the name of ``groups``, if any, is not used.
+        y, sample_weight, groups : those of :meth:`CollisionClassifier.fit`
+        screening : Screening, optional
+            What :func:`screen` found in the whole table, where X is a sample of it.
         """
-        named = (
-            getattr(y, "name", None) if getattr(y, "ndim", 1) == 1 else None
-        )  # of votes it may be a column
-        self.label_ = None if named is None else str(named)
-        self._group_column = getattr(groups, "name", None)
-        super().fit(X, y, sample_weight, groups)
-        del self._group_column
+        self.label_ = _name_of_labels(y)
+        table = as_frame(X)
+        encoded = self._learn(table, y, getattr(groups, "name", None), screening)
+        super().fit(encoded, y, sample_weight, groups)
+        self.feature_names_in_ = table.columns.to_numpy(dtype=object)
+        self.n_features_in_ = table.shape[1]
         return self
 
     def _validate(self, X: Any, *labels: Any) -> Any:
-        """Raw rows as an array; with labels, in a fit, after learning the encoding."""
-        return super()._validate(self._learn(X, *labels) if labels else self.encode(X), *labels)
+        """Rows as an array: those of a fit are encoded already."""
+        if labels:
+            return super()._validate(X, *labels)
+        return self.encode(X)
 
-    def _learn(self, X: Any, y: Any) -> Float32Array:
-        for name in OWN:
-            if isinstance(getattr(self, name), str) or not isinstance(
-                getattr(self, name), Iterable
-            ):
-                raise ValueError(f"{name} must be a list of columns, got {getattr(self, name)!r}")
-        drop, keep, categories = ([str(column) for column in getattr(self, name)] for name in OWN)
-        table, labels = as_frame(X), check.check_labels(y)
+    def _learn(
+        self, table: pd.DataFrame, y: Any, group_column: Any, screening: Screening | None
+    ) -> Float32Array:
+        """Screen the table, learn the encoding, and return the encoded rows."""
+        drop = _columns(self.drop, "drop")
+        keep = _columns(self.keep, "keep")
+        categories = _columns(self.categories, "categories")
         check_columns(table, [*drop, *keep, *categories])
+        labels = _most_voted(y)
         check.check_same_length(table.index.to_numpy(), labels, "X and y")
         left_out = dict.fromkeys(drop, "as asked")
-        if self._group_column is not None and str(self._group_column) in table.columns:
-            left_out[str(self._group_column)] = "it names the groups"
-        self.screening_ = screen(
-            table.drop(columns=list(left_out)), labels, keep={*keep, *categories}
-        )
+        if group_column is not None and str(group_column) in table.columns:
+            left_out[str(group_column)] = "it names the groups"
+        if screening is None:
+            used = table.drop(columns=list(left_out))
+            screening = screen(used, labels, keep={*keep, *categories})
+        self.screening_ = screening.without({*left_out}, ids_too={*keep, *categories})
         self.encoder_ = TableEncoder.fit(
             table, categories=categories, left_out=left_out | self.screening_.ids
         )
-        encoded, met = self.encoder_.transform(table)
-        gone = [
-            item for item in self.encoder_.left_out.items() if item[0] not in self.screening_.ids
-        ]
-        self.notes_, self.cautions_ = list[str](), list[str]()
-        self._tell(
-            [
-                *self.screening_.notes(),
-                *(f"column {name!r} is left out: {why}" for name, why in gone),
-            ]
-        )
-        self._tell([*met, *self.encoder_.doubts(table)])
-        for words in self._tell(self.screening_.cautions(), caution=True):
-            warnings.warn(words, CollisionWarning, stacklevel=3)
+        encoded, odd = self.encoder_.transform(table)
+        self._note_all(table, odd, check.spelling_variants(labels))
         logger.info(
             "%s rows × %s columns → %s features",
             f"{len(table):,}",
@@ -137,21 +156,37 @@ class TableClassifier(CollisionClassifier):
         )
         return encoded
 
-    def _tell(self, notes: list[str], caution: bool = False) -> list[str]:
+    def _note_all(self, table: pd.DataFrame, odd: list[str], variants: list[str]) -> None:
+        """Keep what was found in ``notes_`` and ``cautions_``; warn about the latter."""
+        self.notes_: list[str] = []
+        self.cautions_: list[str] = []
+        self._note(self.screening_.notes())
+        for name, why in self.encoder_.left_out.items():
+            if name not in self.screening_.ids:
+                self._note([f"column {name!r} is left out: {why}"])
+        self._note([*odd, *self.encoder_.doubts(table)])
+        cautions = [*self.screening_.cautions(), *variants]
+        self._note(cautions, caution=True)
+        for words in cautions:
+            warnings.warn(words, CollisionWarning, stacklevel=4)
+
+    def _note(self, notes: list[str], caution: bool = False) -> None:
         self.notes_ = self.notes_ + notes
-        self.cautions_ = self.cautions_ + notes * caution
+        if caution:
+            self.cautions_ = self.cautions_ + notes
         for note in notes:
             logger.info("%s", note)
-        return notes
 
     def _copy_notes(self, *parts: Any) -> list[str]:
-        return self._tell(super()._copy_notes(*parts), caution=True)  # of which the fit warns
+        notes = super()._copy_notes(*parts)  # of which the fit warns
+        self._note(notes, caution=True)
+        return notes
 
     def encode(self, X: Any) -> Float32Array:
-        """Raw rows as numbers, rows × features; what is odd about them is a :class:`CollisionWarning`."""
+        """Raw rows as numbers, rows × features; a :class:`CollisionWarning` says what is odd."""
         check_is_fitted(self, "encoder_")
-        encoded, met = self.encoder_.transform(X)
-        for note in met:
+        encoded, odd = self.encoder_.transform(X)
+        for note in odd:
             logger.info("%s", note)
             if not note.startswith("missing cells"):
                 warnings.warn(note, CollisionWarning, stacklevel=4)
@@ -159,27 +194,56 @@ class TableClassifier(CollisionClassifier):
 
     def export(self) -> dict[str, Any]:
         tree = super().export()
-        tree["parameters"] |= {name: list(getattr(self, name)) for name in OWN}
-        own = {
+        for name in ("drop", "keep", "categories"):
+            tree["parameters"][name] = list(getattr(self, name))
+        tree["feature_names"] = []  # those of the encoded rows, which have none
+        tree["table"] = {
             "encoder": vars(self.encoder_),
             "notes": self.notes_,
             "cautions": self.cautions_,
             "label": self.label_,
+            "columns": list(self.feature_names_in_),
         }
-        return tree | {"table": own}
+        return tree
 
     def _restore_fit(self, tree: Mapping[str, Any]) -> None:
         super()._restore_fit(tree)
         own = tree["table"]
         self.encoder_ = TableEncoder.restore(own["encoder"])
-        self.notes_, self.cautions_ = (
-            list(map(check.check_text, own[name])) for name in ("notes", "cautions")
-        )
+        self.notes_ = list(map(check.check_text, own["notes"]))
+        self.cautions_ = list(map(check.check_text, own["cautions"]))
         self.label_ = check.check_text(own["label"], optional=True)
-        for name in OWN:
+        for name in ("drop", "keep", "categories"):
             setattr(self, name, list(map(check.check_text, getattr(self, name))))
-        if (width := len(self.encoder_.feature_names)) != self.n_features_in_:
+        width = len(self.encoder_.feature_names)
+        if width != self.n_features_in_:
             raise ValueError(f"it encodes {width} features for {self.n_features_in_}")
+        columns = list(map(check.check_text, own["columns"]))
+        if not {*self.encoder_.types, *self.encoder_.left_out} <= {*columns}:
+            raise ValueError("it uses columns that it does not have")
+        self.feature_names_in_ = np.array(columns, dtype=object)
+        self.n_features_in_ = len(columns)
+
+
+def _name_of_labels(y: Any) -> str | None:
+    """The name of a column of labels; votes have several columns, and may have one called name."""
+    if getattr(y, "ndim", 1) != 1 or getattr(y, "name", None) is None:
+        return None
+    return str(y.name)
+
+
+def _columns(names: Sequence[str], parameter: str) -> list[str]:
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise ValueError(f"{parameter} must be a list of columns, got {names!r}")
+    return [str(name) for name in names]
+
+
+def _most_voted(y: Any) -> npt.NDArray[Any]:
+    """Labels; of votes, the number of the class that most voted for."""
+    votes, _ = as_votes(y)
+    if votes is None:
+        return check.check_labels(y)
+    return votes.argmax(axis=1)
 
 
 # scikit-learn, help() and the documentation see every parameter by its name
@@ -192,9 +256,13 @@ TableClassifier.__init__.__signature__ = Signature([_SELF, *_ENGINE, *_OWN])  # 
 
 
 def load(path: str | Path, model: Any = None) -> CollisionClassifier:
-    """A model from a file written by ``save``; a :class:`TableClassifier` if it holds the encoding of a table.
+    """A model from a file written by ``save``.
 
-    No code of the file is run: for a custom module ``model`` must be given, as in the fit.
+    A :class:`TableClassifier` if it holds the encoding of a table. No code of the file is run: for
+    a custom module ``model`` must be given, as in the fit.
     """
     tree = _store.read(path, "model")
-    return (TableClassifier if "table" in tree else CollisionClassifier).restore(tree, path, model)
+    kind: type[CollisionClassifier] = CollisionClassifier
+    if "table" in tree:
+        kind = TableClassifier
+    return kind.restore(tree, path, model)

@@ -1,208 +1,618 @@
-"""What to know about a table before a number is believed: ids, leaks, groups of rows, sorted rows."""
+"""What to know about a table before a number is believed: ids, target leakage, groups, order.
+
+A column is looked at alone, as numbers, as levels, as words, and by which of its cells are missing.
+Nothing is fitted but small trees of one column, on half of the rows, scored on the other half.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Container
-from dataclasses import dataclass
-from typing import Any
+import warnings
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from pandas.tseries.api import guess_datetime_format
+from scipy.sparse import csr_array
+from scipy.stats import rankdata
+from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.tree import DecisionTreeClassifier
 
 from collidescope import _rows
-from collidescope._checks import IntArray
-from collidescope.tables.encoding import as_levels, as_numbers
-
-FEWEST_ROWS, FEWEST_FOR_LEAKS = (
-    20,
-    50,
-)  #: fewer rows cannot tell an id from a measurement, or a leak from luck
-MOST_ROWS = 20_000  #: rows that a leak is looked for in; more would not change the verdict
-LEAK, ERRORS_LEFT = (
-    0.995,
-    0.1,
-)  #: share of held-out rows that a leak gets right; of naive errors that it leaves at most
-SPARE_LEAVES = (
-    8  #: leaves of the tree that looks for a leak in a numeric column, beyond the number of classes
+from collidescope._checks import FloatArray, IntArray
+from collidescope.tables.cells import (
+    DATE_PARTS,
+    are_numbers,
+    as_levels,
+    as_numbers,
+    date_format,
+    date_numbers,
 )
-ID_WORDS = 1.5  #: words an id has on average: free text has more
-#: Names of groups of rows have at least so many values, and so many per class: fewer are an ordinary category.
-FEWEST_GROUPS, GROUPS_PER_CLASS = 10, 3
-#: How far, from chance (0) to certainty (1), rows of one value must agree in their label: for columns with a name like
-#: that of an id, and for all others.
-AGREE_NAMED, AGREE = 0.25, 0.9
-#: The share of steps up (or down) from row to row that makes a column sorted; the share of the changes of label by
-#: chance that makes the rows sorted by label.
-SORTED, FEW_CHANGES = 0.99, 0.2
-LABEL = "\0label"  #: a name that no column of a table has, for its label
-ID_WORD = r"(^|[^a-z])(id|uuid|guid|index|key|nr|no|number|rownum|row)$"
-ID_NAME = re.compile(ID_WORD + r"|[a-z]I[Dd]$|^unnamed \d+$|^__index_level")
-GROUP = "patient|subject|person|people|user|customer|client|session|document|donor|household|family|speaker|writer"
-GROUP_NAME = re.compile(f"{GROUP}|group", re.IGNORECASE)
+from collidescope.tables.numerals import number_form
+
+BoolArray = npt.NDArray[np.bool_]
+T = TypeVar("T")
+
+FEWEST_ROWS = 20  #: fewer rows cannot tell an id from a measurement
+FEWEST_FOR_LEAKS = 50  #: nor a leak from chance
+#: Words that end (or begin) the name of an id, and those that do so only where every value differs.
+ID_WORDS = "id ids uid uuid guid pid gid idno idnum idx rowid rowname rownames rownum recno"
+WEAK_ID_WORDS = "index key nr no num number row record serial"
+GROUP_WORDS = (
+    "patient|subject|person|people|user|customer|client|session|document|donor|household|family"
+    "|speaker|writer|group"
+)
+
+
+class Leak(NamedTuple):
+    """A column that alone predicts the label."""
+
+    share: float  #: of held-out rows that it gets right
+    #: What about it does: "" for its values, "words", "missingness", or which of its rows, "filled"
+    #: or "missing", are of one class.
+    by: str = ""
+
+
+class Agreement(NamedTuple):
+    """How often two rows of one value have one label."""
+
+    share: float
+    chance: float
 
 
 @dataclass(frozen=True)
 class Screening:
     """What was found."""
 
-    ids: dict[str, str]  #: column → why it is taken for an id; such columns are left out
-    suspects: dict[str, str]  #: column → why it may be one; these stay
-    leaks: dict[str, float]  #: column → share of held-out rows whose label it alone gives away
-    groups: dict[
-        str, tuple[float, float]
-    ]  #: column → how often rows of one value have one label, how often by chance
-    ordered: list[str]  #: columns that are sorted in a table that is sorted by its label
+    #: Column → why it is taken for an id; such columns are left out.
+    ids: dict[str, str] = field(default_factory=dict)
+    suspects: dict[str, str] = field(default_factory=dict)  #: column → why it may be one; kept
+    leaks: dict[str, Leak] = field(default_factory=dict)
+    groups: dict[str, Agreement] = field(default_factory=dict)
+    #: Columns that are sorted in a table that is sorted by its label.
+    ordered: list[str] = field(default_factory=list)
+    in_runs: list[str] = field(default_factory=list)  #: dates along which labels come in runs
+
+    def without(self, columns: Container[str], ids_too: Container[str] = ()) -> Screening:
+        """The same without some columns; those of ``ids_too`` are only no ids."""
+
+        def kept(found: Mapping[str, T]) -> dict[str, T]:
+            return {name: own for name, own in found.items() if name not in columns}
+
+        return Screening(
+            ids={name: why for name, why in kept(self.ids).items() if name not in ids_too},
+            suspects=kept(self.suspects),
+            leaks=kept(self.leaks),
+            groups=kept(self.groups),
+            ordered=[name for name in self.ordered if name not in columns],
+            in_runs=[name for name in self.in_runs if name not in columns],
+        )
 
     def notes(self) -> list[str]:
-        """About ids, with what to do (by the options of the command line; ``drop`` and ``keep`` in Python)."""
-        found = [
-            f"column {name!r} is left out: {why} (--keep {name!r} uses it)"
-            for name, why in self.ids.items()
-        ]
+        """About ids, with what to do (in Python, and on the command line)."""
+        found = []
+        for name, why in self.ids.items():
+            found.append(f"column {name!r} is left out: {why} (--keep {name!r} uses it)")
         for name, why in self.suspects.items():
             found.append(f"column {name!r} {why}: if it names rows, leave it out (--drop {name!r})")
         return found
 
     def cautions(self) -> list[str]:
         """What makes S look better than it is."""
-        found = [
-            f"column {name!r} alone gives the label away on {share:.1%} of held-out rows: if it is only known once the "
-            f"label is, leave it out (--drop {name!r}), or the result says that nothing collides"
-            for name, share in self.leaks.items()
-        ]
-        found += [
-            f"rows with the same {name!r} have the same label {share:.0%} of the time ({chance:.0%} by chance): if it "
-            f"names patients, documents or the like, S is too good for new ones. Keep their rows in one fold with "
-            f"groups=X[{name!r}] (--groups {name!r}), which also leaves the column out"
-            for name, (share, chance) in self.groups.items()
-        ]
-        return found + [
-            f"column {name!r} is sorted, and so are the labels: if rows were gathered class by class, it tells the "
-            f"class by the time or place of gathering; leave it out then (--drop {name!r})"
-            for name in self.ordered
-        ]
+        found = [_leak_caution(name, leak) for name, leak in self.leaks.items()]
+        for name, (share, chance) in self.groups.items():
+            found.append(
+                f"rows with the same {name!r} have the same label {share:.0%} of the time "
+                f"({chance:.0%} by chance): if it names patients, documents or the like, S is too "
+                f"good for new ones. Keep their rows in one fold with groups=X[{name!r}] "
+                f"(--groups {name!r}), which also leaves the column out"
+            )
+        for name in self.ordered:
+            found.append(
+                f"column {name!r} is sorted, and so are the labels: if rows were collected class "
+                f"by class, it tells the class by the time or place of collection; leave it out "
+                f"then (--drop {name!r})"
+            )
+        for name in self.in_runs:
+            found.append(
+                f"labels come in runs along {name!r}: rows near each other in time share their "
+                f"label, so S is too good for a later time. Keep rows of one period in one fold "
+                f"(groups=), or leave the column out (--drop {name!r})"
+            )
+        return found
+
+
+def _leak_caution(name: str, leak: Leak) -> str:
+    facts = {
+        "": f"column {name!r} alone predicts the label on {leak.share:.1%} of held-out rows",
+        "words": f"words in column {name!r} predict the label on {leak.share:.1%} of held-out rows",
+        "missingness": f"whether column {name!r} has a value tells one class from the others on "
+        f"{leak.share:.1%} of the rows",
+        "filled": f"{leak.share:.1%} of the rows with a value in {name!r} are of one class",
+        "missing": f"{leak.share:.1%} of the rows without a value in {name!r} are of one class",
+    }
+    return (
+        f"{facts[leak.by]} (target leakage?): if it is only known once the label is, leave it out "
+        f"(--drop {name!r}), or the result says that nothing collides"
+    )
 
 
 def screen(table: pd.DataFrame, y: npt.NDArray[Any], *, keep: Container[str] = ()) -> Screening:
-    """Look for ids, leaks, groups and order among the columns of ``table``; those in ``keep`` are no ids."""
-    found = Screening({}, {}, {}, {}, [])
+    """Look for ids, leaks, groups and order among the columns of ``table``.
+
+    Columns in ``keep`` are no ids. Rows without a label count for ids alone, so that the whole
+    table can be screened before rows are left out or sampled.
+
+    >>> table = pd.DataFrame({"ID": range(1, 101), "x": np.random.default_rng(0).random(100)})
+    >>> screen(table, np.arange(100) % 2).ids
+    {'ID': 'it counts the rows'}
+    """
+    found = Screening()
     if len(table) < FEWEST_ROWS:
         return found
-    classes, codes = np.unique(y, return_inverse=True)
-    shares = np.bincount(codes) / len(codes)
-    rows = np.random.default_rng(0).permutation(len(table))[:MOST_ROWS]
-    by_label = (np.diff(codes) != 0).sum() <= max(
-        2 * len(classes), FEW_CHANGES * len(codes) * (1 - (shares**2).sum())
-    )
-    chance, largest = float((shares**2).sum()), float(shares.max())
-    fresh: npt.NDArray[np.bool_] | None = None
-    for name, column in table.items():
-        name, dtype = str(name), column.dtype
-        numeric = pd.api.types.is_numeric_dtype(dtype) and not pd.api.types.is_bool_dtype(dtype)
-        if numeric:
-            numbers = as_numbers(column)
-            values = np.where(np.isnan(numbers), 0.0, numbers).clip(-1e30, 1e30)
-            # Most columns of numbers have too many values to be groups, and are floats: ids are not.
-            distinct = int((np.diff(np.sort(values)) != 0).sum()) + 1
-            few = 2 * distinct <= len(values) or (
-                distinct == len(values) and column.dtype.kind in "iu"
-            )
-            levels, words = (
-                (np.unique(values, return_inverse=True)[1] if few else None),
-                list[str](),
-            )
-        else:
-            levels, words = as_levels(column)
-            values = levels
-        if (
-            name not in keep
-            and levels is not None
-            and (verdict := id_verdict(column, levels, words)) is not None
-        ):
-            (found.ids if verdict[0] else found.suspects)[name] = verdict[1]
-            if verdict[0]:
+    labels = Labels.of(y, table)
+    for name, series in table.items():
+        column = Column.of(series)
+        verdict = id_verdict(column, table.index)
+        if verdict is not None and str(name) not in keep:
+            if verdict.certain:
+                found.ids[str(name)] = verdict.why
                 continue
-        if len(table) < FEWEST_FOR_LEAKS:
+            found.suspects[str(name)] = verdict.why
+        if len(labels.rows) < FEWEST_FOR_LEAKS:
             continue
-        right = column_accuracy(values[rows], codes[rows], numeric)
-        named = ID_NAME.search(name) is not None or GROUP_NAME.search(name) is not None
-        enough = chance + (AGREE_NAMED if named else AGREE) * (1 - chance)
-        agree = 0.0 if levels is None else agreement(levels, codes, GROUPS_PER_CLASS * len(classes))
-        if levels is not None and agree >= enough:  # of rows that repeat as a whole, one each
-            fresh = (
-                ~table.assign(**{LABEL: codes}).duplicated().to_numpy() if fresh is None else fresh
-            )
-            own = np.unique(levels[fresh], return_inverse=True)[1]
-            agree = agreement(own, codes[fresh], GROUPS_PER_CLASS * len(classes))
-        if (
-            right >= LEAK
-            and 1 - right <= ERRORS_LEFT * (1 - largest)
-            and (agree < enough or (numeric and not named))
-        ):
-            found.leaks[name] = right
-        elif agree >= enough:
-            found.groups[name] = agree, chance
-        elif by_label and numeric and distinct > len(classes) + SPARE_LEAVES:
-            steps = np.diff(values)
-            if max((steps >= 0).mean(), (steps <= 0).mean()) >= SORTED:
-                found.ordered.append(name)
+        if len(labels.rows) < len(table):
+            column = column.take(labels.rows)
+        _judge(column, labels, found)
     return found
 
 
-def id_verdict(column: pd.Series, levels: IntArray, words: list[str]) -> tuple[bool, str] | None:
-    """(certain, why) where every value differs, or None."""
-    unwanted = (pd.api.types.is_float_dtype, pd.api.types.is_datetime64_any_dtype)
-    if (
-        levels.min() < 0
-        or levels.max() + 1 < len(levels)
-        or any(test(column.dtype) for test in unwanted)
-    ):
+class Labels(NamedTuple):
+    """The class numbers of the rows that have a label."""
+
+    rows: IntArray  #: which rows these are
+    codes: IntArray
+    n_classes: int
+    chance: float  #: that two rows have the same label
+    largest: float  #: share of the largest class
+    table: pd.DataFrame
+
+    @classmethod
+    def of(cls, y: npt.NDArray[Any], table: pd.DataFrame) -> Labels:
+        codes, names = pd.factorize(np.asarray(y), sort=False)
+        rows = np.flatnonzero(codes >= 0)
+        shares = np.bincount(codes[rows], minlength=1) / max(len(rows), 1)
+        return cls(
+            rows=rows,
+            codes=codes[rows],
+            n_classes=len(names),
+            chance=float((shares**2).sum()),
+            largest=float(shares.max()),
+            table=table,
+        )
+
+    @property
+    def fewest_groups(self) -> int:
+        """Fewer values than this are an ordinary category, not names of groups."""
+        return max(10, 3 * self.n_classes)
+
+    def in_runs(self, order: IntArray) -> bool:
+        """Do labels change far less often, in this order of the rows, than by chance?"""
+        changes = int((np.diff(self.codes[order]) != 0).sum())
+        expected = len(order) * (1 - self.chance)
+        sorted_by_class = changes < self.n_classes and 4 * self.n_classes <= len(order)
+        return sorted_by_class or changes <= 0.2 * expected
+
+    def distinct_rows(self) -> IntArray:
+        """Of rows that are alike, label included, the first (places among the labelled rows)."""
+        hashes = _rows.row_hashes(self.table.iloc[self.rows])
+        pairs = np.column_stack([hashes, self.codes.astype(np.uint64)])
+        first = np.unique(pairs, axis=0, return_index=True)[1]
+        return np.sort(first)
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column as the screening sees it; arrays have an entry per row."""
+
+    name: str
+    kind: str  #: "number", "date" or "words"
+    missing: BoolArray
+    n_values: int  #: different values
+    numbers: FloatArray | None = None  #: numbers, or the seconds of dates; nan where missing
+    parts: FloatArray | None = None  #: of dates
+    #: Numbers of the values, -1 where missing; None for measurements that hardly repeat.
+    levels: IntArray | None = None
+    words: list[str] = field(default_factory=list)  #: the values, where they are words
+    whole: bool = False  #: whether all numbers are whole
+    integers: bool = False  #: whether they are stored so
+
+    @classmethod
+    def of(cls, series: pd.Series) -> Column:
+        """A column of a table, by its type or by what its words say."""
+        name = str(series.name)
+        dtype = series.dtype
+        if pd.api.types.is_numeric_dtype(dtype) and not pd.api.types.is_bool_dtype(dtype):
+            return cls._of_numbers(name, as_numbers(series), series)
+        if pd.api.types.is_timedelta64_dtype(dtype):
+            return cls._of_numbers(name, as_numbers(series))
+        levels, words = as_levels(series)
+        if pd.api.types.is_datetime64_any_dtype(dtype):
+            return cls._of_dates(name, date_numbers(series, None), levels, len(words))
+        if words and not isinstance(dtype, pd.CategoricalDtype):
+            if are_numbers(words):
+                return cls._of_numbers(name, as_numbers(series))
+            form = number_form(words)
+            if form is not None:
+                return cls._of_numbers(name, np.append(form.parse(words), np.nan)[levels])
+            written = date_format(words)
+            if written is not None:
+                return cls._of_dates(name, date_numbers(series, written), levels, len(words))
+        return cls(name, "words", levels < 0, len(words), levels=levels, words=words)
+
+    @classmethod
+    def _of_numbers(cls, name: str, numbers: FloatArray, exact: pd.Series | None = None) -> Column:
+        """Numbers; ``exact`` holds them where they may be too large for a float."""
+        missing = np.isnan(numbers)
+        filled = numbers[~missing]
+        integers = exact is not None and pd.api.types.is_integer_dtype(exact.dtype)
+        levels = None
+        if integers and exact is not None:
+            levels = np.asarray(pd.factorize(exact)[0], dtype=np.intp)
+            n_values = int(levels.max()) + 1
+        else:
+            n_values = int((np.diff(np.sort(filled)) != 0).sum()) + min(len(filled), 1)
+            if 2 * n_values <= len(numbers):
+                levels = np.asarray(pd.factorize(numbers)[0], dtype=np.intp)
+        return cls(
+            name=name,
+            kind="number",
+            missing=missing,
+            n_values=n_values,
+            numbers=numbers,
+            levels=levels,
+            whole=bool((filled == np.round(filled)).all()),
+            integers=integers,
+        )
+
+    @classmethod
+    def _of_dates(cls, name: str, parts: FloatArray, levels: IntArray, n_values: int) -> Column:
+        seconds = parts[:, DATE_PARTS.index("total_seconds")]
+        missing = np.isnan(seconds)
+        return cls(name, "date", missing, n_values, numbers=seconds, parts=parts, levels=levels)
+
+    def take(self, rows: IntArray) -> Column:
+        """The same of some rows, or of all in another order."""
+        levels = self.levels
+        words = self.words
+        n_values = self.n_values
+        if levels is not None:
+            present, levels = _renumbered(levels[rows])
+            n_values = len(present)
+            words = [words[k] for k in present if words]
+        return replace(
+            self,
+            missing=self.missing[rows],
+            n_values=n_values,
+            numbers=_taken(self.numbers, rows),
+            parts=_taken(self.parts, rows),
+            levels=levels,
+            words=words,
+        )
+
+
+def _taken(values: FloatArray | None, rows: IntArray) -> FloatArray | None:
+    if values is None:
         return None
-    certain, named = (
-        (True, "every value differs, as ids do"),
-        ID_NAME.search(str(column.name)) is not None,
-    )
-    if pd.api.types.is_integer_dtype(column.dtype):
-        if int(column.max()) - int(column.min()) + 1 == len(column):
-            return True, "it counts the rows"
-        return certain if named else (False, "differs in every row")
-    if not np.isnan(as_numbers(column)).any():
-        return certain if named else None
-    if guess_datetime_format(words[0]) is not None:
-        return None
-    return certain if named or np.mean([len(word.split()) for word in words]) < ID_WORDS else None
+    return values[rows]
 
 
-def column_accuracy(values: npt.NDArray[Any], codes: IntArray, ordered: bool) -> float:
-    """Share of the second half of the rows whose class one column tells, learned from the first; 0 when it is hopeless.
+def _renumbered(levels: IntArray) -> tuple[IntArray, IntArray]:
+    """The levels that occur, and the same levels with numbers from 0; -1 stays."""
+    present = np.unique(levels[levels >= 0])
+    places = np.searchsorted(present, levels)
+    return present, np.where(levels >= 0, places, -1)
 
-    ``values`` are numbers where ``ordered``, else numbers of levels (-1 for a missing cell).
+
+# ---------------------------------------------------------------- ids
+
+
+class Verdict(NamedTuple):
+    """Whether a column is an id, and why."""
+
+    certain: bool
+    why: str
+
+
+def is_id_name(name: str, words: str = f"{ID_WORDS} {WEAK_ID_WORDS}") -> bool:
+    """Does the name of a column say that it names rows? Letter case does not matter.
+
+    >>> [is_id_name(name) for name in ("ID", "customerId", "Unnamed: 0", "paid", "row names")]
+    [True, True, True, False, True]
     """
-    half, n_classes = len(codes) // 2, int(codes.max()) + 1
-    if not ordered:
-        table = np.zeros((int(values.max()) + 2, n_classes))
-        np.add.at(table, (values[:half], codes[:half]), 1)
-        # A level seen once says nothing yet: the largest class is named for it.
-        table[table.sum(axis=1) < 2] = np.bincount(codes[:half], minlength=n_classes)
-        return float((table.argmax(axis=1)[values[half:]] == codes[half:]).mean())
-    # In the order of the values a leak has few changes of class: one per leaf, and two per error. Trees are for these.
-    leaves = n_classes + SPARE_LEAVES
-    if (np.diff(codes[np.lexsort((codes, values))]) != 0).sum() > leaves + 4 * (1 - LEAK) * len(
-        codes
-    ):
+    tokens = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)
+    parts = [token.lower() for token in tokens]
+    if not parts:
+        return name.strip() == "#"
+    unnamed = parts[0] == "unnamed" or name.startswith("__index_level")
+    joined = "".join(parts)
+    known = words.split()
+    return unnamed or parts[-1] in known or joined in known or parts[0] == "id"
+
+
+def id_verdict(column: Column, index: pd.Index) -> Verdict | None:
+    """Whether the values of a column name the rows, or None where they do not."""
+    filled = ~column.missing
+    n_filled = int(filled.sum())
+    if n_filled < 0.9 * len(filled) or column.kind == "date":
+        return None
+    named = is_id_name(column.name)
+    if column.n_values < n_filled:
+        if named and column.n_values >= 0.9 * n_filled and (column.words or column.whole):
+            return Verdict(True, "nearly every value differs, as ids do")
+        return None
+    every = Verdict(True, "every value differs, as ids do")
+    if column.kind == "number" and column.numbers is not None:
+        if not column.whole:  # fractions are measurements
+            return None
+        if counts_rows(column.numbers[filled], index[filled]):
+            return Verdict(True, "it counts the rows")
+        if named:
+            return every
+        if column.integers:
+            return Verdict(False, "differs in every row")
+        return None
+    words_per_cell = np.mean([len(word.split()) for word in column.words])
+    if named or words_per_cell < 1.5:  # free text has more
+        return every
+    return None
+
+
+def counts_rows(numbers: FloatArray, index: pd.Index) -> bool:
+    """Are different whole numbers a counter of the rows, also after some rows were left out?
+
+    ``index`` is that of the table: after ``table.sample(…)`` it still counts the rows.
+    """
+    n = len(numbers)
+    if numbers.max() - numbers.min() + 1 == n:
+        return True
+    numbered = pd.api.types.is_integer_dtype(index.dtype)
+    if numbered and np.ptp(numbers - index.to_numpy(dtype=np.float64)) == 0:
+        return True
+    steps = np.diff(numbers)
+    if not ((steps > 0).all() or (steps < 0).all()):
+        return False
+    # Evenly spread, as in a sample of a counter: the largest of n gaps is about log(n) times the
+    # mean. Sorted measurements have longer tails.
+    gaps = np.abs(steps)
+    return bool(gaps.max() <= 3 * np.log(n) * gaps.mean())
+
+
+# ---------------------------------------------------------------- leaks, groups, order
+
+
+def _judge(column: Column, labels: Labels, found: Screening) -> None:
+    """Note in ``found`` what a column says about the labels of its rows."""
+    name = column.name
+    named = is_id_name(name, ID_WORDS) or re.search(GROUP_WORDS, name, re.IGNORECASE) is not None
+    agree = group_agreement(column, labels, named)
+    leak = find_leak(column, labels)
+    measured = column.kind == "number" and not named
+    if leak is not None and (agree is None or measured or leak.by):
+        found.leaks[name] = leak
+    elif agree is not None and not (measured and follows_value(column, labels)):
+        found.groups[name] = agree
+    elif column.kind == "number" and is_sorted_with_labels(column, labels):
+        found.ordered.append(name)
+    elif column.kind == "date" and has_runs(column, labels):
+        found.in_runs.append(name)
+
+
+def group_agreement(column: Column, labels: Labels, named: bool) -> Agreement | None:
+    """How far rows of one value agree in their label, where values look like names of groups.
+
+    Agreement is measured from chance (0) to certainty (1); a name like that of an id needs less.
+    """
+    enough = labels.chance + (0.25 if named else 0.9) * (1 - labels.chance)
+    if column.levels is None or _agreement(column.levels, labels.codes, labels) < enough:
+        return None
+    # of rows that repeat as a whole, one each
+    once = labels.distinct_rows()
+    _, levels = _renumbered(column.levels[once])
+    share = _agreement(levels, labels.codes[once], labels)
+    if share < enough:
+        return None
+    return Agreement(share, labels.chance)
+
+
+def _agreement(levels: IntArray, codes: IntArray, labels: Labels) -> float:
+    """How often two rows of one level have the same label; 0 where levels are no groups of rows."""
+    used = levels >= 0
+    n_levels = int(levels.max()) + 1
+    if n_levels < labels.fewest_groups or 2 * n_levels > used.sum():
         return 0.0
-    tree = DecisionTreeClassifier(max_leaf_nodes=leaves, min_samples_leaf=2, random_state=0)
-    return float(
-        tree.fit(values[:half, None], codes[:half]).score(values[half:, None], codes[half:])
+    return _rows.agreement(levels[used], codes[used])
+
+
+def follows_value(column: Column, labels: Labels) -> bool:
+    """Do labels change rarely along the values, as along those of a measurement?
+
+    The labels of names of groups have nothing to do with the order of the names.
+    """
+    if column.numbers is None:
+        return False
+    order = np.lexsort((labels.codes, column.numbers))
+    _, first = np.unique(column.numbers[order], return_index=True)
+    own = labels.codes[order][first]
+    changes = (np.diff(own) != 0).mean()
+    return bool(changes <= 0.5 * (1 - labels.chance))
+
+
+def is_sorted_with_labels(column: Column, labels: Labels) -> bool:
+    """Is the column sorted in a table that is sorted by its label?"""
+    if column.numbers is None or column.n_values <= labels.n_classes + 8:
+        return False
+    places = np.flatnonzero(~column.missing)
+    if len(places) < FEWEST_ROWS or not labels.in_runs(np.arange(len(labels.codes))):
+        return False
+    ranks = rankdata(column.numbers[places])
+    correlation = np.corrcoef(ranks, places)[0, 1]
+    return bool(abs(correlation) >= 0.99)
+
+
+def has_runs(column: Column, labels: Labels) -> bool:
+    """Do labels come in runs along the dates, in whichever order the rows are?"""
+    places = np.flatnonzero(~column.missing)
+    if column.numbers is None or column.n_values <= labels.n_classes + 8:
+        return False
+    if len(places) < FEWEST_FOR_LEAKS:
+        return False
+    shuffled = np.random.default_rng(0).permutation(places)  # rows of one date in no order
+    order = shuffled[np.argsort(column.numbers[shuffled], kind="stable")]
+    return labels.in_runs(order)
+
+
+def find_leak(column: Column, labels: Labels, most_rows: int = 20_000) -> Leak | None:
+    """What about one column predicts the label, or None; more rows would not change the verdict."""
+    rows = np.random.default_rng(0).permutation(len(labels.codes))[:most_rows]
+    codes = labels.codes[rows]
+    part = column.take(rows)
+    filled = missingness_leak(part.missing, codes, labels)
+    if filled is not None:
+        return filled
+    shares = []
+    if part.levels is not None and part.n_values < labels.fewest_groups:
+        shares.append(level_accuracy(part.levels, codes))
+    if part.kind == "number" and part.numbers is not None:
+        shares.append(number_accuracy(part.numbers, codes))
+    if part.parts is not None:
+        shares.append(tree_accuracy(_without_gaps(part.parts), codes))
+    best = max(shares, default=0.0)
+    if _is_leak(best, labels.largest, len(codes)):
+        return Leak(best)
+    if part.words and part.n_values > 20:
+        share = text_accuracy(part, codes)
+        if _is_leak(share, labels.largest, len(codes)):
+            return Leak(share, "words")
+    return None
+
+
+def _is_leak(share: float, largest: float, n_rows: int) -> bool:
+    """Is 98% right, and at most a fifth of the errors left that the largest class makes?"""
+    naive_errors = 1 - largest
+    return share >= 0.98 and 1 - share <= 0.2 * naive_errors and naive_errors * n_rows >= 5
+
+
+def missingness_leak(missing: BoolArray, codes: IntArray, labels: Labels) -> Leak | None:
+    """Does it tell a class from the others whether a cell is filled?
+
+    Either a class is filled (or missing) and no other is, or the filled (or missing) rows are of
+    one class alone, far beyond chance.
+    """
+    if not missing.any() or missing.all():
+        return None
+    counts = np.zeros((2, labels.n_classes))
+    np.add.at(counts, (missing.astype(np.intp), codes), 1)
+    sizes = counts.sum(axis=0)
+    for own in counts:  # rows that are filled, then rows that are missing
+        errors = own.sum() - own + sizes - own
+        best = int(errors.argmin())
+        share = 1 - errors[best] / len(codes)
+        largest = max(sizes[best], len(codes) - sizes[best]) / len(codes)
+        if _is_leak(float(share), float(largest), len(codes)):
+            return Leak(float(share), "missingness")
+    for state, own in zip(("filled", "missing"), counts, strict=True):
+        best = int(own.argmax())
+        purity = own[best] / own.sum()
+        by_chance = own.sum() * np.log(max(sizes[best], 1) / len(codes))
+        if purity >= 0.995 and by_chance < np.log(1e-6) and own.sum() >= 0.05 * len(codes):
+            return Leak(float(purity), state)
+    return None
+
+
+def level_accuracy(levels: IntArray, codes: IntArray) -> float:
+    """Share of rows whose class is that of most other rows of their level.
+
+    Every row is left out of the count that judges it. Rows that are alone in their level are not
+    judged; 0 where these are the majority. A missing cell is a level like any other.
+    """
+    n_classes = int(codes.max()) + 1
+    cells, place, counts = np.unique(
+        (levels + 1) * n_classes + codes, return_inverse=True, return_counts=True
     )
+    level_of_cell = cells // n_classes
+    sizes = np.bincount(level_of_cell, counts)
+    judged = sizes[levels + 1] > 1
+    if judged.mean() < 0.5:
+        return 0.0
+    # the two largest counts of each level, over its classes
+    order = np.lexsort((counts, level_of_cell))
+    last = np.flatnonzero(np.diff(level_of_cell[order], append=-1))
+    top = np.zeros(len(sizes))
+    second = np.zeros(len(sizes))
+    top_class = np.full(len(sizes), -1)
+    top[level_of_cell[order[last]]] = counts[order[last]]
+    top_class[level_of_cell[order[last]]] = cells[order[last]] % n_classes
+    several = last[(last > 0) & (level_of_cell[order[last - 1]] == level_of_cell[order[last]])]
+    second[level_of_cell[order[several]]] = counts[order[several - 1]]
+    own = levels + 1
+    right = (top_class[own] == codes) & (counts[place] - 1 > second[own])
+    return float(right[judged].mean())
 
 
-def agreement(levels: IntArray, codes: IntArray, fewest: int) -> float:
-    """How often two rows of the same level have the same label; 0 where levels do not look like groups of rows."""
-    used, n_levels = levels >= 0, int(levels.max()) + 1
-    few = n_levels < max(FEWEST_GROUPS, fewest) or 2 * n_levels > used.sum()
-    return 0.0 if few else _rows.agreement(levels[used], codes[used])
+def number_accuracy(numbers: FloatArray, codes: IntArray) -> float:
+    """Share of held-out rows whose class a tree of one number tells; 0 when it is hopeless."""
+    values = _without_gaps(numbers[:, None])
+    # In the order of the values a leak has few changes of class: one per leaf, and two per error.
+    changes = int((np.diff(codes[np.lexsort((codes, values[:, 0]))]) != 0).sum())
+    if changes > _n_leaves(codes) + 4 * 0.02 * len(codes):
+        return 0.0
+    return tree_accuracy(values, codes)
+
+
+def _without_gaps(numbers: FloatArray) -> FloatArray:
+    """Numbers that a tree in float32 can hold, missing ones below all others."""
+    lowest = np.nanmin(numbers, axis=0, initial=0.0)
+    filled = np.where(np.isnan(numbers), lowest - 1 - np.abs(lowest), numbers)
+    centred = filled - np.median(filled, axis=0)
+    return centred.clip(-1e30, 1e30)
+
+
+def _n_leaves(codes: IntArray) -> int:
+    return int(codes.max()) + 1 + 8
+
+
+def tree_accuracy(values: FloatArray | csr_array, codes: IntArray) -> float:
+    """Share of the second half of the rows whose class a small tree of the first half tells.
+
+    Rows of a class that the first half does not have are not judged.
+    """
+    half = len(codes) // 2
+    tree = DecisionTreeClassifier(
+        max_leaf_nodes=_n_leaves(codes), min_samples_leaf=2, random_state=0
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # many classes, few rows
+        tree.fit(values[:half], codes[:half])
+    seen = np.isin(codes[half:], codes[:half])
+    right = tree.predict(values[half:]) == codes[half:]
+    if not seen.any():
+        return 0.0
+    return float(right[seen].mean())
+
+
+def text_accuracy(column: Column, codes: IntArray, most_rows: int = 4000) -> float:
+    """The same for the words in a text, or in a path: a few of them may name the class."""
+    codes = codes[:most_rows]
+    levels = np.asarray(column.levels)[:most_rows]
+    texts = [*column.words, ""]
+    vectorizer = CountVectorizer(
+        binary=True, token_pattern=r"[^\W\d_]+|\d+", min_df=2, max_features=1000, dtype=np.float32
+    )
+    try:
+        words = vectorizer.fit_transform([texts[level] for level in levels])
+    except ValueError:  # no word occurs twice
+        return 0.0
+    return tree_accuracy(words.tocsr(), codes)

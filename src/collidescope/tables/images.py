@@ -1,0 +1,216 @@
+"""Images from files: a folder with one subfolder per class, or a table of paths and labels."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from collidescope._checks import CollisionWarning, check_choice, check_count
+from collidescope.tables.cells import listed
+from collidescope.tables.reading import read_table
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+Images = npt.NDArray[np.uint8]
+
+
+def read_images(
+    source: str | Path,
+    size: int | tuple[int, int] | None = None,
+    *,
+    errors: str = "raise",
+    most_bytes: int = 4_000_000_000,
+) -> tuple[Images, npt.NDArray[Any], list[Path]]:
+    """Images as an array, with their labels and paths: ``X, y, paths = read_images("photos")``.
+
+    Parameters
+    ----------
+    source : folder or table
+        A folder with one subfolder per class, or a table (CSV, Parquet, …) with a column of paths,
+        relative to its folder, and a column of labels.
+    size : int or (height, width), optional
+        What images are scaled to. By default they stay as they are if all have one size, else they
+        are scaled to the median height and width, and a warning says so.
+    errors : "raise" or "skip"
+        Whether files that cannot be read are an error, or are left out with a warning.
+    most_bytes : what the array may take
+
+    Returns
+    -------
+    X : array of uint8, images × height × width × channels (1 if all are grey, else 3)
+    y : array of labels
+    paths : list of Path
+    """
+    check_choice(errors, ["raise", "skip"], "errors")
+    source = Path(source)
+    if source.is_dir():
+        paths, labels = _of_folder(source)
+    else:
+        paths, labels = _of_table(source)
+    bad: dict[Path, str] = {}
+    shapes = [_shape(path, bad) for path in paths]
+    _check_bad(bad, len(paths), errors)
+    good = [shape for shape in shapes if shape is not None]
+    height, width = _common_size(good, size)
+    channels = max(shape[2] for shape in good)
+    needed = len(good) * height * width * channels
+    if needed > most_bytes:
+        raise ValueError(
+            f"{len(good):,} images of {height} × {width} take {needed / 1e9:.1f} GB: pass a smaller "
+            f"size=, such as size=64, or more most_bytes="
+        )
+    X = np.zeros((len(paths), height, width, channels), dtype=np.uint8)
+    for number, path in enumerate(paths):
+        if path not in bad:
+            _read_into(X[number], path, bad)
+    _check_bad(bad, len(paths), errors)
+    kept = np.array([path not in bad for path in paths])
+    if bad:
+        X = X[kept]
+        warnings.warn(_bad_files(bad, len(paths)) + " are left out", CollisionWarning, stacklevel=2)
+    sizes = {shape[:2] for shape in good}
+    if sizes != {(height, width)}:
+        warnings.warn(
+            f"images of {len(sizes)} sizes are scaled to {height} × {width} pixels",
+            CollisionWarning,
+            stacklevel=2,
+        )
+    return X, labels[kept], [path for path in paths if path not in bad]
+
+
+def _of_folder(folder: Path) -> tuple[list[Path], npt.NDArray[Any]]:
+    """Files and the names of the subfolders they are in; what is no image by its name is left."""
+    known = _image_module().registered_extensions()
+    classes = sorted(own for own in folder.iterdir() if own.is_dir() and own.name[0] != ".")
+    if len(classes) < 2:
+        raise ValueError(
+            f"source {str(folder)!r} must have one subfolder per class, at least 2, it has "
+            f"{len(classes)}"
+        )
+    paths: list[Path] = []
+    labels: list[str] = []
+    for own in classes:
+        files = sorted(path for path in own.rglob("*") if path.is_file())
+        images = [path for path in files if path.suffix.lower() in known and path.name[0] != "."]
+        if not images:
+            raise ValueError(f"source {str(folder)!r} has no image in the subfolder {own.name!r}")
+        paths += images
+        labels += [own.name] * len(images)
+    return paths, np.array(labels)
+
+
+def _of_table(table: Path) -> tuple[list[Path], npt.NDArray[Any]]:
+    """Paths and labels of a table, by the names of its columns, or the first and the last."""
+    frame = read_table(table).frame
+    if frame.shape[1] < 2:
+        raise ValueError(f"source {str(table)!r} must have a column of paths and one of labels")
+    names = [str(name) for name in frame.columns]
+    path_column = _named(names, ["path", "file", "filename", "image", "filepath"], names[0])
+    rest = [name for name in names if name != path_column]
+    label_column = _named(rest, ["label", "class", "target", "y"], rest[-1])
+    labels = frame[label_column]
+    if labels.isna().any():
+        raise ValueError(
+            f"source {str(table)!r} has {int(labels.isna().sum())} rows without a label in "
+            f"{label_column!r}: drop those rows"
+        )
+    paths = [table.parent / str(name) for name in frame[path_column]]
+    return paths, labels.to_numpy()
+
+
+def _named(names: Sequence[str], wanted: Sequence[str], default: str) -> str:
+    found = [name for name in names if name.casefold() in wanted]
+    return found[0] if found else default
+
+
+def _image_module() -> Any:
+    try:
+        from PIL import Image
+    except ImportError:
+        raise ImportError("images need Pillow: pip install pillow") from None
+    return Image
+
+
+def _opened(path: Path) -> Image.Image:
+    """An image the right way up; OSError or ValueError where the file is none."""
+    from PIL import Image, ImageOps
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        return ImageOps.exif_transpose(Image.open(path))
+
+
+def _unreadable() -> tuple[type[Exception], ...]:
+    from PIL import Image
+
+    bombs = (Image.DecompressionBombError, Image.DecompressionBombWarning)
+    return (OSError, ValueError, SyntaxError, EOFError, *bombs)
+
+
+def _shape(path: Path, bad: dict[Path, str]) -> tuple[int, int, int] | None:
+    """Height, width and channels of a file; None where it is ``bad``."""
+    try:
+        image = _opened(path)
+    except _unreadable() as error:
+        bad[path] = str(error)
+        return None
+    channels = 1 if _is_grey(image) else 3
+    return image.height, image.width, channels
+
+
+def _is_grey(image: Image.Image) -> bool:
+    return image.mode in ("1", "L", "LA", "F") or image.mode.startswith("I")
+
+
+def _read_into(target: Images, path: Path, bad: dict[Path, str]) -> None:
+    """Write the pixels of a file, scaled, into ``target``."""
+    from PIL import Image
+
+    height, width, channels = target.shape
+    try:
+        image = _opened(path)
+        if image.mode.startswith("I;16"):  # 16 bits: the upper 8
+            image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+        image = image.convert("L" if channels == 1 else "RGB")
+        if image.size != (width, height):
+            image = image.resize((width, height), Image.Resampling.BILINEAR)
+        target[:] = np.asarray(image).reshape(target.shape)
+    except _unreadable() as error:
+        bad[path] = str(error)
+
+
+def _common_size(
+    shapes: Sequence[tuple[int, int, int]], size: int | tuple[int, int] | None
+) -> tuple[int, int]:
+    if isinstance(size, tuple):
+        height, width = size
+        return check_count(height, "size"), check_count(width, "size")
+    if size is not None:
+        return check_count(size, "size"), size
+    sizes = Counter(shape[:2] for shape in shapes)
+    if len(sizes) == 1:
+        return shapes[0][:2]
+    height, width = np.median([shape[:2] for shape in shapes], axis=0)
+    return int(height), int(width)
+
+
+def _check_bad(bad: dict[Path, str], n_files: int, errors: str) -> None:
+    if bad and errors == "raise":
+        path, why = next(iter(bad.items()))
+        raise ValueError(
+            f"{_bad_files(bad, n_files)} cannot be read ({path.name}: {why}): remove them, or pass "
+            f"errors='skip'"
+        )
+    if len(bad) == n_files:
+        raise ValueError(f"none of the {n_files:,} files can be read as an image")
+
+
+def _bad_files(bad: dict[Path, str], n_files: int) -> str:
+    return f"{len(bad):,} of {n_files:,} files ({listed(list(bad))})"

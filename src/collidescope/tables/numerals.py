@@ -1,0 +1,96 @@
+"""Numbers that are written as text: money, percentages, units, separators, decimal commas.
+
+A column is read as numbers only if all of its cells fit one :class:`NumberForm`: the same currency
+or unit in every cell, the same decimal mark, the same thousands separator.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from collidescope._checks import FloatArray
+
+CURRENCIES = "[$€£¥₹]|USD|EUR|GBP|CHF|JPY|CAD|AUD|INR"
+UNIT = r"[%‰]|[A-Za-zµμ°Ω][A-Za-zµμ°Ω/²³]{0,7}"
+#: What stands before the digits, the digits with their separators, what stands behind them.
+WRITTEN = re.compile(
+    rf"(?P<open>\()?\s*(?P<sign>[-+−])?\s*(?P<prefix>{CURRENCIES})?\s*(?P<inner>[-+−])?"
+    rf"(?P<digits>[0-9](?:[0-9.,'’\s]*[0-9])?)\s*(?P<suffix>{CURRENCIES}|{UNIT})?\s*(?P<close>\))?"
+)
+SPACES = re.compile(r"\s")
+#: (decimal mark, thousands separator): tried in this order, so that "1,234" is a thousand.
+SEPARATORS = ((".", ""), (".", ","), (".", " "), (".", "'"), (",", ""), (",", "."), (",", " "))
+
+
+class NumberForm(NamedTuple):
+    """How the numbers of a column are written; the fields are "" where there is nothing."""
+
+    prefix: str  #: a currency before the digits
+    suffix: str  #: a currency or unit behind them
+    decimal: str  #: "." or ","
+    thousands: str  #: ",", ".", a space or an apostrophe
+
+    def parse(self, words: Sequence[str]) -> FloatArray:
+        """The numbers that ``words`` stand for, nan where one is not written in this form."""
+        return np.array([self._number(word) for word in words], dtype=np.float64)
+
+    def _number(self, word: str) -> float:
+        found = WRITTEN.fullmatch(word.strip())
+        if found is None or bool(found["open"]) != bool(found["close"]):
+            return np.nan
+        affixes = (found["prefix"] or "", found["suffix"] or "")
+        if affixes not in ((self.prefix, self.suffix), ("", "")):
+            return np.nan
+        digits = _plain_digits(found["digits"], self.decimal, self.thousands)
+        if digits is None:
+            return np.nan
+        signs = [found["sign"], found["inner"]]
+        negative = bool(found["open"]) or "-" in signs or "−" in signs
+        size = float(digits)
+        if negative:
+            return -size
+        return size
+
+
+def number_form(words: Sequence[str]) -> NumberForm | None:
+    """The form in which all of ``words`` are numbers, or None.
+
+    >>> number_form(["$1,234.50", "$12", "($7.25)"]).parse(["$1,234.50", "($7.25)", "soon"])
+    array([1234.5 ,   -7.25,     nan])
+    >>> number_form(["37,50", "1 234,5"]).parse(["37,50", "1 234,5"])
+    array([  37.5, 1234.5])
+    >>> number_form(["12 kg", "500 g"]) is None
+    True
+    """
+    matches = [WRITTEN.fullmatch(word.strip()) for word in words]
+    found = [match for match in matches if match is not None]
+    if not found or len(found) < len(words):
+        return None
+    affixes = {(match["prefix"] or "", match["suffix"] or "") for match in found}
+    if len(affixes) > 1:
+        return None
+    prefix, suffix = affixes.pop()
+    for decimal, thousands in SEPARATORS:
+        form = NumberForm(prefix, suffix, decimal, thousands)
+        if np.isfinite(form.parse(words)).all():
+            return form
+    return None
+
+
+def _plain_digits(digits: str, decimal: str, thousands: str) -> str | None:
+    """The digits as Python writes a number, None if the separators are not these two."""
+    digits = SPACES.sub(" ", digits).replace("’", "'")
+    whole, mark, fraction = digits.partition(decimal)
+    if mark and not fraction.isdigit():
+        return None
+    if whole.isdigit():
+        return f"{whole}.{fraction or 0}"
+    first, *groups = whole.split(thousands) if thousands else [whole]
+    grouped = bool(groups) and all(len(group) == 3 and group.isdigit() for group in groups)
+    if not grouped or not first.isdigit() or len(first) > 3 or first.startswith("0"):
+        return None
+    return f"{first}{''.join(groups)}.{fraction or 0}"
