@@ -114,7 +114,7 @@ def run(cell: Cell) -> Result:
         "columns": list(X.columns),
         "rows_in_all": len(y),
         "rows_repeated": int(repeated.sum()),
-        "distinct_inputs": counted.info["distinct_inputs"],
+        "distinct_inputs": counted.diagnostics.distinct_inputs,
         "coverage": counted.coverage,
         "rows_trained": len(rows),
         "rows_available": available,

@@ -318,7 +318,7 @@ def describe(cm: CollisionMatrix) -> Result:
         "pber_interval": None if pber is None else list(pber),
         "bayes_error_bounds": list(bayes_error_bounds(cm.pber, cm.n_classes)),
         "bayes_error_limit": None if pber is None else cm.bayes_error_limit(),
-        "method": cm.info["method"],
+        "method": str(cm.method),
     }
 
 

@@ -12,8 +12,8 @@ PACKAGE = Path(__file__).parents[1] / "src" / "collidescope"
 #: From the top down; rooms of one floor may use each other.
 FLOORS = [
     ["_checks", "_environment", "_progress", "_rows", "_scaling", "_store", "_text", "_threads"],
-    ["matrix", "equations", "scale"],
-    ["onestep", "counting", "limit", "training"],
+    ["intervals", "matrix", "equations", "limit", "scale"],
+    ["onestep", "counting", "training"],
     ["folds", "learners", "pairwise", "crossfit", "estimators"],
     ["trust", "classifier", "tables"],
     ["applications", "show", "mlflow", "datasets"],

@@ -6,8 +6,7 @@ First order in the error of the posteriors, where the one-step estimator
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from sklearn.base import clone
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
 from collidescope.estimators import crossfit_posteriors
-from collidescope.matrix import CollisionMatrix
+from collidescope.matrix import CollisionMatrix, Method
 from experiments.baselines._labelled import labelled_posteriors, refuse_empty_classes
 
 
@@ -84,20 +83,16 @@ def average_collision_matrix(
     else:
         check.check_count(cv, "cv", least=2)
         P = crossfit_posteriors(classifier, X, labels, cv=cv, random_state=random_state)
-    return _averages(
-        P, check.encode_labels(labels, classes), classes, {"cross-fitted": cv is not None}
-    )
+    return _averages(P, check.encode_labels(labels, classes), classes)
 
 
 def _averages(
     P: FloatArray,
     codes: IntArray,
     classes: npt.NDArray[Any],
-    notes: Mapping[str, bool] = MappingProxyType({}),
 ) -> CollisionMatrix:
     counts = refuse_empty_classes(codes, classes)
     S = np.stack([P[codes == k].mean(axis=0) for k in range(len(classes))])
-    info: dict[str, str | float | bool | None] = {"method": "class averages", **notes}
     return CollisionMatrix(
-        S, counts / counts.sum(), classes, counts=counts.astype(np.float64), info=info
+        S, counts / counts.sum(), classes, counts=counts.astype(np.float64), method=Method.AVERAGES
     )
