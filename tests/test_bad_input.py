@@ -36,6 +36,7 @@ from collidescope.equations.bounds import pac_bound
 from collidescope.equations.densities import divergences_from_posteriors, posteriors_from_densities
 from collidescope.learners import recipes_for
 from collidescope.learners.base import Foreign, Task
+from collidescope.matrix import Diagnostics
 
 NAN, INF = float("nan"), float("inf")
 # What an error message must not consist of: the complaint of a library that does not know our arguments.
@@ -164,7 +165,7 @@ def read(text):
     cm(stderr=np.eye(3)) => stderr.*\\(3, 3\\)
     cm(counts=[1, 2, 3]) => counts.*\\(3,\\)
     cm(covariance=np.eye(2)) => covariance.*\\(2, 2\\)
-    cm(info="one-step") => info.*one-step
+    cm(method="magic") => method must be one of .*'magic'
     estimated().interval(95) => level.*95
     cm().top_collisions(-1) => n .*-1
     cm().top_collisions(level="95%") => level.*95%
@@ -186,7 +187,7 @@ def read(text):
     abc().precision("uniform") => population_priors must be one of 'empirical'
     cm(counts=[-1, 2]) => counts must not be negative
     cs.CollisionMatrix.restore(3) => damaged: check .*matrix
-    cs.CollisionMatrix.restore(abc().export() | {"info": {"a": [1]}}) => info must be a mapping to plain
+    cs.CollisionMatrix.restore(abc().export() | {"diagnostics": {"a": [1]}}) => damaged: check diagnostics
 
     # equations
     cs.recover([[1, NAN], [0, 1]]) => G must be finite, got nan at position .0, 1. .1 such
@@ -429,7 +430,7 @@ def read(text):
     read(edited(priors=[0.9, 0.9])) => priors.*1.8
     read(edited(classes="ab")) => classes must be a list of names, got 'ab'
     read(edited(classes={"dtype": "object", "values": [1, 2]})) => classes
-    read(edited(info=[1])) => info
+    read(edited(diagnostics=[1])) => diagnostics
     read(5) => source.*5
     cm().to_json(5) => path.*5
     """
@@ -443,7 +444,7 @@ def test_bad_input_is_refused_in_our_words(call, pattern):
     [
         {"classes": [datetime.date(2025, 1, 1), "b"]},
         {"classes": ["\ud800", "b"]},
-        {"info": {"moved": NAN}},
+        {"diagnostics": Diagnostics(moved=NAN)},
     ],
     ids=["a date", "half a character", "NaN"],
 )

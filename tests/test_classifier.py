@@ -255,7 +255,7 @@ def test_votes_give_the_counted_matrix_and_posteriors_near_the_shares():
     X, _ = problem.sample(400, 3)
     votes = np.stack([rng.multinomial(20, p) for p in problem.posteriors(X)])
     clf = CollisionClassifier(**(QUICK | {"limit": True})).fit(X, votes)
-    assert clf.collision_matrix_.info["method"] == "one-step, votes"
+    assert clf.collision_matrix_.method == "one-step, votes"
     assert mean_tvd(clf.posteriors_, problem.posteriors(X)) < 0.06
     assert clf.collision_matrix_.pber == pytest.approx(problem.collision_matrix().pber, abs=0.02)
     assert clf.limit_.matrix is None

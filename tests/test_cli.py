@@ -360,7 +360,7 @@ def test_long_names_fit_the_terminal_and_arabic_ones_are_readable(tmp_path, monk
 def test_limit_says_what_unlimited_rows_would_leave_in_words_json_and_a_picture(
     folder, tmp_path, monkeypatch
 ):
-    cm = cs.CollisionMatrix([[0.8, 0.2], [0.2, 0.8]], info={"method": "one-step"})
+    cm = cs.CollisionMatrix([[0.8, 0.2], [0.2, 0.8]], method="one-step")
     model = SimpleNamespace(collision_matrix_=cm, limit_=limit_like(cm))
     monkeypatch.setattr("collidescope.cli._run.load", lambda path: model)
     done = good("limit", folder / "m.collide", "--plot", tmp_path / "curve.png")

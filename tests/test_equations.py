@@ -159,10 +159,10 @@ def test_a_recovery_tells_what_it_is_judged_by():
     assert cm.classes.tolist() == ["cat", "dog"]
     assert np.array_equal(cm.priors, priors)
     assert np.allclose(found.joint, cm.joint)
-    assert (cm.info["moved"], cm.info["residual"], cm.info["method"]) == (
+    assert (cm.diagnostics.moved, cm.diagnostics.residual, cm.method) == (
         found.moved,
         found.residual,
-        "gramian root",
+        "gramian",
     )
     # inverse ((0.7, -0.1), (-0.3, 0.9)) / 0.6: its largest row sum is 2
     assert condition_number(S) == pytest.approx(2)
@@ -542,7 +542,7 @@ def test_the_matrix_of_densities_is_that_of_the_posteriors_of_its_draws_at_the_g
     assert np.allclose(cm.joint, drawn.joint * np.outer(d, d))
     for name in ("stderr", "pber_stderr", "covariance", "classes"):
         assert np.array_equal(getattr(cm, name), getattr(drawn, name))
-    assert cm.info["n_samples"] == 50
+    assert cm.diagnostics.n_samples == 50
     assert collision_matrix_from_densities(densities, n_samples=50).classes.tolist() == [0, 1, 2]
     even = BayesOptimalClassifier(densities)
     assert (even.classes_.tolist(), even.priors.tolist()) == ([0, 1, 2], [1 / 3] * 3)

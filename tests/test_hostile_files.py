@@ -304,7 +304,7 @@ def matrix_text(**changes):
 CHANGES = [
     {"matrix": [["@long", 0], [0, 1]]},
     {"matrix": "@deep-list"},
-    {"info": {"x": "@overflow"}},
+    {"diagnostics": {"moved": "@overflow"}},
     {"classes": ["cat", "@surrogate"]},
     {"classes": {"dtype": "datetime64[s]", "values": ["soon", "later"]}},
     {"covariance_lower": "@many"},

@@ -14,6 +14,8 @@ from sklearn.metrics import confusion_matrix
 from collidescope import CollisionMatrix, collision_matrix_from_posteriors
 from collidescope.datasets import scenario_a
 from collidescope.equations.bounds import bayes_error_bounds
+from collidescope.limit import limit_from_scores
+from collidescope.matrix import Diagnostics
 from helpers import ZOO, planted, random_posteriors
 
 
@@ -45,37 +47,28 @@ def test_bayes_bounds_are_refused_where_s_was_estimated_and_the_limit_is_named()
     for unknown in (
         cm,
         cm.merge([[0, 1]]),
-        CollisionMatrix(np.eye(2), info={"method": "counted"}, coverage=0.99),
+        CollisionMatrix(np.eye(2), method="counted", coverage=0.99),
     ):
         with pytest.raises(
             ValueError, match=r"bayes_error_bounds needs a known S.*use bayes_error_limit"
         ):
             unknown.bayes_error_bounds()
-    assert CollisionMatrix(
-        np.eye(2), info={"method": "counted"}, coverage=1.0
-    ).bayes_error_bounds() == (0, 0)
-    assert CollisionMatrix(
-        np.eye(2), info={"method": "densities, Monte Carlo"}
-    ).bayes_error_bounds() == (0, 0)
+    assert CollisionMatrix(np.eye(2), method="counted", coverage=1.0).bayes_error_bounds() == (0, 0)
+    assert CollisionMatrix(np.eye(2), method="densities").bayes_error_bounds() == (0, 0)
 
 
 def test_the_bayes_error_is_at_most_the_held_out_error_and_at_most_the_pber():
-    S, more = [[0.8, 0.2], [0.2, 0.8]], {"counts": [100, 100], "info": {"method": "one-step"}}
+    S, more = [[0.8, 0.2], [0.2, 0.8]], {"counts": [100, 100], "method": "one-step"}
     both = CollisionMatrix(S, pber_stderr=0.02, held_out_error=0.15, held_out_stderr=0.03, **more)
-    t = stats.t.ppf(
-        0.975, 199
-    )  # the smaller of two limits, each at half of the error: the end of a 95% interval
-    assert both.bayes_error_limit() == pytest.approx(0.15 + t * np.hypot(0.03, 0.5 / 200))
-    grouped = replace(both, n_units=10)
-    assert grouped.bayes_error_limit() == pytest.approx(
-        0.15 + stats.t.ppf(0.975, 9) * np.hypot(0.03, 0.5 / 200)
-    )
+    assert 0.15 + stats.t.ppf(0.95, 199) * 0.03 < both.bayes_error_limit() < 0.21
+    grouped = replace(both, n_units=10, grouped=True)
+    assert grouped.bayes_error_limit() > both.bayes_error_limit() + 0.02
     assert both.bayes_error_limit(0.5) < both.bayes_error_limit(0.99)
-    assert replace(both, held_out_error=0.4).bayes_error_limit() == both.pber_interval()[1]
-    assert replace(both, held_out_error=None).bayes_error_limit(0.9) == both.pber_interval(0.9)[1]
+    one_sided = replace(both, held_out_error=None).bayes_error_limit(0.95)
+    assert one_sided == pytest.approx(both.pber_interval(0.9)[1])
     assert CollisionMatrix(S).bayes_error_limit() == pytest.approx(0.2)  # a known S has no error
     with pytest.raises(ValueError, match="level needs an estimated standard error"):
-        CollisionMatrix(S, info={"method": "gramian root"}).bayes_error_limit()
+        CollisionMatrix(S, method="gramian").bayes_error_limit()
     problem = scenario_a(3)
     X, y = problem.sample(2000, 0)
     assert (
@@ -120,8 +113,8 @@ def test_merging_equals_recomputing_on_merged_labels(k, seed, data):
     again = collision_matrix_from_posteriors(P @ A, np.array([used.index(g) for g in group])[codes])
     assert np.allclose(merged.priors, again.priors, atol=1e-12)
     assert merged.pber_stderr == pytest.approx(again.pber_stderr, abs=1e-9)
-    event(f"projected: {cm.info['moved'] > 1e-9}")
-    if cm.info["moved"] < 1e-9 and again.info["moved"] < 1e-9:
+    event(f"projected: {cm.diagnostics.moved > 1e-9}")
+    if cm.diagnostics.moved < 1e-9 and again.diagnostics.moved < 1e-9:
         assert np.allclose(merged.matrix, again.matrix, atol=1e-9)
         assert np.allclose(merged.stderr, again.stderr, atol=1e-9)
 
@@ -132,7 +125,12 @@ def test_merging_keeps_order_names_and_unmentioned_classes():
     assert merged.classes.tolist() == ["0+7", "1", "4+9"]
     assert merged.counts.tolist() == [50, 20, 80]
     grouped = replace(
-        cm, units=[5, 6, 7, 8, 9], n_units=20, held_out_error=0.3, held_out_stderr=0.01
+        cm,
+        units=[5, 6, 7, 8, 9],
+        n_units=20,
+        grouped=True,
+        held_out_error=0.3,
+        held_out_stderr=0.01,
     )
     assert grouped.merge([[4, 9], [0, 7]]).units.tolist() == [8, 6, 9]
     assert (grouped.merge([[4, 9]]).n_units, grouped.merge([[4, 9]]).held_out_error) == (20, 0.3)
@@ -158,37 +156,48 @@ def test_json_round_trip_is_bit_for_bit(classes, seed, labelled):
     for each in fields(cm):
         one, two = getattr(cm, each.name), getattr(again, each.name)
         assert np.array_equal(one, two) if isinstance(one, np.ndarray) else one == two
-    assert (cm.units is not None) == (cm.held_out_error is not None) == labelled
+    assert cm.grouped == (cm.held_out_error is not None) == labelled
     assert [type(c) for c in again.classes.tolist()] == [type(c) for c in cm.classes.tolist()]
 
 
-def test_intervals_are_students_with_room_for_what_was_not_seen():
-    S, se = np.array([[0.7, 0.3], [0.4, 0.6]]), np.array([[0.01, 0.02], [0.03, 0.04]])
-    low, high = CollisionMatrix(S, stderr=se, counts=[30, 12]).interval(0.9)
-    rows = np.array([[30.0], [12.0]])
-    half = stats.t.ppf(0.95, rows - 1) * np.sqrt(se**2 + (0.5 / rows) ** 2)
-    assert np.allclose(low, S - half)
-    assert np.allclose(high, S + half)
-    low, high = CollisionMatrix(S, stderr=se).interval()
+def test_with_many_rows_an_interval_is_the_normal_one():
+    S, se = np.array([[0.7, 0.3], [0.4, 0.6]]), np.array([[0.01, 0.02], [0.03, 0.04]]) / 100
+    low, high = CollisionMatrix(S, stderr=se, counts=[3e6, 1e6]).interval(0.9)
+    assert np.allclose((high - low) / 2, stats.norm.ppf(0.95) * se, rtol=5e-3)
+    low, high = CollisionMatrix(S, stderr=se).interval()  # as many rows as one likes
     assert np.allclose((high - low) / 2, stats.norm.ppf(0.975) * se)
-    single = CollisionMatrix(
-        S, stderr=se / 100, counts=[1.2, 1]
-    ).interval()  # one degree of freedom at least
-    assert (single[1] - single[0] == 1).all()
-    cm = CollisionMatrix(S, pber_stderr=0.02, counts=[30, 12])
-    half = stats.t.ppf(0.975, 41) * np.hypot(0.02, 0.5 / 42)
-    assert cm.pber_interval() == pytest.approx((cm.pber - half, cm.pber + half))
-    grouped = CollisionMatrix(
-        S, stderr=se, pber_stderr=0.02, counts=[30, 12], units=[5, 1.5], n_units=6
+    assert CollisionMatrix(S, pber_stderr=2.0).pber_interval() == (0, 1)
+
+
+def test_an_interval_allows_for_what_was_not_seen():
+    cm = CollisionMatrix(
+        np.eye(2), stderr=np.zeros((2, 2)), pber_stderr=0.0, counts=[40, 60], method="one-step"
     )
-    half = stats.t.ppf(0.95, [[4], [1]]) * np.sqrt(
-        se**2 + (0.5 / rows) ** 2
-    )  # one degree of freedom at least
-    assert np.allclose(grouped.interval(0.9)[1], np.minimum(S + half, 1))
-    half = stats.t.ppf(0.975, 5) * np.hypot(0.02, 0.5 / 42)
-    assert grouped.pber_interval() == pytest.approx((cm.pber - half, cm.pber + half))
-    wide = CollisionMatrix(S, pber_stderr=2.0)
-    assert wide.pber_interval() == (0, 1)
+    _, high = cm.interval()
+    assert high[0, 1] == pytest.approx(stats.beta.ppf(0.975, 1, 40), rel=0.05)  # Clopper, Pearson
+    assert cm.pber_interval()[1] == pytest.approx(2 * stats.beta.ppf(0.975, 1, 100), rel=0.05)
+
+
+def test_few_groups_widen_an_interval():
+    S, se = np.array([[0.7, 0.3], [0.4, 0.6]]), np.full((2, 2), 0.02)
+    cm = CollisionMatrix(S, stderr=se, pber_stderr=0.02, counts=[300, 120])
+    grouped = replace(cm, units=[5, 1.5], n_units=6, grouped=True)
+    assert (np.diff(grouped.interval(), axis=0) > np.diff(cm.interval(), axis=0)).all()
+    low, high = grouped.pber_interval()
+    assert high - low > 2 * stats.t.ppf(0.975, 5) * 0.02
+    single = replace(cm, units=[1.2, 1]).interval()
+    assert (single[1] - single[0] > 0.8).all()
+
+
+def test_the_units_behind_an_entry_are_those_of_the_heavier_of_its_two_classes():
+    """Ten rows of class 1 stand for half of the population: what they do moves S of both classes."""
+    cm = CollisionMatrix(
+        [[0.9, 0.1], [0.1, 0.9]], stderr=np.full((2, 2), 0.01), counts=[1000, 10], priors=[0.5, 0.5]
+    )
+    low, high = cm.interval()
+    assert (high - low)[0, 1] > 0.25
+    alone = replace(cm, counts=[1000, 1000]).interval()
+    assert (alone[1] - alone[0])[0, 1] < 0.05
 
 
 def test_bayes_bounds_are_those_of_cover_and_hart():
@@ -228,10 +237,10 @@ def test_everything_but_intervals_survives_a_merge_and_a_covariance_is_made_symm
         np.array([[2.0, 1.0, 0.0], [0.0, 2.0, 1.0], [0.0, 0.0, 2.0]]),
         [[0.9, 0.1], [0.2, 0.8]],
     )
-    cm = CollisionMatrix(S, [2 / 3, 1 / 3], covariance=uneven, coverage=0.5, info={"method": "x"})
+    cm = CollisionMatrix(S, [2 / 3, 1 / 3], covariance=uneven, coverage=0.5, method="counted")
     assert cm.covariance.tolist() == [[2, 0.5, 0], [0.5, 2, 0.5], [0, 0.5, 2]]
     merged = cm.merge([[0], [1]])
-    assert (merged.coverage, dict(merged.info)) == (0.5, {"method": "x", "merged": True})
+    assert (merged.coverage, merged.method, merged.merged) == (0.5, "counted", True)
     assert CollisionMatrix(S, stderr=S).merge([[0], [1]]).stderr is None
     assert CollisionMatrix.from_dict(cm.to_dict()) == cm
 
@@ -271,25 +280,18 @@ def test_top_k_keeps_the_diagonal_and_the_largest_others_of_every_row(k):
     )
 
 
-def test_the_upper_limit_of_the_error_allows_for_a_choice_among_the_classes_where_there_is_no_skill():
+def test_without_skill_the_limit_of_the_error_is_that_of_the_pber():
     known = {
-        "pber_stderr": 0.0,
+        "pber_stderr": 0.002,
         "counts": [500] * 4,
         "held_out_error": 0.4,
         "held_out_stderr": 0.02,
+        "method": "one-step",
     }
-    blind, sees = (
-        CollisionMatrix(np.full((4, 4), 0.25), **known),
-        CollisionMatrix(0.3 * np.eye(4) + 0.175, **known),
-    )
-    assert blind.bayes_error_limit(0.9) == pytest.approx(sees.bayes_error_limit(1 - 0.1 / 4))
-    assert blind.bayes_error_limit(0.9) > sees.bayes_error_limit(0.9) > 0.4
-    assert (
-        replace(
-            blind, pber_stderr=None, held_out_error=0.99, held_out_stderr=0.1
-        ).bayes_error_limit()
-        == 1
-    )
+    blind = CollisionMatrix(np.full((4, 4), 0.25), **known)
+    sees = CollisionMatrix(0.3 * np.eye(4) + 0.175, **known)
+    assert blind.bayes_error_limit(0.9) == pytest.approx(blind.pber_interval(0.8)[1])
+    assert 0.4 < sees.bayes_error_limit(0.9) < 0.45 < blind.bayes_error_limit(0.9)
     assert sees.false_negative_rate() == pytest.approx(1 - sees.recall())
     assert (sees == blind) is False
 
@@ -387,7 +389,11 @@ def test_a_matrix_equals_its_copy_and_none_that_differs_in_anything():
         "matrix": np.eye(3),
         "priors": np.full(3, 1 / 3),
         "classes": list("abc"),
-        "info": {},
+        "method": "counted",
+        "limit": limit_from_scores([[0.4, 0.3], [0.3, 0.1]], [10, 20]),
+        "merged": True,
+        "grouped": False,
+        "diagnostics": Diagnostics(),
         "coverage": 0.5,
     }
     for name in (each.name for each in fields(cm)):

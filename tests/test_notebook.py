@@ -13,7 +13,7 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.svm import SVC
 
 import collidescope as cs
-from collidescope._text import headline, limit_facts, limit_words, percent, quote, short
+from collidescope._text import headline, limit_words, percent, quote, short
 from collidescope.matrix import bayes_error_bounds
 from collidescope.trust import learning_curve, shuffled_control
 from helpers import limit_like
@@ -86,7 +86,7 @@ def test_each_state_of_the_limit_is_said_in_its_way_and_a_matrix_that_carries_it
     assert says in said[1]
     assert (f"{percent(low)} to {percent(high)}" in said[1]) == (state != "hardly begun")
     assert ("at least" in said[2]) == (state != "hardly begun")
-    carrying = replace(cm, info=dict(cm.info) | limit_facts(limit))
+    carrying = replace(cm, limit=limit)
     assert headline(carrying) == said
     assert all(sentence in str(carrying) for sentence in said)
     merged = carrying.merge([[EVIL, "d"]])
@@ -109,7 +109,7 @@ def test_a_limit_that_may_be_nothing_is_said_as_at_most():
 
 @pytest.mark.parametrize(("coverage", "first"), [(0.0015, True), (0.8, False)])
 def test_counting_a_few_rows_headlines_how_few(cm, coverage, first):
-    counted = replace(cm, coverage=coverage, info={"method": "counted"})
+    counted = replace(cm, coverage=coverage, method="counted")
     said = headline(counted)
     assert said[0].startswith(
         f"Counted without a model on {percent(coverage)} of the rows (120 of "

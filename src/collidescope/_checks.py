@@ -647,3 +647,23 @@ def _is_missing(label: Any) -> bool:
         return label is None or bool(label != label)
     except TypeError:  # pandas.NA compares to NA, which is neither true nor false
         return True
+
+
+def group_numbers(groups: Any, n_rows: int) -> IntArray:
+    """A number 0 … G-1 for the group of every row, at least two groups."""
+    labels = one_each(check_labels(groups, "groups"), n_rows, "groups")
+    numbers: dict[Any, int] = {}
+    codes = np.fromiter(
+        (numbers.setdefault(label, len(numbers)) for label in labels.tolist()), np.intp, n_rows
+    )
+    if len(numbers) < 2:
+        raise ValueError("groups must name at least 2 groups: intervals count them, got 1")
+    return codes
+
+
+def check_class_sizes(counts: Array, classes: Array) -> None:
+    """Refuse classes without rows."""
+    if names := classes[counts <= 0].tolist():
+        raise ValueError(
+            f"classes {names} have no rows: leave them out of classes, or add rows of them"
+        )

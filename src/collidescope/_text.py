@@ -98,7 +98,7 @@ def quote(name: Any, longest: int = IN_SENTENCE) -> str:
 
 
 def limit_facts(limit: Any) -> dict[str, str | float | None]:
-    """What the headline needs of a ``Limit``, as plain values that ``CollisionMatrix.info`` can hold."""
+    """What the headline needs of a ``Limit``, as plain values."""
     pber, error = limit.pber_interval(LEVEL), limit.bayes_error_interval(LEVEL) or (None, None)
     facts = {"limit_pber": limit.pber, "limit_pber_low": pber[0], "limit_pber_high": pber[1]}
     facts |= {"limit_error_low": error[0], "limit_error_high": error[1]}
@@ -109,7 +109,7 @@ def limit_facts(limit: Any) -> dict[str, str | float | None]:
 def headline(cm: CollisionMatrix, limit: Any = None) -> list[str]:
     """The answer in sentences, with intervals at ``LEVEL``.
 
-    ``limit`` is by default what ``cm.info`` holds of one (:func:`limit_facts`); that of merged classes is not known.
+    ``limit`` is by default ``cm.limit``; that of merged classes is not known.
     """
     low, high = cm.pber_interval(LEVEL) or (None, None)
     pber = f"{percent(cm.pber)} of inputs would get another label{between(low, high, f'{LEVEL:.0%} interval ')}"
@@ -122,12 +122,13 @@ def headline(cm: CollisionMatrix, limit: Any = None) -> list[str]:
             best = f"The best possible classifier of these inputs errs on {percent(least)} to {percent(most)}. "
             best += "[Bayes error]"
         return [f"Labelled a second time, {pber}. [PBER]", best]
-    if cm.info.get("method") == "limit":
+    if cm.method == "limit":
         return [
             f"With unlimited rows of this kind, labelled a second time, {pber}. [PBER at the limit]"
         ]
     rows = "the data" if cm.counts is None else f"{cm.counts.sum():,.0f} rows"
-    facts = limit_facts(limit) if limit is not None else {} if cm.info.get("merged") else cm.info
+    limit = cm.limit if limit is None else limit
+    facts = {} if limit is None else limit_facts(limit)
     lines = [
         f"Labelled a second time, {pber}, as far as a model trained on {rows} can tell. [PBER now]"
     ]
@@ -183,7 +184,7 @@ def upper_limit(cm: CollisionMatrix) -> float | None:
 def _counted(cm: CollisionMatrix, coverage: float, pber: str, low: float | None) -> list[str]:
     """Counted collisions that speak for part of the rows: coverage comes first where it is low."""
     unit, which = "rows", "those whose input occurs more than once"
-    if cm.info.get("method") == "counted votes":
+    if cm.method == "counted votes":
         unit, which = "items", "those with several labels"
     of_all = f"{percent(coverage)} of the {unit}"
     if cm.counts is not None and coverage > 0:

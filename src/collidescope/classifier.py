@@ -21,7 +21,6 @@ from collidescope import onestep as estimation
 from collidescope._checks import CollisionWarning, FloatArray, IntArray
 from collidescope._progress import Progress
 from collidescope._rows import copies, copy_notes, row_hashes
-from collidescope._text import limit_facts
 from collidescope.crossfit import PoolFit, fit_pool
 from collidescope.equations.posterior import shift_priors
 from collidescope.equations.recovery import Recovery, recover
@@ -240,7 +239,7 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
             weights is not None and np.ptp(weights[weights > 0]) == 0
         ):  # equal weights are no weights, to the last bit
             weights = (weights > 0).astype(np.float64)
-        units = None if groups is None else estimation.group_numbers(groups, n)
+        units = None if groups is None else check.group_numbers(groups, n)
         used = np.arange(n) if weights is None else np.flatnonzero(weights)
         if votes is None:
             present = check_targets(y)
@@ -403,8 +402,7 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         if self.estimate == "gramian":
             self.collision_matrix_ = self.recovery_.to_collision_matrix(self.classes_)
         if self.limit_ is not None:  # what print(collision_matrix_) says about unlimited rows
-            info = dict(self.collision_matrix_.info) | limit_facts(self.limit_)
-            self.collision_matrix_ = replace(self.collision_matrix_, info=info)
+            self.collision_matrix_ = replace(self.collision_matrix_, limit=self.limit_)
 
     def _copy_notes(
         self, held_out: HeldOut, plan: Plan, hashes: npt.NDArray[np.uint64]

@@ -18,7 +18,7 @@ count is the one-step estimator mean(c pᵀ + p cᵀ - p pᵀ).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,7 @@ from scipy.special import ndtri
 from collidescope import _checks as check
 from collidescope._checks import Array, ArrayLike, FloatArray, IntArray, Names
 from collidescope.equations.moments import Moments, Units, merged, row_blocks
-from collidescope.matrix import CollisionMatrix
+from collidescope.matrix import CollisionMatrix, Diagnostics, Method
 from collidescope.scale import _dask
 
 #: In a mean over rows, inputs seen at most this often are one unit, others one unit per row. Both choices only ever
@@ -94,7 +94,7 @@ def count_collisions(
     """Count collisions among rows whose inputs are exactly equal, or among votes on the same item.
 
     The result speaks for the inputs with two labels or more. ``coverage`` is their share (of the rows, or of the
-    items), ``counts`` the rows, or items, of each class; ``info["inputs_seen_once"]`` how many inputs say nothing.
+    items), ``counts`` the rows, or items, of each class; ``diagnostics.inputs_seen_once`` how many inputs say nothing.
 
     Parameters
     ----------
@@ -188,11 +188,17 @@ def votes_needed(
     """
     check.check_between(half_width, 0, 1, "half_width")
     check.check_between(level, 0, 1, "level")
-    if cm.stderr is None or cm.pber_stderr is None or cm.info.get("average") != "items":
+    known = cm.diagnostics
+    n, inverse_votes, inverse_pairs = (
+        known.distinct_inputs,
+        known.inverse_votes,
+        known.inverse_pairs,
+    )
+    if cm.stderr is None or cm.pber_stderr is None or inverse_votes is None:
         roads = "collision_matrix_from_votes(votes), or count_collisions(…, average='items')"
         raise ValueError(f"cm must come from votes: {roads}")
-    known = ("distinct_inputs", "inverse_votes", "inverse_pairs")
-    n, inverse_votes, inverse_pairs = (float(cm.info[name] or 0) for name in known)
+    assert n is not None  # they come together
+    assert inverse_pairs is not None
     B, S, priors = cm.joint, cm.matrix, cm.priors[:, None]
     # Variance of Z - Sρ with two votes. Off the diagonal Z = ρ_i = 1/2 where the votes are {i, j}, a chance of
     # 2 B_ij; on it Z = ρ_i = 1 where both are i; E ρ_i² = (π_i + B_ii) / 2.
@@ -379,18 +385,27 @@ def _as_matrix(
     _, variance = spread.ratio()
     # A class whose only covered label is alone on its item gives rounding like -1e-17 on the diagonal.
     S = np.maximum(S, 0.0)
-    info: dict[str, Any] = {
-        "method": "counted" if average == "rows" else "counted votes",
-        "average": average,
-    }
-    info |= {
-        "labels": int(rows),
-        "distinct_inputs": int(covered),
-        "inputs_seen_once": int(items - covered),
-    }
-    info |= {"inverse_votes": inverse_votes / covered, "inverse_pairs": inverse_pairs / covered}
+    method = Method.COUNTED
+    diagnostics = Diagnostics(
+        labels=int(rows), distinct_inputs=int(covered), inputs_seen_once=int(items - covered)
+    )
+    if average == "items":
+        method = Method.COUNTED_VOTES
+        diagnostics = replace(
+            diagnostics,
+            inverse_votes=inverse_votes / covered,
+            inverse_pairs=inverse_pairs / covered,
+        )
     errors = np.sqrt(variance), float(np.sqrt(spread.error()[1]))
     coverage = covered_rows / rows if average == "rows" else covered / items
     return CollisionMatrix(
-        S, counts / counts.sum(), names, *errors, counts, spread.covariance(), coverage, info
+        S,
+        counts / counts.sum(),
+        names,
+        *errors,
+        counts,
+        spread.covariance(),
+        coverage,
+        method,
+        diagnostics=diagnostics,
     )

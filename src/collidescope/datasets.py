@@ -100,7 +100,7 @@ class Problem:
             kept += float(weights @ P.max(axis=1))
         B = balance((B + B.T) / 2, self.priors)
         S = B / B.sum(axis=1, keepdims=True)
-        return CollisionMatrix(S, self.priors, self.classes, info={"method": "truth"}), 1 - kept
+        return CollisionMatrix(S, self.priors, self.classes), 1 - kept
 
     def collision_matrix(self) -> CollisionMatrix:
         """The true S."""

@@ -27,7 +27,7 @@ from collidescope.folds import (
 )
 from collidescope.limit import limit_from_posteriors
 from collidescope.matrix import CollisionMatrix
-from collidescope.onestep import collision_matrix_from_posteriors, group_numbers, target_priors
+from collidescope.onestep import collision_matrix_from_posteriors, target_priors
 from collidescope.scale import _dask
 
 MOST_CHANNELS = 4  #: channels that the last axis of an image may have, where the second has more
@@ -163,7 +163,7 @@ def _folds(
     classifier: Any, X: Any, y: Array, cv: Any, random_state: Any, groups: Any
 ) -> tuple[list[Split] | None, IntArray | None]:
     """The folds of a cross-fit, None for a classifier that is fitted, and group numbers; refuses what cannot be."""
-    units = None if groups is None else group_numbers(groups, len(y))
+    units = None if groups is None else check.group_numbers(groups, len(y))
     classes = check_targets(y)
     check_classifier(classifier)
     check_rows(X, y)

@@ -37,14 +37,22 @@ from collidescope._text import limit_facts, limit_words, percent
 from collidescope.equations.bounds import bayes_error_bounds
 from collidescope.equations.posterior import shift_rows
 from collidescope.equations.projection import project
-from collidescope.matrix import NO_SKILL, UNSEEN, CollisionMatrix, Value, opened, plain
-from collidescope.onestep import check_class_sizes
+from collidescope.intervals import UNSEEN, brier_interval, effective_units
+from collidescope.matrix import (
+    NO_SKILL,
+    CollisionMatrix,
+    Diagnostics,
+    Method,
+    Value,
+    opened,
+    plain,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
 
 MOST_SIZES = 100  #: of a curve: more than help, and few enough for a forged file to cost nothing
-HEADER = {"format": "collidescope.limit", "version": 1}
+HEADER = {"format": "collidescope.limit", "version": 2}
 #: The exponent c: median, and standard deviation of its logarithm. 1 is the rate of a correct parametric model.
 EXPONENT = (0.5, 0.5)
 EXPONENTS = np.linspace(0.05, 2.0, 40)
@@ -107,6 +115,9 @@ class Limit(Value):
     baseline: float | None = None  #: score of the class shares
     skill_stderr: float | None = None  #: of its difference to the last score
     matrix: CollisionMatrix | None = None  #: S∞, S with unlimited rows
+    #: independent units of rows, as many as if all weighed as much as the heaviest, default n_rows
+    n_units: float | None = None
+    grouped: bool = False  #: whether units are groups of rows
 
     def __post_init__(self) -> None:
         values: dict[str, Any] = {"sizes": _check_sizes(self.sizes)}
@@ -123,7 +134,8 @@ class Limit(Value):
                 check.check_non_negative(array, name, "it is a mean of squares or of errors")
             elif np.linalg.eigvalsh(array + array.T).min() < -1e-9 * np.abs(array).max():
                 raise ValueError(f"{name} must be positive semi-definite")
-        for name, least in (("stderr", 0), ("n_rows", 1), ("baseline", 0), ("skill_stderr", 0)):
+        least_of = {"stderr": 0, "n_rows": 1, "baseline": 0, "skill_stderr": 0, "n_units": 1}
+        for name, least in least_of.items():
             if getattr(self, name) is not None:
                 values[name] = check.check_at_least(getattr(self, name), least, name)
         if not isinstance(self.matrix, CollisionMatrix | None):
@@ -142,9 +154,7 @@ class Limit(Value):
         """
         tail = (1 - check.check_between(level, 0, 1, "level")) / 2
         low = 0.0 if self._not_begun else self._posterior.quantile(tail)
-        high = max(
-            self._posterior.quantile(1 - tail), float(self.scores[-1]) + self._half_width(level)
-        )
+        high = max(self._posterior.quantile(1 - tail), self._plain_interval(level)[1])
         return min(low, self.pber), min(high, 1.0)
 
     @property
@@ -239,7 +249,7 @@ class Limit(Value):
             np.array([fit.quantile(q) for fit in fits]) for q in (tail, 0.5, 1 - tail)
         )
         middle = np.maximum(middle, self.pber)
-        high = np.minimum(np.maximum(high, float(self.scores[-1]) + self._half_width(level)), 1.0)
+        high = np.minimum(np.maximum(high, self._plain_interval(level)[1]), 1.0)
         return 0.0 * low if self._not_begun else np.minimum(low, middle), middle, high
 
     @cached_property
@@ -257,9 +267,16 @@ class Limit(Value):
         w = np.concatenate([np.zeros(len(self.sizes) - len(weights)), weights])
         return float(w @ self.scores), float(np.sqrt(max(w @ self.covariance @ w, 0.0)))
 
+    def _plain_interval(self, level: float) -> tuple[float, float]:
+        """Of the last score, as :meth:`CollisionMatrix.pber_interval` has it."""
+        units = self.n_rows if self.n_units is None else self.n_units
+        return brier_interval(
+            float(self.scores[-1]), self.stderr, units, level, grouped=self.grouped
+        )
+
     def _half_width(self, level: float) -> float:
-        """Of the plain interval of the last score, as :meth:`CollisionMatrix.pber_interval` has it."""
-        return float(ndtri((1 + level) / 2) * np.hypot(self.stderr, UNSEEN / self.n_rows))
+        low, high = self._plain_interval(level)
+        return (high - low) / 2
 
     @property
     def _skill(self) -> tuple[float, float, float]:
@@ -292,23 +309,42 @@ class Limit(Value):
     def __repr__(self) -> str:
         return f"<Limit: {self.state}, PBER {self.scores[-1]:.4f} now, about {self.pber:.4f} with unlimited rows>"
 
+    def export(self) -> dict[str, Any]:
+        """Everything a file holds, as arrays and plain values: see :meth:`restore`."""
+        tree = self._values()
+        if self.matrix is not None:
+            tree["matrix"] = self.matrix.export()
+        return tree
+
+    @classmethod
+    def restore(cls, tree: Any) -> Limit:
+        """The inverse of :meth:`export`, with every check of the constructor."""
+        if isinstance(tree, Mapping) and "format" in tree:
+            return cls.from_dict(tree)
+        names = {field.name for field in fields(cls)}
+        found = set(tree) if isinstance(tree, Mapping) else set()
+        if found != names:
+            wrong = ", ".join(sorted(map(str, names ^ found)))
+            raise ValueError(f"a limit is damaged, the file was cut or edited: check {wrong}")
+        values = dict(tree)
+        if values["matrix"] is not None and not isinstance(values["matrix"], CollisionMatrix):
+            values["matrix"] = CollisionMatrix.restore(values["matrix"])
+        return cls(**values)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain lists, numbers and text."""
-        return (
-            HEADER
-            | plain(self._values())
-            | {"matrix": None if self.matrix is None else self.matrix.to_dict()}
-        )
+        tree = plain(self._values())
+        if self.matrix is not None:
+            tree["matrix"] = self.matrix.to_dict()
+        return HEADER | tree
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Limit:
         """The inverse of :meth:`to_dict` (arrays are taken too), with every check of the constructor."""
         tree = opened(data, HEADER, "a limit", "Limit.to_dict")
-        names = [field.name for field in fields(cls)]
-        if missing := [name for name in names if name not in tree]:
-            raise ValueError(f"data lacks {', '.join(missing)}: the file was cut or edited")
-        matrix = None if tree["matrix"] is None else CollisionMatrix.from_dict(tree["matrix"])
-        return cls(**{name: tree[name] for name in names} | {"matrix": matrix})
+        if tree.get("matrix") is not None:
+            tree["matrix"] = CollisionMatrix.from_dict(tree["matrix"])
+        return cls.restore(tree)
 
 
 def limit_from_scores(
@@ -319,6 +355,7 @@ def limit_from_scores(
     baseline: Given = None,
     folds: Given = None,
     sample_weight: Given = None,
+    groups: Given = None,
 ) -> Limit:
     """What unlimited rows would leave, from the held-out scores of models trained on more and more rows.
 
@@ -331,6 +368,7 @@ def limit_from_scores(
     baseline : float or (n,), optional; Brier score of the class shares, 1 - Σ π², or that of every row
         Without it models that have learned nothing cannot be told from models that have nothing left to learn.
     folds, sample_weight : (n,), optional; the fold whose models scored each row, and its weight
+    groups : (n,), optional; of rows of one patient, document or site: errors then count groups
 
     Examples
     --------
@@ -350,19 +388,27 @@ def limit_from_scores(
     labels = np.zeros(len(rows)) if folds is None else check.check_labels(folds, "folds")
     check.check_same_length(rows, labels, "scores and folds")
     numbers = np.unique(labels, return_inverse=True)[1].ravel()
-    means, covariance, row_covariance = _covariance(rows, weights, numbers)
-    values: dict[str, Any] = {"n_rows": float(weights.sum() ** 2 / (weights**2).sum())}
+    units = check_units(groups, len(rows))
+    means, covariance, row_covariance = _covariance(rows, weights, numbers, units)
+    sizes_of_units = np.bincount(units, weights)
+    values: dict[str, Any] = {
+        "n_rows": float(weights.sum() ** 2 / (weights**2).sum()),
+        "n_units": float(effective_units(*(np.sum(sizes_of_units**p) for p in (1, 2, 3)))),
+        "grouped": groups is not None,
+    }
     if errors is not None:
         wrong = _check_rows(errors, "errors", len(sizes))
         check.check_same_length(rows, wrong, "scores and errors")
-        values["errors"], values["error_covariance"], _ = _covariance(wrong, weights, numbers)
+        values["errors"], values["error_covariance"], _ = _covariance(
+            wrong, weights, numbers, units
+        )
     if baseline is not None:
         given = check.check_finite(baseline, "baseline", ndim=(0, 1))
         if given.shape not in ((), (len(rows),)):
             raise ValueError(
                 f"baseline must be one number or one per row ({len(rows)}), got {len(given)}"
             )
-        skill, variance, _ = _covariance((given - rows[:, -1])[:, None], weights, numbers)
+        skill, variance, _ = _covariance((given - rows[:, -1])[:, None], weights, numbers, units)
         values |= {
             "baseline": float(means[-1] + skill[0]),
             "skill_stderr": float(np.sqrt(variance[0, 0])),
@@ -379,6 +425,7 @@ def limit_from_posteriors(
     classes: Names | None = None,
     sample_weight: Given = None,
     priors: Given = None,
+    groups: Given = None,
 ) -> Limit:
     """What unlimited rows would leave of S, from held-out posteriors at several training sizes.
 
@@ -397,7 +444,7 @@ def limit_from_posteriors(
         check.check_same_length(P, labels, "posteriors and codes")
     weights = check.unit_weights(check.check_weights(sample_weight, len(labels)))
     totals = np.bincount(labels, weights, k)
-    check_class_sizes(totals, names)
+    check.check_class_sizes(totals, names)
     counts, pi = totals**2 / np.bincount(labels, weights**2, k), totals / totals.sum()
     if (
         priors is not None
@@ -413,11 +460,17 @@ def limit_from_posteriors(
         ((onehot - pi) ** 2).sum(axis=1),
     )
     limit = limit_from_scores(
-        scores, sizes, errors=errors, baseline=baseline, folds=folds, sample_weight=weights
+        scores,
+        sizes,
+        errors=errors,
+        baseline=baseline,
+        folds=folds,
+        sample_weight=weights,
+        groups=groups,
     )
-    return replace(
-        limit, matrix=_matrix(limit, residuals, onehot, weights / weights.sum(), pi, names, counts)
-    )
+    units = check_units(groups, len(labels))
+    matrix = _matrix(limit, residuals, onehot, weights / weights.sum(), pi, names, counts, units)
+    return replace(limit, matrix=matrix)
 
 
 def _fit(
@@ -452,7 +505,7 @@ def _fit(
 
 
 def _covariance(
-    rows: FloatArray, weights: FloatArray, folds: IntArray
+    rows: FloatArray, weights: FloatArray, folds: IntArray, units: IntArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Weighted means of the columns, their covariance over rows and folds, and that over rows alone.
 
@@ -462,7 +515,7 @@ def _covariance(
     w, T = weights / weights.sum(), rows.shape[1]
     means = w @ rows
     centred = (rows - means) * w[:, None]
-    over_rows = centred.T @ centred
+    over_rows = _cluster_covariance(centred, units)
     if folds.max() < 1 or T < 2:
         return means, over_rows, over_rows
     D = np.eye(T) - np.eye(T, k=1)  # u = D s: differences of neighbours, and the last mean
@@ -482,6 +535,25 @@ def _covariance(
     return means, back @ V @ back.T, over_rows
 
 
+def check_units(groups: Given, n_rows: int) -> IntArray:
+    """The number of the independent unit of every row: its group, or itself."""
+    if groups is None:
+        return np.arange(n_rows)
+    return check.group_numbers(groups, n_rows)
+
+
+def _cluster_covariance(influence: FloatArray, units: IntArray) -> FloatArray:
+    """Of the sums of rows' influences, each of mean 0: over independent units, by G/(G-1)."""
+    n_units = int(units.max()) + 1
+    if n_units == len(units):  # every row is a unit
+        sums = influence
+    else:
+        sums = np.zeros((n_units, influence.shape[1]))
+        np.add.at(sums, units, influence)
+    seen = float(np.count_nonzero(sums.any(axis=1)))  # not those of weight 0
+    return seen / max(seen - 1, 1) * (sums.T @ sums)
+
+
 def _matrix(
     limit: Limit,
     residuals: list[FloatArray],
@@ -490,6 +562,7 @@ def _matrix(
     priors: FloatArray,
     classes: Array,
     counts: FloatArray,
+    units: IntArray,
 ) -> CollisionMatrix:
     """S∞ from B∞ = diag(π) - Σ g_t Z_t, Z_t = mean(r rᵀ), r = c - p: B(m) is diag(π) - Z_m, its trace 1 - s_m.
 
@@ -539,13 +612,20 @@ def _matrix(
     reach = (now - limit._excess - limit.pber_interval()[0]) / float(ndtri(0.975))
     doubt = np.sqrt(max(reach**2 - limit.stderr**2, 0.0))
     variance = (np.maximum(squares, 0.0) + (doubt * shape) ** 2) / priors[:, None] ** 2
-    info: dict[str, str | float] = {
-        "method": "limit",
-        "excess": limit._excess,
-        "shape_learned": share,
-    }
+    diagnostics = Diagnostics(excess=limit._excess, shape_learned=share)
     pber_stderr = float(np.hypot(limit.stderr, doubt))
-    return CollisionMatrix(S, priors, classes, np.sqrt(variance), pber_stderr, counts, info=info)
+    return CollisionMatrix(
+        S,
+        priors,
+        classes,
+        np.sqrt(variance),
+        pber_stderr,
+        counts,
+        method=Method.LIMIT,
+        diagnostics=diagnostics,
+        n_units=limit.n_units,
+        grouped=limit.grouped,
+    )
 
 
 def _noise(scores: FloatArray, covariance: FloatArray, n_rows: float) -> FloatArray:

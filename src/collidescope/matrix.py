@@ -1,46 +1,97 @@
-"""The collision matrix as a value: what every road of the package ends in.
+"""The collision matrix as a value: what every method of the package returns.
 
 Symbols (K classes)::
 
-    S[i, j] = E_{x ~ D_i} y_j(x)      ``matrix``    row stochastic (the paper's Definition 3)
-    B = diag(priors) S                ``joint``     B[i, j] = E[y_i(x) y_j(x)]: symmetric, PSD, rows sum to priors
-    G = S Sᵀ                          ``gramian``   the row Gramian (the paper's Definition 7)
-    PBER = 1 - tr(B)                  ``pber``      error of the probabilistic Bayes classifier
+    S[i, j] = E_{x ~ D_i} y_j(x)   ``matrix``    row stochastic (the paper's Definition 3)
+    B = diag(priors) S             ``joint``     B[i, j] = E[y_i(x) y_j(x)]: symmetric, PSD
+    G = S Sᵀ                       ``gramian``   the row Gramian (the paper's Definition 7)
+    PBER = 1 - tr(B)               ``pber``      error of the probabilistic Bayes classifier
 
-``priors`` are those at which S holds, and so those at which the probabilistic Bayes classifier decides. The
-population on which it is scored may have others: see :meth:`CollisionMatrix.precision`.
+``priors`` are those at which S holds, and so those at which the probabilistic Bayes classifier
+decides; they are the row sums of B. The population on which it is scored may have others: see
+:meth:`CollisionMatrix.precision`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
-from scipy.special import stdtrit
 
 from collidescope import _checks as check
-from collidescope import _store
-from collidescope._checks import Array, ArrayLike, FloatArray, Given, IntArray
+from collidescope import _store, intervals
+from collidescope._checks import Array, ArrayLike, FloatArray, IntArray
 from collidescope._text import as_html, as_text
 from collidescope.equations.bounds import bayes_error_bounds
+from collidescope.intervals import UNSEEN as UNSEEN
+from collidescope.intervals import half_width
 
 if TYPE_CHECKING:
     import pandas as pd
 
-#: What a JSON file of a matrix is called inside, and the most classes it takes: 50 bytes per entry are 50 MB there.
-FORMAT, JSON_CLASSES = "collidescope.collision-matrix", 1000
-HEADER = {"format": FORMAT, "version": 2}
-#: Intervals allow for one more row of the class that would have added this much to the entry: where no collision was
-#: seen the standard error is near zero, yet n rows cannot rule out rates below about 1/n.
-UNSEEN = 0.5
-NO_SKILL = 0.02  #: posteriors whose PBER is lower than that of the class shares by less than this share have no skill
+    from collidescope.limit import Limit
+
+FORMAT = "collidescope.collision-matrix"  #: what a JSON file of a matrix is called inside
+HEADER = {"format": FORMAT, "version": 3}
+JSON_CLASSES = 1000  #: the most classes of a JSON file: 50 bytes per entry are 50 MB
+#: Posteriors whose PBER is below that of the class shares by less than this share have no skill.
+NO_SKILL = 0.02
 _NO_STDERR = "level needs an estimated standard error, and this matrix has none"
+
+
+class Method(StrEnum):
+    """How a collision matrix was made."""
+
+    GIVEN = "given"  #: by the user, or computed from a known distribution
+    DENSITIES = "densities"  #: from known densities, by simulation
+    ONE_STEP = "one-step"  #: from held-out posteriors and labels
+    SHRUNK = "one-step, shrunk"  #: the same, drawn towards the plug-in estimate
+    VOTES = "one-step, votes"  #: from held-out posteriors and several labels per input
+    PLUG_IN = "mean of p pᵀ"  #: from posteriors without labels
+    AVERAGES = "class averages"  #: mean posteriors of every class, the paper's equation (13)
+    GRAMIAN = "gramian"  #: from the row Gramian, the paper's equations (35) and (36)
+    COUNTED = "counted"  #: over inputs that repeat
+    COUNTED_VOTES = "counted votes"  #: over several labels per item
+    LIMIT = "limit"  #: with unlimited rows, by continuing the learning curve
+
+
+@dataclass(frozen=True)
+class Diagnostics:
+    """What one needs to judge how a matrix was computed; None where it does not apply."""
+
+    moved: float | None = None  #: largest change of an entry of S by the projection
+    iterations: int | None = None  #: of the projection
+    converged: bool | None = None  #: whether the projection ended by itself
+    residual: float | None = None  #: ‖S Sᵀ - G‖_F of a recovery from the Gramian G
+    recovery: str | None = None  #: its method and how it ended
+    one_step_share: float | None = None  #: of the one-step estimate in a shrunk one
+    n_samples: int | None = None  #: draws of a simulation
+    labels: int | None = None  #: counted labels
+    distinct_inputs: int | None = None  #: inputs (items) with two labels or more
+    inputs_seen_once: int | None = None  #: inputs (items) with one label, which say nothing
+    inverse_votes: float | None = None  #: mean of 1/N over items with N votes
+    inverse_pairs: float | None = None  #: mean of 2/(N(N-1))
+    excess: float | None = None  #: what was not learned, taken off the PBER of a limit
+    shape_learned: float | None = None  #: how far its shape comes from the learning curve
+
+    def __post_init__(self) -> None:
+        kinds = {"float": (int, float), "int": int, "bool": bool, "str": str}
+        for known in fields(self):
+            value = getattr(self, known.name)
+            kind = kinds[str(known.type).removesuffix(" | None")]
+            if value is not None and not isinstance(value, kind):
+                raise ValueError(f"{known.name} of diagnostics must be {known.type}, got {value!r}")
+
+    def known(self) -> dict[str, Any]:
+        """Those that apply, by name."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 class Value:
@@ -89,72 +140,87 @@ class CollisionMatrix(Value):
     classes: Array = None  # type: ignore[assignment]
     stderr: FloatArray | None = None  #: (K, K) standard error of every entry of S
     pber_stderr: float | None = None  #: standard error of the PBER
-    counts: FloatArray | None = (
-        None  #: (K,) rows of each class (the effective number when rows are weighted)
-    )
-    covariance: FloatArray | None = (
-        None  #: (D, D), D = K(K+1)/2, of the upper triangle of B, row by row, for merging
-    )
-    coverage: float | None = (
-        None  #: share of the rows that the estimate speaks for (counted collisions)
-    )
-    #: how the matrix was made: text, numbers, booleans or None
-    info: Mapping[str, str | float | bool | None] = field(default_factory=dict)
-    units: FloatArray | None = None  #: (K,) independent groups of rows of each class
-    n_units: float | None = None  #: independent groups of rows in all
+    #: (K,) rows of each class (the effective number when rows are weighted)
+    counts: FloatArray | None = None
+    #: (D, D), D = K(K+1)/2, of the upper triangle of B, row by row, for merging
+    covariance: FloatArray | None = None
+    #: share of the rows that the estimate speaks for (counted collisions)
+    coverage: float | None = None
+    method: Method = Method.GIVEN  #: how the matrix was made
+    limit: Limit | None = None  #: what unlimited rows would leave, where it was estimated
+    merged: bool = False  #: whether classes were merged: ``limit`` is not theirs then
+    diagnostics: Diagnostics = field(default_factory=Diagnostics)
+    #: (K,) independent units of each class, default ``counts``: rows or groups of rows, as many as
+    #: if all weighed as much as the heaviest
+    units: FloatArray | None = None
+    n_units: float | None = None  #: the same of all classes
+    grouped: bool = False  #: whether units are groups of rows
     held_out_error: float | None = None  #: 0/1 error of the largest posterior on held-out rows
     held_out_stderr: float | None = None  #: its standard error
 
     def __post_init__(self) -> None:
         S = check.check_stochastic(self.matrix, "matrix")
         k = S.shape[0]
-        priors = np.full(k, 1 / k) if self.priors is None else check.check_priors(self.priors, k)
-        classes = check.check_classes(self.classes, k)
-        if not isinstance(self.info, Mapping):
-            raise ValueError(f"info must be a mapping of text to values, got {self.info!r}")
+        priors = np.full(k, 1 / k)
+        if self.priors is not None:
+            priors = check.check_priors(self.priors, k)
         values: dict[str, Any] = {
             "matrix": S,
             "priors": priors,
-            "classes": classes,
-            "info": dict(self.info),
+            "classes": check.check_classes(self.classes, k),
+            "method": self._check_method(),
+            "merged": bool(self.merged),
+            "grouped": bool(self.grouped),
         }
-        arrays = {
-            "stderr": (k, k),
-            "counts": (k,),
-            "units": (k,),
-            "covariance": (n_pairs(k), n_pairs(k)),
-        }
-        given = {name: value for name, value in self._values().items() if value is not None}
-        for name in given.keys() & arrays:
-            values[name] = array = check.check_finite(given[name], name, ndim=len(arrays[name]))
-            if array.shape != arrays[name]:
+        if not isinstance(self.diagnostics, Diagnostics):
+            raise ValueError(f"diagnostics must be Diagnostics, got {self.diagnostics!r}")
+        values |= self._check_arrays(k)
+        values |= self._check_numbers()
+        self._freeze(values)
+
+    def _check_method(self) -> Method:
+        known = [each.value for each in Method]
+        return Method(check.check_choice(self.method, known, "method"))
+
+    def _check_arrays(self, k: int) -> dict[str, FloatArray]:
+        """The optional arrays, with the shapes that K classes ask for."""
+        pairs = n_pairs(k)
+        shapes = {"stderr": (k, k), "counts": (k,), "units": (k,), "covariance": (pairs, pairs)}
+        arrays: dict[str, FloatArray] = {}
+        for name, shape in shapes.items():
+            given = getattr(self, name)
+            if given is None:
+                continue
+            array = check.check_finite(given, name, ndim=len(shape))
+            if array.shape != shape:
                 raise ValueError(
-                    f"{name} must have shape {arrays[name]} for {k} classes, got {array.shape}"
+                    f"{name} must have shape {shape} for {k} classes, got {array.shape}"
                 )
-            if (
-                np.abs(array).max(initial=0.0) > check.LARGEST_WEIGHT
-            ):  # sums of a few of them would overflow
+            # Sums of a few larger ones would overflow.
+            if np.abs(array).max(initial=0.0) > check.LARGEST_WEIGHT:
                 raise ValueError(f"{name} must hold numbers up to {check.LARGEST_WEIGHT:g}")
             if name == "covariance":
-                values[name] = (array + array.T) / 2
+                array = (array + array.T) / 2
             else:
                 check.check_non_negative(array, name, "check where it comes from")
-        for name in given.keys() & {
-            "pber_stderr",
-            "coverage",
-            "n_units",
-            "held_out_error",
-            "held_out_stderr",
-        }:
-            values[name] = value = float(check.check_finite(given[name], name, ndim=0))
-            most, wanted = (
-                (1.0, "between 0 and 1")
-                if name in ("coverage", "held_out_error")
-                else (np.inf, "≥ 0")
-            )
-            if not 0 <= value <= most:
+            arrays[name] = array
+        return arrays
+
+    def _check_numbers(self) -> dict[str, float]:
+        """The optional numbers: shares between 0 and 1, others not negative."""
+        most = {"coverage": 1.0, "held_out_error": 1.0}
+        names = ("coverage", "held_out_error", "pber_stderr", "n_units", "held_out_stderr")
+        numbers: dict[str, float] = {}
+        for name in names:
+            given = getattr(self, name)
+            if given is None:
+                continue
+            value = float(check.check_finite(given, name, ndim=0))
+            if not 0 <= value <= most.get(name, np.inf):
+                wanted = "between 0 and 1" if name in most else "≥ 0"
                 raise ValueError(f"{name} must be {wanted}, got {value}")
-        self._freeze(values)
+            numbers[name] = value
+        return numbers
 
     @property
     def n_classes(self) -> int:
@@ -191,18 +257,45 @@ class CollisionMatrix(Value):
         return bool(np.all(np.diag(self.matrix) > 0.5))
 
     def interval(self, level: float = 0.95) -> tuple[FloatArray, FloatArray] | None:
-        """(low, high), each K×K, by Student's t, cut at 0 and 1; None where no standard error was estimated."""
+        """(low, high), each K×K; None where no standard error was estimated.
+
+        Generalised Clopper–Pearson limits: :mod:`collidescope.intervals`.
+        """
+        rows, columns = np.indices(self.matrix.shape)
+        return self._entry_interval(rows, columns, level)
+
+    def _entry_interval(
+        self, i: IntArray, j: IntArray, level: float
+    ) -> tuple[FloatArray, FloatArray] | None:
+        """(low, high) of the entries S[i, j]."""
         check.check_between(level, 0, 1, "level")
         if self.stderr is None:
             return None
-        half = _half_width(self.stderr.T, self.counts, level, self.units).T
-        return np.maximum(self.matrix - half, 0.0), np.minimum(self.matrix + half, 1.0)
+        return intervals.interval(
+            self.matrix[i, j],
+            self.stderr[i, j],
+            self._entry_units(i, j),
+            level,
+            grouped=self.grouped,
+        )
+
+    def _entry_units(self, i: IntArray, j: IntArray) -> FloatArray | None:
+        """Independent units behind the entries S[i, j]: rows of class i and of class j move it."""
+        units = self.counts if self.units is None else self.units
+        if units is None:
+            return None
+        # A unit of class k has the share π_k / units_k of the population, and moves
+        # S_ij = B_ij / π_i by its share over π_i. Those of other classes only lower it.
+        share = self.priors / np.maximum(units, 1.0)
+        return self.priors[i] / np.maximum(share[i], share[j])
 
     @property
     def pber(self) -> float:
         """Error of the probabilistic Bayes classifier, equation (5): 1 - Σ priors_k S_kk.
 
-        The chance that an input, seen again, is found in another class, and the lowest Brier score any model can reach.
+        The chance that an input, seen again, is found in another class, and the lowest Brier score
+        any model can reach. Of estimates from labels it is the held-out Brier score of the
+        posteriors (of the class shares, where the posteriors do worse than these).
         """
         return float(1 - self.priors @ np.diag(self.matrix))
 
@@ -211,57 +304,75 @@ class CollisionMatrix(Value):
         check.check_between(level, 0, 1, "level")
         if self.pber_stderr is None:
             return None
-        half = self._half_width(self.pber_stderr, level)
-        return max(self.pber - half, 0.0), min(self.pber + half, 1.0)
-
-    def _half_width(self, stderr: float, level: float) -> float:
-        return float(
-            _half_width(
-                stderr, None if self.counts is None else self.counts.sum(), level, self.n_units
-            )
+        return intervals.brier_interval(
+            self.pber, self.pber_stderr, self._all_units(), level, grouped=self.grouped
         )
 
-    def bayes_error_limit(self, level: float = 0.95) -> float:
-        """Upper limit of the Bayes error rate that holds with probability ``level``, whatever was not learned.
+    def _all_units(self) -> float | None:
+        """Independent units behind the PBER and the held-out error."""
+        if self.n_units is not None or self.counts is None:
+            return self.n_units
+        return float(self.counts.sum())
 
-        The Bayes error is at most the error of any classifier, so at most the held-out 0/1 error of the posteriors,
-        and at most the PBER: the smaller of the two one-sided limits, each at (1 - level)/2. Posteriors without
-        skill all name the class that happens to be frequent among these rows, one of K: then that of the error is at
-        (1 - level)/2K.
+    def _half_width(self, stderr: float, level: float) -> float:
+        rows = None if self.counts is None else self.counts.sum()
+        return float(half_width(stderr, rows, level, self.n_units))
+
+    def bayes_error_limit(self, level: float = 0.95) -> float:
+        """Upper limit of the Bayes error rate that holds with probability ``level``.
+
+        It holds for any model, however little it learned: the Bayes error is at most the error of
+        any classifier, so at most the held-out 0/1 error of the posteriors, and at most the PBER.
+        The error is used, and the PBER where the posteriors have no skill: their most likely class
+        is then the one that happens to be frequent among these rows.
         """
-        interval = self.pber_interval(level)
-        limits = [] if interval is None else [interval[1]]
-        if self.held_out_error is not None and self.held_out_stderr is not None:
-            skilled = self.pber < (1 - NO_SKILL) * (1 - float((self.priors**2).sum()))
-            own = level if skilled else 1 - (1 - level) / self.n_classes
-            limits.append(
-                min(self.held_out_error + self._half_width(self.held_out_stderr, own), 1.0)
+        check.check_between(level, 0, 1, "level")
+        if self.held_out_error is not None and self.held_out_stderr is not None and self._skilled():
+            limit = intervals.upper_limit(
+                self.held_out_error,
+                self.held_out_stderr,
+                self._all_units(),
+                level,
+                grouped=self.grouped,
+                counted=True,
             )
-        if not limits and not self._is_known():
+            return float(limit)
+        if self.pber_stderr is not None:
+            return intervals.brier_interval(
+                self.pber, self.pber_stderr, self._all_units(), 2 * level - 1, grouped=self.grouped
+            )[1]
+        if not self._is_known():
             raise ValueError(_NO_STDERR)
-        return min(limits, default=self.pber)
+        return self.pber
+
+    def _skilled(self) -> bool:
+        by_chance = 1 - float((self.priors**2).sum())
+        return self.pber < (1 - NO_SKILL) * by_chance
 
     def bayes_error_bounds(self, level: float | None = None) -> tuple[float, float]:
-        """(low, high) around the Bayes error rate (Cover and Hart), where S is known: no classifier errs less.
+        """(low, high) around the Bayes error rate (Cover and Hart), where S is known.
 
-        S is known from densities, from inputs that all repeat, or because it was given; of an estimated one see
-        :meth:`bayes_error_limit`. With ``level`` from the ends of the interval of the PBER.
+        S is known from densities, from inputs that all repeat, or because it was given; of an
+        estimated one see :meth:`bayes_error_limit`. With ``level`` from the ends of the interval
+        of the PBER.
         """
         if not self._is_known():
-            why = "what the model did not learn counts as collision, so no lower bound follows; use bayes_error_limit"
-            method = self.info.get("method")
+            why = "what the model did not learn counts as collision, so no lower bound follows"
             raise ValueError(
-                f"bayes_error_bounds needs a known S, this one was estimated ({method}): {why}"
+                f"bayes_error_bounds needs a known S, this one was estimated ({self.method}): "
+                f"{why}; use bayes_error_limit"
             )
-        interval = (self.pber, self.pber) if level is None else self.pber_interval(level)
-        if interval is None:
-            raise ValueError(_NO_STDERR)
+        interval = (self.pber, self.pber)
+        if level is not None:
+            found = self.pber_interval(level)
+            if found is None:
+                raise ValueError(_NO_STDERR)
+            interval = found
         return bayes_error_bounds(interval[0], self.n_classes)[0], interval[1]
 
     def _is_known(self) -> bool:
         """Is S free of a model's ignorance: given, of known densities, or counted on all rows?"""
-        method = str(self.info.get("method", "truth"))
-        return method.startswith(("truth", "densities")) or self.coverage == 1.0
+        return self.method in (Method.GIVEN, Method.DENSITIES) or self.coverage == 1.0
 
     def recall(self) -> FloatArray:
         """Per class, the share of its inputs that the probabilistic Bayes classifier finds: S_kk."""
@@ -313,20 +424,19 @@ class CollisionMatrix(Value):
         i, j = largest_pairs(np.maximum(S, S.T), n)
         swap = S[j, i] > S[i, j] + 1e-12  # with equal priors both are the same, up to rounding
         i, j = np.where(swap, j, i), np.where(swap, i, j)
-        interval = self.interval(level)
-        low, high = (
-            (np.full(len(i), np.nan),) * 2
-            if interval is None
-            else (interval[0][i, j], interval[1][i, j])
-        )
+        low = high = np.full(len(i), np.nan)
+        interval = self._entry_interval(i, j, level)
+        if interval is not None:
+            low, high = interval
         columns = {
             "class": self.classes[i],
             "other": self.classes[j],
             "rate": S[i, j],
             "low": low,
             "high": high,
+            "reverse": S[j, i],
         }
-        return pd.DataFrame(columns | {"reverse": S[j, i]})
+        return pd.DataFrame(columns)
 
     def top_k(self, k: int = 10) -> SparseCollisions:
         """Of every row of S the diagonal and the ``k`` largest other entries (of ties the first), and what is left."""
@@ -400,71 +510,81 @@ class CollisionMatrix(Value):
         changed: dict[str, Any] = {
             "matrix": B / B.sum(axis=1, keepdims=True),
             "priors": A.T @ self.priors,
-        }
-        changed |= {
             "classes": merged,
             "stderr": None,
             "pber_stderr": None,
-            "info": dict(self.info) | {"merged": True},
+            "limit": None,
+            "merged": True,
         }
         if self.covariance is not None:
-            changed["covariance"] = merge_covariance(self.covariance, A)
-            changed["stderr"], changed["pber_stderr"] = delta_stderr(B, changed["covariance"])
+            covariance = merge_covariance(self.covariance, A)
+            stderr, pber_stderr = delta_stderr(B, covariance)
+            changed |= {"covariance": covariance, "stderr": stderr, "pber_stderr": pber_stderr}
         if self.counts is not None:
             changed["counts"] = A.T @ self.counts
         if self.units is not None:
-            # Groups of rows may be behind several of the classes: at least as many as behind the best supported one.
-            changed["units"] = (A * self.units[:, None]).max(axis=0)
+            changed["units"] = self._merged_units(A)
         return replace(self, **changed)
+
+    def _merged_units(self, A: FloatArray) -> FloatArray:
+        """Independent units behind merged classes."""
+        assert self.units is not None
+        if self.grouped:
+            # Groups of rows may be behind several of the classes: at least as many as behind the
+            # best supported one.
+            return np.asarray((A * self.units[:, None]).max(axis=0))
+        heaviest = (A * (self.priors / np.maximum(self.units, 1.0))[:, None]).max(axis=0)
+        return np.asarray((A.T @ self.priors) / heaviest)
 
     def export(self) -> dict[str, Any]:
         """Everything a file holds, as arrays and plain values: see :meth:`restore`."""
         tree = self._values()
         covariance = tree.pop("covariance")
-        return tree | {
-            "covariance_lower": None
-            if covariance is None
-            else covariance[np.tril_indices(len(covariance))]
-        }
+        lower = None
+        if covariance is not None:
+            lower = covariance[np.tril_indices(len(covariance))]
+        tree |= {"covariance_lower": lower, "method": str(self.method)}
+        tree["diagnostics"] = self.diagnostics.known()
+        if self.limit is not None:
+            tree["limit"] = self.limit.export()
+        return tree
 
     @classmethod
     def restore(cls, tree: Any) -> CollisionMatrix:
-        """The inverse of :meth:`export`, with every check of the constructor; ValueError on what does not fit."""
+        """The inverse of :meth:`export`, with every check of the constructor."""
         names = {f.name for f in fields(cls)} - {"covariance"} | {"covariance_lower"}
         found = set(tree) if isinstance(tree, Mapping) else set()
         if found != names:
-            raise ValueError(
-                f"a collision matrix is damaged: check {', '.join(sorted(map(str, names ^ found)))}"
-            )
+            wrong = ", ".join(sorted(map(str, names ^ found)))
+            raise ValueError(f"a collision matrix is damaged: check {wrong}")
         values = dict(tree)
-        info = values["info"].values() if isinstance(values["info"], Mapping) else [[]]
-        if any(isinstance(value, list | Mapping | np.ndarray) for value in info):
-            raise ValueError(
-                "a collision matrix is damaged: info must be a mapping to plain values"
-            )
-        if (lower := values.pop("covariance_lower")) is not None:
-            size = n_pairs(len(check.check_classes(values["classes"])))
-            flat = check.check_finite(lower, "covariance_lower", ndim=1)
-            if flat.shape != (n_pairs(size),):  # before memory is taken for it
-                raise ValueError(
-                    f"covariance_lower must have {n_pairs(size)} entries, got {flat.shape[0]}"
-                )
-            values["covariance"] = covariance = np.empty((size, size))
-            covariance[np.tril_indices(size)] = covariance.T[np.tril_indices(size)] = flat
+        values["diagnostics"] = _restored_diagnostics(values["diagnostics"])
+        if values["limit"] is not None:
+            from collidescope.limit import Limit  # it imports this module
+
+            values["limit"] = Limit.restore(values["limit"])
+        lower = values.pop("covariance_lower")
+        if lower is not None:
+            k = len(check.check_classes(values["classes"]))
+            values["covariance"] = _from_lower(lower, n_pairs(k))
         return cls(**values)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain lists, numbers and text: what :meth:`to_json` writes."""
         if self.n_classes > JSON_CLASSES:
-            rest = f"(at most {JSON_CLASSES:,}): to_npz keeps all of it, top_k the largest entries of every row"
+            rest = f"(at most {JSON_CLASSES:,}): to_npz keeps all of it, top_k the largest of every row"
             raise ValueError(f"a matrix of {self.n_classes:,} classes is too large for JSON {rest}")
-        return HEADER | plain(self.export() | {"classes": _store.plain_labels(self.classes)})
+        tree = self.export() | {"classes": _store.plain_labels(self.classes)}
+        if self.limit is not None:
+            tree["limit"] = self.limit.to_dict()
+        return HEADER | plain(tree)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> CollisionMatrix:
         """The inverse of :meth:`to_dict`, with every check of the constructor."""
         tree = opened(data, HEADER, "a collision matrix", "CollisionMatrix.to_dict")
-        return cls.restore(tree | {"classes": _store.labels_from_plain(tree.get("classes"))})
+        tree["classes"] = _store.labels_from_plain(tree.get("classes"))
+        return cls.restore(tree)
 
     def to_json(self, path: str | Path | None = None) -> str:
         """Write up to 1,000 classes to ``path`` (an existing file is replaced in one step) and return the text."""
@@ -513,14 +633,23 @@ def opened(data: Any, header: Mapping[str, Any], what: str, maker: str) -> dict[
     return {name: value for name, value in data.items() if name not in header}
 
 
-def _half_width(stderr: ArrayLike, counts: Given, level: float, units: Given = None) -> FloatArray:
-    """Half the width of an interval from ``counts`` rows in ``units`` independent groups (None: every row is one)."""
-    if counts is None:
-        return np.asarray(stdtrit(np.inf, (1 + level) / 2) * np.asarray(stderr))
-    freedom = np.maximum(np.asarray(counts if units is None else units) - 1, 1)
-    return np.asarray(
-        stdtrit(freedom, (1 + level) / 2) * np.hypot(stderr, UNSEEN / np.asarray(counts))
-    )
+def _restored_diagnostics(tree: Any) -> Diagnostics:
+    known = {each.name for each in fields(Diagnostics)}
+    if not isinstance(tree, Mapping) or not set(tree) <= known:
+        raise ValueError(f"a collision matrix is damaged: check diagnostics, got {tree!r:.200}")
+    return Diagnostics(**tree)
+
+
+def _from_lower(lower: Any, size: int) -> FloatArray:
+    """A symmetric matrix from its lower triangle, row by row."""
+    flat = check.check_finite(lower, "covariance_lower", ndim=1)
+    if flat.shape != (n_pairs(size),):  # before memory is taken for it
+        raise ValueError(f"covariance_lower must have {n_pairs(size)} entries, got {len(flat)}")
+    full = np.empty((size, size))
+    below = np.tril_indices(size)
+    full[below] = flat
+    full.T[below] = flat
+    return full
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,21 +26,29 @@ from typing import Any, Self
 import numpy as np
 
 from collidescope import _checks as check
-from collidescope._checks import Array, ArrayLike, FloatArray, Given, IntArray, Names
+from collidescope._checks import (
+    Array,
+    ArrayLike,
+    FloatArray,
+    Given,
+    IntArray,
+    Names,
+    check_class_sizes,
+    group_numbers,
+)
 from collidescope._progress import Progress
 from collidescope.equations.gramian import without_own_pairs
 from collidescope.equations.moments import Moments, diagonal, merged, row_blocks, row_units
 from collidescope.equations.posterior import shift_rows
 from collidescope.equations.projection import project
 from collidescope.equations.shrinkage import shrunk_joint
-from collidescope.matrix import CollisionMatrix
+from collidescope.intervals import effective_units
+from collidescope.matrix import CollisionMatrix, Diagnostics, Method
 from collidescope.scale import _dask
 
 Floats = FloatArray | None
 #: Classes up to which the sums of every class are kept apart when priors are given: K³ numbers, 1.5 GB here.
 MAX_STRATA = 400
-#: How a matrix says that it was made.
-ONE_STEP, PLUG_IN, VOTES = "one-step", "mean of p pᵀ", "one-step, votes"
 
 
 def resolve_priors(priors: ArrayLike | str, counts: Array, classes: Array) -> FloatArray:
@@ -65,14 +73,6 @@ def target_priors(
         hint = "without labels use shift_priors and sample_weight first"
         raise ValueError(f"priors other than 'empirical' need y: {hint}")
     return None, None
-
-
-def check_class_sizes(counts: Array, classes: Array) -> None:
-    """Refuse classes without rows."""
-    if names := classes[counts <= 0].tolist():
-        raise ValueError(
-            f"classes {names} have no rows: leave them out of classes, or add rows of them"
-        )
 
 
 def shift_in_place(P: Array, old: FloatArray, new: FloatArray) -> None:
@@ -106,7 +106,7 @@ def of_moments(
     moments: Moments,
     classes: Array,
     counts: Floats = None,
-    method: str = ONE_STEP,
+    method: Method = Method.ONE_STEP,
     priors: Any = None,
     **rest: Any,
 ) -> CollisionMatrix:
@@ -118,7 +118,12 @@ def of_moments(
     counts = (
         moments.rho**2 / moments.rho2 if counts is None else counts
     )  # of weighted units the effective number
-    rest |= {"counts": counts, "covariance": moments.covariance()}
+    rest |= {
+        "counts": counts,
+        "covariance": moments.covariance(),
+        "units": moments.class_units(),
+        "n_units": moments.all_units(),
+    }
     variances = variance, moments.error()[1]
     return _projected(
         S * priors[:, None], priors, classes, variances, moments.held_out_error(), method, **rest
@@ -131,21 +136,27 @@ def _projected(
     classes: Array,
     variances: Any,
     held_out: Any,
-    method: str,
+    method: Method,
     **rest: Any,
 ) -> CollisionMatrix:
     """An estimate of B, projected; ``variances`` of S and of the PBER, ``held_out`` 0/1 error with its variance."""
     found = project(B, priors)
-    info: dict[str, Any] = {"method": method, "moved": found.moved}
-    info |= {"projection_iterations": found.iterations, "projection_converged": found.converged}
-    if method != PLUG_IN:
+    diagnostics = Diagnostics(found.moved, found.iterations, found.converged)
+    if method != Method.PLUG_IN:
         rest |= {
             "held_out_error": float(held_out[0]),
             "held_out_stderr": float(np.sqrt(held_out[1])),
         }
     S, stderr = found.joint / found.joint.sum(axis=1, keepdims=True), np.sqrt(variances[0])
     return CollisionMatrix(
-        S, priors, classes, stderr, float(np.sqrt(variances[1])), info=info, **rest
+        S,
+        priors,
+        classes,
+        stderr,
+        float(np.sqrt(variances[1])),
+        method=method,
+        diagnostics=diagnostics,
+        **rest,
     )
 
 
@@ -262,7 +273,10 @@ class CollisionAccumulator:
         counts, priors = weights**2 / squares, self.priors
         if priors is None:
             return of_moments(
-                self._strata[0], self.classes, counts, ONE_STEP if self._labelled else PLUG_IN
+                self._strata[0],
+                self.classes,
+                counts,
+                Method.ONE_STEP if self._labelled else Method.PLUG_IN,
             )
 
         def over_classes(values: Sequence[Any], power: int) -> Any:
@@ -277,13 +291,20 @@ class CollisionAccumulator:
             over_classes(values, 1 + i % 2) for i, values in enumerate(found)
         )
         covariances = [m.covariance() for m in self._strata]
+        # A row of class k has the share π_k w / Σw of the population.
+        sums = np.array([(m.size, m.size2, m.size3) for m in self._strata])
+        second, third = (
+            float((priors / sums[:, 0]) ** power @ sums[:, power - 1]) for power in (2, 3)
+        )
         rest = {
             "counts": counts,
+            "units": effective_units(*sums.T),
+            "n_units": float(effective_units(1.0, second, third)),
             "covariance": None if covariances[0] is None else over_classes(covariances, 2),
         }
         # The priors are given: S = B / π has no noise in its denominator, as it has in Moments.ratio.
         variances = variance / priors[:, None] ** 2, pber_variance
-        return _projected(B, priors, self.classes, variances, missed, ONE_STEP, **rest)
+        return _projected(B, priors, self.classes, variances, missed, Method.ONE_STEP, **rest)
 
 
 def collision_matrix_from_posteriors(
@@ -358,17 +379,18 @@ def collision_matrix_from_posteriors(
         return _accumulated(posteriors, codes, weights, names, ratio, target).result()
     if ratio is not None:
         posteriors, weights = shift_rows(posteriors, ratio), weights * ratio[codes]
-    method = VOTES if counted is not None else PLUG_IN if codes is None else ONE_STEP
-    rows, moments, rest = row_units(posteriors, codes, counted, weights), Moments(k), {}
+    method = Method.ONE_STEP if codes is not None else Method.PLUG_IN
+    if counted is not None:
+        method = Method.VOTES
+    rows, moments = row_units(posteriors, codes, counted, weights), Moments(k)
     if groups is None:
         for block in row_blocks(n, k):
             moments.add(rows.take(block))
     else:
         moments.add_groups(rows, group_numbers(groups, n))
-        rest = {"units": moments.rho**2 / moments.rho2, "n_units": moments.units}
     check_class_sizes(moments.rho, names)
     counts = rows.rho.sum(axis=0) ** 2 / (rows.rho**2).sum(axis=0)
-    return of_moments(moments, names, counts, method, target, **rest)
+    return of_moments(moments, names, counts, method, target, grouped=groups is not None)
 
 
 def _check_votes(votes: Any, P: FloatArray, names: Array) -> FloatArray:
@@ -377,18 +399,6 @@ def _check_votes(votes: Any, P: FloatArray, names: Array) -> FloatArray:
         raise ValueError(f"votes must have the shape of P {P.shape}, got {counted.shape}")
     columns = check.column_names(votes)
     return counted if columns is None else check.aligned(counted, columns, names, "votes")
-
-
-def group_numbers(groups: Any, n_rows: int) -> IntArray:
-    """A number 0 … G-1 for the group of every row, at least two groups."""
-    labels = check.one_each(check.check_labels(groups, "groups"), n_rows, "groups")
-    numbers: dict[Any, int] = {}
-    codes = np.fromiter(
-        (numbers.setdefault(label, len(numbers)) for label in labels.tolist()), np.intp, n_rows
-    )
-    if len(numbers) < 2:
-        raise ValueError("groups must name at least 2 groups: intervals count them, got 1")
-    return codes
 
 
 def _accumulated(
@@ -502,12 +512,12 @@ def shrunk_collision_matrix(
     """Collision matrix of many classes from held-out posteriors of a model that is well calibrated.
 
     Takes what :func:`collision_matrix_from_posteriors` takes, and has its PBER and its standard errors, for S an upper
-    limit. ``info["one_step_share"]`` tells how much of the one-step estimate is in it (see :func:`shrink`).
+    limit. ``diagnostics.one_step_share`` tells how much of the one-step estimate is in it (see :func:`shrink`).
 
     >>> rng = np.random.default_rng(0)
     >>> P = rng.dirichlet(np.full(30, 0.1), 3000)
     >>> y = (rng.random((3000, 1)) >= P.cumsum(axis=1)).sum(axis=1)
-    >>> shrunk_collision_matrix(P, y).info["one_step_share"] < 0.5
+    >>> shrunk_collision_matrix(P, y).diagnostics.one_step_share < 0.5
     True
     """
     posteriors, codes, names = check.labelled_posteriors(P, check.check_labels(y), classes)
@@ -538,5 +548,9 @@ def shrink(one_step: CollisionMatrix, moments: Moments) -> CollisionMatrix:
     B, share = shrunk_joint(moments, one_step.priors, one_step.pber)
     if B is None:
         return one_step
-    info = dict(one_step.info) | {"method": "one-step, shrunk", "one_step_share": share}
-    return replace(one_step, matrix=B / B.sum(axis=1, keepdims=True), info=info)
+    return replace(
+        one_step,
+        matrix=B / B.sum(axis=1, keepdims=True),
+        method=Method.SHRUNK,
+        diagnostics=replace(one_step.diagnostics, one_step_share=share),
+    )

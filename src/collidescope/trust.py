@@ -23,7 +23,7 @@ from collidescope._checks import ArrayLike, CollisionWarning
 from collidescope._text import LEVEL, READABLE, between, percent, span, words_html
 from collidescope.equations.bounds import condition_number
 from collidescope.estimators import estimate_collisions
-from collidescope.matrix import CollisionMatrix
+from collidescope.matrix import CollisionMatrix, Method
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -186,7 +186,7 @@ def limit_of(source: Any) -> Any:
 
 def cautions(collisions: CollisionMatrix, one_step: CollisionMatrix, moved: float) -> list[str]:
     """What to know about the reported S, in words; ``moved`` is that of the recovery of S from its Gramian."""
-    from_gramian = str(collisions.info.get("method", "")).startswith("gramian")
+    from_gramian = collisions.method == Method.GRAMIAN
     # Shrinking lifts eigenvalues that are zero for want of information: the one-step estimate shows them.
     condition = condition_number(collisions.matrix if from_gramian else one_step.matrix)
     singular, by_chance = condition > NEAR_SINGULAR, 1 - float((one_step.priors**2).sum())

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from collidescope.matrix import CollisionMatrix
+from collidescope.matrix import CollisionMatrix, Method
 from studies.baselines._labelled import labelled_posteriors, refuse_empty_classes
 
 
@@ -38,4 +38,6 @@ def class_averages(
     posteriors, codes, names = labelled_posteriors(P, y, classes)
     counts = refuse_empty_classes(codes, names).astype(np.float64)
     S = np.stack([posteriors[codes == k].mean(axis=0) for k in range(len(names))])
-    return CollisionMatrix(S, counts / counts.sum(), names, counts=counts)
+    return CollisionMatrix(
+        S, counts / counts.sum(), names, counts=counts, method=Method.AVERAGES
+    )

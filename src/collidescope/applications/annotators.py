@@ -41,7 +41,8 @@ from collidescope.counting import (
     label_codes,
     vote_table,
 )
-from collidescope.matrix import UNSEEN, CollisionMatrix, _half_width
+from collidescope.intervals import half_width
+from collidescope.matrix import UNSEEN, CollisionMatrix
 
 FEWEST_ITEMS = 20  #: with fewer shared items an annotator is not tested: a mean of so few has no normal distribution
 #: Item, class and annotator of each vote, as numbers; names of the annotators.
@@ -101,7 +102,7 @@ def agreement(votes: Any, classes: Names = None, *, level: float = 0.95) -> pd.D
             )
         )
     value, stderr, least = np.array(rows).T
-    half = _half_width(stderr, n, level)
+    half = half_width(stderr, n, level)
     columns = {
         "value": value,
         "low": np.maximum(value - half, least),
@@ -394,7 +395,7 @@ def compare(
 
 def _half_widths(cm: CollisionMatrix, level: float) -> FloatArray:
     """Of the intervals of S, before they are cut at 0 and 1."""
-    return _half_width(np.asarray(cm.stderr).T, cm.counts, level, cm.units).T
+    return half_width(np.asarray(cm.stderr).T, cm.counts, level, cm.units).T
 
 
 def _compared(estimated: Any, counted: Any, half: Any) -> dict[str, Any]:

@@ -39,7 +39,8 @@ from collidescope.applications._inputs import (
     discovered,
     scored,
 )
-from collidescope.matrix import CollisionMatrix, _half_width, class_numbers
+from collidescope.intervals import half_width
+from collidescope.matrix import CollisionMatrix, class_numbers
 
 TIE = 1e-12  #: gains closer than this are equal up to rounding: the pair that comes first is taken, on every machine
 FORBIDDEN = (
@@ -401,7 +402,7 @@ def _path_table(cm: CollisionMatrix, search: Search, reference: Search) -> pd.Da
             stderr[step] = np.sqrt(max(float(v @ cm.covariance @ v), 0.0))
     elif cm.pber_stderr is not None and groupings[0].max() + 1 == cm.n_classes:
         stderr[0] = cm.pber_stderr
-    half = _half_width(stderr, None if cm.counts is None else cm.counts.sum(), LEVEL, cm.n_units)
+    half = half_width(stderr, None if cm.counts is None else cm.counts.sum(), LEVEL, cm.n_units)
     half = half * (groupings.max(axis=1) > 0)  # that one group never errs is no estimate
     merged = np.full((2, len(pber)), None)
     for step, pair in enumerate(pairs):

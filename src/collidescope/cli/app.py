@@ -382,7 +382,7 @@ def votes(
                 f"column {words[0]!r} holds no numbers of votes: is it the item (--item)? Else --drop it"
             )
     cm = cs.collision_matrix_from_votes(counts, names)
-    if once := int(cm.info["inputs_seen_once"] or 0):
+    if once := cm.diagnostics.inputs_seen_once:
         notes = [
             *notes,
             f"{once:,} items have a single vote, which has nothing to be compared with: not counted",

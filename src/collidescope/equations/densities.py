@@ -28,7 +28,7 @@ from collidescope import _checks as check
 from collidescope._checks import Array, ArrayLike, FloatArray, Given
 from collidescope.equations.moments import Moments
 from collidescope.equations.projection import balance
-from collidescope.matrix import CollisionMatrix
+from collidescope.matrix import CollisionMatrix, Diagnostics, Method
 
 #: Quadrature for one-dimensional densities: panels between quantiles from this tail to the median, so many of each of
 #: the two on either side, and Gauss-Legendre nodes in each.
@@ -157,8 +157,15 @@ def collision_matrix_from_densities(
         B / B.sum(axis=1, keepdims=True),
         (np.sqrt(variance), float(np.sqrt(moments.error()[1]))),
     )
-    info: dict[str, Any] = {"method": "densities, Monte Carlo", "n_samples": n_samples}
-    return CollisionMatrix(S, shares, names, *errors, covariance=moments.covariance(), info=info)
+    return CollisionMatrix(
+        S,
+        shares,
+        names,
+        *errors,
+        covariance=moments.covariance(),
+        method=Method.DENSITIES,
+        diagnostics=Diagnostics(n_samples=n_samples),
+    )
 
 
 class BayesOptimalClassifier:

@@ -18,6 +18,7 @@ from scipy.sparse import csr_array
 from collidescope._checks import Array, FloatArray, IntArray
 from collidescope._scaling import blocks
 from collidescope.equations.posterior import shift_rows
+from collidescope.intervals import effective_units
 from collidescope.matrix import n_pairs
 
 MAX_COVARIANCE_CLASSES = (
@@ -74,6 +75,7 @@ class Moments:
     units: float  #: number of units
     size: float  #: Σ N
     size2: float  #: Σ N²
+    size3: float  #: Σ N³
     error2: float  #: Σ e² with e = N - tr Z, what the unit adds to the PBER
     error_size: float  #: Σ e N
     miss: float  #: Σ m with m the weight of the rows whose label is not argmax p
@@ -84,6 +86,7 @@ class Moments:
     Z_rho: FloatArray  #: (K, K) Σ Z_ij ρ_i
     rho: FloatArray  #: (K,) Σ ρ
     rho2: FloatArray  #: (K,) Σ ρ²
+    rho3: FloatArray  #: (K,) Σ ρ³
     V_size: FloatArray  #: (D,) Σ v N with v the upper triangle of Z, row by row; for the covariance of B
     V2: FloatArray  #: (D, D) Σ v vᵀ
     cr: FloatArray  #: (K, K) Σ w c rᵀ; this and what follows for the plug-in estimate and the Gramian
@@ -97,6 +100,7 @@ class Moments:
         covariance = n_classes <= MAX_COVARIANCE_CLASSES if covariance is None else covariance
         k, d, q = n_classes, n_pairs(n_classes) * covariance, n_classes * plug_in
         shapes = {"Z": (k, k), "Z2": (k, k), "Z_rho": (k, k), "rho": (k,), "rho2": (k,)}
+        shapes["rho3"] = (k,)
         shapes |= {
             "V_size": (d,),
             "V2": (d, d),
@@ -131,7 +135,8 @@ class Moments:
             product = (left if times is None else left * times[:, None]).T @ right
             total += product.toarray() if hasattr(product, "toarray") else product
             diagonal(total)[:] += m @ own
-        self._gather(rho=m @ rho, rho2=m @ (rho * rho))
+        rho2 = rho * rho
+        self._gather(rho=m @ rho, rho2=m @ rho2, rho3=m @ (rho2 * rho))
         self._add_sizes(N, N - (a + shh).sum(axis=1), miss, m)
         # v and N scaled by √times: products of two of them then count ``times`` times.
         root = np.sqrt(m)
@@ -181,6 +186,7 @@ class Moments:
             r[r < SINGLE_SMALLEST] = 0
         e = r.sum(axis=1, dtype=np.float64)  # w ‖c - p‖²
         self._gather(Z2=r.T @ r, rho=by_class(w), rho2=by_class(w**2))
+        self._gather(rho3=by_class(w**3))
         if self._plug_in:
             self._gather(crr=onto(w * (3 - 4 * own)) @ r, off2=by_class((w * away) ** 2))
             # ‖p‖² = ‖c - r‖² = ‖r‖² + 2 p·c - 1.
@@ -228,6 +234,7 @@ class Moments:
                 Z=Z.sum(axis=0), Z2=(Z**2).sum(axis=0), Z_rho=np.einsum("gij,gi->ij", Z, rho)
             )
             self._gather(rho=rho.sum(axis=0), rho2=(rho**2).sum(axis=0))
+            self._gather(rho3=(rho**3).sum(axis=0))
             self._add_sizes(N, N - np.einsum("gii->g", Z), miss, np.ones(len(N)))
             if self._pairs is not None:
                 v = Z[:, *self._pairs]
@@ -239,6 +246,7 @@ class Moments:
             units=m.sum(), size=m @ N, size2=m @ N**2, error2=m @ e**2, error_size=m @ (e * N)
         )
         self._gather(miss=m @ miss, miss2=m @ miss**2, miss_size=m @ (miss * N))
+        self._gather(size3=m @ N**3)
 
     def _add_triangle(self, s: FloatArray, H: Array, a: FloatArray, N: FloatArray) -> None:
         if self._pairs is not None:
@@ -257,6 +265,14 @@ class Moments:
         """Add the sums of another part of the data."""
         self._gather(**{sums.name: getattr(other, sums.name) for sums in fields(self)})
         self._rounding = max(self._rounding, other._rounding)
+
+    def class_units(self) -> FloatArray:
+        """Effective number of independent units of every class."""
+        return effective_units(self.rho, self.rho2, self.rho3)
+
+    def all_units(self) -> float:
+        """Effective number of independent units."""
+        return float(effective_units(self.size, self.size2, self.size3))
 
     def ratio(self) -> tuple[FloatArray, FloatArray]:
         """S_ij = ΣZ_ij / Σρ_i and its variance Σ(Z_ij - S_ij ρ_i)² / (Σρ_i)²."""

@@ -20,7 +20,7 @@ from collidescope import _checks as check
 from collidescope._checks import ArrayLike, FloatArray, Given
 from collidescope.equations.bounds import condition_number
 from collidescope.equations.projection import MAX_ITERATIONS, balance, project
-from collidescope.matrix import CollisionMatrix
+from collidescope.matrix import CollisionMatrix, Diagnostics, Method
 
 #: The gradient descent has stalled when its best objective improved by less than this share over one window.
 STALL_TOLERANCE = 1e-4
@@ -49,9 +49,16 @@ class Recovery:
 
     def to_collision_matrix(self, classes: Given = None) -> CollisionMatrix:
         """The recovered S as a :class:`CollisionMatrix` (no intervals: those come from labels)."""
-        own = {name: getattr(self, name) for name in ("moved", "residual", "status")}
-        info = {"method": f"gramian {self.method}"} | own
-        return CollisionMatrix(self.matrix, self.priors, classes, info=info)  # type: ignore[arg-type]
+        diagnostics = Diagnostics(
+            moved=self.moved, residual=self.residual, recovery=f"{self.method}: {self.status}"
+        )
+        return CollisionMatrix(
+            self.matrix,
+            self.priors,
+            classes,  # type: ignore[arg-type]
+            method=Method.GRAMIAN,
+            diagnostics=diagnostics,
+        )
 
 
 def recover(

@@ -115,7 +115,7 @@ def summarise(
         "n_classes": cm.n_classes,
         "n_rows": None if cm.counts is None else round(float(cm.counts.sum()), 3),
         "level": LEVEL,
-        "how": text(cm.info.get("method", "not recorded")),
+        "how": text(cm.method),
         "known": cm._is_known(),
         "coverage": cm.coverage,
         "pber": {"value": cm.pber, "low": low, "high": high},
@@ -293,7 +293,7 @@ def trust(source: Source, control: Any, summary: Mapping[str, Any]) -> dict[str,
         raise ValueError(f"control must be what shuffled_control returned {rest}")
     cm, model = source.matrix, source.model
     moved: Any = (
-        model.recovery_.moved if hasattr(model, "recovery_") else cm.info.get("moved") or 0.0
+        model.recovery_.moved if hasattr(model, "recovery_") else cm.diagnostics.moved or 0.0
     )
     warnings = cautions(cm, getattr(model, "one_step_", cm), moved)
     if getattr(model, "interrupted_", False):
@@ -324,7 +324,7 @@ def trust(source: Source, control: Any, summary: Mapping[str, Any]) -> dict[str,
         "intervals": intervals,
         "control": {"passed": None if control is None else control.passed, "words": said},
         "conditioning": words.conditioning(condition_number(cm.matrix), cm.is_diagonally_dominant),
-        "computed": {text(key): text(value) for key, value in cm.info.items()},
+        "computed": {text(key): text(value) for key, value in cm.diagnostics.known().items()},
         "settings": {
             text(name): text(value)[:200] for name, value in settings.items() if name not in UNSAID
         },

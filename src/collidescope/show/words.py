@@ -26,7 +26,7 @@ WIDE = 0.5
 BEYOND_CHANCE = 2.0
 DIFFERENT = "inputs that differ between them: other columns, sharper measurements."
 
-#: How a matrix was made, by the beginning of ``info["method"]``.
+#: How a matrix was made, by the beginning of ``CollisionMatrix.method``.
 METHODS = {
     "one-step, shrunk": "held-out probabilities of every row, corrected by the labels, drawn towards the probabilities "
     "themselves where labels are too few to tell",
