@@ -93,7 +93,7 @@ for name, make in samplers.items():
 # What the sampler saw last, and what it made of it:
 
 print("Weights of the classes:", sampler.class_weights_.round(2).tolist())
-sampler.class_excess_.head(5).round(3)
+sampler.excess_.head(5).round(3)
 
 # %%
 # All on one split of few rows: a difference of a point or two is luck.

@@ -368,7 +368,7 @@ def read(text):
     datasets.equidistant(n_classes=1) => n_classes.*1
 
     # decisions
-    cs.collisions_by(P10, Y10, ["x"] * 3) => groups must have one entry per row \\(10\\), got 3
+    cs.collisions_by(P10, Y10, ["x"] * 3) => by must have one entry per row \\(10\\), got 3
     cs.collisions_by(P10, None, Y10) => y is needed
     cs.ceilings(LogisticRegression(), Y10) => P must be held-out posteriors
     cs.ceilings(P10, Y10, cost=np.eye(3)) => cost must be 2×2

@@ -1,327 +1,59 @@
-"""What collisions depend on: columns (:func:`column_value`), subgroups of rows (:func:`collisions_by`), and time.
+"""What collisions depend on: subgroups of rows (:func:`collisions_by`), and time.
 
-The one-step estimates are means over rows of products of r = c - p (held-out posteriors p, one-hot labels c), so a
-subgroup is estimated on its own rows and differences have standard errors by the central limit theorem. The *rate* of a
-pair is 2 B[i, j]: rates of all pairs sum to the PBER.
-
-For a unit u (a column, or columns that go together) the same classifier is cross-fitted on all columns, on all but u,
-and on u alone, with the same folds: PBER(all but u) - PBER(all) and PBER(priors) - PBER(u) are means of paired
-differences, with the standard error of their rows. A copy of a column makes both of them needless: columns that go
-together are found first and left out together.
+The one-step estimates are means over rows of products of r = c - p (held-out posteriors p,
+one-hot labels c), so a subgroup is estimated on its own rows and differences have standard errors
+by the central limit theorem. The *rate* of a pair is 2 B[i, j]: rates of all pairs sum to the
+PBER. Where rows belong together, standard errors are those of the sums of their groups.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.cluster.hierarchy import fcluster, linkage
-from scipy.spatial.distance import squareform
-from sklearn.compose import make_column_selector, make_column_transformer
-from sklearn.dummy import DummyClassifier
-from sklearn.ensemble import HistGradientBoostingClassifier, VotingClassifier
-from sklearn.impute import SimpleImputer
-from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import normalized_mutual_info_score
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
-from sklearn.utils import _safe_indexing
 
 from collidescope import _checks as check
-from collidescope._checks import ArrayLike, FloatArray, Given
-from collidescope._progress import Progress
+from collidescope._checks import Array, ArrayLike, FloatArray, Given, IntArray
 from collidescope._rows import agreement
-from collidescope.applications import _inputs as inputs
 from collidescope.applications._inputs import (
+    BoolArray,
+    Mean,
     Names,
-    Told,
+    Result,
+    Source,
+    check_rates,
+    clusters_of,
+    curve_of,
+    flagged,
+    group_codes,
     largest_collisions,
     loss_and_rates,
     mean_and_error,
     residuals,
+    scored,
 )
 from collidescope.counting import label_codes
-from collidescope.estimators import check_classifier, check_rows, check_targets, crossfit_posteriors
-from collidescope.folds import resolve_splits
 from collidescope.limit import limit_from_scores
-from collidescope.matrix import UNSEEN, CollisionMatrix
+from collidescope.matrix import CollisionMatrix
 from collidescope.onestep import collision_matrix_from_posteriors
 
-#: Columns go together from this rank correlation on (text: normalised mutual information), on so many rows.
-TOGETHER, ASSOCIATION_ROWS = 0.9, 2000
-PAIRS = 5  #: colliding pairs of classes whose dependence on columns is shown
-MAX_LEVELS = 20  #: levels of a text column that get a column of their own in the linear part of the fast member
-MIN_ROWS = (
-    30  #: fewest rows (a third as many clusters) of a group whose t interval is to be trusted
-)
-#: Labels of rows with one value agree far more than chance: by half of what is possible, beyond this z-value.
-FAR, Z, SHUFFLES = 0.5, 5.0, 200
+LARGEST_SCORE = 2.0  #: of the Brier score ‖c - p‖², where p is sure of a wrong class
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ColumnValue(Told, title="Which column tells the classes apart?", hidden=("columns",)):
-    """What every column is worth, made by :func:`column_value`.
-
-    ``table`` has one row per unit, most needed first: ``unit``, ``columns``, ``needed`` (rise of PBER without it) with
-    ``low``, ``high``, ``p_value`` and ``flagged``, ``alone`` (fall of PBER from the priors with it alone) with
-    ``alone_low`` and ``alone_high``, ``pber_without``, and with costs ``cost`` and ``per_cost`` (PBER taken off per
-    unit of it). ``pairs`` has the same of the largest collisions: ``unit``, ``class``, ``other``, ``rate`` with all
-    columns. ``pber``, ``pber_interval`` and ``matrix`` are with all columns, ``fits`` is the number of cross-fits.
-    """
-
-    table: pd.DataFrame
-    pairs: pd.DataFrame
-    pber: float
-    pber_interval: tuple[float, float]
-    fits: int
-    matrix: CollisionMatrix
-    notes: tuple[str, ...] = ()
-
-    @property
-    def verdict(self) -> str:
-        with_all = f"PBER {self.pber:.1%} with all columns."
-        needed = self.table[self.table["flagged"]].head(3)
-        ends = zip(
-            needed["unit"], *(100 * needed[name] for name in ("needed", "low", "high")), strict=True
-        )
-        said = [
-            f"{unit} ({rise:+.1f} points, {low:.1f} to {high:.1f})"
-            for unit, rise, low, high in ends
-        ]
-        if not said:
-            return f"{with_all} No column is missed beyond chance when the others are there."
-        return f"{with_all} It rises most without {', '.join(said)}."
-
-
-def column_value(
-    clf: Any,
-    X: Any,
-    y: ArrayLike,
-    *,
-    columns: Sequence[Any] | Mapping[str, Sequence[Any]] | None = None,
-    costs: Mapping[Any, float] | None = None,
-    groups: Given = None,
-    cv: int | Any = 5,
-    budget: int = 51,
-    level: float = 0.95,
-    fdr: float = 0.05,
-    random_state: int = 0,
-    verbose: int = 0,
-) -> ColumnValue:
-    """How PBER and every colliding pair change without a column, and with it alone.
-
-    Parameters
-    ----------
-    clf : classifier with ``predict_proba``, cross-fitted for every unit (the values hold for it), or None
-        For None, and in place of a classifier of this package, logistic regression and gradient boosting, averaged.
-    X, y : DataFrame or array of n rows, and their labels
-        A column that is *offered* (known for these rows, not yet used) would take off what ``needed`` says.
-    columns : the units as list of names or {"lab values": ["na", "k"], …}; default every column, copies as one unit
-    costs : mapping of unit or column to its cost (of a test, of a question), optional
-    groups : array of n names, optional; rows that belong together share a fold, and intervals count groups
-    cv, random_state, verbose : folds (int or splitter), seed; 1 shows progress with the time left
-    budget : int; cross-fits at most, 1 + 2 for each unit: of more columns the most similar ones are joined
-    level, fdr : float, of the intervals; of the flags (Benjamini and Hochberg)
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> y = rng.integers(0, 2, 500)
-    >>> X = pd.DataFrame(
-    ...     {"noise": rng.standard_normal(500), "marker": y + rng.standard_normal(500)}
-    ... )
-    >>> column_value(LogisticRegression(), X, y).table[["unit", "flagged"]].to_numpy().tolist()
-    [['marker', True], ['noise', False]]
-    """
-    inputs.check_rates(level=level, fdr=fdr)
-    check.check_count(budget, "budget", least=5)
-    labels = check.check_labels(y)
-    names = check_targets(labels)
-    check_rows(X, labels)
-    codes = check.encode_labels(labels, names)
-    every = list(X.columns) if hasattr(X, "columns") else list(range(np.shape(X)[1]))
-    if len(every) < 2:
-        raise ValueError(f"X must have at least 2 columns to compare, got {len(every)}")
-    units, notes = _units(X, every, columns, (budget - 1) // 2, random_state)
-    prices = _prices(costs, units)
-    own = None if groups is None else inputs.group_codes(groups, len(codes))[0]
-    splits, _ = resolve_splits(cv, labels, names, random_state, groups=own)
-    if clf is None or type(clf).__module__.startswith("collidescope."):
-        clf = fast_member(X)
-        notes.append(
-            "values by a fast member (logistic regression and gradient boosting), not the full pool"
-        )
-    check_classifier(clf, "clf")
-
-    def cross_fit(kept: Sequence[Any]) -> FloatArray:
-        """Residuals of the held-out posteriors; with no column those of the class shares of the training rows."""
-        model, used = (
-            (clf, [every.index(column) for column in kept]) if kept else (DummyClassifier(), [0])
-        )
-        return residuals(
-            crossfit_posteriors(model, _safe_indexing(X, used, axis=1), labels, cv=splits), codes
-        )
-
-    found = []
-    with Progress("columns", 1 + 2 * len(units), verbose) as progress:
-        full = cross_fit(every)
-        i, j = largest_collisions(full, PAIRS)
-        with_all, with_none = (loss_and_rates(r, (i, j)) for r in (full, cross_fit([])))
-        progress.step()
-        for name, members in units.items():
-            rest = [column for column in every if column not in members]
-            without, alone = (loss_and_rates(cross_fit(kept), (i, j)) for kept in (rest, members))
-            progress.step(2)
-            # PBER first, then the pairs: the rise without the unit, and the fall with nothing else.
-            rise, fall = (
-                mean_and_error(without - with_all, own),
-                mean_and_error(with_none - alone, own),
-            )
-            rates: dict[str, Any] = {
-                "unit": [name] * (1 + len(i)),
-                "class": ["", *names[i]],
-                "other": ["", *names[j]],
-            }
-            rates["rate"] = with_all.mean(axis=0)
-            rates |= rise.columns("needed", level) | {"p_value": rise.p_value(sides=1)}
-            found.append(pd.DataFrame(rates | fall.columns("alone", level, "alone_")))
-    base = mean_and_error(with_all[:, 0], own)
-    table = pd.concat([part[:1] for part in found], ignore_index=True).drop(
-        columns=["class", "other", "rate"]
-    )
-    table.insert(1, "columns", [list(members) for members in units.values()])
-    table["pber_without"] = base.value + table["needed"]
-    if prices:
-        table["cost"] = table["unit"].map(prices)
-        table["per_cost"] = table["needed"] / table["cost"]
-    pairs = pd.concat([part[1:] for part in found])
-    by_need, by_pair = (inputs.flagged(part, fdr, "needed", key=None) for part in (table, pairs))
-    # The posteriors again: p = c - r.
-    cm = collision_matrix_from_posteriors(
-        np.eye(len(names))[codes] - full, labels, classes=names, groups=own
-    )
-    low, high = base.interval(level)
-    interval = max(float(low), 0.0), min(float(high), 1.0)
-    return ColumnValue(
-        by_need, by_pair, float(base.value), interval, 1 + 2 * len(units), cm, tuple(notes)
-    )
-
-
-def fast_member(X: Any) -> Any:
-    """Logistic regression and gradient boosting, averaged, for columns of any type: seconds, not minutes."""
-    numeric, other = (
-        make_column_selector(dtype_include="number"),
-        make_column_selector(dtype_exclude="number"),
-    )
-    levels = OneHotEncoder(
-        handle_unknown="infrequent_if_exist", max_categories=MAX_LEVELS, sparse_output=False
-    )
-    codes = OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1)
-    scaled = make_pipeline(
-        SimpleImputer(strategy="median", keep_empty_features=True), StandardScaler()
-    )
-    linear, boosted = (
-        LogisticRegression(max_iter=300),
-        HistGradientBoostingClassifier(max_iter=60, early_stopping=True),
-    )
-    boosted.set_params(random_state=0, max_leaf_nodes=15)
-    if hasattr(X, "columns"):
-        linear = make_pipeline(make_column_transformer((scaled, numeric), (levels, other)), linear)
-        boosted = make_pipeline(
-            make_column_transformer(("passthrough", numeric), (codes, other)), boosted
-        )
-    else:
-        linear = make_pipeline(scaled, linear)
-    return VotingClassifier([("linear", linear), ("boosted", boosted)], voting="soft")
-
-
-def _units(
-    X: Any, every: list[Any], columns: Any, most: int, seed: int
-) -> tuple[dict[Any, list[Any]], list[str]]:
-    if columns is None:
-        return _together(X, every, most, seed)
-    if isinstance(columns, Mapping):
-        units = {
-            name: [part] if isinstance(part, str) else list(part) for name, part in columns.items()
-        }
-    elif isinstance(columns, str) or not isinstance(columns, Sequence | np.ndarray):
-        raise ValueError(
-            f"columns must be a list of names or a mapping of name to list, got {columns!r}"
-        )
-    else:
-        units = {name: [name] for name in columns}
-    unknown = [column for part in units.values() for column in part if column not in every]
-    if unknown or not units or not all(units.values()):
-        raise ValueError(
-            f"columns names {unknown[0]!r}, which X lacks"
-            if unknown
-            else "columns must not be empty"
-        )
-    if len(units) > most:
-        raise ValueError(
-            f"columns has {len(units)} units, budget pays for {most}: raise it, or group some"
-        )
-    return units, []
-
-
-def _together(
-    X: Any, every: list[Any], most: int, seed: int
-) -> tuple[dict[Any, list[Any]], list[str]]:
-    n = np.shape(X)[0]
-    rows = np.sort(np.random.default_rng(seed).choice(n, min(n, ASSOCIATION_ROWS), replace=False))
-    frame = pd.DataFrame(_safe_indexing(X, rows)).reset_index(drop=True)
-    is_number = pd.api.types.is_numeric_dtype
-    ranks = frame.apply(
-        lambda column: column.rank() if is_number(column) else pd.factorize(column)[0]
-    )
-    number = frame.apply(is_number).to_numpy()
-    similar = np.nan_to_num(np.abs(ranks.corr().to_numpy()))
-    # Names have no order: mutual information, for numbers that of tenths of their ranks.
-    levels = np.nan_to_num(np.where(number, ranks.rank(pct=True).mul(10).round(), ranks), nan=-1)
-    for a in np.flatnonzero(~number):
-        for b in range(len(every)):
-            similar[a, b] = similar[b, a] = normalized_mutual_info_score(levels[:, a], levels[:, b])
-    distance = 1 - np.clip(similar, 0, 1)
-    np.fill_diagonal(distance, 0.0)
-    # Complete linkage: any two columns of a unit are alike; a chain of likenesses is not enough.
-    tree = linkage(squareform(distance, checks=False), "complete")
-    cluster = fcluster(tree, 1 - TOGETHER, "distance")
-    if cluster.max() > most:
-        cluster = fcluster(tree, most, "maxclust")
-    units = [[every[c] for c in np.flatnonzero(cluster == own)] for own in pd.unique(cluster)]
-    named = {part[0] if len(part) == 1 else " & ".join(map(str, part)): part for part in units}
-    joined = [", ".join(map(str, part)) for part in units if len(part) > 1]
-    return named, [f"columns that go together are one unit: {part}" for part in joined]
-
-
-def _prices(costs: Mapping[Any, float] | None, units: dict[Any, list[Any]]) -> dict[Any, float]:
-    known = costs or {}
-    places = {*units, *(column for part in units.values() for column in part)}
-    if unknown := [name for name in known if name not in places]:
-        raise ValueError(f"costs names {unknown[0]!r}, which is no unit or column")
-    prices = {
-        name: check.check_between(cost, 0, np.inf, f"costs[{name!r}]")
-        for name, cost in known.items()
-    }
-    totals = {
-        name: prices.get(name, sum(prices.get(column, 0.0) for column in part))
-        for name, part in units.items()
-    }
-    return {name: total for name, total in totals.items() if total > 0}
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class SubgroupCollisions(Told, title="For whom do the classes collide?"):
+class SubgroupCollisions(Result, title="For whom do the classes collide?"):
     """Collisions by subgroup, made by :func:`collisions_by`.
 
-    ``table`` has one row per ``group``: ``rows``, ``pber`` with ``low`` and ``high``, ``difference`` to the PBER of all
-    other rows with ``difference_low`` and ``difference_high``, ``limit_low`` and ``limit_high`` (PBER that unlimited
-    rows would leave, missing without learning curves), and ``verdict``: "higher", "lower", "not different" or "too few
-    rows". ``pairs`` has per group and colliding pair (``class``, ``other``) the ``rate``, its ``difference`` to the
-    other rows, ``p_value`` and ``flagged``; ``matrices`` S of the groups with rows enough that have every class.
+    ``table`` has one row per ``group``: ``rows``, ``pber`` (the held-out Brier score) with
+    ``low`` and ``high``, ``difference`` to the PBER of all other rows with ``difference_low`` and
+    ``difference_high``, ``limit_low`` and ``limit_high`` (PBER that unlimited rows would leave,
+    missing without learning curves), and ``verdict``: "higher", "lower", "not different" or "too
+    few rows". ``pairs`` has per group and colliding pair (``class``, ``other``) the ``rate``, its
+    ``difference`` to the other rows, ``p_value`` and ``flagged``; ``matrices`` S of the groups
+    with rows enough that have every class.
     """
 
     table: pd.DataFrame
@@ -329,42 +61,100 @@ class SubgroupCollisions(Told, title="For whom do the classes collide?"):
     matrices: dict[Any, CollisionMatrix]
     level: float
     fdr: float
+    notes: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> str:
+        more = ""
         small = int((self.table["verdict"] == "too few rows").sum())
-        more = f" {small} groups are too small to tell." if small else ""
-        odd = self.table.assign(points=100 * self.table["difference"]).query(
-            "verdict in ['higher', 'lower']"
-        )
-        words = "{group} {pber:.1%} ({points:+.1f} points, {verdict})"
-        said = [words.format_map(row) for row in odd.to_dict("records")]
+        if small:
+            more = f" {small} groups are too small to tell."
+        said = []
+        for row in self.table.to_dict("records"):
+            if row["verdict"] in ("higher", "lower"):
+                points = f"{100 * row['difference']:+.1f} points, {row['verdict']}"
+                said.append(f"{row['group']} {row['pber']:.1%} ({points})")
         if not said:
             return f"No group differs from the rest beyond chance.{more}"
-        return f"{len(said)} of {len(self.table)} groups differ from the rest in PBER: {'; '.join(said)}.{more}"
+        how_many = f"{len(said)} of {len(self.table)} groups differ from the rest in PBER"
+        return f"{how_many}: {'; '.join(said)}.{more}"
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """All rows: what the statistics of a subgroup are means of."""
+
+    posteriors: FloatArray
+    codes: IntArray
+    classes: Array
+    clusters: IntArray | None
+    by_size: dict[int, FloatArray]  #: Brier score of every row by training size
+    stats: FloatArray  #: of every row: its Brier score, then the terms of the rates of pairs
+
+    def mean(self, here: BoolArray) -> Mean:
+        """Of the statistics, on some of the rows."""
+        if self.clusters is None:
+            return mean_and_error(self.stats[here])
+        return mean_and_error(self.stats[here], self.clusters[here])
+
+    def n_units(self, here: BoolArray) -> int:
+        """Independent units among some of the rows."""
+        if self.clusters is None:
+            return int(here.sum())
+        return len(np.unique(self.clusters[here]))
+
+    def limit(self, here: BoolArray, level: float) -> tuple[float, float]:
+        """Range of the PBER that unlimited rows would leave."""
+        units = np.flatnonzero(here) if self.clusters is None else self.clusters[here]
+        scores = pd.DataFrame(self.by_size)[here]
+        # Clusters are the independent units of the curve: their means, weighted by their rows.
+        together = scores.groupby(units)
+        shares = np.bincount(self.codes[here]) / here.sum()
+        limit = limit_from_scores(
+            together.mean(),
+            list(self.by_size),
+            baseline=1 - float((shares**2).sum()),
+            sample_weight=together.size(),
+        )
+        return limit.pber_interval(level)
+
+    def matrix(self, here: BoolArray) -> CollisionMatrix | None:
+        """S of some of the rows; None where they lack a class."""
+        codes = self.codes[here]
+        if len(np.unique(codes)) < len(self.classes):
+            return None
+        groups = None if self.clusters is None else self.clusters[here]
+        return collision_matrix_from_posteriors(
+            self.posteriors[here], self.classes[codes], classes=self.classes, groups=groups
+        )
 
 
 def collisions_by(
-    P: Any,
+    P: Source,
     y: Given,
-    groups: ArrayLike,
+    by: ArrayLike,
     *,
-    clusters: Given = None,
+    groups: Given = None,
     posteriors_by_size: Mapping[int, ArrayLike] | None = None,
     classes: Names = None,
     level: float = 0.95,
     fdr: float = 0.05,
+    fewest: int = 30,
 ) -> SubgroupCollisions:
-    """S, PBER and its range for every subgroup (hospital, region, device, year), and which differ from the rest.
+    """S, PBER and its range for every subgroup (hospital, region, year), and which differ.
 
-    A model that knows one group better than another makes them differ too: what is not learned counts as collision.
+    A model that knows one subgroup better than another makes them differ too: what is not learned
+    counts as collision.
 
     Parameters
     ----------
-    P, y, posteriors_by_size, classes : as in :func:`ceilings`; sizes give the range that unlimited rows would leave
-    groups, clusters : arrays of n names; intervals count clusters (optional), rows that belong together
+    P, y, posteriors_by_size, classes : as in :func:`ceilings`
+        Sizes give the range that unlimited rows would leave.
+    by : array of n names, the subgroup of every row
+    groups : array of n names, optional; rows that belong together: intervals count groups
     level : float; all intervals of the table hold at once with this probability (Šidák)
     fdr : float; false discovery rate of the flagged pairs (Benjamini and Hochberg)
+    fewest : int; rows (a third as many groups) of a subgroup whose interval is to be trusted
 
     Examples
     --------
@@ -375,84 +165,104 @@ def collisions_by(
     >>> found.table[["group", "rows", "verdict"]].to_numpy().tolist()
     [['new', 1000, 'lower'], ['old', 1000, 'higher']]
     """
-    inputs.check_rates(level=level, fdr=fdr)
-    (posteriors, codes, names, _), curves = inputs.curve_of(P, y, classes, posteriors_by_size)
-    n = len(codes)
-    own, found = inputs.group_codes(groups, n)
-    units = np.arange(n) if clusters is None else inputs.group_codes(clusters, n, "clusters")[0]
-    r = residuals(posteriors, codes)
+    check_rates(level=level, fdr=fdr)
+    given, curves = curve_of(P, y, classes, posteriors_by_size)
+    n = len(given.codes)
+    own, names = group_codes(by, n, "by")
+    r = residuals(given.posteriors, given.codes)
     i, j = largest_collisions(r)
-    stats = loss_and_rates(r, (i, j))
-    by_size = pd.DataFrame(
-        {size: (residuals(Q, codes) ** 2).sum(axis=1) for size, Q in curves.items()}
+    by_size = {size: (residuals(Q, given.codes) ** 2).sum(axis=1) for size, Q in curves.items()}
+    rows = _Rows(
+        given.posteriors,
+        given.codes,
+        given.classes,
+        clusters_of(groups, n),
+        by_size,
+        loss_and_rates(r, (i, j)),
     )
-    sizes = np.bincount(own)
-    n_units = np.array([len(np.unique(units[own == g])) for g in range(len(found))])
-    large = (sizes >= MIN_ROWS) & (n_units >= MIN_ROWS / 3) & (sizes < n)
-    each = level ** (
-        1 / max((3 if curves else 2) * int(large.sum()), 1)
-    )  # PBER, difference, and range of each
-    rows, pairs, matrices = [], [], {}
-    for g, name in enumerate(found.tolist()):
-        here = own == g
-        row: dict[str, Any] = {"group": name, "rows": int(sizes[g])}
-        if not large[g]:
-            rows.append(row | {"verdict": "too few rows" if sizes[g] < n else "the only group"})
+    parts = {name: own == number for number, name in enumerate(names.tolist())}
+    judged = {
+        name: here
+        for name, here in parts.items()
+        if fewest <= here.sum() < n and rows.n_units(here) >= fewest / 3
+    }
+    per_group = 3 if curves else 2  # PBER, difference, and range of each
+    each = level ** (1 / max(per_group * len(judged), 1))
+    lines = []
+    pairs = []
+    matrices = {}
+    for name, here in parts.items():
+        line: dict[str, Any] = {"group": name, "rows": int(here.sum())}
+        if name not in judged:
+            line["verdict"] = "too few rows" if line["rows"] < n else "the only group"
+            lines.append(line)
             continue
-        mean, rest = (
-            mean_and_error(stats[part], None if clusters is None else units[part])
-            for part in (here, ~here)
-        )
-        gap = mean.minus(rest, sizes[g], n - sizes[g])
-        wide = mean._replace(stderr=np.hypot(mean.stderr, UNSEEN / sizes[g]))
-        ends = wide.columns("pber", each) | gap.columns("difference", each, "difference_")
-        row |= {name: float(values[0]) for name, values in ends.items()}
-        row |= {"low": max(row["low"], 0.0), "high": min(row["high"], 1.0)}
-        above, below = row["difference_low"] > 0, row["difference_high"] < 0
-        row["verdict"] = "higher" if above else "lower" if below else "not different"
+        mean = rows.mean(here)
+        gap = mean.minus(rows.mean(~here), line["rows"], n - line["rows"])
+        line |= _line(mean.wider(rows.n_units(here)), gap, each)
         if curves:
-            # Clusters are the independent units of the curve: their mean scores, weighted by their rows.
-            together = by_size[here].groupby(units[here])
-            baseline = 1 - float(((np.bincount(codes[here]) / sizes[g]) ** 2).sum())
-            limit = limit_from_scores(
-                together.mean(), list(curves), baseline=baseline, sample_weight=together.size()
-            )
-            row["limit_low"], row["limit_high"] = limit.pber_interval(each)
-        rows.append(row)
-        columns = {
-            "group": [name] * len(i),
-            "class": names[i],
-            "other": names[j],
-            "rate": mean.value[1:],
-        }
-        pairs.append(
-            pd.DataFrame(columns | {"difference": gap.value[1:], "p_value": gap.p_value()[1:]})
-        )
-        if len(np.unique(codes[here])) == len(names):
-            options: dict[str, Any] = {
-                "classes": names,
-                "groups": None if clusters is None else units[here],
-            }
-            matrices[name] = collision_matrix_from_posteriors(
-                posteriors[here], names[codes[here]], **options
-            )
-    shown = "group rows pber low high difference difference_low difference_high limit_low limit_high verdict"
-    table = pd.DataFrame(rows).reindex(columns=shown.split())
-    every = (
-        pd.concat(pairs)
-        if pairs
-        else pd.DataFrame(columns=["group", "class", "other", "difference", "p_value"])
-    )
-    return SubgroupCollisions(table, inputs.flagged(every, fdr), matrices, level, fdr)
+            line["limit_low"], line["limit_high"] = rows.limit(here, each)
+        lines.append(line)
+        rates = {"group": [name] * len(i), "class": given.classes[i], "other": given.classes[j]}
+        rates |= {"rate": mean.value[1:], "difference": gap.value[1:]}
+        pairs.append(pd.DataFrame(rates | {"p_value": gap.p_value()[1:]}))
+        matrix = rows.matrix(here)
+        if matrix is not None:
+            matrices[name] = matrix
+    pber = ["pber", "low", "high"]
+    difference = ["difference", "difference_low", "difference_high"]
+    limits = ["limit_low", "limit_high"]
+    shown = ["group", "rows", *pber, *difference, *limits, "verdict"]
+    table = pd.DataFrame(lines).reindex(columns=shown)
+    if not pairs:
+        pairs = [pd.DataFrame(columns=["group", "class", "other", "difference", "p_value"])]
+    found = flagged(pd.concat(pairs), fdr)
+    notes = _warnings(table, parts, given.codes)
+    return SubgroupCollisions(table, found, matrices, level, fdr, notes)
+
+
+def _line(mean: Mean, gap: Mean, level: float) -> dict[str, Any]:
+    """PBER and difference of a subgroup, with their intervals and a verdict."""
+    low, high = mean.interval(level)
+    gap_low, gap_high = gap.interval(level)
+    verdict = "not different"
+    if gap_low[0] > 0:
+        verdict = "higher"
+    elif gap_high[0] < 0:
+        verdict = "lower"
+    return {
+        "pber": float(mean.value[0]),
+        "low": max(float(low[0]), 0.0),
+        "high": min(float(high[0]), LARGEST_SCORE),
+        "difference": float(gap.value[0]),
+        "difference_low": float(gap_low[0]),
+        "difference_high": float(gap_high[0]),
+        "verdict": verdict,
+    }
+
+
+def _warnings(table: pd.DataFrame, parts: dict[Any, BoolArray], codes: IntArray) -> tuple[str, ...]:
+    """Subgroups in which the class shares alone would predict better than the posteriors."""
+    worse = []
+    for row in table.to_dict("records"):
+        own = codes[parts[row["group"]]]
+        shares = np.bincount(own) / len(own)
+        if row["low"] > 1 - float((shares**2).sum()):
+            worse.append(str(row["group"]))
+    if not worse:
+        return ()
+    why = "over-confident, or their columns are in another order than the classes"
+    listed = ", ".join(worse)
+    return (f"The posteriors do worse than the class shares in {listed}: they are {why}.",)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class CollisionChange(Told, title="Did collisions change?"):
+class CollisionChange(Result, title="Did collisions change?"):
     """How collisions changed between two fits or two periods, made by :func:`collision_change`.
 
-    ``before``, ``after`` and ``change`` (with ``interval``) are of the PBER, ``paired`` where both are about the same
-    rows; ``table`` has per pair ``class``, ``other``, ``before``, ``after``, ``difference``, ``low``, ``high``,
-    ``p_value``, ``flagged``.
+    ``before``, ``after`` and ``change`` (with ``interval``) are of the PBER, ``paired`` where both
+    are about the same rows; ``table`` has per pair ``class``, ``other``, ``before``, ``after``,
+    ``difference``, ``low``, ``high``, ``p_value``, ``flagged``.
     """
 
     before: float
@@ -466,10 +276,13 @@ class CollisionChange(Told, title="Did collisions change?"):
     def verdict(self) -> str:
         low, high = self.interval
         how = "the same rows, paired" if self.paired else "different rows"
-        word = "rose" if low > 0 else "fell" if high < 0 else "did not change beyond chance"
-        change = (
-            f"change {100 * self.change:+.2f} points ({100 * low:+.2f} to {100 * high:+.2f}; {how})"
-        )
+        word = "did not change beyond chance"
+        if low > 0:
+            word = "rose"
+        elif high < 0:
+            word = "fell"
+        ends = f"{100 * low:+.2f} to {100 * high:+.2f}"
+        change = f"change {100 * self.change:+.2f} points ({ends}; {how})"
         return f"PBER {word}: {self.before:.2%} before, {self.after:.2%} after, {change}."
 
 
@@ -479,11 +292,16 @@ def collision_change(
     P_after: ArrayLike,
     y_after: Given = None,
     *,
+    groups: Given = None,
+    groups_after: Given = None,
     classes: Names = None,
     level: float = 0.95,
     fdr: float = 0.05,
 ) -> CollisionChange:
-    """Compare two fits on the same rows (leave ``y_after`` out: paired), or two periods with their own rows.
+    """Compare two fits on the same rows (leave ``y_after`` out: paired), or two periods.
+
+    ``groups`` names the rows that belong together, ``groups_after`` those of the second period:
+    intervals count groups.
 
     >>> rng = np.random.default_rng(0)
     >>> p = rng.random(1000)
@@ -492,29 +310,44 @@ def collision_change(
     >>> collision_change(blunt, y, sharp).interval[1] < 0
     True
     """
-    inputs.check_rates(level=level, fdr=fdr)
-    first, codes, names, _ = inputs.scored(
-        P_before, None, y_before, classes, "P_before", "y_before"
-    )
-    paired = y_after is None
-    labels, y_name = (y_before, "y_before") if y_after is None else (y_after, "y_after")
-    second, later, *_ = inputs.scored(P_after, None, labels, names, "P_after", y_name)
-    r = residuals(first, codes), residuals(second, later)
-    i, j = largest_collisions(np.concatenate(r))
-    before, after = (loss_and_rates(part, (i, j)) for part in r)
-    if paired:
-        gap = mean_and_error(after - before)
+    check_rates(level=level, fdr=fdr)
+    first = scored(P_before, None, y_before, classes, "P_before", "y_before")
+    names = first.classes
+    if y_after is None:
+        second = scored(P_after, None, y_before, names, "P_after", "y_before")
     else:
-        gap = mean_and_error(after).minus(mean_and_error(before), len(after), len(before))
-    rates = {"before": before.mean(axis=0), "after": after.mean(axis=0)} | gap.columns(
-        "difference", level
-    )
-    was, now, change, low, high = (float(values[0]) for values in rates.values())
-    rates = {"class": names[i], "other": names[j]} | {
-        name: values[1:] for name, values in rates.items()
+        second = scored(P_after, None, y_after, names, "P_after", "y_after")
+    r_before = residuals(first.posteriors, first.codes)
+    r_after = residuals(second.posteriors, second.codes)
+    i, j = largest_collisions(np.concatenate([r_before, r_after]))
+    before = loss_and_rates(r_before, (i, j))
+    after = loss_and_rates(r_after, (i, j))
+    own = clusters_of(groups, len(before))
+    if y_after is None:
+        gap = mean_and_error(after - before, own)
+    else:
+        earlier = mean_and_error(before, own)
+        later = mean_and_error(after, clusters_of(groups_after, len(after)))
+        gap = later.minus(earlier, len(after), len(before))
+    low, high = gap.interval(level)
+    rates = {
+        "class": names[i],
+        "other": names[j],
+        "before": before[:, 1:].mean(axis=0),
+        "after": after[:, 1:].mean(axis=0),
+        "difference": gap.value[1:],
+        "low": low[1:],
+        "high": high[1:],
+        "p_value": gap.p_value()[1:],
     }
-    pairs = inputs.flagged(pd.DataFrame(rates | {"p_value": gap.p_value()[1:]}), fdr)
-    return CollisionChange(was, now, change, (low, high), paired, pairs)
+    return CollisionChange(
+        before=float(before[:, 0].mean()),
+        after=float(after[:, 0].mean()),
+        change=float(gap.value[0]),
+        interval=(float(low[0]), float(high[0])),
+        paired=y_after is None,
+        table=flagged(pd.DataFrame(rates), fdr),
+    )
 
 
 class GroupedLabels(NamedTuple):
@@ -528,21 +361,28 @@ class GroupedLabels(NamedTuple):
 
     def words(self, name: str = "this column") -> str:
         """A warning, or an empty text."""
-        same = f"rows with the same value of {name} ({self.values:,} values) have the same label {self.agreement:.0%}"
+        if not self.suspicious:
+            return ""
+        same = f"rows with the same value of {name} ({self.values:,} values) have the same label"
+        rates = f"{self.agreement:.0%} of the time, {self.chance:.0%} by chance"
         advice = "if they belong together (one patient, one document), pass groups="
-        return (
-            f"{same} of the time, {self.chance:.0%} by chance: {advice}" if self.suspicious else ""
-        )
+        return f"{same} {rates}: {advice}"
 
 
 def grouped_labels(
-    groups: ArrayLike, y: ArrayLike, *, least_values: int = 20, random_state: int = 0
+    groups: ArrayLike,
+    y: ArrayLike,
+    *,
+    least_values: int = 20,
+    random_state: int = 0,
+    shuffles: int = 200,
 ) -> GroupedLabels:
     """Do rows that share a value of an id-like column agree in their label far more than chance?
 
-    ``agreement`` is how often two rows of one value have the same label, ``chance`` the same with shuffled labels.
-    ``suspicious``: half of the way from chance to 1, 5 standard deviations beyond the shuffles, and ``least_values``
-    values or more; models with such rows on both sides of a fold learn the values.
+    ``agreement`` is how often two rows of one value have the same label, ``chance`` the same with
+    shuffled labels. ``suspicious``: half of the way from chance to 1, 5 standard deviations beyond
+    the shuffles, and ``least_values`` values or more; models with such rows on both sides of a
+    fold learn the values.
 
     >>> rng = np.random.default_rng(0)
     >>> patient = np.repeat(np.arange(30), 20)
@@ -554,12 +394,17 @@ def grouped_labels(
     """
     check.check_count(least_values, "least_values", least=2)
     codes, _ = label_codes(y)
-    own, names = inputs.group_codes(groups, len(codes))
+    own, names = group_codes(groups, len(codes))
     if len(names) == len(own):
         return GroupedLabels(len(names), float("nan"), float("nan"), 0.0, False)
-    rng, seen = np.random.default_rng(random_state), agreement(own, codes)
-    shuffled = np.array([agreement(own, rng.permutation(codes)) for _ in range(SHUFFLES)])
-    chance, spread = float(shuffled.mean()), float(shuffled.std())
-    z = (seen - chance) / spread if spread else 0.0
-    far = z > Z and seen - chance >= FAR * (1 - chance) and len(names) >= least_values
-    return GroupedLabels(len(names), seen, chance, z, bool(far))
+    rng = np.random.default_rng(random_state)
+    seen = agreement(own, codes)
+    shuffled = [agreement(own, rng.permutation(codes)) for _ in range(shuffles)]
+    chance = float(np.mean(shuffled))
+    spread = float(np.std(shuffled))
+    z = 0.0
+    if spread:
+        z = (seen - chance) / spread
+    halfway = seen - chance >= 0.5 * (1 - chance)
+    suspicious = bool(z > 5 and halfway and len(names) >= least_values)
+    return GroupedLabels(len(names), seen, chance, z, suspicious)

@@ -1,48 +1,76 @@
 """What is the best possible value of a metric: now, and with unlimited rows of this kind?
 
-The metrics are scikit-learn's, of the rule that the posteriors p suggest for each: the most likely class for accuracy
-and F1, the class with the largest p_k / π_k for balanced accuracy, the least expected cost Σ_i p_i C[i, j] for a cost
-matrix C, and p itself for the rest. *Now* is the value on held-out rows. Any classifier's value on the same rows is
-compared in pairs.
+The metrics are scikit-learn's, of the rule that the posteriors p suggest for each: the most likely
+class for accuracy and F1, the class with the largest p_k / π_k for balanced accuracy, the least
+expected cost Σ_i p_i C[i, j] for a cost matrix C, and p itself for the rest. *Now* is the value on
+held-out rows. Another classifier's value on the same rows is compared in pairs.
 
-Standard errors are those of a delete-a-group jackknife: rows (or whole clusters) are dealt into ``PARTS`` parts,
-each metric is computed without each part, and θ̂ has variance (g - 1) / g Σ (θ₋ₚ - mean)².
+Standard errors are those of a delete-a-group jackknife: rows (or whole clusters) are dealt into
+parts, each metric is computed without each part, and θ̂ has variance (g - 1) / g Σ (θ₋ₚ - mean)².
 
-*At the limit*: accuracy and the Brier score follow from a ``Limit``, the distance of any other metric to its best
-possible value is continued like a PBER, from posteriors by models of several training sizes.
+*At the limit*: accuracy and the Brier score follow from a ``Limit``, the distance of another
+metric to its best possible value is continued like a PBER, from posteriors by models of several
+training sizes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import pandas as pd
 from scipy.special import ndtri, stdtrit
 
 from collidescope import _checks as check
-from collidescope._checks import ArrayLike, FloatArray, Given, IntArray
+from collidescope._checks import Array, ArrayLike, FloatArray, Given, IntArray
 from collidescope.applications._inputs import (
     Mean,
     Names,
-    Told,
+    Result,
+    Source,
     check_rates,
+    clusters_of,
     curve_of,
-    group_codes,
     is_table,
     residuals,
 )
 from collidescope.limit import Limit
 
-PARTS = 25  #: of the jackknife: 24 degrees of freedom, and each metric is computed 26 times
-LEAST = 1e-7  #: probabilities below this count as this in the log loss: a class ruled out costs 16 nats, not infinity
-COLUMNS = "metric now low high limit_low limit_high yours difference difference_low difference_high"
-#: The way in which errors of the posteriors push a metric.
-RAISED = "errors of the posteriors raise it: the best is at most this"
-LOWERED = "errors of the posteriors lower it: the ceiling is at least this"
-USUALLY = "errors of the posteriors usually lower it; rules for F1 can reach a little more even with true posteriors"
+#: Probabilities below this count as this in the log loss: a class ruled out costs 16 nats.
+LEAST = 1e-7
+
+
+class Ranges(Protocol):
+    """What unlimited rows would leave, as a :class:`~collidescope.Limit` says it."""
+
+    def pber_interval(self, level: float) -> tuple[float, float]: ...
+
+    def bayes_error_interval(self, level: float) -> tuple[float, float]: ...
+
+
+class _Metric(NamedTuple):
+    """A metric of all rows, then without each part, and what is known of it."""
+
+    values: FloatArray
+    best: float = 1.0  #: the best possible value
+    higher_is_better: bool = True
+
+    def interval(self, level: float) -> tuple[float, float]:
+        low, high = _interval(self.values, level)
+        if self.higher_is_better:
+            return max(low, 0.0), min(high, self.best)
+        return max(low, self.best), high
+
+    def direction(self, name: str) -> str:
+        """The way in which errors of the posteriors push the metric."""
+        if not self.higher_is_better:
+            return "errors of the posteriors raise it: the best is at most this"
+        if name.endswith("F1"):
+            more = "rules for F1 can reach a little more even with true posteriors"
+            return f"errors of the posteriors usually lower it; {more}"
+        return "errors of the posteriors lower it: the ceiling is at least this"
 
 
 class _Jackknife(NamedTuple):
@@ -52,103 +80,128 @@ class _Jackknife(NamedTuple):
     part: IntArray
     k: int
 
-    def metrics(
-        self, P: FloatArray, cost: FloatArray | None, said: IntArray | None = None
-    ) -> dict[str, FloatArray]:
-        """Every metric of the best rule for it, given P; of decisions ``said`` those that need no probabilities."""
-        codes, k, n = self.codes, self.k, len(P)
-        priors = np.maximum(np.bincount(codes) / n, LEAST)
-        C, even = (
-            self._confusion(Q.argmax(axis=1) if said is None else said) for Q in (P, P / priors)
-        )
-        total, true, right = C.sum(axis=(1, 2)), C.sum(axis=2), np.diagonal(C, axis1=1, axis2=2)
-        with np.errstate(invalid="ignore"):  # a class that is in no other part has none
-            recalls = np.diagonal(even, axis1=1, axis2=2) / even.sum(axis=2)
-        f1 = 2 * right / np.maximum(C.sum(axis=1) + true, 1)
-        found = {
-            "accuracy": right.sum(axis=1) / total,
-            "balanced accuracy": np.nanmean(recalls, axis=1),
-        }
-        found |= {
-            "macro F1": f1.mean(axis=1),
-            "weighted F1": (f1 * (true / total[:, None])).sum(axis=1),
-        }
-        if said is None:
-            floored, top = np.maximum(P, LEAST), min(k - 1, 5 if k > 10 else 2)
-            in_top = (np.argsort(-P, axis=1, kind="stable")[:, :top] == codes[:, None]).any(
-                axis=1
-            )  # ties as in argmax
-            roc, precision = self._areas(P)
-            found |= {
-                "ROC AUC" if k == 2 else "ROC AUC, one-vs-rest": roc,
-                "average precision": precision,
-            }
-            found |= (
-                {f"top-{top} accuracy": self._mean(in_top.astype(np.float64))} if top > 1 else {}
-            )
-            found["log loss"] = self._mean(
-                -np.log(floored[np.arange(n), codes] / floored.sum(axis=1))
-            )
-            found["Brier score"] = self._mean((residuals(P, codes) ** 2).sum(axis=1))
+    def metrics(self, P: FloatArray, cost: FloatArray | None) -> dict[str, _Metric]:
+        """Every metric, of the best rule for it given P."""
+        shares = np.maximum(np.bincount(self.codes) / len(P), LEAST)
+        likeliest = self._confusion(P.argmax(axis=1))
+        at_equal_shares = self._confusion((P / shares).argmax(axis=1))
+        found = _of_decisions(likeliest, at_equal_shares)
+        found |= self._of_probabilities(P)
         if cost is not None:
-            cheapest = C if said is not None else self._confusion((P @ cost).argmin(axis=1))
-            found["expected cost"] = (cheapest * cost).sum(axis=(1, 2)) / total
+            found["expected cost"] = _cost(self._confusion((P @ cost).argmin(axis=1)), cost)
+        return found
+
+    def metrics_of_labels(self, said: IntArray, cost: FloatArray | None) -> dict[str, _Metric]:
+        """Those that need no probabilities, of given decisions."""
+        C = self._confusion(said)
+        found = _of_decisions(C, C)
+        if cost is not None:
+            found["expected cost"] = _cost(C, cost)
+        return found
+
+    def _of_probabilities(self, P: FloatArray) -> dict[str, _Metric]:
+        rows = np.arange(len(P))
+        roc, precision = self._areas(P)
+        name = "ROC AUC" if self.k == 2 else "ROC AUC, one-vs-rest"
+        found = {name: _Metric(roc), "average precision": _Metric(precision)}
+        top = min(self.k - 1, 5 if self.k > 10 else 2)
+        if top > 1:
+            first = np.argsort(-P, axis=1, kind="stable")[:, :top]  # ties as in argmax
+            among = (first == self.codes[:, None]).any(axis=1)
+            found[f"top-{top} accuracy"] = _Metric(self._mean(among.astype(np.float64)))
+        floored = np.maximum(P, LEAST)
+        log_loss = -np.log(floored[rows, self.codes] / floored.sum(axis=1))
+        brier = (residuals(P, self.codes) ** 2).sum(axis=1)
+        found["log loss"] = _Metric(self._mean(log_loss), 0.0, False)
+        found["Brier score"] = _Metric(self._mean(brier), 0.0, False)
         return found
 
     def _mean(self, values: FloatArray) -> FloatArray:
-        sums, sizes = np.bincount(self.part, values), np.bincount(self.part)
-        return np.append(values.mean(), (values.sum() - sums) / (len(values) - sizes))
+        sums = np.bincount(self.part, values)
+        left = len(values) - np.bincount(self.part)
+        return np.append(values.mean(), (values.sum() - sums) / left)
 
     def _confusion(self, said: IntArray) -> FloatArray:
         """Counts of rows by true class and decision, (1 + g) × K × K."""
-        g, k = int(self.part.max()) + 1, self.k
-        counts = np.bincount((self.part * k + self.codes) * k + said, minlength=g * k * k).reshape(
-            g, k, k
-        )
-        # All rows, then all but those of each part.
-        return np.concatenate([counts.sum(axis=0)[None], counts.sum(axis=0) - counts]).astype(
-            np.float64
-        )
+        g = int(self.part.max()) + 1
+        cell = (self.part * self.k + self.codes) * self.k + said
+        counts = np.bincount(cell, minlength=g * self.k**2).reshape(g, self.k, self.k)
+        total = counts.sum(axis=0)
+        return np.concatenate([total[None], total - counts]).astype(np.float64)
 
-    def _areas(self, P: FloatArray) -> FloatArray:
-        """Areas under the ROC and the precision-recall curve, means over classes (the second of two)."""
-        # Sorted once for all parts: scikit-learn's functions would sort and check 26 times.
-        kept = [np.full(len(P), True), *(self.part != g for g in range(self.part.max() + 1))]
-        classes = range(self.k)[1 if self.k == 2 else 0 :]
+    def _areas(self, P: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Areas under the ROC and the precision-recall curve, means over classes.
+
+        Of two classes, those of the second. Sorted once for all parts: scikit-learn's functions
+        would sort and check 26 times.
+        """
+        classes = range(self.k) if self.k > 2 else (1,)
+        kept = [np.full(len(P), True)]
+        kept += [self.part != g for g in range(self.part.max() + 1)]
         areas = np.empty((2, len(classes), len(kept)))
         for place, c in enumerate(classes):
             order = np.argsort(-P[:, c], kind="stable")
             last = np.append(np.diff(P[order, c]) != 0, True)  # of rows with the same score
             hit = self.codes[order] == c
-            for g, rows in enumerate(kept):  # true and all rows with at least each of the scores
-                true, seen = (
-                    np.append(0, np.cumsum(own)[last]) for own in (rows[order] & hit, rows[order])
-                )
-                false = seen - true
-                # Trapezoids, as a share of all pairs of a true and a false row; then Σ precision · Δrecall. Scores that
-                # only the part left out has add nothing to either.
-                with np.errstate(invalid="ignore"):  # a class that is in no other part has no area
-                    areas[0, place, g] = ((true[1:] + true[:-1]) * np.diff(false)).sum() / (
-                        2 * true[-1] * false[-1]
-                    )
-                    areas[1, place, g] = (
-                        np.diff(true) * true[1:] / np.maximum(seen[1:], 1)
-                    ).sum() / true[-1]
-        return np.asarray(np.ma.masked_invalid(areas).mean(axis=1).filled(np.nan))
+            for g, rows in enumerate(kept):
+                areas[:, place, g] = _curve_areas(rows[order], hit, last)
+        roc, precision = np.ma.masked_invalid(areas).mean(axis=1).filled(np.nan)
+        return roc, precision
+
+
+def _curve_areas(used: Array, hit: Array, last: Array) -> tuple[float, float]:
+    """(ROC, precision-recall) of ``used`` rows, sorted by falling score; which of them are true.
+
+    Scores that only rows not used have add nothing to either.
+    """
+    true = np.append(0, np.cumsum(used & hit)[last])  # with at least each of the scores
+    seen = np.append(0, np.cumsum(used)[last])
+    false = seen - true
+    with np.errstate(invalid="ignore"):  # a class that is in no other part has no area
+        # Trapezoids, as a share of all pairs of a true and a false row; then Σ precision · Δrecall.
+        trapezoids = (true[1:] + true[:-1]) * np.diff(false)
+        roc = trapezoids.sum() / (2 * true[-1] * false[-1])
+        steps = np.diff(true) * true[1:] / np.maximum(seen[1:], 1)
+        precision = steps.sum() / true[-1]
+    return roc, precision
+
+
+def _of_decisions(C: FloatArray, even: FloatArray) -> dict[str, _Metric]:
+    """Of confusion matrices; balanced accuracy has its own rule, ``even``."""
+    total = C.sum(axis=(1, 2))
+    true = C.sum(axis=2)
+    right = np.diagonal(C, axis1=1, axis2=2)
+    with np.errstate(invalid="ignore"):  # a class that is in no other part has none
+        recalls = np.diagonal(even, axis1=1, axis2=2) / even.sum(axis=2)
+    f1 = 2 * right / np.maximum(C.sum(axis=1) + true, 1)
+    weighted = (f1 * (true / total[:, None])).sum(axis=1)
+    return {
+        "accuracy": _Metric(right.sum(axis=1) / total),
+        "balanced accuracy": _Metric(np.nanmean(recalls, axis=1)),
+        "macro F1": _Metric(f1.mean(axis=1)),
+        "weighted F1": _Metric(weighted),
+    }
+
+
+def _cost(C: FloatArray, cost: FloatArray) -> _Metric:
+    total = C.sum(axis=(1, 2))
+    mean = (C * cost).sum(axis=(1, 2)) / total
+    return _Metric(mean, float(cost.min()), False)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Ceilings(
-    Told,
+    Result,
     title="What is the best possible value of a metric?",
     hidden=("higher_is_better", "direction"),
 ):
     """Best reachable values of metrics, made by :func:`ceilings`.
 
-    ``table`` has one row per ``metric``: ``now`` with ``low`` and ``high``; ``limit_low`` and ``limit_high`` (missing
-    where no limit is known); ``yours``, ``difference`` (yours - now) with ``difference_low`` and ``difference_high``
-    (missing without ``y_pred``, or where it needs probabilities and labels were given); ``higher_is_better``;
-    ``direction``, the way in which errors of the posteriors push ``now``.
+    ``table`` has one row per ``metric``: ``now`` with ``low`` and ``high``; ``limit_low`` and
+    ``limit_high`` (missing where no limit is known); ``yours``, ``difference`` (yours - now) with
+    ``difference_low`` and ``difference_high`` (missing without ``y_pred``, or where it needs
+    probabilities and labels were given); ``higher_is_better``; ``direction``, the way in which
+    errors of the posteriors push ``now``.
     """
 
     table: pd.DataFrame
@@ -168,11 +221,11 @@ class Ceilings(
 
 
 def ceilings(
-    P: Any,
+    P: Source,
     y: Given = None,
     *,
-    y_pred: Any = None,
-    limit: Any = None,
+    y_pred: Given = None,
+    limit: Ranges | None = None,
     posteriors_by_size: Mapping[int, ArrayLike] | None = None,
     cost: Given = None,
     groups: Given = None,
@@ -180,18 +233,21 @@ def ceilings(
     level: float = 0.95,
     random_state: int = 0,
 ) -> Ceilings:
-    """The best value of every usual metric: what the posteriors reach now, and what unlimited rows would give.
+    """The best value of every usual metric: what the posteriors reach now, and at the limit.
 
     Parameters
     ----------
-    P, y : held-out posteriors (n, K) and labels; or a fitted ``CollisionClassifier``, which has both, limit and curves
-    y_pred : array of n labels or of shape (n, K), optional; of another classifier, compared on the same rows
+    P, y : held-out posteriors (n, K) and labels; or a fitted ``CollisionClassifier``
+        The classifier has both, limit and curves.
+    y_pred : array of n labels or of shape (n, K), optional
+        Of another classifier, compared on the same rows.
     limit : Limit, optional; range of PBER and Bayes error with unlimited rows
-    posteriors_by_size : mapping of three or more training sizes to posteriors of the same rows by models of these
-        Optional; gives every metric its own range.
+    posteriors_by_size : mapping of three or more training sizes to posteriors of the same rows
+        Optional; by models of these sizes. Gives every metric its own range.
     cost : array of shape (K, K), optional; cost[i, j] of deciding j where i is true
     groups : array of n names, optional; rows that belong together: intervals count groups
-    classes, level, random_state : as in :func:`audit`; deals the rows into the parts of the jackknife
+    classes, level, random_state : as in :func:`audit`
+        The seed deals the rows into the parts of the jackknife.
 
     Examples
     --------
@@ -204,94 +260,97 @@ def ceilings(
     (True, True)
     """
     check_rates(level=level)
-    limit = getattr(P, "limit_", None) if limit is None else limit
-    (posteriors, codes, names, _), curves = curve_of(P, y, classes, posteriors_by_size)
-    n, k = posteriors.shape
+    if limit is None:
+        limit = getattr(P, "limit_", None)
+    given, curves = curve_of(P, y, classes, posteriors_by_size)
+    n, k = given.posteriors.shape
     costs = None if cost is None else check.check_square(cost, "cost", k)
-    if len(np.unique(codes)) < k:
+    if len(np.unique(given.codes)) < k:
         raise ValueError(
             "y must have rows of every class: leave the others out of the columns of P"
         )
+    parts = _parts(n, clusters_of(groups, n), random_state)
+    jackknife = _Jackknife(given.codes, parts, k)
+    rival: dict[str, _Metric] = {}
     if y_pred is not None:
-        check.one_each(y_pred, n, "y_pred")
-    rows = _Jackknife(
-        codes, _parts(n, None if groups is None else group_codes(groups, n)[0], random_state), k
-    )
-    rival: dict[str, FloatArray] = {}
-    if is_table(y_pred):
-        rival = rows.metrics(check.check_posteriors(y_pred, "y_pred", k), costs)
-    elif y_pred is not None:
-        rival = rows.metrics(posteriors, costs, check.encode_labels(y_pred, names, "y_pred"))
-    limits: dict[str, tuple[float, float]] = {}
-    if (
-        limit is not None
-    ):  # accuracy and Brier score follow from it, and agree with what else is said about the fit
-        low, high = limit.bayes_error_interval(level)
-        limits = {
-            "accuracy": (1 - float(high), 1 - float(low)),
-            "Brier score": limit.pber_interval(level),
-        }
-    by_size = [rows.metrics(Q, costs) for Q in curves.values()]
-    least = {
-        "log loss": 0.0,
-        "Brier score": 0.0,
-        "expected cost": 0.0 if costs is None else float(costs.min()),
-    }
+        check.one_each(y_pred, n, "y_pred")  # type: ignore[arg-type]
+        if is_table(y_pred):
+            rival = jackknife.metrics(check.check_posteriors(y_pred, "y_pred", k), costs)
+        else:
+            said = check.encode_labels(y_pred, given.classes, "y_pred")
+            rival = jackknife.metrics_of_labels(said, costs)
+    limits = _known_limits(limit, level)
+    by_size = [jackknife.metrics(Q, costs) for Q in curves.values()]
     table = []
-    for metric, now in rows.metrics(posteriors, costs).items():
-        higher, best = metric not in least, least.get(metric, 1.0)
-        low, high = _interval(now, level)
-        row = {"metric": metric, "now": now[0], "low": low, "high": high}
-        row |= (
-            {"low": max(low, 0.0), "high": min(high, best)} if higher else {"low": max(low, best)}
-        )
-        if metric in limits:
-            row["limit_low"], row["limit_high"] = limits[metric]
+    for name, metric in jackknife.metrics(given.posteriors, costs).items():
+        low, high = metric.interval(level)
+        row = {"metric": name, "now": metric.values[0], "low": low, "high": high}
+        if name in limits:
+            row["limit_low"], row["limit_high"] = limits[name]
         elif curves:
-            values = np.array([found[metric] for found in by_size])
-            row["limit_low"], row["limit_high"] = _range(
-                list(curves), values, level, best, -1 if higher else 1, n
-            )
-        if metric in rival:
-            row |= {"yours": rival[metric][0], "difference": rival[metric][0] - now[0]}
-            row["difference_low"], row["difference_high"] = _interval(rival[metric] - now, level)
-        push = RAISED if not higher else USUALLY if metric.endswith("F1") else LOWERED
-        table.append(row | {"higher_is_better": higher, "direction": push})
-    return Ceilings(
-        pd.DataFrame(table).reindex(columns=[*COLUMNS.split(), "higher_is_better", "direction"]),
-        level,
-    )
+            curve = metric._replace(values=np.array([found[name].values for found in by_size]))
+            row["limit_low"], row["limit_high"] = _range(list(curves), curve, level, n)
+        if name in rival:
+            gap = rival[name].values - metric.values
+            row["yours"] = rival[name].values[0]
+            row["difference"] = gap[0]
+            row["difference_low"], row["difference_high"] = _interval(gap, level)
+        row["higher_is_better"] = metric.higher_is_better
+        row["direction"] = metric.direction(name)
+        table.append(row)
+    ends = ["now", "low", "high", "limit_low", "limit_high"]
+    compared = ["yours", "difference", "difference_low", "difference_high"]
+    columns = ["metric", *ends, *compared, "higher_is_better", "direction"]
+    return Ceilings(pd.DataFrame(table).reindex(columns=columns), level)
 
 
-def _parts(n: int, units: IntArray | None, random_state: int) -> IntArray:
-    """Part of every row, at random: class shares must vary between parts as they do between samples; clusters whole."""
+def _known_limits(limit: Ranges | None, level: float) -> dict[str, tuple[float, float]]:
+    """Accuracy and Brier score follow from a limit, and agree with what else it says."""
+    if limit is None:
+        return {}
+    low, high = limit.bayes_error_interval(level)
+    accuracy = (1 - float(high), 1 - float(low))
+    return {"accuracy": accuracy, "Brier score": limit.pber_interval(level)}
+
+
+def _parts(n: int, clusters: IntArray | None, random_state: int, most: int = 25) -> IntArray:
+    """Part of every row, at random; clusters stay whole.
+
+    At random: class shares must vary between parts as they do between samples. With ``most``
+    parts there are 24 degrees of freedom, and each metric is computed 26 times. Few clusters are
+    parts of their own: parts of one cluster beside parts of two would not be alike.
+    """
     rng = np.random.default_rng(check.check_count(random_state, "random_state", least=0))
-    if units is not None:
-        return np.asarray(rng.permutation(int(units.max()) + 1)[units] % PARTS)
-    return np.asarray(rng.permutation(n) % PARTS)
+    if clusters is None:
+        return np.asarray(rng.permutation(n) % most)
+    n_clusters = int(clusters.max()) + 1
+    if n_clusters <= 3 * most:
+        return clusters
+    return np.asarray(rng.permutation(n_clusters)[clusters] % most)
 
 
 def _interval(values: FloatArray, level: float) -> tuple[float, float]:
     g = len(values) - 1
-    stderr = np.sqrt((g - 1) / g * ((values[1:] - values[1:].mean()) ** 2).sum())
+    deviations = values[1:] - values[1:].mean()
+    stderr = np.sqrt((g - 1) / g * (deviations**2).sum())
     return Mean(values[0], stderr, g - 1).interval(level)
 
 
-def _range(
-    sizes: list[int], values: FloatArray, level: float, best: float, side: int, n: int
-) -> tuple[float, float]:
-    """(low, high) with unlimited rows from values (sizes × (1 + parts)) on one ``side`` (±1) of the best possible."""
-    distance = np.abs(values - best)
+def _range(sizes: list[int], curve: _Metric, level: float, n: int) -> tuple[float, float]:
+    """(low, high) with unlimited rows from a curve (sizes × (1 + parts))."""
+    distance = np.abs(curve.values - curve.best)
     if not np.isfinite(distance).all():  # a part holds all rows of a class
         return np.nan, np.nan
     scale = 2 * max(float(distance[:, 0].max()), 0.5)  # a Limit has no more than 1
     g = distance.shape[1] - 1
-    deviations = (distance[:, 1:] - distance[:, 1:].mean(axis=1, keepdims=True)) / scale
+    without = distance[:, 1:]
+    deviations = (without - without.mean(axis=1, keepdims=True)) / scale
     # A Limit has normal errors; those of a jackknife have heavier tails.
     wider = stdtrit(g - 1, (1 + level) / 2) / ndtri((1 + level) / 2)
     covariance = wider**2 * (g - 1) / g * deviations @ deviations.T
-    found = Limit(
-        np.array(sizes), distance[:, 0] / scale, covariance, float(np.sqrt(covariance[-1, -1])), n
-    )
-    near, far = (best + side * scale * end for end in found.pber_interval(level))
-    return min(near, far), max(near, far)
+    stderr = float(np.sqrt(covariance[-1, -1]))
+    found = Limit(np.array(sizes), distance[:, 0] / scale, covariance, stderr, n)
+    near, far = found.pber_interval(level)
+    if curve.higher_is_better:
+        return curve.best - scale * far, curve.best - scale * near
+    return curve.best + scale * near, curve.best + scale * far

@@ -414,7 +414,7 @@ def groups(
     """
     rows = run.start(table, model).scored(table, model)
     own, together = rows.column(by, "--by").astype(str), rows.words(cluster, "--cluster")
-    found = cs.collisions_by(rows.P, rows.y, own, clusters=together, classes=rows.classes)
+    found = cs.collisions_by(rows.P, rows.y, own, groups=together, classes=rows.classes)
     run.answer(found, rows, sections=[found])
 
 

@@ -17,7 +17,7 @@ import pandas as pd
 from collidescope import _checks as check
 from collidescope._environment import environment
 from collidescope._text import LEVEL, headline, limit_facts, limit_words, upper_limit
-from collidescope.applications._inputs import Told, plain
+from collidescope.applications._inputs import Result, plain
 from collidescope.applications.audit import audit, bayes_confusion, predicted_codes
 from collidescope.applications.consolidation import consolidate
 from collidescope.equations.bounds import condition_number
@@ -354,7 +354,7 @@ def _about(about: Mapping[str, Any] | None, model: Any, X: Any, y: Any) -> dict[
 
 
 def _section(part: Any) -> dict[str, Any]:
-    part = part.section() if isinstance(part, Told) else part
+    part = part.section() if isinstance(part, Result) else part
     if not isinstance(part, Mapping) or "title" not in part:
         raise ValueError(f"every entry of sections must be a mapping with a title, got {part!r}")
     table = part.get("table")
