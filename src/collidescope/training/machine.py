@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
@@ -137,32 +137,3 @@ def average_gradients(module: nn.Module, weight: float) -> None:
         gradients, torch.split(flat, [g.numel() for g in gradients]), strict=True
     ):
         gradient.copy_(part.view_as(gradient))
-
-
-def gather_rows(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """The rows of all processes, one below the other, in every process; gradients flow back to their own.
-
-    For the pair loss in a custom trainer: pairs are then formed across processes. Every process must bring the same
-    number of rows, and average the gradients of its parameters as ``DistributedDataParallel`` does.
-    """
-    return tensors if world()[1] == 1 else tuple(_Gather.apply(t) for t in tensors)  # type: ignore[no-untyped-call]
-
-
-class _Gather(torch.autograd.Function):
-    """All processes' rows; a row's gradient is the sum of those that it has in all of them."""
-
-    @staticmethod
-    def forward(ctx: Any, tensor: Tensor) -> Tensor:
-        rank, size = world()
-        ctx.own = slice(rank * len(tensor), (rank + 1) * len(tensor))
-        parts = [
-            torch.empty_like(tensor, memory_format=torch.contiguous_format) for _ in range(size)
-        ]
-        dist.all_gather(parts, tensor.contiguous())
-        return torch.cat(parts)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        total = gradients[0].contiguous().clone()
-        dist.all_reduce(total)
-        return total[ctx.own]

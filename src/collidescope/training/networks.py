@@ -36,26 +36,6 @@ def mlp(
     return nn.Sequential(*layers, nn.Linear(sizes[-1], n_out))
 
 
-class Bfloat16(nn.Module):
-    """Runs a module in bfloat16 on a GPU where torch holds that safe (products, convolutions); weights stay float32.
-
-    ``model=lambda d, k: Bfloat16(my_network(d, k))``: large networks train and score faster. On a CPU it changes
-    nothing (processors that claim bfloat16 and do not have it end the interpreter).
-
-    >>> Bfloat16(mlp(4, 3, (8,)))(torch.zeros(5, 4)).dtype
-    torch.float32
-    """
-
-    def __init__(self, body: nn.Module) -> None:
-        super().__init__()
-        self.body = body
-
-    def forward(self, x: Tensor) -> Tensor:
-        with torch.autocast("cuda", torch.bfloat16, enabled=x.is_cuda):
-            out: Tensor = self.body(x)
-        return out.float() if x.is_cuda else out
-
-
 class StackedMLP(nn.Module):
     """M plain networks of one shape, computed by batched matrix products.
 
