@@ -171,15 +171,16 @@ def step_a(
     run = fit_loop(seeded_module(build, seed), objective, config, seed)
     if run.interrupted:
         raise KeyboardInterrupt
+    assert isinstance(run.module, PairwiseNetwork)
     network = PairwiseNetwork(_one_output(run.module.body))
     return TrainedContrast(network.eval(), tuple(entry["train_loss"] for entry in run.history))
 
 
 def _one_output(body: nn.Module) -> nn.Module:
     """The same function with the difference as its last layer: plain networks are scored fast."""
-    plain = body.body
-    if not isinstance(plain, nn.Sequential):
+    if not isinstance(body, TwoOutputs) or not isinstance(body.body, nn.Sequential):
         return body
+    plain = body.body
     *layers, last = plain
     if not isinstance(last, nn.Linear):
         return body
@@ -350,7 +351,7 @@ def solve_printed(S: ArrayLike, q: ArrayLike) -> FloatArray:
     """ŷ(x) = S⁻¹ q̂(x), equation (44), for the rows of q, neither clipped nor made to sum to 1."""
     matrix = check.check_square(S, "S")
     scores = check.check_finite(q, "q", ndim=2)
-    return np.linalg.solve(matrix, scores.T).T
+    return np.asarray(np.linalg.solve(matrix, scores.T).T)
 
 
 # ------------------------------------------------------------------------------------------
@@ -410,7 +411,7 @@ def printed_fit(
     """
     if settings is None:
         settings = PrintedSettings()
-    rows = np.asarray(X, dtype=np.float32)
+    rows = np.asarray(X, dtype=np.float64)
     codes = np.asarray(codes)
     found = np.unique(codes)
     if not np.array_equal(found, np.arange(n_classes)):
