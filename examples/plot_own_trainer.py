@@ -2,8 +2,8 @@
 A custom trainer, with Accelerate
 =================================
 
-A large encoder is trained elsewhere: in a loop of its own, on several GPUs or machines. This tutorial trains one with
-the pair loss of this package under `Accelerate <https://huggingface.co/docs/accelerate>`_ and hands it to
+A large encoder is trained elsewhere: in a loop of its own, on several GPUs or machines. This
+tutorial trains one under `Accelerate <https://huggingface.co/docs/accelerate>`_ and hands it to
 :class:`~collidescope.CollisionClassifier`, which says what its features can and cannot tell apart.
 
 The loop runs as it is on a laptop and, started with ``torchrun``, on as many processes as there are GPUs.
@@ -19,8 +19,6 @@ from sklearn.model_selection import train_test_split
 from torch import nn
 
 import collidescope as cs
-from collidescope.pairwise.pairs import BalancedPairLoss
-from collidescope.training.machine import gather_rows
 
 # %%
 # Two sets of rows
@@ -55,9 +53,7 @@ def new_encoder():
 # %%
 # The loop
 # --------
-# An ordinary loop of Accelerate with two lines that are not: ``gather_rows`` brings the
-# posteriors of all processes together, with their gradients, and the loss is taken over *all* pairs of the whole batch.
-# Without it two images on different GPUs would never be compared. With one process it does nothing.
+# An ordinary loop of Accelerate.
 
 BATCH, EPOCHS = 64, 40
 
@@ -68,7 +64,7 @@ def train(images, labels):
         cpu=not torch.cuda.is_available()
     )  # without a GPU it must be told, to share work
     encoder = new_encoder()
-    model = nn.Sequential(encoder, nn.Linear(32, 10), nn.Softmax(-1))
+    model = nn.Sequential(encoder, nn.Linear(32, 10))
     rows = torch.utils.data.TensorDataset(
         torch.from_numpy(images).float(), torch.from_numpy(labels)
     )
@@ -78,11 +74,10 @@ def train(images, labels):
     loader = torch.utils.data.DataLoader(rows, share, shuffle=True, drop_last=True, generator=order)
     optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=1e-2)
     model, optimiser, loader = accelerator.prepare(model, optimiser, loader)
-    pair_loss = BalancedPairLoss(n_classes=10)
     losses = []
     for _ in range(EPOCHS):
         for x, classes in loader:
-            loss = pair_loss.all_pairs(*gather_rows(model(x), classes))
+            loss = nn.functional.cross_entropy(model(x), classes)
             accelerator.backward(loss)
             optimiser.step()
             optimiser.zero_grad()
@@ -94,7 +89,7 @@ def train(images, labels):
 encoder, losses = train(X_encoder, y_encoder)
 plt.plot(range(1, EPOCHS + 1), losses)
 plt.xlabel("epoch")
-plt.ylabel("pair loss of the last batch")
+plt.ylabel("cross-entropy of the last batch")
 plt.show()
 
 # %%
@@ -150,8 +145,8 @@ print(f"PBER of an encoder that has seen these very rows: {wrong.one_step_.pber:
 #     torchrun --nproc-per-node 2 plot_own_trainer.py
 #     accelerate launch --num_processes 2 plot_own_trainer.py  # --cpu without GPUs
 #
-# Each process takes half of every batch, and pairs are formed across them, so the encoder is that of one process up to
-# rounding. The classifier shares its batches out in the same way: call ``fit`` in every process with the same
+# Each process takes half of every batch, so the encoder is that of one process up to rounding.
+# The classifier shares its batches out in the same way: call ``fit`` in every process with the same
 # ``random_state``, for one that leaves it out keeps the others waiting.
 #
 # To let every fold change the encoder too, starting from its trained weights, leave out ``requires_grad_(False)``.

@@ -12,7 +12,12 @@ from torch import nn
 from collidescope import CollisionClassifier
 from collidescope.equations.bounds import pac_bound
 from collidescope.pairwise import scoring
-from collidescope.pairwise.pairs import BalancedPairLoss, PairObjective, balanced_risk, sample_pairs
+from collidescope.pairwise.pairs import (
+    PairObjective,
+    balanced_risk,
+    same_log_odds_shift,
+    sample_pairs,
+)
 from collidescope.pairwise.scoring import PairwiseNetwork, class_similarity, similarity
 from collidescope.training.config import TrainingConfig
 from collidescope.training.networks import mlp
@@ -120,132 +125,57 @@ def all_ordered_pairs(n):
     return i[i != j], j[i != j]
 
 
-@pytest.mark.parametrize(("shift", "ratio"), [(0.0, 2), (None, 1)])
-def test_without_the_shift_the_minimiser_has_k_minus_1_times_the_odds_of_sim(shift, ratio):
+def pair_weight(labels, i, j):
+    """What the risk (31) gives each ordered pair: half to both kinds, classes alike, then rows."""
+    classes, counts = torch.unique(labels, return_counts=True)
+    K, first, second = len(classes), counts[labels[i]], counts[labels[j]]
+    same = 0.5 / (K * first * (first - 1))
+    different = 0.5 / (K * (K - 1) * first * second)
+    return torch.where(labels[i] == labels[j], same, different)
+
+
+def test_the_minimiser_of_the_risk_has_k_minus_1_times_the_odds_of_sim():
     x, k = torch.meshgrid(torch.arange(3), torch.arange(3), indexing="ij")
-    inputs, labels = (torch.repeat_interleave(each.flatten(), COUNTS.flatten()) for each in (x, k))
+    inputs = torch.repeat_interleave(x.flatten(), COUNTS.flatten())
+    labels = torch.repeat_interleave(k.flatten(), COUNTS.flatten())
     i, j = all_ordered_pairs(len(labels))
+    weight = pair_weight(labels, i, j).double()
+    same = (labels[i] == labels[j]).double()
     free = torch.zeros(3, 3, dtype=torch.float64, requires_grad=True)
-    loss = BalancedPairLoss(3, shift)
     optimizer = torch.optim.LBFGS(
         [free], max_iter=200, tolerance_grad=1e-10, line_search_fn="strong_wolfe"
     )
 
     def closure():
         optimizer.zero_grad()
-        value = loss(free[inputs[i], inputs[j]], labels[i], labels[j])
-        value.backward()
-        return value
+        logits = free[inputs[i], inputs[j]]
+        loss = nn.functional.binary_cross_entropy_with_logits(logits, same, weight, reduction="sum")
+        loss.backward()
+        return loss
 
     optimizer.step(closure)
-    # Independent draws of labels at uniform priors, counted: distinct rows make the same-class pairs n_k(n_k - 1).
-    same, different, n_k = torch.zeros(3, 3), torch.zeros(3, 3), COUNTS.sum(0).double()
+    # Independent draws of labels at uniform priors, counted: distinct rows make the same-class
+    # pairs n_k(n_k - 1).
+    alike, apart, n_k = torch.zeros(3, 3), torch.zeros(3, 3), COUNTS.sum(0).double()
     for k in range(3):
         c = COUNTS[:, k].double()
-        same = same + (torch.outer(c, c) - torch.diag(c)) / (n_k[k] * (n_k[k] - 1))
+        alike = alike + (torch.outer(c, c) - torch.diag(c)) / (n_k[k] * (n_k[k] - 1))
         for other in set(range(3)) - {k}:
-            different = different + torch.outer(c, COUNTS[:, other].double()) / (
-                n_k[k] * n_k[other]
-            )
-    assert torch.allclose(free.detach().exp(), ratio * same / different, rtol=1e-4)
+            apart = apart + torch.outer(c, COUNTS[:, other].double()) / (n_k[k] * n_k[other])
+    odds_of_sim = alike / apart
+    assert torch.allclose(free.detach().exp(), 2 * odds_of_sim, rtol=1e-4)
+    assert math.exp(same_log_odds_shift(3)) == pytest.approx(2)
 
 
-@pytest.mark.parametrize("shift", [None, 0.0])
-@pytest.mark.parametrize("bounded", [None, 0.7])
-def test_all_pairs_of_a_batch_equal_the_pairs_one_by_one_and_batches_stay_apart(shift, bounded):
-    labels = torch.tensor([[0, 0, 1, 1, 1, 2, 2, 2, 2], [3, 0, 3, 0, 3, 0, 3, 1, 1]])
-    p = torch.softmax(2 * torch.randn(2, 9, 4, generator=generator(), dtype=torch.float64), -1)
+def test_the_risk_that_training_calls_is_the_risk_of_the_paper_on_balanced_pairs():
+    labels = torch.tensor([0, 0, 0, 1, 1, 2, 2, 2, 2])
+    logits = torch.randn(9, 9, generator=generator(7), dtype=torch.float64)
     i, j = all_ordered_pairs(9)
-    loss = BalancedPairLoss(4, shift, bounded)
-    single = [
-        loss(torch.logit((q[i] * q[j]).sum(1)), y[i], y[j]) for q, y in zip(p, labels, strict=True)
-    ]
-    assert torch.allclose(loss.all_pairs(p, labels), torch.stack(single), rtol=1e-5)
-    w = torch.rand(2, 9, generator=generator()) + 0.1
-    alone = [loss.all_pairs(*each) for each in zip(p, labels, w, strict=True)]
-    assert torch.allclose(loss.all_pairs(p, labels, w), torch.stack(alone))
-    assert torch.allclose(loss.all_pairs(p, labels, 5 * w), torch.stack(alone))
-
-
-def risk(V, labels, weights):
-    """The balanced risk over what the batch has: half for classes with a pair, half for pairs of classes."""
-    same, different = [], []
-    for k in set(labels):
-        for other in set(labels):
-            rows = [(a, b) for a in range(len(labels)) for b in range(len(labels)) if a != b]
-            rows = [
-                (a, b)
-                for a, b in rows
-                if labels[a] == k and labels[b] == other and weights[a] * weights[b] > 0
-            ]
-            if rows:
-                w = [weights[a] * weights[b] for a, b in rows]
-                losses = [-math.log(V[a][b] if k == other else 1 - V[a][b]) for a, b in rows]
-                mean = sum(x * y for x, y in zip(w, losses, strict=True)) / sum(w)
-                (same if k == other else different).append(mean)
-    return sum(sum(part) / len(part) / 2 for part in (same, different) if part)
-
-
-@pytest.mark.parametrize(
-    ("labels", "weights"),
-    [
-        ([0, 0, 0, 0], [1, 2, 3, 4]),  # no pair of two classes
-        ([0, 1, 2], [1, 1, 1]),  # no pair of one class
-        (
-            [0, 0, 1, 1, 2, 2],
-            [1e-5, 2e-5, 3e-5, 4e-5, 5e-5, 6e-5],
-        ),  # weights as small as rounding errors
-        ([0, 0, 1, 1, 2, 2], [1, 2, 3, 4, 0, 0]),  # a class without weight
-        ([0, 0, 1, 1, 2, 2], [1, 2, 3, 4, 5, 0]),  # a row alone in its class
-        ([0, 0, 1, 1, 2, 2], [1, 1e-12, 3, 4, 5, 6]),  # a row that rounding would lose
-    ],
-)
-def test_weights_and_missing_pairs_leave_the_risk_of_what_is_there(labels, weights):
-    p = torch.softmax(torch.randn(len(labels), 3, generator=generator(5), dtype=torch.float64), 1)
-    loss = BalancedPairLoss(3, shift=0.0)
-    w = torch.tensor(weights, dtype=torch.float64)
-    expected = risk((p @ p.T).tolist(), labels, weights)
-    assert float(loss.all_pairs(p, torch.tensor(labels), w)) == pytest.approx(expected, rel=1e-5)
-    if len(set(weights)) == 1:
-        assert float(loss.all_pairs(p, torch.tensor(labels))) == pytest.approx(expected, rel=1e-5)
-
-
-def test_certain_errors_cost_the_bound_or_the_floor_and_leave_finite_gradients():
-    certain, same = (
-        torch.tensor([[1.0, 0.0], [0.0, 1.0]], dtype=torch.float64),
-        torch.tensor([0, 0]),
-    )
-    # The only pairs are of one class, which has half of the weight.
-    assert float(BalancedPairLoss(2).all_pairs(certain, same)) == pytest.approx(-math.log(1e-7) / 2)
-    loss = BalancedPairLoss(2, bounded=3.0)
-    assert float(loss.all_pairs(certain, same)) == pytest.approx(1.5)
-    assert float(loss(torch.tensor([-50.0, 50.0]), same, torch.tensor([0, 1]))) == pytest.approx(
-        3.0
-    )
-    logits = torch.tensor([[80.0, -80.0], [80.0, -80.0], [-80.0, 80.0]], requires_grad=True)
-    BalancedPairLoss(2).all_pairs(torch.softmax(logits, 1), torch.tensor([0, 1, 1])).backward()
-    assert bool(torch.isfinite(logits.grad).all())
-    for bad in ({"n_classes": 1}, {"n_classes": 3, "bounded": 0.0}):
-        with pytest.raises(ValueError, match="must be"):
-            BalancedPairLoss(**bad)
-
-
-def test_the_risk_that_training_calls_is_the_balanced_loss_of_balanced_pairs():
-    """Over all kinds of pairs in the shares that sampling gives them, equation (32) is a plain mean."""
-    first, second = torch.tensor([0, 1, 2, 0, 0, 1]), torch.tensor([0, 1, 2, 1, 2, 2])
-    logits = torch.randn(6, generator=generator(7), dtype=torch.float64)
-    plain = balanced_risk(logits, (first == second).double())
-    loss = BalancedPairLoss(3, shift=0.0)
-    assert float(plain) == pytest.approx(float(loss(logits, first, second)))
-    # a pair that is alone has all the weight of its half, and two of one kind share it
-    some = torch.tensor([0, 0, 3])
-    shares = nn.functional.softplus(torch.tensor([-1, -1, 1]) * logits[some]) * torch.tensor(
-        [0.25, 0.25, 0.5]
-    )
-    assert float(loss(logits[some], first[some], second[some])) == pytest.approx(
-        float(shares.sum())
-    )
-    assert float(loss(logits[:1], first[:1], second[:1])) == pytest.approx(2 * float(shares[0]))
+    same = labels[i] == labels[j]
+    loss = nn.functional.softplus(torch.where(same, -logits[i, j], logits[i, j]))
+    exact = float((loss * pair_weight(labels, i, j)).sum())
+    a, b, drawn = sample_pairs(labels, 400_000, generator(1))
+    assert float(balanced_risk(logits[a, b], drawn.double())) == pytest.approx(exact, abs=0.01)
 
 
 def test_the_pac_bound_is_the_two_terms_of_the_theorem():
@@ -299,6 +229,16 @@ def test_scores_are_those_of_the_naive_forward_pass_and_symmetric(name, block_by
     assert torch.allclose(scores, naive(module, A, B, 0.4), atol=1e-5)
     assert torch.allclose(similarity(module, B, A, shift=0.4).T, scores, atol=1e-5)
     assert not torch.allclose(module.one_way(A[:9], B[:9]), module.one_way(B[:9], A[:9]))
+
+
+@pytest.mark.parametrize("name", ["one layer", "normed"])
+def test_scores_of_one_order_are_those_of_the_ordered_pair(name):
+    module = PairwiseNetwork(BODIES[name]).eval()
+    A, B = torch.randn(5, 3), torch.randn(4, 3)
+    with torch.no_grad():
+        expected = [torch.sigmoid(module.one_way(a.expand(4, 3), B)) for a in A]
+    scores = similarity(module, A, B, symmetric=False)
+    assert torch.allclose(scores, torch.stack(expected), atol=1e-5)
 
 
 @pytest.mark.parametrize("weighted", [False, True])

@@ -19,7 +19,7 @@ from collidescope.pairwise.scoring import PairwiseNetwork
 from collidescope.training import machine
 from collidescope.training.config import TrainingConfig
 from collidescope.training.loop import fit_loop, seeded_module
-from collidescope.training.networks import Bfloat16, FactorisedObjective, OneMember, StackedMLP, mlp
+from collidescope.training.networks import FactorisedObjective, OneMember, StackedMLP, mlp
 from collidescope.training.rows import Rows, as_rows, signature, stratified_split
 
 pytestmark = [
@@ -218,20 +218,6 @@ def test_a_stack_computes_its_members_one_by_one():
     assert torch.allclose(
         stack(torch.stack([0 * x, 2 * x, x]))[2], together[2], atol=1e-6
     )  # an input for each
-
-
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_bfloat16_is_left_to_gpus_where_it_changes_the_products_and_neither_weights_nor_output(
-    device,
-):
-    """On one processor products in bfloat16 were an illegal instruction, which ends the interpreter."""
-    if device == "cuda" and not torch.cuda.is_available():
-        pytest.skip("no accelerator here")
-    body, x = mlp(64, 3, (64,)).to(device), torch.randn(50, 64, device=device)
-    low = Bfloat16(body)(x)
-    assert low.dtype == body[0].weight.dtype == torch.float32
-    assert torch.equal(low, body(x)) == (device == "cpu")
-    assert torch.allclose(low, body(x), atol=0.05)
 
 
 # ------------------------------------------------------------------------------------------ training

@@ -1,36 +1,34 @@
-"""The paper's V(x, x'), a network on two inputs that gives the logit of "same class", and fast scores with it.
+"""The paper's V(x, x'), a network on two inputs that gives the logit of "same class".
 
-Symbols: B pairs, d features (C channels of an image), n inputs X, m references per class, K classes.
-:func:`similarity` gives Sim for every pair of two sets; :func:`class_similarity` gives q[x, k] = mean of Sim(x, r) over
-references r of class k, equation (38) of the paper, and never holds more than one block of pairs.
+Symbols: B pairs, d features (C channels of an image), n inputs X, m references per class,
+K classes. :func:`similarity` gives Sim for every pair of two sets; :func:`class_similarity` gives
+q[x, k] = mean of Sim(x, r) over references r of class k, equation (38) of the paper, and never
+holds more than one block of pairs.
 
-A pair-wise network needs a forward pass per pair. Its first layer is linear in [x, x'], so W[x; x'] = W₁x + W₂x': each
-input is projected once, and a pair costs an addition there instead of a product.
+A pair-wise network needs a forward pass per pair. Its first layer is linear in [x, x'], so
+W[x; x'] = W₁x + W₂x': each input is projected once, and a pair costs an addition there instead of
+a product.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from collidescope.training.machine import device_of, halved
 
-#: Bytes of activations per block of pairs: a core's share of the cache (1 to 4 MiB measured best); more pays on GPUs.
+#: Activations of a block of pairs: a core's share of the cache (1 to 4 MiB measured best).
 BLOCK_BYTES = 2 * 2**20
-ACCELERATOR_BLOCK_BYTES = 256 * 2**20
-GPU_RESULT_BYTES = (
-    2 * 2**30
-)  #: scores of all pairs stay on a GPU up to this size and come back in one transfer
-ACTIVATIONS = 16  #: bytes of activations per byte of a pair in a network of any kind: a guess
 
 
 class PairwiseNetwork(nn.Module):
-    """The paper's V: a network on the concatenated inputs [x, x'], made symmetric by averaging both orders.
+    """The paper's V: a network on the concatenated inputs [x, x'], averaged over both orders.
 
-    Training uses :meth:`one_way`: pairs are sampled as ordered pairs, so both orders are learned at half the cost.
+    Training uses :meth:`one_way`: pairs are sampled as ordered pairs, so both orders are learned at
+    half the cost.
 
     Parameters
     ----------
@@ -51,16 +49,20 @@ class PairwiseNetwork(nn.Module):
         return (self.one_way(a, b) + self.one_way(b, a)) / 2
 
 
-def similarity(module: PairwiseNetwork, A: Tensor, B: Tensor, shift: float = 0.0) -> Tensor:
+def similarity(
+    module: PairwiseNetwork, A: Tensor, B: Tensor, shift: float = 0.0, symmetric: bool = True
+) -> Tensor:
     """Sim of every row of A with every row of B: float32, shape (len A, len B).
 
-    ``shift`` is taken off the logit: :func:`~collidescope.pairwise.pairs.same_log_odds_shift` of the training pairs.
+    ``shift`` is taken off the logit: :func:`~collidescope.pairwise.pairs.same_log_odds_shift` of
+    the training pairs. ``symmetric=False`` asks the network for [a, b] alone, as the paper does.
     """
     place = _gathering_place(module, 4 * len(A) * len(B))
     out = torch.empty(len(A), len(B), device=place)
     with torch.inference_mode():
-        for rows, columns, logits in _blocks(module, A, B):
-            out[rows, columns] = torch.sigmoid_(logits.sub_(shift)).to(place)
+        for rows, columns, logits in _blocks(module, A, B, symmetric):
+            scores = torch.sigmoid_(logits.sub_(shift))
+            out[rows, columns] = scores.to(place)
     return out.cpu()
 
 
@@ -81,7 +83,7 @@ def class_similarity(
     shift: float = 0.0,
     reference_weight: Tensor | None = None,
 ) -> ClassSimilarity:
-    """Mean similarity of every input to each class, equation (38), streamed over blocks of references.
+    """Mean similarity of every input to each class, equation (38), over blocks of references.
 
     Parameters
     ----------
@@ -89,150 +91,238 @@ def class_similarity(
     X, references, reference_labels : tensors of shape (n, ...), (r, ...), (r,)
     n_classes : int
     own : long tensor of shape (n,), optional
-        The place of each input among the references, -1 for none: its pair with itself is left out of the mean.
+        The place of each input among the references, -1 for none: its pair with itself is left out
+        of the mean.
     reference_weight : tensor of shape (r,), optional
         Positive; means are weighted by it.
 
     Notes
     -----
-    The standard error is √(variance of Sim within the class / m): infinite where only one reference is left, and 0 is
-    never claimed from a single one. With weights w, m is (Σw)² / Σw².
+    The standard error is √(variance of Sim within the class / m): infinite where only one reference
+    is left, and 0 is never claimed from a single one. With weights w, m is (Σw)² / Σw².
     """
-    n, r, labels = len(X), len(references), reference_labels.cpu()
-    own = torch.full((n,), -1) if own is None else own.cpu()
+    labels = reference_labels.cpu()
+    own = torch.full((len(X),), -1) if own is None else own.cpu()
+    _check_references(labels, own, len(X), len(references), n_classes)
+    weight = torch.ones(len(references), dtype=torch.float64)
+    if reference_weight is not None:
+        weight = reference_weight.cpu().double()
+    # Sorted by class, so that the scores of one are added up next to each other.
+    order = torch.argsort(labels, stable=True)
+    places = torch.argsort(order)[own.clamp_min(0)]
+    sorted_labels = labels[order]
+    sorted_weight = weight[order]
+    own_places = torch.where(own >= 0, places, -1)
+    sums = _class_sums(
+        module,
+        X,
+        references[order.to(references.device)],
+        sorted_labels,
+        sorted_weight,
+        own_places,
+        n_classes,
+        shift,
+    )
+    left = _left(torch.ones_like(weight), sorted_labels, n_classes, own_places)
+    if bool((left == 0).any()):
+        raise ValueError("own leaves a class without references: every class needs at least 2")
+    W = _left(sorted_weight, sorted_labels, n_classes, own_places)
+    W2 = _left(sorted_weight * sorted_weight, sorted_labels, n_classes, own_places)
+    q = sums.total / W
+    m = W * W / W2
+    # Σ w² (Sim - q)² / Σ w² · m / (m - 1), with equal weights the usual sample variance. The pair
+    # of a row with itself is in none of the sums.
+    squares = (sums.squares - 2 * q * sums.cross + q * q * W2).clamp_min(0)
+    variance = squares / W2 * m / (m - 1)
+    stderr = (variance / m).sqrt()
+    return ClassSimilarity(q, torch.where(left > 1, stderr, torch.inf))
+
+
+def _check_references(labels: Tensor, own: Tensor, n: int, r: int, n_classes: int) -> None:
     if labels.shape != (r,):
-        raise ValueError(
-            f"reference_labels must have one entry per reference ({r}), got {tuple(labels.shape)}"
-        )
+        came = f"got {tuple(labels.shape)}"
+        raise ValueError(f"reference_labels must have one entry per reference ({r}), {came}")
     if sorted(set(labels.tolist())) != list(range(n_classes)):
         raise ValueError(f"references must hold every class 0…{n_classes - 1} and no other")
     if own.shape != (n,) or bool((own >= r).any()):
-        raise ValueError(
-            f"own must be {n} places below {r} (-1 for none), got shape {tuple(own.shape)}"
-        )
-    order = torch.argsort(
-        labels, stable=True
-    )  # by class, so that its scores are added up next to each other
-    labels, own = labels[order], torch.where(own >= 0, torch.argsort(order)[own.clamp_min(0)], -1)
-    place = _gathering_place(module, 16 * n * n_classes)
-    # A GPU may round float32 factors to ten bits (TF32), which means of scores near 0 must not suffer.
+        came = f"got shape {tuple(own.shape)}"
+        raise ValueError(f"own must be {n} places below {r} (-1 for none), {came}")
+
+
+class _Sums(NamedTuple):
+    """Over the references of each class, (n, K)."""
+
+    total: Tensor  #: Σ w Sim
+    cross: Tensor  #: Σ w² Sim
+    squares: Tensor  #: Σ w² Sim²
+
+
+def _class_sums(
+    module: PairwiseNetwork,
+    X: Tensor,
+    references: Tensor,
+    labels: Tensor,
+    weight: Tensor,
+    own: Tensor,
+    n_classes: int,
+    shift: float,
+) -> _Sums:
+    """Sums of the similarities of every input to the references of each class, but to itself."""
+    place = _gathering_place(module, 16 * len(X) * n_classes)
+    # A GPU may round float32 factors to ten bits (TF32), which means of scores near 0 must not
+    # suffer.
     dtype = torch.float64 if place.type == "cuda" else torch.float32
-    w = (
-        torch.ones(r, dtype=torch.float64)
-        if reference_weight is None
-        else reference_weight.cpu().double()[order]
-    )
-    label, itself, weight = (
-        labels[:, None].to(place),
-        own[:, None].to(place),
-        w[:, None].to(place, dtype),
-    )
-    places, classes = torch.arange(r, device=place), torch.arange(n_classes, device=place)
-    # Σ w Sim, Σ w² Sim and Σ w² Sim² of each class
-    total, cross, squares = torch.zeros((3, n, n_classes), dtype=torch.float64, device=place)
+    label = labels[:, None].to(place)
+    itself = own[:, None].to(place)
+    w = weight[:, None].to(place, dtype)
+    places = torch.arange(len(references), device=place)
+    classes = torch.arange(n_classes, device=place)
+    shape = (len(X), n_classes)
+    total = torch.zeros(shape, dtype=torch.float64, device=place)
+    cross = torch.zeros_like(total)
+    squares = torch.zeros_like(total)
     with torch.inference_mode():
-        for rows, columns, logits in _blocks(module, X, references[order.to(references.device)]):
+        for rows, columns, logits in _blocks(module, X, references):
             scores = torch.sigmoid_(logits.sub_(shift)).to(place, dtype)
             scores.masked_fill_(itself[rows] == places[columns], 0.0)
-            onto = (label[columns] == classes) * weight[columns]
+            onto = (label[columns] == classes) * w[columns]
+            onto_squared = onto * w[columns]
             total[rows] += scores @ onto
-            cross[rows] += scores @ (onto * weight[columns])
-            squares[rows] += (scores * scores) @ (onto * weight[columns])
-    total, cross, squares = total.cpu(), cross.cpu(), squares.cpu()
-    left, W, W2 = (_left(each, labels, n_classes, own) for each in (torch.ones_like(w), w, w * w))
-    if bool((left == 0).any()):
-        raise ValueError("own leaves a class without references: every class needs at least 2")
-    q = total / W
-    m = W * W / W2
-    # Σ w² (Sim - q)² / Σ w² · m / (m - 1), with equal weights the usual sample variance. The pair of a row with itself
-    # is in none of the sums.
-    variance = (squares - 2 * q * cross + q * q * W2).clamp_min(0) / W2 * m / (m - 1)
-    return ClassSimilarity(q, torch.where(left > 1, (variance / m).sqrt(), torch.inf))
+            cross[rows] += scores @ onto_squared
+            squares[rows] += (scores * scores) @ onto_squared
+    return _Sums(total.cpu(), cross.cpu(), squares.cpu())
 
 
 def _left(weight: Tensor, labels: Tensor, n_classes: int, own: Tensor) -> Tensor:
-    """The sum of the references' weights in each class, for every input without its own; (n, K)."""
-    sums = (
-        torch.zeros(n_classes, dtype=torch.float64)
-        .index_add_(0, labels, weight)
-        .repeat(len(own), 1)
-    )
+    """Sum of the references' weights in each class, for every input without its own; (n, K)."""
+    sums = torch.zeros(n_classes, dtype=torch.float64)
+    sums.index_add_(0, labels, weight)
+    left = sums.repeat(len(own), 1)
     inside = torch.nonzero(own >= 0).flatten()
-    sums[inside, labels[own[inside]]] -= weight[own[inside]]
-    return sums
+    place = own[inside]
+    left[inside, labels[place]] -= weight[place]
+    return left
 
 
-def _blocks(module: PairwiseNetwork, A: Tensor, B: Tensor) -> Iterator[tuple[slice, slice, Tensor]]:
-    """Symmetric logits block by block: rows of A, rows of B, logits (a, b)."""
+# ------------------------------------------------------------------------------------------ blocks
+
+
+class _Scorer(Protocol):
+    """Logits of all pairs of two blocks of inputs."""
+
+    pair_bytes: int  #: memory of a pair
+
+    def prepare(self, x: Tensor) -> list[Tensor]:
+        """What is computed once for each input."""
+        ...
+
+    def forward(self, left: list[Tensor], right: list[Tensor]) -> Tensor:
+        """Logits (a, b) of the prepared inputs, those on the left first in each pair."""
+        ...
+
+    def backward(self, left: list[Tensor], right: list[Tensor]) -> Tensor:
+        """Logits (a, b) with those on the right first in each pair."""
+        ...
+
+
+def _blocks(
+    module: PairwiseNetwork, A: Tensor, B: Tensor, symmetric: bool = True
+) -> Iterator[tuple[slice, slice, Tensor]]:
+    """Logits block by block: rows of A, rows of B, logits (a, b); of both orders if symmetric."""
     device = device_of(module.eval())
-    prepare, score, size = _split_scorer(module.body) or _whole_scorer(module, A)
-    pairs = max(1, (BLOCK_BYTES if device.type == "cpu" else ACCELERATOR_BLOCK_BYTES) // size)
+    block_bytes = BLOCK_BYTES
+    if device.type != "cpu":
+        block_bytes = 256 * 2**20  # more pays on GPUs
+    scorer = _split_scorer(module.body) or _WholeScorer(module, A)
+    pairs = max(1, block_bytes // scorer.pair_bytes)
     width = max(1, min(len(B), pairs))
     height = max(1, min(len(A), pairs // width))
-    right = prepare(B.to(device))
+    right = scorer.prepare(B.to(device))
     for a in range(0, len(A), height):
         rows = slice(a, min(a + height, len(A)))
-        left = prepare(A[rows].to(device))
+        left = scorer.prepare(A[rows].to(device))
 
         def logits(part: slice, columns: slice, a: int = a, left: list[Tensor] = left) -> Tensor:
-            return score(
-                [x[part.start - a : part.stop - a] for x in left], [r[columns] for r in right]
-            )
+            upper = [x[part.start - a : part.stop - a] for x in left]
+            lower = [r[columns] for r in right]
+            forward = scorer.forward(upper, lower)
+            if not symmetric:
+                return forward
+            return (forward + scorer.backward(upper, lower)) / 2
 
         for b in range(0, len(B), width):
-            yield from halved(logits, rows, slice(b, min(b + width, len(B))))
+            columns = slice(b, min(b + width, len(B)))
+            yield from halved(logits, rows, columns)
 
 
-#: (inputs → what is computed once for each of them, two such → logits of all their pairs, bytes of a pair)
-Scorer = tuple[
-    Callable[[Tensor], list[Tensor]], Callable[[list[Tensor], list[Tensor]], Tensor], int
-]
+class _WholeScorer:
+    """A network of any kind: a forward pass for every pair."""
+
+    def __init__(self, module: PairwiseNetwork, X: Tensor, activations: int = 16) -> None:
+        self.module = module
+        # Bytes of activations per byte of a pair: a guess.
+        self.pair_bytes = max(X[:1].numel(), 1) * 4 * activations
+
+    def prepare(self, x: Tensor) -> list[Tensor]:
+        return [x]
+
+    def forward(self, left: list[Tensor], right: list[Tensor]) -> Tensor:
+        x, r = self._pairs(left[0], right[0])
+        return self.module.one_way(x, r).view(len(left[0]), len(right[0]))
+
+    def backward(self, left: list[Tensor], right: list[Tensor]) -> Tensor:
+        x, r = self._pairs(left[0], right[0])
+        return self.module.one_way(r, x).view(len(left[0]), len(right[0]))
+
+    def _pairs(self, x: Tensor, r: Tensor) -> tuple[Tensor, Tensor]:
+        return x.repeat_interleave(len(r), 0), r.repeat(len(x), *[1] * (r.ndim - 1))
 
 
-def _whole_scorer(module: PairwiseNetwork, X: Tensor) -> Scorer:
+class _SplitScorer:
+    """A plain ReLU network on [x, x']: the two halves of its first layer once per input."""
 
-    def score(left: list[Tensor], right: list[Tensor]) -> Tensor:
-        (x,), (r,) = left, right
-        logits: Tensor = module(
-            x.repeat_interleave(len(r), 0), r.repeat(len(x), *[1] * (r.ndim - 1))
-        )
-        return logits.view(len(x), len(r))
+    def __init__(self, first: nn.Linear, rest: list[nn.Module], widest: int) -> None:
+        self.W1, self.W2 = first.weight.chunk(2, 1)
+        self.bias = first.bias
+        self.rest = rest
+        self.pair_bytes = widest * 4 * 2
 
-    return lambda x: [x], score, max(X[:1].numel(), 1) * 4 * ACTIVATIONS
+    def prepare(self, x: Tensor) -> list[Tensor]:
+        as_first = x @ self.W1.T + self.bias
+        as_second = x @ self.W2.T
+        return [as_first, as_second]
 
+    def forward(self, left: list[Tensor], right: list[Tensor]) -> Tensor:
+        return self._rest(left[0], right[1])
 
-def _split_scorer(body: nn.Module) -> Scorer | None:
-    """The two halves of the first layer once per input; None unless the body is a plain ReLU network on [x, x']."""
-    layers = (
-        [layer for layer in body if not isinstance(layer, nn.Dropout)]
-        if isinstance(body, nn.Sequential)
-        else []
-    )
-    linear = [layer for layer in layers if isinstance(layer, nn.Linear) and layer.bias is not None]
-    relu = [layer for layer in layers if isinstance(layer, nn.ReLU)]
-    if not linear or layers[0] is not linear[0] or len(linear) + len(relu) < len(layers):
-        return None
-    W1, W2 = linear[0].weight.chunk(2, 1)
+    def backward(self, left: list[Tensor], right: list[Tensor]) -> Tensor:
+        return self._rest(left[1], right[0])
 
-    def prepare(x: Tensor) -> list[Tensor]:
-        # As the first input of a pair, with its bias, and as the second.
-        return [x @ W1.T + linear[0].bias, x @ W2.T]
-
-    def one_way(left: Tensor, right: Tensor) -> Tensor:
+    def _rest(self, left: Tensor, right: Tensor) -> Tensor:
         h = (left[:, None] + right).flatten(0, 1)
-        for layer in layers[1:]:
-            h = (
-                h.relu_() if layer in relu else layer(h)
-            )  # in place: half of the time of small networks
+        for layer in self.rest:
+            # In place: half of the time of small networks.
+            h = h.relu_() if isinstance(layer, nn.ReLU) else layer(h)
         return h.view(len(left), len(right))
 
-    def score(left: list[Tensor], right: list[Tensor]) -> Tensor:
-        return (one_way(left[0], right[1]) + one_way(left[1], right[0])) / 2
 
-    return prepare, score, max(layer.out_features for layer in linear) * 4 * 2
+def _split_scorer(body: nn.Module) -> _SplitScorer | None:
+    """None unless the body is a plain ReLU network."""
+    if not isinstance(body, nn.Sequential):
+        return None
+    layers = [layer for layer in body if not isinstance(layer, nn.Dropout)]
+    linear = [layer for layer in layers if isinstance(layer, nn.Linear) and layer.bias is not None]
+    activations = [layer for layer in layers if isinstance(layer, nn.ReLU)]
+    only_these = len(linear) + len(activations) == len(layers)
+    if not linear or layers[0] is not linear[0] or not only_these:
+        return None
+    widest = max(layer.out_features for layer in linear)
+    return _SplitScorer(linear[0], layers[1:], widest)
 
 
-def _gathering_place(module: nn.Module, size: int) -> torch.device:
-    """Where results are collected: on the GPU, so that it need not wait for the host block by block, or the CPU."""
+def _gathering_place(module: nn.Module, size: int, most_on_gpu: int = 2 * 2**30) -> torch.device:
+    """Where results are collected: a GPU need not wait for the host block by block then."""
     device = device_of(module)
-    return device if device.type == "cuda" and size <= GPU_RESULT_BYTES else torch.device("cpu")
+    if device.type == "cuda" and size <= most_on_gpu:
+        return device
+    return torch.device("cpu")

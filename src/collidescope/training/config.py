@@ -9,9 +9,6 @@ from typing import Any
 
 from collidescope import _checks as check
 
-#: Batches hold about 1/100 of the rows within these limits: small samples need many steps, large ones large matrices.
-SMALLEST_BATCH, LARGEST_BATCH = 64, 256
-
 
 def check_sizes(hidden_layer_sizes: Sequence[int]) -> tuple[int, ...]:
     """``hidden_layer_sizes`` as a tuple of positive whole numbers."""
@@ -26,13 +23,13 @@ def check_sizes(hidden_layer_sizes: Sequence[int]) -> tuple[int, ...]:
 class TrainingConfig:
     """How a network is trained. Every field has a default that was measured.
 
-    Training stops when the held-out loss has not fallen for ``patience`` epochs, and the best weights are kept.
-    ``patience=0`` holds nothing out, trains on all rows for ``max_epochs`` and keeps the last weights.
+    Training stops when the held-out loss has not fallen for ``patience`` epochs, and the best
+    weights are kept. ``patience=0`` holds nothing out, trains on all rows for ``max_epochs`` and
+    keeps the last weights.
     """
 
-    hidden_layer_sizes: str | tuple[int, ...] = (
-        "auto"  #: "auto" leaves the capacity to the model that is trained
-    )
+    #: "auto" leaves the capacity to the model that is trained
+    hidden_layer_sizes: str | tuple[int, ...] = "auto"
     dropout: float = 0.0
     max_epochs: int = 200
     patience: int = 12
@@ -42,15 +39,19 @@ class TrainingConfig:
     device: str = "cpu"
 
     def __post_init__(self) -> None:
-        if not isinstance(sizes := self.hidden_layer_sizes, str) or sizes != "auto":
-            object.__setattr__(self, "hidden_layer_sizes", check_sizes(sizes))  # type: ignore[arg-type]
+        sizes = self.hidden_layer_sizes
+        if not isinstance(sizes, str) or sizes != "auto":
+            checked = check_sizes(sizes)  # type: ignore[arg-type]
+            object.__setattr__(self, "hidden_layer_sizes", checked)
         if self.batch_size != "auto":
-            check.check_count(self.batch_size, 'batch_size, unless "auto",')  # type: ignore[arg-type]
+            name = 'batch_size, unless "auto",'
+            check.check_count(self.batch_size, name)  # type: ignore[arg-type]
         check.check_count(self.max_epochs, "max_epochs")
         check.check_count(self.patience, "patience", least=0)
         check.check_between(self.learning_rate, 0, math.inf, "learning_rate")
         check.check_at_least(self.weight_decay, 0, "weight_decay")
-        if check.check_at_least(self.dropout, 0, "dropout") >= 1:
+        check.check_at_least(self.dropout, 0, "dropout")
+        if self.dropout >= 1:
             raise ValueError(f"dropout must be below 1, got {self.dropout!r}")
 
     @classmethod
@@ -60,28 +61,34 @@ class TrainingConfig:
         >>> TrainingConfig.from_mapping({"max_epochs": 20}, "cpu").max_epochs
         20
         """
-        known = [field.name for field in fields(cls) if field.name != "device"]
-        if training is not None and not isinstance(training, Mapping):
+        if training is None:
+            return cls(device=device)
+        if not isinstance(training, Mapping):
             raise ValueError(
                 f"training must be a mapping such as {{'max_epochs': 50}}, got {training!r}"
             )
-        if unknown := [name for name in training or () if name not in known]:
-            raise ValueError(f"training has no setting {unknown[0]!r}: it knows {', '.join(known)}")
-        return cls(**(training or {}), device=device)
+        known = [field.name for field in fields(cls) if field.name != "device"]
+        for name in training:
+            if name not in known:
+                raise ValueError(f"training has no setting {name!r}: it knows {', '.join(known)}")
+        return cls(**training, device=device)
 
-    def batch_for(self, n_rows: int) -> int:
-        """Rows (or pairs) per step, at most all of them."""
+    def batch_for(self, n_rows: int, smallest: int = 64, largest: int = 256) -> int:
+        """Rows (or pairs) per step, at most all of them.
+
+        "auto" is about 1/100 of the rows within limits: small samples need many steps, large ones
+        large matrices.
+        """
         if not isinstance(self.batch_size, str):
             return min(self.batch_size, n_rows)
-        wanted = 2 ** max(0, round(math.log2(max(n_rows, 1) / 100)))
-        return int(min(LARGEST_BATCH, max(SMALLEST_BATCH, wanted), n_rows))
+        hundredth = max(n_rows, 1) / 100
+        wanted = 2 ** max(0, round(math.log2(hundredth)))
+        return int(min(largest, max(smallest, wanted), n_rows))
 
     def fingerprint(self) -> dict[str, Any]:
-        """What must agree for a checkpoint to be resumed. ``max_epochs`` and ``patience`` may change."""
-        free = (
-            "hidden_layer_sizes",
-            "max_epochs",
-            "patience",
-            "device",
-        )  # sizes show in the weights
+        """What must agree for a checkpoint to be resumed.
+
+        ``max_epochs`` and ``patience`` may change, and the sizes show in the weights.
+        """
+        free = ("hidden_layer_sizes", "max_epochs", "patience", "device")
         return {name: value for name, value in asdict(self).items() if name not in free}

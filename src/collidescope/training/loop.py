@@ -1,14 +1,17 @@
-"""The loop, fit_loop → run_epoch → train_step → loss of the objective, for any module; and what is kept of a run.
+"""The training loop: fit_loop → run_epoch → train_step → loss of the objective, for any module.
 
-An *objective* holds the data, draws an epoch's batches and gives losses, one per member of the stack that is trained
-(M = 1 for a single network). The loop knows nothing of classes or pairs; the objective nothing of optimisers.
+An *objective* holds the data, draws an epoch's batches and gives losses, one per member of the
+stack that is trained (M = 1 for a single network). The loop knows nothing of classes or pairs; the
+objective nothing of optimisers.
 
-Randomness: epoch e draws from a generator seeded with (seed, e), so a run resumed after epoch e continues exactly as
-an undisturbed one, with no generator state to save. The global generator is put back as it was.
+Randomness: epoch e draws from a generator seeded with (seed, e), so a run resumed after epoch e
+continues exactly as an undisturbed one, with no generator state to save. The global generator is
+put back as it was.
 
-A checkpoint is one file, replaced at once: a run killed while it writes leaves the previous epoch whole, and weights
-and numbers can never come from different epochs. A run is continued only by the same run: same settings and seed, same
-rows in the same splits, a module of the same structure, the same versions.
+A checkpoint is one file, replaced at once: a run killed while it writes leaves the previous epoch
+whole, and weights and numbers can never come from different epochs. A run is continued only by the
+same run: same settings and seed, same rows in the same splits, a module of the same structure, the
+same versions.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import hashlib
 import math
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -37,33 +41,18 @@ from collidescope.training.machine import (
     world,
 )
 
-#: Seeds of epochs are spread by these odd numbers (Knuth's multipliers), so that neighbouring seeds share no epoch.
-SEED_STRIDE, EPOCH_STRIDE = 2654435761, 40503
-#: What to try when memory runs out.
-REMEDY = (
-    "lower batch_size in training=, or use a smaller network; with checkpoint= the same fit goes on"
-)
-MINIMUM_GAIN = 1e-4  #: an epoch is better if the held-out loss falls by more: less is luck, and could go on for ever
-LARGEST_WEIGHT = 1e9  #: weights of standardised inputs are far below this; larger ones overflow float32 a few layers on
-LEAST = {
-    "step": 1.0,
-    "exp_avg_sq": 0.0,
-}  #: least values of what AdamW keeps beside averages of gradients
-HISTORY = (
-    "train_loss",
-    "val_loss",
-    "seconds",
-)  #: columns of the history beside the number of the epoch
-STORED_AS = {
-    torch.bfloat16: torch.int16
-}  #: types of torch that numpy lacks are stored as integers of the same size
+#: Weights of standardised inputs are far below this; larger ones overflow float32 a few layers on.
+LARGEST_WEIGHT = 1e9
+HISTORY = ("train_loss", "val_loss", "seconds")  #: columns of the history beside the epoch
+#: Types of torch that numpy lacks are stored as integers of the same size.
+STORED_AS = {torch.bfloat16: torch.int16}
 
 
 class Objective(Protocol):
     """What is learned by the M = ``n_members`` networks: data, batches and losses.
 
-    ``signature`` is text that other data or weights would not share. The last dimension of a batch counts rows, or
-    pairs of them. ``loss`` is summed over the members, ``held_out_loss`` has shape (M,).
+    ``signature`` is text that other data or weights would not share. The last dimension of a
+    batch counts rows, or pairs of them. ``loss`` is summed over the members, ``held_out_loss`` has shape (M,).
     """
 
     n_members: int
@@ -77,29 +66,44 @@ class Objective(Protocol):
 
 def epoch_generator(seed: int, epoch: int, device: torch.device | str = "cpu") -> torch.Generator:
     """The generator of one epoch (epoch 0: the initial weights)."""
-    return torch.Generator(device=device).manual_seed(
-        (seed * SEED_STRIDE + epoch * EPOCH_STRIDE + 1) % 2**63
-    )
+    # Odd numbers (Knuth's multipliers) spread the seeds, so that neighbouring ones share no epoch.
+    spread = seed * 2654435761 + epoch * 40503 + 1
+    return torch.Generator(device=device).manual_seed(spread % 2**63)
 
 
 def seeded_module(build: Callable[[], nn.Module], seed: int) -> nn.Module:
-    """``build()`` with initial weights that follow from ``seed``; the global generator is left as it was."""
+    """``build()`` with initial weights that follow from ``seed``.
+
+    The global generator is left as it was.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(epoch_generator(seed, 0).initial_seed())
         return build()
 
 
 def make_optimizer(module: nn.Module, config: TrainingConfig) -> torch.optim.AdamW:
-    """AdamW; weights decay, biases and other vectors do not (decay would pull class frequencies to uniform)."""
-    groups: dict[float, list[nn.Parameter]] = {config.weight_decay: [], 0.0: []}
-    used = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
-    for name, p in used:
-        groups[0.0 if "bias" in name or p.ndim < 2 else config.weight_decay].append(p)
-    fused = all(p.device.type in ("cpu", "cuda") and p.is_floating_point() for _, p in used)
-    parts = [
-        {"params": params, "weight_decay": decay} for decay, params in groups.items() if params
-    ]
-    return torch.optim.AdamW(parts, lr=config.learning_rate, fused=fused)
+    """AdamW; weights decay, biases and other vectors do not.
+
+    Decay would pull class frequencies to uniform.
+    """
+    decaying = []
+    free = []
+    fused = True
+    for name, parameter in module.named_parameters():
+        if not parameter.requires_grad:
+            continue
+        known_device = parameter.device.type in ("cpu", "cuda")
+        fused = fused and known_device and parameter.is_floating_point()
+        if config.weight_decay == 0 or "bias" in name or parameter.ndim < 2:
+            free.append(parameter)
+        else:
+            decaying.append(parameter)
+    groups = []
+    if decaying:
+        groups.append({"params": decaying, "weight_decay": config.weight_decay})
+    if free:
+        groups.append({"params": free, "weight_decay": 0.0})
+    return torch.optim.AdamW(groups, lr=config.learning_rate, fused=fused)
 
 
 def fit_loop(
@@ -113,49 +117,30 @@ def fit_loop(
 ) -> Run:
     """Train until the held-out loss stops falling.
 
-    Ctrl-C (KeyboardInterrupt) ends the loop, keeps the best weights so far and sets ``interrupted``.
+    Ctrl-C (KeyboardInterrupt) ends the loop, keeps the best weights so far and sets
+    ``interrupted``.
 
-    ``module`` is a stack (leading dimension M of every parameter) or, when the objective has one member, any module.
-    ``progress`` is called after every epoch with its entry of the history plus ``name`` and ``max_epochs``. In the
-    folder ``checkpoint`` ``name``.safetensors is written after every epoch; a run of the same settings is continued.
+    ``module`` is a stack (leading dimension M of every parameter) or, when the objective has one
+    member, any module. ``progress`` is called after every epoch with its entry of the history plus
+    ``name`` and ``max_epochs``. In the folder ``checkpoint`` ``name``.safetensors is written after
+    every epoch; a run of the same settings is continued.
     """
     module.to(config.device)
-    best, optimizer = BestWeights(module, objective.n_members), make_optimizer(module, config)
-    run, path = Run(module, optimizer, best), None
+    best = BestWeights(module, objective.n_members)
+    run = Run(module, make_optimizer(module, config), best)
+    path: Path | None = None
+    settings: dict[str, Any] = {}
     if checkpoint is not None:
         path = _store.made_folder(checkpoint, "checkpoint") / f"{name}.safetensors"
-        settings = {"seed": seed, "data": objective.signature, **config.fingerprint()}
-        settings["versions"] = {
-            package: version_of(package) for package in ("collidescope", "torch", "numpy")
-        }
-        settings["module"] = structure(module)
+        settings = _settings(module, objective, config, seed)
         run.restore(path, settings)
-    # Dropout draws from the global generators: they are seeded per epoch and put back at the end.
-    devices = [torch.device(config.device)] if str(config.device).startswith("cuda") else []
-    explained = explained_errors("training", REMEDY, str(config.device))
-    with torch.random.fork_rng(devices=devices), flushed_denormals(), explained:
+    with _prepared(config.device):
         try:
             for epoch in range(len(run.history) + 1, config.max_epochs + 1):
-                if 0 < config.patience <= int(best.waited.min()):  # of every member
+                all_waited = int(best.waited.min())  # of every member
+                if 0 < config.patience <= all_waited:
                     break
-                generator = epoch_generator(seed, epoch, config.device)
-                # not torch.manual_seed, which prepares every kind of device, at a millisecond per epoch
-                torch.default_generator.manual_seed(generator.initial_seed())
-                for device in devices:
-                    with torch.cuda.device(device):
-                        torch.cuda.manual_seed(generator.initial_seed())
-                started = time.perf_counter()
-                train_loss = run_epoch(module, objective, optimizer, generator)
-                module.eval()
-                with torch.inference_mode():
-                    val_loss = objective.held_out_loss(module).clone()
-                best.update(module, val_loss, epoch, always=config.patience == 0)
-                entry = {
-                    "epoch": epoch,
-                    "train_loss": train_loss,
-                    "val_loss": float(val_loss.mean()),
-                }
-                run.history.append(entry | {"seconds": time.perf_counter() - started})
+                run.history.append(_one_epoch(run, objective, config, seed, epoch))
                 if path is not None and world()[0] == 0:
                     run.save(path, settings)
                 if progress is not None:
@@ -164,11 +149,73 @@ def fit_loop(
             run.interrupted = True
     module.load_state_dict(best.state)
     module.eval()
-    # Where nothing was held out there is no such loss, and files hold finite numbers alone.
-    run.history = [
-        {key: value for key, value in entry.items() if value == value} for entry in run.history
-    ]
+    run.history = [_finite(entry) for entry in run.history]
     return run
+
+
+def _settings(
+    module: nn.Module, objective: Objective, config: TrainingConfig, seed: int
+) -> dict[str, Any]:
+    """What a checkpoint must share with the run that continues it."""
+    packages = ("collidescope", "torch", "numpy")
+    return {
+        "seed": seed,
+        "data": objective.signature,
+        **config.fingerprint(),
+        "versions": {package: version_of(package) for package in packages},
+        "module": structure(module),
+    }
+
+
+@contextmanager
+def _prepared(device: str) -> Iterator[None]:
+    """Generators put back at the end, tiny numbers as zero, errors that say what to try.
+
+    Dropout draws from the global generators: they are seeded per epoch.
+    """
+    remedy = (
+        "lower batch_size in training=, or use a smaller network; with checkpoint= the same fit "
+        "goes on"
+    )
+    explained = explained_errors("training", remedy, str(device))
+    with torch.random.fork_rng(devices=_cuda(device)), flushed_denormals(), explained:
+        yield
+
+
+def _cuda(device: str) -> list[torch.device]:
+    """The device in a list if it is a GPU of CUDA."""
+    if str(device).startswith("cuda"):
+        return [torch.device(device)]
+    return []
+
+
+def _one_epoch(
+    run: Run, objective: Objective, config: TrainingConfig, seed: int, epoch: int
+) -> dict[str, Any]:
+    """Train on every batch and keep the weights if they are the best; the history's entry."""
+    generator = epoch_generator(seed, epoch, config.device)
+    # Not torch.manual_seed, which prepares every kind of device, at a millisecond per epoch.
+    torch.default_generator.manual_seed(generator.initial_seed())
+    for device in _cuda(config.device):
+        with torch.cuda.device(device):
+            torch.cuda.manual_seed(generator.initial_seed())
+    started = time.perf_counter()
+    train_loss = run_epoch(run.module, objective, run.optimizer, generator)
+    run.module.eval()
+    with torch.inference_mode():
+        val_loss = objective.held_out_loss(run.module).clone()
+    run.best.update(run.module, val_loss, epoch, always=config.patience == 0)
+    return {
+        "epoch": epoch,
+        "train_loss": train_loss,
+        "val_loss": float(val_loss.mean()),
+        "seconds": time.perf_counter() - started,
+    }
+
+
+def _finite(entry: dict[str, Any]) -> dict[str, Any]:
+    """Without the held-out loss where nothing was held out: files hold finite numbers alone."""
+    return {key: value for key, value in entry.items() if not math.isnan(value)}
 
 
 def run_epoch(
@@ -182,7 +229,8 @@ def run_epoch(
     losses = [
         train_step(module, objective, optimizer, batch) for batch in objective.batches(generator)
     ]
-    # One transfer per epoch: asking each step for its number would make an accelerator wait for the host.
+    # One transfer per epoch: asking each step for its number would make an accelerator wait for
+    # the host.
     mean = float(torch.stack(losses).mean()) / objective.n_members
     if not math.isfinite(mean):
         remedy = "lower learning_rate, or check X for values far outside the usual range"
@@ -193,7 +241,10 @@ def run_epoch(
 def train_step(
     module: nn.Module, objective: Objective, optimizer: torch.optim.Optimizer, batch: Tensor
 ) -> Tensor:
-    """One gradient step. Members share no parameter, so the gradient of the sum is each member's own."""
+    """One gradient step.
+
+    Members share no parameter, so the gradient of the sum is each member's own.
+    """
     own, weight = own_part(batch)
     loss = objective.loss(module, own)
     optimizer.zero_grad()
@@ -206,40 +257,45 @@ def train_step(
 class BestWeights:
     """The best weights of every member so far, and for how long they have been the best."""
 
+    #: An epoch is better if the held-out loss falls by more: less is noise, and could go on for
+    #: ever.
+    minimum_gain = 1e-4
+
     def __init__(self, module: nn.Module, n_members: int) -> None:
         device = next(module.parameters()).device
-        self.state = {name: tensor.detach().clone() for name, tensor in module.state_dict().items()}
+        state = module.state_dict()
+        self.state = {name: tensor.detach().clone() for name, tensor in state.items()}
         self.loss = torch.full((n_members,), math.inf, device=device)
-        self.epoch, self.waited = (
-            torch.zeros(n_members, dtype=torch.long, device=device) for _ in range(2)
-        )
+        self.epoch = torch.zeros(n_members, dtype=torch.long, device=device)
+        self.waited = torch.zeros_like(self.epoch)
 
     def update(self, module: nn.Module, val_loss: Tensor, epoch: int, always: bool = False) -> None:
-        better = (val_loss < self.loss - MINIMUM_GAIN) | always
-
-        def kept(
-            new: Tensor, old: Tensor
-        ) -> Tensor:  # members are rows of every tensor; a single one has all of it
-            return torch.where(better.view(-1, *[1] * (new.ndim - 1)), new.detach(), old).view(
-                new.shape
-            )
-
-        state, waited = self.state, torch.where(better, 0, self.waited + 1)
+        to_beat = self.loss - self.minimum_gain
+        better = (val_loss < to_beat) | always
+        state = self.state
         if bool(better.any()):
-            state = {
-                name: kept(tensor, state[name]) for name, tensor in module.state_dict().items()
-            }
-        loss, at = (
-            torch.where(better, val_loss.to(self.loss), self.loss),
-            torch.where(better, epoch, self.epoch),
-        )
+            new = module.state_dict()
+            state = {name: _kept(better, new[name], state[name]) for name in new}
+        longer = self.waited + 1
+        waited = torch.where(better, 0, longer)
+        loss = torch.where(better, val_loss.to(self.loss), self.loss)
+        at = torch.where(better, epoch, self.epoch)
         # At once: Ctrl-C between two layers would leave weights of two epochs.
         self.waited, self.state, self.loss, self.epoch = waited, state, loss, at
 
 
+def _kept(better: Tensor, new: Tensor, old: Tensor) -> Tensor:
+    """The new rows of the members that are better, the old ones of the others.
+
+    Members are rows of every tensor; a single one has all of it.
+    """
+    of_member = better.view(-1, *[1] * (new.ndim - 1))
+    return torch.where(of_member, new.detach(), old).view(new.shape)
+
+
 @dataclass
 class Run:
-    """A module in training and how a file holds it: best weights, losses epoch by epoch, whether Ctrl-C ended it."""
+    """A module in training: best weights, losses epoch by epoch, whether Ctrl-C ended it."""
 
     module: nn.Module
     optimizer: torch.optim.Optimizer
@@ -249,18 +305,16 @@ class Run:
 
     def save(self, path: Path, settings: dict[str, Any]) -> None:
         """Write the state after an epoch."""
-        columns = {
-            name: np.array([entry[name] for entry in self.history], np.float64) for name in HISTORY
-        }
-        tensors = {
-            name: tensor.detach().cpu().contiguous() for name, tensor in self._tensors().items()
-        }
-        arrays = {
-            name: t.view(STORED_AS.get(t.dtype, t.dtype)).numpy() for name, t in tensors.items()
-        }
-        _store.write(
-            path, "checkpoint", {"fingerprint": settings, "history": columns, "tensors": arrays}
-        )
+        columns = {}
+        for name in HISTORY:
+            columns[name] = np.array([entry[name] for entry in self.history], np.float64)
+        arrays = {}
+        for name, tensor in self._tensors().items():
+            own = tensor.detach().cpu().contiguous()
+            stored = STORED_AS.get(own.dtype, own.dtype)
+            arrays[name] = own.view(stored).numpy()
+        tree = {"fingerprint": settings, "history": columns, "tensors": arrays}
+        _store.write(path, "checkpoint", tree)
 
     def restore(self, path: Path, settings: dict[str, Any]) -> None:
         """Continue from the file, where there is one, if it has the same ``settings``."""
@@ -270,16 +324,11 @@ class Run:
             tree = _store.read(path, "checkpoint")
         except _store.ModelFileError as error:
             raise ValueError(f"{error}: delete it to start anew, or use another folder") from None
-        if (found := tree.get("fingerprint")) != settings:
-            known = found if isinstance(found, dict) else {}
-            changed = [
-                str(name) for name in {**settings, **known} if known.get(name) != settings.get(name)
-            ]
-            said = f"{path} belongs to a run with other settings ({', '.join(changed)}):"
-            raise ValueError(f"{said} use the same settings and seed, another folder, or delete it")
+        _check_settings(path, tree.get("fingerprint"), settings)
         try:
             self._load(tree["tensors"])
-            self.history = _checked_history(tree["history"], bool(self.best.loss.isnan().all()))
+            nothing_held_out = bool(self.best.loss.isnan().all())
+            self.history = _checked_history(tree["history"], nothing_held_out)
         except (AttributeError, LookupError, TypeError, ValueError, RuntimeError) as error:
             raise ValueError(
                 f"{path} does not fit this network ({error}): delete it or use another folder"
@@ -287,72 +336,99 @@ class Run:
 
     def _tensors(self) -> dict[str, Tensor]:
         """All tensors of the run by name."""
-        kept = {f"module.{name}": tensor for name, tensor in self.module.state_dict().items()}
+        kept = {}
+        for name, tensor in self.module.state_dict().items():
+            kept[f"module.{name}"] = tensor
         for index, state in self.optimizer.state_dict()["state"].items():
-            kept |= {f"optimizer.{index}.{name}": tensor for name, tensor in state.items()}
-        kept |= {f"best.{name}": tensor for name, tensor in self.best.state.items()}
-        return kept | {"waited": self.best.waited, "epoch": self.best.epoch, "loss": self.best.loss}
+            for name, tensor in state.items():
+                kept[f"optimizer.{index}.{name}"] = tensor
+        for name, tensor in self.best.state.items():
+            kept[f"best.{name}"] = tensor
+        kept["waited"] = self.best.waited
+        kept["epoch"] = self.best.epoch
+        kept["loss"] = self.best.loss
+        return kept
 
     def _load(self, arrays: dict[str, npt.NDArray[Any]]) -> None:
-        """Copy the arrays into the run; what it would not have written is refused: a checksum can be made to fit."""
-        used = [
-            (group["fused"], p) for group in self.optimizer.param_groups for p in group["params"]
-        ]
-        for index, (fused, p) in enumerate(used):
-            if any(
-                name.startswith(f"optimizer.{index}.") for name in arrays
-            ):  # else no loss reaches the parameter
-                step = torch.zeros((), device=p.device if fused else "cpu")
-                means = {name: torch.zeros_like(p) for name in ("exp_avg", "exp_avg_sq")}
-                self.optimizer.state[p] = {"step": step, **means}
+        """Copy the arrays into the run.
+
+        What it would not have written is refused: a checksum can be made to fit.
+        """
+        self._prepare_optimizer(arrays)
         tensors = self._tensors()
         if arrays.keys() != tensors.keys():
             raise ValueError(f"{min(arrays.keys() ^ tensors.keys())} is missing or too many")
         for name, tensor in tensors.items():
-            given = torch.from_numpy(arrays[name])
-            if (given.dtype, given.shape) != (
-                STORED_AS.get(tensor.dtype, tensor.dtype),
-                tensor.shape,
-            ):
-                raise ValueError(f"{name} has dtype {given.dtype} and shape {tuple(given.shape)}")
-            given = given.view(tensor.dtype)
-            room, _, last = name.rpartition(
-                "."
-            )  # the losses of the best weights, without a dot, may be infinite
-            least = (
-                LEAST.get(last, -LARGEST_WEIGHT)
-                if room.startswith("optimizer.")
-                else -LARGEST_WEIGHT
-            )
-            inside = (given >= least) & (given <= LARGEST_WEIGHT)  # nan is not
-            if room and given.is_floating_point() and not bool(inside.all()):
-                raise ValueError(f"{name} must be between {least:g} and {LARGEST_WEIGHT:g}")
-            tensor.copy_(given)
-        # a custom module may give copies of its weights
-        self.module.load_state_dict(
-            {name: tensors[f"module.{name}"] for name in self.module.state_dict()}
-        )
+            tensor.copy_(_checked_tensor(name, torch.from_numpy(arrays[name]), tensor))
+        # A custom module may give copies of its weights.
+        own = {name: tensors[f"module.{name}"] for name in self.module.state_dict()}
+        self.module.load_state_dict(own)
+
+    def _prepare_optimizer(self, arrays: dict[str, npt.NDArray[Any]]) -> None:
+        """Room for the state of every parameter that has one in the file."""
+        index = 0
+        for group in self.optimizer.param_groups:
+            for parameter in group["params"]:
+                prefix = f"optimizer.{index}."
+                # None where no loss reaches the parameter.
+                if any(name.startswith(prefix) for name in arrays):
+                    device = parameter.device if group["fused"] else "cpu"
+                    self.optimizer.state[parameter] = {
+                        "step": torch.zeros((), device=device),
+                        "exp_avg": torch.zeros_like(parameter),
+                        "exp_avg_sq": torch.zeros_like(parameter),
+                    }
+                index += 1
+
+
+def _check_settings(path: Path, found: Any, settings: dict[str, Any]) -> None:
+    """Refuse a file of a run with other settings, and say which differ."""
+    if found == settings:
+        return
+    known = found if isinstance(found, dict) else {}
+    names = {**settings, **known}
+    changed = [str(name) for name in names if known.get(name) != settings.get(name)]
+    said = f"{path} belongs to a run with other settings ({', '.join(changed)}):"
+    raise ValueError(f"{said} use the same settings and seed, another folder, or delete it")
+
+
+def _checked_tensor(name: str, given: Tensor, own: Tensor) -> Tensor:
+    """What a file gives for a tensor of the run, if it has its type, shape and possible values."""
+    stored = STORED_AS.get(own.dtype, own.dtype)
+    if given.dtype != stored or given.shape != own.shape:
+        raise ValueError(f"{name} has dtype {given.dtype} and shape {tuple(given.shape)}")
+    given = given.view(own.dtype)
+    owner, _, last = name.rpartition(".")
+    if not owner or not given.is_floating_point():
+        return given  # the losses of the best weights, without a dot, may be infinite
+    least = -LARGEST_WEIGHT
+    if owner.startswith("optimizer."):
+        # What AdamW keeps beside averages of gradients.
+        least = {"step": 1.0, "exp_avg_sq": 0.0}.get(last, least)
+    inside = (given >= least) & (given <= LARGEST_WEIGHT)  # nan is not
+    if not bool(inside.all()):
+        raise ValueError(f"{name} must be between {least:g} and {LARGEST_WEIGHT:g}")
+    return given
 
 
 def structure(module: nn.Module) -> str:
-    """A digest of what a module computes beside its weights: layers and their settings, and custom code.
+    """A digest of what a module computes beside its weights: layers, settings, custom code.
 
-    Two modules with tensors of the same names and shapes may have other activations. Those that are layers appear in
-    the representation of the module, those that are functions in the byte code of its ``forward``.
+    Two modules with tensors of the same names and shapes may have other activations. Those that
+    are layers appear in the representation of the module, those that are functions in the byte
+    code of its ``forward``.
     """
-    parts = [
-        repr(module),
-        *(f"{name} {tuple(t.shape)} {t.dtype}" for name, t in module.state_dict().items()),
-    ]
+    parts = [repr(module)]
+    for name, tensor in module.state_dict().items():
+        parts.append(f"{name} {tuple(tensor.shape)} {tensor.dtype}")
     for part in module.modules():
-        code = getattr(type(part).forward, "__code__", None)
-        if code is not None and not type(part).__module__.startswith("torch."):
-            constants = [
-                value for value in code.co_consts if isinstance(value, int | float | str | None)
-            ]
-            parts.append(
-                f"{type(part).__qualname__} {code.co_code.hex()} {code.co_names} {constants}"
-            )
+        kind = type(part)
+        code = getattr(kind.forward, "__code__", None)
+        if code is None or kind.__module__.startswith("torch."):
+            continue
+        plain = int | float | str | None
+        constants = [value for value in code.co_consts if isinstance(value, plain)]
+        parts.append(f"{kind.__qualname__} {code.co_code.hex()} {code.co_names} {constants}")
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
@@ -361,15 +437,12 @@ def _checked_history(
 ) -> list[dict[str, Any]]:
     """Losses and seconds, epoch by epoch; the held-out loss is nan where nothing was held out."""
     table = np.column_stack([columns[name] for name in HISTORY])
-    known = (
-        columns.keys() == set(HISTORY)
-        and table.dtype == np.float64
-        and table.shape[1] == len(HISTORY)
-    )
-    finite = np.isfinite(table) | (nothing_held_out & (np.array(HISTORY) == "val_loss"))
-    if not known or not finite.all():
+    numbers = table.dtype == np.float64 and table.shape[1] == len(HISTORY)
+    may_be_nan = np.array([nothing_held_out and name == "val_loss" for name in HISTORY])
+    finite = np.isfinite(table) | may_be_nan
+    if columns.keys() != set(HISTORY) or not numbers or not finite.all():
         raise ValueError("history must hold finite numbers for each quantity, epoch by epoch")
-    return [
-        {"epoch": epoch, **dict(zip(HISTORY, row, strict=True))}
-        for epoch, row in enumerate(table.tolist(), 1)
-    ]
+    history = []
+    for epoch, row in enumerate(table.tolist(), 1):
+        history.append({"epoch": epoch, **dict(zip(HISTORY, row, strict=True))})
+    return history

@@ -1,8 +1,9 @@
-"""How torch uses the machine: denormal numbers, memory that runs out, devices that fail, several processes.
+"""How torch uses the machine: tiny numbers, memory that runs out, failing devices, processes.
 
-Several processes (``torchrun``) train one network once each has called ``torch.distributed.init_process_group``: each
-takes its share of every batch, and gradients are averaged. The batches are those of a single process, drawn by the
-same generator, so S is the same up to rounding whatever the number of processes. Every process holds all rows.
+Several processes (``torchrun``) train one network once each has called
+``torch.distributed.init_process_group``: each takes its share of every batch, and gradients are
+averaged. The batches are those of a single process, drawn by the same generator, so S is the same
+up to rounding whatever the number of processes. Every process holds all rows.
 """
 
 from __future__ import annotations
@@ -10,44 +11,24 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
 T = TypeVar("T")
-#: How torch says that memory ran out, on GPUs and on the CPU.
-NO_MEMORY = (
-    "out of memory",
-    "can't allocate memory",
-    "not enough memory",
-    "cublas_status_alloc_failed",
-)
-#: How it says that the device itself failed.
-NO_DEVICE = (
-    "cuda error",
-    "cuda driver",
-    "no cuda",
-    "cuda-capable",
-    "cudnn",
-    "cublas",
-    "hip error",
-    "mps backend",
-)
-RESUME = "the rest starts from its last epoch when fit again with the same checkpoint folder, where one was set"
 
 
 @contextmanager
 def flushed_denormals() -> Iterator[None]:
     """Let numbers below 1e-38 (float32) be zero within the block, in this thread.
 
-    Processors take many times longer over such "denormal" numbers, which AdamW's averages of the gradients of units
-    that no longer fire become: late epochs slowed down.
+    Processors take many times longer over such "denormal" numbers, which AdamW's averages of the
+    gradients of units that no longer fire become: late epochs slowed down.
     """
-    before = (
-        math.ulp(0.0) == 0.0
-    )  # that the smallest number is zero is true only where tiny ones are
+    # That the smallest number is zero is true only where tiny ones are.
+    before = math.ulp(0.0) == 0.0
     torch.set_flush_denormal(True)
     try:
         yield
@@ -60,27 +41,55 @@ class DeviceError(RuntimeError):
 
 
 def _ran_out_of_memory(error: BaseException) -> bool:
-    words = str(error).lower()
-    return isinstance(error, MemoryError) or (
-        isinstance(error, RuntimeError) and any(w in words for w in NO_MEMORY)
+    """Whether torch says that memory ran out, on GPUs or on the CPU."""
+    if isinstance(error, MemoryError):
+        return True
+    signs = (
+        "out of memory",
+        "can't allocate memory",
+        "not enough memory",
+        "cublas_status_alloc_failed",
     )
+    words = str(error).lower()
+    return isinstance(error, RuntimeError) and any(sign in words for sign in signs)
+
+
+def _device_failed(error: BaseException) -> bool:
+    """Whether torch says that the device itself failed."""
+    signs = (
+        "cuda error",
+        "cuda driver",
+        "no cuda",
+        "cuda-capable",
+        "cudnn",
+        "cublas",
+        "hip error",
+        "mps backend",
+    )
+    words = str(error).lower()
+    return any(sign in words for sign in signs)
 
 
 @contextmanager
 def explained_errors(doing: str, remedy: str, device: str) -> Iterator[None]:
-    """Within the block memory that runs out is a MemoryError with a ``remedy``, and a failing device a DeviceError."""
+    """Errors of memory and of the device, within the block, say what to do.
+
+    Memory that runs out is a MemoryError with a ``remedy``, a failing device a DeviceError.
+    """
     try:
         yield
     except (MemoryError, RuntimeError) as error:
-        words = (str(error).strip() or type(error).__name__).splitlines()[0]
+        words = str(error).strip() or type(error).__name__
+        first_line = words.splitlines()[0]
         if _ran_out_of_memory(error):
             raise MemoryError(
-                f"not enough memory on {device} while {doing}: {remedy} ({words})"
+                f"not enough memory on {device} while {doing}: {remedy} ({first_line})"
             ) from error
-        if device != "cpu" and any(w in str(error).lower() for w in NO_DEVICE):
-            remedy = f"use device='cpu', or start Python anew; {RESUME}"
+        if device != "cpu" and _device_failed(error):
             raise DeviceError(
-                f"device {device!r} failed while {doing} ({words}): {remedy}"
+                f"device {device!r} failed while {doing} ({first_line}): use device='cpu', or "
+                "start Python anew; the rest starts from its last epoch when fit again with the "
+                "same checkpoint folder, where one was set"
             ) from error
         raise
 
@@ -88,8 +97,12 @@ def explained_errors(doing: str, remedy: str, device: str) -> Iterator[None]:
 def halved(
     compute: Callable[[slice, slice], T], rows: slice, columns: slice
 ) -> Iterator[tuple[slice, slice, T]]:
-    """``compute(rows, columns)`` of a block; where memory runs out of its halves, and theirs, down to a single pair."""
-    height, width = rows.stop - rows.start, columns.stop - columns.start
+    """``compute(rows, columns)`` of a block.
+
+    Where memory runs out, of its halves, and theirs, down to a single pair.
+    """
+    height = rows.stop - rows.start
+    width = columns.stop - columns.start
     try:
         result = compute(rows, columns)
     except (MemoryError, RuntimeError) as error:
@@ -100,10 +113,17 @@ def halved(
         return
     # Not within the except: the error holds on to the tensors of the attempt.
     torch.cuda.empty_cache()
-    longer = rows if height >= width else columns
-    middle = (longer.start + longer.stop) // 2
-    for half in (slice(longer.start, middle), slice(middle, longer.stop)):
-        yield from halved(compute, *((half, columns) if longer is rows else (rows, half)))
+    if height >= width:
+        for half in _halves(rows):
+            yield from halved(compute, half, columns)
+    else:
+        for half in _halves(columns):
+            yield from halved(compute, rows, half)
+
+
+def _halves(part: slice) -> tuple[slice, slice]:
+    middle = (part.start + part.stop) // 2
+    return slice(part.start, middle), slice(middle, part.stop)
 
 
 def device_of(module: nn.Module) -> torch.device:
@@ -113,16 +133,22 @@ def device_of(module: nn.Module) -> torch.device:
 
 def world() -> tuple[int, int]:
     """(number of this process, number of processes); (0, 1) where there is one."""
-    together = dist.is_available() and dist.is_initialized()
-    return (dist.get_rank(), dist.get_world_size()) if together else (0, 1)
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_rank(), dist.get_world_size()
+    return 0, 1
 
 
 def own_part(batch: Tensor) -> tuple[Tensor, float]:
-    """The part of a batch (last dimension) of this process, all with fewer rows than processes; and its weight."""
-    (rank, size), n_rows = world(), batch.shape[-1]
+    """The part of a batch (last dimension) of this process, and its weight.
+
+    A batch with fewer rows than processes goes to all of them.
+    """
+    rank, size = world()
+    n_rows = batch.shape[-1]
     if n_rows < size:
         return batch, 1 / size
-    start, stop = n_rows * rank // size, n_rows * (rank + 1) // size
+    start = n_rows * rank // size
+    stop = n_rows * (rank + 1) // size
     return batch[..., start:stop], (stop - start) / n_rows
 
 
@@ -131,38 +157,8 @@ def average_gradients(module: nn.Module, weight: float) -> None:
     if world()[1] == 1:
         return
     gradients = [p.grad for p in module.parameters() if p.grad is not None]
-    flat = torch.cat([g.reshape(-1) for g in gradients]) * weight
+    flat = torch.cat([gradient.reshape(-1) for gradient in gradients]) * weight
     dist.all_reduce(flat)
-    for gradient, part in zip(
-        gradients, torch.split(flat, [g.numel() for g in gradients]), strict=True
-    ):
+    sizes = [gradient.numel() for gradient in gradients]
+    for gradient, part in zip(gradients, torch.split(flat, sizes), strict=True):
         gradient.copy_(part.view_as(gradient))
-
-
-def gather_rows(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """The rows of all processes, one below the other, in every process; gradients flow back to their own.
-
-    For the pair loss in a custom trainer: pairs are then formed across processes. Every process must bring the same
-    number of rows, and average the gradients of its parameters as ``DistributedDataParallel`` does.
-    """
-    return tensors if world()[1] == 1 else tuple(_Gather.apply(t) for t in tensors)  # type: ignore[no-untyped-call]
-
-
-class _Gather(torch.autograd.Function):
-    """All processes' rows; a row's gradient is the sum of those that it has in all of them."""
-
-    @staticmethod
-    def forward(ctx: Any, tensor: Tensor) -> Tensor:
-        rank, size = world()
-        ctx.own = slice(rank * len(tensor), (rank + 1) * len(tensor))
-        parts = [
-            torch.empty_like(tensor, memory_format=torch.contiguous_format) for _ in range(size)
-        ]
-        dist.all_gather(parts, tensor.contiguous())
-        return torch.cat(parts)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        total = gradients[0].contiguous().clone()
-        dist.all_reduce(total)
-        return total[ctx.own]

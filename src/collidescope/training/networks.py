@@ -1,14 +1,14 @@
-"""Plain networks of classes, stacks of them trained side by side, and the cross-entropy that they are trained on.
+"""Plain networks of classes, stacks of them trained side by side, and their cross-entropy.
 
-Shapes: B rows per step, d features, K classes, M networks of a stack. An *encoder* maps (B, d) to (B, K) logits, a
-stack maps (M, B, d) or a shared (B, d) to (M, B, K).
+Shapes: B rows per step, d features, K classes, M networks of a stack. An *encoder* maps (B, d) to
+(B, K) logits, a stack maps (M, B, d) or a shared (B, d) to (M, B, K).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -17,8 +17,11 @@ from torch.nn.functional import cross_entropy
 from collidescope.training.config import TrainingConfig, check_sizes
 from collidescope.training.rows import SCORING_BATCH, Rows, Split, as_rows, signature
 
-#: ``model=lambda d, k: ...``: number of features (channels of an image) and of classes → encoder with k logits.
+#: ``model=lambda d, k: ...``: number of features (channels of an image) and of classes → encoder
+#: with k logits.
 EncoderFactory = Callable[[int, int], nn.Module]
+Layers = list[tuple[Tensor, Tensor]]
+Product = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def mlp(
@@ -29,39 +32,25 @@ def mlp(
     >>> mlp(4, 3, (8,))(torch.zeros(5, 4)).shape
     torch.Size([5, 3])
     """
-    sizes = [n_in, *check_sizes(hidden_layer_sizes)]
     layers: list[nn.Module] = []
-    for a, b in pairwise(sizes):
-        layers += [nn.Linear(a, b), nn.ReLU(), *([nn.Dropout(dropout)] if dropout else [])]
-    return nn.Sequential(*layers, nn.Linear(sizes[-1], n_out))
-
-
-class Bfloat16(nn.Module):
-    """Runs a module in bfloat16 on a GPU where torch holds that safe (products, convolutions); weights stay float32.
-
-    ``model=lambda d, k: Bfloat16(my_network(d, k))``: large networks train and score faster. On a CPU it changes
-    nothing (processors that claim bfloat16 and do not have it end the interpreter).
-
-    >>> Bfloat16(mlp(4, 3, (8,)))(torch.zeros(5, 4)).dtype
-    torch.float32
-    """
-
-    def __init__(self, body: nn.Module) -> None:
-        super().__init__()
-        self.body = body
-
-    def forward(self, x: Tensor) -> Tensor:
-        with torch.autocast("cuda", torch.bfloat16, enabled=x.is_cuda):
-            out: Tensor = self.body(x)
-        return out.float() if x.is_cuda else out
+    width = n_in
+    for size in check_sizes(hidden_layer_sizes):
+        layers.append(nn.Linear(width, size))
+        layers.append(nn.ReLU())
+        if dropout:
+            layers.append(nn.Dropout(dropout))
+        width = size
+    layers.append(nn.Linear(width, n_out))
+    return nn.Sequential(*layers)
 
 
 class StackedMLP(nn.Module):
     """M plain networks of one shape, computed by batched matrix products.
 
-    Their parameters share no entry and AdamW works entry by entry, so training a stack on the sum of its members'
-    losses is training M networks one after the other, without M times the overhead. All weights are in one tensor and
-    all biases in another, a row per member: an optimiser steps two tensors. They start as those of ``nn.Linear`` do.
+    Their parameters share no entry and AdamW works entry by entry, so training a stack on the sum
+    of its members' losses is training M networks one after the other, without M times the overhead.
+    All weights are in one tensor and all biases in another, a row per member: an optimiser steps
+    two tensors. They start as those of ``nn.Linear`` do.
     """
 
     def __init__(
@@ -74,17 +63,22 @@ class StackedMLP(nn.Module):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
-        self.n_members, self.dropout = n_members, nn.Dropout(dropout)
+        self.n_members = n_members
+        self.dropout = nn.Dropout(dropout)
         self.shapes = list(pairwise([n_in, *check_sizes(hidden_layer_sizes), n_out]))
-        sizes = [(a, size) for a, b in self.shapes for size in (a * b, b)]
-        drawn = [
-            (torch.rand((n_members, s), generator=generator) * 2 - 1) * max(a, 1) ** -0.5
-            for a, s in sizes
-        ]
-        self.weight, self.bias = (nn.Parameter(torch.cat(drawn[first::2], 1)) for first in (0, 1))
+        weights = []
+        biases = []
+        for inputs, outputs in self.shapes:
+            bound = max(inputs, 1) ** -0.5
+            weight = torch.rand((n_members, inputs * outputs), generator=generator)
+            bias = torch.rand((n_members, outputs), generator=generator)
+            weights.append((weight * 2 - 1) * bound)
+            biases.append((bias * 2 - 1) * bound)
+        self.weight = nn.Parameter(torch.cat(weights, 1))
+        self.bias = nn.Parameter(torch.cat(biases, 1))
 
     @property
-    def layers(self) -> list[tuple[Tensor, Tensor]]:
+    def layers(self) -> Layers:
         """Weights (M, a, b) and biases (M, 1, b) of every layer, as views."""
         weights = torch.split(self.weight, [a * b for a, b in self.shapes], 1)
         biases = torch.split(self.bias, [b for _, b in self.shapes], 1)
@@ -92,25 +86,23 @@ class StackedMLP(nn.Module):
         return [(weight.view(-1, a, b), bias.unsqueeze(1)) for (a, b), weight, bias in parts]
 
     def forward(self, x: Tensor) -> Tensor:
-        if (
-            self.n_members == 1
-        ):  # plain products are faster than batched ones of one, backwards above all
+        if self.n_members == 1:
+            # Plain products are faster than batched ones of one, backwards above all.
             return self.member(0, x.flatten(0, -2)).unsqueeze(0)
-        return self._apply_layers(
-            torch.baddbmm, x.expand(self.n_members, *x.shape[-2:]), self.layers
-        )
+        shared = x.expand(self.n_members, *x.shape[-2:])
+        return self._apply_layers(torch.baddbmm, shared, self.layers)
 
     def member(self, m: int, x: Tensor) -> Tensor:
         """Logits of member ``m`` alone: (B, d) → (B, K)."""
-        return self._apply_layers(
-            torch.addmm, x, [(weight[m], bias[m, 0]) for weight, bias in self.layers]
-        )
+        own = [(weight[m], bias[m, 0]) for weight, bias in self.layers]
+        return self._apply_layers(torch.addmm, x, own)
 
-    def _apply_layers(self, product: Any, x: Tensor, layers: list[tuple[Tensor, Tensor]]) -> Tensor:
-        *hidden, (weight, bias) = layers
-        for w, b in hidden:
-            x = self.dropout(torch.relu(product(b, x, w)))
-        return product(bias, x, weight)  # type: ignore[no-any-return]
+    def _apply_layers(self, product: Product, x: Tensor, layers: Layers) -> Tensor:
+        *hidden, last = layers
+        for weight, bias in hidden:
+            x = self.dropout(torch.relu(product(bias, x, weight)))
+        weight, bias = last
+        return product(bias, x, weight)
 
 
 class OneMember(nn.Module):
@@ -128,9 +120,10 @@ class OneMember(nn.Module):
 
 
 class FactorisedObjective:
-    """Cross-entropy of the class, for M networks side by side, each with its own (training rows, held-out rows).
+    """Cross-entropy of the class, for M networks side by side.
 
-    X, y and ``weight`` have n rows. A batch is a slice of indices, and Rows brings its inputs: no loader.
+    Each has its own (training rows, held-out rows). X, y and ``weight`` have n rows. A batch is a
+    slice of indices, and Rows brings its inputs: no loader.
     """
 
     def __init__(
@@ -141,18 +134,16 @@ class FactorisedObjective:
         config: TrainingConfig,
         weight: Tensor | None = None,
     ) -> None:
-        self.X, self.y, self.n_members, self.given_weight = (
-            as_rows(X, y.device),
-            y,
-            len(splits),
-            weight,
-        )
+        self.X = as_rows(X, y.device)
+        self.y = y
+        self.n_members = len(splits)
+        self.given_weight = weight
+        self.weight = None if weight is None else weight / weight.mean()
         self.train_rows, self.held_out_rows = zip(*splits, strict=True)
-        # Members step together, so an epoch is as long as the smallest split (they differ by a row or two); rows are
-        # shuffled before they are cut, so none is left out for good.
+        # Members step together, so an epoch is as long as the smallest split (they differ by a row
+        # or two); rows are shuffled before they are cut, so none is left out for good.
         self.epoch_length = min(len(rows) for rows in self.train_rows)
         self.batch_size = config.batch_for(self.epoch_length)
-        self.weight = None if weight is None else weight / weight.mean()
 
     @property
     def signature(self) -> str:
@@ -160,43 +151,43 @@ class FactorisedObjective:
 
     def batches(self, generator: torch.Generator) -> Iterator[Tensor]:
         """Indices of rows, (M, B)."""
-        drawn = [
-            torch.randperm(len(rows), generator=generator, device=rows.device)
-            for rows in self.train_rows
-        ]
-        order = torch.stack(
-            [rows[at[: self.epoch_length]] for rows, at in zip(self.train_rows, drawn, strict=True)]
-        )
+        shuffled = []
+        for rows in self.train_rows:
+            order = torch.randperm(len(rows), generator=generator, device=rows.device)
+            shuffled.append(rows[order[: self.epoch_length]])
+        epoch = torch.stack(shuffled)
+        end = self.epoch_length
         # A last batch of a few rows is a noisy step: it is left out when it is under half a batch.
-        last = (
-            self.epoch_length - self.batch_size // 2
-            if self.epoch_length > self.batch_size
-            else self.epoch_length
-        )
-        for start in range(0, last, self.batch_size):
-            yield order[:, start : start + self.batch_size]
+        if end > self.batch_size:
+            end -= self.batch_size // 2
+        for start in range(0, end, self.batch_size):
+            yield epoch[:, start : start + self.batch_size]
 
     def loss(self, module: nn.Module, batch: Tensor) -> Tensor:
         x = self.X[batch.reshape(-1)].view(*batch.shape, *self.X.shape[1:])
         return self._cross_entropy(module(x), batch).sum()
 
     def held_out_loss(self, module: nn.Module) -> Tensor:
-        losses = torch.full(
-            (self.n_members,), torch.nan, device=self.y.device
-        )  # where nothing is held out
+        # nan where nothing is held out
+        losses = torch.full((self.n_members,), torch.nan, device=self.y.device)
         for member, rows in enumerate(self.held_out_rows):
             if len(rows):
-                blocks = (self.X[part] for part in torch.split(rows, SCORING_BATCH))
-                logits = [
-                    module(x[None])[0] if self.n_members == 1 else module.member(member, x)
-                    for x in blocks
-                ]  # type: ignore[operator]
-                losses[member] = self._cross_entropy(torch.cat(logits)[None], rows[None])[0]
+                parts = torch.split(rows, SCORING_BATCH)
+                logits = torch.cat([self._member(module, member, self.X[part]) for part in parts])
+                losses[member] = self._cross_entropy(logits[None], rows[None])[0]
         return losses
+
+    def _member(self, module: nn.Module, member: int, x: Tensor) -> Tensor:
+        """Logits of one member alone."""
+        if self.n_members > 1:
+            return cast(StackedMLP, module).member(member, x)
+        logits: Tensor = module(x[None])[0]
+        return logits
 
     def _cross_entropy(self, logits: Tensor, rows: Tensor) -> Tensor:
         """Mean over the rows (M, B) of each member, weighted: (M, B, K) → (M,)."""
-        each = cross_entropy(logits.flatten(0, 1), self.y[rows].flatten(), reduction="none").view(
-            rows.shape
-        )
-        return (each if self.weight is None else each * self.weight[rows]).mean(1)
+        labels = self.y[rows].flatten()
+        each = cross_entropy(logits.flatten(0, 1), labels, reduction="none").view(rows.shape)
+        if self.weight is not None:
+            each = each * self.weight[rows]
+        return each.mean(1)
