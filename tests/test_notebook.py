@@ -47,7 +47,7 @@ def test_a_known_matrix_keeps_cover_and_harts_two_ends():
     known = cs.CollisionMatrix([[0.9, 0.1], [0.1, 0.9]])
     least, most = known.bayes_error_bounds()
     assert headline(known) == [
-        "Labelled a second time, 10.0% of inputs would get another label. [PBER]",
+        "If labelled again, 10.0% of the inputs would get another label. [PBER]",
         f"The best possible classifier of these inputs errs on {percent(least)} to {percent(most)}. [Bayes error]",
     ]
     assert "No two classes collide" in headline(cs.CollisionMatrix(np.eye(2)))[1]
@@ -72,7 +72,7 @@ def test_no_sentence_about_an_estimate_is_refuted_by_a_support_vector_machine():
 @pytest.mark.parametrize(
     ("state", "says"),
     [
-        ("settled", "More rows of this kind would hardly change that"),
+        ("settled", "Whether more rows of this kind would change that cannot be told"),
         ("still learning", "the rest is what the model has not learned yet"),
         ("hardly begun", "no lower limit can be given: the curve bends the wrong way."),
     ],

@@ -140,13 +140,13 @@ def test_the_limit_of_a_model_is_found_and_told_with_its_curve():
     found = [(P.argmax(axis=1) == codes)[codes == k].mean() for k in range(3)]
     np.testing.assert_allclose([c["best_guess"] for c in summary["ceilings"]], found)
     assert re.search(
-        r"are not learned yet; twice the rows would take off about [\d.]+\.$",
-        summary["what_to_do"][0],
+        r"not learned yet; twice the rows would take off about [\d.]+ percentage points\.$",
+        summary["what_to_do"][1],
     )
     assert summary["limit"]["words"] in summary["headline"]
     hardly = cs.summarise(cm, limit=limit_like(cm, "hardly begun", reason="nothing is seen"))
     assert hardly["limit"]["band"] is None
-    assert "Gather more rows" in hardly["what_to_do"][0]
+    assert "Gather more rows" in hardly["what_to_do"][1]
     assert "not known" in render(hardly)
 
 
@@ -262,8 +262,8 @@ def test_the_shuffled_control_is_reported_and_one_that_was_not_run_has_its_cost_
         cs.summarise(cm, control=ShuffledControl(cm, 0.02, 1.5, 2.4, good))
         for good in (True, False)
     )
-    assert failed["what_to_do"][0].startswith("Do not act on these numbers yet")
-    assert not any("Do not act" in line for line in passed["what_to_do"])
+    assert "do not act on these numbers yet" in failed["what_to_do"][1]
+    assert not any("do not act" in line for line in passed["what_to_do"])
     assert "Failed." in render(failed)
     model, about = (
         SimpleNamespace(collision_matrix_=cm),
@@ -302,20 +302,111 @@ def with_errors(S, n=10_000, stderr=0.001):
             {"command": "x", "saved": "my m.json"},
             "`collidescope merge 'my m.json' --groups 2`",
         ),
-        (with_errors(np.full((6, 6), 0.04) + 0.76 * np.eye(6)), {}, "^No single pair dominates"),
+        (with_errors(np.full((6, 6), 0.04) + 0.76 * np.eye(6)), {}, "No single pair dominates"),
         (
             with_errors([[0.8, 0.2], [0.2, 0.8]]),
             {},
-            "^With two classes there is nothing to merge. To tell 0 from 1",
+            "With two classes there is nothing to merge. To tell 0 from 1",
         ),
-        (with_errors(PAIR, stderr=0.2), {}, "^More rows would make this surer"),
+        (with_errors(PAIR, stderr=0.2), {}, "More rows would make this more precise"),
         (with_errors(PAIR, n=12), {}, "Gather more of 0, 1, 2: fewer than 30 rows"),
-        (cs.CollisionMatrix(*blocks((2, 2))), {}, "^Read with care: S is nearly singular"),
-        (cs.CollisionMatrix(PAIR), {}, "^No intervals were estimated"),
+        (cs.CollisionMatrix(PAIR), {}, "No intervals were estimated"),
     ],
 )
 def test_advice_follows_from_the_numbers_and_can_be_done_where_the_reader_stands(cm, about, says):
     assert re.search(says, " ".join(cs.summarise(cm, about=about)["what_to_do"]))
+
+
+def warned(*cautions):
+    return cs.summarise(with_errors(np.eye(3), stderr=0.0), about={"cautions": list(cautions)})
+
+
+def test_the_first_advice_is_the_answer():
+    said = cs.summarise(with_errors(PAIR))["what_to_do"][0]
+    assert said == (
+        "13.3% of the inputs would get another label (13.1% to 13.5%); "
+        "0 would most often turn into 1, in 20.0% of cases."
+    )
+
+
+def test_nothing_needs_doing_is_never_said_beside_a_warning():
+    assert warned()["what_to_do"][0].startswith("Nothing needs doing")
+    said = warned("column 'invoice' predicts the label")["what_to_do"]
+    assert not any("Nothing needs doing" in line for line in said)
+    assert said[1] == "Read with care: column 'invoice' predicts the label."
+
+
+def test_a_near_singular_matrix_is_no_matter_of_the_first_screen():
+    summary = cs.summarise(cs.CollisionMatrix(*blocks((2, 2))))
+    assert not any("singular" in line for line in summary["what_to_do"])
+    assert "singular" in summary["trust"]["conditioning"]
+
+
+def test_no_merge_is_advised_at_chance_level():
+    priors = np.array([0.3, 0.3, 0.4])
+    at_chance = cs.CollisionMatrix(np.tile(priors, (3, 1)), priors)
+    said = " ".join(cs.summarise(at_chance)["what_to_do"])
+    assert "hardly tell the classes apart better than their shares do" in said
+    assert "Merge " not in said
+    assert "consolidate" not in said
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "says"),
+    [
+        (0.19, 0.21, "would hardly help"),
+        (0.06, 0.21, "cannot be told"),
+        (0.0, 0.21, "cannot be told"),
+    ],
+)
+def test_more_rows_are_said_to_hardly_help_only_where_the_range_is_narrow(low, high, says):
+    cm = cs.CollisionMatrix(
+        [[0.8, 0.2], [0.2, 0.8]], pber_stderr=0.005, info={"method": "one-step"}
+    )
+    limit = limit_like(cm, "settled")
+    limit.pber_interval = lambda level=0.95: (low, high)
+    summary = cs.summarise(cm, limit=limit)
+    assert says in " ".join(summary["what_to_do"])
+    assert ("would hardly change that" in summary["headline"][1]) == (says == "would hardly help")
+
+
+def test_posteriors_without_labels_carry_no_confidence_statement():
+    P, _ = posteriors(3)
+    summary = cs.summarise(cs.collision_matrix_from_posteriors(P))
+    assert summary["pber"]["low"] is None
+    assert summary["low"] is None
+    assert summary["bayes_error_at_most"] is None
+    assert "95%" not in " ".join(summary["headline"])
+    assert "to check that with" in summary["headline"][1]
+
+
+def test_pairs_that_may_be_nothing_stand_behind_those_that_are_not():
+    S = np.array([[0.6, 0.4, 0.0], [0.4, 0.5, 0.1], [0.0, 0.1, 0.9]])
+    stderr = np.array([[0.3, 0.3, 0.0], [0.3, 0.3, 0.01], [0.0, 0.01, 0.01]])
+    cm = cs.CollisionMatrix(S, stderr=stderr, pber_stderr=0.01, counts=np.full(3, 100))
+    first = cs.summarise(cm)["top_collisions"][0]
+    assert {first["class"], first["other"]} == {"1", "2"}
+
+
+def test_a_race_of_models_is_a_section_of_the_report():
+    table = pd.DataFrame({"model": ["linear"], "dropped_at": [500]})
+    model = SimpleNamespace(collision_matrix_=estimated(3), race_=table)
+    assert cs.summarise(model)["sections"][0]["title"] == "The models tried"
+
+
+def test_a_report_takes_sparse_rows(tmp_path):
+    from scipy.sparse import csr_array
+
+    X, y = scenario_a(3).sample(90, 0)
+    clf = cs.CollisionClassifier(members=["linear"], limit=False, cv=2, random_state=0)
+    clf.fit(csr_array(X), y)
+    page = cs.report(clf, csr_array(X), y, tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "Rows to look at" in page
+
+
+def test_a_page_stays_small(tmp_path):
+    page = cs.report(cs.CollisionMatrix(*planted(30)), path=tmp_path / "r.html")
+    assert page.stat().st_size < 300_000
 
 
 def test_labels_that_look_wrong_are_to_be_checked_where_chance_does_not_explain_them():
@@ -324,7 +415,7 @@ def test_labels_that_look_wrong_are_to_be_checked_where_chance_does_not_explain_
     assert "looks wrong" not in " ".join(cs.summarise(sure, y=y)["what_to_do"])
     y[0] = "b"
     said = cs.summarise(sure, y=y)["what_to_do"]
-    assert said[0].startswith(
+    assert said[1].startswith(
         "One row carries a label that looks wrong, where chance explains about none"
     )
     # The same stray label is no news where one row in twenty strays by itself.
@@ -368,11 +459,11 @@ def odd():
     return summary, render(summary)
 
 
-def test_no_name_or_value_becomes_markup_the_page_loads_nothing_and_its_policy_knows_two_scripts_by_hash():
+def test_no_name_or_value_becomes_markup_the_page_loads_nothing_and_its_policy_knows_its_script_by_hash():
     summary, page = odd()
     reader = Reader(page)
     assert EVIL not in page
-    assert [reader.tags.count(tag) for tag in ("script", "style", "b")] == [3, 1, 0]
+    assert [reader.tags.count(tag) for tag in ("script", "style", "b")] == [2, 1, 0]
     assert not [name for name, _ in reader.attributes if name.startswith("on")]
     loads = [
         value
@@ -399,5 +490,5 @@ def test_a_picture_is_data_of_a_known_kind_or_refused():
         "data:image/svg+xml;base64,AA",
     ):
         summary["ambiguous_rows"]["rows"][0]["image"] = image
-        with pytest.raises(ValueError, match=r"rows\[0\].image must be a picture as a data: URI"):
+        with pytest.raises(ValueError, match=r"image must be a picture as a data: URI"):
             check_summary(summary)

@@ -20,7 +20,7 @@ from sklearn.utils import check_random_state
 
 from collidescope import _checks as check
 from collidescope._checks import ArrayLike, CollisionWarning
-from collidescope._text import LEVEL, READABLE, between, percent, span, words_html
+from collidescope._text import LEVEL, READABLE, UNKNOWN, between, percent, span, words_html
 from collidescope.equations.bounds import condition_number
 from collidescope.estimators import estimate_collisions
 from collidescope.matrix import CollisionMatrix, Method
@@ -34,7 +34,6 @@ MOVED_FAR = (
 )
 #: What a state of ``limit_`` means for someone who can gather rows; any other state cannot be told.
 VERDICTS = {"settled": "settled", "still learning": "more rows would lower it"}
-UNKNOWN = "too few rows to say"
 
 
 @dataclass(frozen=True)
@@ -191,11 +190,17 @@ def cautions(collisions: CollisionMatrix, one_step: CollisionMatrix, moved: floa
     condition = condition_number(collisions.matrix if from_gramian else one_step.matrix)
     singular, by_chance = condition > NEAR_SINGULAR, 1 - float((one_step.priors**2).sum())
     most = (one_step.pber_interval() or (0.0, 0.0))[1]
+    no_better = (
+        f"does no better than the priors (PBER {one_step.pber:.3f}, {by_chance:.3f} by chance)"
+    )
+    if one_step.pber < 0.99 * by_chance:
+        now = f"PBER {one_step.pber:.3f}, up to {most:.3f}"
+        no_better = f"may do no better than the priors ({now}; {by_chance:.3f} by chance)"
     found = {
         f"S is nearly singular (condition number {condition:.1e}): from these rows this model cannot tell some "
         f"classes, or mixtures of them, apart (merge what top_collisions shows, or gather more)": singular,
-        f"the model does no better than the priors (PBER {one_step.pber:.3f}, {by_chance:.3f} by chance): the inputs "
-        f"say nothing about the classes, or the model cannot see it": most >= by_chance,
+        f"the model {no_better}: the inputs say nothing about the classes, or the model cannot see "
+        "it": most >= by_chance,
         f"the Gramian is far from that of any collision matrix (entries of S moved by {moved:.2f}): train "
         f"longer, or use correction='prior'": from_gramian and moved > MOVED_FAR,
     }

@@ -491,8 +491,8 @@ def compare(
         only = sorted(map(str, odd))
         raise ValueError(f"estimated and counted must have the same classes, only one has {only}")
     order = check.encode_labels(estimated.classes, counted.classes, "estimated")
-    own = estimated.half_width(estimated.pber_stderr or 0.0, level)
-    theirs = counted.half_width(counted.pber_stderr or 0.0, level)
+    own = estimated._half_width(estimated.pber_stderr or 0.0, level)
+    theirs = counted._half_width(counted.pber_stderr or 0.0, level)
     pber = _compared(estimated.pber, counted.pber, float(np.hypot(own, theirs)))
     for name in ("difference", "low", "high"):
         pber[name] = float(pber[name])

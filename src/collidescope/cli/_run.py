@@ -109,7 +109,7 @@ class Options:
     def start(self, *inputs: Path | None, outputs: tuple[Path | None, ...] = ()) -> Self:
         """Before any work: can all outputs be written, apart from each other and from the inputs?"""
         from collidescope._store import check_output
-        from collidescope.show.html import plotly_js
+        from collidescope.show.html import page_template
 
         State.quiet = self.quiet
         read = [path for path in inputs if path is not None]
@@ -135,7 +135,7 @@ class Options:
                     f"cannot tell the format of {path.name}: let it end in .csv, .tsv or .parquet"
                 )
         if self.report is not None:
-            plotly_js()  # which may not be installed
+            page_template()  # which needs jinja2
         return self
 
     def about(

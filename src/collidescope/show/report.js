@@ -1,23 +1,18 @@
-// Charts and the merge explorer. Everything shown comes from the JSON in the page; class names are text, never markup.
+// Charts (SVG, and a canvas for the cells of a heat map) and the merge explorer, without any library.
+// Everything shown comes from the JSON in the page; class names are text, never markup.
 "use strict";
 (() => {
   const $ = (id) => document.getElementById(id);
   const summary = JSON.parse($("summary").textContent);
   const { classes, matrix, joint, merge_path: path } = summary;
-  const BEND = Math.cbrt; // small rates must show beside large ones
   const LABEL = 22, SHORT = 12; // characters of a name on an axis, on wide and on narrow screens
   const ROOM = 13; // pixels that a name needs on an axis
-  const SCREENS = 8; // a longer page starts folded on a telephone
   const VALUES = 12; // up to this many classes the numbers stand in the cells
-  const SCALES = {
-    light: [[0, "#fff7ec"], [0.25, "#fdd49e"], [0.5, "#fc8d59"], [0.75, "#d7301f"], [1, "#7f0000"]],
-    dark: [[0, "#171b26"], [0.25, "#4b2343"], [0.5, "#a03a4b"], [0.75, "#ea763a"], [1, "#ffe48f"]],
+  const SCALES = { // colours of the rates, from none to the largest
+    light: [[255, 247, 236], [253, 212, 158], [252, 141, 89], [215, 48, 31], [127, 0, 0]],
+    dark: [[23, 27, 38], [75, 35, 67], [160, 58, 75], [234, 118, 58], [255, 228, 143]],
   };
-  const PAPER = { FIGURE: 300 }; // pixels of a chart on paper where two stand side by side
-  const CONFIG = {
-    displaylogo: false, responsive: false, doubleClick: "reset",
-    modeBarButtons: [["zoom2d", "pan2d", "resetScale2d", "toImage"]],
-  };
+  const bend = Math.cbrt; // small rates must show beside large ones
 
   // ------------------------------------------------------------------ words
 
@@ -34,9 +29,6 @@
     return letters.length <= longest ? letters.join("") : letters.slice(0, longest - 1).join("") + "\u2026";
   };
   const apart = (name, longest) => "\u2068" + cut(name, longest) + "\u2069";
-  // plotly reads a little markup in labels, and takes what stands between dollars for mathematics
-  const escaped = (words) =>
-    words.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;").replace(/[$]/g, "&#36;");
   const end = (which, i, j) => (summary[which] === null ? null : summary[which][i][j]);
   const visible = (id) => printing || $(id).offsetParent !== null; // not inside a folded section
   const count = (n) => Math.round(n).toLocaleString("en");
@@ -47,16 +39,13 @@
     return of + percent(matrix[i][j]) + between(end("low", i, j), end("high", i, j)) + rows + ".";
   }
 
-  function cellHover(i, j) {
-    const lines = [
-      `<b>${escaped(apart(classes[i], 50))} \u2192 ${escaped(apart(classes[j], 50))}</b>`,
-      `rate ${percent(matrix[i][j])}`,
-    ];
+  function cellTip(i, j) {
+    const lines = [`${apart(classes[i], 50)} \u2192 ${apart(classes[j], 50)}`, `rate ${percent(matrix[i][j])}`];
     const interval = between(end("low", i, j), end("high", i, j));
     if (interval) lines.push(`interval${interval}`);
     if (i !== j) lines.push(`the other way ${percent(matrix[j][i])}`);
     if (summary.counts !== null) lines.push(`rows ${count(summary.counts[i])} \u2192 ${count(summary.counts[j])}`);
-    return lines.join("<br>");
+    return lines.join("\n");
   }
 
   // ------------------------------------------------------------------ colours
@@ -68,109 +57,214 @@
     return !printing && (chosen ? chosen === "dark" : media.matches);
   };
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
-  const base = () => ({
-    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
-    font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: colour("ink") },
-    hoverlabel: { bgcolor: colour("raised"), bordercolor: colour("quiet"), align: "left", namelength: -1,
-      font: { color: colour("ink"), size: 13, family: getComputedStyle(document.body).fontFamily } },
-    modebar: { bgcolor: "rgba(0,0,0,0)", color: colour("quiet"), activecolor: colour("ink") },
-    showlegend: false, hovermode: "closest", dragmode: "zoom",
-  });
-  const width = (div, most) => {
-    const room = printing ? PAPER[div.parentElement.tagName] || 640 : div.clientWidth;
-    return Math.max(260, Math.min(room, most));
+  function shade(t) { // the colour at 0 to 1 of the scale
+    const stops = SCALES[isDark() ? "dark" : "light"];
+    const place = Math.min(Math.max(t, 0), 1) * (stops.length - 1), k = Math.min(Math.floor(place), stops.length - 2);
+    return stops[k].map((from, c) => Math.round(from + (place - k) * (stops[k + 1][c] - from)));
+  }
+  const css = (rgb) => `rgb(${rgb.join(",")})`;
+  const bright = (rgb) => 0.299 * rgb[0] + 0.587 * rgb[1] + 0.114 * rgb[2] > 140;
+
+  // ------------------------------------------------------------------ drawing
+
+  function svg(tag, attributes = {}, text = null) {
+    const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
+    for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+    if (text !== null) made.textContent = text;
+    return made;
+  }
+  const sheet = (width, height) => svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true" });
+  const room = (div, most) => {
+    const paper = div.parentElement.tagName === "FIGURE" ? 300 : 640; // pixels; two figures stand side by side
+    return Math.max(260, Math.min(printing ? paper : div.clientWidth, most));
   };
+  const line = (points) => "M" + points.map(([x, y]) => `${x.toFixed(1)},${y.toFixed(1)}`).join("L");
+
+  // Round numbers from 0 to at least `most`.
+  function roundNumbers(most, wanted = 5) {
+    const raw = (most || 1) / wanted, power = 10 ** Math.floor(Math.log10(raw));
+    const step = power * [1, 2, 5, 10].find((factor) => factor * power >= raw * 0.999);
+    const numbers = [];
+    for (let k = 0; k * step < (most || 1) + step * 0.001; k++) numbers.push(k * step);
+    return numbers;
+  }
+  const inPercent = (p) => `${Number((100 * p).toPrecision(6))}%`;
+
+  // A chart with axes: x and y give the pixels of a value, ticks are [value, text].
+  function chart(div, { width, height, left, x, y, xticks, yticks, xtitle, ytitle, grid = true }) {
+    const page = sheet(width, height), bottom = height - 42, right = width - 15;
+    const rule = { stroke: colour("line"), "stroke-width": 1 }, words = { fill: colour("ink"), "font-size": 12 };
+    for (const [value, text] of xticks) {
+      if (grid) page.append(svg("line", { ...rule, x1: x(value), x2: x(value), y1: 10, y2: bottom }));
+      page.append(svg("text", { ...words, x: x(value), y: bottom + 16, "text-anchor": "middle" }, text));
+    }
+    for (const [value, text] of yticks) {
+      if (ytitle !== null) page.append(svg("line", { ...rule, x1: left, x2: right, y1: y(value), y2: y(value) }));
+      page.append(svg("text", { ...words, x: left - 6, y: y(value) + 4, "text-anchor": "end", class: "ytick",
+        ...(ytitle === null ? { "font-size": 11 } : {}) }, text));
+    }
+    const quiet = { ...words, fill: colour("quiet"), "text-anchor": "middle" };
+    page.append(svg("text", { ...quiet, x: (left + right) / 2, y: height - 6 }, xtitle));
+    if (ytitle) page.append(svg("text", { ...quiet, transform: `translate(12,${bottom / 2}) rotate(-90)` }, ytitle));
+    div.replaceChildren(page);
+    return page;
+  }
+  const stroke = (points, paint, width, dash = "") =>
+    svg("path", { d: line(points), fill: "none", stroke: paint, "stroke-width": width, "stroke-dasharray": dash });
+  function dot(x, y, r, fill, tip, step = null) { // with room around it to be met by a finger
+    const made = svg("circle", { cx: x, cy: y, r, fill, stroke: "transparent", "stroke-width": 10 });
+    if (tip) made.dataset.tip = tip;
+    if (step !== null) made.dataset.step = step;
+    return made;
+  }
+
+  // ------------------------------------------------------------------ tips
+
+  function showTip(words, event) {
+    const tip = $("tip");
+    tip.hidden = words === null;
+    if (words === null) return;
+    tip.textContent = words;
+    const box = tip.getBoundingClientRect(), gap = 14;
+    const x = event.clientX + gap + box.width > window.innerWidth ? event.clientX - gap - box.width : event.clientX + gap;
+    const y = event.clientY + gap + box.height > window.innerHeight ? event.clientY - gap - box.height : event.clientY + gap;
+    tip.style.left = Math.max(4, x) + "px";
+    tip.style.top = Math.max(4, y) + "px";
+  }
+  function startTips() {
+    for (const div of document.querySelectorAll(".chart")) {
+      div.addEventListener("pointermove", (event) => {
+        const over = event.target.closest("[data-tip]");
+        if (over) showTip(over.dataset.tip, event);
+        else if (div.heat && div.heat.at(event)) showTip(div.heat.tip(...div.heat.at(event)), event);
+        else showTip(null);
+      });
+      div.addEventListener("pointerleave", () => showTip(null));
+    }
+  }
 
   // ------------------------------------------------------------------ heat maps
 
-  // Names along an axis from `low` to `high`: as many as there is room for.
-  function ticks(names, low, high, pixels, longest) {
-    const first = Math.max(0, Math.ceil(low)), last = Math.min(names.length - 1, Math.floor(high));
-    const step = Math.max(1, Math.ceil(((high - low) * ROOM) / pixels));
-    const tickvals = [];
-    for (let k = Math.ceil(first / step) * step; k <= last; k += step) tickvals.push(k);
-    return { tickvals, ticktext: tickvals.map((k) => escaped(apart(names[k], longest))) };
+  // Places of the names along an axis that shows `from` to `to`: as many as there is room for.
+  function namePlaces(from, to, pixels) {
+    const step = Math.max(1, Math.ceil(((to - from) * ROOM) / pixels)), places = [];
+    for (let k = Math.ceil(from / step) * step; k < to; k += step) places.push(k);
+    return places;
   }
 
-  function drawHeat(div, S, names, hover) {
-    const n = S.length, side = width(div, Math.max(400, Math.min(760, 250 + 90 * n)));
-    const narrow = side < 480, label = narrow ? SHORT : LABEL;
-    const longest = Math.max(...names.map((name) => cut(name, label).length));
-    const margin = Math.min(side * 0.34, 42 + 6.4 * longest);
-    const height = side * (narrow ? 1.05 : 0.92), length = side - margin - (narrow ? 10 : 90);
-    let largest = 0;
-    S.forEach((row, i) => row.forEach((value, j) => { if (i !== j) largest = Math.max(largest, value); }));
-    const top = largest > 0 ? largest : 1;
-    const marks = [0, 0.0001, 0.001, 0.003, 0.01, 0.03, 0.1, 0.2, 0.4, 1].filter(
-      (v) => v === 0 || (v >= top / 300 && BEND(v) < 0.93 * BEND(top))).concat(top);
-    const own = colour("own");
-    const off = S.map((row, i) => row.map((value, j) => (i === j ? null : BEND(value))));
-    const on = S.map((row, i) => row.map((value, j) => (i === j ? value : null)));
-    const numbers = (own) => n > VALUES || length / n < 34 ? {} : { texttemplate: "%{text}",
-      text: S.map((row, i) => row.map((v, j) => ((i === j) === own ? (100 * v).toFixed(v < 0.1 ? 2 : 1) : ""))),
-      textfont: { size: length / n < 44 ? 10 : 12, ...(own ? { color: colour("ink") } : {}) } };
-    const gap = n <= 60 ? 1 : 0;
-    const common = { type: "heatmap", hoverinfo: "text", hovertext: hover, hoverongaps: false, xgap: gap, ygap: gap };
-    const upright = n * longest * 6.5 > length;
-    const axis = { range: [-0.5, n - 0.5], showgrid: false, zeroline: false, tickfont: { size: 11 }, ticklen: 2,
-      constrain: "domain", minallowed: -0.5, maxallowed: n - 0.5, ...ticks(names, -0.5, n - 0.5, length, label) };
-    const layout = { ...base(), width: side, height,
-      margin: { l: margin, b: upright ? margin : 48, t: 30, r: narrow ? 10 : 90 },
-      xaxis: { ...axis, title: { text: "seen again as", standoff: 6 }, tickangle: upright ? -90 : 0 },
-      yaxis: { ...axis, range: [n - 0.5, -0.5], title: { text: "labelled", standoff: 6 } } };
-    const bar = { title: { text: "rate", side: "right" }, tickvals: marks.map(BEND), ticktext: marks.map(percent),
-      thickness: 14, outlinewidth: 0 };
-    Plotly.react(div, [
-      { ...common, ...numbers(false), z: off, zmin: 0, zmax: BEND(top), colorscale: SCALES[isDark() ? "dark" : "light"],
-        showscale: n > 1 && !narrow, colorbar: bar },
-      { ...common, ...numbers(true), z: on, zmin: 0, zmax: 1, colorscale: [[0, own], [1, own]], showscale: false },
-    ], layout, CONFIG);
-    const before = div.axes;
-    div.axes = { names, length, label };
-    if (!before) {
-      div.on("plotly_relayout", (change) => {
-        if (!Object.keys(change).some((key) => key.includes("axis.range") || key.includes("autorange"))) return;
-        const { xaxis, yaxis } = div.layout, update = {};
-        for (const [name, shown] of [["xaxis", xaxis], ["yaxis", yaxis]]) {
-          const [low, high] = [...shown.range].sort((a, b) => a - b);
-          const found = ticks(div.axes.names, low, high, div.axes.length, div.axes.label);
-          update[name + ".tickvals"] = found.tickvals;
-          update[name + ".ticktext"] = found.ticktext;
-        }
-        Plotly.relayout(div, update);
-      });
+  // S with names along both sides. Dragging over cells zooms, a double click goes back (div.view is what is shown).
+  function drawHeat(div, S, names, tip) {
+    if (!div.view || div.names !== names.join("\n")) div.view = { top: 0, left: 0, size: S.length };
+    div.names = names.join("\n");
+    const n = S.length, { top: first, left: start, size } = div.view;
+    const side = room(div, Math.max(400, Math.min(760, 250 + 90 * n))), narrow = side < 480;
+    const label = narrow ? SHORT : LABEL, longest = Math.max(...names.map((name) => cut(name, label).length));
+    const margin = Math.min(side * 0.34, 34 + 6.6 * longest), bar = n > 1 && !narrow ? 86 : 8;
+    const length = side - margin - bar, cell = length / size;
+    const upright = size * longest * 6.8 > length, below = upright ? margin : 44;
+    const largest = Math.max(...S.map((row, i) => Math.max(...row.filter((_, j) => i !== j), 0))) || 1;
+    const paint = (i, j) => (i === j ? null : shade(bend(S[i][j]) / bend(largest)));
+
+    const canvas = document.createElement("canvas"), dense = printing ? 3 : window.devicePixelRatio || 1;
+    canvas.width = canvas.height = Math.round(length * dense);
+    Object.assign(canvas.style, { left: margin + "px", top: "8px", width: length + "px", height: length + "px" });
+    const pen = canvas.getContext("2d"), gap = size <= 60 ? 1 : 0, own = colour("own");
+    pen.scale(dense, dense);
+    for (let r = 0; r < size; r++) for (let c = 0; c < size; c++) {
+      const rgb = paint(first + r, start + c);
+      pen.fillStyle = rgb ? css(rgb) : own;
+      pen.fillRect(c * cell, r * cell, cell - gap, cell - gap);
     }
+
+    const page = sheet(side, length + 8 + below), ink = colour("ink");
+    if (size <= VALUES && cell >= 34) for (let r = 0; r < size; r++) for (let c = 0; c < size; c++) {
+      const rate = S[first + r][start + c], rgb = paint(first + r, start + c);
+      page.append(svg("text", { x: margin + (c + 0.5) * cell, y: 8 + (r + 0.5) * cell + 4, "text-anchor": "middle",
+        "font-size": cell < 44 ? 10 : 12, fill: rgb ? (bright(rgb) ? "#1f2a44" : "#ffffff") : ink },
+        (100 * rate).toFixed(rate < 0.1 ? 2 : 1)));
+    }
+    const small = { fill: ink, "font-size": 11 }, quiet = { fill: colour("quiet"), "font-size": 12, "text-anchor": "middle" };
+    for (const k of namePlaces(first, first + size, length))
+      page.append(svg("text", { ...small, x: margin - 5, y: 8 + (k - first + 0.5) * cell + 4, "text-anchor": "end",
+        class: "ytick" }, apart(names[k], label)));
+    for (const k of namePlaces(start, start + size, length)) {
+      const x = margin + (k - start + 0.5) * cell, y = length + 12;
+      page.append(svg("text", upright ? { ...small, transform: `translate(${x + 4},${y}) rotate(-90)`, "text-anchor": "end" }
+        : { ...small, x, y: y + 10, "text-anchor": "middle" }, apart(names[k], label)));
+    }
+    page.append(svg("text", { ...quiet, x: margin + length / 2, y: length + below + 4 }, "seen again as"));
+    page.append(svg("text", { ...quiet, transform: `translate(11,${8 + length / 2}) rotate(-90)` }, "labelled"));
+    if (bar > 8) drawScale(page, margin + length + 18, length, largest);
+    div.replaceChildren(canvas, page);
+    div.heat = { S, tip, cell, at: (event) => {
+      const box = canvas.getBoundingClientRect();
+      const c = Math.floor((event.clientX - box.left) / cell), r = Math.floor((event.clientY - box.top) / cell);
+      return r >= 0 && c >= 0 && r < size && c < size ? [first + r, start + c] : null;
+    } };
+  }
+
+  function drawScale(page, x, length, largest) {
+    const steps = 60, step = length / steps, y = (rate) => 8 + length * (1 - bend(rate) / bend(largest));
+    for (let k = 0; k < steps; k++)
+      page.append(svg("rect", { x, y: 8 + length - (k + 1) * step, width: 14, height: step + 0.5, fill: css(shade((k + 0.5) / steps)) }));
+    let last = Infinity;
+    for (const rate of [0, 0.0001, 0.001, 0.003, 0.01, 0.03, 0.1, 0.2, 0.4, 1].filter((v) => v < largest).concat(largest)) {
+      if (last - y(rate) < 14 || (rate !== largest && y(rate) - y(largest) < 14)) continue;
+      last = y(rate);
+      page.append(svg("text", { x: x + 19, y: last + 4, "font-size": 11, fill: colour("ink") }, percent(rate).replace("less than ", "<")));
+    }
+  }
+
+  // A click names the pair; a drag over several cells zooms in on them.
+  function startHeat(div, redraw, pick = null) {
+    let from = null;
+    div.addEventListener("pointerdown", (event) => {
+      from = event.pointerType === "mouse" ? div.heat.at(event) : null;
+      if (from) event.preventDefault();
+    });
+    div.addEventListener("pointerup", (event) => {
+      const to = div.heat.at(event);
+      if (from && to) {
+        const size = Math.max(Math.abs(to[0] - from[0]), Math.abs(to[1] - from[1])) + 1, last = div.heat.S.length - size;
+        if (size > 1 && size < div.view.size) {
+          div.view = { top: Math.min(from[0], to[0], last), left: Math.min(from[1], to[1], last), size };
+          redraw();
+        }
+      }
+      from = null;
+    });
+    div.addEventListener("click", (event) => { if (pick && div.heat.at(event)) pick(...div.heat.at(event)); });
+    div.addEventListener("dblclick", () => { div.view = null; redraw(); });
   }
 
   // ------------------------------------------------------------------ what unlimited rows would leave
 
   function drawLimit() {
-    const { curve, band, low, high, pber } = summary.limit, div = $("limit"), many = (n) => Math.round(n).toLocaleString("en");
-    const last = curve.rows[curve.rows.length - 1], edge = 200 * last, in100 = (list) => list.map((p) => 100 * p);
-    const accent = colour("accent"), ink = colour("ink"), traces = [];
-    if (band) {
-      traces.push({ x: band.rows.concat([...band.rows].reverse()), y: in100(band.high.concat([...band.low].reverse())),
-        fill: "toself", mode: "none", fillcolor: accent + "30", hoverinfo: "skip" });
-      traces.push({ x: band.rows, y: in100(band.middle), mode: "lines", line: { color: accent, dash: "dash", width: 1.5 },
-        hoverinfo: "skip" });
-    }
-    const known = curve.stderr.every((e) => e !== null);
-    traces.push({ x: curve.rows, y: in100(curve.pber), mode: "lines+markers", line: { color: ink, width: 2 },
-      marker: { size: 7 }, hoverinfo: "text", hovertext: curve.rows.map((n, i) => `${many(n)} rows: ${percent(curve.pber[i])}`),
-      ...(known ? { error_y: { array: in100(curve.stderr), color: colour("quiet"), thickness: 1.2, width: 4 } } : {}) });
-    const middle = band ? pber : (low + high) / 2;
-    traces.push({ x: [edge], y: [100 * middle], mode: "markers", marker: { size: 9, color: accent, opacity: band ? 1 : 0 },
-      error_y: { symmetric: false, array: [100 * (high - middle)], arrayminus: [100 * (middle - low)], color: accent,
-        thickness: 3, width: 7 }, hoverinfo: "text", hovertext: [`unlimited rows:${between(low, high)}`] });
-    const side = width(div, 760), narrow = side < 420;
+    const { curve, band, low, high, pber } = summary.limit, div = $("limit");
+    const last = curve.rows[curve.rows.length - 1], edge = 200 * last, ends = [curve.rows[0] / 1.3, edge * 2.2].map(Math.log10);
+    const width = room(div, 760), narrow = width < 420, height = narrow ? 230 : 340, left = 48;
+    const most = 1.05 * Math.max(high, ...curve.pber.map((p, i) => p + (curve.stderr[i] || 0)));
+    const x = (n) => left + (width - 15 - left) * (Math.log10(n) - ends[0]) / (ends[1] - ends[0]);
+    const y = (p) => 10 + (height - 52) * (1 - p / most);
     const shown = curve.rows.filter((_, i) => !narrow || (curve.rows.length - 1 - i) % 2 === 0);
-    Plotly.react(div, traces, { ...base(), dragmode: false, width: side, height: narrow ? 230 : 360,
-      margin: { l: 45, r: 20, t: 10, b: 42 },
-      xaxis: { type: "log", range: [Math.log10(curve.rows[0] / 1.3), Math.log10(edge * 2.2)], fixedrange: true,
-        gridcolor: colour("line"), zeroline: false, tickvals: [...shown, edge], tickangle: 0,
-        ticktext: [...shown.map(many), "unlimited"], title: { text: "rows", standoff: 4 } },
-      yaxis: { ticksuffix: "%", rangemode: "tozero", gridcolor: colour("line"), zeroline: false, fixedrange: true } },
-      { ...CONFIG, displayModeBar: false });
+    const page = chart(div, { width, height, left, x, y, xtitle: "rows", ytitle: "",
+      xticks: [...shown.map((n) => [n, count(n)]), [edge, "unlimited"]],
+      yticks: roundNumbers(most).filter((p) => p <= most).map((p) => [p, inPercent(p)]) });
+    const accent = colour("accent"), ink = colour("ink"), points = (list, rows) => rows.map((n, i) => [x(n), y(list[i])]);
+    if (band) {
+      const edges = [...points(band.high, band.rows), ...points(band.low, band.rows).reverse()];
+      page.append(svg("path", { d: line(edges) + "Z", fill: accent, "fill-opacity": 0.18 }));
+      page.append(stroke(points(band.middle, band.rows), accent, 1.5, "5 4"));
+    }
+    page.append(stroke(points(curve.pber, curve.rows), ink, 2));
+    curve.rows.forEach((n, i) => {
+      const e = curve.stderr[i];
+      if (e !== null) page.append(stroke([[x(n), y(curve.pber[i] - e)], [x(n), y(curve.pber[i] + e)]], colour("quiet"), 1.2));
+      page.append(dot(x(n), y(curve.pber[i]), 4, ink, `${count(n)} rows: ${percent(curve.pber[i])}`));
+    });
+    page.append(stroke([[x(edge), y(low)], [x(edge), y(high)]], accent, 3));
+    for (const p of [low, high]) page.append(stroke([[x(edge) - 7, y(p)], [x(edge) + 7, y(p)]], accent, 3));
+    page.append(dot(x(edge), y(band ? pber : (low + high) / 2), band ? 5 : 0, accent, `unlimited rows:${between(low, high)}`));
   }
 
   // ------------------------------------------------------------------ S
@@ -180,7 +274,7 @@
   function drawMatrix() {
     const shown = order();
     drawHeat($("heatmap"), shown.map((i) => shown.map((j) => matrix[i][j])), shown.map((k) => classes[k]),
-      shown.map((i) => shown.map((j) => cellHover(i, j))));
+      (r, c) => cellTip(shown[r], shown[c]));
   }
 
   function lookUp() {
@@ -198,9 +292,9 @@
       if (i !== j && matrix[i][j] > matrix[best[0]][best[1]]) best = [i, j];
     [$("pair-class").value, $("pair-other").value] = best;
     lookUp();
-    $("heatmap").on("plotly_click", ({ points: [{ x, y }] }) => {
+    startHeat($("heatmap"), drawMatrix, (r, c) => {
       const shown = order();
-      [$("pair-class").value, $("pair-other").value] = [shown[y], shown[x]];
+      [$("pair-class").value, $("pair-other").value] = [shown[r], shown[c]];
       lookUp();
     });
   }
@@ -238,7 +332,7 @@
   function mergeWords(step) {
     const n = path.n_groups[step];
     let said = `${n} ${n === 1 ? "group" : step ? "groups" : "classes"}. ` +
-      `Labelled a second time, ${percent(path.pber[step])} of inputs would be in another one` +
+      `If labelled again, ${percent(path.pber[step])} of the inputs would be in another one` +
       `${between(path.low[step], path.high[step])}`;
     if (step) said += `, down from ${percent(path.pber[0])}`;
     said += path.limit[step] === null ? "." : `; with unlimited rows about ${percent(path.limit[step])}.`;
@@ -268,77 +362,59 @@
   const stepWords = (step) => `${path.n_groups[step]} groups: ${percent(path.pber[step])} another label`;
 
   function drawCurve(step) {
-    const div = $("curve"), points = path.pber.map((p) => 100 * p);
-    const line = { color: colour("bar"), width: 2 };
-    const traces = [{ x: path.n_groups, y: points, mode: "lines+markers", line, hoverinfo: "text",
-      hovertext: path.pber.map((_, s) => stepWords(s)), marker: { size: classes.length > 60 ? 3 : 6 } }];
-    if (path.low[0] !== null && path.low.length > 1 && path.low[1] !== null) {
-      const both = path.n_groups.concat([...path.n_groups].reverse());
-      const ends = path.high.concat([...path.low].reverse()).map((p) => 100 * p);
-      const fillcolor = colour("bar") + "33";
-      traces.unshift({ x: both, y: ends, fill: "toself", mode: "none", fillcolor, hoverinfo: "skip" });
-    }
-    if (path.limit[0] !== null) traces.push({ x: path.n_groups, y: path.limit.map((p) => 100 * p), mode: "lines",
-      line: { color: colour("accent"), width: 1.5, dash: "dash" }, hoverinfo: "text",
-      hovertext: path.limit.map((p, s) => `${path.n_groups[s]} groups, unlimited rows: ${percent(p)}`) });
-    traces.push({ x: [path.n_groups[step]], y: [points[step]], mode: "markers", hoverinfo: "skip",
-      marker: { size: 13, color: colour("accent") } });
-    const grid = { gridcolor: colour("line"), zeroline: false, fixedrange: true };
-    Plotly.react(div, traces, { ...base(), dragmode: false, width: width(div, 560), height: 300,
-      margin: { l: 55, r: 15, t: 15, b: 45 },
-      xaxis: { ...grid, title: { text: "groups" }, autorange: "reversed", tickformat: "d",
-        ...(classes.length <= 12 ? { dtick: 1 } : {}) },
-      yaxis: { ...grid, title: { text: "another label" }, ticksuffix: "%", rangemode: "tozero" },
-    }, { ...CONFIG, displayModeBar: false });
+    const div = $("curve"), width = room(div, 560), height = 300, left = 62, { n_groups, pber, low, high, limit } = path;
+    const most = 1.05 * Math.max(...pber, ...high.map((p) => p || 0), 1e-9), k = n_groups[0], fewest = n_groups[n_groups.length - 1];
+    const x = (n) => left + (width - 30 - left) * (k === fewest ? 0.5 : (k - n) / (k - fewest)), y = (p) => 10 + (height - 52) * (1 - p / most);
+    const every = Math.max(1, Math.ceil((k - fewest) / (width < 400 ? 6 : 10)));
+    const page = chart(div, { width, height, left, x, y, xtitle: "groups", ytitle: "another label", grid: false,
+      xticks: n_groups.filter((n) => (k - n) % every === 0).map((n) => [n, count(n)]),
+      yticks: roundNumbers(most).filter((p) => p <= most).map((p) => [p, inPercent(p)]) });
+    const points = (list) => list.map((p, s) => [x(n_groups[s]), y(p)]), paint = colour("bar");
+    if (low[0] !== null && low.length > 1 && low[1] !== null)
+      page.append(svg("path", { d: line([...points(high), ...points(low).reverse()]) + "Z", fill: paint, "fill-opacity": 0.2 }));
+    if (limit[0] !== null) page.append(stroke(points(limit), colour("accent"), 1.5, "5 4"));
+    page.append(stroke(points(pber), paint, 2));
+    page.append(dot(x(n_groups[step]), y(pber[step]), 7, colour("accent"), null));
+    pber.forEach((p, s) => page.append(dot(x(n_groups[s]), y(p), k > 60 ? 1.5 : 3.5, s === step ? colour("accent") : paint,
+      stepWords(s) + (limit[s] === null ? "" : `\nunlimited rows: ${percent(limit[s])}`), s)));
   }
 
   function drawTree(step) {
-    const div = $("tree"), side = width(div, 560), n = classes.length, label = side < 400 ? SHORT : LABEL;
-    const node = {}, done = { x: [], y: [] }, open = { x: [], y: [] };
-    const dots = { x: [], y: [], text: [], step: [], color: [] };
+    const div = $("tree"), width = room(div, 560), n = classes.length, label = width < 400 ? SHORT : LABEL;
+    const names = path.tree_order.map((k) => classes[k]), longest = Math.max(...names.map((name) => cut(name, label).length));
+    const height = Math.max(300, Math.min(n * 16 + 70, 620)), left = Math.min(width * 0.35, 12 + 6.8 * longest);
+    const most = Math.max(path.pber[0] - path.pber[path.pber.length - 1], 1e-9);
+    const x = (p) => left + (width - 30 - left) * p / most, y = (rank) => 10 + (height - 52) * (rank + 0.5) / n;
+    const page = chart(div, { width, height, left, x, y, xtitle: "other labels removed", ytitle: null,
+      xticks: roundNumbers(most, 4).filter((p) => p <= most).map((p) => [p, inPercent(p)]),
+      yticks: namePlaces(0, n, height - 52).map((k) => [k, apart(names[k], label)]) });
+    const node = {}, dots = [];
     path.tree_order.forEach((k, rank) => { node[k] = { x: 0, y: rank }; });
     for (let s = 1; s < path.pber.length; s++) {
-      const a = node[path.first[s]], b = node[path.second[s]], x = 100 * Math.max(0, path.pber[0] - path.pber[s]);
-      const into = s <= step ? done : open;
-      into.x.push(a.x, x, x, b.x, null);
-      into.y.push(a.y, a.y, b.y, b.y, null);
-      node[path.first[s]] = { x, y: (a.y + b.y) / 2 };
-      dots.x.push(x); dots.y.push((a.y + b.y) / 2); dots.step.push(s); dots.text.push(stepWords(s));
-      dots.color.push(s <= step ? colour("accent") : colour("quiet"));
+      const a = node[path.first[s]], b = node[path.second[s]], at = Math.max(0, path.pber[0] - path.pber[s]), done = s <= step;
+      const paint = colour(done ? "accent" : "quiet"), middle = (a.y + b.y) / 2;
+      page.append(stroke([[x(a.x), y(a.y)], [x(at), y(a.y)], [x(at), y(b.y)], [x(b.x), y(b.y)]], paint, done ? 2.5 : 1));
+      node[path.first[s]] = { x: at, y: middle };
+      dots.push(dot(x(at), y(middle), n > 60 ? 2.5 : 4, paint, stepWords(s), s));
     }
-    const names = path.tree_order.map((k) => classes[k]);
-    const height = Math.max(300, Math.min(n * 16 + 70, 620));
-    const lines = { mode: "lines", hoverinfo: "skip" };
-    const longest = Math.max(...names.map((name) => cut(name, label).length));
-    Plotly.react(div, [
-      { ...lines, ...open, line: { color: colour("quiet"), width: 1 } },
-      { ...lines, ...done, line: { color: colour("accent"), width: 2.5 } },
-      { x: dots.x, y: dots.y, customdata: dots.step, mode: "markers", hoverinfo: "text", hovertext: dots.text,
-        marker: { color: dots.color, size: n > 60 ? 5 : 9 } },
-    ], { ...base(), dragmode: false, width: side, height,
-      margin: { l: Math.min(side * 0.35, 18 + 6.4 * longest), r: 15, t: 15, b: 45 },
-      xaxis: { title: { text: "other labels removed" }, ticksuffix: "%", gridcolor: colour("line"), zeroline: false,
-        rangemode: "tozero", fixedrange: true },
-      yaxis: { range: [n - 0.5, -0.5], showgrid: false, zeroline: false, fixedrange: true, tickfont: { size: 11 },
-        ...ticks(names, -0.5, n - 0.5, height - 60, label) } }, { ...CONFIG, displayModeBar: false });
+    page.append(...dots);
   }
 
   function drawMerged(groups) {
-    const S = mergedMatrix(groups), names = groups.map((group) => groupName(group));
-    const long = groups.map((group) => escaped(apart(groupName(group, 8), 90)));
-    drawHeat($("merged"), S, names, S.map((row, i) => row.map((value, j) =>
-      `<b>${long[i]} \u2192 ${long[j]}</b><br>rate ${percent(value)}`)));
+    const S = mergedMatrix(groups), long = groups.map((group) => apart(groupName(group, 8), 90));
+    drawHeat($("merged"), S, groups.map((group) => groupName(group)),
+      (r, c) => `${long[r]} \u2192 ${long[c]}\nrate ${percent(S[r][c])}`);
   }
 
   function showStep() {
     const step = Number($("step").value), groups = groupsAt(step);
-    $("merge").classList.toggle("untouched", step === 0); // on paper the same matrix twice would be one too many
+    $("merge").classList.toggle("untouched", step === 0); // the same matrix twice would be one too many
     $("step").setAttribute("aria-valuetext", stepWords(step));
     $("merge-said").textContent = mergeWords(step);
     listGroups(groups);
     drawCurve(step);
     drawTree(step);
-    drawMerged(groups);
+    if (step) drawMerged(groups);
   }
 
   function moveTo(step) {
@@ -355,8 +431,10 @@
     });
     $("step-less").addEventListener("click", () => moveTo(Number($("step").value) - 1));
     $("step-more").addEventListener("click", () => moveTo(Number($("step").value) + 1));
-    $("curve").on("plotly_click", ({ points: [{ x }] }) => moveTo(path.n_groups.indexOf(x)));
-    $("tree").on("plotly_click", ({ points: [{ customdata }] }) => { if (customdata) moveTo(customdata); });
+    for (const id of ["curve", "tree"]) $(id).addEventListener("click", ({ target }) => {
+      if (target.dataset.step) moveTo(Number(target.dataset.step));
+    });
+    startHeat($("merged"), showStep);
   }
 
   // ------------------------------------------------------------------ the page
@@ -393,11 +471,12 @@
   // A page of many screens on a telephone starts folded; what is opened is drawn then, and charts get their handlers.
   const folds = [...document.querySelectorAll("details.fold")], started = new Set();
   const screens = document.documentElement.scrollHeight / window.innerHeight;
-  if (window.innerWidth < 600 && screens > SCREENS) for (const fold of folds) fold.open = false;
+  if (window.innerWidth < 600 && screens > 8) for (const fold of folds) fold.open = false;
   function start() {
     for (const [id, begin] of [["heatmap", startLookUp], ["curve", startMerging]])
       if ($(id) && visible(id) && !started.has(id)) { started.add(id); begin(); }
   }
+  startTips();
   draw();
   start();
   for (const fold of folds) fold.addEventListener("toggle", () => { if (fold.open) { draw(); start(); } });

@@ -1,6 +1,7 @@
 """One dict with everything a report says, which JSON can hold as it is: :func:`summarise`.
 
-Inside, classes are known by their numbers and get their names at the end: names may repeat once they are text.
+Inside, classes are known by their numbers and get their names at the end: names may repeat once they
+are text.
 """
 
 from __future__ import annotations
@@ -15,10 +16,13 @@ import numpy.typing as npt
 import pandas as pd
 
 from collidescope import _checks as check
+from collidescope import _text
+from collidescope._checks import FloatArray, IntArray
 from collidescope._environment import environment
-from collidescope._text import LEVEL, headline, limit_facts, limit_words, upper_limit
-from collidescope.applications._inputs import Result, plain
-from collidescope.applications.audit import audit, bayes_confusion, predicted_codes
+from collidescope._text import LEVEL
+from collidescope.applications._inputs import Told, plain
+from collidescope.applications._inputs import section as told_section
+from collidescope.applications.audit import AuditReport, audit, bayes_confusion, predicted_codes
 from collidescope.applications.consolidation import consolidate
 from collidescope.equations.bounds import condition_number
 from collidescope.matrix import CollisionMatrix, largest_pairs
@@ -28,20 +32,9 @@ from collidescope.show.rows import Source, resolve, rows_to_look_at, text
 from collidescope.trust import ShuffledControl, cautions, learning_curve, limit_of
 
 HEADER = {"format": "collidescope.summary", "version": 2}
-#: Up to this many classes S is kept whole; beyond it, the most colliding classes and all others as one.
-WHOLE, MOST_COLLIDING = 200, 100
-PAIRS, AUDIT_PAIRS = 10, 20
-#: What is kept of an audit, and of each of its pairs.
-AUDITED = "n_rows error error_interval best fixable fixable_interval inherent_interval not_learned_interval"
-AUDITED_PAIR = "true predicted observed best fixable low high flagged"
-#: Columns that the first lines name; the others are counted.
-NAMED_COLUMNS = 40
-#: Decimals of interval ends: nobody knows more of them, and they are half of a large summary.
-END_DECIMALS = 6
-#: Parameters that say nothing about the numbers, or are said elsewhere.
-UNSAID = ("random_state", "verbose", "checkpoint", "n_jobs")
-#: What ``about`` may hold.
-ABOUT = ("file", "label", "command", "saved", "columns", "seconds")
+#: Beyond this many classes S is shown for those that collide most, and all others as one.
+WHOLE = 200
+MOST_COLLIDING = 100
 
 
 def summarise(
@@ -52,101 +45,116 @@ def summarise(
     y_pred: Any = None,
     rows: Any = None,
     image_shape: tuple[int, ...] | None = None,
-    control: Any = None,
+    control: ShuffledControl | None = None,
     limit: Any = None,
     title: str | None = None,
     about: Mapping[str, Any] | None = None,
     notes: Sequence[str] = (),
     sections: Sequence[Any] = (),
 ) -> dict[str, Any]:
-    """The whole answer in a dict of plain text, numbers and lists: what the report shows and what JSON output holds.
+    """The whole answer as plain text, numbers and lists: what the report and JSON output hold.
 
     Of more than 200 classes the matrix holds the 100 that collide most, and all others as one.
 
     Parameters
     ----------
     source : CollisionClassifier, CollisionMatrix or array of shape (n, K)
-        A fitted classifier (any object with ``collision_matrix_``, and ``posteriors_`` where rows are to be shown), a
-        matrix, or held-out posteriors, which need ``y``.
+        A fitted classifier (any object with ``collision_matrix_``, and ``posteriors_`` where rows are
+        to be shown), a matrix, or held-out posteriors, which need ``y``.
     X : rows that the classifier was fitted on, or that belong to the posteriors, optional
-        Shown beside the most ambiguous rows. A loaded classifier is asked about ``X``: rows that it has not seen.
+        Shown beside the most ambiguous rows. A loaded classifier is asked about ``X``: rows that it
+        has not seen.
     y : array of n labels, optional; needed to find labels that look wrong, and for an audit
-    y_pred : labels, posteriors or a fitted classifier, optional; its :func:`~collidescope.audit` on the same rows
+    y_pred : labels, posteriors or a fitted classifier, optional
+        Its :func:`~collidescope.audit` on the same rows.
     rows : DataFrame of n rows, optional; shown in the place of ``X``, which may be encoded
-    image_shape : tuple, optional; such as (28, 28), of the images in ``X``; two-dimensional rows are so without it
+    image_shape : tuple, optional
+        Such as (28, 28), of the images in ``X``; two-dimensional rows are so without it.
     limit : Limit, optional; by default ``source.limit_`` where there is one
     control, title, notes : ShuffledControl, text, list of text; all optional
     about : mapping, optional
-        Where the rows come from: ``file``, ``label`` (its column), ``columns`` (those used), ``command`` (as typed:
-        turns advice into commands), ``saved`` (file of the model or matrix), ``seconds`` that the fit took.
+        Where the rows come from: ``file``, ``label`` (its column), ``columns`` (those used),
+        ``command`` (as typed: turns advice into commands), ``saved`` (file of the model or matrix),
+        ``seconds`` that the fit took, ``cautions`` (list of text: what to know before acting).
     sections : list, optional
-        More results to show: what ``compare``, ``ceilings``, ``column_value`` and others return, or mappings with
-        ``title``, ``sentences`` (list of text) and ``table`` (None, or a mapping of ``columns`` and ``rows``).
+        More results to show: what ``compare``, ``ceilings``, ``column_value`` and others return, or
+        mappings with ``title``, ``sentences`` (list of text) and ``table`` (None, or a mapping of
+        ``columns`` and ``rows``).
 
     Examples
     --------
     >>> from collidescope import CollisionMatrix
-    >>> summary = summarise(
-    ...     CollisionMatrix([[0.9, 0.1], [0.2, 0.8]], priors=[2 / 3, 1 / 3], classes=["cat", "dog"])
-    ... )
-    >>> summary["headline"][0]
-    'Labelled a second time, 13.3% of inputs would get another label. [PBER]'
+    >>> S = [[0.9, 0.1], [0.2, 0.8]]
+    >>> cm = CollisionMatrix(S, priors=[2 / 3, 1 / 3], classes=["cat", "dog"])
+    >>> summarise(cm)["headline"][0]
+    'If labelled again, 13.3% of the inputs would get another label. [PBER]'
     """
     known = resolve(source, X, y)
-    cm = known.matrix
-    limit = limit_of(known.model) if limit is None else limit
-    at_limit = None if limit is None else limit.matrix
-    names = [text(name) for name in cm.classes.tolist()]
-    keep = shown_classes(cm)
-    shown = merged(cm, keep)
-    others = [f"({cm.n_classes - len(keep):,} other classes)"] * (len(keep) < cm.n_classes)
-    order = leaf_order(shown.joint[: len(keep), : len(keep)]).tolist()
-    low, high = cm.pber_interval(LEVEL) or (None, None)
-    ends: list[Any] = [
-        end[np.ix_(keep, keep)].round(END_DECIMALS) for end in cm.interval(LEVEL) or ()
-    ]
-    # Of the class that stands for all others no interval is known.
-    ends = [np.pad(end, (0, len(others)), constant_values=np.nan) for end in ends] or [None, None]
-    origin = _about(about, known.model, X, y)
+    if limit is None:
+        limit = limit_of(known.model)
+    names = [text(name) for name in known.matrix.classes.tolist()]
     summary: dict[str, Any] = {
         **HEADER,
-        "title": words.title(origin) if title is None else text(check.check_text(title, "title")),
-        "about": origin,
+        "about": _about(about, known.model, X, y),
+        **overall(known.matrix, limit),
+        **shown_matrix(known.matrix, names, limit),
+        "top_collisions": top_pairs(known.matrix, names),
+        "ceilings": ceilings(known, names, limit),
+        "ambiguous_rows": rows_to_look_at(known, names, X, rows, image_shape),
+        "audit": audited(known, names, y_pred, X, limit),
+        "sections": [_section(part) for part in (*sections, *race(known.model))],
+    }
+    summary["title"] = words.title(summary["about"])
+    if title is not None:
+        summary["title"] = text(check.check_text(title, "title"))
+    summary["notes"] = [*_too_many(summary), *_texts(notes, "notes")]
+    summary["trust"] = trust(known, control, summary, (about or {}).get("cautions", ()))
+    found: dict[str, Any] = plain(summary)
+    found["what_to_do"] = words.what_to_do(found)
+    return found
+
+
+def overall(cm: CollisionMatrix, limit: Any) -> dict[str, Any]:
+    """The answer about all classes together."""
+    low, high = _text.stated(cm).pber_interval(LEVEL) or (None, None)
+    known = cm._is_known()
+    return {
         "n_classes": cm.n_classes,
         "n_rows": None if cm.counts is None else round(float(cm.counts.sum()), 3),
         "level": LEVEL,
-        "how": text(cm.method),
-        "known": cm._is_known(),
+        "how": text(_text.method_of(cm)),
+        "known": known,
         "coverage": cm.coverage,
         "pber": {"value": cm.pber, "low": low, "high": high},
-        "bayes_error_at_most": cm.pber if cm._is_known() else upper_limit(cm),
+        "bayes_error_at_most": cm.pber if known else _text.upper_limit(cm),
         "limit": None if limit is None else limit_part(limit),
-        "headline": headline(cm, limit),
-        "top_collisions": top_pairs(cm, names),
-        "complete": not others,
-        "classes": [names[k] for k in keep] + others,
+        "headline": _text.headline(cm, limit),
+    }
+
+
+def shown_matrix(cm: CollisionMatrix, names: list[str], limit: Any) -> dict[str, Any]:
+    """S, its intervals, class shares and order, and the path of merges, of the classes shown."""
+    keep = shown_classes(cm)
+    shown = merged(cm, keep)
+    complete = len(keep) == cm.n_classes
+    classes = [names[k] for k in keep]
+    order = leaf_order(shown.joint[: len(keep), : len(keep)]).tolist()
+    if not complete:
+        classes.append(f"({cm.n_classes - len(keep):,} other classes)")
+        order.append(len(keep))
+    low, high = interval_ends(cm, keep)
+    return {
+        "complete": complete,
+        "classes": classes,
         "matrix": shown.matrix,
-        "low": ends[0],
-        "high": ends[1],
+        "low": low,
+        "high": high,
         "joint": shown.joint,
         "priors": shown.priors,
         "counts": shown.counts,
-        "leaf_order": order + [len(keep)] * len(others),
-        "ceilings": ceilings(cm, keep, names, known, at_limit),
-        "merge_path": merge_path(shown, cm, at_limit),
-        "ambiguous_rows": rows_to_look_at(known, names, X, rows, image_shape),
-        "audit": audited(known, names, y_pred, X, limit),
-        "sections": [_section(part) for part in sections],
-        "notes": _texts(notes, "notes"),
+        "leaf_order": order,
+        "merge_path": merge_path(shown, cm, None if limit is None else limit.matrix),
     }
-    summary["trust"] = trust(known, control, summary)
-    if others:
-        here = f"here are the {len(keep):,} that collide most, and all others as one class. PBER and the top pairs"
-        summary["notes"].insert(
-            0, f"{cm.n_classes:,} classes are too many to show: {here} are those of all classes."
-        )
-    found: dict[str, Any] = plain(summary)
-    return found | {"what_to_do": words.what_to_do(found)}
 
 
 def shown_classes(cm: CollisionMatrix) -> list[int]:
@@ -154,84 +162,108 @@ def shown_classes(cm: CollisionMatrix) -> list[int]:
     if cm.n_classes <= WHOLE:
         return list(range(cm.n_classes))
     # One pair more than those classes have among themselves: enough to name as many.
-    pairs = np.stack(
-        largest_pairs(cm.joint + cm.joint.T, MOST_COLLIDING * (MOST_COLLIDING - 1) // 2 + 1), axis=1
-    )
-    return sorted(list(dict.fromkeys(pairs.ravel().tolist()))[:MOST_COLLIDING])
+    enough = MOST_COLLIDING * (MOST_COLLIDING - 1) // 2 + 1
+    first, second = largest_pairs(cm.joint + cm.joint.T, enough)
+    in_order = np.stack([first, second], axis=1).ravel().tolist()
+    return sorted(list(dict.fromkeys(in_order))[:MOST_COLLIDING])
 
 
 def merged(cm: CollisionMatrix, keep: list[int]) -> CollisionMatrix:
-    """The matrix of these classes, called 0, 1, …, and of all others as one: B' = Aᵀ B A, as ``merge`` has it."""
+    """These classes, called 0, 1, …, and all others as one: B' = Aᵀ B A, as ``merge`` has it."""
     if len(keep) == cm.n_classes:  # intervals and covariance stay
         return replace(cm, classes=np.arange(cm.n_classes))
     A = np.zeros((cm.n_classes, len(keep) + 1))
     A[:, -1] = 1
-    A[keep] = np.eye(*A[keep].shape)
+    A[keep] = np.eye(len(keep), len(keep) + 1)
     joint = A.T @ cm.joint @ A
+    S = joint / joint.sum(axis=1, keepdims=True)
     counts = None if cm.counts is None else A.T @ cm.counts
-    return CollisionMatrix(joint / joint.sum(axis=1, keepdims=True), A.T @ cm.priors, counts=counts)
+    return CollisionMatrix(S, A.T @ cm.priors, counts=counts)
 
 
-def top_pairs(cm: CollisionMatrix, names: list[str]) -> list[dict[str, Any]]:
+def interval_ends(
+    cm: CollisionMatrix, keep: list[int], decimals: int = 6
+) -> tuple[FloatArray, FloatArray] | tuple[None, None]:
+    """Interval ends of the classes shown, rounded: they are half of a large summary."""
+    ends = _text.stated(cm).interval(LEVEL)
+    if ends is None:
+        return None, None
+    others = int(len(keep) < cm.n_classes)  # of the class that stands for all others none is known
+    low, high = (
+        np.pad(end[np.ix_(keep, keep)].round(decimals), (0, others), constant_values=np.nan)
+        for end in ends
+    )
+    return low, high
+
+
+def top_pairs(cm: CollisionMatrix, names: list[str], most: int = 10) -> list[dict[str, Any]]:
     """The most colliding pairs of all classes, with sentences."""
-    table = replace(cm, classes=np.arange(cm.n_classes)).top_collisions(PAIRS, LEVEL)
+    table = _text.leading_pairs(replace(cm, classes=np.arange(cm.n_classes)), most)
     pairs: list[dict[str, Any]] = plain(table[table["rate"] > 0])
     for pair in pairs:
-        pair |= {"class": names[pair["class"]], "other": names[pair["other"]]}
-        pair["sentence"] = words.collision(
-            *(pair[name] for name in ("class", "other", "rate", "low", "high"))
-        )
+        first = names[pair["class"]]
+        other = names[pair["other"]]
+        sentence = words.collision(first, other, pair["rate"], pair["low"], pair["high"])
+        pair |= {"class": first, "other": other, "sentence": sentence}
     return pairs
 
 
 def limit_part(limit: Any) -> dict[str, Any]:
     """The curve, where it goes, and what is left."""
-    facts: dict[str, Any] = limit_facts(limit)
-    part = {
-        name.removeprefix("limit_").removeprefix("pber_"): value for name, value in facts.items()
+    facts = _text.limit_facts(limit)
+    curve = limit.curve[["rows", "pber", "pber_stderr"]].rename(columns={"pber_stderr": "stderr"})
+    return {
+        "state": facts["limit_state"],
+        "reason": facts["limit_reason"],
+        "pber": facts["limit_pber"],
+        "low": facts["limit_pber_low"],
+        "high": facts["limit_pber_high"],
+        "error_low": facts["limit_error_low"],
+        "error_high": facts["limit_error_high"],
+        "words": _text.limit_words(facts),
+        "curve": curve.to_dict("list"),
+        "band": continuation(limit, LEVEL),
+        "doubled": learning_curve(limit).doubled,
     }
-    columns = (
-        limit.curve[["rows", "pber", "pber_stderr"]]
-        .rename(columns={"pber_stderr": "stderr"})
-        .to_dict("list")
-    )
-    part |= {"words": limit_words(facts), "curve": columns, "band": continuation(limit, LEVEL)}
-    return part | {"doubled": learning_curve(limit).doubled}
 
 
-def ceilings(
-    cm: CollisionMatrix,
-    keep: list[int],
-    names: list[str],
-    source: Source,
-    limit: CollisionMatrix | None,
-) -> list[dict[str, Any]]:
-    """Per class what can be got right: by the best guess, and by drawing the label with its probability (S_kk)."""
-    low, high = cm.interval(LEVEL) or (None, None)
+def ceilings(source: Source, names: list[str], limit: Any) -> list[dict[str, Any]]:
+    """Per class what can be got right: by the best guess, and by drawing the label (S_kk)."""
+    cm = source.matrix
+    low, high = _text.stated(cm).interval(LEVEL) or (None, None)
     best = None
     if source.posteriors is not None and source.codes is not None:
         best = bayes_confusion(source.posteriors, source.codes, classes=np.arange(cm.n_classes))
+    at_limit = None if limit is None or limit.matrix is None else limit.matrix.matrix
     away = (cm.matrix - 2.0 * np.eye(cm.n_classes)).argmax(axis=1)
-    draws = {"draw": cm.matrix, "draw_low": low, "draw_high": high, "best_guess": best}
-    draws["draw_limit"] = None if limit is None else limit.matrix
     return [
         {
             "class": names[k],
             "prior": cm.priors[k],
             "rows": None if cm.counts is None else cm.counts[k],
+            "mostly_to": names[away[k]],
+            "mostly_rate": cm.matrix[k, away[k]],
+            "draw": cm.matrix[k, k],
+            "draw_low": _own(low, k),
+            "draw_high": _own(high, k),
+            "best_guess": _own(best, k),
+            "draw_limit": _own(at_limit, k),
         }
-        | {"mostly_to": names[away[k]], "mostly_rate": cm.matrix[k, away[k]]}
-        | {name: None if table is None else table[k, k] for name, table in draws.items()}
-        for k in keep
+        for k in shown_classes(cm)
     ]
+
+
+def _own(table: FloatArray | None, k: int) -> float | None:
+    return None if table is None else float(table[k, k])
 
 
 def merge_path(
     shown: CollisionMatrix, whole: CollisionMatrix, limit: CollisionMatrix | None
 ) -> dict[str, Any] | None:
-    """Every step of the greedy path, in columns; a group is known by its first member. None for two classes.
+    """Every step of the greedy path, in columns; a group is known by its first member.
 
-    Where classes are left out they stay one group, and what collides among them stays in the PBER.
+    None for two classes. Where classes are left out they stay one group, and what collides among
+    them stays in the PBER.
     """
     from scipy.cluster.hierarchy import leaves_list
 
@@ -239,25 +271,43 @@ def merge_path(
         return None
     complete = shown.n_classes == whole.n_classes
     last = shown.n_classes - 1
-    plan = consolidate(shown, cannot_merge=None if complete else [[k, last] for k in range(last)])
-    heads = [
-        np.unique(g, return_index=True)[1][g] for g in plan.groupings
-    ]  # of every class its group's first
-    moves = [np.flatnonzero(before != after)[0] for before, after in itertools.pairwise(heads)]
-    left: Any = [None] * len(plan.path)
-    if limit is not None and complete:  # 1 - Σ over groups of what stays inside them
-        left = [max(0.0, 1 - limit.joint[g[:, None] == g].sum()) for g in plan.groupings]
+    apart = None if complete else [[k, last] for k in range(last)]
+    plan = consolidate(_text.stated(shown), cannot_merge=apart)
     assert plan.linkage is not None
+    first, second = _merged_heads(plan.groupings)
+    among_others = 0.0 if complete else whole.pber - shown.pber
+    left: Sequence[float | None] = [None] * len(plan.path)
+    if limit is not None and complete:
+        left = [_left_after(limit.joint, groups) for groups in plan.groupings]
     return {
-        "first": [None, *(after[moved] for after, moved in zip(heads[1:], moves, strict=True))],
-        "second": [None, *(before[moved] for before, moved in zip(heads, moves, strict=False))],
+        "first": first,
+        "second": second,
         "n_groups": plan.path["n_groups"].to_numpy() + whole.n_classes - shown.n_classes,
-        "pber": plan.path["pber"].to_numpy() + (0.0 if complete else whole.pber - shown.pber),
+        "pber": plan.path["pber"].to_numpy() + among_others,
         "low": plan.path["pber_low"].to_numpy(),
         "high": plan.path["pber_high"].to_numpy(),
         "limit": left,
         "tree_order": leaves_list(plan.linkage)[::-1],  # the first merges at the top
     }
+
+
+def _merged_heads(groupings: Sequence[IntArray]) -> tuple[list[Any], list[Any]]:
+    """At each step the first members of the two groups that become one; None before the first."""
+    first: list[Any] = [None]
+    second: list[Any] = [None]
+    # Of every class the first member of its group.
+    heads = [np.unique(groups, return_index=True)[1][groups] for groups in groupings]
+    for before, after in itertools.pairwise(heads):
+        moved = np.flatnonzero(before != after)[0]
+        first.append(after[moved])
+        second.append(before[moved])
+    return first, second
+
+
+def _left_after(joint: FloatArray, groups: IntArray) -> float:
+    """1 - Σ over groups of what stays inside them."""
+    inside = groups[:, None] == groups
+    return max(0.0, 1 - float(joint[inside].sum()))
 
 
 def audited(
@@ -270,103 +320,166 @@ def audited(
         missing = "held-out posteriors" if source.posteriors is None else "labels"
         hint = "pass a fitted classifier or posteriors as source, and y"
         raise ValueError(f"y_pred can be audited only beside {missing}, and there are none: {hint}")
-    said = check.one_each(
-        predicted_codes(y_pred, X, source.matrix.classes), source.n_given or 0, "y_pred"
-    )
-    # As text, which tables can always hold; as they are where two names would become one.
-    classes = (
-        np.array(names, dtype=object) if len(set(names)) == len(names) else source.matrix.classes
-    )
-    labels: dict[str, Any] = {"y_true": classes[source.codes], "y_pred": classes[said[source.rows]]}
-    report = audit(source.posteriors, **labels, classes=classes, limit=limit)
-    name = dict(zip(classes.tolist(), names, strict=True))
-    pairs = report.pairs.head(AUDIT_PAIRS)[AUDITED_PAIR.split()].to_dict("records")
-    pairs = [pair | {side: name[pair[side]] for side in ("true", "predicted")} for pair in pairs]
-    found = {key: getattr(report, key) for key in AUDITED.split()} | {"cautions": report.notes}
-    return found | {"pairs": pairs, "n_pairs": len(report.pairs), "verdict": text(report.verdict)}
+    predicted = predicted_codes(y_pred, X, source.matrix.classes)
+    said = check.one_each(predicted, source.n_given or 0, "y_pred")[source.rows]
+    classes = source.matrix.classes
+    if len(set(names)) == len(names):  # as text, which tables can always hold
+        classes = np.array(names, dtype=object)
+    true = classes[source.codes]
+    found = audit(source.posteriors, None, true, classes[said], classes=classes, limit=limit)
+    return _audit_part(found, dict(zip(classes.tolist(), names, strict=True)))
 
 
-def trust(source: Source, control: Any, summary: Mapping[str, Any]) -> dict[str, Any]:
+def _audit_part(found: AuditReport, names: Mapping[Any, str], most: int = 20) -> dict[str, Any]:
+    columns = ["true", "predicted", "observed", "best", "fixable", "low", "high", "flagged"]
+    pairs = found.pairs.head(most)[columns].to_dict("records")
+    for pair in pairs:
+        pair |= {"true": names[pair["true"]], "predicted": names[pair["predicted"]]}
+    return {
+        "n_rows": found.n_rows,
+        "error": found.error,
+        "error_interval": found.error_interval,
+        "best": found.best,
+        "fixable": found.fixable,
+        "fixable_interval": found.fixable_interval,
+        "inherent_interval": found.inherent_interval,
+        "not_learned_interval": found.not_learned_interval,
+        "cautions": found.notes,
+        "pairs": pairs,
+        "n_pairs": len(found.pairs),
+        "verdict": text(found.verdict),
+    }
+
+
+def race(model: Any) -> list[dict[str, Any]]:
+    """How the models of a pool did against each other, and which were dropped, where it is known.
+
+    ``model.race_`` is a table with a row per model.
+    """
+    table = getattr(model, "race_", None)
+    if not isinstance(table, pd.DataFrame) or table.empty:
+        return []
+    said = "Models that fell behind on few rows were not trained on all of them."
+    return [told_section("The models tried", [said], table)]
+
+
+def trust(
+    source: Source,
+    control: ShuffledControl | None,
+    summary: Mapping[str, Any],
+    more: Sequence[str] = (),
+) -> dict[str, Any]:
     """Everything that tells whether to believe the numbers, and how they were made."""
     if control is not None and not isinstance(control, ShuffledControl):
         rest = f"(a ShuffledControl) or None, got {type(control).__name__}"
         raise ValueError(f"control must be what shuffled_control returned {rest}")
-    cm, model = source.matrix, source.model
-    moved: Any = (
-        model.recovery_.moved if hasattr(model, "recovery_") else cm.diagnostics.moved or 0.0
-    )
-    warnings = cautions(cm, getattr(model, "one_step_", cm), moved)
-    if getattr(model, "interrupted_", False):
-        warnings.insert(
-            0, "the fit was interrupted: the numbers are those of the folds trained so far"
-        )
-    intervals = "None: this matrix was made without standard errors."
-    if cm.stderr is not None:
-        errors = f"median {np.median(cm.stderr):.4f}, largest {cm.stderr.max():.4f}"
-        intervals = f"At {LEVEL:.0%}. Standard errors of the rates: {errors}."
-    seed = getattr(model, "random_state", None)
-    settings = model.get_params(deep=False) if hasattr(model, "get_params") else {}
+    cm = source.matrix
+    model = source.model
     said = words.control(summary, model is not None) if control is None else text(control)
-    pools, training = getattr(model, "member_weights_", None), None
-    if isinstance(pools, list) and pools:
-        weights = (
-            pd.DataFrame(list(map(dict, pools)))
-            .fillna(0.0)
-            .mean()
-            .sort_values(ascending=False, kind="stable")
-        )
-        training = {
-            "folds": len(pools),
-            "models": {text(name): weight for name, weight in weights.items()},
-        }
+    seed = getattr(model, "random_state", None)
+    condition = condition_number(cm.matrix)
     return {
-        "warnings": [text(warning) for warning in warnings],
-        "intervals": intervals,
+        "warnings": _warnings(cm, model, _texts(more, "cautions of about")),
+        "intervals": _interval_words(_text.stated(cm)),
         "control": {"passed": None if control is None else control.passed, "words": said},
-        "conditioning": words.conditioning(condition_number(cm.matrix), cm.is_diagonally_dominant),
-        "computed": {text(key): text(value) for key, value in cm.diagnostics.known().items()},
-        "settings": {
-            text(name): text(value)[:200] for name, value in settings.items() if name not in UNSAID
-        },
+        "conditioning": words.conditioning(condition, cm.is_diagonally_dominant),
+        "computed": {text(key): text(value) for key, value in _text.diagnostics(cm).items()},
+        "settings": _settings(model),
         "seed": int(seed) if isinstance(seed, int | np.integer) else None,
-        "training": training,
+        "training": _training(model),
         "environment": environment(),
     }
 
 
+def _warnings(cm: CollisionMatrix, model: Any, more: list[str]) -> list[str]:
+    """What to know before acting on the numbers; the condition number has a line of its own."""
+    moved: Any = _text.diagnostics(cm).get("moved") or 0.0
+    if hasattr(model, "recovery_"):
+        moved = model.recovery_.moved
+    found = [text(said) for said in cautions(cm, getattr(model, "one_step_", cm), moved)]
+    found = [said for said in found if not said.startswith("S is nearly singular")]
+    if getattr(model, "interrupted_", False):
+        found.insert(
+            0, "the fit was interrupted: these are the numbers of the folds trained so far"
+        )
+    own = [text(said) for said in getattr(model, "cautions_", ())]
+    return list(dict.fromkeys([*own, *more, *found]))
+
+
+def _interval_words(cm: CollisionMatrix) -> str:
+    if cm.stderr is None:
+        return "None: this matrix was made without standard errors."
+    errors = f"median {np.median(cm.stderr):.4f}, largest {cm.stderr.max():.4f}"
+    return f"At {LEVEL:.0%}. Standard errors of the rates: {errors}."
+
+
+def _settings(model: Any) -> dict[str, str]:
+    """Parameters, but for those that say nothing about the numbers, or are said elsewhere."""
+    if not hasattr(model, "get_params"):
+        return {}
+    unsaid = ("random_state", "verbose", "checkpoint", "n_jobs")
+    given = model.get_params(deep=False).items()
+    return {text(name): text(value)[:200] for name, value in given if name not in unsaid}
+
+
+def _training(model: Any) -> dict[str, Any] | None:
+    """The number of folds, and the mean weight of every model over them."""
+    pools = getattr(model, "member_weights_", None)
+    if not isinstance(pools, list) or not pools:
+        return None
+    means = pd.DataFrame([dict(pool) for pool in pools]).fillna(0.0).mean()
+    ranked = means.sort_values(ascending=False, kind="stable")
+    models = {text(name): weight for name, weight in ranked.items()}
+    return {"folds": len(pools), "models": models}
+
+
 def _about(about: Mapping[str, Any] | None, model: Any, X: Any, y: Any) -> dict[str, Any]:
-    if not set(about or ()) <= set(ABOUT):
-        raise ValueError(f"about must be a mapping with some of {', '.join(ABOUT)}, got {about!r}")
-    features = getattr(model, "feature_names_in_", getattr(X, "columns", ()))
-    columns: Any = getattr(getattr(model, "encoder_", None), "types", features)
-    given = {
-        "label": getattr(model, "label_", None) or getattr(y, "name", None),
-        "columns": columns,
+    """Where the rows come from; the first 40 columns by name, the others counted."""
+    texts = ("file", "label", "command", "saved")
+    allowed = (*texts, "columns", "seconds", "cautions")
+    given = {name: value for name, value in (about or {}).items() if value is not None}
+    if not set(given) <= set(allowed):
+        names = ", ".join(allowed)
+        raise ValueError(f"about must be a mapping with some of {names}, got {about!r}")
+    label = getattr(model, "label_", None) or getattr(y, "name", None)
+    features: Any = getattr(model, "feature_names_in_", getattr(X, "columns", ()))
+    used: Any = getattr(getattr(model, "encoder_", None), "types", features)
+    columns = [text(name) for name in given.get("columns", used)]
+    found: dict[str, Any] = {"label": label} | {
+        name: given.get(name) for name in texts if name in given
     }
-    given |= {name: value for name, value in (about or {}).items() if value is not None}
-    names = [text(name) for name in given["columns"]]
-    found = {name: None if given.get(name) is None else text(given[name]) for name in ABOUT[:4]}
-    return found | {
-        "columns": names[:NAMED_COLUMNS],
-        "n_columns": len(names),
-        "seconds": given.get("seconds"),
-    }
+    found = {name: None if found.get(name) is None else text(found[name]) for name in texts}
+    found["columns"] = columns[:40]
+    found["n_columns"] = len(columns)
+    found["seconds"] = given.get("seconds")
+    return found
+
+
+def _too_many(summary: Mapping[str, Any]) -> list[str]:
+    if summary["complete"]:
+        return []
+    shown = len(summary["classes"]) - 1
+    many = f"{summary['n_classes']:,} classes are too many to show"
+    here = f"here are the {shown:,} that collide most, and all others as one class"
+    return [f"{many}: {here}. PBER and the top pairs are those of all classes."]
 
 
 def _section(part: Any) -> dict[str, Any]:
-    part = part.section() if isinstance(part, Result) else part
+    if isinstance(part, Told):
+        part = part.section()
     if not isinstance(part, Mapping) or "title" not in part:
         raise ValueError(f"every entry of sections must be a mapping with a title, got {part!r}")
     table = part.get("table")
     if table is not None:
-        rows = [
-            [v if isinstance(v, int | float | None) else text(v) for v in plain(row)]
-            for row in table["rows"]
-        ]
+        rows = [[_cell(value) for value in plain(row)] for row in table["rows"]]
         table = {"columns": [text(name) for name in table["columns"]], "rows": rows}
     sentences = _texts(part.get("sentences", ()), "sentences of a section")
     title = text(check.check_text(part["title"], "title of a section"))
     return {"title": title, "sentences": sentences, "table": table}
+
+
+def _cell(value: Any) -> str | float | None:
+    return value if isinstance(value, int | float | None) else text(value)
 
 
 def _texts(given: Any, name: str) -> list[str]:
