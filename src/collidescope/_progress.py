@@ -12,7 +12,8 @@ from typing import Any
 logger = logging.getLogger("collidescope")
 logger.addHandler(logging.NullHandler())
 
-ALMOST = 0.9  #: a step in work counts at most this share of it: it is done only when it says so
+#: Told of every epoch's {"name", "epoch", "max_epochs", "val_loss"}.
+Report = Callable[[dict[str, Any]], None]
 
 
 class Progress:
@@ -63,12 +64,13 @@ class Progress:
             print(text, file=sys.stderr)
 
     @property
-    def report(self) -> Callable[[dict[str, Any]], None] | None:
+    def report(self) -> Report | None:
         """A callback for the training loop, or None when nobody looks."""
         return None if self._bar is None else self._show
 
-    def _show(self, entry: dict[str, Any]) -> None:
-        share = min(1.0, entry["epoch"] / max(entry["max_epochs"], 1)) * ALMOST
+    def _show(self, entry: dict[str, Any], most: float = 0.9) -> None:
+        # A step at work counts at most this share of it: it is done only when it says so.
+        share = min(1.0, entry["epoch"] / max(entry["max_epochs"], 1)) * most
         text = (
             f"{self.what} · {entry['name']}, epoch {entry['epoch']}, loss {entry['val_loss']:.4f}"
         )

@@ -16,22 +16,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.special import ndtri
 from sklearn.base import clone
-from sklearn.utils import check_random_state
 
 from collidescope import _checks as check
 from collidescope._checks import ArrayLike, CollisionWarning
 from collidescope._text import LEVEL, READABLE, between, percent, span, words_html
-from collidescope.equations.bounds import condition_number
+from collidescope.estimate import cautions as cautions
 from collidescope.estimators import estimate_collisions
+from collidescope.folds import RandomState, as_random_state
 from collidescope.matrix import CollisionMatrix
+from collidescope.sample import Table
 
 if TYPE_CHECKING:
     import pandas as pd
 
-NEAR_SINGULAR = 1e3  #: above this κ∞(S) classes are practically indistinguishable, and S⁻¹ multiplies errors by as much
-MOVED_FAR = (
-    0.1  #: a Gramian whose root had to move by more than this was no Gramian of a collision matrix
-)
 #: What a state of ``limit_`` means for someone who can gather rows; any other state cannot be told.
 VERDICTS = {"settled": "settled", "still learning": "more rows would lower it"}
 UNKNOWN = "too few rows to say"
@@ -111,7 +108,7 @@ class LearningCurve:
 
 
 def shuffled_control(
-    estimator: Any, X: Any, y: ArrayLike, random_state: int | np.random.RandomState | None = 0
+    estimator: Any, X: Table | ArrayLike, y: ArrayLike, random_state: RandomState = 0
 ) -> ShuffledControl:
     """Refit a ``CollisionClassifier``, or any classifier, on shuffled labels: does every row of S fall to the priors?
 
@@ -121,12 +118,10 @@ def shuffled_control(
     >>> shuffled_control(LogisticRegression(max_iter=1000), X, y).passed
     True
     """
-    shuffled, fresh = (
-        check_random_state(random_state).permutation(check.check_labels(y)),
-        clone(estimator),
-    )
-    if "estimate" not in fresh.get_params():
-        cm = estimate_collisions(fresh, X, shuffled)
+    shuffled = as_random_state(random_state).permutation(check.check_labels(y))
+    fresh = clone(estimator)
+    if not hasattr(fresh, "shuffled_control"):
+        cm = estimate_collisions(fresh, X, shuffled, limit=False, random_state=0)
     else:
         fresh.set_params(limit=False)  # the control needs the full size only
         with warnings.catch_warnings():
@@ -137,7 +132,8 @@ def shuffled_control(
         if fresh.interrupted_:  # half a fit is no control
             raise KeyboardInterrupt
         cm = fresh.one_step_
-    deviation, ends = np.abs(cm.matrix - cm.priors), cm.interval(0.95)
+    deviation = np.abs(cm.matrix - cm.priors)
+    ends = cm.interval(0.95)
     assert ends is not None  # labels give intervals
     # one standard error as the interval sees it: with the allowance for collisions that were not seen
     scale = np.maximum(ends[1] - cm.matrix, cm.matrix - ends[0]) / -ndtri(0.025)
@@ -149,8 +145,7 @@ def shuffled_control(
 def learning_curve(source: Any) -> LearningCurve:
     """Would more rows lower PBER? Read from a Limit, or that of a fitted classifier; nothing is fitted again.
 
-    >>> from collidescope.limit import Limit
-    >>> curve = learning_curve(
+    >>>     >>> curve = learning_curve(
     ...     Limit([250, 500, 1000], [0.4, 0.3, 0.25], 1e-5 * np.eye(3), stderr=0.003, n_rows=4000)
     ... )
     >>> curve.converged, curve.verdict
@@ -177,26 +172,6 @@ def learning_curve(source: Any) -> LearningCurve:
 
 def limit_of(source: Any) -> Any:
     """The ``Limit`` of a fitted classifier, or the Limit itself."""
-    return (
-        source
-        if hasattr(source, "pber_interval") and hasattr(source, "state")
-        else getattr(source, "limit_", None)
-    )
-
-
-def cautions(collisions: CollisionMatrix, one_step: CollisionMatrix, moved: float) -> list[str]:
-    """What to know about the reported S, in words; ``moved`` is that of the recovery of S from its Gramian."""
-    from_gramian = str(collisions.info.get("method", "")).startswith("gramian")
-    # Shrinking lifts eigenvalues that are zero for want of information: the one-step estimate shows them.
-    condition = condition_number(collisions.matrix if from_gramian else one_step.matrix)
-    singular, by_chance = condition > NEAR_SINGULAR, 1 - float((one_step.priors**2).sum())
-    most = (one_step.pber_interval() or (0.0, 0.0))[1]
-    found = {
-        f"S is nearly singular (condition number {condition:.1e}): from these rows this model cannot tell some "
-        f"classes, or mixtures of them, apart (merge what top_collisions shows, or gather more)": singular,
-        f"the model does no better than the priors (PBER {one_step.pber:.3f}, {by_chance:.3f} by chance): the inputs "
-        f"say nothing about the classes, or the model cannot see it": most >= by_chance,
-        f"the Gramian is far from that of any collision matrix (entries of S moved by {moved:.2f}): train "
-        f"longer, or use correction='prior'": from_gramian and moved > MOVED_FAR,
-    }
-    return [message for message, applies in found.items() if applies]
+    if hasattr(source, "pber_interval") and hasattr(source, "state"):
+        return source
+    return getattr(source, "limit_", None)

@@ -44,11 +44,12 @@ from collidescope.applications._inputs import (
     residuals,
 )
 from collidescope.counting import label_codes
-from collidescope.estimators import check_classifier, check_rows, check_targets, crossfit_posteriors
+from collidescope.estimators import check_classifier, crossfit_posteriors
 from collidescope.folds import resolve_splits
 from collidescope.limit import limit_from_scores
 from collidescope.matrix import UNSEEN, CollisionMatrix
 from collidescope.onestep import collision_matrix_from_posteriors
+from collidescope.sample import check_rows, check_targets
 
 #: Columns go together from this rank correlation on (text: normalised mutual information), on so many rows.
 TOGETHER, ASSOCIATION_ROWS = 0.9, 2000

@@ -35,9 +35,10 @@ from collidescope.applications._inputs import (
 )
 from collidescope.applications.audit import confusion_table, entropies
 from collidescope.equations.densities import Seed, as_generator
-from collidescope.estimators import check_classifier, check_rows
+from collidescope.estimators import check_classifier
 from collidescope.folds import resolve_splits
 from collidescope.matrix import UNSEEN, CollisionMatrix
+from collidescope.sample import check_rows
 
 LEAST_WEIGHT = 1e-6  #: copies of a row with less weight are left out: they could not move a loss in its fifth digit
 LEAST_PROBABILITY = float(

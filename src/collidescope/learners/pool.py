@@ -89,12 +89,15 @@ def _prior_weights(scores: FloatArray, w: FloatArray) -> FloatArray:
 def pool(log_posteriors: npt.NDArray[np.floating], weights: npt.ArrayLike) -> FloatArray:
     """Posteriors (n, K) of the pool, ``p ∝ Π_m p_m^{w_m}``.
 
-    ``log_posteriors`` are (M, n, K), or M arrays of shape (n, K); there are M ``weights``.
+    ``log_posteriors`` are (M, n, K), or M arrays of shape (n, K); there are M ``weights``. A pool of one model of weight
+    1 is that model, also where a posterior is zero.
     """
+    exponents = np.asarray(weights)
+    if len(exponents) == 1 and exponents[0] == 1:
+        alone = np.exp(np.asarray(log_posteriors[0], dtype=np.float64))
+        return np.asarray(alone / alone.sum(axis=1, keepdims=True))
     total = sum(
-        w * np.maximum(lp, LOG_FLOOR)
-        for w, lp in zip(np.asarray(weights), log_posteriors, strict=True)
-        if w
+        w * np.maximum(lp, LOG_FLOOR) for w, lp in zip(exponents, log_posteriors, strict=True) if w
     )
     # log_softmax cuts at LOG_FLOOR, which leaves sums a little above 1.
     p = np.exp(log_softmax(np.asarray(total)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Any, Self
@@ -16,6 +16,8 @@ from collidescope import _checks as check
 from collidescope import _store
 from collidescope._checks import CollisionWarning
 from collidescope.classifier import CollisionClassifier
+from collidescope.sample import as_votes
+from collidescope.saving import restore
 from collidescope.tables.encoding import Float32Array, TableEncoder, as_frame, check_columns
 from collidescope.tables.reading import Table, read_table
 from collidescope.tables.screening import Screening, screen
@@ -88,13 +90,18 @@ class TableClassifier(CollisionClassifier):
         )  # of votes it may be a column
         self.label_ = None if named is None else str(named)
         self._group_column = getattr(groups, "name", None)
-        super().fit(X, y, sample_weight, groups)
+        self._check_parameters()
+        votes, classes = as_votes(y)
+        labels = y if votes is None else classes[votes.argmax(axis=1)]
+        encoded = self._learn(X, labels)
         del self._group_column
+        super().fit(encoded, y, sample_weight, groups)
+        self._tell(list(self._copies), caution=True)  # of which the fit has warned
         return self
 
-    def _validate(self, X: Any, *labels: Any) -> Any:
-        """Raw rows as an array; with labels, in a fit, after learning the encoding."""
-        return super()._validate(self._learn(X, *labels) if labels else self.encode(X), *labels)
+    def _validate(self, X: Any) -> Any:
+        """Raw rows as an array."""
+        return super()._validate(self.encode(X))
 
     def _learn(self, X: Any, y: Any) -> Float32Array:
         for name in OWN:
@@ -144,9 +151,6 @@ class TableClassifier(CollisionClassifier):
             logger.info("%s", note)
         return notes
 
-    def _copy_notes(self, *parts: Any) -> list[str]:
-        return self._tell(super()._copy_notes(*parts), caution=True)  # of which the fit warns
-
     def encode(self, X: Any) -> Float32Array:
         """Raw rows as numbers, rows × features; what is odd about them is a :class:`CollisionWarning`."""
         check_is_fitted(self, "encoder_")
@@ -168,8 +172,8 @@ class TableClassifier(CollisionClassifier):
         }
         return tree | {"table": own}
 
-    def _restore_fit(self, tree: Mapping[str, Any]) -> None:
-        super()._restore_fit(tree)
+    def _restore_fit(self, tree: Any, model: Any = None) -> None:
+        super()._restore_fit(tree, model)
         own = tree["table"]
         self.encoder_ = TableEncoder.restore(own["encoder"])
         self.notes_, self.cautions_ = (
@@ -197,4 +201,5 @@ def load(path: str | Path, model: Any = None) -> CollisionClassifier:
     No code of the file is run: for a custom module ``model`` must be given, as in the fit.
     """
     tree = _store.read(path, "model")
-    return (TableClassifier if "table" in tree else CollisionClassifier).restore(tree, path, model)
+    kind = TableClassifier if "table" in tree else CollisionClassifier
+    return restore(kind, tree, path, model)

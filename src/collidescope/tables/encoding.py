@@ -24,7 +24,7 @@ from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
 from collidescope._scaling import blocks
-from collidescope.estimators import check_table
+from collidescope.sample import check_table
 
 Float32Array = npt.NDArray[np.float32]
 BoolArray = npt.NDArray[np.bool_]

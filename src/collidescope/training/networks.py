@@ -17,7 +17,7 @@ from torch.nn.functional import cross_entropy
 from collidescope.training.config import TrainingConfig, check_sizes
 from collidescope.training.rows import SCORING_BATCH, Rows, Split, as_rows, signature
 
-#: ``model=lambda d, k: ...``: number of features (channels of an image) and of classes → encoder with k logits.
+#: ``members=[lambda d, k: ...]``: number of features (channels of an image) and of classes → encoder with k logits.
 EncoderFactory = Callable[[int, int], nn.Module]
 
 
@@ -39,7 +39,7 @@ def mlp(
 class Bfloat16(nn.Module):
     """Runs a module in bfloat16 on a GPU where torch holds that safe (products, convolutions); weights stay float32.
 
-    ``model=lambda d, k: Bfloat16(my_network(d, k))``: large networks train and score faster. On a CPU it changes
+    ``members=[lambda d, k: Bfloat16(my_network(d, k))]``: large networks train and score faster. On a CPU it changes
     nothing (processors that claim bfloat16 and do not have it end the interpreter).
 
     >>> Bfloat16(mlp(4, 3, (8,)))(torch.zeros(5, 4)).dtype
