@@ -1,9 +1,11 @@
 """The MNIST experiment: one pass over pairs, folds made apart, and Algorithm 2 on planted posteriors."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
-from collidescope import CollisionClassifier
+from collidescope import CollisionClassifier, Pairwise
 from collidescope.equations.gramian import gramian_from_similarities
 from experiments import mnist
 from experiments.mnist import Data, calibration, cells, doubt, read_similarities, score_folds
@@ -43,20 +45,23 @@ def test_one_pass_gives_the_gramians_of_two_fits_of_the_classifier():
         "batch_size",
         "learning_rate",
         "weight_decay",
-        "n_references",
     )
-    model = ("pairwise", lambda channels, k: resnet18(channels, k, 4))
+    body = partial(resnet18, width=4)
     for correction, scores in q.items():
-        settings = estimator_settings({"model": model} | {name: SMALL[name] for name in names})
+        settings = estimator_settings({name: SMALL[name] for name in names})
         settings |= {
             "limit": False,
-            "estimate": "gramian",
             "priors": "uniform",
             "random_state": SMALL["seed"],
         }
-        clf = CollisionClassifier(correction=correction, **settings).fit(
-            mnist.as_input(data.images), data.labels
+        model = Pairwise(
+            estimate="gramian",
+            correction=correction,
+            n_references=SMALL["n_references"],
+            network=body,
         )
+        settings["members"] = [model]
+        clf = CollisionClassifier(**settings).fit(mnist.as_input(data.images), data.labels)
         assert gramian_from_similarities(scores, data.labels) == pytest.approx(
             clf.gramian_, abs=1e-5
         )

@@ -1,4 +1,4 @@
-"""Progress with an ETA: a bar on a terminal, one line per step elsewhere, the logger "collidescope" when not asked."""
+"""Progress with an ETA: a bar on a terminal, one line per step elsewhere, always a log entry."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Report = Callable[[dict[str, Any]], None]
 
 
 class Progress:
-    """Counts ``total`` steps (``verbose`` 0: without printing); each is logged (INFO) by the logger "collidescope"."""
+    """Counts ``total`` steps (``verbose`` 0: silently); the logger "collidescope" logs each."""
 
     def __init__(self, what: str, total: int, verbose: int) -> None:
         self.what, self.total, self.verbose = what, total, verbose
@@ -32,7 +32,8 @@ class Progress:
             from rich.progress import Progress as Bar
             from rich.table import Column
 
-            # Two parts text and one part bar share what share and ETA, which are never cut, leave of the line.
+            # Two parts text and one part bar share what share and ETA, which are never cut, leave
+            # of the line.
             text = TextColumn(
                 "{task.description}",
                 table_column=Column(ratio=2, no_wrap=True, overflow="ellipsis"),
@@ -56,7 +57,8 @@ class Progress:
         if self.total:
             left = elapsed / self.done * (self.total - self.done)
             # A share: steps are of any size, and of a fit eight to a fold.
-            text = f"{self.what}: {self.done / self.total:.0%}, {elapsed:.0f} s, about {left:.0f} s left"
+            share = f"{self.done / self.total:.0%}"
+            text = f"{self.what}: {share}, {elapsed:.0f} s, about {left:.0f} s left"
         logger.info(text)
         if self._bar is not None:
             self._move(self.done, elapsed, self.what)

@@ -17,35 +17,42 @@ from collidescope.crossfit import Engine, cross_fit, resolve_device
 from collidescope.estimate import estimate, fit_notes
 from collidescope.fitted import FittedCollisions
 from collidescope.folds import CV, RandomState, make_folds
-from collidescope.models import keeps_layout, models_for
+from collidescope.models import models_for
 from collidescope.pairwise.model import Pairwise
 from collidescope.sample import Table, make_sample
 
 
 class CollisionClassifier(FittedCollisions):
-    """Collision matrix and posteriors from labelled data, cross-fitted, and what unlimited rows would leave.
+    """Collision matrix and posteriors from labelled data, cross-fitted, with the range.
 
     Parameters
     ----------
     members : "auto", "quick" or list
-        The models that are pooled: names ("linear", "quadratic", "kernel", "forest", "trees", "neighbours", "network",
-        "convolution"), scikit-learn classifiers or pairs ``("name", classifier)``, a callable
-        ``(d, k) -> torch.nn.Module`` that builds an encoder (k logits) for images, text, anything, and
-        :class:`~collidescope.Pairwise`, the paper's network on [x, x']. "quick" is a small pool for a first look.
+        The models that are pooled: names ("linear", "quadratic", "kernel", "forest", "trees",
+        "neighbours", "network", "convolution"), scikit-learn classifiers or pairs ``("name",
+        classifier)``, a callable ``(d, k) -> torch.nn.Module`` that builds an encoder (k logits)
+        for images, text, anything, and :class:`~collidescope.Pairwise`, the paper's network on [x,
+        x']. "quick" is a small pool for a first look.
     limit : bool
-        Whether to train on 1/8, 1/4 and 1/2 of the rows too, for ``limit_``: adds about 50% to the time.
+        Whether to train on 1/8, 1/4 and 1/2 of the rows too, for ``limit_``: adds about 50% to the
+        time.
     priors : "empirical", "uniform" or array of shape (K,)
         The population whose S and posteriors are wanted.
     cv : int, splitter or list of (training rows, held-out rows)
-        Folds. No row is scored by a model that trained on it. A number is lowered to the rows of the smallest class.
+        Folds. No row is scored by a model that trained on it. A number is lowered to the rows of
+        the smallest class.
     rare : "error", "drop" or "merge"
-        What happens to classes with a single row: refused, left out, or joined into one class ("other classes").
+        What happens to classes with a single row: refused, left out, or joined into one class
+        ("other classes").
     budget : float, optional
-        Seconds after which no further training size of the range is started; a warning says what was left out.
+        Seconds after which no further training size of the range is started; a warning says what
+        was left out.
     training : mapping, optional
-        What trains networks: ``hidden_layer_sizes``, ``max_epochs``, ``patience``, ``batch_size``, ``learning_rate``,
-        ``weight_decay``, ``dropout`` (:class:`collidescope.training.config.TrainingConfig`).
-    checkpoint : folder, optional, where the training of networks is saved after every epoch and resumed from
+        What trains networks: ``hidden_layer_sizes``, ``max_epochs``, ``patience``, ``batch_size``,
+        ``learning_rate``, ``weight_decay``, ``dropout``
+        (:class:`collidescope.training.config.TrainingConfig`).
+    checkpoint : folder, optional, where the training of networks is saved after every epoch and
+        resumed from
     device : str, of torch: "auto" takes a GPU where there is one
     n_jobs : int, optional, folds in parallel (joblib)
     verbose : int, 1 shows progress with the time left
@@ -59,9 +66,10 @@ class CollisionClassifier(FittedCollisions):
     gramian_ : array of shape (K, K)
     recovery_ : Recovery, S from ``gramian_``, with diagnostics
     posteriors_ : array of shape (n, K)
-        Held-out posteriors of the training rows, at ``priors_`` (nan for rows of interrupted folds, of weight 0 or of
-        dropped classes); beyond 67 million numbers float32.
-    posteriors_by_size_ : dict, the same by the mean number of rows trained on, fewer too (empty without ``limit``)
+        Held-out posteriors of the training rows, at ``priors_`` (nan for rows of interrupted folds,
+        of weight 0 or of dropped classes); beyond 67 million numbers float32.
+    posteriors_by_size_ : dict, the same by the mean number of rows trained on, fewer too (empty
+        without ``limit``)
     member_weights_ : list of dict, with which weights the held-out rows of each fold were pooled
     classes_, priors_, n_features_in_, history_, interrupted_
 
@@ -106,10 +114,11 @@ class CollisionClassifier(FittedCollisions):
 
     @classmethod
     def from_paper(cls, **changes: Any) -> Self:
-        """Every literal choice of the paper at once; ``changes`` are parameters of this class or of ``Pairwise``.
+        """Every literal choice of the paper; ``changes`` are parameters here or of ``Pairwise``.
 
-        A pair-wise network of 6 × 128 trained for 500 epochs without early stopping, weight decay or logit shift; S by
-        gradient descent, posteriors by S⁻¹, uniform priors. Scoring stays held-out; ``training`` changes settings.
+        A pair-wise network of 6 × 128 trained for 500 epochs without early stopping, weight decay
+        or logit shift; S by gradient descent, posteriors by S⁻¹, uniform priors. Scoring stays
+        held-out; ``training`` changes settings.
         """
         literal = {"max_epochs": 500, "patience": 0, "learning_rate": 1e-3, "weight_decay": 0.0}
         own = changes.pop("training", None) or {}
@@ -132,12 +141,13 @@ class CollisionClassifier(FittedCollisions):
 
         Parameters
         ----------
-        X : array, DataFrame or sparse matrix of shape (n, d); images of shape (n, h, w), (n, h, w, c) or (n, c, h, w);
-            any shape (n, …) with a custom module
+        X : array, DataFrame or sparse matrix of shape (n, d); images of shape (n, h, w), (n, h, w,
+            c) or (n, c, h, w); any shape (n, …) with a custom module
         y : array of n labels, or an array or DataFrame of n × K votes
         sample_weight : array of n weights, optional
         groups : array of n group labels, optional
-            Rows that belong together (one patient, one document): they share a fold, and intervals count groups.
+            Rows that belong together (one patient, one document): they share a fold, and intervals
+            count groups.
         """
         self._check_parameters()
         sample = make_sample(
@@ -169,12 +179,6 @@ class CollisionClassifier(FittedCollisions):
             verbose=self.verbose,
             budget=self.budget,
         )
-
-    @property
-    def _channels_first(self) -> bool:
-        """Whether images are brought to one layout: a custom module takes rows as they come."""
-        listed = isinstance(self.members, Sequence)
-        return not listed or not any(map(keeps_layout, self.members))
 
     def _check_parameters(self) -> None:
         if not isinstance(self.limit, (bool, np.bool_)):

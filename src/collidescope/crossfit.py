@@ -1,9 +1,10 @@
-"""Cross-fitting: every row is scored by models that did not train on it, new rows by the models of all folds.
+"""Cross-fitting: every row is scored by models that did not train on it, new rows by all folds.
 
-Symbols: n rows, K classes, F folds, M models, P (n, K) held-out posteriors at the priors of the training rows. The unit
-of work is (size, fold, model): :func:`train_unit` fits one model to the training rows of one fold and scores the rows
-that the fold holds out. Models are then pooled. The weights with which a row is pooled were fitted on rows of the other
-folds, so no label takes part in scoring its own row.
+Symbols: n rows, K classes, F folds, M models, P (n, K) held-out posteriors at the priors of the
+training rows. The unit of work is (size, fold, model): :func:`train_unit` fits one model to the
+training rows of one fold and scores the rows that the fold holds out. Models are then pooled. The
+weights with which a row is pooled were fitted on rows of the other folds, so no label takes part in
+scoring its own row.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ STEPS = 8  #: of the progress bar for a fold of all rows; one of a share counts 
 
 @dataclass(frozen=True)
 class Engine:
-    """How the work is done: nothing here changes what is estimated, but for ``training`` and ``budget``."""
+    """How the work is done: only ``training`` and ``budget`` change what is estimated."""
 
     device: str = "cpu"
     training: Settings | None = None
@@ -87,7 +88,7 @@ class FoldUnits:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Held-out posteriors of the rows of all folds that were trained: all rows, unless Ctrl-C ended the fit."""
+    """Held-out posteriors of the rows of trained folds: all, unless Ctrl-C ended the fit."""
 
     size: float  #: training rows of a fold, on average
     rows: IntArray
@@ -129,9 +130,9 @@ class Ensemble:
             raise ValueError(f"X must have {wanted}, got {shape}")
         return X if self.scaling is None else self.scaling.standardised(X)
 
-    def _score(self, block: Any) -> FloatArray:
+    def _score(self, block: Table) -> FloatArray:
         weights = list(self.weights.values())
-        total = np.zeros((len(block), len(self.train_priors)))
+        total = np.zeros((block.shape[0], len(self.train_priors)))
         known: dict[int, FloatArray] = {}  # a comparison is one for all folds
         for fold in self.folds:
             logs = []
@@ -171,7 +172,7 @@ def with_weight(done: Sequence[SizeFit]) -> list[str]:
 
 @dataclass(frozen=True)
 class CrossFit:
-    """Held-out posteriors of every row at every size, and the models that gave them: made by :func:`cross_fit`."""
+    """Held-out posteriors of every row at every size, and the models: see :func:`cross_fit`."""
 
     ensemble: Ensemble
     curve: list[HeldOut]  #: the smallest size first, all rows last
@@ -206,8 +207,9 @@ def cross_fit(
     engine : device, settings of networks, processes, progress, budget
     keep : which models are trained at the next size
 
-    A model with the methods of :class:`~collidescope.models.Comparing` gives no posteriors by itself: once all folds of
-    a size are trained it is handed the sample and the folds, compares their held-out rows, and gives posteriors then.
+    A model with the methods of :class:`~collidescope.models.Comparing` gives no posteriors by
+    itself: once all folds of a size are trained it is handed the sample and the folds, compares
+    their held-out rows, and gives posteriors then.
 
     Examples
     --------
@@ -302,7 +304,7 @@ def _ensemble(sample: Sample, fit: SizeFit) -> Ensemble:
 def fit_size(
     sample: Sample, models: Sequence[Model], folds: Folds, engine: Engine, progress: Progress
 ) -> SizeFit:
-    """Train every model on every fold at one size, and pool the log posteriors of the held-out rows."""
+    """Train every model on every fold at one size, and pool the log posteriors of held-out rows."""
 
     def train(number: int, report: Report | None) -> FoldUnits:
         task = make_task(sample, folds, engine, number, report)
@@ -310,25 +312,23 @@ def fit_size(
 
     steps = int(STEPS * folds.share)
     trained, interrupted = run_folds(train, len(folds.splits), engine.n_jobs, progress, steps)
-    # After Ctrl-C the last fold may lack models: it is dropped unless it is the only one. Folds come in order, so the
-    # first splits belong to the folds that are kept.
-    whole = [fold for fold in trained if len(fold.units) == len(models)] or trained[:1]
+    # After Ctrl-C the last fold may lack models: it is dropped unless it is the only one. Folds
+    # come in order, so the first splits belong to the folds that are kept.
+    complete = [fold for fold in trained if len(fold.units) == len(models)]
+    whole = complete or trained[:1]
     known = [model for model in models if model.name in whole[0].units]
-    fitted = [{name: unit.fitted for name, unit in fold.units.items()} for fold in whole]
+    names = [model.name for model in known]
     scores, comparisons = _scores(known, whole, sample, folds)
-    for name, comparison in comparisons.items():
-        for fold in fitted:
-            fold[name] = comparison
     tests = [test for _, test in folds.splits[: len(whole)]]
-    pooled = pool_folds(sample, tests, scores, [model.name for model in known])
-    alone = len(known) == 1
+    pooled = pool_folds(sample, tests, scores, names)
+    alone = names[0] if len(names) == 1 else ""
     return SizeFit(
         models=known,
-        folds=fitted,
+        folds=[_fitted(fold) | comparisons for fold in whole],
         held_out=HeldOut(folds.size, pooled.rows, pooled.posteriors),
         weights=pooled.weights,
         fold_weights=pooled.fold_weights,
-        comparison=comparisons.get(known[0].name) if alone else None,
+        comparison=comparisons.get(alone),
         history=[_histories(fold, pooled.weights) for fold in whole],
         seconds=_seconds(whole),
         interrupted=interrupted,
@@ -350,9 +350,10 @@ def make_task(
     elif sample.votes is not None:
         groups = own
     folder = engine.checkpoint
+    if folder is not None and folds.share < 1:
+        folder = folder / f"share-{folds.share:g}"
     if folder is not None:
-        part = "" if folds.share == 1 else f"share-{folds.share:g}"
-        folder = folder / part / f"fold-{number}"
+        folder = folder / f"fold-{number}"
     return Task(
         X=sample.take(own),
         codes=entries.codes,
@@ -373,31 +374,31 @@ def train_fold(models: Sequence[Model], task: Task, test: Table) -> FoldUnits:
     units: dict[str, Unit] = {}
     numbers = test.shape[0] * task.n_classes * len(models)
     dtype = np.float32 if numbers > SCORED_NUMBERS else np.float64
-    # A classifier that gets rows as they came (they have no spread) also keeps its own threads.
-    small = task.spread is not None and math.prod(task.X.shape) <= ONE_THREAD_NUMBERS
-    with one_thread(small):
-        for model in models:
-            try:
-                unit = train_unit(model, task, test, dtype)
-            except KeyboardInterrupt:
-                if not units:
-                    raise
-                return FoldUnits(units, interrupted=True)
-            units[model.name] = unit
-            if unit.interrupted:  # a network keeps its best weights and says so
-                return FoldUnits(units, interrupted=True)
+    for model in models:
+        try:
+            unit = train_unit(model, task, test, dtype)
+        except KeyboardInterrupt:
+            if not units:
+                raise
+            return FoldUnits(units, interrupted=True)
+        units[model.name] = unit
+        if unit.interrupted:  # a network keeps its best weights and says so
+            return FoldUnits(units, interrupted=True)
     return FoldUnits(units, interrupted=False)
 
 
 def train_unit(model: Model, task: Task, test: Table, dtype: npt.DTypeLike = np.float64) -> Unit:
-    """Fit one model to the training rows of one fold, and score the rows that the fold holds out."""
+    """Fit one model to the training rows of a fold, and score the rows that it holds out."""
     started = time.perf_counter()
-    fitted = copy(model).fit(task if model.images else flat_task(task))
+    k = task.n_classes
     scores = None
-    if not isinstance(model, Comparing):
-        scores = np.empty((test.shape[0], task.n_classes), dtype)
-        for block in row_blocks(test, task.n_classes):
-            scores[block] = log_posteriors(model, fitted, test[block])
+    small = math.prod(task.X.shape) <= ONE_THREAD_NUMBERS
+    with one_thread(small and not getattr(model, "own_threads", False)):
+        fitted = copy(model).fit(task if model.images else flat_task(task))
+        if not isinstance(model, Comparing):
+            scores = np.empty((test.shape[0], k), dtype)
+            for block in row_blocks(test, k):
+                scores[block] = log_posteriors(model, fitted, test[block])
     seconds = time.perf_counter() - started
     return Unit(fitted, scores, seconds, getattr(fitted, "interrupted", False))
 
@@ -421,20 +422,26 @@ def pool_folds(
 ) -> Pooled:
     """Pool the models of every fold by weights from the held-out rows of the other folds.
 
-    ``scores`` are (M, rows, K) log posteriors of the held-out rows ``tests`` of each fold. Posteriors of more than so
-    many numbers are float32: half of the memory, and models know no more.
+    ``scores`` are (M, rows, K) log posteriors of the held-out rows ``tests`` of each fold.
+    Posteriors of more than so many numbers are float32: half of the memory, and models know no
+    more.
     """
+    k = sample.n_classes
     rows = np.sort(np.concatenate(tests))
-    many = len(rows) * sample.n_classes > double_numbers
-    P = np.empty((len(rows), sample.n_classes), np.float32 if many else np.float64)
+    dtype = np.float32 if len(rows) * k > double_numbers else np.float64
+    P = np.empty((len(rows), k), dtype)
+    numbers = range(len(tests))
     fold_weights = []
-    for number, test in enumerate(tests):
-        others = [other for other in range(len(tests)) if other != number]
+    for number in numbers:
+        others = [other for other in numbers if other != number]
         weights = _weights(sample, tests, scores, others)
-        fold_weights.append(dict(zip(names, weights.tolist(), strict=True)))
-        P[np.searchsorted(rows, test)] = pool(scores[number], weights)
-    final = _weights(sample, tests, scores, range(len(tests))).tolist()
-    kept = {name: weight for name, weight in zip(names, final, strict=True) if weight > 0}
+        place = np.searchsorted(rows, tests[number])
+        P[place] = pool(scores[number], weights)
+        named = zip(names, weights.tolist(), strict=True)
+        fold_weights.append(dict(named))
+    final = _weights(sample, tests, scores, numbers)
+    named = zip(names, final.tolist(), strict=True)
+    kept = {name: weight for name, weight in named if weight > 0}
     return Pooled(rows, P, kept, fold_weights)
 
 
@@ -454,14 +461,15 @@ def _weights(
     if sample.votes is not None:  # a row stands here once for each class that was voted for
         logs = logs[:, entries.place]
     found = pool_weights(logs, entries.codes, entries.weights)
-    # Nothing learned anything: with weights of zero the pool would say that all classes are as likely.
+    # Nothing learned anything: with weights of zero the pool would say that all classes are as
+    # likely.
     return found if found.any() else equal
 
 
 def _scores(
     models: Sequence[Model], trained: Sequence[FoldUnits], sample: Sample, folds: Folds
 ) -> tuple[list[npt.NDArray[np.floating]], dict[str, Comparison]]:
-    """(M, rows, K) log posteriors of every fold's held-out rows, and the comparisons that gave some of them."""
+    """(M, rows, K) log posteriors of the held-out rows of every fold, and the comparisons."""
     comparisons: dict[str, Comparison] = {}
     for model in models:
         if isinstance(model, Comparing):
@@ -476,6 +484,10 @@ def _scores(
             each.append(own if comparison is None else comparison.held_out[number])
         stacked.append(np.stack(each))  # type: ignore[arg-type]
     return stacked, comparisons
+
+
+def _fitted(fold: FoldUnits) -> dict[str, Fitted]:
+    return {name: unit.fitted for name, unit in fold.units.items()}
 
 
 def _seconds(trained: Sequence[FoldUnits]) -> dict[str, float]:
@@ -497,7 +509,9 @@ def _histories(fold: FoldUnits, weights: dict[str, float]) -> History:
 
 def as_table(X: Any) -> Any:
     """Images as flat rows; all else as it is."""
-    return X.reshape(len(X), -1) if isinstance(X, np.ndarray) and X.ndim > 2 else X
+    if isinstance(X, np.ndarray) and X.ndim > 2:
+        return X.reshape(len(X), -1)
+    return X
 
 
 def flat_task(task: Task) -> Task:
@@ -508,12 +522,13 @@ def flat_task(task: Task) -> Task:
     return replace(task, X=X, spread=np.ones(X.shape[1]))
 
 
-def log_posteriors(model: Model, fitted: Fitted, X: Any) -> FloatArray:
+def log_posteriors(model: Model, fitted: Fitted, X: Table) -> FloatArray:
     """Log posteriors of rows, flat unless the model takes images."""
     return fitted.log_posteriors(X if model.images else as_table(X))
 
 
 def row_blocks(X: Table, n_classes: int, read_numbers: int = 2**22) -> Iterator[slice]:
     """Slices of rows that are scored at once: those of a file are read for it (16 MB)."""
-    most = min(SCORED_NUMBERS // n_classes, read_numbers // max(1, math.prod(X.shape[1:])))
+    width = max(1, math.prod(X.shape[1:]))
+    most = min(SCORED_NUMBERS // n_classes, read_numbers // width)
     return blocks(X.shape[0], 1, most)

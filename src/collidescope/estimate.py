@@ -1,7 +1,8 @@
-"""Held-out posteriors and labels → the estimate of a fit: S, its Gramian and recovery, the range, notes.
+"""Held-out posteriors and labels → the estimate: S, its Gramian and recovery, the range, notes.
 
 The third of the three values of a fit. How an estimate and its intervals are made is decided in
-:mod:`collidescope.onestep`, :mod:`collidescope.limit` and :mod:`collidescope.equations`: here they are called in turn.
+:mod:`collidescope.onestep`, :mod:`collidescope.limit` and :mod:`collidescope.equations`: here they
+are called in turn.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from collidescope.equations.recovery import Recovery, recover
 from collidescope.folds import fold_numbers
 from collidescope.limit import Limit, limit_from_posteriors, limit_from_scores
 from collidescope.matrix import CollisionMatrix
-from collidescope.sample import Sample
+from collidescope.sample import Sample, taken
 
 Posteriors = npt.NDArray[np.floating]
 
@@ -74,7 +75,8 @@ def estimate(sample: Sample, crossfit: CrossFit) -> Estimate:
     method = "root"
     if comparison is not None:
         method = comparison.recovery
-        # A model's own Gramian holds at uniform priors; at others it follows from the shifted posteriors.
+        # A model's own Gramian holds at uniform priors; at others it follows from the shifted
+        # posteriors.
         uniform = np.allclose(sample.priors, 1 / sample.n_classes)
         if uniform and comparison.gramian is not None:
             gramian = comparison.gramian
@@ -98,23 +100,22 @@ def estimate(sample: Sample, crossfit: CrossFit) -> Estimate:
 def one_step_estimate(
     sample: Sample, held_out: HeldOut
 ) -> tuple[CollisionMatrix, CollisionMatrix, Moments]:
-    """The one-step estimate, the same shrunk where there are many classes, and the sums of rows behind both."""
+    """The one-step estimate, the same shrunk where classes are many, and the sums behind both."""
     rows = held_out.rows
     P = held_out.posteriors
-    groups = None if sample.groups is None else sample.groups[rows]
+    groups = taken(sample.groups, rows)
     entries = sample.entries(rows)
     if sample.votes is None:
         one_step, moments = onestep.one_step_and_moments(
             P, entries.codes, entries.weights, sample.classes, sample.target, groups
         )
         return one_step, onestep.shrink(one_step, moments), moments
-    weights = None if sample.weights is None else sample.weights[rows]
     one_step = onestep.collision_matrix_from_posteriors(
         P,
         votes=sample.votes[rows],
         classes=sample.classes,
         priors="empirical" if sample.target is None else sample.target,
-        sample_weight=weights,
+        sample_weight=taken(sample.weights, rows),
         groups=groups,
     )
     moments = onestep.labelled_moments(
@@ -174,7 +175,7 @@ def with_limit(matrix: CollisionMatrix, limit: Limit | None) -> CollisionMatrix:
 
 
 def posteriors_by_size(sample: Sample, crossfit: CrossFit) -> dict[int, Posteriors]:
-    """Held-out posteriors at the wanted priors, of every row of the call; nan in rows that took no part."""
+    """Held-out posteriors at the wanted priors, of every row of the call (nan: took no part)."""
     n = len(sample.hashes)
     ratio = sample.priors / sample.shares if sample.shifted else None
     found = {}
@@ -190,7 +191,7 @@ def posteriors_by_size(sample: Sample, crossfit: CrossFit) -> dict[int, Posterio
 
 
 def _shifted(P: Posteriors, ratio: FloatArray) -> Posteriors:
-    """Posteriors at other priors, block by block: in float32 there may be no memory for a copy in float64."""
+    """Posteriors at other priors, block by block: float64 copies may not fit in memory."""
     out = np.empty_like(P)
     for block in row_blocks(*P.shape):
         out[block] = shift_rows(P[block], ratio)
@@ -218,14 +219,16 @@ def cautions(
     near_singular: float = 1e3,
     moved_far: float = 0.1,
 ) -> list[str]:
-    """What to know about the reported S, in words; ``moved`` is that of the recovery of S from its Gramian.
+    """What to know about the reported S; ``moved`` is that of its recovery from the Gramian.
 
-    Above a condition number of ``near_singular`` classes are practically indistinguishable, and S⁻¹ multiplies errors by
-    as much. A Gramian whose root had to move by more than ``moved_far`` was no Gramian of a collision matrix.
+    Above a condition number of ``near_singular`` classes are practically indistinguishable, and S⁻¹
+    multiplies errors by as much. A Gramian whose root had to move by more than ``moved_far`` was no
+    Gramian of a collision matrix.
     """
     found = list[str]()
     from_gramian = collisions.stderr is None  # no other estimate of a fit is without errors
-    # Shrinking lifts eigenvalues that are zero for want of information: the one-step estimate shows them.
+    # Shrinking lifts eigenvalues that are zero for want of information: the one-step estimate shows
+    # them.
     condition = condition_number(collisions.matrix if from_gramian else one_step.matrix)
     if condition > near_singular:
         said = f"S is nearly singular (condition number {condition:.1e})"
@@ -247,9 +250,15 @@ def cautions(
 
 def fit_notes(sample: Sample, crossfit: CrossFit, found: Estimate) -> Sequence[str]:
     """Everything that the user of a fit should know, in the order in which it came up."""
-    notes = [*sample.notes, *crossfit.folds.notes, *crossfit.notes, *found.copies, *found.cautions]
+    notes = list[str]()
     if crossfit.interrupted:
-        done = f"{len(crossfit.ensemble.folds)} of {len(crossfit.folds.splits)}"
+        done = len(crossfit.ensemble.folds)
+        every = len(crossfit.folds.splits)
         said = "the fit was interrupted: S and predictions are those of"
-        notes.insert(0, f"{said} the {done} folds trained so far")
+        notes.append(f"{said} the {done} of {every} folds trained so far")
+    notes.extend(sample.notes)
+    notes.extend(crossfit.folds.notes)
+    notes.extend(crossfit.notes)
+    notes.extend(found.copies)
+    notes.extend(found.cautions)
     return notes

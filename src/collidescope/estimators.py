@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from sklearn.base import clone
 
 from collidescope import _checks as check
-from collidescope._checks import ArrayLike, CollisionWarning, FloatArray, Given
+from collidescope._checks import Array, ArrayLike, CollisionWarning, FloatArray, Given
 from collidescope.crossfit import CrossFit, Engine, cross_fit
 from collidescope.equations.densities import Divergences, divergences_from_posteriors
 from collidescope.equations.posterior import shift_priors
@@ -23,8 +23,18 @@ from collidescope.sample import Sample, Table, sample_as_given
 from collidescope.scale import _dask
 
 
+class Classifier(Protocol):
+    """A classifier of scikit-learn, or what behaves like one."""
+
+    classes_: Array
+
+    def fit(self, X: Any, y: Any, /) -> object: ...
+
+    def predict_proba(self, X: Any, /) -> Any: ...
+
+
 def estimate_collisions(
-    classifier: Any,
+    classifier: Classifier,
     X: Table | ArrayLike,
     y: ArrayLike,
     *,
@@ -38,18 +48,24 @@ def estimate_collisions(
 ) -> CollisionMatrix:
     """Collision matrix with intervals from any classifier that has ``predict_proba``, cross-fitted.
 
-    Its field ``limit`` says what unlimited rows would leave (None with ``limit=False`` and ``cv="prefit"``).
+    Its field ``limit`` says what unlimited rows would leave (None with ``limit=False`` and
+    ``cv="prefit"``).
 
     Parameters
     ----------
     classifier : scikit-learn classifier or pipeline
-        Cloned and refitted in every fold, unless ``cv="prefit"`` (where ``classes_`` and ``predict_proba`` will do).
-    X : array or DataFrame of n rows, anything that the classifier takes; with ``cv="prefit"`` also a Dask collection
+        Cloned and refitted in every fold, unless ``cv="prefit"`` (where ``classes_`` and
+        ``predict_proba`` will do).
+    X : array or DataFrame of n rows, anything that the classifier takes; with ``cv="prefit"`` also
+        a Dask collection
     y : array of n labels
-    cv : int, splitter or "prefit", which uses a fitted classifier as it is, on rows that it must not have seen
+    cv : int, splitter or "prefit", which uses a fitted classifier as it is, on rows that it must
+        not have seen
     priors : "empirical", "uniform" or array of shape (K,), the population whose S is wanted
-    sample_weight : array of n weights, optional, for the estimate of S (the classifier is fitted unweighted)
-    groups : array of n group labels, optional; rows of a group share a fold, and intervals count groups
+    sample_weight : array of n weights, optional, for the estimate of S (the classifier is fitted
+        unweighted)
+    groups : array of n group labels, optional; rows of a group share a fold, and intervals count
+        groups
     limit : bool, whether to train on 1/8, 1/4 and 1/2 of the rows too
     n_jobs : int, optional, folds in parallel (joblib)
     random_state : int, RandomState, numpy Generator or None; shuffles the rows into folds
@@ -86,7 +102,7 @@ def estimate_collisions(
 
 
 def _estimate_dask(
-    classifier: Any,
+    classifier: Classifier,
     X: Any,
     y: ArrayLike,
     cv: CV | str,
@@ -107,7 +123,7 @@ def _estimate_dask(
 
 
 def crossfit_posteriors(
-    classifier: Any,
+    classifier: Classifier,
     X: Table | ArrayLike,
     y: ArrayLike,
     *,
@@ -116,7 +132,7 @@ def crossfit_posteriors(
     n_jobs: int | None = None,
     random_state: RandomState = None,
 ) -> FloatArray:
-    """Held-out posteriors of every row (columns in the order of the sorted labels): see :func:`estimate_collisions`.
+    """Held-out posteriors of every row; columns are in the order of the sorted labels.
 
     >>> from sklearn.datasets import load_iris
     >>> from sklearn.linear_model import LogisticRegression
@@ -132,7 +148,7 @@ def crossfit_posteriors(
 
 
 def _cross_fit(
-    classifier: Any,
+    classifier: Classifier,
     sample: Sample,
     cv: CV,
     random_state: RandomState,
@@ -160,7 +176,9 @@ def _cross_fit(
     return fit
 
 
-def _prefit_posteriors(classifier: Any, X: Any, sample: Sample, cv: str) -> FloatArray:
+def _prefit_posteriors(
+    classifier: Classifier, X: Table | ArrayLike, sample: Sample, cv: str
+) -> FloatArray:
     """Posteriors by a classifier that is fitted already."""
     check.check_choice(cv, ["prefit"], "cv")
     check_classifier(classifier)
@@ -182,12 +200,13 @@ def checked_posteriors(P: ArrayLike, n_rows: int, n_classes: int) -> FloatArray:
 
 @dataclass(frozen=True)
 class AsGiven:
-    """Any scikit-learn classifier as a model that takes rows as they are: cloned, fitted without weights."""
+    """A scikit-learn classifier as a model: it takes rows as they are, and no weights."""
 
-    classifier: Any
+    classifier: Classifier
     name = "classifier"
     images = True  #: rows keep their shape
     simple = False
+    own_threads = True
 
     def fit(self, task: Task) -> FittedAsGiven:
         model = clone(self.classifier)
@@ -199,7 +218,7 @@ class AsGiven:
 class FittedAsGiven:
     """What :class:`AsGiven` learned from a fold."""
 
-    model: Any
+    model: Classifier
     n_classes: int
 
     def log_posteriors(self, X: Table) -> FloatArray:
@@ -208,7 +227,7 @@ class FittedAsGiven:
             return np.log(P)
 
 
-def check_classifier(classifier: Any, name: str = "classifier", *, fitted: bool = False) -> None:
+def check_classifier(classifier: object, name: str = "classifier", *, fitted: bool = False) -> None:
     """Refuse what has no ``predict_proba``, or is not ``fitted``."""
     kind = (classifier if isinstance(classifier, type) else type(classifier)).__name__
     if isinstance(classifier, type):
@@ -223,7 +242,7 @@ def check_classifier(classifier: Any, name: str = "classifier", *, fitted: bool 
 
 
 def estimate_divergences(
-    classifier: Any,
+    classifier: Classifier,
     first: ArrayLike,
     second: ArrayLike,
     *,
@@ -231,10 +250,11 @@ def estimate_divergences(
     n_jobs: int | None = None,
     random_state: RandomState = None,
 ) -> tuple[Divergences, CollisionMatrix]:
-    """Divergences between the distributions behind two samples, through a classifier that tells them apart.
+    """Divergences between the distributions of two samples, by a classifier that tells them apart.
 
-    Returns the four divergences at equal priors (the collision divergence, 1 - 2 S₁₂, from the one-step estimate, the
-    others from the held-out posteriors) and the 2×2 collision matrix behind them, which has the intervals.
+    Returns the four divergences at equal priors (the collision divergence, 1 - 2 S₁₂, from the
+    one-step estimate, the others from the held-out posteriors) and the 2×2 collision matrix behind
+    them, which has the intervals.
 
     >>> from sklearn.linear_model import LogisticRegression
     >>> rng = np.random.default_rng(0)
@@ -249,10 +269,13 @@ def estimate_divergences(
         widths = f"{A.shape[1]} and {B.shape[1]}"
         raise ValueError(f"first and second must have the same columns, got {widths}")
     X = np.concatenate([A, B])
-    y = np.repeat([0, 1], [len(A), len(B)])
+    counts = np.array([len(A), len(B)])
+    y = np.repeat([0, 1], counts)
     P = crossfit_posteriors(classifier, X, y, cv=cv, n_jobs=n_jobs, random_state=random_state)
     cm = collision_matrix_from_posteriors(P, y, classes=[0, 1], priors="uniform")
-    shares = np.array([len(A), len(B)]) / len(X)
+    shares = counts / len(X)
     even = shift_priors(P, shares, [0.5, 0.5])
-    plug_in = divergences_from_posteriors(even[:, 0], sample_weight=1 / shares[y])
-    return plug_in._replace(collision=float(1 - 2 * cm.matrix[0, 1])), cm
+    weights = 1 / shares[y]
+    plug_in = divergences_from_posteriors(even[:, 0], sample_weight=weights)
+    collision = 1 - 2 * cm.matrix[0, 1]
+    return plug_in._replace(collision=float(collision)), cm

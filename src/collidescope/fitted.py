@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +16,7 @@ from collidescope._checks import Array, ArrayLike, FloatArray
 from collidescope.crossfit import CrossFit, Ensemble
 from collidescope.equations.posterior import shift_priors
 from collidescope.estimate import Estimate
-from collidescope.models import Factory
+from collidescope.models import Factory, keeps_layout
 from collidescope.sample import Sample, Table, validated
 from collidescope.scale import _dask
 
@@ -22,6 +24,7 @@ from collidescope.scale import _dask
 class FittedCollisions(ClassifierMixin, BaseEstimator):
     """The half of a classifier that a fit, or a file, brings to life."""
 
+    members: str | Sequence[Any]
     _ensemble: Ensemble
     #: Held-out posteriors as a file held them, so that another file holds the same.
     _read_posteriors: npt.NDArray[np.float16] | None = None
@@ -49,7 +52,7 @@ class FittedCollisions(ClassifierMixin, BaseEstimator):
         self._read_posteriors = None
 
     def predict_proba(self, X: Table | ArrayLike) -> FloatArray:
-        """Posteriors of new rows at ``priors_`` (the paper's Algorithm 2), averaged over the folds; lazy for Dask."""
+        """Posteriors of new rows at ``priors_``, a mean over the folds; lazy for Dask."""
         check_is_fitted(self, "collision_matrix_")
         if _dask.is_dask(X):
             lazy: FloatArray = _dask.map_rows(self.predict_proba, X, self.classes_.tolist())
@@ -63,7 +66,7 @@ class FittedCollisions(ClassifierMixin, BaseEstimator):
         return self.classes_[posteriors.argmax(axis=1)]
 
     def similarity(self, A: Table | ArrayLike, B: Table | ArrayLike) -> FloatArray:
-        """Sim: the probability that a row of ``A`` and a row of ``B`` share a class, len(A) × len(B)."""
+        """Sim: the probability that a row of ``A`` and one of ``B`` share a class."""
         check_is_fitted(self, "collision_matrix_")
         compared = self._ensemble.similarity(self._validate(A), self._validate(B))
         if compared is not None:
@@ -71,15 +74,15 @@ class FittedCollisions(ClassifierMixin, BaseEstimator):
         return self.predict_proba(A) @ self.predict_proba(B).T
 
     def shuffled_control(self, X: Table | ArrayLike, y: ArrayLike) -> trust.ShuffledControl:
-        """Refit on shuffled labels: every row of S must fall to the priors (see :mod:`collidescope.trust`)."""
+        """Refit on shuffled labels: every row of S must fall to the priors (see ``trust``)."""
         return trust.shuffled_control(self, X, y)
 
     def learning_curve(self, X: object = None, y: object = None) -> trust.LearningCurve:
-        """Would more rows still lower PBER? Reads ``limit_`` (``X`` and ``y`` are not needed: nothing is refitted)."""
+        """Would more rows still lower PBER? Reads ``limit_``; nothing is refitted."""
         return trust.learning_curve(self)
 
     def save(self, path: str | Path) -> None:
-        """Write the fitted model to one file (safetensors with a JSON header): see :func:`collidescope.load`."""
+        """Write the fitted model to one file (safetensors, JSON header): see :func:`load`."""
         _store.write(path, "model", self.export())
 
     def export(self) -> _store.Tree:
@@ -92,8 +95,9 @@ class FittedCollisions(ClassifierMixin, BaseEstimator):
 
     @property
     def _channels_first(self) -> bool:
-        """Whether images are brought to one layout."""
-        return True
+        """Whether images are brought to one layout: a custom module takes rows as they come."""
+        listed = isinstance(self.members, Sequence)
+        return not listed or not any(map(keeps_layout, self.members))
 
     def _validate(self, X: Table | ArrayLike) -> Table:
         """New rows as the models of this fit take them."""

@@ -1,4 +1,4 @@
-"""The folds of a cross-fit: which rows are held out when, nested subsets of the others, and folds run in parallel.
+"""The folds of a cross-fit: splits, nested subsets of the training rows, folds run in parallel.
 
 Symbols: n rows, K classes, F folds. A split is (training rows, held-out rows).
 """
@@ -37,7 +37,8 @@ class Splitter(Protocol):
 
 #: A number of folds, a splitter, or a list of (training rows, held-out rows).
 CV = int | Splitter | Sequence[tuple[ArrayLike, ArrayLike]]
-#: Shares of a fold's training rows on which it is trained again for the range: each half of the next.
+#: Shares of a fold's training rows on which it is trained again for the range: each half of the
+#: next.
 FRACTIONS = (0.5, 0.25, 0.125)
 
 
@@ -47,7 +48,7 @@ class WorkerError(RuntimeError):
 
 @dataclass(frozen=True)
 class Folds:
-    """Which rows are held out when, and the seeds of all that is random in a cross-fit: see :func:`make_folds`."""
+    """Which rows are held out when, and the seeds of a cross-fit: see :func:`make_folds`."""
 
     splits: list[Split]
     seeds: list[int]  #: of the training of each fold
@@ -78,7 +79,7 @@ def as_random_state(random_state: RandomState) -> np.random.RandomState:
 
 
 def make_folds(sample: Sample, cv: CV, random_state: RandomState = None) -> Folds:
-    """The folds of a sample. One stream of seeds for the folds, one for subsets, one for each fold's training.
+    """The folds of a sample, with seeds of their own for subsets and for each fold's training.
 
     >>> from collidescope.sample import make_sample
     >>> sample = make_sample(np.arange(8.0)[:, None], np.arange(8) % 2)
@@ -86,11 +87,13 @@ def make_folds(sample: Sample, cv: CV, random_state: RandomState = None) -> Fold
     [4, 4]
     """
     draw = as_random_state(random_state)
-    of_folds, of_subsets = draw.randint(2**31 - 1, size=2).tolist()
-    labels = sample.classes[sample.codes]
-    splits, notes = resolve_splits(cv, labels, sample.classes, of_folds, sample.used, sample.groups)
-    seeds = draw.randint(2**31 - 1, size=len(splits)).tolist()
-    return Folds(splits, seeds, of_subsets, notes=tuple(notes))
+    largest = 2**31 - 1
+    of_folds, of_subsets = draw.randint(largest, size=2).tolist()
+    classes = sample.classes
+    labels = classes[sample.codes]
+    splits, notes = resolve_splits(cv, labels, classes, of_folds, sample.used, sample.groups)
+    seeds = draw.randint(largest, size=len(splits))
+    return Folds(splits, seeds.tolist(), of_subsets, notes=tuple(notes))
 
 
 def resolve_splits(
@@ -103,8 +106,8 @@ def resolve_splits(
 ) -> tuple[list[Split], list[str]]:
     """(training rows, held-out rows) of every fold, and what its user should know.
 
-    A number means stratified folds that keep groups together; else what ``cv`` says, checked. ``used`` numbers the rows
-    of ``y`` in the table that a list of splits counts.
+    A number means stratified folds that keep groups together; else what ``cv`` says, checked.
+    ``used`` numbers the rows of ``y`` in the table that a list of splits counts.
     """
     notes = list[str]()
     if cv is None or np.isscalar(cv):
@@ -210,8 +213,8 @@ def nested_splits(
 ) -> list[Split] | None:
     """The same held-out rows with a share of the training rows; None where that leaves too few.
 
-    Subsets are stratified, hold every class, and those of a smaller ``fraction`` lie within those of a larger one. With
-    ``groups`` they are taken group by group, beside one row of every class.
+    Subsets are stratified, hold every class, and those of a smaller ``fraction`` lie within those
+    of a larger one. With ``groups`` they are taken group by group, beside one row of every class.
 
     >>> splits = [(np.arange(0, 80, 2), np.arange(1, 80, 2))]
     >>> [len(train) for train, _ in nested_splits(splits, np.repeat([0, 1], 40), 0.5, seed=0)]
@@ -226,7 +229,8 @@ def nested_splits(
         order = rng.permutation(len(train))
         own = codes[train[order]]
         first = order[np.sort(np.unique(own, return_index=True)[1])]  # a row of every class
-        # Rows are taken in the order of their place, which does not depend on the fraction: so subsets are nested.
+        # Rows are taken in the order of their place, which does not depend on the fraction: so
+        # subsets are nested.
         place = np.empty(len(train))
         if groups is not None:
             _, unit = np.unique(groups[train], return_inverse=True)
@@ -253,7 +257,7 @@ Train = Callable[[int, Report | None], T]
 
 
 def _in_worker(train: Train[T], number: int, parent: int) -> T:
-    """``train(number)`` in a process that ends soon after ``parent``: killed, that one cannot end its workers itself."""
+    """``train(number)`` in a process that ends soon after ``parent``, which may be killed."""
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -273,8 +277,8 @@ def run_folds(
 ) -> tuple[list[T], bool]:
     """``train(number, report)`` of every fold, in turn or in parallel; and whether Ctrl-C ended it.
 
-    Each fold is so many ``steps`` of the progress bar. After Ctrl-C the folds trained so far are kept. When nothing was
-    trained yet KeyboardInterrupt is raised.
+    Each fold is so many ``steps`` of the progress bar. After Ctrl-C the folds trained so far are
+    kept. When nothing was trained yet KeyboardInterrupt is raised.
     """
     folds: list[T] = []
     try:

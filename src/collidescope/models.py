@@ -1,8 +1,8 @@
-"""What gives posteriors: one protocol for members of the pool, scikit-learn classifiers, torch modules and the pairs.
+"""What gives posteriors: one protocol for members, any classifier, torch modules and the pairs.
 
-A *model* learns from the training rows of one fold, ``fit(task)``, and what comes of it gives the log posteriors of any
-rows. A model that can say nothing before its folds are compared with held-out rows (the paper's pairs) also has the two
-methods of :class:`Comparing`. Nothing here needs torch.
+A *model* learns from the training rows of one fold, ``fit(task)``, and what comes of it gives the
+log posteriors of any rows. A model that can say nothing before its folds are compared with held-out
+rows (the paper's pairs) also has the two methods of :class:`Comparing`. Nothing here needs torch.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collidescope._checks import FloatArray
 from collidescope.folds import Folds
 from collidescope.learners import QUICK, members_for, recipe
 from collidescope.learners.base import Task
-from collidescope.sample import Sample
+from collidescope.sample import Sample, Table
 
 Settings = dict[str, Any]  #: of the training of networks: see TrainingConfig
 #: ``factory(d, k)`` builds a torch module from d features or channels to k numbers.
@@ -26,12 +26,15 @@ Factory = Callable[[int, int], Any]
 class Fitted(Protocol):
     """A model that has learned from one fold."""
 
-    def log_posteriors(self, X: Any) -> FloatArray:
+    def log_posteriors(self, X: Table) -> FloatArray:
         """Logarithms of the posteriors, (n, K), at the priors of the training rows."""
 
 
 class Model(Protocol):
-    """A way to learn posteriors; the same one is fitted to every fold and size."""
+    """A way to learn posteriors; the same one is fitted to every fold and size.
+
+    One with a true attribute ``own_threads`` may use all threads even where rows are few.
+    """
 
     @property
     def name(self) -> str: ...
@@ -71,16 +74,16 @@ class Comparison(Fitted, Protocol):
     def from_gramian(self) -> bool:
         """Whether the S of the Gramian is reported instead of the one-step estimate."""
 
-    def similarity(self, A: Any, B: Any) -> FloatArray:
+    def similarity(self, A: Table, B: Table) -> FloatArray:
         """Sim of every pair of rows."""
 
 
 @runtime_checkable
 class Comparing(Protocol):
-    """The hook for a model that needs held-out reference rows: see :func:`collidescope.crossfit.cross_fit`."""
+    """The hook for a model that needs held-out reference rows: see ``crossfit.cross_fit``."""
 
     def check(self, sample: Sample, folds: Folds, training: Settings | None) -> None:
-        """Raise ValueError, before anything is trained, where the folds have too few rows for it."""
+        """Raise ValueError, before anything is trained, where the folds have too few rows."""
 
     def compare(self, fitted: Sequence[Any], sample: Sample, folds: Folds) -> Comparison:
         """Posteriors of the held-out rows, once all folds are fitted: in the order of the folds."""
@@ -89,8 +92,9 @@ class Comparing(Protocol):
 def models_for(members: str | Sequence[Any], sample: Sample, folds: Folds) -> list[Model]:
     """The models that a fit trains: those that its user names, or those that suit the rows.
 
-    ``members`` are "auto", "quick", or a list of names, scikit-learn classifiers, pairs ("name", classifier), a factory
-    of torch modules, and :class:`~collidescope.Pairwise`. Of rows that are read batch by batch only networks learn.
+    ``members`` are "auto", "quick", or a list of names, scikit-learn classifiers, pairs ("name",
+    classifier), a factory of torch modules, and :class:`~collidescope.Pairwise`. Of rows that are
+    read batch by batch only networks learn.
 
     >>> from collidescope.folds import make_folds
     >>> from collidescope.sample import make_sample
@@ -149,12 +153,12 @@ def as_model(entry: Any) -> Model:
     return recipe(entry)
 
 
-def is_factory(entry: Any) -> bool:
+def is_factory(entry: object) -> bool:
     """Whether an entry of ``members`` builds torch modules."""
     return callable(entry) and not hasattr(entry, "predict_proba") and not hasattr(entry, "fit")
 
 
-def keeps_layout(entry: Any) -> bool:
+def keeps_layout(entry: object) -> bool:
     """Whether an entry of ``members`` takes rows of any shape as they come: a custom module."""
     return is_factory(entry) or getattr(entry, "network", None) is not None
 

@@ -1,18 +1,19 @@
 """A sample: rows, labels or votes, weights, groups and wanted priors, validated once.
 
-Symbols: n rows that take part, d features, K classes. A :class:`Sample` is the first of the three values of a fit
-(:class:`~collidescope.crossfit.CrossFit` and :class:`~collidescope.estimate.Estimate` are the others); it is made by
-:func:`make_sample` and does not change afterwards.
+Symbols: n rows that take part, d features, K classes. A :class:`Sample` is the first of the three
+values of a fit (:class:`~collidescope.crossfit.CrossFit` and
+:class:`~collidescope.estimate.Estimate` are the others); it is made by :func:`make_sample` and does
+not change afterwards.
 
-Rows reach the models of the pool standardised (:mod:`collidescope._scaling`), float32; a classifier that is passed to
-:func:`~collidescope.estimate_collisions` gets them as they came.
+Rows reach the models of the pool standardised (:mod:`collidescope._scaling`), float32; a classifier
+that is passed to :func:`~collidescope.estimate_collisions` gets them as they came.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sized
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +28,7 @@ from collidescope._rows import row_hashes
 from collidescope._scaling import apply_scaling, fit_scaling, is_memory_map
 from collidescope.onestep import group_numbers, resolve_priors
 
+NumberArray = TypeVar("NumberArray", FloatArray, IntArray)
 #: Numbers beyond which memory maps and sparse matrices are standardised batch by batch.
 MAPPED_NUMBERS = 20_000_000
 SPARSE_NUMBERS = 500_000_000
@@ -42,7 +44,7 @@ class Table(Protocol):
 
 
 class Scaling(NamedTuple):
-    """Where the features lie, and how far they spread: see :func:`collidescope._scaling.fit_scaling`."""
+    """Where the features lie, and how far they spread: see ``_scaling.fit_scaling``."""
 
     centre: FloatArray
     scale: FloatArray
@@ -74,9 +76,10 @@ class Scaling(NamedTuple):
 
 
 class Entries(NamedTuple):
-    """Labels of some rows, one by one: place among these rows, class number, weight (None: all alike).
+    """Labels of some rows: place among these rows, class number, weight (None: all alike).
 
-    One entry per row; with votes one per row and class that somebody voted for, weighted by its share of the votes.
+    One entry per row; with votes one per row and class that somebody voted for, weighted by its
+    share of the votes.
     """
 
     place: IntArray
@@ -88,8 +91,11 @@ class Entries(NamedTuple):
         if votes is None:
             return cls(np.arange(len(codes)), codes, weights)
         place, voted = np.nonzero(votes)
-        share = votes[place, voted] / votes.sum(axis=1)[place]
-        return cls(place, voted, share if weights is None else share * weights[place])
+        totals = votes.sum(axis=1)
+        share = votes[place, voted] / totals[place]
+        if weights is not None:
+            share = share * weights[place]
+        return cls(place, voted, share)
 
     def shares(self, n_classes: int) -> FloatArray:
         """Shares of the classes."""
@@ -99,7 +105,7 @@ class Entries(NamedTuple):
 
 @dataclass(frozen=True)
 class Sample:
-    """What a fit starts from: made by :func:`make_sample`. Arrays are of the n rows that take part."""
+    """What a fit starts from: see :func:`make_sample`. Arrays are of the n rows that take part."""
 
     X: Table  #: as models see them: standardised float32 unless ``scaling`` is None
     scaling: Scaling | None
@@ -148,9 +154,12 @@ class Sample:
 
     def entries(self, rows: IntArray) -> Entries:
         """The labels of some rows: see :class:`Entries`."""
-        weights = None if self.weights is None else self.weights[rows]
-        votes = None if self.votes is None else self.votes[rows]
-        return Entries.of(self.codes[rows], weights, votes)
+        return Entries.of(self.codes[rows], taken(self.weights, rows), taken(self.votes, rows))
+
+
+def taken(values: NumberArray | None, rows: IntArray) -> NumberArray | None:
+    """Those of some rows, where there are any."""
+    return None if values is None else values[rows]
 
 
 def make_sample(
@@ -204,8 +213,8 @@ def make_sample(
         rows = rows[used]
     scaling = Scaling(*fit_scaling(rows))
     codes = np.searchsorted(classes, labels[used])
-    kept_weights = None if weights is None else weights[used]
-    kept_votes = None if votes is None else votes[used]
+    kept_weights = taken(weights, used)
+    kept_votes = taken(votes, used)
     shares = Entries.of(codes, kept_weights, kept_votes).shares(len(classes))
     return Sample(
         X=scaling.standardised(rows),
@@ -214,7 +223,7 @@ def make_sample(
         classes=classes,
         weights=kept_weights,
         votes=kept_votes,
-        groups=None if units is None else units[used],
+        groups=taken(units, used),
         priors=resolve_priors(priors, shares * len(codes), classes),
         shifted=not _is_empirical(priors),
         used=used,
@@ -232,7 +241,7 @@ def sample_as_given(
     groups: Given = None,
     priors: ArrayLike | str = "empirical",
 ) -> Sample:
-    """The sample of a classifier that takes rows as they are: any table, unscaled, fitted without weights.
+    """The sample of a classifier that takes any rows as they are, unscaled and without weights.
 
     Rows of weight 0 stay: they are trained on, and count for nothing in S.
     """
@@ -297,12 +306,13 @@ def collected(X: Any) -> Any:
 
 
 def validated(estimator: BaseEstimator, X: Any, *labels: Any, channels_first: bool = True) -> Any:
-    """X as an array of floats, and the labels where given: scikit-learn's checks, in words that name ``X``."""
+    """X as an array of floats, and the labels where given: scikit-learn's checks in our words."""
     check_table(X)
     X = collected(X)
     dimensions = np.ndim(X) if isinstance(X, list) else getattr(X, "ndim", 2)
     if channels_first and dimensions > 2:
-        # Before scikit-learn counts features: channels, as in a saved model, in any order they came.
+        # Before scikit-learn counts features: channels, as in a saved model, in any order they
+        # came.
         X = as_images(X if isinstance(X, np.ndarray) else np.asarray(X))
     floats = [np.float64, np.float32]
     try:
@@ -335,7 +345,7 @@ def validated(estimator: BaseEstimator, X: Any, *labels: Any, channels_first: bo
 
 
 def as_images(X: Array, most_channels: int = 4) -> Array:
-    """Images as (n, channels, height, width): channels may come first, last or not at all; tables as they are.
+    """Images as (n, channels, height, width), with channels first, last or missing before.
 
     >>> as_images(np.zeros((5, 8, 8))).shape, as_images(np.zeros((5, 32, 32, 3))).shape
     ((5, 1, 8, 8), (5, 3, 32, 32))
@@ -348,7 +358,7 @@ def as_images(X: Array, most_channels: int = 4) -> Array:
 
 
 def as_votes(y: Any) -> tuple[FloatArray | None, Any]:
-    """(votes of every row, class names) when ``y`` is a table of counts with a column per class, else (None, None)."""
+    """(votes of every row, class names) of a table with a column per class, else (None, None)."""
     shape: tuple[int, ...] = getattr(y, "shape", ())
     if len(shape) != 2 or shape[1] < 2:
         return None, None
@@ -364,15 +374,15 @@ def as_votes(y: Any) -> tuple[FloatArray | None, Any]:
 
 
 def plain_labels(y: Any) -> Any:
-    """Labels as they are, before scikit-learn makes text or floats of them; arrays of numbers and of columns pass."""
+    """Labels before scikit-learn makes text or floats of them; numbers and columns pass."""
     numbers = isinstance(y, np.ndarray) and y.dtype.kind in "biuf"
     if y is None or numbers or getattr(y, "ndim", 1) != 1:
         return y
     return check.check_labels(y)
 
 
-def check_table(X: Any) -> None:
-    """Refuse masked values, which scikit-learn would use as if they were not, and two columns of one name."""
+def check_table(X: object) -> None:
+    """Refuse masked values, which scikit-learn would use, and two columns of one name."""
     if np.ma.is_masked(X):
         hint = "fill them, or drop those rows"
         raise ValueError(
@@ -396,7 +406,7 @@ def check_targets(y: Array) -> Array:
     return classes
 
 
-def check_rows(X: Any, y: Sequence[Any] | Array) -> None:
+def check_rows(X: object, y: Sized) -> None:
     """Refuse an X that is no table, or has other rows than ``y``."""
     shape: tuple[int, ...] = ()
     if hasattr(X, "shape"):
@@ -413,7 +423,7 @@ def check_rows(X: Any, y: Sequence[Any] | Array) -> None:
 def handle_rare(
     y: Array, used: IntArray, rare: str, notes: list[str], other: str = "other classes"
 ) -> tuple[Array, IntArray]:
-    """Labels and the rows in use, after what ``rare`` says was done to classes with a single row; notes say so."""
+    """Labels and rows in use, once ``rare`` was applied to classes with a single row."""
     names, counts = np.unique(y[used], return_counts=True)
     single = names[counts == 1]
     if not len(single) or rare == "error":

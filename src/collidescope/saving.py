@@ -1,6 +1,7 @@
-"""What a file of a fitted classifier holds: the parameters, the ensemble, the estimate; all of it checked when read.
+"""What a file of a fitted classifier holds: parameters, ensemble, estimate; checked when read.
 
-A file holds arrays and JSON values, never code: networks of a user's own factory are built by that factory again.
+A file holds arrays and JSON values, never code: networks of a user's own factory are built by that
+factory again.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from collidescope import _checks as check
-from collidescope._checks import FloatArray
+from collidescope._checks import ArrayLike, FloatArray
 from collidescope._store import ModelFileError, Tree
 from collidescope.crossfit import Ensemble
 from collidescope.equations.recovery import Recovery
@@ -43,7 +44,7 @@ PLAIN = (
 
 
 def export(clf: CollisionClassifier, saved_numbers: int = 5_000_000) -> Tree:
-    """A tree of arrays and JSON values; held-out posteriors up to so many numbers, in half precision (10 MB)."""
+    """A tree of arrays and JSON values; up to so many held-out posteriors, in half precision."""
     P = clf._read_posteriors
     if P is None and hasattr(clf, "posteriors_") and clf.posteriors_.size <= saved_numbers:
         P = clf.posteriors_.astype(np.float16)
@@ -187,8 +188,8 @@ def _check_numbers(history: list[Any], member_weights: list[Any]) -> None:
             check.check_at_least(value, -np.finfo(np.float64).max, "history and member_weights")
 
 
-def _restored_posteriors(stored: Any, n: int, k: int, rounding: float = 1e-3) -> FloatArray:
-    """Held-out posteriors of a file: rows on the simplex up to half precision, or nan where a row was not scored."""
+def _restored_posteriors(stored: ArrayLike, n: int, k: int, rounding: float = 1e-3) -> FloatArray:
+    """Held-out posteriors of a file, in half precision; nan where a row was not scored."""
     P = np.asarray(stored, dtype=np.float64)
     if P.shape != (n, k):
         raise ValueError(f"posteriors must have shape {(n, k)}, got {P.shape}")
@@ -200,7 +201,7 @@ def _restored_posteriors(stored: Any, n: int, k: int, rounding: float = 1e-3) ->
     return P
 
 
-def _recovery(tree: Mapping[str, Any]) -> Recovery:
+def _recovery(tree: Tree) -> Recovery:
     matrix = check.check_square(tree["matrix"], "matrix of recovery")
     numbers = np.asarray(tree["numbers"], np.float64)
     if numbers.shape != (len(RECOVERY_NUMBERS),) or np.isnan(numbers).any():
@@ -244,8 +245,8 @@ def _export_member(member: Any) -> Tree:
     return {"type": member.name} | member.export()
 
 
-def restore_ensemble(tree: Mapping[str, Any], factory: Factory | None = None) -> Ensemble:
-    """The inverse of :func:`export_ensemble`; raises KeyError, TypeError or ValueError on what does not fit."""
+def restore_ensemble(tree: Tree, factory: Factory | None = None) -> Ensemble:
+    """The inverse of :func:`export_ensemble`; what does not fit raises an error."""
     priors = check.check_priors(tree["train_priors"], len(tree["train_priors"]), "train_priors")
     shape = tuple(check.check_count(size, "row_shape") for size in tree["row_shape"])
     scaling = _restored_scaling(tree, shape)
@@ -272,7 +273,7 @@ def restore_ensemble(tree: Mapping[str, Any], factory: Factory | None = None) ->
 
 
 def _restored_comparison(
-    tree: Mapping[str, Any],
+    tree: Tree,
     factory: Factory | None,
     weights: dict[str, float],
     scaling: Scaling,
@@ -291,7 +292,7 @@ def _restored_comparison(
     return Ensemble(folds, models, weights, scaling, priors, shape, comparison)
 
 
-def _restored_scaling(tree: Mapping[str, Any], shape: tuple[int, ...]) -> Scaling:
+def _restored_scaling(tree: Tree, shape: tuple[int, ...]) -> Scaling:
     centre = check.check_finite(tree["centre"], "centre", ndim=1)
     scale = check.check_finite(tree["scale"], "scale", ndim=1)
     if centre.shape != scale.shape or (scale < 0).any():

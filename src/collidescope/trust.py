@@ -1,9 +1,11 @@
-"""May the number be trusted? What can be asked of an estimate, and what each answer can and cannot see.
+"""May the number be trusted? What can be asked of an estimate, and what each answer can see.
 
-- :func:`shuffled_control`: on shuffled labels every row of S must fall to the priors, or the method shows structure in
-  noise. It cannot see a leak (a column that gives the label away, related rows in two folds): that is shuffled too.
-- :func:`learning_curve`: whatever the model could not learn is counted as collision, so PBER falls with more rows until
-  only the ambiguity is left. It cannot see a leak either, which makes the curve fall faster.
+- :func:`shuffled_control`: on shuffled labels every row of S must fall to the priors, or the method
+  shows structure in noise. It cannot see a leak (a column that gives the label away, related rows
+  in two folds): that is shuffled too.
+- :func:`learning_curve`: whatever the model could not learn is counted as collision, so PBER falls
+  with more rows until only the ambiguity is left. It cannot see a leak either, which makes the
+  curve fall faster.
 - :func:`cautions`: what the estimate says about itself, in words.
 """
 
@@ -38,8 +40,9 @@ UNKNOWN = "too few rows to say"
 class ShuffledControl:
     """S on shuffled labels: made by :func:`shuffled_control`.
 
-    ``largest_deviation`` is that of an entry of S from the prior it should fall to, ``z`` the same in standard errors,
-    ``limit`` what z stays below with probability 95% over all entries when nothing is wrong (Bonferroni).
+    ``largest_deviation`` is that of an entry of S from the prior it should fall to, ``z`` the same
+    in standard errors, ``limit`` what z stays below with probability 95% over all entries when
+    nothing is wrong (Bonferroni).
     """
 
     matrix: CollisionMatrix
@@ -54,9 +57,11 @@ class ShuffledControl:
             if self.passed
             else "which chance does not explain: do not trust this fit"
         )
-        seen = f"{self.largest_deviation:.3f} ({self.z:.1f} standard errors, limit {self.limit:.1f}), {verdict}"
-        unseen = "This does not test for columns that give the label away, nor for related rows in different folds."
-        return f"With shuffled labels every row of S should be the priors: the largest deviation is {seen}. {unseen}"
+        errors = f"{self.z:.1f} standard errors, limit {self.limit:.1f}"
+        expected = "With shuffled labels every row of S should be the priors"
+        seen = f"the largest deviation is {self.largest_deviation:.3f} ({errors}), {verdict}"
+        unseen = "target leakage, nor for related rows in different folds"
+        return f"{expected}: {seen}. This does not test for {unseen}."
 
     def _repr_html_(self) -> str:
         return words_html(str(self))
@@ -66,9 +71,10 @@ class ShuffledControl:
 class LearningCurve:
     """PBER against the number of rows that models were trained on: made by :func:`learning_curve`.
 
-    ``frame`` has one row per training size, ``pber_limit`` and ``interval`` (95%) are what unlimited rows would leave,
-    ``doubled`` what twice the rows would: (low, middle, high), or None where nobody can tell. ``verdict`` is "settled",
-    "more rows would lower it", or "too few rows to say", and ``reason`` says why.
+    ``frame`` has one row per training size, ``pber_limit`` and ``interval`` (95%) are what
+    unlimited rows would leave, ``doubled`` what twice the rows would: (low, middle, high), or None
+    where nobody can tell. ``verdict`` is "settled", "more rows would lower it", or "too few rows to
+    say", and ``reason`` says why.
     """
 
     frame: pd.DataFrame
@@ -85,7 +91,7 @@ class LearningCurve:
 
     @property
     def words(self) -> str:
-        """The verdict, why it cannot be told where that is so, and what twice the rows would leave."""
+        """The verdict, why it cannot be told where so, and what twice the rows would leave."""
         why = self.reason.removeprefix(UNKNOWN).strip(" :.") or "the curve cannot be read"
         said = f"{self.verdict} ({why})" if self.verdict == UNKNOWN else self.verdict
         if self.doubled is None:
@@ -110,7 +116,7 @@ class LearningCurve:
 def shuffled_control(
     estimator: Any, X: Table | ArrayLike, y: ArrayLike, random_state: RandomState = 0
 ) -> ShuffledControl:
-    """Refit a ``CollisionClassifier``, or any classifier, on shuffled labels: does every row of S fall to the priors?
+    """Refit any classifier on shuffled labels: does every row of S fall to the priors?
 
     >>> from sklearn.datasets import load_iris
     >>> from sklearn.linear_model import LogisticRegression
@@ -135,17 +141,18 @@ def shuffled_control(
     deviation = np.abs(cm.matrix - cm.priors)
     ends = cm.interval(0.95)
     assert ends is not None  # labels give intervals
-    # one standard error as the interval sees it: with the allowance for collisions that were not seen
+    # One standard error as the interval sees it: with the allowance for unseen collisions.
     scale = np.maximum(ends[1] - cm.matrix, cm.matrix - ends[0]) / -ndtri(0.025)
     z = float((deviation / scale).max())
     limit = float(-ndtri(0.025 / (cm.n_classes * (cm.n_classes + 1) / 2)))
     return ShuffledControl(cm, float(deviation.max()), z, limit, z <= limit)
 
 
-def learning_curve(source: Any) -> LearningCurve:
-    """Would more rows lower PBER? Read from a Limit, or that of a fitted classifier; nothing is fitted again.
+def learning_curve(source: object) -> LearningCurve:
+    """Would more rows lower PBER? Read from a Limit, or that of a fitted classifier.
 
-    >>>     >>> curve = learning_curve(
+    >>> from collidescope.limit import Limit
+    >>> curve = learning_curve(
     ...     Limit([250, 500, 1000], [0.4, 0.3, 0.25], 1e-5 * np.eye(3), stderr=0.003, n_rows=4000)
     ... )
     >>> curve.converged, curve.verdict
@@ -155,7 +162,7 @@ def learning_curve(source: Any) -> LearningCurve:
     if limit is None:
         given = f"{type(source).__name__} without one"
         raise ValueError(
-            f"source must be a fitted classifier with a limit, got {given}: fit again with limit=True"
+            f"source must be a classifier with a limit, got {given}: fit again with limit=True"
         )
     # A last drop within luck, with room below: neither settled nor seen to fall.
     verdict = UNKNOWN if limit.reason.startswith(UNKNOWN) else VERDICTS.get(limit.state, UNKNOWN)
@@ -170,7 +177,7 @@ def learning_curve(source: Any) -> LearningCurve:
     )
 
 
-def limit_of(source: Any) -> Any:
+def limit_of(source: object) -> Any:
     """The ``Limit`` of a fitted classifier, or the Limit itself."""
     if hasattr(source, "pber_interval") and hasattr(source, "state"):
         return source

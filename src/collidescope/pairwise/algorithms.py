@@ -1,11 +1,12 @@
 """The paper's Algorithms 1 and 2, cross-fitted: S and posteriors from the pair-wise model V.
 
-Symbols: n rows, K classes, G the Gramian, V(x, x') the probability of "same class" for pairs as sampled, Sim(x, x') =
-y(x)·y(x') that for two independent draws, q(x) = S y(x) the mean similarity of x to the references of each class. All
-of it holds at uniform priors, because pairs are sampled with classes in equal shares; posteriors are then brought to
-the priors of the training rows. Where the paper's equations run: (30) ``sample_pairs`` and (31, 32) ``balanced_risk``,
-called by every training step; (38) ``class_similarity``; (34) ``gramian_from_similarities``; (35, 36) ``recover``; (44)
-``solve_posteriors``.
+Symbols: n rows, K classes, G the Gramian, V(x, x') the probability of "same class" for pairs as
+sampled, Sim(x, x') = y(x)·y(x') that for two independent draws, q(x) = S y(x) the mean similarity
+of x to the references of each class. All of it holds at uniform priors, because pairs are sampled
+with classes in equal shares; posteriors are then brought to the priors of the training rows. Where
+the paper's equations run: (30) ``sample_pairs`` and (31, 32) ``balanced_risk``, called by every
+training step; (38) ``class_similarity``; (34) ``gramian_from_similarities``; (35, 36) ``recover``;
+(44) ``solve_posteriors``.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from collidescope.pairwise import scoring
 from collidescope.pairwise.model import Pairwise
 from collidescope.pairwise.pairs import PairObjective, same_log_odds_shift
 from collidescope.pairwise.scoring import PairwiseNetwork
-from collidescope.sample import Sample
+from collidescope.sample import Sample, Table
 from collidescope.training.config import TrainingConfig, check_sizes
 from collidescope.training.loop import fit_loop, seeded_module
 from collidescope.training.networks import EncoderFactory, mlp
@@ -73,12 +74,12 @@ class PairModel:
 
     @property
     def shift(self) -> float:
-        """What balanced sampling added to the log odds of "same"; it is taken off unless ``correction=False``."""
+        """What balanced sampling added to the log odds of "same"; the correction takes it off."""
         return same_log_odds_shift(self.n_classes)
 
     @classmethod
     def train(cls, task: Task, factory: EncoderFactory | None = None) -> PairModel:
-        """Train V on pairs of the rows of ``task``: a network for each capacity, weighed by held-out loss."""
+        """Train V on pairs of rows: a network for each capacity, weighted by held-out loss."""
         config, seed = TrainingConfig.from_mapping(task.training, task.device), task.seed
         y, w = labels_and_weights(task.codes, task.sample_weight, task.device)
         split = validation_split(y, config, seed)
@@ -110,8 +111,8 @@ class PairModel:
                 break
         if not trained:
             raise KeyboardInterrupt  # before the first epoch had ended: there is nothing to keep
-        # exp(-n Δloss / 2): n held-out rows, not pairs, is what the held-out loss was learned from. Without it (nan)
-        # networks count the same.
+        # exp(-n Δloss / 2): n held-out rows, not pairs, is what the held-out loss was learned from.
+        # Without it (nan) networks count the same.
         losses = torch.tensor([float(run.best.loss[0]) for _, run in trained], dtype=torch.float64)
         weights = torch.softmax(torch.nan_to_num(-0.5 * len(split[1]) * losses), 0).tolist()
         model.networks = [
@@ -133,9 +134,10 @@ class PairModel:
         own: IntArray | None = None,
         correction: bool = True,
     ) -> FloatArray:
-        """q(x) and its standard error, (2, n, K); ``own`` is each row's place among the references, or -1.
+        """q(x) and its standard error, (2, n, K); ``own``: places among the references, or -1.
 
-        Networks score the same references, so their errors go together: standard errors add up, not variances.
+        Networks score the same references, so their errors go together: standard errors add up, not
+        variances.
         """
         rows, labels, weights = (
             tensor(references.rows),
@@ -176,7 +178,7 @@ class PairModel:
     def restore(
         cls, tree: Mapping[str, Any], n_classes: int, factory: EncoderFactory | None
     ) -> PairModel:
-        """The inverse of :meth:`export`; what does not fit is refused. A custom body needs its ``factory`` again."""
+        """The inverse of :meth:`export`, checked. A custom body needs its ``factory`` again."""
         shape = tuple(check.check_count(size, "input_shape") for size in tree["input_shape"])
         if tree["n_classes"] != n_classes:
             raise ValueError(f"a fold must have {n_classes} classes, got {tree['n_classes']!r}")
@@ -192,7 +194,7 @@ def _network(
     factory: EncoderFactory | None,
     dropout: float = 0.0,
 ) -> PairwiseNetwork:
-    """A plain V with hidden layers ``sizes``, or with the custom body ``factory(2d, 1)`` where these are None."""
+    """A plain V with hidden layers ``sizes``, or where these are None ``factory(2d, 1)``."""
     if sizes is not None:
         return PairwiseNetwork(mlp(2 * shape[0], 1, sizes, dropout))
     if factory is None:
@@ -203,7 +205,7 @@ def _network(
 def _restored(
     tree: dict[str, Any], shape: tuple[int, ...], factory: EncoderFactory | None
 ) -> Weighed:
-    """The network that a file describes; sizes are compared with the arrays that came along before it is built."""
+    """The network that a file describes; its sizes are compared with its arrays first."""
     state = {str(name): np.asarray(array) for name, array in tree["state"].items()}
     sizes = None if tree["sizes"] is None else check_sizes(tree["sizes"])
     if sizes is not None:
@@ -218,7 +220,8 @@ def _restored(
         ):  # nan is not
             raise ValueError(f"weights must lie within ±{LARGEST_NUMBER:g}")
     module = _network(sizes, shape, factory)
-    # By their order: layers of dropout, which a restored network lacks, count in the names of plain layers.
+    # By their order: layers of dropout, which a restored network lacks, count in the names of plain
+    # layers.
     names = state if sizes is None else module.state_dict()
     try:
         given = zip(names, state.values(), strict=True)
@@ -240,7 +243,7 @@ class References(NamedTuple):
 
 @dataclass(frozen=True)
 class PairComparison:
-    """Pair-wise models of all folds with their references: similarities to these become posteriors (Algorithm 2)."""
+    """Models of all folds with their references: similarities become posteriors (Algorithm 2)."""
 
     settings: Pairwise
     folds: list[PairModel]
@@ -264,8 +267,8 @@ class PairComparison:
     def correction(self) -> bool:
         return self.settings.correction == "prior"
 
-    def log_posteriors(self, X: Any) -> FloatArray:
-        """Log posteriors of new standardised rows: q is averaged over the folds, then solved for y."""
+    def log_posteriors(self, X: Table) -> FloatArray:
+        """Log posteriors of new standardised rows: q, a mean over the folds, solved for y."""
         rows = tensor(np.asarray(X))
         parts = zip(self.folds, self.references, strict=True)
         q = [
@@ -277,7 +280,7 @@ class PairComparison:
         )
         return logarithm(y)
 
-    def similarity(self, A: Any, B: Any) -> FloatArray:
+    def similarity(self, A: Table, B: Table) -> FloatArray:
         """Sim of every pair of new standardised rows, at uniform priors."""
         first = tensor(np.asarray(A))
         second = tensor(np.asarray(B))
@@ -299,7 +302,7 @@ class PairComparison:
     def restore(
         cls, tree: Mapping[str, Any], network: EncoderFactory | None = None
     ) -> PairComparison:
-        """The inverse of :meth:`export`; raises KeyError, TypeError or ValueError on what does not fit."""
+        """The inverse of :meth:`export`; KeyError, TypeError or ValueError on what does not fit."""
         settings = Pairwise(**dict(tree["settings"]), network=network)
         priors = check.check_priors(tree["train_priors"], len(tree["train_priors"]), "train_priors")
         k = len(priors)
@@ -368,7 +371,7 @@ def _restored_references(tree: dict[str, Any], shape: tuple[int, ...], k: int) -
 def compare_pairs(
     settings: Pairwise, models: list[PairModel], sample: Sample, folds: Folds
 ) -> PairComparison:
-    """Algorithm 1 after the training: references, the Gramian and S from held-out similarities, posteriors.
+    """Algorithm 1 after the training: the Gramian, S and posteriors from held-out similarities.
 
     Folds after those of ``models`` were not trained (Ctrl-C), and their rows take no part.
     """
@@ -380,7 +383,8 @@ def compare_pairs(
     references, noise = list[References](), list[FloatArray]()
     for model, test, place in zip(models, tests, places, strict=True):
         chosen = choose_references(sample.codes[test], settings.per_class, rng)
-        # References are held-out rows too: each knows its own place among them, and is not compared with itself.
+        # References are held-out rows too: each knows its own place among them, and is not compared
+        # with itself.
         own = np.full(len(test), -1)
         own[chosen] = np.arange(len(chosen))
         known = sample.entries(test[chosen])
@@ -405,7 +409,7 @@ def compare_pairs(
 
 
 def _mean_finite(errors: FloatArray) -> float | None:
-    """A reference has one fewer of its own class, and from a single one no standard error can be told."""
+    """Without nan: from a single reference of a class no standard error can be told."""
     finite = errors[np.isfinite(errors)]
     return float(finite.mean()) if finite.size else None
 

@@ -1,4 +1,4 @@
-"""``Pairwise``: the paper's model V on [x, x'] with its own settings, one of the models that a fit can train.
+"""``Pairwise``: the paper's model V on [x, x'] with its own settings.
 
 Importing this module does not import torch; fitting does.
 """
@@ -33,11 +33,11 @@ class Pairwise:
         How similarities become posteriors; "inverse" is the paper's, cut to the simplex.
     n_references : "all" or int, comparison points per class and fold (the paper's m)
     network : callable, optional
-        ``network(2 * d, 1)`` builds the torch module on [x, x'] (images are stacked as channels); by default plain
-        networks of ``training["hidden_layer_sizes"]``.
+        ``network(2 * d, 1)`` builds the torch module on [x, x'] (images are stacked as channels);
+        by default plain networks of ``training["hidden_layer_sizes"]``.
     estimate : "one-step" or "gramian"
-        Point estimate of S: the one-step estimator forgives errors of the posteriors and has intervals; "gramian" is
-        the paper's method, without intervals.
+        Point estimate of S: the one-step estimator forgives errors of the posteriors and has
+        intervals; "gramian" is the paper's method, without intervals.
 
     Examples
     --------
@@ -68,6 +68,11 @@ class Pairwise:
         if self.network is not None and not callable(self.network):
             wanted = "a function of (2 * d, 1) that builds a torch module"
             raise ValueError(f"network must be {wanted}, got {self.network!r}")
+
+    @property
+    def own_threads(self) -> bool:
+        """Whether a network of the user's own may use all threads."""
+        return self.network is not None
 
     @property
     def per_class(self) -> int | None:
