@@ -40,7 +40,12 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 from benchmarks import _record
-from collidescope import CollisionClassifier, collision_matrix_from_posteriors, datasets
+from collidescope import (
+    CollisionClassifier,
+    Pairwise,
+    collision_matrix_from_posteriors,
+    datasets,
+)
 from collidescope.datasets import (
     GaussianProblem,
     Problem,
@@ -235,7 +240,7 @@ def one_paper(case: str, seed: int) -> dict[str, Any]:
         sums = float(clf.gramian_.sum(axis=1).mean())
         out[name] = {"S": tvd(clf.collision_matrix_.matrix, truth), "gramian_row_sum": sums}
     stopped = CollisionClassifier(
-        model="pairwise", estimate="gramian", priors="uniform", device="cpu", random_state=seed
+        members=[Pairwise(estimate="gramian")], priors="uniform", device="cpu", random_state=seed
     ).fit(X, y)
     out["pairwise, early-stopped, corrected"] = {"S": tvd(stopped.collision_matrix_.matrix, truth)}
     return out

@@ -26,7 +26,11 @@ def main() -> None:
     seconds = time.perf_counter() - start
     rows = repeated_rows(X)
     estimated = estimate_collisions(
-        HistGradientBoostingClassifier(random_state=0), X[rows], y[rows]
+        HistGradientBoostingClassifier(random_state=0),
+        X[rows],
+        y[rows],
+        limit=False,
+        random_state=0,
     )
     tvd = float(np.abs(counted.matrix - estimated.matrix).sum(axis=1).mean() / 2)
     print(

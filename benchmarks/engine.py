@@ -27,10 +27,10 @@ from sklearn.model_selection import StratifiedKFold
 
 from benchmarks import _record
 from collidescope import CollisionClassifier, datasets
-from collidescope.crossfit import _train_members
-from collidescope.folds import Standardised
-from collidescope.learners import recipes_for
-from collidescope.learners.base import Task
+from collidescope.crossfit import Engine, make_task, train_fold
+from collidescope.folds import Folds
+from collidescope.models import models_for
+from collidescope.sample import make_sample
 
 
 def wide(n: int = 20_000) -> tuple[np.ndarray, np.ndarray]:
@@ -59,12 +59,12 @@ CASES: dict[str, Callable[[], tuple[np.ndarray, np.ndarray]]] = {
 def members_alone(X: np.ndarray, y: np.ndarray) -> float:
     """Processor seconds of the members alone, fold by fold."""
     folds = list(StratifiedKFold(5, shuffle=True, random_state=0).split(X, y))
-    held = Standardised.of(X)
-    recipes = recipes_for("auto", None, len(folds[0][0]), X.shape[1:], int(y.max()) + 1)
+    sample = make_sample(X, y)
+    plan = Folds(folds, seeds=list(range(len(folds))))
+    models = models_for("auto", sample, plan)
     start = time.process_time()
-    for number, (train, test) in enumerate(folds):
-        task = Task(held.take(train), y[train], int(y.max()) + 1, spread=held.spread, seed=number)
-        _train_members(task, held.take(test), recipes)
+    for number, (_, test) in enumerate(folds):
+        train_fold(models, make_task(sample, plan, Engine(), number), sample.take(test))
     return time.process_time() - start
 
 

@@ -57,7 +57,7 @@ def one_draw(seed: int, rows: int, jobs: int, device: str) -> dict[str, Any]:
         "curve": limit.curve["pber"].tolist(),
         "S": against(cm),
         "S at the limit": against(limit.matrix),
-        "weights": clf._crossfit.weights,
+        "weights": clf._ensemble.weights,
     }
 
 

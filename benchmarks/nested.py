@@ -17,11 +17,11 @@ from sklearn.model_selection import StratifiedKFold
 
 from benchmarks import _record
 from benchmarks.real import FOLDS, SEED, load
-from collidescope.crossfit import _train_members
-from collidescope.folds import Standardised
-from collidescope.learners import recipes_for
-from collidescope.learners.base import Task
+from collidescope.crossfit import Engine, make_task, train_fold
+from collidescope.folds import Folds
 from collidescope.learners.pool import pool, pool_weights
+from collidescope.models import models_for
+from collidescope.sample import make_sample
 
 TABLES = (
     "wine",
@@ -40,14 +40,14 @@ INNER = 5
 
 def scores(X: np.ndarray, y: np.ndarray, folds: Any, seed: int) -> np.ndarray:
     """Held-out log posteriors (members, rows, classes)."""
-    held, k = Standardised.of(X), int(y.max()) + 1
-    recipes = recipes_for("auto", None, len(folds[0][0]), X.shape[1:], k)
-    logs = np.empty((len(recipes), len(y), k))
-    for number, (train, test) in enumerate(folds):
-        task = Task(held.take(train), y[train], k, spread=held.spread, seed=seed + number)
-        logs[:, test] = np.stack(
-            list(_train_members(task, held.take(test), recipes).scores.values())
-        )
+    sample = make_sample(X, y)
+    plan = Folds(folds, seeds=[seed + number for number in range(len(folds))])
+    models = models_for("auto", sample, plan)
+    logs = np.empty((len(models), len(y), sample.n_classes))
+    for number, (_, test) in enumerate(folds):
+        task = make_task(sample, plan, Engine(), number)
+        units = train_fold(models, task, sample.take(test)).units
+        logs[:, test] = np.stack([unit.scores for unit in units.values()])
     return logs
 
 

@@ -169,7 +169,7 @@ def posteriors_of_pool(X: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, dict[s
     folds = list(StratifiedKFold(FOLDS, shuffle=True, random_state=SEED).split(X, y))
     model = CollisionClassifier(cv=folds, random_state=SEED, device="cpu").fit(X, y)
     said: dict[str, Any] = {
-        "weights": model._crossfit.weights,
+        "weights": model._ensemble.weights,
         "error_limit": model.collision_matrix_.bayes_error_limit(),
     }
     if (limit := model.limit_) is not None:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from benchmarks._record import best_of, save
-from collidescope import CollisionClassifier
+from collidescope import CollisionClassifier, Pairwise
 from collidescope.datasets import scenario_a
 from collidescope.pairwise.scoring import PairwiseNetwork, class_similarity
 from collidescope.training.networks import mlp
@@ -28,7 +28,7 @@ def models() -> list[dict[str, Any]]:
     warnings.simplefilter("ignore")
     kinds: dict[str, dict[str, Any]] = {
         "factorised": {"members": ["network"]},
-        "pairwise": {"model": "pairwise"},
+        "pairwise": {"members": [Pairwise()]},
     }
     rows = []
     for n, epochs in SIZES:

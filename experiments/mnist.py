@@ -3,7 +3,7 @@
 Two cells a seed. The factorised one is :class:`~collidescope.CollisionClassifier` with a convolutional encoder on all
 60,000 training images. The pair-wise one trains the paper's network once, scores each pair once, and reads the scores
 both as the paper does (Algorithm 2: descent, then S⁻¹q) and with the logit shift (root, then least squares): what two
-fits of ``CollisionClassifier(model=("pairwise", resnet18))`` would give, at half the cost. The quick size takes
+fits of ``Pairwise(network=resnet18)`` would give, at half the cost. The quick size takes
 scikit-learn's digits.
 """
 
@@ -127,7 +127,7 @@ def run_factorised(cell: Cell, data: Data) -> dict[str, Any]:
         limit=False,
         random_state=cell["seed"],
         verbose=1,
-        **estimator_settings({"model": encoder} | settings),
+        **estimator_settings({"members": [encoder]} | settings),
     )
     clf.fit(as_input(data.images), data.labels)
     fitted = time.perf_counter()
@@ -280,7 +280,7 @@ def score_fold(
     seed: int,
 ) -> dict[str, Any]:
     """Train a fold and compare its test rows with those of them that are ``references``."""
-    from collidescope.classifier import resolve_device
+    from collidescope.crossfit import resolve_device
     from collidescope.learners.base import Task
     from collidescope.pairwise.algorithms import PairModel
     from collidescope.training.rows import tensor
@@ -326,16 +326,15 @@ def read_similarities(
 
     ``literal`` posteriors are the paper's S⁻¹q with S by descent; the others least squares over the simplex, S by root.
     """
-    from collidescope.pairwise.algorithms import PairFit
+    from collidescope.pairwise.algorithms import best_ridge, solve
 
     K = q.shape[1]
     G = gramian_from_similarities(q, y)
     root, descent = recover(G), recover(G, method="gradient", max_iter=steps)
     S, how = (descent.matrix, "inverse") if literal else (root.matrix, "simplex")
-    nothing = np.empty(0)
-    solver = PairFit([], nothing, nothing, np.full(K, 1 / K), solver=how, matrix=S)
-    solver.choose_ridge(q, y)
-    P = solver.solve(q)
+    uniform = np.full(K, 1 / K)
+    ridge = 0.0 if literal else best_ridge(q, S, uniform, y)
+    P = solve(q, S, uniform, how, ridge)
     found = {
         "gramian": G,
         "row_sums": G.sum(axis=1),
@@ -346,7 +345,7 @@ def read_similarities(
         "S_gradient": descent.matrix,
         "gradient_status": descent.status,
         "top_gradient": top_pairs(descent.to_collision_matrix()),
-        "ridge": solver.ridge,
+        "ridge": ridge,
         **quality(P, y),
         **calibration(P, y),
         **doubt(P, y),

@@ -28,6 +28,6 @@ def estimator_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
         found["members"] = list(members)
     if training := {name: value for name, value in plain.items() if name in TRAINING}:
         found["training"] = training
-        if "model" not in found and "members" not in found:
+        if "members" not in found:
             found["members"] = ["network"]
     return found

@@ -17,7 +17,12 @@ from sklearn.calibration import CalibratedClassifierCV
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import StratifiedKFold, train_test_split
 
-from collidescope import CollisionClassifier, CollisionMatrix, collision_matrix_from_posteriors
+from collidescope import (
+    CollisionClassifier,
+    CollisionMatrix,
+    Pairwise,
+    collision_matrix_from_posteriors,
+)
 from collidescope.datasets import Problem, equidistant, scenario_a, scenario_b
 from collidescope.equations.bounds import bayes_error_bounds
 from experiments.baselines import (
@@ -139,11 +144,14 @@ def literal(data: Data, seed: int, settings: dict[str, Any]) -> dict[str, Scores
 
 def corrected(data: Data, seed: int, settings: dict[str, Any]) -> dict[str, Scores]:
     """The paper's pair-wise network with the logit shift, early stopping, the closed-form root, simplex posteriors."""
-    paper = {"model": "pairwise", "limit": False, "estimate": "gramian", "priors": "uniform"}
+    own = dict(settings)
+    pairs = {"n_references": own.pop("n_references")} if "n_references" in own else {}
+    model = Pairwise(estimate="gramian", **pairs)
+    paper = {"members": [model], "limit": False, "priors": "uniform"}
     paper |= {"hidden_layer_sizes": (128,) * 6}
     return {
         CORRECTED: _pairwise(
-            CollisionClassifier(random_state=seed, **estimator_settings(paper | settings)), data
+            CollisionClassifier(random_state=seed, **estimator_settings(paper | own)), data
         )
     }
 

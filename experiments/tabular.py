@@ -41,11 +41,11 @@ from collidescope import (
     shift_priors,
 )
 from collidescope._scaling import apply_scaling, fit_scaling
-from collidescope.classifier import resolve_device
+from collidescope.crossfit import resolve_device
 from collidescope.equations.bounds import bayes_error_bounds
 from collidescope.equations.gramian import gramian_from_posteriors, gramian_from_similarities
 from collidescope.learners.base import Task
-from collidescope.pairwise.algorithms import PairFit, PairModel, References, choose_references
+from collidescope.pairwise.algorithms import PairModel, References, choose_references, solve
 from collidescope.pairwise.pairs import sample_pairs
 from collidescope.training.rows import tensor
 from experiments.real_data import (
@@ -159,7 +159,8 @@ def posteriors(
             random_state=seed, limit=False, **estimator_settings(settings)
         ).fit(encode(X), y)
         return clf.posteriors_, {}
-    paper = estimator_settings({"model": "pairwise"} | settings)
+    paper = estimator_settings(settings)
+    paper.pop("members", None)  # those of the paper
     clf = CollisionClassifier.from_paper(random_state=seed, **paper).fit(encode(X), y)
     codes = np.searchsorted(clf.classes_, y)
     P = shift_priors(clf.posteriors_, clf.priors_, np.bincount(codes) / len(codes))
@@ -226,8 +227,8 @@ def one_split(
     references = References(test[chosen].numpy(), codes_test[chosen], None)
     q, _ = best.class_similarity(test, references, own, correction=False)
     S = recover(gramian_from_similarities(q, codes_test), method="gradient")
-    shares, nothing = np.bincount(codes_test) / len(test), np.empty(0)
-    P = PairFit([], nothing, nothing, shares, solver="inverse", matrix=S.matrix).solve(q)
+    shares = np.bincount(codes_test) / len(test)
+    P = solve(q, S.matrix, shares, "inverse")
     labels = classes[codes_test]
     more = by_gramian(P, labels, S.to_collision_matrix(classes))
     return P, labels, more | {"epochs": [len(accuracies)], "watched_accuracy": max(accuracies)}

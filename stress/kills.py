@@ -34,9 +34,9 @@ def module(d: int, k: int) -> Any:
 SETTINGS: dict[str, Any] = {"cv": 2, "limit": False, "random_state": 0}
 FITS: dict[str, dict[str, Any]] = {
     "network": {"members": ["network"], "training": {"max_epochs": 40, "patience": 0}},
-    "module": {"model": module, "training": {"max_epochs": 40, "patience": 0}},
+    "module": {"members": [module], "training": {"max_epochs": 40, "patience": 0}},
     "pairwise": {
-        "model": "pairwise",
+        "members": [cs.Pairwise()],
         "training": {"hidden_layer_sizes": (8,), "max_epochs": 40, "patience": 0},
     },
 }

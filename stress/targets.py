@@ -84,7 +84,9 @@ class ModelFiles:
             "pool": cs.CollisionClassifier(**{**SHORT, "limit": True}).fit(
                 X, np.array(["a", "b", "c"])[y]
             ),
-            "pairwise": cs.CollisionClassifier(model="pairwise", n_references=5, **SHORT).fit(X, y),
+            "pairwise": cs.CollisionClassifier(members=[cs.Pairwise(n_references=5)], **SHORT).fit(
+                X, y
+            ),
             "table": cs.TableClassifier(**TINY).fit(self.table, labels),
         }
         self.keep(models, folder)
@@ -265,6 +267,8 @@ class Checkpoints:
 class ForgedCheckpoints(Checkpoints):
     """Content changed and the checksum made to fit: refused, or a fit that works (other weights, no damage)."""
 
+    factory: Any = None  #: of a custom module
+
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.files = []
@@ -288,7 +292,7 @@ class ForgedCheckpoints(Checkpoints):
             raise Finding("accepted, and predictions are no probabilities")
         use_matrix(clf.collision_matrix_)
         clf.save(self.folder / "model.collide")
-        cs.load(self.folder / "model.collide", model=self.settings.get("model"))
+        cs.load(self.folder / "model.collide", model=self.factory)
 
 
 def custom(d: int, k: int) -> Any:
@@ -301,7 +305,8 @@ def custom(d: int, k: int) -> Any:
 class CustomCheckpoints(ForgedCheckpoints):
     """The same with a custom module, whose buffers no optimiser knows."""
 
-    settings: dict[str, Any] = {**SHORT, "model": custom}  # noqa: RUF012
+    settings: dict[str, Any] = {**SHORT, "members": [custom]}  # noqa: RUF012
+    factory = staticmethod(custom)
 
 
 class CommandLine:
